@@ -1,0 +1,1 @@
+//! Bounded buffers: what waits, waits here.

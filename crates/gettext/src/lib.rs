@@ -1,0 +1,1 @@
+//! GNU gettext catalogues: PO files, plural rules, named placeholders, fallback.

@@ -1,0 +1,1 @@
+//! Owner of all channels: publish, follow from a position, presence.

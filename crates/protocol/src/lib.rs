@@ -1,0 +1,1 @@
+//! The Centrifugo client protocol: JSON codec, WebSocket framing, the session of commands.

@@ -1,0 +1,1 @@
+//! Push providers without connections: requests, answers, outcomes, pacing.

@@ -1,0 +1,1 @@
+//! Jobs: from an accepted event to settled notifications.

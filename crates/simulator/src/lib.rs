@@ -1,0 +1,1 @@
+//! Simulated push providers with faults, and their ledger.

@@ -1,0 +1,1 @@
+//! Durable devices, subscriptions, journal and jobs.

@@ -1,0 +1,1 @@
+//! One channel's log: offsets, epochs, history, recovery.

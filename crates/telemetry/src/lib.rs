@@ -1,0 +1,1 @@
+//! Measuring inside: registry, histograms, Prometheus text, log set-up.

@@ -1,0 +1,3 @@
+//! The server.
+
+fn main() {}

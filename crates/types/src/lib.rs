@@ -1,0 +1,21 @@
+//! The words of Tidings as types, each with its invariant (design: one word per idea).
+//!
+//! Everything here is plain data: a value that exists is valid. Serde forms are those of our own durable rows and of
+//! the HTTP API's scalar fields; request and response shapes belong to the crates that speak them. Nothing here reads a
+//! clock, does I/O or decides anything.
+
+mod device;
+mod event;
+mod json;
+mod name;
+mod position;
+mod time;
+
+pub use device::{Device, DeviceNumber, DeviceToken, Environment, Platform};
+pub use event::{Event, NotificationId, ParamValue, PushPolicy, event_limits};
+pub use json::{Json, JsonError};
+pub use name::{
+    AppId, ChannelName, CollapseKey, Country, DeviceId, EventId, Locale, NameError, Subject, TopicName, UserId,
+};
+pub use position::{Epoch, JournalPosition, Offset, StreamPosition};
+pub use time::Timestamp;

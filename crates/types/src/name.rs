@@ -1,0 +1,257 @@
+use std::borrow::Borrow;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+/// A name that breaks its rule; the text tells what is named, the rule with its limit, and the value.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{what} {rule}, got {value:?}")]
+pub struct NameError {
+    /// What was to be named, for example "event id".
+    pub what: &'static str,
+    /// The rule, with the limit.
+    pub rule: &'static str,
+    /// The value, cut to 64 characters.
+    pub value: String,
+}
+
+fn check(what: &'static str, rule: &'static str, value: &str, valid: impl Fn(&str) -> bool) -> Result<(), NameError> {
+    if valid(value) {
+        return Ok(());
+    }
+    Err(NameError { what, rule, value: value.chars().take(64).collect() })
+}
+
+fn visible_ascii(text: &str, bytes_max: usize) -> bool {
+    !text.is_empty() && text.len() <= bytes_max && text.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+/// Defines a shared, immutable string with a rule: the constructor checks it, serde goes through the constructor.
+macro_rules! name {
+    ($(#[$doc:meta])* $name:ident, $what:literal, $rule:literal, $valid:expr) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name(Arc<str>);
+
+        impl $name {
+            /// Checks the rule.
+            ///
+            /// # Errors
+            /// When the text breaks it.
+            pub fn new(text: &str) -> Result<Self, NameError> {
+                check($what, $rule, text, $valid)?;
+                Ok(Self(text.into()))
+            }
+
+            /// The text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = NameError;
+
+            fn try_from(text: String) -> Result<Self, NameError> {
+                Self::new(&text)
+            }
+        }
+
+        impl std::str::FromStr for $name {
+            type Err = NameError;
+
+            fn from_str(text: &str) -> Result<Self, NameError> {
+                Self::new(text)
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(name: $name) -> Self {
+                name.as_str().to_owned()
+            }
+        }
+
+        impl Borrow<str> for $name {
+            fn borrow(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Debug::fmt(&*self.0, f)
+            }
+        }
+    };
+}
+
+name!(
+    /// A named, ordered stream of publications. The text before the first `:` (after an optional `$`) is its namespace.
+    ChannelName, "channel", "must be 1 to 255 visible ASCII characters", |text| visible_ascii(text, 255)
+);
+name!(
+    /// What an event or a subscription is about: `kind:key`, for example `team:42`.
+    Subject, "subject", "must be kind:key, 3 to 128 visible ASCII characters, kind of a-z, 0-9, _ and -", |text| {
+        visible_ascii(text, 128)
+            && text.split_once(':').is_some_and(|(kind, key)| {
+                let letters = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_' || byte == b'-';
+                !kind.is_empty() && !key.is_empty() && kind.bytes().all(letters)
+            })
+    }
+);
+name!(
+    /// Which kind of event about a subject, for example `goal`.
+    TopicName, "topic", "must be 1 to 64 characters of a-z, 0-9, _ and -", |text| {
+        visible_ascii(text, 64)
+            && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_' || byte == b'-')
+    }
+);
+name!(
+    /// The producer's name for an event; the same id is the same event.
+    EventId, "event id", "must be 1 to 128 visible ASCII characters", |text| visible_ascii(text, 128)
+);
+name!(
+    /// The application's name for a device (an installation of the app).
+    DeviceId, "device id", "must be 1 to 128 visible ASCII characters", |text| visible_ascii(text, 128)
+);
+name!(
+    /// The application's name for a person.
+    UserId, "user id", "must be 1 to 128 visible ASCII characters", |text| visible_ascii(text, 128)
+);
+name!(
+    /// The application a device runs: on Apple platforms the bundle id, which is the APNs topic.
+    AppId, "app", "must be 1 to 128 visible ASCII characters", |text| visible_ascii(text, 128)
+);
+name!(
+    /// How a device replaces a shown notification: a newer one with the same key takes its place.
+    CollapseKey, "collapse key", "must be 1 to 64 visible ASCII characters", |text| visible_ascii(text, 64)
+);
+name!(
+    /// A country as two letters (ISO 3166-1 alpha-2), for example `SE`.
+    Country, "country", "must be two letters A-Z (ISO 3166-1)", |text| {
+        text.len() == 2 && text.bytes().all(|byte| byte.is_ascii_uppercase())
+    }
+);
+
+/// A language as devices and catalogues name it: `pt`, `pt-BR`, `zh-Hant-TW` (BCP 47: language, script, region).
+/// `_` and `-` are the same on input; the kept form has `-` and the usual letter case.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Locale(Arc<str>);
+
+impl Locale {
+    /// Checks and normalises.
+    ///
+    /// # Errors
+    /// When the text is not `language[-Script][-REGION]`.
+    pub fn new(text: &str) -> Result<Self, NameError> {
+        let error = || NameError {
+            what: "locale",
+            rule: "must be a BCP 47 language, optionally with script and region, such as pt or pt-BR",
+            value: text.chars().take(64).collect(),
+        };
+        let mut parts = text.split(['-', '_']);
+        let language = parts.next().unwrap_or_default();
+        if !(2..=3).contains(&language.len()) || !language.bytes().all(|byte| byte.is_ascii_alphabetic()) {
+            return Err(error());
+        }
+        let mut normal = language.to_ascii_lowercase();
+        let mut part = parts.next();
+        if let Some(script) = part.filter(|part| part.len() == 4 && part.bytes().all(|byte| byte.is_ascii_alphabetic()))
+        {
+            normal.push('-');
+            normal.push_str(&script[..1].to_ascii_uppercase());
+            normal.push_str(&script[1..].to_ascii_lowercase());
+            part = parts.next();
+        }
+        if let Some(region) = part {
+            let letters = region.len() == 2 && region.bytes().all(|byte| byte.is_ascii_alphabetic());
+            let digits = region.len() == 3 && region.bytes().all(|byte| byte.is_ascii_digit());
+            if !letters && !digits {
+                return Err(error());
+            }
+            normal.push('-');
+            normal.push_str(&region.to_ascii_uppercase());
+        }
+        if parts.next().is_some() {
+            return Err(error());
+        }
+        Ok(Self(normal.into()))
+    }
+
+    /// The normal form.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// This locale, then ever more general ones: `zh-Hant-TW`, `zh-Hant`, `zh`.
+    pub fn fallbacks(&self) -> impl Iterator<Item = &str> {
+        std::iter::successors(Some(&*self.0), |text| text.rfind('-').map(|end| &text[..end]))
+    }
+}
+
+impl TryFrom<String> for Locale {
+    type Error = NameError;
+
+    fn try_from(text: String) -> Result<Self, NameError> {
+        Self::new(&text)
+    }
+}
+
+impl From<Locale> for String {
+    fn from(locale: Locale) -> Self {
+        locale.as_str().to_owned()
+    }
+}
+
+impl fmt::Display for Locale {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for Locale {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&*self.0, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_locale_is_kept_in_its_normal_form() {
+        for (text, normal) in [("pt_br", "pt-BR"), ("EN", "en"), ("zh_hant_tw", "zh-Hant-TW"), ("es-419", "es-419")] {
+            assert_eq!(Locale::new(text).unwrap().as_str(), normal);
+        }
+        for text in ["", "e", "english", "pt-BRA", "pt-BR-x", "12", "zh-Hant-TW-9"] {
+            assert!(Locale::new(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn fallbacks_go_from_special_to_general() {
+        let locale = Locale::new("zh-Hant-TW").unwrap();
+        assert_eq!(locale.fallbacks().collect::<Vec<_>>(), ["zh-Hant-TW", "zh-Hant", "zh"]);
+    }
+
+    #[test]
+    fn a_refused_name_tells_rule_and_value() {
+        let error = Subject::new("Team 42").unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "subject must be kind:key, 3 to 128 visible ASCII characters, kind of a-z, 0-9, _ and -, got \"Team 42\""
+        );
+        assert!(ChannelName::new(&"x".repeat(256)).is_err());
+        assert!(TopicName::new("goal").is_ok());
+    }
+}

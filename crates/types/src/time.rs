@@ -1,0 +1,32 @@
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// A moment of the wall clock: milliseconds since the Unix epoch.
+///
+/// Cores are handed one; `tidings_telemetry::unix_now` is where drivers read it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Timestamp(pub u64);
+
+impl Timestamp {
+    /// Milliseconds since the Unix epoch.
+    pub fn as_millis(self) -> u64 {
+        self.0
+    }
+
+    /// Whole seconds since the Unix epoch, rounded down.
+    pub fn as_secs(self) -> u64 {
+        self.0 / 1000
+    }
+
+    /// The moment `duration` later; stays at the end of time instead of overflowing.
+    pub fn saturating_add(self, duration: Duration) -> Self {
+        Self(self.0.saturating_add(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)))
+    }
+
+    /// How long ago `earlier` was; zero when it lies ahead.
+    pub fn saturating_since(self, earlier: Self) -> Duration {
+        Duration::from_millis(self.0.saturating_sub(earlier.0))
+    }
+}

@@ -1,0 +1,3 @@
+//! All automation of this repository.
+
+fn main() {}
