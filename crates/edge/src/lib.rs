@@ -1,1 +1,130 @@
-//! Client connections: WebSocket.
+//! Client connections (R6): WebSocket, the Centrifugo client protocol.
+//!
+//! ```text
+//!   HTTP server ── handshake ──► loop 0 … n-1 (one thread each, a current-thread runtime)
+//!                                  connections ── session (commands) ──► hub
+//!                                  fan-out     ◄── mailbox ◄──────────── hub (publications)
+//! ```
+//!
+//! The HTTP server does the handshake only ([`Edge::upgrade`]); then the plain socket belongs to one loop for life, and
+//! nothing of a connection is shared between threads. Decisions are the protocol's (`tidings_protocol::Session`), order
+//! and history the hub's; this crate moves bytes: [`fanout`] is who reads what, [`output`] the writing, `connection`
+//! the reading, `worker` the loop.
+//!
+//! Bounds: connections (refused with 503), bytes per message (1009), replies waiting per connection and publications
+//! waiting per channel (3008). A slow peer costs itself: its socket is full, the others go on.
+//!
+//! Stopping: [`Edge::shutdown`] closes every connection with 3001, so that clients come back elsewhere and resume.
+
+mod config;
+mod connection;
+mod fanout;
+mod handshake;
+mod metrics;
+mod output;
+mod worker;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+
+use hyper::upgrade::OnUpgrade;
+use tidings_hub::Hub;
+use tidings_protocol::{ClientInfo, ErrorCode, SessionConfig};
+use tidings_telemetry::Registry;
+use tidings_types::{ChannelName, Json};
+use tokio::sync::{mpsc, watch};
+
+pub use config::EdgeConfig;
+pub use handshake::HandshakeError;
+
+use metrics::EdgeMetrics;
+use worker::Worker;
+
+/// Where publications into durable channels go before anybody gets them.
+///
+/// An error is told to the client with its code; `Internal` and `TooManyRequests` invite it to try again.
+pub trait DurablePublisher: Send + Sync + 'static {
+    /// Publishes and resolves when the publication is durable.
+    fn publish(&self, channel: ChannelName, data: Json, info: ClientInfo) -> PublishFuture;
+}
+
+/// See [`DurablePublisher`].
+pub type PublishFuture = Pin<Box<dyn Future<Output = Result<(), ErrorCode>> + Send>>;
+
+/// What all loops share.
+pub(crate) struct Shared {
+    pub(crate) config: EdgeConfig,
+    pub(crate) session: Arc<SessionConfig>,
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) publisher: Arc<dyn DurablePublisher>,
+    pub(crate) metrics: EdgeMetrics,
+    pub(crate) connection_count: AtomicUsize,
+}
+
+/// Queue: 1024 handshakes per loop. Full: the handshake is refused with 503. Closed: likewise.
+const HANDSHAKE_COUNT_MAX: usize = 1024;
+
+/// The client side of the server. Dropping it without [`Edge::shutdown`] cuts the connections.
+pub struct Edge {
+    shared: Arc<Shared>,
+    loops: Vec<mpsc::Sender<OnUpgrade>>,
+    next_loop: AtomicUsize,
+    stop: watch::Sender<bool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for Edge {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Edge").field("loops", &self.loops.len()).finish_non_exhaustive()
+    }
+}
+
+impl Edge {
+    /// Starts a thread for each loop of the hub.
+    ///
+    /// # Errors
+    /// When the system refuses a thread.
+    pub fn start(
+        config: EdgeConfig,
+        session: Arc<SessionConfig>,
+        hub: Arc<Hub>,
+        publisher: Arc<dyn DurablePublisher>,
+        registry: &Registry,
+    ) -> std::io::Result<Self> {
+        let metrics = EdgeMetrics::new(registry);
+        let shared =
+            Arc::new(Shared { config, session, hub, publisher, metrics, connection_count: AtomicUsize::new(0) });
+        let (stop, stopped) = watch::channel(false);
+        let (mut loops, mut threads) = (Vec::new(), Vec::new());
+        for (index, (loop_id, mailbox)) in shared.hub.loops().enumerate() {
+            let (handshakes_tx, handshakes_rx) = mpsc::channel(HANDSHAKE_COUNT_MAX);
+            let (shared, stopped) = (shared.clone(), stopped.clone());
+            let thread = std::thread::Builder::new().name(format!("edge-{index}"));
+            threads.push(thread.spawn(move || Worker::run(shared, loop_id, &mailbox, handshakes_rx, stopped))?);
+            loops.push(handshakes_tx);
+        }
+        Ok(Self { shared, loops, next_loop: AtomicUsize::new(0), stop, threads })
+    }
+
+    /// Open connections.
+    pub fn connection_count(&self) -> usize {
+        self.shared.connection_count.load(Ordering::Relaxed)
+    }
+
+    /// Closes every connection with 3001 and waits until all are closed or the close timeout is over.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: the loops go on stopping, but nobody waits for them.
+    pub async fn shutdown(mut self) {
+        self.stop.send_replace(true);
+        let threads = std::mem::take(&mut self.threads);
+        let joined =
+            tokio::task::spawn_blocking(move || threads.into_iter().map(JoinHandle::join).all(|end| end.is_ok()));
+        if !joined.await.unwrap_or(false) {
+            tracing::error!("An edge loop panicked");
+        }
+    }
+}

@@ -1,1 +1,285 @@
-//! Owner of all channels: publish, follow from a position, presence.
+//! Owner of all channels (R5): publish, follow from a position, history, presence.
+//!
+//! ```text
+//!            publish ──► Channel { lock: history, tail, readers, presence } ──► wakes each edge loop once
+//!                                    ▲            │
+//!   subscribe, history, presence ────┘            └──► the loop fetches the new frames, once for all its readers
+//! ```
+//!
+//! - History add and fan-out are one step under the channel's lock, so every reader sees one order (invariant 3). A
+//!   resume reads the history and takes its place in the tail under the same lock: nothing to merge, no gap.
+//! - The hub never waits for a reader and holds no socket. A reader is a position in the channel's [`Tail`]; loops
+//!   report how far their slowest reader is, and what all have is forgotten.
+//! - Memory channels get their offsets here. Durable channels get them from the journal
+//!   ([`Hub::publish_durable`]), since they must survive a restart; the hub's part is the same otherwise.
+//! - Bounds: channels (`channel_count_max`, then [`HubError::ChannelLimit`]), history by each namespace, tail by
+//!   [`TailBounds`], presence by the connections.
+//!
+//! Locks: a shard of the channel table, then a channel, then a mailbox; never the other way.
+
+mod channel;
+mod mailbox;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+
+use tidings_protocol::{ClientInfo, NamespaceOptions, Namespaces, Publication};
+use tidings_stream::{HistoryFilter, TailBounds};
+use tidings_types::{ChannelName, Epoch, Offset, StreamPosition, Timestamp};
+
+pub use channel::{Channel, Member, Recovery, ResumeFrom, Subscribed};
+pub use mailbox::{LoopId, Mailbox};
+
+/// What the hub is told at start.
+#[derive(Debug, Clone)]
+pub struct HubConfig {
+    /// The configured namespaces.
+    pub namespaces: Arc<Namespaces>,
+    /// Channels at one time.
+    pub channel_count_max: usize,
+    /// What waits in one channel for its slowest reader.
+    pub tail: TailBounds,
+    /// The epoch of all durable channels: one life of the store.
+    pub durable_epoch: Epoch,
+}
+
+/// Why the hub refuses.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum HubError {
+    /// The channel's namespace is not configured.
+    #[error("channel {0} is in a namespace that is not configured")]
+    UnknownNamespace(ChannelName),
+    /// No room for one more channel.
+    #[error("channel {channel} would be one more than the {limit} that may exist (hub.channel_count_max)")]
+    ChannelLimit {
+        /// The channel that was to be created.
+        channel: ChannelName,
+        /// The limit.
+        limit: usize,
+    },
+}
+
+/// What is to be published.
+#[derive(Debug, Clone)]
+pub struct NewPublication {
+    /// What subscribers get; its offset is set by the channel.
+    pub publication: Publication,
+    /// Deliver to who is there, keep nothing and give no offset.
+    pub skip_history: bool,
+}
+
+/// Channels and the clients in them, counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct HubCounts {
+    /// Channels that exist: with a subscriber or a history.
+    pub channels: usize,
+    /// Subscriptions of live connections.
+    pub subscriptions: usize,
+}
+
+const SHARD_COUNT: usize = 64;
+
+/// Owner of all channels.
+#[derive(Debug)]
+pub struct Hub {
+    config: HubConfig,
+    shards: Box<[Mutex<HashMap<ChannelName, Arc<Channel>>>]>,
+    channel_count: AtomicUsize,
+    mailboxes: Box<[Arc<Mailbox>]>,
+}
+
+impl Hub {
+    /// A hub without channels, for `loop_count` edge loops.
+    pub fn new(config: HubConfig, loop_count: usize) -> Self {
+        Self {
+            config,
+            shards: (0..SHARD_COUNT).map(|_| Mutex::default()).collect(),
+            channel_count: AtomicUsize::new(0),
+            mailboxes: (0..loop_count).map(|_| Arc::new(Mailbox::default())).collect(),
+        }
+    }
+
+    /// The loops' ids and mailboxes, in order.
+    pub fn loops(&self) -> impl Iterator<Item = (LoopId, Arc<Mailbox>)> {
+        self.mailboxes.iter().enumerate().map(|(index, mailbox)| (LoopId(index), mailbox.clone()))
+    }
+
+    /// The configured namespaces.
+    pub fn namespaces(&self) -> &Namespaces {
+        &self.config.namespaces
+    }
+
+    /// The options of a channel's namespace.
+    ///
+    /// # Errors
+    /// [`HubError::UnknownNamespace`].
+    pub fn options(&self, channel: &ChannelName) -> Result<&NamespaceOptions, HubError> {
+        self.config.namespaces.options(channel).ok_or_else(|| HubError::UnknownNamespace(channel.clone()))
+    }
+
+    /// Publishes into a memory channel. The position is `None` when nothing was written to history.
+    ///
+    /// # Errors
+    /// When the namespace is unknown or there is no room for a new channel.
+    ///
+    /// # Panics
+    /// In debug builds, when the namespace is durable: those publications come from the journal.
+    pub fn publish(
+        &self,
+        name: &ChannelName,
+        new: NewPublication,
+        now: Timestamp,
+    ) -> Result<Option<StreamPosition>, HubError> {
+        debug_assert!(!self.options(name)?.durable, "a durable channel is published through the journal");
+        self.with_channel(name, |channel| channel.publish(new.clone(), &self.mailboxes, now))
+    }
+
+    /// Publishes what the journal has accepted, at the position it gave. One that the channel already has changes nothing.
+    ///
+    /// # Errors
+    /// When the namespace is unknown or there is no room for a new channel.
+    pub fn publish_durable(
+        &self,
+        name: &ChannelName,
+        offset: Offset,
+        publication: Publication,
+        now: Timestamp,
+    ) -> Result<(), HubError> {
+        self.with_channel(name, |channel| channel.publish_at(offset, publication.clone(), &self.mailboxes, now))
+    }
+
+    /// Brings a durable channel back as it was left; `at` is when its last publication was made.
+    ///
+    /// # Errors
+    /// When the namespace is unknown or there is no room for a new channel.
+    pub fn restore(
+        &self,
+        name: &ChannelName,
+        top: Offset,
+        kept: Vec<Publication>,
+        at: Timestamp,
+    ) -> Result<(), HubError> {
+        self.with_channel(name, |channel| channel.restore(top, kept.clone(), at))
+    }
+
+    /// Adds a reader on an edge loop and, with `resume`, reads what it missed, in one step.
+    ///
+    /// # Errors
+    /// When the namespace is unknown or there is no room for a new channel.
+    pub fn subscribe(
+        &self,
+        name: &ChannelName,
+        member: &Member,
+        resume: Option<&ResumeFrom>,
+    ) -> Result<Subscribed, HubError> {
+        self.with_channel(name, |channel| channel.subscribe(member, resume))
+    }
+
+    /// A page of a channel's history and where the channel is.
+    ///
+    /// # Errors
+    /// When the namespace is unknown or there is no room for a new channel (reading an absent one creates it, so that its
+    /// epoch stays).
+    pub fn history(
+        &self,
+        name: &ChannelName,
+        filter: HistoryFilter,
+    ) -> Result<(Vec<Publication>, StreamPosition), HubError> {
+        self.with_channel(name, |channel| channel.history(filter))
+    }
+
+    /// Who is in the channel, by client id; empty when nobody is.
+    pub fn presence(&self, name: &ChannelName) -> Vec<ClientInfo> {
+        self.existing(name).map(|channel| channel.presence()).unwrap_or_default()
+    }
+
+    /// How many connections and how many different users are in the channel.
+    pub fn presence_stats(&self, name: &ChannelName) -> (u64, u64) {
+        let present = self.presence(name);
+        let users: HashSet<&str> = present.iter().map(|info| &*info.user).collect();
+        (present.len() as u64, users.len() as u64)
+    }
+
+    /// How many subscriptions a channel has, over all loops.
+    pub fn subscriber_count(&self, name: &ChannelName) -> usize {
+        self.existing(name).map_or(0, |channel| channel.subscriber_count())
+    }
+
+    /// Drops histories whose time is over and channels that hold nothing any more. Called about once a second.
+    pub fn sweep(&self, now: Timestamp) {
+        for shard in &self.shards {
+            let mut shard = lock(shard);
+            let before = shard.len();
+            shard.retain(|_, channel| !channel.expire(now));
+            self.channel_count.fetch_sub(before - shard.len(), Ordering::Relaxed);
+        }
+    }
+
+    /// Channels and subscriptions now.
+    pub fn counts(&self) -> HubCounts {
+        let mut counts = HubCounts::default();
+        for shard in &self.shards {
+            let shard = lock(shard);
+            counts.channels += shard.len();
+            counts.subscriptions += shard.values().map(|channel| channel.subscriber_count()).sum::<usize>();
+        }
+        counts
+    }
+
+    fn existing(&self, name: &ChannelName) -> Option<Arc<Channel>> {
+        lock(self.shard(name)).get(name).cloned()
+    }
+
+    /// Runs `act` on the channel, creating it if need be. `None` from `act` means that the channel was swept away
+    /// between look-up and lock; then it is looked up again.
+    fn with_channel<T>(&self, name: &ChannelName, act: impl Fn(&Arc<Channel>) -> Acted<T>) -> Result<T, HubError> {
+        loop {
+            let channel = self.channel(name)?;
+            if let Acted::Done(value) = act(&channel) {
+                return Ok(value);
+            }
+        }
+    }
+
+    fn channel(&self, name: &ChannelName) -> Result<Arc<Channel>, HubError> {
+        let mut shard = lock(self.shard(name));
+        if let Some(channel) = shard.get(name) {
+            return Ok(channel.clone());
+        }
+        let options = self.options(name)?;
+        let limit = self.config.channel_count_max;
+        if self.channel_count.fetch_add(1, Ordering::Relaxed) >= limit {
+            self.channel_count.fetch_sub(1, Ordering::Relaxed);
+            return Err(HubError::ChannelLimit { channel: name.clone(), limit });
+        }
+        let epoch = if options.durable { self.config.durable_epoch } else { Epoch::from_random(rand::random()) };
+        let channel = Arc::new(Channel::new(name.clone(), options.clone(), epoch, self.config.tail));
+        shard.insert(name.clone(), channel.clone());
+        Ok(channel)
+    }
+
+    fn shard(&self, name: &ChannelName) -> &Mutex<HashMap<ChannelName, Arc<Channel>>> {
+        use std::hash::{BuildHasher, RandomState};
+        static HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+        &self.shards[HASHER.hash_one(name) as usize % SHARD_COUNT]
+    }
+}
+
+/// Whether something was done to a channel, or the channel was already swept away.
+#[derive(Debug)]
+pub(crate) enum Acted<T> {
+    Done(T),
+    Swept,
+}
+
+/// Microseconds of the process's own clock, for latency figures.
+pub fn process_micros() -> u64 {
+    static START: LazyLock<tokio::time::Instant> = LazyLock::new(tokio::time::Instant::now);
+    START.elapsed().as_micros() as u64
+}
+
+/// A panic while a lock was held is a bug that has been reported; what it guards is kept consistent at each step.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,28 @@
+//! Settings of the edge; the defaults are the binary's.
+
+use std::time::Duration;
+
+/// How connections are treated.
+#[derive(Debug, Clone)]
+pub struct EdgeConfig {
+    /// Connections at one time; one more is refused with 503.
+    pub connection_count_max: usize,
+    /// Bytes of one client message.
+    pub message_bytes_max: usize,
+    /// Publications are written to one connection at most this many bytes at a time, then it is another's turn.
+    pub turn_bytes_max: usize,
+    /// Replies that may wait for a reader; over it the connection is closed as slow (3008).
+    pub control_bytes_max: usize,
+    /// Missed publications that are replayed at most when a reader resumes.
+    pub recovery_count_max: usize,
+    /// Between two pings of the server.
+    pub ping_interval: Duration,
+    /// How long a pong may take.
+    pub pong_timeout: Duration,
+    /// How long a new connection may take to send `connect`.
+    pub stale_timeout: Duration,
+    /// How long a closing connection may take to be flushed and closed by its peer.
+    pub close_timeout: Duration,
+    /// Web origins that may connect; requests without an `Origin` header always may. `*` admits all.
+    pub allowed_origins: Vec<String>,
+}

@@ -1,0 +1,467 @@
+//! One client's connection: reading its commands, doing what the session decides, answering.
+//!
+//! ```text
+//!  handshake ──► open ──────────────► closing ──────────────► ended
+//!                 commands in order    close frame after what   both sides have closed, the peer is gone,
+//!                 one at a time        is promised; no more     or the close timeout is over
+//!                                      commands
+//! ```
+//!
+//! A publish into a durable channel waits for the journal; until then the connection reads nothing more, so that a
+//! fast publisher is slowed by its own socket. Bounds: one read of 64 KiB is worked off before the next; replies that
+//! the peer does not read are bounded by `control_bytes_max`.
+
+use std::collections::VecDeque;
+use std::net::TcpStream as StdTcpStream;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use hyper_util::server::conn::auto::upgrade;
+use tidings_hub::{HubError, Member, NewPublication, Recovery, ResumeFrom};
+use tidings_protocol::websocket::{self, Decoder, Event};
+use tidings_protocol::{
+    ClientId, Command, Disconnect, Effect, ErrorCode, Expired, FrameError, HistoryFound, PING, Publication, Session,
+    SubscribeEffect, Subscribed, Tags, Ticket, parse_frame,
+};
+use tidings_stream::HistoryFilter;
+use tidings_types::{Offset, Timestamp};
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tracing::debug;
+
+use crate::fanout::{Key, Place};
+use crate::output::Output;
+use crate::worker::{State, Worker};
+use crate::{EdgeConfig, PublishFuture};
+
+/// How long the HTTP server may take to hand the socket over.
+const UPGRADE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a client whose connect was refused may stay.
+const REFUSED_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A client's connection as its loop keeps it.
+pub(crate) struct Connection {
+    pub(crate) socket: Rc<TcpStream>,
+    pub(crate) output: Output,
+    /// The socket takes no more bytes for now; the connection's task waits until it does.
+    pub(crate) blocked: bool,
+    /// Where it stands in its channels; kept by the fan-out.
+    pub(crate) places: Vec<Place>,
+    /// Windows and subscriber indexes of the present turn; kept by the fan-out.
+    pub(crate) ready: Vec<(usize, usize)>,
+    session: Session,
+    decoder: Decoder,
+    commands: VecDeque<Result<Command, FrameError>>,
+    wake: Rc<Notify>,
+    /// Until when `connect` must have come.
+    connect_deadline: Option<Instant>,
+    next_ping_at: Option<Instant>,
+    pong_deadline: Option<Instant>,
+    closing: Option<Closing>,
+    ended: bool,
+}
+
+struct Closing {
+    deadline: Instant,
+    /// The peer's close frame has come: nothing more to wait for once ours is written.
+    is_peer_closed: bool,
+}
+
+/// A publish that waits for the journal.
+struct AwaitedPublish {
+    ticket: Ticket,
+    future: PublishFuture,
+}
+
+impl Connection {
+    fn new(worker: &Worker, socket: Rc<TcpStream>, wake: Rc<Notify>) -> Self {
+        let config = &worker.shared.config;
+        Self {
+            socket,
+            output: Output::default(),
+            blocked: false,
+            places: Vec::new(),
+            ready: Vec::new(),
+            session: Session::new(worker.shared.session.clone(), ClientId::from_random(rand::random())),
+            decoder: Decoder::new(config.message_bytes_max),
+            commands: VecDeque::new(),
+            wake,
+            connect_deadline: Some(Instant::now() + config.stale_timeout),
+            next_ping_at: None,
+            pong_deadline: None,
+            closing: None,
+            ended: false,
+        }
+    }
+
+    pub(crate) fn client(&self) -> ClientId {
+        self.session.client()
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.is_some()
+    }
+
+    /// The socket is full: the task takes over until it drains.
+    pub(crate) fn block(&mut self) {
+        self.blocked = true;
+        self.wake.notify_one();
+    }
+
+    /// Ends the connection without another byte.
+    pub(crate) fn abort(&mut self) {
+        self.ended = true;
+        self.wake.notify_one();
+    }
+
+    /// No more commands; a close frame after what is already promised.
+    pub(crate) fn begin_close(&mut self, disconnect: &Disconnect, deadline: Instant) {
+        if *disconnect == Disconnect::SLOW {
+            self.output.clear_control();
+        }
+        self.begin_close_with(disconnect.code, &disconnect.reason, deadline);
+    }
+
+    fn begin_close_with(&mut self, code: u16, reason: &str, deadline: Instant) {
+        self.session.close();
+        self.commands = VecDeque::new();
+        self.output.push_control(&websocket::close_frame(code, reason));
+        self.closing = Some(Closing { deadline, is_peer_closed: false });
+        self.wake.notify_one();
+    }
+
+    fn is_done(&self) -> bool {
+        self.ended || self.closing.as_ref().is_some_and(|closing| closing.is_peer_closed && self.output.is_empty())
+    }
+
+    pub(crate) fn reply(&mut self, reply: Option<Vec<u8>>) {
+        if let Some(reply) = reply {
+            self.output.push_control(&websocket::text_frame(&reply));
+        }
+    }
+
+    /// What is due: pings are written, what is over is reported.
+    pub(crate) fn check_deadlines(&mut self, config: &EdgeConfig, now: Instant) -> Option<Disconnect> {
+        let is_over = |deadline: Option<Instant>| deadline.is_some_and(|deadline| deadline <= now);
+        if is_over(self.closing.as_ref().map(|closing| closing.deadline)) {
+            self.abort();
+        }
+        if self.closing.is_some() {
+            return None;
+        }
+        if is_over(self.connect_deadline) {
+            return Some(Disconnect::STALE);
+        }
+        if self.session.awaits_pong() && is_over(self.pong_deadline) {
+            return Some(Disconnect::NO_PONG);
+        }
+        if is_over(self.next_ping_at) {
+            self.reply(Some(PING.to_vec()));
+            self.session.on_ping_sent();
+            self.pong_deadline = Some(now + config.pong_timeout);
+            self.next_ping_at = Some(now + config.ping_interval);
+        }
+        None
+    }
+
+    /// A token that ran out, if any.
+    pub(crate) fn poll_expired(&mut self, now: Timestamp) -> Option<Expired> {
+        if self.session.deadline().is_none_or(|deadline| deadline > now) {
+            return None;
+        }
+        self.session.poll_expired(now)
+    }
+}
+
+/// Takes a connection over from the HTTP server and serves it to its end.
+pub(crate) async fn serve(worker: Rc<Worker>, upgrade: OnUpgrade) {
+    match accept(upgrade).await {
+        Ok((socket, first)) => {
+            let served = Served::new(worker, Rc::new(socket));
+            served.run(first).await;
+        }
+        Err(cause) => {
+            worker.shared.connection_count.fetch_sub(1, Ordering::Relaxed);
+            debug!(cause, "Handshake was not completed");
+        }
+    }
+}
+
+async fn accept(upgraded: OnUpgrade) -> Result<(TcpStream, Bytes), &'static str> {
+    let upgraded = tokio::time::timeout(UPGRADE_TIMEOUT, upgraded).await.map_err(|_| "upgrade timed out")?;
+    let upgraded = upgraded.map_err(|_| "connection was lost before the upgrade")?;
+    // The HTTP server is hyper-util's automatic one, which wraps the socket once more.
+    let parts = upgrade::downcast::<TokioIo<TcpStream>>(upgraded).map_err(|_| "connection is not a plain socket")?;
+    // The socket moves from the HTTP server's runtime to this loop's.
+    let socket: StdTcpStream = parts.io.into_inner().into_std().map_err(|_| "socket cannot be moved")?;
+    let socket = TcpStream::from_std(socket).map_err(|_| "socket cannot be registered")?;
+    socket.set_nodelay(true).map_err(|_| "socket takes no options")?;
+    Ok((socket, parts.read_buf))
+}
+
+/// A connection in its loop; dropping it (end or abort of its task) removes it.
+struct Served {
+    worker: Rc<Worker>,
+    key: Key,
+    socket: Rc<TcpStream>,
+    wake: Rc<Notify>,
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.worker.remove(self.key);
+    }
+}
+
+impl Served {
+    fn new(worker: Rc<Worker>, socket: Rc<TcpStream>) -> Self {
+        let wake = Rc::new(Notify::new());
+        let key = worker.insert(Connection::new(&worker, socket.clone(), wake.clone()));
+        Self { worker, key, socket, wake }
+    }
+
+    async fn run(&self, first: Bytes) {
+        if !first.is_empty() {
+            self.decode(&mut first.to_vec());
+        }
+        while !self.is_done() {
+            while let Some(publish) = self.work_off() {
+                let outcome = publish.future.await;
+                self.answer_publish(publish.ticket, outcome);
+            }
+            let interest = if self.is_blocked() { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
+            let ready = tokio::select! {
+                ready = self.socket.ready(interest) => ready,
+                () = self.wake.notified() => continue,
+            };
+            let Ok(ready) = ready else { break };
+            if ready.is_writable() && self.is_blocked() {
+                while self.worker.catch_up(self.key) {
+                    tokio::task::yield_now().await;
+                }
+            }
+            if ready.is_readable() && !self.read() {
+                break;
+            }
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.worker.state().connections[self.key].is_done()
+    }
+
+    fn is_blocked(&self) -> bool {
+        self.worker.state().connections[self.key].blocked
+    }
+
+    /// Reads once; `false` when the peer is gone.
+    fn read(&self) -> bool {
+        let mut scratch = std::mem::take(&mut self.worker.state().scratch);
+        let open = match self.socket.try_read(&mut scratch) {
+            Ok(0) => false,
+            Ok(count) => {
+                self.decode(&mut scratch[..count]);
+                true
+            }
+            Err(error) => error.kind() == std::io::ErrorKind::WouldBlock,
+        };
+        self.worker.state().scratch = scratch;
+        open
+    }
+
+    /// Takes commands out of bytes; control frames are answered at once.
+    fn decode(&self, mut input: &mut [u8]) {
+        let state = &mut *self.worker.state();
+        let deadline = Instant::now() + self.worker.shared.config.close_timeout;
+        let connection = &mut state.connections[self.key];
+        while !input.is_empty() {
+            let decoded = match connection.decoder.decode(input) {
+                Ok(decoded) => decoded,
+                Err(code) => {
+                    if !connection.is_closing() {
+                        connection.begin_close_with(code.code(), "", deadline);
+                        state.fanout.unsubscribe_all(&mut state.connections, self.key);
+                    }
+                    return;
+                }
+            };
+            let consumed = decoded.consumed;
+            match decoded.event {
+                Event::Text(text) if connection.closing.is_none() => {
+                    connection.commands.extend(parse_frame(text.as_bytes()))
+                }
+                Event::Binary(bytes) if connection.closing.is_none() => connection.commands.extend(parse_frame(&bytes)),
+                Event::Ping(payload) => connection.output.push_control(&websocket::pong_frame(&payload)),
+                Event::Close { code, .. } => {
+                    if connection.closing.is_none() {
+                        connection.begin_close_with(code.unwrap_or(1000), "", deadline);
+                    }
+                    connection.closing.as_mut().expect("set above").is_peer_closed = true;
+                    state.fanout.unsubscribe_all(&mut state.connections, self.key);
+                    self.worker.flush_in(state, self.key);
+                    return;
+                }
+                Event::Text(_) | Event::Binary(_) | Event::Pong(_) | Event::NeedMore => {}
+            }
+            input = &mut input[consumed..];
+        }
+    }
+
+    /// Does the commands that have come, in order, until one must wait for the journal.
+    fn work_off(&self) -> Option<AwaitedPublish> {
+        let state = &mut *self.worker.state();
+        let now = tidings_telemetry::unix_now();
+        let mut awaited = None;
+        while awaited.is_none()
+            && let Some(command) = state.connections[self.key].commands.pop_front()
+        {
+            self.worker.shared.metrics.commands_total.inc();
+            match command {
+                Ok(command) => {
+                    let effect = state.connections[self.key].session.handle(command, now);
+                    awaited = self.perform(state, effect, now);
+                }
+                Err(error) => {
+                    debug!(conn.id = %state.connections[self.key].client(), %error, "Frame refused");
+                    self.worker.close_in(state, self.key, &error.disconnect());
+                }
+            }
+        }
+        self.flush(state);
+        awaited
+    }
+
+    fn flush(&self, state: &mut State) {
+        self.worker.flush_in(state, self.key);
+        if state.connections[self.key].output.len() > self.worker.shared.config.control_bytes_max {
+            self.worker.close_in(state, self.key, &Disconnect::SLOW);
+        }
+    }
+
+    fn answer_publish(&self, ticket: Ticket, outcome: Result<(), ErrorCode>) {
+        let state = &mut *self.worker.state();
+        let connection = &mut state.connections[self.key];
+        let reply = connection.session.on_published(ticket, outcome);
+        connection.reply(reply);
+        self.flush(state);
+    }
+
+    fn perform(&self, state: &mut State, effect: Effect, now: Timestamp) -> Option<AwaitedPublish> {
+        let hub = &self.worker.shared.hub;
+        let reply = match effect {
+            Effect::Reply(reply) => Some(reply),
+            Effect::Connected(reply) => {
+                self.on_connected(&mut state.connections[self.key]);
+                Some(reply)
+            }
+            Effect::Refused(reply) => {
+                let connection = &mut state.connections[self.key];
+                connection.connect_deadline = Some(Instant::now() + REFUSED_TIMEOUT);
+                connection.commands.clear();
+                Some(reply)
+            }
+            Effect::Subscribe(effect) => self.subscribe(state, *effect, now),
+            Effect::Unsubscribe { ticket, channel } => {
+                state.fanout.unsubscribe(&mut state.connections, self.key, &channel);
+                state.connections[self.key].session.on_unsubscribed(ticket)
+            }
+            Effect::Publish { ticket, channel, options, data, info } => {
+                if options.durable {
+                    let future = self.worker.shared.publisher.publish(channel, data, info.as_ref().clone());
+                    return Some(AwaitedPublish { ticket, future });
+                }
+                let publication = Publication { offset: Offset(0), data, info: Some(info), tags: Tags::default() };
+                let published = hub.publish(&channel, NewPublication { publication, skip_history: false }, now);
+                let outcome = published.map(|_| ()).map_err(|error| error_code(&error));
+                state.connections[self.key].session.on_published(ticket, outcome)
+            }
+            Effect::History { ticket, channel, limit, since, reverse } => {
+                let filter = HistoryFilter {
+                    since: since.as_ref().map(|since| since.offset),
+                    limit: Some(limit as usize),
+                    reverse,
+                };
+                let epoch = since.map(|since| since.epoch).filter(|epoch| !epoch.is_empty());
+                let found = hub.history(&channel, filter).map_err(|error| error_code(&error));
+                let found = found.and_then(|(publications, top)| match epoch {
+                    Some(epoch) if epoch != top.epoch.as_str() => Err(ErrorCode::UnrecoverablePosition),
+                    _ => Ok((publications, top)),
+                });
+                let found = found.as_ref().map(|(publications, top)| HistoryFound { top: *top, publications });
+                state.connections[self.key].session.on_history(ticket, found.map_err(|code| *code))
+            }
+            Effect::Presence { ticket, channel } => {
+                state.connections[self.key].session.on_presence(ticket, Ok(&hub.presence(&channel)))
+            }
+            Effect::PresenceStats { ticket, channel } => {
+                let stats = hub.presence_stats(&channel);
+                state.connections[self.key].session.on_presence_stats(ticket, Ok(stats))
+            }
+            Effect::Pong => {
+                state.connections[self.key].pong_deadline = None;
+                None
+            }
+            Effect::Disconnect { disconnect, cause } => {
+                debug!(conn.id = %state.connections[self.key].client(), code = disconnect.code, cause, "Client disconnected");
+                self.worker.close_in(state, self.key, &disconnect);
+                None
+            }
+            Effect::Nothing => None,
+        };
+        state.connections[self.key].reply(reply);
+        None
+    }
+
+    fn on_connected(&self, connection: &mut Connection) {
+        connection.connect_deadline = None;
+        let interval = self.worker.shared.config.ping_interval;
+        if !interval.is_zero() {
+            // The first comes after half to a whole interval, so that those who came together do not stay together.
+            connection.next_ping_at = Some(Instant::now() + interval.mul_f64(rand::random_range(0.5..1.0)));
+        }
+    }
+
+    fn subscribe(&self, state: &mut State, effect: SubscribeEffect, now: Timestamp) -> Option<Vec<u8>> {
+        let SubscribeEffect { ticket, channel, options, recover, unrecovered_is_error, presence, .. } = effect;
+        let resume = recover.map(|position| ResumeFrom {
+            offset: position.offset,
+            epoch: Some(position.epoch).filter(|epoch| !epoch.is_empty()),
+            count_max: self.worker.shared.config.recovery_count_max,
+        });
+        let member = Member { loop_id: self.worker.loop_id, presence };
+        let made = match self.worker.shared.hub.subscribe(&channel, &member, resume.as_ref()) {
+            Ok(made) => made,
+            Err(error) => {
+                debug!(%channel, %error, "Subscription refused");
+                let session = &mut state.connections[self.key].session;
+                return session.on_subscribed(ticket, Err(error_code(&error)), now);
+            }
+        };
+        if unrecovered_is_error && matches!(made.recovery, Some(Recovery::Gap(_))) {
+            made.channel.unsubscribe(self.worker.loop_id, state.connections[self.key].client());
+            let session = &mut state.connections[self.key].session;
+            return session.on_subscribed(ticket, Err(ErrorCode::UnrecoverablePosition), now);
+        }
+        state.fanout.subscribe(&mut state.connections, self.key, made.channel, made.next);
+        let recovered = match &made.recovery {
+            Some(Recovery::Recovered(publications)) => Some(publications.as_slice()),
+            Some(Recovery::Gap(_)) | None => None,
+        };
+        let subscribed = Subscribed { top: options.has_history().then_some(made.top), recovered };
+        state.connections[self.key].session.on_subscribed(ticket, Ok(subscribed), now)
+    }
+}
+
+/// What a client is told when the hub refuses.
+fn error_code(error: &HubError) -> ErrorCode {
+    match error {
+        HubError::UnknownNamespace(_) => ErrorCode::UnknownChannel,
+        HubError::ChannelLimit { .. } => ErrorCode::TooManyRequests,
+    }
+}

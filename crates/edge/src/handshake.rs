@@ -1,0 +1,99 @@
+//! From an HTTP request to a connection (RFC 6455, 4.2).
+
+use std::sync::atomic::Ordering;
+
+use http::header::{
+    CONNECTION, HeaderName, ORIGIN, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, UPGRADE,
+};
+use http::{HeaderMap, Request, Response, StatusCode};
+use tidings_protocol::websocket;
+use tokio::sync::mpsc::error::TrySendError;
+
+use crate::Edge;
+
+/// Why a request does not become a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum HandshakeError {
+    /// Not a WebSocket request.
+    #[error("this address speaks WebSocket: send Upgrade: websocket, Connection: Upgrade and Sec-WebSocket-Key")]
+    NotWebSocket,
+    /// A version other than 13.
+    #[error("Sec-WebSocket-Version must be 13")]
+    Version,
+    /// The page's origin is not admitted.
+    #[error("the Origin is not among client.allowed_origins")]
+    Origin,
+    /// There is no room for another connection.
+    #[error("the server has as many connections as client.connection_count_max allows")]
+    Full,
+}
+
+impl HandshakeError {
+    /// The HTTP status that says so.
+    pub fn status(self) -> StatusCode {
+        match self {
+            Self::NotWebSocket => StatusCode::BAD_REQUEST,
+            Self::Version => StatusCode::UPGRADE_REQUIRED,
+            Self::Origin => StatusCode::FORBIDDEN,
+            Self::Full => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+}
+
+impl Edge {
+    /// Answers a WebSocket handshake; the connection goes to one of the loops.
+    ///
+    /// # Errors
+    /// [`HandshakeError`]; nothing is left behind then.
+    pub fn upgrade<B>(&self, request: &mut Request<B>) -> Result<Response<()>, HandshakeError> {
+        let headers = request.headers();
+        check_headers(headers)?;
+        let origin = headers.get(ORIGIN).map(|origin| String::from_utf8_lossy(origin.as_bytes()).into_owned());
+        if origin.is_some_and(|origin| !self.admits(&origin)) {
+            return Err(HandshakeError::Origin);
+        }
+        let key =
+            headers.get(SEC_WEBSOCKET_KEY).and_then(|key| key.to_str().ok()).ok_or(HandshakeError::NotWebSocket)?;
+        let accept = websocket::accept_key(key);
+
+        let shared = &self.shared;
+        if shared.connection_count.fetch_add(1, Ordering::Relaxed) >= shared.config.connection_count_max {
+            shared.connection_count.fetch_sub(1, Ordering::Relaxed);
+            return Err(HandshakeError::Full);
+        }
+        let index = self.next_loop.fetch_add(1, Ordering::Relaxed) % self.loops.len();
+        if let Err(TrySendError::Full(_) | TrySendError::Closed(_)) =
+            self.loops[index].try_send(hyper::upgrade::on(request))
+        {
+            shared.connection_count.fetch_sub(1, Ordering::Relaxed);
+            return Err(HandshakeError::Full);
+        }
+        let mut response = Response::new(());
+        *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+        response.headers_mut().insert(CONNECTION, http::HeaderValue::from_static("Upgrade"));
+        response.headers_mut().insert(UPGRADE, http::HeaderValue::from_static("websocket"));
+        let accept = http::HeaderValue::from_str(&accept).expect("base64 is a legal header value");
+        response.headers_mut().insert(SEC_WEBSOCKET_ACCEPT, accept);
+        Ok(response)
+    }
+
+    fn admits(&self, origin: &str) -> bool {
+        let allowed = &self.shared.config.allowed_origins;
+        allowed.iter().any(|allowed| allowed == "*" || allowed.eq_ignore_ascii_case(origin))
+    }
+}
+
+fn check_headers(headers: &HeaderMap) -> Result<(), HandshakeError> {
+    let has = |name: HeaderName, token: &str| {
+        let values = headers.get_all(name);
+        let mut tokens = values.iter().filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(','));
+        tokens.any(|value| value.trim().eq_ignore_ascii_case(token))
+    };
+    if !has(UPGRADE, "websocket") || !has(CONNECTION, "upgrade") {
+        return Err(HandshakeError::NotWebSocket);
+    }
+    if !has(SEC_WEBSOCKET_VERSION, "13") {
+        return Err(HandshakeError::Version);
+    }
+    Ok(())
+}

@@ -1,0 +1,222 @@
+//! One edge loop: a thread with a current-thread runtime that owns its connections.
+//!
+//! Tasks, all on the loop's thread and joined before it ends: one per connection (reading, and writing again when a
+//! full socket drains), and the loop itself (handshakes, the hub's mailbox, the sweep of deadlines once a second).
+//! State is in one `RefCell`, borrowed only between awaits.
+
+use std::cell::{RefCell, RefMut};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use hyper::upgrade::OnUpgrade;
+use slab::Slab;
+use tidings_hub::{LoopId, Mailbox};
+use tidings_protocol::{Disconnect, Expired};
+use tokio::sync::{mpsc, watch};
+use tokio::task::{JoinSet, LocalSet};
+use tokio::time::Instant;
+use tracing::error;
+
+use crate::Shared;
+use crate::connection::{self, Connection};
+use crate::fanout::{CaughtUp, Fanout, Key, Turn};
+
+/// How often deadlines (ping, pong, connect, token expiry, close) are looked at.
+const SWEEP_INTERVAL: Duration = Duration::from_millis(500);
+/// Connections written in one go before the loop looks at its other tasks.
+pub(crate) const SCRATCH_BYTES: usize = 64 * 1024;
+
+/// The loop's state.
+pub(crate) struct State {
+    pub(crate) connections: Slab<Connection>,
+    pub(crate) fanout: Fanout,
+    /// Where every connection's bytes are read first; what is unfinished moves to the connection.
+    pub(crate) scratch: Box<[u8]>,
+}
+
+/// What a loop's tasks share.
+pub(crate) struct Worker {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) loop_id: LoopId,
+    state: RefCell<State>,
+}
+
+impl Worker {
+    /// Runs the loop until it is told to stop and its connections are closed.
+    pub(crate) fn run(
+        shared: Arc<Shared>,
+        loop_id: LoopId,
+        mailbox: &Mailbox,
+        handshakes: mpsc::Receiver<OnUpgrade>,
+        stopped: watch::Receiver<bool>,
+    ) {
+        let runtime = match tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build() {
+            Ok(runtime) => runtime,
+            Err(error) => return error!(%error, "An edge loop could not start"),
+        };
+        let state = State {
+            connections: Slab::new(),
+            fanout: Fanout::new(loop_id, shared.config.turn_bytes_max, shared.metrics.clone()),
+            scratch: vec![0; SCRATCH_BYTES].into(),
+        };
+        let worker = Rc::new(Self { shared, loop_id, state: RefCell::new(state) });
+        LocalSet::new().block_on(&runtime, worker.drive(mailbox, handshakes, stopped));
+    }
+
+    pub(crate) fn state(&self) -> RefMut<'_, State> {
+        self.state.borrow_mut()
+    }
+
+    async fn drive(
+        self: Rc<Self>,
+        mailbox: &Mailbox,
+        mut handshakes: mpsc::Receiver<OnUpgrade>,
+        mut stopped: watch::Receiver<bool>,
+    ) {
+        let mut tasks = JoinSet::new();
+        let mut sweep = tokio::time::interval(SWEEP_INTERVAL);
+        let mut dirty = Vec::new();
+        loop {
+            let more = self.state().fanout.has_more();
+            tokio::select! {
+                biased;
+                _ = stopped.wait_for(|stopped| *stopped) => break,
+                () = mailbox.notified(), if !more => self.turn(mailbox, &mut dirty),
+                () = tokio::task::yield_now(), if more => self.turn(mailbox, &mut dirty),
+                _ = sweep.tick() => self.sweep(),
+                Some(upgrade) = handshakes.recv() => {
+                    tasks.spawn_local(connection::serve(self.clone(), upgrade));
+                }
+                Some(ended) = tasks.join_next() => Self::report(ended),
+            }
+        }
+        handshakes.close();
+        self.stop(&mut tasks, mailbox).await;
+    }
+
+    /// Closes every connection with 3001; aborts what is not closed in time.
+    async fn stop(self: &Rc<Self>, tasks: &mut JoinSet<()>, mailbox: &Mailbox) {
+        self.turn(mailbox, &mut Vec::new()); // What was published before goes out before.
+        let keys: Vec<Key> = self.state().connections.iter().map(|(key, _)| key).collect();
+        for key in keys {
+            self.close(key, &Disconnect::SHUTDOWN);
+        }
+        let deadline = Instant::now() + self.shared.config.close_timeout;
+        while let Ok(Some(ended)) = tokio::time::timeout_at(deadline, tasks.join_next()).await {
+            Self::report(ended);
+        }
+        tasks.shutdown().await;
+    }
+
+    fn report(ended: Result<(), tokio::task::JoinError>) {
+        if let Err(error) = ended
+            && error.is_panic()
+        {
+            error!("A connection's task panicked: a bug");
+        }
+    }
+
+    /// Writes what is new in the channels that the hub says have something.
+    fn turn(self: &Rc<Self>, mailbox: &Mailbox, dirty: &mut Vec<Arc<tidings_hub::Channel>>) {
+        mailbox.take(dirty);
+        let state = &mut *self.state();
+        let Turn { slow, failed } = state.fanout.turn(&mut state.connections, dirty);
+        for key in slow {
+            self.close_in(state, key, &Disconnect::SLOW);
+        }
+        for key in failed {
+            state.connections[key].abort();
+        }
+    }
+
+    /// Lets a connection that can be written again catch up; returns whether there is more for it.
+    pub(crate) fn catch_up(&self, key: Key) -> bool {
+        let state = &mut *self.state();
+        let mut slow = Vec::new();
+        let caught_up = state.fanout.catch_up(&mut state.connections, key, &mut slow);
+        match caught_up {
+            CaughtUp::Yes | CaughtUp::More | CaughtUp::Full => {}
+            CaughtUp::Slow => slow.push(key),
+            CaughtUp::Failed => state.connections[key].abort(),
+        }
+        for key in slow {
+            self.close_in(state, key, &Disconnect::SLOW);
+        }
+        caught_up == CaughtUp::More
+    }
+
+    /// Begins to close a connection: no more publications, a close frame after what is already promised.
+    pub(crate) fn close(&self, key: Key, disconnect: &Disconnect) {
+        self.close_in(&mut self.state(), key, disconnect);
+    }
+
+    pub(crate) fn close_in(&self, state: &mut State, key: Key, disconnect: &Disconnect) {
+        let Some(connection) = state.connections.get_mut(key).filter(|connection| !connection.is_closing()) else {
+            return;
+        };
+        let slow = *disconnect == Disconnect::SLOW;
+        let metrics = &self.shared.metrics;
+        if slow { &metrics.disconnects_slow_total } else { &metrics.disconnects_other_total }.inc();
+        connection.begin_close(disconnect, Instant::now() + self.shared.config.close_timeout);
+        state.fanout.unsubscribe_all(&mut state.connections, key);
+        self.flush_in(state, key);
+    }
+
+    /// Writes a connection's control frames, unless its socket is full.
+    pub(crate) fn flush_in(&self, state: &mut State, key: Key) {
+        let connection = &mut state.connections[key];
+        if connection.blocked {
+            return;
+        }
+        match connection.output.write(&connection.socket, &mut []) {
+            Ok(true) => connection.block(),
+            Ok(false) => {}
+            Err(_) => connection.abort(),
+        }
+    }
+
+    fn sweep(self: &Rc<Self>) {
+        let (now, unix_now) = (Instant::now(), tidings_telemetry::unix_now());
+        let state = &mut *self.state();
+        state.fanout.flush_metrics();
+        let keys: Vec<Key> = state.connections.iter().map(|(key, _)| key).collect();
+        for key in keys {
+            if let Some(disconnect) = state.connections[key].check_deadlines(&self.shared.config, now) {
+                self.close_in(state, key, &disconnect);
+            }
+            while let Some(expired) = state.connections[key].poll_expired(unix_now) {
+                self.expire_in(state, key, expired);
+            }
+            self.flush_in(state, key);
+        }
+    }
+
+    /// A token ran out and was not refreshed.
+    fn expire_in(&self, state: &mut State, key: Key, expired: Expired) {
+        match expired {
+            Expired::Connection(disconnect) => self.close_in(state, key, &disconnect),
+            Expired::Subscription { channel, push } => {
+                state.fanout.unsubscribe(&mut state.connections, key, &channel);
+                state.connections[key].reply(Some(push));
+            }
+        }
+    }
+
+    /// Adds a connection whose handshake is done.
+    pub(crate) fn insert(&self, connection: Connection) -> Key {
+        self.shared.metrics.connections.add(1);
+        self.shared.metrics.connected_total.inc();
+        self.state().connections.insert(connection)
+    }
+
+    /// Forgets a connection: nothing of it is left in hub or fan-out.
+    pub(crate) fn remove(&self, key: Key) {
+        let state = &mut *self.state();
+        state.fanout.unsubscribe_all(&mut state.connections, key);
+        state.connections.remove(key);
+        self.shared.metrics.connections.sub(1);
+        self.shared.connection_count.fetch_sub(1, Ordering::Relaxed);
+    }
+}

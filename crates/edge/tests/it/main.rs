@@ -1,0 +1,263 @@
+//! The edge over real sockets, with tungstenite as an independent client.
+
+mod client;
+mod server;
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use client::Client;
+use server::{Options, Server};
+
+#[tokio::test]
+async fn connect_and_subscribe_in_one_frame_then_publications_in_order() {
+    let server = Server::start(Options::default()).await;
+    let mut client = Client::open(&server).await;
+    client
+        .send_text(
+            r#"{"id":1,"connect":{}}
+{"id":2,"subscribe":{"channel":"kept:1"}}"#,
+        )
+        .await;
+    let connected = client.next().await;
+    assert_eq!(connected["id"], 1);
+    assert_eq!(connected["connect"]["pong"], true);
+    let subscribed = client.next().await;
+    assert_eq!(subscribed["id"], 2);
+    assert_eq!(subscribed["subscribe"]["recoverable"], true);
+    for value in 0..100 {
+        server.publish("kept:1", json!(value));
+    }
+    for value in 0..100 {
+        let push = client.next().await;
+        assert_eq!(push, json!({"push": {"channel": "kept:1", "pub": {"data": value, "offset": value + 1}}}));
+    }
+}
+
+#[tokio::test]
+async fn a_client_publishes_and_all_subscribers_see_one_order() {
+    let server = Server::start(Options::default()).await;
+    let mut clients = Vec::new();
+    for _ in 0..4 {
+        clients.push(Client::subscribed(&server, "room").await);
+    }
+    for index in 0..20 {
+        let publisher = &mut clients[index % 4];
+        publisher.send(json!({"id": 10 + index, "publish": {"channel": "room", "data": index}})).await;
+        publisher.reply(10 + index as u64).await;
+    }
+    let mut orders = Vec::new();
+    for client in &mut clients {
+        orders.push(client.publications(20).await.iter().map(|data| data.as_i64().unwrap()).collect::<Vec<_>>());
+    }
+    assert_eq!(orders[0], (0..20).collect::<Vec<_>>());
+    assert!(orders.iter().all(|order| *order == orders[0]));
+}
+
+#[tokio::test]
+async fn a_client_that_comes_back_gets_what_it_missed_or_is_told() {
+    let server = Server::start(Options::default()).await;
+    let mut client = Client::subscribed(&server, "kept:1").await;
+    server.publish("kept:1", json!(1));
+    let push = client.next().await;
+    assert_eq!(push["push"]["pub"]["offset"], 1);
+    let epoch = client.epoch.clone();
+    drop(client);
+    for value in 2..=5 {
+        server.publish("kept:1", json!(value));
+    }
+    let mut client = Client::connected(&server).await;
+    let resume = json!({"channel": "kept:1", "recover": true, "offset": 1, "epoch": epoch});
+    client.send(json!({"id": 2, "subscribe": resume})).await;
+    let reply = client.reply(2).await["subscribe"].clone();
+    assert_eq!((&reply["recovered"], &reply["was_recovering"]), (&json!(true), &json!(true)));
+    let offsets: Vec<_> = reply["publications"].as_array().unwrap().iter().map(|one| one["offset"].clone()).collect();
+    assert_eq!(offsets, [2, 3, 4, 5]);
+    server.publish("kept:1", json!(6));
+    assert_eq!(client.next().await["push"]["pub"]["offset"], 6);
+
+    let mut stranger = Client::connected(&server).await;
+    let resume = json!({"channel": "kept:1", "recover": true, "offset": 1, "epoch": "otherone"});
+    stranger.send(json!({"id": 2, "subscribe": resume})).await;
+    let reply = stranger.reply(2).await["subscribe"].clone();
+    assert_eq!(reply.get("recovered"), None, "another epoch is not recovered");
+    assert_eq!((&reply["was_recovering"], &reply["offset"]), (&json!(true), &json!(6)));
+
+    let resume = json!({"channel": "small:1", "recover": true, "offset": 1, "epoch": "", "flag": 2});
+    stranger.send(json!({"id": 3, "subscribe": resume})).await;
+    assert_eq!(stranger.reply(3).await["error"]["code"], 112);
+}
+
+#[tokio::test]
+async fn history_and_presence_are_answered() {
+    let server = Server::start(Options::default()).await;
+    let mut client = Client::subscribed(&server, "kept:1").await;
+    for value in 0..3 {
+        server.publish("kept:1", json!(value));
+        client.next().await;
+    }
+    client.send(json!({"id": 3, "history": {"channel": "kept:1", "limit": 2, "reverse": true}})).await;
+    let history = client.reply(3).await["history"].clone();
+    assert_eq!(history["publications"][0], json!({"data": 2, "offset": 3}));
+    assert_eq!((&history["offset"], &history["epoch"]), (&json!(3), &json!(client.epoch)));
+    client
+        .send(
+            json!({"id": 4, "history": {"channel": "kept:1", "limit": 1, "since": {"offset": 1, "epoch": "otherone"}}}),
+        )
+        .await;
+    assert_eq!(client.reply(4).await["error"]["code"], 112);
+    client.send(json!({"id": 5, "presence_stats": {"channel": "kept:1"}})).await;
+    assert_eq!(client.reply(5).await["presence_stats"], json!({"num_clients": 1, "num_users": 1}));
+    let mut other = Client::connected(&server).await;
+    other.send(json!({"id": 2, "presence": {"channel": "kept:1"}})).await;
+    assert_eq!(other.reply(2).await["presence"]["presence"].as_object().unwrap().len(), 1);
+    drop(client);
+    server.until("the client has left", || server.hub.presence_stats(&server::channel("kept:1")) == (0, 0)).await;
+}
+
+#[tokio::test]
+async fn an_unsubscribed_channel_gives_nothing_more() {
+    let server = Server::start(Options::default()).await;
+    let mut client = Client::subscribed(&server, "room").await;
+    client.send(json!({"id": 3, "unsubscribe": {"channel": "room"}})).await;
+    assert_eq!(client.reply(3).await["unsubscribe"], json!({}));
+    server.publish("room", json!("unheard"));
+    client.send(json!({"id": 4, "subscribe": {"channel": "other"}})).await;
+    client.reply(4).await;
+    server.publish("other", json!("heard"));
+    assert_eq!(client.next().await["push"]["pub"]["data"], "heard");
+}
+
+/// A reader that does not read is closed with 3008 once the channel's tail has overtaken it; one that reads beside it
+/// gets everything.
+#[tokio::test]
+async fn a_slow_reader_is_closed_and_costs_the_others_nothing() {
+    let server = Server::start(Options { frame_count_max: 64, ..Options::default() }).await;
+    let mut slow = Client::subscribed(&server, "room").await;
+    let mut quick = Client::subscribed(&server, "room").await;
+    let block = "x".repeat(60_000);
+    let mut published = 0;
+    let slow_total = || server.metric("tidings_edge_disconnects_total{reason=\"slow\"}");
+    while slow_total() == 0.0 {
+        assert!(published < 5000, "the slow reader should have been closed by now");
+        server.publish("room", json!([published, block]));
+        let push = quick.next().await;
+        assert_eq!(push["push"]["pub"]["data"][0], published);
+        published += 1;
+    }
+    // What the slow one was still given is a prefix without a hole.
+    let (data, close) = slow.drain().await;
+    assert_eq!(close, Some(3008));
+    let numbers: Vec<_> = data.iter().map(|message| message["push"]["pub"]["data"][0].as_i64().unwrap()).collect();
+    assert_eq!(numbers, (0..numbers.len() as i64).collect::<Vec<_>>());
+    assert!(numbers.len() < published as usize);
+}
+
+/// A reader that pauses, but not for longer than the tail holds, gets everything.
+#[tokio::test]
+async fn a_reader_that_pauses_catches_up_in_order() {
+    let server = Server::start(Options { frame_count_max: 1000, ..Options::default() }).await;
+    let mut client = Client::subscribed(&server, "room").await;
+    let block = "x".repeat(60_000);
+    for value in 0..300 {
+        server.publish("room", json!([value, block]));
+    }
+    for value in 0..300 {
+        assert_eq!(client.next().await["push"]["pub"]["data"][0], value);
+    }
+    server.publish("room", json!([300, ""]));
+    assert_eq!(client.next().await["push"]["pub"]["data"][0], 300);
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_answer_pings_is_closed_with_3012() {
+    let pings = Options {
+        ping_interval: Duration::from_millis(600),
+        pong_timeout: Duration::from_millis(300),
+        ..Options::default()
+    };
+    let server = Server::start(pings).await;
+    let mut silent = Client::connected(&server).await;
+    assert_eq!(silent.next().await, json!({}), "a ping");
+    let (_, close) = silent.drain().await;
+    assert_eq!(close, Some(3012));
+
+    let mut lively = Client::connected(&server).await;
+    for _ in 0..3 {
+        assert_eq!(lively.next().await, json!({}));
+        lively.send(json!({})).await;
+    }
+    lively.send(json!({})).await;
+    assert_eq!(lively.drain().await.1, Some(3501), "a pong that nobody asked for");
+}
+
+#[tokio::test]
+async fn who_never_connects_is_closed_with_3502() {
+    let server = Server::start(Options { stale_timeout: Duration::from_millis(100), ..Options::default() }).await;
+    let mut client = Client::open(&server).await;
+    assert_eq!(client.drain().await.1, Some(3502));
+}
+
+#[tokio::test]
+async fn shutdown_writes_what_was_published_and_closes_with_3001() {
+    let server = Server::start(Options::default()).await;
+    let mut client = Client::subscribed(&server, "room").await;
+    server.publish("room", json!("last words"));
+    let (drained, ()) = tokio::join!(client.drain(), server.shutdown());
+    let (data, close) = drained;
+    assert_eq!(data[0]["push"]["pub"]["data"], "last words");
+    assert_eq!(close, Some(3001));
+}
+
+#[tokio::test]
+async fn bad_bytes_end_their_own_connection_with_the_right_code() {
+    let server = Server::start(Options::default()).await;
+    for (text, code) in [("", 3501), ("nonsense", 3501), (r#"{"id":1,"subscribe":{"channel":"room"}}"#, 3501)] {
+        let mut client = Client::open(&server).await;
+        client.send_text(text).await;
+        assert_eq!(client.drain().await.1, Some(code), "{text}");
+    }
+    let mut client = Client::connected(&server).await;
+    client.send_text(&"x".repeat(70_000)).await;
+    assert_eq!(client.drain().await.1, Some(1009));
+    let mut client = Client::connected(&server).await;
+    client.send(json!({"id": 2, "subscribe": {"channel": "nowhere:1"}})).await;
+    assert_eq!(client.reply(2).await["error"]["code"], 102);
+    client.send(json!({"id": 3, "subscribe": {"channel": "x".repeat(256)}})).await;
+    assert_eq!(client.reply(3).await["error"]["code"], 107);
+}
+
+#[tokio::test]
+async fn one_connection_too_many_is_refused_with_503_and_room_comes_back() {
+    let server = Server::start(Options { connection_count_max: 1, ..Options::default() }).await;
+    let client = Client::connected(&server).await;
+    assert_eq!(Client::try_open(&server).await.err(), Some(503));
+    drop(client);
+    server.until("the connection has gone", || server.edge().connection_count() == 0).await;
+    Client::connected(&server).await;
+}
+
+#[tokio::test]
+async fn a_durable_publish_is_answered_after_the_journal_and_in_order() {
+    let server = Server::start(Options::default()).await;
+    let mut client = Client::subscribed(&server, "durable:1").await;
+    client
+        .send_text(
+            r#"{"id":3,"publish":{"channel":"durable:1","data":"a"}}
+{"id":4,"publish":{"channel":"durable:1","data":"refuse"}}
+{"id":5,"publish":{"channel":"durable:1","data":"b"}}"#,
+        )
+        .await;
+    let mut replies = Vec::new();
+    let mut data = Vec::new();
+    while replies.len() < 3 || data.len() < 2 {
+        let message = client.next().await;
+        match message["id"].as_u64() {
+            Some(id) => replies.push((id, message["error"]["code"].as_u64())),
+            None => data.push(message["push"]["pub"]["data"].as_str().unwrap().to_owned()),
+        }
+    }
+    assert_eq!(replies, [(3, None), (4, Some(111)), (5, None)]);
+    assert_eq!(data, ["a", "b"]);
+}

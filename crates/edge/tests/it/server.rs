@@ -1,0 +1,178 @@
+//! An edge with its hub behind a real HTTP server.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::response::Response;
+use axum::routing::get;
+use tidings_edge::{DurablePublisher, Edge, EdgeConfig, PublishFuture};
+use tidings_hub::{Hub, HubConfig, NewPublication};
+use tidings_protocol::{ClientInfo, ErrorCode, NamespaceOptions, Namespaces, Publication, SessionConfig, Tags};
+use tidings_stream::TailBounds;
+use tidings_telemetry::{Registry, unix_now};
+use tidings_types::{ChannelName, Epoch, Json, Offset};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+pub struct Options {
+    pub frame_count_max: usize,
+    pub ping_interval: Duration,
+    pub pong_timeout: Duration,
+    pub stale_timeout: Duration,
+    pub connection_count_max: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            frame_count_max: 10_000,
+            ping_interval: Duration::from_secs(25),
+            pong_timeout: Duration::from_secs(8),
+            stale_timeout: Duration::from_secs(10),
+            connection_count_max: 100,
+        }
+    }
+}
+
+pub struct Server {
+    pub addr: SocketAddr,
+    pub hub: Arc<Hub>,
+    edge: Option<Arc<Edge>>,
+    registry: Registry,
+    tasks: JoinSet<()>,
+}
+
+/// A journal that accepts at once, except what says "refuse".
+struct Journal {
+    hub: Arc<Hub>,
+    top: AtomicU64,
+}
+
+impl DurablePublisher for Journal {
+    fn publish(&self, channel: ChannelName, data: Json, info: ClientInfo) -> PublishFuture {
+        if data.as_str().contains("refuse") {
+            return Box::pin(async { Err(ErrorCode::TooManyRequests) });
+        }
+        let offset = Offset(self.top.fetch_add(1, Ordering::Relaxed) + 1);
+        let publication = Publication { offset, data, info: Some(Arc::new(info)), tags: Tags::default() };
+        self.hub.publish_durable(&channel, offset, publication, unix_now()).unwrap();
+        Box::pin(async {
+            tokio::task::yield_now().await;
+            Ok(())
+        })
+    }
+}
+
+pub fn channel(name: &str) -> ChannelName {
+    ChannelName::new(name).unwrap()
+}
+
+fn namespaces() -> Namespaces {
+    let kept = |history_size| NamespaceOptions {
+        history_size,
+        history_ttl: Duration::from_secs(60),
+        force_recovery: true,
+        presence: true,
+        ..NamespaceOptions::closed()
+    };
+    let named = BTreeMap::from([
+        ("kept".to_owned(), kept(1000)),
+        ("small".to_owned(), kept(1)),
+        ("durable".to_owned(), NamespaceOptions { durable: true, ..kept(10) }),
+    ]);
+    Namespaces::new(NamespaceOptions::closed(), named)
+}
+
+impl Server {
+    pub async fn start(options: Options) -> Self {
+        let registry = Registry::new();
+        let hub_config = HubConfig {
+            namespaces: Arc::new(namespaces()),
+            channel_count_max: 100,
+            tail: TailBounds { frame_count_max: options.frame_count_max, bytes_max: 100 << 20 },
+            durable_epoch: Epoch::from_random(1),
+        };
+        let hub = Arc::new(Hub::new(hub_config, 2));
+        let session = SessionConfig {
+            namespaces: namespaces(),
+            token_verifier: None,
+            allow_anonymous: true,
+            insecure: true,
+            channel_count_max: 128,
+            ping_interval: options.ping_interval,
+            version: "test".to_owned(),
+        };
+        let config = EdgeConfig {
+            connection_count_max: options.connection_count_max,
+            message_bytes_max: 65_536,
+            turn_bytes_max: 256 << 10,
+            control_bytes_max: 1 << 20,
+            recovery_count_max: 300,
+            ping_interval: options.ping_interval,
+            pong_timeout: options.pong_timeout,
+            stale_timeout: options.stale_timeout,
+            close_timeout: Duration::from_secs(5),
+            allowed_origins: Vec::new(),
+        };
+        let journal = Arc::new(Journal { hub: hub.clone(), top: AtomicU64::new(0) });
+        let edge = Arc::new(Edge::start(config, Arc::new(session), hub.clone(), journal, &registry).unwrap());
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let router = Router::new().route("/connection/websocket", get(upgrade)).with_state(edge.clone());
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move { axum::serve(listener, router).await.unwrap() });
+        Self { addr, hub, edge: Some(edge), registry, tasks }
+    }
+
+    pub fn edge(&self) -> &Edge {
+        self.edge.as_ref().unwrap()
+    }
+
+    pub fn publish(&self, name: &str, data: serde_json::Value) {
+        let publication = Publication { offset: Offset(0), data: Json::of(&data), info: None, tags: Tags::default() };
+        self.hub.publish(&channel(name), NewPublication { publication, skip_history: false }, unix_now()).unwrap();
+    }
+
+    /// The value of one line of the metrics page.
+    pub fn metric(&self, series: &str) -> f64 {
+        let page = self.registry.prometheus();
+        let line = page.lines().find_map(|line| line.strip_prefix(series));
+        line.map_or(0.0, |value| value.trim().parse().unwrap())
+    }
+
+    pub async fn until(&self, what: &str, condition: impl Fn() -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !condition() {
+            assert!(Instant::now() < deadline, "waited 10 s until {what}");
+            tokio::task::yield_now().await;
+        }
+    }
+
+    pub async fn shutdown(mut self) {
+        self.tasks.shutdown().await;
+        // Handlers of finished handshakes may still hold the edge for a moment.
+        let mut edge = self.edge.take().unwrap();
+        let edge = loop {
+            match Arc::try_unwrap(edge) {
+                Ok(edge) => break edge,
+                Err(shared) => edge = shared,
+            }
+            tokio::task::yield_now().await;
+        };
+        edge.shutdown().await;
+    }
+}
+
+async fn upgrade(State(edge): State<Arc<Edge>>, mut request: Request) -> Response {
+    match edge.upgrade(&mut request) {
+        Ok(response) => response.map(|()| Body::empty()),
+        Err(error) => Response::builder().status(error.status()).body(Body::from(error.to_string())).unwrap(),
+    }
+}

@@ -1,0 +1,279 @@
+//! One channel and its lock.
+//!
+//! A loop with subscribers here has one `Reader` entry: how many they are, and how far the slowest is. The entry is
+//! *dirty* while the channel waits in the loop's mailbox; publishing wakes a loop only when it becomes dirty.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tidings_protocol::{ClientId, ClientInfo, NamespaceOptions, Publication, encode_publication_push, websocket};
+use tidings_stream::{Frame, Gap, History, HistoryFilter, Lagged, Retention, Tail, TailBounds};
+use tidings_types::{ChannelName, Epoch, Offset, StreamPosition, Timestamp};
+
+use crate::{Acted, LoopId, Mailbox, NewPublication, lock, process_micros};
+
+/// A subscriber as the channel sees it.
+#[derive(Debug, Clone)]
+pub struct Member {
+    /// The loop that owns its connection.
+    pub loop_id: LoopId,
+    /// Who appears in the channel's presence, if anybody.
+    pub presence: Option<ClientInfo>,
+}
+
+/// Where a reader wants to go on.
+#[derive(Debug, Clone)]
+pub struct ResumeFrom {
+    /// The last publication it has.
+    pub offset: Offset,
+    /// Of which life of the channel; `None` when it knows none.
+    pub epoch: Option<String>,
+    /// More missed publications than this are not replayed.
+    pub count_max: usize,
+}
+
+/// What became of a resume.
+#[derive(Debug, Clone)]
+pub enum Recovery {
+    /// Everything missed, in order.
+    Recovered(Vec<Publication>),
+    /// It cannot be given; the reader starts anew from the top.
+    Gap(Gap),
+}
+
+/// A new reader's place.
+#[derive(Debug)]
+pub struct Subscribed {
+    /// The channel; whoever subscribes must [`Channel::unsubscribe`].
+    pub channel: Arc<Channel>,
+    /// Index of the first tail frame it is to be written.
+    pub next: u64,
+    /// Where the channel was at that moment.
+    pub top: StreamPosition,
+    /// What became of its resume, if it asked for one.
+    pub recovery: Option<Recovery>,
+}
+
+#[derive(Debug)]
+struct Reader {
+    loop_id: LoopId,
+    subscriber_count: usize,
+    /// No subscriber of the loop wants a frame before this one.
+    next: u64,
+    dirty: bool,
+}
+
+#[derive(Debug)]
+struct State {
+    history: History<Publication>,
+    tail: Tail,
+    readers: Vec<Reader>,
+    presence: HashMap<ClientId, ClientInfo>,
+    /// Since when nobody reads it and nothing is kept.
+    idle_since: Option<Timestamp>,
+    /// Swept from the table: whoever still holds it must look again.
+    swept: bool,
+}
+
+/// How long an idle channel's epoch and top outlive its publications, so that a reader who comes back resumes or is
+/// told; the same 30 days as Centrifugo's `history_meta_ttl`.
+const POSITION_TTL: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// A named, ordered stream of publications and who reads it.
+#[derive(Debug)]
+pub struct Channel {
+    name: ChannelName,
+    options: NamespaceOptions,
+    state: Mutex<State>,
+}
+
+impl Channel {
+    pub(crate) fn new(name: ChannelName, options: NamespaceOptions, epoch: Epoch, tail: TailBounds) -> Self {
+        let retention = Retention { size: options.history_size as usize, ttl: options.history_ttl };
+        let state = State {
+            history: History::new(epoch, retention),
+            tail: Tail::new(tail),
+            readers: Vec::new(),
+            presence: HashMap::new(),
+            idle_since: None,
+            swept: false,
+        };
+        Self { name, options, state: Mutex::new(state) }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &ChannelName {
+        &self.name
+    }
+
+    /// The options of its namespace.
+    pub fn options(&self) -> &NamespaceOptions {
+        &self.options
+    }
+
+    pub(crate) fn publish(
+        self: &Arc<Self>,
+        new: NewPublication,
+        mailboxes: &[Arc<Mailbox>],
+        now: Timestamp,
+    ) -> Acted<Option<StreamPosition>> {
+        let mut state = lock(&self.state);
+        if state.swept {
+            return Acted::Swept;
+        }
+        let mut publication = new.publication;
+        let kept = self.options.has_history() && !new.skip_history;
+        if kept {
+            publication = state.history.append(|offset| Publication { offset, ..publication }, now);
+        }
+        let position = kept.then(|| state.history.top());
+        self.fan_out(&mut state, &publication, mailboxes);
+        Acted::Done(position)
+    }
+
+    /// Whether it is new here or not, it is done: the journal may hand in what a restore has already brought.
+    pub(crate) fn publish_at(
+        self: &Arc<Self>,
+        offset: Offset,
+        publication: Publication,
+        mailboxes: &[Arc<Mailbox>],
+        now: Timestamp,
+    ) -> Acted<()> {
+        let mut state = lock(&self.state);
+        if state.swept {
+            return Acted::Swept;
+        }
+        let publication = Publication { offset, ..publication };
+        if state.history.append_at(offset, publication.clone(), now) {
+            self.fan_out(&mut state, &publication, mailboxes);
+        }
+        Acted::Done(())
+    }
+
+    pub(crate) fn restore(&self, top: Offset, kept: Vec<Publication>, at: Timestamp) -> Acted<()> {
+        let mut state = lock(&self.state);
+        if state.swept {
+            return Acted::Swept;
+        }
+        let retention = Retention { size: self.options.history_size as usize, ttl: self.options.history_ttl };
+        state.history = History::restore(state.history.top().epoch, top, kept, at, retention);
+        Acted::Done(())
+    }
+
+    fn fan_out(self: &Arc<Self>, state: &mut State, publication: &Publication, mailboxes: &[Arc<Mailbox>]) {
+        if state.readers.is_empty() {
+            return; // Nobody to write it to: not even encoded.
+        }
+        let bytes = websocket::text_frame(&encode_publication_push(&self.name, publication));
+        state.tail.push(Frame { bytes, published_micros: process_micros() });
+        for reader in &mut state.readers {
+            if !std::mem::replace(&mut reader.dirty, true) {
+                mailboxes[reader.loop_id.0].put(self.clone());
+            }
+        }
+    }
+
+    pub(crate) fn subscribe(self: &Arc<Self>, member: &Member, resume: Option<&ResumeFrom>) -> Acted<Subscribed> {
+        let mut state = lock(&self.state);
+        if state.swept {
+            return Acted::Swept;
+        }
+        let recovery =
+            resume.map(|from| match state.history.resume(from.offset, from.epoch.as_deref(), from.count_max) {
+                Ok(publications) => Recovery::Recovered(publications),
+                Err(gap) => Recovery::Gap(gap),
+            });
+        let next = state.tail.end();
+        match state.readers.iter_mut().find(|reader| reader.loop_id == member.loop_id) {
+            Some(reader) => reader.subscriber_count += 1,
+            None => state.readers.push(Reader { loop_id: member.loop_id, subscriber_count: 1, next, dirty: false }),
+        }
+        if let Some(info) = &member.presence {
+            state.presence.insert(info.client, info.clone());
+        }
+        Acted::Done(Subscribed { channel: self.clone(), next, top: state.history.top(), recovery })
+    }
+
+    /// Takes a subscriber away.
+    pub fn unsubscribe(&self, loop_id: LoopId, client: ClientId) {
+        let mut state = lock(&self.state);
+        state.presence.remove(&client);
+        let Some(index) = state.readers.iter().position(|reader| reader.loop_id == loop_id) else {
+            debug_assert!(false, "a subscriber leaves only once");
+            return;
+        };
+        state.readers[index].subscriber_count -= 1;
+        if state.readers[index].subscriber_count == 0 {
+            state.readers.swap_remove(index);
+        }
+        state.trim();
+    }
+
+    /// The frames from `next` on, as many as fit `bytes_max` (at least one), once for all readers of a loop. Returns
+    /// the index after the last one and whether there are more.
+    ///
+    /// # Errors
+    /// [`Lagged`] when the frame at `next` was overwritten.
+    pub fn fetch(&self, next: u64, bytes_max: usize, frames: &mut Vec<Frame>) -> Result<(u64, bool), Lagged> {
+        let state = lock(&self.state);
+        let end = state.tail.read(next, bytes_max, frames)?;
+        Ok((end, end < state.tail.end()))
+    }
+
+    /// From now on a publication wakes the loop again. Called before fetching, so that none is missed.
+    pub fn clear_dirty(&self, loop_id: LoopId) {
+        if let Some(reader) = lock(&self.state).readers.iter_mut().find(|reader| reader.loop_id == loop_id) {
+            reader.dirty = false;
+        }
+    }
+
+    /// A loop's slowest subscriber wants nothing before `next`; what nobody wants is forgotten. Returns the first index
+    /// still held: a subscriber that wants an earlier one has been overtaken.
+    pub fn settle(&self, loop_id: LoopId, next: u64) -> u64 {
+        let mut state = lock(&self.state);
+        if let Some(reader) = state.readers.iter_mut().find(|reader| reader.loop_id == loop_id) {
+            reader.next = next;
+        }
+        state.trim();
+        state.tail.base()
+    }
+
+    pub(crate) fn history(&self, filter: HistoryFilter) -> Acted<(Vec<Publication>, StreamPosition)> {
+        let state = lock(&self.state);
+        if state.swept {
+            return Acted::Swept;
+        }
+        Acted::Done((state.history.read(filter), state.history.top()))
+    }
+
+    pub(crate) fn presence(&self) -> Vec<ClientInfo> {
+        lock(&self.state).presence.values().cloned().collect()
+    }
+
+    pub(crate) fn subscriber_count(&self) -> usize {
+        lock(&self.state).readers.iter().map(|reader| reader.subscriber_count).sum()
+    }
+
+    /// Drops the history if its time is over; returns whether the channel itself is to go: nobody reads it, nothing is
+    /// kept, and there is no position that a reader may come back to.
+    pub(crate) fn expire(&self, now: Timestamp) -> bool {
+        let mut state = lock(&self.state);
+        state.history.expire(now);
+        if !state.readers.is_empty() || !state.history.is_empty() {
+            state.idle_since = None;
+            return false;
+        }
+        let idle = now.saturating_since(*state.idle_since.get_or_insert(now));
+        state.swept = !self.options.durable && (!self.options.has_history() || idle >= POSITION_TTL);
+        state.swept
+    }
+}
+
+impl State {
+    fn trim(&mut self) {
+        let end = self.tail.end();
+        let next = self.readers.iter().map(|reader| reader.next).min().unwrap_or(end);
+        self.tail.trim(next);
+    }
+}

@@ -1,0 +1,45 @@
+//! How a loop learns which channels have something new.
+
+use std::sync::{Arc, Mutex};
+
+use tokio::sync::Notify;
+
+use crate::{Channel, lock};
+
+/// Which edge loop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LoopId(pub(crate) usize);
+
+/// Channels with frames that a loop has not fetched yet.
+///
+/// Queue: each channel at most once (its reader entry remembers that it is here), so the bound is the channel count.
+/// Never full; taken whole.
+#[derive(Debug, Default)]
+pub struct Mailbox {
+    dirty: Mutex<Vec<Arc<Channel>>>,
+    notify: Notify,
+}
+
+impl Mailbox {
+    pub(crate) fn put(&self, channel: Arc<Channel>) {
+        let mut dirty = lock(&self.dirty);
+        dirty.push(channel);
+        if dirty.len() == 1 {
+            drop(dirty);
+            self.notify.notify_one();
+        }
+    }
+
+    /// Takes all channels that have something new, into `channels`.
+    pub fn take(&self, channels: &mut Vec<Arc<Channel>>) {
+        channels.append(&mut lock(&self.dirty));
+    }
+
+    /// Waits until there may be something to take.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: a wake-up that came is kept for the next call.
+    pub async fn notified(&self) {
+        self.notify.notified().await;
+    }
+}

@@ -1,0 +1,288 @@
+//! What a reader can come back to.
+//!
+//! ```text
+//!   removed by size or age      kept                    top
+//!   1 2 3 … ─────────────────► [b+1 … ]────────────────► t      next publication gets t + 1
+//! ```
+//!
+//! Top and epoch outlive the publications: a reader at the top resumes even when nothing is kept any more.
+//! Nothing for `ttl` since the last publication removes all of them at once, as in Centrifugo's memory engine.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use tidings_types::{Epoch, Offset, StreamPosition, Timestamp};
+
+/// How much is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retention {
+    /// Publications; 0 keeps none and gives no offsets.
+    pub size: usize,
+    /// How long after the last publication all are dropped.
+    pub ttl: Duration,
+}
+
+impl Retention {
+    /// Whether anything is kept at all: publications have offsets only then.
+    pub fn is_kept(&self) -> bool {
+        self.size > 0 && !self.ttl.is_zero()
+    }
+}
+
+/// The history does not reach back to where the reader stopped, or belongs to another life of the channel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("publications after the position are gone; the channel is at {}", top.offset.0)]
+pub struct Gap {
+    /// Where the channel is now: the reader starts anew from here.
+    pub top: StreamPosition,
+}
+
+/// Which part of the history is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct HistoryFilter {
+    /// Only after this offset (before it when reversed).
+    pub since: Option<Offset>,
+    /// At most this many; `None` means all.
+    pub limit: Option<usize>,
+    /// Newest first.
+    pub reverse: bool,
+}
+
+/// Publications under their offsets, bounded by count and age.
+///
+/// Invariant: the kept ones are `top - len + 1 ..= top`, without a hole.
+#[derive(Debug, Clone)]
+pub struct History<P> {
+    epoch: Epoch,
+    top: Offset,
+    kept: VecDeque<P>,
+    retention: Retention,
+    expires_at: Timestamp,
+}
+
+impl<P: Clone> History<P> {
+    /// A channel's first moment: nothing published, top 0.
+    pub fn new(epoch: Epoch, retention: Retention) -> Self {
+        Self { epoch, top: Offset(0), kept: VecDeque::new(), retention, expires_at: Timestamp(0) }
+    }
+
+    /// A channel as it was left: `kept` are its last publications, the last of them at `top`, published at `at`.
+    pub fn restore(epoch: Epoch, top: Offset, kept: Vec<P>, at: Timestamp, retention: Retention) -> Self {
+        let surplus = kept.len().saturating_sub(retention.size);
+        let kept = kept.into_iter().skip(surplus).collect();
+        Self { epoch, top, kept, retention, expires_at: at.saturating_add(retention.ttl) }
+    }
+
+    /// Where the channel is: the offset of the last publication, and the epoch.
+    pub fn top(&self) -> StreamPosition {
+        StreamPosition { offset: self.top, epoch: self.epoch }
+    }
+
+    /// How many publications are kept.
+    pub fn len(&self) -> usize {
+        self.kept.len()
+    }
+
+    /// Whether none is kept.
+    pub fn is_empty(&self) -> bool {
+        self.kept.is_empty()
+    }
+
+    /// Adds the publication that `publication` makes for its offset.
+    pub fn append(&mut self, publication: impl FnOnce(Offset) -> P, now: Timestamp) -> P {
+        let offset = self.top.next();
+        let publication = publication(offset);
+        self.append_at(offset, publication.clone(), now);
+        publication
+    }
+
+    /// Adds a publication whose offset was given elsewhere (the journal). Offsets grow by one; after a jump what lies
+    /// before it is dropped, so that the kept ones stay without a hole.
+    ///
+    /// Returns whether it is new; one that the history already knows changes nothing.
+    pub fn append_at(&mut self, offset: Offset, publication: P, now: Timestamp) -> bool {
+        if offset <= self.top {
+            return false;
+        }
+        if offset != self.top.next() {
+            self.kept.clear();
+        }
+        self.top = offset;
+        self.kept.push_back(publication);
+        while self.kept.len() > self.retention.size {
+            self.kept.pop_front();
+        }
+        self.expires_at = now.saturating_add(self.retention.ttl);
+        true
+    }
+
+    /// Drops everything when nothing was published for `ttl`; returns how many were dropped.
+    pub fn expire(&mut self, now: Timestamp) -> usize {
+        if now < self.expires_at { 0 } else { self.clear() }
+    }
+
+    /// Drops all publications; top and epoch stay. Returns how many were dropped.
+    pub fn clear(&mut self) -> usize {
+        let count = self.kept.len();
+        self.kept = VecDeque::new();
+        count
+    }
+
+    /// What was published after `since`: everything, in order, or the gap.
+    ///
+    /// `epoch` may be `None` when the reader knows none yet (it subscribed before the first publication).
+    ///
+    /// # Errors
+    /// [`Gap`] when a publication after `since` is not kept any more, there are more than `limit` of them, `since` lies
+    /// ahead of the channel, or the epoch is another one.
+    pub fn resume(&self, since: Offset, epoch: Option<&str>, limit: usize) -> Result<Vec<P>, Gap> {
+        let gap = Gap { top: self.top() };
+        if epoch.is_some_and(|epoch| epoch != self.epoch.as_str()) || since > self.top {
+            return Err(gap);
+        }
+        let missed = self.top.0 - since.0;
+        match usize::try_from(missed) {
+            Ok(missed) if missed <= self.kept.len() && missed <= limit => {
+                Ok(self.kept.range(self.kept.len() - missed..).cloned().collect())
+            }
+            _ => Err(gap),
+        }
+    }
+
+    /// A page of what is kept.
+    pub fn read(&self, filter: HistoryFilter) -> Vec<P> {
+        let limit = filter.limit.unwrap_or(usize::MAX);
+        let base = self.top.0 - self.kept.len() as u64; // Offset of the one before the first kept.
+        let index =
+            |offset: Offset| usize::try_from(offset.0.saturating_sub(base)).unwrap_or(usize::MAX).min(self.kept.len());
+        if filter.reverse {
+            let end = filter.since.map_or(self.kept.len(), |since| index(Offset(since.0.saturating_sub(1))));
+            self.kept.range(..end).rev().take(limit).cloned().collect()
+        } else {
+            let start = filter.since.map_or(0, index);
+            self.kept.range(start..).take(limit).cloned().collect()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const EPOCH: u64 = 7;
+
+    fn history(size: usize) -> History<u64> {
+        History::new(Epoch::from_random(EPOCH), Retention { size, ttl: Duration::from_millis(100) })
+    }
+
+    fn filter(since: u64, limit: usize, reverse: bool) -> HistoryFilter {
+        HistoryFilter { since: Some(Offset(since)), limit: Some(limit), reverse }
+    }
+
+    #[test]
+    fn a_reader_at_the_top_resumes_even_when_nothing_is_kept() {
+        let mut history = history(2);
+        history.append(|offset| offset.0, Timestamp(0));
+        assert_eq!(history.expire(Timestamp(100)), 1);
+        assert_eq!(history.resume(Offset(1), None, 10), Ok(vec![]));
+        assert_eq!(history.resume(Offset(0), None, 10), Err(Gap { top: history.top() }));
+    }
+
+    #[test]
+    fn another_epoch_or_a_position_ahead_is_a_gap() {
+        let mut history = history(2);
+        history.append(|offset| offset.0, Timestamp(0));
+        assert!(history.resume(Offset(1), Some("abcdefgh"), 10).is_err());
+        assert!(history.resume(Offset(2), Some(history.top().epoch.as_str()), 10).is_err());
+    }
+
+    #[test]
+    fn a_publication_the_history_knows_changes_nothing() {
+        let mut history = history(3);
+        assert!(history.append_at(Offset(5), 5, Timestamp(0)));
+        assert!(!history.append_at(Offset(5), 50, Timestamp(0)));
+        assert_eq!(history.read(HistoryFilter::default()), [5]);
+    }
+
+    #[test]
+    fn reverse_pages_go_from_new_to_old() {
+        let mut history = history(10);
+        for _ in 0..5 {
+            history.append(|offset| offset.0, Timestamp(0));
+        }
+        assert_eq!(history.read(filter(4, 2, true)), [3, 2]);
+        assert_eq!(history.read(filter(2, 2, false)), [3, 4]);
+        assert_eq!(history.read(HistoryFilter { since: None, limit: Some(2), reverse: true }), [5, 4]);
+    }
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Append,
+        Jump(u64),
+        Clear,
+        Wait(u64),
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let step = prop_oneof![
+            6 => Just(Step::Append),
+            1 => (2u64..5).prop_map(Step::Jump),
+            1 => Just(Step::Clear),
+            2 => (1u64..150).prop_map(Step::Wait),
+        ];
+        prop::collection::vec(step, 0..60)
+    }
+
+    proptest! {
+        /// The model keeps every publication ever made and which are still there; each value is its own offset.
+        #[test]
+        fn resume_gives_exactly_what_was_missed_or_says_gap(steps in steps(), size in 1usize..6, limit in 0usize..8) {
+            let mut history = history(size);
+            let (mut model, mut now, mut last) = (Vec::<u64>::new(), 0, 0);
+            let mut top = 0;
+            for step in steps {
+                match step {
+                    Step::Append => {
+                        top += 1;
+                        prop_assert_eq!(history.append(|offset| offset.0, Timestamp(now)), top);
+                        model.push(top);
+                        last = now;
+                    }
+                    Step::Jump(by) => {
+                        top += by;
+                        prop_assert!(history.append_at(Offset(top), top, Timestamp(now)));
+                        model = vec![top];
+                        last = now;
+                    }
+                    Step::Clear => {
+                        history.clear();
+                        model.clear();
+                    }
+                    Step::Wait(millis) => {
+                        now += millis;
+                        history.expire(Timestamp(now));
+                        if now >= last + 100 {
+                            model.clear();
+                        }
+                    }
+                }
+                let surplus = model.len().saturating_sub(size);
+                model.drain(..surplus);
+                for since in 0..=top + 1 {
+                    let missed: Vec<u64> = (since + 1..=top).collect();
+                    let owed = since <= top && missed.len() <= limit && missed.iter().all(|offset| model.contains(offset));
+                    match history.resume(Offset(since), None, limit) {
+                        Ok(publications) => prop_assert!(owed && publications == missed),
+                        Err(gap) => prop_assert!(!owed && gap.top.offset == Offset(top)),
+                    }
+                    let after: Vec<u64> = model.iter().copied().filter(|&offset| offset > since).take(limit).collect();
+                    prop_assert_eq!(history.read(filter(since, limit, false)), after);
+                    let before: Vec<u64> = model.iter().rev().copied().filter(|&offset| offset < since).take(limit).collect();
+                    prop_assert_eq!(history.read(filter(since, limit, true)), before);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! What connected readers are still to be written.
+//!
+//! A reader holds a position, the index of the next frame it wants, not a queue: a thousand readers of one channel share
+//! the same frames. Full means the oldest frame goes, whoever still wanted it; that reader learns so at its next read
+//! ([`Lagged`]) and its policy decides (the edge closes it with 3008). Memory: `frame_count_max` frames, `bytes_max` bytes.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+
+/// One publication as it goes over the wire, encoded once and shared by all readers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Frame {
+    /// The bytes, transport framing included.
+    pub bytes: Bytes,
+    /// When it was published, in microseconds of the process's own clock: for latency figures only.
+    pub published_micros: u64,
+}
+
+/// The most a tail holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TailBounds {
+    /// Frames.
+    pub frame_count_max: usize,
+    /// Bytes of all frames; a single larger frame is held alone.
+    pub bytes_max: usize,
+}
+
+/// The reader fell off the tail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("reader lags: {missed} publications were overwritten before it was written them")]
+pub struct Lagged {
+    /// How many frames it can no longer get.
+    pub missed: u64,
+}
+
+/// Frames under a running index, bounded; the oldest is overwritten.
+///
+/// Invariant: `bytes` is the sum of the frames' lengths, `base` the index of the first frame.
+#[derive(Debug)]
+pub struct Tail {
+    base: u64,
+    frames: VecDeque<Frame>,
+    bytes: usize,
+    bounds: TailBounds,
+}
+
+impl Tail {
+    /// An empty tail.
+    pub fn new(bounds: TailBounds) -> Self {
+        Self { base: 0, frames: VecDeque::new(), bytes: 0, bounds }
+    }
+
+    /// Index of the first frame held; earlier ones were written to everyone or overwritten.
+    pub fn base(&self) -> u64 {
+        self.base
+    }
+
+    /// Index that the next frame will get: where a new reader starts.
+    pub fn end(&self) -> u64 {
+        self.base + self.frames.len() as u64
+    }
+
+    /// How many frames are held.
+    pub fn len(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// Whether no frame is held: every reader has everything.
+    pub fn is_empty(&self) -> bool {
+        self.frames.is_empty()
+    }
+
+    /// Adds a frame; the oldest ones go if it does not fit.
+    pub fn push(&mut self, frame: Frame) {
+        self.bytes += frame.bytes.len();
+        self.frames.push_back(frame);
+        while self.frames.len() > 1
+            && (self.frames.len() > self.bounds.frame_count_max || self.bytes > self.bounds.bytes_max)
+        {
+            self.drop_oldest();
+        }
+    }
+
+    /// Copies the frames from `next` on into `frames`, as long as they stay within `bytes_max` (at least one), and
+    /// returns the index after the last copied.
+    ///
+    /// # Errors
+    /// [`Lagged`] when the frame at `next` was overwritten.
+    pub fn read(&self, next: u64, bytes_max: usize, frames: &mut Vec<Frame>) -> Result<u64, Lagged> {
+        if next < self.base {
+            return Err(Lagged { missed: self.base - next });
+        }
+        let start = usize::try_from(next - self.base).unwrap_or(usize::MAX).min(self.frames.len());
+        let (mut bytes, mut count) = (0, 0);
+        for frame in self.frames.range(start..) {
+            bytes += frame.bytes.len();
+            if count > 0 && bytes > bytes_max {
+                break;
+            }
+            frames.push(frame.clone());
+            count += 1;
+        }
+        Ok(self.base + (start + count) as u64)
+    }
+
+    /// Forgets frames that no reader wants any more: `next` is what the slowest one wants.
+    pub fn trim(&mut self, next: u64) {
+        while self.base < next && !self.frames.is_empty() {
+            self.drop_oldest();
+        }
+        if self.frames.is_empty() && self.frames.capacity() > 64 {
+            self.frames = VecDeque::new(); // A burst's memory does not stay with a quiet channel.
+        }
+    }
+
+    fn drop_oldest(&mut self) {
+        if let Some(frame) = self.frames.pop_front() {
+            self.bytes -= frame.bytes.len();
+            self.base += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn frame(length: usize, index: u64) -> Frame {
+        Frame { bytes: vec![0; length].into(), published_micros: index }
+    }
+
+    proptest! {
+        /// Readers of different speed: each gets every frame in order and once, or is told how many it missed.
+        #[test]
+        fn no_reader_is_silently_short(
+            steps in prop::collection::vec((0usize..4, 1usize..40, 1usize..60), 1..200),
+            frame_count_max in 1usize..8,
+        ) {
+            let bounds = TailBounds { frame_count_max, bytes_max: 100 };
+            let mut tail = Tail::new(bounds);
+            let mut next = [0u64; 3];
+            let mut published = 0;
+            for (who, length, bytes_max) in steps {
+                if who == 3 {
+                    tail.push(frame(length, published));
+                    published += 1;
+                } else {
+                    let mut frames = Vec::new();
+                    match tail.read(next[who], bytes_max, &mut frames) {
+                        Ok(end) => {
+                            let got: Vec<u64> = frames.iter().map(|frame| frame.published_micros).collect();
+                            prop_assert_eq!(got, (next[who]..end).collect::<Vec<_>>());
+                            prop_assert!(end > next[who] || end == published, "a read makes progress");
+                            next[who] = end;
+                        }
+                        Err(Lagged { missed }) => {
+                            prop_assert!(missed > 0);
+                            next[who] += missed;
+                        }
+                    }
+                    tail.trim(*next.iter().min().unwrap());
+                }
+                prop_assert!(tail.len() <= frame_count_max);
+                prop_assert!(tail.len() == 1 || tail.bytes <= bounds.bytes_max);
+                prop_assert_eq!(tail.bytes, tail.frames.iter().map(|frame| frame.bytes.len()).sum::<usize>());
+                prop_assert_eq!(tail.end(), published);
+            }
+        }
+    }
+
+    #[test]
+    fn a_tail_whose_readers_have_everything_holds_nothing() {
+        let mut tail = Tail::new(TailBounds { frame_count_max: 10, bytes_max: 1000 });
+        tail.push(frame(5, 0));
+        tail.trim(tail.end());
+        assert!(tail.is_empty());
+        assert_eq!(tail.end(), 1);
+    }
+}
