@@ -1,3 +1,77 @@
-//! All automation of this repository.
+//! All automation of this repository: `cargo xtask test` proves the project, `cargo xtask STEP` one part of it.
+//!
+//! A step is a row of [`steps::STEPS`]; what a command prints goes to `target/xtask/STEP.log` and is shown only when the
+//! step fails. Everything runs one after the other: the machines this is meant for have two cores, and cargo uses both.
 
-fn main() {}
+#![expect(clippy::print_stdout, reason = "a program that talks to the terminal")]
+
+mod command;
+mod report;
+mod steps;
+mod tidy;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+/// All automation of this repository.
+#[derive(Parser)]
+#[command(bin_name = "cargo xtask", disable_help_subcommand = true)]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Prove the project: every step in order, then a table of what passed.
+    Test(TestArguments),
+    /// One step alone, by its name (see `cargo xtask test --list`).
+    #[command(external_subcommand)]
+    Step(Vec<String>),
+}
+
+#[derive(Args, Default)]
+struct TestArguments {
+    /// Run only this step (may be given several times).
+    #[arg(long, value_name = "STEP")]
+    only: Vec<String>,
+    /// Leave this step out (may be given several times).
+    #[arg(long, value_name = "STEP")]
+    skip: Vec<String>,
+    /// Run the steps too that must be asked for.
+    #[arg(long)]
+    all: bool,
+    /// Print the steps and stop.
+    #[arg(long)]
+    list: bool,
+}
+
+/// What every step needs to know.
+struct Workshop {
+    /// The repository's top folder.
+    root: PathBuf,
+    /// A run whose missing tools are failures (`CI=true`).
+    strict: bool,
+}
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::parse().task {
+        Task::Test(arguments) => arguments,
+        Task::Step(words) => TestArguments { only: words, ..TestArguments::default() },
+    };
+    if arguments.list {
+        report::list(steps::STEPS);
+        return ExitCode::SUCCESS;
+    }
+    let named = arguments.only.iter().chain(&arguments.skip);
+    if let Some(unknown) = named.clone().find(|name| steps::STEPS.iter().all(|step| step.name != **name)) {
+        println!("no step is called {unknown:?}; there are:");
+        report::list(steps::STEPS);
+        return ExitCode::from(2);
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the repository").to_owned();
+    let workshop = Workshop { root, strict: std::env::var("CI").is_ok_and(|value| value == "true") };
+    report::run_all(&workshop, steps::STEPS, &arguments)
+}

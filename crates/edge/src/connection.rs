@@ -12,7 +12,7 @@
 //! the peer does not read are bounded by `control_bytes_max`.
 
 use std::collections::VecDeque;
-use std::net::TcpStream as StdTcpStream;
+use std::net::{Shutdown, TcpStream as StdTcpStream};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -21,6 +21,7 @@ use bytes::Bytes;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use hyper_util::server::conn::auto::upgrade;
+use socket2::SockRef;
 use tidings_hub::{HubError, Member, NewPublication, Recovery, ResumeFrom};
 use tidings_protocol::websocket::{self, Decoder, Event};
 use tidings_protocol::{
@@ -71,6 +72,8 @@ struct Closing {
     deadline: Instant,
     /// The peer's close frame has come: nothing more to wait for once ours is written.
     is_peer_closed: bool,
+    /// Ours is written, and the socket is closed in our direction.
+    is_shut: bool,
 }
 
 /// A publish that waits for the journal.
@@ -132,8 +135,19 @@ impl Connection {
         self.session.close();
         self.commands = VecDeque::new();
         self.output.push_control(&websocket::close_frame(code, reason));
-        self.closing = Some(Closing { deadline, is_peer_closed: false });
+        self.closing = Some(Closing { deadline, is_peer_closed: false, is_shut: false });
         self.wake.notify_one();
+    }
+
+    /// After the last byte of a closing connection: tells the peer so. Bytes of it that are still under way are read
+    /// and thrown away, since closing over them would reset the connection and lose our close frame.
+    pub(crate) fn shut_if_flushed(&mut self) {
+        if let Some(closing) = self.closing.as_mut().filter(|closing| !closing.is_shut && self.output.is_empty()) {
+            closing.is_shut = true;
+            if SockRef::from(&*self.socket).shutdown(Shutdown::Write).is_err() {
+                self.abort();
+            }
+        }
     }
 
     fn is_done(&self) -> bool {

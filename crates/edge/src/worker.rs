@@ -137,7 +137,8 @@ impl Worker {
         let mut slow = Vec::new();
         let caught_up = state.fanout.catch_up(&mut state.connections, key, &mut slow);
         match caught_up {
-            CaughtUp::Yes | CaughtUp::More | CaughtUp::Full => {}
+            CaughtUp::Yes => state.connections[key].shut_if_flushed(),
+            CaughtUp::More | CaughtUp::Full => {}
             CaughtUp::Slow => slow.push(key),
             CaughtUp::Failed => state.connections[key].abort(),
         }
@@ -172,7 +173,7 @@ impl Worker {
         }
         match connection.output.write(&connection.socket, &mut []) {
             Ok(true) => connection.block(),
-            Ok(false) => {}
+            Ok(false) => connection.shut_if_flushed(),
             Err(_) => connection.abort(),
         }
     }

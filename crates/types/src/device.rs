@@ -45,7 +45,7 @@ impl DeviceToken {
             value: format!("{} characters", text.chars().count()),
         };
         let digits = text.as_bytes();
-        if digits.is_empty() || digits.len() > 400 || digits.len() % 2 != 0 {
+        if digits.is_empty() || digits.len() > 400 || !digits.len().is_multiple_of(2) {
             return Err(error());
         }
         let digit = |byte: u8| (byte as char).to_digit(16).map(|digit| digit as u8);

@@ -14,15 +14,15 @@ use crate::server::Server;
 
 const DEADLINE: Duration = Duration::from_secs(20);
 
-pub struct Client {
+pub(crate) struct Client {
     socket: WebSocketStream<MaybeTlsStream<TcpStream>>,
     waiting: VecDeque<Value>,
-    pub epoch: String,
+    pub(crate) epoch: String,
 }
 
 impl Client {
     /// Opens a socket; the error is the HTTP status.
-    pub async fn try_open(server: &Server) -> Result<Self, u16> {
+    pub(crate) async fn try_open(server: &Server) -> Result<Self, u16> {
         match connect_async(format!("ws://{}/connection/websocket", server.addr)).await {
             Ok((socket, _)) => Ok(Self { socket, waiting: VecDeque::new(), epoch: String::new() }),
             Err(Error::Http(response)) => Err(response.status().as_u16()),
@@ -30,18 +30,18 @@ impl Client {
         }
     }
 
-    pub async fn open(server: &Server) -> Self {
+    pub(crate) async fn open(server: &Server) -> Self {
         Self::try_open(server).await.unwrap()
     }
 
-    pub async fn connected(server: &Server) -> Self {
+    pub(crate) async fn connected(server: &Server) -> Self {
         let mut client = Self::open(server).await;
         client.send(json!({"id": 1, "connect": {}})).await;
         assert!(client.reply(1).await["connect"].is_object());
         client
     }
 
-    pub async fn subscribed(server: &Server, channel: &str) -> Self {
+    pub(crate) async fn subscribed(server: &Server, channel: &str) -> Self {
         let mut client = Self::connected(server).await;
         client.send(json!({"id": 2, "subscribe": {"channel": channel}})).await;
         let reply = client.reply(2).await;
@@ -50,21 +50,21 @@ impl Client {
         client
     }
 
-    pub async fn send(&mut self, command: Value) {
+    pub(crate) async fn send(&mut self, command: Value) {
         self.send_text(&command.to_string()).await;
     }
 
-    pub async fn send_text(&mut self, text: &str) {
+    pub(crate) async fn send_text(&mut self, text: &str) {
         self.socket.send(Message::text(text)).await.unwrap();
     }
 
     /// The next message, whatever it is.
-    pub async fn next(&mut self) -> Value {
+    pub(crate) async fn next(&mut self) -> Value {
         self.try_next().await.unwrap_or_else(|code| panic!("closed with {code:?}"))
     }
 
     /// The reply to a command; pushes that come first wait for `next`.
-    pub async fn reply(&mut self, id: u64) -> Value {
+    pub(crate) async fn reply(&mut self, id: u64) -> Value {
         let mut earlier = VecDeque::new();
         let reply = loop {
             let message = self.next().await;
@@ -78,7 +78,7 @@ impl Client {
         reply
     }
 
-    pub async fn publications(&mut self, count: usize) -> Vec<Value> {
+    pub(crate) async fn publications(&mut self, count: usize) -> Vec<Value> {
         let mut data = Vec::new();
         while data.len() < count {
             let message = self.next().await;
@@ -88,7 +88,7 @@ impl Client {
     }
 
     /// Everything until the end, and the close code.
-    pub async fn drain(&mut self) -> (Vec<Value>, Option<u16>) {
+    pub(crate) async fn drain(&mut self) -> (Vec<Value>, Option<u16>) {
         let mut messages = Vec::new();
         loop {
             match self.try_next().await {

@@ -21,12 +21,12 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-pub struct Options {
-    pub frame_count_max: usize,
-    pub ping_interval: Duration,
-    pub pong_timeout: Duration,
-    pub stale_timeout: Duration,
-    pub connection_count_max: usize,
+pub(crate) struct Options {
+    pub(crate) frame_count_max: usize,
+    pub(crate) ping_interval: Duration,
+    pub(crate) pong_timeout: Duration,
+    pub(crate) stale_timeout: Duration,
+    pub(crate) connection_count_max: usize,
 }
 
 impl Default for Options {
@@ -41,9 +41,9 @@ impl Default for Options {
     }
 }
 
-pub struct Server {
-    pub addr: SocketAddr,
-    pub hub: Arc<Hub>,
+pub(crate) struct Server {
+    pub(crate) addr: SocketAddr,
+    pub(crate) hub: Arc<Hub>,
     edge: Option<Arc<Edge>>,
     registry: Registry,
     tasks: JoinSet<()>,
@@ -70,7 +70,7 @@ impl DurablePublisher for Journal {
     }
 }
 
-pub fn channel(name: &str) -> ChannelName {
+pub(crate) fn channel(name: &str) -> ChannelName {
     ChannelName::new(name).unwrap()
 }
 
@@ -91,7 +91,7 @@ fn namespaces() -> Namespaces {
 }
 
 impl Server {
-    pub async fn start(options: Options) -> Self {
+    pub(crate) async fn start(options: Options) -> Self {
         let registry = Registry::new();
         let hub_config = HubConfig {
             namespaces: Arc::new(namespaces()),
@@ -131,23 +131,23 @@ impl Server {
         Self { addr, hub, edge: Some(edge), registry, tasks }
     }
 
-    pub fn edge(&self) -> &Edge {
+    pub(crate) fn edge(&self) -> &Edge {
         self.edge.as_ref().unwrap()
     }
 
-    pub fn publish(&self, name: &str, data: serde_json::Value) {
+    pub(crate) fn publish(&self, name: &str, data: serde_json::Value) {
         let publication = Publication { offset: Offset(0), data: Json::of(&data), info: None, tags: Tags::default() };
         self.hub.publish(&channel(name), NewPublication { publication, skip_history: false }, unix_now()).unwrap();
     }
 
     /// The value of one line of the metrics page.
-    pub fn metric(&self, series: &str) -> f64 {
+    pub(crate) fn metric(&self, series: &str) -> f64 {
         let page = self.registry.prometheus();
         let line = page.lines().find_map(|line| line.strip_prefix(series));
         line.map_or(0.0, |value| value.trim().parse().unwrap())
     }
 
-    pub async fn until(&self, what: &str, condition: impl Fn() -> bool) {
+    pub(crate) async fn until(&self, what: &str, condition: impl Fn() -> bool) {
         let deadline = Instant::now() + Duration::from_secs(10);
         while !condition() {
             assert!(Instant::now() < deadline, "waited 10 s until {what}");
@@ -155,7 +155,7 @@ impl Server {
         }
     }
 
-    pub async fn shutdown(mut self) {
+    pub(crate) async fn shutdown(mut self) {
         self.tasks.shutdown().await;
         // Handlers of finished handshakes may still hold the edge for a moment.
         let mut edge = self.edge.take().unwrap();

@@ -1,0 +1,273 @@
+use std::hash::{Hash, Hasher};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use rand::RngExt;
+use rand::rngs::Xoshiro256PlusPlus;
+use serde::{Deserialize, Serialize};
+use tidings_types::{DeviceToken, Timestamp};
+
+use crate::ledger::Fnv;
+use crate::{FaultsError, Reason};
+
+/// The highest stream limit that can be announced; HTTP/2 itself would allow 2³¹ − 1.
+pub const STREAM_LIMIT_MAX: u32 = 10_000;
+
+/// How a simulator is set up; the default is one thread on a free loopback port, without faults.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SimulatorConfig {
+    /// Where it listens; port 0 takes a free one and keeps it.
+    pub listen: SocketAddr,
+    /// Threads, each with a runtime of its own; connections go to them in turn. At least 1.
+    pub thread_count: usize,
+    /// Connections per thread; one more is closed at once.
+    pub connection_count_max: usize,
+    /// What all chances are drawn from.
+    pub seed: u64,
+    /// The name of the signing key, ten characters at APNs.
+    pub key_id: String,
+    /// The name of the developer team, ten characters at APNs.
+    pub team_id: String,
+    /// Bundle identifiers that may be pushed to; without any, all.
+    pub topics: Vec<String>,
+    /// Devices the ledger keeps; acceptances for one more are only counted ([`LedgerSummary::unrecorded`]).
+    ///
+    /// [`LedgerSummary::unrecorded`]: crate::LedgerSummary::unrecorded
+    pub device_count_max: usize,
+    /// Notifications the ledger keeps, some 50 bytes each; acceptances of one more are only counted.
+    pub notification_count_max: usize,
+    /// The faults to begin with.
+    pub faults: Faults,
+}
+
+impl Default for SimulatorConfig {
+    fn default() -> Self {
+        Self {
+            listen: (Ipv4Addr::LOCALHOST, 0).into(),
+            thread_count: 1,
+            connection_count_max: 1024,
+            seed: 0,
+            key_id: "SIMULATOR1".into(),
+            team_id: "TIDINGS001".into(),
+            topics: Vec::new(),
+            device_count_max: 4_000_000,
+            notification_count_max: 32_000_000,
+            faults: Faults::default(),
+        }
+    }
+}
+
+/// How the simulator misbehaves; the default does not.
+///
+/// Each connection has its own random numbers, from the seed and its place in the order of connections, and each
+/// chance that is not zero takes one of them per request, when the request's head arrives. The same seed, faults and
+/// order of requests on a connection thus meet the same fate. Which tokens are gone depends on seed and token alone.
+///
+/// A change is taken up by running connections at their next turn, the stream limit included; only the two
+/// windows are settled when a connection begins.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Faults {
+    /// From the end of the request to the answer.
+    pub delay_ms: u64,
+    /// Up to this much is added to the delay, evenly spread; answers then overtake each other.
+    pub jitter_ms: u64,
+    /// The announced number of concurrent streams, 1 to [`STREAM_LIMIT_MAX`].
+    pub stream_limit: u32,
+    /// The limit until a connection's first accepted provider token; APNs announces 1.
+    pub stream_limit_before_token: Option<u32>,
+    /// The limit from a rejection (4xx except 410) until the next acceptance; APNs has been seen to announce 1.
+    pub stream_limit_after_rejection: Option<u32>,
+    /// What a client may send on one stream before it must wait, 1 to 2³¹ − 1. For new connections.
+    pub stream_window_bytes: u32,
+    /// What a client may send on a connection before it must wait, 65,535 to 2³¹ − 1. For new connections.
+    pub connection_window_bytes: u32,
+    /// Chance that a connection is closed right after it was accepted, before TLS.
+    pub die_after_accept_probability: f64,
+    /// Chance of a `REFUSED_STREAM`; nothing is recorded.
+    pub refuse_probability: f64,
+    /// Chance that the connection is reset instead of taking the notification; it is not recorded.
+    pub reset_before_probability: f64,
+    /// Chance that the connection is reset after the notification was recorded, instead of the answer.
+    pub reset_after_probability: f64,
+    /// Chance that the connection stops reading and answering for `stall_ms`.
+    pub stall_probability: f64,
+    /// How long a stall lasts.
+    pub stall_ms: u64,
+    /// Chance of 500 `InternalServerError`.
+    pub internal_error_probability: f64,
+    /// Chance of 503 `ServiceUnavailable`.
+    pub unavailable_probability: f64,
+    /// Chance of 429 `TooManyRequests`.
+    pub too_many_requests_probability: f64,
+    /// Chance of one of `rejection_reasons`.
+    pub rejection_probability: f64,
+    /// What to reject with, each as likely as the other.
+    pub rejection_reasons: Vec<Reason>,
+    /// The share of all tokens that is gone, always the same ones: answered 410 `Unregistered`.
+    pub gone_share: f64,
+    /// Since when they are gone; without it, the moment of the answer.
+    pub gone_since: Option<Timestamp>,
+    /// GOAWAY after every so many requests of a connection; 0 is never.
+    pub goaway_every: u64,
+    /// GOAWAY closes at once, with answers still owed, instead of letting open streams finish.
+    pub goaway_abrupt: bool,
+}
+
+impl Default for Faults {
+    fn default() -> Self {
+        Self {
+            delay_ms: 0,
+            jitter_ms: 0,
+            stream_limit: 1000,
+            stream_limit_before_token: None,
+            stream_limit_after_rejection: None,
+            stream_window_bytes: 65_535,
+            connection_window_bytes: 16 << 20,
+            die_after_accept_probability: 0.0,
+            refuse_probability: 0.0,
+            reset_before_probability: 0.0,
+            reset_after_probability: 0.0,
+            stall_probability: 0.0,
+            stall_ms: 0,
+            internal_error_probability: 0.0,
+            unavailable_probability: 0.0,
+            too_many_requests_probability: 0.0,
+            rejection_probability: 0.0,
+            rejection_reasons: Vec::new(),
+            gone_share: 0.0,
+            gone_since: None,
+            goaway_every: 0,
+            goaway_abrupt: false,
+        }
+    }
+}
+
+impl Faults {
+    /// Checks every field against its range.
+    ///
+    /// # Errors
+    /// The first field outside its range.
+    pub fn check(&self) -> Result<(), FaultsError> {
+        let probabilities = [
+            ("die_after_accept_probability", self.die_after_accept_probability),
+            ("refuse_probability", self.refuse_probability),
+            ("reset_before_probability", self.reset_before_probability),
+            ("reset_after_probability", self.reset_after_probability),
+            ("stall_probability", self.stall_probability),
+            ("internal_error_probability", self.internal_error_probability),
+            ("unavailable_probability", self.unavailable_probability),
+            ("too_many_requests_probability", self.too_many_requests_probability),
+            ("rejection_probability", self.rejection_probability),
+            ("gone_share", self.gone_share),
+        ];
+        for (field, value) in probabilities {
+            require((0.0..=1.0).contains(&value), field, "between 0 and 1", value)?;
+        }
+        let limits = [
+            ("stream_limit", Some(self.stream_limit)),
+            ("stream_limit_before_token", self.stream_limit_before_token),
+            ("stream_limit_after_rejection", self.stream_limit_after_rejection),
+        ];
+        for (field, value) in limits.into_iter().filter_map(|(field, value)| Some((field, value?))) {
+            require((1..=STREAM_LIMIT_MAX).contains(&value), field, "between 1 and 10000", value)?;
+        }
+        let window_max = i32::MAX as u32; // RFC 9113, 6.9.1.
+        let window = self.stream_window_bytes;
+        require((1..=window_max).contains(&window), "stream_window_bytes", "between 1 and 2147483647", window)?;
+        let window = self.connection_window_bytes;
+        let rule = "between 65535 and 2147483647"; // RFC 9113, 6.9.2: this window begins at 65,535 and only grows.
+        require((65_535..=window_max).contains(&window), "connection_window_bytes", rule, window)?;
+        let hour = 3_600_000;
+        for (field, value) in [("delay_ms", self.delay_ms), ("jitter_ms", self.jitter_ms), ("stall_ms", self.stall_ms)]
+        {
+            require(value <= hour, field, "at most 3600000", value)?;
+        }
+        let reasons = &self.rejection_reasons;
+        let named = self.rejection_probability == 0.0 || !reasons.is_empty();
+        require(named, "rejection_reasons", "given with a rejection_probability", "none")?;
+        require(reasons.len() <= Reason::ALL.len(), "rejection_reasons", "at most one of each", reasons.len())
+    }
+
+    /// The delay of the next answer.
+    fn draw_delay(&self, rng: &mut Xoshiro256PlusPlus) -> Duration {
+        let jitter = if self.jitter_ms == 0 { 0 } else { rng.random_range(0..=self.jitter_ms * 1000) };
+        Duration::from_micros(self.delay_ms * 1000 + jitter)
+    }
+
+    /// What befalls the next request.
+    pub(crate) fn draw_fate(&self, rng: &mut Xoshiro256PlusPlus) -> Fate {
+        // Every chance takes its number, also after one has hit: the next request's fate must not depend on it.
+        let refuse = happens(rng, self.refuse_probability);
+        let reset_before = happens(rng, self.reset_before_probability);
+        let reset_after = happens(rng, self.reset_after_probability);
+        let stall = happens(rng, self.stall_probability);
+        let verdicts = [
+            (happens(rng, self.internal_error_probability), Reason::InternalServerError),
+            (happens(rng, self.unavailable_probability), Reason::ServiceUnavailable),
+            (happens(rng, self.too_many_requests_probability), Reason::TooManyRequests),
+        ];
+        let listed = if happens(rng, self.rejection_probability) && !self.rejection_reasons.is_empty() {
+            Some(self.rejection_reasons[rng.random_range(0..self.rejection_reasons.len())])
+        } else {
+            None
+        };
+        let transport = if refuse {
+            Transport::Refuse
+        } else if reset_before {
+            Transport::ResetBefore
+        } else if reset_after {
+            Transport::ResetAfter
+        } else {
+            Transport::Answer
+        };
+        let verdict = verdicts.into_iter().find_map(|(hit, reason)| hit.then_some(reason)).or(listed);
+        Fate { transport, stall, verdict, delay: self.draw_delay(rng) }
+    }
+
+    /// Whether `token` is among the gone ones.
+    pub(crate) fn is_gone(&self, seed: u64, token: &DeviceToken) -> bool {
+        if self.gone_share == 0.0 {
+            return false;
+        }
+        let mut hasher = Fnv::default();
+        seed.hash(&mut hasher);
+        hasher.write(token.as_bytes());
+        // FNV mixes its high bits poorly for short keys; the finalizer of SplitMix64 spreads them.
+        let mut bits = hasher.finish();
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        bits ^= bits >> 31;
+        ((bits >> 11) as f64) < self.gone_share * (1u64 << 53) as f64
+    }
+}
+
+/// What befalls one request.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Fate {
+    pub(crate) transport: Transport,
+    pub(crate) stall: bool,
+    /// What a request that is right in itself is rejected with.
+    pub(crate) verdict: Option<Reason>,
+    /// From the end of the request to the answer.
+    pub(crate) delay: Duration,
+}
+
+/// What happens to the request's stream or connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Transport {
+    Answer,
+    Refuse,
+    ResetBefore,
+    ResetAfter,
+}
+
+/// Whether a chance hits; takes a number only when there is one.
+pub(crate) fn happens(rng: &mut Xoshiro256PlusPlus, probability: f64) -> bool {
+    probability > 0.0 && rng.random::<f64>() < probability
+}
+
+fn require(holds: bool, field: &'static str, rule: &'static str, value: impl ToString) -> Result<(), FaultsError> {
+    if holds { Ok(()) } else { Err(FaultsError { field, rule, value: value.to_string() }) }
+}

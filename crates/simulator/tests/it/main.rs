@@ -1,0 +1,8 @@
+//! The simulator as its clients meet it: over TLS and HTTP/2.
+
+mod client;
+mod control;
+mod faults;
+mod limits;
+mod property;
+mod requests;

@@ -1,0 +1,276 @@
+//! How long things took: HDR histograms with three significant digits.
+//!
+//! A value is a whole number of microseconds from 0 to one hour ([`HISTOGRAM_MAX`]); longer ones are recorded as one
+//! hour and counted as clamped, so that a clock error cannot make the histogram grow. Quantiles are exact to 0.1 %;
+//! count, sum and maximum are exact. Everything since the start is kept: a dashboard that wants "lately" takes the rate
+//! of sum and count.
+//!
+//! Shape: one histogram behind one lock, held for about 10 ns; it starts small and doubles its range up to 190 KiB as
+//! slower values arrive. A loop that records very often uses a [`LocalHistogram`], which takes the lock once for 256
+//! values.
+//!
+//! Source: HdrHistogram (G. Tene), the `hdrhistogram` crate.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// The longest duration told apart from longer ones.
+pub const HISTOGRAM_MAX: Duration = Duration::from_hours(1);
+const MICROS_MAX: u64 = 3_600_000_000;
+const _: () = assert!(MICROS_MAX as u128 == HISTOGRAM_MAX.as_micros());
+
+/// Values a [`LocalHistogram`] holds back at most: 2 KiB.
+const LOCAL_VALUE_COUNT_MAX: usize = 256;
+
+/// A distribution of durations, shared by its holders and the scrape.
+#[derive(Debug, Clone)]
+pub struct Histogram(Arc<Mutex<Distribution>>);
+
+#[derive(Debug, Clone)]
+struct Distribution {
+    values: hdrhistogram::Histogram<u64>,
+    sum_micros: u64,
+    max_micros: u64,
+    clamped: u64,
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        let mut values = hdrhistogram::Histogram::new(3).expect("three significant digits are supported");
+        values.auto(true);
+        Self(Arc::new(Mutex::new(Distribution { values, sum_micros: 0, max_micros: 0, clamped: 0 })))
+    }
+}
+
+impl Histogram {
+    /// Records one duration, rounded down to microseconds.
+    pub fn record(&self, duration: Duration) {
+        self.record_n(duration, 1);
+    }
+
+    /// Records one duration given in microseconds.
+    pub fn record_micros(&self, micros: u64) {
+        self.lock().record(micros, 1);
+    }
+
+    /// Records the same duration `count` times: what a batch's members have in common.
+    pub fn record_n(&self, duration: Duration, count: u64) {
+        self.lock().record(micros(duration), count);
+    }
+
+    /// A recorder for one hot loop that takes the lock once per 256 values.
+    #[must_use]
+    pub fn local(&self) -> LocalHistogram {
+        LocalHistogram { shared: self.clone(), pending: Vec::with_capacity(LOCAL_VALUE_COUNT_MAX) }
+    }
+
+    /// Everything recorded so far, frozen. Copies up to 190 KiB under the lock.
+    #[must_use]
+    pub fn snapshot(&self) -> HistogramSnapshot {
+        HistogramSnapshot(self.lock().clone())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Distribution> {
+        // The numbers are whole after each statement; a panic elsewhere does not spoil them.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Distribution {
+    fn record(&mut self, micros: u64, count: u64) {
+        let kept = micros.min(MICROS_MAX);
+        if micros > MICROS_MAX {
+            self.clamped = self.clamped.saturating_add(count);
+        }
+        self.values.record_n(kept, count).expect("auto-resize covers every clamped value");
+        self.sum_micros = self.sum_micros.saturating_add(kept.saturating_mul(count));
+        if count > 0 {
+            self.max_micros = self.max_micros.max(kept);
+        }
+    }
+}
+
+/// A recorder of one task or thread that hands its values on in groups of 256, on [`flush`](Self::flush) and on drop.
+///
+/// What it still holds is not in any scrape: flush at the end of a loop's turn or on its timer.
+#[derive(Debug)]
+pub struct LocalHistogram {
+    shared: Histogram,
+    /// Invariant: never longer than `LOCAL_VALUE_COUNT_MAX`.
+    pending: Vec<u64>,
+}
+
+impl LocalHistogram {
+    /// Records one duration, rounded down to microseconds.
+    pub fn record(&mut self, duration: Duration) {
+        self.record_micros(micros(duration));
+    }
+
+    /// Records one duration given in microseconds.
+    pub fn record_micros(&mut self, micros: u64) {
+        self.pending.push(micros);
+        if self.pending.len() == LOCAL_VALUE_COUNT_MAX {
+            self.flush();
+        }
+    }
+
+    /// Hands on what is held back.
+    pub fn flush(&mut self) {
+        if self.pending.is_empty() {
+            return;
+        }
+        let mut shared = self.shared.lock();
+        for micros in self.pending.drain(..) {
+            shared.record(micros, 1);
+        }
+    }
+}
+
+impl Drop for LocalHistogram {
+    fn drop(&mut self) {
+        self.flush();
+    }
+}
+
+/// A frozen distribution.
+#[derive(Debug, Clone)]
+pub struct HistogramSnapshot(Distribution);
+
+impl HistogramSnapshot {
+    /// How many durations were recorded.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.0.values.len()
+    }
+
+    /// How many of them were longer than [`HISTOGRAM_MAX`] and count as that.
+    #[must_use]
+    pub fn clamped(&self) -> u64 {
+        self.0.clamped
+    }
+
+    /// The duration that the share `quantile` (0 to 1) of all did not exceed, to 0.1 %; zero when nothing was recorded.
+    #[must_use]
+    pub fn quantile(&self, quantile: f64) -> Duration {
+        // A bucket is named by its upper edge, which may lie above everything that was recorded.
+        Duration::from_micros(self.0.values.value_at_quantile(quantile).min(self.0.max_micros))
+    }
+
+    /// The longest duration.
+    #[must_use]
+    pub fn max(&self) -> Duration {
+        Duration::from_micros(self.0.max_micros)
+    }
+
+    /// All durations added up; stays at 2^64 µs (half a million years).
+    #[must_use]
+    pub fn sum(&self) -> Duration {
+        Duration::from_micros(self.0.sum_micros)
+    }
+
+    /// The arithmetic mean; zero when nothing was recorded.
+    #[must_use]
+    pub fn mean(&self) -> Duration {
+        Duration::from_micros(self.0.sum_micros.checked_div(self.count()).unwrap_or(0))
+    }
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+
+    use super::{HISTOGRAM_MAX, Histogram, LOCAL_VALUE_COUNT_MAX};
+
+    #[test]
+    fn an_empty_one_answers_zero() {
+        let snapshot = Histogram::default().snapshot();
+        assert_eq!((snapshot.count(), snapshot.clamped()), (0, 0));
+        assert_eq!(snapshot.quantile(0.99), Duration::ZERO);
+        assert_eq!((snapshot.max(), snapshot.mean(), snapshot.sum()), Default::default());
+    }
+
+    #[test]
+    fn durations_over_an_hour_are_clamped_and_counted() {
+        let histogram = Histogram::default();
+        histogram.record(HISTOGRAM_MAX);
+        histogram.record(HISTOGRAM_MAX + Duration::from_micros(1));
+        histogram.record_n(Duration::MAX, 3);
+        histogram.record_micros(u64::MAX);
+        let snapshot = histogram.snapshot();
+        assert_eq!((snapshot.count(), snapshot.clamped()), (6, 5));
+        assert_eq!((snapshot.max(), snapshot.quantile(1.0)), (HISTOGRAM_MAX, HISTOGRAM_MAX));
+        assert_eq!(snapshot.sum(), HISTOGRAM_MAX * 6);
+    }
+
+    #[test]
+    fn recording_zero_times_changes_nothing() {
+        let histogram = Histogram::default();
+        histogram.record_n(Duration::from_secs(5), 0);
+        assert_eq!((histogram.snapshot().count(), histogram.snapshot().max()), (0, Duration::ZERO));
+    }
+
+    #[test]
+    fn a_local_one_hands_on_when_full_on_flush_and_on_drop() {
+        let histogram = Histogram::default();
+        let mut local = histogram.local();
+        let capacity = LOCAL_VALUE_COUNT_MAX as u64;
+        (1..capacity).for_each(|micros| local.record_micros(micros));
+        assert_eq!(histogram.snapshot().count(), 0);
+        local.record(Duration::from_micros(capacity));
+        assert_eq!(histogram.snapshot().count(), capacity);
+        local.record_micros(1);
+        local.flush();
+        assert_eq!(histogram.snapshot().count(), capacity + 1);
+        local.record_micros(1);
+        drop(local);
+        assert_eq!(histogram.snapshot().count(), capacity + 2);
+        assert_eq!(histogram.snapshot().sum(), Duration::from_micros(capacity * (capacity + 1) / 2 + 2));
+    }
+
+    #[test]
+    fn records_from_many_threads_add_up() {
+        let histogram = Histogram::default();
+        std::thread::scope(|scope| {
+            for thread in 0..4_u64 {
+                let mut local = histogram.local();
+                let histogram = &histogram;
+                scope.spawn(move || {
+                    for micros in 0..5_000 {
+                        local.record_micros(micros);
+                        histogram.record_micros(micros * (thread + 1));
+                    }
+                });
+            }
+        });
+        let snapshot = histogram.snapshot();
+        assert_eq!(snapshot.count(), 4 * 5_000 * 2);
+        assert_eq!(snapshot.max(), Duration::from_micros(4_999 * 4));
+        assert_eq!(snapshot.sum(), Duration::from_micros((4_999 * 5_000 / 2) * (4 + 1 + 2 + 3 + 4)));
+    }
+
+    proptest! {
+        /// Against the sorted list itself: the rank-th smallest value, to one part in a thousand.
+        #[test]
+        fn quantiles_agree_with_the_sorted_values(
+            mut micros in prop::collection::vec(prop_oneof![0..5_000_u64, 0..3_600_000_000_u64], 1..300),
+            quantile in 0.0..=1.0_f64,
+        ) {
+            let histogram = Histogram::default();
+            micros.iter().for_each(|&value| histogram.record_micros(value));
+            micros.sort_unstable();
+            let rank = ((quantile * micros.len() as f64).ceil() as usize).clamp(1, micros.len());
+            let exact = micros[rank - 1];
+            let snapshot = histogram.snapshot();
+            let told = snapshot.quantile(quantile).as_micros() as u64;
+            prop_assert!(told.abs_diff(exact) <= exact / 1000 + 1, "told {told}, exact {exact}");
+            prop_assert_eq!(snapshot.max(), Duration::from_micros(micros[micros.len() - 1]));
+            prop_assert_eq!(snapshot.sum(), Duration::from_micros(micros.iter().sum()));
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! What the process costs: memory, processor time, threads, file descriptors, read from `/proc` at each scrape.
+//!
+//! The names are those every Prometheus client library uses, so that existing dashboards and alerts fit. A value that
+//! cannot be read (another operating system, a hidden `/proc`) is `NaN`.
+//!
+//! Source: proc(5); Prometheus, "Writing client libraries", process metrics.
+
+use std::fs;
+use std::sync::Arc;
+
+use crate::registry::Registry;
+
+/// Ticks per second in `/proc/*/stat`: `USER_HZ`, 100 on every Linux that runs this code (time(7)).
+const TICKS_PER_SECOND: f64 = 100.0;
+
+/// Exports this process's figures through `registry`.
+pub fn register(registry: &Registry) {
+    type Reading = (&'static str, &'static str, fn() -> Option<f64>);
+    let gauges: [Reading; 5] = [
+        ("process_resident_memory_bytes", "Resident memory size in bytes.", resident_bytes),
+        ("process_open_fds", "Number of open file descriptors.", open_descriptors),
+        ("process_max_fds", "Maximum number of open file descriptors.", max_descriptors),
+        ("process_threads", "Number of threads.", threads),
+        ("process_start_time_seconds", "Start time of the process since the Unix epoch in seconds.", start_seconds),
+    ];
+    for (name, help, read) in gauges {
+        registry.gauge_fn(name, help, &[], Arc::new(move || read().unwrap_or(f64::NAN)));
+    }
+    let help = "Total user and system CPU time spent in seconds.";
+    registry.counter_fn("process_cpu_seconds_total", help, &[], Arc::new(|| cpu_seconds().unwrap_or(f64::NAN)));
+}
+
+fn resident_bytes() -> Option<f64> {
+    // In status rather than statm: kilobytes whatever the page size.
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let kilobytes = field_after(&status, "VmRSS:")?.strip_suffix("kB")?.trim().parse::<f64>().ok()?;
+    Some(kilobytes * 1024.0)
+}
+
+fn threads() -> Option<f64> {
+    field_after(&fs::read_to_string("/proc/self/status").ok()?, "Threads:")?.parse().ok()
+}
+
+fn open_descriptors() -> Option<f64> {
+    // One of them is the directory being read.
+    Some(fs::read_dir("/proc/self/fd").ok()?.count().saturating_sub(1) as f64)
+}
+
+fn max_descriptors() -> Option<f64> {
+    let limits = fs::read_to_string("/proc/self/limits").ok()?;
+    let soft = field_after(&limits, "Max open files")?.split_whitespace().next()?;
+    if soft == "unlimited" { Some(f64::INFINITY) } else { soft.parse().ok() }
+}
+
+fn cpu_seconds() -> Option<f64> {
+    let stat = fs::read_to_string("/proc/self/stat").ok()?;
+    Some((stat_field(&stat, 14)? + stat_field(&stat, 15)?) / TICKS_PER_SECOND)
+}
+
+fn start_seconds() -> Option<f64> {
+    let boot: f64 = field_after(&fs::read_to_string("/proc/stat").ok()?, "btime ")?.parse().ok()?;
+    Some(boot + stat_field(&fs::read_to_string("/proc/self/stat").ok()?, 22)? / TICKS_PER_SECOND)
+}
+
+/// The rest of the line that begins with `name`, trimmed.
+fn field_after<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
+}
+
+/// Field `number` of a stat line, counted from 1 as proc(5) does. The second is the program's name in parentheses and
+/// may itself hold spaces and parentheses.
+fn stat_field(stat: &str, number: usize) -> Option<f64> {
+    stat[stat.rfind(')')? + 1..].split_whitespace().nth(number.checked_sub(3)?)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        Registry, cpu_seconds, max_descriptors, open_descriptors, register, resident_bytes, start_seconds, stat_field,
+        threads,
+    };
+
+    #[test]
+    fn the_figures_are_those_of_a_running_test() {
+        assert!((1e6..1e11).contains(&resident_bytes().unwrap()));
+        assert!(threads().unwrap() >= 1.0);
+        let open = open_descriptors().unwrap();
+        assert!((3.0..=max_descriptors().unwrap()).contains(&open), "{open}");
+        assert!(cpu_seconds().unwrap() >= 0.0);
+        let age = crate::unix_now().as_millis() as f64 / 1e3 - start_seconds().unwrap();
+        assert!((-2.0..3600.0).contains(&age), "started {age} s ago");
+    }
+
+    #[test]
+    fn an_opened_file_is_seen() {
+        let opened: Vec<_> = (0..64).map(|_| std::fs::File::open("/proc/self/stat").unwrap()).collect();
+        assert!(open_descriptors().unwrap() >= opened.len() as f64);
+    }
+
+    #[test]
+    fn a_program_name_with_parentheses_does_not_shift_the_fields() {
+        let stat = "7 (a) b (c)) S 1 2 3 4 5 6 7 8 9 10 111 222 13";
+        assert_eq!((stat_field(stat, 14), stat_field(stat, 15)), (Some(111.0), Some(222.0)));
+        assert_eq!((stat_field(stat, 99), stat_field("", 14)), (None, None));
+    }
+
+    #[test]
+    fn all_are_exported() {
+        let registry = Registry::new();
+        register(&registry);
+        let text = registry.prometheus();
+        for name in ["resident_memory_bytes", "open_fds", "max_fds", "threads", "start_time_seconds"] {
+            assert!(text.contains(&format!("# TYPE process_{name} gauge\nprocess_{name} ")), "{name} in {text}");
+        }
+        assert!(text.contains("# TYPE process_cpu_seconds_total counter\n"), "{text}");
+        assert!(!text.contains("NaN"), "{text}");
+    }
+}

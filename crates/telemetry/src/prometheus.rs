@@ -1,0 +1,107 @@
+//! The Prometheus text exposition format, version 0.0.4.
+//!
+//! Counters and gauges as they are. A histogram becomes a summary in seconds, with quantiles over everything since the
+//! start (`NaN` while nothing was recorded), and two families of its own: the maximum and the number of clamped values.
+//!
+//! Source: Prometheus documentation, "Exposition formats", text-based format.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt::{self, Write as _};
+use std::time::Duration;
+
+use crate::histogram::HistogramSnapshot;
+use crate::registry::{Family, Instrument, Kind};
+
+const QUANTILES: [f64; 4] = [0.5, 0.9, 0.99, 0.999];
+
+pub(crate) fn render(families: &BTreeMap<String, Family>) -> String {
+    let mut text = String::with_capacity(128 * families.values().map(|family| 1 + family.series.len()).sum::<usize>());
+    for (name, family) in families {
+        let written = match family.kind {
+            Kind::Counter => plain(&mut text, name, family, "counter"),
+            Kind::Gauge => plain(&mut text, name, family, "gauge"),
+            Kind::Histogram => summary(&mut text, name, family),
+        };
+        written.expect("writing to a string cannot fail");
+    }
+    text
+}
+
+fn plain(text: &mut String, name: &str, family: &Family, kind: &str) -> fmt::Result {
+    head(text, name, &family.help, kind)?;
+    for (labels, instrument) in &family.series {
+        match instrument {
+            Instrument::Counter(counter) => sample(text, name, labels, counter.value())?,
+            Instrument::Gauge(gauge) => sample(text, name, labels, gauge.value())?,
+            Instrument::Function(value) => sample(text, name, labels, Float(value()))?,
+            Instrument::Histogram(_) => unreachable!("a histogram is never in a family of another kind"),
+        }
+    }
+    Ok(())
+}
+
+fn summary(text: &mut String, name: &str, family: &Family) -> fmt::Result {
+    let snapshots: Vec<(&str, HistogramSnapshot)> = family
+        .series
+        .iter()
+        .filter_map(|(labels, instrument)| match instrument {
+            Instrument::Histogram(histogram) => Some((labels.as_str(), histogram.snapshot())),
+            _ => None,
+        })
+        .collect();
+    head(text, name, &family.help, "summary")?;
+    for (labels, snapshot) in &snapshots {
+        let comma = if labels.is_empty() { "" } else { "," };
+        for quantile in QUANTILES {
+            let value = if snapshot.count() == 0 { f64::NAN } else { snapshot.quantile(quantile).as_secs_f64() };
+            sample(text, name, &format!("{labels}{comma}quantile=\"{quantile}\""), Float(value))?;
+        }
+        sample(text, &format!("{name}_sum"), labels, seconds(snapshot.sum()))?;
+        sample(text, &format!("{name}_count"), labels, snapshot.count())?;
+    }
+    let name_max = format!("{name}_max");
+    head(text, &name_max, "The longest of them since the start.", "gauge")?;
+    for (labels, snapshot) in &snapshots {
+        sample(text, &name_max, labels, seconds(snapshot.max()))?;
+    }
+    let name_clamped = format!("{name}_clamped_total");
+    head(text, &name_clamped, "Those longer than an hour, counted as an hour.", "counter")?;
+    for (labels, snapshot) in &snapshots {
+        sample(text, &name_clamped, labels, snapshot.clamped())?;
+    }
+    Ok(())
+}
+
+fn head(text: &mut String, name: &str, help: &str, kind: &str) -> fmt::Result {
+    let help = help.replace('\\', r"\\").replace('\n', r"\n");
+    writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}")
+}
+
+fn sample(text: &mut String, name: &str, labels: &str, value: impl fmt::Display) -> fmt::Result {
+    if labels.is_empty() { writeln!(text, "{name} {value}") } else { writeln!(text, "{name}{{{labels}}} {value}") }
+}
+
+fn seconds(duration: Duration) -> Float {
+    Float(duration.as_secs_f64())
+}
+
+/// Prints as Go's `ParseFloat` reads it, infinities included.
+struct Float(f64);
+
+impl fmt::Display for Float {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            value if value == f64::INFINITY => f.write_str("+Inf"),
+            value if value == f64::NEG_INFINITY => f.write_str("-Inf"),
+            value => write!(f, "{value}"),
+        }
+    }
+}
+
+pub(crate) fn escape_label_value(value: &str) -> Cow<'_, str> {
+    if !value.contains(['\\', '"', '\n']) {
+        return Cow::Borrowed(value);
+    }
+    Cow::Owned(value.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n"))
+}

@@ -1,0 +1,278 @@
+//! The registry as a scraper sees it: exact text, and any text read back by a parser written from the format alone.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::{LABEL_VALUE_BYTES_MAX, Registry, SERIES_COUNT_MAX};
+
+/// The families of an exposition: name to (help, type, samples by name and labels).
+type Exposition = BTreeMap<String, (String, String, BTreeMap<(String, Vec<(String, String)>), f64>)>;
+
+/// Reads the text format strictly: each family's lines together, help and type first, no sample twice.
+fn parse(text: &str) -> Exposition {
+    let mut families = Exposition::new();
+    let mut lines = text.strip_suffix('\n').expect("the last line ends").split('\n').peekable();
+    while let Some(line) = lines.next() {
+        let (name, help) = line.strip_prefix("# HELP ").expect(line).split_once(' ').expect(line);
+        let kind_line = lines.next().expect("a type follows");
+        let kind = kind_line.strip_prefix(&format!("# TYPE {name} ")).expect(kind_line);
+        let mut samples = BTreeMap::new();
+        while let Some(line) = lines.next_if(|line| !line.starts_with('#')) {
+            let (series, value) = parse_sample(line);
+            let endings: &[&str] = if kind == "summary" { &["", "_sum", "_count"] } else { &[""] };
+            assert!(endings.iter().any(|ending| series.0 == format!("{name}{ending}")), "{line} under {name}");
+            assert!(samples.insert(series, value).is_none(), "twice: {line}");
+        }
+        let family = (unescape(help, false), kind.to_owned(), samples);
+        assert!(families.insert(name.to_owned(), family).is_none(), "family {name} comes twice");
+    }
+    families
+}
+
+fn parse_sample(line: &str) -> ((String, Vec<(String, String)>), f64) {
+    let name_end = line.find(['{', ' ']).expect("a name ends");
+    let (name, mut rest) = line.split_at(name_end);
+    let mut labels = Vec::new();
+    if rest.starts_with('{') {
+        while !rest.starts_with('}') {
+            let (label, after) = rest[1..].split_once("=\"").expect(line);
+            let mut escaped = false;
+            let end = after
+                .find(|c| {
+                    let closes = c == '"' && !escaped;
+                    escaped = c == '\\' && !escaped;
+                    closes
+                })
+                .expect("a value ends");
+            labels.push((label.to_owned(), unescape(&after[..end], true)));
+            rest = &after[end + 1..];
+        }
+        rest = &rest[1..];
+    }
+    let value = rest.strip_prefix(' ').expect(line);
+    ((name.to_owned(), labels), value.parse().expect(line))
+}
+
+fn unescape(text: &str, quotes: bool) -> String {
+    let mut chars = text.chars();
+    let mut out = String::new();
+    while let Some(c) = chars.next() {
+        out.push(match c {
+            '\\' => match chars.next() {
+                Some('n') => '\n',
+                Some('\\') => '\\',
+                Some('"') if quotes => '"',
+                other => panic!("escape {other:?}"),
+            },
+            c => c,
+        });
+    }
+    out
+}
+
+fn value_of(text: &str, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
+    let labels: Vec<_> = labels.iter().map(|(label, value)| (label.to_string(), value.to_string())).collect();
+    let key = (name.to_owned(), labels);
+    parse(text).values().find_map(|(_, _, samples)| samples.get(&key).copied())
+}
+
+#[test]
+fn the_text_is_exactly_this() {
+    let registry = Registry::new();
+    registry.counter("t_drops_total", "Dropped.\nSay \\ why.", &[("reason", "a \"full\"\\\nqueue"), ("a", "é")]).add(3);
+    registry.counter("t_drops_total", "Dropped.", &[]).inc();
+    registry.gauge("t_level", "How full.", &[]).set(-4);
+    registry.gauge_fn("t_ratio", "A share.", &[], Arc::new(|| 0.25));
+    registry.gauge_fn("t_ratio", "A share.", &[("of", "nothing")], Arc::new(|| f64::INFINITY));
+    let histogram = registry.histogram("t_wait_seconds", "Time waited.", &[("lane", "1")]);
+    histogram.record_n(Duration::from_micros(1500), 99);
+    histogram.record(Duration::from_secs(7200));
+    let expected = r#"# HELP t_drops_total Dropped.\nSay \\ why.
+# TYPE t_drops_total counter
+t_drops_total 1
+t_drops_total{a="é",reason="a \"full\"\\\nqueue"} 3
+# HELP t_level How full.
+# TYPE t_level gauge
+t_level -4
+# HELP t_ratio A share.
+# TYPE t_ratio gauge
+t_ratio 0.25
+t_ratio{of="nothing"} +Inf
+# HELP t_wait_seconds Time waited.
+# TYPE t_wait_seconds summary
+t_wait_seconds{lane="1",quantile="0.5"} 0.0015
+t_wait_seconds{lane="1",quantile="0.9"} 0.0015
+t_wait_seconds{lane="1",quantile="0.99"} 0.0015
+t_wait_seconds{lane="1",quantile="0.999"} 3600
+t_wait_seconds_sum{lane="1"} 3600.1485
+t_wait_seconds_count{lane="1"} 100
+# HELP t_wait_seconds_max The longest of them since the start.
+# TYPE t_wait_seconds_max gauge
+t_wait_seconds_max{lane="1"} 3600
+# HELP t_wait_seconds_clamped_total Those longer than an hour, counted as an hour.
+# TYPE t_wait_seconds_clamped_total counter
+t_wait_seconds_clamped_total{lane="1"} 1
+# HELP tidings_telemetry_series_refused_total Series that were asked for over the registry's bound and are not exported.
+# TYPE tidings_telemetry_series_refused_total counter
+tidings_telemetry_series_refused_total 0
+"#;
+    assert_eq!(registry.prometheus(), expected);
+}
+
+#[test]
+fn the_same_name_and_labels_give_the_same_instrument_in_any_order_and_from_any_clone() {
+    let registry = Registry::new();
+    registry.counter("c_total", "C.", &[("a", "1"), ("b", "2")]).inc();
+    registry.clone().counter("c_total", "C.", &[("b", "2"), ("a", "1")]).inc();
+    assert_eq!(registry.counter("c_total", "C.", &[("a", "1"), ("b", "2")]).value(), 2);
+    assert_eq!(registry.counter("c_total", "C.", &[("a", "1")]).value(), 0);
+    registry.histogram("h_seconds", "H.", &[]).record_micros(1);
+    assert_eq!(registry.histogram("h_seconds", "H.", &[]).snapshot().count(), 1);
+    registry.gauge("g", "G.", &[]).set(5);
+    assert_eq!(registry.gauge("g", "G.", &[]).value(), 5);
+}
+
+#[test]
+fn a_newer_function_replaces_the_older_and_may_use_the_registry() {
+    let registry = Registry::new();
+    registry.gauge_fn("g", "G.", &[], Arc::new(|| 1.0));
+    let inner = registry.clone();
+    registry.gauge_fn("g", "G.", &[], Arc::new(move || inner.counter("c_total", "C.", &[]).value() as f64 + 2.0));
+    assert_eq!(value_of(&registry.prometheus(), "g", &[]), Some(2.0));
+}
+
+#[test]
+fn over_the_bound_an_instrument_works_but_is_only_counted_as_refused() {
+    let registry = Registry::new();
+    for index in 0..SERIES_COUNT_MAX {
+        registry.counter("c_total", "C.", &[("i", &index.to_string())]).inc();
+    }
+    let late = registry.counter("c_total", "C.", &[("i", "late")]);
+    late.inc();
+    assert_eq!(late.value(), 1);
+    registry.gauge_fn("late", "Late.", &[], Arc::new(|| 1.0));
+    registry.counter("c_total", "C.", &[("i", "7")]).inc();
+    let text = registry.prometheus();
+    assert_eq!(parse(&text)["c_total"].2.len(), SERIES_COUNT_MAX);
+    assert_eq!(value_of(&text, "c_total", &[("i", "7")]), Some(2.0), "known series go on");
+    assert_eq!(value_of(&text, "late", &[]), None);
+    assert_eq!(value_of(&text, "tidings_telemetry_series_refused_total", &[]), Some(2.0));
+}
+
+#[test]
+fn an_empty_histogram_has_quantiles_that_are_not_numbers() {
+    let registry = Registry::new();
+    let _ = registry.histogram("h_seconds", "H.", &[]);
+    let text = registry.prometheus();
+    assert!(value_of(&text, "h_seconds", &[("quantile", "0.5")]).is_some_and(f64::is_nan));
+    assert_eq!(value_of(&text, "h_seconds_count", &[]), Some(0.0));
+}
+
+#[test]
+fn mistakes_of_the_programmer_panic_and_leave_the_registry_usable() {
+    let registry = Registry::new();
+    registry.counter("c_total", "C.", &[]).inc();
+    registry.gauge_fn("f", "F.", &[], Arc::new(|| 0.0));
+    let _ = registry.histogram("h_seconds", "H.", &[]);
+    let _ = registry.gauge("x_max", "X.", &[]);
+    type Mistake = (&'static str, fn(&Registry));
+    let mistakes: [Mistake; 13] = [
+        ("other type", |r| drop(r.gauge("c_total", "C.", &[]))),
+        ("counted, then computed", |r| r.counter_fn("c_total", "C.", &[], Arc::new(|| 0.0))),
+        ("computed, then set", |r| drop(r.gauge("f", "F.", &[]))),
+        ("empty name", |r| drop(r.counter("", "C.", &[]))),
+        ("digit first", |r| drop(r.counter("1c", "C.", &[]))),
+        ("space in name", |r| drop(r.counter("a b", "C.", &[]))),
+        ("bad label", |r| drop(r.counter("d_total", "D.", &[("a-b", "")]))),
+        ("reserved label", |r| drop(r.counter("d_total", "D.", &[("__a", "")]))),
+        ("label twice", |r| drop(r.counter("d_total", "D.", &[("a", "1"), ("a", "2")]))),
+        ("label quantile", |r| drop(r.histogram("d_seconds", "D.", &[("quantile", "1")]))),
+        ("name derived from a histogram", |r| drop(r.gauge("h_seconds_max", "H.", &[]))),
+        ("histogram over a name in use", |r| drop(r.histogram("x", "X.", &[]))),
+        ("the registry's own name", |r| drop(r.counter(super::REFUSED, "R.", &[]))),
+    ];
+    for (mistake, make) in mistakes {
+        let made = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| make(&registry)));
+        assert!(made.is_err(), "{mistake} was accepted");
+    }
+    assert_eq!(value_of(&registry.prometheus(), "c_total", &[]), Some(1.0));
+}
+
+#[test]
+fn a_long_label_value_is_cut_at_a_characters_edge() {
+    let registry = Registry::new();
+    let value = format!("{}é", "x".repeat(LABEL_VALUE_BYTES_MAX - 1));
+    registry.counter("c_total", "C.", &[("a", &value)]).inc();
+    let kept = "x".repeat(LABEL_VALUE_BYTES_MAX - 1);
+    assert_eq!(value_of(&registry.prometheus(), "c_total", &[("a", &kept)]), Some(1.0));
+}
+
+/// Scrapes during work never lose or invent a count, and the last one has all.
+#[test]
+fn scraping_while_counting_is_consistent() {
+    let registry = Registry::new();
+    let (threads, rounds) = (4_u64, 2_000_u64);
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            let registry = registry.clone();
+            scope.spawn(move || {
+                for round in 0..rounds {
+                    registry.counter("c_total", "C.", &[("t", &(thread % 2).to_string())]).inc();
+                    registry.histogram("h_seconds", "H.", &[]).record_micros(round);
+                }
+            });
+        }
+        let mut last = 0.0;
+        for _ in 0..20 {
+            let now = value_of(&registry.prometheus(), "h_seconds_count", &[]).unwrap_or(0.0);
+            assert!((last..=(threads * rounds) as f64).contains(&now), "{last} then {now}");
+            last = now;
+        }
+    });
+    let text = registry.prometheus();
+    assert_eq!(value_of(&text, "c_total", &[("t", "0")]), Some((2 * rounds) as f64));
+    assert_eq!(value_of(&text, "h_seconds_count", &[]), Some((threads * rounds) as f64));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    /// Whatever help and label values hold, the independent parser reads back what was put in.
+    #[test]
+    fn any_text_reads_back(
+        help in "[ -~\\\\\n\"éあ]{0,20}",
+        counters in prop::collection::btree_map("[\\\\\n\"{}=, a-cé]{0,12}", any::<u32>(), 1..8),
+        gauge in any::<i32>(),
+        computed in any::<f64>(),
+        micros in prop::collection::vec(0..10_000_000_u64, 0..20),
+    ) {
+        let registry = Registry::new();
+        for (value, &count) in &counters {
+            registry.counter("c_total", &help, &[("v", value), ("w", "")]).add(u64::from(count));
+        }
+        registry.gauge("g", &help, &[]).set(i64::from(gauge));
+        registry.gauge_fn("f", "F.", &[], Arc::new(move || computed));
+        let histogram = registry.histogram("h_seconds", &help, &[]);
+        micros.iter().for_each(|&micros| histogram.record_micros(micros));
+
+        let families = parse(&registry.prometheus());
+        let (read_help, kind, samples) = &families["c_total"];
+        prop_assert_eq!(read_help, &help);
+        prop_assert_eq!(kind, "counter");
+        prop_assert_eq!(samples.len(), counters.len());
+        for (value, &count) in &counters {
+            let labels = vec![("v".to_owned(), value.clone()), ("w".to_owned(), String::new())];
+            prop_assert_eq!(samples.get(&("c_total".to_owned(), labels)), Some(&f64::from(count)));
+        }
+        let alone = |name: &str| (name.to_owned(), Vec::new());
+        prop_assert_eq!(families["g"].2[&alone("g")], f64::from(gauge));
+        let read = families["f"].2[&alone("f")];
+        prop_assert!(read == computed || (read.is_nan() && computed.is_nan()));
+        prop_assert_eq!(families["h_seconds"].2[&alone("h_seconds_count")], micros.len() as f64);
+        let sum = micros.iter().sum::<u64>() as f64 / 1e6;
+        prop_assert!((families["h_seconds"].2[&alone("h_seconds_sum")] - sum).abs() < 1e-9);
+    }
+}

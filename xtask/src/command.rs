@@ -1,0 +1,171 @@
+//! Running a foreign program as part of a step: its output into a log, signs of life on the terminal, its tail when it
+//! fails.
+//!
+//! Bounds: 45 minutes a command, then it is killed (the program itself; what it started may linger) and the step fails;
+//! the last 120 lines are kept in memory, all of them in `target/xtask/STEP.log`. Lines wait in a queue of 1024; when it
+//! is full the program's pipe fills and the program waits.
+
+use std::collections::VecDeque;
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::Workshop;
+
+const COMMAND_TIMEOUT: Duration = Duration::from_mins(45);
+const SIGN_OF_LIFE: Duration = Duration::from_secs(30);
+const TAIL_LINES_MAX: usize = 120;
+const LINE_QUEUE_CAPACITY: usize = 1024;
+
+/// Starts measuring.
+#[expect(clippy::disallowed_methods, reason = "automation measures its own steps; there is no core to hand `now` to")]
+pub(crate) fn stopwatch() -> Instant {
+    Instant::now()
+}
+
+/// The cargo that runs us, quiet about progress.
+pub(crate) fn cargo(workshop: &Workshop, words: &[&str]) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(words).current_dir(&workshop.root);
+    command.env("CARGO_TERM_COLOR", "never").env("CARGO_TERM_PROGRESS_WHEN", "never");
+    command
+}
+
+/// Whether a program of this name can be started.
+pub(crate) fn is_there(program: &str) -> bool {
+    let mut probe = Command::new(program);
+    probe.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    probe.status().is_ok_and(|status| status.success())
+}
+
+/// Runs `command` for `step` to its end and hands each line of its output to `on_line`.
+///
+/// # Errors
+/// If it cannot be started, ends with another status than 0 or takes longer than 45 minutes; its tail is printed then.
+pub(crate) fn run(workshop: &Workshop, step: &str, command: Command, mut on_line: impl FnMut(&str)) -> Result<()> {
+    let shown = shown(&command, &workshop.root);
+    println!("    {shown}");
+    let log_path = workshop.root.join("target/xtask").join(format!("{step}.log"));
+    fs::create_dir_all(log_path.parent().expect("it lies in target/xtask"))?;
+    let mut log = File::options().create(true).append(true).open(&log_path).context("cannot write the log")?;
+    writeln!(log, "$ {shown}")?;
+
+    let mut tail = VecDeque::with_capacity(TAIL_LINES_MAX);
+    let ended = follow(command, |line| {
+        if tail.len() == TAIL_LINES_MAX {
+            tail.pop_front();
+        }
+        tail.push_back(line.to_owned());
+        on_line(line);
+        writeln!(log, "{line}").context("cannot write the log")
+    });
+    if let Err(error) = ended {
+        tail.iter().for_each(|line| println!("    | {line}"));
+        println!("    all of it: {}", log_path.strip_prefix(&workshop.root).unwrap_or(&log_path).display());
+        return Err(error.context(shown));
+    }
+    Ok(())
+}
+
+/// Runs `command`; standard output and error come as one sequence of lines.
+fn follow(mut command: Command, mut on_line: impl FnMut(&str) -> Result<()>) -> Result<()> {
+    let (reader, writer) = std::io::pipe()?;
+    command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
+    let mut child = command.spawn().context("cannot be started")?;
+    drop(command); // Its ends of the pipe: the reader must see the end when the child closes its own.
+    let lines = lines_of(reader);
+    let watch = stopwatch();
+    let mut last = String::new();
+    loop {
+        match lines.recv_timeout(SIGN_OF_LIFE) {
+            Ok(line) => {
+                on_line(&line)?;
+                last = line;
+            }
+            Err(RecvTimeoutError::Timeout) => println!("    … {} s: {}", watch.elapsed().as_secs(), last.trim()),
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+        if watch.elapsed() > COMMAND_TIMEOUT {
+            child.kill()?;
+            child.wait()?;
+            bail!("killed after {} s", COMMAND_TIMEOUT.as_secs());
+        }
+    }
+    let status = child.wait()?;
+    if !status.success() {
+        bail!("{status}");
+    }
+    Ok(())
+}
+
+fn lines_of(reader: std::io::PipeReader) -> Receiver<String> {
+    let (tx, rx) = sync_channel(LINE_QUEUE_CAPACITY);
+    // Not joined: a grandchild may hold the pipe open longer than we want to wait; it ends with this process.
+    std::thread::spawn(move || {
+        let mut reader = BufReader::new(reader);
+        let mut line = Vec::new();
+        while matches!(reader.read_until(b'\n', &mut line), Ok(1..)) {
+            let text = String::from_utf8_lossy(&line).trim_end().to_owned();
+            line.clear();
+            if tx.send(text).is_err() {
+                return;
+            }
+        }
+    });
+    rx
+}
+
+/// The command as one would type it at the repository's top.
+fn shown(command: &Command, root: &Path) -> String {
+    let program = Path::new(command.get_program());
+    let program = program.strip_prefix(root).unwrap_or(program);
+    let program = if program.is_absolute() { Path::new(program.file_name().unwrap_or_default()) } else { program };
+    let words = command.get_args().map(|word| word.to_string_lossy().into_owned());
+    let folder = command.get_current_dir().and_then(|folder| folder.strip_prefix(root).ok());
+    let place = folder.filter(|folder| !folder.as_os_str().is_empty());
+    let place = place.map_or(String::new(), |folder| format!("(in {}) ", folder.display()));
+    format!("{place}{}", [program.display().to_string()].into_iter().chain(words).collect::<Vec<_>>().join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::follow;
+
+    fn lines(script: &str) -> (Vec<String>, anyhow::Result<()>) {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        let mut lines = Vec::new();
+        let ended = follow(command, |line| {
+            lines.push(line.to_owned());
+            Ok(())
+        });
+        (lines, ended)
+    }
+
+    #[test]
+    fn both_outputs_come_in_their_order_with_a_last_line_without_end() {
+        let (lines, ended) = lines("echo one; echo two >&2; printf three");
+        assert_eq!(lines, ["one", "two", "three"]);
+        ended.unwrap();
+    }
+
+    #[test]
+    fn another_status_than_zero_is_an_error() {
+        let (lines, ended) = lines("echo said; exit 3");
+        assert_eq!(lines, ["said"]);
+        assert!(ended.unwrap_err().to_string().contains('3'));
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_is_an_error() {
+        let command = Command::new("tidings-no-such-program");
+        assert_eq!(follow(command, |_| Ok(())).unwrap_err().to_string(), "cannot be started");
+    }
+}
