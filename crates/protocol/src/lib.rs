@@ -1,1 +1,42 @@
-//! The Centrifugo client protocol: JSON codec, WebSocket framing, the session of commands.
+//! The Centrifugo client protocol, as pure logic: what a client's bytes mean, what is answered, and in which words.
+//!
+//! ```text
+//! socket bytes ─► websocket::Decoder ─► parse_frame ─► Command ─► Session::handle ─► Effect ─► (driver, hub)
+//! socket bytes ◄─ websocket::text_frame ◄─ reply bytes ◄─ Session::on_* ◄──────────────────── what became of it
+//! ```
+//!
+//! A core: no sockets, timers, clock or tokio; who knows the time passes `now`. Publications on their way out do not
+//! pass through a [`Session`]: they are encoded once per channel ([`encode_publication_push`]) and shared.
+//!
+//! Bytes from outside never panic. Per connection this crate holds one [`Session`] (under 150 bytes plus 32 per
+//! subscription) and one [`websocket::Decoder`] (under 80 bytes plus an unfinished message, bounded).
+//!
+//! JSON only; Protobuf is not here. Nor are server-side subscriptions, map subscriptions, delta compression, tags
+//! filters, join and leave by option, and RPC: each is refused with the code the protocol has for it.
+
+mod client;
+mod code;
+mod command;
+mod json;
+mod namespace;
+mod publication;
+mod reply;
+mod session;
+pub mod token;
+pub mod websocket;
+
+pub use client::{ClientId, ClientInfo};
+pub use code::{Disconnect, ErrorCode, Unsubscribe};
+pub use command::{
+    ClientPosition, Command, Commands, FRAME_COMMAND_COUNT_MAX, FrameError, HistoryRequest, PublishRequest, Request,
+    SubscribeRequest, parse_frame,
+};
+pub use namespace::{NamespaceOptions, Namespaces};
+pub use publication::{Publication, Tags};
+pub use reply::{
+    ConnectResult, ExpiryResult, PING, Push, Reply, SubscribeResult, encode_publication_push, encode_push, encode_reply,
+};
+pub use session::{
+    CHANNEL_BYTES_MAX, EXPIRED_CLOSE_DELAY, Effect, Expired, HISTORY_PUBLICATION_COUNT_MAX, HistoryFound, Session,
+    SessionConfig, SubscribeEffect, SubscribeTicket, Subscribed, Ticket,
+};

@@ -1,0 +1,131 @@
+//! What may be done in a channel, by the namespace its name begins with (protocol reference, section 8).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tidings_types::ChannelName;
+
+/// The rules of all channels of one namespace.
+///
+/// `_for_client`: every connection of a known user; `_for_subscriber`: those subscribed to the channel;
+/// `_for_anonymous`: the two also hold for connections without a user.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NamespaceOptions {
+    /// Publications kept per channel; 0 turns history off.
+    pub history_size: u32,
+    /// How long after the last publication the kept ones live; zero turns history off.
+    pub history_ttl: Duration,
+    /// Whether history survives a restart.
+    pub durable: bool,
+    /// Every subscription is recoverable, asked for or not.
+    pub force_recovery: bool,
+    /// A subscription is recoverable when the client asks for it.
+    pub allow_recovery: bool,
+    /// Whether it is known who is subscribed.
+    pub presence: bool,
+    /// Who may subscribe without a token.
+    pub allow_subscribe_for_client: bool,
+    /// Also without a user.
+    pub allow_subscribe_for_anonymous: bool,
+    /// Who may publish.
+    pub allow_publish_for_client: bool,
+    /// Who may publish, being subscribed.
+    pub allow_publish_for_subscriber: bool,
+    /// Also without a user.
+    pub allow_publish_for_anonymous: bool,
+    /// Who may read history.
+    pub allow_history_for_client: bool,
+    /// Who may read history, being subscribed.
+    pub allow_history_for_subscriber: bool,
+    /// Also without a user.
+    pub allow_history_for_anonymous: bool,
+    /// Who may see presence.
+    pub allow_presence_for_client: bool,
+    /// Who may see presence, being subscribed.
+    pub allow_presence_for_subscriber: bool,
+    /// Also without a user.
+    pub allow_presence_for_anonymous: bool,
+}
+
+impl NamespaceOptions {
+    /// No history, no presence, nothing allowed: a base to write the exceptions on.
+    pub const fn closed() -> Self {
+        Self {
+            history_size: 0,
+            history_ttl: Duration::ZERO,
+            durable: false,
+            force_recovery: false,
+            allow_recovery: false,
+            presence: false,
+            allow_subscribe_for_client: false,
+            allow_subscribe_for_anonymous: false,
+            allow_publish_for_client: false,
+            allow_publish_for_subscriber: false,
+            allow_publish_for_anonymous: false,
+            allow_history_for_client: false,
+            allow_history_for_subscriber: false,
+            allow_history_for_anonymous: false,
+            allow_presence_for_client: false,
+            allow_presence_for_subscriber: false,
+            allow_presence_for_anonymous: false,
+        }
+    }
+
+    /// Whether channels keep a history, and with it positions to resume from.
+    pub const fn has_history(&self) -> bool {
+        self.history_size > 0 && !self.history_ttl.is_zero()
+    }
+}
+
+/// All configured namespaces.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Namespaces {
+    without_namespace: NamespaceOptions,
+    named: BTreeMap<String, NamespaceOptions>,
+}
+
+impl Namespaces {
+    /// The rules of channels without `:` in their name, and those of each named namespace.
+    pub const fn new(without_namespace: NamespaceOptions, named: BTreeMap<String, NamespaceOptions>) -> Self {
+        Self { without_namespace, named }
+    }
+
+    /// The rules of a channel; `None` when its namespace is not configured.
+    pub fn options(&self, channel: &ChannelName) -> Option<&NamespaceOptions> {
+        self.options_of(channel.as_str())
+    }
+
+    pub(crate) fn options_of(&self, channel: &str) -> Option<&NamespaceOptions> {
+        match channel.strip_prefix('$').unwrap_or(channel).split_once(':') {
+            Some((namespace, _)) => self.named.get(namespace),
+            None => Some(&self.without_namespace),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_before_the_first_colon_names_the_namespace() {
+        let options = |history_size| NamespaceOptions { history_size, ..NamespaceOptions::closed() };
+        let namespaces = Namespaces::new(options(1), BTreeMap::from([("match".to_owned(), options(2))]));
+        let size =
+            |channel| namespaces.options(&ChannelName::new(channel).unwrap()).map(|options| options.history_size);
+        for (channel, expected) in [
+            ("news", Some(1)),
+            ("$news", Some(1)),
+            ("match", Some(1)),
+            ("match:1", Some(2)),
+            ("$match:1", Some(2)),
+            ("match:1:2", Some(2)),
+            ("other:match:1", None),
+            (":1", None),
+            ("Match:1", None),
+            ("$$match:1", None),
+        ] {
+            assert_eq!(size(channel), expected, "{channel}");
+        }
+    }
+}

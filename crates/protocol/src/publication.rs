@@ -1,0 +1,70 @@
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use tidings_types::{Json, Offset};
+
+use crate::ClientInfo;
+use crate::json::object;
+
+/// What was published in a channel. A clone shares everything.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Publication {
+    /// Its place in the channel; 0 when the channel has no positions.
+    pub offset: Offset,
+    /// What was said.
+    pub data: Json,
+    /// Who said it, when a client did.
+    pub info: Option<Arc<ClientInfo>>,
+    /// Labels; an event's publications carry `event`.
+    pub tags: Tags,
+}
+
+impl Publication {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        object(out, |fields| {
+            fields.json("data", Some(&self.data));
+            if let Some(info) = &self.info {
+                info.encode(fields.key("info"));
+            }
+            fields.number("offset", self.offset.0);
+            if !self.tags.is_empty() {
+                fields.object("tags", |tags| self.tags.iter().for_each(|(name, value)| tags.text_always(name, value)));
+            }
+        });
+    }
+}
+
+/// Labels of a publication, shared by its clones; without labels nothing is allocated.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub struct Tags(Option<Arc<BTreeMap<String, String>>>);
+
+impl Tags {
+    /// The label of that name.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.as_ref()?.get(name).map(String::as_str)
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// All, by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().flat_map(|tags| tags.iter()).map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+}
+
+impl From<BTreeMap<String, String>> for Tags {
+    fn from(tags: BTreeMap<String, String>) -> Self {
+        Self((!tags.is_empty()).then(|| Arc::new(tags)))
+    }
+}
+
+// Tags are text of the application, which never reaches a log (invariant 9).
+impl fmt::Debug for Tags {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tags({})", self.iter().count())
+    }
+}

@@ -1,0 +1,409 @@
+//! One connection's side of the protocol: which command is allowed when, what is to be done for it, how it is
+//! answered.
+//!
+//! ```text
+//!                   connect            disconnect
+//! AwaitingConnect ──────────► Connected ──────────► Closed
+//!        └── connect refused ──► Refused ─ any command ─┘
+//! ```
+//!
+//! [`Session::handle`] decides on one command and returns exactly one [`Effect`]. Some are done with the reply they
+//! carry; the others hand the driver a ticket, to be given back to the `on_*` method of the same name together with
+//! what became of it, which returns the reply. A ticket cannot be copied, so nothing is answered twice. A subscribe
+//! or unsubscribe must be given back before the next command is handled (protocol reference, section 3, 6); the
+//! replies of the other commands may come in any order. After a disconnect every call returns nothing.
+//!
+//! The session does not see publications on their way out, measures no time and sends no pings: the driver tells it
+//! about a ping it sent, and asks [`Session::deadline`] when to call [`Session::poll_expired`]. That the client
+//! connects in time, answers pings in time and reads what it is sent is the driver's to watch.
+//!
+//! Bounds: `channel_count_max` subscriptions, of 32 bytes each, and nothing else that grows.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidings_types::{ChannelName, Json, Offset, Timestamp};
+
+use crate::command::{Command, PublishRequest, Request};
+use crate::reply::{ConnectResult, ExpiryResult, Reply, encode_reply};
+use crate::token::{Token, TokenError, TokenVerifier};
+use crate::{ClientId, ClientInfo, Disconnect, ErrorCode, HistoryRequest, NamespaceOptions, Namespaces};
+
+mod effect;
+mod permission;
+mod subscription;
+
+pub use effect::{Effect, Expired, HistoryFound, SubscribeEffect, SubscribeTicket, Subscribed, Ticket};
+use permission::Allowed;
+use subscription::Subscription;
+
+/// Bytes of a channel's name.
+pub const CHANNEL_BYTES_MAX: usize = 255;
+/// Publications in one answer, of history as of recovery.
+pub const HISTORY_PUBLICATION_COUNT_MAX: u32 = 300;
+/// How long after its token's end a connection or subscription may still be refreshed.
+pub const EXPIRED_CLOSE_DELAY: Duration = Duration::from_secs(25);
+
+/// What all sessions share.
+#[derive(Debug)]
+pub struct SessionConfig {
+    /// What may be done in which channel.
+    pub namespaces: Namespaces,
+    /// Checks tokens; without one, no token is good.
+    pub token_verifier: Option<TokenVerifier>,
+    /// Clients without a token are let in, as the user "".
+    pub allow_anonymous: bool,
+    /// Every client may do everything, except in `$` channels, which want a token always. For development only.
+    pub insecure: bool,
+    /// Subscriptions of one connection.
+    pub channel_count_max: usize,
+    /// What clients are told about our pings, in whole seconds; zero: there are none.
+    pub ping_interval: Duration,
+    /// Our version, not empty (an SDK insists).
+    pub version: String,
+}
+
+/// One connection's side of the protocol.
+#[derive(Debug)]
+pub struct Session {
+    config: Arc<SessionConfig>,
+    client: ClientId,
+    user: Box<str>,
+    conn_info: Option<Json>,
+    expires_at: Option<Timestamp>,
+    /// Invariant: at most `channel_count_max`, no channel twice.
+    subscriptions: Vec<Subscription>,
+    state: State,
+    has_token: bool,
+    pongs_awaited: u8,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    AwaitingConnect,
+    Connected,
+    Refused,
+    Closed,
+}
+
+/// Why a command is not done.
+enum Refusal {
+    Error(ErrorCode),
+    Disconnect(Disconnect, &'static str),
+}
+
+impl From<ErrorCode> for Refusal {
+    fn from(code: ErrorCode) -> Self {
+        Self::Error(code)
+    }
+}
+
+fn bad_request(cause: &'static str) -> Refusal {
+    Refusal::Disconnect(Disconnect::BAD_REQUEST, cause)
+}
+
+fn reply(id: u32, reply: &Reply<'_>) -> Vec<u8> {
+    let mut out = Vec::with_capacity(64);
+    encode_reply(id, reply, &mut out);
+    out
+}
+
+impl Session {
+    /// A connection that has said nothing yet.
+    pub fn new(config: Arc<SessionConfig>, client: ClientId) -> Self {
+        Self {
+            config,
+            client,
+            user: Box::default(),
+            conn_info: None,
+            expires_at: None,
+            subscriptions: Vec::new(),
+            state: State::AwaitingConnect,
+            has_token: false,
+            pongs_awaited: 0,
+        }
+    }
+
+    /// The connection's id.
+    pub fn client(&self) -> ClientId {
+        self.client
+    }
+
+    /// Who is connected; empty for an anonymous user.
+    pub fn user(&self) -> &str {
+        &self.user
+    }
+
+    /// Whether the client has connected and is still welcome.
+    pub fn is_connected(&self) -> bool {
+        self.state == State::Connected
+    }
+
+    /// When the connection's token runs out, if ever.
+    pub fn expires_at(&self) -> Option<Timestamp> {
+        self.expires_at
+    }
+
+    /// The channels the client has or is about to have: what the driver must leave when the connection ends.
+    pub fn channels(&self) -> impl ExactSizeIterator<Item = &ChannelName> {
+        self.subscriptions.iter().map(|subscription| &subscription.channel)
+    }
+
+    /// Who the client is in `channel`.
+    pub fn info(&self, channel: &ChannelName) -> ClientInfo {
+        ClientInfo {
+            user: self.user.as_ref().into(),
+            client: self.client,
+            conn_info: self.conn_info.clone(),
+            chan_info: self.subscription(channel.as_str()).and_then(Subscription::info).cloned(),
+        }
+    }
+
+    /// Decides on the client's next command.
+    pub fn handle(&mut self, command: Command, now: Timestamp) -> Effect {
+        if self.state == State::Closed {
+            return Effect::Nothing;
+        }
+        let id = command.id;
+        match self.decide(command, now) {
+            Ok(effect) => effect,
+            Err(Refusal::Error(code)) => {
+                let reply = reply(id, &Reply::Error(code));
+                if self.state == State::AwaitingConnect {
+                    self.state = State::Refused;
+                    return Effect::Refused(reply);
+                }
+                Effect::Reply(reply)
+            }
+            Err(Refusal::Disconnect(disconnect, cause)) => {
+                self.state = State::Closed;
+                Effect::Disconnect { disconnect, cause }
+            }
+        }
+    }
+
+    /// Says that a ping was written: one pong more is expected.
+    pub fn on_ping_sent(&mut self) {
+        self.pongs_awaited = self.pongs_awaited.saturating_add(1);
+    }
+
+    /// Whether a ping has not been answered yet.
+    pub fn awaits_pong(&self) -> bool {
+        self.pongs_awaited > 0
+    }
+
+    /// The connection ends for a reason of the driver's; nothing is answered from now on.
+    pub fn close(&mut self) {
+        self.state = State::Closed;
+    }
+
+    fn decide(&mut self, command: Command, now: Timestamp) -> Result<Effect, Refusal> {
+        let ticket = Ticket { id: command.id };
+        match (self.state, command.request) {
+            (State::AwaitingConnect, Request::Connect { token }) => self.connect(ticket, &token, now),
+            (State::AwaitingConnect, _) => Err(bad_request("first command is not connect")),
+            (State::Refused | State::Closed, _) => Err(bad_request("command after a refused connect")),
+            (State::Connected, request) => self.serve(ticket, request, now),
+        }
+    }
+
+    fn serve(&mut self, ticket: Ticket, request: Request, now: Timestamp) -> Result<Effect, Refusal> {
+        match request {
+            Request::Pong => self.pong(),
+            Request::Subscribe(request) => self.subscribe(ticket, *request, now),
+            Request::Unsubscribe { channel } => self.unsubscribe(ticket, &channel),
+            Request::Publish(request) => self.publish(ticket, request),
+            Request::Presence { channel } => {
+                let channel = self.presence_channel(&channel)?;
+                Ok(Effect::Presence { ticket, channel })
+            }
+            Request::PresenceStats { channel } => {
+                let channel = self.presence_channel(&channel)?;
+                Ok(Effect::PresenceStats { ticket, channel })
+            }
+            Request::History(request) => self.history(ticket, request),
+            Request::Refresh { token } => self.refresh(ticket, &token, now),
+            Request::SubRefresh { channel, token } => self.sub_refresh(ticket, &channel, &token, now),
+            Request::Rpc => Err(ErrorCode::NotAvailable.into()),
+            Request::Send => {
+                Err(Refusal::Disconnect(Disconnect::NOT_AVAILABLE, "asynchronous messages are not available"))
+            }
+            Request::Connect { .. } => Err(bad_request("second connect")),
+            Request::Ping => Err(bad_request("clients do not ping")),
+        }
+    }
+
+    fn connect(&mut self, ticket: Ticket, token: &Token, now: Timestamp) -> Result<Effect, Refusal> {
+        if !token.is_empty() {
+            self.authenticate(token, now)?;
+        } else if !self.config.allow_anonymous && !self.config.insecure {
+            return Err(bad_request("connect without a token"));
+        }
+        self.state = State::Connected;
+        let result = ConnectResult {
+            client: self.client,
+            version: &self.config.version,
+            expiry: ExpiryResult::until(self.expires_at, now),
+            ping_interval: self.config.ping_interval,
+        };
+        Ok(Effect::Connected(reply(ticket.id, &Reply::Connect(&result))))
+    }
+
+    fn authenticate(&mut self, token: &Token, now: Timestamp) -> Result<(), Refusal> {
+        let invalid = |cause| Refusal::Disconnect(Disconnect::INVALID_TOKEN, cause);
+        let verifier = self.config.token_verifier.as_ref().ok_or(invalid("no token secret is configured"))?;
+        let claims = verifier.verify_connection(token, now).map_err(|error| match error {
+            TokenError::Invalid(cause) => invalid(cause),
+            TokenError::Expired => ErrorCode::TokenExpired.into(),
+        })?;
+        if claims.expires_at.is_some_and(|at| at <= now) {
+            return Err(ErrorCode::Expired.into());
+        }
+        if claims.has_server_subscriptions {
+            return Err(ErrorCode::NotAvailable.into()); // Else the client would wait for publications in vain.
+        }
+        self.user = claims.user.into();
+        self.conn_info = claims.info;
+        self.expires_at = claims.expires_at;
+        self.has_token = true;
+        Ok(())
+    }
+
+    fn refresh(&mut self, ticket: Ticket, token: &Token, now: Timestamp) -> Result<Effect, Refusal> {
+        if token.is_empty() {
+            return Err(bad_request("refresh without a token"));
+        }
+        let verifier = self.config.token_verifier.as_ref().filter(|_| self.has_token);
+        let verifier = verifier.ok_or(bad_request("refresh of a connection without a token"))?;
+        let claims = verifier.verify_connection(token, now).map_err(|error| match error {
+            TokenError::Invalid(cause) => Refusal::Disconnect(Disconnect::INVALID_TOKEN, cause),
+            TokenError::Expired => Refusal::Disconnect(Disconnect::EXPIRED, "refresh with an expired token"),
+        })?;
+        if *claims.user != *self.user {
+            return Err(Refusal::Disconnect(Disconnect::INVALID_TOKEN, "refresh with another user's token"));
+        }
+        if claims.expires_at.is_some_and(|at| at <= now) {
+            return Err(Refusal::Disconnect(Disconnect::EXPIRED, "refresh with an expired token"));
+        }
+        if claims.has_server_subscriptions {
+            let cause = "refresh with server-side subscriptions the connection does not have";
+            return Err(Refusal::Disconnect(Disconnect::INSUFFICIENT_STATE, cause));
+        }
+        self.expires_at = claims.expires_at;
+        self.conn_info = claims.info.or(self.conn_info.take());
+        let result = ExpiryResult::until(self.expires_at, now);
+        Ok(Effect::Reply(reply(ticket.id, &Reply::Refresh(result))))
+    }
+
+    fn pong(&mut self) -> Result<Effect, Refusal> {
+        self.pongs_awaited = self.pongs_awaited.checked_sub(1).ok_or(bad_request("pong without a ping"))?;
+        Ok(Effect::Pong)
+    }
+
+    fn publish(&self, ticket: Ticket, request: PublishRequest) -> Result<Effect, Refusal> {
+        if request.channel.is_empty() {
+            return Err(bad_request("publish without a channel"));
+        }
+        let data = request.data.ok_or(ErrorCode::BadRequest)?;
+        let (channel, options) = self.known_channel(&request.channel)?;
+        if request.kind != 0 || !self.allows(Allowed::publish(&options), &channel) {
+            return Err(ErrorCode::PermissionDenied.into());
+        }
+        let info = Arc::new(self.info(&channel));
+        Ok(Effect::Publish { ticket, channel, options, data, info })
+    }
+
+    fn presence_channel(&self, channel: &str) -> Result<ChannelName, Refusal> {
+        if channel.is_empty() {
+            return Err(bad_request("presence without a channel"));
+        }
+        let (channel, options) = self.known_channel(channel)?;
+        if !options.presence {
+            return Err(ErrorCode::NotAvailable.into());
+        }
+        if !self.allows(Allowed::presence(&options), &channel) {
+            return Err(ErrorCode::PermissionDenied.into());
+        }
+        Ok(channel)
+    }
+
+    fn history(&self, ticket: Ticket, request: HistoryRequest) -> Result<Effect, Refusal> {
+        if request.channel.is_empty() {
+            return Err(bad_request("history without a channel"));
+        }
+        let (channel, options) = self.known_channel(&request.channel)?;
+        if !options.has_history() {
+            return Err(ErrorCode::NotAvailable.into());
+        }
+        if !self.allows(Allowed::history(&options), &channel) {
+            return Err(ErrorCode::PermissionDenied.into());
+        }
+        if request.reverse && request.since.as_ref().is_some_and(|since| since.offset == Offset(0)) {
+            return Err(ErrorCode::BadRequest.into());
+        }
+        let limit = u32::try_from(request.limit).unwrap_or(u32::MAX).min(HISTORY_PUBLICATION_COUNT_MAX);
+        Ok(Effect::History { ticket, channel, limit, since: request.since, reverse: request.reverse })
+    }
+
+    /// The channel of that name with its rules.
+    fn known_channel(&self, channel: &str) -> Result<(ChannelName, NamespaceOptions), ErrorCode> {
+        let options = self.config.namespaces.options_of(channel).ok_or(ErrorCode::UnknownChannel)?;
+        let channel = ChannelName::new(channel).map_err(|_| ErrorCode::BadRequest)?;
+        Ok((channel, *options))
+    }
+
+    fn subscription(&self, channel: &str) -> Option<&Subscription> {
+        self.subscriptions.iter().find(|subscription| subscription.channel.as_str() == channel)
+    }
+
+    fn position_of(&self, channel: &str) -> Option<usize> {
+        self.subscriptions.iter().position(|subscription| subscription.channel.as_str() == channel)
+    }
+}
+
+/// What became of the effects.
+impl Session {
+    /// Answers a publish.
+    pub fn on_published(&self, ticket: Ticket, outcome: Result<(), ErrorCode>) -> Option<Vec<u8>> {
+        self.answer(ticket, outcome.map_or_else(Reply::Error, |()| Reply::Publish))
+    }
+
+    /// Answers a history request.
+    pub fn on_history(&self, ticket: Ticket, outcome: Result<HistoryFound<'_>, ErrorCode>) -> Option<Vec<u8>> {
+        self.answer(
+            ticket,
+            match outcome {
+                Ok(found) => Reply::History { top: found.top, publications: found.publications },
+                Err(code) => Reply::Error(code),
+            },
+        )
+    }
+
+    /// Answers who is subscribed.
+    pub fn on_presence(&self, ticket: Ticket, outcome: Result<&[ClientInfo], ErrorCode>) -> Option<Vec<u8>> {
+        self.answer(ticket, outcome.map_or_else(Reply::Error, Reply::Presence))
+    }
+
+    /// Answers how many connections and users are subscribed.
+    pub fn on_presence_stats(&self, ticket: Ticket, outcome: Result<(u64, u64), ErrorCode>) -> Option<Vec<u8>> {
+        self.answer(
+            ticket,
+            match outcome {
+                Ok((client_count, user_count)) => Reply::PresenceStats { client_count, user_count },
+                Err(code) => Reply::Error(code),
+            },
+        )
+    }
+
+    /// Answers an unsubscribe.
+    pub fn on_unsubscribed(&self, ticket: Ticket) -> Option<Vec<u8>> {
+        self.answer(ticket, Reply::Unsubscribe)
+    }
+
+    fn answer(&self, ticket: Ticket, answer: Reply<'_>) -> Option<Vec<u8>> {
+        self.is_connected().then(|| reply(ticket.id, &answer))
+    }
+}
+
+#[cfg(test)]
+mod tests;

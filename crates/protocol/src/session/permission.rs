@@ -1,0 +1,91 @@
+//! Who may do what in a channel (protocol reference, section 8).
+
+use tidings_types::ChannelName;
+
+use super::Session;
+use crate::NamespaceOptions;
+
+/// One of the four permissions of a namespace.
+pub(super) struct Allowed {
+    for_client: bool,
+    for_subscriber: bool,
+    for_anonymous: bool,
+}
+
+impl Allowed {
+    pub(super) fn subscribe(options: &NamespaceOptions) -> Self {
+        Self {
+            for_client: options.allow_subscribe_for_client,
+            for_subscriber: false,
+            for_anonymous: options.allow_subscribe_for_anonymous,
+        }
+    }
+
+    pub(super) fn publish(options: &NamespaceOptions) -> Self {
+        Self {
+            for_client: options.allow_publish_for_client,
+            for_subscriber: options.allow_publish_for_subscriber,
+            for_anonymous: options.allow_publish_for_anonymous,
+        }
+    }
+
+    pub(super) fn history(options: &NamespaceOptions) -> Self {
+        Self {
+            for_client: options.allow_history_for_client,
+            for_subscriber: options.allow_history_for_subscriber,
+            for_anonymous: options.allow_history_for_anonymous,
+        }
+    }
+
+    pub(super) fn presence(options: &NamespaceOptions) -> Self {
+        Self {
+            for_client: options.allow_presence_for_client,
+            for_subscriber: options.allow_presence_for_subscriber,
+            for_anonymous: options.allow_presence_for_anonymous,
+        }
+    }
+}
+
+impl Session {
+    /// Whether this client has the permission in `channel`, without a token for it.
+    pub(super) fn allows(&self, allowed: Allowed, channel: &ChannelName) -> bool {
+        self.allows_as(self.is_subscribed(channel.as_str()), allowed, channel)
+    }
+
+    /// The same for a client that `is_subscriber`, or would be.
+    pub(super) fn allows_as(&self, is_subscriber: bool, allowed: Allowed, channel: &ChannelName) -> bool {
+        let known = !self.user.is_empty() || allowed.for_anonymous;
+        let for_client = allowed.for_client && is_among_users_of(channel.as_str(), &self.user);
+        self.config.insecure || known && (for_client || allowed.for_subscriber && is_subscriber)
+    }
+}
+
+/// `dialog#42,43` is for the users 42 and 43. Unlike Centrifugo we have no option that makes `#` an ordinary
+/// character: a name that looks like a promise of privacy keeps it.
+fn is_among_users_of(channel: &str, user: &str) -> bool {
+    match channel.rsplit_once('#') {
+        None => true,
+        Some((_, users)) => !user.is_empty() && users.split(',').any(|listed| listed == user),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_sign_limits_a_channel_to_the_users_behind_it() {
+        for (channel, user, expected) in [
+            ("news", "", true),
+            ("dialog#42,43", "42", true),
+            ("dialog#42,43", "43", true),
+            ("dialog#42,43", "4", false),
+            ("dialog#42,43", "", false),
+            ("dialog#42#7", "42", false),
+            ("dialog#42#7", "7", true),
+            ("dialog#", "", false),
+        ] {
+            assert_eq!(is_among_users_of(channel, user), expected, "{channel} for {user:?}");
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! Sessions under random lists of operations, beside a model that knows only which channels should be there.
+
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+use serde_json::Value;
+
+use super::*;
+
+#[derive(Debug, Clone)]
+enum Operation {
+    Command(String),
+    /// Gives back the ticket at this index of those outstanding, as done or as failed.
+    Settle(prop::sample::Index, bool),
+    Ping,
+    End(&'static str),
+    /// Time goes on by so many seconds and what expired is collected.
+    Later(u16),
+}
+
+const CHANNELS: [&str; 7] = ["a", "open:b", "members:c", "$d", "closed:e", "nowhere:f", ""];
+
+fn operation() -> impl Strategy<Value = Operation> {
+    let token = prop_oneof![
+        Just(String::new()),
+        Just("forged".to_owned()),
+        Just(subscription_token("42", "$d", Some(50))),
+        Just(connection_token("42", Some(40))),
+    ];
+    let kind = prop_oneof![
+        8 => Just("subscribe"),
+        4 => Just("unsubscribe"),
+        2 => Just("publish"),
+        2 => Just("history"),
+        1 => Just("presence"),
+        1 => Just("presence_stats"),
+        1 => Just("refresh"),
+        2 => Just("sub_refresh"),
+        1 => Just("rpc"),
+        1 => Just("connect"),
+    ];
+    let command = (1..50_u32, kind, prop::sample::select(&CHANNELS[..]), token, any::<bool>()).prop_map(
+        |(id, kind, channel, token, flag)| {
+            let data = if flag { "1" } else { "null" };
+            Operation::Command(format!(
+                r#"{{"id":{id},"{kind}":{{"channel":"{channel}","token":"{token}","data":{data},"recover":{flag}}}}}"#
+            ))
+        },
+    );
+    prop_oneof![
+        20 => command,
+        8 => (any::<prop::sample::Index>(), any::<bool>()).prop_map(|(index, done)| Operation::Settle(index, done)),
+        1 => Just(Operation::Command("{}".to_owned())),
+        1 => Just(Operation::Command(r#"{"id":1,"ping":{}}"#.to_owned())),
+        2 => Just(Operation::Ping),
+        1 => prop::sample::select(&CHANNELS[..5]).prop_map(Operation::End),
+        1 => (0..60_u16).prop_map(Operation::Later),
+    ]
+}
+
+enum Outstanding {
+    Subscribe(SubscribeTicket),
+    Publish(Ticket),
+    History(Ticket),
+    Presence(Ticket),
+    PresenceStats(Ticket),
+    Unsubscribe(Ticket),
+}
+
+/// The driver's side: what it owes, what it has, what it wrote.
+struct Driver {
+    session: Session,
+    now: Timestamp,
+    outstanding: Vec<Outstanding>,
+    /// Subscribed or about to be, as the driver sees it.
+    channels: BTreeSet<String>,
+    closed: bool,
+    commands: usize,
+    replies: usize,
+}
+
+impl Driver {
+    fn write(&mut self, reply: &[u8], id: Option<u32>) {
+        assert!(!self.closed, "nothing is written after a disconnect");
+        let value: Value = serde_json::from_slice(reply).unwrap();
+        assert_eq!(value["id"].as_u64(), id.map(u64::from), "{value}");
+        self.replies += usize::from(id.is_some());
+    }
+
+    fn perform(&mut self, operation: Operation) {
+        match operation {
+            Operation::Command(text) => self.command(&text),
+            Operation::Settle(index, done) if !self.outstanding.is_empty() => {
+                let index = index.index(self.outstanding.len());
+                self.settle(index, done);
+            }
+            Operation::Settle(..) => {}
+            Operation::Ping => self.session.on_ping_sent(),
+            Operation::End(name) => {
+                let push = self.session.end_subscription(&channel(name), &Unsubscribe::SERVER);
+                self.channels.remove(name);
+                push.into_iter().for_each(|push| self.write(&push, None));
+            }
+            Operation::Later(seconds) => {
+                self.now = self.now.saturating_add(Duration::from_secs(seconds.into()));
+                while let Some(expired) = self.session.poll_expired(self.now) {
+                    match expired {
+                        Expired::Connection(_) => self.closed = true,
+                        Expired::Subscription { channel, push } => {
+                            assert!(self.channels.remove(channel.as_str()));
+                            self.write(&push, None);
+                        }
+                    }
+                }
+                assert!(self.closed || self.session.deadline().is_none_or(|deadline| deadline > self.now));
+            }
+        }
+    }
+
+    fn command(&mut self, text: &str) {
+        // A subscribe or unsubscribe is given back before the next command.
+        while let Some(index) = self
+            .outstanding
+            .iter()
+            .position(|effect| matches!(effect, Outstanding::Subscribe(_) | Outstanding::Unsubscribe(_)))
+        {
+            self.settle(index, true);
+        }
+        let command = parse_frame(text.as_bytes()).next().unwrap().unwrap();
+        let id = command.id;
+        self.commands += 1;
+        let outstanding = match self.session.handle(command, self.now) {
+            Effect::Reply(reply) | Effect::Connected(reply) | Effect::Refused(reply) => {
+                return self.write(&reply, Some(id));
+            }
+            Effect::Subscribe(effect) => {
+                assert!(self.channels.insert(effect.channel.as_str().to_owned()), "no channel twice");
+                Outstanding::Subscribe(effect.ticket)
+            }
+            Effect::Unsubscribe { ticket, channel } => {
+                assert!(self.channels.remove(channel.as_str()), "only what is there is left");
+                Outstanding::Unsubscribe(ticket)
+            }
+            Effect::Publish { ticket, .. } => Outstanding::Publish(ticket),
+            Effect::History { ticket, .. } => Outstanding::History(ticket),
+            Effect::Presence { ticket, .. } => Outstanding::Presence(ticket),
+            Effect::PresenceStats { ticket, .. } => Outstanding::PresenceStats(ticket),
+            Effect::Pong => return,
+            Effect::Disconnect { .. } => {
+                assert!(!self.closed, "closed once");
+                self.closed = true;
+                return;
+            }
+            Effect::Nothing => return assert!(self.closed, "only a closed session says nothing"),
+        };
+        assert!(!self.closed, "nothing is done after a disconnect");
+        self.outstanding.push(outstanding);
+    }
+
+    fn settle(&mut self, index: usize, done: bool) {
+        let outcome = done.then_some(()).ok_or(ErrorCode::Internal);
+        let session = &mut self.session;
+        let (id, reply) = match self.outstanding.swap_remove(index) {
+            Outstanding::Subscribe(ticket) => {
+                let subscribed = Subscribed { top: ticket.positioned.then(|| top(1)), recovered: None };
+                if !done {
+                    self.channels.remove(ticket.channel.as_str());
+                }
+                (ticket.id, session.on_subscribed(ticket, outcome.map(|()| subscribed), self.now))
+            }
+            Outstanding::Publish(ticket) => (ticket.id(), session.on_published(ticket, outcome)),
+            Outstanding::History(ticket) => {
+                let found = HistoryFound { top: top(1), publications: &[] };
+                (ticket.id(), session.on_history(ticket, outcome.map(|()| found)))
+            }
+            Outstanding::Presence(ticket) => (ticket.id(), session.on_presence(ticket, outcome.map(|()| &[][..]))),
+            Outstanding::PresenceStats(ticket) => {
+                (ticket.id(), session.on_presence_stats(ticket, outcome.map(|()| (1, 1))))
+            }
+            Outstanding::Unsubscribe(ticket) => (ticket.id(), session.on_unsubscribed(ticket)),
+        };
+        assert_eq!(reply.is_none(), self.closed, "answered exactly while open");
+        reply.into_iter().for_each(|reply| self.write(&reply, Some(id)));
+    }
+
+    fn check(&self) {
+        let channels: BTreeSet<_> = self.session.channels().map(|channel| channel.as_str().to_owned()).collect();
+        assert_eq!(channels.len(), self.session.channels().len(), "no channel twice");
+        assert!(channels.len() <= config().channel_count_max);
+        assert!(self.closed || channels == self.channels);
+        assert!(self.replies + self.outstanding.len() <= self.commands, "at most one reply per command");
+        assert_eq!(self.session.is_connected(), !self.closed);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn any_list_of_operations_keeps_the_sessions_promises(
+        user in prop_oneof![Just(""), Just("42")],
+        operations in prop::collection::vec(operation(), 0..60),
+    ) {
+        let session = session(user);
+        let mut driver = Driver {
+            session,
+            now: NOW,
+            outstanding: Vec::new(),
+            channels: BTreeSet::new(),
+            closed: false,
+            commands: 0,
+            replies: 0,
+        };
+        for operation in operations {
+            driver.perform(operation);
+            driver.check();
+        }
+    }
+}

@@ -1,0 +1,150 @@
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+
+const NOW: Timestamp = Timestamp(1_000_000);
+
+fn secret(text: &str) -> TokenSecret {
+    TokenSecret::new(text.as_bytes()).unwrap()
+}
+
+fn verifier() -> TokenVerifier {
+    TokenVerifier::new(&secret("current"), Some(&secret("previous")))
+}
+
+fn signed(algorithm: Algorithm, with: &str, claims: &Value) -> Token {
+    let key = EncodingKey::from_secret(with.as_bytes());
+    Token::from(&*jsonwebtoken::encode(&Header::new(algorithm), claims, &key).unwrap())
+}
+
+fn connection(claims: Value) -> Result<ConnectionClaims, TokenError> {
+    verifier().verify_connection(&signed(Algorithm::HS256, "current", &claims), NOW)
+}
+
+fn subscription(claims: Value) -> Result<SubscriptionClaims, TokenError> {
+    verifier().verify_subscription(&signed(Algorithm::HS256, "current", &claims), NOW)
+}
+
+#[test]
+fn what_we_sign_is_good_until_it_ends() {
+    let info = Json::of(&json!({"name": "Ann"}));
+    let end = Timestamp(2_000_000);
+    let token = Token::from(&*sign_connection_token(&secret("current"), "42", Some(end), Some(&info), NOW));
+    let claims = verifier().verify_connection(&token, NOW).unwrap();
+    assert_eq!((&*claims.user, claims.expires_at, claims.info), ("42", Some(end), Some(info.clone())));
+    assert!(verifier().verify_connection(&token, Timestamp(1_999_999)).is_ok());
+    assert_eq!(verifier().verify_connection(&token, end), Err(TokenError::Expired));
+    assert!(matches!(verifier().verify_subscription(&token, NOW), Err(TokenError::Invalid(_))));
+
+    let channel = ChannelName::new("$c").unwrap();
+    let token = Token::from(&*sign_subscription_token(&secret("previous"), "42", &channel, None, Some(&info), NOW));
+    let claims = verifier().verify_subscription(&token, NOW).unwrap();
+    assert_eq!((&*claims.user, &*claims.channel, claims.expires_at, claims.info), ("42", "$c", None, Some(info)));
+    assert!(matches!(verifier().verify_connection(&token, NOW), Err(TokenError::Invalid(_))));
+}
+
+#[test]
+fn every_hmac_and_both_secrets_are_accepted_and_nothing_else() {
+    for algorithm in [Algorithm::HS256, Algorithm::HS384, Algorithm::HS512] {
+        for with in ["current", "previous"] {
+            assert!(
+                verifier().verify_connection(&signed(algorithm, with, &json!({})), NOW).is_ok(),
+                "{algorithm:?} {with}"
+            );
+        }
+        let forged = verifier().verify_connection(&signed(algorithm, "guessed", &json!({})), NOW);
+        assert_eq!(forged, Err(TokenError::Invalid(UNSIGNED)));
+    }
+    let good = signed(Algorithm::HS256, "current", &json!({"sub": "42"}));
+    let (header, rest) = good.as_str().split_once('.').unwrap();
+    for fake in [
+        format!("eyJhbGciOiJub25lIn0.{}.", rest.split_once('.').unwrap().0), // {"alg":"none"}
+        format!("eyJhbGciOiJSUzI1NiJ9.{rest}"),                              // {"alg":"RS256"}
+        format!("{header}.{rest}x"),
+        format!("{header}.{}", rest.replacen('e', "f", 1)),
+        header.to_owned(),
+        "..".to_owned(),
+        String::new(),
+    ] {
+        let refused = verifier().verify_connection(&Token::from(&*fake), NOW);
+        assert!(matches!(refused, Err(TokenError::Invalid(_))), "{fake}: {refused:?}");
+    }
+    let alone = TokenVerifier::new(&secret("current"), None);
+    assert!(alone.verify_connection(&signed(Algorithm::HS256, "previous", &json!({})), NOW).is_err());
+}
+
+#[test]
+fn critical_extensions_are_refused() {
+    let header = Header { crit: Some(vec!["exp".to_owned()]), ..Header::new(Algorithm::HS256) };
+    let token = jsonwebtoken::encode(&header, &json!({}), &EncodingKey::from_secret(b"current")).unwrap();
+    assert!(matches!(verifier().verify_connection(&Token::from(&*token), NOW), Err(TokenError::Invalid(_))));
+}
+
+#[test]
+fn time_claims() {
+    for (claims, expected) in [
+        (json!({}), Ok(None)),
+        (json!({"exp": 1001}), Ok(Some(1_001_000))),
+        (json!({"exp": 1000.5}), Ok(Some(1_000_500))),
+        (json!({"exp": 1000}), Err(TokenError::Expired)),
+        (json!({"exp": 0}), Err(TokenError::Expired)),
+        (json!({"exp": -5}), Err(TokenError::Expired)),
+        (json!({"nbf": 1000, "exp": 1001}), Ok(Some(1_001_000))),
+        (json!({"nbf": 1001}), Err(TokenError::Expired)),
+        (json!({"exp": 1001, "expire_at": 5000}), Ok(Some(5_000_000))),
+        (json!({"exp": 1001, "expire_at": 0}), Ok(None)),
+        (json!({"exp": 999, "expire_at": 5000}), Err(TokenError::Expired)),
+        (json!({"expire_at": 999}), Ok(Some(999_000))), // Good, but over: error 110, not 109.
+        (json!({"exp": 1e300}), Ok(Some(u64::MAX))),
+    ] {
+        let found = connection(claims.clone()).map(|claims| claims.expires_at.map(Timestamp::as_millis));
+        assert_eq!(found, expected, "{claims}");
+    }
+}
+
+#[test]
+fn claims_of_the_wrong_kind_are_refused() {
+    for claims in [
+        json!({"sub": 42}),
+        json!({"exp": "1001"}),
+        json!({"channel": "c"}),
+        json!({"b64info": "%"}),
+        json!({"b64info": "/w=="}),
+        json!({"channels": "c"}),
+        json!([]),
+    ] {
+        assert!(matches!(connection(claims.clone()), Err(TokenError::Invalid(_))), "{claims}");
+    }
+    assert!(matches!(subscription(json!({"channel": ""})), Err(TokenError::Invalid(_))));
+    assert_eq!(connection(json!({"b64info": "eyJhIjoxfQ=="})).unwrap().info, Some(Json::parse(b"{\"a\":1}").unwrap()));
+}
+
+#[test]
+fn server_side_subscriptions_and_overrides_are_noticed() {
+    assert!(connection(json!({"channels": ["c"]})).unwrap().has_server_subscriptions);
+    assert!(connection(json!({"subs": {"c": {}}})).unwrap().has_server_subscriptions);
+    assert!(!connection(json!({"channels": [], "subs": {}})).unwrap().has_server_subscriptions);
+    let claims = subscription(json!({
+        "channel": "c", "client": "x", "data": [1],
+        "override": {"presence": {"value": false}, "force_recovery": {"value": true}, "join_leave": {"value": true}},
+    }))
+    .unwrap();
+    assert_eq!((claims.presence, claims.force_recovery, claims.force_positioning), (Some(false), Some(true), None));
+    assert_eq!((claims.client.as_deref(), claims.data), (Some("x"), Some(Json::of(&[1]))));
+}
+
+#[test]
+fn secrets_never_show_and_are_never_empty() {
+    assert_eq!(TokenSecret::new(b""), Err(EmptySecretError));
+    let shown =
+        format!("{:?} {:?} {:?}", secret("hidden"), Token::from("hidden"), TokenVerifier::new(&secret("hidden"), None));
+    assert!(!shown.contains("hidden"), "{shown}");
+}
+
+proptest! {
+    #[test]
+    fn no_text_is_a_token(text in "([A-Za-z0-9_-]{0,40}\\.){0,3}[A-Za-z0-9_-]{0,40}") {
+        prop_assert!(verifier().verify_connection(&Token::from(&*text), NOW).is_err());
+    }
+}

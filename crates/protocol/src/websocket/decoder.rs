@@ -1,0 +1,273 @@
+use std::borrow::Cow;
+
+use super::{
+    CONTROL_BYTES_MAX, CloseCode, Event, OPCODE_BINARY, OPCODE_CLOSE, OPCODE_CONTINUATION, OPCODE_PING, OPCODE_PONG,
+    OPCODE_TEXT,
+};
+
+/// Two bytes, eight of length, four of mask.
+const HEADER_BYTES_MAX: usize = 14;
+
+/// Reads one client's frames. Without `Debug`: it holds what the client said.
+///
+/// ```text
+///          header whole                 payload whole, last of its message
+/// Header ───────────────► Payload ──────────────────────────────────────► Header, an event
+///    ▲                       └── payload whole, more to come ──► Header
+///    └ any ─ close frame or error ──► Closed
+/// ```
+pub struct Decoder {
+    message_bytes_max: usize,
+    /// The message being put together. Invariant: at most `message_bytes_max` bytes.
+    message: Vec<u8>,
+    /// Of the message being put together; `None` between messages.
+    message_opcode: Option<u8>,
+    /// The control frame being put together. Invariant: at most [`CONTROL_BYTES_MAX`] bytes.
+    control: Vec<u8>,
+    awaits: Awaits,
+}
+
+enum Awaits {
+    /// The rest of a header of which `len` bytes are here.
+    Header {
+        bytes: [u8; HEADER_BYTES_MAX],
+        len: u8,
+    },
+    /// The rest of a payload.
+    Payload(Frame),
+    Closed,
+}
+
+impl Awaits {
+    const START: Self = Self::Header { bytes: [0; HEADER_BYTES_MAX], len: 0 };
+}
+
+/// A frame whose header is read.
+#[derive(Clone, Copy)]
+struct Frame {
+    is_final: bool,
+    opcode: u8,
+    /// Turned so that its first byte is for the next byte of payload.
+    mask: [u8; 4],
+    /// Bytes of payload still to come.
+    remaining: usize,
+}
+
+impl Frame {
+    fn is_control(&self) -> bool {
+        self.opcode >= OPCODE_CLOSE
+    }
+}
+
+/// What [`Decoder::decode`] found.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Decoded<'a> {
+    /// Bytes of the input that are done with; the next call starts behind them.
+    pub consumed: usize,
+    /// What they say.
+    pub event: Event<'a>,
+}
+
+impl Decoder {
+    /// Refuses messages of more than `message_bytes_max` bytes.
+    pub fn new(message_bytes_max: usize) -> Self {
+        Self {
+            message_bytes_max,
+            message: Vec::new(),
+            message_opcode: None,
+            control: Vec::new(),
+            awaits: Awaits::START,
+        }
+    }
+
+    /// Reads the first event in `input`, the stream's next bytes, and unmasks there.
+    ///
+    /// With [`Event::NeedMore`] all of `input` is consumed; otherwise call again with what is behind `consumed`.
+    ///
+    /// # Errors
+    /// When the peer breaks the protocol or a limit.
+    pub fn decode<'a>(&mut self, input: &'a mut [u8]) -> Result<Decoded<'a>, CloseCode> {
+        let decoded = self.decode_events(input);
+        let ended = matches!(decoded, Err(_) | Ok(Decoded { event: Event::Close { .. }, .. }));
+        if ended {
+            *self = Self { awaits: Awaits::Closed, ..Self::new(self.message_bytes_max) };
+        }
+        decoded
+    }
+
+    fn decode_events<'a>(&mut self, mut input: &'a mut [u8]) -> Result<Decoded<'a>, CloseCode> {
+        let whole = input.len();
+        loop {
+            let mut frame = match &mut self.awaits {
+                Awaits::Closed => return Ok(Decoded { consumed: whole, event: Event::NeedMore }),
+                Awaits::Payload(frame) => *frame,
+                Awaits::Header { bytes, len } => {
+                    let (taken, header) = take_header(bytes, len, input);
+                    input = &mut std::mem::take(&mut input)[taken..];
+                    let Some(header) = header else {
+                        return Ok(Decoded { consumed: whole, event: Event::NeedMore });
+                    };
+                    self.checked(&header)?
+                }
+            };
+            let (payload, rest) = input.split_at_mut(frame.remaining.min(input.len()));
+            unmask(payload, &mut frame.mask);
+            frame.remaining -= payload.len();
+            if let Some(event) = self.take_payload(frame, payload)? {
+                return Ok(Decoded { consumed: whole - rest.len(), event });
+            }
+            if rest.is_empty() {
+                return Ok(Decoded { consumed: whole, event: Event::NeedMore });
+            }
+            input = rest;
+        }
+    }
+
+    /// What RFC 6455 and the limit have against the frame, before any of its payload is kept.
+    fn checked(&self, header: &Header) -> Result<Frame, CloseCode> {
+        let frame = header.frame.ok_or(CloseCode::Protocol)?;
+        let allowed = match frame.opcode {
+            OPCODE_CONTINUATION => self.message_opcode.is_some(),
+            OPCODE_TEXT | OPCODE_BINARY => self.message_opcode.is_none(),
+            OPCODE_CLOSE | OPCODE_PING | OPCODE_PONG => {
+                frame.is_final && header.payload_bytes <= CONTROL_BYTES_MAX as u64
+            }
+            _ => false,
+        };
+        if !allowed {
+            return Err(CloseCode::Protocol);
+        }
+        let room = if frame.is_control() { CONTROL_BYTES_MAX } else { self.message_bytes_max - self.message.len() };
+        match usize::try_from(header.payload_bytes) {
+            Ok(remaining) if remaining <= room => Ok(Frame { remaining, ..frame }),
+            _ => Err(CloseCode::TooBig),
+        }
+    }
+
+    /// Takes an unmasked piece of the frame's payload; the event, when it completes one.
+    fn take_payload<'a>(&mut self, frame: Frame, piece: &'a [u8]) -> Result<Option<Event<'a>>, CloseCode> {
+        let buffer = if frame.is_control() { &mut self.control } else { &mut self.message };
+        let frame_ends = frame.remaining == 0;
+        let event_ends = frame_ends && frame.is_final;
+        self.awaits = if frame_ends { Awaits::START } else { Awaits::Payload(frame) };
+        let opcode = match self.message_opcode {
+            Some(opcode) if !frame.is_control() => opcode,
+            _ => frame.opcode,
+        };
+        if !frame.is_control() {
+            self.message_opcode = (!event_ends).then_some(opcode);
+        }
+        if !event_ends {
+            buffer.extend_from_slice(piece);
+            return Ok(None);
+        }
+        let payload = if buffer.is_empty() {
+            Cow::Borrowed(piece)
+        } else {
+            buffer.extend_from_slice(piece);
+            Cow::Owned(std::mem::take(buffer))
+        };
+        event(opcode, payload).map(Some)
+    }
+}
+
+/// A header with what may be wrong in it.
+struct Header {
+    /// `None` when bits are set that nobody has agreed on, or the frame is not masked.
+    frame: Option<Frame>,
+    payload_bytes: u64,
+}
+
+/// Takes from `input` what the header still lacks: how many bytes that is, and the header when it is whole.
+fn take_header(bytes: &mut [u8; HEADER_BYTES_MAX], len: &mut u8, input: &[u8]) -> (usize, Option<Header>) {
+    let mut taken = 0;
+    loop {
+        let have = usize::from(*len);
+        let length_bytes = match bytes[1] & 0x7F {
+            126 => 2,
+            127 => 8,
+            _ => 0,
+        };
+        let masked = bytes[1] & 0x80 != 0;
+        // The second byte tells the header's size.
+        let want = if have < 2 { 2 } else { 2 + length_bytes + if masked { 4 } else { 0 } };
+        if have >= 2 && have == want {
+            return (taken, Some(read_header(bytes, length_bytes, masked)));
+        }
+        let piece = &input[taken..input.len().min(taken + want - have)];
+        if piece.is_empty() {
+            return (taken, None);
+        }
+        bytes[have..have + piece.len()].copy_from_slice(piece);
+        *len += piece.len() as u8;
+        taken += piece.len();
+    }
+}
+
+fn read_header(bytes: &[u8; HEADER_BYTES_MAX], length_bytes: usize, masked: bool) -> Header {
+    let payload_bytes = match length_bytes {
+        0 => u64::from(bytes[1] & 0x7F),
+        // Longer forms than needed are accepted: RFC 6455, 5.2 forbids them, but nothing depends on it.
+        _ => bytes[2..2 + length_bytes].iter().fold(0, |sum, &byte| sum << 8 | u64::from(byte)),
+    };
+    let reserved = bytes[0] & 0x70 != 0 || payload_bytes > i64::MAX as u64;
+    let mask_at = 2 + length_bytes;
+    let mask = [bytes[mask_at], bytes[mask_at + 1], bytes[mask_at + 2], bytes[mask_at + 3]];
+    let frame = Frame { is_final: bytes[0] & 0x80 != 0, opcode: bytes[0] & 0x0F, mask, remaining: 0 };
+    Header { frame: (masked && !reserved).then_some(frame), payload_bytes }
+}
+
+fn event(opcode: u8, payload: Cow<'_, [u8]>) -> Result<Event<'_>, CloseCode> {
+    Ok(match opcode {
+        OPCODE_TEXT => Event::Text(text(payload)?),
+        OPCODE_BINARY => Event::Binary(payload),
+        OPCODE_PING => Event::Ping(payload),
+        OPCODE_PONG => Event::Pong(payload),
+        _ => close(payload)?,
+    })
+}
+
+fn text(bytes: Cow<'_, [u8]>) -> Result<Cow<'_, str>, CloseCode> {
+    match bytes {
+        Cow::Borrowed(bytes) => std::str::from_utf8(bytes).map(Cow::Borrowed).map_err(|_| CloseCode::InvalidUtf8),
+        Cow::Owned(bytes) => String::from_utf8(bytes).map(Cow::Owned).map_err(|_| CloseCode::InvalidUtf8),
+    }
+}
+
+fn close(payload: Cow<'_, [u8]>) -> Result<Event<'_>, CloseCode> {
+    if payload.is_empty() {
+        return Ok(Event::Close { code: None, reason: Cow::Borrowed("") });
+    }
+    let (code, reason) = match payload {
+        Cow::Borrowed(bytes) => {
+            let (code, reason) = bytes.split_first_chunk::<2>().ok_or(CloseCode::Protocol)?;
+            (*code, Cow::Borrowed(reason))
+        }
+        Cow::Owned(bytes) => {
+            let (code, reason) = bytes.split_first_chunk::<2>().ok_or(CloseCode::Protocol)?;
+            (*code, Cow::Owned(reason.to_vec()))
+        }
+    };
+    let code = u16::from_be_bytes(code);
+    // RFC 6455, 7.4, and the registry it founds: 1004 to 1006 and 1015 never travel.
+    match code {
+        1000..=1003 | 1007..=1014 | 3000..=4999 => Ok(Event::Close { code: Some(code), reason: text(reason)? }),
+        _ => Err(CloseCode::Protocol),
+    }
+}
+
+/// Unmasks a piece of payload and turns the mask so that it fits the next piece (RFC 6455, 5.3).
+fn unmask(payload: &mut [u8], mask: &mut [u8; 4]) {
+    let [a, b, c, d] = *mask;
+    let wide = u64::from_ne_bytes([a, b, c, d, a, b, c, d]);
+    let len = payload.len();
+    let mut words = payload.chunks_exact_mut(8);
+    for word in &mut words {
+        let bytes: &mut [u8; 8] = word.try_into().expect("chunks have eight bytes");
+        *bytes = (u64::from_ne_bytes(*bytes) ^ wide).to_ne_bytes();
+    }
+    for (byte, key) in words.into_remainder().iter_mut().zip([a, b, c, d].iter().cycle()) {
+        *byte ^= key;
+    }
+    mask.rotate_left(len % 4);
+}

@@ -1,0 +1,302 @@
+use std::io::{self, Cursor, Read, Write};
+
+use proptest::prelude::*;
+use tungstenite::protocol::{Role, WebSocket, WebSocketConfig};
+use tungstenite::{Error, Message};
+
+use super::*;
+
+const LIMIT: usize = 300;
+
+/// What a stream says, without borrowing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Said {
+    Text(String),
+    Binary(Vec<u8>),
+    Ping(Vec<u8>),
+    Pong(Vec<u8>),
+    Close(Option<u16>, String),
+    Violation(u16),
+}
+
+#[derive(Debug, Clone)]
+struct Raw {
+    first: u8,
+    mask: Option<[u8; 4]>,
+    payload: Vec<u8>,
+}
+
+impl Raw {
+    fn bytes(&self) -> Vec<u8> {
+        let mut out = vec![self.first];
+        let mask_bit = if self.mask.is_some() { 0x80 } else { 0 };
+        match self.payload.len() {
+            len @ 0..=125 => out.push(mask_bit | len as u8),
+            len @ 126..=0xFFFF => {
+                out.push(mask_bit | 126);
+                out.extend_from_slice(&(len as u16).to_be_bytes());
+            }
+            len => {
+                out.push(mask_bit | 127);
+                out.extend_from_slice(&(len as u64).to_be_bytes());
+            }
+        }
+        let mask = self.mask.unwrap_or_default();
+        out.extend_from_slice(&mask[..if self.mask.is_some() { 4 } else { 0 }]);
+        out.extend(self.payload.iter().zip(mask.iter().cycle()).map(|(byte, key)| byte ^ key));
+        out
+    }
+}
+
+fn masked(first: u8, payload: &[u8]) -> Vec<u8> {
+    Raw { first, mask: Some([0xA1, 0, 0x5F, 0xFF]), payload: payload.to_vec() }.bytes()
+}
+
+fn said(event: Event<'_>) -> Option<Said> {
+    Some(match event {
+        Event::Text(text) => Said::Text(text.into_owned()),
+        Event::Binary(bytes) => Said::Binary(bytes.into_owned()),
+        Event::Ping(bytes) => Said::Ping(bytes.into_owned()),
+        Event::Pong(bytes) => Said::Pong(bytes.into_owned()),
+        Event::Close { code, reason } => Said::Close(code, reason.into_owned()),
+        Event::NeedMore => return None,
+    })
+}
+
+fn ours<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<Said> {
+    let mut decoder = Decoder::new(LIMIT);
+    let mut all = Vec::new();
+    for piece in pieces {
+        let mut input = piece.to_vec();
+        let mut rest = &mut input[..];
+        loop {
+            match decoder.decode(rest) {
+                Ok(decoded) => {
+                    let consumed = decoded.consumed;
+                    let Some(event) = said(decoded.event) else {
+                        assert_eq!(consumed, rest.len(), "waiting for more keeps nothing outside");
+                        break;
+                    };
+                    all.push(event);
+                    rest = &mut rest[consumed..];
+                }
+                Err(code) => {
+                    all.push(Said::Violation(code.code()));
+                    return all;
+                }
+            }
+        }
+    }
+    all
+}
+
+/// What tungstenite reads from the same bytes.
+fn theirs(stream: &[u8]) -> Vec<Said> {
+    struct Socket(Cursor<Vec<u8>>);
+    impl Read for Socket {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            self.0.read(buffer)
+        }
+    }
+    impl Write for Socket {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let config = WebSocketConfig::default().max_message_size(Some(LIMIT)).max_frame_size(Some(LIMIT));
+    let mut socket = WebSocket::from_raw_socket(Socket(Cursor::new(stream.to_vec())), Role::Server, Some(config));
+    let mut all = Vec::new();
+    loop {
+        all.push(match socket.read() {
+            Ok(Message::Text(text)) => Said::Text(text.to_string()),
+            Ok(Message::Binary(bytes)) => Said::Binary(bytes.to_vec()),
+            Ok(Message::Ping(bytes)) => Said::Ping(bytes.to_vec()),
+            Ok(Message::Pong(bytes)) => Said::Pong(bytes.to_vec()),
+            Ok(Message::Close(Some(frame))) => Said::Close(Some(frame.code.into()), frame.reason.to_string()),
+            Ok(Message::Close(None)) => Said::Close(None, String::new()),
+            Ok(Message::Frame(_)) => unreachable!("reading never yields raw frames"),
+            Err(Error::Capacity(_)) => Said::Violation(1009),
+            Err(Error::Utf8(_)) => Said::Violation(1007),
+            Err(Error::Protocol(tungstenite::error::ProtocolError::ResetWithoutClosingHandshake)) => return all,
+            Err(Error::Protocol(_)) => Said::Violation(1002),
+            Err(_) => return all,
+        });
+        if matches!(all.last(), Some(Said::Violation(_) | Said::Close(..))) {
+            return all;
+        }
+    }
+}
+
+#[test]
+fn violations_have_their_codes() {
+    let too_long = u64::MAX.to_be_bytes();
+    for (name, stream, code) in [
+        ("unmasked", vec![0x81, 0x00], 1002),
+        ("reserved bit 1", masked(0xC1, b"a"), 1002),
+        ("reserved bit 3", masked(0x91, b"a"), 1002),
+        ("reserved data opcode", masked(0x83, b"a"), 1002),
+        ("reserved control opcode", masked(0x8B, b"a"), 1002),
+        ("fragmented ping", masked(0x09, b"a"), 1002),
+        ("long ping", masked(0x89, &[0; 126]), 1002),
+        ("continuation of nothing", masked(0x80, b"a"), 1002),
+        ("text inside a message", [masked(0x01, b"a"), masked(0x81, b"b")].concat(), 1002),
+        ("length of 64 bits", [&[0x81, 0xFF][..], &too_long, &[0; 4]].concat(), 1002),
+        ("over the limit", masked(0x82, &[0; LIMIT + 1])[..8].to_vec(), 1009),
+        ("over the limit in pieces", [masked(0x02, &[0; LIMIT]), masked(0x80, b"b")[..6].to_vec()].concat(), 1009),
+        ("text not UTF-8", masked(0x81, &[0xC3]), 1007),
+        ("close of one byte", masked(0x88, &[3]), 1002),
+        ("close with 999", masked(0x88, &999_u16.to_be_bytes()), 1002),
+        ("close with 1005", masked(0x88, &1005_u16.to_be_bytes()), 1002),
+        ("close with 1006", masked(0x88, &1006_u16.to_be_bytes()), 1002),
+        ("close with 1015", masked(0x88, &1015_u16.to_be_bytes()), 1002),
+        ("close with 2999", masked(0x88, &2999_u16.to_be_bytes()), 1002),
+        ("close with 5000", masked(0x88, &5000_u16.to_be_bytes()), 1002),
+        ("close reason not UTF-8", masked(0x88, &[0x03, 0xE8, 0xFF]), 1007),
+    ] {
+        assert_eq!(ours([&*stream]), [Said::Violation(code)], "{name}");
+        assert_eq!(ours(stream.chunks(1)).last(), Some(&Said::Violation(code)), "{name}, byte by byte");
+    }
+}
+
+#[test]
+fn a_message_at_the_limit_passes_whole_and_in_pieces() {
+    let payload = [7; LIMIT];
+    assert_eq!(ours([&*masked(0x82, &payload)]), [Said::Binary(payload.to_vec())]);
+    let pieces = [masked(0x02, &payload[..100]), masked(0x89, b"?"), masked(0x80, &payload[100..])].concat();
+    assert_eq!(ours([&*pieces]), [Said::Ping(b"?".to_vec()), Said::Binary(payload.to_vec())]);
+}
+
+#[test]
+fn a_character_may_be_cut_by_fragments() {
+    let stream = [masked(0x01, &[0xC3]), masked(0x00, &[]), masked(0x80, &[0xA4])].concat();
+    assert_eq!(ours([&*stream]), [Said::Text("ä".to_owned())]);
+}
+
+#[test]
+fn a_whole_message_is_borrowed_from_the_input() {
+    let mut input = masked(0x81, b"hello");
+    let mut decoder = Decoder::new(LIMIT);
+    let decoded = decoder.decode(&mut input).unwrap();
+    assert!(matches!(decoded.event, Event::Text(Cow::Borrowed("hello"))));
+    assert_eq!(decoded.consumed, 11);
+}
+
+#[test]
+fn nothing_is_heard_after_the_end() {
+    let close = masked(0x88, &[0x03, 0xE8, b'b', b'y', b'e']);
+    let stream = [close, masked(0x81, b"late"), vec![0xFF; 40]].concat();
+    assert_eq!(ours([&*stream]), [Said::Close(Some(1000), "bye".to_owned())]);
+    assert_eq!(ours([&*masked(0x88, &[])]), [Said::Close(None, String::new())]);
+
+    let mut decoder = Decoder::new(LIMIT);
+    assert_eq!(decoder.decode(&mut [0xFF; 20]), Err(CloseCode::Protocol));
+    let mut late = [0xFF; 20];
+    assert_eq!(decoder.decode(&mut late), Ok(Decoded { consumed: 20, event: Event::NeedMore }));
+}
+
+#[test]
+fn an_idle_decoder_is_small() {
+    assert!(size_of::<Decoder>() <= 88, "{}", size_of::<Decoder>());
+}
+
+#[test]
+fn frames_are_headed_by_their_length() {
+    for (len, header) in [
+        (0, vec![0x81, 0]),
+        (125, vec![0x81, 125]),
+        (126, vec![0x81, 126, 0, 126]),
+        (65_535, vec![0x81, 126, 0xFF, 0xFF]),
+        (65_536, vec![0x81, 127, 0, 0, 0, 0, 0, 1, 0, 0]),
+    ] {
+        let payload = vec![b'x'; len];
+        let frame = text_frame(&payload);
+        assert_eq!((&frame[..header.len()], &frame[header.len()..]), (&*header, &*payload), "{len}");
+    }
+    assert_eq!(&pong_frame(&[1; 200])[..2], [0x8A, 125]);
+    assert_eq!(&close_frame(3001, "shutdown")[..], b"\x88\x0A\x0B\xB9shutdown");
+    // 62 two-byte characters do not fit into 123 bytes, 61 do.
+    assert_eq!(close_frame(3001, &"ä".repeat(62)).len(), 2 + 2 + 122);
+}
+
+#[test]
+fn the_handshake_of_the_rfc() {
+    assert_eq!(accept_key("dGhlIHNhbXBsZSBub25jZQ=="), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+}
+
+/// A message as fragments with control frames between them, or a lone control frame.
+fn message() -> impl Strategy<Value = Vec<Raw>> {
+    let text = "[a-zäß€🎉]{0,60}".prop_map(|text| (OPCODE_TEXT, text.into_bytes()));
+    let binary = prop::collection::vec(any::<u8>(), 0..200).prop_map(|bytes| (OPCODE_BINARY, bytes));
+    let control = (prop_oneof![Just(OPCODE_PING), Just(OPCODE_PONG)], prop::collection::vec(any::<u8>(), 0..126));
+    let cuts = prop::collection::vec((any::<prop::sample::Index>(), prop::option::of(control)), 0..4);
+    (prop_oneof![text, binary], cuts, any::<[u8; 4]>()).prop_map(|((opcode, payload), mut cuts, mask)| {
+        let frame = |first, payload: &[u8]| Raw { first, mask: Some(mask), payload: payload.to_vec() };
+        cuts.sort_by_key(|(cut, _)| cut.index(payload.len() + 1));
+        let mut frames = Vec::new();
+        let mut from = 0;
+        let mut opcode = opcode;
+        for (cut, control) in cuts {
+            let to = cut.index(payload.len() + 1);
+            frames.push(frame(opcode, &payload[from..to]));
+            frames.extend(control.map(|(opcode, payload)| frame(0x80 | opcode, &payload)));
+            (from, opcode) = (to, OPCODE_CONTINUATION);
+        }
+        frames.push(frame(0x80 | opcode, &payload[from..]));
+        frames
+    })
+}
+
+fn any_frame() -> impl Strategy<Value = Raw> {
+    (any::<u8>(), prop::option::weighted(0.9, any::<[u8; 4]>()), prop::collection::vec(any::<u8>(), 0..400))
+        .prop_filter("tungstenite reports invalid closes in its own way", |(first, ..)| first & 0x0F != OPCODE_CLOSE)
+        // And it refuses text that is not UTF-8 at once, we at its end.
+        .prop_map(|(first, mask, payload)| Raw {
+            first,
+            mask,
+            payload: payload.iter().map(|byte| byte & 0x7F).collect(),
+        })
+}
+
+fn stream() -> impl Strategy<Value = Vec<u8>> {
+    (prop::collection::vec(message(), 0..6), prop::collection::vec(any_frame(), 0..3))
+        .prop_map(|(messages, frames)| messages.iter().flatten().chain(&frames).flat_map(Raw::bytes).collect())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn tungstenite_hears_the_same(stream in stream()) {
+        // Of a frame that breaks two rules either may be told; the table above has the codes.
+        let any_violation = |mut all: Vec<Said>| {
+            if let Some(Said::Violation(code)) = all.last_mut() {
+                *code = 0;
+            }
+            all
+        };
+        prop_assert_eq!(any_violation(ours([&*stream])), any_violation(theirs(&stream)));
+    }
+
+    #[test]
+    fn any_chunking_says_the_same(stream in stream(), cuts in prop::collection::vec(1_usize..40, 1..50)) {
+        let mut rest = &stream[..];
+        let mut pieces = Vec::new();
+        for cut in cuts.iter().cycle() {
+            let (piece, behind) = rest.split_at((*cut).min(rest.len()));
+            pieces.push(piece);
+            rest = behind;
+            if rest.is_empty() {
+                break;
+            }
+        }
+        prop_assert_eq!(ours(pieces), ours([&*stream]));
+    }
+
+    #[test]
+    fn random_bytes_never_panic(stream in prop::collection::vec(any::<u8>(), 0..300), piece in 1_usize..50) {
+        ours(stream.chunks(piece));
+    }
+}
