@@ -1,0 +1,139 @@
+//! Keeping what is filled in from turning the text around it: Unicode isolates (UAX #9).
+//!
+//! A name in Arabic letters inside an English sentence, or an English name inside an Arabic one, reorders its
+//! neighbours on screen. The rule: a filled-in *text* is put between U+2068 (first strong isolate) and U+2069 (pop
+//! isolate) when the sentence's locale is written right to left, or when the text has a right-to-left character or a
+//! bidi control; a *number* only when it is negative and the locale is right to left, where its minus would otherwise
+//! change sides. Everything else is filled in as it is. Isolates inside the text are balanced, so that it cannot end
+//! ours.
+
+use tidings_types::ParamValue;
+
+const ISOLATE: char = '\u{2068}';
+const POP: char = '\u{2069}';
+
+/// Whether a locale is written right to left: by its script if it names one, else by its language.
+pub(crate) fn is_right_to_left(locale: &str) -> bool {
+    let mut parts = locale.split('-');
+    let language = parts.next().unwrap_or_default();
+    match parts.next().filter(|part| part.len() == 4) {
+        Some(script) => {
+            matches!(script, "Arab" | "Hebr" | "Syrc" | "Thaa" | "Nkoo" | "Adlm" | "Rohg" | "Mand" | "Samr")
+        }
+        // The languages whose usual script is one of these (CLDR, likely subtags).
+        None => matches!(
+            language,
+            "ar" | "ckb"
+                | "dv"
+                | "fa"
+                | "glk"
+                | "he"
+                | "iw"
+                | "ks"
+                | "lrc"
+                | "mzn"
+                | "nqo"
+                | "pnb"
+                | "ps"
+                | "rhg"
+                | "sd"
+                | "sdh"
+                | "syr"
+                | "ug"
+                | "ur"
+                | "yi"
+        ),
+    }
+}
+
+/// Appends the value by the rule above.
+pub(crate) fn fill(out: &mut String, value: &ParamValue, right_to_left: bool) {
+    match value {
+        ParamValue::Text(text) if right_to_left || text.chars().any(disturbs) => isolate(out, text),
+        ParamValue::Text(text) => out.push_str(text),
+        ParamValue::Integer(number) if right_to_left && *number < 0 => isolate(out, &number.to_string()),
+        ParamValue::Decimal(number) if right_to_left && *number < 0.0 => isolate(out, &number.to_string()),
+        number => out.push_str(&number.to_string()),
+    }
+}
+
+fn isolate(out: &mut String, text: &str) {
+    out.push(ISOLATE);
+    let mut open = 0usize;
+    for character in text.chars() {
+        match character {
+            '\u{2066}'..=ISOLATE => open += 1,
+            POP if open == 0 => continue, // It would end ours.
+            POP => open -= 1,
+            _ => {}
+        }
+        out.push(character);
+    }
+    out.extend(std::iter::repeat_n(POP, open + 1));
+}
+
+/// Characters of bidi class R or AL, by the blocks that default to them, and the explicit controls.
+fn disturbs(character: char) -> bool {
+    matches!(
+        character,
+        '\u{0590}'..='\u{08FF}' | '\u{FB1D}'..='\u{FDFF}' | '\u{FE70}'..='\u{FEFE}'
+            | '\u{10800}'..='\u{10FFF}' | '\u{1E800}'..='\u{1EFFF}'
+            | '\u{200F}' | '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}'
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filled(value: ParamValue, locale: &str) -> String {
+        let mut out = String::new();
+        fill(&mut out, &value, is_right_to_left(locale));
+        out
+    }
+
+    fn text(text: &str) -> ParamValue {
+        ParamValue::Text(text.into())
+    }
+
+    #[test]
+    fn text_is_isolated_where_one_of_the_two_is_right_to_left() {
+        assert_eq!(filled(text("Vega"), "en"), "Vega");
+        assert_eq!(filled(text("Vega"), "ar-EG"), "\u{2068}Vega\u{2069}");
+        assert_eq!(filled(text("الأهلي"), "en"), "\u{2068}الأهلي\u{2069}");
+        assert_eq!(filled(text("מכבי"), "ja"), "\u{2068}מכבי\u{2069}");
+        assert_eq!(filled(text("\u{202E}x"), "en"), "\u{2068}\u{202E}x\u{2069}", "an override ends with the isolate");
+    }
+
+    #[test]
+    fn a_script_decides_over_the_language() {
+        assert!(is_right_to_left("az-Arab") && is_right_to_left("he") && is_right_to_left("ur-PK"));
+        assert!(!is_right_to_left("ks-Deva") && !is_right_to_left("pt-BR") && !is_right_to_left("es-419"));
+    }
+
+    #[test]
+    fn numbers_stay_bare_unless_their_minus_would_move() {
+        assert_eq!(filled(ParamValue::Integer(3), "ar"), "3");
+        assert_eq!(filled(ParamValue::Integer(-3), "en"), "-3");
+        assert_eq!(filled(ParamValue::Integer(-3), "ar"), "\u{2068}-3\u{2069}");
+        assert_eq!(filled(ParamValue::Decimal(-0.5), "fa"), "\u{2068}-0.5\u{2069}");
+        assert_eq!(filled(ParamValue::Decimal(2.5), "fa"), "2.5");
+    }
+
+    #[test]
+    fn a_text_cannot_end_its_isolate_nor_leave_one_open() {
+        for hostile in ["a\u{2069}b", "\u{2066}a", "\u{2069}\u{2069}", "\u{2067}\u{2069}\u{2069}\u{2068}", ""] {
+            let filled = filled(text(hostile), "ar");
+            let mut depth = 0i32;
+            for (index, character) in filled.char_indices() {
+                match character {
+                    '\u{2066}'..=ISOLATE => depth += 1,
+                    POP => depth -= 1,
+                    _ => {}
+                }
+                assert!(depth > 0 || index + POP.len_utf8() == filled.len(), "{hostile:?}");
+            }
+            assert_eq!(depth, 0);
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! One PO file: the translations into one language, with everything translators and tools keep beside them.
+//!
+//! [`Catalogue::parse`] reads what GNU gettext 0.21 reads, save: `domain` directives, two keywords on one line, code
+//! escapes beyond ASCII, and any charset but UTF-8. Comments that follow the last message are dropped, as GNU's tools
+//! do. [`Catalogue::to_po`] writes the canonical form: one string per line of text, never wrapped, `ruby-format` on
+//! every message with a placeholder, entries in the order of the file; parsing it gives the same catalogue.
+//!
+//! What the messages mean, and whether a translation is sound, is decided in
+//! [`Translations`](crate::Translations).
+//!
+//! Source: GNU gettext manual, "The Format of PO Files".
+
+mod parse;
+mod write;
+
+use std::collections::BTreeSet;
+
+use crate::error::{PoError, PoProblem};
+use crate::plural::PluralRule;
+
+pub(crate) use write::entries as to_text;
+
+/// A PO file that could be read. It has a header that states UTF-8, and no message twice.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Catalogue {
+    entries: Vec<Entry>,
+    header_index: usize,
+    rule: PluralRule,
+}
+
+/// A message and its translation. The header is the entry with the empty msgid and no context.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Entry {
+    /// The line of its msgid, counted from 1.
+    pub line: usize,
+    /// Translators' comments, `#`.
+    pub comments: Vec<String>,
+    /// Programmers' comments, `#.`.
+    pub extracted: Vec<String>,
+    /// Where the text is used, `#:`.
+    pub references: Vec<String>,
+    /// Flags, `#,`; `ruby-format` is always among them if a source text has a placeholder.
+    pub flags: BTreeSet<String>,
+    /// The source text a fuzzy translation was made for, `#|`.
+    pub previous: Previous,
+    /// No longer used, kept for its translation, `#~`.
+    pub obsolete: bool,
+    /// The context.
+    pub msgctxt: Option<String>,
+    /// The source text.
+    pub msgid: String,
+    /// The source text for other numbers than one.
+    pub msgid_plural: Option<String>,
+    /// The translation, one text per plural form; exactly one without plural. Empty: not translated.
+    pub msgstr: Vec<String>,
+}
+
+/// The source text an entry had before.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Previous {
+    /// Its context.
+    pub msgctxt: Option<String>,
+    /// Its text.
+    pub msgid: Option<String>,
+    /// Its plural text.
+    pub msgid_plural: Option<String>,
+}
+
+impl Catalogue {
+    /// Reads a PO file.
+    ///
+    /// # Errors
+    /// At the first line that is not PO; when the file is over a [limit](crate::limits), has a message twice, or its
+    /// header is missing, states another charset than UTF-8 or a plural rule that cannot be read.
+    pub fn parse(text: &[u8]) -> Result<Self, PoError> {
+        let entries = parse::entries(text)?;
+        let header_index =
+            entries.iter().position(Entry::is_header).ok_or(PoError { line: 1, problem: PoProblem::HeaderMissing })?;
+        let header = &entries[header_index];
+        let error = |problem| PoError { line: header.line, problem };
+        let content_type = field(header, "Content-Type").unwrap_or_default();
+        let charset = content_type.split_once("charset=").map_or("", |(_, charset)| charset.trim_ascii());
+        if !charset.eq_ignore_ascii_case("UTF-8") {
+            return Err(error(PoProblem::Charset { found: charset.chars().take(64).collect() }));
+        }
+        let rule = match field(header, "Plural-Forms") {
+            Some(rule) => PluralRule::parse(rule).map_err(|cause| error(PoProblem::PluralForms(cause)))?,
+            None => PluralRule::default(),
+        };
+        Ok(Self { entries, header_index, rule })
+    }
+
+    /// Writes the canonical form.
+    pub fn to_po(&self) -> String {
+        to_text(&self.entries)
+    }
+
+    /// All entries in the order of the file, header and obsolete ones included.
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// A field of the header, for example `Language`; `None` if it is missing or empty.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        field(self.header_entry(), name)
+    }
+
+    /// How the language counts: `Plural-Forms`, or two forms (one, and all other numbers) if the header has none.
+    pub fn plural_rule(&self) -> &PluralRule {
+        &self.rule
+    }
+
+    pub(crate) fn header_entry(&self) -> &Entry {
+        &self.entries[self.header_index]
+    }
+}
+
+impl Entry {
+    /// Marked as doubtful by a tool or a translator: not to be shown to anybody.
+    pub fn is_fuzzy(&self) -> bool {
+        self.flags.contains("fuzzy")
+    }
+
+    /// In use, not doubtful, and with a text for at least one form.
+    pub fn is_translated(&self) -> bool {
+        !self.obsolete && !self.is_fuzzy() && self.msgstr.iter().any(|text| !text.is_empty())
+    }
+
+    pub(crate) fn is_header(&self) -> bool {
+        !self.obsolete && self.msgctxt.is_none() && self.msgid.is_empty()
+    }
+
+    pub(crate) fn source_texts(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(self.msgid.as_str()).chain(self.msgid_plural.as_deref())
+    }
+}
+
+fn field<'a>(header: &'a Entry, name: &str) -> Option<&'a str> {
+    let mut fields = header.msgstr.iter().flat_map(|text| text.split('\n')).filter_map(|line| line.split_once(':'));
+    let (_, value) = fields.find(|(field, _)| field.trim_ascii().eq_ignore_ascii_case(name))?;
+    Some(value.trim_ascii()).filter(|value| !value.is_empty())
+}

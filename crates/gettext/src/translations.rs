@@ -1,0 +1,277 @@
+//! All languages of one domain: checking and rendering.
+//!
+//! Translations are prepared when the set is made: each is cut into segments and compared with the source text of its
+//! own entry. [`Translations::check`] adds what only the templates tell, and reports; [`Translations::render`] passes
+//! over every translation that `check` would report for its template, so that a mistake costs a language one message
+//! and never a notification.
+//!
+//! A form that a single number takes (1 in Polish, 2 in Arabic) may leave out the count, since it says it in words. A
+//! form that several numbers take may not, where `msgfmt -c` is laxer: French uses one form for 0 and 1.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use tidings_types::{Locale, ParamValue};
+
+use crate::bidi;
+use crate::error::{Flaw, RenderError, TemplateError};
+use crate::limits::{PROBLEM_COUNT_MAX, TEXT_BYTES_MAX};
+use crate::plural::PluralRule;
+use crate::po::{Catalogue, Entry};
+use crate::template::{Key, Template, edges};
+use crate::text::Text;
+
+/// The catalogues of one domain, ready to render.
+#[derive(Debug, Clone, Default)]
+pub struct Translations {
+    languages: BTreeMap<String, Language>,
+    /// What is wrong with whole catalogues.
+    problems: Vec<Problem>,
+}
+
+/// Something wrong with a catalogue. Shown as `pl, line 12, "Goal for %{team}!": msgstr[0] lacks %{team}`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{locale}, line {line}, {msgid:?}: {flaw}")]
+pub struct Problem {
+    /// Whose catalogue.
+    pub locale: Locale,
+    /// The line of the entry; that of the header for what concerns the whole file.
+    pub line: usize,
+    /// The entry; empty for the header.
+    pub msgid: String,
+    /// What is wrong.
+    pub flaw: Flaw,
+}
+
+#[derive(Debug, Clone)]
+struct Language {
+    locale: Locale,
+    right_to_left: bool,
+    rule: PluralRule,
+    messages: HashMap<Key, Message>,
+}
+
+/// One entry of a catalogue.
+#[derive(Debug, Clone)]
+struct Message {
+    line: usize,
+    msgid_plural: Option<String>,
+    /// One text per plural form; empty if the entry is untranslated, fuzzy or malformed.
+    forms: Vec<Text>,
+    /// What is wrong by the entry alone, taking every parameter for one that must be shown.
+    flaws: Vec<Flaw>,
+}
+
+impl Translations {
+    /// Prepares the catalogues. Of two for one locale the first is used; `check` reports the other.
+    pub fn new(catalogues: Vec<(Locale, Catalogue)>) -> Self {
+        let mut translations = Self::default();
+        for (locale, catalogue) in catalogues {
+            let header = catalogue.header_entry();
+            let problem = |flaw| Problem { locale: locale.clone(), line: header.line, msgid: String::new(), flaw };
+            if translations.languages.contains_key(locale.as_str()) {
+                translations.problems.push(problem(Flaw::DuplicateLocale));
+                continue;
+            }
+            translations.problems.extend(header_flaws(&locale, &catalogue).into_iter().map(problem));
+            translations.languages.insert(locale.as_str().to_owned(), Language::new(locale, &catalogue));
+        }
+        translations
+    }
+
+    /// The locales there are catalogues for, in alphabetical order.
+    pub fn locales(&self) -> impl Iterator<Item = &Locale> {
+        self.languages.values().map(|language| &language.locale)
+    }
+
+    /// Everything that is wrong with the catalogues for these templates, by locale and line, at most
+    /// [`PROBLEM_COUNT_MAX`](crate::limits::PROBLEM_COUNT_MAX). Untranslated and fuzzy messages are no problem: they
+    /// fall back. Translations of no template are checked as far as their entry tells.
+    pub fn check<'a>(&self, templates: impl IntoIterator<Item = &'a Template>) -> Vec<Problem> {
+        let mut by_key: HashMap<&Key, Vec<&Template>> = HashMap::new();
+        for template in templates {
+            let alike = by_key.entry(template.key()).or_default();
+            if !alike.contains(&template) {
+                alike.push(template);
+            }
+        }
+        let mut problems = self.problems.clone();
+        for language in self.languages.values() {
+            let mut messages: Vec<_> = language.messages.iter().collect();
+            messages.sort_by_key(|(_, message)| message.line);
+            for (key, message) in messages {
+                if problems.len() >= PROBLEM_COUNT_MAX {
+                    break;
+                }
+                let templates = by_key.get(key).map(Vec::as_slice).unwrap_or_default();
+                language.check(key, message, templates, &mut problems);
+            }
+        }
+        problems.truncate(PROBLEM_COUNT_MAX);
+        problems.sort_by(|a, b| (&a.locale, a.line).cmp(&(&b.locale, b.line)));
+        problems
+    }
+
+    /// The text for a locale: the sound translation of the most special catalogue among the locale's fallbacks, else
+    /// the source text. A negative count takes the form of its absolute value. Filled-in texts are put into Unicode
+    /// isolates where the translation's locale is written right to left or the text has right-to-left characters (a
+    /// negative number only in the former case).
+    ///
+    /// # Errors
+    /// When the parameters do not fit the template ([`Template::check_params`]), and only then.
+    pub fn render(
+        &self,
+        template: &Template,
+        locale: &Locale,
+        params: &BTreeMap<String, ParamValue>,
+    ) -> Result<String, RenderError> {
+        template.check_params(params)?;
+        let n = template.counted(params)?;
+        for tag in locale.fallbacks() {
+            let Some(language) = self.languages.get(tag) else { continue };
+            if let Some(text) = language.text(template, n) {
+                return text.fill(params, language.right_to_left);
+            }
+        }
+        template.source(n).fill(params, false)
+    }
+}
+
+impl Language {
+    fn new(locale: Locale, catalogue: &Catalogue) -> Self {
+        let rule = catalogue.plural_rule().clone();
+        let in_use = catalogue.entries().iter().filter(|entry| !entry.obsolete && !entry.is_header());
+        let messages = in_use
+            .map(|entry| {
+                let key = Key { msgctxt: entry.msgctxt.clone(), msgid: entry.msgid.clone() };
+                (key, Message::new(entry, &rule))
+            })
+            .collect();
+        Self { right_to_left: bidi::is_right_to_left(locale.as_str()), locale, rule, messages }
+    }
+
+    /// Notes what is wrong with a message as the translation of these templates, which have its key.
+    fn check(&self, key: &Key, message: &Message, templates: &[&Template], problems: &mut Vec<Problem>) {
+        let problem =
+            |flaw| Problem { locale: self.locale.clone(), line: message.line, msgid: key.msgid.clone(), flaw };
+        for template in templates {
+            problems.extend(message.flaws_for(template, &self.rule).map(problem));
+        }
+        if templates.is_empty() {
+            let flaws = message.flaws.iter().filter(|flaw| !message.lacks_count(flaw, &self.rule));
+            problems.extend(flaws.cloned().map(problem));
+        }
+    }
+
+    fn text(&self, template: &Template, n: u64) -> Option<&Text> {
+        let message = self.messages.get(template.key())?;
+        if message.forms.is_empty() || message.flaws_for(template, &self.rule).next().is_some() {
+            return None;
+        }
+        message.forms.get(if message.msgid_plural.is_some() { self.rule.index(n) } else { 0 })
+    }
+}
+
+impl Message {
+    fn new(entry: &Entry, rule: &PluralRule) -> Self {
+        let mut message =
+            Self { line: entry.line, msgid_plural: entry.msgid_plural.clone(), forms: Vec::new(), flaws: Vec::new() };
+        let (expected, found) = (rule.form_count(), entry.msgstr.len());
+        if entry.msgid_plural.is_some() && found != expected {
+            message.flaws.push(Flaw::FormCount { expected, found });
+        }
+        if entry.is_translated() {
+            message.translate(entry);
+        }
+        message
+    }
+
+    /// Prepares the forms, or notes why that cannot be.
+    fn translate(&mut self, entry: &Entry) {
+        self.compare_edges(entry);
+        let sources = match sources(entry) {
+            Ok(sources) => sources,
+            // Without the flag and without placeholder it is a text of somebody else's, which no template asks for.
+            Err(_) if !entry.flags.contains("ruby-format") => return,
+            Err(error) => return self.flaws.push(Flaw::Source(error)),
+        };
+        for (form, msgstr) in entry.msgstr.iter().enumerate() {
+            match Text::parse(msgstr) {
+                Ok(_) if msgstr.is_empty() => self.flaws.push(Flaw::FormEmpty { form }),
+                Ok(_) if msgstr.len() > TEXT_BYTES_MAX => {
+                    self.flaws.push(Flaw::TooLong { form, bytes: msgstr.len() });
+                }
+                Ok(text) => {
+                    self.compare(form, &text, &sources);
+                    self.forms.push(text);
+                }
+                Err(problem) => self.flaws.push(Flaw::Placeholder { form, problem }),
+            }
+        }
+    }
+
+    fn compare_edges(&mut self, entry: &Entry) {
+        let wanted = edges(&entry.msgid);
+        if entry.msgid_plural.as_ref().is_some_and(|plural| edges(plural) != wanted) {
+            self.flaws.push(Flaw::Source(TemplateError::Newline));
+        }
+        let differs = |(form, msgstr): (usize, &String)| {
+            (!msgstr.is_empty() && edges(msgstr) != wanted).then_some(Flaw::Newline { form })
+        };
+        self.flaws.extend(entry.msgstr.iter().enumerate().filter_map(differs));
+    }
+
+    fn compare(&mut self, form: usize, text: &Text, sources: &BTreeSet<String>) {
+        let found = text.placeholders();
+        let missing = sources.iter().filter(|name| !found.contains(name.as_str()));
+        self.flaws.extend(missing.map(|name| Flaw::MissingPlaceholder { form, name: name.clone() }));
+        let unknown = found.iter().filter(|name| !sources.contains(**name));
+        self.flaws.extend(unknown.map(|name| Flaw::UnknownPlaceholder { form, name: (*name).to_owned() }));
+    }
+
+    /// What is wrong with this entry as the translation of a template with the same key.
+    fn flaws_for<'a>(&'a self, template: &'a Template, rule: &'a PluralRule) -> impl Iterator<Item = Flaw> + 'a {
+        let excused = |flaw: &&Flaw| {
+            let count = template.count();
+            self.lacks_count(flaw, rule)
+                && matches!(flaw, Flaw::MissingPlaceholder { name, .. } if Some(name.as_str()) == count)
+        };
+        let differs = (self.msgid_plural.as_deref() != template.msgid_plural()).then_some(Flaw::PluralDiffers);
+        differs.into_iter().chain(self.flaws.iter().filter(move |flaw| !excused(flaw)).cloned())
+    }
+
+    /// Whether what is missing may be the count, left out of a plural form that a single number takes.
+    fn lacks_count(&self, flaw: &Flaw, rule: &PluralRule) -> bool {
+        self.msgid_plural.is_some()
+            && matches!(flaw, Flaw::MissingPlaceholder { form, .. } if rule.only(*form).is_some())
+    }
+}
+
+/// The placeholders of an entry's source texts. A count cannot be told from other parameters here; only one that the
+/// singular leaves out is allowed, and [`Plural`](crate::Plural) needs its name.
+fn sources(entry: &Entry) -> Result<BTreeSet<String>, TemplateError> {
+    let singular = Template::new(entry.msgctxt.as_deref(), &entry.msgid, None)?;
+    let mut names: BTreeSet<String> = singular.placeholders().map(str::to_owned).collect();
+    if let Some(plural) = &entry.msgid_plural {
+        let plural = Template::new(None, plural, None)?;
+        if let Some(name) = names.iter().find(|name| !plural.placeholders().any(|other| other == *name)) {
+            return Err(TemplateError::OneSided { name: name.clone(), plural: false });
+        }
+        names.extend(plural.placeholders().map(str::to_owned));
+    }
+    Ok(names)
+}
+
+fn header_flaws(locale: &Locale, catalogue: &Catalogue) -> Vec<Flaw> {
+    let mut flaws = Vec::new();
+    if let Some(stated) = catalogue.header("Language")
+        && Locale::new(stated).as_ref() != Ok(locale)
+    {
+        flaws.push(Flaw::Language { stated: stated.chars().take(64).collect() });
+    }
+    let has_plural = |entry: &Entry| !entry.obsolete && entry.msgid_plural.is_some();
+    if catalogue.header("Plural-Forms").is_none() && catalogue.entries().iter().any(has_plural) {
+        flaws.push(Flaw::PluralFormsMissing);
+    }
+    flaws.extend(catalogue.plural_rule().outlier().map(|n| Flaw::PluralRange { n }));
+    flaws
+}

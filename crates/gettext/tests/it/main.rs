@@ -1,0 +1,61 @@
+//! The crate from outside: PO files in and out, checks, rendering, and foreign programs as judges.
+//!
+//! `msgfmt` (GNU gettext) and `node` (for ICU's plural rules) must be installed; a test that needs one fails without.
+
+mod demo;
+mod icu;
+mod msgfmt;
+mod po;
+mod render;
+
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+use tidings_gettext::{Catalogue, Problem, Template, Translations};
+use tidings_types::Locale;
+
+/// A header for a file in this language; entries may follow.
+fn header(language: &str, plural_forms: &str) -> String {
+    format!(
+        "msgid \"\"\nmsgstr \"\"\n\"Language: {language}\\n\"\n\"MIME-Version: 1.0\\n\"\n\
+         \"Content-Type: text/plain; charset=UTF-8\\n\"\n\"Content-Transfer-Encoding: 8bit\\n\"\n\
+         \"Plural-Forms: {plural_forms}\\n\"\n\n"
+    )
+}
+
+const TWO: &str = "nplurals=2; plural=n != 1;";
+const POLISH: &str = "nplurals=3; plural=(n==1 ? 0 : n%10>=2 && n%10<=4 && (n%100<10 || n%100>=20) ? 1 : 2);";
+
+fn locale(text: &str) -> Locale {
+    Locale::new(text).unwrap()
+}
+
+fn translations(files: &[(&str, &str)]) -> Translations {
+    let read = |(name, text): &(&str, &str)| (locale(name), Catalogue::parse(text.as_bytes()).unwrap());
+    Translations::new(files.iter().map(read).collect())
+}
+
+/// What we say of a file: nothing, or the first complaints.
+fn our_verdict(name: &str, text: &[u8], templates: &[Template]) -> Result<(), String> {
+    let catalogue = Catalogue::parse(text).map_err(|error| error.to_string())?;
+    let problems = Translations::new(vec![(locale(name), catalogue)]).check(templates);
+    if problems.is_empty() {
+        Ok(())
+    } else {
+        Err(problems.iter().map(Problem::to_string).collect::<Vec<_>>().join("\n"))
+    }
+}
+
+/// What `msgfmt -c` says of a file.
+fn msgfmt_verdict(text: &[u8]) -> Result<(), String> {
+    let mut msgfmt = Command::new("msgfmt")
+        .args(["-c", "-o", "/dev/null", "-"])
+        .env("LC_ALL", "C")
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("msgfmt (GNU gettext) must be installed for this test");
+    msgfmt.stdin.take().unwrap().write_all(text).unwrap();
+    let output = msgfmt.wait_with_output().unwrap();
+    if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
+}

@@ -1,0 +1,197 @@
+//! From template and parameters to the text of one language.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use tidings_gettext::{Flaw, Plural, RenderError, Template};
+use tidings_types::ParamValue;
+
+use crate::{POLISH, TWO, header, locale, translations};
+
+fn params(pairs: &[(&str, ParamValue)]) -> BTreeMap<String, ParamValue> {
+    pairs.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect()
+}
+
+fn goals() -> Template {
+    let plural = Plural { msgid_plural: "%{goals} goals for %{team}", count: "goals" };
+    Template::new(None, "%{goals} goal for %{team}", Some(plural)).unwrap()
+}
+
+fn two_of(goals: i64) -> BTreeMap<String, ParamValue> {
+    params(&[("goals", ParamValue::Integer(goals)), ("team", ParamValue::Text("Vega".into()))])
+}
+
+const GOALS: &str = "msgid \"%{goals} goal for %{team}\"\nmsgid_plural \"%{goals} goals for %{team}\"\n";
+
+#[test]
+fn the_most_special_sound_translation_is_taken_and_else_the_source_text() {
+    let entry = |flag: &str, msgid: &str, text: &str| format!("{flag}msgid \"{msgid}\"\nmsgstr \"{text}\"\n");
+    let brazil =
+        header("pt_BR", TWO) + &entry("", "a", "a BR") + &entry("#, fuzzy\n", "b", "b BR") + &entry("", "c", "");
+    let portugal = header("pt", TWO) + &entry("", "a", "a PT") + &entry("", "b", "b PT") + &entry("#~ ", "d", "d PT");
+    let portugal = portugal.replace("#~ msgid \"d\"\nmsgstr", "#~ msgid \"d\"\n#~ msgstr");
+    let set = translations(&[("pt-BR", &brazil), ("pt", &portugal)]);
+    assert_eq!(set.check([]), [], "untranslated and fuzzy are no problem");
+    let render = |msgid: &str, name: &str| {
+        set.render(&Template::new(None, msgid, None).unwrap(), &locale(name), &BTreeMap::new()).unwrap()
+    };
+    for (msgid, name, expected) in [
+        ("a", "pt-BR", "a BR"),
+        ("b", "pt-BR", "b PT"),
+        ("c", "pt-BR", "c"),
+        ("d", "pt-BR", "d"),
+        ("a", "pt-PT", "a PT"),
+        ("a", "de", "a"),
+        ("unknown", "pt", "unknown"),
+    ] {
+        assert_eq!(render(msgid, name), expected, "{msgid} in {name}");
+    }
+}
+
+#[test]
+fn context_tells_alike_texts_apart() {
+    let file = header("de", TWO)
+        + "msgctxt \"time\"\nmsgid \"second\"\nmsgstr \"Sekunde\"\n\
+        msgctxt \"rank\"\nmsgid \"second\"\nmsgstr \"zweiter\"\n";
+    let set = translations(&[("de", &file)]);
+    let render = |context| {
+        let template = Template::new(context, "second", None).unwrap();
+        set.render(&template, &locale("de"), &BTreeMap::new()).unwrap()
+    };
+    assert_eq!([render(Some("time")), render(Some("rank")), render(None)], ["Sekunde", "zweiter", "second"]);
+}
+
+#[test]
+fn the_files_rule_chooses_the_form_and_the_source_language_its_own() {
+    let file = header("pl", POLISH)
+        + GOALS
+        + "msgstr[0] \"gol: %{team}\"\nmsgstr[1] \"%{goals} gole: %{team}\"\n\
+        msgstr[2] \"%{goals} goli: %{team}\"\n";
+    let set = translations(&[("pl", &file)]);
+    assert_eq!(set.check(&[goals()]), [], "the form for 1 alone may leave out the count");
+    for (n, polish, english) in [
+        (0, "0 goli: Vega", "0 goals for Vega"),
+        (1, "gol: Vega", "1 goal for Vega"),
+        (-1, "gol: Vega", "-1 goal for Vega"),
+        (22, "22 gole: Vega", "22 goals for Vega"),
+        (i64::MIN, "-9223372036854775808 goli: Vega", "-9223372036854775808 goals for Vega"),
+    ] {
+        assert_eq!(set.render(&goals(), &locale("pl"), &two_of(n)).unwrap(), polish);
+        assert_eq!(set.render(&goals(), &locale("sv"), &two_of(n)).unwrap(), english);
+    }
+}
+
+#[test]
+fn a_parameter_that_is_missing_is_named_even_if_the_translation_would_not_show_it() {
+    let file = header("pl", POLISH)
+        + GOALS
+        + "msgstr[0] \"gol: %{team}\"\nmsgstr[1] \"%{goals} gole: %{team}\"\n\
+        msgstr[2] \"%{goals} goli: %{team}\"\n";
+    let set = translations(&[("pl", &file)]);
+    let render = |params| set.render(&goals(), &locale("pl"), &params);
+    let missing = |name: &str| Err(RenderError::MissingParam { name: name.into() });
+    assert_eq!(render(params(&[("goals", ParamValue::Integer(1))])), missing("team"));
+    assert_eq!(render(params(&[("team", ParamValue::Integer(1))])), missing("goals"));
+    let text = params(&[("team", ParamValue::Integer(1)), ("goals", ParamValue::Text("1".into()))]);
+    assert_eq!(render(text), Err(RenderError::CountNotInteger { name: "goals".into() }));
+}
+
+/// Checks one entry of a Polish catalogue for `template`; the flaws, and that what has one is not sent.
+fn flaws(template: &Template, entry: &str) -> Vec<Flaw> {
+    let file = header("pl", POLISH) + entry;
+    let set = translations(&[("pl", &file)]);
+    let problems = set.check([template]);
+    let params = two_of(1);
+    let source = translations(&[]).render(template, &locale("pl"), &params).unwrap();
+    let sent = set.render(template, &locale("pl"), &params).unwrap();
+    assert_eq!(sent == source, !problems.is_empty(), "{problems:?}");
+    for problem in &problems {
+        assert_eq!((problem.locale.as_str(), problem.msgid.as_str()), ("pl", template.msgid()));
+        assert_eq!(problem.line, 1 + file[..file.rfind("\nmsgid ").unwrap() + 1].matches('\n').count());
+    }
+    problems.into_iter().map(|problem| problem.flaw).collect()
+}
+
+#[test]
+fn a_translation_that_does_not_fit_its_source_is_reported_and_never_sent() {
+    let template = Template::new(None, "Goal for %{team}!", None).unwrap();
+    let flaws_of = |text: &str| flaws(&template, &format!("msgid \"Goal for %{{team}}!\"\nmsgstr \"{text}\"\n"));
+    let name = |name: &str| name.to_owned();
+    assert_eq!(flaws_of("%{team}: gol!"), []);
+    assert_eq!(flaws_of("Gol!"), [Flaw::MissingPlaceholder { form: 0, name: name("team") }]);
+    assert_eq!(
+        flaws_of("Gol: %{tema}!"),
+        [
+            Flaw::MissingPlaceholder { form: 0, name: name("team") },
+            Flaw::UnknownPlaceholder { form: 0, name: name("tema") }
+        ]
+    );
+    assert!(matches!(flaws_of("100 % %{team}")[..], [Flaw::Placeholder { form: 0, .. }]));
+    assert_eq!(flaws_of("%{team}\\n"), [Flaw::Newline { form: 0 }]);
+    assert!(matches!(flaws_of(&format!("%{{team}}{}", "x".repeat(4096)))[..], [Flaw::TooLong { bytes: 4103, .. }]));
+}
+
+#[test]
+fn plural_forms_that_do_not_fit_are_reported_and_never_sent() {
+    let flaws_of = |forms: &[&str]| {
+        let forms: String =
+            forms.iter().enumerate().map(|(form, text)| format!("msgstr[{form}] \"{text}\"\n")).collect();
+        flaws(&goals(), &format!("{GOALS}{forms}"))
+    };
+    let lacks = |form, name: &str| Flaw::MissingPlaceholder { form, name: name.to_owned() };
+    assert_eq!(flaws_of(&["%{team}", "%{team} %{goals}", "%{goals} %{team}"]), []);
+    assert_eq!(flaws_of(&["%{team}", "%{team}", "%{goals} %{team}"]), [lacks(1, "goals")], "22 takes form 1 as well");
+    assert_eq!(flaws_of(&["%{goals}", "%{team} %{goals}", "%{goals} %{team}"]), [lacks(0, "team")]);
+    assert_eq!(flaws_of(&["%{team}", "%{team} %{goals}"]), [Flaw::FormCount { expected: 3, found: 2 }]);
+    assert_eq!(flaws_of(&["%{team}", "", "%{goals} %{team}"]), [Flaw::FormEmpty { form: 1 }]);
+
+    let singular = Template::new(None, goals().msgid(), None).unwrap();
+    let entry = format!("{GOALS}msgstr[0] \"%{{team}} %{{goals}}\"\n")
+        .replace("msgstr[0]", "msgstr[0] \"\"\nmsgstr[1] \"\"\nmsgstr[2]");
+    assert!(flaws(&singular, &entry).contains(&Flaw::PluralDiffers));
+}
+
+#[test]
+fn what_is_wrong_with_a_whole_file_is_reported_at_its_header() {
+    let flaws = |files: &[(&str, &str)]| -> Vec<_> {
+        translations(files).check([]).into_iter().map(|problem| (problem.line, problem.flaw)).collect()
+    };
+    let german = header("de", TWO);
+    assert_eq!(flaws(&[("de", &german)]), []);
+    assert_eq!(flaws(&[("fr", &german)]), [(1, Flaw::Language { stated: "de".into() })]);
+    assert_eq!(flaws(&[("de", &german), ("de", &german)]), [(1, Flaw::DuplicateLocale)]);
+    assert_eq!(flaws(&[("de", &header("de", "nplurals=2; plural=n;"))]), [(1, Flaw::PluralRange { n: 2 })]);
+    let no_rule = format!("# about\n{}", german.replace(&format!("\"Plural-Forms: {TWO}\\n\"\n"), ""));
+    assert_eq!(flaws(&[("de", &no_rule)]), []);
+    let plural = no_rule + "msgid \"a\"\nmsgid_plural \"b\"\nmsgstr[0] \"c\"\nmsgstr[1] \"d\"\n";
+    assert_eq!(flaws(&[("de", &plural)]), [(2, Flaw::PluralFormsMissing)]);
+}
+
+#[test]
+fn a_check_reports_the_first_thousand_problems() {
+    let entries: String = (0..600).map(|index| format!("msgid \"{index} %{{a}}\"\nmsgstr \"%{{b}}\"\n")).collect();
+    let problems = translations(&[("de", &(header("de", TWO) + &entries))]).check([]);
+    assert_eq!((problems.len(), problems[999].msgid.as_str()), (1000, "499 %{a}"));
+}
+
+proptest! {
+    #[test]
+    fn whatever_a_translator_writes_is_either_reported_or_sent_and_never_an_error(
+        forms in proptest::collection::vec(
+            "(%\\{team\\}|%\\{goals\\}|%\\{x\\}|%%|%|a| |ż|\\\\n){0,5}", 3
+        ),
+        n: i64,
+    ) {
+        let forms: String =
+            forms.iter().enumerate().map(|(form, text)| format!("msgstr[{form}] \"{text}\"\n")).collect();
+        let file = header("pl", POLISH) + GOALS + &forms;
+        let (set, template) = (translations(&[("pl", &file)]), goals());
+        let sent = set.render(&template, &locale("pl"), &two_of(n)).unwrap();
+        if !set.check([&template]).is_empty() {
+            let source = translations(&[]).render(&template, &locale("pl"), &two_of(n)).unwrap();
+            prop_assert_eq!(sent, source);
+        } else if !forms.contains("\"\"") {
+            prop_assert!(sent.contains("Vega"), "{}", sent);
+        }
+    }
+}
