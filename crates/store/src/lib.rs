@@ -1,1 +1,45 @@
-//! Durable devices, subscriptions, journal and jobs.
+//! What survives `kill -9` (R7, R9): the journal of events, durable channels, devices with their subscriptions, jobs.
+//!
+//! [`Store`] is a cheap handle. All writing goes through one *committer* on a thread of its own: it drains bounded
+//! queues (events before devices before imports), makes one atomic batch, syncs it, applies it to the device table and
+//! the audience index in memory, tells the [`CommitSink`] in journal order, and only then acknowledges.
+//!
+//! ```text
+//!  append, put, subscribe ─► queues ─► committer: rows ─► sync ─► table, index ─► sink ─► acknowledge
+//!                          (bounded)                       │ error
+//!                                                          └► refuse all, close, back off, reopen, rebuild, go on
+//!  events_from, device, freeze, with_recipients  ◄─── rows │ table │ index         (no queue: readers never wait for a write)
+//! ```
+//!
+//! Guarantees: what was acknowledged is there after a crash; a batch is there as a whole or not at all; a write that
+//! was *not* acknowledged may still be there, and repeating it gives the same answer (events by id, the rest by nature).
+//! These rest on fjall's journal (checksummed batches, a torn one is cut off at open) and on `fdatasync`. Job rows and
+//! trimming are handed to the operating system without a sync: after a power failure they lag, which their readers allow.
+//!
+//! Full: a queue, the journal or a count at its bound refuses with [`WriteError::Overloaded`]. A failing disk refuses
+//! with [`WriteError::Unavailable`] until writing works again; reading and sending from memory go on meanwhile.
+//!
+//! Not here: who is to be told (audience), what is sent (sender), fan-out (hub), clocks: every write brings its `now`,
+//! and what expires, expires by the latest one seen. Mutes, index checkpoint and number blocks come later: until then opening
+//! reads all devices and subscriptions, and device numbers are never used again.
+
+mod committer;
+mod config;
+mod device;
+mod engine;
+mod error;
+mod event;
+mod hash;
+mod message;
+mod queue;
+mod read;
+mod rows;
+mod service;
+mod table;
+
+pub use config::{QueueLimit, StoreConfig};
+pub use device::{Credential, GoneToken, Imported, NewDevice, Recipient, Registered, Selection};
+pub use engine::EngineError;
+pub use error::{AppendError, OpenError, ReadError, SubscribeError, WriteError};
+pub use event::{AcceptedEvent, Appended, CommitSink, DurableChannel, NewEvent, RestoredChannel, StoredPublication};
+pub use service::{Counts, Store};

@@ -1,0 +1,278 @@
+//! Devices, their tokens and subscriptions.
+
+use std::collections::{BTreeSet, HashMap};
+use std::ops::Bound;
+
+use tidings_types::{Device, DeviceId, DeviceNumber, DeviceToken, JournalPosition, Subject, Timestamp, TopicName};
+
+use super::draft::{Draft, Effect};
+use crate::device::{Credential, GoneToken, Imported, NewDevice, Registered, Selection};
+use crate::engine::{EngineError, Table};
+use crate::error::{SubscribeError, WriteError};
+use crate::hash;
+use crate::rows::{self, DeviceRow};
+
+type Pairs = Vec<(Subject, TopicName)>;
+
+impl Draft<'_> {
+    pub(super) fn put_device(
+        &mut self,
+        device: NewDevice,
+        now: Timestamp,
+    ) -> Result<Result<Registered, WriteError>, EngineError> {
+        Ok(self.register(device, now, true)?.map(|(_, registered)| registered))
+    }
+
+    fn register(
+        &mut self,
+        new: NewDevice,
+        now: Timestamp,
+        with_credential: bool,
+    ) -> Result<Result<(DeviceNumber, Registered), WriteError>, EngineError> {
+        let known = self.find(&new.id)?;
+        let created = known.is_none();
+        let mut issued: Option<Credential> = None;
+        let (number, since, credential, old_token) = match known {
+            Some((number, row)) => (number, row.device.since, row.credential, row.device.token),
+            None => {
+                let limit = self.shared.config.device_count_max;
+                if self.state.device_next >= limit {
+                    return Ok(Err(WriteError::Overloaded { what: "the set of devices", limit: u64::from(limit) }));
+                }
+                let number = DeviceNumber(self.state.device_next);
+                self.state.device_next += 1;
+                let hash = with_credential.then(hash::new_credential).map(|(credential, hash)| {
+                    issued = Some(credential);
+                    hash
+                });
+                (number, JournalPosition(self.state.journal_end), hash, None)
+            }
+        };
+        self.move_token(number, old_token.as_ref(), new.token.as_ref())?;
+        let NewDevice { id, user, app, platform, environment, token, locale, country } = new;
+        let device = Device { id, user, app, platform, environment, token, locale, country, token_at: now, since };
+        if created {
+            self.rows.put(Table::DeviceId, rows::device_id_key(&device.id), rows::number_key(number));
+            self.subscription_counts.insert(number, 0);
+        }
+        self.put_row(number, DeviceRow { device: device.clone(), credential });
+        Ok(Ok((number, Registered { device, created, credential: issued })))
+    }
+
+    /// Gives `token` to `number`: whoever had it loses it, and so does `number` the one it had.
+    fn move_token(
+        &mut self,
+        number: DeviceNumber,
+        old: Option<&DeviceToken>,
+        new: Option<&DeviceToken>,
+    ) -> Result<(), EngineError> {
+        if let Some(old) = old.filter(|old| Some(*old) != new) {
+            self.rows.delete(Table::Token, hash::hash16(old.as_bytes()));
+        }
+        let Some(new) = new else { return Ok(()) };
+        let key = hash::hash16(new.as_bytes());
+        if let Some(row) = self.get(Table::Token, &key)? {
+            let holder = rows::decode_number(Table::Token, &row)?;
+            if holder != number
+                && let Some(mut row) = self.row(holder)?
+            {
+                row.device.token = None;
+                self.put_row(holder, row);
+            }
+        }
+        self.rows.put(Table::Token, key, rows::number_key(number));
+        Ok(())
+    }
+
+    pub(super) fn delete_device(&mut self, id: &DeviceId) -> Result<bool, EngineError> {
+        let Some((number, row)) = self.find(id)? else { return Ok(false) };
+        for (subject, topic) in self.subscriptions(&rows::number_key(number))? {
+            self.remove_subscription(number, subject, topic);
+        }
+        if let Some(token) = &row.device.token {
+            self.rows.delete(Table::Token, hash::hash16(token.as_bytes()));
+        }
+        self.rows.delete(Table::DeviceId, rows::device_id_key(id));
+        self.rows.delete(Table::Device, rows::number_key(number));
+        self.effects.push(Effect::DeviceRemoved { number });
+        Ok(true)
+    }
+
+    pub(super) fn subscribe(
+        &mut self,
+        id: &DeviceId,
+        selection: Selection,
+    ) -> Result<Result<usize, SubscribeError>, EngineError> {
+        let Some(number) = self.find_number(id)? else { return Ok(Err(SubscribeError::NotFound)) };
+        let pairs = selection
+            .into_iter()
+            .flat_map(|(subject, topics)| topics.into_iter().map(move |topic| (subject.clone(), topic)));
+        Ok(self.add_subscriptions(number, pairs))
+    }
+
+    fn add_subscriptions(
+        &mut self,
+        number: DeviceNumber,
+        pairs: impl IntoIterator<Item = (Subject, TopicName)>,
+    ) -> Result<usize, SubscribeError> {
+        let new: BTreeSet<(Subject, TopicName)> = pairs
+            .into_iter()
+            .filter(|(subject, topic)| {
+                let key = rows::subscription_key(number, subject, topic);
+                !self.is_subscribed(&key, number, subject, topic)
+            })
+            .collect();
+        let limit = self.shared.config.subscription_count_max;
+        let count = u64::from(self.subscription_count(number)) + new.len() as u64;
+        let Some(count) = u32::try_from(count).ok().filter(|count| *count <= limit) else {
+            return Err(SubscribeError::TooMany { limit, count });
+        };
+        self.subscription_counts.insert(number, count);
+        let added = new.len();
+        for (subject, topic) in new {
+            self.rows.put(Table::Subscription, rows::subscription_key(number, &subject, &topic), []);
+            self.effects.push(Effect::Subscribed { number, subject, topic });
+        }
+        Ok(added)
+    }
+
+    pub(super) fn unsubscribe(
+        &mut self,
+        id: &DeviceId,
+        selection: Selection,
+    ) -> Result<Result<usize, SubscribeError>, EngineError> {
+        let Some(number) = self.find_number(id)? else { return Ok(Err(SubscribeError::NotFound)) };
+        let mut removed = 0;
+        for (subject, topics) in selection {
+            let pairs: Pairs = if topics.is_empty() {
+                self.subscriptions(&rows::subject_prefix(number, &subject))?
+            } else {
+                topics.into_iter().map(|topic| (subject.clone(), topic)).collect()
+            };
+            for (subject, topic) in pairs {
+                removed += usize::from(self.remove_subscription(number, subject, topic));
+            }
+        }
+        Ok(Ok(removed))
+    }
+
+    fn remove_subscription(&mut self, number: DeviceNumber, subject: Subject, topic: TopicName) -> bool {
+        let key = rows::subscription_key(number, &subject, &topic);
+        if !self.is_subscribed(&key, number, &subject, &topic) {
+            return false;
+        }
+        let count = self.subscription_count(number).saturating_sub(1);
+        self.subscription_counts.insert(number, count);
+        self.rows.delete(Table::Subscription, key);
+        self.effects.push(Effect::Unsubscribed { number, subject, topic });
+        true
+    }
+
+    /// The subscriptions whose key begins with `prefix`, as this batch will leave them.
+    fn subscriptions(&self, prefix: &[u8]) -> Result<Pairs, EngineError> {
+        let mut keys: BTreeSet<Vec<u8>> = BTreeSet::new();
+        self.engine.scan(Table::Subscription, Bound::Included(prefix), |key, _| {
+            let ours = key.starts_with(prefix);
+            if ours {
+                keys.insert(key.to_vec());
+            }
+            Ok::<_, EngineError>(ours)
+        })?;
+        for (key, row) in self.rows.prefix(Table::Subscription, prefix) {
+            match row {
+                Some(_) => keys.insert(key.clone()),
+                None => keys.remove(key),
+            };
+        }
+        keys.iter().map(|key| rows::decode_subscription(key).map(|(_, subject, topic)| (subject, topic))).collect()
+    }
+
+    pub(super) fn tokens_gone(&mut self, tokens: Vec<GoneToken>) -> Result<usize, EngineError> {
+        let mut taken = 0;
+        for GoneToken { number, token, gone_at } in tokens {
+            let Some(mut row) = self.row(number)? else { continue };
+            let same = row.device.token.as_ref() == Some(&token);
+            let newer = gone_at.is_some_and(|gone_at| row.device.token_at > gone_at);
+            if same && !newer {
+                row.device.token = None;
+                self.rows.delete(Table::Token, hash::hash16(token.as_bytes()));
+                self.put_row(number, row);
+                taken += 1;
+            }
+        }
+        Ok(taken)
+    }
+
+    /// A chunk of an import, done as a whole or not at all.
+    pub(super) fn import(
+        &mut self,
+        devices: Vec<(NewDevice, Pairs)>,
+        now: Timestamp,
+    ) -> Result<Result<Imported, SubscribeError>, EngineError> {
+        if let Err(error) = self.check_import(&devices)? {
+            return Ok(Err(error));
+        }
+        let mut imported = Imported::default();
+        for (device, pairs) in devices {
+            let done = self
+                .register(device, now, false)?
+                .map_err(SubscribeError::from)
+                .and_then(|(number, registered)| Ok((registered.created, self.add_subscriptions(number, pairs)?)));
+            let (created, added) = done.expect("check_import found room for all");
+            imported.created += u64::from(created);
+            imported.updated += u64::from(!created);
+            imported.subscribed += added as u64;
+        }
+        Ok(Ok(imported))
+    }
+
+    /// Whether all of the chunk fits, counting every subscription as a new one.
+    fn check_import(&self, devices: &[(NewDevice, Pairs)]) -> Result<Result<(), SubscribeError>, EngineError> {
+        let (device_limit, limit) = (self.shared.config.device_count_max, self.shared.config.subscription_count_max);
+        let mut created = 0;
+        let mut counts: HashMap<&DeviceId, u64> = HashMap::with_capacity(devices.len());
+        for (device, pairs) in devices {
+            let known = match counts.get(&device.id) {
+                Some(count) => *count,
+                None => match self.find_number(&device.id)? {
+                    Some(number) => u64::from(self.subscription_count(number)),
+                    None => {
+                        created += 1;
+                        0
+                    }
+                },
+            };
+            let count = known + pairs.len() as u64;
+            if count > u64::from(limit) {
+                return Ok(Err(SubscribeError::TooMany { limit, count }));
+            }
+            counts.insert(&device.id, count);
+        }
+        if self.state.device_next as u64 + created > u64::from(device_limit) {
+            let limit = u64::from(device_limit);
+            return Ok(Err(WriteError::Overloaded { what: "the set of devices", limit }.into()));
+        }
+        Ok(Ok(()))
+    }
+
+    fn find_number(&self, id: &DeviceId) -> Result<Option<DeviceNumber>, EngineError> {
+        let row = self.get(Table::DeviceId, rows::device_id_key(id))?;
+        row.map(|row| rows::decode_number(Table::DeviceId, &row)).transpose()
+    }
+
+    fn find(&self, id: &DeviceId) -> Result<Option<(DeviceNumber, DeviceRow)>, EngineError> {
+        let Some(number) = self.find_number(id)? else { return Ok(None) };
+        let row = self.row(number)?.ok_or(EngineError::damaged(Table::DeviceId))?;
+        Ok(Some((number, row)))
+    }
+
+    fn row(&self, number: DeviceNumber) -> Result<Option<DeviceRow>, EngineError> {
+        let row = self.get(Table::Device, &rows::number_key(number))?;
+        row.map(|row| rows::decode(Table::Device, &row)).transpose()
+    }
+
+    fn put_row(&mut self, number: DeviceNumber, row: DeviceRow) {
+        self.rows.put(Table::Device, rows::number_key(number), rows::encode(&row));
+        self.effects.push(Effect::DeviceSet { number, device: row.device });
+    }
+}

@@ -1,0 +1,142 @@
+use std::collections::HashMap;
+
+use tidings_audience::Index;
+use tidings_types::{Device, DeviceNumber, StreamPosition, Subject, Timestamp, TopicName};
+
+use crate::engine::{Durability, Engine, EngineError, Rows, Table};
+use crate::event::{DurableChannel, StoredPublication};
+use crate::message::{Command, Reply};
+use crate::rows::{self, STATE_KEY, State};
+use crate::service::{Shared, read_lock};
+use crate::table::DeviceTable;
+
+/// Answers a caller, once the batch is durable.
+pub(super) type Ack = Box<dyn FnOnce()>;
+
+/// What a batch changes in memory, in order.
+pub(super) enum Effect {
+    DeviceSet { number: DeviceNumber, device: Device },
+    DeviceRemoved { number: DeviceNumber },
+    Subscribed { number: DeviceNumber, subject: Subject, topic: TopicName },
+    Unsubscribed { number: DeviceNumber, subject: Subject, topic: TopicName },
+    Published { channel: DurableChannel, position: StreamPosition, publication: StoredPublication },
+}
+
+impl Effect {
+    pub(super) fn apply_to_table(&self, table: &mut DeviceTable) {
+        match self {
+            Self::DeviceSet { number, device } => table.set(*number, device.clone()),
+            Self::DeviceRemoved { number } => table.remove(*number),
+            Self::Subscribed { number, .. } => table.count_subscription(*number, 1),
+            Self::Unsubscribed { number, .. } => table.count_subscription(*number, -1),
+            Self::Published { .. } => {}
+        }
+    }
+
+    pub(super) fn apply_to_index(&self, index: &mut Index) {
+        match self {
+            Self::Subscribed { number, subject, topic } => {
+                index.insert(*number, subject, topic);
+            }
+            Self::Unsubscribed { number, subject, topic } => {
+                index.remove(*number, subject, topic);
+            }
+            Self::DeviceSet { .. } | Self::DeviceRemoved { .. } | Self::Published { .. } => {}
+        }
+    }
+}
+
+/// One batch in the making: reads see its own rows first, then the engine's.
+pub(super) struct Draft<'a> {
+    pub(super) engine: &'a Engine,
+    pub(super) shared: &'a Shared,
+    pub(super) rows: Rows,
+    pub(super) state: State,
+    pub(super) now: Timestamp,
+    pub(super) effects: Vec<Effect>,
+    /// Subscriptions of the devices this batch touches, as they will be.
+    pub(super) subscription_counts: HashMap<DeviceNumber, u32>,
+    synced: bool,
+}
+
+impl<'a> Draft<'a> {
+    pub(super) fn new(engine: &'a Engine, shared: &'a Shared, state: State, now: Timestamp) -> Self {
+        Self {
+            engine,
+            shared,
+            rows: Rows::default(),
+            state: State { commit: state.commit + 1, ..state },
+            now,
+            effects: Vec::new(),
+            subscription_counts: HashMap::new(),
+            synced: false,
+        }
+    }
+
+    /// Adds what a caller asks for. A refusal is an answer too and waits like the others: it may rest on rows of this batch.
+    pub(super) fn handle(&mut self, command: Command) -> Result<Ack, EngineError> {
+        if !matches!(command, Command::Jobs { .. }) {
+            self.synced = true;
+        }
+        Ok(match command {
+            Command::AppendEvents { events, now, reply } => {
+                self.now = self.now.max(now);
+                answer(reply, self.append_events(events, now)?)
+            }
+            Command::Publish { channel, publication, reply } => {
+                self.now = self.now.max(publication.time);
+                answer(reply, self.publish(channel, publication)?)
+            }
+            Command::Jobs { put, remove, dispatched, reply } => {
+                self.jobs(put, remove, dispatched);
+                answer(reply, ())
+            }
+            Command::PutDevice { device, now, reply } => {
+                self.now = self.now.max(now);
+                answer(reply, self.put_device(device, now)?)
+            }
+            Command::DeleteDevice { id, reply } => answer(reply, self.delete_device(&id)?),
+            Command::Subscribe { id, selection, reply } => answer(reply, self.subscribe(&id, selection)?),
+            Command::Unsubscribe { id, selection, reply } => answer(reply, self.unsubscribe(&id, selection)?),
+            Command::TokensGone { tokens, reply } => answer(reply, self.tokens_gone(tokens)?),
+            Command::Import { devices, now, reply } => {
+                self.now = self.now.max(now);
+                answer(reply, self.import(devices, now)?)
+            }
+        })
+    }
+
+    /// What there is to write; nothing when nothing changed.
+    pub(super) fn finish(mut self) -> (Rows, Durability, State, Timestamp, Vec<Effect>) {
+        if !self.rows.is_empty() {
+            self.rows.put(Table::Meta, STATE_KEY, rows::encode(&self.state));
+        }
+        let durability = if self.synced { Durability::Synced } else { Durability::Handed };
+        (self.rows, durability, self.state, self.now, self.effects)
+    }
+
+    /// The row under `key` as this batch will leave it.
+    pub(super) fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {
+        if let Some(row) = self.rows.get(table, key) {
+            return Ok(row.map(<[u8]>::to_vec));
+        }
+        Ok(self.engine.get(table, key)?.map(|row| row.as_ref().to_vec()))
+    }
+
+    /// Whether a subscription is there: the index knows all that are durable.
+    pub(super) fn is_subscribed(&self, key: &[u8], number: DeviceNumber, subject: &Subject, topic: &TopicName) -> bool {
+        match self.rows.get(Table::Subscription, key) {
+            Some(row) => row.is_some(),
+            None => read_lock(&self.shared.index).contains(number, subject, topic),
+        }
+    }
+
+    pub(super) fn subscription_count(&self, number: DeviceNumber) -> u32 {
+        let pending = self.subscription_counts.get(&number).copied();
+        pending.unwrap_or_else(|| read_lock(&self.shared.table).subscription_count(number))
+    }
+}
+
+fn answer<T: 'static>(reply: Reply<T>, value: T) -> Ack {
+    Box::new(move || drop(reply.send(value))) // A caller that went away needs no answer.
+}

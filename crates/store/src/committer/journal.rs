@@ -1,0 +1,194 @@
+//! Events, publications and jobs.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use tidings_types::{ChannelName, JournalPosition, Offset, StreamPosition, Timestamp};
+
+use super::draft::{Draft, Effect};
+use crate::engine::{EngineError, Table};
+use crate::error::{AppendError, WriteError};
+use crate::event::{Appended, DurableChannel, StoredPublication};
+use crate::hash::{self, Hash16, Hash32};
+use crate::message::PreparedEvent;
+use crate::rows::{self, ChannelRow, DISPATCHED_KEY, EventHead, HistoryRow};
+
+/// What an event of a request turned out to be.
+enum Fate {
+    /// To be appended.
+    New,
+    /// Known from before.
+    Known(JournalPosition),
+    /// The same as an earlier one of this request, at that index.
+    Same(usize),
+}
+
+impl Draft<'_> {
+    pub(super) fn append_events(
+        &mut self,
+        events: Vec<PreparedEvent>,
+        now: Timestamp,
+    ) -> Result<Result<Vec<Appended>, AppendError>, EngineError> {
+        let fates = match self.fates(&events)? {
+            Ok(fates) => fates,
+            Err(error) => return Ok(Err(error)),
+        };
+        if let Err(error) = self.check_room(&events, &fates)? {
+            return Ok(Err(error.into()));
+        }
+        let mut answers: Vec<Appended> = Vec::with_capacity(events.len());
+        for (event, fate) in events.into_iter().zip(fates) {
+            answers.push(match fate {
+                Fate::New => self.append_event(event, now)?,
+                Fate::Known(position) => self.known_answer(position)?,
+                Fate::Same(index) => Appended { repeated: true, ..answers[index].clone() },
+            });
+        }
+        Ok(Ok(answers))
+    }
+
+    /// What each event is, without changing anything: a request is done as a whole or not at all.
+    fn fates(&self, events: &[PreparedEvent]) -> Result<Result<Vec<Fate>, AppendError>, EngineError> {
+        let mut seen: HashMap<Hash16, (usize, Hash32)> = HashMap::with_capacity(events.len());
+        let mut fates = Vec::with_capacity(events.len());
+        for (index, event) in events.iter().enumerate() {
+            let (fate, content) = if let Some(&(earlier, content)) = seen.get(&event.id_hash) {
+                (Fate::Same(earlier), content)
+            } else if let Some(row) = self.get(Table::EventId, &event.id_hash)? {
+                let (position, content) = rows::decode_event_id(&row)?;
+                (Fate::Known(position), content)
+            } else {
+                seen.insert(event.id_hash, (index, event.content));
+                (Fate::New, event.content)
+            };
+            if content != event.content {
+                return Ok(Err(AppendError::Conflict { index, id: event.id.clone() }));
+            }
+            fates.push(fate);
+        }
+        Ok(Ok(fates))
+    }
+
+    fn check_room(&self, events: &[PreparedEvent], fates: &[Fate]) -> Result<Result<(), WriteError>, EngineError> {
+        let new = || events.iter().zip(fates).filter(|(_, fate)| matches!(fate, Fate::New)).map(|(event, _)| event);
+        let (count_max, bytes_max) = (self.shared.config.journal_event_count_max, self.shared.config.journal_bytes_max);
+        let kept = self.state.journal_end - self.state.journal_base;
+        let count = new().count() as u64;
+        if count > 0 && kept + count > count_max {
+            return Ok(Err(WriteError::Overloaded { what: "the journal", limit: count_max }));
+        }
+        let bytes: u64 = new().map(|event| event.json.len() as u64).sum();
+        if count > 0 && self.state.journal_bytes + bytes > bytes_max {
+            return Ok(Err(WriteError::Overloaded { what: "the journal", limit: bytes_max }));
+        }
+        self.check_channel_room(new().flat_map(|event| &event.channels).map(|channel| &channel.name))
+    }
+
+    fn check_channel_room<'n>(
+        &self,
+        names: impl Iterator<Item = &'n ChannelName> + Clone,
+    ) -> Result<Result<(), WriteError>, EngineError> {
+        let limit = self.shared.config.channel_count_max;
+        if self.state.channel_count + names.clone().count() as u64 <= limit {
+            return Ok(Ok(())); // Room for all even if all were new: no need to look.
+        }
+        let mut born = HashSet::new();
+        for name in names {
+            if !born.contains(name) && self.channel(name)?.is_none() {
+                born.insert(name);
+            }
+        }
+        let fits = self.state.channel_count + born.len() as u64 <= limit;
+        Ok(if fits { Ok(()) } else { Err(WriteError::Overloaded { what: "the set of durable channels", limit }) })
+    }
+
+    fn append_event(&mut self, event: PreparedEvent, now: Timestamp) -> Result<Appended, EngineError> {
+        let position = JournalPosition(self.state.journal_end);
+        self.state.journal_end += 1;
+        let publication = StoredPublication {
+            data: event.data,
+            tags: BTreeMap::from([("event".to_owned(), event.id.as_str().to_owned())]),
+            info: None,
+            time: now,
+        };
+        let mut published = Vec::with_capacity(event.channels.len());
+        for channel in event.channels {
+            let name = channel.name.clone();
+            published.push((name, self.add_publication(channel, publication.clone())?));
+        }
+        let head = EventHead { accepted_at: now, id_hash: event.id_hash };
+        let row = rows::event_row(&head, &published, &event.json);
+        self.state.journal_bytes += row.len() as u64;
+        self.rows.put(Table::Event, rows::position_key(position), row);
+        self.rows.put(Table::EventId, event.id_hash, rows::event_id_row(position, &event.content));
+        Ok(Appended { position, published, repeated: false })
+    }
+
+    /// The first answer again. Id and event are trimmed together, so the event is there.
+    fn known_answer(&self, position: JournalPosition) -> Result<Appended, EngineError> {
+        let row = self.get(Table::Event, &rows::position_key(position))?;
+        let published = rows::decode_event(&row.ok_or(EngineError::damaged(Table::Event))?)?.published;
+        Ok(Appended { position, published, repeated: true })
+    }
+
+    pub(super) fn publish(
+        &mut self,
+        channel: DurableChannel,
+        publication: StoredPublication,
+    ) -> Result<Result<StreamPosition, WriteError>, EngineError> {
+        if let Err(error) = self.check_channel_room([&channel.name].into_iter())? {
+            return Ok(Err(error));
+        }
+        self.add_publication(channel, publication).map(Ok)
+    }
+
+    /// Gives the publication the next offset of its channel, and takes away what the history has no room for.
+    fn add_publication(
+        &mut self,
+        channel: DurableChannel,
+        publication: StoredPublication,
+    ) -> Result<StreamPosition, EngineError> {
+        let known = self.channel(&channel.name)?;
+        self.state.channel_count += u64::from(known.is_none());
+        let mut row = known.unwrap_or_else(|| ChannelRow {
+            epoch: hash::new_epoch(),
+            top: Offset(0),
+            base: Offset(1),
+            published_at: publication.time,
+        });
+        row.top = row.top.next();
+        row.published_at = publication.time;
+        let history = HistoryRow { expires_at: publication.time.saturating_add(channel.history_ttl), publication };
+        self.rows.put(Table::History, rows::history_key(&channel.name, row.top), rows::encode(&history));
+        let kept_from = Offset((row.top.0 + 1).saturating_sub(u64::from(channel.history_size)));
+        while row.base < kept_from {
+            self.rows.delete(Table::History, rows::history_key(&channel.name, row.base));
+            row.base = row.base.next();
+        }
+        self.rows.put(Table::Channel, channel.name.as_str().as_bytes(), rows::encode(&row));
+        let position = StreamPosition { offset: row.top, epoch: row.epoch };
+        self.effects.push(Effect::Published { channel, position, publication: history.publication });
+        Ok(position)
+    }
+
+    pub(super) fn channel(&self, name: &ChannelName) -> Result<Option<ChannelRow>, EngineError> {
+        let row = self.get(Table::Channel, name.as_str().as_bytes())?;
+        row.map(|row| rows::decode(Table::Channel, &row)).transpose()
+    }
+
+    pub(super) fn jobs(
+        &mut self,
+        put: Vec<(JournalPosition, Vec<u8>)>,
+        remove: Vec<JournalPosition>,
+        dispatched: Option<JournalPosition>,
+    ) {
+        for (position, job) in put {
+            self.rows.put(Table::Job, rows::position_key(position), job);
+        }
+        for position in remove {
+            self.rows.delete(Table::Job, rows::position_key(position));
+        }
+        if let Some(position) = dispatched {
+            self.rows.put(Table::Meta, DISPATCHED_KEY, rows::position_key(position));
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Taking away what is no longer needed: a bounded look each time, between batches.
+
+use std::ops::Bound;
+
+use tidings_types::{ChannelName, JournalPosition, Offset};
+
+use super::draft::Draft;
+use crate::engine::{EngineError, Table};
+use crate::rows::{self, ChannelRow, HistoryRow};
+
+/// Events one look may take, and channels it may pass: a few milliseconds.
+const EVENT_COUNT: u64 = 2000;
+const CHANNEL_COUNT: usize = 500;
+/// Publications one look may take, over those of the last channel.
+const PUBLICATION_COUNT: u64 = 2000;
+
+impl Draft<'_> {
+    /// Takes events, oldest first, that the sender is done with and whose ids need not be remembered. True when there
+    /// may be more.
+    pub(super) fn trim_journal(&mut self, trim_to: JournalPosition) -> Result<bool, EngineError> {
+        let (window, window_count) = (self.shared.config.id_window, self.shared.config.id_window_count);
+        let first = self.state.journal_base;
+        let start = rows::position_key(JournalPosition(first));
+        let (engine, end, now) = (self.engine, self.state.journal_end, self.now);
+        engine.scan(Table::Event, Bound::Included(&start), |key, row| {
+            let position = rows::decode_position(Table::Event, key)?;
+            let head = rows::decode_event_head(row)?;
+            let in_window = end - position.0 <= window_count && now.saturating_since(head.accepted_at) <= window;
+            if position >= trim_to || in_window || position.0 - first >= EVENT_COUNT {
+                return Ok(false);
+            }
+            self.rows.delete(Table::Event, key);
+            self.rows.delete(Table::EventId, head.id_hash);
+            self.state.journal_base = position.0 + 1;
+            self.state.journal_bytes = self.state.journal_bytes.saturating_sub(row.len() as u64);
+            Ok::<_, EngineError>(true)
+        })?;
+        Ok(self.state.journal_base - first >= EVENT_COUNT)
+    }
+
+    /// Walks on over the channels from `cursor`: takes expired publications, and channels that have none and were not used
+    /// for long. True when publications were left for the next look.
+    pub(super) fn trim_channels(&mut self, cursor: &mut Vec<u8>) -> Result<bool, EngineError> {
+        let mut channels = Vec::with_capacity(CHANNEL_COUNT);
+        self.engine.scan(Table::Channel, Bound::Excluded(cursor), |key, row| {
+            channels.push((rows::decode_channel_name(key)?, rows::decode::<ChannelRow>(Table::Channel, row)?));
+            Ok::<_, EngineError>(channels.len() < CHANNEL_COUNT)
+        })?;
+        if channels.len() < CHANNEL_COUNT {
+            cursor.clear(); // The end: the next look begins again.
+        } else if let Some((name, _)) = channels.last() {
+            *cursor = name.as_str().as_bytes().to_vec();
+        }
+        let mut taken = 0;
+        for (name, mut row) in channels {
+            let base = row.base;
+            self.skip_expired(&name, &mut row)?;
+            let key = name.as_str().as_bytes();
+            if row.base > row.top && self.now.saturating_since(row.published_at) > self.shared.config.channel_idle {
+                self.rows.delete(Table::Channel, key);
+                self.state.channel_count -= 1;
+            } else if row.base > base {
+                self.rows.put(Table::Channel, key, rows::encode(&row));
+            }
+            taken += row.base.0 - base.0;
+            if taken >= PUBLICATION_COUNT {
+                *cursor = key.to_vec();
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Takes the channel's expired publications, oldest first, and moves its base behind them.
+    fn skip_expired(&mut self, name: &ChannelName, row: &mut ChannelRow) -> Result<(), EngineError> {
+        while row.base <= row.top {
+            let key = rows::history_key(name, row.base);
+            let history = self.engine.get(Table::History, &key)?.ok_or(EngineError::damaged(Table::History))?;
+            let history: HistoryRow = rows::decode(Table::History, history.as_ref())?;
+            if history.expires_at > self.now {
+                return Ok(());
+            }
+            self.rows.delete(Table::History, key);
+            row.base = Offset(row.base.0 + 1);
+        }
+        Ok(())
+    }
+}

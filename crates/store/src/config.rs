@@ -1,0 +1,46 @@
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Where the store lives and what bounds it.
+#[derive(Debug, Clone)]
+pub struct StoreConfig {
+    /// The folder; created when missing, locked while open.
+    pub path: PathBuf,
+    /// Appends, publications and job checkpoints that wait for the committer.
+    pub event_queue: QueueLimit,
+    /// Changes of devices and subscriptions that wait.
+    pub device_queue: QueueLimit,
+    /// Import chunks that wait.
+    pub import_queue: QueueLimit,
+    /// Events in the journal; at this many, appending is refused until the sender is done with older ones.
+    pub journal_event_count_max: u64,
+    /// Bytes of events in the journal; as above.
+    pub journal_bytes_max: u64,
+    /// How long an event's id is remembered at least, unless `id_window_count` is exceeded.
+    pub id_window: Duration,
+    /// How many ids are remembered; with more, the oldest are forgotten before `id_window` is over.
+    pub id_window_count: u64,
+    /// Devices ever registered: numbers are not used again yet.
+    pub device_count_max: u32,
+    /// Subscriptions of one device, counted as (subject, topic).
+    pub subscription_count_max: u32,
+    /// Durable channels that are remembered (epoch and top offset), with or without history.
+    pub channel_count_max: u64,
+    /// A channel without history and without a publication for this long is forgotten; its next life has a new epoch.
+    pub channel_idle: Duration,
+    /// First pause before a failed store is opened again; doubles up to `reopen_backoff_max`.
+    pub reopen_backoff_min: Duration,
+    /// Longest pause between two tries.
+    pub reopen_backoff_max: Duration,
+    /// Memory for blocks read from disk, in bytes.
+    pub cache_bytes: u64,
+}
+
+/// Bound of one of the committer's queues. Full: the caller is refused at once. Closed: what waits is still written.
+#[derive(Debug, Clone, Copy)]
+pub struct QueueLimit {
+    /// Requests that wait.
+    pub count: usize,
+    /// Their bytes together.
+    pub bytes: usize,
+}

@@ -1,0 +1,321 @@
+//! The key-value store below: tables of sorted rows, atomic batches. The only module that knows fjall.
+//!
+//! Three dangers of fjall 3.1 are kept out of here. A failed write poisons the database until it is opened again (the
+//! committer does that). A commit sleeps for as long as flushing is behind, and for ever when the flushing thread has died
+//! of a full disk; so [`Engine::commit`] waits for room itself, where it notices. And a database whose creation was interrupted
+//! cannot be opened; so it is created beside its place and moved there when it is complete.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::ops::Bound;
+use std::path::Path;
+use std::time::Duration;
+
+use fjall::{
+    AbstractTree as _, Database, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode, Readable as _,
+};
+
+/// The tables; `rows.rs` says what is in them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Table {
+    Meta,
+    Event,
+    EventId,
+    Channel,
+    History,
+    Job,
+    Device,
+    DeviceId,
+    Token,
+    Subscription,
+}
+
+impl Table {
+    const ALL: [Self; 10] = [
+        Self::Meta,
+        Self::Event,
+        Self::EventId,
+        Self::Channel,
+        Self::History,
+        Self::Job,
+        Self::Device,
+        Self::DeviceId,
+        Self::Token,
+        Self::Subscription,
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Meta => "meta",
+            Self::Event => "event",
+            Self::EventId => "event_id",
+            Self::Channel => "channel",
+            Self::History => "history",
+            Self::Job => "job",
+            Self::Device => "device",
+            Self::DeviceId => "device_id",
+            Self::Token => "token",
+            Self::Subscription => "subscription",
+        }
+    }
+
+    /// Memory for rows not yet in a file of the table. Their sum, times four at worst, is the engine's memory for writes.
+    fn write_buffer_bytes(self) -> u64 {
+        match self {
+            Self::Event | Self::History | Self::Device | Self::Subscription => 32 << 20,
+            _ => 8 << 20,
+        }
+    }
+}
+
+// Tables are found by their place in `ALL`.
+const _: () = {
+    let mut place = 0;
+    while place < Table::ALL.len() {
+        assert!(Table::ALL[place] as usize == place);
+        place += 1;
+    }
+};
+
+/// The engine failed, or a row is not what we wrote.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct EngineError(Cause);
+
+#[derive(Debug, thiserror::Error)]
+enum Cause {
+    #[error("the storage engine failed")]
+    Fjall(#[source] fjall::Error),
+    #[error("the storage engine failed")]
+    Io(#[source] std::io::Error),
+    #[error("a row of table {0} is damaged")]
+    Damaged(&'static str),
+    #[error("the folder is in use")]
+    Locked,
+}
+
+impl EngineError {
+    pub(crate) fn damaged(table: Table) -> Self {
+        Self(Cause::Damaged(table.name()))
+    }
+}
+
+impl From<fjall::Error> for EngineError {
+    fn from(error: fjall::Error) -> Self {
+        match error {
+            fjall::Error::Locked => Self(Cause::Locked),
+            error => Self(Cause::Fjall(error)),
+        }
+    }
+}
+
+impl From<std::io::Error> for EngineError {
+    fn from(error: std::io::Error) -> Self {
+        Self(Cause::Io(error))
+    }
+}
+
+/// Whether a batch is on the disk or only with the operating system when [`Engine::commit`] returns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Durability {
+    /// Survives a power failure.
+    Synced,
+    /// Survives the end of this process; a power failure may take it, together with everything written after it.
+    Handed,
+}
+
+/// Rows to be written in one step: the last word on each key, so that a batch never holds a key twice.
+#[derive(Debug, Default)]
+pub(crate) struct Rows {
+    tables: [BTreeMap<Vec<u8>, Option<Vec<u8>>>; Table::ALL.len()],
+}
+
+impl Rows {
+    pub(crate) fn put(&mut self, table: Table, key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) {
+        self.tables[table as usize].insert(key.into(), Some(value.into()));
+    }
+
+    pub(crate) fn delete(&mut self, table: Table, key: impl Into<Vec<u8>>) {
+        self.tables[table as usize].insert(key.into(), None);
+    }
+
+    /// What will be under the key: `None` when these rows do not say.
+    pub(crate) fn get(&self, table: Table, key: &[u8]) -> Option<Option<&[u8]>> {
+        self.tables[table as usize].get(key).map(Option::as_deref)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.tables.iter().all(BTreeMap::is_empty)
+    }
+
+    /// The rows whose key begins with `prefix`, deleted ones too.
+    pub(crate) fn prefix<'a>(
+        &'a self,
+        table: Table,
+        prefix: &'a [u8],
+    ) -> impl Iterator<Item = (&'a Vec<u8>, &'a Option<Vec<u8>>)> {
+        let from = (Bound::Included(prefix), Bound::Unbounded);
+        self.tables[table as usize].range::<[u8], _>(from).take_while(move |(key, _)| key.starts_with(prefix))
+    }
+}
+
+/// One opened database. The folder stays locked until all clones of its parts are gone.
+pub(crate) struct Engine {
+    database: Database,
+    keyspaces: [Keyspace; Table::ALL.len()],
+    #[cfg(test)]
+    pub(crate) hooks: Hooks,
+}
+
+/// What tests see of the disk, and do to it.
+#[cfg(test)]
+#[derive(Default)]
+pub(crate) struct Hooks {
+    /// What the next commit is to do wrong.
+    pub(crate) fault: std::sync::Mutex<Option<Fault>>,
+    /// How each batch was written.
+    pub(crate) commits: std::sync::Mutex<Vec<Durability>>,
+}
+
+/// A disk that fails.
+#[cfg(test)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// Nothing of the batch is written.
+    BeforeCommit,
+    /// The batch is durable, but the caller is told otherwise, as when only the sync fails.
+    AfterCommit,
+}
+
+/// How many sealed write buffers, and how many runs of fresh files, a table may have before a commit waits. fjall
+/// sleeps inside a commit at 4 and at 20, and a commit of ours adds at most one.
+const SEALED_BUFFER_COUNT_MAX: usize = 3;
+const FRESH_RUN_COUNT_MAX: usize = 19;
+
+impl Engine {
+    /// Opens the database in `folder`, creating it with `first` rows when there is none.
+    pub(crate) fn open(folder: &Path, cache_bytes: u64, first: impl FnOnce() -> Rows) -> Result<Self, EngineError> {
+        let place = folder.join("data");
+        if !place.try_exists()? {
+            let beside = folder.join("data.new");
+            if beside.try_exists()? {
+                fs::remove_dir_all(&beside)?; // A creation that was interrupted; nothing was ever acknowledged from it.
+            }
+            Self::open_at(&beside, cache_bytes)?.commit(first(), Durability::Synced)?;
+            fs::rename(&beside, &place)?;
+            // Both may be new names: ours in the folder, and the folder in its own.
+            for named_in in [Some(folder), folder.parent()].into_iter().flatten().filter(|path| path.is_dir()) {
+                File::open(named_in)?.sync_all()?;
+            }
+        }
+        Self::open_at(&place, cache_bytes)
+    }
+
+    fn open_at(path: &Path, cache_bytes: u64) -> Result<Self, EngineError> {
+        let database = Database::builder(path).cache_size(cache_bytes).worker_threads(2).open()?;
+        let mut keyspaces = Vec::with_capacity(Table::ALL.len());
+        for table in Table::ALL {
+            let options = || KeyspaceCreateOptions::default().max_memtable_size(table.write_buffer_bytes());
+            keyspaces.push(database.keyspace(table.name(), options)?);
+        }
+        let keyspaces = keyspaces.try_into().ok().expect("one keyspace was opened per table");
+        Ok(Self {
+            database,
+            keyspaces,
+            #[cfg(test)]
+            hooks: Hooks::default(),
+        })
+    }
+
+    pub(crate) fn get(&self, table: Table, key: &[u8]) -> Result<Option<impl AsRef<[u8]> + use<>>, EngineError> {
+        Ok(self.keyspace(table).get(key)?)
+    }
+
+    /// Hands out the rows from `start` on, in order of their keys, until `visit` says stop (false). The view is of one moment.
+    pub(crate) fn scan<E: From<EngineError>>(
+        &self,
+        table: Table,
+        start: Bound<&[u8]>,
+        mut visit: impl FnMut(&[u8], &[u8]) -> Result<bool, E>,
+    ) -> Result<(), E> {
+        let snapshot = self.database.snapshot();
+        for row in snapshot.range::<&[u8], _>(self.keyspace(table), (start, Bound::Unbounded)) {
+            let (key, value) = row.into_inner().map_err(EngineError::from)?;
+            if !visit(&key, &value)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes all rows in one step.
+    ///
+    /// # Errors
+    /// When the disk refuses, or refused before. The rows are then durable as a whole or not at all, and only opening
+    /// the database again tells which.
+    pub(crate) fn commit(&self, rows: Rows, durability: Durability) -> Result<(), EngineError> {
+        #[cfg(test)]
+        let fault = {
+            self.hooks.commits.lock().unwrap().push(durability);
+            self.hooks.fault.lock().unwrap().take()
+        };
+        #[cfg(test)]
+        if fault == Some(Fault::BeforeCommit) {
+            return Err(fjall::Error::Poisoned.into());
+        }
+        self.wait_for_room()?;
+        let mode = match durability {
+            Durability::Synced => PersistMode::SyncData,
+            Durability::Handed => PersistMode::Buffer,
+        };
+        let count = rows.tables.iter().map(BTreeMap::len).sum();
+        let mut batch = OwnedWriteBatch::with_capacity(self.database.clone(), count).durability(Some(mode));
+        for (table, rows) in Table::ALL.into_iter().zip(rows.tables) {
+            for (key, value) in rows {
+                match value {
+                    Some(value) => batch.insert(self.keyspace(table), key, value),
+                    None => batch.remove(self.keyspace(table), key),
+                }
+            }
+        }
+        batch.commit()?;
+        #[cfg(test)]
+        if fault == Some(Fault::AfterCommit) {
+            return Err(fjall::Error::Poisoned.into());
+        }
+        Ok(())
+    }
+
+    /// Waits while flushing is behind; the queues fill meanwhile and refuse, which is the back-pressure we want.
+    fn wait_for_room(&self) -> Result<(), EngineError> {
+        let behind = |keyspace: &Keyspace| {
+            keyspace.sealed_memtable_count() >= SEALED_BUFFER_COUNT_MAX
+                || keyspace.tree.l0_run_count() >= FRESH_RUN_COUNT_MAX
+        };
+        while self.keyspaces.iter().any(behind) {
+            self.database.persist(PersistMode::Buffer)?; // Fails when the flushing thread has died: nobody makes room.
+            std::thread::park_timeout(Duration::from_millis(2));
+        }
+        Ok(())
+    }
+
+    fn keyspace(&self, table: Table) -> &Keyspace {
+        &self.keyspaces[table as usize]
+    }
+}
+
+/// Bytes that must be writable before a failed store is opened again; opening means to rebuild all that is derived.
+const PROBE_BYTES: usize = 4 << 20;
+
+/// Whether the folder's disk takes `PROBE_BYTES`. The file is written, not only made long: a hole costs no space.
+pub(crate) fn probe(folder: &Path) -> Result<(), EngineError> {
+    let path = folder.join("probe");
+    let written = File::create(&path).and_then(|mut file| {
+        let chunk = [0xa5; 64 << 10];
+        (0..PROBE_BYTES / chunk.len()).try_for_each(|_| file.write_all(&chunk))?;
+        file.sync_all()
+    });
+    fs::remove_file(&path)?;
+    Ok(written?)
+}

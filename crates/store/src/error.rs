@@ -1,0 +1,97 @@
+use std::path::PathBuf;
+
+use tidings_types::EventId;
+
+use crate::engine::EngineError;
+
+/// The store could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another process, or another handle of this one, has it open.
+    #[error("{path} is in use by another process")]
+    Locked {
+        /// The store's folder.
+        path: PathBuf,
+    },
+    /// Written by a version of Tidings that this one does not know.
+    #[error("the store has format {found}, this version reads format {known}")]
+    Format {
+        /// What the store says.
+        found: String,
+        /// What this version writes.
+        known: &'static str,
+    },
+    /// The folder cannot be used.
+    #[error("cannot use {path}")]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The engine below refused.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+}
+
+/// A write was not done; nothing of it is acknowledged, and it may be repeated as it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum WriteError {
+    /// A bound is reached; later there may be room.
+    #[error("{what} is full: limit {limit}")]
+    Overloaded {
+        /// What is full.
+        what: &'static str,
+        /// Its limit.
+        limit: u64,
+    },
+    /// The disk refuses writes, or the store is closing. What was asked may be durable nevertheless.
+    #[error("the store cannot write now")]
+    Unavailable,
+}
+
+/// Events were not appended; nothing of the request was done.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AppendError {
+    /// The id is known with another content.
+    #[error("event {index} has the id {id} of an earlier event with other content")]
+    Conflict {
+        /// Which of the request's events, from 0.
+        index: usize,
+        /// Its id.
+        id: EventId,
+    },
+    /// Not now.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+}
+
+/// Subscriptions were not changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SubscribeError {
+    /// No such device.
+    #[error("no such device")]
+    NotFound,
+    /// The device would have too many; nothing of the request was done.
+    #[error("subscriptions of one device: limit {limit}, got {count}")]
+    TooMany {
+        /// Subscriptions one device may have.
+        limit: u32,
+        /// Subscriptions it would have.
+        count: u64,
+    },
+    /// Not now.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+}
+
+/// Nothing could be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The store is being opened again after an error, or closed.
+    #[error("the store cannot read now")]
+    Unavailable,
+    /// The engine below refused.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+}

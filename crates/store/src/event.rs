@@ -1,0 +1,101 @@
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tidings_types::{ChannelName, Epoch, Event, JournalPosition, Json, Offset, StreamPosition, Timestamp};
+
+/// An event to be accepted, with the durable channels it is published in.
+#[derive(Debug, Clone)]
+pub struct NewEvent {
+    /// The event, checked against the limits.
+    pub event: Event,
+    /// Where it is published; each name once.
+    pub channels: Vec<DurableChannel>,
+}
+
+/// A durable channel with the history its namespace grants.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DurableChannel {
+    /// Its name.
+    pub name: ChannelName,
+    /// Publications kept; older ones go in the batch that adds a new one.
+    pub history_size: u32,
+    /// How long a publication is kept.
+    pub history_ttl: Duration,
+}
+
+/// The answer to an accepted event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Appended {
+    /// Its place in the journal.
+    pub position: JournalPosition,
+    /// Where it was published.
+    pub published: Vec<(ChannelName, StreamPosition)>,
+    /// It had been accepted before: this is the first answer again, and nothing was done.
+    pub repeated: bool,
+}
+
+/// An event of the journal.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AcceptedEvent {
+    /// When it was accepted; its time to live counts from here.
+    pub accepted_at: Timestamp,
+    /// Where it was published.
+    pub published: Vec<(ChannelName, StreamPosition)>,
+    /// The event.
+    pub event: Event,
+}
+
+/// A publication of a durable channel, complete in itself.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredPublication {
+    /// What subscribers are given.
+    pub data: Json,
+    /// Tags; that of an event is `event`, its id.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tags: BTreeMap<String, String>,
+    /// The publishing client, when a client published it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub info: Option<Json>,
+    /// When it was published.
+    pub time: Timestamp,
+}
+
+// Payloads never reach a log (invariant 9).
+impl std::fmt::Debug for StoredPublication {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "StoredPublication({} bytes)", self.data.as_str().len())
+    }
+}
+
+/// A durable channel as it was found at open.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RestoredChannel {
+    /// Its name.
+    pub name: ChannelName,
+    /// Its life, the same as before.
+    pub epoch: Epoch,
+    /// The offset of its last publication, kept or not.
+    pub top: Offset,
+    /// What is kept and has not expired, oldest first, without gaps, ending at `top` unless empty.
+    pub publications: Vec<(Offset, StoredPublication)>,
+}
+
+/// Told what became durable, on the committer's thread: after the sync, before the acknowledgement, in journal order.
+///
+/// Nothing is told twice. What became durable although its caller was refused (a disk that failed at the wrong
+/// moment) is told as well, after the store is open again. Implementations must not block and not call the store.
+pub trait CommitSink: Send + Sync {
+    /// A publication was added. Offsets of one epoch come without gaps; a channel that had been forgotten
+    /// ([`crate::StoreConfig::channel_idle`]) begins again at offset 1 with a new epoch.
+    fn on_publication(
+        &self,
+        channel: &ChannelName,
+        position: StreamPosition,
+        publication: &StoredPublication,
+        durable: &DurableChannel,
+    );
+
+    /// The journal now ends at `end`: every event before it can be read.
+    fn on_events(&self, end: JournalPosition);
+}

@@ -1,0 +1,71 @@
+//! What callers ask of the committer; each with the way to answer. Dropped without an answer, the caller is told
+//! that the store cannot write now.
+
+use tidings_types::{DeviceId, EventId, JournalPosition, Json, StreamPosition, Subject, Timestamp, TopicName};
+use tokio::sync::oneshot;
+
+use crate::device::{GoneToken, Imported, NewDevice, Registered, Selection};
+use crate::error::{AppendError, SubscribeError, WriteError};
+use crate::event::{Appended, DurableChannel, StoredPublication};
+use crate::hash::{Hash16, Hash32};
+
+pub(crate) type Reply<T> = oneshot::Sender<T>;
+
+pub(crate) enum Command {
+    AppendEvents {
+        events: Vec<PreparedEvent>,
+        now: Timestamp,
+        reply: Reply<Result<Vec<Appended>, AppendError>>,
+    },
+    Publish {
+        channel: DurableChannel,
+        publication: StoredPublication,
+        reply: Reply<Result<StreamPosition, WriteError>>,
+    },
+    Jobs {
+        put: Vec<(JournalPosition, Vec<u8>)>,
+        remove: Vec<JournalPosition>,
+        dispatched: Option<JournalPosition>,
+        reply: Reply<()>,
+    },
+    PutDevice {
+        device: NewDevice,
+        now: Timestamp,
+        reply: Reply<Result<Registered, WriteError>>,
+    },
+    DeleteDevice {
+        id: DeviceId,
+        reply: Reply<bool>,
+    },
+    Subscribe {
+        id: DeviceId,
+        selection: Selection,
+        reply: Reply<Result<usize, SubscribeError>>,
+    },
+    Unsubscribe {
+        id: DeviceId,
+        selection: Selection,
+        reply: Reply<Result<usize, SubscribeError>>,
+    },
+    TokensGone {
+        tokens: Vec<GoneToken>,
+        reply: Reply<usize>,
+    },
+    Import {
+        devices: Vec<(NewDevice, Vec<(Subject, TopicName)>)>,
+        now: Timestamp,
+        reply: Reply<Result<Imported, SubscribeError>>,
+    },
+}
+
+/// An event with all that can be computed before its turn, in the caller's own task.
+pub(crate) struct PreparedEvent {
+    pub(crate) id: EventId,
+    pub(crate) id_hash: Hash16,
+    /// Hash of `json`: same id and same content is the same event.
+    pub(crate) content: Hash32,
+    pub(crate) json: Vec<u8>,
+    /// What its channels publish.
+    pub(crate) data: Json,
+    pub(crate) channels: Vec<DurableChannel>,
+}

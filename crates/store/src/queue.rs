@@ -1,0 +1,222 @@
+//! What waits for the committer.
+//!
+//! Three queues, each bounded in requests and bytes (`StoreConfig`): events before devices before imports. Full: the caller is refused at
+//! once. Suspended (the disk fails): what waits is dropped, which refuses its callers, and so is what comes. Closed: what waits
+//! is still handed out, what comes is refused. Counters: `Counts::overloaded`.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard};
+use std::time::Duration;
+
+use crate::config::QueueLimit;
+use crate::error::WriteError;
+use crate::message::Command;
+
+/// Which queue; the first is served first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Class {
+    Events,
+    Devices,
+    Imports,
+}
+
+impl Class {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Events => "the queue of events",
+            Self::Devices => "the queue of devices",
+            Self::Imports => "the queue of imports",
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Open,
+    Suspended,
+    Closed,
+}
+
+pub(crate) struct Queue {
+    state: Mutex<State>,
+    changed: Condvar,
+    limits: [QueueLimit; 3],
+}
+
+struct State {
+    waiting: [Waiting; 3],
+    phase: Phase,
+}
+
+#[derive(Default)]
+struct Waiting {
+    commands: VecDeque<(usize, Command)>,
+    bytes: usize,
+}
+
+/// What the committer is to do next.
+pub(crate) enum Drained {
+    /// These, in this order; empty when the time is up.
+    Commands(Vec<Command>),
+    /// Nothing waits and nothing will come.
+    Closed,
+}
+
+impl Queue {
+    pub(crate) fn new(limits: [QueueLimit; 3]) -> Self {
+        let state = State { waiting: Default::default(), phase: Phase::Open };
+        Self { state: Mutex::new(state), changed: Condvar::new(), limits }
+    }
+
+    pub(crate) fn push(&self, class: Class, command: Command, bytes: usize) -> Result<(), WriteError> {
+        let limit = self.limits[class as usize];
+        let mut state = self.lock();
+        if state.phase != Phase::Open {
+            return Err(WriteError::Unavailable);
+        }
+        let waiting = &mut state.waiting[class as usize];
+        if waiting.commands.len() >= limit.count {
+            return Err(WriteError::Overloaded { what: class.name(), limit: limit.count as u64 });
+        }
+        // One request larger than the limit is let through alone rather than refused for ever.
+        if waiting.bytes > 0 && waiting.bytes + bytes > limit.bytes {
+            return Err(WriteError::Overloaded { what: class.name(), limit: limit.bytes as u64 });
+        }
+        waiting.bytes += bytes;
+        waiting.commands.push_back((bytes, command));
+        drop(state);
+        self.changed.notify_one();
+        Ok(())
+    }
+
+    /// Waits until something is there, at most `timeout`, and takes up to `bytes_max` (at least one request).
+    pub(crate) fn drain(&self, bytes_max: usize, timeout: Duration) -> Drained {
+        let idle = |state: &mut State| {
+            state.phase == Phase::Open && state.waiting.iter().all(|waiting| waiting.commands.is_empty())
+        };
+        let (mut state, _) =
+            self.changed.wait_timeout_while(self.lock(), timeout, idle).expect("no holder of this lock panics");
+        let (mut commands, mut bytes) = (Vec::new(), 0);
+        for waiting in &mut state.waiting {
+            while let Some((size, _)) = waiting.commands.front() {
+                if !commands.is_empty() && bytes + size > bytes_max {
+                    return Drained::Commands(commands);
+                }
+                let (size, command) = waiting.commands.pop_front().expect("just seen");
+                bytes += size;
+                waiting.bytes -= size;
+                commands.push(command);
+            }
+        }
+        match state.phase {
+            Phase::Closed if commands.is_empty() => Drained::Closed,
+            _ => Drained::Commands(commands),
+        }
+    }
+
+    /// Refuses what waits and what comes, until [`Queue::resume`].
+    pub(crate) fn suspend(&self) {
+        let mut state = self.lock();
+        if state.phase == Phase::Open {
+            state.phase = Phase::Suspended;
+        }
+        let dropped = std::mem::take(&mut state.waiting);
+        drop(state);
+        drop(dropped); // Outside the lock: each wakes its caller.
+    }
+
+    pub(crate) fn resume(&self) {
+        let mut state = self.lock();
+        if state.phase == Phase::Suspended {
+            state.phase = Phase::Open;
+        }
+    }
+
+    pub(crate) fn close(&self) {
+        self.lock().phase = Phase::Closed;
+        self.changed.notify_all();
+    }
+
+    /// Waits for `timeout` or until closed; true when closed.
+    pub(crate) fn wait_closed(&self, timeout: Duration) -> bool {
+        let not_closed = |state: &mut State| state.phase != Phase::Closed;
+        let waited = self.changed.wait_timeout_while(self.lock(), timeout, not_closed);
+        !waited.expect("no holder of this lock panics").1.timed_out()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no holder of this lock panics")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    fn queue() -> Queue {
+        let limit = QueueLimit { count: 3, bytes: 100 };
+        Queue::new([limit; 3])
+    }
+
+    /// A command that can be told from others by its position.
+    fn command(position: u64) -> (Command, oneshot::Receiver<()>) {
+        let (reply, answer) = oneshot::channel();
+        let remove = vec![tidings_types::JournalPosition(position)];
+        (Command::Jobs { put: vec![], remove, dispatched: None, reply }, answer)
+    }
+
+    fn drain(queue: &Queue, bytes_max: usize) -> Option<Vec<u64>> {
+        let position = |command: &Command| match command {
+            Command::Jobs { remove, .. } => remove[0].0,
+            _ => unreachable!("only these are pushed"),
+        };
+        match queue.drain(bytes_max, Duration::ZERO) {
+            Drained::Commands(commands) => Some(commands.iter().map(position).collect()),
+            Drained::Closed => None,
+        }
+    }
+
+    #[test]
+    fn events_come_before_devices_before_imports_and_a_drain_is_bounded() {
+        let queue = queue();
+        for (class, position) in [(Class::Imports, 5), (Class::Devices, 3), (Class::Events, 1), (Class::Events, 2)] {
+            queue.push(class, command(position).0, 40).unwrap();
+        }
+        assert_eq!(drain(&queue, 100), Some(vec![1, 2]));
+        assert_eq!(drain(&queue, 10), Some(vec![3]), "at least one, however large");
+        assert_eq!(drain(&queue, 100), Some(vec![5]));
+        assert_eq!(drain(&queue, 100), Some(vec![]));
+    }
+
+    #[test]
+    fn a_queue_is_bounded_in_requests_and_bytes_and_one_large_request_still_passes() {
+        let queue = queue();
+        queue.push(Class::Events, command(1).0, 500).unwrap();
+        let full = |limit| Err(WriteError::Overloaded { what: "the queue of events", limit });
+        assert_eq!(queue.push(Class::Events, command(2).0, 1), full(100));
+        drain(&queue, 1);
+        (0..3).for_each(|position| queue.push(Class::Events, command(position).0, 0).unwrap());
+        assert_eq!(queue.push(Class::Events, command(4).0, 0), full(3));
+        queue.push(Class::Devices, command(5).0, 100).unwrap();
+    }
+
+    #[test]
+    fn suspended_it_refuses_what_waits_and_what_comes_and_closed_it_hands_out_the_rest() {
+        let queue = queue();
+        let (waiting, mut answer) = command(1);
+        queue.push(Class::Events, waiting, 1).unwrap();
+        queue.suspend();
+        assert_eq!(answer.try_recv(), Err(oneshot::error::TryRecvError::Closed));
+        assert_eq!(queue.push(Class::Events, command(2).0, 1), Err(WriteError::Unavailable));
+        queue.resume();
+        queue.push(Class::Events, command(3).0, 1).unwrap();
+        queue.close();
+        assert_eq!(queue.push(Class::Events, command(4).0, 1), Err(WriteError::Unavailable));
+        assert_eq!((drain(&queue, 9), drain(&queue, 9)), (Some(vec![3]), None));
+        queue.suspend();
+        queue.resume();
+        assert_eq!(drain(&queue, 9), None, "closed stays closed");
+    }
+}

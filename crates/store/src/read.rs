@@ -1,0 +1,200 @@
+//! Reading rows: from the engine's memory or the disk, at the caller's cost, never behind a write.
+
+use std::ops::Bound;
+
+use tidings_types::{Device, DeviceId, DeviceNumber, JournalPosition, Timestamp};
+
+use crate::device::Selection;
+use crate::engine::{Engine, EngineError, Table};
+use crate::error::ReadError;
+use crate::event::{AcceptedEvent, RestoredChannel};
+use crate::hash;
+use crate::rows::{self, ChannelRow, DISPATCHED_KEY, DeviceRow, HistoryRow};
+use crate::service::{Store, read_lock};
+
+/// Bytes of events handed out at once, over the first event.
+const EVENTS_BYTES_MAX: usize = 8 << 20;
+
+impl Store {
+    /// The events from `start` on, oldest first: at most `limit` and about 8 MiB; fewer than asked does not mean the end.
+    /// Events that have been trimmed are left out, so the first position may be a later one.
+    ///
+    /// # Errors
+    /// When the store is being opened again or the disk fails.
+    pub fn events_from(
+        &self,
+        start: JournalPosition,
+        limit: usize,
+    ) -> Result<Vec<(JournalPosition, AcceptedEvent)>, ReadError> {
+        let end = self.journal_end(); // A later event may be readable already, but the sink was not told of it yet.
+        let (mut events, mut bytes) = (Vec::new(), 0);
+        if limit == 0 {
+            return Ok(events);
+        }
+        self.with_engine(|engine| {
+            engine.scan(Table::Event, Bound::Included(&rows::position_key(start)), |key, row| {
+                let position = rows::decode_position(Table::Event, key)?;
+                bytes += row.len();
+                if position >= end || (bytes > EVENTS_BYTES_MAX && !events.is_empty()) {
+                    return Ok(false);
+                }
+                events.push((position, rows::decode_event(row)?));
+                Ok(events.len() < limit)
+            })
+        })?;
+        Ok(events)
+    }
+
+    /// The event at `position`, unless it was trimmed or is not there yet.
+    ///
+    /// # Errors
+    /// When the store is being opened again or the disk fails.
+    pub fn event(&self, position: JournalPosition) -> Result<Option<AcceptedEvent>, ReadError> {
+        if position >= self.journal_end() {
+            return Ok(None);
+        }
+        self.with_engine(|engine| {
+            let row = engine.get(Table::Event, &rows::position_key(position))?;
+            row.map(|row| rows::decode_event(row.as_ref())).transpose()
+        })
+    }
+
+    /// All jobs that were checkpointed and not removed, oldest event first.
+    ///
+    /// # Errors
+    /// When the store is being opened again or the disk fails.
+    pub fn jobs(&self) -> Result<Vec<(JournalPosition, Vec<u8>)>, ReadError> {
+        let mut jobs = Vec::new();
+        self.with_engine(|engine| {
+            engine.scan(Table::Job, Bound::Unbounded, |key, row| {
+                jobs.push((rows::decode_position(Table::Job, key)?, row.to_vec()));
+                Ok::<_, EngineError>(true)
+            })
+        })?;
+        Ok(jobs)
+    }
+
+    /// Every event before this position has had its job, as last checkpointed; 0 in a new store.
+    ///
+    /// # Errors
+    /// When the store is being opened again or the disk fails.
+    pub fn dispatched(&self) -> Result<JournalPosition, ReadError> {
+        self.with_engine(|engine| match engine.get(Table::Meta, DISPATCHED_KEY)? {
+            Some(row) => rows::decode_position(Table::Meta, row.as_ref()),
+            None => Ok(JournalPosition::default()),
+        })
+    }
+
+    /// A device by the application's name for it.
+    ///
+    /// # Errors
+    /// When the store is being opened again or the disk fails.
+    pub fn device(&self, id: &DeviceId) -> Result<Option<Device>, ReadError> {
+        self.with_engine(|engine| Ok(find_device(engine, id)?.map(|(_, row)| row.device)))
+    }
+
+    /// The number of a device.
+    ///
+    /// # Errors
+    /// When the store is being opened again or the disk fails.
+    pub fn device_number(&self, id: &DeviceId) -> Result<Option<DeviceNumber>, ReadError> {
+        self.with_engine(|engine| find_number(engine, id))
+    }
+
+    /// Whether `credential` is the secret that the device was given. Imported devices have none.
+    ///
+    /// # Errors
+    /// When the store is being opened again or the disk fails.
+    pub fn credential_matches(&self, id: &DeviceId, credential: &str) -> Result<bool, ReadError> {
+        self.with_engine(|engine| {
+            let known = find_device(engine, id)?.and_then(|(_, row)| row.credential);
+            Ok(known.is_some_and(|known| hash::credential_matches(credential, &known)))
+        })
+    }
+
+    /// What a device is subscribed to, in the order of names; `None` when there is no such device.
+    ///
+    /// # Errors
+    /// When the store is being opened again or the disk fails.
+    pub fn subscriptions(&self, id: &DeviceId) -> Result<Option<Selection>, ReadError> {
+        self.with_engine(|engine| {
+            let Some(number) = find_number(engine, id)? else { return Ok(None) };
+            let mut selection = Selection::new();
+            let prefix = rows::number_key(number);
+            engine.scan(Table::Subscription, Bound::Included(&prefix), |key, _| {
+                if !key.starts_with(&prefix) {
+                    return Ok(false);
+                }
+                let (_, subject, topic) = rows::decode_subscription(key)?;
+                match selection.last_mut() {
+                    Some((last, topics)) if *last == subject => topics.push(topic),
+                    _ => selection.push((subject, vec![topic])),
+                }
+                Ok::<_, EngineError>(true)
+            })?;
+            Ok(Some(selection))
+        })
+    }
+
+    /// All durable channels with what has not expired by `now`, one at a time, for the hub to begin with. To be read before
+    /// the first write.
+    ///
+    /// # Errors
+    /// The iterator ends with an error when the disk fails.
+    pub fn durable_channels(&self, now: Timestamp) -> impl Iterator<Item = Result<RestoredChannel, ReadError>> + '_ {
+        let mut after = Some(Vec::new());
+        std::iter::from_fn(move || {
+            let last = after.take()?;
+            match self.with_engine(|engine| next_channel(engine, &last, now)) {
+                Ok(Some(channel)) => {
+                    after = Some(channel.name.as_str().as_bytes().to_vec());
+                    Some(Ok(channel))
+                }
+                Ok(None) => None,
+                Err(error) => Some(Err(error)),
+            }
+        })
+    }
+
+    fn with_engine<T>(&self, read: impl FnOnce(&Engine) -> Result<T, EngineError>) -> Result<T, ReadError> {
+        let engine = read_lock(&self.shared().engine);
+        Ok(read(engine.as_ref().ok_or(ReadError::Unavailable)?)?)
+    }
+}
+
+fn find_number(engine: &Engine, id: &DeviceId) -> Result<Option<DeviceNumber>, EngineError> {
+    let row = engine.get(Table::DeviceId, rows::device_id_key(id))?;
+    row.map(|row| rows::decode_number(Table::DeviceId, row.as_ref())).transpose()
+}
+
+fn find_device(engine: &Engine, id: &DeviceId) -> Result<Option<(DeviceNumber, DeviceRow)>, EngineError> {
+    let Some(number) = find_number(engine, id)? else { return Ok(None) };
+    let row = engine.get(Table::Device, &rows::number_key(number))?;
+    // Between the two reads the device may have been deleted.
+    row.map(|row| Ok((number, rows::decode(Table::Device, row.as_ref())?))).transpose()
+}
+
+fn next_channel(engine: &Engine, after: &[u8], now: Timestamp) -> Result<Option<RestoredChannel>, EngineError> {
+    let mut found = None;
+    engine.scan(Table::Channel, Bound::Excluded(after), |key, row| {
+        found = Some((rows::decode_channel_name(key)?, rows::decode::<ChannelRow>(Table::Channel, row)?));
+        Ok::<_, EngineError>(false)
+    })?;
+    let Some((name, row)) = found else { return Ok(None) };
+    let mut publications = Vec::new();
+    let (prefix, base) = (rows::history_prefix(&name), rows::history_key(&name, row.base));
+    engine.scan(Table::History, Bound::Included(&base), |key, history| {
+        let offset = rows::decode_history_offset(key)?;
+        if !key.starts_with(&prefix) || offset > row.top {
+            return Ok(false);
+        }
+        let history: HistoryRow = rows::decode(Table::History, history)?;
+        if history.expires_at <= now {
+            publications.clear(); // What is before an expired one is older still, whatever its time to live.
+        } else {
+            publications.push((offset, history.publication));
+        }
+        Ok::<_, EngineError>(true)
+    })?;
+    Ok(Some(RestoredChannel { name, epoch: row.epoch, top: row.top, publications }))
+}

@@ -1,0 +1,224 @@
+//! How rows are spelt. Numbers in keys are big-endian, so that the order of keys is the order of numbers. Names hold no
+//! zero byte (types: visible ASCII), so a zero byte ends a name in a key.
+//!
+//! ```text
+//! meta          "format" → text, "state" → State, "dispatched" → position
+//! event         position → accepted_at u64, hash16 of id, JSON {published, event}
+//! event_id      hash16 of id → position u64, hash32 of content
+//! channel       name → ChannelRow
+//! history       name 0 offset → HistoryRow
+//! job           position → bytes of the sender
+//! device        number u32 → DeviceRow
+//! device_id     id → number u32
+//! token         hash16 of token → number u32
+//! subscription  number u32, subject 0 topic → nothing
+//! ```
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use tidings_types::{
+    ChannelName, Device, DeviceId, DeviceNumber, Epoch, Event, JournalPosition, Offset, StreamPosition, Subject,
+    Timestamp, TopicName,
+};
+
+use crate::engine::{EngineError, Table};
+use crate::event::{AcceptedEvent, StoredPublication};
+use crate::hash::{Hash16, Hash32};
+
+/// What `meta/format` says; another value is refused at open.
+pub(crate) const FORMAT: &str = "tidings-store-1";
+pub(crate) const FORMAT_KEY: &[u8] = b"format";
+pub(crate) const STATE_KEY: &[u8] = b"state";
+pub(crate) const DISPATCHED_KEY: &[u8] = b"dispatched";
+
+/// The committer's own counters; written in every batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct State {
+    /// Number of the batch that wrote this row: tells after a failure whether that batch is durable.
+    pub(crate) commit: u64,
+    /// The oldest event that is kept.
+    pub(crate) journal_base: u64,
+    /// The position of the next event.
+    pub(crate) journal_end: u64,
+    /// Bytes of the event rows kept.
+    pub(crate) journal_bytes: u64,
+    /// The number of the next new device.
+    pub(crate) device_next: u32,
+    /// Rows of `channel`.
+    pub(crate) channel_count: u64,
+}
+
+impl State {
+    /// That of a store without anything: the first event gets position 1, so that 0 is before all.
+    pub(crate) const EMPTY: Self =
+        Self { commit: 0, journal_base: 1, journal_end: 1, journal_bytes: 0, device_next: 0, channel_count: 0 };
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ChannelRow {
+    pub(crate) epoch: Epoch,
+    /// The last publication's offset.
+    pub(crate) top: Offset,
+    /// The oldest publication kept; `top` + 1 when none is.
+    pub(crate) base: Offset,
+    /// When the last publication was added.
+    pub(crate) published_at: Timestamp,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(crate) struct HistoryRow {
+    pub(crate) expires_at: Timestamp,
+    pub(crate) publication: StoredPublication,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(crate) struct DeviceRow {
+    pub(crate) device: Device,
+    /// Hash of the credential; none was issued to imported devices.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) credential: Option<Hash32>,
+}
+
+pub(crate) fn encode<T: Serialize>(row: &T) -> Vec<u8> {
+    serde_json::to_vec(row).expect("our rows have string keys")
+}
+
+pub(crate) fn decode<T: DeserializeOwned>(table: Table, bytes: &[u8]) -> Result<T, EngineError> {
+    serde_json::from_slice(bytes).map_err(|_| EngineError::damaged(table))
+}
+
+pub(crate) fn position_key(position: JournalPosition) -> [u8; 8] {
+    position.0.to_be_bytes()
+}
+
+pub(crate) fn decode_position(table: Table, bytes: &[u8]) -> Result<JournalPosition, EngineError> {
+    let bytes = bytes.try_into().map_err(|_| EngineError::damaged(table))?;
+    Ok(JournalPosition(u64::from_be_bytes(bytes)))
+}
+
+pub(crate) fn number_key(number: DeviceNumber) -> [u8; 4] {
+    number.0.to_be_bytes()
+}
+
+pub(crate) fn decode_number(table: Table, bytes: &[u8]) -> Result<DeviceNumber, EngineError> {
+    let bytes = bytes.try_into().map_err(|_| EngineError::damaged(table))?;
+    Ok(DeviceNumber(u32::from_be_bytes(bytes)))
+}
+
+pub(crate) fn device_id_key(id: &DeviceId) -> &[u8] {
+    id.as_str().as_bytes()
+}
+
+/// The head of an event row: what trimming needs without reading the JSON behind it.
+pub(crate) struct EventHead {
+    pub(crate) accepted_at: Timestamp,
+    pub(crate) id_hash: Hash16,
+}
+
+const EVENT_HEAD_BYTES: usize = 24;
+
+/// The JSON behind the head. The event's own JSON is spliced in as the caller's task made it.
+pub(crate) fn event_row(head: &EventHead, published: &[(ChannelName, StreamPosition)], event_json: &[u8]) -> Vec<u8> {
+    let mut row = Vec::with_capacity(EVENT_HEAD_BYTES + event_json.len() + 64 + 320 * published.len());
+    row.extend_from_slice(&head.accepted_at.0.to_be_bytes());
+    row.extend_from_slice(&head.id_hash);
+    row.extend_from_slice(b"{\"published\":");
+    serde_json::to_writer(&mut row, published).expect("names and positions are JSON");
+    row.extend_from_slice(b",\"event\":");
+    row.extend_from_slice(event_json);
+    row.push(b'}');
+    row
+}
+
+pub(crate) fn decode_event_head(row: &[u8]) -> Result<EventHead, EngineError> {
+    let head = row.first_chunk::<EVENT_HEAD_BYTES>().ok_or(EngineError::damaged(Table::Event))?;
+    let (accepted_at, id_hash) = head.split_at(8);
+    Ok(EventHead {
+        accepted_at: Timestamp(u64::from_be_bytes(accepted_at.try_into().expect("8 of 24 bytes"))),
+        id_hash: id_hash.try_into().expect("16 of 24 bytes"),
+    })
+}
+
+pub(crate) fn decode_event(row: &[u8]) -> Result<AcceptedEvent, EngineError> {
+    #[derive(Deserialize)]
+    struct Body {
+        published: Vec<(ChannelName, StreamPosition)>,
+        event: Event,
+    }
+    let accepted_at = decode_event_head(row)?.accepted_at;
+    let Body { published, event } = decode(Table::Event, &row[EVENT_HEAD_BYTES..])?;
+    Ok(AcceptedEvent { accepted_at, published, event })
+}
+
+/// What is remembered of an id: the event's place and the hash of its content.
+pub(crate) fn event_id_row(position: JournalPosition, content: &Hash32) -> [u8; 40] {
+    let mut row = [0; 40];
+    row[..8].copy_from_slice(&position.0.to_be_bytes());
+    row[8..].copy_from_slice(content);
+    row
+}
+
+pub(crate) fn decode_event_id(row: &[u8]) -> Result<(JournalPosition, Hash32), EngineError> {
+    let row: &[u8; 40] = row.try_into().map_err(|_| EngineError::damaged(Table::EventId))?;
+    let (position, content) = row.split_at(8);
+    let position = JournalPosition(u64::from_be_bytes(position.try_into().expect("8 of 40 bytes")));
+    Ok((position, content.try_into().expect("32 of 40 bytes")))
+}
+
+pub(crate) fn history_prefix(channel: &ChannelName) -> Vec<u8> {
+    [channel.as_str().as_bytes(), &[0]].concat()
+}
+
+pub(crate) fn history_key(channel: &ChannelName, offset: Offset) -> Vec<u8> {
+    [channel.as_str().as_bytes(), &[0], &offset.0.to_be_bytes()].concat()
+}
+
+pub(crate) fn decode_history_offset(key: &[u8]) -> Result<Offset, EngineError> {
+    let offset = key.last_chunk::<8>().ok_or(EngineError::damaged(Table::History))?;
+    Ok(Offset(u64::from_be_bytes(*offset)))
+}
+
+pub(crate) fn decode_channel_name(key: &[u8]) -> Result<ChannelName, EngineError> {
+    let name = std::str::from_utf8(key).ok().and_then(|name| ChannelName::new(name).ok());
+    name.ok_or(EngineError::damaged(Table::Channel))
+}
+
+pub(crate) fn subscription_key(number: DeviceNumber, subject: &Subject, topic: &TopicName) -> Vec<u8> {
+    [&number_key(number), subject.as_str().as_bytes(), &[0], topic.as_str().as_bytes()].concat()
+}
+
+pub(crate) fn subject_prefix(number: DeviceNumber, subject: &Subject) -> Vec<u8> {
+    [&number_key(number), subject.as_str().as_bytes(), &[0]].concat()
+}
+
+pub(crate) fn decode_subscription(key: &[u8]) -> Result<(DeviceNumber, Subject, TopicName), EngineError> {
+    fn parse(key: &[u8]) -> Option<(DeviceNumber, Subject, TopicName)> {
+        let (number, names) = key.split_first_chunk::<4>()?;
+        let (subject, topic) = std::str::from_utf8(names).ok()?.split_once('\0')?;
+        let number = DeviceNumber(u32::from_be_bytes(*number));
+        Some((number, Subject::new(subject).ok()?, TopicName::new(topic).ok()?))
+    }
+    parse(key).ok_or(EngineError::damaged(Table::Subscription))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_subscription_key_reads_back() {
+        let (subject, topic) = (Subject::new("team:42").unwrap(), TopicName::new("goal").unwrap());
+        let key = subscription_key(DeviceNumber(0x0100), &subject, &topic);
+        assert!(key.starts_with(&subject_prefix(DeviceNumber(0x0100), &subject)));
+        assert!(key.starts_with(&number_key(DeviceNumber(0x0100))));
+        assert_eq!(decode_subscription(&key).unwrap(), (DeviceNumber(0x0100), subject, topic));
+        assert!(decode_subscription(b"\0\0\0\x01team:42").is_err());
+    }
+
+    #[test]
+    fn a_channel_whose_name_begins_like_another_has_other_history_keys() {
+        let (short, long) = (ChannelName::new("a").unwrap(), ChannelName::new("ab").unwrap());
+        assert!(!history_key(&long, Offset(1)).starts_with(&history_prefix(&short)));
+        assert_eq!(decode_history_offset(&history_key(&long, Offset(7))).unwrap(), Offset(7));
+    }
+}

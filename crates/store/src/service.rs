@@ -1,0 +1,407 @@
+use std::collections::BTreeMap;
+use std::fs::{self, File, TryLockError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, RwLock};
+
+use serde::Serialize;
+use tidings_audience::{Frozen, Index};
+use tidings_types::{
+    DeviceId, DeviceNumber, DeviceToken, Event, JournalPosition, Json, ParamValue, StreamPosition, Subject, Timestamp,
+    TopicName,
+};
+use tokio::sync::{oneshot, watch};
+
+use crate::committer::{Committer, Derived, load};
+use crate::config::StoreConfig;
+use crate::device::{GoneToken, Imported, NewDevice, Recipient, Registered, Selection};
+use crate::engine::{Engine, Rows, Table};
+use crate::error::{AppendError, OpenError, SubscribeError, WriteError};
+use crate::event::{Appended, CommitSink, DurableChannel, NewEvent, StoredPublication};
+use crate::hash::{hash16, hash32};
+use crate::message::{Command, PreparedEvent, Reply};
+use crate::queue::{Class, Queue};
+use crate::rows::{self, FORMAT, FORMAT_KEY, STATE_KEY, State};
+use crate::table::DeviceTable;
+
+/// Handle to the store; cheap to clone. With the last one the store closes on its own; [`Store::close`] also waits for it.
+///
+/// Writes wait for their acknowledgement. Their futures may be dropped at any time: what was asked is then done
+/// or not, and nobody is told. Reads answer at once, from memory or, where they say so, from the disk.
+#[derive(Clone)]
+pub struct Store {
+    handle: Arc<Handle>,
+}
+
+struct Handle {
+    shared: Arc<Shared>,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.shared.queue.close();
+    }
+}
+
+/// What the committer and the callers share. Locks are taken one at a time, never one inside another, except that the
+/// committer takes `table` or `index` while it holds `engine` for reading.
+pub(crate) struct Shared {
+    pub(crate) config: StoreConfig,
+    pub(crate) queue: Queue,
+    /// `None` while the store is opened again after an error, and after its end. Only the committer writes here.
+    pub(crate) engine: RwLock<Option<Engine>>,
+    pub(crate) table: RwLock<DeviceTable>,
+    pub(crate) index: RwLock<Index>,
+    pub(crate) journal_end: watch::Sender<JournalPosition>,
+    /// The sender needs no event before this position.
+    pub(crate) trim_to: AtomicU64,
+    pub(crate) counters: Counters,
+    /// True when the committer has ended and the folder is free.
+    pub(crate) ended: watch::Sender<bool>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) batches: AtomicU64,
+    pub(crate) commands: AtomicU64,
+    pub(crate) failures: AtomicU64,
+    pub(crate) reopened: AtomicU64,
+    pub(crate) overloaded: AtomicU64,
+}
+
+/// What the store has done since it was opened; each only grows, except the last two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Counts {
+    /// Batches written.
+    pub batches: u64,
+    /// Requests in them.
+    pub commands: u64,
+    /// Batches the disk refused.
+    pub failures: u64,
+    /// Times the store was opened again after that.
+    pub reopened: u64,
+    /// Requests refused because a queue was full.
+    pub overloaded: u64,
+    /// Devices known.
+    pub devices: u64,
+    /// Subscriptions known.
+    pub subscriptions: u64,
+}
+
+impl Store {
+    /// Opens the store, creating it when there is none, and reads what is derived into memory. Blocks for that.
+    ///
+    /// # Errors
+    /// When the folder is in use or cannot be used, or holds another format, or is damaged.
+    pub fn open(config: StoreConfig, sink: Arc<dyn CommitSink>) -> Result<Self, OpenError> {
+        let lock = lock_folder(&config)?;
+        let engine = Engine::open(&config.path, config.cache_bytes, first_rows)?;
+        check_format(&engine)?;
+        let (state, Derived { table, index }) = load(&engine)?;
+        let shared = Arc::new(Shared {
+            queue: Queue::new([config.event_queue, config.device_queue, config.import_queue]),
+            config,
+            engine: RwLock::new(Some(engine)),
+            table: RwLock::new(table),
+            index: RwLock::new(index),
+            journal_end: watch::Sender::new(JournalPosition(state.journal_end)),
+            trim_to: AtomicU64::new(0),
+            counters: Counters::default(),
+            ended: watch::Sender::new(false),
+        });
+        let committer = Committer::new(shared.clone(), sink, state, lock);
+        std::thread::Builder::new()
+            .name("store-committer".to_owned())
+            .spawn(move || committer.run())
+            .map_err(|source| OpenError::Folder { path: shared.config.path.clone(), source })?;
+        Ok(Self { handle: Arc::new(Handle { shared }) })
+    }
+
+    /// Takes no more writes, writes what waits, and waits until the folder is free.
+    pub async fn close(&self) {
+        self.shared().queue.close();
+        let mut ended = self.shared().ended.subscribe();
+        let _ = ended.wait_for(|ended| *ended).await; // The sender of this lives in `shared`.
+    }
+
+    /// Appends events and publishes each in its channels, in this order: all or nothing. An event whose id is known with
+    /// the same content is not appended again and has the first answer.
+    ///
+    /// # Errors
+    /// [`AppendError::Conflict`] for an id known with other content; [`WriteError::Overloaded`] also when the journal is full.
+    ///
+    /// # Cancel safety
+    /// Dropped: appended or not. Asking again with the same ids tells.
+    pub async fn append_events(&self, events: Vec<NewEvent>, now: Timestamp) -> Result<Vec<Appended>, AppendError> {
+        let events: Vec<PreparedEvent> = events.into_iter().map(prepare).collect();
+        let bytes = events.iter().map(PreparedEvent::bytes).sum();
+        self.ask(Class::Events, bytes, |reply| Command::AppendEvents { events, now, reply }).await?
+    }
+
+    /// Publishes into a durable channel.
+    ///
+    /// # Errors
+    /// When the store is overloaded or cannot write.
+    ///
+    /// # Cancel safety
+    /// Dropped: published or not.
+    pub async fn append_publication(
+        &self,
+        channel: DurableChannel,
+        data: Json,
+        tags: BTreeMap<String, String>,
+        info: Option<Json>,
+        now: Timestamp,
+    ) -> Result<StreamPosition, WriteError> {
+        let bytes = data.bytes().len() + info.as_ref().map_or(0, |info| info.bytes().len()) + 512;
+        let publication = StoredPublication { data, tags, info, time: now };
+        self.ask(Class::Events, bytes, |reply| Command::Publish { channel, publication, reply }).await?
+    }
+
+    /// Registers a device, or replaces what is known of it; its subscriptions stay. A new one gets a credential.
+    ///
+    /// # Errors
+    /// When the store is overloaded, has `device_count_max` devices, or cannot write.
+    ///
+    /// # Cancel safety
+    /// Dropped: registered or not; the credential of a new device is then lost.
+    pub async fn put_device(&self, device: NewDevice, now: Timestamp) -> Result<Registered, WriteError> {
+        self.ask(Class::Devices, 1024, |reply| Command::PutDevice { device, now, reply }).await?
+    }
+
+    /// Forgets a device and its subscriptions; false when it was not known.
+    ///
+    /// # Errors
+    /// When the store is overloaded or cannot write.
+    pub async fn delete_device(&self, id: &DeviceId) -> Result<bool, WriteError> {
+        self.ask(Class::Devices, 1024, |reply| Command::DeleteDevice { id: id.clone(), reply }).await
+    }
+
+    /// Subscribes a device to topics on subjects; all or nothing. Tells how many subscriptions are new.
+    ///
+    /// # Errors
+    /// When there is no such device or it would have more than `subscription_count_max`.
+    pub async fn subscribe(&self, id: &DeviceId, selection: Selection) -> Result<usize, SubscribeError> {
+        let (id, bytes) = (id.clone(), selection_bytes(&selection));
+        self.ask(Class::Devices, bytes, |reply| Command::Subscribe { id, selection, reply }).await?
+    }
+
+    /// Takes subscriptions away; a subject without topics means all of its topics. Tells how many there were.
+    ///
+    /// # Errors
+    /// When there is no such device.
+    pub async fn unsubscribe(&self, id: &DeviceId, selection: Selection) -> Result<usize, SubscribeError> {
+        let (id, bytes) = (id.clone(), selection_bytes(&selection));
+        self.ask(Class::Devices, bytes, |reply| Command::Unsubscribe { id, selection, reply }).await?
+    }
+
+    /// Registers many devices with subscriptions, `IMPORT_CHUNK_COUNT` at a time; no credentials are issued. A chunk is
+    /// done as a whole or not at all, and the same import again changes nothing: after an error, repeat it.
+    ///
+    /// # Errors
+    /// When a device would have too many subscriptions, or the store is overloaded or cannot write.
+    pub async fn import_devices(
+        &self,
+        devices: Vec<(NewDevice, Vec<(Subject, TopicName)>)>,
+        now: Timestamp,
+    ) -> Result<Imported, SubscribeError> {
+        let mut imported = Imported::default();
+        let mut devices = devices.into_iter();
+        loop {
+            let chunk: Vec<_> = devices.by_ref().take(IMPORT_CHUNK_COUNT).collect();
+            if chunk.is_empty() {
+                return Ok(imported);
+            }
+            let bytes = chunk.iter().map(|(_, subscriptions)| 1024 + 128 * subscriptions.len()).sum();
+            let done =
+                self.ask(Class::Imports, bytes, |reply| Command::Import { devices: chunk, now, reply }).await??;
+            imported.created += done.created;
+            imported.updated += done.updated;
+            imported.subscribed += done.subscribed;
+        }
+    }
+
+    /// Takes tokens away that the provider says are gone, each only if the device still has it and did not register it
+    /// again after `gone_at`. Tells how many were taken.
+    ///
+    /// # Errors
+    /// When the store is overloaded or cannot write.
+    pub async fn tokens_gone(&self, tokens: Vec<GoneToken>) -> Result<usize, WriteError> {
+        let bytes = 256 * tokens.len();
+        self.ask(Class::Devices, bytes, |reply| Command::TokensGone { tokens, reply }).await
+    }
+
+    /// One token, as [`Store::tokens_gone`]; true when it was taken.
+    ///
+    /// # Errors
+    /// When the store is overloaded or cannot write.
+    pub async fn token_gone(
+        &self,
+        number: DeviceNumber,
+        token: DeviceToken,
+        gone_at: Option<Timestamp>,
+    ) -> Result<bool, WriteError> {
+        Ok(self.tokens_gone(vec![GoneToken { number, token, gone_at }]).await? == 1)
+    }
+
+    /// Checkpoints jobs, and up to which position (exclusive) all events have one, in one step. Not synced: a power failure
+    /// may take the newest checkpoints, the end of the process does not.
+    ///
+    /// # Errors
+    /// When the store is overloaded or cannot write.
+    pub async fn put_jobs(
+        &self,
+        jobs: Vec<(JournalPosition, Vec<u8>)>,
+        dispatched: Option<JournalPosition>,
+    ) -> Result<(), WriteError> {
+        let bytes = 64 + jobs.iter().map(|(_, job)| job.len() + 64).sum::<usize>();
+        let remove = Vec::new();
+        self.ask(Class::Events, bytes, |reply| Command::Jobs { put: jobs, remove, dispatched, reply }).await
+    }
+
+    /// Forgets jobs that are done; as lazily as [`Store::put_jobs`].
+    ///
+    /// # Errors
+    /// When the store is overloaded or cannot write.
+    pub async fn remove_jobs(&self, remove: Vec<JournalPosition>) -> Result<(), WriteError> {
+        let (put, dispatched) = (Vec::new(), None);
+        self.ask(Class::Events, 64, |reply| Command::Jobs { put, remove, dispatched, reply }).await
+    }
+
+    /// Says that no event before `position` is needed any more. They go when their ids need not be remembered either.
+    /// Not stored: the sender says it again after a start.
+    pub fn trim(&self, position: JournalPosition) {
+        self.shared().trim_to.fetch_max(position.0, Ordering::Relaxed);
+    }
+
+    /// Who is told of an event with this topic about these subjects, as it is now.
+    pub fn freeze(&self, topic: &TopicName, subjects: &[Subject]) -> Frozen {
+        read_lock(&self.shared().index).freeze(topic, subjects)
+    }
+
+    /// Hands out what sending needs of the devices among `numbers` that exist, in this order, and tells how many that were.
+    /// Changes wait meanwhile: at most a window of some thousand at once, and `visit` must not call the store.
+    pub fn with_recipients(&self, numbers: &[DeviceNumber], visit: impl FnMut(Recipient<'_>)) -> usize {
+        let table = read_lock(&self.shared().table);
+        numbers.iter().filter_map(|&number| table.recipient(number)).map(visit).count()
+    }
+
+    /// The position the next event will get.
+    pub fn journal_end(&self) -> JournalPosition {
+        *self.shared().journal_end.borrow()
+    }
+
+    /// Follows [`Store::journal_end`]; changes after the sink was told.
+    pub fn watch_journal_end(&self) -> watch::Receiver<JournalPosition> {
+        self.shared().journal_end.subscribe()
+    }
+
+    /// What the store has done so far.
+    pub fn counts(&self) -> Counts {
+        let shared = self.shared();
+        let value = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Counts {
+            batches: value(&shared.counters.batches),
+            commands: value(&shared.counters.commands),
+            failures: value(&shared.counters.failures),
+            reopened: value(&shared.counters.reopened),
+            overloaded: value(&shared.counters.overloaded),
+            devices: read_lock(&shared.table).count(),
+            subscriptions: read_lock(&shared.index).subscription_count(),
+        }
+    }
+
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.handle.shared
+    }
+
+    async fn ask<T>(
+        &self,
+        class: Class,
+        bytes: usize,
+        command: impl FnOnce(Reply<T>) -> Command,
+    ) -> Result<T, WriteError> {
+        let (reply, answer) = oneshot::channel();
+        self.shared().queue.push(class, command(reply), bytes).inspect_err(|error| {
+            let overloaded = matches!(error, WriteError::Overloaded { .. });
+            self.shared().counters.overloaded.fetch_add(u64::from(overloaded), Ordering::Relaxed);
+        })?;
+        answer.await.map_err(|_| WriteError::Unavailable)
+    }
+}
+
+/// Devices an import writes in one batch.
+const IMPORT_CHUNK_COUNT: usize = 1000;
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store").field("path", &self.shared().config.path).finish_non_exhaustive()
+    }
+}
+
+impl PreparedEvent {
+    fn bytes(&self) -> usize {
+        self.json.len() + (self.data.bytes().len() + 512) * self.channels.len() + 256
+    }
+}
+
+fn prepare(NewEvent { event, channels }: NewEvent) -> PreparedEvent {
+    /// What connected clients get of an event without data of its own.
+    #[derive(Serialize)]
+    struct Plain<'a> {
+        topic: &'a TopicName,
+        subjects: &'a [Subject],
+        params: &'a BTreeMap<String, ParamValue>,
+    }
+    let json = rows::encode(&event);
+    let Event { topic, subjects, params, .. } = &event;
+    let data = event.data.clone().unwrap_or_else(|| Json::of(&Plain { topic, subjects, params }));
+    PreparedEvent {
+        id_hash: hash16(event.id.as_str().as_bytes()),
+        content: hash32(&json),
+        id: event.id,
+        json,
+        data,
+        channels,
+    }
+}
+
+fn selection_bytes(selection: &Selection) -> usize {
+    256 + selection.iter().map(|(_, topics)| 128 * (1 + topics.len())).sum::<usize>()
+}
+
+fn lock_folder(config: &StoreConfig) -> Result<File, OpenError> {
+    let folder = |source| OpenError::Folder { path: config.path.clone(), source };
+    fs::create_dir_all(&config.path).map_err(folder)?;
+    let file =
+        File::options().create(true).truncate(false).write(true).open(config.path.join("lock")).map_err(folder)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(OpenError::Locked { path: config.path.clone() }),
+        Err(TryLockError::Error(source)) => Err(folder(source)),
+    }
+}
+
+/// What a new store begins with.
+pub(crate) fn first_rows() -> Rows {
+    let mut rows = Rows::default();
+    rows.put(Table::Meta, FORMAT_KEY, FORMAT);
+    rows.put(Table::Meta, STATE_KEY, rows::encode(&State::EMPTY));
+    rows
+}
+
+fn check_format(engine: &Engine) -> Result<(), OpenError> {
+    let found = engine.get(Table::Meta, FORMAT_KEY)?;
+    let found = found.as_ref().map_or(&b"none"[..], AsRef::as_ref);
+    if found == FORMAT.as_bytes() {
+        return Ok(());
+    }
+    Err(OpenError::Format { found: String::from_utf8_lossy(found).chars().take(64).collect(), known: FORMAT })
+}
+
+pub(crate) fn read_lock<T>(lock: &RwLock<T>) -> std::sync::RwLockReadGuard<'_, T> {
+    lock.read().expect("the committer does not panic while it writes here")
+}
+
+pub(crate) fn write_lock<T>(lock: &RwLock<T>) -> std::sync::RwLockWriteGuard<'_, T> {
+    lock.write().expect("the committer does not panic while it writes here")
+}

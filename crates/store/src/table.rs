@@ -1,0 +1,117 @@
+//! What sending needs of every device, in memory, by device number: derived from the rows, rebuilt at open.
+//!
+//! Bound: `device_count_max`. A device costs about 80 bytes, its id and its token; app and locale are shared.
+
+use std::collections::HashSet;
+use std::hash::Hash;
+
+use tidings_types::{
+    AppId, Device, DeviceId, DeviceNumber, DeviceToken, Environment, JournalPosition, Locale, Platform,
+};
+
+use crate::device::Recipient;
+
+#[derive(Debug, Default)]
+pub(crate) struct DeviceTable {
+    entries: Vec<Option<Entry>>,
+    apps: Shared<AppId>,
+    locales: Shared<Locale>,
+    count: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    id: DeviceId,
+    app: AppId,
+    locale: Locale,
+    token: Option<DeviceToken>,
+    since: JournalPosition,
+    subscription_count: u32,
+    platform: Platform,
+    environment: Environment,
+}
+
+impl DeviceTable {
+    /// Adds or replaces a device; its count of subscriptions stays.
+    pub(crate) fn set(&mut self, number: DeviceNumber, device: Device) {
+        let index = number.0 as usize;
+        if self.entries.len() <= index {
+            self.entries.resize_with(index + 1, || None);
+        }
+        let slot = &mut self.entries[index];
+        self.count += u64::from(slot.is_none());
+        let subscription_count = slot.as_ref().map_or(0, |entry| entry.subscription_count);
+        *slot = Some(Entry {
+            id: device.id,
+            app: self.apps.share(device.app),
+            locale: self.locales.share(device.locale),
+            token: device.token,
+            since: device.since,
+            subscription_count,
+            platform: device.platform,
+            environment: device.environment,
+        });
+    }
+
+    pub(crate) fn remove(&mut self, number: DeviceNumber) {
+        let removed = self.entries.get_mut(number.0 as usize).and_then(Option::take);
+        self.count -= u64::from(removed.is_some());
+    }
+
+    /// Counts a subscription more (1) or less (-1).
+    pub(crate) fn count_subscription(&mut self, number: DeviceNumber, by: i32) {
+        if let Some(Some(entry)) = self.entries.get_mut(number.0 as usize) {
+            entry.subscription_count = entry.subscription_count.saturating_add_signed(by);
+        }
+    }
+
+    pub(crate) fn subscription_count(&self, number: DeviceNumber) -> u32 {
+        self.entry(number).map_or(0, |entry| entry.subscription_count)
+    }
+
+    pub(crate) fn recipient(&self, number: DeviceNumber) -> Option<Recipient<'_>> {
+        self.entry(number).map(|entry| Recipient {
+            number,
+            id: &entry.id,
+            token: entry.token.as_ref(),
+            app: &entry.app,
+            platform: entry.platform,
+            environment: entry.environment,
+            locale: &entry.locale,
+            since: entry.since,
+        })
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.count
+    }
+
+    fn entry(&self, number: DeviceNumber) -> Option<&Entry> {
+        self.entries.get(number.0 as usize)?.as_ref()
+    }
+}
+
+/// Different values that are kept once; beyond that, new ones keep their own copy.
+const SHARED_VALUE_COUNT_MAX: usize = 4096;
+
+/// Keeps one copy of equal values.
+#[derive(Debug)]
+struct Shared<T>(HashSet<T>);
+
+impl<T> Default for Shared<T> {
+    fn default() -> Self {
+        Self(HashSet::new())
+    }
+}
+
+impl<T: Clone + Eq + Hash> Shared<T> {
+    fn share(&mut self, value: T) -> T {
+        if let Some(shared) = self.0.get(&value) {
+            return shared.clone();
+        }
+        if self.0.len() < SHARED_VALUE_COUNT_MAX {
+            self.0.insert(value.clone());
+        }
+        value
+    }
+}

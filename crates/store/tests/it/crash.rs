@@ -1,0 +1,128 @@
+//! `kill -9` in the middle of writes: everything acknowledged is there, in order, and the store goes on.
+//!
+//! The test starts its own binary again as the writer, reads what the writer was acknowledged, kills it, opens the folder.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Command, Stdio};
+
+use tidings_types::Json;
+use tokio::task::JoinSet;
+
+use crate::support::*;
+
+const FOLDER: &str = "TIDINGS_STORE_CRASH_FOLDER";
+const ROUND: &str = "TIDINGS_STORE_CRASH_ROUND";
+const WRITER_COUNT: usize = 16;
+
+/// Writes for ever and says on standard output what was acknowledged.
+#[tokio::test]
+#[ignore = "the process that the crash test kills"]
+async fn writer() {
+    let folder = std::env::var_os(FOLDER).expect("started by the crash test");
+    let round = std::env::var(ROUND).unwrap();
+    let (store, _) = open(folder.as_ref());
+    let mut writers = JoinSet::new();
+    for writer in 0..WRITER_COUNT {
+        let (store, round) = (store.clone(), round.clone());
+        writers.spawn(async move {
+            for count in 0.. {
+                let name = format!("{round}-{writer}-{count}");
+                write_one(&store, &name, writer, count).await;
+                // One write, so that the line is there as a whole or not at all.
+                std::io::stdout().write_all(format!("acknowledged {name}\n").as_bytes()).unwrap();
+            }
+        });
+    }
+    writers.join_next().await;
+}
+
+async fn write_one(store: &tidings_store::Store, name: &str, writer: usize, count: u64) {
+    match writer % 4 {
+        0 | 1 => {
+            let [chat, own] = [channel("match:1", 1_000_000), channel(&format!("match:{writer}x"), 5)];
+            store.append_events(vec![new_event(name, 1, &[chat, own])], T0).await.unwrap();
+        }
+        2 => {
+            store
+                .append_publication(channel("chat:1", 1_000_000), Json::of(&name), BTreeMap::new(), None, T0)
+                .await
+                .unwrap();
+        }
+        _ => {
+            let bytes = [writer as u64, count].map(u64::to_be_bytes).concat();
+            store.put_device(device(name, Some(bytes.as_slice().into())), T0).await.unwrap();
+            store.subscribe(&id(name), vec![(subject("team:1"), vec![topic("goal")])]).await.unwrap();
+        }
+    }
+}
+
+/// Runs the writer until it was acknowledged `count` times, kills it, and returns all it said.
+fn write_and_kill(folder: &std::path::Path, round: usize, count: usize) -> Vec<String> {
+    let mut writer = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "crash::writer", "--ignored", "--nocapture"])
+        .env(FOLDER, folder)
+        .env(ROUND, round.to_string())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the test binary starts again");
+    let lines = BufReader::new(writer.stdout.take().unwrap()).lines();
+    let mut names = Vec::new();
+    for line in lines.map_while(Result::ok) {
+        names.extend(line.strip_prefix("acknowledged ").map(str::to_owned));
+        if names.len() == count {
+            writer.kill().unwrap(); // SIGKILL. What it said before is still read.
+        }
+    }
+    writer.wait().unwrap();
+    assert!(names.len() >= count, "the writer ended by itself after {} writes", names.len());
+    names
+}
+
+#[tokio::test]
+async fn everything_acknowledged_is_there_after_kill_9() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut names: Vec<String> = Vec::new();
+    for round in 0..4 {
+        names.extend(write_and_kill(folder.path(), round, 150 + 250 * round));
+        let (store, _) = open(folder.path());
+        check(&store, &names).await;
+        store.close().await;
+    }
+}
+
+async fn check(store: &tidings_store::Store, names: &[String]) {
+    let restored = channels(store, T0);
+    let publications =
+        |name: &str| &restored.iter().find(|channel| channel.name.as_str() == name).unwrap().publications;
+    for channel in &restored {
+        assert_eq!(channel.publications.last().map(|(offset, _)| *offset), Some(channel.top));
+        assert!(channel.publications.windows(2).all(|pair| pair[1].0 == pair[0].0.next()), "a gap in {}", channel.name);
+    }
+    let events: Vec<_> = store.events_from(Default::default(), usize::MAX).unwrap();
+    assert_eq!(events.len() as u64 + 1, store.journal_end().0);
+    // An event is a row of the journal, a remembered id and its publications: all of them or none.
+    assert_eq!(publications("match:1").len(), events.len());
+    for ((_, event), (offset, publication)) in events.iter().zip(publications("match:1")) {
+        assert_eq!(
+            (event.published[0].1.offset, &publication.tags["event"]),
+            (*offset, &event.event.id.as_str().to_owned())
+        );
+    }
+    let goals = audience(store, "goal", &["team:1"]);
+    for name in names {
+        let writer: usize = name.split('-').nth(1).unwrap().parse().unwrap();
+        let present = match writer % 4 {
+            0 | 1 => events.iter().any(|(_, event)| event.event.id.as_str() == name),
+            2 => publications("chat:1").iter().any(|(_, one)| one.data == Json::of(name)),
+            _ => store.device_number(&id(name)).unwrap().is_some_and(|number| goals.contains(&number)),
+        };
+        assert!(present, "{name} was acknowledged and is not there");
+    }
+    if let Some((position, last)) = events.last() {
+        let channels = [channel("match:1", 1_000_000), channel("match:0x", 5)];
+        let event = tidings_store::NewEvent { event: last.event.clone(), channels: channels.to_vec() };
+        let again = store.append_events(vec![event], T0).await.unwrap();
+        assert_eq!((again[0].position, again[0].repeated), (*position, true));
+    }
+}

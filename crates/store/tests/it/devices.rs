@@ -1,0 +1,141 @@
+use tidings_store::{GoneToken, SubscribeError};
+use tidings_types::{DeviceNumber, JournalPosition, Timestamp};
+
+use crate::support::*;
+
+#[tokio::test]
+async fn a_new_device_gets_a_credential_once_and_is_owed_what_comes_after_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, _) = open(folder.path());
+    store.append_events(vec![new_event("before", 1, &[])], T0).await.unwrap();
+    let registered = store.put_device(device("phone", Some(token(1))), T0).await.unwrap();
+    assert!(registered.created);
+    assert_eq!((registered.device.since, registered.device.token_at), (JournalPosition(2), T0));
+    let credential = registered.credential.unwrap();
+    assert_eq!(credential.as_str().len(), 43, "32 bytes in base64url");
+    store.append_events(vec![new_event("after", 1, &[])], T0).await.unwrap();
+    let later = Timestamp(T0.0 + 1);
+    let again = store.put_device(device("phone", Some(token(1))), later).await.unwrap();
+    assert_eq!((again.created, again.credential), (false, None));
+    assert_eq!((again.device.since, again.device.token_at), (JournalPosition(2), later));
+    store.close().await;
+    let (store, _) = open(folder.path());
+    assert_eq!(store.device(&id("phone")).unwrap(), Some(again.device));
+    assert!(store.credential_matches(&id("phone"), credential.as_str()).unwrap());
+    assert!(!store.credential_matches(&id("phone"), "guess").unwrap());
+    assert!(!store.credential_matches(&id("other"), credential.as_str()).unwrap());
+    assert!(!format!("{credential:?} {store:?}").contains(credential.as_str()));
+}
+
+#[tokio::test]
+async fn a_token_moves_to_the_device_that_registered_it_last() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, _) = open(folder.path());
+    store.put_device(device("old", Some(token(1))), T0).await.unwrap();
+    store.put_device(device("new", Some(token(1))), T0).await.unwrap();
+    for restarted in [false, true] {
+        assert_eq!(store.device(&id("old")).unwrap().unwrap().token, None);
+        assert_eq!(sending_token(&store, "old"), Some(None), "restarted: {restarted}");
+        assert_eq!(sending_token(&store, "new"), Some(Some(token(1))));
+        // The old device comes back with a token of its own; that of the new one stays.
+        store.put_device(device("old", Some(token(2))), T0).await.unwrap();
+        store.put_device(device("old", None), T0).await.unwrap();
+    }
+    // A token that its device gave up belongs to nobody: taking it takes from nobody.
+    store.put_device(device("new", Some(token(3))), T0).await.unwrap();
+    store.put_device(device("old", Some(token(1))), T0).await.unwrap();
+    assert_eq!(sending_token(&store, "new"), Some(Some(token(3))));
+}
+
+#[tokio::test]
+async fn a_providers_gone_takes_the_token_it_is_about_and_no_newer_registration() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, _) = open(folder.path());
+    store.put_device(device("phone", Some(token(1))), T0).await.unwrap();
+    let number = store.device_number(&id("phone")).unwrap().unwrap();
+    let gone = |byte, gone_at| store.token_gone(number, token(byte), gone_at);
+    assert!(!gone(1, Some(Timestamp(T0.0 - 1))).await.unwrap(), "registered again after the provider's moment");
+    assert!(!gone(2, None).await.unwrap(), "another token by now");
+    assert!(!store.token_gone(DeviceNumber(99), token(1), None).await.unwrap(), "no such device");
+    assert_eq!(sending_token(&store, "phone"), Some(Some(token(1))));
+    assert!(gone(1, Some(T0)).await.unwrap());
+    assert_eq!(sending_token(&store, "phone"), Some(None));
+    store.put_device(device("phone", Some(token(1))), T0).await.unwrap();
+    let twice = vec![GoneToken { number, token: token(1), gone_at: None }; 2];
+    assert_eq!(store.tokens_gone(twice).await.unwrap(), 1, "the second finds it gone, in the same batch");
+}
+
+#[tokio::test]
+async fn subscriptions_have_a_limit_per_device_and_go_singly_or_by_subject() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = config(folder.path());
+    config.subscription_count_max = 4;
+    let (store, _) = open_with(config);
+    let pick =
+        |subject_name: &str, topics: &[&str]| (subject(subject_name), topics.iter().map(|name| topic(name)).collect());
+    let phone = id("phone");
+    assert_eq!(store.subscribe(&phone, vec![]).await, Err(SubscribeError::NotFound));
+    store.put_device(device("phone", None), T0).await.unwrap();
+    assert_eq!(store.subscribe(&phone, vec![pick("team:1", &["goal", "goal", "card"])]).await, Ok(2));
+    assert_eq!(store.subscribe(&phone, vec![pick("team:1", &["goal"]), pick("team:2", &["goal"])]).await, Ok(1));
+    let too_many = store.subscribe(&phone, vec![pick("team:3", &["goal", "card"])]).await;
+    assert_eq!(too_many, Err(SubscribeError::TooMany { limit: 4, count: 5 }));
+    assert_eq!(audience(&store, "goal", &["team:3"]), [], "nothing of a refused request is done");
+    assert_eq!(audience(&store, "goal", &["team:1", "team:2"]), [DeviceNumber(0)]);
+    assert_eq!(store.unsubscribe(&phone, vec![pick("team:1", &[]), pick("team:2", &["card"])]).await, Ok(2));
+    assert_eq!(store.subscriptions(&phone).unwrap(), Some(vec![pick("team:2", &["goal"])]));
+    assert_eq!(store.subscribe(&phone, vec![pick("team:3", &["goal", "card", "start"])]).await, Ok(3), "room again");
+}
+
+#[tokio::test]
+async fn requests_of_one_batch_see_each_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, _) = open(folder.path());
+    let phone = id("phone");
+    let selection = || vec![(subject("team:1"), vec![topic("goal")])];
+    // Queued together; the first batch may hold only the first of them, all that matters is that none needs a pause.
+    let (put, subscribed, deleted, put_again, subscriptions) = tokio::join!(
+        store.put_device(device("phone", Some(token(1))), T0),
+        store.subscribe(&phone, selection()),
+        store.delete_device(&phone),
+        store.put_device(device("phone", Some(token(1))), T0),
+        store.subscribe(&phone, selection()),
+    );
+    assert!(put.unwrap().created && put_again.unwrap().created);
+    assert_eq!((subscribed, deleted, subscriptions), (Ok(1), Ok(true), Ok(1)));
+    assert_eq!(audience(&store, "goal", &["team:1"]), [DeviceNumber(1)], "the first number is never used again");
+    assert_eq!(sending_token(&store, "phone"), Some(Some(token(1))));
+    let counts = store.counts();
+    assert_eq!((counts.devices, counts.subscriptions), (1, 1));
+}
+
+#[tokio::test]
+async fn an_import_is_quick_to_repeat_and_gives_no_credentials() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, _) = open(folder.path());
+    let devices = || {
+        (0..2500u32).map(|n| {
+            let mut new = device(&format!("d{n}"), None);
+            new.token = Some(n.to_be_bytes().as_slice().into());
+            (new, vec![(subject("team:1"), topic("goal")), (subject(&format!("team:{}", n % 7)), topic("card"))])
+        })
+    };
+    let imported = store.import_devices(devices().collect(), T0).await.unwrap();
+    assert_eq!((imported.created, imported.updated, imported.subscribed), (2500, 0, 5000));
+    let again = store.import_devices(devices().collect(), T0).await.unwrap();
+    assert_eq!((again.created, again.updated, again.subscribed), (0, 2500, 0));
+    assert_eq!(audience(&store, "goal", &["team:1", "team:2"]).len(), 2500);
+    store.close().await;
+    let (store, _) = open(folder.path());
+    assert_eq!(audience(&store, "card", &["team:1", "team:2"]).len(), 714);
+    assert!(!store.credential_matches(&id("d1"), "").unwrap());
+    let mut tokens = 0;
+    let numbers: Vec<_> = (0..3000).map(DeviceNumber).collect();
+    assert_eq!(store.with_recipients(&numbers, |recipient| tokens += usize::from(recipient.token.is_some())), 2500);
+    assert_eq!(tokens, 2500);
+    let wide = (0..101).map(|n| (subject(&format!("match:{n}")), topic("goal"))).collect();
+    let chunk = vec![(device("fine", None), vec![]), (device("wide", None), wide)];
+    let refused = store.import_devices(chunk, T0).await;
+    assert_eq!(refused, Err(SubscribeError::TooMany { limit: 100, count: 101 }));
+    assert_eq!(store.device(&id("fine")).unwrap(), None, "a chunk is done as a whole or not at all");
+}

@@ -1,0 +1,252 @@
+use std::collections::BTreeMap;
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tidings_store::{AppendError, CommitSink, DurableChannel, QueueLimit, Store, StoredPublication, WriteError};
+use tidings_types::{ChannelName, JournalPosition, Json, Offset, StreamPosition, Timestamp};
+
+use crate::support::*;
+
+fn positions(store: &Store) -> Vec<u64> {
+    store.events_from(JournalPosition(0), 1000).unwrap().iter().map(|(position, _)| position.0).collect()
+}
+
+fn offsets(store: &Store, now: Timestamp) -> Vec<u64> {
+    channels(store, now)[0].publications.iter().map(|(offset, _)| offset.0).collect()
+}
+
+#[tokio::test]
+async fn an_event_is_appended_published_and_told_before_it_is_acknowledged() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, sink) = open(folder.path());
+    let [a, b] = [channel("match:1", 10), channel("match:2", 10)];
+    let events = vec![new_event("e1", 1, &[a.clone(), b.clone()]), new_event("e2", 2, std::slice::from_ref(&a))];
+    let appended = store.append_events(events, T0).await.unwrap();
+    assert_eq!(appended.iter().map(|one| (one.position.0, one.repeated)).collect::<Vec<_>>(), [(1, false), (2, false)]);
+    let data = |minute| format!(r#"{{"topic":"goal","subjects":["team:1"],"params":{{"minute":{minute}}}}}"#);
+    let at = |index: usize, place: usize| appended[index].published[place].1;
+    let expected = [
+        Told::Publication(a.name.clone(), at(0, 0), data(1)),
+        Told::Publication(b.name, at(0, 1), data(1)),
+        Told::Publication(a.name, at(1, 0), data(2)),
+        Told::Events(JournalPosition(3)),
+    ];
+    assert_eq!(sink.told(), expected);
+    assert_eq!((at(1, 0).offset, at(1, 0).epoch), (Offset(2), at(0, 0).epoch));
+    assert_eq!(store.journal_end(), JournalPosition(3));
+    let stored = store.event(JournalPosition(2)).unwrap().unwrap();
+    assert_eq!(
+        (stored.event, stored.accepted_at, stored.published),
+        (event("e2", 2), T0, appended[1].published.clone())
+    );
+    assert_eq!(channels(&store, T0)[0].publications[0].1.tags["event"], "e1");
+}
+
+#[tokio::test]
+async fn the_same_event_again_has_the_same_answer_and_does_nothing_also_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, _) = open(folder.path());
+    let event = || vec![new_event("e1", 1, &[channel("match:1", 10)])];
+    let first = store.append_events(event(), T0).await.unwrap();
+    store.close().await;
+    let (store, sink) = open(folder.path());
+    for _ in 0..2 {
+        let again = store.append_events(event(), Timestamp(T0.0 + 5)).await.unwrap();
+        assert!(again[0].repeated);
+        assert_eq!((again[0].position, &again[0].published), (first[0].position, &first[0].published));
+    }
+    assert_eq!((positions(&store), sink.told()), (vec![1], vec![]));
+}
+
+#[tokio::test]
+async fn an_id_with_other_content_refuses_the_whole_request() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, sink) = open(folder.path());
+    store.append_events(vec![new_event("e1", 1, &[])], T0).await.unwrap();
+    let told = sink.told();
+    let request = vec![new_event("e2", 1, &[channel("match:1", 10)]), new_event("e1", 9, &[])];
+    let error = store.append_events(request, T0).await.unwrap_err();
+    assert_eq!(error, AppendError::Conflict { index: 1, id: event("e1", 1).id });
+    assert_eq!((positions(&store), channels(&store, T0), sink.told()), (vec![1], vec![], told));
+    // Two of one id inside one request: the same content is one event, other content is refused.
+    let appended = store.append_events(vec![new_event("e3", 1, &[]), new_event("e3", 1, &[])], T0).await.unwrap();
+    assert_eq!(appended.iter().map(|one| (one.position.0, one.repeated)).collect::<Vec<_>>(), [(2, false), (2, true)]);
+    let error = store.append_events(vec![new_event("e4", 1, &[]), new_event("e4", 2, &[])], T0).await.unwrap_err();
+    assert!(matches!(error, AppendError::Conflict { index: 1, .. }));
+    assert_eq!(positions(&store), [1, 2]);
+}
+
+#[tokio::test]
+async fn a_channel_keeps_its_life_its_offsets_and_its_newest_publications() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, _) = open(folder.path());
+    let info = Json::parse(br#"{"user":"42"}"#).unwrap();
+    for number in 1..=5 {
+        let (data, tags) = (Json::of(&number), BTreeMap::from([("n".to_owned(), number.to_string())]));
+        let position =
+            store.append_publication(channel("chat:1", 3), data, tags, Some(info.clone()), T0).await.unwrap();
+        assert_eq!(position.offset, Offset(number));
+    }
+    let before = channels(&store, T0);
+    assert_eq!((before[0].top, offsets(&store, T0)), (Offset(5), vec![3, 4, 5]));
+    let newest = &before[0].publications[2].1;
+    assert_eq!((newest.data.as_str(), &newest.tags["n"], newest.info.as_ref()), ("5", &"5".to_owned(), Some(&info)));
+    store.close().await;
+    let (store, _) = open(folder.path());
+    assert_eq!(channels(&store, T0), before);
+    let position =
+        store.append_publication(channel("chat:1", 2), Json::of(&6), BTreeMap::new(), None, T0).await.unwrap();
+    assert_eq!(position, StreamPosition { offset: Offset(6), epoch: before[0].epoch });
+    assert_eq!(offsets(&store, T0), [5, 6], "a smaller history takes more than one");
+    let without = channel("chat:2", 0);
+    store.append_publication(without, Json::of(&1), BTreeMap::new(), None, T0).await.unwrap();
+    assert_eq!((channels(&store, T0)[1].top, channels(&store, T0)[1].publications.len()), (Offset(1), 0));
+}
+
+#[tokio::test]
+async fn what_has_expired_is_not_restored_and_then_taken_away() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = config(folder.path());
+    config.channel_idle = 10 * HOUR;
+    let (store, _) = open_with(config);
+    let publish =
+        |name: &'static str, now| store.append_publication(channel(name, 10), Json::of(&1), BTreeMap::new(), None, now);
+    let first = publish("chat:1", T0).await.unwrap();
+    let later = T0.saturating_add(HOUR / 2);
+    publish("chat:1", later).await.unwrap();
+    let after = T0.saturating_add(HOUR);
+    assert_eq!(offsets(&store, later), [1, 2]);
+    assert_eq!(offsets(&store, after), [2], "not restored, though the row is there");
+    publish("chat:9", after).await.unwrap();
+    eventually("taking the expired row away", || offsets(&store, T0) == [2]).await;
+    publish("chat:9", T0.saturating_add(11 * HOUR)).await.unwrap();
+    eventually("forgetting the idle channel", || channels(&store, T0).len() == 1).await;
+    let again = publish("chat:1", T0.saturating_add(11 * HOUR)).await.unwrap();
+    assert_eq!(again.offset, Offset(1));
+    assert_ne!(again.epoch, first.epoch, "offsets of two lives must not be compared");
+}
+
+#[tokio::test]
+async fn an_event_stays_until_the_sender_is_done_and_its_id_is_out_of_the_window() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = config(folder.path());
+    (config.id_window, config.id_window_count) = (HOUR, 4);
+    let (store, _) = open_with(config);
+    let append = async |name: &str, minute, now| store.append_events(vec![new_event(name, minute, &[])], now).await;
+    append("e1", 1, T0).await.unwrap();
+    store.trim(JournalPosition(2));
+    let late = T0.saturating_add(2 * HOUR);
+    append("e2", 1, late).await.unwrap();
+    append("e3", 1, late).await.unwrap();
+    eventually("trimming by age", || positions(&store) == [2, 3]).await;
+    assert_eq!(append("e1", 7, late).await.unwrap()[0].position, JournalPosition(4), "the id may be used anew");
+    // Out of the window by age, but the sender is not done with it.
+    append("e5", 1, late.saturating_add(2 * HOUR)).await.unwrap();
+    assert!(append("e2", 1, late).await.unwrap()[0].repeated);
+    store.trim(JournalPosition(4));
+    eventually("trimming up to where the sender said", || positions(&store) == [4, 5]).await;
+    // By count: five ids newer than the window holds.
+    store.trim(JournalPosition(100));
+    for index in 6..=9 {
+        append(&format!("f{index}"), 1, late.saturating_add(2 * HOUR)).await.unwrap();
+    }
+    eventually("trimming by count", || positions(&store) == [6, 7, 8, 9]).await;
+    assert!(append("f6", 1, late).await.unwrap()[0].repeated);
+}
+
+#[tokio::test]
+async fn a_full_journal_refuses_and_takes_events_again_when_there_is_room() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = config(folder.path());
+    (config.journal_event_count_max, config.id_window, config.id_window_count) = (3, Duration::ZERO, 1);
+    let (store, _) = open_with(config);
+    let full = AppendError::Write(WriteError::Overloaded { what: "the journal", limit: 3 });
+    let two = |a: &str, b: &str| vec![new_event(a, 1, &[]), new_event(b, 1, &[])];
+    store.append_events(two("e1", "e2"), T0).await.unwrap();
+    assert_eq!(store.append_events(two("e3", "e4"), T0).await.unwrap_err(), full);
+    assert_eq!(positions(&store), [1, 2]);
+    assert!(store.append_events(two("e1", "e2"), T0).await.unwrap()[0].repeated, "a repetition needs no room");
+    store.append_events(vec![new_event("e3", 1, &[])], T0).await.unwrap();
+    assert_eq!(store.append_events(vec![new_event("e4", 1, &[])], T0).await.unwrap_err(), full);
+    store.trim(store.journal_end());
+    eventually("trimming", || positions(&store).len() < 3).await;
+    store.append_events(vec![new_event("e4", 1, &[])], T0).await.unwrap();
+}
+
+#[tokio::test]
+async fn jobs_and_how_far_they_go_survive_and_events_come_in_pieces() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, _) = open(folder.path());
+    assert_eq!(store.dispatched().unwrap(), JournalPosition(0));
+    store.append_events((0..10).map(|n| new_event(&format!("e{n}"), n, &[])).collect(), T0).await.unwrap();
+    let job = |position, text: &str| (JournalPosition(position), text.as_bytes().to_vec());
+    store.put_jobs(vec![job(1, "one"), job(2, "two")], Some(JournalPosition(3))).await.unwrap();
+    store.put_jobs(vec![job(2, "two, further")], None).await.unwrap();
+    store.remove_jobs(vec![JournalPosition(1)]).await.unwrap();
+    store.close().await;
+    assert!(store.put_jobs(vec![], None).await.is_err(), "closed");
+    let (store, _) = open(folder.path());
+    assert_eq!(store.jobs().unwrap(), [job(2, "two, further")]);
+    assert_eq!(store.dispatched().unwrap(), JournalPosition(3));
+    let piece = |start, limit| store.events_from(JournalPosition(start), limit).unwrap();
+    assert_eq!(piece(3, 2).iter().map(|(position, _)| position.0).collect::<Vec<_>>(), [3, 4]);
+    assert_eq!((piece(11, 5).len(), piece(9, 5).len(), piece(1, 0).len()), (0, 2, 0));
+    assert_eq!(store.event(JournalPosition(11)).unwrap(), None);
+}
+
+/// Stands still in the first publication until the test lets it go on.
+struct Gate {
+    entered: mpsc::SyncSender<()>,
+    go_on: Mutex<mpsc::Receiver<()>>,
+}
+
+impl CommitSink for Gate {
+    fn on_publication(&self, _: &ChannelName, _: StreamPosition, _: &StoredPublication, _: &DurableChannel) {
+        self.entered.send(()).unwrap();
+        self.go_on.lock().unwrap().recv().unwrap();
+    }
+
+    fn on_events(&self, _: JournalPosition) {}
+}
+
+#[tokio::test]
+async fn a_full_queue_refuses_at_once_and_nothing_is_acknowledged_before_the_sink_returns() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = config(folder.path());
+    config.event_queue = QueueLimit { count: 2, bytes: 1 << 20 };
+    let (entered, entered_rx) = mpsc::sync_channel(1);
+    let (go_on_tx, go_on) = mpsc::sync_channel(1);
+    let store = Store::open(config, Arc::new(Gate { entered, go_on: Mutex::new(go_on) })).unwrap();
+    let append = |name: &str, channels: &[DurableChannel]| {
+        let (store, events) = (store.clone(), vec![new_event(name, 1, channels)]);
+        Box::pin(async move { store.append_events(events, T0).await })
+    };
+    let mut first = append("e0", &[channel("match:1", 1)]);
+    assert!(is_pending(&mut first).await);
+    entered_rx.recv().unwrap(); // The committer stands in the sink.
+    let (mut second, mut third) = (append("e1", &[]), append("e2", &[]));
+    assert!(is_pending(&mut second).await && is_pending(&mut third).await && is_pending(&mut first).await);
+    let limit = WriteError::Overloaded { what: "the queue of events", limit: 2 };
+    assert_eq!(append("e3", &[]).await.unwrap_err(), AppendError::Write(limit));
+    assert!(store.put_device(device("phone", None), T0).now_or_pending().await, "the other queues have room");
+    go_on_tx.send(()).unwrap();
+    for answer in [first.await, second.await, third.await] {
+        answer.unwrap();
+    }
+    assert_eq!(store.counts().overloaded, 1);
+}
+
+async fn is_pending<T>(future: &mut (impl Future<Output = T> + Unpin)) -> bool {
+    std::future::poll_fn(|context| std::task::Poll::Ready(std::pin::Pin::new(&mut *future).poll(context).is_pending()))
+        .await
+}
+
+/// Polls once: true when the request was taken and waits.
+trait NowOrPending: Future + Sized {
+    async fn now_or_pending(self) -> bool {
+        is_pending(&mut Box::pin(self)).await
+    }
+}
+
+impl<F: Future> NowOrPending for F {}

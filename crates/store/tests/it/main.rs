@@ -1,0 +1,9 @@
+//! The store from outside: what is acknowledged is there, whatever happens in between.
+
+mod crash;
+mod devices;
+mod full_disk;
+mod journal;
+mod model;
+mod open;
+mod support;

@@ -1,0 +1,344 @@
+//! Random requests on the store and on a few plain maps, with restarts and crashes in between: both answer alike.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::pin::Pin;
+
+use proptest::prelude::*;
+use tempfile::TempDir;
+use tidings_store::{AppendError, Store, SubscribeError};
+use tidings_types::{DeviceNumber, JournalPosition, Json, Locale, Timestamp};
+
+use crate::support::*;
+
+const DEVICES: [&str; 4] = ["d0", "d1", "d2", "d3"];
+const SUBJECTS: [&str; 3] = ["team:1", "team:2", "match:1"];
+const TOPICS: [&str; 2] = ["goal", "card"];
+const LOCALES: [&str; 2] = ["sv", "pt-BR"];
+const SUBSCRIPTION_COUNT_MAX: usize = 4;
+const HISTORY_SIZE: u32 = 3;
+
+type Pair = (usize, usize);
+
+/// A request on a device: these are queued together and must behave as if done one by one.
+#[derive(Debug, Clone)]
+enum Change {
+    Put { device: usize, token: Option<u8>, locale: usize, at: u64 },
+    Delete(usize),
+    Subscribe(usize, Vec<Pair>),
+    Unsubscribe(usize, usize, Option<usize>),
+    Gone { device: usize, token: u8, at: Option<u64> },
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Changes(Vec<Change>),
+    /// Events by (id, variant of the content, channel).
+    Append(Vec<(u8, i64, Option<u8>)>),
+    Publish(u8),
+    Restart,
+    Crash,
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    let device = || 0..DEVICES.len();
+    let pair = || (0..SUBJECTS.len(), 0..TOPICS.len());
+    prop_oneof![
+        4 => (device(), prop::option::weighted(0.8, 0..3u8), 0..LOCALES.len(), 0..10u64)
+            .prop_map(|(device, token, locale, at)| Change::Put { device, token, locale, at }),
+        1 => device().prop_map(Change::Delete),
+        4 => (device(), prop::collection::vec(pair(), 0..4)).prop_map(|(device, pairs)| Change::Subscribe(device, pairs)),
+        2 => (device(), 0..SUBJECTS.len(), prop::option::of(0..TOPICS.len()))
+            .prop_map(|(device, subject, topic)| Change::Unsubscribe(device, subject, topic)),
+        2 => (device(), 0..3u8, prop::option::of(0..10u64))
+            .prop_map(|(device, token, at)| Change::Gone { device, token, at }),
+    ]
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let event = (0..12u8, prop_oneof![9 => Just(0i64), 1 => Just(1i64)], prop::option::of(0..2u8));
+    prop_oneof![
+        8 => prop::collection::vec(change(), 1..6).prop_map(Step::Changes),
+        5 => prop::collection::vec(event, 1..4).prop_map(Step::Append),
+        3 => (0..2u8).prop_map(Step::Publish),
+        1 => Just(Step::Restart),
+        1 => Just(Step::Crash),
+    ]
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct ModelDevice {
+    number: u32,
+    token: Option<u8>,
+    locale: usize,
+    token_at: u64,
+    since: u64,
+    subscriptions: BTreeSet<Pair>,
+}
+
+/// Id, variant of the content, and channel and offset where it was published.
+type ModelEvent = (u8, i64, Option<(u8, u64)>);
+
+#[derive(Default)]
+struct Model {
+    devices: BTreeMap<usize, ModelDevice>,
+    device_next: u32,
+    /// In journal order.
+    events: Vec<ModelEvent>,
+    /// Data of all publications of a channel.
+    channels: BTreeMap<u8, Vec<String>>,
+}
+
+impl Model {
+    fn put(&mut self, device: usize, token: Option<u8>, locale: usize, at: u64) {
+        for other in self.devices.values_mut().filter(|other| other.token == token) {
+            other.token = None;
+        }
+        let next = &mut self.device_next;
+        let since = self.events.len() as u64 + 1;
+        let entry = self.devices.entry(device).or_insert_with(|| {
+            *next += 1;
+            let (number, subscriptions) = (*next - 1, BTreeSet::new());
+            ModelDevice { number, token, locale, token_at: at, since, subscriptions }
+        });
+        (entry.token, entry.locale, entry.token_at) = (token, locale, at);
+    }
+
+    fn subscribe(&mut self, device: usize, pairs: &[Pair]) -> Result<usize, ()> {
+        let held = &mut self.devices.get_mut(&device).ok_or(())?.subscriptions;
+        let new: BTreeSet<Pair> = pairs.iter().filter(|pair| !held.contains(pair)).copied().collect();
+        if held.len() + new.len() > SUBSCRIPTION_COUNT_MAX {
+            return Err(());
+        }
+        held.extend(&new);
+        Ok(new.len())
+    }
+
+    fn gone(&mut self, device: usize, token: u8, at: Option<u64>) -> bool {
+        let Some(entry) = self.devices.get_mut(&device) else { return false };
+        let taken = entry.token == Some(token) && at.is_none_or(|at| entry.token_at <= at);
+        if taken {
+            entry.token = None;
+        }
+        taken
+    }
+
+    fn publish(&mut self, channel: u8, data: String) -> u64 {
+        let publications = self.channels.entry(channel).or_default();
+        publications.push(data);
+        publications.len() as u64
+    }
+}
+
+fn channel_name(channel: u8) -> String {
+    format!("match:{channel}")
+}
+
+fn at(millis: u64) -> Timestamp {
+    Timestamp(T0.0 + millis)
+}
+
+/// What a change answers, in a form both sides have.
+#[derive(Debug, PartialEq)]
+enum Answer {
+    Created(bool),
+    Was(bool),
+    Count(usize),
+    Refused,
+}
+
+fn change_model(model: &mut Model, change: &Change) -> Answer {
+    match change {
+        Change::Put { device, token, locale, at } => {
+            let created = !model.devices.contains_key(device);
+            model.put(*device, *token, *locale, *at);
+            Answer::Created(created)
+        }
+        Change::Delete(device) => Answer::Was(model.devices.remove(device).is_some()),
+        Change::Subscribe(device, pairs) => model.subscribe(*device, pairs).map_or(Answer::Refused, Answer::Count),
+        Change::Unsubscribe(device, subject, topic) => match model.devices.get_mut(device) {
+            Some(entry) => {
+                let before = entry.subscriptions.len();
+                entry.subscriptions.retain(|(s, t)| s != subject || topic.is_some_and(|topic| topic != *t));
+                Answer::Count(before - entry.subscriptions.len())
+            }
+            None => Answer::Refused,
+        },
+        Change::Gone { device, token, at } => Answer::Was(model.gone(*device, *token, *at)),
+    }
+}
+
+async fn change_store(store: &Store, change: &Change, number: DeviceNumber) -> Answer {
+    let count = |result: Result<usize, SubscribeError>| match result {
+        Ok(count) => Answer::Count(count),
+        Err(SubscribeError::Write(error)) => panic!("{error}"),
+        Err(_) => Answer::Refused,
+    };
+    match change {
+        Change::Put { device: index, token: byte, locale, at: millis } => {
+            let mut new = device(DEVICES[*index], byte.map(token));
+            new.locale = Locale::new(LOCALES[*locale]).unwrap();
+            Answer::Created(store.put_device(new, at(*millis)).await.unwrap().created)
+        }
+        Change::Delete(device) => Answer::Was(store.delete_device(&id(DEVICES[*device])).await.unwrap()),
+        Change::Subscribe(device, pairs) => {
+            let selection = pairs.iter().map(|&(s, t)| (subject(SUBJECTS[s]), vec![topic(TOPICS[t])])).collect();
+            count(store.subscribe(&id(DEVICES[*device]), selection).await)
+        }
+        Change::Unsubscribe(device, s, t) => {
+            let selection = vec![(subject(SUBJECTS[*s]), t.iter().map(|t| topic(TOPICS[*t])).collect())];
+            count(store.unsubscribe(&id(DEVICES[*device]), selection).await)
+        }
+        Change::Gone { token: byte, at: millis, .. } => {
+            Answer::Was(store.token_gone(number, token(*byte), millis.map(at)).await.unwrap())
+        }
+    }
+}
+
+async fn do_changes(store: &Store, model: &mut Model, changes: &[Change]) {
+    let (mut expected, mut numbers) = (Vec::new(), Vec::new());
+    for change in changes {
+        // The sender knows numbers from earlier; here: the one at its turn.
+        let device = if let Change::Gone { device, .. } = change { model.devices.get(device) } else { None };
+        numbers.push(DeviceNumber(device.map_or(u32::MAX, |device| device.number)));
+        expected.push(change_model(model, change));
+    }
+    let requests = changes.iter().zip(numbers);
+    let futures = requests.map(|(change, number)| Box::pin(change_store(store, change, number)) as Pin<Box<_>>);
+    let answers = join_all(futures.collect::<Vec<Pin<Box<dyn Future<Output = Answer>>>>>()).await;
+    assert_eq!(answers, expected, "{changes:?}");
+}
+
+async fn append(store: &Store, model: &mut Model, events: &[(u8, i64, Option<u8>)]) {
+    let new = |&(name, variant, place): &(u8, i64, Option<u8>)| {
+        let durable: Vec<_> = place.iter().map(|place| channel(&channel_name(*place), HISTORY_SIZE)).collect();
+        let mut new = new_event(&format!("e{name}"), variant, &durable);
+        new.event.data = Some(Json::of(&name)); // The content is id and variant; where it is published is not part of it.
+        new
+    };
+    let answer = store.append_events(events.iter().map(new).collect(), T0).await;
+    let mut first = BTreeMap::new();
+    let known: BTreeMap<u8, i64> = model.events.iter().map(|&(name, variant, _)| (name, variant)).collect();
+    let conflict = events.iter().position(|(name, variant, _)| {
+        known.get(name).or(first.get(name)).is_some_and(|earlier| earlier != variant) || {
+            first.entry(*name).or_insert(*variant);
+            false
+        }
+    });
+    let appended = match (answer, conflict) {
+        (Ok(appended), None) => appended,
+        (Err(AppendError::Conflict { index, .. }), Some(expected)) => return assert_eq!(index, expected),
+        (answer, expected) => panic!("{answer:?} where {expected:?} is the conflict"),
+    };
+    for (&(name, variant, place), answer) in events.iter().zip(appended) {
+        let known = model.events.iter().position(|&(earlier, ..)| earlier == name);
+        assert_eq!(answer.repeated, known.is_some());
+        let index = known.unwrap_or_else(|| {
+            let place = place.map(|place| (place, model.publish(place, name.to_string())));
+            model.events.push((name, variant, place));
+            model.events.len() - 1
+        });
+        assert_eq!(answer.position, JournalPosition(index as u64 + 1));
+        let offset = answer.published.first().map(|(_, position)| position.offset.0);
+        assert_eq!(offset, model.events[index].2.map(|(_, offset)| offset));
+    }
+}
+
+fn check(store: &Store, model: &Model) {
+    for (index, name) in DEVICES.iter().enumerate() {
+        let expected = model.devices.get(&index);
+        let found = store.device(&id(name)).unwrap();
+        assert_eq!(found.is_some(), expected.is_some());
+        assert_eq!(sending_token(store, name), expected.map(|device| device.token.map(token)));
+        let (Some(found), Some(expected)) = (found, expected) else { continue };
+        assert_eq!(found.token, expected.token.map(token));
+        assert_eq!((found.token_at, found.since.0), (at(expected.token_at), expected.since));
+        assert_eq!(found.locale.as_str(), LOCALES[expected.locale]);
+        assert_eq!(store.device_number(&id(name)).unwrap(), Some(DeviceNumber(expected.number)));
+        let held = store.subscriptions(&id(name)).unwrap().unwrap();
+        let held: BTreeSet<_> =
+            held.iter().flat_map(|(s, topics)| topics.iter().map(|t| (s.as_str(), t.as_str()))).collect();
+        assert_eq!(held, expected.subscriptions.iter().map(|&(s, t)| (SUBJECTS[s], TOPICS[t])).collect());
+    }
+    for (t, topic_name) in TOPICS.iter().enumerate() {
+        let mut expected: Vec<u32> = model
+            .devices
+            .values()
+            .filter(|device| device.subscriptions.contains(&(0, t)) || device.subscriptions.contains(&(2, t)))
+            .map(|device| device.number)
+            .collect();
+        expected.sort_unstable();
+        let found: Vec<u32> =
+            audience(store, topic_name, &["team:1", "match:1"]).iter().map(|number| number.0).collect();
+        assert_eq!(found, expected);
+    }
+    let events: Vec<_> = store.events_from(JournalPosition(0), 1000).unwrap();
+    let ids: Vec<String> = events.iter().map(|(_, event)| event.event.id.as_str().to_owned()).collect();
+    assert_eq!(ids, model.events.iter().map(|(name, ..)| format!("e{name}")).collect::<Vec<_>>());
+    let restored = channels(store, T0);
+    assert_eq!(restored.len(), model.channels.len());
+    for (channel, (number, data)) in restored.iter().zip(&model.channels) {
+        assert_eq!((channel.name.as_str(), channel.top.0), (&*channel_name(*number), data.len() as u64));
+        let kept = data.len().saturating_sub(HISTORY_SIZE as usize);
+        let found: Vec<_> = channel.publications.iter().map(|(offset, one)| (offset.0, one.data.as_str())).collect();
+        let expected: Vec<_> = (kept..data.len()).map(|index| (index as u64 + 1, data[index].as_str())).collect();
+        assert_eq!(found, expected);
+    }
+}
+
+fn open_small(path: &Path) -> Store {
+    let mut config = config(path);
+    config.subscription_count_max = SUBSCRIPTION_COUNT_MAX as u32;
+    open_with(config).0
+}
+
+/// A copy of the folder as the disk has it while the store is open: what a crash would leave.
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
+        if entry.file_type().unwrap().is_dir() {
+            copy(&entry.path(), &to.join(entry.file_name()));
+        } else {
+            std::fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+        }
+    }
+}
+
+async fn run(steps: Vec<Step>) {
+    let mut folder = tempfile::tempdir().unwrap();
+    let (mut store, mut model) = (open_small(folder.path()), Model::default());
+    for step in steps {
+        match step {
+            Step::Changes(changes) => do_changes(&store, &mut model, &changes).await,
+            Step::Append(events) => append(&store, &mut model, &events).await,
+            Step::Publish(number) => {
+                let (durable, data) = (channel(&channel_name(number), HISTORY_SIZE), Json::of(&"said"));
+                let position =
+                    store.append_publication(durable, data.clone(), BTreeMap::new(), None, T0).await.unwrap();
+                assert_eq!(position.offset.0, model.publish(number, data.as_str().to_owned()));
+            }
+            Step::Restart => {
+                store.close().await;
+                store = open_small(folder.path());
+            }
+            Step::Crash => {
+                let left: TempDir = tempfile::tempdir().unwrap();
+                copy(folder.path(), left.path());
+                store.close().await;
+                store = open_small(left.path());
+                folder = left;
+            }
+        }
+        check(&store, &model);
+    }
+    store.close().await;
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 16, max_shrink_iters: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_store_answers_like_plain_maps(steps in prop::collection::vec(step(), 1..40)) {
+        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(run(steps));
+    }
+}

@@ -1,0 +1,52 @@
+use std::sync::Arc;
+use tidings_store::{OpenError, Store};
+
+use crate::support::*;
+
+fn open_error(path: &std::path::Path) -> OpenError {
+    Store::open(config(path), Arc::new(Sink::default())).unwrap_err()
+}
+
+#[tokio::test]
+async fn a_folder_has_one_user_at_a_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, _) = open(folder.path());
+    assert!(matches!(open_error(folder.path()), OpenError::Locked { .. }));
+    store.close().await;
+    let (store, _) = open(folder.path());
+    // The last handle closes the store on its own.
+    drop(store);
+    eventually("closing", || Store::open(config(folder.path()), Arc::new(Sink::default())).is_ok()).await;
+}
+
+#[tokio::test]
+async fn an_unknown_format_is_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    open(folder.path()).0.close().await;
+    {
+        let database = fjall::Database::builder(folder.path().join("data")).open().unwrap();
+        let meta = database.keyspace("meta", fjall::KeyspaceCreateOptions::default).unwrap();
+        meta.insert("format", "tidings-store-99").unwrap();
+    }
+    let error = open_error(folder.path());
+    assert_eq!(error.to_string(), "the store has format tidings-store-99, this version reads format tidings-store-1");
+}
+
+#[tokio::test]
+async fn a_creation_that_was_interrupted_is_begun_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("data.new")).unwrap();
+    std::fs::write(folder.path().join("data.new/0.jnl"), "half").unwrap();
+    let (store, _) = open(folder.path());
+    store.append_events(vec![new_event("e1", 1, &[])], T0).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_waits_when_the_store_closes_is_still_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, _) = open(folder.path());
+    let (appended, ()) = tokio::join!(store.append_events(vec![new_event("e1", 1, &[])], T0), store.close());
+    appended.unwrap();
+    assert!(store.append_events(vec![new_event("e2", 1, &[])], T0).await.is_err());
+    assert!(store.device(&id("phone")).is_err(), "reading needs an open store");
+}

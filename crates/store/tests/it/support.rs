@@ -1,0 +1,183 @@
+//! What the tests share: a small configuration, names, a sink that remembers.
+
+use std::future::Future;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+use std::time::Duration;
+
+use tidings_store::{
+    CommitSink, DurableChannel, NewDevice, NewEvent, QueueLimit, RestoredChannel, Store, StoreConfig, StoredPublication,
+};
+use tidings_types::{
+    AppId, ChannelName, DeviceId, DeviceNumber, DeviceToken, Environment, Event, EventId, JournalPosition, Locale,
+    ParamValue, Platform, PushPolicy, StreamPosition, Subject, Timestamp, TopicName,
+};
+
+pub(crate) const HOUR: Duration = Duration::from_secs(3600);
+/// A moment to begin with, far from zero.
+pub(crate) const T0: Timestamp = Timestamp(1_000_000_000);
+
+pub(crate) fn config(path: &Path) -> StoreConfig {
+    let queue = QueueLimit { count: 1024, bytes: 8 << 20 };
+    StoreConfig {
+        path: path.to_owned(),
+        event_queue: queue,
+        device_queue: queue,
+        import_queue: queue,
+        journal_event_count_max: 1_000_000,
+        journal_bytes_max: 1 << 30,
+        id_window: 24 * HOUR,
+        id_window_count: 1_000_000,
+        device_count_max: 1_000_000,
+        subscription_count_max: 100,
+        channel_count_max: 1000,
+        channel_idle: 1000 * HOUR,
+        reopen_backoff_min: Duration::from_millis(5),
+        reopen_backoff_max: Duration::from_millis(50),
+        cache_bytes: 1 << 20,
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Told {
+    Publication(ChannelName, StreamPosition, String),
+    Events(JournalPosition),
+}
+
+/// Remembers what it was told.
+#[derive(Default)]
+pub(crate) struct Sink(pub(crate) Mutex<Vec<Told>>);
+
+impl Sink {
+    pub(crate) fn told(&self) -> Vec<Told> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+impl CommitSink for Sink {
+    fn on_publication(
+        &self,
+        channel: &ChannelName,
+        position: StreamPosition,
+        publication: &StoredPublication,
+        durable: &DurableChannel,
+    ) {
+        assert_eq!(*channel, durable.name);
+        let told = Told::Publication(channel.clone(), position, publication.data.as_str().to_owned());
+        self.0.lock().unwrap().push(told);
+    }
+
+    fn on_events(&self, end: JournalPosition) {
+        self.0.lock().unwrap().push(Told::Events(end));
+    }
+}
+
+pub(crate) fn open(path: &Path) -> (Store, Arc<Sink>) {
+    open_with(config(path))
+}
+
+pub(crate) fn open_with(config: StoreConfig) -> (Store, Arc<Sink>) {
+    let sink = Arc::new(Sink::default());
+    (Store::open(config, sink.clone()).unwrap(), sink)
+}
+
+pub(crate) fn subject(text: &str) -> Subject {
+    Subject::new(text).unwrap()
+}
+
+pub(crate) fn topic(text: &str) -> TopicName {
+    TopicName::new(text).unwrap()
+}
+
+pub(crate) fn id(text: &str) -> DeviceId {
+    DeviceId::new(text).unwrap()
+}
+
+pub(crate) fn token(byte: u8) -> DeviceToken {
+    DeviceToken::from([byte; 32].as_slice())
+}
+
+pub(crate) fn device(name: &str, token: Option<DeviceToken>) -> NewDevice {
+    NewDevice {
+        id: id(name),
+        user: None,
+        app: AppId::new("com.example.app").unwrap(),
+        platform: Platform::Ios,
+        environment: Environment::Production,
+        token,
+        locale: Locale::new("sv-SE").unwrap(),
+        country: None,
+    }
+}
+
+pub(crate) fn event(id: &str, minute: i64) -> Event {
+    Event {
+        id: EventId::new(id).unwrap(),
+        topic: topic("goal"),
+        subjects: vec![subject("team:1")],
+        params: [("minute".to_owned(), ParamValue::Integer(minute))].into(),
+        data: None,
+        channels: vec![],
+        push: PushPolicy::Always,
+        collapse_key: None,
+        ttl: HOUR,
+    }
+}
+
+pub(crate) fn channel(name: &str, history_size: u32) -> DurableChannel {
+    DurableChannel { name: ChannelName::new(name).unwrap(), history_size, history_ttl: HOUR }
+}
+
+pub(crate) fn new_event(id: &str, minute: i64, channels: &[DurableChannel]) -> NewEvent {
+    NewEvent { event: event(id, minute), channels: channels.to_vec() }
+}
+
+pub(crate) fn channels(store: &Store, now: Timestamp) -> Vec<RestoredChannel> {
+    store.durable_channels(now).collect::<Result<_, _>>().unwrap()
+}
+
+pub(crate) fn audience(store: &Store, topic_name: &str, subjects: &[&str]) -> Vec<DeviceNumber> {
+    let subjects: Vec<Subject> = subjects.iter().map(|text| subject(text)).collect();
+    store.freeze(&topic(topic_name), &subjects).iter_from(DeviceNumber(0)).collect()
+}
+
+/// The token of a device as sending sees it; the outer `None` when there is no such device.
+pub(crate) fn sending_token(store: &Store, name: &str) -> Option<Option<DeviceToken>> {
+    let number = store.device_number(&id(name)).unwrap()?;
+    let mut found = None;
+    store.with_recipients(&[number], |recipient| found = Some(recipient.token.cloned()));
+    found
+}
+
+/// Polls all futures in their order until all are ready, so that their requests are queued in this order.
+pub(crate) async fn join_all<'a, T>(futures: Vec<Pin<Box<dyn Future<Output = T> + 'a>>>) -> Vec<T> {
+    let mut futures: Vec<_> = futures.into_iter().map(|future| (Some(future), None)).collect();
+    std::future::poll_fn(|context| {
+        for (slot, output) in &mut futures {
+            if let Some(future) = slot
+                && let Poll::Ready(value) = future.as_mut().poll(context)
+            {
+                (*slot, *output) = (None, Some(value));
+            }
+        }
+        if futures.iter().all(|(slot, _)| slot.is_none()) { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    futures.into_iter().filter_map(|(_, output)| output).collect()
+}
+
+/// Waits until `condition` holds.
+///
+/// # Panics
+/// When it does not within 20 seconds.
+pub(crate) async fn eventually(what: &str, condition: impl Fn() -> bool) {
+    let mut pulse = tokio::time::interval(Duration::from_millis(5));
+    let waited = tokio::time::timeout(Duration::from_secs(20), async {
+        while !condition() {
+            pulse.tick().await;
+        }
+    });
+    assert!(waited.await.is_ok(), "{what} did not happen within 20 s");
+}

@@ -1,0 +1,364 @@
+//! The command line: what can be asked of the program. Each command's arguments are here, with examples in its help;
+//! what it does is in `command`.
+//!
+//! Exit codes: 0 done, 1 failed, 2 wrong usage or configuration. Results go to standard output, everything else to
+//! standard error; `--json` makes results machine-readable. Colours only on a terminal.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::builder::styling::{AnsiColor, Styles};
+use clap::{Args, Parser, Subcommand};
+
+use crate::config::parse_duration;
+
+const STYLES: Styles = Styles::styled()
+    .header(AnsiColor::Green.on_default().bold())
+    .usage(AnsiColor::Green.on_default().bold())
+    .literal(AnsiColor::Cyan.on_default().bold())
+    .placeholder(AnsiColor::Cyan.on_default());
+
+/// An event goes in, everyone who asked for it gets it: live if connected, by push notification if not.
+#[derive(Debug, Parser)]
+#[command(name = "tidings", version, styles = STYLES, max_term_width = 100, arg_required_else_help = true)]
+#[command(after_help = "Examples:
+  tidings demo                                  see it work, with nothing to set up
+  tidings serve --config tidings.toml           run the server
+  tidings publish --topic goal --subject match:1 --param team=Sweden
+
+Exit codes: 0 done, 1 failed, 2 wrong usage or configuration.")]
+pub(crate) struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What the program can do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run the server.
+    Serve(ServeArgs),
+    /// Play a football final to simulated phones and clients, and count who got what.
+    Demo(DemoArgs),
+    /// Hand in an event, or publish into a channel.
+    Publish(PublishArgs),
+    /// Print what is published in channels, one JSON object per line.
+    Subscribe(SubscribeArgs),
+    /// Stand in for a push provider.
+    #[command(subcommand)]
+    Simulate(SimulateCommand),
+    /// Make a token that a client connects or subscribes with.
+    Token(TokenArgs),
+    /// Look at the configuration.
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Measure a part of the server on this machine.
+    #[command(subcommand)]
+    Bench(BenchCommand),
+}
+
+/// Where the configuration is.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ConfigFile {
+    /// Configuration file [default: tidings.toml, if it is there]
+    #[arg(long, value_name = "FILE", env = "TIDINGS_CONFIG")]
+    pub(crate) config: Option<PathBuf>,
+}
+
+/// Arguments of `serve`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  tidings serve
+  tidings serve --config /etc/tidings/tidings.toml
+  TIDINGS_HTTP__LISTEN=127.0.0.1:9000 tidings serve
+
+It stops on SIGTERM or Ctrl-C: takes nothing more, tells its clients, finishes what it has begun.")]
+pub(crate) struct ServeArgs {
+    #[command(flatten)]
+    pub(crate) file: ConfigFile,
+}
+
+/// Arguments of `demo`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  tidings demo
+  tidings demo --once --json                    one match, then the result as JSON
+  tidings demo --devices 1000000 --speed 60")]
+pub(crate) struct DemoArgs {
+    /// Stop after one match, and fail if anybody got less or more than was owed.
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// Print the result as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Simulated phones.
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    pub(crate) devices: u32,
+    /// Connected clients.
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=50_000))]
+    pub(crate) clients: u32,
+    /// How many times faster than a real match.
+    #[arg(long, value_name = "X", default_value_t = 300.0, value_parser = speed)]
+    pub(crate) speed: f64,
+}
+
+fn speed(text: &str) -> Result<f64, String> {
+    let speed: f64 = text.parse().map_err(|_| "must be a number".to_owned())?;
+    if (0.1..=100_000.0).contains(&speed) { Ok(speed) } else { Err("must be from 0.1 to 100000".to_owned()) }
+}
+
+/// The server a command talks to.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Server {
+    /// The server [default: the address of the configuration]
+    #[arg(long, value_name = "URL", env = "TIDINGS_URL")]
+    pub(crate) url: Option<String>,
+    #[command(flatten)]
+    pub(crate) file: ConfigFile,
+}
+
+/// Arguments of `publish`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  tidings publish --topic goal --subject match:1 --subject team:se --param minute=90
+  tidings publish '{\"id\": \"goal-1\", \"topic\": \"goal\", \"subjects\": [\"match:1\"]}'
+  tidings publish - < events.json
+  tidings publish --channel news '{\"text\": \"hello\"}'
+
+The API key comes from TIDINGS_API_KEY, --api-key-file, or on the server's machine DATA_DIR/api-key.
+An event made of flags without --id gets a random id: running the command twice makes two events.")]
+pub(crate) struct PublishArgs {
+    /// The event, or with --channel the data, as JSON; `-` reads standard input.
+    #[arg(value_name = "JSON", conflicts_with_all = ["topic", "subject", "param", "id", "collapse_key", "ttl"])]
+    pub(crate) json_text: Option<String>,
+    /// Publish into this channel instead of handing in an event.
+    #[arg(long, requires = "json_text")]
+    pub(crate) channel: Option<String>,
+    /// Which kind of event.
+    #[arg(long, required_unless_present = "json_text", requires = "subject")]
+    pub(crate) topic: Option<String>,
+    /// What it is about, kind:key; may be given several times.
+    #[arg(long, value_name = "KIND:KEY")]
+    pub(crate) subject: Vec<String>,
+    /// A parameter for the texts; digits make a number. May be given several times.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parameter)]
+    pub(crate) param: Vec<(String, String)>,
+    /// The event's id; the same id is the same event.
+    #[arg(long)]
+    pub(crate) id: Option<String>,
+    /// What it replaces on a device.
+    #[arg(long, value_name = "KEY")]
+    pub(crate) collapse_key: Option<String>,
+    /// How long it is worth delivering, such as 4h.
+    #[arg(long, value_parser = parse_duration)]
+    pub(crate) ttl: Option<Duration>,
+    /// API key.
+    #[arg(long, env = "TIDINGS_API_KEY", hide_env_values = true, value_name = "KEY")]
+    pub(crate) api_key: Option<String>,
+    /// File that holds the API key.
+    #[arg(long, value_name = "FILE", conflicts_with = "api_key")]
+    pub(crate) api_key_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) server: Server,
+    /// Print the server's answer as it is.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+fn parameter(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("must be NAME=VALUE".to_owned()),
+    }
+}
+
+/// Arguments of `subscribe`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  tidings subscribe match:1
+  tidings subscribe news chat:lobby --token \"$(tidings token --user 42)\"
+  tidings subscribe match:1 --count 10 | jq .data
+
+Each line is {\"channel\", \"offset\", \"data\", \"tags\"}. After a break it connects again and prints
+what was missed; a line {\"channel\", \"gap\": {\"since\", \"top\"}} says that it could not be had any more.")]
+pub(crate) struct SubscribeArgs {
+    /// Channels, at most 128.
+    #[arg(required = true, value_name = "CHANNEL", num_args = 1..=128)]
+    pub(crate) channels: Vec<String>,
+    /// Connection token.
+    #[arg(long, env = "TIDINGS_TOKEN", hide_env_values = true)]
+    pub(crate) token: Option<String>,
+    /// End after this many publications.
+    #[arg(long, value_name = "N")]
+    pub(crate) count: Option<u64>,
+    #[command(flatten)]
+    pub(crate) server: Server,
+}
+
+/// Providers that can be simulated.
+#[derive(Debug, Subcommand)]
+pub(crate) enum SimulateCommand {
+    /// Apple's push service.
+    Apns(SimulateApnsArgs),
+}
+
+/// Arguments of `simulate apns`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  tidings simulate apns
+  tidings simulate apns --dir simulator --listen 127.0.0.1:2197 --faults faults.json
+  curl --cacert simulator/ca.pem --http2 https://localhost:2197/simulator/ledger")]
+pub(crate) struct SimulateApnsArgs {
+    /// Folder for the certificate and the signing key made at the start.
+    #[arg(long, default_value = "simulator", value_name = "FOLDER")]
+    pub(crate) dir: PathBuf,
+    /// Where it listens.
+    #[arg(long, default_value = "127.0.0.1:2197", value_name = "ADDRESS")]
+    pub(crate) listen: std::net::SocketAddr,
+    /// How it misbehaves, as JSON: delays, rejections, resets.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) faults: Option<PathBuf>,
+    /// What all chances are drawn from.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) seed: u64,
+    /// Threads.
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(crate) threads: u16,
+    /// Bundle id for the configuration to paste; other apps are refused when given.
+    #[arg(long, value_name = "BUNDLE_ID")]
+    pub(crate) app: Option<String>,
+    /// Print the counters as JSON, one line a second.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Arguments of `token`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  tidings token --user 42
+  tidings token --user 42 --expires-in 10m --info '{\"name\": \"Ada\"}'
+  tidings token --user 42 --channel '$chat:private'
+
+It is signed (HS256) with client.token_hmac_secret of the configuration.")]
+pub(crate) struct TokenArgs {
+    /// Who connects; empty for nobody in particular.
+    #[arg(long)]
+    pub(crate) user: String,
+    /// Make a subscription token for this channel instead of a connection token.
+    #[arg(long)]
+    pub(crate) channel: Option<String>,
+    /// How long it is good.
+    #[arg(long, default_value = "1h", value_parser = parse_duration, value_name = "DURATION", conflicts_with = "forever")]
+    pub(crate) expires_in: Duration,
+    /// Make it good for ever.
+    #[arg(long)]
+    pub(crate) forever: bool,
+    /// JSON that others see with the user's presence and publications.
+    #[arg(long, value_name = "JSON")]
+    pub(crate) info: Option<String>,
+    #[command(flatten)]
+    pub(crate) file: ConfigFile,
+    /// Print {"token", "expires_at"}.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What can be asked about the configuration.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Check it; print what is in force, who says so, and how much memory it may come to need.
+    #[command(after_help = "Examples:
+  tidings config check
+  tidings config check --config tidings.toml --json")]
+    Check(ConfigCheckArgs),
+    /// Print a file with every setting at its default.
+    #[command(after_help = "Example:
+  tidings config example > tidings.toml")]
+    Example,
+    /// Print the reference page, in Markdown.
+    #[command(after_help = "Example:
+  tidings config reference > configuration.md")]
+    Reference,
+}
+
+/// Arguments of `config check`.
+#[derive(Debug, Args)]
+pub(crate) struct ConfigCheckArgs {
+    #[command(flatten)]
+    pub(crate) file: ConfigFile,
+    /// Print settings, warnings and memory terms as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What can be measured.
+#[derive(Debug, Subcommand)]
+pub(crate) enum BenchCommand {
+    /// Publications to many connections.
+    #[command(after_help = "Example:
+  tidings bench fanout --json")]
+    Fanout(BenchArgs),
+    /// Finding who is to be told.
+    #[command(after_help = "Example:
+  tidings bench audience --json")]
+    Audience(BenchArgs),
+    /// Notifications to a simulated provider.
+    #[command(after_help = "Example:
+  tidings bench push --json")]
+    Push(BenchArgs),
+}
+
+/// Arguments of every `bench`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct BenchArgs {
+    /// Print the table as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_arguments_are_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_shows_an_example() {
+        fn check(command: &clap::Command) {
+            if command.has_subcommands() {
+                return command.get_subcommands().for_each(check);
+            }
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.starts_with("Example"), "{}", command.get_name());
+            assert!(help.contains(command.get_name()), "{}", command.get_name());
+            // Lines of the examples are for copying: no terminal of 100 columns may break them.
+            assert!(help.lines().all(|line| line.len() <= 100), "{help}");
+        }
+        check(&Cli::command());
+    }
+
+    #[test]
+    fn arguments_outside_their_range_are_refused() {
+        let words = [
+            "demo --devices 0",
+            "demo --speed 0",
+            "demo --speed NaN",
+            "token",
+            "subscribe",
+            "serve x",
+            "bench",
+            "token --user a --expires-in 1",
+        ];
+        for words in words {
+            assert!(Cli::try_parse_from(format!("tidings {words}").split(' ')).is_err(), "{words}");
+        }
+        assert!(
+            Cli::try_parse_from("tidings demo --once --json --devices 5 --clients 2 --speed 10".split(' ')).is_ok()
+        );
+    }
+}

@@ -1,0 +1,67 @@
+//! What the commands do, one module each; their arguments are in `cli`.
+
+pub(crate) mod config;
+mod http;
+pub(crate) mod output;
+pub(crate) mod publish;
+pub(crate) mod simulate;
+pub(crate) mod subscribe;
+pub(crate) mod token;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use crate::config::{ConfigError, Loaded};
+
+/// Why a command ended without having done what was asked.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CommandError {
+    /// The configuration is wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// What was asked makes no sense.
+    #[error("{0}")]
+    Usage(String),
+    /// It was tried and did not work.
+    #[error("{0}")]
+    Failed(String),
+    /// The server cannot be reached, or breaks off.
+    #[error(transparent)]
+    Http(#[from] http::HttpError),
+    /// A file cannot be read or written.
+    #[error("cannot {action} {}", path.display())]
+    File {
+        /// "read" or "write".
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Standard input or output failed.
+    #[error("cannot use standard input or output")]
+    Terminal(#[from] std::io::Error),
+}
+
+impl CommandError {
+    /// 1 failed, 2 wrong usage or configuration.
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::Config(_) | Self::Usage(_) | Self::Http(http::HttpError::Url(_) | http::HttpError::Key) => {
+                ExitCode::from(2)
+            }
+            _ => ExitCode::from(1),
+        }
+    }
+
+    /// Whether only the reader of our output has gone (`tidings … | head`), which is no failure.
+    pub(crate) fn is_broken_pipe(&self) -> bool {
+        matches!(self, Self::Terminal(error) if error.kind() == std::io::ErrorKind::BrokenPipe)
+    }
+}
+
+/// Reads the configuration with the environment of this process.
+pub(crate) fn load(file: &crate::cli::ConfigFile) -> Result<Loaded, ConfigError> {
+    crate::config::load(file.config.as_deref(), std::env::vars_os())
+}

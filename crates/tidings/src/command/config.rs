@@ -1,0 +1,66 @@
+//! `tidings config`: what the configuration says, could say, and would cost.
+
+use serde::Serialize;
+
+use super::output::{Kind, line, remark};
+use super::{CommandError, load};
+use crate::cli::{ConfigCheckArgs, ConfigCommand};
+use crate::config::{MemorySum, effective, example, memory_sum, reference};
+
+/// Runs `config check`, `config example` or `config reference`.
+pub(crate) async fn run(command: ConfigCommand) -> Result<(), CommandError> {
+    match command {
+        ConfigCommand::Check(args) => check(&args),
+        ConfigCommand::Example => Ok(line(example().trim_end())?),
+        ConfigCommand::Reference => Ok(line(reference().trim_end())?),
+    }
+}
+
+#[derive(Serialize)]
+struct Report<'a> {
+    settings: Vec<ReportSetting<'a>>,
+    warnings: Vec<String>,
+    memory: &'a MemorySum,
+    memory_standing_bytes: u64,
+    memory_bytes: u64,
+}
+
+#[derive(Serialize)]
+struct ReportSetting<'a> {
+    table: &'a str,
+    name: &'a str,
+    /// As TOML spells it.
+    value: &'a str,
+    origin: String,
+}
+
+fn check(args: &ConfigCheckArgs) -> Result<(), CommandError> {
+    let loaded = load(&args.file)?;
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let memory = memory_sum(&loaded.config, cores);
+    if args.json {
+        let settings = loaded.effective.iter().map(|setting| ReportSetting {
+            table: &setting.table,
+            name: &setting.name,
+            value: &setting.value,
+            origin: setting.origin.to_string(),
+        });
+        let report = Report {
+            settings: settings.collect(),
+            warnings: loaded.warnings.iter().map(ToString::to_string).collect(),
+            memory: &memory,
+            memory_standing_bytes: memory.standing_bytes(),
+            memory_bytes: memory.bytes(),
+        };
+        return Ok(line(serde_json::to_string_pretty(&report).expect("a report has string keys only"))?);
+    }
+    line(effective(&loaded.effective).trim_end())?;
+    line("\n# Memory:")?;
+    for text in memory.to_string().lines() {
+        line(format!("# {text}"))?;
+    }
+    for warning in &loaded.warnings {
+        remark(Kind::Warning, warning);
+    }
+    Ok(())
+}

@@ -1,0 +1,45 @@
+//! Writing to the terminal: results to standard output, remarks to standard error.
+
+use std::fmt::Display;
+use std::io::{self, IsTerminal as _, Write as _};
+
+/// Writes a result and a line break, at once: whoever reads the other end of a pipe waits for it.
+pub(crate) fn line(text: impl Display) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    writeln!(stdout, "{text}")?;
+    stdout.flush()
+}
+
+/// Writes a remark; a standard error that is gone is no reason to stop.
+pub(crate) fn remark(kind: Kind, text: impl Display) {
+    let mut stderr = io::stderr().lock();
+    let coloured = stderr.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let (word, colour) = match kind {
+        Kind::Error => ("error: ", "\x1b[1;31m"),
+        Kind::Warning => ("warning: ", "\x1b[1;33m"),
+        Kind::Note => ("", ""),
+    };
+    let written = if coloured && !colour.is_empty() {
+        writeln!(stderr, "{colour}{word}\x1b[0m{text}")
+    } else {
+        writeln!(stderr, "{word}{text}")
+    };
+    drop(written);
+}
+
+/// How serious a remark is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// The reason for the exit code.
+    Error,
+    /// Look at it.
+    Warning,
+    /// Good to know.
+    Note,
+}
+
+/// An error with its causes in one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    std::iter::successors(error.source(), |error| error.source())
+        .fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}

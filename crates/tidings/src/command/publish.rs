@@ -1,0 +1,162 @@
+//! `tidings publish`: one event, a list of events, or a publication into a channel, over the server's API.
+//!
+//! The key of the server's own folder is only ever sent to this machine.
+
+use std::io::Read as _;
+
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::json;
+use serde_json::value::RawValue;
+use tidings_types::{ChannelName, CollapseKey, EventId, Subject, TopicName};
+use uuid::Uuid;
+
+use super::http::ServerUrl;
+use super::output::line;
+use super::{CommandError, load};
+use crate::cli::PublishArgs;
+use crate::config::{Secret, read_file};
+
+/// The largest body that is read from standard input; the server has a bound of its own.
+const INPUT_BYTES_MAX: u64 = 64 << 20;
+
+/// Publishes and prints what the server says.
+pub(crate) async fn run(args: PublishArgs) -> Result<(), CommandError> {
+    let (path, body) = request(&args)?;
+    let (server, key) = destination(&args)?;
+    let (status, answer) = server.post(path, key.as_ref().map(Secret::expose), body).await?;
+    let text = String::from_utf8_lossy(&answer);
+    if !status.is_success() {
+        let hint =
+            if status.as_u16() == 401 { ", is the API key right? (TIDINGS_API_KEY, --api-key-file)" } else { "" };
+        return Err(CommandError::Failed(format!("{server} answered {status}{hint}: {}", text.trim())));
+    }
+    report(&args, &text)
+}
+
+/// Where to post what.
+fn request(args: &PublishArgs) -> Result<(&'static str, Bytes), CommandError> {
+    let Some(text) = &args.json_text else { return Ok(("/v1/events", event_of_flags(args)?.into())) };
+    let text = if text == "-" { read_stdin()? } else { text.clone() };
+    let value: Box<RawValue> =
+        serde_json::from_str(&text).map_err(|error| CommandError::Usage(format!("the input is not JSON: {error}")))?;
+    let Some(channel) = &args.channel else { return Ok(("/v1/events", text.into())) };
+    let channel = ChannelName::new(channel).map_err(|error| CommandError::Usage(error.to_string()))?;
+    let body = json!({ "channel": channel, "data": value });
+    Ok(("/api/publish", body.to_string().into()))
+}
+
+fn read_stdin() -> Result<String, CommandError> {
+    let mut text = String::new();
+    std::io::stdin().lock().take(INPUT_BYTES_MAX + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > INPUT_BYTES_MAX {
+        return Err(CommandError::Usage(format!("the input is larger than {INPUT_BYTES_MAX} bytes")));
+    }
+    Ok(text)
+}
+
+/// The event that the flags describe, checked here already: the server would only say the same later.
+fn event_of_flags(args: &PublishArgs) -> Result<String, CommandError> {
+    let usage = |error: tidings_types::NameError| CommandError::Usage(error.to_string());
+    let id = args.id.clone().unwrap_or_else(|| Uuid::new_v4().to_string());
+    let subjects = args.subject.iter().map(|subject| Subject::new(subject).map_err(usage));
+    let params = args.param.iter().map(|(name, value)| (name.clone(), parameter(value)));
+    let mut event = json!({
+        "id": EventId::new(&id).map_err(usage)?,
+        "topic": TopicName::new(args.topic.as_deref().unwrap_or_default()).map_err(usage)?,
+        "subjects": subjects.collect::<Result<Vec<_>, _>>()?,
+        "params": params.collect::<serde_json::Map<_, _>>(),
+    });
+    if let Some(key) = &args.collapse_key {
+        event["collapse_key"] = json!(CollapseKey::new(key).map_err(usage)?);
+    }
+    if let Some(ttl) = args.ttl {
+        event["ttl"] = json!(ttl.as_secs());
+    }
+    Ok(event.to_string())
+}
+
+/// A whole number where the text is one as JSON spells it (not `007`), else text.
+fn parameter(text: &str) -> serde_json::Value {
+    match text.parse::<i64>() {
+        Ok(number) if number.to_string() == text => number.into(),
+        _ => text.into(),
+    }
+}
+
+/// The server and the key for it.
+fn destination(args: &PublishArgs) -> Result<(ServerUrl, Option<Secret>), CommandError> {
+    let stated = match (&args.api_key, &args.api_key_file) {
+        (Some(key), _) => Some(Secret::new(key)),
+        (None, Some(path)) => Some(key_in(path)?),
+        (None, None) => None,
+    };
+    let url = args.server.url.as_deref().map(ServerUrl::parse).transpose()?;
+    let (server, key) = match (url, stated) {
+        (Some(url), stated) if stated.is_some() || !url.is_loopback() => (url, stated),
+        (url, stated) => {
+            let config = load(&args.server.file)?.config;
+            let own = || ServerUrl::of_listener(config.http.internal_listen.unwrap_or(config.http.listen));
+            let path = config.data_dir.join("api-key");
+            let key = stated.or(if path.is_file() { Some(key_in(&path)?) } else { None });
+            (url.unwrap_or_else(own), key)
+        }
+    };
+    Ok((server, key))
+}
+
+fn key_in(path: &std::path::Path) -> Result<Secret, CommandError> {
+    let text =
+        read_file(path).map_err(|source| CommandError::File { action: "read", path: path.to_owned(), source })?;
+    Ok(Secret::new(text.trim_end()))
+}
+
+/// What the API answers: one accepted event, several, or the result of a publication.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Answer {
+    Published { result: Place },
+    Refused { error: Refusal },
+    Accepted(Accepted),
+    AllAccepted(Vec<Accepted>),
+}
+
+#[derive(Deserialize)]
+struct Place {
+    #[serde(default)]
+    offset: u64,
+}
+
+#[derive(Deserialize)]
+struct Refusal {
+    code: u32,
+    message: String,
+}
+
+#[derive(Deserialize)]
+struct Accepted {
+    id: String,
+    position: u64,
+}
+
+fn report(args: &PublishArgs, text: &str) -> Result<(), CommandError> {
+    let answer = serde_json::from_str(text);
+    if let Ok(Answer::Refused { error: Refusal { code, message } }) = &answer {
+        return Err(CommandError::Failed(format!("the server refused it: {code} {message}")));
+    }
+    if args.json {
+        return Ok(line(text.trim_end())?);
+    }
+    let accepted = |event: &Accepted| line(format!("accepted {} at position {}", event.id, event.position));
+    match &answer {
+        Ok(Answer::Accepted(event)) => accepted(event)?,
+        Ok(Answer::AllAccepted(events)) => events.iter().try_for_each(accepted)?,
+        Ok(Answer::Published { result: Place { offset: 0 } }) => line("published")?,
+        Ok(Answer::Published { result: Place { offset } }) => line(format!("published at offset {offset}"))?,
+        _ => line(text.trim_end())?,
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

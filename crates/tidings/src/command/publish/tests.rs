@@ -1,0 +1,158 @@
+//! What goes over the wire, and what is made of the answer, against a listener that answers once.
+
+use std::path::Path;
+
+use clap::Parser as _;
+use serde_json::Value;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+
+use super::*;
+use crate::cli::{Cli, Command};
+
+fn args(words: &[&str]) -> PublishArgs {
+    match Cli::try_parse_from(["tidings", "publish"].iter().chain(words)).unwrap().command {
+        Command::Publish(args) => args,
+        _ => unreachable!("it says publish"),
+    }
+}
+
+fn body(words: &[&str]) -> (&'static str, Value) {
+    let (path, body) = request(&args(words)).unwrap();
+    (path, serde_json::from_slice(&body).unwrap())
+}
+
+#[test]
+fn flags_make_an_event() {
+    let words = "--topic goal --subject match:1 --subject team:se --param minute=90 --param team=Sweden --param code=007 \
+                 --id g1 --collapse-key k --ttl 1h";
+    let (path, event) = body(&words.split_whitespace().collect::<Vec<_>>());
+    let expected = json!({
+        "id": "g1", "topic": "goal", "subjects": ["match:1", "team:se"], "collapse_key": "k", "ttl": 3600,
+        "params": {"minute": 90, "team": "Sweden", "code": "007"},
+    });
+    assert_eq!((path, event), ("/v1/events", expected));
+    let id = |(_, event): (_, Value)| event["id"].as_str().unwrap().to_owned();
+    assert_ne!(id(body(&["--topic", "a", "--subject", "b:c"])), id(body(&["--topic", "a", "--subject", "b:c"])));
+}
+
+#[test]
+fn json_goes_out_as_it_is() {
+    let text = "[{\"id\": \"a\",  \"n\": 1.50}]";
+    assert_eq!(request(&args(&[text])).unwrap(), ("/v1/events", Bytes::from(text)));
+    assert_eq!(
+        body(&["--channel", "news", "{\"n\": 1.50}"]),
+        ("/api/publish", json!({"channel": "news", "data": {"n": 1.50}}))
+    );
+}
+
+#[test]
+fn nonsense_is_refused_before_anything_is_sent() {
+    for words in [
+        &["{"] as &[&str],
+        &["--topic", "Not A Topic", "--subject", "a:b"],
+        &["--topic", "goal", "--subject", "nokind"],
+        &["--channel", "a b", "{}"],
+    ] {
+        assert!(matches!(request(&args(words)), Err(CommandError::Usage(_))), "{words:?}");
+    }
+    for words in
+        [&[] as &[&str], &["--topic", "goal"], &["--channel", "news"], &["{}", "--topic", "goal", "--subject", "a:b"]]
+    {
+        assert!(Cli::try_parse_from(["tidings", "publish"].iter().chain(words)).is_err(), "{words:?}");
+    }
+}
+
+#[test]
+fn the_local_key_is_sent_to_this_machine_only() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("api-key"), "local-key\n").unwrap();
+    let config = dir.path().join("tidings.toml");
+    let data_dir =
+        format!("data_dir = {:?}\n[http]\nlisten = \"0.0.0.0:7\"\ninternal_listen = \"127.0.0.1:8\"", dir.path());
+    std::fs::write(&config, data_dir).unwrap();
+    let destination = |more: &[&str]| {
+        let config = config.display().to_string();
+        let (server, key) = destination(&args(&[&["{}", "--config", &config], more].concat())).unwrap();
+        (server.to_string(), key.map(|key| key.expose().to_owned()))
+    };
+    let local = Some("local-key".to_owned());
+    assert_eq!(destination(&[]), ("http://127.0.0.1:8".to_owned(), local.clone()));
+    assert_eq!(destination(&["--url", "http://localhost:9"]), ("http://localhost:9".to_owned(), local));
+    assert_eq!(destination(&["--url", "http://example.com"]), ("http://example.com".to_owned(), None));
+    let stated = Some("stated".to_owned());
+    assert_eq!(destination(&["--api-key", "stated"]), ("http://127.0.0.1:8".to_owned(), stated));
+}
+
+#[test]
+fn addresses_that_are_no_server_are_refused() {
+    for url in ["https://a", "http://", "a:80", "http://a/path", "http://user:pass@a", "http://a?b", "ws://a"] {
+        assert!(ServerUrl::parse(url).is_err(), "{url}");
+    }
+    for (listener, url) in
+        [("0.0.0.0:1", "http://127.0.0.1:1"), ("[::]:1", "http://[::1]:1"), ("10.0.0.1:1", "http://10.0.0.1:1")]
+    {
+        let server = ServerUrl::of_listener(listener.parse().unwrap());
+        assert_eq!((server.to_string().as_str(), server.is_loopback()), (url, !listener.starts_with("10")));
+    }
+}
+
+/// Takes one request and gives one answer.
+async fn answer_once(listener: TcpListener, status: &str, answer: &str) -> String {
+    let (mut stream, _) = listener.accept().await.unwrap();
+    let mut request = Vec::new();
+    while !request.ends_with(b"{}") {
+        let count = stream.read_buf(&mut request).await.unwrap();
+        assert!(count > 0, "the request broke off");
+    }
+    let head = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n", answer.len());
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream.write_all(answer.as_bytes()).await.unwrap();
+    String::from_utf8(request).unwrap()
+}
+
+async fn publish(status: &str, answer: &str) -> (String, Result<(), CommandError>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let args = args(&["{}", "--url", &url, "--api-key", "k3y"]);
+    tokio::join!(answer_once(listener, status, answer), run(args))
+}
+
+#[tokio::test]
+async fn the_request_carries_the_key_and_the_answer_decides() {
+    let (request, result) = publish("202 Accepted", "{\"id\": \"a\", \"position\": 3}").await;
+    result.unwrap();
+    assert!(request.starts_with("POST /v1/events HTTP/1.1\r\n"), "{request}");
+    assert!(
+        request.contains("authorization: apikey k3y\r\n") && request.contains("content-type: application/json\r\n")
+    );
+
+    let failed = |result: Result<(), CommandError>| match result {
+        Err(CommandError::Failed(text)) => text,
+        other => panic!("{other:?}"),
+    };
+    let refused = failed(publish("200 OK", "{\"error\":{\"code\":102,\"message\":\"unknown channel\"}}").await.1);
+    assert_eq!(refused, "the server refused it: 102 unknown channel");
+    let unauthorized = failed(publish("401 Unauthorized", "").await.1);
+    assert!(unauthorized.contains("401 Unauthorized, is the API key right?") && !unauthorized.contains("k3y"));
+    let overloaded = failed(publish("503 Service Unavailable", "journal is full").await.1);
+    assert!(overloaded.ends_with("503 Service Unavailable: journal is full"), "{overloaded}");
+}
+
+#[tokio::test]
+async fn nobody_there_is_told_with_the_address() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    drop(listener);
+    let error = run(args(&["{}", "--url", &url, "--api-key", "k"])).await.unwrap_err();
+    assert_eq!(error.to_string(), format!("cannot connect to {url}"));
+}
+
+#[test]
+fn a_key_file_is_read_without_its_line_break() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "abc\n").unwrap();
+    assert_eq!(key_in(file.path()).unwrap().expose(), "abc");
+    let error = key_in(Path::new("no-such-file")).unwrap_err();
+    assert_eq!(error.to_string(), "cannot read no-such-file");
+}

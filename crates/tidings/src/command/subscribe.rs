@@ -1,0 +1,148 @@
+//! `tidings subscribe`: follows channels as any client would, over WebSocket, and prints every publication once.
+//!
+//! This is the driver: socket, clock, terminal. What the messages mean is decided by the [`Follower`]. A broken
+//! connection is made again, with full jitter between tries (at most [`BACKOFF_MAX`]), and goes on from the last offset of
+//! each channel. It ends on Ctrl-C, after `--count` publications, or when the server says that trying again is useless.
+
+mod follower;
+
+use std::time::Duration;
+
+use futures_util::{SinkExt as _, StreamExt as _};
+use tokio::net::TcpStream;
+use tokio_tungstenite::tungstenite::{self, Message};
+use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
+
+use self::follower::{Follower, Refused, Step};
+use super::http::ServerUrl;
+use super::output::{Kind, chain, line, remark};
+use super::{CommandError, load};
+use crate::cli::SubscribeArgs;
+use crate::config::Secret;
+
+/// The mean of the first pause is half of it.
+const BACKOFF_MIN: Duration = Duration::from_millis(200);
+/// The longest pause between two tries.
+const BACKOFF_MAX: Duration = Duration::from_secs(10);
+/// How long connecting may take, and how late a ping of the server may be (SDKs allow the same).
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Why one connection has ended.
+enum Ended {
+    /// It broke; another may hold.
+    Broken(String),
+    /// Everything asked for was printed.
+    Done,
+}
+
+/// Follows until told to stop.
+pub(crate) async fn run(args: SubscribeArgs) -> Result<(), CommandError> {
+    let server = match &args.server.url {
+        Some(url) => ServerUrl::parse(url)?,
+        None => ServerUrl::of_listener(load(&args.server.file)?.config.http.listen),
+    };
+    let token = args.token.map(Secret::new);
+    let mut following =
+        Following { follower: Follower::new(args.channels, token), left: args.count, backoff: BACKOFF_MIN };
+    tokio::select! {
+        interrupted = tokio::signal::ctrl_c() => Ok(interrupted?),
+        ended = following.run(&server) => ended,
+    }
+}
+
+struct Following {
+    follower: Follower,
+    /// Publications still to print; `None` is no end.
+    left: Option<u64>,
+    backoff: Duration,
+}
+
+impl Following {
+    async fn run(&mut self, server: &ServerUrl) -> Result<(), CommandError> {
+        loop {
+            match self.connection(server).await? {
+                Ended::Done => return Ok(()),
+                Ended::Broken(reason) => {
+                    let pause = self.backoff.mul_f64(rand::random::<f64>());
+                    remark(Kind::Note, format!("{reason}; trying again in {} ms", pause.as_millis()));
+                    self.backoff = BACKOFF_MAX.min(self.backoff * 2);
+                    tokio::time::sleep(pause).await;
+                }
+            }
+        }
+    }
+
+    /// One connection from handshake to end.
+    async fn connection(&mut self, server: &ServerUrl) -> Result<Ended, CommandError> {
+        let url = format!("ws://{}/connection/websocket", server.authority());
+        let handshake = tokio::time::timeout(PATIENCE, tokio_tungstenite::connect_async(url)).await;
+        let mut socket = match handshake {
+            Ok(Ok((socket, _))) => socket,
+            Ok(Err(error)) => return Ok(Ended::Broken(format!("cannot connect to {server}: {}", chain(&error)))),
+            Err(_) => return Ok(Ended::Broken(format!("no answer from {server}"))),
+        };
+        if let Err(error) = socket.send(Message::text(self.follower.connect())).await {
+            return Ok(Ended::Broken(chain(&error)));
+        }
+        loop {
+            // The server pings at the interval it stated; silence beyond it is a dead connection.
+            let patience = self.follower.ping_interval().unwrap_or_default() + PATIENCE;
+            let text = match tokio::time::timeout(patience, socket.next()).await {
+                Err(_) => return Ok(Ended::Broken("nothing heard from the server".to_owned())),
+                Ok(None) => return Ok(Ended::Broken("connection closed".to_owned())),
+                Ok(Some(Err(error))) => return Ok(Ended::Broken(chain(&error))),
+                Ok(Some(Ok(Message::Close(frame)))) => return closed(frame),
+                Ok(Some(Ok(Message::Text(text)))) => text,
+                Ok(Some(Ok(_))) => continue,
+            };
+            let steps = match self.follower.on_frame(text.as_str()) {
+                Ok(steps) => steps,
+                Err(Refused::ForGood(reason)) => return Err(CommandError::Failed(reason)),
+                Err(Refused::ForNow(reason)) => return Ok(Ended::Broken(reason)),
+            };
+            if let Some(ended) = self.perform(steps, &mut socket).await? {
+                return Ok(ended);
+            }
+        }
+    }
+
+    async fn perform(
+        &mut self,
+        steps: Vec<Step>,
+        socket: &mut WebSocketStream<MaybeTlsStream<TcpStream>>,
+    ) -> Result<Option<Ended>, CommandError> {
+        for step in steps {
+            match step {
+                Step::Connected => self.backoff = BACKOFF_MIN,
+                Step::Gap(text) => line(text)?,
+                Step::Send(text) => {
+                    if let Err(error) = socket.send(Message::text(text)).await {
+                        return Ok(Some(Ended::Broken(chain(&error))));
+                    }
+                }
+                Step::Publication(text) => {
+                    if self.left == Some(0) {
+                        return Ok(Some(Ended::Done));
+                    }
+                    line(text)?;
+                    self.left = self.left.map(|left| left - 1);
+                }
+            }
+        }
+        Ok((self.left == Some(0)).then_some(Ended::Done))
+    }
+}
+
+/// What a close code means: 3500–3999, 4500–4999 and "too large" are final, as for every SDK.
+fn closed(frame: Option<tungstenite::protocol::CloseFrame>) -> Result<Ended, CommandError> {
+    let Some(frame) = frame else { return Ok(Ended::Broken("connection closed".to_owned())) };
+    let code = u16::from(frame.code);
+    let reason = format!("the server disconnected: {code} {}", frame.reason);
+    if matches!(code, 1009 | 3500..=3999 | 4500..=4999) {
+        return Err(CommandError::Failed(reason));
+    }
+    Ok(Ended::Broken(reason))
+}
+
+#[cfg(test)]
+mod tests;

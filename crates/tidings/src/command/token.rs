@@ -1,0 +1,60 @@
+//! `tidings token`: a connection or subscription token, signed with the configured secret.
+
+use serde::Serialize;
+use tidings_protocol::token::{TokenSecret, sign_connection_token, sign_subscription_token};
+use tidings_types::{ChannelName, Json, Timestamp, UserId};
+
+use super::output::line;
+use super::{CommandError, load};
+use crate::cli::TokenArgs;
+
+#[derive(Serialize)]
+struct Made<'a> {
+    token: &'a str,
+    /// Seconds since the Unix epoch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires_at: Option<u64>,
+}
+
+/// Prints a token.
+pub(crate) async fn run(args: TokenArgs) -> Result<(), CommandError> {
+    let loaded = load(&args.file)?;
+    let Some(secret) = &loaded.config.client.token_hmac_secret else {
+        let message = "client.token_hmac_secret is not set: set it in the configuration file, or \
+                       TIDINGS_CLIENT__TOKEN_HMAC_SECRET in the environment";
+        return Err(CommandError::Usage(message.to_owned()));
+    };
+    let secret =
+        TokenSecret::new(secret.expose().as_bytes()).map_err(|error| CommandError::Usage(error.to_string()))?;
+    let now = tidings_telemetry::unix_now();
+    let expires_at = (!args.forever).then(|| now.saturating_add(args.expires_in));
+    let token = sign(&args, &secret, expires_at, now)?;
+    if args.json {
+        let made = Made { token: &token, expires_at: expires_at.map(Timestamp::as_secs) };
+        line(serde_json::to_string(&made).expect("two plain fields"))?;
+    } else {
+        line(token)?;
+    }
+    Ok(())
+}
+
+fn sign(
+    args: &TokenArgs,
+    secret: &TokenSecret,
+    expires_at: Option<Timestamp>,
+    now: Timestamp,
+) -> Result<String, CommandError> {
+    let usage = |error: &dyn std::fmt::Display| CommandError::Usage(error.to_string());
+    if !args.user.is_empty() {
+        UserId::new(&args.user).map_err(|error| usage(&error))?;
+    }
+    let info = args.info.as_deref().map(|text| Json::parse(text.as_bytes())).transpose();
+    let info = info.map_err(|error| CommandError::Usage(format!("--info is {error}")))?;
+    match &args.channel {
+        None => Ok(sign_connection_token(secret, &args.user, expires_at, info.as_ref(), now)),
+        Some(channel) => {
+            let channel = ChannelName::new(channel).map_err(|error| usage(&error))?;
+            Ok(sign_subscription_token(secret, &args.user, &channel, expires_at, info.as_ref(), now))
+        }
+    }
+}

@@ -1,0 +1,339 @@
+//! Relations between settings, and the files they name.
+//!
+//! What a single value can be is checked where it is read; here is what two of them must be to each other. Secrets
+//! that lie in files are read here, API keys become digests and the keys themselves are forgotten, so that whoever
+//! uses the configuration finds one form only.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use tidings_gettext::{Plural, Template, TemplateError};
+use tidings_protocol::NamespaceOptions;
+use tracing_subscriber::EnvFilter;
+
+use super::field::{Reader, bare_or_quoted};
+use super::read_file;
+use super::sections::{Api, ApiKey, Apns, Client, Config, Http, Namespace, Topic};
+use super::tree::{Origin, Problem};
+use super::value::{Secret, Sha256};
+
+/// The shortest API key: a key is a random string, not a password.
+const API_KEY_CHARACTERS_MIN: usize = 16;
+
+/// The shortest secret without a warning (RFC 7518, 3.2: as long as the hash).
+const TOKEN_SECRET_BYTES: usize = 32;
+
+/// Checks everything; problems go to `reader`, what is allowed but unwise is returned.
+pub(super) fn check(config: &mut Config, reader: &mut Reader) -> Vec<Problem> {
+    let mut check = Check { reader, warnings: Vec::new() };
+    check.http(&config.http, &config.api);
+    check.keys(&mut config.api);
+    check.client(&mut config.client, &config.http);
+    check.namespace("channel.without_namespace", &config.channel.without_namespace);
+    for (name, namespace) in &config.channel.namespaces {
+        check.name("channel.namespaces", name);
+        check.namespace(&format!("channel.namespaces.{}", bare_or_quoted(name)), namespace);
+    }
+    for (name, topic) in &config.topics {
+        check.topic(&format!("topics.{name}"), topic);
+    }
+    check.all_apns(&config.apns);
+    if let Some(dir) = config.translations.dir.as_deref().filter(|dir| !dir.is_dir()) {
+        check.problem("translations.dir", &format!("{} is not a folder", dir.display()));
+    }
+    if config.store.reopen_backoff_min > config.store.reopen_backoff_max {
+        check.problem("store.reopen_backoff_min", "must not be longer than `store.reopen_backoff_max`");
+    }
+    if let Err(error) = EnvFilter::try_new(&config.log.filter) {
+        check.problem("log.filter", &format!("{error}, got {:?}", config.log.filter));
+    }
+    check.warnings
+}
+
+struct Check<'a> {
+    reader: &'a mut Reader,
+    warnings: Vec<Problem>,
+}
+
+impl Check<'_> {
+    /// Where a setting or, if it has no value, the first of its table was stated.
+    fn origin(&self, path: &str) -> Origin {
+        let (table, name) = path.rsplit_once('.').unwrap_or(("", path));
+        let settings = || self.reader.effective.iter();
+        let stated = |origin: &&Origin| !matches!(origin, Origin::Default);
+        let own = settings().filter(|setting| setting.table == table && setting.name == name);
+        let near = settings().filter(|setting| setting.table == table || setting.table == path);
+        own.chain(near).map(|setting| &setting.origin).find(stated).cloned().unwrap_or(Origin::Default)
+    }
+
+    fn problem(&mut self, path: &str, message: &str) {
+        let origin = self.origin(path);
+        self.reader.problem(&origin, format!("`{path}`: {message}"));
+    }
+
+    fn warn(&mut self, path: &str, message: &str) {
+        self.warnings.push(Problem { origin: self.origin(path), message: format!("`{path}`: {message}") });
+    }
+
+    fn name(&mut self, path: &str, name: &str) {
+        let valid = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
+        if name.is_empty() || name.len() > 64 || !name.bytes().all(valid) {
+            let message = format!("a name must be 1 to 64 letters, digits, `_`, `-` and `.`, got {name:?}");
+            self.problem(&format!("{path}.{}", bare_or_quoted(name)), &message);
+        }
+    }
+
+    fn http(&mut self, http: &Http, api: &Api) {
+        if http.internal_listen == Some(http.listen) && http.listen.port() != 0 {
+            self.problem("http.internal_listen", "is the same address as `http.listen`");
+        }
+        let (path, address) = match http.internal_listen {
+            Some(address) => ("http.internal_listen", address),
+            None => ("http.listen", http.listen),
+        };
+        if api.keys.is_empty() && !address.ip().is_loopback() {
+            let message = format!("{address} is not loopback, so the API needs a key: add one under [[api.keys]]");
+            self.problem(path, &message);
+        }
+    }
+
+    fn keys(&mut self, api: &mut Api) {
+        let mut names = BTreeSet::new();
+        let mut digests = BTreeSet::new();
+        for (index, key) in api.keys.iter_mut().enumerate() {
+            let path = format!("api.keys[{index}]");
+            if !names.insert(key.name.clone()) {
+                self.problem(&format!("{path}.name"), &format!("{:?} names an earlier key already", key.name));
+            }
+            if key.scopes.is_empty() {
+                self.problem(&format!("{path}.scopes"), "is empty: the key would open nothing");
+            }
+            self.digest(&path, key);
+            if key.sha256.is_some_and(|digest| !digests.insert(digest.0)) {
+                self.problem(&format!("{path}.name"), "has the same key as an earlier one");
+            }
+        }
+    }
+
+    /// Leaves the digest only.
+    fn digest(&mut self, path: &str, key: &mut ApiKey) {
+        let stated =
+            usize::from(key.key.is_some()) + usize::from(key.key_file.is_some()) + usize::from(key.sha256.is_some());
+        if stated != 1 {
+            let message = format!("give exactly one of `key`, `key_file` and `sha256`, got {stated}");
+            self.problem(&format!("{path}.name"), &message);
+            return;
+        }
+        let from_file = key.key_file.as_deref().map(|file| self.secret_file(&format!("{path}.key_file"), file));
+        let Some(secret) = key.key.take().or(from_file.flatten()) else { return };
+        let setting = if key.key_file.is_some() { "key_file" } else { "key" };
+        let length = secret.expose().chars().count();
+        if length < API_KEY_CHARACTERS_MIN {
+            let message = format!("a key has at least {API_KEY_CHARACTERS_MIN} characters, got {length}");
+            self.problem(&format!("{path}.{setting}"), &message);
+        }
+        key.sha256 = Some(Sha256::of(secret.expose().as_bytes()));
+    }
+
+    fn client(&mut self, client: &mut Client, http: &Http) {
+        if client.ping_interval.subsec_millis() != 0 {
+            self.problem("client.ping_interval", "must be whole seconds: the protocol tells clients no fractions");
+        }
+        if client.pong_timeout >= client.ping_interval {
+            self.problem("client.pong_timeout", "must be shorter than `client.ping_interval`");
+        }
+        let pairs = [
+            (&mut client.token_hmac_secret, &client.token_hmac_secret_file, "client.token_hmac_secret"),
+            (
+                &mut client.token_hmac_previous_secret,
+                &client.token_hmac_previous_secret_file,
+                "client.token_hmac_previous_secret",
+            ),
+        ];
+        for (secret, file, path) in pairs {
+            match (&secret, file) {
+                (Some(_), Some(_)) => self.problem(path, &format!("give it or `{path}_file`, not both")),
+                (None, Some(file)) => *secret = self.secret_file(&format!("{path}_file"), file),
+                _ => {}
+            }
+            let length = secret.as_ref().map(|secret| secret.expose().len());
+            if length.is_some_and(|length| length < TOKEN_SECRET_BYTES) {
+                self.warn(path, &format!("is shorter than {TOKEN_SECRET_BYTES} bytes and can be guessed"));
+            }
+        }
+        if client.token_hmac_previous_secret.is_some() && client.token_hmac_secret.is_none() {
+            self.problem("client.token_hmac_previous_secret", "needs `client.token_hmac_secret`");
+        }
+        if client.insecure && !http.listen.ip().is_loopback() {
+            self.warn("client.insecure", "everybody who reaches this server may read and publish everything");
+        }
+        if client.insecure || client.allow_anonymous || client.token_hmac_secret.is_some() {
+            return;
+        }
+        let message = "is not set and neither is `client.allow_anonymous`: no client can connect";
+        self.warn("client.token_hmac_secret", message);
+    }
+
+    /// A secret in a file: its text without the line break at the end.
+    fn secret_file(&mut self, path: &str, file: &Path) -> Option<Secret> {
+        let text = self.file(path, file)?;
+        let secret = text.trim_end_matches(['\n', '\r']);
+        if secret.is_empty() || secret.chars().any(char::is_control) {
+            self.problem(path, &format!("{} does not hold a secret on one line", file.display()));
+            return None;
+        }
+        Some(Secret::new(secret))
+    }
+
+    fn file(&mut self, path: &str, file: &Path) -> Option<String> {
+        read_file(file).map_err(|error| self.problem(path, &format!("cannot read {}: {error}", file.display()))).ok()
+    }
+
+    fn namespace(&mut self, path: &str, namespace: &Namespace) {
+        let (size, ttl) = (namespace.history_size > 0, !namespace.history_ttl.is_zero());
+        if size && !ttl {
+            self.problem(&format!("{path}.history_size"), "needs a `history_ttl` above 0s");
+        }
+        if ttl && !size {
+            self.problem(&format!("{path}.history_ttl"), "needs a `history_size` above 0");
+        }
+        let needing = [
+            ("durable", namespace.durable),
+            ("force_recovery", namespace.force_recovery),
+            ("allow_recovery", namespace.allow_recovery),
+        ];
+        for (name, _) in needing.into_iter().filter(|(_, on)| *on && !size && !ttl) {
+            self.problem(&format!("{path}.{name}"), "needs a history: set `history_size` and `history_ttl`");
+        }
+    }
+
+    fn topic(&mut self, path: &str, topic: &Topic) {
+        let plural = topic.title_plural.is_some() || topic.body_plural.is_some();
+        if plural && topic.count.is_none() {
+            self.problem(&format!("{path}.count"), "is missing: which parameter chooses the plural?");
+        }
+        if topic.count.is_some() && !plural {
+            self.problem(&format!("{path}.count"), "needs `title_plural` or `body_plural`");
+        }
+        for (name, template) in [("title", topic.title_template()), ("body", topic.body_template())] {
+            if let Err(error) = template {
+                self.problem(&format!("{path}.{name}"), &error.to_string());
+            }
+        }
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+        if topic.domain.len() > 64 || !topic.domain.bytes().all(plain) {
+            let message = format!("must be 1 to 64 letters, digits, `_` and `-`, got {:?}", topic.domain);
+            self.problem(&format!("{path}.domain"), &message);
+        }
+    }
+
+    fn all_apns(&mut self, all: &BTreeMap<String, Apns>) {
+        let mut taken = BTreeMap::new();
+        for (name, apns) in all {
+            let path = format!("apns.{}", bare_or_quoted(name));
+            self.name("apns", name);
+            self.apns(&path, apns);
+            for app in &apns.apps {
+                if let Some(other) = taken.insert((apns.environment, app), name) {
+                    let message = format!("{app} in this environment belongs to `apns.{other}` already");
+                    self.problem(&format!("{path}.apps"), &message);
+                }
+            }
+        }
+    }
+
+    fn apns(&mut self, path: &str, apns: &Apns) {
+        if apns.apps.is_empty() {
+            self.problem(&format!("{path}.apps"), "is empty: name the apps this credential is for");
+        }
+        if apns.thread_count > apns.connection_count {
+            self.problem(&format!("{path}.thread_count"), "must not be more than `connection_count`");
+        }
+        let in_flight = apns.connection_count * apns.stream_count_max;
+        if apns.lake_capacity > 2 * in_flight {
+            let message = format!("must be at most twice what is in flight ({in_flight}), got {}", apns.lake_capacity);
+            self.problem(&format!("{path}.lake_capacity"), &message);
+        }
+        self.pem(&format!("{path}.key_file"), &apns.key_file, "PRIVATE KEY");
+        if let Some(file) = &apns.ca_file {
+            self.pem(&format!("{path}.ca_file"), file, "CERTIFICATE");
+        }
+    }
+
+    fn pem(&mut self, path: &str, file: &Path, label: &str) {
+        let Some(text) = self.file(path, file) else { return };
+        if !text.contains(&format!("-----BEGIN {label}-----")) {
+            self.problem(path, &format!("{} holds no PEM {label:?}", file.display()));
+        }
+    }
+}
+
+impl ApiKey {
+    /// The SHA-256 of the key, whichever way it was stated.
+    ///
+    /// # Panics
+    /// Before the configuration was checked.
+    pub(crate) fn digest(&self) -> &[u8; 32] {
+        &self.sha256.as_ref().expect("the check leaves every key as its digest").0
+    }
+}
+
+impl Apns {
+    /// The host, by default Apple's own for the environment.
+    pub(crate) fn host(&self) -> &str {
+        self.host.as_deref().unwrap_or(match self.environment {
+            tidings_types::Environment::Production => "api.push.apple.com",
+            tidings_types::Environment::Sandbox => "api.sandbox.push.apple.com",
+        })
+    }
+}
+
+impl Topic {
+    /// The title, ready to be translated.
+    pub(crate) fn title_template(&self) -> Result<Template, TemplateError> {
+        self.template(&self.title, self.title_plural.as_deref())
+    }
+
+    /// The body, ready to be translated.
+    pub(crate) fn body_template(&self) -> Result<Template, TemplateError> {
+        self.template(&self.body, self.body_plural.as_deref())
+    }
+
+    fn template(&self, singular: &str, plural: Option<&str>) -> Result<Template, TemplateError> {
+        let plural = plural.zip(self.count.as_deref()).map(|(msgid_plural, count)| Plural { msgid_plural, count });
+        Template::new(self.context.as_deref(), singular, plural)
+    }
+}
+
+impl Namespace {
+    /// As the protocol knows it.
+    pub(crate) fn options(&self) -> NamespaceOptions {
+        NamespaceOptions {
+            history_size: self.history_size,
+            history_ttl: self.history_ttl,
+            durable: self.durable,
+            force_recovery: self.force_recovery,
+            allow_recovery: self.allow_recovery,
+            presence: self.presence,
+            allow_subscribe_for_client: self.allow_subscribe_for_client,
+            allow_subscribe_for_anonymous: self.allow_subscribe_for_anonymous,
+            allow_publish_for_client: self.allow_publish_for_client,
+            allow_publish_for_subscriber: self.allow_publish_for_subscriber,
+            allow_publish_for_anonymous: self.allow_publish_for_anonymous,
+            allow_history_for_client: self.allow_history_for_client,
+            allow_history_for_subscriber: self.allow_history_for_subscriber,
+            allow_history_for_anonymous: self.allow_history_for_anonymous,
+            allow_presence_for_client: self.allow_presence_for_client,
+            allow_presence_for_subscriber: self.allow_presence_for_subscriber,
+            allow_presence_for_anonymous: self.allow_presence_for_anonymous,
+        }
+    }
+}
+
+impl Config {
+    /// The rules of all channels, as the protocol knows them.
+    pub(crate) fn namespaces(&self) -> tidings_protocol::Namespaces {
+        let named = self.channel.namespaces.iter().map(|(name, namespace)| (name.clone(), namespace.options()));
+        tidings_protocol::Namespaces::new(self.channel.without_namespace.options(), named.collect())
+    }
+}

@@ -1,0 +1,188 @@
+//! The memory sum: what the bounds of the configuration add up to, in named terms.
+//!
+//! It tells what the server can come to need, in two sums: what stands when every count is reached (so many
+//! connections, channels, devices), and what is needed on top of it while every buffer is full at once, because every
+//! peer is slow. Idle buffers cost nothing. Each term is a count that a setting bounds times bytes that a setting or a
+//! constant here states; a constant says where it comes from. Outside the sum: the kernel's socket buffers, the program
+//! itself, and subscriptions of devices, about 5 bytes each.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::Config;
+use super::value::ByteSize;
+
+/// Our own memory of an idle WebSocket connection (the goal of requirement R6, buffers excluded).
+const CONNECTION_BYTES: u64 = 6 << 10;
+/// One subscription of a connection: in its session (under 32 bytes plus the name), its loop and the channel.
+const SUBSCRIPTION_BYTES: u64 = 256;
+/// A channel without publications: name, lock, positions, readers.
+const CHANNEL_BYTES: u64 = 1 << 10;
+/// A publication in a history: a typical one, there is no smaller bound than a request's body.
+const PUBLICATION_BYTES: u64 = 1 << 10;
+/// A notification that waits: ids, a token of at most 200 bytes, its place in the lake. The payload is shared.
+const NOTIFICATION_BYTES: u64 = 512;
+/// A notification in flight: the same, its HTTP/2 stream, its headers and a payload of at most 4 KiB until written.
+const IN_FLIGHT_BYTES: u64 = 6 << 10;
+/// A registered device in memory: number, id, token, locale, app, and its place in the tables.
+const DEVICE_BYTES: u64 = 320;
+/// A job besides its audience: its event (at most 64 KiB with all limits used) and renderings in some languages.
+const JOB_BYTES: u64 = 192 << 10;
+/// The counts of a finished job.
+const REPORT_BYTES: u64 = 1 << 10;
+
+/// When the memory of a term is needed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Basis {
+    /// As long as there are so many of it.
+    Standing,
+    /// The same, but from a typical size: no setting bounds it.
+    Estimate,
+    /// Only while it is full.
+    Peak,
+}
+
+/// One term of the sum.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Term {
+    /// What the memory is for.
+    pub(crate) name: &'static str,
+    /// How many.
+    pub(crate) count: u64,
+    /// Bytes of each.
+    pub(crate) bytes_each: u64,
+    /// When it is needed.
+    pub(crate) basis: Basis,
+    /// The settings that decide.
+    pub(crate) settings: &'static str,
+}
+
+impl Term {
+    /// Its bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.count.saturating_mul(self.bytes_each)
+    }
+}
+
+/// The sum and its terms.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct MemorySum {
+    /// In the order of the way of an event.
+    pub(crate) terms: Vec<Term>,
+}
+
+impl MemorySum {
+    /// All terms together.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.terms.iter().fold(0, |sum, term| sum.saturating_add(term.bytes()))
+    }
+
+    /// Without what is needed only while buffers are full.
+    pub(crate) fn standing_bytes(&self) -> u64 {
+        let standing = self.terms.iter().filter(|term| term.basis != Basis::Peak);
+        standing.fold(0, |sum, term| sum.saturating_add(term.bytes()))
+    }
+}
+
+/// A table for people, one term a line.
+impl fmt::Display for MemorySum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for term in &self.terms {
+            let basis = match term.basis {
+                Basis::Standing => "standing",
+                Basis::Estimate => "estimate",
+                Basis::Peak => "peak",
+            };
+            let (each, total) = (Rounded(term.bytes_each).to_string(), Rounded(term.bytes()).to_string());
+            let sum = format!("{:<18}{:>9} x {each:>9} = {total:>9}", term.name, term.count);
+            writeln!(f, "{sum}  {basis:<9} {}", term.settings)?;
+        }
+        writeln!(f, "{:<41}{:>10}", "together, every count reached", Rounded(self.standing_bytes()).to_string())?;
+        write!(f, "{:<41}{:>10}", "and every buffer full at once", Rounded(self.bytes()).to_string())
+    }
+}
+
+/// Bytes with one decimal.
+struct Rounded(u64);
+
+impl fmt::Display for Rounded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match [("TiB", 1_u64 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)]
+            .into_iter()
+            .find(|(_, unit)| self.0 >= *unit)
+        {
+            Some((name, unit)) => write!(f, "{:.1} {name}", self.0 as f64 / unit as f64),
+            None => write!(f, "{} B", self.0),
+        }
+    }
+}
+
+/// Adds up a configuration; `cores` is the number of loops when the configuration leaves it open.
+pub(crate) fn memory_sum(config: &Config, cores: usize) -> MemorySum {
+    let mut terms = client_terms(config, cores);
+    terms.extend(channel_terms(config));
+    terms.extend(delivery_terms(config));
+    MemorySum { terms }
+}
+
+fn standing(name: &'static str, count: usize, bytes_each: u64, settings: &'static str) -> Term {
+    Term { name, count: count as u64, bytes_each, basis: Basis::Standing, settings }
+}
+
+fn peak(name: &'static str, count: usize, bytes_each: u64, settings: &'static str) -> Term {
+    Term { basis: Basis::Peak, ..standing(name, count, bytes_each, settings) }
+}
+
+fn client_terms(config: &Config, cores: usize) -> Vec<Term> {
+    let (http, client, edge) = (&config.http, &config.client, &config.edge);
+    let connections = client.connection_count_max;
+    let loops = if edge.loops == 0 { cores } else { edge.loops };
+    let subscriptions = connections.saturating_mul(client.channel_count_max);
+    vec![
+        peak("requests", http.request_count_max, http.body_bytes_max.0, "http.request_count_max, http.body_bytes_max"),
+        standing("connections", connections, CONNECTION_BYTES, "client.connection_count_max"),
+        peak("unfinished frames", connections, client.frame_bytes_max.0, "client.frame_bytes_max"),
+        peak("waiting replies", connections, edge.control_bytes_max.0, "edge.control_bytes_max"),
+        standing("subscriptions", subscriptions, SUBSCRIPTION_BYTES, "client.channel_count_max"),
+        peak("turns", loops, edge.turn_bytes_max.0, "edge.loops, edge.turn_bytes_max"),
+    ]
+}
+
+fn channel_terms(config: &Config) -> Vec<Term> {
+    let channels = config.channels.count_max;
+    let named = config.channel.namespaces.values();
+    let longest = named.chain([&config.channel.without_namespace]).map(|namespace| namespace.history_size).max();
+    let history = u64::from(longest.unwrap_or(0)) * PUBLICATION_BYTES;
+    vec![
+        standing("channels", channels, CHANNEL_BYTES, "channels.count_max"),
+        peak("channel logs", channels, config.edge.log_bytes_max.0, "channels.count_max, edge.log_bytes_max"),
+        Term {
+            basis: Basis::Estimate,
+            ..standing("channel histories", channels, history, "channels.count_max, the longest history_size")
+        },
+    ]
+}
+
+fn delivery_terms(config: &Config) -> Vec<Term> {
+    let (store, sender) = (&config.store, &config.sender);
+    let queued: u64 = [store.event_queue_bytes_max, store.device_queue_bytes_max, store.import_queue_bytes_max]
+        .iter()
+        .map(|ByteSize(bytes)| *bytes)
+        .sum();
+    let devices = store.device_count_max as usize;
+    // An audience is frozen as bits, at worst one per device there can be.
+    let job = JOB_BYTES + u64::from(store.device_count_max / 8);
+    let lakes = config.apns.values().map(|apns| apns.lake_capacity).sum();
+    let in_flight = config.apns.values().map(|apns| apns.connection_count * apns.stream_count_max).sum();
+    vec![
+        peak("store queues", 1, queued, "store.*_queue_bytes_max"),
+        standing("store cache", 1, store.cache_bytes.0, "store.cache_bytes"),
+        standing("devices", devices, DEVICE_BYTES, "store.device_count_max"),
+        peak("jobs", sender.job_count_max, job, "sender.job_count_max, store.device_count_max"),
+        standing("reports", sender.report_count_max, REPORT_BYTES, "sender.report_count_max"),
+        peak("lakes", lakes, NOTIFICATION_BYTES, "apns.*.lake_capacity"),
+        peak("in flight", in_flight, IN_FLIGHT_BYTES, "apns.*.connection_count, apns.*.stream_count_max"),
+    ]
+}

@@ -1,0 +1,300 @@
+//! Every setting of the server, with its type, default, range and effect: the one place to look and to change.
+//!
+//! The comments below are the texts of `tidings config reference` and of the example file, so they speak to operators.
+//! Relations between settings are checked elsewhere, once all were read.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tidings_types::{AppId, Environment, TopicName};
+
+use super::field::section;
+use super::value::{AppleId, ByteSize, LogFormat, Scope, Secret, Sha256};
+
+section! {
+    /// The server.
+    Config {
+        /// Folder for everything durable; made if it is not there. One server at a time.
+        data_dir: PathBuf = "tidings-data";
+        /// Listeners and requests.
+        http: Http;
+        /// Who may call the server API.
+        api: Api;
+        /// Client connections.
+        client: Client;
+        /// How publications are written to connections.
+        edge: Edge;
+        /// All channels together.
+        channels: Channels;
+        /// Rules of channels, by namespace.
+        channel: Channel;
+        /// Texts of notifications, by topic of the event.
+        topics: BTreeMap<TopicName, Topic>, like "goal";
+        /// Catalogues.
+        translations: Translations;
+        /// Credentials for Apple's push service; the name is yours.
+        apns: BTreeMap<String, Apns>, like "main";
+        /// Durable data.
+        store: Store;
+        /// Jobs: events on their way to devices.
+        sender: Sender;
+        /// Log lines, written to standard error.
+        log: Log;
+    }
+
+    /// Listeners and requests.
+    Http {
+        /// Where clients and servers connect; port 0 takes a free one. Beyond loopback, API keys are required.
+        listen: SocketAddr = "127.0.0.1:8000";
+        /// When set, /api, /v1 and /metrics are served here and no longer on `listen`.
+        internal_listen: Option<SocketAddr>, like "127.0.0.1:8001";
+        /// Largest body of an API request; a larger one is refused with 413.
+        body_bytes_max: ByteSize = "4MiB", from "64KiB" to "64MiB";
+        /// API requests in work at a time; one more is refused with 503.
+        request_count_max: usize = "256", from "1" to "65536";
+    }
+
+    /// Who may call the server API.
+    Api {
+        /// Keys; without any, and only on loopback, one is made at the first start: DATA_DIR/api-key.
+        keys: Vec<ApiKey>;
+    }
+
+    /// A key of the server API. Give exactly one of `key`, `key_file` and `sha256`.
+    ApiKey {
+        /// Who holds it, for logs.
+        name: String, like "backend";
+        /// The key itself, at least 16 characters; better in a file or as a hash.
+        key: Option<Secret>, like "change-me-change-me";
+        /// A file that holds the key.
+        key_file: Option<PathBuf>, like "/run/secrets/tidings-api-key";
+        /// The SHA-256 of the key in hexadecimal digits, so that the key is nowhere on this machine.
+        sha256: Option<Sha256>, like "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
+        /// What its holder may do: publish, devices, metrics.
+        scopes: Vec<Scope> = "[\"publish\", \"read\", \"devices\", \"metrics\"]";
+    }
+
+    /// Client connections.
+    Client {
+        /// Development only: everybody may connect without token and do everything in every channel.
+        insecure: bool = "false";
+        /// Clients without token may connect; they have no user.
+        allow_anonymous: bool = "false";
+        /// Secret that connection and subscription tokens (JWT; HS256, HS384, HS512) are signed with.
+        token_hmac_secret: Option<Secret>, like "change-me-change-me-change-me-32";
+        /// A file that holds it.
+        token_hmac_secret_file: Option<PathBuf>, like "/run/secrets/tidings-token-secret";
+        /// The secret before, still accepted: change secrets without disconnecting anybody.
+        token_hmac_previous_secret: Option<Secret>, like "change-me-change-me-change-me-31";
+        /// A file that holds it.
+        token_hmac_previous_secret_file: Option<PathBuf>, like "/run/secrets/tidings-token-secret-before";
+        /// Web sites whose pages may connect, such as "https://example.com", or "*" for all. Apps are not asked.
+        allowed_origins: Vec<String>;
+        /// Time between two pings, in whole seconds.
+        ping_interval: Duration = "25s", from "1s" to "1h";
+        /// How long a pong may take before the connection is closed (3012).
+        pong_timeout: Duration = "8s", from "500ms" to "1h";
+        /// How long a new connection may take to send `connect` before it is closed (3502).
+        stale_close_delay: Duration = "10s", from "100ms" to "5m";
+        /// How long a closing connection may take to be flushed and closed by its peer.
+        close_timeout: Duration = "5s", from "100ms" to "1m";
+        /// Channels one connection may subscribe to.
+        channel_count_max: usize = "128", from "1" to "65536";
+        /// Largest frame from a client; a larger one closes the connection (1009).
+        frame_bytes_max: ByteSize = "64KiB", from "1KiB" to "16MiB";
+        /// Connections at a time; one more is refused with 503.
+        connection_count_max: usize = "100000", from "1" to "10000000";
+        /// Missed publications one recovery returns at most; more missed is "not recovered".
+        recovery_count_max: usize = "300", from "1" to "10000";
+        /// How long connections have, at the server's end, to be told so and closed.
+        shutdown_timeout: Duration = "10s", from "0s" to "10m";
+    }
+
+    /// How publications are written to connections.
+    Edge {
+        /// Loops that share the connections; 0 is one per core.
+        loops: usize = "0", from "0" to "1024";
+        /// Bytes written to one connection before it is another's turn.
+        turn_bytes_max: ByteSize = "256KiB", from "4KiB" to "16MiB";
+        /// Replies that may wait for a reader; over it the connection is closed as slow (3008).
+        control_bytes_max: ByteSize = "1MiB", from "64KiB" to "64MiB";
+        /// Bytes of publications kept per channel for readers that are behind; who falls off is closed as slow (3008).
+        log_bytes_max: ByteSize = "1MiB", from "64KiB" to "1GiB";
+        /// Publications kept per channel for readers that are behind.
+        log_count_max: usize = "4096", from "16" to "1000000";
+    }
+
+    /// All channels together.
+    Channels {
+        /// Channels that are subscribed to or have a history; publishing or subscribing to one more is refused.
+        count_max: usize = "100000", from "1" to "10000000";
+    }
+
+    /// Rules of channels, by namespace: the text before the first `:` of the channel's name.
+    Channel {
+        /// Channels without `:` in their name.
+        without_namespace: Namespace;
+        /// Channels NAME:anything; a channel of a namespace not named here does not exist.
+        namespaces: BTreeMap<String, Namespace>, like "match";
+    }
+
+    /// Rules of the channels of one namespace.
+    Namespace {
+        /// Publications, their order and positions survive a restart, also a crash. Needs a history.
+        durable: bool = "false";
+        /// Publications kept per channel; 0 keeps none.
+        history_size: u32 = "0", from "0" to "1000000";
+        /// How long after the last publication they are kept; 0s keeps none.
+        history_ttl: Duration = "0s", from "0s" to "365d";
+        /// Every subscription resumes after a break where it was. Needs a history.
+        force_recovery: bool = "false";
+        /// Subscriptions resume when the client asks for it. Needs a history.
+        allow_recovery: bool = "false";
+        /// It is known who is subscribed.
+        presence: bool = "false";
+        /// Clients with a user may subscribe without a token for the channel.
+        allow_subscribe_for_client: bool = "false";
+        /// Clients without a user may, too.
+        allow_subscribe_for_anonymous: bool = "false";
+        /// Clients with a user may publish.
+        allow_publish_for_client: bool = "false";
+        /// Clients that are subscribed may publish.
+        allow_publish_for_subscriber: bool = "false";
+        /// Clients without a user may, too.
+        allow_publish_for_anonymous: bool = "false";
+        /// Clients with a user may read the history.
+        allow_history_for_client: bool = "false";
+        /// Clients that are subscribed may read the history.
+        allow_history_for_subscriber: bool = "false";
+        /// Clients without a user may, too.
+        allow_history_for_anonymous: bool = "false";
+        /// Clients with a user may ask who is subscribed.
+        allow_presence_for_client: bool = "false";
+        /// Clients that are subscribed may ask who is subscribed.
+        allow_presence_for_subscriber: bool = "false";
+        /// Clients without a user may, too.
+        allow_presence_for_anonymous: bool = "false";
+    }
+
+    /// Text of the notifications of one topic, in English or whatever your source language is; `%{name}` is a parameter.
+    Topic {
+        /// Gettext domain: translations are in DIR/LOCALE/LC_MESSAGES/DOMAIN.po.
+        domain: String = "messages";
+        /// Title.
+        title: String, like "Goal for %{team}!";
+        /// Body.
+        body: String, like "%{scorer} scores in minute %{minute}.";
+        /// Title when `count` is not one.
+        title_plural: Option<String>, like "%{goals} goals for %{team}!";
+        /// Body when `count` is not one.
+        body_plural: Option<String>, like "%{scorer} scores %{goals} times.";
+        /// The parameter that chooses between singular and plural.
+        count: Option<String>, like "goals";
+        /// Gettext context, to tell apart texts that are the same in the source language only.
+        context: Option<String>, like "match";
+    }
+
+    /// Catalogues.
+    Translations {
+        /// Folder with LOCALE/LC_MESSAGES/DOMAIN.po; without it every text goes out in the source language.
+        dir: Option<PathBuf>, like "locales";
+    }
+
+    /// A credential for Apple's push service and the apps it is for.
+    Apns {
+        /// Which world: production, or sandbox for apps from a developer's machine.
+        environment: Environment = "production";
+        /// The service's host; without it Apple's own of the environment.
+        host: Option<String>, like "api.push.apple.com";
+        /// Its port.
+        port: u16 = "443", from "1" to "65535";
+        /// Id of the signing key.
+        key_id: AppleId, like "ABC123DEFG";
+        /// Id of the team.
+        team_id: AppleId, like "DEF123GHIJ";
+        /// The signing key as Apple gives it out (.p8).
+        key_file: PathBuf, like "AuthKey_ABC123DEFG.p8";
+        /// Bundle ids of the apps this credential is for.
+        apps: Vec<AppId>, like "[\"com.example.app\"]";
+        /// Connections kept open.
+        connection_count: usize = "2", from "1" to "64";
+        /// Threads that drive them.
+        thread_count: usize = "1", from "1" to "64";
+        /// Notifications in flight per connection, if Apple allows as many.
+        stream_count_max: usize = "1000", from "1" to "10000";
+        /// Notifications that wait for a connection; full, the sender waits. At most twice those in flight.
+        lake_capacity: usize = "4000", from "1" to "1000000";
+        /// How long connecting may take, TLS included.
+        connect_timeout: Duration = "10s", from "100ms" to "5m";
+        /// A connection from which nothing came for this long, although asked, is closed.
+        stall_timeout: Duration = "10s", from "100ms" to "5m";
+        /// How long a notification may wait for its answer on a connection that is alive.
+        answer_timeout: Duration = "30s", from "100ms" to "10m";
+        /// Certificates (PEM) to trust instead of the system's, for a simulator.
+        ca_file: Option<PathBuf>, like "simulator/ca.pem";
+    }
+
+    /// Durable data.
+    Store {
+        /// Events kept until they are delivered and forgotten; full, the API answers 503.
+        journal_event_count_max: u64 = "10000000", from "1000" to "1000000000";
+        /// Bytes of those events; full, the API answers 503.
+        journal_bytes_max: ByteSize = "16GiB", from "16MiB" to "65536GiB";
+        /// How long an event's id is remembered: a retry within it is no second event.
+        id_window: Duration = "24h", from "1m" to "30d";
+        /// Ids remembered at most; with more, the oldest are forgotten earlier.
+        id_window_count: u64 = "10000000", from "1000" to "1000000000";
+        /// Events and durable publications that wait to be written; full, the API answers 503.
+        event_queue_count_max: usize = "4096", from "16" to "1000000";
+        /// Their bytes.
+        event_queue_bytes_max: ByteSize = "64MiB", from "8MiB" to "4GiB";
+        /// Changes of devices that wait to be written; full, the API answers 503.
+        device_queue_count_max: usize = "4096", from "16" to "1000000";
+        /// Their bytes.
+        device_queue_bytes_max: ByteSize = "16MiB", from "1MiB" to "4GiB";
+        /// Chunks of bulk imports that wait to be written.
+        import_queue_count_max: usize = "16", from "1" to "1024";
+        /// Their bytes.
+        import_queue_bytes_max: ByteSize = "64MiB", from "1MiB" to "4GiB";
+        /// Devices that can be registered.
+        device_count_max: u32 = "10000000", from "1" to "4000000000";
+        /// Subscriptions of one device, each a subject with a topic.
+        subscription_count_max: u32 = "10000", from "1" to "1000000";
+        /// Durable channels that are remembered.
+        channel_count_max: u64 = "1000000", from "1" to "100000000";
+        /// A durable channel without history and publications for this long is forgotten.
+        channel_idle: Duration = "30d", from "1h" to "3650d";
+        /// Memory for blocks read from disk.
+        cache_bytes: ByteSize = "64MiB", from "1MiB" to "1024GiB";
+        /// First pause before the store is opened again after the disk failed; it doubles.
+        reopen_backoff_min: Duration = "100ms", from "1ms" to "1m";
+        /// Longest pause before the store is opened again.
+        reopen_backoff_max: Duration = "5s", from "10ms" to "10m";
+    }
+
+    /// Jobs: events on their way to devices.
+    Sender {
+        /// Jobs in work; further events wait in the journal.
+        job_count_max: usize = "1024", from "1" to "100000";
+        /// Devices read, translated for and handed on in one go.
+        window_device_count: usize = "1024", from "1" to "65536";
+        /// Such windows of one job and credential that may be on their way at a time.
+        window_open_count_max: usize = "32", from "1" to "65536";
+        /// Finished jobs whose counts are remembered.
+        report_count_max: usize = "10000", from "1" to "1000000";
+        /// Dead tokens that wait to be removed; more are forgotten until the provider names them again.
+        gone_token_count_max: usize = "4096", from "1" to "1000000";
+        /// Progress is noted at least this often: after a crash, what was sent since may be sent again.
+        checkpoint_interval: Duration = "100ms", from "10ms" to "10s";
+    }
+
+    /// Log lines, written to standard error.
+    Log {
+        /// text for people, json for machines.
+        format: LogFormat = "text";
+        /// Which lines: a level, or levels by component, such as "warn,tidings_edge=debug".
+        filter: String = "info";
+    }
+}

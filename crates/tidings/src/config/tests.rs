@@ -1,0 +1,544 @@
+//! Wrong configurations and what is said about them, word by word; the environment; what is printed; the memory sum.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::field::{Reader, Shape};
+use super::value::{ByteSize, Scope, Sha256};
+use super::*;
+
+const NO_VARIABLES: [(String, String); 0] = [];
+
+fn variables(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+    pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+}
+
+fn loaded(text: &str) -> Loaded {
+    parse("t.toml", text, NO_VARIABLES).unwrap_or_else(|error| panic!("{error}\n{text}"))
+}
+
+/// Everything that is wrong, one mistake a line.
+fn mistakes(text: &str, environment: &[(&str, &str)]) -> Vec<String> {
+    match parse("t.toml", text, variables(environment)) {
+        Err(ConfigError::Wrong(Problems(problems))) => problems.iter().map(ToString::to_string).collect(),
+        Err(error) => panic!("{error}"),
+        Ok(_) => Vec::new(),
+    }
+}
+
+#[track_caller]
+fn check(text: &str, expected: &[&str]) {
+    assert_eq!(mistakes(text, &[]), expected, "{text}");
+}
+
+#[test]
+fn nothing_stated_is_the_defaults() {
+    let config = loaded("").config;
+    assert_eq!(config.data_dir, Path::new("tidings-data"));
+    assert_eq!(config.http.listen.to_string(), "127.0.0.1:8000");
+    assert_eq!(config.http.body_bytes_max, ByteSize(4 << 20));
+    assert_eq!(config.client.ping_interval, Duration::from_secs(25));
+    assert_eq!(config.channel.without_namespace.options(), tidings_protocol::NamespaceOptions::closed());
+    assert!(config.topics.is_empty() && config.apns.is_empty() && config.api.keys.is_empty());
+}
+
+#[test]
+fn an_unknown_name_is_refused_with_the_nearest_one() {
+    check(
+        "[http]\nlistn = \"127.0.0.1:1\"",
+        &["t.toml:2:1: unknown setting `http.listn`, did you mean `http.listen`?"],
+    );
+    check("[htpp]\n", &["t.toml:1:2: unknown setting `htpp`, did you mean `http`?"]);
+    check("listen = \"x\"", &["t.toml:1:1: unknown setting `listen`, did you mean `http.listen`?"]);
+    check("[log]\nquux = 1", &["t.toml:2:1: unknown setting `log.quux`"]);
+    check(
+        "[channel.namespaces.chat]\nhistory_sise = 1",
+        &["t.toml:2:1: unknown setting `channel.namespaces.chat.history_sise`, did you mean \
+           `channel.namespaces.chat.history_size`?"],
+    );
+}
+
+#[test]
+fn a_wrong_value_is_refused_with_what_is_expected() {
+    check(
+        "[http]\nlisten = \"localhost\"",
+        &["t.toml:2:10: `http.listen` must be an IP address and a port, such as \"127.0.0.1:8000\" or \"[::]:8000\", \
+           got \"localhost\""],
+    );
+    check(
+        "[http]\n  body_bytes_max = \"5 parsecs\"",
+        &["t.toml:2:20: `http.body_bytes_max` must be a size in B, KiB, MiB or GiB, such as \"64KiB\" from 64KiB to \
+           64MiB, got \"5 parsecs\""],
+    );
+    check(
+        "client.ping_interval = \"2h\"",
+        &["t.toml:1:24: `client.ping_interval` must be a duration in ms, s, m, h or d, such as \"25s\" or \"1h30m\" \
+           from 1s to 1h, got \"2h\""],
+    );
+    check(
+        "[client]\nchannel_count_max = 0",
+        &["t.toml:2:21: `client.channel_count_max` must be a whole number from 1 to 65536, got 0"],
+    );
+    check(
+        "[client]\nchannel_count_max = \"7\"",
+        &["t.toml:2:21: `client.channel_count_max` must be a whole number from 1 to 65536, got text"],
+    );
+    check("[client]\ninsecure = 1", &["t.toml:2:12: `client.insecure` must be true or false, got a whole number"]);
+    check("http = 1", &["t.toml:1:8: `http` must be a table, got a whole number"]);
+    check("topics = 1", &["t.toml:1:10: `topics` must be tables with names, got a whole number"]);
+    check("api.keys = 1", &["t.toml:1:12: `api.keys` must be a list in [], got a whole number"]);
+    check("[log]\nformat = \"xml\"", &["t.toml:2:10: `log.format` must be \"text\" or \"json\", got \"xml\""]);
+    check(
+        "[topics.Goal]\ntitle = \"a\"\nbody = \"b\"",
+        &["t.toml:1:9: `topics`: topic must be 1 to 64 characters of a-z, 0-9, _ and -, got \"Goal\""],
+    );
+}
+
+#[test]
+fn what_is_missing_is_told_where_its_table_begins() {
+    check(
+        "\n[topics.goal]\ntitle = \"Goal\"",
+        &["t.toml:2:9: `topics.goal.body` is missing, must be text without control characters, not empty"],
+    );
+}
+
+#[test]
+fn all_mistakes_are_told_at_once_in_the_order_of_the_file() {
+    let found =
+        mistakes("[http]\nlisten = 5\nlisten = 6\n[client]\nping_intervall = \"1s\"\n[log]\nfilter = = 1\n", &[]);
+    let has = |part: &str| assert!(found.iter().any(|line| line.contains(part)), "{part} in {found:#?}");
+    has("t.toml:3:1: not TOML: duplicate key");
+    has("`http.listen` must be an IP address");
+    has("did you mean `client.ping_interval`?");
+    has("t.toml:7:10: not TOML");
+    assert!(found.is_sorted(), "{found:#?}");
+}
+
+#[test]
+fn a_secret_is_never_repeated() {
+    let text = "[client]\ntoken_hmac_secret = \"hunter2\\u0007\"\n[[api.keys]]\nname = \"a\"\nkey = \"hunter2\"\n";
+    let found = mistakes(text, &[("TIDINGS_CLIENT__TOKEN_HMAC_PREVIOUS_SECRET", "")]);
+    assert_eq!(found.len(), 2, "{found:#?}");
+    assert!(!format!("{found:?}").contains("hunter2"));
+
+    let text = format!(
+        "[client]\ntoken_hmac_secret = \"{0}\"\n[[api.keys]]\nname = \"a\"\nkey = \"{0}\"\n",
+        "hunter2-".repeat(4)
+    );
+    let loaded = loaded(&text);
+    assert!(!format!("{loaded:?}").contains("hunter2"), "in Debug");
+    let shown = effective(&loaded.effective);
+    assert!(!shown.contains("hunter2") && shown.contains("token_hmac_secret = \"***\""), "{shown}");
+}
+
+#[test]
+fn relations_between_settings_hold() {
+    let history = |lines: &str| format!("[channel.namespaces.n]\n{lines}");
+    check(
+        &history("history_size = 5"),
+        &["t.toml:2:16: `channel.namespaces.n.history_size`: needs a `history_ttl` above 0s"],
+    );
+    check(
+        &history("history_ttl = \"1m\""),
+        &["t.toml:2:15: `channel.namespaces.n.history_ttl`: needs a `history_size` above 0"],
+    );
+    check(
+        &history("durable = true\nforce_recovery = true"),
+        &[
+            "t.toml:2:11: `channel.namespaces.n.durable`: needs a history: set `history_size` and `history_ttl`",
+            "t.toml:3:18: `channel.namespaces.n.force_recovery`: needs a history: set `history_size` and `history_ttl`",
+        ],
+    );
+    check(&history("durable = true\nforce_recovery = true\nhistory_size = 10\nhistory_ttl = \"1h\""), &[]);
+    check(
+        "[channel.namespaces.\"a b\"]\npresence = true",
+        &[
+            "t.toml:2:12: `channel.namespaces.\"a b\"`: a name must be 1 to 64 letters, digits, `_`, `-` and `.`, got \"a b\"",
+        ],
+    );
+    check(
+        "[client]\nping_interval = \"5s\"\npong_timeout = \"5s\"",
+        &["t.toml:3:16: `client.pong_timeout`: must be shorter than `client.ping_interval`"],
+    );
+    check(
+        "[client]\nping_interval = \"1500ms\"\npong_timeout = \"1s\"",
+        &["t.toml:2:17: `client.ping_interval`: must be whole seconds: the protocol tells clients no fractions"],
+    );
+    check(
+        "[client]\ntoken_hmac_previous_secret = \"x\"",
+        &["t.toml:2:30: `client.token_hmac_previous_secret`: needs `client.token_hmac_secret`"],
+    );
+    check(
+        "[topics.t]\ntitle = \"a\"\nbody = \"b\"\nbody_plural = \"c\"",
+        &["t.toml:2:9: `topics.t.count`: is missing: which parameter chooses the plural?"],
+    );
+    check(
+        "[translations]\ndir = \"no-such-folder\"",
+        &["t.toml:2:7: `translations.dir`: no-such-folder is not a folder"],
+    );
+}
+
+#[test]
+fn texts_and_filters_are_understood_before_the_start() {
+    let topic = |text: &str| format!("[topics.t]\ntitle = \"a\"\n{text}");
+    let found = mistakes(&topic("body = \"%{broken\""), &[]);
+    assert!(found.len() == 1 && found[0].starts_with("t.toml:3:8: `topics.t.body`: "), "{found:?}");
+    let found = mistakes(&topic("body = \"%{n} goal\"\nbody_plural = \"%{m} goals\"\ncount = \"n\""), &[]);
+    assert!(found.len() == 1 && found[0].starts_with("t.toml:3:8: `topics.t.body`: "), "{found:?}");
+    let found = mistakes("[log]\nfilter = \"a=b=c\"", &[]);
+    assert!(found.len() == 1 && found[0].starts_with("t.toml:2:10: `log.filter`: "), "{found:?}");
+}
+
+#[test]
+fn the_topics_of_the_demo_are_a_configuration() {
+    let config = loaded(include_str!("../../demo/topics.toml")).config;
+    assert!(config.topics.len() >= 10);
+    assert!(config.topics.values().any(|topic| topic.body_plural.is_some()));
+}
+
+#[test]
+fn the_api_beyond_loopback_needs_a_key() {
+    check(
+        "[http]\nlisten = \"0.0.0.0:80\"",
+        &["t.toml:2:10: `http.listen`: 0.0.0.0:80 is not loopback, so the API needs a key: add one under [[api.keys]]"],
+    );
+    check("[http]\nlisten = \"0.0.0.0:80\"\ninternal_listen = \"127.0.0.1:81\"", &[]);
+    check("[http]\nlisten = \"0.0.0.0:80\"\n[[api.keys]]\nname = \"a\"\nkey = \"0123456789abcdef\"", &[]);
+    check(
+        "[http]\nlisten = \"127.0.0.1:80\"\ninternal_listen = \"127.0.0.1:80\"",
+        &["t.toml:3:19: `http.internal_listen`: is the same address as `http.listen`"],
+    );
+}
+
+#[test]
+fn a_key_becomes_its_digest_whichever_way_it_is_stated() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("key");
+    fs::write(&file, "0123456789abcdef\n").unwrap();
+    // printf 0123456789abcdef | sha256sum
+    let digest = "9f9f5111f7b27a781f1f1ddde5ebc2dd2b796bfc7365c9c28b548e564176929f";
+    let stated = [
+        "key = \"0123456789abcdef\"".to_owned(),
+        format!("key_file = {:?}", file.display().to_string()),
+        format!("sha256 = \"{digest}\""),
+    ];
+    for line in stated {
+        let config = loaded(&format!("[[api.keys]]\nname = \"a\"\nscopes = [\"metrics\"]\n{line}")).config;
+        let key = &config.api.keys[0];
+        assert_eq!(Sha256(*key.digest()).show(), digest, "{line}");
+        assert_eq!((key.key.is_none(), key.scopes.as_slice()), (true, [Scope::Metrics].as_slice()));
+    }
+    check(
+        "[[api.keys]]\nname = \"a\"\n[[api.keys]]\nname = \"a\"\nkey = \"short\"\nscopes = []",
+        &[
+            "t.toml:2:8: `api.keys[0].name`: give exactly one of `key`, `key_file` and `sha256`, got 0",
+            "t.toml:4:8: `api.keys[1].name`: \"a\" names an earlier key already",
+            "t.toml:5:7: `api.keys[1].key`: a key has at least 16 characters, got 5",
+            "t.toml:6:10: `api.keys[1].scopes`: is empty: the key would open nothing",
+        ],
+    );
+}
+
+#[test]
+fn secrets_come_from_files_without_their_line_break() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("secret");
+    fs::write(&file, "s3cret\r\n").unwrap();
+    let text = format!("[client]\ntoken_hmac_secret_file = {:?}", file.display().to_string());
+    assert_eq!(loaded(&text).config.client.token_hmac_secret.unwrap().expose(), "s3cret");
+    let both = format!("{text}\ntoken_hmac_secret = \"x\"");
+    check(&both, &["t.toml:3:21: `client.token_hmac_secret`: give it or `client.token_hmac_secret_file`, not both"]);
+    fs::write(&file, "\n").unwrap();
+    assert_eq!(mistakes(&text, &[]).len(), 1);
+    fs::remove_file(&file).unwrap();
+    assert!(mistakes(&text, &[])[0].starts_with("t.toml:2:26: `client.token_hmac_secret_file`: cannot read "));
+}
+
+struct Credentials {
+    _dir: tempfile::TempDir,
+    key: PathBuf,
+}
+
+fn credentials() -> Credentials {
+    let dir = tempfile::tempdir().unwrap();
+    let key = dir.path().join("key.p8");
+    fs::write(&key, "-----BEGIN PRIVATE KEY-----\n").unwrap();
+    Credentials { _dir: dir, key }
+}
+
+fn apns(name: &str, key: &Path, more: &str) -> String {
+    let key = key.display().to_string();
+    format!(
+        "[apns.{name}]\nkey_id = \"ABC123DEFG\"\nteam_id = \"DEF123GHIJ\"\nkey_file = {key:?}\napps = [\"a.b\"]\n{more}\n"
+    )
+}
+
+#[test]
+fn apns_credentials_are_checked() {
+    let credentials = credentials();
+    let one = apns("main", &credentials.key, "");
+    assert_eq!(loaded(&one).config.apns["main"].host(), "api.push.apple.com");
+    let sandbox = apns("dev", &credentials.key, "environment = \"sandbox\"");
+    assert_eq!(loaded(&format!("{one}{sandbox}")).config.apns["dev"].host(), "api.sandbox.push.apple.com");
+    check(
+        &format!("{one}{}", apns("second", &credentials.key, "")),
+        &["t.toml:11:8: `apns.second.apps`: a.b in this environment belongs to `apns.main` already"],
+    );
+    check(
+        &apns("main", &credentials.key, "connection_count = 1\nstream_count_max = 10\nlake_capacity = 21"),
+        &["t.toml:8:17: `apns.main.lake_capacity`: must be at most twice what is in flight (10), got 21"],
+    );
+    check(
+        &one.replace("ABC123DEFG", "abc").replace("[\"a.b\"]", "[]"),
+        &["t.toml:2:10: `apns.main.key_id` must be 10 letters A-Z and digits, as Apple's developer pages show it, \
+           got \"abc\""],
+    );
+    fs::write(&credentials.key, "no key").unwrap();
+    assert!(mistakes(&one, &[])[0].ends_with("holds no PEM \"PRIVATE KEY\""));
+}
+
+#[test]
+fn the_environment_goes_before_the_file() {
+    let text = "[http]\nlisten = \"127.0.0.1:1\"\n[channel.namespaces.my-chat]\npresence = false";
+    let environment = variables(&[
+        ("TIDINGS_HTTP__LISTEN", "127.0.0.1:2"),
+        ("TIDINGS_DATA_DIR", "elsewhere"),
+        ("TIDINGS_CLIENT__INSECURE", "true"),
+        ("TIDINGS_CLIENT__CHANNEL_COUNT_MAX", "7"),
+        ("TIDINGS_CHANNEL__NAMESPACES__MY_CHAT__PRESENCE", "true"),
+        ("TIDINGS_CHANNEL__NAMESPACES__NEWS__PRESENCE", "true"),
+        ("TIDINGS_API__KEYS", "[{ name = \"e\", key = \"0123456789abcdef\", scopes = [\"metrics\"] }]"),
+        ("OTHER_HTTP__LISTEN", "x"),
+    ]);
+    let loaded = parse("t.toml", text, environment).unwrap();
+    let config = &loaded.config;
+    assert_eq!(config.http.listen.port(), 2);
+    assert_eq!(config.data_dir, Path::new("elsewhere"));
+    assert!(config.client.insecure && config.client.channel_count_max == 7);
+    let presence: Vec<_> = config.channel.namespaces.iter().map(|(name, n)| (name.as_str(), n.presence)).collect();
+    assert_eq!(presence, [("my-chat", true), ("news", true)]);
+    assert_eq!(config.api.keys[0].name, "e");
+    let listen = loaded.effective.iter().find(|setting| setting.name == "listen").unwrap();
+    assert_eq!(listen.origin.to_string(), "TIDINGS_HTTP__LISTEN");
+}
+
+#[test]
+fn mistakes_in_the_environment_name_the_variable() {
+    let check = |name, value, expected: &str| assert_eq!(mistakes("", &[(name, value)]), [expected]);
+    check(
+        "TIDINGS_HTTP__LISTN",
+        "1",
+        "TIDINGS_HTTP__LISTN: unknown setting `http.listn`, did you mean `http.listen` (TIDINGS_HTTP__LISTEN)?",
+    );
+    check(
+        "TIDINGS_DATADIR",
+        "x",
+        "TIDINGS_DATADIR: unknown setting `datadir`, did you mean `data_dir` (TIDINGS_DATA_DIR)?",
+    );
+    check(
+        "TIDINGS_CLIENT__INSECURE",
+        "yes",
+        "TIDINGS_CLIENT__INSECURE: `client.insecure` must be true or false, got yes",
+    );
+    check("TIDINGS_API__KEYS", "[", "TIDINGS_API__KEYS: `api.keys` must be a list in [], got text");
+    let deep = format!("TIDINGS_{}X", "A__".repeat(30_000));
+    assert_eq!(mistakes("", &[(&deep, "1")]).len(), 1, "no depth of names exhausts the stack");
+}
+
+#[test]
+fn variables_of_others_are_left_alone() {
+    // What a container runtime sets for a service called "tidings", and our own command line.
+    let others = [
+        "TIDINGS_SERVICE_HOST",
+        "TIDINGS_PORT",
+        "TIDINGS_PORT_8000_TCP",
+        "TIDINGS_CONFIG",
+        "TIDINGS_URL",
+        "TIDINGS_BIN",
+    ];
+    for name in others {
+        assert_eq!(mistakes("", &[(name, "tcp://10.0.0.1:8000")]), [""; 0], "{name}");
+    }
+}
+
+#[test]
+fn a_file_is_read_up_to_its_bound() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("tidings.toml");
+    let load = || load(Some(&file), std::iter::empty());
+    assert!(matches!(load(), Err(ConfigError::Unreadable { .. })));
+    fs::write(&file, "[http]\nlisten = \"127.0.0.1:5\"\n").unwrap();
+    assert_eq!(load().unwrap().config.http.listen.port(), 5);
+    fs::write(&file, "#".repeat(usize::try_from(FILE_BYTES_MAX).unwrap() + 1)).unwrap();
+    assert!(matches!(load(), Err(ConfigError::Unreadable { .. })));
+}
+
+#[test]
+fn the_example_file_is_the_defaults() {
+    assert_eq!(loaded(&example()).config, loaded("").config);
+}
+
+#[test]
+fn every_comment_of_the_example_file_is_a_valid_setting() {
+    let is_setting = |line: &str| {
+        let name = line.split(" = ").next().unwrap_or_default();
+        line.starts_with('[')
+            || (line.contains(" = ")
+                && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_' || byte.is_ascii_digit()))
+    };
+    let uncomment = |line: &str| match line.strip_prefix("# ") {
+        Some(rest) if is_setting(rest) => format!("{rest}\n"),
+        _ => format!("{line}\n"),
+    };
+    let text: String = example().lines().map(uncomment).collect();
+    let (config, reader) = read("example", &text, NO_VARIABLES);
+    assert_eq!(reader.problems, [], "{text}");
+    let config = config.unwrap();
+    assert!(config.apns.contains_key("main") && config.channel.namespaces.contains_key("match"));
+    assert!(config.api.keys.len() == 1 && config.topics.len() == 1 && config.http.internal_listen.is_some());
+}
+
+#[test]
+fn every_setting_can_be_shown_and_stands_in_the_reference() {
+    fn check(items: &[field::Item], page: &str) {
+        for item in items {
+            let shape = match &item.shape {
+                Shape::Named(shape) | Shape::List(shape) => shape,
+                shape => shape,
+            };
+            match shape {
+                Shape::Section { items, .. } => check(items, page),
+                _ => {
+                    assert!(page.contains(&format!("{}`\n", item.name)), "{}", item.name);
+                    let shown = item.default.or(item.example);
+                    assert!(shown.is_some() || matches!(item.shape, Shape::List(_)), "{} has no example", item.name);
+                }
+            }
+        }
+    }
+    let page = reference();
+    check(Config::ITEMS, &page);
+    assert!(page.contains("### `channel.namespaces.NAME.history_size`"), "{page}");
+    assert!(page.contains("from 1s to 1h; default `\"25s\"`; `TIDINGS_CLIENT__PING_INTERVAL`"), "{page}");
+}
+
+#[test]
+fn what_is_in_force_reads_back_as_the_same_configuration() {
+    let credentials = credentials();
+    let text = format!(
+        "data_dir = \"d\"\n[channel.namespaces.\"a.b\"]\nhistory_size = 3\nhistory_ttl = \"1h30m\"\n[topics.goal]\ntitle = \
+         \"\\\"Goal\\\" – \\\\\"\nbody = \"%{{scorer}}\"\n[[api.keys]]\nname = \"x\"\nsha256 = \"{}\"\n[client]\nallowed_origins = \
+         [\"https://a\", \"https://b\"]\n{}",
+        "ab".repeat(32),
+        apns("main", &credentials.key, "")
+    );
+    let first = loaded(&text);
+    let shown = effective(&first.effective);
+    assert_eq!(loaded(&shown).config, first.config, "{shown}");
+    assert!(shown.contains("# t.toml:1:12\n") && shown.contains("# default\n"), "{shown}");
+}
+
+#[test]
+fn unwise_settings_are_warned_about() {
+    let warnings = |text: &str| -> Vec<String> { loaded(text).warnings.iter().map(ToString::to_string).collect() };
+    let text = "[client]\ntoken_hmac_secret = \"short\"";
+    assert_eq!(
+        warnings(text),
+        ["t.toml:2:21: `client.token_hmac_secret`: is shorter than 32 bytes and can be guessed"]
+    );
+    assert!(warnings("")[0].ends_with("no client can connect"));
+    assert_eq!(warnings("[client]\nallow_anonymous = true"), [""; 0]);
+}
+
+#[test]
+fn the_memory_sum_is_its_terms() {
+    let credentials = credentials();
+    let text = format!(
+        "[http]\nrequest_count_max = 2\nbody_bytes_max = \"1MiB\"\n[client]\nconnection_count_max = 10\nchannel_count_max = 3\n\
+         frame_bytes_max = \"2KiB\"\n[edge]\nloops = 0\nturn_bytes_max = \"4KiB\"\ncontrol_bytes_max = \"64KiB\"\nlog_bytes_max = \
+         \"64KiB\"\n[channels]\ncount_max = 5\n[channel.namespaces.n]\nhistory_size = 7\nhistory_ttl = \"1m\"\n[store]\n\
+         event_queue_bytes_max = \"8MiB\"\ndevice_queue_bytes_max = \"1MiB\"\nimport_queue_bytes_max = \"1MiB\"\ncache_bytes = \
+         \"1MiB\"\ndevice_count_max = 800\n[sender]\njob_count_max = 3\nreport_count_max = 9\n{}",
+        apns("main", &credentials.key, "connection_count = 2\nstream_count_max = 100\nlake_capacity = 300")
+    );
+    let sum = memory_sum(&loaded(&text).config, 4);
+    let terms: Vec<_> = sum.terms.iter().map(|term| (term.name, term.bytes())).collect();
+    let expected = [
+        ("requests", 2 << 20),
+        ("connections", 10 * 6144),
+        ("unfinished frames", 10 * 2048),
+        ("waiting replies", 10 * 65536),
+        ("subscriptions", 10 * 3 * 256),
+        ("turns", 4 * 4096),
+        ("channels", 5 * 1024),
+        ("channel logs", 5 * 65536),
+        ("channel histories", 5 * 7 * 1024),
+        ("store queues", 10 << 20),
+        ("store cache", 1 << 20),
+        ("devices", 800 * 320),
+        ("jobs", 3 * (196_608 + 100)),
+        ("reports", 9 * 1024),
+        ("lakes", 300 * 512),
+        ("in flight", 200 * 6144),
+    ];
+    assert_eq!(terms, expected);
+    assert_eq!(sum.bytes(), expected.iter().map(|(_, bytes)| bytes).sum::<u64>());
+    let standing =
+        ["connections", "subscriptions", "channels", "channel histories", "store cache", "devices", "reports"];
+    let standing = expected.iter().filter(|(name, _)| standing.contains(name)).map(|(_, bytes)| bytes).sum::<u64>();
+    assert_eq!(sum.standing_bytes(), standing);
+    let table = sum.to_string();
+    assert_eq!(table.lines().count(), expected.len() + 2);
+    assert!(table.contains("channel histories         5 x   7.0 KiB =  35.0 KiB  estimate "), "{table}");
+}
+
+#[test]
+fn the_largest_settings_do_not_overflow_the_sum() {
+    let text = "[client]\nconnection_count_max = 10000000\nframe_bytes_max = \"16MiB\"\n[edge]\nlog_bytes_max = \"1GiB\"\n\
+                control_bytes_max = \"64MiB\"\n[channels]\ncount_max = 10000000\n[store]\ndevice_count_max = 4000000000";
+    assert!(memory_sum(&loaded(text).config, 1).bytes() > 1 << 50);
+}
+
+proptest! {
+    #[test]
+    fn no_text_makes_reading_panic(text in "\\PC{0,200}|(\\[\\[?[a-z.]{1,9}\\]?\\]?\n|[a-z_.\"]{1,9} ?= ?[-0-9a-zA-Z\"'\\[{},.=]{0,9}\n){0,20}") {
+        drop(parse("t.toml", &text, NO_VARIABLES));
+    }
+
+    #[test]
+    fn durations_and_sizes_read_back(millis in any::<u64>(), bytes in any::<u64>(), text in "\\PC{0,12}|[0-9]{1,21}(ms|s|m|h|d|B|KiB|MiB|GiB)") {
+        let duration = Duration::from_millis(millis);
+        prop_assert_eq!(Duration::parse(&duration.show()), Some(duration));
+        prop_assert_eq!(ByteSize::parse(&ByteSize(bytes).show()), Some(ByteSize(bytes)));
+        // Whatever is read can be shown and read again.
+        if let Some(duration) = Duration::parse(&text) {
+            prop_assert_eq!(Duration::parse(&duration.show()), Some(duration));
+        }
+        if let Some(size) = ByteSize::parse(&text) {
+            prop_assert_eq!(ByteSize::parse(&size.show()), Some(size));
+        }
+    }
+
+    #[test]
+    fn a_single_mistake_anywhere_is_found_at_its_line(blank in 0_usize..20, setting in 0_usize..4) {
+        let (table, line) = [("client", "insecure = 3"), ("log", "format = 3"), ("edge", "loops = true"), ("store", "nonsense = 1")][setting];
+        let text = format!("{}[{table}]\n{line}\n", "\n".repeat(blank));
+        let found = mistakes(&text, &[]);
+        prop_assert_eq!(found.len(), 1);
+        let prefix = format!("t.toml:{}:", blank + 2);
+        prop_assert!(found[0].starts_with(&prefix), "{:?}", found);
+    }
+}
+
+#[test]
+fn reading_notes_every_setting_once() {
+    let Reader { effective, .. } = read("t.toml", "", NO_VARIABLES).1;
+    let mut paths: Vec<_> = effective.iter().map(|setting| (&setting.table, &setting.name)).collect();
+    let count = paths.len();
+    paths.sort();
+    paths.dedup();
+    assert_eq!(paths.len(), count);
+}

@@ -1,0 +1,384 @@
+//! The server: every part, wired together and stopped in order.
+//!
+//! ```text
+//!            start ▼                                                          stop ▲ (each step has its deadline)
+//!   store ─► hub (durable channels restored) ─► sender ─► gateways ─► edge ─► HTTP listeners
+//! ```
+//!
+//! Stopping goes the other way: no more requests; clients are told to come back elsewhere (3001); the sender hands out
+//! nothing more and notes its progress; what providers still owe an answer for is waited for; the store is closed. What
+//! a deadline cuts off is in the journal and goes on at the next start.
+
+mod journal;
+mod keys;
+mod text;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::get;
+use tidings_api::{Api, ApiKeys};
+use tidings_buffer::Lake;
+use tidings_edge::{Edge, EdgeConfig};
+use tidings_gateway::{Gateway, GatewayConfig};
+use tidings_hub::{Hub, HubConfig};
+use tidings_protocol::token::TokenVerifier;
+use tidings_protocol::{SessionConfig, token::TokenSecret};
+use tidings_sender::{Pool, Sender, SenderConfig};
+use tidings_store::{QueueLimit, Store, StoreConfig};
+use tidings_stream::TailBounds;
+use tidings_telemetry::{Registry, unix_now};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tracing::info;
+
+use self::journal::{Journal, Sink};
+use crate::config::{Apns, Config};
+
+pub(crate) use self::keys::{ADMIN_KEY_FILE, KeyError};
+pub(crate) use self::text::TextError;
+
+/// How long jobs and providers may take to come to rest.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The server could not start.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ServeError {
+    /// The store could not be opened.
+    #[error("cannot open the store")]
+    Store(#[from] tidings_store::OpenError),
+    /// Durable channels could not be read.
+    #[error("cannot read the durable channels")]
+    Restore(#[from] tidings_store::ReadError),
+    /// A durable channel has no place.
+    #[error("cannot restore a durable channel")]
+    Hub(#[from] tidings_hub::HubError),
+    /// Texts or translations are wrong.
+    #[error(transparent)]
+    Text(#[from] TextError),
+    /// The API keys could not be made or read.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// The sender refuses its settings or what it finds in the store.
+    #[error("cannot start the sender")]
+    Sender(#[from] tidings_sender::StartError),
+    /// A gateway refuses its settings.
+    #[error("cannot start [apns.{name}]")]
+    Gateway {
+        /// Which section.
+        name: String,
+        /// Why.
+        source: tidings_gateway::StartError,
+    },
+    /// A file named in the configuration went away since it was checked.
+    #[error("cannot read {path}")]
+    File {
+        /// Which.
+        path: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// An address is taken or not ours.
+    #[error("cannot listen on {addr}; is another server running? Set http.listen to another address")]
+    Listen {
+        /// Which.
+        addr: SocketAddr,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The system refuses a thread.
+    #[error("cannot start a thread")]
+    Thread(#[source] std::io::Error),
+}
+
+/// A running server.
+pub(crate) struct Server {
+    addr: SocketAddr,
+    internal_addr: Option<SocketAddr>,
+    api_key: Option<String>,
+    shutdown_timeout: Duration,
+    registry: Registry,
+    store: Store,
+    sender: Sender,
+    gateways: Vec<Gateway>,
+    edge: Arc<Edge>,
+    stop_http: watch::Sender<bool>,
+    tasks: JoinSet<()>,
+}
+
+impl Server {
+    /// Starts everything; when it returns, the listeners are open.
+    ///
+    /// # Errors
+    /// When a part cannot start; those that had are dropped again.
+    pub(crate) async fn start(config: Config) -> Result<Self, ServeError> {
+        let registry = Registry::new();
+        tidings_telemetry::process::register(&registry);
+        let topics = Arc::new(text::topics(&config)?);
+        let (keys, api_key) = keys::keys(&config)?;
+
+        let namespaces = Arc::new(config.channel.namespaces());
+        let sink = Arc::new(Sink::default());
+        let store_config = store_config(&config);
+        let (opened, to_open) = (sink.clone(), move |sink: Arc<Sink>| Store::open(store_config, sink));
+        let store = tokio::task::spawn_blocking(move || to_open(opened)).await.expect("opening does not panic")?;
+        let hub = Arc::new(Hub::new(hub_config(&config, namespaces.clone(), &store), loop_count(&config)));
+        journal::restore(&store, &hub, &namespaces)?;
+        sink.follow(hub.clone());
+
+        let pools: Vec<Pool> = config.apns.iter().map(|(name, apns)| pool(name, apns)).collect();
+        let lakes: Vec<_> = pools.iter().map(|pool| pool.lake.clone()).collect();
+        let sender = Sender::start(sender_config(&config), store.clone(), topics.clone(), pools, &registry)?;
+        let mut gateways = Vec::new();
+        for ((name, apns), lake) in config.apns.iter().zip(lakes) {
+            let started = Gateway::start(gateway_config(apns)?, lake, sender.sink(), &registry);
+            gateways.push(started.map_err(|source| ServeError::Gateway { name: name.clone(), source })?);
+        }
+
+        let publisher = Arc::new(Journal::new(store.clone(), namespaces.clone()));
+        let session = Arc::new(session_config(&config));
+        let edge = Edge::start(edge_config(&config), session, hub.clone(), publisher, &registry);
+        let edge = Arc::new(edge.map_err(ServeError::Thread)?);
+
+        let api = api(&config, hub.clone(), store.clone(), keys, topics, &registry);
+        let (stop_http, stopped) = watch::channel(false);
+        let mut tasks = JoinSet::new();
+        let listener = bind(config.http.listen).await?;
+        let addr = listener.local_addr().map_err(|source| ServeError::Listen { addr: config.http.listen, source })?;
+        let public = axum::Router::new()
+            .route("/connection/websocket", get(upgrade))
+            .with_state(edge.clone())
+            .merge(tidings_api::health_router(&api));
+        let internal = tidings_api::router(&api).merge(tidings_api::metrics_router(&api));
+        let mut internal_addr = None;
+        match config.http.internal_listen {
+            None => serve(&mut tasks, listener, public.merge(internal), stopped),
+            Some(addr) => {
+                let inside = bind(addr).await?;
+                internal_addr = inside.local_addr().ok();
+                serve(&mut tasks, listener, public, stopped.clone());
+                let internal = internal.merge(tidings_api::health_router(&api));
+                serve(&mut tasks, inside, internal, stopped);
+            }
+        }
+        tasks.spawn(sweep(hub));
+        info!(%addr, "Listening");
+        let shutdown_timeout = config.client.shutdown_timeout;
+        Ok(Self {
+            addr, internal_addr, api_key, shutdown_timeout, registry, store, sender, gateways, edge, stop_http, tasks,
+        })
+    }
+
+    /// Where clients connect.
+    pub(crate) fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// Where the API is.
+    pub(crate) fn api_addr(&self) -> SocketAddr {
+        self.internal_addr.unwrap_or(self.addr)
+    }
+
+    /// The API key that was made because none is configured.
+    pub(crate) fn api_key(&self) -> Option<&str> {
+        self.api_key.as_deref()
+    }
+
+    /// Every number measured.
+    pub(crate) fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    /// Devices, subscriptions, events.
+    pub(crate) fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Jobs.
+    pub(crate) fn sender(&self) -> &Sender {
+        &self.sender
+    }
+
+    /// Stops in order; see the module.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: what was not stopped yet is cut off, as by a crash.
+    pub(crate) async fn stop(mut self) {
+        self.stop_http.send_replace(true);
+        let deadline = Instant::now() + self.shutdown_timeout;
+        if tokio::time::timeout_at(deadline, self.http_ended()).await.is_err() {
+            info!("Requests did not end in time");
+        }
+        self.tasks.shutdown().await;
+        match Arc::try_unwrap(self.edge) {
+            Ok(edge) => edge.shutdown().await,
+            Err(_) => info!("A handshake is still going on; connections are cut"),
+        }
+        let deadline = Instant::now() + DRAIN_TIMEOUT;
+        self.sender.stop_handing_out();
+        for gateway in self.gateways {
+            gateway.drain(deadline).await;
+        }
+        self.sender.drain(deadline).await;
+        self.store.close().await;
+        info!("Stopped");
+    }
+
+    /// Waits until the HTTP servers are done; the sweep never is.
+    async fn http_ended(&mut self) {
+        while self.tasks.len() > 1 && self.tasks.join_next().await.is_some() {}
+    }
+}
+
+fn serve(tasks: &mut JoinSet<()>, listener: TcpListener, router: axum::Router, mut stopped: watch::Receiver<bool>) {
+    tasks.spawn(async move {
+        let stopped = async move {
+            // An error means that the server is gone, which is also a reason to stop.
+            let _ = stopped.wait_for(|stopped| *stopped).await;
+        };
+        let service = router.into_make_service_with_connect_info::<SocketAddr>();
+        if let Err(error) = axum::serve(listener, service).with_graceful_shutdown(stopped).await {
+            tracing::error!(%error, "An HTTP listener failed");
+        }
+    });
+}
+
+async fn bind(addr: SocketAddr) -> Result<TcpListener, ServeError> {
+    TcpListener::bind(addr).await.map_err(|source| ServeError::Listen { addr, source })
+}
+
+async fn upgrade(State(edge): State<Arc<Edge>>, mut request: Request) -> Response {
+    match edge.upgrade(&mut request) {
+        Ok(response) => response.map(|()| Body::empty()),
+        Err(error) => (error.status(), error.to_string()).into_response(),
+    }
+}
+
+/// Once a second, what is over in the hub goes.
+async fn sweep(hub: Arc<Hub>) {
+    let mut interval = tokio::time::interval(Duration::from_secs(1));
+    loop {
+        interval.tick().await;
+        hub.sweep(unix_now());
+    }
+}
+
+fn loop_count(config: &Config) -> usize {
+    match config.edge.loops {
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        count => count,
+    }
+}
+
+fn store_config(config: &Config) -> StoreConfig {
+    let store = &config.store;
+    let queue = |count, bytes: crate::config::ByteSize| QueueLimit { count, bytes: bytes.as_usize() };
+    StoreConfig {
+        path: config.data_dir.join("store"),
+        event_queue: queue(store.event_queue_count_max, store.event_queue_bytes_max),
+        device_queue: queue(store.device_queue_count_max, store.device_queue_bytes_max),
+        import_queue: queue(store.import_queue_count_max, store.import_queue_bytes_max),
+        journal_event_count_max: store.journal_event_count_max,
+        journal_bytes_max: store.journal_bytes_max.as_usize() as u64,
+        id_window: store.id_window,
+        id_window_count: store.id_window_count,
+        device_count_max: store.device_count_max,
+        subscription_count_max: store.subscription_count_max,
+        channel_count_max: store.channel_count_max,
+        reopen_backoff_min: store.reopen_backoff_min,
+        reopen_backoff_max: store.reopen_backoff_max,
+        cache_bytes: store.cache_bytes.as_usize() as u64,
+    }
+}
+
+fn hub_config(config: &Config, namespaces: Arc<tidings_protocol::Namespaces>, store: &Store) -> HubConfig {
+    HubConfig {
+        namespaces,
+        channel_count_max: config.channels.count_max,
+        tail: TailBounds {
+            frame_count_max: config.edge.log_count_max,
+            bytes_max: config.edge.log_bytes_max.as_usize(),
+        },
+        durable_epoch: store.epoch(),
+    }
+}
+
+fn edge_config(config: &Config) -> EdgeConfig {
+    let client = &config.client;
+    EdgeConfig {
+        connection_count_max: client.connection_count_max,
+        message_bytes_max: client.frame_bytes_max.as_usize(),
+        turn_bytes_max: config.edge.turn_bytes_max.as_usize(),
+        control_bytes_max: config.edge.control_bytes_max.as_usize(),
+        recovery_count_max: client.recovery_count_max,
+        ping_interval: client.ping_interval,
+        pong_timeout: client.pong_timeout,
+        stale_timeout: client.stale_close_delay,
+        close_timeout: client.close_timeout,
+        allowed_origins: client.allowed_origins.clone(),
+    }
+}
+
+fn session_config(config: &Config) -> SessionConfig {
+    let client = &config.client;
+    let secret = |secret: &crate::config::Secret| TokenSecret::new(secret.expose());
+    let previous = client.token_hmac_previous_secret.as_ref().map(secret);
+    let verifier = client.token_hmac_secret.as_ref().map(|current| TokenVerifier::new(&secret(current), previous.as_ref()));
+    SessionConfig {
+        namespaces: config.channel.namespaces(),
+        token_verifier: verifier,
+        allow_anonymous: client.allow_anonymous,
+        insecure: client.insecure,
+        channel_count_max: client.channel_count_max,
+        ping_interval: client.ping_interval,
+        version: format!("tidings {}", env!("CARGO_PKG_VERSION")),
+    }
+}
+
+fn sender_config(config: &Config) -> SenderConfig {
+    let sender = &config.sender;
+    SenderConfig {
+        job_count_max: sender.job_count_max,
+        window_device_count: sender.window_device_count,
+        window_open_count_max: sender.window_open_count_max,
+        checkpoint_interval: sender.checkpoint_interval,
+        report_count_max: sender.report_count_max,
+        gone_token_count_max: sender.gone_token_count_max,
+    }
+}
+
+fn pool(name: &str, apns: &Apns) -> Pool {
+    Pool {
+        name: name.to_owned(),
+        environment: apns.environment,
+        apps: apns.apps.clone(),
+        lake: Arc::new(Lake::new(apns.lake_capacity)),
+    }
+}
+
+fn gateway_config(apns: &Apns) -> Result<GatewayConfig, ServeError> {
+    let read = |path: &std::path::Path| {
+        crate::config::read_file(path).map_err(|source| ServeError::File { path: path.display().to_string(), source })
+    };
+    Ok(GatewayConfig {
+        host: apns.host().to_owned(),
+        port: apns.port,
+        server_name: apns.host().to_owned(),
+        ca_pem: apns.ca_file.as_deref().map(read).transpose()?,
+        key_id: apns.key_id.to_string(),
+        team_id: apns.team_id.to_string(),
+        key_pem: read(&apns.key_file)?,
+        connection_count: apns.connection_count,
+        thread_count: apns.thread_count,
+        streams_max: u32::try_from(apns.stream_count_max).unwrap_or(u32::MAX),
+        connect_timeout: apns.connect_timeout,
+        stall_timeout: apns.stall_timeout,
+        answer_timeout: apns.answer_timeout,
+    })
+}

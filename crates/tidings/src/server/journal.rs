@@ -1,0 +1,102 @@
+//! Between store and hub, which do not see each other: what became durable is published, what was durable comes back.
+
+use std::sync::{Arc, OnceLock};
+
+use tidings_edge::{DurablePublisher, PublishFuture};
+use tidings_hub::Hub;
+use tidings_protocol::{ClientInfo, ErrorCode, Namespaces, Publication};
+use tidings_store::{CommitSink, DurableChannel, Store, StoredPublication, WriteError};
+use tidings_telemetry::unix_now;
+use tidings_types::{ChannelName, JournalPosition, Json, Offset, StreamPosition, Timestamp};
+use tracing::{error, warn};
+
+use super::ServeError;
+
+/// Publishes on the committer's thread what has become durable, before it is acknowledged.
+#[derive(Default)]
+pub(super) struct Sink(OnceLock<Arc<Hub>>);
+
+impl Sink {
+    /// From now on publications go to the hub; called once, after the durable channels were restored.
+    pub(super) fn follow(&self, hub: Arc<Hub>) {
+        assert!(self.0.set(hub).is_ok(), "the sink follows one hub");
+    }
+}
+
+impl CommitSink for Sink {
+    fn on_publication(
+        &self,
+        channel: &ChannelName,
+        position: StreamPosition,
+        stored: &StoredPublication,
+        _: &DurableChannel,
+    ) {
+        // Before there is a hub nothing is written: the listeners are not open.
+        let Some(hub) = self.0.get() else { return };
+        let publication = publication(position.offset, stored.clone());
+        if let Err(error) = hub.publish_durable(channel, position.offset, publication, stored.time) {
+            // It is durable: whoever subscribes when there is room gets it from the history.
+            warn!(%channel, %error, "A durable publication reaches no live reader");
+        }
+    }
+
+    fn on_events(&self, _: JournalPosition) {} // The sender follows the journal by itself.
+}
+
+fn publication(offset: Offset, stored: StoredPublication) -> Publication {
+    let info = stored.info.and_then(|info| {
+        let parsed = serde_json::from_str::<ClientInfo>(info.as_str());
+        parsed.inspect_err(|error| error!(%error, "A stored publication has an unreadable client: a bug")).ok()
+    });
+    Publication { offset, data: stored.data, info: info.map(Arc::new), tags: stored.tags.into() }
+}
+
+/// Brings the durable channels back as they were; those whose namespace is not configured any more stay asleep.
+pub(super) fn restore(store: &Store, hub: &Hub, namespaces: &Namespaces) -> Result<(), ServeError> {
+    let now = unix_now();
+    for channel in store.durable_channels(now) {
+        let channel = channel?;
+        if !namespaces.options(&channel.name).is_some_and(|options| options.durable) {
+            warn!(channel = %channel.name, "A durable channel's namespace is no longer configured as durable");
+            continue;
+        }
+        let at = channel.publications.last().map_or(now, |(_, stored)| stored.time);
+        let kept = channel.publications.into_iter().map(|(offset, stored)| publication(offset, stored)).collect();
+        hub.restore(&channel.name, channel.top, kept, at)?;
+    }
+    Ok(())
+}
+
+/// Where clients' publications into durable channels go.
+pub(super) struct Journal {
+    store: Store,
+    namespaces: Arc<Namespaces>,
+}
+
+impl Journal {
+    pub(super) fn new(store: Store, namespaces: Arc<Namespaces>) -> Self {
+        Self { store, namespaces }
+    }
+}
+
+impl DurablePublisher for Journal {
+    fn publish(&self, channel: ChannelName, data: Json, info: ClientInfo) -> PublishFuture {
+        let Some(options) = self.namespaces.options(&channel).copied() else {
+            return Box::pin(std::future::ready(Err(ErrorCode::UnknownChannel)));
+        };
+        let store = self.store.clone();
+        Box::pin(async move {
+            let durable = DurableChannel {
+                name: channel,
+                history_size: options.history_size,
+                history_ttl: options.history_ttl,
+            };
+            let (info, now): (_, Timestamp) = (Json::of(&info), unix_now());
+            match store.append_publication(durable, data, Default::default(), Some(info), now).await {
+                Ok(_) => Ok(()),
+                Err(WriteError::Overloaded { .. }) => Err(ErrorCode::TooManyRequests),
+                Err(WriteError::Unavailable) => Err(ErrorCode::Internal),
+            }
+        })
+    }
+}

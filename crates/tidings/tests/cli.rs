@@ -1,0 +1,110 @@
+//! The program from outside: exit codes, what goes to which output, and that a reader who leaves is no failure.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+fn tidings(words: &str, dir: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidings"));
+    command.args(words.split_whitespace()).current_dir(dir).env_clear();
+    command
+}
+
+fn run(words: &str, dir: &Path) -> Output {
+    tidings(words, dir).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+#[test]
+fn exit_codes_are_as_documented() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("wrong.toml"), "[http]\nlistn = 1\n").unwrap();
+    for (words, code) in [
+        ("--help", 0),
+        ("config check", 0),
+        ("config example", 0),
+        ("nonsense", 2),
+        ("config check --config wrong.toml", 2),
+        ("config check --config missing.toml", 2),
+        ("token --user 1", 2),
+        ("publish --url http://127.0.0.1:1 --api-key k {}", 1),
+        ("publish --url nonsense --api-key k {}", 2),
+        ("publish --url http://127.0.0.1:1 --api-key k {", 2),
+    ] {
+        let output = run(words, dir.path());
+        assert_eq!(output.status.code(), Some(code), "{words}: {}", text(&output.stderr));
+        assert_eq!(output.stdout.is_empty(), code != 0, "{words}: results only on standard output");
+    }
+    let wrong = run("config check --config wrong.toml", dir.path());
+    let expected = "error: 1 mistake in the configuration\n  wrong.toml:2:1: unknown setting `http.listn`, did you mean \
+                    `http.listen`?\n";
+    assert_eq!(text(&wrong.stderr), expected, "without colours: it is no terminal");
+}
+
+#[test]
+fn the_example_is_accepted_where_it_is_expected() {
+    let dir = tempfile::tempdir().unwrap();
+    let example = run("config example", dir.path()).stdout;
+    std::fs::write(dir.path().join("tidings.toml"), &example).unwrap();
+    let checked = run("config check", dir.path());
+    assert_eq!(checked.status.code(), Some(0), "{}", text(&checked.stderr));
+    assert!(text(&checked.stdout).contains("# tidings.toml:"), "the file of the folder was read");
+}
+
+#[test]
+fn a_token_is_signed_with_the_configured_secret_and_the_secret_is_never_shown() {
+    let dir = tempfile::tempdir().unwrap();
+    let secret = ("TIDINGS_CLIENT__TOKEN_HMAC_SECRET", "hunter2hunter2hunter2hunter2hunter2");
+    let output = tidings("token --user 42 --json", dir.path()).env(secret.0, secret.1).output().unwrap();
+    let made: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(made["token"].as_str().unwrap().split('.').count(), 3);
+    assert!(made["expires_at"].is_u64());
+    for words in ["config check", "config check --json"] {
+        let output = tidings(words, dir.path()).env(secret.0, secret.1).output().unwrap();
+        let all = [output.stdout, output.stderr].concat();
+        assert!(!text(&all).contains("hunter2") && text(&all).contains("***"), "{words}");
+    }
+}
+
+#[test]
+fn the_report_of_a_check_is_json() {
+    let dir = tempfile::tempdir().unwrap();
+    let report: serde_json::Value = serde_json::from_slice(&run("config check --json", dir.path()).stdout).unwrap();
+    let terms = report["memory"]["terms"].as_array().unwrap();
+    let sum: u64 =
+        terms.iter().map(|term| term["count"].as_u64().unwrap() * term["bytes_each"].as_u64().unwrap()).sum();
+    assert_eq!(report["memory_bytes"].as_u64(), Some(sum));
+}
+
+#[test]
+fn a_reader_who_leaves_is_no_failure() {
+    let dir = tempfile::tempdir().unwrap();
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = tidings("config reference", dir.path());
+    let output = command.stdout(writer).stderr(Stdio::piped()).spawn().unwrap().wait_with_output().unwrap();
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""));
+}
+
+#[test]
+fn a_simulator_writes_its_key_for_its_owner_only() {
+    use std::io::BufRead as _;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let dir = tempfile::tempdir().unwrap();
+    let key = dir.path().join("key.p8");
+    std::fs::write(&key, "of an earlier run").unwrap();
+    let mut command = tidings("simulate apns --dir . --listen 127.0.0.1:0", dir.path());
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let lines = std::io::BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let snippet: Vec<String> =
+        lines.skip_while(|line| !line.starts_with('[')).take_while(|line| !line.is_empty()).collect();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(std::fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
+    std::fs::write(dir.path().join("tidings.toml"), snippet.join("\n")).unwrap();
+    let checked = run("config check", dir.path());
+    assert_eq!(checked.status.code(), Some(0), "{}", text(&checked.stderr));
+}
