@@ -80,11 +80,14 @@ pub struct HubCounts {
 
 const SHARD_COUNT: usize = 64;
 
+/// A part of the channel table, so that look-ups of different channels seldom wait for each other.
+type Shard = Mutex<HashMap<ChannelName, Arc<Channel>>>;
+
 /// Owner of all channels.
 #[derive(Debug)]
 pub struct Hub {
     config: HubConfig,
-    shards: Box<[Mutex<HashMap<ChannelName, Arc<Channel>>>]>,
+    shards: Box<[Shard]>,
     channel_count: AtomicUsize,
     mailboxes: Box<[Arc<Mailbox>]>,
 }
@@ -254,12 +257,12 @@ impl Hub {
             return Err(HubError::ChannelLimit { channel: name.clone(), limit });
         }
         let epoch = if options.durable { self.config.durable_epoch } else { Epoch::from_random(rand::random()) };
-        let channel = Arc::new(Channel::new(name.clone(), options.clone(), epoch, self.config.tail));
+        let channel = Arc::new(Channel::new(name.clone(), *options, epoch, self.config.tail));
         shard.insert(name.clone(), channel.clone());
         Ok(channel)
     }
 
-    fn shard(&self, name: &ChannelName) -> &Mutex<HashMap<ChannelName, Arc<Channel>>> {
+    fn shard(&self, name: &ChannelName) -> &Shard {
         use std::hash::{BuildHasher, RandomState};
         static HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
         &self.shards[HASHER.hash_one(name) as usize % SHARD_COUNT]

@@ -24,10 +24,8 @@ pub struct StoreConfig {
     pub device_count_max: u32,
     /// Subscriptions of one device, counted as (subject, topic).
     pub subscription_count_max: u32,
-    /// Durable channels that are remembered (epoch and top offset), with or without history.
+    /// Durable channels ever used: their top offsets are kept as long as the store, so that no offset is given twice.
     pub channel_count_max: u64,
-    /// A channel without history and without a publication for this long is forgotten; its next life has a new epoch.
-    pub channel_idle: Duration,
     /// First pause before a failed store is opened again; doubles up to `reopen_backoff_max`.
     pub reopen_backoff_min: Duration,
     /// Longest pause between two tries.

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tidings_types::{ChannelName, Epoch, Event, JournalPosition, Json, Offset, StreamPosition, Timestamp};
+use tidings_types::{ChannelName, Event, JournalPosition, Json, Offset, StreamPosition, Timestamp};
 
 /// An event to be accepted, with the durable channels it is published in.
 #[derive(Debug, Clone)]
@@ -73,8 +73,6 @@ impl std::fmt::Debug for StoredPublication {
 pub struct RestoredChannel {
     /// Its name.
     pub name: ChannelName,
-    /// Its life, the same as before.
-    pub epoch: Epoch,
     /// The offset of its last publication, kept or not.
     pub top: Offset,
     /// What is kept and has not expired, oldest first, without gaps, ending at `top` unless empty.
@@ -86,8 +84,7 @@ pub struct RestoredChannel {
 /// Nothing is told twice. What became durable although its caller was refused (a disk that failed at the wrong
 /// moment) is told as well, after the store is open again. Implementations must not block and not call the store.
 pub trait CommitSink: Send + Sync {
-    /// A publication was added. Offsets of one epoch come without gaps; a channel that had been forgotten
-    /// ([`crate::StoreConfig::channel_idle`]) begins again at offset 1 with a new epoch.
+    /// A publication was added. Offsets come without gaps.
     fn on_publication(
         &self,
         channel: &ChannelName,

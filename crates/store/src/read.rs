@@ -196,5 +196,5 @@ fn next_channel(engine: &Engine, after: &[u8], now: Timestamp) -> Result<Option<
         }
         Ok::<_, EngineError>(true)
     })?;
-    Ok(Some(RestoredChannel { name, epoch: row.epoch, top: row.top, publications }))
+    Ok(Some(RestoredChannel { name, top: row.top, publications }))
 }

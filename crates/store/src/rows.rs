@@ -46,17 +46,19 @@ pub(crate) struct State {
     pub(crate) device_next: u32,
     /// Rows of `channel`.
     pub(crate) channel_count: u64,
+    /// The life of all durable channels: that of the store.
+    pub(crate) epoch: Epoch,
 }
 
 impl State {
     /// That of a store without anything: the first event gets position 1, so that 0 is before all.
-    pub(crate) const EMPTY: Self =
-        Self { commit: 0, journal_base: 1, journal_end: 1, journal_bytes: 0, device_next: 0, channel_count: 0 };
+    pub(crate) const fn empty(epoch: Epoch) -> Self {
+        Self { commit: 0, journal_base: 1, journal_end: 1, journal_bytes: 0, device_next: 0, channel_count: 0, epoch }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ChannelRow {
-    pub(crate) epoch: Epoch,
     /// The last publication's offset.
     pub(crate) top: Offset,
     /// The oldest publication kept; `top` + 1 when none is.

@@ -6,8 +6,8 @@ use std::sync::{Arc, RwLock};
 use serde::Serialize;
 use tidings_audience::{Frozen, Index};
 use tidings_types::{
-    DeviceId, DeviceNumber, DeviceToken, Event, JournalPosition, Json, ParamValue, StreamPosition, Subject, Timestamp,
-    TopicName,
+    DeviceId, DeviceNumber, DeviceToken, Epoch, Event, JournalPosition, Json, ParamValue, StreamPosition, Subject,
+    Timestamp, TopicName,
 };
 use tokio::sync::{oneshot, watch};
 
@@ -17,6 +17,7 @@ use crate::device::{GoneToken, Imported, NewDevice, Recipient, Registered, Selec
 use crate::engine::{Engine, Rows, Table};
 use crate::error::{AppendError, OpenError, SubscribeError, WriteError};
 use crate::event::{Appended, CommitSink, DurableChannel, NewEvent, StoredPublication};
+use crate::hash;
 use crate::hash::{hash16, hash32};
 use crate::message::{Command, PreparedEvent, Reply};
 use crate::queue::{Class, Queue};
@@ -51,6 +52,8 @@ pub(crate) struct Shared {
     pub(crate) engine: RwLock<Option<Engine>>,
     pub(crate) table: RwLock<DeviceTable>,
     pub(crate) index: RwLock<Index>,
+    /// The epoch of every durable channel.
+    pub(crate) epoch: Epoch,
     pub(crate) journal_end: watch::Sender<JournalPosition>,
     /// The sender needs no event before this position.
     pub(crate) trim_to: AtomicU64,
@@ -103,6 +106,7 @@ impl Store {
             engine: RwLock::new(Some(engine)),
             table: RwLock::new(table),
             index: RwLock::new(index),
+            epoch: state.epoch,
             journal_end: watch::Sender::new(JournalPosition(state.journal_end)),
             trim_to: AtomicU64::new(0),
             counters: Counters::default(),
@@ -285,6 +289,11 @@ impl Store {
         numbers.iter().filter_map(|&number| table.recipient(number)).map(visit).count()
     }
 
+    /// The epoch of every durable channel: one life of the store, since no durable channel is ever forgotten.
+    pub fn epoch(&self) -> Epoch {
+        self.shared().epoch
+    }
+
     /// The position the next event will get.
     pub fn journal_end(&self) -> JournalPosition {
         *self.shared().journal_end.borrow()
@@ -385,7 +394,7 @@ fn lock_folder(config: &StoreConfig) -> Result<File, OpenError> {
 pub(crate) fn first_rows() -> Rows {
     let mut rows = Rows::default();
     rows.put(Table::Meta, FORMAT_KEY, FORMAT);
-    rows.put(Table::Meta, STATE_KEY, rows::encode(&State::EMPTY));
+    rows.put(Table::Meta, STATE_KEY, rows::encode(&State::empty(hash::new_epoch())));
     rows
 }
 

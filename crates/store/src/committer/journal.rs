@@ -8,7 +8,7 @@ use super::draft::{Draft, Effect};
 use crate::engine::{EngineError, Table};
 use crate::error::{AppendError, WriteError};
 use crate::event::{Appended, DurableChannel, StoredPublication};
-use crate::hash::{self, Hash16, Hash32};
+use crate::hash::{Hash16, Hash32};
 use crate::message::PreparedEvent;
 use crate::rows::{self, ChannelRow, DISPATCHED_KEY, EventHead, HistoryRow};
 
@@ -149,12 +149,8 @@ impl Draft<'_> {
     ) -> Result<StreamPosition, EngineError> {
         let known = self.channel(&channel.name)?;
         self.state.channel_count += u64::from(known.is_none());
-        let mut row = known.unwrap_or_else(|| ChannelRow {
-            epoch: hash::new_epoch(),
-            top: Offset(0),
-            base: Offset(1),
-            published_at: publication.time,
-        });
+        let mut row =
+            known.unwrap_or_else(|| ChannelRow { top: Offset(0), base: Offset(1), published_at: publication.time });
         row.top = row.top.next();
         row.published_at = publication.time;
         let history = HistoryRow { expires_at: publication.time.saturating_add(channel.history_ttl), publication };
@@ -165,7 +161,7 @@ impl Draft<'_> {
             row.base = row.base.next();
         }
         self.rows.put(Table::Channel, channel.name.as_str().as_bytes(), rows::encode(&row));
-        let position = StreamPosition { offset: row.top, epoch: row.epoch };
+        let position = StreamPosition { offset: row.top, epoch: self.state.epoch };
         self.effects.push(Effect::Published { channel, position, publication: history.publication });
         Ok(position)
     }

@@ -38,8 +38,7 @@ impl Draft<'_> {
         Ok(self.state.journal_base - first >= EVENT_COUNT)
     }
 
-    /// Walks on over the channels from `cursor`: takes expired publications, and channels that have none and were not used
-    /// for long. True when publications were left for the next look.
+    /// Walks on over the channels from `cursor` and takes expired publications. True when some were left for the next look.
     pub(super) fn trim_channels(&mut self, cursor: &mut Vec<u8>) -> Result<bool, EngineError> {
         let mut channels = Vec::with_capacity(CHANNEL_COUNT);
         self.engine.scan(Table::Channel, Bound::Excluded(cursor), |key, row| {
@@ -56,10 +55,7 @@ impl Draft<'_> {
             let base = row.base;
             self.skip_expired(&name, &mut row)?;
             let key = name.as_str().as_bytes();
-            if row.base > row.top && self.now.saturating_since(row.published_at) > self.shared.config.channel_idle {
-                self.rows.delete(Table::Channel, key);
-                self.state.channel_count -= 1;
-            } else if row.base > base {
+            if row.base > base {
                 self.rows.put(Table::Channel, key, rows::encode(&row));
             }
             taken += row.base.0 - base.0;

@@ -40,7 +40,6 @@ fn open(path: &std::path::Path, sink: Arc<Sink>) -> Store {
         device_count_max: 100,
         subscription_count_max: 100,
         channel_count_max: 100,
-        channel_idle: day,
         reopen_backoff_min: Duration::from_millis(1),
         reopen_backoff_max: Duration::from_millis(10),
         cache_bytes: 1 << 20,

@@ -17,7 +17,7 @@ const WRITER_COUNT: usize = 16;
 
 /// Writes for ever and says on standard output what was acknowledged.
 #[tokio::test]
-#[ignore = "the process that the crash test kills"]
+#[ignore = "child process: the process that the crash test kills"]
 async fn writer() {
     let folder = std::env::var_os(FOLDER).expect("started by the crash test");
     let round = std::env::var(ROUND).unwrap();

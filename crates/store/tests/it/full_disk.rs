@@ -33,7 +33,7 @@ fn a_full_disk_refuses_loses_nothing_and_recovers() {
 }
 
 #[tokio::test]
-#[ignore = "started by the full disk test where the folder is a small tmpfs"]
+#[ignore = "child process: started by the full disk test where the folder is a small tmpfs"]
 async fn on_a_small_disk() {
     let folder = std::env::var_os(FOLDER).expect("started by the full disk test");
     let folder = Path::new(&folder);

@@ -33,7 +33,6 @@ pub(crate) fn config(path: &Path) -> StoreConfig {
         device_count_max: 1_000_000,
         subscription_count_max: 100,
         channel_count_max: 1000,
-        channel_idle: 1000 * HOUR,
         reopen_backoff_min: Duration::from_millis(5),
         reopen_backoff_max: Duration::from_millis(50),
         cache_bytes: 1 << 20,
