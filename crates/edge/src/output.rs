@@ -81,21 +81,21 @@ impl Output {
         }
     }
 
+    /// One system call: how many bytes it was given and how many it took.
     fn write_once(&self, socket: &TcpStream, batches: &[Batch<'_>]) -> io::Result<(usize, usize)> {
+        let own = [&self.rest[..], &self.control[..]].into_iter().filter(|piece| !piece.is_empty());
+        let mut pieces = own.chain(batches.iter().flat_map(Batch::rest).map(|frame| &frame.bytes[..]));
+        let Some(first) = pieces.next() else { return Ok((0, 0)) };
+        let Some(second) = pieces.next() else { return Ok((first.len(), socket.try_write(first)?)) };
         let mut slices = [IoSlice::new(&[]); SLICE_COUNT_MAX];
-        let (mut count, mut bytes) = (0, 0);
-        let own = [&self.rest[..], &self.control[..]].into_iter().filter(|slice| !slice.is_empty());
-        let publications = batches.iter().flat_map(Batch::rest).map(|frame| &frame.bytes[..]);
-        for slice in own.chain(publications).take(SLICE_COUNT_MAX) {
-            slices[count] = IoSlice::new(slice);
+        (slices[0], slices[1]) = (IoSlice::new(first), IoSlice::new(second));
+        let (mut count, mut bytes) = (2, first.len() + second.len());
+        for (slice, piece) in slices[2..].iter_mut().zip(pieces) {
+            *slice = IoSlice::new(piece);
             count += 1;
-            bytes += slice.len();
+            bytes += piece.len();
         }
-        match count {
-            0 => Ok((0, 0)),
-            1 => Ok((bytes, socket.try_write(&slices[0])?)),
-            _ => Ok((bytes, socket.try_write_vectored(&slices[..count])?)),
-        }
+        Ok((bytes, socket.try_write_vectored(&slices[..count])?))
     }
 
     fn advance(&mut self, mut written: usize, batches: &mut [Batch<'_>]) {
