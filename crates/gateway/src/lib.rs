@@ -1,1 +1,38 @@
 //! Connections to push providers.
+//!
+//! The gateway pulls notifications out of a lake as its connections have room, sends each over HTTP/2, and tells the
+//! [`OutcomeSink`](tidings_push::OutcomeSink) what became of it: exactly once for every notification taken. What a
+//! request looks like and what an answer means is decided in `tidings-push`; whom to tell what, by the sender.
+//!
+//! ```text
+//!            ┌ thread: current-thread runtime ─────────────────────────────────────┐
+//!            │ pool: repeats that wait, budget, books    (one per thread)          │
+//!   lake ──► │   slot ─ connection ─ h2 ─ cork ─ TLS ─ TCP ─► provider             │ ──► outcome sink
+//!            │   slot ─ connection ─ …             (one task per connection)       │
+//!            └─────────────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! Guarantees, and what they rest on:
+//! - Never more streams open than the last acknowledged SETTINGS allow: `h2` counts, `cork` keeps the order of frames.
+//! - A notification is repeated after an answer that allows it, after GOAWAY or REFUSED_STREAM (not processed), or after
+//!   an unknown outcome, always with the same id and collapse id; never past its expiry.
+//! - Requests handed over together leave in one write (`cork`).
+//!
+//! Bounds, per thread: at most `connections × streams_max` notifications are held, in flight or waiting for a repeat;
+//! while they are, nothing more is taken from the lake, which makes the sender wait. A connection holds at most
+//! 1 MiB (`cork::CORK_BYTES_MAX`) not yet written. Closed lake: the rest is sent, then the gateway ends by itself.
+
+mod answers;
+mod config;
+mod connect;
+mod connection;
+mod cork;
+mod error;
+mod metrics;
+mod pool;
+mod service;
+mod slot;
+
+pub use config::GatewayConfig;
+pub use error::StartError;
+pub use service::{Drained, Gateway};

@@ -1,0 +1,233 @@
+//! The streams of one connection that wait for their answer.
+//!
+//! A slab of response futures in one task, instead of a task for each. Every slot has a waker of its own, made once and
+//! used for all streams that ever sit in it; it notes the slot in a list, and the driver polls what the list names.
+//! A turn therefore costs as much as there are answers, not as there are streams, and a request allocates nothing here.
+//!
+//! Wake-ups that come while the driver runs ([`Bell::begin`] to [`Bell::end`]) only ring the bell: `h2` wakes its own
+//! connection task whenever a request is handed over, and the driver is about to poll it anyway.
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Wake, Waker, ready};
+
+use bytes::Bytes;
+use h2::RecvStream;
+use h2::client::ResponseFuture;
+use http::StatusCode;
+use tidings_push::apns::ANSWER_BYTES_MAX;
+use tokio::time::Instant;
+
+use crate::pool::Attempt;
+
+/// Wakes the task of a connection, except while it runs.
+#[derive(Default)]
+pub(crate) struct Bell {
+    running: AtomicBool,
+    rung: AtomicBool,
+    task: Mutex<Option<Waker>>,
+    /// Slots whose stream has news.
+    news: Mutex<Vec<usize>>,
+}
+
+impl Bell {
+    /// The task runs: until [`Self::end`], ringing is only noted.
+    pub(crate) fn begin(&self, waker: &Waker) {
+        let mut task = lock(&self.task);
+        if !task.as_ref().is_some_and(|task| task.will_wake(waker)) {
+            *task = Some(waker.clone());
+        }
+        drop(task);
+        // What rang before is dealt with by this turn. In this order: a ring in between has woken the task as well.
+        self.rung.store(false, Ordering::SeqCst);
+        self.running.store(true, Ordering::SeqCst);
+    }
+
+    /// The task pauses; returns whether there is more to do: the bell rang since the last [`Self::take_rung`], or a
+    /// stream has news.
+    pub(crate) fn end(&self) -> bool {
+        // In this order: a ring in between is then either seen here or wakes the task itself.
+        self.running.store(false, Ordering::SeqCst);
+        self.take_rung() || !lock(&self.news).is_empty()
+    }
+
+    /// Whether the bell rang while the task ran, and forgets it.
+    pub(crate) fn take_rung(&self) -> bool {
+        self.rung.swap(false, Ordering::SeqCst)
+    }
+
+    fn ring(&self) {
+        self.rung.store(true, Ordering::SeqCst);
+        if !self.running.load(Ordering::SeqCst)
+            && let Some(task) = &*lock(&self.task)
+        {
+            task.wake_by_ref();
+        }
+    }
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.ring();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.ring();
+    }
+}
+
+/// Nothing that could panic runs under these locks, so there is nothing a poisoned one could have left half done.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+struct SlotBell {
+    index: usize,
+    bell: Arc<Bell>,
+}
+
+impl Wake for SlotBell {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        lock(&self.bell.news).push(self.index);
+        // While the task runs the list alone is enough: it looks there before it pauses.
+        if !self.bell.running.load(Ordering::SeqCst) {
+            self.bell.ring();
+        }
+    }
+}
+
+/// What came back for one request.
+pub(crate) enum Answer {
+    /// The provider answered; the body's beginning.
+    Response(StatusCode, Vec<u8>),
+    /// The stream or the connection failed before.
+    Failed(h2::Error),
+    /// None came in time, or the connection ended under it.
+    Lost,
+}
+
+/// A request whose stream is open.
+struct Waiting {
+    attempt: Attempt,
+    opened_at: Instant,
+    stage: Stage,
+}
+
+enum Stage {
+    Head(ResponseFuture),
+    Body(StatusCode, RecvStream, Vec<u8>),
+}
+
+struct Slot {
+    waker: Waker,
+    waiting: Option<Waiting>,
+}
+
+/// All open streams of one connection. Bounded by the permits under which they were opened.
+pub(crate) struct Answers {
+    slots: Vec<Slot>,
+    free: Vec<usize>,
+    bell: Arc<Bell>,
+    /// Spare list that is swapped with the bell's, so that neither is allocated again.
+    news: Vec<usize>,
+}
+
+impl Answers {
+    pub(crate) fn new(bell: Arc<Bell>) -> Self {
+        Self { slots: Vec::new(), free: Vec::new(), bell, news: Vec::new() }
+    }
+
+    /// Adds a stream that was just opened, and lets it wake its slot.
+    pub(crate) fn insert(&mut self, attempt: Attempt, response: ResponseFuture, now: Instant) {
+        let index = self.free.pop().unwrap_or_else(|| {
+            let index = self.slots.len();
+            let waker = Waker::from(Arc::new(SlotBell { index, bell: Arc::clone(&self.bell) }));
+            self.slots.push(Slot { waker, waiting: None });
+            index
+        });
+        self.slots[index].waiting = Some(Waiting { attempt, opened_at: now, stage: Stage::Head(response) });
+        // Its first poll registers the waker. An error that is there already is found through the list.
+        lock(&self.bell.news).push(index);
+    }
+
+    /// Calls `on_answer` for every stream that has ended since the last call.
+    pub(crate) fn collect(&mut self, mut on_answer: impl FnMut(Attempt, Answer)) {
+        let mut news = std::mem::take(&mut self.news);
+        std::mem::swap(&mut news, &mut lock(&self.bell.news));
+        for index in news.drain(..) {
+            // A late wake-up of a stream that is gone polls its successor once for nothing.
+            let slot = &mut self.slots[index];
+            let Some(waiting) = &mut slot.waiting else { continue };
+            if let Poll::Ready(answer) = waiting.stage.poll(&mut Context::from_waker(&slot.waker)) {
+                on_answer(self.end(index), answer);
+            }
+        }
+        self.news = news;
+    }
+
+    /// Gives up the streams that were opened before `opened_before`.
+    pub(crate) fn give_up(&mut self, opened_before: Instant, mut on_answer: impl FnMut(Attempt, Answer)) {
+        for index in 0..self.slots.len() {
+            if self.slots[index].waiting.as_ref().is_some_and(|waiting| waiting.opened_at < opened_before) {
+                on_answer(self.end(index), Answer::Lost);
+            }
+        }
+    }
+
+    /// Ends all streams, the connection being gone: with the answer where it is there, else as lost.
+    pub(crate) fn end_all(&mut self, mut on_answer: impl FnMut(Attempt, Answer)) {
+        for index in 0..self.slots.len() {
+            let slot = &mut self.slots[index];
+            let Some(waiting) = &mut slot.waiting else { continue };
+            let answer = match waiting.stage.poll(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(answer) => answer,
+                Poll::Pending => Answer::Lost,
+            };
+            on_answer(self.end(index), answer);
+        }
+    }
+
+    fn end(&mut self, index: usize) -> Attempt {
+        self.free.push(index);
+        self.slots[index].waiting.take().expect("only streams that wait are ended").attempt
+    }
+}
+
+impl Stage {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Answer> {
+        if let Self::Head(response) = self {
+            match ready!(Pin::new(response).poll(cx)) {
+                Err(error) => return Poll::Ready(Answer::Failed(error)),
+                Ok(response) => {
+                    let (head, body) = response.into_parts();
+                    if body.is_end_stream() || head.status == StatusCode::OK {
+                        return Poll::Ready(Answer::Response(head.status, Vec::new()));
+                    }
+                    *self = Self::Body(head.status, body, Vec::new());
+                }
+            }
+        }
+        let Self::Body(status, body, bytes) = self else { unreachable!("the head was read above") };
+        loop {
+            match ready!(body.poll_data(cx)) {
+                Some(Ok(data)) => keep(body, bytes, &data),
+                // The status alone says enough.
+                Some(Err(_)) | None => return Poll::Ready(Answer::Response(*status, std::mem::take(bytes))),
+            }
+            if bytes.len() >= ANSWER_BYTES_MAX {
+                return Poll::Ready(Answer::Response(*status, std::mem::take(bytes)));
+            }
+        }
+    }
+}
+
+fn keep(body: &mut RecvStream, bytes: &mut Vec<u8>, data: &Bytes) {
+    // It fails only on a stream that is gone, whose window nobody needs any more.
+    _ = body.flow_control().release_capacity(data.len());
+    bytes.extend_from_slice(&data[..data.len().min(ANSWER_BYTES_MAX - bytes.len())]);
+}

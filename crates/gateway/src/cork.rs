@@ -1,0 +1,207 @@
+//! Gathers what `h2` writes, so that a batch of requests leaves in few TLS records and one system call.
+//!
+//! `h2` flushes after every frame with a body, and over TLS each flush is a record and a write of its own. The cork
+//! takes all of it into a buffer and flushes nothing until the driver says [`CorkHandle::poll_uncork`].
+//!
+//! It also keeps the order that invariant 5 rests on. Between handing requests to `h2` and having their HEADERS in this
+//! buffer nothing may be read: a SETTINGS frame read in between would be acknowledged before the HEADERS that were
+//! counted against the old limit. So the driver closes the read gate while it hands over, opens streams only while the
+//! cork is not [blocked](CorkHandle::is_blocked), and the cork takes whole batches without ever pushing back.
+//!
+//! Buffer: the driver stops handing over at [`BATCH_BYTES`]; the hard bound is [`CORK_BYTES_MAX`], reached only if a
+//! peer asks for many small frames (PING, SETTINGS) without reading, and then `h2` stops reading too.
+
+use std::cell::{RefCell, RefMut};
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// How much a batch should have at most: four full TLS records.
+pub(crate) const BATCH_BYTES: usize = 64 * 1024;
+/// Not yet written bytes after which `h2` has to wait.
+pub(crate) const CORK_BYTES_MAX: usize = 1024 * 1024;
+
+struct Corked<S> {
+    stream: S,
+    out: Vec<u8>,
+    /// How much of `out` is written already.
+    written: usize,
+    gate_closed: bool,
+    blocked: bool,
+}
+
+impl<S: AsyncWrite + Unpin> Corked<S> {
+    fn held(&self) -> usize {
+        self.out.len() - self.written
+    }
+
+    fn poll_uncork(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.held() > 0 {
+            match ready!(Pin::new(&mut self.stream).poll_write(cx, &self.out[self.written..]))? {
+                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                count => self.written += count,
+            }
+        }
+        self.out.clear();
+        self.written = 0;
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    /// Makes room for a write, or waits for the peer to read.
+    fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.held() >= CORK_BYTES_MAX {
+            self.blocked = true;
+            ready!(self.poll_uncork(cx))?;
+        }
+        self.blocked = false;
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// The side that `h2` owns.
+pub(crate) struct Cork<S>(Rc<RefCell<Corked<S>>>);
+
+/// The driver's side.
+pub(crate) struct CorkHandle<S>(Rc<RefCell<Corked<S>>>);
+
+/// Both sides of a cork around `stream`.
+pub(crate) fn cork<S>(stream: S) -> (Cork<S>, CorkHandle<S>) {
+    let corked =
+        Corked { stream, out: Vec::with_capacity(BATCH_BYTES), written: 0, gate_closed: false, blocked: false };
+    let shared = Rc::new(RefCell::new(corked));
+    (Cork(Rc::clone(&shared)), CorkHandle(shared))
+}
+
+impl<S: AsyncWrite + Unpin> CorkHandle<S> {
+    /// Bytes not yet written.
+    pub(crate) fn held(&self) -> usize {
+        self.0.borrow().held()
+    }
+
+    /// Whether `h2` has been told to wait and may hold frames back.
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.0.borrow().blocked
+    }
+
+    /// While closed, reading finds nothing, and nobody is woken for it: the driver polls again with the gate open.
+    pub(crate) fn close_gate(&self, closed: bool) {
+        self.0.borrow_mut().gate_closed = closed;
+    }
+
+    /// Writes what was gathered.
+    pub(crate) fn poll_uncork(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.borrow_mut().poll_uncork(cx)
+    }
+}
+
+impl<S> Cork<S> {
+    fn corked(&self) -> RefMut<'_, Corked<S>> {
+        self.0.borrow_mut()
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Cork<S> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let mut corked = self.corked();
+        if corked.gate_closed {
+            return Poll::Pending;
+        }
+        Pin::new(&mut corked.stream).poll_read(cx, buf)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Cork<S> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let mut corked = self.corked();
+        ready!(corked.poll_room(cx))?;
+        corked.out.extend_from_slice(buf);
+        Poll::Ready(Ok(buf.len()))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let mut corked = self.corked();
+        ready!(corked.poll_room(cx))?;
+        bufs.iter().for_each(|buf| corked.out.extend_from_slice(buf));
+        Poll::Ready(Ok(bufs.iter().map(|buf| buf.len()).sum()))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(())) // That is the point of it.
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut corked = self.corked();
+        ready!(corked.poll_uncork(cx))?;
+        Pin::new(&mut corked.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use tokio::io::{AsyncReadExt, duplex};
+
+    use super::*;
+
+    fn cx() -> Context<'static> {
+        Context::from_waker(Waker::noop())
+    }
+
+    fn write(cork: &mut Cork<tokio::io::DuplexStream>, bytes: &[u8]) -> bool {
+        match Pin::new(cork).poll_write(&mut cx(), bytes) {
+            Poll::Ready(result) => result.is_ok_and(|count| count == bytes.len()),
+            Poll::Pending => false,
+        }
+    }
+
+    #[tokio::test]
+    async fn nothing_leaves_before_the_cork_is_drawn_and_then_all_in_order() {
+        let (near, mut far) = duplex(1024);
+        let (mut io, handle) = cork(near);
+        assert!(write(&mut io, b"one ") && write(&mut io, b"two"));
+        assert!(Pin::new(&mut io).poll_flush(&mut cx()).is_ready());
+        let mut seen = [0; 7];
+        assert!(Box::pin(far.read(&mut seen)).as_mut().poll(&mut cx()).is_pending());
+        assert_eq!(handle.held(), 7);
+        assert!(handle.poll_uncork(&mut cx()).is_ready());
+        far.read_exact(&mut seen).await.unwrap();
+        assert_eq!((&seen, handle.held()), (b"one two", 0));
+    }
+
+    #[test]
+    fn a_peer_that_does_not_read_blocks_it_at_its_bound() {
+        let (near, _far) = duplex(10);
+        let (mut io, handle) = cork(near);
+        let chunk = [0; BATCH_BYTES];
+        for _ in 0..CORK_BYTES_MAX / BATCH_BYTES {
+            assert!(write(&mut io, &chunk) && !handle.is_blocked());
+        }
+        assert!(!write(&mut io, &chunk));
+        assert!(handle.is_blocked());
+    }
+
+    #[tokio::test]
+    async fn a_closed_gate_lets_nothing_in() {
+        let (near, mut far) = duplex(10);
+        let (mut io, handle) = cork(near);
+        tokio::io::AsyncWriteExt::write_all(&mut far, b"x").await.unwrap();
+        handle.close_gate(true);
+        let mut seen = [0];
+        assert!(Pin::new(&mut io).poll_read(&mut cx(), &mut ReadBuf::new(&mut seen)).is_pending());
+        handle.close_gate(false);
+        assert!(Pin::new(&mut io).poll_read(&mut cx(), &mut ReadBuf::new(&mut seen)).is_ready());
+        assert_eq!(&seen, b"x");
+    }
+}

@@ -1,0 +1,57 @@
+use std::io;
+
+/// Why a gateway cannot start. All are mistakes in its configuration or of its surroundings; none is worth a retry.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A number that must be at least 1.
+    #[error("{field} must be at least 1, got 0")]
+    Zero {
+        /// The setting.
+        field: &'static str,
+    },
+    /// Threads without a connection.
+    #[error("thread_count must be at most connection_count ({connections}), got {threads}")]
+    Threads {
+        /// Connections configured.
+        connections: usize,
+        /// Threads configured.
+        threads: usize,
+    },
+    /// The signing key or its names.
+    #[error(transparent)]
+    Key(#[from] tidings_push::apns::KeyError),
+    /// The server's name.
+    #[error("server_name {0:?} is not a host name")]
+    ServerName(String),
+    /// The certificates to trust.
+    #[error("ca_pem holds no usable certificate")]
+    Certificates,
+    /// The system has no certificates to trust.
+    #[error("the system's certificate store holds no usable certificate")]
+    NoRoots,
+    /// TLS cannot be set up.
+    #[error("tls cannot be set up")]
+    Tls(#[source] rustls::Error),
+    /// No thread, or no runtime on it.
+    #[error("a gateway thread cannot be started")]
+    Thread(#[source] io::Error),
+}
+
+/// Why a connection could not be made.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConnectError {
+    #[error("the host name cannot be resolved")]
+    Resolve(#[source] io::Error),
+    #[error("the host name has no address")]
+    NoAddress,
+    #[error("no connection to the address")]
+    Tcp(#[source] io::Error),
+    #[error("no tls session")]
+    Tls(#[source] io::Error),
+    #[error("the peer does not speak http/2")]
+    NotHttp2,
+    #[error("no http/2 session")]
+    Http2(#[source] h2::Error),
+    #[error("connecting took longer than connect_timeout")]
+    TimedOut,
+}

@@ -1,0 +1,365 @@
+//! What an answer of APNs means (Apple, "Handling notification responses from APNs").
+//!
+//! [`classify`] turns status and body into a [`Verdict`]: done for good, or to be repeated, and what has to happen to
+//! the connection or the credential beside that. The table, with our choices where Apple leaves one:
+//!
+//! | Answer | Verdict |
+//! |---|---|
+//! | 200 | accepted |
+//! | 410, 400 `BadDeviceToken` | rejected, the token is gone (410: as of its timestamp) |
+//! | 400 `DeviceTokenNotForTopic`, 413, other 4xx | rejected |
+//! | 403 `ExpiredProviderToken` | repeat with a new credential on a new connection |
+//! | 403 others | repeat, but the credential is refused: the connection closes and others are opened slowly |
+//! | 429 `TooManyRequests` | repeat, this device after a second at the earliest |
+//! | 429 `TooManyProviderTokenUpdates`, 400 `IdleTimeout`, 503 `Shutdown` | repeat on another connection |
+//! | 5xx | repeat |
+//!
+//! A refused credential does not reject notifications: an operator can replace a key while they still matter.
+//! A reason that is not in Apple's table is judged by its status alone.
+
+use std::time::Duration;
+
+use http::StatusCode;
+use serde::Deserialize;
+use tidings_types::Timestamp;
+
+/// Bytes of an answer's body that are read; Apple's are under a hundred.
+pub const ANSWER_BYTES_MAX: usize = 4096;
+
+/// How soon a device that got too many requests is asked again at the earliest.
+const DEVICE_PAUSE: Duration = Duration::from_secs(1);
+
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $name:ident $(| $other:literal)?,)+) => {
+        /// Why APNs refused a request, in Apple's words.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum Reason {
+            $($(#[$doc])* $name,)+
+            /// One that is not in Apple's table, or none was given.
+            Other,
+        }
+
+        impl Reason {
+            /// All reasons, for registering metrics.
+            pub const ALL: &[Self] = &[$(Self::$name,)+ Self::Other];
+
+            /// Apple's spelling; a bounded set, fit for metrics.
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$name => stringify!($name),)+
+                    Self::Other => "Other",
+                }
+            }
+
+            fn from_text(text: &str) -> Self {
+                match text {
+                    $(stringify!($name) $(| $other)? => Self::$name,)+
+                    _ => Self::Other,
+                }
+            }
+        }
+    };
+}
+
+reasons! {
+    /// The collapse id is over 64 bytes.
+    BadCollapseId,
+    /// The token is malformed or of the other environment.
+    BadDeviceToken,
+    /// The expiration is no number.
+    BadExpirationDate,
+    /// The id is no UUID.
+    BadMessageId,
+    /// The priority is not one the push type allows.
+    BadPriority,
+    /// The topic is malformed.
+    BadTopic,
+    /// The token is another app's.
+    DeviceTokenNotForTopic,
+    /// A header is there twice.
+    DuplicateHeaders,
+    /// The connection was idle for too long.
+    IdleTimeout,
+    /// The push type is not known.
+    InvalidPushType,
+    /// The path has no token.
+    MissingDeviceToken,
+    /// There is no topic.
+    MissingTopic,
+    /// There is no body.
+    PayloadEmpty,
+    /// The credential may not use this topic.
+    TopicDisallowed,
+    /// The certificate is invalid.
+    BadCertificate,
+    /// The certificate is of the other environment.
+    BadCertificateEnvironment,
+    /// The credential's key is of the other environment.
+    BadEnvironmentKeyIdInToken | "BadEnvironmentKeyInToken",
+    /// The credential is too old.
+    ExpiredProviderToken,
+    /// The action is not allowed.
+    Forbidden,
+    /// The credential is malformed or its signature wrong.
+    InvalidProviderToken,
+    /// There is no credential.
+    MissingProviderToken,
+    /// The credential's key is not the one this connection began with.
+    UnrelatedKeyIdInToken,
+    /// The path is wrong.
+    BadPath,
+    /// The method is not POST.
+    MethodNotAllowed,
+    /// The token has expired.
+    ExpiredToken,
+    /// The app was removed from the device.
+    Unregistered,
+    /// The body is over the limit.
+    PayloadTooLarge,
+    /// The credential was renewed too often.
+    TooManyProviderTokenUpdates,
+    /// Too many requests to this one device.
+    TooManyRequests,
+    /// An error inside APNs.
+    InternalServerError,
+    /// APNs is not available.
+    ServiceUnavailable,
+    /// APNs is shutting this server down.
+    Shutdown,
+}
+
+/// Whose fault a refusal is, which says who must be told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Fault {
+    /// The device's token is dead, or it gets too much: usual, only counted.
+    Device,
+    /// The request is wrong: a bug of ours or a wrong setting of the app. Every notification of this rendering fails
+    /// alike, so its job should be cancelled.
+    Request,
+    /// The credential is wrong: the operator must act.
+    Credential,
+    /// APNs has trouble: usual, passes.
+    Provider,
+}
+
+impl Reason {
+    /// Whose fault it is.
+    pub fn fault(self) -> Fault {
+        use Reason as R;
+        match self {
+            R::BadDeviceToken | R::ExpiredToken | R::Unregistered | R::TooManyRequests => Fault::Device,
+            R::DeviceTokenNotForTopic => Fault::Device,
+            R::BadCertificate
+            | R::BadCertificateEnvironment
+            | R::BadEnvironmentKeyIdInToken
+            | R::ExpiredProviderToken
+            | R::Forbidden
+            | R::InvalidProviderToken
+            | R::MissingProviderToken
+            | R::TooManyProviderTokenUpdates
+            | R::UnrelatedKeyIdInToken => Fault::Credential,
+            R::IdleTimeout | R::InternalServerError | R::ServiceUnavailable | R::Shutdown | R::Other => Fault::Provider,
+            R::BadCollapseId
+            | R::BadExpirationDate
+            | R::BadMessageId
+            | R::BadPriority
+            | R::BadTopic
+            | R::DuplicateHeaders
+            | R::InvalidPushType
+            | R::MissingDeviceToken
+            | R::MissingTopic
+            | R::PayloadEmpty
+            | R::TopicDisallowed
+            | R::BadPath
+            | R::MethodNotAllowed
+            | R::PayloadTooLarge => Fault::Request,
+        }
+    }
+}
+
+/// What an answer means for the notification.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Taken.
+    Accepted,
+    /// Refused for good.
+    Rejected {
+        /// Why.
+        reason: Reason,
+        /// Set when the token is dead: the moment of which that is said. Registrations after it are not meant.
+        gone_at: Option<Timestamp>,
+    },
+    /// Not taken this time; to be repeated with back-off.
+    Repeat {
+        /// Why.
+        reason: Reason,
+        /// What has to happen beside the repeat.
+        advice: Advice,
+    },
+}
+
+/// What a refusal that passes means beside repeating the notification.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Advice {
+    /// Nothing: wait and repeat.
+    Wait,
+    /// Wait at least this long: the device gets too much.
+    PauseDevice(Duration),
+    /// Open no more streams on this connection; another one takes over.
+    LeaveConnection,
+    /// Make a new credential, once, and leave this connection, which stays unusable.
+    RenewCredential,
+    /// The credential is refused: leave this connection, open others slowly, tell the operator.
+    CredentialRefused,
+}
+
+#[derive(Deserialize, Default)]
+struct Body<'a> {
+    #[serde(borrow, default)]
+    reason: std::borrow::Cow<'a, str>,
+    /// Milliseconds since the epoch, with 410 only.
+    timestamp: Option<u64>,
+}
+
+/// Reads an answer; `body` is its beginning, at most [`ANSWER_BYTES_MAX`] bytes. Anything unreadable in it counts as
+/// no reason given.
+pub fn classify(status: StatusCode, body: &[u8], now: Timestamp) -> Verdict {
+    if status == StatusCode::OK {
+        return Verdict::Accepted;
+    }
+    let body: Body<'_> = serde_json::from_slice(body).unwrap_or_default();
+    let reason = Reason::from_text(&body.reason);
+    let repeat = |advice| Verdict::Repeat { reason, advice };
+    match (status.as_u16(), reason) {
+        (_, Reason::ExpiredProviderToken) => repeat(Advice::RenewCredential),
+        (_, Reason::IdleTimeout | Reason::Shutdown | Reason::TooManyProviderTokenUpdates) => {
+            repeat(Advice::LeaveConnection)
+        }
+        (403, _) => repeat(Advice::CredentialRefused),
+        (429, _) => repeat(Advice::PauseDevice(DEVICE_PAUSE)),
+        (500.., _) => repeat(Advice::Wait),
+        // A moment that lies ahead would condemn registrations yet to come.
+        (410, _) => Verdict::Rejected { reason, gone_at: Some(body.timestamp.map_or(now, Timestamp).min(now)) },
+        (_, Reason::BadDeviceToken) => Verdict::Rejected { reason, gone_at: Some(now) },
+        _ => Verdict::Rejected { reason, gone_at: None },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const NOW: Timestamp = Timestamp(1_800_000_000_000);
+
+    fn answer(status: u16, body: &str) -> Verdict {
+        classify(StatusCode::from_u16(status).unwrap(), body.as_bytes(), NOW)
+    }
+
+    fn with_reason(status: u16, reason: Reason) -> Verdict {
+        answer(status, &format!(r#"{{"reason":"{}"}}"#, reason.as_str()))
+    }
+
+    #[test]
+    fn apples_table() {
+        use Reason as R;
+        let rejected = |reason| Verdict::Rejected { reason, gone_at: None };
+        let gone = |reason| Verdict::Rejected { reason, gone_at: Some(NOW) };
+        let repeat = |advice| move |reason| Verdict::Repeat { reason, advice };
+        type Row<'a> = (u16, &'a [R], &'a dyn Fn(R) -> Verdict);
+        let table: &[Row<'_>] = &[
+            (400, &[R::BadDeviceToken], &gone),
+            (410, &[R::Unregistered, R::ExpiredToken], &gone),
+            (
+                400,
+                &[
+                    R::BadCollapseId,
+                    R::BadExpirationDate,
+                    R::BadMessageId,
+                    R::BadPriority,
+                    R::BadTopic,
+                    R::DeviceTokenNotForTopic,
+                    R::DuplicateHeaders,
+                    R::InvalidPushType,
+                    R::MissingDeviceToken,
+                    R::MissingTopic,
+                    R::PayloadEmpty,
+                    R::TopicDisallowed,
+                ],
+                &rejected,
+            ),
+            (404, &[R::BadPath], &rejected),
+            (405, &[R::MethodNotAllowed], &rejected),
+            (413, &[R::PayloadTooLarge], &rejected),
+            (403, &[R::ExpiredProviderToken], &repeat(Advice::RenewCredential)),
+            (
+                403,
+                &[
+                    R::BadCertificate,
+                    R::BadCertificateEnvironment,
+                    R::BadEnvironmentKeyIdInToken,
+                    R::Forbidden,
+                    R::InvalidProviderToken,
+                    R::MissingProviderToken,
+                    R::UnrelatedKeyIdInToken,
+                ],
+                &repeat(Advice::CredentialRefused),
+            ),
+            (429, &[R::TooManyRequests], &repeat(Advice::PauseDevice(Duration::from_secs(1)))),
+            (429, &[R::TooManyProviderTokenUpdates], &repeat(Advice::LeaveConnection)),
+            (400, &[R::IdleTimeout], &repeat(Advice::LeaveConnection)),
+            (500, &[R::InternalServerError], &repeat(Advice::Wait)),
+            (503, &[R::ServiceUnavailable], &repeat(Advice::Wait)),
+            (503, &[R::Shutdown], &repeat(Advice::LeaveConnection)),
+        ];
+        assert_eq!(answer(200, ""), Verdict::Accepted);
+        let mut covered = 1; // Other.
+        for (status, reasons, verdict) in table {
+            for &reason in *reasons {
+                assert_eq!(with_reason(*status, reason), verdict(reason), "{status} {reason:?}");
+                covered += 1;
+            }
+        }
+        assert_eq!(covered, Reason::ALL.len(), "a reason is missing in this table");
+    }
+
+    #[test]
+    fn the_moment_a_token_died_comes_from_the_answer_and_never_lies_ahead() {
+        let gone_at =
+            |timestamp: u64| match answer(410, &format!(r#"{{"reason":"Unregistered","timestamp":{timestamp}}}"#)) {
+                Verdict::Rejected { gone_at, .. } => gone_at,
+                other => panic!("{other:?}"),
+            };
+        assert_eq!(gone_at(1_700_000_000_000), Some(Timestamp(1_700_000_000_000)));
+        assert_eq!(gone_at(NOW.0 + 1), Some(NOW));
+    }
+
+    #[test]
+    fn the_older_spelling_is_understood() {
+        assert_eq!(
+            answer(403, r#"{"reason":"BadEnvironmentKeyInToken"}"#),
+            Verdict::Repeat { reason: Reason::BadEnvironmentKeyIdInToken, advice: Advice::CredentialRefused }
+        );
+    }
+
+    #[test]
+    fn without_a_known_reason_the_status_decides() {
+        let other = Reason::Other;
+        for body in ["", "{", "[]", r#"{"reason":7}"#, r#"{"reason":"New"}"#, "\u{0}"] {
+            assert_eq!(answer(400, body), Verdict::Rejected { reason: other, gone_at: None }, "{body}");
+            assert_eq!(answer(410, body), Verdict::Rejected { reason: other, gone_at: Some(NOW) }, "{body}");
+            assert_eq!(answer(502, body), Verdict::Repeat { reason: other, advice: Advice::Wait }, "{body}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_answer_breaks_us_and_only_200_is_success(
+            status in 100u16..1000, body in proptest::collection::vec(any::<u8>(), 0..100)
+        ) {
+            let verdict = classify(StatusCode::from_u16(status).unwrap(), &body, NOW);
+            prop_assert_eq!(verdict == Verdict::Accepted, status == 200);
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! The credential: a signed token that names team and key (Apple, "Establishing a token-based connection to APNs").
+//!
+//! A JSON Web Token (RFC 7519) with ES256: header `{"alg":"ES256","kid":…}`, claims `{"iss":…,"iat":…}`, the signature
+//! as raw R‖S of 64 bytes (RFC 7518, 3.4; not DER), all base64url without padding. APNs refuses one older than an hour,
+//! and it refuses a second one within 20 minutes. So there is one [`ProviderTokens`] per key and process, not per
+//! connection: it hands out the same token for 50 minutes, and makes no new one within 20, whoever asks.
+
+use std::fmt;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair};
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use http::HeaderValue;
+use serde::Serialize;
+use tidings_types::Timestamp;
+
+/// A token of this age is replaced.
+pub const TOKEN_REFRESH_AGE: Duration = Duration::from_secs(50 * 60);
+/// A token younger than this is never replaced.
+pub const TOKEN_AGE_MIN: Duration = Duration::from_secs(20 * 60);
+
+const IDENTIFIER_BYTES: usize = 10;
+const PEM_BEGIN: &str = "-----BEGIN PRIVATE KEY-----";
+const PEM_END: &str = "-----END PRIVATE KEY-----";
+
+/// Why a signing key cannot be used. Nothing of the key is repeated.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum KeyError {
+    /// Not the form Apple gives them.
+    #[error("{field} must be {IDENTIFIER_BYTES} letters or digits, got {value:?}")]
+    Identifier {
+        /// `key_id` or `team_id`.
+        field: &'static str,
+        /// The value, cut to 32 characters.
+        value: String,
+    },
+    /// Not a PEM file with one private key.
+    #[error("the key must be a PEM file with one PRIVATE KEY block, as downloaded from Apple (.p8)")]
+    Pem,
+    /// Not an elliptic curve key on P-256 in PKCS#8.
+    #[error("the key must be a P-256 key in PKCS#8")]
+    Key,
+}
+
+/// A key that signs provider tokens for one team.
+pub struct ProviderKey {
+    pair: EcdsaKeyPair,
+    random: SystemRandom,
+    /// The token's first part, the same in every token.
+    header: String,
+    team_id: String,
+}
+
+impl ProviderKey {
+    /// Reads the `.p8` file that Apple gave for `key_id` and `team_id`.
+    ///
+    /// # Errors
+    /// When an identifier or the key is not what Apple gives out.
+    pub fn new(key_id: &str, team_id: &str, p8_pem: &str) -> Result<Self, KeyError> {
+        #[derive(Serialize)]
+        struct Header<'a> {
+            alg: &'static str,
+            kid: &'a str,
+        }
+        check_identifier("key_id", key_id)?;
+        check_identifier("team_id", team_id)?;
+        let pkcs8 = decode_pem(p8_pem).ok_or(KeyError::Pem)?;
+        let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &pkcs8).map_err(|_| KeyError::Key)?;
+        let header = encode_json(&Header { alg: "ES256", kid: key_id });
+        Ok(Self { pair, random: SystemRandom::new(), header, team_id: team_id.to_owned() })
+    }
+
+    /// A new token, issued `now`, as the value of the `authorization` header.
+    fn sign(&self, now: Timestamp) -> HeaderValue {
+        #[derive(Serialize)]
+        struct Claims<'a> {
+            iss: &'a str,
+            iat: u64,
+        }
+        let claims = encode_json(&Claims { iss: &self.team_id, iat: now.as_secs() });
+        let signed = format!("{}.{claims}", self.header);
+        let signature = self.pair.sign(&self.random, signed.as_bytes()).expect("a checked P-256 key signs any bytes");
+        let value = format!("bearer {signed}.{}", URL_SAFE_NO_PAD.encode(signature.as_ref()));
+        let mut value = HeaderValue::try_from(value).expect("base64url is visible ASCII");
+        value.set_sensitive(true); // Keeps it out of Debug output and, if h2 ever indexes it, of the header table.
+        value
+    }
+}
+
+impl fmt::Debug for ProviderKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ProviderKey").field("team_id", &self.team_id).finish_non_exhaustive()
+    }
+}
+
+fn check_identifier(field: &'static str, value: &str) -> Result<(), KeyError> {
+    if value.len() == IDENTIFIER_BYTES && value.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+        return Ok(());
+    }
+    Err(KeyError::Identifier { field, value: value.chars().take(32).collect() })
+}
+
+fn decode_pem(text: &str) -> Option<Vec<u8>> {
+    let (_, rest) = text.split_once(PEM_BEGIN)?;
+    let (body, rest) = rest.split_once(PEM_END)?;
+    if rest.contains(PEM_BEGIN) {
+        return None;
+    }
+    let body: String = body.split_ascii_whitespace().collect();
+    STANDARD.decode(body).ok()
+}
+
+fn encode_json(value: &impl Serialize) -> String {
+    URL_SAFE_NO_PAD.encode(serde_json::to_vec(value).expect("strings and numbers always encode"))
+}
+
+/// The current token of one key, shared by all connections that use it.
+#[derive(Debug)]
+pub struct ProviderTokens {
+    key: ProviderKey,
+    current: Mutex<Option<Token>>,
+}
+
+#[derive(Debug)]
+struct Token {
+    authorization: HeaderValue,
+    issued_at: Timestamp,
+}
+
+impl ProviderTokens {
+    /// Tokens signed by `key`; the first is made when it is needed.
+    pub fn new(key: ProviderKey) -> Self {
+        Self { key, current: Mutex::new(None) }
+    }
+
+    /// The value of the `authorization` header to use now.
+    pub fn authorization(&self, now: Timestamp) -> HeaderValue {
+        self.at_age(TOKEN_REFRESH_AGE, now)
+    }
+
+    /// The provider said that `used` has expired. Makes a new token if `used` is still the current one and old enough;
+    /// returns whether the next [`Self::authorization`] differs from `used`. If not, our clock or the provider's is
+    /// wrong, and the only help is to wait.
+    pub fn on_expired(&self, used: &HeaderValue, now: Timestamp) -> bool {
+        self.at_age(TOKEN_AGE_MIN, now) != used
+    }
+
+    fn at_age(&self, refresh_age: Duration, now: Timestamp) -> HeaderValue {
+        let mut current = self.current.lock().expect("nothing panics while a token is made");
+        match &*current {
+            // A clock set back makes the age 0: the token is kept, and too young rather than too old.
+            Some(token) if now.saturating_since(token.issued_at) < refresh_age => token.authorization.clone(),
+            _ => {
+                let authorization = self.key.sign(now);
+                *current = Some(Token { authorization: authorization.clone(), issued_at: now });
+                authorization
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::LazyLock;
+
+    use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED, KeyPair, UnparsedPublicKey};
+
+    use super::*;
+
+    /// A fresh key in the form in which Apple gives them out.
+    static KEY: LazyLock<String> = LazyLock::new(|| {
+        let random = SystemRandom::new();
+        let pkcs8 = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &random).unwrap();
+        let body = STANDARD.encode(pkcs8.as_ref());
+        let (first, second) = body.split_at(64);
+        format!("{PEM_BEGIN}\n{first}\n{second}\n{PEM_END}\n")
+    });
+    const NOW: Timestamp = Timestamp(1_800_000_000_000);
+
+    fn key() -> ProviderKey {
+        ProviderKey::new("ABC123DEFG", "DEF123GHIJ", &KEY).unwrap()
+    }
+
+    fn after(minutes: u64) -> Timestamp {
+        NOW.saturating_add(Duration::from_secs(minutes * 60))
+    }
+
+    #[test]
+    fn a_token_is_what_rfc_7519_and_apple_say() {
+        let key = key();
+        let value = key.sign(NOW);
+        let token = value.to_str().unwrap().strip_prefix("bearer ").unwrap();
+        let (signed, signature) = token.rsplit_once('.').unwrap();
+        let (header, claims) = signed.split_once('.').unwrap();
+        let decode = |part: &str| URL_SAFE_NO_PAD.decode(part).unwrap();
+        assert_eq!(decode(header), br#"{"alg":"ES256","kid":"ABC123DEFG"}"#);
+        assert_eq!(decode(claims), br#"{"iss":"DEF123GHIJ","iat":1800000000}"#);
+        assert_eq!(decode(signature).len(), 64, "raw R and S, not DER");
+        let public = UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, key.pair.public_key());
+        public.verify(signed.as_bytes(), &decode(signature)).unwrap();
+        assert!(!format!("{value:?}").contains("bearer"), "a credential must not reach a log");
+    }
+
+    #[test]
+    fn one_token_serves_fifty_minutes() {
+        let tokens = ProviderTokens::new(key());
+        let first = tokens.authorization(NOW);
+        assert_eq!(tokens.authorization(after(49)), first);
+        assert_ne!(tokens.authorization(after(50)), first);
+    }
+
+    #[test]
+    fn an_expired_token_is_replaced_once_and_never_within_twenty_minutes() {
+        let tokens = ProviderTokens::new(key());
+        let first = tokens.authorization(NOW);
+        assert!(!tokens.on_expired(&first, after(19)));
+        assert_eq!(tokens.authorization(after(19)), first);
+        assert!(tokens.on_expired(&first, after(21)));
+        let second = tokens.authorization(after(21));
+        assert_ne!(second, first);
+        // Answers to other requests that carried the first token make no third one.
+        assert!(tokens.on_expired(&first, after(21)));
+        assert_eq!(tokens.authorization(after(21)), second);
+    }
+
+    #[test]
+    fn what_is_no_key_is_refused_without_repeating_it() {
+        let new = |key_id, team_id, pem: &str| ProviderKey::new(key_id, team_id, pem).unwrap_err();
+        assert_eq!(new("short", "DEF123GHIJ", &KEY).to_string(), "key_id must be 10 letters or digits, got \"short\"");
+        assert_eq!(new("ABC123DEFG", "DEF123GHIJ", "secret"), KeyError::Pem);
+        let no_key = format!("{PEM_BEGIN}\nc2VjcmV0\n{PEM_END}\n");
+        assert_eq!(new("ABC123DEFG", "DEF123GHIJ", &no_key), KeyError::Key);
+        assert_eq!(new("ABC123DEFG", "DEF123GHIJ", &KEY.repeat(2)), KeyError::Pem);
+    }
+}

@@ -1,0 +1,126 @@
+//! When an attempt is repeated, and how many repeats may be on their way.
+//!
+//! A repeat waits a random time (full jitter: Brooker, "Exponential Backoff And Jitter") that grows with the number of
+//! attempts, and is not made at all if the notification would have expired by then: a goal of three hours ago is noise.
+//! There is no fixed number of attempts; instead repeats are paid from a [`RetryBudget`] that accepted notifications
+//! fill, so that a provider in trouble is not met by a multiple of the usual load.
+
+use std::time::Duration;
+
+use tidings_types::Timestamp;
+
+/// Upper end of the first wait.
+pub const BACKOFF_BASE: Duration = Duration::from_millis(200);
+/// Upper end of every wait.
+pub const BACKOFF_CAP: Duration = Duration::from_secs(10);
+
+/// How long to wait before the attempt after `attempts` failed ones: a random time up to `base`, doubled with each
+/// attempt and at most `cap`. `random` is any 64 random bits.
+pub fn backoff(base: Duration, cap: Duration, attempts: u32, random: u64) -> Duration {
+    let doubled = base.saturating_mul(1u32.checked_shl(attempts.saturating_sub(1).min(31)).unwrap_or(u32::MAX));
+    let window = doubled.min(cap).as_nanos();
+    // The high half of the product maps 64 random bits evenly onto the window.
+    let nanos = (u128::from(random) * window) >> 64;
+    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+}
+
+/// When to repeat a notification after `attempts` failed ones; `None` when it will have expired by then.
+pub fn repeat_at(
+    attempts: u32,
+    floor: Duration,
+    expires_at: Timestamp,
+    random: u64,
+    now: Timestamp,
+) -> Option<Timestamp> {
+    let at = now.saturating_add(floor + backoff(BACKOFF_BASE, BACKOFF_CAP, attempts, random));
+    (at < expires_at).then_some(at)
+}
+
+/// How many repeats may be made. Each costs one; an accepted one gives its cost back, and every accepted notification
+/// adds a tenth, so that in the long run repeats are at most a tenth of the traffic. A floor flows in with time, or a
+/// provider that answers nothing but errors would never be tried again.
+#[derive(Debug, Clone)]
+pub struct RetryBudget {
+    tenths: u64,
+    refilled_at: Timestamp,
+}
+
+/// What the budget holds at most, in repeats: about what one lost connection leaves behind.
+pub const RETRY_BUDGET_MAX: u64 = 1000;
+/// What flows in per second, in repeats.
+pub const RETRY_FLOOR_PER_SECOND: u64 = 50;
+
+impl RetryBudget {
+    /// A full one.
+    pub fn new(now: Timestamp) -> Self {
+        Self { tenths: RETRY_BUDGET_MAX * 10, refilled_at: now }
+    }
+
+    /// A notification was accepted, at the first attempt or later.
+    pub fn on_accepted(&mut self, was_repeat: bool) {
+        self.add(if was_repeat { 11 } else { 1 });
+    }
+
+    /// Pays for one repeat, if there is enough.
+    pub fn try_spend(&mut self, now: Timestamp) -> bool {
+        let tenths = now.as_millis().saturating_sub(self.refilled_at.as_millis()) * RETRY_FLOOR_PER_SECOND / 100;
+        if tenths > 0 {
+            self.refilled_at = now;
+            self.add(tenths);
+        }
+        let enough = self.tenths >= 10;
+        if enough {
+            self.tenths -= 10;
+        }
+        enough
+    }
+
+    fn add(&mut self, tenths: u64) {
+        self.tenths = self.tenths.saturating_add(tenths).min(RETRY_BUDGET_MAX * 10);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_wait_lies_within_its_window(attempts in 0u32..100, random: u64) {
+            let wait = backoff(BACKOFF_BASE, BACKOFF_CAP, attempts, random);
+            let window = Duration::from_millis(200 << attempts.saturating_sub(1).min(10)).min(BACKOFF_CAP);
+            prop_assert!(wait < window);
+        }
+
+        #[test]
+        fn nothing_is_repeated_at_or_after_its_expiry(
+            attempts in 0u32..20, floor in 0u64..5000, life in 0u64..30_000, random: u64
+        ) {
+            let (now, expires_at) = (Timestamp(1_000_000), Timestamp(1_000_000 + life));
+            let at = repeat_at(attempts, Duration::from_millis(floor), expires_at, random, now);
+            prop_assert!(at.is_none_or(|at| at >= now && at < expires_at));
+        }
+    }
+
+    #[test]
+    fn the_whole_window_is_used() {
+        assert_eq!(backoff(BACKOFF_BASE, BACKOFF_CAP, 1, 0), Duration::ZERO);
+        assert!(backoff(BACKOFF_BASE, BACKOFF_CAP, 1, u64::MAX) > Duration::from_millis(199));
+        assert!(backoff(BACKOFF_BASE, BACKOFF_CAP, 30, u64::MAX) > Duration::from_millis(9999));
+    }
+
+    #[test]
+    fn repeats_are_a_tenth_of_the_traffic_beside_the_floor() {
+        let now = Timestamp(0);
+        let mut budget = RetryBudget::new(now);
+        let spend_all = |budget: &mut RetryBudget, now| (0..).take_while(|_| budget.try_spend(now)).count();
+        assert_eq!(spend_all(&mut budget, now), RETRY_BUDGET_MAX as usize);
+        (0..500).for_each(|_| budget.on_accepted(false));
+        assert_eq!(spend_all(&mut budget, now), 50);
+        budget.on_accepted(true);
+        assert_eq!(spend_all(&mut budget, now), 1, "an accepted repeat gives back what it cost");
+        assert_eq!(spend_all(&mut budget, Timestamp(2000)), 100, "the floor");
+    }
+}
