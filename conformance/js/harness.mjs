@@ -49,7 +49,6 @@ token_hmac_secret = "${TOKEN_SECRET}"
 ping_interval = "2s"
 pong_timeout = "1900ms"
 recovery_count_max = 1000
-history_count_max = 1000
 
 # In memory, with history and presence.
 [channel.namespaces.chat]

@@ -92,7 +92,7 @@ fn conformance(workshop: &Workshop) -> Outcome {
     start_log(workshop, "conformance")?;
     run(workshop, "conformance", install, |_| ())?;
     let mut tests = Command::new("node");
-    tests.args(["--test", "--test-reporter=spec"]).current_dir(&folder);
+    tests.args(["--test", "--test-force-exit", "--test-reporter=spec"]).current_dir(&folder);
     tests.env("TIDINGS_BIN", workshop.root.join(BINARY));
     counted(workshop, "conformance", tests, node_result)
 }

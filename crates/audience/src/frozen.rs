@@ -1,3 +1,9 @@
+//! An audience as it was at one moment.
+//!
+//! Where an audience is one large set of the index, the two share it until the index changes it; the index then
+//! copies, so nothing frozen ever moves. Memory: at most one bit per device number of every shard that somebody is in,
+//! less when few are. It is not durable: after a restart a job freezes anew and goes on behind its cursor.
+
 use std::sync::Arc;
 
 use roaring::RoaringBitmap;

@@ -1,3 +1,18 @@
+//! The index: who subscribed to which topic on which subject.
+//!
+//! ```text
+//!  shards[number / 2^20] ─► (topic number, subject number) ─► Set of device numbers
+//!  names ────────────────────────┴──────────────┘             one │ sorted array │ Roaring
+//! ```
+//!
+//! A pair is two small numbers of our own ([`Names`]), so a key costs 8 bytes however long the names are. Only pairs
+//! that somebody subscribed to exist: the last device takes the set with it, and a name goes with its last set. The
+//! index knows no way from a device to its subscriptions; the store, which has them as rows, hands them in.
+//!
+//! No lock is here: the store's committer changes it and everybody else asks it, under the store's lock. A change
+//! costs a few hash look-ups and one set; [`Index::freeze`] a look-up per shard and subject, and a union only where a
+//! device may be found twice. No bound of its own: the store limits devices, and subscriptions per device.
+
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;

@@ -66,6 +66,8 @@ pub(crate) struct Connection {
     pong_deadline: Option<Instant>,
     closing: Option<Closing>,
     ended: bool,
+    /// Its user is among the connected ones.
+    is_counted: bool,
 }
 
 struct Closing {
@@ -100,11 +102,17 @@ impl Connection {
             pong_deadline: None,
             closing: None,
             ended: false,
+            is_counted: false,
         }
     }
 
     pub(crate) fn client(&self) -> ClientId {
         self.session.client()
+    }
+
+    /// Its user, once it has connected.
+    pub(crate) fn counted_user(&self) -> Option<&str> {
+        self.is_counted.then(|| self.session.user())
     }
 
     pub(crate) fn is_closing(&self) -> bool {
@@ -434,6 +442,8 @@ impl Served {
 
     fn on_connected(&self, connection: &mut Connection) {
         connection.connect_deadline = None;
+        connection.is_counted = true;
+        self.worker.shared.users.enter(connection.session.user());
         let interval = self.worker.shared.config.ping_interval;
         if !interval.is_zero() {
             // The first comes after half to a whole interval, so that those who came together do not stay together.

@@ -22,6 +22,7 @@ mod fanout;
 mod handshake;
 mod metrics;
 mod output;
+mod users;
 mod worker;
 
 use std::future::Future;
@@ -41,6 +42,7 @@ pub use config::EdgeConfig;
 pub use handshake::HandshakeError;
 
 use metrics::EdgeMetrics;
+use users::Users;
 use worker::Worker;
 
 /// Where publications into durable channels go before anybody gets them.
@@ -62,6 +64,7 @@ pub(crate) struct Shared {
     pub(crate) publisher: Arc<dyn DurablePublisher>,
     pub(crate) metrics: EdgeMetrics,
     pub(crate) connection_count: AtomicUsize,
+    pub(crate) users: Users,
 }
 
 /// Queue: 1024 handshakes per loop. Full: the handshake is refused with 503. Closed: likewise.
@@ -95,8 +98,15 @@ impl Edge {
         registry: &Registry,
     ) -> std::io::Result<Self> {
         let metrics = EdgeMetrics::new(registry);
-        let shared =
-            Arc::new(Shared { config, session, hub, publisher, metrics, connection_count: AtomicUsize::new(0) });
+        let shared = Arc::new(Shared {
+            config,
+            session,
+            hub,
+            publisher,
+            metrics,
+            connection_count: AtomicUsize::new(0),
+            users: Users::default(),
+        });
         let (stop, stopped) = watch::channel(false);
         let (mut loops, mut threads) = (Vec::new(), Vec::new());
         for (index, (loop_id, mailbox)) in shared.hub.loops().enumerate() {
@@ -112,6 +122,11 @@ impl Edge {
     /// Open connections.
     pub fn connection_count(&self) -> usize {
         self.shared.connection_count.load(Ordering::Relaxed)
+    }
+
+    /// Different users among the connected clients; all anonymous ones are one.
+    pub fn user_count(&self) -> usize {
+        self.shared.users.count()
     }
 
     /// Closes every connection with 3001 and waits until all are closed or the close timeout is over.

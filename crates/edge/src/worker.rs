@@ -216,7 +216,10 @@ impl Worker {
     pub(crate) fn remove(&self, key: Key) {
         let state = &mut *self.state();
         state.fanout.unsubscribe_all(&mut state.connections, key);
-        state.connections.remove(key);
+        let connection = state.connections.remove(key);
+        if let Some(user) = connection.counted_user() {
+            self.shared.users.leave(user);
+        }
         self.shared.metrics.connections.sub(1);
         self.shared.connection_count.fetch_sub(1, Ordering::Relaxed);
     }

@@ -1,3 +1,7 @@
+//! Who a connection is: the id the server gives it, and what other clients may see of it.
+//!
+//! Nothing here proves anything: what a user is called was proven by a token ([`crate::token`]) before it got here.
+
 use std::fmt;
 
 use serde::{Deserialize, Serialize};

@@ -1,3 +1,8 @@
+//! A publication as the protocol sees it: data, who said it, labels, and its place in the channel.
+//!
+//! It is encoded here, once per channel or reply; whoever keeps it or sends it on shares it. The bounds of data and
+//! tags are those of whoever let it in. Neither data nor the texts of tags show in `Debug`.
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;

@@ -1,3 +1,9 @@
+//! How a simulator is set up, how it misbehaves, and the drawing of one request's fate.
+//!
+//! [`SimulatorConfig`] stands for a run; [`Faults`] may be replaced while it runs, and are checked whole before they
+//! are taken. Drawing is pure: the same seed and order of requests meet the same fate ([`Faults`] says how far that
+//! goes). Nothing here waits or answers; what a fate does to a stream is the connection's part.
+
 use std::hash::{Hash, Hasher};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;

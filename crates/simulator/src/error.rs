@@ -1,3 +1,7 @@
+//! Why a simulator does not start, or does not take the faults it is given.
+//!
+//! What clients do wrong is no error here: it is answered as APNs would ([`crate::Reason`]) and counted.
+
 use std::io;
 use std::net::SocketAddr;
 

@@ -1,3 +1,8 @@
+//! Why APNs does not accept a notification: its words and their status codes, in one table.
+//!
+//! The sender has a list of its own in `tidings-push`. The two are kept apart on purpose, so that a mistake in one is
+//! not repeated by its judge. Source: Apple, "Handling notification responses from APNs".
+
 use std::fmt;
 
 use bytes::Bytes;

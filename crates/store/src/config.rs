@@ -1,3 +1,5 @@
+//! Settings of the store; the defaults are the binary's. Each bound says what happens when it is reached.
+
 use std::path::PathBuf;
 use std::time::Duration;
 

@@ -1,3 +1,8 @@
+//! Devices as callers hand them in, get them back and send to them.
+//!
+//! Durable forms are elsewhere (`rows`); these are what goes over the counter. [`Recipient`] borrows from the table in
+//! memory: it lives for one call of [`Store::with_recipients`](crate::Store::with_recipients).
+
 use std::fmt;
 
 use tidings_types::{

@@ -1,3 +1,8 @@
+//! Why the store refuses: one type per kind of request, so that a caller matches only what can happen to it.
+//!
+//! [`WriteError`] is the part they share, and both its cases may be tried again: later there is room, or the disk
+//! works.
+
 use std::path::PathBuf;
 
 use tidings_types::EventId;

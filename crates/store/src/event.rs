@@ -1,3 +1,9 @@
+//! Events and durable channels as callers see them, and the sink that is told what has become durable.
+//!
+//! A [`StoredPublication`] is complete in itself: history is read and restored without the journal, which is trimmed
+//! on its own terms. [`AcceptedEvent`] and `StoredPublication` are also durable forms: what changes in their serde
+//! form changes the store's format.
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 

@@ -294,26 +294,111 @@ pub(crate) struct ConfigCheckArgs {
 /// What can be measured.
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {
-    /// Publications to many connections.
+    /// Publications to many connections: processor time, latency, memory, coming back.
+    #[command(after_help = "Examples:
+  tidings bench fanout
+  tidings bench fanout --runs 5 --clients 8000 --json")]
+    Fanout(BenchFanoutArgs),
+    /// Finding who is to be told, and keeping that durable.
+    #[command(after_help = "Examples:
+  tidings bench audience
+  tidings bench audience --subscriptions 25M --dir /var/tmp --json")]
+    Audience(BenchAudienceArgs),
+    /// Notifications, from the event to a simulated provider's answer.
+    #[command(after_help = "Examples:
+  tidings bench push
+  tidings bench push --devices 1.3M --json
+
+With h2load (Debian: nghttp2-client) on the machine, its rate against the same simulator is
+shown beside.")]
+    Push(BenchPushArgs),
+    /// The other process of a benchmark, started by it.
+    #[command(hide = true)]
     #[command(after_help = "Example:
-  tidings bench fanout --json")]
-    Fanout(BenchArgs),
-    /// Finding who is to be told.
-    #[command(after_help = "Example:
-  tidings bench audience --json")]
-    Audience(BenchArgs),
-    /// Notifications to a simulated provider.
-    #[command(after_help = "Example:
-  tidings bench push --json")]
-    Push(BenchArgs),
+  tidings bench peer simulator --cpu 0")]
+    Peer(BenchPeerArgs),
 }
 
-/// Arguments of every `bench`.
+/// Arguments of every benchmark.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct BenchArgs {
-    /// Print the table as JSON.
+    /// Print the result as one JSON object, every run in it.
     #[arg(long)]
     pub(crate) json: bool,
+    /// How often each thing is measured.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) runs: u32,
+}
+
+/// Arguments of `bench fanout`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct BenchFanoutArgs {
+    #[command(flatten)]
+    pub(crate) common: BenchArgs,
+    /// How long each load is measured, in seconds; one more warms up.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=60))]
+    pub(crate) seconds: u32,
+    /// Idle connections for the memory figure, and clients that come back at once.
+    #[arg(long, value_name = "N", default_value_t = 5000, value_parser = clap::value_parser!(u32).range(100..=20_000))]
+    pub(crate) clients: u32,
+}
+
+/// Arguments of `bench audience`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct BenchAudienceArgs {
+    #[command(flatten)]
+    pub(crate) common: BenchArgs,
+    /// Subscriptions; a fifth as many devices. 25M is what the goals are stated for.
+    #[arg(long, value_name = "N", default_value = "5M", value_parser = count)]
+    pub(crate) subscriptions: u32,
+    /// Where the store is put; removed afterwards [default: the system's temporary folder]
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) dir: Option<PathBuf>,
+}
+
+/// Arguments of `bench push`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct BenchPushArgs {
+    #[command(flatten)]
+    pub(crate) common: BenchArgs,
+    /// Devices that are told of each event; fewer where the provider's stream limit makes it slow.
+    #[arg(long, value_name = "N", default_value = "200k", value_parser = count)]
+    pub(crate) devices: u32,
+    /// Where the store is put; removed afterwards [default: the system's temporary folder]
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) dir: Option<PathBuf>,
+}
+
+/// Arguments of `bench peer`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct BenchPeerArgs {
+    /// What it is.
+    pub(crate) role: PeerRole,
+    /// The core it is held to.
+    #[arg(long, value_name = "N")]
+    pub(crate) cpu: usize,
+}
+
+/// What the other process of a benchmark is.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+pub(crate) enum PeerRole {
+    /// Hub and edge behind a listener.
+    Fanout,
+    /// One write per subscriber, nothing else.
+    Bare,
+    /// A simulated APNs.
+    Simulator,
+}
+
+/// Reads a count such as `200000`, `200k` or `1.3M`: from 1000 to 200 million.
+fn count(text: &str) -> Result<u32, String> {
+    let (digits, factor) = match text.char_indices().next_back() {
+        Some((end, 'k')) => (&text[..end], 1e3),
+        Some((end, 'M')) => (&text[..end], 1e6),
+        _ => (text, 1.0),
+    };
+    let number = digits.parse::<f64>().map_or(f64::NAN, |number| (number * factor).round());
+    if (1e3..=2e8).contains(&number) { Ok(number as u32) } else { Err("must be from 1000 to 200M".to_owned()) }
 }
 
 #[cfg(test)]
@@ -353,6 +438,9 @@ mod tests {
             "serve x",
             "bench",
             "token --user a --expires-in 1",
+            "bench fanout --clients 5",
+            "bench push --devices 999",
+            "bench push --devices 1G",
         ];
         for words in words {
             assert!(Cli::try_parse_from(format!("tidings {words}").split(' ')).is_err(), "{words}");
@@ -360,5 +448,12 @@ mod tests {
         assert!(
             Cli::try_parse_from("tidings demo --once --json --devices 5 --clients 2 --speed 10".split(' ')).is_ok()
         );
+    }
+
+    #[test]
+    fn counts_may_be_short() {
+        let counts = ["1000", "1.3M", "200k", "200M"].map(|text| count(text).ok());
+        assert_eq!(counts, [Some(1000), Some(1_300_000), Some(200_000), Some(200_000_000)]);
+        assert!(["", "k", "M", "NaN", "-5M", "999", "1e12", "1.3m"].iter().all(|text| count(text).is_err()));
     }
 }

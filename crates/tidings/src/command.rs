@@ -1,9 +1,12 @@
 //! What the commands do, one module each; their arguments are in `cli`.
 
+pub(crate) mod bench;
 pub(crate) mod config;
+pub(crate) mod demo;
 mod http;
 pub(crate) mod output;
 pub(crate) mod publish;
+pub(crate) mod serve;
 pub(crate) mod simulate;
 pub(crate) mod subscribe;
 pub(crate) mod token;
@@ -19,6 +22,9 @@ pub(crate) enum CommandError {
     /// The configuration is wrong.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// The server cannot start.
+    #[error(transparent)]
+    Serve(#[from] crate::server::ServeError),
     /// What was asked makes no sense.
     #[error("{0}")]
     Usage(String),

@@ -1,14 +1,14 @@
 //! The server, and the tools around it: reads arguments, hands them to the command, turns its result into the exit code.
 
-#[expect(dead_code, reason = "most settings are read by `serve` only")]
-mod config;
-
 mod cli;
 mod command;
+mod config;
+mod server;
 
 use std::process::ExitCode;
 
 use clap::Parser as _;
+use tokio::runtime::Builder;
 
 use crate::cli::{Cli, Command};
 use crate::command::CommandError;
@@ -26,19 +26,21 @@ fn main() -> ExitCode {
     }
 }
 
-/// The commands besides the server are small: one thread does.
+/// The commands that hold a server in them use every core; the others are small, one thread does.
 fn run(command: Command) -> Result<(), CommandError> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let has_server = matches!(command, Command::Serve(_) | Command::Demo(_) | Command::Bench(_));
+    let mut builder = if has_server { Builder::new_multi_thread() } else { Builder::new_current_thread() };
+    let runtime = builder.enable_all().build()?;
     runtime.block_on(async {
         match command {
-            Command::Config(command) => command::config::run(command).await,
-            Command::Token(args) => command::token::run(args).await,
+            Command::Serve(args) => command::serve::run(args).await,
+            Command::Demo(args) => command::demo::run(args).await,
             Command::Publish(args) => command::publish::run(args).await,
             Command::Subscribe(args) => command::subscribe::run(args).await,
             Command::Simulate(command) => command::simulate::run(command).await,
-            Command::Serve(_) | Command::Demo(_) | Command::Bench(_) => {
-                Err(CommandError::Failed("this build has no server in it".to_owned()))
-            }
+            Command::Token(args) => command::token::run(args).await,
+            Command::Config(command) => command::config::run(command).await,
+            Command::Bench(command) => command::bench::run(command).await,
         }
     })
 }

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Stopping goes the other way: no more requests; clients are told to come back elsewhere (3001); the sender hands out
-//! nothing more and notes its progress; what providers still owe an answer for is waited for; the store is closed. What
-//! a deadline cuts off is in the journal and goes on at the next start.
+//! nothing more, waits for what providers still owe an answer for and notes its progress; the store is closed. What a
+//! deadline cuts off is in the journal and goes on at the next start.
 
 mod journal;
 mod keys;
@@ -21,7 +21,7 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
-use tidings_api::{Api, ApiKeys};
+use tidings_api::{Api, ApiConfig, ClientCounts, Node};
 use tidings_buffer::Lake;
 use tidings_edge::{Edge, EdgeConfig};
 use tidings_gateway::{Gateway, GatewayConfig};
@@ -41,7 +41,7 @@ use tracing::info;
 use self::journal::{Journal, Sink};
 use crate::config::{Apns, Config};
 
-pub(crate) use self::keys::{ADMIN_KEY_FILE, KeyError};
+pub(crate) use self::keys::KeyError;
 pub(crate) use self::text::TextError;
 
 /// How long jobs and providers may take to come to rest.
@@ -103,7 +103,6 @@ pub(crate) struct Server {
     internal_addr: Option<SocketAddr>,
     api_key: Option<String>,
     shutdown_timeout: Duration,
-    registry: Registry,
     store: Store,
     sender: Sender,
     gateways: Vec<Gateway>,
@@ -123,7 +122,7 @@ impl Server {
         let topics = Arc::new(text::topics(&config)?);
         let (keys, api_key) = keys::keys(&config)?;
 
-        let namespaces = Arc::new(config.channel.namespaces());
+        let namespaces = Arc::new(config.namespaces());
         let sink = Arc::new(Sink::default());
         let store_config = store_config(&config);
         let (opened, to_open) = (sink.clone(), move |sink: Arc<Sink>| Store::open(store_config, sink));
@@ -146,7 +145,15 @@ impl Server {
         let edge = Edge::start(edge_config(&config), session, hub.clone(), publisher, &registry);
         let edge = Arc::new(edge.map_err(ServeError::Thread)?);
 
-        let api = api(&config, hub.clone(), store.clone(), keys, topics, &registry);
+        let api = Api {
+            config: api_config(&config),
+            hub: hub.clone(),
+            store: store.clone(),
+            keys: keys.clone(),
+            check: Arc::new(text::Door(topics)),
+            registry: registry.clone(),
+            node: node(&edge),
+        };
         let (stop_http, stopped) = watch::channel(false);
         let mut tasks = JoinSet::new();
         let listener = bind(config.http.listen).await?;
@@ -154,8 +161,8 @@ impl Server {
         let public = axum::Router::new()
             .route("/connection/websocket", get(upgrade))
             .with_state(edge.clone())
-            .merge(tidings_api::health_router(&api));
-        let internal = tidings_api::router(&api).merge(tidings_api::metrics_router(&api));
+            .merge(tidings_api::health_router(store.clone()));
+        let internal = tidings_api::metrics_router(registry.clone(), keys.clone()).merge(tidings_api::router(api));
         let mut internal_addr = None;
         match config.http.internal_listen {
             None => serve(&mut tasks, listener, public.merge(internal), stopped),
@@ -163,7 +170,7 @@ impl Server {
                 let inside = bind(addr).await?;
                 internal_addr = inside.local_addr().ok();
                 serve(&mut tasks, listener, public, stopped.clone());
-                let internal = internal.merge(tidings_api::health_router(&api));
+                let internal = internal.merge(tidings_api::health_router(store.clone()));
                 serve(&mut tasks, inside, internal, stopped);
             }
         }
@@ -171,7 +178,7 @@ impl Server {
         info!(%addr, "Listening");
         let shutdown_timeout = config.client.shutdown_timeout;
         Ok(Self {
-            addr, internal_addr, api_key, shutdown_timeout, registry, store, sender, gateways, edge, stop_http, tasks,
+            addr, internal_addr, api_key, shutdown_timeout, store, sender, gateways, edge, stop_http, tasks,
         })
     }
 
@@ -188,11 +195,6 @@ impl Server {
     /// The API key that was made because none is configured.
     pub(crate) fn api_key(&self) -> Option<&str> {
         self.api_key.as_deref()
-    }
-
-    /// Every number measured.
-    pub(crate) fn registry(&self) -> &Registry {
-        &self.registry
     }
 
     /// Devices, subscriptions, events.
@@ -221,11 +223,10 @@ impl Server {
             Err(_) => info!("A handshake is still going on; connections are cut"),
         }
         let deadline = Instant::now() + DRAIN_TIMEOUT;
-        self.sender.stop_handing_out();
+        self.sender.drain(deadline).await;
         for gateway in self.gateways {
             gateway.drain(deadline).await;
         }
-        self.sender.drain(deadline).await;
         self.store.close().await;
         info!("Stopped");
     }
@@ -327,17 +328,36 @@ fn edge_config(config: &Config) -> EdgeConfig {
 
 fn session_config(config: &Config) -> SessionConfig {
     let client = &config.client;
-    let secret = |secret: &crate::config::Secret| TokenSecret::new(secret.expose());
+    let secret = |secret: &crate::config::Secret| TokenSecret::new(secret.expose().as_bytes()).expect("the configuration has no empty secret");
     let previous = client.token_hmac_previous_secret.as_ref().map(secret);
     let verifier = client.token_hmac_secret.as_ref().map(|current| TokenVerifier::new(&secret(current), previous.as_ref()));
     SessionConfig {
-        namespaces: config.channel.namespaces(),
+        namespaces: config.namespaces(),
         token_verifier: verifier,
         allow_anonymous: client.allow_anonymous,
         insecure: client.insecure,
         channel_count_max: client.channel_count_max,
         ping_interval: client.ping_interval,
         version: format!("tidings {}", env!("CARGO_PKG_VERSION")),
+    }
+}
+
+fn api_config(config: &Config) -> ApiConfig {
+    ApiConfig {
+        body_bytes_max: config.http.body_bytes_max.as_usize(),
+        request_count_max: config.http.request_count_max,
+        subscription_count_max: config.store.subscription_count_max as usize,
+    }
+}
+
+fn node(edge: &Arc<Edge>) -> Node {
+    let edge = Arc::downgrade(edge); // The router outlives the edge when the server stops.
+    let count = |edge: Arc<Edge>| ClientCounts { connections: edge.connection_count(), users: edge.user_count() };
+    Node {
+        uid: uuid::Uuid::new_v4().to_string(),
+        name: "tidings".to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        clients: Arc::new(move || edge.upgrade().map(count).unwrap_or_default()),
     }
 }
 
@@ -371,8 +391,8 @@ fn gateway_config(apns: &Apns) -> Result<GatewayConfig, ServeError> {
         port: apns.port,
         server_name: apns.host().to_owned(),
         ca_pem: apns.ca_file.as_deref().map(read).transpose()?,
-        key_id: apns.key_id.to_string(),
-        team_id: apns.team_id.to_string(),
+        key_id: apns.key_id.0.clone(),
+        team_id: apns.team_id.0.clone(),
         key_pem: read(&apns.key_file)?,
         connection_count: apns.connection_count,
         thread_count: apns.thread_count,

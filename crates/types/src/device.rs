@@ -1,3 +1,12 @@
+//! Devices: what they are called, how they are reached, what is kept of them.
+//!
+//! A device is one installation of an app, named by the application ([`DeviceId`]); inside it has a dense
+//! [`DeviceNumber`], which is what audience sets hold. [`Device`] is also the durable form of the store's device rows,
+//! so a change of its serde form is a change of the store's format. Tokens are secrets: `Debug` shows their length
+//! only.
+//!
+//! Not here: subscriptions and the hash of a device's credential (the store), which pool reaches it (the sender).
+
 use std::fmt;
 
 use serde::{Deserialize, Serialize};

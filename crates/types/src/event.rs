@@ -1,3 +1,11 @@
+//! What a producer hands in, and the identity of what a device gets of it.
+//!
+//! [`Event`] is also the durable form of the journal, so a change of its serde form is a change of the store's format.
+//! The bounds are in [`event_limits`]; whoever reads events from outside (the API) checks them and names the field, an
+//! `Event` that exists is within them. Values of parameters never show in `Debug`.
+//!
+//! Not here: the texts of a topic, and what `push: unless_received` and the other fields of later issues would mean.
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;

@@ -1,3 +1,9 @@
+//! A JSON value that is carried, not understood.
+//!
+//! Payloads are checked once, when they come in, and from then on are shared bytes that are spliced into larger
+//! messages: into a publication's frame, a row, a notification. Nobody walks through them again. Size is bounded by
+//! whoever reads the body; nesting is not bounded, but checking does not recurse. Source: RFC 8259.
+
 use std::fmt;
 
 use bytes::Bytes;

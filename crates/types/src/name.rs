@@ -1,3 +1,13 @@
+//! The names people and programs give to things, each a type of its own, so that none is taken for another.
+//!
+//! Every name is checked when it is made, also when serde makes it, and immutable and shared afterwards: a clone is
+//! one atomic addition. All are visible ASCII without space or zero byte, which is why rows may end a name with a zero
+//! byte and notification ids may join two with a space. A [`Locale`] is normalised too. Bounds: 255 bytes for a
+//! channel, 128 for most, 64 for topics and collapse keys; a [`NameError`] names the rule and repeats at most 64
+//! characters.
+//!
+//! Sources: BCP 47 (of which extensions, variants and private use are not taken), ISO 3166-1.
+
 use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;

@@ -1,3 +1,9 @@
+//! Where something stands: a publication in its channel, an event in the journal.
+//!
+//! Offsets of one channel are compared only within one [`Epoch`]; a reader that comes with another one is told of a
+//! gap. All durable channels share the epoch of the store (decision 0002). Nothing here gives out positions: memory
+//! channels get them from the hub, durable ones and the journal from the store's committer.
+
 use std::fmt;
 
 use serde::{Deserialize, Serialize};

@@ -1,3 +1,9 @@
+//! A moment of the wall clock, as it is stored and sent.
+//!
+//! For what must survive a restart or is told to others: when an event expires, since when a token is gone. It may
+//! jump when somebody sets the clock, so arithmetic saturates, and timeouts within a process are measured with tokio's
+//! clock.
+
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};

@@ -1,3 +1,5 @@
+//! What clients may send: every command word by word, malformed frames, and any bytes at all.
+
 use proptest::prelude::*;
 
 use super::*;

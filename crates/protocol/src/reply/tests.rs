@@ -1,3 +1,5 @@
+//! What the server says, byte by byte: which fields are left out and which are not, and that a message is one line.
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -1,3 +1,10 @@
+//! What a session wants done, and what it is told became of it.
+//!
+//! The session decides and touches nothing: for each command it returns one [`Effect`], and the driver (the edge) does
+//! it. A [`Ticket`] is the debt of one answer; it cannot be copied and is used up by the `on_*` method that answers,
+//! so no command is answered twice, and the compiler warns where one is dropped. `Debug` shows names and sizes, never
+//! what clients said.
+
 use std::fmt;
 use std::sync::Arc;
 

@@ -1,3 +1,8 @@
+//! Conversations with a session: which command is allowed when, what it is answered, what runs out.
+//!
+//! `check` takes a conversation as pairs of a command and what is said to it; the hub is a stand-in with fixed
+//! answers. In `model` random operations run beside a model of which channels should be there.
+
 use tidings_types::{Epoch, StreamPosition};
 
 use super::*;

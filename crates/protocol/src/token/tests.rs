@@ -1,3 +1,6 @@
+//! Tokens that are good, and all the ways in which one is not: signed otherwise, too early, too late, for somebody
+//! else.
+
 use proptest::prelude::*;
 use serde_json::{Value, json};
 

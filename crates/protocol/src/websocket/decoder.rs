@@ -1,3 +1,10 @@
+//! Reading a client's WebSocket frames, in whatever pieces they come (RFC 6455, section 5).
+//!
+//! Lengths are checked when a header is whole, before any of its payload is kept: a message over the limit costs
+//! nothing. Control frames may stand between the fragments of a message and have a buffer of their own, at most 125
+//! bytes. What a peer does wrong is answered with the close code of RFC 6455, 7.4.1, and ends the reading. Where we
+//! are more lenient than the RFC, a comment beside the line says so.
+
 use std::borrow::Cow;
 
 use super::{

@@ -1,3 +1,6 @@
+//! Our reading of WebSocket frames against tungstenite's: the same bytes, in any pieces, say the same to both. Also
+//! limits, the heads we write and the handshake of the RFC.
+
 use std::io::{self, Cursor, Read, Write};
 
 use proptest::prelude::*;

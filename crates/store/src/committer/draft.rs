@@ -1,3 +1,9 @@
+//! One batch in the making: what the requests of a drain want written, and what that changes in memory.
+//!
+//! A [`Draft`] is built from the state before it and touches nothing else; only when its rows are durable does the
+//! committer apply its [`Effect`]s and answer. Dropped, it never was. Its rows are bounded by the drain (1 MiB of
+//! requests over the first one) and the limits of each request.
+
 use std::collections::HashMap;
 
 use tidings_audience::Index;

@@ -1,3 +1,5 @@
+//! Devices, tokens, subscriptions and imports: what is kept, what moves, what is limited.
+
 use tidings_store::{GoneToken, SubscribeError};
 use tidings_types::{DeviceNumber, JournalPosition, Timestamp};
 

@@ -1,3 +1,5 @@
+//! Events and durable channels: order, repeats, restarts, trimming, and what a full journal or queue says.
+
 use std::collections::BTreeMap;
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};

@@ -1,3 +1,6 @@
+//! Opening and closing: one user at a time, a known format, a creation that was interrupted, and what waits at the
+//! end.
+
 use std::sync::Arc;
 use tidings_store::{OpenError, Store};
 

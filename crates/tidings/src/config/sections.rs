@@ -264,8 +264,6 @@ section! {
         subscription_count_max: u32 = "10000", from "1" to "1000000";
         /// Durable channels that are remembered.
         channel_count_max: u64 = "1000000", from "1" to "100000000";
-        /// A durable channel without history and publications for this long is forgotten.
-        channel_idle: Duration = "30d", from "1h" to "3650d";
         /// Memory for blocks read from disk.
         cache_bytes: ByteSize = "64MiB", from "1MiB" to "1024GiB";
         /// First pause before the store is opened again after the disk failed; it doubles.
@@ -295,6 +293,6 @@ section! {
         /// text for people, json for machines.
         format: LogFormat = "text";
         /// Which lines: a level, or levels by component, such as "warn,tidings_edge=debug".
-        filter: String = "info";
+        filter: String = "info,fjall=warn,lsm_tree=warn";
     }
 }

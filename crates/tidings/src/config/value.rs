@@ -339,6 +339,15 @@ impl Scope {
 
 words!(Scope: "\"publish\", \"read\", \"devices\" or \"metrics\"", "publish" => Scope::Publish, "read" => Scope::Read, "devices" => Scope::Devices, "metrics" => Scope::Metrics);
 
+impl From<LogFormat> for tidings_telemetry::log::Format {
+    fn from(format: LogFormat) -> Self {
+        match format {
+            LogFormat::Text => Self::Text,
+            LogFormat::Json => Self::Json,
+        }
+    }
+}
+
 /// How log lines are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LogFormat {

@@ -2,10 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use tidings_api::{CheckError, EventCheck};
 use tidings_gettext::{Catalogue, PoError, Template, TemplateError, Translations};
 use tidings_sender::{TopicTemplates, Topics};
-use tidings_types::{Locale, TopicName};
+use tidings_types::{Event, Locale, TopicName};
 use tracing::warn;
 
 use crate::config::{Config, Topic};
@@ -40,6 +42,15 @@ pub(crate) enum TextError {
     /// Translations that would not say what the source text says.
     #[error("{0}")]
     Flawed(String),
+}
+
+/// What the API asks before it accepts an event.
+pub(super) struct Door(pub(super) Arc<Topics>);
+
+impl EventCheck for Door {
+    fn check(&self, event: &Event) -> Result<(), CheckError> {
+        self.0.check(event).map_err(|error| CheckError::new(error.field(), &error.to_string()))
+    }
 }
 
 /// Reads everything there is to say.

@@ -1,0 +1,122 @@
+//! Who calls: API keys with scopes.
+//!
+//! Only the SHA-256 of a key is known here. Several keys are valid at a time, so that one can be replaced without a gap.
+//! A presented key is hashed and compared with every known one in constant time: neither how much of a key is right nor
+//! which key it is can be measured. Keys carry at least 128 bits of randomness (the configuration asks for length), so
+//! a plain hash is enough: there is nothing to guess that a slow hash would protect.
+
+use std::fmt;
+use std::sync::Arc;
+
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use aws_lc_rs::digest::{SHA256, digest};
+use axum::extract::Query;
+use axum::http::header::AUTHORIZATION;
+use axum::http::{HeaderMap, Uri};
+
+/// What the holder of a key may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Scope {
+    /// Hand in events, publish into channels.
+    Publish,
+    /// Read history, presence and the node's state.
+    Read,
+    /// Register devices and change their subscriptions.
+    Devices,
+    /// Read `/metrics`.
+    Metrics,
+}
+
+impl Scope {
+    /// Its name, as in configurations and refusals.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Publish => "publish",
+            Self::Read => "read",
+            Self::Devices => "devices",
+            Self::Metrics => "metrics",
+        }
+    }
+}
+
+/// A key that is valid.
+#[derive(Clone)]
+pub struct ApiKey {
+    /// Who holds it, for logs and refusals.
+    pub name: String,
+    /// SHA-256 of the key.
+    pub sha256: [u8; 32],
+    /// What its holder may do.
+    pub scopes: Vec<Scope>,
+}
+
+// Secrets never reach a log (invariant 9), not even as a hash.
+impl fmt::Debug for ApiKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ApiKey").field("name", &self.name).field("scopes", &self.scopes).finish_non_exhaustive()
+    }
+}
+
+/// All valid keys; cheap to clone. Without any, nobody may call.
+#[derive(Debug, Clone)]
+pub struct ApiKeys(Arc<[ApiKey]>);
+
+impl ApiKeys {
+    /// Takes the valid keys. Of two with the same hash the first one counts.
+    pub fn new(keys: Vec<ApiKey>) -> Self {
+        Self(keys.into())
+    }
+
+    /// Whose key the request carries: in `X-API-Key`, in `Authorization: apikey …` or `Bearer …`, or, where `uri` is
+    /// given, in the query parameter `api_key`; the first of these that is valid.
+    pub(crate) fn caller(&self, headers: &HeaderMap, uri: Option<&Uri>) -> Option<Caller> {
+        let header = || headers.get("x-api-key").and_then(|key| self.find(key.as_bytes()));
+        let authorization = || self.find(authorization(headers)?);
+        let query = || self.find(query_key(uri?)?.as_bytes());
+        header().or_else(authorization).or_else(query)
+    }
+
+    fn find(&self, presented: &[u8]) -> Option<Caller> {
+        let hash = digest(&SHA256, presented);
+        let mut found = None;
+        for (index, key) in self.0.iter().enumerate() {
+            // No early end: the time tells nothing about which key it was.
+            if verify_slices_are_equal(hash.as_ref(), &key.sha256).is_ok() && found.is_none() {
+                found = Some(index);
+            }
+        }
+        found.map(|index| Caller { keys: self.clone(), index })
+    }
+}
+
+fn authorization(headers: &HeaderMap) -> Option<&[u8]> {
+    let (scheme, key) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    let known = scheme.eq_ignore_ascii_case("apikey") || scheme.eq_ignore_ascii_case("bearer");
+    known.then(|| key.trim().as_bytes())
+}
+
+fn query_key(uri: &Uri) -> Option<String> {
+    let Query(pairs) = Query::<Vec<(String, String)>>::try_from_uri(uri).ok()?;
+    pairs.into_iter().find_map(|(name, value)| (name == "api_key").then_some(value))
+}
+
+/// Somebody with a valid key.
+#[derive(Debug, Clone)]
+pub(crate) struct Caller {
+    keys: ApiKeys,
+    index: usize,
+}
+
+impl Caller {
+    pub(crate) fn name(&self) -> &str {
+        &self.key().name
+    }
+
+    pub(crate) fn may(&self, scope: Scope) -> bool {
+        self.key().scopes.contains(&scope)
+    }
+
+    fn key(&self) -> &ApiKey {
+        &self.keys.0[self.index]
+    }
+}

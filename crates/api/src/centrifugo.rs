@@ -1,0 +1,383 @@
+//! Centrifugo's server API (v6): what its server libraries call works unchanged.
+//!
+//! `POST /api/{method}` with the parameters as the body, and the older `POST /api` with any number of
+//! `{"method", "params"}` in it. Answers are `{"result": …}` or `{"error": {"code", "message"}}`, byte for byte as the
+//! reference writes them: fields with their zero value are left out except where noted. An error has HTTP status 200, or,
+//! with the header `X-Centrifugo-Error-Mode: transport`, a status of its own. A body that is not JSON of the right shape is
+//! answered with 400 and plain text.
+//!
+//! Here: publish, broadcast, history, presence, presence_stats, info, batch. Not here, answered with 108: subscribe,
+//! unsubscribe, disconnect, refresh, history_remove, channels, rpc; `version`; `skip_history` in a durable channel (its
+//! journal keeps everything). `b64data` is refused with 107: binary needs Protobuf clients. `delta` is a hint and not
+//! followed. Method numbers of the older endpoint are not known.
+//!
+//! Bounds, refused with 107: [`CHANNEL_COUNT_MAX`] channels per broadcast, [`COMMAND_COUNT_MAX`] commands per request,
+//! and those of `publish`. History is as long as its namespace allows. A full or failing store is error 100; the
+//! publication may be repeated, with an idempotency key at no risk.
+//!
+//! Source: Centrifugo 6.9.1, `internal/api` and `internal/apiproto`.
+
+mod idempotency;
+mod publish;
+mod read;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::State;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use futures_util::{StreamExt, stream};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use tidings_telemetry::{Counter, Registry};
+use tracing::debug;
+
+use crate::Shared;
+use crate::auth::{Caller, Scope};
+use crate::guard::AnyBody;
+use crate::input::shown;
+
+pub(crate) use idempotency::Idempotency;
+
+/// Channels in one broadcast.
+const CHANNEL_COUNT_MAX: usize = 1000;
+/// Commands in one batch, or in one request to the older endpoint.
+const COMMAND_COUNT_MAX: usize = 1000;
+/// Channels or commands of one request in work at a time.
+const CONCURRENT_MAX: usize = 128;
+
+/// What can be called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Method {
+    Publish,
+    Broadcast,
+    History,
+    Presence,
+    PresenceStats,
+    Info,
+    Batch,
+    Subscribe,
+    Unsubscribe,
+    Disconnect,
+    Refresh,
+    HistoryRemove,
+    Channels,
+    Rpc,
+}
+
+impl Method {
+    pub(crate) const ALL: [Self; 14] = [
+        Self::Publish,
+        Self::Broadcast,
+        Self::History,
+        Self::Presence,
+        Self::PresenceStats,
+        Self::Info,
+        Self::Batch,
+        Self::Subscribe,
+        Self::Unsubscribe,
+        Self::Disconnect,
+        Self::Refresh,
+        Self::HistoryRemove,
+        Self::Channels,
+        Self::Rpc,
+    ];
+
+    pub(crate) const fn route(self) -> &'static str {
+        match self {
+            Self::Publish => "POST /api/publish",
+            Self::Broadcast => "POST /api/broadcast",
+            Self::History => "POST /api/history",
+            Self::Presence => "POST /api/presence",
+            Self::PresenceStats => "POST /api/presence_stats",
+            Self::Info => "POST /api/info",
+            Self::Batch => "POST /api/batch",
+            Self::Subscribe => "POST /api/subscribe",
+            Self::Unsubscribe => "POST /api/unsubscribe",
+            Self::Disconnect => "POST /api/disconnect",
+            Self::Refresh => "POST /api/refresh",
+            Self::HistoryRemove => "POST /api/history_remove",
+            Self::Channels => "POST /api/channels",
+            Self::Rpc => "POST /api/rpc",
+        }
+    }
+
+    fn name(self) -> &'static str {
+        self.route().trim_start_matches("POST /api/")
+    }
+
+    fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|method| method.name().eq_ignore_ascii_case(name))
+    }
+
+    /// `None`: each command inside needs its own.
+    pub(crate) const fn scope(self) -> Option<Scope> {
+        match self {
+            Self::Publish | Self::Broadcast => Some(Scope::Publish),
+            Self::Batch => None,
+            _ => Some(Scope::Read),
+        }
+    }
+}
+
+/// An error that a caller is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{} {}", self.code(), self.message())]
+pub(crate) enum ApiError {
+    Internal,
+    UnknownChannel,
+    PermissionDenied,
+    NotFound,
+    BadRequest,
+    NotAvailable,
+    UnrecoverablePosition,
+}
+
+impl ApiError {
+    const ALL: [Self; 7] = [
+        Self::Internal,
+        Self::UnknownChannel,
+        Self::PermissionDenied,
+        Self::NotFound,
+        Self::BadRequest,
+        Self::NotAvailable,
+        Self::UnrecoverablePosition,
+    ];
+
+    const fn code(self) -> u16 {
+        match self {
+            Self::Internal => 100,
+            Self::UnknownChannel => 102,
+            Self::PermissionDenied => 103,
+            Self::NotFound => 104,
+            Self::BadRequest => 107,
+            Self::NotAvailable => 108,
+            Self::UnrecoverablePosition => 112,
+        }
+    }
+
+    const fn message(self) -> &'static str {
+        match self {
+            Self::Internal => "internal server error",
+            Self::UnknownChannel => "unknown channel",
+            Self::PermissionDenied => "permission denied",
+            Self::NotFound => "not found",
+            Self::BadRequest => "bad request",
+            Self::NotAvailable => "not available",
+            Self::UnrecoverablePosition => "unrecoverable position",
+        }
+    }
+
+    /// The status in transport error mode.
+    const fn status(self) -> StatusCode {
+        match self {
+            Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::PermissionDenied => StatusCode::FORBIDDEN,
+            Self::UnknownChannel | Self::NotFound => StatusCode::NOT_FOUND,
+            Self::BadRequest | Self::NotAvailable => StatusCode::BAD_REQUEST,
+            Self::UnrecoverablePosition => StatusCode::RANGE_NOT_SATISFIABLE,
+        }
+    }
+
+    fn json(self) -> String {
+        format!(r#"{{"code":{},"message":"{}"}}"#, self.code(), self.message())
+    }
+}
+
+/// Errors told, by code: their HTTP status is 200 and says nothing.
+#[derive(Debug)]
+pub(crate) struct CentrifugoMetrics([Counter; ApiError::ALL.len()]);
+
+impl CentrifugoMetrics {
+    pub(crate) fn new(registry: &Registry) -> Self {
+        Self(ApiError::ALL.map(|error| {
+            let help = "Errors that callers of Centrifugo's server API were told, by code.";
+            registry.counter("tidings_api_centrifugo_errors_total", help, &[("code", &error.code().to_string())])
+        }))
+    }
+}
+
+/// Why there is no result.
+#[derive(Debug)]
+enum Failure {
+    /// The parameters are not of the method's shape.
+    Malformed(serde_json::Error),
+    Refused(ApiError),
+}
+
+impl From<ApiError> for Failure {
+    fn from(error: ApiError) -> Self {
+        Self::Refused(error)
+    }
+}
+
+/// One call of one method.
+pub(crate) async fn call(
+    method: Method,
+    State(shared): State<Arc<Shared>>,
+    Extension(caller): Extension<Caller>,
+    headers: HeaderMap,
+    AnyBody(body): AnyBody,
+) -> Response {
+    let called = match method {
+        // Its answer is not wrapped in a result.
+        Method::Batch => batch(&shared, &caller, &body).await,
+        _ => run(&shared, method, &body).await.map(|result| format!(r#"{{"result":{result}}}"#)),
+    };
+    match called {
+        Ok(body) => ok(body),
+        Err(Failure::Malformed(error)) => malformed(&error),
+        Err(Failure::Refused(error)) => {
+            shared.refused(method, error);
+            match headers.get("x-centrifugo-error-mode") {
+                Some(mode) if mode == "transport" => (error.status(), ok(error.json())).into_response(),
+                _ => ok(format!(r#"{{"error":{}}}"#, error.json())),
+            }
+        }
+    }
+}
+
+/// The older endpoint: commands one after another, an answer per line.
+pub(crate) async fn legacy(
+    State(shared): State<Arc<Shared>>,
+    Extension(caller): Extension<Caller>,
+    AnyBody(body): AnyBody,
+) -> Response {
+    #[derive(Deserialize)]
+    struct Command<'a> {
+        #[serde(default)]
+        method: String,
+        #[serde(borrow, default)]
+        params: Option<&'a RawValue>,
+    }
+    let commands = serde_json::Deserializer::from_slice(&body).into_iter::<Command<'_>>();
+    // All are read before the first is done: a body that breaks off has no effect.
+    let commands: Vec<Command<'_>> = match commands.take(COMMAND_COUNT_MAX + 1).collect() {
+        Ok(commands) => commands,
+        Err(error) => return malformed(&error),
+    };
+    if commands.is_empty() || commands.len() > COMMAND_COUNT_MAX {
+        let text = format!("the body must hold 1 to {COMMAND_COUNT_MAX} commands\n");
+        return (StatusCode::BAD_REQUEST, text).into_response();
+    }
+    let mut answers = String::new();
+    for Command { method, params } in commands {
+        match command(&shared, &caller, &method, params).await {
+            Ok((_, result)) => answers += &format!("{{\"result\":{result}}}\n"),
+            Err(error) => answers += &format!("{{\"error\":{}}}\n", error.json()),
+        }
+    }
+    ok(answers)
+}
+
+async fn batch(shared: &Arc<Shared>, caller: &Caller, body: &[u8]) -> Result<String, Failure> {
+    #[derive(Deserialize, Default)]
+    struct Batch<'a> {
+        #[serde(borrow, default)]
+        commands: Option<Vec<&'a RawValue>>,
+        #[serde(default)]
+        parallel: Option<bool>,
+    }
+    let Batch { commands, parallel } = parse(body)?;
+    let commands = commands.unwrap_or_default();
+    if commands.is_empty() || commands.len() > COMMAND_COUNT_MAX {
+        return Err(ApiError::BadRequest.into());
+    }
+    let at_a_time = if parallel == Some(true) { CONCURRENT_MAX } else { 1 };
+    let replies: Vec<_> = commands.into_iter().map(|command| reply(shared, caller, command)).collect();
+    let replies: Vec<String> = stream::iter(replies).buffered(at_a_time).collect().await;
+    Ok(format!(r#"{{"replies":[{}]}}"#, replies.join(",")))
+}
+
+/// One command of a batch: an object with one name, the method's.
+async fn reply(shared: &Arc<Shared>, caller: &Caller, raw: &RawValue) -> String {
+    let done = match serde_json::from_str::<BTreeMap<String, &RawValue>>(raw.get()) {
+        Ok(named) if named.len() == 1 => {
+            let (name, params) = named.into_iter().next().expect("there is one");
+            command(shared, caller, &name, Some(params)).await
+        }
+        _ => {
+            shared.centrifugo.count(ApiError::BadRequest);
+            Err(ApiError::BadRequest)
+        }
+    };
+    match done {
+        Ok((method, result)) => format!(r#"{{"{}":{result}}}"#, method.name()),
+        Err(error) => format!(r#"{{"error":{}}}"#, error.json()),
+    }
+}
+
+/// A command inside a request: the method is checked and the key asked for its scope here.
+async fn command(
+    shared: &Arc<Shared>,
+    caller: &Caller,
+    name: &str,
+    params: Option<&RawValue>,
+) -> Result<(Method, String), ApiError> {
+    let Some(method) = Method::named(name).filter(|method| *method != Method::Batch) else {
+        shared.centrifugo.count(ApiError::NotFound);
+        return Err(ApiError::NotFound);
+    };
+    if method.scope().is_some_and(|scope| !caller.may(scope)) {
+        shared.refused(method, ApiError::PermissionDenied);
+        return Err(ApiError::PermissionDenied);
+    }
+    let done = run(shared, method, params.map_or("", RawValue::get).as_bytes()).await;
+    done.map(|result| (method, result)).map_err(|failure| {
+        let error = match failure {
+            Failure::Malformed(_) => ApiError::BadRequest,
+            Failure::Refused(error) => error,
+        };
+        shared.refused(method, error);
+        error
+    })
+}
+
+async fn run(shared: &Arc<Shared>, method: Method, params: &[u8]) -> Result<String, Failure> {
+    Ok(match method {
+        Method::Publish => text(&publish::publish(shared, parse(params)?).await?),
+        Method::Broadcast => text(&publish::broadcast(shared, parse(params)?).await?),
+        Method::History => text(&read::history(shared, &parse(params)?)?),
+        Method::Presence => text(&read::presence(shared, &parse(params)?)?),
+        Method::PresenceStats => text(&read::presence_stats(shared, &parse(params)?)?),
+        Method::Info => text(&read::info(shared)),
+        _ => return Err(ApiError::NotAvailable.into()),
+    })
+}
+
+impl Shared {
+    fn refused(&self, method: Method, error: ApiError) {
+        self.centrifugo.count(error);
+        debug!(method = method.name(), %error, "Refused a call of the server API");
+    }
+}
+
+impl CentrifugoMetrics {
+    fn count(&self, error: ApiError) {
+        let index = ApiError::ALL.iter().position(|known| *known == error).expect("ALL has every error");
+        self.0[index].inc();
+    }
+}
+
+/// Parameters; none at all and `null` are the same as `{}`.
+fn parse<'a, T: Deserialize<'a> + Default>(params: &'a [u8]) -> Result<T, Failure> {
+    match params.trim_ascii() {
+        b"" | b"null" => Ok(T::default()),
+        params => serde_json::from_slice(params).map_err(Failure::Malformed),
+    }
+}
+
+fn text(result: &impl Serialize) -> String {
+    serde_json::to_string(result).expect("our own shapes have string keys")
+}
+
+fn ok(body: String) -> Response {
+    ([(CONTENT_TYPE, HeaderValue::from_static("application/json"))], body).into_response()
+}
+
+fn malformed(error: &serde_json::Error) -> Response {
+    (StatusCode::BAD_REQUEST, format!("not the JSON that the method takes: {}\n", shown(&error.to_string()))).into_response()
+}

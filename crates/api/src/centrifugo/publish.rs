@@ -1,0 +1,159 @@
+//! `publish` and `broadcast`.
+//!
+//! Bounds, refused with 107: a publication of [`DATA_BYTES_MAX`], tags of [`TAGS_BYTES_MAX`], an idempotency key of
+//! [`KEY_BYTES_MAX`].
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures_util::{StreamExt, stream};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::value::RawValue;
+use tidings_hub::{Hub, NewPublication};
+use tidings_protocol::{Publication, Tags};
+use tidings_store::Store;
+use tidings_telemetry::unix_now;
+use tidings_types::{ChannelName, Json, Offset, StreamPosition};
+use tracing::debug;
+
+use super::{ApiError, CHANNEL_COUNT_MAX, CONCURRENT_MAX};
+use crate::Shared;
+use crate::events::durable_channel;
+
+/// Bytes of one publication's data.
+pub(super) const DATA_BYTES_MAX: usize = 512 << 10;
+/// Bytes of all tags of a publication together, names and values.
+pub(super) const TAGS_BYTES_MAX: usize = 4 << 10;
+/// Bytes of an idempotency key.
+pub(super) const KEY_BYTES_MAX: usize = 255;
+
+/// Parameters of both methods: one has `channel`, the other `channels`.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(super) struct PublishRequest<'a> {
+    channel: Option<String>,
+    channels: Option<Vec<String>>,
+    #[serde(borrow, deserialize_with = "present")]
+    data: Option<&'a RawValue>,
+    b64data: Option<String>,
+    skip_history: Option<bool>,
+    tags: Option<BTreeMap<String, String>>,
+    idempotency_key: Option<String>,
+    version: Option<u64>,
+}
+
+/// `null` is data like any other value; only its absence is not.
+fn present<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'a RawValue>, D::Error> {
+    <&RawValue>::deserialize(deserializer).map(Some)
+}
+
+/// What is published, in one channel or many.
+struct Content {
+    data: Json,
+    tags: BTreeMap<String, String>,
+    skip_history: bool,
+    key: Option<Arc<str>>,
+}
+
+impl PublishRequest<'_> {
+    fn content(&self) -> Result<Content, ApiError> {
+        let data = self.data.filter(|_| self.b64data.as_ref().is_none_or(String::is_empty));
+        let data = data.filter(|data| data.get().len() <= DATA_BYTES_MAX).ok_or(ApiError::BadRequest)?;
+        let tags = self.tags.clone().unwrap_or_default();
+        let tags_bytes: usize = tags.iter().map(|(name, value)| name.len() + value.len()).sum();
+        let key = self.idempotency_key.as_deref().filter(|key| !key.is_empty());
+        if tags_bytes > TAGS_BYTES_MAX || key.is_some_and(|key| key.len() > KEY_BYTES_MAX) {
+            return Err(ApiError::BadRequest);
+        }
+        if self.version.is_some_and(|version| version > 0) {
+            return Err(ApiError::NotAvailable);
+        }
+        let skip_history = self.skip_history == Some(true);
+        Ok(Content { data: Json::from_raw(data), tags, skip_history, key: key.map(Arc::from) })
+    }
+}
+
+/// Where it was published; nothing when the channel keeps no history.
+#[derive(Debug, Serialize)]
+pub(super) struct Published {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    offset: Option<Offset>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    epoch: Option<tidings_types::Epoch>,
+}
+
+/// One channel's part of a broadcast.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Part {
+    Result(Published),
+    Error { code: u16, message: &'static str },
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Broadcasted {
+    responses: Vec<Part>,
+}
+
+pub(super) async fn publish(shared: &Arc<Shared>, request: PublishRequest<'_>) -> Result<Published, ApiError> {
+    let content = Arc::new(request.content()?);
+    publish_into(shared, request.channel.as_deref().unwrap_or_default(), content).await
+}
+
+pub(super) async fn broadcast(shared: &Arc<Shared>, request: PublishRequest<'_>) -> Result<Broadcasted, ApiError> {
+    let content = Arc::new(request.content()?);
+    let channels = request.channels.unwrap_or_default();
+    if !(1..=CHANNEL_COUNT_MAX).contains(&channels.len()) {
+        return Err(ApiError::BadRequest);
+    }
+    let parts: Vec<_> = channels.iter().map(|channel| part(shared, channel, content.clone())).collect();
+    Ok(Broadcasted { responses: stream::iter(parts).buffered(CONCURRENT_MAX).collect().await })
+}
+
+async fn part(shared: &Arc<Shared>, channel: &str, content: Arc<Content>) -> Part {
+    publish_into(shared, channel, content).await.map_or_else(
+        |error| {
+            shared.centrifugo.count(error);
+            Part::Error { code: error.code(), message: error.message() }
+        },
+        Part::Result,
+    )
+}
+
+async fn publish_into(shared: &Arc<Shared>, channel: &str, content: Arc<Content>) -> Result<Published, ApiError> {
+    let channel = ChannelName::new(channel).map_err(|_| ApiError::BadRequest)?;
+    let key = content.key.clone();
+    // It holds no handle to `Shared`, which holds the remembered ones of these.
+    let delivery = deliver(shared.hub.clone(), shared.store.clone(), channel.clone(), content);
+    let position = match key {
+        Some(key) => shared.idempotency.once(channel, key, delivery).await?,
+        None => delivery.await?,
+    };
+    Ok(Published { offset: position.map(|position| position.offset), epoch: position.map(|position| position.epoch) })
+}
+
+async fn deliver(
+    hub: Arc<Hub>,
+    store: Store,
+    channel: ChannelName,
+    content: Arc<Content>,
+) -> Result<Option<StreamPosition>, ApiError> {
+    let options = hub.options(&channel).map_err(|_| ApiError::UnknownChannel)?;
+    let (data, tags) = (content.data.clone(), content.tags.clone());
+    if !options.durable {
+        let publication = Publication { offset: Offset(0), data, info: None, tags: Tags::from(tags) };
+        let new = NewPublication { publication, skip_history: content.skip_history };
+        return hub.publish(&channel, new, unix_now()).map_err(|error| {
+            debug!(%error, "Cannot publish");
+            ApiError::Internal
+        });
+    }
+    if content.skip_history {
+        return Err(ApiError::NotAvailable);
+    }
+    let durable = durable_channel(channel, options);
+    store.append_publication(durable, data, tags, None, unix_now()).await.map(Some).map_err(|error| {
+        debug!(%error, "Cannot publish");
+        ApiError::Internal
+    })
+}

@@ -1,0 +1,157 @@
+//! `history`, `presence`, `presence_stats` and `info`: nothing is changed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Serialize, Serializer};
+use tidings_hub::HubError;
+use tidings_protocol::{ClientId, ClientInfo, NamespaceOptions, Publication, Tags};
+use tidings_stream::HistoryFilter;
+use tidings_types::{ChannelName, Epoch, Json, Offset};
+
+use super::ApiError;
+use crate::Shared;
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(super) struct HistoryRequest {
+    channel: Option<String>,
+    limit: Option<i32>,
+    since: Option<Since>,
+    reverse: Option<bool>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Since {
+    offset: Option<u64>,
+    epoch: Option<String>,
+}
+
+/// All fields always.
+#[derive(Debug, Serialize)]
+pub(super) struct HistoryResult {
+    publications: Vec<PublicationResult>,
+    epoch: Epoch,
+    offset: Offset,
+}
+
+#[derive(Debug, Serialize)]
+struct PublicationResult {
+    data: Json,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    info: Option<Arc<ClientInfo>>,
+    offset: Offset,
+    #[serde(skip_serializing_if = "Tags::is_empty", serialize_with = "tags")]
+    tags: Tags,
+}
+
+fn tags<S: Serializer>(tags: &Tags, serializer: S) -> Result<S::Ok, S::Error> {
+    let mut map = serializer.serialize_map(None)?;
+    tags.iter().try_for_each(|(name, value)| map.serialize_entry(name, value))?;
+    map.end()
+}
+
+pub(super) fn history(shared: &Shared, request: &HistoryRequest) -> Result<HistoryResult, ApiError> {
+    let (channel, options) = channel(shared, request.channel.as_deref())?;
+    if !options.has_history() {
+        return Err(ApiError::NotAvailable);
+    }
+    let filter = HistoryFilter {
+        since: request.since.as_ref().map(|since| Offset(since.offset.unwrap_or_default())),
+        limit: usize::try_from(request.limit.unwrap_or_default()).ok(), // A negative one means all.
+        reverse: request.reverse == Some(true),
+    };
+    let (publications, top) = shared.hub.history(&channel, filter).map_err(|error| match error {
+        HubError::UnknownNamespace(_) => ApiError::UnknownChannel,
+        HubError::ChannelLimit { .. } => ApiError::Internal,
+    })?;
+    let since_epoch = request.since.as_ref().and_then(|since| since.epoch.as_deref()).unwrap_or_default();
+    if !since_epoch.is_empty() && since_epoch != top.epoch.as_str() {
+        return Err(ApiError::UnrecoverablePosition);
+    }
+    let result = |Publication { offset, data, info, tags }| PublicationResult { data, info, offset, tags };
+    let publications = publications.into_iter().map(result).collect();
+    Ok(HistoryResult { publications, epoch: top.epoch, offset: top.offset })
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(super) struct PresenceRequest {
+    channel: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct PresenceResult {
+    presence: BTreeMap<ClientId, ClientInfo>,
+}
+
+pub(super) fn presence(shared: &Shared, request: &PresenceRequest) -> Result<PresenceResult, ApiError> {
+    let channel = channel_with_presence(shared, request)?;
+    let presence = shared.hub.presence(&channel).into_iter().map(|info| (info.client, info)).collect();
+    Ok(PresenceResult { presence })
+}
+
+/// All fields always.
+#[derive(Debug, Serialize)]
+pub(super) struct PresenceStatsResult {
+    num_clients: u64,
+    num_users: u64,
+}
+
+pub(super) fn presence_stats(shared: &Shared, request: &PresenceRequest) -> Result<PresenceStatsResult, ApiError> {
+    let (num_clients, num_users) = shared.hub.presence_stats(&channel_with_presence(shared, request)?);
+    Ok(PresenceStatsResult { num_clients, num_users })
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct InfoResult<'a> {
+    nodes: [NodeResult<'a>; 1],
+}
+
+#[derive(Debug, Serialize)]
+struct NodeResult<'a> {
+    uid: &'a str,
+    name: &'a str,
+    version: &'a str,
+    num_clients: usize,
+    num_users: usize,
+    num_subs: usize,
+    num_channels: usize,
+    #[serde(skip_serializing_if = "is_zero")]
+    uptime: u64,
+}
+
+pub(super) fn info(shared: &Shared) -> InfoResult<'_> {
+    let node = &shared.node;
+    let (clients, hub) = ((node.clients)(), shared.hub.counts());
+    InfoResult {
+        nodes: [NodeResult {
+            uid: &node.uid,
+            name: &node.name,
+            version: &node.version,
+            num_clients: clients.connections,
+            num_users: clients.users,
+            num_subs: hub.subscriptions,
+            num_channels: hub.channels,
+            uptime: shared.started.elapsed().as_secs(),
+        }],
+    }
+}
+
+fn channel_with_presence(shared: &Shared, request: &PresenceRequest) -> Result<ChannelName, ApiError> {
+    let (channel, options) = channel(shared, request.channel.as_deref())?;
+    if options.presence { Ok(channel) } else { Err(ApiError::NotAvailable) }
+}
+
+fn channel<'s>(shared: &'s Shared, name: Option<&str>) -> Result<(ChannelName, &'s NamespaceOptions), ApiError> {
+    let channel = ChannelName::new(name.unwrap_or_default()).map_err(|_| ApiError::BadRequest)?;
+    let options = shared.hub.options(&channel).map_err(|_| ApiError::UnknownChannel)?;
+    Ok((channel, options))
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the shape that serde asks for")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}

@@ -1,0 +1,290 @@
+//! `/v1/devices`: registering devices and what they are subscribed to. The shapes are in the crate's header.
+
+use std::collections::BTreeSet;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+
+use axum::extract::{Query, State};
+use axum::http::header::CACHE_CONTROL;
+use axum::http::{HeaderValue, StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use tidings_store::NewDevice;
+use tidings_telemetry::unix_now;
+use tidings_types::{
+    AppId, Country, Device, DeviceId, DeviceToken, Environment, Locale, Platform, Subject, TopicName, UserId,
+};
+use tokio::sync::{Mutex, MutexGuard};
+
+use crate::Shared;
+use crate::guard::{DevicePath, JsonBody};
+use crate::input::{self, Field, LATER, Schema, shown};
+use crate::problem::{Invalid, Problem, json};
+
+const DEVICE: Schema = Schema {
+    fields: &["platform", "token", "app", "locale", "environment", "country", "user"],
+    refused: &[
+        ("id", "is given by the path"),
+        ("subscriptions", "is not part of this: use PUT /v1/devices/{id}/subscriptions"),
+        ("endpoint", LATER),
+        ("keys", LATER),
+        ("time_zone", LATER),
+        ("push_permission", LATER),
+    ],
+};
+const SUBSCRIPTIONS: Schema = Schema { fields: &["subscriptions"], refused: &[] };
+const SUBSCRIPTION: Schema = Schema { fields: &["subject", "topics"], refused: &[("filter", LATER)] };
+
+/// Subscriptions as pairs, each once.
+type Pairs = BTreeSet<(Subject, TopicName)>;
+/// Subscriptions as the store and the wire group them.
+type Selection = Vec<(Subject, Vec<TopicName>)>;
+
+/// One replacement of subscriptions at a time per device: a lock for each of a fixed number of groups of devices.
+#[derive(Debug)]
+pub(crate) struct Turns {
+    locks: [Mutex<()>; 64],
+    hasher: RandomState,
+}
+
+impl Default for Turns {
+    fn default() -> Self {
+        Self { locks: std::array::from_fn(|_| Mutex::new(())), hasher: RandomState::new() }
+    }
+}
+
+impl Turns {
+    async fn take(&self, id: &DeviceId) -> MutexGuard<'_, ()> {
+        self.locks[self.hasher.hash_one(id) as usize % self.locks.len()].lock().await
+    }
+}
+
+pub(crate) async fn put_device(
+    State(shared): State<Arc<Shared>>,
+    DevicePath(id): DevicePath,
+    body: JsonBody,
+) -> Result<Response, Problem> {
+    let registered = shared.store.put_device(new_device(id, &body.0)?, unix_now()).await?;
+    let credential = registered.credential.as_ref().map(|credential| credential.as_str());
+    let status = if registered.created { StatusCode::CREATED } else { StatusCode::OK };
+    let mut response = json(status, &View::new(&registered.device, credential));
+    // The credential is a secret: no cache on the way may keep it (RFC 9111, 5.2.2.5).
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    Ok(response)
+}
+
+pub(crate) async fn device(
+    State(shared): State<Arc<Shared>>,
+    DevicePath(id): DevicePath,
+) -> Result<Response, Problem> {
+    let device = shared.store.device(&id)?.ok_or_else(|| Problem::no_device(&id))?;
+    Ok(json(StatusCode::OK, &View::new(&device, None)))
+}
+
+pub(crate) async fn delete_device(
+    State(shared): State<Arc<Shared>>,
+    DevicePath(id): DevicePath,
+) -> Result<Response, Problem> {
+    if !shared.store.delete_device(&id).await? {
+        return Err(Problem::no_device(&id));
+    }
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+pub(crate) async fn subscriptions(
+    State(shared): State<Arc<Shared>>,
+    DevicePath(id): DevicePath,
+) -> Result<Response, Problem> {
+    #[derive(Serialize)]
+    struct List {
+        subscriptions: Vec<Item>,
+    }
+    #[derive(Serialize)]
+    struct Item {
+        subject: Subject,
+        topics: Vec<TopicName>,
+    }
+    let selection = shared.store.subscriptions(&id)?.ok_or_else(|| Problem::no_device(&id))?;
+    let subscriptions = selection.into_iter().map(|(subject, topics)| Item { subject, topics }).collect();
+    Ok(json(StatusCode::OK, &List { subscriptions }))
+}
+
+/// What changed.
+#[derive(Debug, Serialize)]
+struct Changed {
+    added: usize,
+    removed: usize,
+}
+
+pub(crate) async fn put_subscriptions(
+    State(shared): State<Arc<Shared>>,
+    DevicePath(id): DevicePath,
+    body: JsonBody,
+) -> Result<Response, Problem> {
+    let wanted = pairs(&body.0, shared.config.subscription_count_max)?;
+    let _turn = shared.turns.take(&id).await;
+    let present = shared.store.subscriptions(&id)?.ok_or_else(|| Problem::no_device(&id))?;
+    let present: Pairs = ungrouped(present).collect();
+    let (surplus, missing) = (grouped(present.difference(&wanted)), grouped(wanted.difference(&present)));
+    let (mut added, mut removed) = (0, 0);
+    // First away with the surplus, so that the device's limit is never in the way. What stays is not touched, so the
+    // device misses nothing that it had and wants.
+    if !surplus.is_empty() {
+        removed = shared.store.unsubscribe(&id, surplus).await.map_err(|error| Problem::of_subscribe(error, &id))?;
+    }
+    if !missing.is_empty() {
+        added = shared.store.subscribe(&id, missing).await.map_err(|error| Problem::of_subscribe(error, &id))?;
+    }
+    Ok(json(StatusCode::OK, &Changed { added, removed }))
+}
+
+pub(crate) async fn post_subscriptions(
+    State(shared): State<Arc<Shared>>,
+    DevicePath(id): DevicePath,
+    body: JsonBody,
+) -> Result<Response, Problem> {
+    let wanted = pairs(&body.0, shared.config.subscription_count_max)?;
+    let added = shared.store.subscribe(&id, grouped(&wanted)).await;
+    let added = added.map_err(|error| Problem::of_subscribe(error, &id))?;
+    Ok(json(StatusCode::OK, &Changed { added, removed: 0 }))
+}
+
+pub(crate) async fn delete_subscriptions(
+    State(shared): State<Arc<Shared>>,
+    DevicePath(id): DevicePath,
+    uri: Uri,
+) -> Result<Response, Problem> {
+    let removed = shared.store.unsubscribe(&id, vec![selected(&uri)?]).await;
+    let removed = removed.map_err(|error| Problem::of_subscribe(error, &id))?;
+    Ok(json(StatusCode::OK, &Changed { added: 0, removed }))
+}
+
+/// `?subject=…`, with `&topic=…` for one of its topics.
+fn selected(uri: &Uri) -> Result<(Subject, Vec<TopicName>), Invalid> {
+    let pairs = Query::<Vec<(String, String)>>::try_from_uri(uri);
+    let Query(pairs) = pairs.map_err(|_| Invalid::new("", "the query must be name=value pairs of UTF-8 text"))?;
+    let (mut subject, mut topic) = (None, None);
+    for (name, value) in &pairs {
+        let known = match name.as_str() {
+            "subject" => subject.replace(Subject::new(value).map_err(|error| Invalid::name("subject", error))?).is_some(),
+            "topic" => topic.replace(TopicName::new(value).map_err(|error| Invalid::name("topic", error))?).is_some(),
+            other => {
+                let name = shown(other);
+                let rule = format!("unknown query parameter `{name}`, known are `subject` and `topic`");
+                return Err(Invalid { field: name, ..Invalid::new("", rule) });
+            }
+        };
+        if known {
+            return Err(Invalid::new(name, "is there twice"));
+        }
+    }
+    let subject = subject.ok_or_else(|| Invalid::new("subject", "is required in the query: ?subject=team:42"))?;
+    Ok((subject, topic.into_iter().collect()))
+}
+
+fn new_device(id: DeviceId, body: &[u8]) -> Result<NewDevice, Problem> {
+    let mut object = input::root(body)?.object(&DEVICE)?;
+    let platform = object.require("platform", "")?;
+    Ok(NewDevice {
+        id,
+        platform: one_of(&platform, &[("ios", Platform::Ios)], &["android", "web"])?,
+        token: Some(object.require("token", "")?.name(DeviceToken::from_hex)?),
+        app: object.require("app", "")?.name(AppId::new)?,
+        locale: object.require("locale", "")?.name(Locale::new)?,
+        environment: object.take("environment").map_or(Ok(Environment::default()), |environment| {
+            let words = [("production", Environment::Production), ("sandbox", Environment::Sandbox)];
+            one_of(&environment, &words, &[])
+        })?,
+        country: object.take("country").map(|country| country.name(Country::new)).transpose()?,
+        user: object.take("user").map(|user| user.name(UserId::new)).transpose()?,
+    })
+}
+
+fn one_of<T: Copy>(field: &Field<'_>, words: &[(&str, T)], later: &[&str]) -> Result<T, Invalid> {
+    let text = field.text()?;
+    if let Some((_, value)) = words.iter().find(|(word, _)| *word == text) {
+        return Ok(*value);
+    }
+    let got = shown(&text);
+    if later.contains(&text.as_str()) {
+        return Err(field.invalid(format_args!("{got:?} {LATER}")).value(got));
+    }
+    let known: Vec<String> = words.iter().map(|(word, _)| format!("{word:?}")).collect();
+    Err(field.invalid(format_args!("must be {}, got {got:?}", known.join(" or "))).value(got))
+}
+
+fn pairs(body: &[u8], max: usize) -> Result<Pairs, Problem> {
+    let mut object = input::root(body)?.object(&SUBSCRIPTIONS)?;
+    let list = object.require("subscriptions", "")?;
+    let path = list.path.clone();
+    let mut pairs = Pairs::new();
+    for item in list.items(0..=max, "subjects")? {
+        let mut item = item.object(&SUBSCRIPTION)?;
+        let subject = item.require("subject", "")?.name(Subject::new)?;
+        for topic in item.require("topics", "")?.items(1..=max, "topics")? {
+            pairs.insert((subject.clone(), topic.name(TopicName::new)?));
+        }
+        if pairs.len() > max {
+            let rule = format!("must hold at most {max} pairs of subject and topic, got {} or more", pairs.len());
+            return Err(Invalid::new(&path, rule).limit(max).value(pairs.len()).into());
+        }
+    }
+    Ok(pairs)
+}
+
+fn ungrouped(selection: Selection) -> impl Iterator<Item = (Subject, TopicName)> {
+    selection.into_iter().flat_map(|(subject, topics)| topics.into_iter().map(move |topic| (subject.clone(), topic)))
+}
+
+fn grouped<'p>(pairs: impl IntoIterator<Item = &'p (Subject, TopicName)>) -> Selection {
+    let mut selection = Selection::new();
+    for (subject, topic) in pairs {
+        match selection.last_mut() {
+            Some((last, topics)) if last == subject => topics.push(topic.clone()),
+            _ => selection.push((subject.clone(), vec![topic.clone()])),
+        }
+    }
+    selection
+}
+
+/// A device as it is shown. Its token only by its end, enough to tell two apart.
+#[derive(Debug, Serialize)]
+struct View<'a> {
+    id: &'a DeviceId,
+    platform: Platform,
+    app: &'a AppId,
+    environment: Environment,
+    /// Absent when the provider said that it is gone, or another device registered it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token: Option<String>,
+    locale: &'a Locale,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    country: Option<&'a Country>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    user: Option<&'a UserId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    credential: Option<&'a str>,
+}
+
+impl<'a> View<'a> {
+    fn new(device: &'a Device, credential: Option<&'a str>) -> Self {
+        Self {
+            id: &device.id,
+            platform: device.platform,
+            app: &device.app,
+            environment: device.environment,
+            token: device.token.as_ref().map(token_end),
+            locale: &device.locale,
+            country: device.country.as_ref(),
+            user: device.user.as_ref(),
+            credential,
+        }
+    }
+}
+
+/// The last four digits; of a token so short that this would be much of it, nothing.
+fn token_end(token: &DeviceToken) -> String {
+    let digits = token.to_hex();
+    let end = if digits.len() >= 16 { &digits[digits.len() - 4..] } else { "" };
+    format!("…{end}")
+}

@@ -1,0 +1,170 @@
+//! Before a handler runs: who calls, may they, is there room. After it: what came of it is counted.
+//!
+//! Keys are checked before anything of the body is read, so who has none costs a header's parse and a hash.
+//!
+//! Bounds: `request_count_max` requests in work at a time (one more: 503), each with a body of `body_bytes_max` (413)
+//! that has to arrive within [`BODY_TIMEOUT`] (408): a slow sender holds its place no longer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{FromRequest, FromRequestParts, Path, Request, State};
+use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, StatusCode};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use tidings_types::DeviceId;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, timeout};
+use tracing::debug;
+
+use crate::Shared;
+use crate::auth::{ApiKeys, Caller, Scope};
+use crate::input::shown;
+use crate::metrics::RouteMetrics;
+use crate::problem::{Invalid, Kind, Problem};
+
+/// How long a body may take to arrive.
+pub(crate) const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Whose manners a route has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Dialect {
+    /// Ours: every refusal is a problem.
+    Tidings,
+    /// Centrifugo's server API: the key may be in the query, and its absence is answered by an empty body.
+    Centrifugo,
+}
+
+/// Stands before one route.
+#[derive(Clone)]
+pub(crate) struct Guard {
+    pub(crate) keys: ApiKeys,
+    /// `None`: the handler asks for what it needs.
+    pub(crate) scope: Option<Scope>,
+    pub(crate) dialect: Dialect,
+    /// `None`: also under load.
+    pub(crate) permits: Option<Arc<Semaphore>>,
+    pub(crate) metrics: Arc<RouteMetrics>,
+}
+
+/// The middleware of a [`Guard`].
+pub(crate) async fn guard(State(guard): State<Guard>, mut request: Request, next: Next) -> Response {
+    let started = Instant::now();
+    let response = match guard.admit(&request) {
+        Ok((caller, _permit)) => {
+            request.extensions_mut().insert(caller);
+            next.run(request).await
+        }
+        Err(response) => response,
+    };
+    guard.metrics.record(response.status(), started.elapsed());
+    response
+}
+
+impl Guard {
+    #[expect(clippy::result_large_err, reason = "the error is the answer, made once and passed on")]
+    fn admit(&self, request: &Request) -> Result<(Caller, Option<OwnedSemaphorePermit>), Response> {
+        let uri = (self.dialect == Dialect::Centrifugo).then(|| request.uri());
+        let Some(caller) = self.keys.caller(request.headers(), uri) else {
+            return Err(match self.dialect {
+                Dialect::Tidings => {
+                    let detail = "send a valid key in X-API-Key or in Authorization: apikey KEY";
+                    Problem::new(Kind::Unauthorized, detail).into_response()
+                }
+                Dialect::Centrifugo => StatusCode::UNAUTHORIZED.into_response(),
+            });
+        };
+        if let Some(scope) = self.scope.filter(|scope| !caller.may(*scope)) {
+            debug!(key = caller.name(), scope = scope.name(), "Refused a key without the scope");
+            let detail = format!("the key {} lacks the scope {}", caller.name(), scope.name());
+            return Err(Problem::new(Kind::Forbidden, detail).into_response());
+        }
+        let permit = self.permits.clone().map(Semaphore::try_acquire_owned).transpose();
+        match permit {
+            Ok(permit) => Ok((caller, permit)),
+            Err(_) => {
+                let detail = "as many requests are in work as http.request_count_max allows";
+                Err(Problem::new(Kind::Overloaded, detail).into_response())
+            }
+        }
+    }
+}
+
+/// A body that says of itself that it is JSON.
+pub(crate) struct JsonBody(pub(crate) Bytes);
+
+impl FromRequest<Arc<Shared>> for JsonBody {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, shared: &Arc<Shared>) -> Result<Self, Problem> {
+        let (parts, body) = request.into_parts();
+        check_format(&parts.headers)?;
+        read(&parts.headers, body, shared.config.body_bytes_max).await.map(Self)
+    }
+}
+
+/// A body of any declared type, as Centrifugo takes it.
+pub(crate) struct AnyBody(pub(crate) Bytes);
+
+impl FromRequest<Arc<Shared>> for AnyBody {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, shared: &Arc<Shared>) -> Result<Self, Problem> {
+        let (parts, body) = request.into_parts();
+        read(&parts.headers, body, shared.config.body_bytes_max).await.map(Self)
+    }
+}
+
+fn check_format(headers: &HeaderMap) -> Result<(), Problem> {
+    let wrong = |detail: String| Err(Problem::new(Kind::UnsupportedMediaType, detail));
+    if let Some(value) = headers.get(CONTENT_TYPE) {
+        let text = value.to_str().unwrap_or_default();
+        let essence = text.split(';').next().unwrap_or_default().trim();
+        if !essence.eq_ignore_ascii_case("application/json") {
+            return wrong(format!("Content-Type must be application/json, got {:?}", shown(essence)));
+        }
+    }
+    if let Some(value) = headers.get(CONTENT_ENCODING).filter(|value| *value != "identity") {
+        let text = shown(value.to_str().unwrap_or_default());
+        return wrong(format!("Content-Encoding must be identity, got {text:?}"));
+    }
+    Ok(())
+}
+
+async fn read(headers: &HeaderMap, body: Body, limit: usize) -> Result<Bytes, Problem> {
+    let too_large = |detail: String| Problem::new(Kind::TooLarge, detail).limit(limit as u64);
+    let stated = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    if let Some(length) = stated.filter(|length| *length > limit as u64) {
+        let detail = format!("the body must have at most {limit} bytes, got {length}");
+        return Err(too_large(detail).value(length));
+    }
+    match timeout(BODY_TIMEOUT, Limited::new(body, limit).collect()).await {
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => {
+            Err(too_large(format!("the body must have at most {limit} bytes")))
+        }
+        // The peer broke off; nobody is there to read this.
+        Ok(Err(_)) => Err(Problem::new(Kind::Timeout, "the body broke off")),
+        Err(_) => {
+            let seconds = BODY_TIMEOUT.as_secs();
+            Err(Problem::new(Kind::Timeout, format!("the body must arrive within {seconds} seconds")))
+        }
+    }
+}
+
+/// The device that the path names.
+pub(crate) struct DevicePath(pub(crate) DeviceId);
+
+impl<S: Send + Sync> FromRequestParts<S> for DevicePath {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let not_text = |_| Problem::from(Invalid::new("id", "the path must be UTF-8 text"));
+        let Path(id) = Path::<String>::from_request_parts(parts, state).await.map_err(not_text)?;
+        Ok(Self(DeviceId::new(&id).map_err(|error| Invalid::name("id", error))?))
+    }
+}

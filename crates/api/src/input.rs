@@ -1,0 +1,282 @@
+//! Reading JSON strictly, with errors that name the path.
+//!
+//! The body's syntax is checked once, as a whole, so a syntax error has the body's line and column. After that a
+//! [`Field`] is a piece of valid JSON with its path; what is read from it are texts, lists and objects with known names.
+//! `null` is the same as a field that is not there.
+//!
+//! Bounds: of a list or object at most the allowed number of entries is kept (the rest is counted), so memory does not
+//! grow with what a body invents; a name or value in an error is cut to 64 characters.
+
+use std::ops::RangeInclusive;
+
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+use tidings_types::NameError;
+
+use crate::problem::{Invalid, Problem};
+
+/// A JSON value with the path to it.
+#[derive(Debug)]
+pub(crate) struct Field<'a> {
+    pub(crate) path: String,
+    pub(crate) raw: &'a RawValue,
+}
+
+/// The fields an object may have, and names that are refused with a reason of their own.
+#[derive(Debug)]
+pub(crate) struct Schema {
+    pub(crate) fields: &'static [&'static str],
+    pub(crate) refused: &'static [(&'static str, &'static str)],
+}
+
+/// The reason of fields that a later version will know.
+pub(crate) const LATER: &str = "is not supported yet";
+
+/// Entries of a strict object that are kept: more than any schema has, so one of them is unknown or there twice.
+const ENTRY_COUNT_MAX: usize = 64;
+/// Characters of a foreign name or value in an error.
+const SHOWN_MAX: usize = 64;
+
+/// The body as one value.
+pub(crate) fn root(body: &[u8]) -> Result<Field<'_>, Problem> {
+    let raw = serde_json::from_slice(body).map_err(|error| Problem::malformed(&error))?;
+    Ok(Field { path: String::new(), raw })
+}
+
+impl<'a> Field<'a> {
+    pub(crate) fn invalid(&self, rule: impl std::fmt::Display) -> Invalid {
+        Invalid::new(&self.path, rule)
+    }
+
+    pub(crate) fn is_array(&self) -> bool {
+        self.raw.get().starts_with('[')
+    }
+
+    pub(crate) fn is_text(&self) -> bool {
+        self.raw.get().starts_with('"')
+    }
+
+    /// What it is, for an error.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self.raw.get().as_bytes()[0] {
+            b'"' => "text",
+            b'[' => "a list",
+            b'{' => "an object",
+            b't' => "true",
+            b'f' => "false",
+            b'n' => "null",
+            _ => "a number",
+        }
+    }
+
+    pub(crate) fn text(&self) -> Result<String, Invalid> {
+        if !self.is_text() {
+            return Err(self.invalid(format_args!("must be text, got {}", self.kind())));
+        }
+        // Valid JSON can still spell half a character (`"\ud800"`).
+        serde_json::from_str(self.raw.get()).map_err(|_| self.invalid("must be text of whole characters"))
+    }
+
+    /// The text as a name with a rule.
+    pub(crate) fn name<T>(&self, parse: impl FnOnce(&str) -> Result<T, NameError>) -> Result<T, Invalid> {
+        parse(&self.text()?).map_err(|error| Invalid::name(&self.path, error))
+    }
+
+    /// The entries of a list of `what`.
+    pub(crate) fn items(self, count: RangeInclusive<usize>, what: &str) -> Result<Vec<Field<'a>>, Invalid> {
+        if !self.is_array() {
+            return Err(self.invalid(format_args!("must be a list of {what}, got {}", self.kind())));
+        }
+        let (min, max) = (*count.start(), *count.end());
+        let (items, found) = self.read(ItemsSeed(max))?;
+        if !count.contains(&found) {
+            let rule = format!("must hold {min} to {max} {what}, got {found}");
+            return Err(self.invalid(rule).limit(max).value(found));
+        }
+        let field = |(index, raw)| Field { path: format!("{}[{index}]", self.path), raw };
+        Ok(items.into_iter().enumerate().map(field).collect())
+    }
+
+    /// The entries of an object with any names, at most `max` of them, each name once.
+    pub(crate) fn entries(self, max: usize) -> Result<Vec<(String, Field<'a>)>, Invalid> {
+        let entries = self.raw_entries(max)?;
+        match entries {
+            (entries, count) if count <= max => Ok(entries),
+            (_, count) => {
+                let rule = format!("must hold at most {max} entries, got {count}");
+                Err(self.invalid(rule).limit(max).value(count))
+            }
+        }
+    }
+
+    /// The fields of an object that has no others than the schema's.
+    pub(crate) fn object(self, schema: &Schema) -> Result<Object<'a>, Invalid> {
+        let (fields, _) = self.raw_entries(ENTRY_COUNT_MAX)?;
+        for (name, field) in &fields {
+            if !schema.fields.contains(&name.as_str()) {
+                return Err(self.unknown(name, &field.path, schema));
+            }
+        }
+        Ok(Object { path: self.path, fields })
+    }
+
+    fn raw_entries(&self, kept_max: usize) -> Result<(Vec<(String, Field<'a>)>, usize), Invalid> {
+        if !self.raw.get().starts_with('{') {
+            return Err(self.invalid(format_args!("must be an object, got {}", self.kind())));
+        }
+        let (entries, count) = self.read(EntriesSeed(kept_max))?;
+        let mut fields: Vec<(String, Field<'a>)> = Vec::with_capacity(entries.len());
+        for (name, raw) in entries {
+            let path = join(&self.path, &shown(&name));
+            if fields.iter().any(|(earlier, _)| *earlier == name) {
+                return Err(Invalid::new(&path, "is there twice"));
+            }
+            fields.push((name, Field { path, raw }));
+        }
+        Ok((fields, count))
+    }
+
+    fn unknown(&self, name: &str, path: &str, schema: &Schema) -> Invalid {
+        let text = match schema.refused.iter().find(|(refused, _)| *refused == name) {
+            Some((_, reason)) => format!("field `{name}` {reason}"),
+            None => match nearest(name, schema.fields) {
+                Some(nearest) => format!("unknown field `{}`, did you mean `{nearest}`?", shown(name)),
+                None => format!("unknown field `{}`", shown(name)),
+            },
+        };
+        Invalid { field: path.to_owned(), ..self.invalid(text) }
+    }
+
+    fn read<T>(&self, seed: impl DeserializeSeed<'a, Value = T>) -> Result<T, Invalid> {
+        // The syntax is known to be right; what is left are names that spell half a character.
+        seed.deserialize(&mut serde_json::Deserializer::from_str(self.raw.get()))
+            .map_err(|_| self.invalid("has a name that is not text of whole characters"))
+    }
+}
+
+/// The fields of one object; none of them is unknown.
+#[derive(Debug)]
+pub(crate) struct Object<'a> {
+    pub(crate) path: String,
+    fields: Vec<(String, Field<'a>)>,
+}
+
+impl<'a> Object<'a> {
+    /// The path of a field of this object, there or not.
+    pub(crate) fn path_of(&self, name: &str) -> String {
+        join(&self.path, name)
+    }
+
+    /// The field, unless it is absent or `null`.
+    pub(crate) fn take(&mut self, name: &str) -> Option<Field<'a>> {
+        let index = self.fields.iter().position(|(field, _)| field == name)?;
+        let (_, field) = self.fields.swap_remove(index);
+        (field.raw.get() != "null").then_some(field)
+    }
+
+    /// The field, or the error that it is missing; `why` tells more where that helps.
+    pub(crate) fn require(&mut self, name: &str, why: &str) -> Result<Field<'a>, Invalid> {
+        self.take(name).ok_or_else(|| Invalid::new(&self.path_of(name), format_args!("is required{why}")))
+    }
+}
+
+/// Reads each item, and refuses one that was there before.
+pub(crate) fn distinct<'a, T: PartialEq>(
+    items: Vec<Field<'a>>,
+    parse: impl Fn(&Field<'a>) -> Result<T, Invalid>,
+) -> Result<Vec<T>, Invalid> {
+    let mut values: Vec<T> = Vec::with_capacity(items.len());
+    for item in items {
+        let value = parse(&item)?;
+        if let Some(earlier) = values.iter().position(|earlier| *earlier == value) {
+            return Err(item.invalid(format_args!("is the same as entry {earlier}")));
+        }
+        values.push(value);
+    }
+    Ok(values)
+}
+
+/// A foreign text, cut for an error.
+pub(crate) fn shown(text: &str) -> String {
+    text.chars().take(SHOWN_MAX).collect()
+}
+
+fn join(path: &str, name: &str) -> String {
+    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+}
+
+/// The name spelt most alike, if it is alike at all: at most a third of its letters differ.
+fn nearest<'n>(name: &str, names: &[&'n str]) -> Option<&'n str> {
+    let name = shown(name);
+    let distance = |known: &&&str| strsim::damerau_levenshtein(known, &name);
+    let best = names.iter().min_by_key(distance)?;
+    (distance(&best) <= best.len().div_ceil(3)).then_some(*best)
+}
+
+/// The first entries of a list, and how many there are.
+struct ItemsSeed(usize);
+
+impl<'de> DeserializeSeed<'de> for ItemsSeed {
+    type Value = (Vec<&'de RawValue>, usize);
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for ItemsSeed {
+    type Value = (Vec<&'de RawValue>, usize);
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a list")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+        let mut items = Vec::new();
+        while items.len() < self.0 {
+            match list.next_element()? {
+                Some(item) => items.push(item),
+                None => break,
+            }
+        }
+        let mut count = items.len();
+        while list.next_element::<IgnoredAny>()?.is_some() {
+            count += 1;
+        }
+        Ok((items, count))
+    }
+}
+
+/// The first entries of an object, and how many there are.
+struct EntriesSeed(usize);
+
+impl<'de> DeserializeSeed<'de> for EntriesSeed {
+    type Value = (Vec<(String, &'de RawValue)>, usize);
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for EntriesSeed {
+    type Value = (Vec<(String, &'de RawValue)>, usize);
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut entries = Vec::new();
+        while entries.len() < self.0 {
+            match map.next_entry()? {
+                Some(entry) => entries.push(entry),
+                None => break,
+            }
+        }
+        let mut count = entries.len();
+        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {
+            count += 1;
+        }
+        Ok((entries, count))
+    }
+}

@@ -1,0 +1,45 @@
+//! What is counted: requests by route and status, how long accepting took, what `/api` refused.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use tidings_telemetry::{Counter, Histogram, Registry};
+
+/// The statuses that are answered here; any other one is counted as `other`.
+const STATUSES: [u16; 15] = [200, 201, 202, 204, 400, 401, 403, 404, 405, 408, 409, 413, 415, 500, 503];
+
+/// The instruments of one route. A series appears with its first request.
+#[derive(Debug)]
+pub(crate) struct RouteMetrics {
+    registry: Registry,
+    route: &'static str,
+    requests: [OnceLock<Counter>; STATUSES.len() + 1],
+    /// Only where events are accepted.
+    accepted: Option<Histogram>,
+}
+
+impl RouteMetrics {
+    pub(crate) fn new(registry: &Registry, route: &'static str) -> Self {
+        Self { registry: registry.clone(), route, requests: Default::default(), accepted: None }
+    }
+
+    pub(crate) fn of_events(registry: &Registry, route: &'static str) -> Self {
+        let help = "From a request's head to its 202: reading, checking and making its events durable.";
+        let accepted = registry.histogram("tidings_api_accept_seconds", help, &[]);
+        Self { accepted: Some(accepted), ..Self::new(registry, route) }
+    }
+
+    pub(crate) fn record(&self, status: StatusCode, elapsed: Duration) {
+        let index = STATUSES.iter().position(|known| *known == status.as_u16());
+        let text = if index.is_some() { status.as_str() } else { "other" };
+        let counter = self.requests[index.unwrap_or(STATUSES.len())].get_or_init(|| {
+            let help = "Requests answered, by route and HTTP status.";
+            self.registry.counter("tidings_api_requests_total", help, &[("route", self.route), ("status", text)])
+        });
+        counter.inc();
+        if let Some(accepted) = self.accepted.as_ref().filter(|_| status == StatusCode::ACCEPTED) {
+            accepted.record(elapsed);
+        }
+    }
+}

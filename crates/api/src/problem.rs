@@ -1,0 +1,209 @@
+//! Refusals as problem details (RFC 9457), and what a wrong field is called in them.
+
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use serde_json::Value;
+use tidings_store::{AppendError, ReadError, SubscribeError, WriteError};
+use tidings_types::{DeviceId, NameError};
+
+/// What kind of refusal; names its type URI and its status.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    MalformedJson,
+    Invalid,
+    Unauthorized,
+    Forbidden,
+    NotFound,
+    MethodNotAllowed,
+    Timeout,
+    Conflict,
+    TooLarge,
+    UnsupportedMediaType,
+    Overloaded,
+    Unavailable,
+}
+
+impl Kind {
+    const fn parts(self) -> (&'static str, StatusCode, &'static str) {
+        match self {
+            Self::MalformedJson => ("malformed-json", StatusCode::BAD_REQUEST, "The body is not JSON"),
+            Self::Invalid => ("invalid", StatusCode::BAD_REQUEST, "The request breaks a rule"),
+            Self::Unauthorized => ("unauthorized", StatusCode::UNAUTHORIZED, "A valid API key is needed"),
+            Self::Forbidden => ("forbidden", StatusCode::FORBIDDEN, "The API key lacks a scope"),
+            Self::NotFound => ("not-found", StatusCode::NOT_FOUND, "There is no such thing"),
+            Self::MethodNotAllowed => {
+                ("method-not-allowed", StatusCode::METHOD_NOT_ALLOWED, "The method does not apply here")
+            }
+            Self::Timeout => ("timeout", StatusCode::REQUEST_TIMEOUT, "The body did not arrive in time"),
+            Self::Conflict => ("conflict", StatusCode::CONFLICT, "The id belongs to an event with other content"),
+            Self::TooLarge => ("too-large", StatusCode::PAYLOAD_TOO_LARGE, "The body is too large"),
+            Self::UnsupportedMediaType => {
+                ("unsupported-media-type", StatusCode::UNSUPPORTED_MEDIA_TYPE, "The body is in an unknown format")
+            }
+            Self::Overloaded => ("overloaded", StatusCode::SERVICE_UNAVAILABLE, "Too much is waiting already"),
+            Self::Unavailable => ("unavailable", StatusCode::SERVICE_UNAVAILABLE, "The store is not available"),
+        }
+    }
+
+    /// After how many seconds the same request is worth another try. A full queue drains in less than a second; a store
+    /// that cannot write is opened again with a back-off of seconds.
+    const fn retry_after(self) -> Option<u16> {
+        match self {
+            Self::Overloaded => Some(1),
+            Self::Unavailable => Some(5),
+            _ => None,
+        }
+    }
+}
+
+/// A refused request.
+#[derive(Debug)]
+pub(crate) struct Problem {
+    kind: Kind,
+    detail: String,
+    field: Option<String>,
+    limit: Option<u64>,
+    value: Option<Value>,
+}
+
+impl Problem {
+    pub(crate) fn new(kind: Kind, detail: impl Into<String>) -> Self {
+        Self { kind, detail: detail.into(), field: None, limit: None, value: None }
+    }
+
+    pub(crate) fn field(self, field: impl Into<String>) -> Self {
+        Self { field: Some(field.into()), ..self }
+    }
+
+    pub(crate) fn limit(self, limit: u64) -> Self {
+        Self { limit: Some(limit), ..self }
+    }
+
+    pub(crate) fn value(self, value: impl Into<Value>) -> Self {
+        Self { value: Some(value.into()), ..self }
+    }
+
+    pub(crate) fn malformed(error: &serde_json::Error) -> Self {
+        Self::new(Kind::MalformedJson, format!("not JSON: {error}")) // serde_json names line and column.
+    }
+
+    pub(crate) fn no_device(id: &DeviceId) -> Self {
+        Self::new(Kind::NotFound, format!("device {id} is not registered"))
+    }
+
+    /// What [`tidings_store::Store`] says to a change of a device's subscriptions.
+    pub(crate) fn of_subscribe(error: SubscribeError, id: &DeviceId) -> Self {
+        match error {
+            SubscribeError::NotFound => Self::no_device(id),
+            SubscribeError::TooMany { limit, count } => {
+                Self::new(Kind::Invalid, error.to_string()).field("subscriptions").limit(limit.into()).value(count)
+            }
+            SubscribeError::Write(error) => error.into(),
+        }
+    }
+
+    /// What [`tidings_store::Store`] says to a request's events; `path` names one of them.
+    pub(crate) fn of_append(error: AppendError, path: impl Fn(usize) -> String) -> Self {
+        match error {
+            AppendError::Conflict { index, id } => {
+                let field = format!("{}id", path(index));
+                let detail = format!("{field}: {id} is the id of an earlier event with other content");
+                Self::new(Kind::Conflict, detail).field(field).value(id.as_str())
+            }
+            AppendError::Write(error) => error.into(),
+        }
+    }
+}
+
+impl From<Invalid> for Problem {
+    fn from(Invalid { field, detail, limit, value }: Invalid) -> Self {
+        Self { kind: Kind::Invalid, detail, field: (!field.is_empty()).then_some(field), limit, value }
+    }
+}
+
+impl From<WriteError> for Problem {
+    fn from(error: WriteError) -> Self {
+        match error {
+            WriteError::Overloaded { limit, .. } => Self::new(Kind::Overloaded, error.to_string()).limit(limit),
+            WriteError::Unavailable => Self::new(Kind::Unavailable, error.to_string()),
+        }
+    }
+}
+
+impl From<ReadError> for Problem {
+    fn from(_: ReadError) -> Self {
+        Self::new(Kind::Unavailable, "the store cannot read now") // What exactly is for the store's log.
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        #[derive(Serialize)]
+        struct Body {
+            r#type: String,
+            title: &'static str,
+            status: u16,
+            detail: String,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            field: Option<String>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            limit: Option<u64>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            value: Option<Value>,
+        }
+        let Self { kind, detail, field, limit, value } = self;
+        let (name, status, title) = kind.parts();
+        let r#type = format!("urn:tidings:problem:{name}");
+        let mut response =
+            json(status, &Body { r#type, title, status: status.as_u16(), detail, field, limit, value });
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if let Some(seconds) = kind.retry_after() {
+            headers.insert(RETRY_AFTER, seconds.into());
+        }
+        if kind == Kind::Unauthorized {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("apikey")); // RFC 9110, 15.5.2 asks for one.
+        }
+        response
+    }
+}
+
+/// A JSON answer.
+pub(crate) fn json(status: StatusCode, body: &impl Serialize) -> Response {
+    let bytes = serde_json::to_vec(body).expect("our own shapes have string keys");
+    (status, [(CONTENT_TYPE, HeaderValue::from_static("application/json"))], bytes).into_response()
+}
+
+/// A value in a body that breaks a rule. `detail` is complete in itself: it names the field's path, the rule with its
+/// limit, and the value.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("{detail}")]
+pub(crate) struct Invalid {
+    /// The path, such as `[3].subjects[0]`; empty for the body as a whole.
+    pub(crate) field: String,
+    pub(crate) detail: String,
+    pub(crate) limit: Option<u64>,
+    pub(crate) value: Option<Value>,
+}
+
+impl Invalid {
+    /// `rule` says what `field` must be.
+    pub(crate) fn new(field: &str, rule: impl std::fmt::Display) -> Self {
+        let detail = if field.is_empty() { rule.to_string() } else { format!("{field}: {rule}") };
+        Self { field: field.to_owned(), detail, limit: None, value: None }
+    }
+
+    pub(crate) fn limit(self, limit: usize) -> Self {
+        Self { limit: Some(limit as u64), ..self }
+    }
+
+    pub(crate) fn value(self, value: impl Into<Value>) -> Self {
+        Self { value: Some(value.into()), ..self }
+    }
+
+    pub(crate) fn name(field: &str, error: NameError) -> Self {
+        Self::new(field, &error).value(error.value)
+    }
+}

@@ -1,0 +1,308 @@
+//! `/api`, byte for byte.
+
+use axum::http::StatusCode;
+use tidings_hub::Member;
+use tidings_protocol::{ClientId, ClientInfo};
+use tidings_types::{ChannelName, Json};
+
+use crate::support::{Cases, Server};
+
+const BAD_REQUEST: &str = r#"{"error":{"code":107,"message":"bad request"}}"#;
+const UNKNOWN: &str = r#"{"error":{"code":102,"message":"unknown channel"}}"#;
+const NOT_AVAILABLE: &str = r#"{"error":{"code":108,"message":"not available"}}"#;
+
+impl Server {
+    async fn api(&self, method: &str, body: impl Into<String>) -> String {
+        let answer = self.post(&format!("/api/{method}"), body.into()).await;
+        assert_eq!(answer.status, StatusCode::OK, "{answer:?}");
+        assert_eq!(answer.headers["content-type"], "application/json");
+        answer.body
+    }
+
+    /// The epoch of a channel with history.
+    async fn epoch(&self, channel: &str) -> String {
+        let answer = self.api("history", format!(r#"{{"channel":"{channel}"}}"#)).await;
+        let answer: serde_json::Value = serde_json::from_str(&answer).unwrap();
+        answer["result"]["epoch"].as_str().unwrap().to_owned()
+    }
+
+    fn join(&self, channel: &str, user: &str, bits: u128, conn_info: Option<&str>) {
+        let conn_info = conn_info.map(|info| Json::parse(info.as_bytes()).unwrap());
+        let client = ClientId::from_random(bits);
+        let presence = Some(ClientInfo { user: user.to_owned(), client, conn_info, chan_info: None });
+        let loop_id = self.hub.loops().next().unwrap().0;
+        self.hub.subscribe(&ChannelName::new(channel).unwrap(), &Member { loop_id, presence }, None).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_publication_without_history_has_an_empty_result() {
+    let server = Server::start();
+    assert_eq!(server.api("publish", r#"{"channel":"news","data":{"a":1}}"#).await, r#"{"result":{}}"#);
+    assert_eq!(server.api("publish", r#"{"channel":"chat:1","data":null,"delta":true,"unknown":[]}"#).await, r#"{"result":{}}"#);
+    let skipped = server.api("publish", r#"{"channel":"live:1","data":1,"skip_history":true}"#).await;
+    assert_eq!(skipped, r#"{"result":{}}"#);
+}
+
+#[tokio::test]
+async fn a_publication_with_history_tells_its_position() {
+    let server = Server::start();
+    let epoch = server.epoch("live:1").await;
+    for offset in 1..=2 {
+        let answer = server.api("publish", r#"{"channel":"live:1","data":{}}"#).await;
+        assert_eq!(answer, format!(r#"{{"result":{{"offset":{offset},"epoch":"{epoch}"}}}}"#));
+    }
+}
+
+#[tokio::test]
+async fn a_publication_into_a_durable_channel_goes_through_the_store() {
+    let server = Server::start();
+    let answer = server.api("publish", r#"{"channel":"team:1","data":{"a": 1},"tags":{"k":"v"}}"#).await;
+    assert!(answer.starts_with(r#"{"result":{"offset":1,"epoch":""#), "{answer}");
+    assert_eq!(server.published("team:1"), [r#"{"a": 1}"#]);
+    let history = server.api("history", r#"{"channel":"team:1","limit":-1}"#).await;
+    let expected = r#"{"result":{"publications":[{"data":{"a": 1},"offset":1,"tags":{"k":"v"}}],"epoch":""#;
+    assert!(history.starts_with(expected), "{history}");
+    let skipped = server.api("publish", r#"{"channel":"team:1","data":1,"skip_history":true}"#).await;
+    assert_eq!(skipped, NOT_AVAILABLE);
+    assert_eq!(server.published("team:1").len(), 1);
+}
+
+#[tokio::test]
+async fn wrong_publications_are_refused_with_the_references_codes() {
+    let server = Server::start();
+    let cases = Cases::default();
+    let key = "k".repeat(256);
+    let large = "x".repeat(5000);
+    for (name, body, expected) in [
+        ("no channel", r#"{"data":1}"#.to_owned(), BAD_REQUEST),
+        ("empty channel", r#"{"channel":"","data":1}"#.to_owned(), BAD_REQUEST),
+        ("channel with a space", r#"{"channel":"a b","data":1}"#.to_owned(), BAD_REQUEST),
+        ("no data", r#"{"channel":"news"}"#.to_owned(), BAD_REQUEST),
+        ("nothing", String::new(), BAD_REQUEST),
+        ("binary", r#"{"channel":"news","b64data":"AA==","data":1}"#.to_owned(), BAD_REQUEST),
+        ("unknown namespace", r#"{"channel":"nowhere:1","data":1}"#.to_owned(), UNKNOWN),
+        ("version", r#"{"channel":"live:1","data":1,"version":3}"#.to_owned(), NOT_AVAILABLE),
+        ("long key", format!(r#"{{"channel":"news","data":1,"idempotency_key":"{key}"}}"#), BAD_REQUEST),
+        ("long tags", format!(r#"{{"channel":"news","data":1,"tags":{{"k":"{large}"}}}}"#), BAD_REQUEST),
+        ("no version", r#"{"channel":"news","data":1,"version":0,"b64data":"","idempotency_key":""}"#.to_owned(), r#"{"result":{}}"#),
+    ] {
+        cases.check(name, server.api("publish", body).await, expected.to_owned());
+    }
+    for body in ["{", "[]", r#"{"channel":5,"data":1}"#, r#"{"channel":"news","data":1,"skip_history":"yes"}"#] {
+        let answer = server.post("/api/publish", body).await;
+        cases.check(body, answer.status, StatusCode::BAD_REQUEST);
+        cases.check(body, answer.body.starts_with("not the JSON that the method takes: "), true);
+        cases.check(body, answer.headers["content-type"].to_str().unwrap(), "text/plain; charset=utf-8");
+    }
+}
+
+#[tokio::test]
+async fn data_over_its_limit_is_refused() {
+    let server = Server::with(|_, api| api.body_bytes_max = 1 << 20);
+    let body = |bytes: usize| format!(r#"{{"channel":"news","data":"{}"}}"#, "x".repeat(bytes - 2));
+    assert_eq!(server.api("publish", body(512 << 10)).await, r#"{"result":{}}"#);
+    assert_eq!(server.api("publish", body((512 << 10) + 1)).await, BAD_REQUEST);
+}
+
+#[tokio::test]
+async fn in_transport_error_mode_the_status_says_it() {
+    let server = Server::start();
+    let cases = Cases::default();
+    let epoch = r#"{"channel":"live:1","since":{"offset":1,"epoch":"xxxxxxxx"}}"#;
+    for (method, body, status, expected) in [
+        ("publish", r#"{"channel":"nowhere:1","data":1}"#, 404, r#"{"code":102,"message":"unknown channel"}"#),
+        ("publish", "{}", 400, r#"{"code":107,"message":"bad request"}"#),
+        ("history", r#"{"channel":"news"}"#, 400, r#"{"code":108,"message":"not available"}"#),
+        ("history", epoch, 416, r#"{"code":112,"message":"unrecoverable position"}"#),
+        ("info", "{}", 200, r#"{"result":{"nodes":["#),
+    ] {
+        let headers = [("x-api-key", "root"), ("x-centrifugo-error-mode", "transport")];
+        let answer = server.send_with("POST", &format!("/api/{method}"), &headers, body).await;
+        cases.check(method, answer.status.as_u16(), status);
+        cases.check(method, answer.body.starts_with(expected), true);
+    }
+}
+
+#[tokio::test]
+async fn a_full_or_failing_store_is_an_internal_error() {
+    let server = Server::with(|store, _| store.event_queue.count = 0);
+    let error = r#"{"error":{"code":100,"message":"internal server error"}}"#;
+    assert_eq!(server.api("publish", r#"{"channel":"team:1","data":1}"#).await, error);
+    server.store.close().await;
+    assert_eq!(server.api("publish", r#"{"channel":"team:1","data":1}"#).await, error);
+    assert_eq!(server.api("publish", r#"{"channel":"live:1","data":1}"#).await.contains("\"offset\":1"), true);
+}
+
+#[tokio::test]
+async fn a_broadcast_answers_for_each_channel_in_order() {
+    let server = Server::start();
+    let epoch = server.epoch("live:1").await;
+    let answer = server.api("broadcast", r#"{"channels":["live:1","nowhere:1","","news","live:1"],"data":1}"#).await;
+    let place = |offset: u64| format!(r#"{{"result":{{"offset":{offset},"epoch":"{epoch}"}}}}"#);
+    let expected = format!(
+        r#"{{"result":{{"responses":[{},{UNKNOWN},{BAD_REQUEST},{{"result":{{}}}},{}]}}}}"#,
+        place(1),
+        place(2)
+    );
+    assert_eq!(answer, expected);
+    assert_eq!(server.api("broadcast", r#"{"channels":[],"data":1}"#).await, BAD_REQUEST);
+    assert_eq!(server.api("broadcast", r#"{"channels":["news"]}"#).await, BAD_REQUEST);
+    let many = |count: usize| {
+        let channels: Vec<String> = (0..count).map(|number| format!("\"team:{number}\"")).collect();
+        format!(r#"{{"channels":[{}],"data":1}}"#, channels.join(","))
+    };
+    assert_eq!(server.api("broadcast", many(1001)).await, BAD_REQUEST);
+    let answer = server.api("broadcast", many(1000)).await;
+    assert_eq!(answer.matches(r#"{"result":{"offset":1,"#).count(), 1000);
+}
+
+#[tokio::test]
+async fn with_an_idempotency_key_a_channel_gets_a_publication_once() {
+    let server = Server::start();
+    for channel in ["live:1", "team:1"] {
+        let body = |key: &str| format!(r#"{{"channel":"{channel}","data":1,"idempotency_key":"{key}"}}"#);
+        let first = server.api("publish", body("a")).await;
+        assert!(first.contains("\"offset\":1"), "{first}");
+        let (second, third) = tokio::join!(server.api("publish", body("a")), server.api("publish", body("a")));
+        assert_eq!((&second, &third), (&first, &first));
+        assert!(server.api("publish", body("b")).await.contains("\"offset\":2"));
+    }
+    let both = r#"{"channels":["live:1","live:2","live:2"],"data":1,"idempotency_key":"a"}"#;
+    let answer = server.api("broadcast", both).await;
+    assert_eq!(answer.matches("\"offset\":1").count(), 3, "the key counts per channel: {answer}");
+}
+
+#[tokio::test]
+async fn history_is_paged_in_both_directions() {
+    let server = Server::start();
+    let epoch = server.epoch("live:1").await;
+    for number in 1..=4 {
+        server.api("publish", format!(r#"{{"channel":"live:1","data":{number}}}"#)).await;
+    }
+    let cases = Cases::default();
+    for (request, expected) in [
+        ("", vec![]),
+        (r#","limit":0"#, vec![]),
+        (r#","limit":-1"#, vec![2, 3, 4]),
+        (r#","limit":2"#, vec![2, 3]),
+        (r#","limit":2,"reverse":true"#, vec![4, 3]),
+        (r#","limit":-1,"since":{"offset":3}"#, vec![4]),
+        (r#","limit":-1,"since":{"offset":4},"reverse":true"#, vec![3, 2]),
+        (r#","limit":-1,"since":{"offset":9}"#, vec![]),
+    ] {
+        let answer = server.api("history", format!(r#"{{"channel":"live:1"{request}}}"#)).await;
+        let publications: Vec<String> =
+            expected.iter().map(|number| format!(r#"{{"data":{number},"offset":{number}}}"#)).collect();
+        let publications = publications.join(",");
+        let expected = format!(r#"{{"result":{{"publications":[{publications}],"epoch":"{epoch}","offset":4}}}}"#);
+        cases.check(request, answer, expected);
+    }
+    let since = |epoch: &str| format!(r#"{{"channel":"live:1","limit":1,"since":{{"offset":3,"epoch":"{epoch}"}}}}"#);
+    assert!(server.api("history", since(&epoch)).await.starts_with(r#"{"result":{"publications":[{"data":4"#));
+    let lost = r#"{"error":{"code":112,"message":"unrecoverable position"}}"#;
+    assert_eq!(server.api("history", since("xxxxxxxx")).await, lost);
+    assert_eq!(server.api("history", r#"{"channel":"news","limit":1}"#).await, NOT_AVAILABLE);
+    assert_eq!(server.api("history", r#"{"channel":"nowhere:1"}"#).await, UNKNOWN);
+    assert_eq!(server.api("history", "{}").await, BAD_REQUEST);
+}
+
+#[tokio::test]
+async fn presence_tells_who_is_there() {
+    let server = Server::start();
+    assert_eq!(server.api("presence", r#"{"channel":"live:1"}"#).await, r#"{"result":{"presence":{}}}"#);
+    assert_eq!(server.api("presence_stats", r#"{"channel":"live:1"}"#).await, r#"{"result":{"num_clients":0,"num_users":0}}"#);
+    server.join("live:1", "ann", 1, Some(r#"{"name":"Ann"}"#));
+    server.join("live:1", "", 2, None);
+    server.join("live:1", "ann", 3, None);
+    let [one, two, three] = [1, 2, 3].map(|bits| ClientId::from_random(bits).to_string());
+    let expected = format!(
+        r#"{{"result":{{"presence":{{"{one}":{{"user":"ann","client":"{one}","conn_info":{{"name":"Ann"}}}},"{two}":{{"user":"","client":"{two}"}},"{three}":{{"user":"ann","client":"{three}"}}}}}}}}"#
+    );
+    assert_eq!(server.api("presence", r#"{"channel":"live:1"}"#).await, expected);
+    assert_eq!(server.api("presence_stats", r#"{"channel":"live:1"}"#).await, r#"{"result":{"num_clients":3,"num_users":2}}"#);
+    for method in ["presence", "presence_stats"] {
+        assert_eq!(server.api(method, r#"{"channel":"news"}"#).await, NOT_AVAILABLE);
+        assert_eq!(server.api(method, r#"{"channel":"nowhere:1"}"#).await, UNKNOWN);
+        assert_eq!(server.api(method, "{}").await, BAD_REQUEST);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn info_counts_what_there_is() {
+    let server = Server::start();
+    server.join("live:1", "ann", 1, None);
+    server.join("chat:1", "ann", 1, None);
+    let node = |uptime: &str| {
+        format!(
+            r#"{{"result":{{"nodes":[{{"uid":"u-1","name":"node-1","version":"1.2.3","num_clients":5,"num_users":4,"num_subs":2,"num_channels":2{uptime}}}]}}}}"#
+        )
+    };
+    for body in ["", "{}", "null"] {
+        assert_eq!(server.api("info", body).await, node(""));
+    }
+    tokio::time::advance(std::time::Duration::from_secs(7)).await;
+    assert_eq!(server.api("info", "{}").await, node(r#","uptime":7"#));
+}
+
+#[tokio::test]
+async fn a_batch_answers_each_command_in_order() {
+    let server = Server::start();
+    let commands = r#"[{"publish":{"channel":"live:1","data":1}},{"presence_stats":{"channel":"live:1"}},{"publish":{"channel":"nowhere:1","data":1}},{"subscribe":{}},{"nothing":{}},{"batch":{}},{},null,{"publish":5},{"info":{},"publish":{}}]"#;
+    let epoch = server.epoch("live:1").await;
+    let answer = server.api("batch", format!(r#"{{"commands":{commands}}}"#)).await;
+    let not_found = r#"{"error":{"code":104,"message":"not found"}}"#;
+    let expected = [
+        format!(r#"{{"publish":{{"offset":1,"epoch":"{epoch}"}}}}"#),
+        r#"{"presence_stats":{"num_clients":0,"num_users":0}}"#.to_owned(),
+        UNKNOWN.to_owned(),
+        NOT_AVAILABLE.to_owned(),
+        not_found.to_owned(),
+        not_found.to_owned(),
+        BAD_REQUEST.to_owned(),
+        BAD_REQUEST.to_owned(),
+        BAD_REQUEST.to_owned(),
+        BAD_REQUEST.to_owned(),
+    ];
+    assert_eq!(answer, format!(r#"{{"replies":[{}]}}"#, expected.join(",")));
+    let parallel = format!(r#"{{"commands":{commands},"parallel":true}}"#);
+    assert_eq!(server.api("batch", parallel).await.matches("error").count(), 8);
+    assert_eq!(server.api("batch", "{}").await, BAD_REQUEST);
+    let headers = [("x-api-key", "read")];
+    let body = r#"{"commands":[{"publish":{"channel":"news","data":1}},{"history":{"channel":"live:1"}}]}"#;
+    let answer = server.send_with("POST", "/api/batch", &headers, body).await.body;
+    let denied = r#"{"replies":[{"error":{"code":103,"message":"permission denied"}},{"history":{"publications":[]"#;
+    assert!(answer.starts_with(denied), "{answer}");
+}
+
+#[tokio::test]
+async fn the_older_endpoint_answers_a_line_per_command() {
+    let server = Server::start();
+    let body = concat!(
+        r#"{"method":"publish","params":{"channel":"news","data":1}}"#,
+        "\n",
+        r#"{"id":7,"method":"PRESENCE_STATS","params":{"channel":"live:1"}}{"method":"nothing"} {"method":"publish","params":{}}"#,
+    );
+    let answer = server.post("/api", body).await;
+    let expected = concat!(
+        "{\"result\":{}}\n",
+        "{\"result\":{\"num_clients\":0,\"num_users\":0}}\n",
+        "{\"error\":{\"code\":104,\"message\":\"not found\"}}\n",
+        "{\"error\":{\"code\":107,\"message\":\"bad request\"}}\n",
+    );
+    assert_eq!((answer.status, answer.body.as_str()), (StatusCode::OK, expected));
+    for body in ["", "  ", "{", r#"{"method":"info"}{"#, "7"] {
+        assert_eq!(server.post("/api", body).await.status, StatusCode::BAD_REQUEST, "{body:?}");
+    }
+    let headers = [("x-api-key", "devices")];
+    let answer = server.send_with("POST", "/api", &headers, r#"{"method":"info"}"#).await;
+    assert_eq!(answer.body, "{\"error\":{\"code\":103,\"message\":\"permission denied\"}}\n");
+}
+
+#[tokio::test]
+async fn what_the_reference_has_and_we_have_not_is_not_available() {
+    let server = Server::start();
+    for method in ["subscribe", "unsubscribe", "disconnect", "refresh", "history_remove", "channels", "rpc"] {
+        assert_eq!(server.api(method, "{}").await, NOT_AVAILABLE, "{method}");
+    }
+}

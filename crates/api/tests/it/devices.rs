@@ -1,0 +1,328 @@
+//! `/v1/devices`.
+
+use std::collections::BTreeSet;
+
+use axum::http::StatusCode;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use serde_json::{Value, json};
+use tidings_types::DeviceId;
+
+use crate::support::{Cases, SUBSCRIPTION_COUNT_MAX, Server};
+
+const PHONE: &str = "/v1/devices/phone-1";
+const SUBSCRIPTIONS: &str = "/v1/devices/phone-1/subscriptions";
+const TOKEN: &str = "00aa11bb22cc33dd44ee55ff66778899";
+
+fn phone() -> Value {
+    json!({"platform": "ios", "token": TOKEN, "app": "com.example.scores", "locale": "pt_br"})
+}
+
+fn phone_with(change: Value) -> String {
+    let mut device = phone();
+    for (name, value) in change.as_object().unwrap() {
+        device[name] = value.clone();
+    }
+    device.to_string()
+}
+
+#[tokio::test]
+async fn a_device_is_registered_changed_shown_and_forgotten() {
+    let server = Server::start();
+    let created = server.send("PUT", PHONE, phone_with(json!({"country": "BR", "user": "u-7"}))).await;
+    assert_eq!(created.status, StatusCode::CREATED);
+    assert_eq!(created.headers["cache-control"], "no-store");
+    let credential = created.json()["credential"].as_str().unwrap().to_owned();
+    let id = DeviceId::new("phone-1").unwrap();
+    assert!(server.store.credential_matches(&id, &credential).unwrap());
+    let mut shown = json!({
+        "id": "phone-1", "platform": "ios", "app": "com.example.scores", "environment": "production",
+        "token": "…8899", "locale": "pt-BR", "country": "BR", "user": "u-7",
+    });
+    let found = server.send("GET", PHONE, "").await;
+    assert_eq!((found.status, found.json()), (StatusCode::OK, shown.clone()));
+    shown["credential"] = json!(credential);
+    assert_eq!(created.json(), shown);
+
+    let changed = server.send("PUT", PHONE, phone_with(json!({"environment": "sandbox"}))).await;
+    let expected = json!({
+        "id": "phone-1", "platform": "ios", "app": "com.example.scores", "environment": "sandbox", "token": "…8899",
+        "locale": "pt-BR",
+    });
+    assert_eq!((changed.status, changed.json()), (StatusCode::OK, expected), "as a whole, and no new credential");
+
+    let gone = server.send("DELETE", PHONE, "").await;
+    assert_eq!((gone.status, gone.body.as_str()), (StatusCode::NO_CONTENT, ""));
+    for method in ["GET", "DELETE"] {
+        let absent = server.send(method, PHONE, "").await;
+        assert_eq!((absent.status, absent.detail().as_str()), (StatusCode::NOT_FOUND, "device phone-1 is not registered"));
+    }
+}
+
+#[tokio::test]
+async fn a_token_is_never_shown_in_full_and_moves_to_the_device_that_registers_it_last() {
+    let server = Server::start();
+    server.send("PUT", PHONE, phone().to_string()).await;
+    let other = server.send("PUT", "/v1/devices/phone-2", phone().to_string()).await;
+    assert!(!other.body.contains(TOKEN) && !other.body.contains(&TOKEN[..8]), "{other:?}");
+    assert_eq!(server.send("GET", PHONE, "").await.json()["token"], Value::Null);
+    let short = server.send("PUT", PHONE, phone_with(json!({"token": "abcd"}))).await;
+    assert_eq!(short.json()["token"], "…");
+    let wrong = server.send("PUT", PHONE, phone_with(json!({"token": "secret-token"}))).await;
+    assert!(!wrong.body.contains("secret"), "{wrong:?}");
+}
+
+#[tokio::test]
+async fn an_id_may_hold_any_visible_character_when_it_is_percent_encoded() {
+    let server = Server::start();
+    let answer = server.send("PUT", "/v1/devices/a%2Fb%25", phone().to_string()).await;
+    assert_eq!(answer.json()["id"], "a/b%");
+    assert_eq!(server.send("GET", "/v1/devices/a%2Fb%25", "").await.status, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_wrong_device_is_refused_with_the_fields_path_the_rule_and_the_value() {
+    let server = Server::start();
+    let cases = Cases::default();
+    let without = |field: &str| {
+        let mut device = phone();
+        device.as_object_mut().unwrap().remove(field);
+        device.to_string()
+    };
+    for (name, body, expected) in [
+        ("unknown field", phone_with(json!({"local": "en"})), "unknown field `local`, did you mean `locale`?"),
+        ("field of a later version", phone_with(json!({"endpoint": "x"})), "field `endpoint` is not supported yet"),
+        (
+            "field of another path",
+            phone_with(json!({"subscriptions": []})),
+            "field `subscriptions` is not part of this: use PUT /v1/devices/{id}/subscriptions",
+        ),
+        ("id", phone_with(json!({"id": "phone-1"})), "field `id` is given by the path"),
+        ("no platform", without("platform"), "platform: is required"),
+        ("no token", without("token"), "token: is required"),
+        ("no app", without("app"), "app: is required"),
+        ("no locale", without("locale"), "locale: is required"),
+        ("later platform", phone_with(json!({"platform": "android"})), "platform: \"android\" is not supported yet"),
+        ("wrong platform", phone_with(json!({"platform": "iOS"})), "platform: must be \"ios\", got \"iOS\""),
+        (
+            "unknown locale",
+            phone_with(json!({"locale": "english"})),
+            "locale: locale must be a BCP 47 language, optionally with script and region, such as pt or pt-BR, got \"english\"",
+        ),
+        (
+            "wrong country",
+            phone_with(json!({"country": "Brazil"})),
+            "country: country must be two letters A-Z (ISO 3166-1), got \"Brazil\"",
+        ),
+        (
+            "wrong environment",
+            phone_with(json!({"environment": "test"})),
+            "environment: must be \"production\" or \"sandbox\", got \"test\"",
+        ),
+        (
+            "wrong token",
+            phone_with(json!({"token": "xyz"})),
+            "token: token must be 2 to 400 hexadecimal digits, an even number, got \"3 characters\"",
+        ),
+        ("no object", "[]".to_owned(), "must be an object, got a list"),
+        ("no JSON", "{\"a\" 1}".to_owned(), "not JSON: expected `:` at line 1 column 6"),
+    ] {
+        let answer = server.send("PUT", PHONE, body).await;
+        cases.check(name, (answer.status.as_u16(), answer.detail()), (400, expected.to_owned()));
+    }
+    for (path, expected) in [
+        ("/v1/devices/a%20b", "id: device id must be 1 to 128 visible ASCII characters, got \"a b\""),
+        ("/v1/devices/%ff", "id: the path must be UTF-8 text"),
+    ] {
+        let answer = server.send("PUT", path, phone().to_string()).await;
+        cases.check(path, (answer.status.as_u16(), answer.detail()), (400, expected.to_owned()));
+    }
+    assert_eq!(server.store.counts().devices, 0);
+}
+
+#[tokio::test]
+async fn subscriptions_are_replaced_added_removed_and_listed() {
+    let server = Server::start();
+    server.send("PUT", PHONE, phone().to_string()).await;
+    let team = json!({"subscriptions": [{"subject": "team:42", "topics": ["red_card", "goal"]}]});
+    let answer = server.send("PUT", SUBSCRIPTIONS, team.to_string()).await;
+    assert_eq!((answer.status, answer.body.as_str()), (StatusCode::OK, r#"{"added":2,"removed":0}"#));
+    let more = json!({"subscriptions": [
+        {"subject": "team:42", "topics": ["goal", "end"]}, {"subject": "match:1", "topics": ["goal"]},
+    ]});
+    assert_eq!(server.post(SUBSCRIPTIONS, more.to_string()).await.body, r#"{"added":2,"removed":0}"#);
+    let list = server.send("GET", SUBSCRIPTIONS, "").await;
+    assert_eq!(
+        list.body,
+        r#"{"subscriptions":[{"subject":"match:1","topics":["goal"]},{"subject":"team:42","topics":["end","goal","red_card"]}]}"#
+    );
+    let again = server.send("PUT", SUBSCRIPTIONS, list.body).await;
+    assert_eq!(again.body, r#"{"added":0,"removed":0}"#, "what was listed can be put back");
+    let replaced = server.send("PUT", SUBSCRIPTIONS, more.to_string()).await;
+    assert_eq!(replaced.body, r#"{"added":0,"removed":1}"#);
+    let one = server.send("DELETE", &format!("{SUBSCRIPTIONS}?subject=team%3A42&topic=end"), "").await;
+    assert_eq!(one.body, r#"{"added":0,"removed":1}"#);
+    let all = server.send("DELETE", &format!("{SUBSCRIPTIONS}?subject=match:1"), "").await;
+    assert_eq!(all.body, r#"{"added":0,"removed":1}"#);
+    assert_eq!(server.send("GET", SUBSCRIPTIONS, "").await.body, r#"{"subscriptions":[{"subject":"team:42","topics":["goal"]}]}"#);
+    let none = server.send("PUT", SUBSCRIPTIONS, r#"{"subscriptions":[]}"#).await;
+    assert_eq!(none.body, r#"{"added":0,"removed":1}"#);
+}
+
+#[tokio::test]
+async fn wrong_subscriptions_are_refused_and_change_nothing() {
+    let server = Server::start();
+    server.send("PUT", PHONE, phone().to_string()).await;
+    let kept = json!({"subscriptions": [{"subject": "team:1", "topics": ["goal"]}]}).to_string();
+    server.send("PUT", SUBSCRIPTIONS, kept.clone()).await;
+    let cases = Cases::default();
+    let topics: Vec<String> = (0..=SUBSCRIPTION_COUNT_MAX).map(|number| format!("t{number}")).collect();
+    for (name, body, expected) in [
+        ("no list", json!({}), "subscriptions: is required"),
+        ("unknown field", json!({"subscription": []}), "unknown field `subscription`, did you mean `subscriptions`?"),
+        (
+            "no topics",
+            json!({"subscriptions": [{"subject": "team:1", "topics": []}]}),
+            "subscriptions[0].topics: must hold 1 to 6 topics, got 0",
+        ),
+        ("topics left out", json!({"subscriptions": [{"subject": "team:1"}]}), "subscriptions[0].topics: is required"),
+        (
+            "wrong topic",
+            json!({"subscriptions": [{"subject": "team:1", "topics": ["goal", "Red"]}]}),
+            "subscriptions[0].topics[1]: topic must be 1 to 64 characters of a-z, 0-9, _ and -, got \"Red\"",
+        ),
+        (
+            "too many topics",
+            json!({"subscriptions": [{"subject": "team:1", "topics": topics}]}),
+            "subscriptions[0].topics: must hold 1 to 6 topics, got 7",
+        ),
+        (
+            "too many together",
+            json!({"subscriptions": [{"subject": "team:1", "topics": &topics[..4]}, {"subject": "team:2", "topics": &topics[..4]}]}),
+            "subscriptions: must hold at most 6 pairs of subject and topic, got 8 or more",
+        ),
+    ] {
+        for method in ["PUT", "POST"] {
+            let answer = server.send(method, SUBSCRIPTIONS, body.to_string()).await;
+            cases.check(name, (answer.status.as_u16(), answer.detail()), (400, expected.to_owned()));
+        }
+    }
+    let six = json!({"subscriptions": [{"subject": "team:2", "topics": &topics[..6]}]}).to_string();
+    let answer = server.post(SUBSCRIPTIONS, six.clone()).await;
+    cases.check("no room", answer.detail(), "subscriptions of one device: limit 6, got 7".to_owned());
+    for (query, expected) in [
+        ("", "subject: is required in the query: ?subject=team:42"),
+        ("?topic=goal", "subject: is required in the query: ?subject=team:42"),
+        ("?subject=team:1&subject=team:2", "subject: is there twice"),
+        ("?subject=team:1&topics=goal", "unknown query parameter `topics`, known are `subject` and `topic`"),
+        ("?subject=%ff", "subject: subject must be kind:key, 3 to 128 visible ASCII characters, kind of a-z, 0-9, _ and -, got \"\u{fffd}\""),
+    ] {
+        let answer = server.send("DELETE", &format!("{SUBSCRIPTIONS}{query}"), "").await;
+        cases.check(query, (answer.status.as_u16(), answer.detail()), (400, expected.to_owned()));
+    }
+    cases.check("unchanged", server.send("GET", SUBSCRIPTIONS, "").await.body, kept);
+    let answer = server.send("PUT", SUBSCRIPTIONS, six).await;
+    cases.check("replacing makes room first", answer.body, r#"{"added":6,"removed":1}"#.to_owned());
+    let absent = "/v1/devices/nobody/subscriptions";
+    for (method, path, body) in [
+        ("GET", absent.to_owned(), ""),
+        ("PUT", absent.to_owned(), r#"{"subscriptions":[]}"#),
+        ("POST", absent.to_owned(), r#"{"subscriptions":[]}"#),
+        ("DELETE", format!("{absent}?subject=team:1"), ""),
+    ] {
+        let answer = server.send(method, &path, body).await;
+        let expected = (404, "device nobody is not registered".to_owned());
+        cases.check(method, (answer.status.as_u16(), answer.detail()), expected);
+    }
+}
+
+#[tokio::test]
+async fn of_two_replacements_at_the_same_time_one_wins_as_a_whole() {
+    let server = Server::start();
+    server.send("PUT", PHONE, phone().to_string()).await;
+    let list = |subject: &str| json!({"subscriptions": [{"subject": subject, "topics": ["end", "goal"]}]}).to_string();
+    for round in 0..10 {
+        let (a, b) = (list(&format!("team:{round}")), list(&format!("match:{round}")));
+        let (first, second) =
+            tokio::join!(server.send("PUT", SUBSCRIPTIONS, a.clone()), server.send("PUT", SUBSCRIPTIONS, b.clone()));
+        assert_eq!((first.status, second.status), (StatusCode::OK, StatusCode::OK));
+        let found = server.send("GET", SUBSCRIPTIONS, "").await.body;
+        assert!(found == a || found == b, "{found}");
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Put(Vec<(u8, u8)>),
+    Post(Vec<(u8, u8)>),
+    Delete(u8, Option<u8>),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let pair = || prop::collection::vec((0..3_u8, 0..3_u8), 0..6);
+    let step = prop_oneof![
+        pair().prop_map(Step::Put),
+        pair().prop_map(Step::Post),
+        (0..3_u8, prop::option::of(0..3_u8)).prop_map(|(subject, topic)| Step::Delete(subject, topic)),
+    ];
+    prop::collection::vec(step, 1..12)
+}
+
+fn list(pairs: &[(u8, u8)]) -> String {
+    let item = |(subject, topic): &(u8, u8)| json!({"subject": format!("team:{subject}"), "topics": [format!("t{topic}")]});
+    json!({"subscriptions": pairs.iter().map(item).collect::<Vec<_>>()}).to_string()
+}
+
+/// The device's subscriptions against a plain set, with everything the API answers about the changes.
+#[test]
+fn subscriptions_behave_as_a_bounded_set() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let server = runtime.block_on(async { Server::start() });
+    let mut runner = TestRunner::new(Config { cases: 32, failure_persistence: None, ..Config::default() });
+    let run = |steps: Vec<Step>| {
+        runtime.block_on(async {
+            server.send("DELETE", PHONE, "").await;
+            server.send("PUT", PHONE, phone().to_string()).await;
+            let mut model: BTreeSet<(u8, u8)> = BTreeSet::new();
+            for step in steps {
+                let mut next = model.clone();
+                let answer = match &step {
+                    Step::Put(pairs) => {
+                        next = pairs.iter().copied().collect();
+                        server.send("PUT", SUBSCRIPTIONS, list(pairs)).await
+                    }
+                    Step::Post(pairs) => {
+                        next.extend(pairs);
+                        server.post(SUBSCRIPTIONS, list(pairs)).await
+                    }
+                    Step::Delete(subject, topic) => {
+                        next.retain(|pair| pair.0 != *subject || topic.is_some_and(|topic| pair.1 != topic));
+                        let topic = topic.map_or(String::new(), |topic| format!("&topic=t{topic}"));
+                        server.send("DELETE", &format!("{SUBSCRIPTIONS}?subject=team:{subject}{topic}"), "").await
+                    }
+                };
+                if next.len() > SUBSCRIPTION_COUNT_MAX {
+                    assert_eq!(answer.status, StatusCode::BAD_REQUEST, "{step:?}");
+                } else {
+                    let (added, removed) = (next.difference(&model).count(), model.difference(&next).count());
+                    assert_eq!(answer.json(), json!({"added": added, "removed": removed}), "{step:?} on {model:?}");
+                    model = next;
+                }
+                let listed = server.send("GET", SUBSCRIPTIONS, "").await.json();
+                let pairs: BTreeSet<String> = listed["subscriptions"]
+                    .as_array()
+                    .unwrap()
+                    .iter()
+                    .flat_map(|item| {
+                        let subject = item["subject"].as_str().unwrap();
+                        item["topics"].as_array().unwrap().iter().map(move |topic| format!("{subject} {}", topic.as_str().unwrap()))
+                    })
+                    .collect();
+                let expected = model.iter().map(|(subject, topic)| format!("team:{subject} t{topic}"));
+                assert_eq!(pairs, expected.collect::<BTreeSet<String>>(), "{step:?}");
+            }
+        });
+        Ok(())
+    };
+    runner.run(&steps(), run).unwrap();
+}

@@ -1,0 +1,241 @@
+//! One server for a test.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{HeaderMap, Request, StatusCode};
+use http_body_util::BodyExt;
+use serde_json::Value;
+use tempfile::TempDir;
+use tidings_api::{Api, ApiConfig, ApiKey, ApiKeys, CheckError, ClientCounts, EventCheck, Node, Scope};
+use tidings_hub::{Hub, HubConfig};
+use tidings_protocol::{NamespaceOptions, Namespaces, Publication, Tags};
+use tidings_store::{CommitSink, DurableChannel, QueueLimit, Store, StoreConfig, StoredPublication};
+use tidings_stream::TailBounds;
+use tidings_telemetry::{Registry, unix_now};
+use tidings_types::{ChannelName, Epoch, Event, JournalPosition, PushPolicy, StreamPosition};
+use tower::ServiceExt;
+
+/// SHA-256 of "root", "publish", "read", "devices" and "metrics".
+const KEYS: [(&str, &str, &[Scope]); 5] = [
+    (
+        "root",
+        "4813494d137e1631bba301d5acab6e7bb7aa74ce1185d456565ef51d737677b2",
+        &[Scope::Publish, Scope::Read, Scope::Devices, Scope::Metrics],
+    ),
+    ("publish", "a5d47a4311d759db69e576d9eedd6a02fcfd9cd214129fa8492ee1e9c7343def", &[Scope::Publish]),
+    ("read", "3316348dbadfb7b11c7c2ea235949419e23f9fa898ad2c198f999617912a9925", &[Scope::Read]),
+    ("devices", "ade15a1287dabe92c77ad32bbfada2ba4f6593433011b090530bd2fa0d86d8a0", &[Scope::Devices]),
+    ("metrics", "177a7ea3611fe6b138557deaf44941614b66c0ece1766308044c8b65c8ba2123", &[Scope::Metrics]),
+];
+
+pub(crate) const BODY_BYTES_MAX: usize = 128 << 10;
+pub(crate) const SUBSCRIPTION_COUNT_MAX: usize = 6;
+
+/// A server and what it stands on.
+pub(crate) struct Server {
+    pub(crate) router: Router,
+    pub(crate) store: Store,
+    pub(crate) hub: Arc<Hub>,
+    _folder: TempDir,
+}
+
+/// An answer, read to its end.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: String,
+}
+
+impl Answer {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    pub(crate) fn detail(&self) -> String {
+        self.json()["detail"].as_str().unwrap_or_default().to_owned()
+    }
+}
+
+/// Hands the journal's publications to the hub, as the binary does.
+struct ToHub(Arc<Hub>);
+
+impl CommitSink for ToHub {
+    fn on_publication(
+        &self,
+        channel: &ChannelName,
+        position: StreamPosition,
+        publication: &StoredPublication,
+        _: &DurableChannel,
+    ) {
+        let StoredPublication { data, tags, time, .. } = publication.clone();
+        let publication = Publication { offset: position.offset, data, info: None, tags: Tags::from(tags) };
+        self.0.publish_durable(channel, position.offset, publication, time).unwrap();
+    }
+
+    fn on_events(&self, _: JournalPosition) {}
+}
+
+/// Knows one topic, `goal`, whose text needs the parameter `team`.
+struct OneTopic;
+
+impl EventCheck for OneTopic {
+    fn check(&self, event: &Event) -> Result<(), CheckError> {
+        if event.push == PushPolicy::Never {
+            return Ok(());
+        }
+        if event.topic.as_str() != "goal" {
+            return Err(CheckError::new("topic", &format!("topic: {} is not configured, did you mean goal?", event.topic)));
+        }
+        if !event.params.contains_key("team") {
+            return Err(CheckError::new("params", "team is missing"));
+        }
+        Ok(())
+    }
+}
+
+fn namespaces() -> Namespaces {
+    let hour = Duration::from_secs(3600);
+    let kept = |history_size| NamespaceOptions { history_size, history_ttl: hour, ..NamespaceOptions::closed() };
+    let named = [
+        ("team", NamespaceOptions { durable: true, presence: true, ..kept(10) }),
+        ("match", NamespaceOptions { durable: true, ..kept(2) }),
+        ("live", NamespaceOptions { presence: true, ..kept(3) }),
+        ("chat", NamespaceOptions::closed()),
+    ];
+    let named: BTreeMap<_, _> = named.into_iter().map(|(name, options)| (name.to_owned(), options)).collect();
+    Namespaces::new(NamespaceOptions::closed(), named)
+}
+
+pub(crate) fn keys() -> ApiKeys {
+    let bytes = |hex: &str| std::array::from_fn(|index| u8::from_str_radix(&hex[2 * index..2 * index + 2], 16).unwrap());
+    let key = |(name, hex, scopes): &(&str, &str, &[Scope])| ApiKey {
+        name: (*name).to_owned(),
+        sha256: bytes(hex),
+        scopes: scopes.to_vec(),
+    };
+    ApiKeys::new(KEYS.iter().map(key).collect())
+}
+
+pub(crate) fn store_config(folder: &TempDir) -> StoreConfig {
+    let queue = QueueLimit { count: 4096, bytes: 16 << 20 };
+    StoreConfig {
+        path: folder.path().to_owned(),
+        event_queue: queue,
+        device_queue: queue,
+        import_queue: queue,
+        journal_event_count_max: 10_000,
+        journal_bytes_max: 64 << 20,
+        id_window: Duration::from_secs(3600),
+        id_window_count: 10_000,
+        device_count_max: 1000,
+        subscription_count_max: SUBSCRIPTION_COUNT_MAX as u32,
+        channel_count_max: 1000,
+        reopen_backoff_min: Duration::from_millis(10),
+        reopen_backoff_max: Duration::from_millis(100),
+        cache_bytes: 1 << 20,
+    }
+}
+
+impl Server {
+    pub(crate) fn start() -> Self {
+        Self::with(|_, _| ())
+    }
+
+    /// A server whose bounds `change` has changed.
+    pub(crate) fn with(change: impl FnOnce(&mut StoreConfig, &mut ApiConfig)) -> Self {
+        let folder = TempDir::new().unwrap();
+        let mut store_config = store_config(&folder);
+        let mut config = ApiConfig {
+            body_bytes_max: BODY_BYTES_MAX,
+            request_count_max: 64,
+            subscription_count_max: SUBSCRIPTION_COUNT_MAX,
+        };
+        change(&mut store_config, &mut config);
+        let tail = TailBounds { frame_count_max: 64, bytes_max: 1 << 20 };
+        let durable_epoch = Epoch::from_random(1);
+        let hub_config = HubConfig { namespaces: Arc::new(namespaces()), channel_count_max: 1100, tail, durable_epoch };
+        let hub = Arc::new(Hub::new(hub_config, 1));
+        let store = Store::open(store_config, Arc::new(ToHub(hub.clone()))).unwrap();
+        let registry = Registry::new();
+        let node = Node {
+            uid: "u-1".to_owned(),
+            name: "node-1".to_owned(),
+            version: "1.2.3".to_owned(),
+            clients: Arc::new(|| ClientCounts { connections: 5, users: 4 }),
+        };
+        let api = Api {
+            config,
+            hub: hub.clone(),
+            store: store.clone(),
+            keys: keys(),
+            check: Arc::new(OneTopic),
+            registry: registry.clone(),
+            node,
+        };
+        let router = tidings_api::router(api)
+            .merge(tidings_api::health_router(store.clone()))
+            .merge(tidings_api::metrics_router(registry, keys()));
+        Self { router, store, hub, _folder: folder }
+    }
+
+    /// Sends as the holder of the key `root`.
+    pub(crate) async fn send(&self, method: &str, path: &str, body: impl Into<Body>) -> Answer {
+        self.send_with(method, path, &[("x-api-key", "root"), ("content-type", "application/json")], body).await
+    }
+
+    pub(crate) async fn send_with(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Body>,
+    ) -> Answer {
+        let mut request = Request::builder().method(method).uri(path);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        self.answer(request.body(body.into()).unwrap()).await
+    }
+
+    pub(crate) async fn answer(&self, request: Request<Body>) -> Answer {
+        let response = self.router.clone().oneshot(request).await.unwrap();
+        let (parts, body) = response.into_parts();
+        let bytes = body.collect().await.unwrap().to_bytes();
+        Answer { status: parts.status, headers: parts.headers, body: String::from_utf8(bytes.to_vec()).unwrap() }
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: impl Into<Body>) -> Answer {
+        self.send("POST", path, body).await
+    }
+
+    /// The publications of a durable channel, from the store's own rows.
+    pub(crate) fn published(&self, channel: &str) -> Vec<String> {
+        let channels = self.store.durable_channels(unix_now()).map(Result::unwrap);
+        let found = channels.into_iter().find(|found| found.name.as_str() == channel);
+        found.into_iter().flat_map(|found| found.publications).map(|(_, it)| it.data.as_str().to_owned()).collect()
+    }
+}
+
+/// Compares with every difference told at once, each under its case's name.
+#[derive(Default)]
+pub(crate) struct Cases(Mutex<Vec<String>>);
+
+impl Cases {
+    pub(crate) fn check<T: PartialEq + std::fmt::Debug>(&self, name: &str, found: T, expected: T) {
+        if found != expected {
+            self.0.lock().unwrap().push(format!("{name}:\n  found    {found:?}\n  expected {expected:?}"));
+        }
+    }
+}
+
+impl Drop for Cases {
+    fn drop(&mut self) {
+        let wrong = self.0.lock().unwrap();
+        assert!(wrong.is_empty() || std::thread::panicking(), "{} cases differ\n{}", wrong.len(), wrong.join("\n"));
+    }
+}

@@ -1,0 +1,34 @@
+//! How many different users are connected, over all loops.
+//!
+//! Bound: one entry per connected user, so at most the connections. The lock is held for one map operation.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+/// Connections by user; the anonymous user is one.
+#[derive(Debug, Default)]
+pub(crate) struct Users(Mutex<HashMap<Box<str>, usize>>);
+
+impl Users {
+    pub(crate) fn enter(&self, user: &str) {
+        let mut users = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match users.get_mut(user) {
+            Some(connections) => *connections += 1,
+            None => drop(users.insert(user.into(), 1)),
+        }
+    }
+
+    pub(crate) fn leave(&self, user: &str) {
+        let mut users = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(connections) = users.get_mut(user) {
+            *connections -= 1;
+            if *connections == 0 {
+                users.remove(user);
+            }
+        }
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+}

@@ -1,0 +1,131 @@
+//! Noting in the store how far the jobs have come.
+//!
+//! Each checkpoint is one atomic batch: the rows of all jobs that changed, and up to where events have a job. It is
+//! written after the fact and only lags, so after a crash nothing is skipped; repeated is what was handed out since.
+//! Refused by the store: tried again at the next interval, with everything that changed until then.
+//!
+//! Pace: every `checkpoint_interval`, but no more than [`BYTES_PER_SECOND_MAX`]: the row of a job that waits for one of
+//! several pools holds a bit per device.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidings_store::{Store, WriteError};
+use tidings_types::JournalPosition;
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use crate::lane::Phase;
+use crate::row::JobRow;
+use crate::shared::{Finished, Shared, Table};
+
+/// Bytes of rows a second, so that they do not crowd out events.
+const BYTES_PER_SECOND_MAX: u32 = 32 << 20;
+
+pub(crate) struct Checkpointer {
+    pub(crate) store: Store,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) interval: Duration,
+    pub(crate) report_count_max: usize,
+    /// Up to where the store knows that events have a job.
+    pub(crate) dispatched: JournalPosition,
+}
+
+/// What one checkpoint says.
+struct Snapshot {
+    rows: Vec<(JournalPosition, Vec<u8>)>,
+    /// Those of `rows` that are finished.
+    finished: Vec<JournalPosition>,
+    next: JournalPosition,
+    floor: JournalPosition,
+}
+
+impl Checkpointer {
+    /// Writes checkpoints until the sender closes, then the last one; repeats that until it is written.
+    pub(crate) async fn run(mut self, mut phase: watch::Receiver<Phase>) {
+        loop {
+            let closing = *phase.borrow_and_update() == Phase::Closing;
+            let written = self.write().await;
+            if closing && written.is_ok() {
+                return;
+            }
+            let bytes = written.unwrap_or(0);
+            let pause = Duration::from_secs_f64(bytes as f64 / f64::from(BYTES_PER_SECOND_MAX)).max(self.interval);
+            tokio::select! {
+                () = sleep(pause) => {}
+                _ = phase.wait_for(|phase| *phase == Phase::Closing), if !closing => {}
+            }
+        }
+    }
+
+    /// Writes what has changed; tells how many bytes that was.
+    async fn write(&mut self) -> Result<usize, WriteError> {
+        let Snapshot { rows, finished, next, floor } = self.snapshot();
+        if rows.is_empty() && next == self.dispatched {
+            return Ok(0);
+        }
+        let bytes = rows.iter().map(|(_, row)| row.len()).sum();
+        let positions: Vec<JournalPosition> = rows.iter().map(|&(position, _)| position).collect();
+        let metrics = &self.shared.metrics;
+        if let Err(error) = self.store.put_jobs(rows, Some(next)).await {
+            metrics.checkpoints_failed.inc();
+            tracing::debug!(%error, "a checkpoint was not written");
+            self.spoil(&positions);
+            return Err(error);
+        }
+        metrics.checkpoints.inc();
+        metrics.checkpoint_bytes.add(bytes as u64);
+        self.dispatched = next;
+        self.store.trim(floor);
+        self.forget(&finished).await?;
+        Ok(bytes)
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let table = self.shared.table();
+        let (next, floor) = (table.next, table.floor());
+        let running: Vec<_> = table.running.values().cloned().collect();
+        let finished: Vec<_> = dirty(&table).map(|(&position, _)| position).collect();
+        let mut rows: Vec<_> = dirty(&table).map(|(&position, finished)| (position, row(finished))).collect();
+        drop(table);
+        // Outside of the table's lock: a job that finishes meanwhile has a running row with nothing left to do.
+        rows.extend(running.iter().filter_map(|job| Some((job.position, job.checkpoint()?))));
+        Snapshot { rows, finished, next, floor }
+    }
+
+    fn spoil(&self, positions: &[JournalPosition]) {
+        let table = self.shared.table();
+        positions.iter().filter_map(|position| table.running.get(position)).for_each(|job| job.spoil_checkpoint());
+    }
+
+    /// Keeps the last finished jobs only. Those that are not in the store yet stay: their old rows say "running".
+    async fn forget(&self, written: &[JournalPosition]) -> Result<(), WriteError> {
+        let old: Vec<JournalPosition> = {
+            let mut table = self.shared.table();
+            for position in written {
+                if let Some(finished) = table.finished.get_mut(position) {
+                    finished.dirty = false;
+                }
+            }
+            let excess = table.finished.len().saturating_sub(self.report_count_max);
+            let clean = table.finished.iter().filter(|(_, finished)| !finished.dirty);
+            clean.map(|(&position, _)| position).take(excess).collect()
+        };
+        if !old.is_empty() {
+            self.store.remove_jobs(old.clone()).await?;
+            let mut table = self.shared.table();
+            old.iter().for_each(|position| drop(table.finished.remove(position)));
+        }
+        Ok(())
+    }
+}
+
+fn dirty(table: &Table) -> impl Iterator<Item = (&JournalPosition, &Finished)> {
+    table.finished.iter().filter(|(_, finished)| finished.dirty)
+}
+
+fn row(Finished { report, .. }: &Finished) -> Vec<u8> {
+    let (event, accepted_at) = (report.event.clone(), report.accepted_at);
+    let (counts, time_to) = (report.counts.clone(), report.time_to);
+    JobRow::Finished { event, accepted_at, counts, time_to }.encode()
+}

@@ -1,0 +1,121 @@
+use tidings_gettext::RenderError;
+use tidings_store::ReadError;
+use tidings_types::{AppId, Environment, JournalPosition, Locale, TopicName};
+
+/// The sender could not start; nothing was sent.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A setting is out of its range.
+    #[error("{field} must be 1 to {max}, got {value}")]
+    Config {
+        /// The setting.
+        field: &'static str,
+        /// The largest value.
+        max: usize,
+        /// What was given.
+        value: usize,
+    },
+    /// Two ways to the same devices: it could not be said which one is taken.
+    #[error("the app {app} ({environment:?}) is in two pools: {first} and {second}")]
+    PoolOverlap {
+        /// The app.
+        app: AppId,
+        /// Its environment.
+        environment: Environment,
+        /// One pool's name.
+        first: String,
+        /// The other's.
+        second: String,
+    },
+    /// The jobs could not be read.
+    #[error("cannot read the jobs")]
+    Read(#[from] ReadError),
+    /// A job was written by a version that this one does not know.
+    #[error("job {} has version {found}, this version reads {known}", .position.0)]
+    RowVersion {
+        /// The job.
+        position: JournalPosition,
+        /// What it says.
+        found: u32,
+        /// What we know.
+        known: u32,
+    },
+    /// A job is not what we wrote.
+    #[error("job {} is damaged: {what}", .position.0)]
+    RowDamaged {
+        /// The job.
+        position: JournalPosition,
+        /// What is wrong.
+        what: String,
+    },
+    /// A job that is not finished has lost its event.
+    #[error("job {} is not finished, but its event is not in the journal", .0.0)]
+    EventMissing(JournalPosition),
+    /// No thread or runtime.
+    #[error("cannot start the sender's thread")]
+    Thread(#[source] std::io::Error),
+}
+
+/// An event for which no notification can be made.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TopicError {
+    /// No such topic.
+    #[error("topic: {topic} is not configured{}", hint(.nearest))]
+    UnknownTopic {
+        /// What was asked for.
+        topic: TopicName,
+        /// The configured topic that is spelt most alike, if any is.
+        nearest: Option<TopicName>,
+    },
+    /// A parameter that the texts need is not there.
+    #[error("params: {name} is missing")]
+    MissingParam {
+        /// Its name.
+        name: String,
+    },
+    /// A parameter that chooses the plural form is not a whole number.
+    #[error("params: {name} chooses a plural form and must be a whole number")]
+    CountNotInteger {
+        /// Its name.
+        name: String,
+    },
+    /// The provider takes no notification of this size.
+    #[error("the notification {} would have {bytes} bytes, limit {limit}", language(.locale))]
+    TooLarge {
+        /// In which language; `None` is the source language.
+        locale: Option<Locale>,
+        /// Its size.
+        bytes: usize,
+        /// The limit.
+        limit: usize,
+    },
+}
+
+impl TopicError {
+    /// The event's field that is to blame.
+    pub fn field(&self) -> &'static str {
+        match self {
+            Self::UnknownTopic { .. } => "topic",
+            Self::MissingParam { .. } | Self::CountNotInteger { .. } => "params",
+            // Texts are bounded by configuration and parameters; what usually is too large is the producer's value.
+            Self::TooLarge { .. } => "data",
+        }
+    }
+}
+
+impl From<RenderError> for TopicError {
+    fn from(error: RenderError) -> Self {
+        match error {
+            RenderError::MissingParam { name } => Self::MissingParam { name },
+            RenderError::CountNotInteger { name } => Self::CountNotInteger { name },
+        }
+    }
+}
+
+fn hint(nearest: &Option<TopicName>) -> String {
+    nearest.as_ref().map_or_else(String::new, |name| format!(", did you mean {name}?"))
+}
+
+fn language(locale: &Option<Locale>) -> String {
+    locale.as_ref().map_or_else(|| "in the source language".to_owned(), |locale| format!("for locale {locale}"))
+}

@@ -1,0 +1,60 @@
+use tidings_telemetry::{Counter, Gauge, Histogram, Registry};
+
+use crate::outcome::{DeviceOutcome, OUTCOME_COUNT};
+
+/// What the sender measures.
+#[derive(Debug)]
+pub(crate) struct Metrics {
+    pub(crate) jobs_running: Gauge,
+    pub(crate) events_dispatched: Counter,
+    pub(crate) outcomes: [Counter; OUTCOME_COUNT],
+    /// How long it took to freeze an audience.
+    pub(crate) selection: Histogram,
+    /// From acceptance to the provider's answer.
+    pub(crate) latency: Histogram,
+    pub(crate) checkpoints: Counter,
+    pub(crate) checkpoint_bytes: Counter,
+    pub(crate) checkpoints_failed: Counter,
+    pub(crate) reads_failed: Counter,
+    pub(crate) gone_tokens: Counter,
+    pub(crate) gone_tokens_dropped: Counter,
+    /// Outcomes of devices that were not on their way: a bug, if not of an earlier life of the sender.
+    pub(crate) strays: Counter,
+}
+
+impl Metrics {
+    pub(crate) fn new(registry: &Registry) -> Self {
+        let counter = |name: &str, help: &str| registry.counter(&format!("tidings_sender_{name}_total"), help, &[]);
+        let outcomes: Vec<Counter> = DeviceOutcome::all()
+            .map(|outcome| {
+                registry.counter(
+                    "tidings_sender_outcomes_total",
+                    "Devices by what became of them.",
+                    &[("outcome", outcome.as_str()), ("reason", outcome.reason())],
+                )
+            })
+            .collect();
+        Self {
+            jobs_running: registry.gauge("tidings_sender_jobs_running", "Jobs in work.", &[]),
+            events_dispatched: counter("events_dispatched", "Events that were given a job."),
+            outcomes: outcomes.try_into().expect("one counter per outcome"),
+            selection: registry.histogram("tidings_sender_selection_seconds", "Time to select an audience.", &[]),
+            latency: registry.histogram(
+                "tidings_sender_latency_seconds",
+                "From the event's acceptance to the provider's answer.",
+                &[],
+            ),
+            checkpoints: counter("checkpoints", "Checkpoints written."),
+            checkpoint_bytes: counter("checkpoint_bytes", "Bytes of job rows in them."),
+            checkpoints_failed: counter("checkpoints_failed", "Checkpoints the store refused; repeated until written."),
+            reads_failed: counter("reads_failed", "Reads of the journal that failed; repeated."),
+            gone_tokens: counter("gone_tokens", "Tokens reported to the store as dead."),
+            gone_tokens_dropped: counter("gone_tokens_dropped", "Dead tokens not reported because too many waited."),
+            strays: counter("strays", "Outcomes of devices that were not on their way: a bug."),
+        }
+    }
+
+    pub(crate) fn count(&self, outcome: DeviceOutcome, count: u64) {
+        self.outcomes[outcome.index()].add(count);
+    }
+}

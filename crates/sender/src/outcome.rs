@@ -1,0 +1,219 @@
+//! What becomes of a device in a job, and the counts of it.
+
+use std::collections::BTreeMap;
+
+use tidings_push::Outcome;
+use tidings_push::apns::Reason;
+
+/// What became of one selected device in one job: exactly one of these.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum DeviceOutcome {
+    /// The provider took the notification.
+    Accepted,
+    /// The provider refused it for good.
+    Rejected(Reason),
+    /// It was not handed out, for this reason.
+    Suppressed(Suppression),
+    /// The event's time was over before a provider took it.
+    Expired,
+    /// The job was cancelled before a provider took it.
+    Cancelled,
+    /// The event's time was over, or the job cancelled, after an attempt without an answer.
+    Unknown,
+}
+
+/// Why a selected device is not sent to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Suppression {
+    /// It has no token, or its provider said that the token is dead.
+    NoToken,
+    /// It was deleted after it was selected.
+    Gone,
+    /// It was registered after the event was accepted.
+    RegisteredLater,
+    /// No pool reaches its app and environment.
+    NoPool,
+    /// There is no text: topic or texts were changed after the event was accepted.
+    NoText,
+}
+
+impl Suppression {
+    /// All of them, in the order of their declaration.
+    pub const ALL: &[Self] = &[Self::NoToken, Self::Gone, Self::RegisteredLater, Self::NoPool, Self::NoText];
+
+    /// A name for metrics and rows.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::NoToken => "no_token",
+            Self::Gone => "gone",
+            Self::RegisteredLater => "registered_later",
+            Self::NoPool => "no_pool",
+            Self::NoText => "no_text",
+        }
+    }
+}
+
+const REASONS_FROM: usize = 4;
+const SUPPRESSIONS_FROM: usize = REASONS_FROM + Reason::ALL.len();
+pub(crate) const OUTCOME_COUNT: usize = SUPPRESSIONS_FROM + Suppression::ALL.len();
+
+impl DeviceOutcome {
+    /// Every outcome there is.
+    pub fn all() -> impl Iterator<Item = Self> {
+        [Self::Accepted, Self::Expired, Self::Cancelled, Self::Unknown]
+            .into_iter()
+            .chain(Reason::ALL.iter().copied().map(Self::Rejected))
+            .chain(Suppression::ALL.iter().copied().map(Self::Suppressed))
+    }
+
+    /// Its kind, for metrics and reports.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Accepted => "accepted",
+            Self::Rejected(_) => "rejected",
+            Self::Suppressed(_) => "suppressed",
+            Self::Expired => "expired",
+            Self::Cancelled => "cancelled",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    /// Why, where the kind does not say it all; else empty.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::Rejected(reason) => reason.as_str(),
+            Self::Suppressed(why) => why.as_str(),
+            _ => "",
+        }
+    }
+
+    /// Whether the provider has answered.
+    pub fn is_answer(self) -> bool {
+        matches!(self, Self::Accepted | Self::Rejected(_))
+    }
+
+    /// Its place in [`DeviceOutcome::all`].
+    pub(crate) fn index(self) -> usize {
+        match self {
+            Self::Accepted => 0,
+            Self::Expired => 1,
+            Self::Cancelled => 2,
+            Self::Unknown => 3,
+            Self::Rejected(reason) => REASONS_FROM + reason as usize,
+            Self::Suppressed(why) => SUPPRESSIONS_FROM + why as usize,
+        }
+    }
+
+    /// Its name in a row: `accepted`, `rejected/Unregistered`.
+    fn name(self) -> String {
+        match self.reason() {
+            "" => self.as_str().to_owned(),
+            reason => format!("{}/{reason}", self.as_str()),
+        }
+    }
+}
+
+impl From<Outcome> for DeviceOutcome {
+    fn from(outcome: Outcome) -> Self {
+        match outcome {
+            Outcome::Accepted => Self::Accepted,
+            Outcome::Rejected(reason) => Self::Rejected(reason),
+            Outcome::Expired => Self::Expired,
+            Outcome::Cancelled => Self::Cancelled,
+            Outcome::Unknown => Self::Unknown,
+        }
+    }
+}
+
+/// How many devices ended in which outcome.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Counts([u64; OUTCOME_COUNT]);
+
+impl Default for Counts {
+    fn default() -> Self {
+        Self([0; OUTCOME_COUNT])
+    }
+}
+
+impl Counts {
+    /// Devices with this outcome.
+    pub fn of(&self, outcome: DeviceOutcome) -> u64 {
+        self.0[outcome.index()]
+    }
+
+    /// Devices the provider took a notification for.
+    pub fn accepted(&self) -> u64 {
+        self.of(DeviceOutcome::Accepted)
+    }
+
+    /// Devices the provider refused, for whatever reason.
+    pub fn rejected(&self) -> u64 {
+        self.0[REASONS_FROM..SUPPRESSIONS_FROM].iter().sum()
+    }
+
+    /// Devices not sent to, for whatever reason.
+    pub fn suppressed(&self) -> u64 {
+        self.0[SUPPRESSIONS_FROM..].iter().sum()
+    }
+
+    /// Devices for which the event's time was over.
+    pub fn expired(&self) -> u64 {
+        self.of(DeviceOutcome::Expired)
+    }
+
+    /// All devices.
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    /// What was counted, without zeros.
+    pub fn iter(&self) -> impl Iterator<Item = (DeviceOutcome, u64)> {
+        DeviceOutcome::all().zip(self.0).filter(|&(_, count)| count > 0)
+    }
+
+    pub(crate) fn add(&mut self, outcome: DeviceOutcome, count: u64) {
+        self.0[outcome.index()] += count;
+    }
+
+    /// The form in a row: only what is not zero, by name.
+    pub(crate) fn to_named(&self) -> BTreeMap<String, u64> {
+        self.iter().map(|(outcome, count)| (outcome.name(), count)).collect()
+    }
+
+    /// Reads a row's form; an unknown name is the error.
+    pub(crate) fn from_named(named: &BTreeMap<String, u64>) -> Result<Self, String> {
+        let mut counts = Self::default();
+        for (name, &count) in named {
+            let outcome = DeviceOutcome::all().find(|outcome| outcome.name() == *name);
+            counts.add(outcome.ok_or_else(|| format!("unknown outcome {name:?}"))?, count);
+        }
+        Ok(counts)
+    }
+}
+
+impl std::fmt::Debug for Counts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_map().entries(self.iter().map(|(outcome, count)| (outcome.name(), count))).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_outcome_has_its_own_place_and_name() {
+        let mut counts = Counts::default();
+        for (place, outcome) in DeviceOutcome::all().enumerate() {
+            assert_eq!(outcome.index(), place, "{outcome:?}");
+            counts.add(outcome, place as u64 + 1);
+        }
+        assert_eq!(DeviceOutcome::all().count(), OUTCOME_COUNT);
+        assert_eq!(Counts::from_named(&counts.to_named()), Ok(counts.clone()));
+        assert_eq!(counts.to_named().len(), OUTCOME_COUNT);
+        let rest = counts.accepted() + counts.expired() + counts.of(DeviceOutcome::Cancelled);
+        let rest = rest + counts.of(DeviceOutcome::Unknown);
+        assert_eq!(counts.total(), rest + counts.rejected() + counts.suppressed());
+        assert!(Counts::from_named(&BTreeMap::from([("lost".to_owned(), 1)])).is_err());
+    }
+}

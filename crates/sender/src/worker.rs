@@ -1,0 +1,278 @@
+//! The sender's thread: gives each accepted event its job, in journal order, and reaps jobs that are over.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidings_audience::Frozen;
+use tidings_store::{AcceptedEvent, GoneToken, Store};
+use tidings_types::{JournalPosition, PushPolicy};
+use tokio::sync::{mpsc, watch};
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::{Instant, sleep, timeout_at};
+
+use crate::checkpoint::Checkpointer;
+use crate::config::SenderConfig;
+use crate::job::Job;
+use crate::lane::{self, Context, Phase};
+use crate::outcome::Counts;
+use crate::report::{Drained, JobReport, JobState};
+use crate::row::Progress;
+use crate::shared::{Shared, Unfinished};
+
+/// Events read from the journal at once.
+const READ_EVENT_COUNT: usize = 64;
+/// Dead tokens reported to the store at once.
+const GONE_BATCH_COUNT: usize = 256;
+/// Pause before the store is asked again after it refused.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
+/// What the last checkpoint gets beyond the deadline of draining.
+const LAST_CHECKPOINT: Duration = Duration::from_secs(1);
+
+/// What the sender's owner wants of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Order {
+    Run,
+    /// Stop handing out, wait for outcomes until then, write a last checkpoint.
+    Drain(Instant),
+    /// Stop here.
+    Abort,
+}
+
+pub(crate) struct Worker {
+    pub(crate) config: SenderConfig,
+    pub(crate) context: Arc<Context>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) orders: watch::Receiver<Order>,
+    pub(crate) done: watch::Sender<Option<Drained>>,
+    pub(crate) gone: mpsc::Receiver<GoneToken>,
+    /// Up to where the store knows that events have a job.
+    pub(crate) dispatched: JournalPosition,
+}
+
+impl Worker {
+    pub(crate) async fn run(self) {
+        let Self { config, context, shared, mut orders, done, gone, dispatched } = self;
+        let (phase, phases) = watch::channel(Phase::Running);
+        let (mut checkpoints, mut reports) = (JoinSet::new(), JoinSet::new());
+        reports.spawn(report_gone(context.store.clone(), gone, phases.clone()));
+        let checkpointer = Checkpointer {
+            store: context.store.clone(),
+            shared: shared.clone(),
+            interval: config.checkpoint_interval,
+            report_count_max: config.report_count_max,
+            dispatched,
+        };
+        checkpoints.spawn(checkpointer.run(phases.clone()));
+
+        let mut dispatcher =
+            Dispatcher { config, context, shared: shared.clone(), phases, lanes: JoinSet::new(), failing: false };
+        let order = dispatcher.run(&mut orders).await;
+        let Order::Drain(deadline) = order else { return }; // Dropping the sets ends all tasks where they stand.
+        phase.send_replace(Phase::Draining);
+        let landed = timeout_at(deadline, dispatcher.land());
+        tokio::select! {
+            _ = landed => {}
+            _ = orders.wait_for(|order| *order == Order::Abort) => return,
+        }
+        phase.send_replace(Phase::Closing);
+        let last_deadline = deadline.max(Instant::now()) + LAST_CHECKPOINT;
+        let checkpointed = tokio::select! {
+            last = timeout_at(last_deadline, checkpoints.join_next()) => matches!(last, Ok(Some(Ok(())))),
+            _ = orders.wait_for(|order| *order == Order::Abort) => return,
+        };
+        let _ = timeout_at(last_deadline, reports.join_next()).await; // What is not reported the provider says again.
+        let running: Vec<_> = shared.table().running.values().cloned().collect();
+        let devices_in_flight = running.iter().map(|job| job.in_flight()).sum();
+        tracing::info!(devices_in_flight, checkpointed, "drained");
+        done.send_replace(Some(Drained { devices_in_flight, checkpointed }));
+    }
+}
+
+struct Dispatcher {
+    config: SenderConfig,
+    context: Arc<Context>,
+    shared: Arc<Shared>,
+    phases: watch::Receiver<Phase>,
+    /// A task per running job and pool; each tells its job.
+    lanes: JoinSet<JournalPosition>,
+    /// The last read of the journal failed; said once.
+    failing: bool,
+}
+
+impl Dispatcher {
+    /// Dispatches until ordered otherwise.
+    async fn run(&mut self, orders: &mut watch::Receiver<Order>) -> Order {
+        let mut journal = self.context.store.watch_journal_end();
+        loop {
+            let end = *journal.borrow_and_update();
+            let more = self.dispatch(end);
+            tokio::select! {
+                biased; // Stopping first, then making room for new jobs.
+                order = orders.wait_for(|order| *order != Order::Run) => {
+                    return order.map_or(Order::Abort, |order| *order);
+                }
+                Some(ended) = self.lanes.join_next(), if !self.lanes.is_empty() => self.retire(ended),
+                () = tokio::task::yield_now(), if more => {}
+                _ = journal.changed(), if !more => {}
+                () = sleep(RETRY_PAUSE), if !more => {}
+            }
+            while let Some(ended) = self.lanes.try_join_next() {
+                self.retire(ended);
+            }
+        }
+    }
+
+    /// Waits until no lane has anything in flight.
+    async fn land(&mut self) {
+        while let Some(ended) = self.lanes.join_next().await {
+            self.retire(ended);
+        }
+    }
+
+    /// Gives the next events their jobs, as many as may run, those of an earlier run first. Tells whether it could go on
+    /// at once; if not, the journal has no more, there is no room, or it cannot be read.
+    fn dispatch(&mut self, end: JournalPosition) -> bool {
+        while self.room() > 0 && self.resume() {}
+        let room = self.room().min(READ_EVENT_COUNT);
+        let next = self.shared.table().next;
+        if room == 0 || next >= end {
+            return false;
+        }
+        let events = match self.context.store.events_from(next, room) {
+            Ok(events) => events,
+            Err(error) => {
+                self.shared.metrics.reads_failed.inc();
+                if !std::mem::replace(&mut self.failing, true) {
+                    tracing::warn!(%error, "cannot read the journal, trying again");
+                }
+                return false;
+            }
+        };
+        self.failing = false;
+        if events.is_empty() {
+            tracing::error!(from = next.0, to = end.0, "events are not in the journal any more, passing over them");
+            self.shared.table().next = end;
+        }
+        events.into_iter().for_each(|(position, accepted)| self.start(position, accepted));
+        true
+    }
+
+    /// How many more jobs may run.
+    fn room(&self) -> usize {
+        let table = self.shared.table();
+        // Finished jobs pile up while the store takes no checkpoints; it takes no events then either.
+        if table.finished.len() >= 2 * self.config.report_count_max {
+            return 0;
+        }
+        self.config.job_count_max.saturating_sub(table.running.len())
+    }
+
+    /// Gives an event its job. One that concerns nobody is done at once.
+    fn start(&mut self, position: JournalPosition, accepted: AcceptedEvent) {
+        let next = JournalPosition(position.0 + 1);
+        self.shared.metrics.events_dispatched.inc();
+        let frozen = match accepted.event.push {
+            PushPolicy::Always => self.select(&accepted),
+            PushPolicy::Never => Frozen::default(),
+        };
+        if frozen.is_empty() {
+            let mut table = self.shared.table();
+            table.next = next;
+            table.finish(told_nobody(position, &accepted));
+            return;
+        }
+        let lane_count = self.context.lakes.len();
+        let job = Arc::new(Job::new(position, accepted, frozen, lane_count, Progress::start()));
+        let mut table = self.shared.table();
+        table.next = next;
+        table.running.insert(position, job.clone());
+        drop(table);
+        self.launch(&job);
+    }
+
+    /// Goes on with the oldest job of an earlier run; false when there is none.
+    fn resume(&mut self) -> bool {
+        let Some(accepted) = self.shared.table().waiting.front().map(|job| job.accepted.clone()) else { return false };
+        let frozen = self.select(&accepted);
+        let mut table = self.shared.table();
+        let Some(Unfinished { position, progress, .. }) = table.waiting.pop_front() else { return false };
+        let job = Arc::new(Job::new(position, accepted, frozen, self.context.lakes.len(), progress));
+        table.running.insert(position, job.clone());
+        drop(table);
+        self.launch(&job);
+        true
+    }
+
+    fn select(&self, accepted: &AcceptedEvent) -> Frozen {
+        let began = Instant::now();
+        let frozen = self.context.store.freeze(&accepted.event.topic, &accepted.event.subjects);
+        self.shared.metrics.selection.record(began.elapsed());
+        frozen
+    }
+
+    fn launch(&mut self, job: &Arc<Job>) {
+        self.shared.metrics.jobs_running.add(1);
+        for lane in 0..self.context.lakes.len() {
+            let (job, context, phases) = (job.clone(), self.context.clone(), self.phases.clone());
+            self.lanes.spawn(async move {
+                let position = job.position;
+                lane::run(job, lane, context, phases).await;
+                position
+            });
+        }
+    }
+
+    /// A lane has ended: for the first one of a job that is over, the job is done.
+    fn retire(&mut self, ended: Result<JournalPosition, JoinError>) {
+        let position = match ended {
+            Ok(position) => position,
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                Err(_) => return, // Aborted: only by dropping the set.
+            },
+        };
+        let mut table = self.shared.table();
+        if !table.running.get(&position).is_some_and(|job| job.is_over()) {
+            return;
+        }
+        if let Some(job) = table.running.remove(&position) {
+            table.finish(job.report());
+            self.shared.metrics.jobs_running.sub(1);
+            tracing::debug!(job = position.0, event = %job.accepted.event.id, "job finished");
+        }
+    }
+}
+
+/// The report of an event without push, or without audience.
+fn told_nobody(position: JournalPosition, accepted: &AcceptedEvent) -> JobReport {
+    JobReport {
+        position,
+        event: accepted.event.id.clone(),
+        state: JobState::Finished,
+        accepted_at: accepted.accepted_at,
+        audience: 0,
+        counts: Counts::default(),
+        time_to: None,
+    }
+}
+
+/// Tells the store which tokens are dead, until the sender closes. What the store refuses is tried again, and meanwhile
+/// the queue behind fills and drops.
+async fn report_gone(store: Store, mut gone: mpsc::Receiver<GoneToken>, mut phase: watch::Receiver<Phase>) {
+    let mut batch = Vec::with_capacity(GONE_BATCH_COUNT);
+    loop {
+        let count = tokio::select! {
+            biased; // What waits is reported before the end.
+            count = gone.recv_many(&mut batch, GONE_BATCH_COUNT) => count,
+            _ = phase.wait_for(|phase| *phase == Phase::Closing) => 0,
+        };
+        if count == 0 {
+            return;
+        }
+        while let Err(error) = store.tokens_gone(batch.clone()).await {
+            tracing::debug!(%error, "dead tokens were not taken, trying again");
+            sleep(RETRY_PAUSE).await;
+        }
+        batch.clear();
+    }
+}

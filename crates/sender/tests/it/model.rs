@@ -1,0 +1,210 @@
+//! Devices change while a job runs, in any order: nobody is skipped, nobody is told twice, no stranger is told.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+use tidings_push::{Notification, Outcome};
+use tidings_sender::{JobState, Sender, SenderConfig};
+use tidings_store::NewDevice;
+use tidings_types::{AppId, DeviceNumber, DeviceToken, JournalPosition, Locale};
+
+use crate::world::{Provider, World, device, goal, pool, token, until};
+
+const DEVICE_COUNT: usize = 40;
+const APPS: [&str; 3] = ["app", "other", "unreachable"];
+const LOCALES: [&str; 3] = ["en", "pl", "ar"];
+
+#[derive(Debug, Clone)]
+enum Operation {
+    /// The provider of one pool takes so many.
+    Take(usize, usize),
+    /// It answers so many.
+    Answer(usize, usize),
+    Delete(usize),
+    /// Registered (again) with this app, locale, and a token or none.
+    Register(usize, usize, usize, bool),
+    /// Killed and started again.
+    Crash,
+}
+
+fn operation(crashes: bool) -> impl Strategy<Value = Operation> {
+    let index = || 0..DEVICE_COUNT + 10;
+    prop_oneof![
+        6 => (0..2_usize, 1..6_usize).prop_map(|(pool, count)| Operation::Take(pool, count)),
+        6 => (0..2_usize, 1..6_usize).prop_map(|(pool, count)| Operation::Answer(pool, count)),
+        3 => index().prop_map(Operation::Delete),
+        6 => (index(), 0..3_usize, 0..3_usize, prop::bool::weighted(0.8))
+            .prop_map(|(index, app, locale, token)| Operation::Register(index, app, locale, token)),
+        u32::from(crashes) => Just(Operation::Crash),
+    ]
+}
+
+/// What a device was at some time.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Life {
+    token: DeviceToken,
+    app: usize,
+    locale: usize,
+}
+
+#[derive(Default)]
+struct Model {
+    /// Every registration of every device number.
+    lives: BTreeMap<DeviceNumber, Vec<Life>>,
+    audience: BTreeSet<DeviceNumber>,
+    generation: u8,
+    /// Told in this run, and answered in any.
+    told: BTreeSet<DeviceNumber>,
+    answered: BTreeSet<DeviceNumber>,
+    crashed: bool,
+}
+
+impl Model {
+    fn new_device(&mut self, index: usize, app: usize, locale: usize, has_token: bool) -> NewDevice {
+        let mut device = device(index);
+        self.generation = self.generation.wrapping_add(1);
+        device.app = AppId::new(APPS[app]).unwrap();
+        device.locale = Locale::new(LOCALES[locale]).unwrap();
+        device.token = has_token.then(|| token(index, self.generation));
+        device
+    }
+
+    async fn register(&mut self, world: &World, index: usize, app: usize, locale: usize, has_token: bool) {
+        let device = self.new_device(index, app, locale, has_token);
+        world.register([device.clone()]).await;
+        let number = world.store.device_number(&device.id).unwrap().unwrap();
+        let life = device.token.map(|token| Life { token, app, locale });
+        self.lives.entry(number).or_default().extend(life);
+    }
+
+    /// Checks what a pool's provider got.
+    fn told(&mut self, pool: usize, taken: &[Notification]) {
+        for notification in taken {
+            let number = notification.ticket.device;
+            assert!(self.audience.contains(&number), "{number:?} registered after the event");
+            assert!(self.told.insert(number), "{number:?} was told twice");
+            let life = self.lives[&number].iter().find(|life| life.token == notification.token);
+            let life = life.expect("the token is one the device had");
+            assert_eq!(life.app, pool, "the token goes to the pool of its app");
+            assert_eq!(notification.rendering.app().as_str(), APPS[life.app]);
+            let text = String::from_utf8_lossy(notification.rendering.payload()).into_owned();
+            let title = ["Goal for", "Gol dla", "هدف"][life.locale];
+            assert!(text.contains(title), "the language is that of the same registration");
+        }
+    }
+
+    async fn check_end(&self, sender: &Sender, position: JournalPosition) {
+        until("the job finishes", || sender.job(position).is_some_and(|job| job.state == JobState::Finished)).await;
+        let counts = sender.job(position).unwrap().counts;
+        assert_eq!(counts.accepted() + counts.suppressed(), counts.total());
+        if !self.crashed {
+            assert_eq!(counts.total(), self.audience.len() as u64, "every selected device has one outcome");
+            assert_eq!(counts.accepted(), self.answered.len() as u64, "every answer is counted once");
+        }
+    }
+}
+
+struct Run {
+    sender: Sender,
+    providers: [Provider; 2],
+}
+
+impl Run {
+    fn new(world: &World) -> Self {
+        let pools = [pool("one", APPS[0], 4), pool("two", APPS[1], 4)];
+        let config = SenderConfig { window_device_count: 3, window_open_count_max: 2, ..crate::world::config() };
+        let sender = world.start(config, pools.to_vec());
+        let providers = pools.map(|pool| Provider::new(&pool, &sender));
+        Self { sender, providers }
+    }
+
+    async fn take(&mut self, model: &mut Model, pool: usize, count: usize) {
+        tokio::task::yield_now().await;
+        let provider = &mut self.providers[pool];
+        let before = provider.taken.len();
+        provider.try_take(count);
+        model.told(pool, &provider.taken[before..]);
+    }
+
+    fn answer(&mut self, model: &mut Model, pool: usize, count: usize) {
+        let provider = &mut self.providers[pool];
+        let count = count.min(provider.held.len());
+        model.answered.extend(provider.held[..count].iter().map(|held| held.ticket.device));
+        provider.answer(count, Outcome::Accepted);
+    }
+}
+
+async fn play(operations: Vec<Operation>) {
+    let mut world = World::new();
+    let mut model = Model::default();
+    for index in 0..DEVICE_COUNT {
+        model.register(&world, index, index % 2, index % 3, true).await;
+    }
+    model.audience = model.lives.keys().copied().collect();
+    let position = world.accept(goal("goal")).await;
+    let mut run = Run::new(&world);
+    until("the job runs", || run.sender.job(position).is_some()).await;
+    for operation in operations {
+        match operation {
+            Operation::Take(pool, count) => run.take(&mut model, pool, count).await,
+            Operation::Answer(pool, count) => run.answer(&mut model, pool, count),
+            Operation::Delete(index) => {
+                world.store.delete_device(&device(index).id).await.unwrap();
+            }
+            Operation::Register(index, app, locale, has_token) => {
+                model.register(&world, index, app, locale, has_token).await;
+            }
+            Operation::Crash => {
+                drop(run);
+                world = world.restarted().await;
+                (model.crashed, model.told) = (true, BTreeSet::new());
+                run = Run::new(&world);
+            }
+        }
+    }
+    until("everybody is told", || {
+        for pool in 0..2 {
+            let provider = &mut run.providers[pool];
+            let before = provider.taken.len();
+            provider.try_take(100);
+            model.told(pool, &provider.taken[before..]);
+            run.answer(&mut model, pool, 100);
+        }
+        run.sender.idle()
+    })
+    .await;
+    model.check_end(&run.sender, position).await;
+    // Whoever was there all along, reachable and unchanged, was told.
+    let unchanged = |number: &&DeviceNumber| model.lives[*number].len() == 1;
+    for number in model.audience.iter().filter(unchanged) {
+        let still = number_exists(&world, *number);
+        assert!(!still || model.answered.contains(number), "{number:?} was skipped");
+    }
+}
+
+/// Whether the device still is what it was: present, with a token.
+fn number_exists(world: &World, number: DeviceNumber) -> bool {
+    let mut reachable = false;
+    world.store.with_recipients(&[number], |recipient| reachable = recipient.token.is_some());
+    reachable
+}
+
+fn block_on(future: impl Future<Output = ()>) {
+    tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(future);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+
+    #[test]
+    fn changing_devices_are_told_once_and_strangers_never(
+        operations in prop::collection::vec(operation(false), 0..60),
+    ) {
+        block_on(play(operations));
+    }
+
+    #[test]
+    fn also_when_the_sender_is_killed_in_between(operations in prop::collection::vec(operation(true), 0..60)) {
+        block_on(play(operations));
+    }
+}

@@ -1,0 +1,311 @@
+//! A store in a temporary folder, devices in it, and a provider that takes from a lake and answers.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tempfile::TempDir;
+use tidings_buffer::{Consumer, Lake};
+use tidings_gettext::{Catalogue, Plural, Template, Translations};
+use tidings_push::{Notification, Outcome, OutcomeSink, Settled, TokenGone};
+use tidings_sender::{Pool, Sender, SenderConfig, TopicTemplates, Topics};
+use tidings_store::{
+    CommitSink, DurableChannel, NewDevice, NewEvent, QueueLimit, Store, StoreConfig, StoredPublication,
+};
+use tidings_telemetry::{Registry, unix_now};
+use tidings_types::{
+    AppId, ChannelName, DeviceId, DeviceToken, Environment, Event, EventId, JournalPosition, Locale, ParamValue,
+    Platform, PushPolicy, StreamPosition, Subject, Timestamp, TopicName,
+};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout};
+
+const DEADLINE: Duration = Duration::from_secs(20);
+
+const POLISH: &str = r#"
+msgid ""
+msgstr "Content-Type: text/plain; charset=UTF-8\nLanguage: pl\nPlural-Forms: nplurals=3; plural=(n==1 ? 0 : n%10>=2 && n%10<=4 && (n%100<12 || n%100>14) ? 1 : 2);\n"
+
+msgid "Goal for %{team}!"
+msgstr "Gol dla %{team}!"
+
+msgid "%{goals} goal by %{team}"
+msgid_plural "%{goals} goals by %{team}"
+msgstr[0] "%{goals} gol, %{team}"
+msgstr[1] "%{goals} gole, %{team}"
+msgstr[2] "%{goals} goli, %{team}"
+"#;
+
+const ARABIC: &str = r#"
+msgid ""
+msgstr "Content-Type: text/plain; charset=UTF-8\nLanguage: ar\nPlural-Forms: nplurals=6; plural=(n==0 ? 0 : n==1 ? 1 : n==2 ? 2 : n%100>=3 && n%100<=10 ? 3 : n%100>=11 ? 4 : 5);\n"
+
+msgid "Goal for %{team}!"
+msgstr "هدف لفريق %{team}!"
+"#;
+
+/// The topic `goal`, with a plural, in English, Polish (both texts) and Arabic (title only).
+pub(crate) fn topics() -> Arc<Topics> {
+    let catalogue =
+        |locale: &str, text: &str| (Locale::new(locale).unwrap(), Catalogue::parse(text.as_bytes()).unwrap());
+    let translations = Translations::new(vec![catalogue("pl", POLISH), catalogue("ar", ARABIC)]);
+    let plural = Plural { msgid_plural: "%{goals} goals by %{team}", count: "goals" };
+    let goal = TopicTemplates {
+        title: Template::new(None, "Goal for %{team}!", None).unwrap(),
+        body: Template::new(None, "%{goals} goal by %{team}", Some(plural)).unwrap(),
+        domain: "match".to_owned(),
+    };
+    assert_eq!(translations.check([&goal.title, &goal.body]), []);
+    let topics = BTreeMap::from([(TopicName::new("goal").unwrap(), goal)]);
+    Arc::new(Topics::new(topics, BTreeMap::from([("match".to_owned(), translations)])))
+}
+
+struct NoSink;
+
+impl CommitSink for NoSink {
+    fn on_publication(&self, _: &ChannelName, _: StreamPosition, _: &StoredPublication, _: &DurableChannel) {}
+
+    fn on_events(&self, _: JournalPosition) {}
+}
+
+pub(crate) struct World {
+    folder: TempDir,
+    pub(crate) store: Store,
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let store = open(&folder);
+        Self { folder, store }
+    }
+
+    /// Closes the store and opens it again, as a restart does. The sender must be gone.
+    pub(crate) async fn restarted(self) -> Self {
+        let Self { folder, store } = self;
+        timeout(DEADLINE, store.close()).await.expect("somebody still has the store");
+        drop(store);
+        let store = open(&folder);
+        Self { folder, store }
+    }
+
+    /// Registers devices that all follow `team:1`.
+    pub(crate) async fn register(&self, devices: impl IntoIterator<Item = NewDevice>) {
+        self.register_for(devices, &["team:1"]).await;
+    }
+
+    pub(crate) async fn register_for(&self, devices: impl IntoIterator<Item = NewDevice>, subjects: &[&str]) {
+        let goal = TopicName::new("goal").unwrap();
+        let follows: Vec<_> = subjects.iter().map(|subject| (Subject::new(subject).unwrap(), goal.clone())).collect();
+        let devices = devices.into_iter().map(|device| (device, follows.clone())).collect();
+        self.store.import_devices(devices, unix_now()).await.unwrap();
+    }
+
+    pub(crate) async fn accept(&self, event: Event) -> JournalPosition {
+        self.accept_at(event, unix_now()).await
+    }
+
+    pub(crate) async fn accept_at(&self, event: Event, now: Timestamp) -> JournalPosition {
+        let name = ChannelName::new(event.subjects[0].as_str()).unwrap();
+        let channel = DurableChannel { name, history_size: 10, history_ttl: Duration::from_secs(60) };
+        let events = vec![NewEvent { event, channels: vec![channel] }];
+        self.store.append_events(events, now).await.unwrap()[0].position
+    }
+
+    pub(crate) fn start(&self, config: SenderConfig, pools: Vec<Pool>) -> Sender {
+        Sender::start(config, self.store.clone(), topics(), pools, &Registry::new()).unwrap()
+    }
+
+    /// What the store has of a job, as JSON.
+    pub(crate) fn row(&self, position: JournalPosition) -> Option<serde_json::Value> {
+        let rows = self.store.jobs().unwrap();
+        let (_, row) = rows.into_iter().find(|(found, _)| *found == position)?;
+        Some(serde_json::from_slice(&row).unwrap())
+    }
+}
+
+fn open(folder: &TempDir) -> Store {
+    let queue = QueueLimit { count: 4096, bytes: 64 << 20 };
+    let config = StoreConfig {
+        path: folder.path().join("store"),
+        event_queue: queue,
+        device_queue: queue,
+        import_queue: queue,
+        journal_event_count_max: 100_000,
+        journal_bytes_max: 1 << 30,
+        id_window: Duration::from_secs(3600),
+        id_window_count: 100_000,
+        device_count_max: 1_000_000,
+        subscription_count_max: 1000,
+        channel_count_max: 1000,
+        reopen_backoff_min: Duration::from_millis(10),
+        reopen_backoff_max: Duration::from_millis(100),
+        cache_bytes: 8 << 20,
+    };
+    Store::open(config, Arc::new(NoSink)).unwrap()
+}
+
+/// Small windows, so that a few devices make many; checkpoints at once.
+pub(crate) fn config() -> SenderConfig {
+    SenderConfig {
+        window_device_count: 16,
+        window_open_count_max: 4,
+        checkpoint_interval: Duration::from_millis(5),
+        ..SenderConfig::default()
+    }
+}
+
+pub(crate) fn pool(name: &str, app: &str, capacity: usize) -> Pool {
+    Pool {
+        name: name.to_owned(),
+        environment: Environment::Production,
+        apps: vec![AppId::new(app).unwrap()],
+        lake: Arc::new(Lake::new(capacity)),
+    }
+}
+
+pub(crate) fn device(index: usize) -> NewDevice {
+    NewDevice {
+        id: DeviceId::new(&format!("d{index}")).unwrap(),
+        user: None,
+        app: AppId::new("app").unwrap(),
+        platform: Platform::Ios,
+        environment: Environment::Production,
+        token: Some(token(index, 0)),
+        locale: Locale::new("en").unwrap(),
+        country: None,
+    }
+}
+
+/// The address of a device after so many registrations.
+pub(crate) fn token(index: usize, generation: u8) -> DeviceToken {
+    let mut bytes = (index as u32).to_be_bytes().to_vec();
+    bytes.push(generation);
+    DeviceToken::from(&bytes[..])
+}
+
+/// Which device a notification goes to, by its address.
+pub(crate) fn addressee(notification: &Notification) -> usize {
+    let bytes = notification.token.as_bytes().first_chunk().expect("tokens of tests have four bytes and more");
+    u32::from_be_bytes(*bytes) as usize
+}
+
+pub(crate) fn goal(id: &str) -> Event {
+    let team = ParamValue::Text("Vega".to_owned());
+    Event {
+        id: EventId::new(id).unwrap(),
+        topic: TopicName::new("goal").unwrap(),
+        subjects: vec![Subject::new("team:1").unwrap()],
+        params: BTreeMap::from([("team".to_owned(), team), ("goals".to_owned(), ParamValue::Integer(3))]),
+        data: None,
+        channels: Vec::new(),
+        push: PushPolicy::Always,
+        collapse_key: None,
+        ttl: Duration::from_secs(3600),
+    }
+}
+
+/// Waits until `met`; panics with `what` when that takes too long.
+pub(crate) async fn until(what: &str, mut met: impl FnMut() -> bool) {
+    let deadline = Instant::now() + DEADLINE;
+    while !met() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    timeout(DEADLINE, future).await.unwrap_or_else(|_| panic!("never: {what}"))
+}
+
+/// A provider that is worked by hand.
+pub(crate) struct Provider {
+    consumer: Consumer<Notification>,
+    sink: Arc<dyn OutcomeSink>,
+    /// Taken and not answered.
+    pub(crate) held: Vec<Notification>,
+    /// All that was taken.
+    pub(crate) taken: Vec<Notification>,
+}
+
+impl Provider {
+    pub(crate) fn new(pool: &Pool, sender: &Sender) -> Self {
+        let consumer = Consumer::new(pool.lake.clone());
+        Self { consumer, sink: sender.sink(), held: Vec::new(), taken: Vec::new() }
+    }
+
+    /// Takes exactly `count`.
+    pub(crate) async fn take(&mut self, count: usize) {
+        let mut new = Vec::new();
+        while new.len() < count {
+            let demand = count - new.len();
+            soon("something in the lake", self.consumer.take(demand, &mut new)).await;
+        }
+        self.taken.extend(new.iter().cloned());
+        self.held.append(&mut new);
+    }
+
+    /// Takes what is there.
+    pub(crate) fn try_take(&mut self, demand: usize) {
+        let mut new = Vec::new();
+        self.consumer.lake().try_take(demand, &mut new);
+        self.taken.extend(new.iter().cloned());
+        self.held.append(&mut new);
+    }
+
+    /// Answers the first `count` held.
+    pub(crate) fn answer(&mut self, count: usize, outcome: Outcome) {
+        let settled = self.held.drain(..count).map(|notification| settled(&notification, outcome, None));
+        self.sink.settle(&mut settled.collect());
+    }
+
+    /// Forgets everything it holds, as a killed process does.
+    pub(crate) fn into_taken(self) -> Vec<Notification> {
+        self.taken
+    }
+}
+
+pub(crate) fn settled(notification: &Notification, outcome: Outcome, gone_at: Option<Timestamp>) -> Settled {
+    let token_gone = gone_at.map(|at| TokenGone { token: notification.token.clone(), at });
+    Settled { ticket: notification.ticket, outcome, token_gone, latency: Duration::ZERO }
+}
+
+/// A provider on a task of its own: answers everything by a script, each batch in reverse order.
+pub(crate) struct Automatic {
+    tasks: JoinSet<()>,
+    taken: Arc<Mutex<Vec<Notification>>>,
+}
+
+impl Automatic {
+    pub(crate) fn accepting(pool: &Pool, sender: &Sender) -> Self {
+        Self::new(pool, sender, |notification| settled(notification, Outcome::Accepted, None))
+    }
+
+    pub(crate) fn new(
+        pool: &Pool,
+        sender: &Sender,
+        mut script: impl FnMut(&Notification) -> Settled + Send + 'static,
+    ) -> Self {
+        let taken = Arc::new(Mutex::new(Vec::new()));
+        let (mut consumer, sink, log) = (Consumer::new(pool.lake.clone()), sender.sink(), taken.clone());
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
+            let mut batch = Vec::new();
+            while consumer.take(7, &mut batch).await > 0 {
+                log.lock().unwrap().extend(batch.iter().cloned());
+                let mut outcomes: Vec<Settled> = batch.drain(..).rev().map(|taken| script(&taken)).collect();
+                sink.settle(&mut outcomes);
+            }
+        });
+        Self { tasks, taken }
+    }
+
+    /// All that was taken so far; panics if the task has.
+    pub(crate) fn taken(&mut self) -> Vec<Notification> {
+        if let Some(ended) = self.tasks.try_join_next() {
+            ended.expect("the provider does not panic");
+        }
+        self.taken.lock().unwrap().clone()
+    }
+}

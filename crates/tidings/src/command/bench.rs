@@ -1,0 +1,58 @@
+//! `tidings bench`: what each part does on this machine, beside the goal (R18).
+//!
+//! Every benchmark repeats its measurement `--runs` times and prints median and spread; progress goes to standard
+//! error. What is measured is the real thing: the load comes from another process, and where a part has a physical
+//! limit (one `write` per delivery, another HTTP/2 client) that is measured in the same run. Every run checks its
+//! answers: a publication lost or doubled, a device missing, a wrong language make it fail, however fast it was.
+//!
+//! The other process is this program again (`bench peer`, hidden), told what to do over its standard input, so that
+//! processor time and memory of the two sides can be told apart. On Linux only. Where there are two cores, each side
+//! is held to one of them.
+
+mod audience;
+mod fanout;
+mod peer;
+mod process;
+mod push;
+mod report;
+mod statistic;
+mod store;
+
+use super::CommandError;
+use crate::cli::{BenchCommand, PeerRole};
+
+/// Runs a benchmark and prints its table.
+pub(crate) async fn run(command: BenchCommand) -> Result<(), CommandError> {
+    if cfg!(debug_assertions) && !matches!(command, BenchCommand::Peer(_)) {
+        progress("this is an unoptimised build: its numbers say nothing (cargo build --release)");
+    }
+    let (report, json) = match command {
+        BenchCommand::Fanout(args) => (fanout::run(&args).await?, args.common.json),
+        BenchCommand::Audience(args) => (audience::run(&args).await?, args.common.json),
+        BenchCommand::Push(args) => (push::run(&args).await?, args.common.json),
+        BenchCommand::Peer(args) => {
+            process::pin(args.cpu)?;
+            return match args.role {
+                PeerRole::Fanout => fanout::server::serve().await,
+                PeerRole::Bare => fanout::bare::serve(),
+                PeerRole::Simulator => push::simulator::serve(),
+            };
+        }
+    };
+    report.print(json)
+}
+
+/// The error of a run that did not do, or whose answers are wrong.
+fn failed(why: impl Into<String>) -> CommandError {
+    CommandError::Failed(why.into())
+}
+
+/// The same, for errors with causes.
+fn failed_by(what: &str, error: &dyn std::error::Error) -> CommandError {
+    CommandError::Failed(format!("{what}: {}", super::output::chain(error)))
+}
+
+/// Tells whoever waits what is being done.
+fn progress(text: impl std::fmt::Display) {
+    super::output::remark(super::output::Kind::Note, text);
+}

@@ -1,0 +1,114 @@
+//! The measured server: hub, edge and listener as `serve` has them, without the rest.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::get;
+use tidings_edge::{DurablePublisher, Edge, EdgeConfig, PublishFuture};
+use tidings_hub::{Hub, HubConfig, NewPublication};
+use tidings_protocol::{ClientInfo, ErrorCode, NamespaceOptions, Namespaces, Publication, SessionConfig, Tags};
+use tidings_stream::TailBounds;
+use tidings_telemetry::{Registry, unix_now};
+use tidings_types::{ChannelName, Epoch, Json, Offset};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+
+use super::{Command, Listening, Mark};
+use crate::command::CommandError;
+use crate::command::bench::process::Usage;
+use crate::command::bench::{failed_by, peer};
+
+/// No client of the benchmark publishes.
+struct NoJournal;
+
+impl DurablePublisher for NoJournal {
+    fn publish(&self, _: ChannelName, _: Json, _: ClientInfo) -> PublishFuture {
+        Box::pin(std::future::ready(Err(ErrorCode::NotAvailable)))
+    }
+}
+
+/// Serves until our input ends.
+pub(in super::super) async fn serve() -> Result<(), CommandError> {
+    let hub = Arc::new(Hub::new(hub_config(), 1)); // One loop: one core.
+    let edge = Edge::start(edge_config(), Arc::new(session()), hub.clone(), Arc::new(NoJournal), &Registry::new())?;
+    let edge = Arc::new(edge);
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+    let addr = listener.local_addr()?;
+    let router = axum::Router::new().route("/connection/websocket", get(upgrade)).with_state(edge.clone());
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move { axum::serve(listener, router).await });
+    peer::answer(Listening(addr))?;
+    let followed = tokio::task::spawn_blocking(move || peer::follow(|command| perform(&hub, &edge, command))).await;
+    followed.map_err(|error| failed_by("the benchmark's server", &error))?
+}
+
+fn perform(hub: &Hub, edge: &Edge, command: Command) -> Result<(), CommandError> {
+    match command {
+        Command::Publish { channel, data } => {
+            let channel = ChannelName::new(&channel).map_err(|error| failed_by("channel", &error))?;
+            let publication = Publication { offset: Offset(0), data, info: None, tags: Tags::default() };
+            let new = NewPublication { publication, skip_history: false };
+            hub.publish(&channel, new, unix_now()).map(drop).map_err(|error| failed_by("cannot publish", &error))
+        }
+        Command::Mark => peer::answer(Mark { usage: Usage::now()?, connections: edge.connection_count() }),
+    }
+}
+
+async fn upgrade(State(edge): State<Arc<Edge>>, mut request: Request) -> Response {
+    match edge.upgrade(&mut request) {
+        Ok(response) => response.map(|()| Body::empty()),
+        Err(error) => (error.status(), error.to_string()).into_response(),
+    }
+}
+
+fn namespaces() -> Namespaces {
+    let kept = NamespaceOptions {
+        history_size: 100,
+        history_ttl: Duration::from_secs(600),
+        force_recovery: true,
+        ..NamespaceOptions::closed()
+    };
+    Namespaces::new(NamespaceOptions::closed(), BTreeMap::from([("kept".to_owned(), kept)]))
+}
+
+/// With the defaults of `serve` where they matter.
+fn hub_config() -> HubConfig {
+    HubConfig {
+        namespaces: Arc::new(namespaces()),
+        channel_count_max: 100,
+        tail: TailBounds { frame_count_max: 4096, bytes_max: 1 << 20 },
+        durable_epoch: Epoch::from_random(0), // No channel here is durable.
+    }
+}
+
+fn edge_config() -> EdgeConfig {
+    EdgeConfig {
+        connection_count_max: 100_000,
+        message_bytes_max: 64 << 10,
+        turn_bytes_max: 256 << 10,
+        control_bytes_max: 1 << 20,
+        recovery_count_max: 300,
+        ping_interval: Duration::from_secs(25),
+        pong_timeout: Duration::from_secs(8),
+        stale_timeout: Duration::from_secs(10),
+        close_timeout: Duration::from_secs(5),
+        allowed_origins: Vec::new(),
+    }
+}
+
+fn session() -> SessionConfig {
+    SessionConfig {
+        namespaces: namespaces(),
+        token_verifier: None,
+        allow_anonymous: true,
+        insecure: true,
+        channel_count_max: 128,
+        ping_interval: Duration::from_secs(25),
+        version: "bench".to_owned(),
+    }
+}

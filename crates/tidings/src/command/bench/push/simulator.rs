@@ -1,0 +1,119 @@
+//! The provider, in a process of its own.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde::{Deserialize, Serialize};
+use tidings_simulator::{AcceptedNotification, ApnsSimulator, Faults, SimulatorConfig};
+
+use super::setup::language_of;
+use crate::command::CommandError;
+use crate::command::bench::process::Usage;
+use crate::command::bench::{failed_by, peer};
+
+/// Devices and notifications the ledger keeps; more would be counted, but no longer told apart.
+const DEVICE_COUNT_MAX: usize = 20_000_000;
+const NOTIFICATION_COUNT_MAX: usize = 200_000_000;
+
+/// Where it is and how to get in.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Greeting {
+    pub(super) port: u16,
+    pub(super) ca_pem: String,
+    pub(super) key_pem: String,
+    pub(super) key_id: String,
+    pub(super) team_id: String,
+}
+
+impl Greeting {
+    pub(super) fn of(simulator: &ApnsSimulator) -> Self {
+        Self {
+            port: simulator.addr().port(),
+            ca_pem: simulator.ca_pem().to_owned(),
+            key_pem: simulator.key_pem().to_owned(),
+            key_id: simulator.key_id().to_owned(),
+            team_id: simulator.team_id().to_owned(),
+        }
+    }
+}
+
+/// What it is told.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Command {
+    /// From now on answer so late and allow so many streams; no answer.
+    Behave { delay_ms: u64, stream_limit: u32 },
+    /// Answer with [`Mark`].
+    Mark,
+}
+
+/// What it has seen up to one moment.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(super) struct Mark {
+    pub(super) usage: Usage,
+    pub(super) accepted: u64,
+    pub(super) notifications: u64,
+    pub(super) repeated: u64,
+    pub(super) rejected: u64,
+    pub(super) mistranslated: u64,
+    pub(super) stream_limit_violations: u64,
+}
+
+/// Simulates until our input ends. Blocks: the simulator has threads of its own.
+pub(in super::super) fn serve() -> Result<(), CommandError> {
+    let mistranslated = Arc::new(AtomicU64::new(0));
+    let counted = mistranslated.clone();
+    let on_accepted = Arc::new(move |accepted: AcceptedNotification<'_>| {
+        let expected = language_of(accepted.token).map(|language| language.title);
+        if expected.is_some_and(|title| !says(accepted.payload, title)) {
+            counted.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    let config = SimulatorConfig {
+        device_count_max: DEVICE_COUNT_MAX,
+        notification_count_max: NOTIFICATION_COUNT_MAX,
+        ..SimulatorConfig::default()
+    };
+    let simulator = ApnsSimulator::start_observed(config, on_accepted);
+    let simulator = simulator.map_err(|error| failed_by("cannot start the simulator", &error))?;
+    peer::answer(Greeting::of(&simulator))?;
+    peer::follow(|command| match command {
+        Command::Behave { delay_ms, stream_limit } => {
+            let faults = Faults { delay_ms, stream_limit, ..Faults::default() };
+            simulator.set_faults(faults).map_err(|error| failed_by("the simulator refuses", &error))
+        }
+        Command::Mark => peer::answer(mark(&simulator, mistranslated.load(Ordering::Relaxed))?),
+    })
+}
+
+fn mark(simulator: &ApnsSimulator, mistranslated: u64) -> Result<Mark, CommandError> {
+    let summary = simulator.ledger().summary();
+    Ok(Mark {
+        usage: Usage::now()?,
+        accepted: summary.accepted,
+        notifications: summary.notifications,
+        repeated: summary.repeated,
+        rejected: summary.rejected.values().sum(),
+        mistranslated,
+        stream_limit_violations: summary.stream_limit_violations,
+    })
+}
+
+/// Whether the notification's title begins so. The title stands near the payload's beginning, so this is quick.
+fn says(payload: &[u8], title: &str) -> bool {
+    const MARKER: &[u8] = br#""title":""#;
+    let place = payload.windows(MARKER.len()).position(|window| window == MARKER);
+    place.is_some_and(|place| payload[place + MARKER.len()..].starts_with(title.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::says;
+
+    #[test]
+    fn only_the_title_counts() {
+        let payload = r#"{"aps":{"alert":{"title":"Tor für Sverige!","body":"Goal for nobody"}}}"#.as_bytes();
+        assert!(says(payload, "Tor für "));
+        assert!(!says(payload, "Goal for "));
+        assert!(!says(b"{}", ""));
+    }
+}

@@ -1,0 +1,338 @@
+//! `tidings demo`: the 2022 World Cup final in fast motion, on the real server, with a simulated provider.
+//!
+//! ```text
+//!   timeline ── POST /v1/events ──► server ──► 1000 sockets (clients)         each delivery checked and timed
+//!   population ── import ─────────────┘  └───► APNs simulator ──► ledger      each of 100 000 phones checked
+//! ```
+//!
+//! It registers the phones, connects the clients, plays the match, waits until all is quiet, and compares what everybody
+//! got with what was owed, which it has worked out for itself. With `--once` it ends there, with the verdict as its exit
+//! code; else it goes on serving until Ctrl-C. Everything durable is in a temporary folder and goes with it.
+//!
+//! The latencies are honest but modest: server, provider, phones and clients share this machine's cores.
+
+mod clients;
+mod clock;
+mod population;
+mod pushes;
+mod report;
+mod setup;
+mod socket;
+mod timeline;
+mod view;
+mod wording;
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use hyper::StatusCode;
+use serde_json::Value;
+use tidings_simulator::ApnsSimulator;
+use tidings_telemetry::unix_now;
+use tokio::time::Instant;
+
+use self::clients::Crowd;
+use self::clock::Clock;
+use self::population::Population;
+use self::pushes::Pushes;
+use self::report::{Extent, Report};
+use self::setup::Folder;
+use self::timeline::Moment;
+use self::view::{Scene, View, format_duration, grouped};
+use super::CommandError;
+use super::http::ServerUrl;
+use super::output::{chain, line};
+use super::serve::stopped;
+use crate::cli::DemoArgs;
+use crate::server::Server;
+
+/// With `--once` nobody watches: the match is played at least this many times faster than a real one.
+const SPEED_ONCE: f64 = 900.0;
+
+/// Phones registered in one request to the store; also how often the bar moves.
+const IMPORT_BATCH_COUNT: u32 = 2000;
+
+/// How long the clients may take to make no progress in connecting.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(15);
+
+/// After the last event: how long nothing may arrive before what is missing counts as lost.
+const QUIET_PATIENCE: Duration = Duration::from_secs(10);
+
+/// When all has arrived: how long to look for what should not.
+const LATECOMER_TIME: Duration = Duration::from_millis(300);
+
+/// How often the waiting ones look.
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Tries of an event that the server has no room for, and the pause between two.
+const POST_TRY_COUNT_MAX: usize = 100;
+const POST_PAUSE: Duration = Duration::from_millis(100);
+
+/// Plays the match.
+pub(crate) async fn run(args: DemoArgs) -> Result<(), CommandError> {
+    // Whatever goes wrong inside is to be seen; a logger that is already there does as well.
+    let _ = tidings_telemetry::log::init(tidings_telemetry::log::Format::Text, "warn");
+    let mut stage = Stage::set(args).await?;
+    let ended = tokio::select! {
+        biased;
+        interrupted = stopped() => match interrupted {
+            Ok(()) => stage.interrupted(),
+            Err(error) => Err(error.into()),
+        },
+        ended = stage.perform() => ended,
+    };
+    stage.leave().await;
+    ended
+}
+
+/// Everything that takes part.
+struct Stage {
+    args: DemoArgs,
+    clock: Clock,
+    view: View,
+    moments: Arc<[Moment]>,
+    population: Arc<Population>,
+    pushes: Arc<Pushes>,
+    handed_in: AtomicUsize,
+    /// `None` until all phones are registered.
+    crowd: Option<Crowd>,
+    /// `None` until the verdict.
+    verdict: Option<Report>,
+    // In this order they are stopped, should anything fail on the way.
+    server: Server,
+    simulator: ApnsSimulator,
+    folder: Folder,
+}
+
+impl Stage {
+    async fn set(args: DemoArgs) -> Result<Self, CommandError> {
+        let clock = Clock::start();
+        setup::allow_files(args.clients)?;
+        let moments: Arc<[Moment]> = timeline::moments().into();
+        let population = Arc::new(Population::draw(args.devices, &moments));
+        let pushes = Arc::new(Pushes::new(clock, moments.clone(), population.clone()));
+        let watching = pushes.clone();
+        let on_accepted = Arc::new(move |accepted: tidings_simulator::AcceptedNotification<'_>| {
+            watching.on_accepted(accepted);
+        });
+        let folder = Folder::unpack()?;
+        let simulator = setup::start_simulator(args.devices, population.owed_total(), on_accepted)?;
+        let config = setup::config(&folder, &simulator, setup::listen_address(args.once), args.clients)?;
+        let server = Server::start(config).await?;
+        Ok(Self {
+            view: View::new(args.json),
+            args,
+            clock,
+            moments,
+            population,
+            pushes,
+            handed_in: AtomicUsize::new(0),
+            crowd: None,
+            verdict: None,
+            server,
+            simulator,
+            folder,
+        })
+    }
+
+    async fn perform(&mut self) -> Result<(), CommandError> {
+        self.register().await?;
+        self.connect().await?;
+        let report = self.play().await?;
+        if self.args.json {
+            line(report.to_json())?;
+        } else {
+            self.view.say(format!("\n{}", report.to_text()))?;
+        }
+        self.verdict = Some(report);
+        if self.args.once {
+            return self.conclude();
+        }
+        self.view.say(self.invitation())?;
+        match self.view.follow(self.scene()?).await? {}
+    }
+
+    /// The end that somebody wished for.
+    fn interrupted(&self) -> Result<(), CommandError> {
+        match &self.verdict {
+            Some(_) => self.conclude(),
+            None if self.args.once => Err(CommandError::Failed("interrupted before the verdict".to_owned())),
+            None => Ok(()),
+        }
+    }
+
+    fn conclude(&self) -> Result<(), CommandError> {
+        match &self.verdict {
+            Some(report) if !report.is_clean() => Err(CommandError::Failed(report.fault())),
+            _ => Ok(()),
+        }
+    }
+
+    /// Hangs up, stops the server, then the provider.
+    async fn leave(mut self) {
+        self.crowd = None;
+        self.server.stop().await;
+        self.simulator.stop();
+    }
+
+    async fn register(&self) -> Result<(), CommandError> {
+        let (began, count) = (Instant::now(), self.population.count());
+        let bar = self.view.bar("Registering phones", count);
+        for start in (0..count).step_by(IMPORT_BATCH_COUNT as usize) {
+            let end = count.min(start + IMPORT_BATCH_COUNT);
+            let phones = self.population.registrations(start..end);
+            let imported = self.server.store().import_devices(phones, unix_now()).await;
+            imported.map_err(|error| CommandError::Failed(format!("cannot register phones: {}", chain(&error))))?;
+            bar.set(end);
+        }
+        drop(bar);
+        self.view.say(format!(
+            "{} phones in {} languages registered, {} subscriptions, in {}",
+            grouped(count.into()),
+            population::LOCALES.len(),
+            grouped(self.server.store().counts().subscriptions),
+            format_duration(began.elapsed()),
+        ))?;
+        Ok(())
+    }
+
+    async fn connect(&mut self) -> Result<(), CommandError> {
+        let (began, count) = (Instant::now(), self.args.clients);
+        let crowd = Crowd::start(self.server.addr(), count, &self.moments, self.clock)?;
+        let crowd = self.crowd.insert(crowd);
+        let bar = self.view.bar("Connecting clients", count);
+        let mut progress = (0, Instant::now());
+        while crowd.subscribed() < count {
+            let subscribed = crowd.subscribed();
+            if subscribed > progress.0 {
+                progress = (subscribed, Instant::now());
+            }
+            if let Some(failure) = crowd.failure() {
+                return Err(CommandError::Failed(format!("cannot connect the clients: {failure}")));
+            }
+            if progress.1.elapsed() > CONNECT_PATIENCE {
+                return Err(CommandError::Failed(format!("only {subscribed} of {count} clients got connected")));
+            }
+            bar.set(subscribed);
+            tokio::time::sleep(LOOK_INTERVAL).await;
+        }
+        drop(bar);
+        self.view.say(format!(
+            "{} clients connected in {}",
+            grouped(count.into()),
+            format_duration(began.elapsed())
+        ))?;
+        Ok(())
+    }
+
+    /// The match, and the verdict over it.
+    async fn play(&self) -> Result<Report, CommandError> {
+        let (scene, kick_off) = (self.scene()?, Instant::now());
+        let match_time = async {
+            self.hand_in_all(kick_off).await?;
+            Ok::<_, CommandError>(self.all_quiet(scene).await.duration_since(kick_off))
+        };
+        let match_time = tokio::select! {
+            match_time = match_time => match_time?,
+            never = self.view.follow(scene) => match never? {},
+        };
+        self.view.conclude(scene)?;
+        let (pushes, ledger) = (self.pushes.clone(), self.simulator.ledger().clone());
+        let phones = tokio::task::spawn_blocking(move || pushes.settle(&ledger)).await;
+        let phones = phones.map_err(|error| CommandError::Failed(chain(&error)))?;
+        if let Some(failure) = scene.crowd.failure() {
+            self.view.say(format!("A connection broke: {failure}"))?;
+        }
+        if let Some(example) = &phones.example {
+            self.view.say(format!("Not as it should be: {example}"))?;
+        }
+        let audiences = (0..self.moments.len()).map(|moment| (moment, self.population.audience(moment)));
+        let extent = Extent {
+            events: self.handed_in.load(Relaxed),
+            devices: self.population.count(),
+            clients: self.args.clients,
+            largest: audiences.max_by_key(|(_, audience)| *audience).unwrap_or_default(),
+            match_time,
+            elapsed: Duration::from_micros(self.clock.micros()),
+        };
+        Ok(Report::new(extent, scene.crowd, &self.pushes, scene.crowd.settle(), &phones))
+    }
+
+    /// Hands every event in at its time.
+    async fn hand_in_all(&self, kick_off: Instant) -> Result<(), CommandError> {
+        let speed = if self.args.once { self.args.speed.max(SPEED_ONCE) } else { self.args.speed };
+        let (url, key) = (ServerUrl::of_listener(self.server.api_addr()), self.server.api_key());
+        for (index, moment) in self.moments.iter().enumerate() {
+            tokio::time::sleep_until(kick_off + Duration::from_secs_f64(moment.at * 60.0 / speed)).await;
+            let event = moment.to_json(index, self.clock.micros());
+            hand_in(&url, key, &event).await?;
+            self.handed_in.store(index + 1, Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Waits until all that is owed has arrived and the server has nothing left to do; or nothing comes any more.
+    /// Returns when the last one came.
+    async fn all_quiet(&self, scene: Scene<'_>) -> Instant {
+        let arrived = || (scene.crowd.seen(), scene.pushes.seen());
+        let (mut known, mut changed) = (arrived(), Instant::now());
+        loop {
+            if arrived() != known {
+                (known, changed) = (arrived(), Instant::now());
+            }
+            let is_complete = scene.crowd.delivered() >= scene.crowd.owed_total()
+                && scene.pushes.accepted() >= scene.pushes.owed_total()
+                && self.server.sender().backlog().is_empty();
+            let patience = if is_complete { LATECOMER_TIME } else { QUIET_PATIENCE };
+            if changed.elapsed() >= patience {
+                return changed;
+            }
+            tokio::time::sleep(LOOK_INTERVAL).await;
+        }
+    }
+
+    fn scene(&self) -> io::Result<Scene<'_>> {
+        let crowd = self.crowd.as_ref().ok_or_else(|| io::Error::other("the clients are not connected yet"))?;
+        Ok(Scene { moments: &self.moments, pushes: &self.pushes, crowd, handed_in: &self.handed_in })
+    }
+
+    /// What to try while it goes on.
+    fn invitation(&self) -> String {
+        let (url, program) = (format!("http://{}", self.server.addr()), setup::program());
+        let (key, ca) = (self.folder.api_key(), self.folder.ca());
+        let token = population::token(self.population.keenest()).to_hex();
+        format!(
+            "\nStill serving on {url} with {clients} clients and {phones} phones; Ctrl-C ends it, and nothing is left behind.\n\n\
+             Follow the match (in another terminal):\n  {program} subscribe match:2022-final --url {url}\n\n\
+             Score once more:\n  {program} publish --url {url} --api-key-file {key} --topic goal \\\n    \
+             --subject match:2022-final --subject team:argentina --param team=Argentina --param 'scorer=Lionel Messi' \\\n    \
+             --param minute=121 --param home=Argentina --param home_goals=4 --param away=France --param away_goals=3\n\n\
+             What the server counts:\n  curl -H \"X-API-Key: $(cat {key})\" {url}/metrics\n  curl {url}/health\n\n\
+             What a phone got:\n  curl --cacert {ca} --http2 https://localhost:{port}/simulator/ledger/{token}\n",
+            clients = grouped(self.args.clients.into()),
+            phones = grouped(self.population.count().into()),
+            key = key.display(),
+            ca = ca.display(),
+            port = self.simulator.addr().port(),
+        )
+    }
+}
+
+/// Hands an event in; again, the same, while the server has no room.
+async fn hand_in(url: &ServerUrl, key: Option<&str>, event: &Value) -> Result<(), CommandError> {
+    let body = bytes::Bytes::from(event.to_string());
+    for _ in 0..POST_TRY_COUNT_MAX {
+        let (status, answer) = url.post("/v1/events", key, body.clone()).await?;
+        match status {
+            StatusCode::ACCEPTED => return Ok(()),
+            StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => tokio::time::sleep(POST_PAUSE).await,
+            status => {
+                let answer = String::from_utf8_lossy(&answer);
+                return Err(CommandError::Failed(format!("the server answered {status}: {}", answer.trim())));
+            }
+        }
+    }
+    Err(CommandError::Failed(format!("the server had no room for an event, asked {POST_TRY_COUNT_MAX} times")))
+}

@@ -1,0 +1,17 @@
+//! The demo's own clock: what events carry as their time of sending, and all latencies are differences of.
+
+use tokio::time::Instant;
+
+/// Microseconds since the demo began. A copy is the same clock.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Clock(Instant);
+
+impl Clock {
+    pub(super) fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    pub(super) fn micros(self) -> u64 {
+        u64::try_from(self.0.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+}

@@ -1,0 +1,378 @@
+//! The simulated phones: language, subscriptions, token, and which events of the match each is owed.
+//!
+//! Everything is drawn from a fixed seed, so that two runs have the same phones. Languages are skewed (a third Spanish),
+//! subjects too: each phone draws one to four from a Zipf distribution that begins with what its language suggests, and
+//! for each an appetite from "only the result" to "everything". Most follow the final, some only others.
+//!
+//! What a phone is owed is found here by brute force, subscription by subscription, with nothing of the server's code:
+//! the demo's verdict rests on it. 20 bytes a phone, and four for what it is owed.
+
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt as _, SeedableRng as _};
+use tidings_store::NewDevice;
+use tidings_types::{AppId, DeviceId, DeviceToken, Environment, Locale, Platform, Subject, TopicName};
+
+use super::timeline::{MATCH, Moment};
+
+/// The app that all phones run.
+pub(super) const APP: &str = "com.example.football";
+
+const SEED: u64 = 20_221_218;
+
+/// Languages, with how many of a hundred phones speak them.
+pub(super) const LOCALES: [(&str, u32); 8] =
+    [("es", 34), ("en", 18), ("fr", 16), ("pt-BR", 10), ("de", 7), ("ar", 7), ("pl", 4), ("ja", 4)];
+
+/// All topics; an interest holds one bit for each.
+const TOPICS: [&str; 11] = [
+    "result",
+    "goal",
+    "penalty_goal",
+    "kick_off",
+    "half_time",
+    "full_time",
+    "extra_time",
+    "shoot_out",
+    "added_time",
+    "shoot_out_goal",
+    "shoot_out_miss",
+];
+
+/// Appetites: the first so many of the topics, with how many of a hundred subscriptions have them.
+const APPETITES: [(usize, u32); 4] = [(1, 22), (3, 46), (8, 24), (TOPICS.len(), 8)];
+
+/// What can be followed, the most popular first. The later ones are about other matches.
+const SUBJECTS: [&str; 20] = [
+    "team:argentina",
+    MATCH,
+    "team:france",
+    "team:brazil",
+    "player:lionel-messi",
+    "player:kylian-mbappe",
+    "team:morocco",
+    "team:england",
+    "team:croatia",
+    "team:spain",
+    "team:germany",
+    "team:portugal",
+    "player:angel-di-maria",
+    "team:netherlands",
+    "team:japan",
+    "team:poland",
+    "player:paulo-dybala",
+    "player:kingsley-coman",
+    "player:aurelien-tchouameni",
+    "player:randal-kolo-muani",
+];
+
+const INTEREST_COUNT_MAX: usize = 4;
+
+/// One subject with topics; none is no interest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Interest {
+    subject: u8,
+    topics: u16,
+}
+
+/// One simulated phone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Phone {
+    /// Index into [`LOCALES`].
+    pub(super) locale: u8,
+    interests: [Interest; INTEREST_COUNT_MAX],
+}
+
+impl Phone {
+    fn draw(zipf: &Weights, rng: &mut Xoshiro256PlusPlus) -> Self {
+        let locale = pick(LOCALES.map(|(_, weight)| weight), rng);
+        let mut interests = [Interest::default(); INTEREST_COUNT_MAX];
+        let count = 1 + pick([50, 30, 14, 6], rng);
+        for index in 0..count {
+            let subject = favourite(LOCALES[locale].0, zipf.pick(rng));
+            let (topic_count, _) = APPETITES[pick(APPETITES.map(|(_, weight)| weight), rng)];
+            // The same subject drawn again only makes the appetite the newer one.
+            let place = interests[..index].iter().position(|known| known.topics != 0 && known.subject == subject);
+            interests[place.unwrap_or(index)] = Interest { subject, topics: (1 << topic_count) - 1 };
+        }
+        Self { locale: locale as u8, interests }
+    }
+
+    /// What it is subscribed to.
+    pub(super) fn subscriptions(&self) -> impl Iterator<Item = (&'static str, &'static str)> + '_ {
+        self.interests.iter().flat_map(|interest| {
+            let subject = SUBJECTS[usize::from(interest.subject)];
+            let wanted = |(bit, _): &(usize, &&str)| interest.topics & (1 << bit) != 0;
+            TOPICS.iter().enumerate().filter(wanted).map(move |(_, topic)| (subject, *topic))
+        })
+    }
+
+    fn is_owed(&self, moment: &Moment) -> bool {
+        self.subscriptions().any(|(subject, topic)| topic == moment.topic && moment.subjects.contains(&subject))
+    }
+}
+
+/// The subject at a rank of popularity among the speakers of a language.
+fn favourite(locale: &str, rank: usize) -> u8 {
+    let own = match locale {
+        "es" => "team:argentina",
+        "fr" => "team:france",
+        "pt-BR" => "team:brazil",
+        "de" => "team:germany",
+        "ar" => "team:morocco",
+        "pl" => "team:poland",
+        "ja" => "team:japan",
+        _ => MATCH,
+    };
+    let own = SUBJECTS.iter().position(|subject| *subject == own).expect("it is in the list");
+    // Its own first, the others behind it in their order.
+    let index = match rank {
+        0 => own,
+        rank if rank <= own => rank - 1,
+        rank => rank,
+    };
+    index as u8
+}
+
+/// All phones.
+#[derive(Debug)]
+pub(super) struct Population {
+    phones: Vec<Phone>,
+    /// By phone: which moments it is owed, as bits.
+    owed: Vec<u32>,
+}
+
+impl Population {
+    /// Draws them, and works out what they are owed.
+    pub(super) fn draw(count: u32, moments: &[Moment]) -> Self {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(SEED);
+        let zipf = Weights::zipf(SUBJECTS.len());
+        let phones: Vec<Phone> = (0..count).map(|_| Phone::draw(&zipf, &mut rng)).collect();
+        let owed = |phone: &Phone| {
+            let bits = moments.iter().enumerate().map(|(index, moment)| u32::from(phone.is_owed(moment)) << index);
+            bits.fold(0, |bits, bit| bits | bit)
+        };
+        let owed = phones.iter().map(owed).collect();
+        Self { phones, owed }
+    }
+
+    pub(super) fn count(&self) -> u32 {
+        self.phones.len() as u32
+    }
+
+    /// The phone's language, as an index into [`LOCALES`].
+    pub(super) fn locale(&self, number: u32) -> usize {
+        usize::from(self.phones[number as usize].locale)
+    }
+
+    /// The moments the phone is owed, as bits.
+    pub(super) fn owed(&self, number: u32) -> u32 {
+        self.owed[number as usize]
+    }
+
+    /// How many phones are owed a moment.
+    pub(super) fn audience(&self, moment: usize) -> u64 {
+        self.owed.iter().filter(|owed| *owed & (1 << moment) != 0).count() as u64
+    }
+
+    /// A phone that is owed more than most.
+    pub(super) fn keenest(&self) -> u32 {
+        (0..self.count()).max_by_key(|number| self.owed(*number).count_ones()).unwrap_or_default()
+    }
+
+    /// All notifications owed.
+    pub(super) fn owed_total(&self) -> u64 {
+        self.owed.iter().map(|owed| u64::from(owed.count_ones())).sum()
+    }
+
+    /// The phones of a range of numbers as they register.
+    pub(super) fn registrations(&self, numbers: std::ops::Range<u32>) -> Vec<(NewDevice, Vec<(Subject, TopicName)>)> {
+        let names = Names::new();
+        numbers.map(|number| (names.device(self, number), names.subscriptions(self, number))).collect()
+    }
+}
+
+/// The name of a phone.
+pub(super) fn device_id(number: u32) -> DeviceId {
+    DeviceId::new(&format!("phone-{number:07}")).expect("letters, digits and a hyphen")
+}
+
+/// The address of a phone: its number, then what nobody could guess if this were not a demo.
+pub(super) fn token(number: u32) -> DeviceToken {
+    let mut bytes = [0; 32];
+    let words = (0..4).flat_map(|index| mix(SEED ^ u64::from(number) << 8 ^ index).to_be_bytes());
+    bytes.iter_mut().zip(words).for_each(|(byte, word)| *byte = word);
+    bytes[..4].copy_from_slice(&number.to_be_bytes());
+    DeviceToken::from(bytes.as_slice())
+}
+
+/// Which phone has this address, if any has.
+pub(super) fn number_of(found: &DeviceToken, count: u32) -> Option<u32> {
+    let number = u32::from_be_bytes(*found.as_bytes().first_chunk()?);
+    (number < count && token(number) == *found).then_some(number)
+}
+
+/// The finalizer of SplitMix64 (Steele, Lea, Flood 2014).
+fn mix(mut bits: u64) -> u64 {
+    bits = bits.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ (bits >> 31)
+}
+
+/// The names all registrations share, made once per batch.
+struct Names {
+    app: AppId,
+    locales: [Locale; LOCALES.len()],
+    subjects: [Subject; SUBJECTS.len()],
+    topics: [TopicName; TOPICS.len()],
+}
+
+impl Names {
+    fn new() -> Self {
+        Self {
+            app: AppId::new(APP).expect("a bundle id"),
+            locales: LOCALES.map(|(locale, _)| Locale::new(locale).expect("a language")),
+            subjects: SUBJECTS.map(|subject| Subject::new(subject).expect("kind:key")),
+            topics: TOPICS.map(|topic| TopicName::new(topic).expect("a topic")),
+        }
+    }
+
+    fn device(&self, population: &Population, number: u32) -> NewDevice {
+        NewDevice {
+            id: device_id(number),
+            user: None,
+            app: self.app.clone(),
+            platform: Platform::Ios,
+            environment: Environment::Production,
+            token: Some(token(number)),
+            locale: self.locales[population.locale(number)].clone(),
+            country: None,
+        }
+    }
+
+    fn subscriptions(&self, population: &Population, number: u32) -> Vec<(Subject, TopicName)> {
+        let named = |(subject, topic): (&str, &str)| {
+            let subject = self.subjects.iter().find(|known| known.as_str() == subject).expect("of our list");
+            let topic = self.topics.iter().find(|known| known.as_str() == topic).expect("of our list");
+            (subject.clone(), topic.clone())
+        };
+        population.phones[number as usize].subscriptions().map(named).collect()
+    }
+}
+
+/// One of several things, by weight.
+fn pick<const N: usize>(weights: [u32; N], rng: &mut Xoshiro256PlusPlus) -> usize {
+    let mut left = rng.random_range(0..weights.iter().sum());
+    let hit = |weight: &u32| {
+        let hit = left < *weight;
+        left = left.saturating_sub(*weight);
+        hit
+    };
+    weights.iter().position(hit).expect("the draw is below the sum")
+}
+
+/// Ranks with falling probability.
+struct Weights(Vec<f64>);
+
+impl Weights {
+    /// Rank r has a weight of 1 / (r + 1): Zipf's law.
+    fn zipf(count: usize) -> Self {
+        let sums = (0..count).scan(0.0, |sum, rank| {
+            *sum += 1.0 / (rank as f64 + 1.0);
+            Some(*sum)
+        });
+        Self(sums.collect())
+    }
+
+    fn pick(&self, rng: &mut Xoshiro256PlusPlus) -> usize {
+        let total = self.0.last().copied().unwrap_or_default();
+        let drawn = rng.random::<f64>() * total;
+        self.0.partition_point(|sum| *sum <= drawn).min(self.0.len() - 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::super::timeline::moments;
+    use super::*;
+
+    #[test]
+    fn the_same_phones_every_time() {
+        let moments = moments();
+        let (once, again) = (Population::draw(500, &moments), Population::draw(500, &moments));
+        assert_eq!(once.phones, again.phones);
+        assert_eq!(once.owed, again.owed);
+        // More phones are more of the same: the first ones stay who they are.
+        assert_eq!(Population::draw(800, &moments).phones[..500], once.phones);
+    }
+
+    #[test]
+    fn languages_and_subscriptions_are_skewed() {
+        let moments = moments();
+        let population = Population::draw(20_000, &moments);
+        let speakers = |locale: &str| {
+            let index = LOCALES.iter().position(|(known, _)| *known == locale).unwrap();
+            (0..population.count()).filter(|number| population.locale(*number) == index).count()
+        };
+        for (locale, share) in LOCALES {
+            let expected = 200 * share as usize;
+            assert!(speakers(locale).abs_diff(expected) < expected / 5, "{locale}: {}", speakers(locale));
+        }
+        let followers = |subject: &str| {
+            let follows = |phone: &&Phone| phone.subscriptions().any(|(known, _)| known == subject);
+            population.phones.iter().filter(follows).count()
+        };
+        assert!(followers("team:argentina") > 8 * followers("player:paulo-dybala"));
+        let result = population.audience(moments.len() - 1);
+        assert!((10_000..19_000).contains(&result), "most, but not all, are told of the result: {result}");
+        assert!(population.audience(0) < result / 2, "kick-off is for fewer");
+    }
+
+    #[test]
+    fn a_phone_is_owed_what_one_of_its_subscriptions_names_as_a_pair() {
+        let subject = |name: &str| SUBJECTS.iter().position(|known| *known == name).unwrap() as u8;
+        let topics = |names: &[&str]| {
+            let bit = |name: &&str| 1u16 << TOPICS.iter().position(|known| known == name).unwrap();
+            names.iter().map(bit).sum()
+        };
+        let mut interests = [Interest::default(); INTEREST_COUNT_MAX];
+        interests[0] = Interest { subject: subject("player:kingsley-coman"), topics: topics(&["shoot_out_miss"]) };
+        interests[2] = Interest { subject: subject("team:france"), topics: topics(&["goal", "shoot_out_goal"]) };
+        let phone = Phone { locale: 0, interests };
+        let owed: Vec<usize> =
+            (1..).zip(moments()).filter(|(_, moment)| phone.is_owed(moment)).map(|(n, _)| n).collect();
+        // Open-play goals of either team, Mbappé's and Kolo Muani's penalties, Coman's miss; not Tchouaméni's.
+        assert_eq!(owed, [3, 7, 11, 14, 16, 20]);
+    }
+
+    #[test]
+    fn an_address_belongs_to_one_phone() {
+        let tokens: BTreeSet<_> = (0..1000).map(token).collect();
+        assert_eq!(tokens.len(), 1000);
+        for number in 0..1000 {
+            assert_eq!(number_of(&token(number), 1000), Some(number));
+        }
+        assert_eq!(number_of(&token(1000), 1000), None);
+        let mut forged = token(7).as_bytes().to_vec();
+        forged[31] ^= 1;
+        assert_eq!(number_of(&DeviceToken::from(forged.as_slice()), 1000), None);
+        assert_eq!(number_of(&DeviceToken::from([1].as_slice()), 1000), None);
+    }
+
+    #[test]
+    fn registrations_say_what_the_phones_are() {
+        let population = Population::draw(50, &moments());
+        for (number, (device, subscriptions)) in (10..20).zip(population.registrations(10..20)) {
+            assert_eq!((device.id, device.token), (device_id(number), Some(token(number))));
+            assert_eq!(device.locale.as_str(), LOCALES[population.locale(number)].0);
+            let named: Vec<_> =
+                subscriptions.iter().map(|(subject, topic)| (subject.as_str(), topic.as_str())).collect();
+            let own: Vec<_> = population.phones[number as usize].subscriptions().collect();
+            assert_eq!(named, own);
+            assert!(!own.is_empty());
+            assert_eq!(own.iter().collect::<BTreeSet<_>>().len(), own.len(), "no subscription twice");
+        }
+    }
+}

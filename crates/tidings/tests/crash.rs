@@ -1,0 +1,484 @@
+//! The crash campaign: the server is killed again and again under load, and every promise is held against it.
+//!
+//! 20 000 devices, 200 connected clients (the unmodified JavaScript SDK), ten `kill -9` at random moments while devices
+//! register, change their subscriptions and events are posted, and while the simulated provider refuses, resets and goes
+//! away. Then:
+//! - every acknowledged event, publication and subscription is there, after each kill and at the end;
+//! - every device got every event it was owed (the rule is in `crash/model.rs`), except where the provider refused it
+//!   for good; nobody got anything else; nobody got an event under two ids;
+//! - nothing was repeated whose outcome the last checkpoint before the kill knew, pair by pair of device and event;
+//!   repeats within a life of the server are no more than the provider's resets explain;
+//! - what the checkpoints did not know is no more than the stated lag and what was in flight;
+//! - every client saw every publication of its channels once and in order, each return recovered, no epoch changed.
+//!
+//! It is run by `cargo xtask crash`, in release; a plain `cargo test` leaves it out (`test = false` in Cargo.toml). The checkers
+//! have tests of their own beside them, which show each of them failing.
+//!
+//! To vary it, in the environment: `CRASH_SEED` (printed; what the load is drawn from: it does not make the run the
+//! same, since time takes part), `CRASH_KILLS`, `CRASH_DEVICES`, `CRASH_CLIENTS`; with `CRASH_CANARY=forge` or `CRASH_CANARY=drop`
+//! an entry is forged into the ledger or dropped from it, and the campaign must fail.
+
+#![expect(clippy::print_stdout, reason = "a report for whoever runs the campaign")]
+
+#[path = "crash/checkpoint.rs"]
+mod checkpoint;
+#[path = "crash/deliveries.rs"]
+mod deliveries;
+#[path = "crash/http.rs"]
+mod http;
+#[path = "crash/load.rs"]
+mod load;
+#[path = "crash/model.rs"]
+mod model;
+#[path = "crash/server.rs"]
+mod server;
+#[path = "crash/sockets.rs"]
+mod sockets;
+#[path = "crash/verdict.rs"]
+mod verdict;
+
+use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt as _, SeedableRng as _};
+use serde::Deserialize;
+use tidings_simulator::{AcceptedNotification, ApnsSimulator, Faults, LedgerSummary, Reason, SimulatorConfig};
+use tidings_telemetry::unix_now;
+use tidings_types::{DeviceToken, Timestamp};
+use tokio::time::{Instant, interval};
+
+use checkpoint::{Checkpoint, JobRow, is_settled};
+use deliveries::{Counts, Deliveries, LifeEnd, Wrongs};
+use load::Load;
+use model::Key;
+use server::Server;
+use sockets::Clients;
+use verdict::{Excuses, Logs, Outcomes, Sums};
+
+const API_KEY: &str = "crash-campaign-key-0123456789";
+const APP: &str = "com.example.app";
+const TOPICS: [&str; 3] = ["goal", "card", "final"];
+/// Subjects are numbers: matches, which are channels as well, then teams, then the league, which all devices follow.
+const CHANNEL_COUNT: u16 = 20;
+const TEAM_COUNT: u16 = 100;
+const LEAGUE: u16 = CHANNEL_COUNT + TEAM_COUNT;
+const SUBJECT_COUNT: u16 = LEAGUE + 1;
+const CHANNELS_PER_CLIENT: usize = 2;
+
+/// Streams per connection to the provider; what a reset can make unknown.
+const STREAM_COUNT_MAX: u32 = 250;
+/// How far a checkpoint may lag: 100 ms by configuration, and what two busy cores may add.
+const CHECKPOINT_LAG_MAX: Duration = Duration::from_secs(1);
+/// For anything waited for.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// What the environment says.
+struct Options {
+    seed: u64,
+    kills: u64,
+    devices: u32,
+    clients: usize,
+    canary: Option<String>,
+}
+
+impl Options {
+    fn read() -> Self {
+        fn number(name: &str, default: u64) -> u64 {
+            let text = std::env::var(name).ok();
+            text.map_or(default, |text| text.parse().unwrap_or_else(|error| panic!("{name}={text}: {error}")))
+        }
+        Self {
+            seed: number("CRASH_SEED", rand::random()),
+            kills: number("CRASH_KILLS", 10),
+            devices: u32::try_from(number("CRASH_DEVICES", 20_000)).expect("CRASH_DEVICES is below 2^32"),
+            clients: number("CRASH_CLIENTS", 200) as usize,
+            canary: std::env::var("CRASH_CANARY").ok(),
+        }
+    }
+}
+
+fn event_id(event: u32) -> String {
+    format!("e-{event}")
+}
+
+fn event_number(id: &str) -> Option<u32> {
+    id.strip_prefix("e-")?.parse().ok()
+}
+
+fn device_id(device: u32) -> String {
+    format!("device-{device}")
+}
+
+fn subject(number: u16) -> String {
+    match number {
+        LEAGUE => "league:all".to_owned(),
+        team if team >= CHANNEL_COUNT => format!("team:{}", team - CHANNEL_COUNT),
+        channel => format!("match:{channel}"),
+    }
+}
+
+fn key_of(subject: &str, topic: &str) -> Option<Key> {
+    let number = match subject.split_once(':')? {
+        ("match", number) => number.parse().ok()?,
+        ("team", number) => CHANNEL_COUNT + number.parse::<u16>().ok()?,
+        ("league", "all") => LEAGUE,
+        _ => return None,
+    };
+    Some((number, TOPICS.iter().position(|known| *known == topic)? as u8))
+}
+
+/// Its number, so that it can be found again, and random bytes.
+fn device_tokens(count: u32, seed: u64) -> Vec<DeviceToken> {
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let mut token = |device: u32| {
+        let mut bytes: [u8; 32] = rng.random();
+        bytes[..4].copy_from_slice(&device.to_be_bytes());
+        DeviceToken::from(bytes.as_slice())
+    };
+    (0..count).map(&mut token).collect()
+}
+
+/// Everything a provider does, each so seldom that the campaign comes to its end.
+fn faults() -> Faults {
+    Faults {
+        jitter_ms: 3,
+        stream_limit: STREAM_COUNT_MAX,
+        stream_limit_before_token: Some(1),
+        die_after_accept_probability: 0.05,
+        refuse_probability: 0.001,
+        reset_before_probability: 0.000_03,
+        reset_after_probability: 0.000_03,
+        stall_probability: 0.000_02,
+        stall_ms: 200,
+        internal_error_probability: 0.0005,
+        unavailable_probability: 0.001,
+        too_many_requests_probability: 0.0005,
+        rejection_probability: 0.0005,
+        rejection_reasons: vec![Reason::DeviceTokenNotForTopic],
+        gone_share: 0.005,
+        goaway_every: 20_000,
+        ..Faults::default()
+    }
+}
+
+/// The event a payload tells of.
+fn event_of(payload: &[u8]) -> Option<u32> {
+    #[derive(Deserialize)]
+    struct Payload<'a> {
+        #[serde(borrow)]
+        tidings: Origin<'a>,
+    }
+    #[derive(Deserialize)]
+    struct Origin<'a> {
+        event: &'a str,
+    }
+    event_number(serde_json::from_slice::<Payload<'_>>(payload).ok()?.tidings.event)
+}
+
+/// One kill, for the table.
+struct Kill {
+    after: Duration,
+    open_jobs: usize,
+    unanswered: usize,
+    accepted: u64,
+    end: LifeEnd,
+    counts: Counts,
+    ready: Duration,
+}
+
+struct Campaign {
+    options: Options,
+    began: Instant,
+    rng: Xoshiro256PlusPlus,
+    simulator: ApnsSimulator,
+    deliveries: Arc<Mutex<Deliveries>>,
+    server: Server,
+    load: Load,
+    clients: Clients,
+    /// Numbers of devices in the store, which never change.
+    numbers: HashMap<u32, u32>,
+    scratch: PathBuf,
+    ready_at: Instant,
+    resets_before: u64,
+}
+
+impl Campaign {
+    async fn start(options: Options, folder: &std::path::Path) -> Self {
+        let tokens = device_tokens(options.devices, options.seed);
+        let deliveries = Arc::new(Mutex::new(Deliveries::new(tokens.clone())));
+        let ledger = deliveries.clone();
+        let on_accepted = move |AcceptedNotification { token, apns_id, payload, at, .. }: AcceptedNotification<'_>| {
+            ledger.lock().expect("the ledger is whole").accept(token, apns_id, event_of(payload), at);
+        };
+        let config = SimulatorConfig {
+            seed: options.seed,
+            topics: vec![APP.to_owned()],
+            faults: faults(),
+            ..Default::default()
+        };
+        let simulator = ApnsSimulator::start_observed(config, Arc::new(on_accepted)).unwrap();
+        let server = Server::start(folder, &simulator).await;
+        let load = Load::start(server.addr(), tokens, options.seed);
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(options.seed);
+        let mut channels = |_| -> Vec<String> {
+            let first = rng.random_range(0..CHANNEL_COUNT);
+            (0..CHANNELS_PER_CLIENT as u16).map(|next| subject((first + 7 * next) % CHANNEL_COUNT)).collect()
+        };
+        let channels: Vec<Vec<String>> = (0..options.clients).map(&mut channels).collect();
+        let clients = Clients::start(&format!("ws://{}/connection/websocket", server.addr()), &channels);
+        let (began, numbers, scratch) = (Instant::now(), HashMap::new(), folder.join("copy"));
+        Self {
+            options,
+            began,
+            rng,
+            simulator,
+            deliveries,
+            server,
+            load,
+            clients,
+            numbers,
+            scratch,
+            ready_at: began,
+            resets_before: 0,
+        }
+    }
+
+    /// Waits for what must come true, and fails as soon as anything is wrong.
+    async fn until(&mut self, what: &str, mut condition: impl FnMut(&mut Self) -> bool) {
+        let began = Instant::now();
+        let mut pulse = interval(Duration::from_millis(1));
+        while !condition(self) {
+            pulse.tick().await;
+            self.load.check();
+            self.clients.check();
+            self.server.check_alive();
+            if began.elapsed() > DEADLINE {
+                panic!("not within {DEADLINE:?}: {what}\n{}", self.server.log_end());
+            }
+        }
+    }
+
+    fn deliveries(&self) -> MutexGuard<'_, Deliveries> {
+        self.deliveries.lock().expect("the ledger is whole")
+    }
+
+    fn counts(&self) -> Counts {
+        self.deliveries().counts
+    }
+
+    fn require(&self, what: &str, wrongs: &Wrongs) {
+        assert!(wrongs.is_empty(), "{what}: {wrongs}\nThe server's last words:\n{}", self.server.log_end());
+    }
+
+    /// Kills the server at a random moment under load, judges what it left, and starts it again.
+    async fn kill(&mut self) -> Kill {
+        let target = self.rng.random_range(1..=u64::from(self.options.devices) * 3 / 2);
+        self.until("there is enough load for a kill", |campaign| {
+            let under_load = campaign.load.running_job_count().is_some_and(|count| count > 0);
+            under_load && campaign.counts().accepted_in_life >= target
+        })
+        .await;
+        self.server.kill();
+        let (after, killed_at) = (self.ready_at.elapsed(), unix_now());
+        // Meanwhile the provider takes what is still on the wire.
+        let checkpoint = Checkpoint::read_copy(&self.server.data_folder(), &self.scratch);
+        let wrongs = checkpoint.check(&self.load.world(), &mut self.numbers);
+        self.require("after the kill", &wrongs);
+        self.simulator.stop();
+        let noted_before = Timestamp(killed_at.as_millis() - CHECKPOINT_LAG_MAX.as_millis() as u64);
+        let accepted = self.counts().accepted;
+        let numbers = &self.numbers;
+        let end = self.deliveries().end_life(|pair| is_settled(&checkpoint, numbers, pair), noted_before);
+        let (open_jobs, unanswered) = (checkpoint.open_job_count(), self.load.world().unanswered_event_count());
+        checkpoint.close().await;
+        self.check_lag(&end);
+        self.simulator.listen().unwrap();
+        let ready = self.server.start_again().await;
+        self.ready_at = Instant::now();
+        Kill { after, open_jobs, unanswered, accepted, end, counts: self.counts(), ready }
+    }
+
+    /// What the checkpoint should have known, but for answers that resets have made unknown.
+    fn check_lag(&mut self, end: &LifeEnd) {
+        let resets = self.simulator.ledger().summary().resets;
+        let unknown = (resets - self.resets_before) * u64::from(STREAM_COUNT_MAX);
+        self.resets_before = resets;
+        let late = end.late;
+        assert!(
+            late <= unknown,
+            "{late} outcomes older than {CHECKPOINT_LAG_MAX:?} were not in the checkpoint, resets explain {unknown}"
+        );
+    }
+
+    /// Lets everything come to rest: all is posted and acknowledged, told to devices and seen by clients.
+    async fn come_to_rest(&mut self) -> Logs {
+        self.load.finish().await;
+        let last = self.load.post_last_event().await;
+        self.until("every event is worked off", |campaign| {
+            // Jobs begin in the order of events: with the last one begun, no other is still to come.
+            let deliveries = campaign.deliveries();
+            let told = (0..campaign.options.devices).any(|device| deliveries.of((device, last)).is_some());
+            drop(deliveries);
+            told && campaign.load.running_job_count() == Some(0)
+        })
+        .await;
+        let mut wrongs = Wrongs::default();
+        let logs = verdict::channel_logs(&self.load.world(), &mut wrongs);
+        self.require("the channels", &wrongs);
+        let tops = load::tops(&logs);
+        self.until("every client has everything", |campaign| campaign.clients.have_all(&tops)).await;
+        logs
+    }
+
+    /// Asks the running server for everything that was acknowledged.
+    async fn ask_for_everything(&mut self) -> Wrongs {
+        let mut wrongs = Wrongs::default();
+        for text in self.load.post_all_again().await.into_iter().chain(self.load.ask_for_all_devices().await) {
+            wrongs.add(|| text);
+        }
+        wrongs
+    }
+
+    /// Stops the server in order; what it left behind, and which devices have no token.
+    async fn read_books(&mut self) -> (Outcomes, HashSet<u32>) {
+        let status = self.server.stop().await;
+        assert!(status.success(), "told to stop it ended with {status}\n{}", self.server.log_end());
+        self.simulator.stop();
+        let checkpoint = Checkpoint::read_copy(&self.server.data_folder(), &self.scratch);
+        let wrongs = checkpoint.check(&self.load.world(), &mut self.numbers);
+        self.require("after the end", &wrongs);
+        assert_eq!(checkpoint.open_job_count(), 0, "jobs that are not finished");
+        let finished = checkpoint.jobs().filter_map(|(event, job)| match job {
+            JobRow::Finished { counts } => Some((event, counts.clone())),
+            JobRow::Running { .. } => None,
+        });
+        let outcomes = finished.collect();
+        let gone = (0..self.options.devices).filter(|device| checkpoint.is_tokenless(*device)).collect();
+        checkpoint.close().await;
+        (outcomes, gone)
+    }
+
+    /// The ledger of the simulator and our own must say the same, and repeats within a life need a reset.
+    fn check_ledger(&self) -> Wrongs {
+        let (summary, counts, mut wrongs) = (self.simulator.ledger().summary(), self.counts(), Wrongs::default());
+        let Counts { accepted, crash_repeats, crash_repeats_allowed, fault_repeats, .. } = counts;
+        wrongs.require(summary.accepted == accepted && summary.repeated == crash_repeats + fault_repeats, || {
+            format!(
+                "the simulator counts {} accepted and {} repeated, we {counts:?}",
+                summary.accepted, summary.repeated
+            )
+        });
+        wrongs.require(crash_repeats <= crash_repeats_allowed, || {
+            format!("{crash_repeats} repeats by crashes, allowed {crash_repeats_allowed}")
+        });
+        let explained = summary.resets * u64::from(STREAM_COUNT_MAX);
+        wrongs.require(fault_repeats <= explained, || {
+            format!("{fault_repeats} repeats without a crash, {} resets explain {explained}", summary.resets)
+        });
+        wrongs.require(summary.stream_limit_violations == 0, || "more streams than the provider allows".to_owned());
+        wrongs
+    }
+
+    /// Holds everything seen against everything promised, and prints the sums.
+    fn judge(self, logs: &Logs, (outcomes, gone): &(Outcomes, HashSet<u32>), rest_after: Duration) -> Wrongs {
+        let Self { deliveries, simulator, load, clients, options: Options { kills, .. }, .. } = self;
+        let seen = clients.finish();
+        let (publications, resumes) = (seen.publications, seen.resumes);
+        let mut wrongs = seen.check(logs, kills > 0);
+        let summary = simulator.ledger().summary();
+        let rejected = summary.rejected.get(&Reason::DeviceTokenNotForTopic).copied().unwrap_or(0);
+        let mut deliveries = deliveries.lock().expect("the ledger is whole");
+        let world = load.world();
+        let (found, sums) = verdict::check(&world, &deliveries, &Excuses { outcomes, gone, rejected });
+        wrongs.append(found);
+        wrongs.append(std::mem::take(&mut deliveries.wrongs));
+
+        let pushed = world.events.iter().filter(|event| event.push).count();
+        let Counts { accepted, crash_repeats, crash_repeats_allowed, fault_repeats, .. } = deliveries.counts;
+        let LedgerSummary { resets, streams_refused, goaways, stalls, rejected, .. } = summary;
+        let (events, rest_after) = (world.events.len(), rest_after.as_secs_f64());
+        let Sums { owed, delivered, refused, gone: to_gone, allowed } = sums;
+        let (gone, by_resets) = (gone.len(), resets * u64::from(STREAM_COUNT_MAX));
+        println!("events      {events} acknowledged, {pushed} of them pushed; at rest after {rest_after:.1} s");
+        println!(
+            "deliveries  {owed} owed: {delivered} made, {refused} refused, {to_gone} to {gone} devices that are gone"
+        );
+        println!("            {allowed} more to devices whose subscriptions changed around the event");
+        println!("clients     {publications} publications seen; {resumes} returns, all recovered");
+        println!("provider    {accepted} accepted, rejected {rejected:?}");
+        println!("            {resets} resets, {streams_refused} refused streams, {goaways} goaways, {stalls} stalls");
+        println!("ledger      repeats by {kills} kills: allowed {crash_repeats_allowed}, seen {crash_repeats}");
+        println!("            repeats by {resets} resets: allowed {by_resets}, seen {fault_repeats}");
+        wrongs
+    }
+
+    /// Spoils the ledger as the canary asks: the campaign must then fail.
+    fn let_canary_in(&self) {
+        let mut deliveries = self.deliveries();
+        match self.options.canary.as_deref() {
+            None => {}
+            Some("forge") => deliveries.forge(),
+            Some("drop") => deliveries.drop_one(),
+            Some(other) => panic!("CRASH_CANARY is forge or drop, got {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_when_the_server_is_killed() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(campaign());
+}
+
+async fn campaign() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = Options::read();
+    let Options { seed, kills, devices, clients, .. } = options;
+    println!("CRASH_SEED={seed} CRASH_KILLS={kills} CRASH_DEVICES={devices} CRASH_CLIENTS={clients}");
+    let mut campaign = Campaign::start(options, folder.path()).await;
+    campaign
+        .until("most devices and all clients are there", |campaign| {
+            campaign.load.is_prepared() && campaign.clients.subscription_count() == clients * CHANNELS_PER_CLIENT
+        })
+        .await;
+    println!("prepared after {:.1} s", campaign.began.elapsed().as_secs_f64());
+    campaign.load.start_events(seed);
+    campaign.ready_at = Instant::now();
+
+    print_head();
+    for number in 1..=kills {
+        let kill = campaign.kill().await;
+        print_kill(number, &kill);
+    }
+    let logs = campaign.come_to_rest().await;
+    let rest_after = campaign.began.elapsed();
+    let mut wrongs = campaign.ask_for_everything().await;
+    let books = campaign.read_books().await;
+    campaign.load.close().await;
+    campaign.let_canary_in();
+    wrongs.append(campaign.check_ledger());
+    let (log_end, began) = (campaign.server.log_end(), campaign.began);
+    wrongs.append(campaign.judge(&logs, &books, rest_after));
+    let verdict = if wrongs.is_empty() { "every promise was kept" } else { "BROKEN" };
+    println!("CRASH_SEED={seed}: {verdict}, {:.1} s", began.elapsed().as_secs_f64());
+    assert!(wrongs.is_empty(), "{wrongs}\nThe server's last words:\n{log_end}");
+}
+
+fn print_head() {
+    println!("kill  life s  open jobs  unanswered  accepted  noted done  allowed    seen  ready ms");
+}
+
+fn print_kill(number: u64, kill: &Kill) {
+    let Kill { after, open_jobs, unanswered, accepted, end, counts, ready } = kill;
+    println!(
+        "{number:>4}  {:>6.2}  {open_jobs:>9}  {unanswered:>10}  {accepted:>8}  {:>10}  {:>7}  {:>6}  {:>8}",
+        after.as_secs_f64(),
+        end.settled,
+        end.allowed,
+        counts.crash_repeats,
+        ready.as_millis(),
+    );
+}

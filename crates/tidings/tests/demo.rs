@@ -1,0 +1,25 @@
+//! The demo from outside: the whole way of an event, in small, and its verdict.
+
+use std::process::Command;
+
+#[test]
+fn a_small_match_is_played_to_the_end_and_everybody_gets_what_is_owed() {
+    let dir = tempfile::tempdir().unwrap();
+    let words = "demo --once --json --devices 300 --clients 20 --speed 20000";
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidings"));
+    let command = command.args(words.split(' ')).current_dir(dir.path()).env_clear().env("TMPDIR", dir.path());
+    let output = command.output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    for (name, number) in
+        [("events", 22), ("lost", 0), ("duplicates", 0), ("wrong", 0), ("devices", 300), ("clients", 20)]
+    {
+        assert_eq!(json[name], number, "{name}: {stderr}");
+    }
+    // Everybody follows the match, every fifth and every seventh client a team's channel.
+    assert!(json["deliveries"].as_u64() > Some(20 * 22), "{json}");
+    assert!(json["pushes_accepted"].as_u64() > Some(500), "{json}");
+    assert!(stderr.contains("Argentina 3 (4) – (2) 3 France"), "{stderr}");
+    assert_eq!(dir.path().read_dir().unwrap().count(), 0, "nothing is left behind");
+}
