@@ -246,18 +246,20 @@ pub(crate) async fn legacy(
     Extension(caller): Extension<Caller>,
     AnyBody(body): AnyBody,
 ) -> Response {
-    #[derive(Deserialize)]
+    #[derive(Deserialize, Default)]
     struct Command<'a> {
         #[serde(default)]
         method: String,
         #[serde(borrow, default)]
         params: Option<&'a RawValue>,
     }
-    let commands = serde_json::Deserializer::from_slice(&body).into_iter::<Command<'_>>();
     // All are read before the first is done: a body that breaks off has no effect.
-    let commands: Vec<Command<'_>> = match commands.take(COMMAND_COUNT_MAX + 1).collect() {
+    let commands = serde_json::Deserializer::from_slice(&body).into_iter::<&RawValue>().take(COMMAND_COUNT_MAX + 1);
+    let commands = commands.map(|raw| parse::<Command<'_>>(raw.map_err(Failure::Malformed)?.get().as_bytes()));
+    let commands: Vec<Command<'_>> = match commands.collect() {
         Ok(commands) => commands,
-        Err(error) => return malformed(&error),
+        Err(Failure::Malformed(error)) => return malformed(&error),
+        Err(Failure::Refused(error)) => return ok(error.json()),
     };
     if commands.is_empty() || commands.len() > COMMAND_COUNT_MAX {
         let text = format!("the body must hold 1 to {COMMAND_COUNT_MAX} commands\n");
@@ -366,6 +368,8 @@ impl CentrifugoMetrics {
 fn parse<'a, T: Deserialize<'a> + Default>(params: &'a [u8]) -> Result<T, Failure> {
     match params.trim_ascii() {
         b"" | b"null" => Ok(T::default()),
+        // Serde would also fill the fields from a list, by their order.
+        params if !params.starts_with(b"{") => Err(Failure::Malformed(serde::de::Error::custom("an object is needed"))),
         params => serde_json::from_slice(params).map_err(Failure::Malformed),
     }
 }
@@ -379,5 +383,6 @@ fn ok(body: String) -> Response {
 }
 
 fn malformed(error: &serde_json::Error) -> Response {
-    (StatusCode::BAD_REQUEST, format!("not the JSON that the method takes: {}\n", shown(&error.to_string()))).into_response()
+    (StatusCode::BAD_REQUEST, format!("not the JSON that the method takes: {}\n", shown(&error.to_string())))
+        .into_response()
 }

@@ -73,10 +73,7 @@ pub(crate) async fn put_device(
     Ok(response)
 }
 
-pub(crate) async fn device(
-    State(shared): State<Arc<Shared>>,
-    DevicePath(id): DevicePath,
-) -> Result<Response, Problem> {
+pub(crate) async fn device(State(shared): State<Arc<Shared>>, DevicePath(id): DevicePath) -> Result<Response, Problem> {
     let device = shared.store.device(&id)?.ok_or_else(|| Problem::no_device(&id))?;
     Ok(json(StatusCode::OK, &View::new(&device, None)))
 }
@@ -166,7 +163,9 @@ fn selected(uri: &Uri) -> Result<(Subject, Vec<TopicName>), Invalid> {
     let (mut subject, mut topic) = (None, None);
     for (name, value) in &pairs {
         let known = match name.as_str() {
-            "subject" => subject.replace(Subject::new(value).map_err(|error| Invalid::name("subject", error))?).is_some(),
+            "subject" => {
+                subject.replace(Subject::new(value).map_err(|error| Invalid::name("subject", error))?).is_some()
+            }
             "topic" => topic.replace(TopicName::new(value).map_err(|error| Invalid::name("topic", error))?).is_some(),
             other => {
                 let name = shown(other);

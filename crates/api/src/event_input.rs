@@ -92,7 +92,10 @@ fn param(field: &Field<'_>) -> Result<ParamValue, Invalid> {
         let text = field.text()?;
         let (max, bytes) = (limits::PARAM_TEXT_BYTES_MAX, text.len());
         if bytes > max {
-            return Err(field.invalid(format_args!("must have at most {max} bytes, got {bytes}")).limit(max).value(bytes));
+            return Err(field
+                .invalid(format_args!("must have at most {max} bytes, got {bytes}"))
+                .limit(max)
+                .value(bytes));
         }
         return Ok(ParamValue::Text(text));
     }
@@ -101,11 +104,13 @@ fn param(field: &Field<'_>) -> Result<ParamValue, Invalid> {
         return Err(field.invalid(format_args!("must be text or a number, got {}", field.kind())));
     }
     if text.contains(['.', 'e', 'E']) {
-        let number: Option<f64> = serde_json::from_str(text).ok();
+        // Not by serde_json, which may be off by the last bit.
+        let number = text.parse::<f64>().ok().filter(|number| number.is_finite());
         return number.map(ParamValue::Decimal).ok_or_else(|| field.invalid("must be a number within ±1.7e308"));
     }
     text.parse().map(ParamValue::Integer).map_err(|_| {
-        let rule = format_args!("must be a whole number from {} to {}, got {}", i64::MIN, i64::MAX, shown(text)).to_string();
+        let rule =
+            format_args!("must be a whole number from {} to {}, got {}", i64::MIN, i64::MAX, shown(text)).to_string();
         field.invalid(rule).value(shown(text))
     })
 }
@@ -145,7 +150,9 @@ fn ttl(field: Field<'_>) -> Result<Duration, Invalid> {
     let seconds = unit_seconds.and_then(|unit| digits.parse::<u64>().ok()?.checked_mul(unit));
     seconds.filter(|seconds| (1..=max).contains(seconds)).map(Duration::from_secs).ok_or_else(|| {
         let got = Value::from(shown(&text));
-        let rule = format!("must be 1 to {max} seconds, as a number or as text such as \"90s\", \"15m\", \"4h\", \"2d\", got {got}");
+        let rule = format!(
+            "must be 1 to {max} seconds, as a number or as text such as \"90s\", \"15m\", \"4h\", \"2d\", got {got}"
+        );
         field.invalid(rule).limit(max as usize).value(got)
     })
 }

@@ -74,7 +74,9 @@ fn not_durable(name: &ChannelName, configured: bool) -> String {
             format!("{channel} is not durable, events need that: set channel.namespaces.{namespace}.durable = true")
         }
         Some((namespace, _)) => {
-            format!("{channel} is in a namespace that is not configured: add channel.namespaces.{namespace} with durable = true")
+            format!(
+                "{channel} is in a namespace that is not configured: add channel.namespaces.{namespace} with durable = true"
+            )
         }
         None => format!("{channel} is not durable, events need that: set channel.without_namespace.durable = true"),
     }

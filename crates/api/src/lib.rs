@@ -217,7 +217,8 @@ fn own_routes(guards: &Guards) -> Routes {
 fn centrifugo_routes(guards: &Guards) -> Routes {
     let routes = Router::new().route("/api", guards.centrifugo("POST /api", None, post(centrifugo::legacy)));
     Method::ALL.into_iter().fold(routes, |routes, method| {
-        let call = async move |shared, caller, headers, body| centrifugo::call(method, shared, caller, headers, body).await;
+        let call =
+            async move |shared, caller, headers, body| centrifugo::call(method, shared, caller, headers, body).await;
         let route = method.route();
         let path = route.trim_start_matches("POST ");
         routes.route(path, guards.centrifugo(route, method.scope(), post(call)))

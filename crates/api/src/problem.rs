@@ -156,8 +156,7 @@ impl IntoResponse for Problem {
         let Self { kind, detail, field, limit, value } = self;
         let (name, status, title) = kind.parts();
         let r#type = format!("urn:tidings:problem:{name}");
-        let mut response =
-            json(status, &Body { r#type, title, status: status.as_u16(), detail, field, limit, value });
+        let mut response = json(status, &Body { r#type, title, status: status.as_u16(), detail, field, limit, value });
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if let Some(seconds) = kind.retry_after() {

@@ -252,6 +252,7 @@ impl Served {
         if !first.is_empty() {
             self.decode(&mut first.to_vec());
         }
+        drop(first); // Even empty it keeps the HTTP server's 8 KiB buffer alive.
         while !self.is_done() {
             while let Some(publish) = self.work_off() {
                 let outcome = publish.future.await;

@@ -72,6 +72,10 @@ const CHANNELS_PER_CLIENT: usize = 2;
 const STREAM_COUNT_MAX: u32 = 250;
 /// How far a checkpoint may lag: 100 ms by configuration, and what two busy cores may add.
 const CHECKPOINT_LAG_MAX: Duration = Duration::from_secs(1);
+/// A life under load ends after at most so many acceptances for each device.
+const LIFE_LOAD_MAX: u64 = 4;
+/// Within this a server that is to be killed while it starts is killed.
+const START_STRIKE_MS_MAX: u64 = 400;
 /// For anything waited for.
 const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -159,7 +163,7 @@ fn faults() -> Faults {
         rejection_probability: 0.0005,
         rejection_reasons: vec![Reason::DeviceTokenNotForTopic],
         gone_share: 0.005,
-        goaway_every: 20_000,
+        goaway_every: 5000,
         ..Faults::default()
     }
 }
@@ -183,10 +187,8 @@ struct Kill {
     after: Duration,
     open_jobs: usize,
     unanswered: usize,
-    accepted: u64,
-    end: LifeEnd,
     counts: Counts,
-    ready: Duration,
+    end: LifeEnd,
 }
 
 struct Campaign {
@@ -201,7 +203,10 @@ struct Campaign {
     /// Numbers of devices in the store, which never change.
     numbers: HashMap<u32, u32>,
     scratch: PathBuf,
-    ready_at: Instant,
+    /// When this life of the server began.
+    life_began: Instant,
+    /// This life is to end before the server is ready.
+    is_starting: bool,
     resets_before: u64,
 }
 
@@ -241,7 +246,8 @@ impl Campaign {
             clients,
             numbers,
             scratch,
-            ready_at: began,
+            life_began: began,
+            is_starting: false,
             resets_before: 0,
         }
     }
@@ -273,32 +279,42 @@ impl Campaign {
         assert!(wrongs.is_empty(), "{what}: {wrongs}\nThe server's last words:\n{}", self.server.log_end());
     }
 
-    /// Kills the server at a random moment under load, judges what it left, and starts it again.
+    /// Kills the server at a random moment, under load or while it starts, and judges what it left.
     async fn kill(&mut self) -> Kill {
-        let target = self.rng.random_range(1..=u64::from(self.options.devices) * 3 / 2);
+        let target = self.rng.random_range(1..=u64::from(self.options.devices) * LIFE_LOAD_MAX);
         self.until("there is enough load for a kill", |campaign| {
-            let under_load = campaign.load.running_job_count().is_some_and(|count| count > 0);
-            under_load && campaign.counts().accepted_in_life >= target
+            let is_busy = campaign.load.running_job_count().is_some_and(|count| count > 0);
+            campaign.is_starting || is_busy && campaign.counts().accepted_in_life >= target
         })
         .await;
         self.server.kill();
-        let (after, killed_at) = (self.ready_at.elapsed(), unix_now());
+        let (after, killed_at) = (self.life_began.elapsed(), unix_now());
         // Meanwhile the provider takes what is still on the wire.
         let checkpoint = Checkpoint::read_copy(&self.server.data_folder(), &self.scratch);
         let wrongs = checkpoint.check(&self.load.world(), &mut self.numbers);
         self.require("after the kill", &wrongs);
         self.simulator.stop();
         let noted_before = Timestamp(killed_at.as_millis() - CHECKPOINT_LAG_MAX.as_millis() as u64);
-        let accepted = self.counts().accepted;
-        let numbers = &self.numbers;
+        let (counts, numbers) = (self.counts(), &self.numbers);
         let end = self.deliveries().end_life(|pair| is_settled(&checkpoint, numbers, pair), noted_before);
         let (open_jobs, unanswered) = (checkpoint.open_job_count(), self.load.world().unanswered_event_count());
         checkpoint.close().await;
         self.check_lag(&end);
         self.simulator.listen().unwrap();
-        let ready = self.server.start_again().await;
-        self.ready_at = Instant::now();
-        Kill { after, open_jobs, unanswered, accepted, end, counts: self.counts(), ready }
+        Kill { after, open_jobs, unanswered, counts, end }
+    }
+
+    /// Starts the server again; how long that took, or `None` when it is to be killed before it is ready.
+    async fn start_again(&mut self, may_strike: bool) -> Option<Duration> {
+        self.life_began = Instant::now();
+        self.is_starting = false;
+        if may_strike && self.rng.random_ratio(1, 3) {
+            let patience = Duration::from_millis(self.rng.random_range(1..=START_STRIKE_MS_MAX));
+            let ready = self.server.begin_to_start(patience).await;
+            self.is_starting = ready.is_none();
+            return ready;
+        }
+        Some(self.server.start_again().await)
     }
 
     /// What the checkpoint should have known, but for answers that resets have made unknown.
@@ -446,12 +462,13 @@ async fn campaign() {
         .await;
     println!("prepared after {:.1} s", campaign.began.elapsed().as_secs_f64());
     campaign.load.start_events(seed);
-    campaign.ready_at = Instant::now();
+    campaign.life_began = Instant::now();
 
     print_head();
     for number in 1..=kills {
         let kill = campaign.kill().await;
-        print_kill(number, &kill);
+        let ready = campaign.start_again(number < kills).await;
+        print_kill(number, &kill, ready);
     }
     let logs = campaign.come_to_rest().await;
     let rest_after = campaign.began.elapsed();
@@ -468,17 +485,15 @@ async fn campaign() {
 }
 
 fn print_head() {
-    println!("kill  life s  open jobs  unanswered  accepted  noted done  allowed    seen  ready ms");
+    println!("kill  life s  open jobs  unanswered  accepted  noted done  allowed  seen so far  ready again ms");
 }
 
-fn print_kill(number: u64, kill: &Kill) {
-    let Kill { after, open_jobs, unanswered, accepted, end, counts, ready } = kill;
+fn print_kill(number: u64, Kill { after, open_jobs, unanswered, counts, end }: &Kill, ready: Option<Duration>) {
+    let (after, accepted, seen) = (after.as_secs_f64(), counts.accepted, counts.crash_repeats);
+    let LifeEnd { settled, allowed, .. } = end;
+    let ready = ready.map_or("killed before".to_owned(), |ready| ready.as_millis().to_string());
     println!(
-        "{number:>4}  {:>6.2}  {open_jobs:>9}  {unanswered:>10}  {accepted:>8}  {:>10}  {:>7}  {:>6}  {:>8}",
-        after.as_secs_f64(),
-        end.settled,
-        end.allowed,
-        counts.crash_repeats,
-        ready.as_millis(),
+        "{number:>4}  {after:>6.2}  {open_jobs:>9}  {unanswered:>10}  {accepted:>8}  {settled:>10}  {allowed:>7}  \
+         {seen:>11}  {ready:>14}"
     );
 }

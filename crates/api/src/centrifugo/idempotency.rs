@@ -82,14 +82,14 @@ impl Kept {
         delivery: impl Future<Output = Delivered> + Send + 'static,
         now: Instant,
     ) -> (u64, Delivery) {
-        while let Some((since, _, _)) = self.order.front()
-            && (now.duration_since(*since) >= TTL || self.order.len() >= KEY_COUNT_MAX)
-        {
-            let (_, number, oldest) = self.order.pop_front().expect("just seen");
-            self.remove(&oldest, number);
+        while self.order.front().is_some_and(|(since, ..)| now.duration_since(*since) >= TTL) {
+            self.forget_oldest();
         }
         if let Some(entry) = self.deliveries.get(key) {
             return (entry.number, entry.delivery.clone());
+        }
+        if self.order.len() >= KEY_COUNT_MAX {
+            self.forget_oldest();
         }
         let number = self.next_number;
         self.next_number += 1;
@@ -97,6 +97,12 @@ impl Kept {
         self.deliveries.insert(key.clone(), Entry { number, delivery: delivery.clone() });
         self.order.push_back((now, number, key.clone()));
         (number, delivery)
+    }
+
+    fn forget_oldest(&mut self) {
+        if let Some((_, number, key)) = self.order.pop_front() {
+            self.remove(&key, number);
+        }
     }
 
     fn remove(&mut self, key: &Key, number: u64) {
@@ -193,7 +199,8 @@ mod tests {
         for number in 0..=KEY_COUNT_MAX {
             channel.ask(&keys, &number.to_string()).await.unwrap();
         }
-        assert_eq!((keys.lock().order.len(), keys.lock().deliveries.len()), (KEY_COUNT_MAX, KEY_COUNT_MAX));
+        let lengths = |kept: MutexGuard<'_, Kept>| (kept.order.len(), kept.deliveries.len());
+        assert_eq!(lengths(keys.lock()), (KEY_COUNT_MAX, KEY_COUNT_MAX));
         assert_eq!(channel.ask(&keys, "1").await, position(2), "still known");
         assert_eq!(channel.ask(&keys, "0").await, position(KEY_COUNT_MAX as u64 + 2), "new");
     }

@@ -55,7 +55,10 @@ async fn a_device_is_registered_changed_shown_and_forgotten() {
     assert_eq!((gone.status, gone.body.as_str()), (StatusCode::NO_CONTENT, ""));
     for method in ["GET", "DELETE"] {
         let absent = server.send(method, PHONE, "").await;
-        assert_eq!((absent.status, absent.detail().as_str()), (StatusCode::NOT_FOUND, "device phone-1 is not registered"));
+        assert_eq!(
+            (absent.status, absent.detail().as_str()),
+            (StatusCode::NOT_FOUND, "device phone-1 is not registered")
+        );
     }
 }
 
@@ -164,7 +167,10 @@ async fn subscriptions_are_replaced_added_removed_and_listed() {
     assert_eq!(one.body, r#"{"added":0,"removed":1}"#);
     let all = server.send("DELETE", &format!("{SUBSCRIPTIONS}?subject=match:1"), "").await;
     assert_eq!(all.body, r#"{"added":0,"removed":1}"#);
-    assert_eq!(server.send("GET", SUBSCRIPTIONS, "").await.body, r#"{"subscriptions":[{"subject":"team:42","topics":["goal"]}]}"#);
+    assert_eq!(
+        server.send("GET", SUBSCRIPTIONS, "").await.body,
+        r#"{"subscriptions":[{"subject":"team:42","topics":["goal"]}]}"#
+    );
     let none = server.send("PUT", SUBSCRIPTIONS, r#"{"subscriptions":[]}"#).await;
     assert_eq!(none.body, r#"{"added":0,"removed":1}"#);
 }
@@ -215,7 +221,10 @@ async fn wrong_subscriptions_are_refused_and_change_nothing() {
         ("?topic=goal", "subject: is required in the query: ?subject=team:42"),
         ("?subject=team:1&subject=team:2", "subject: is there twice"),
         ("?subject=team:1&topics=goal", "unknown query parameter `topics`, known are `subject` and `topic`"),
-        ("?subject=%ff", "subject: subject must be kind:key, 3 to 128 visible ASCII characters, kind of a-z, 0-9, _ and -, got \"\u{fffd}\""),
+        (
+            "?subject=%ff",
+            "subject: subject must be kind:key, 3 to 128 visible ASCII characters, kind of a-z, 0-9, _ and -, got \"\u{fffd}\"",
+        ),
     ] {
         let answer = server.send("DELETE", &format!("{SUBSCRIPTIONS}{query}"), "").await;
         cases.check(query, (answer.status.as_u16(), answer.detail()), (400, expected.to_owned()));
@@ -269,7 +278,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 fn list(pairs: &[(u8, u8)]) -> String {
-    let item = |(subject, topic): &(u8, u8)| json!({"subject": format!("team:{subject}"), "topics": [format!("t{topic}")]});
+    let item =
+        |(subject, topic): &(u8, u8)| json!({"subject": format!("team:{subject}"), "topics": [format!("t{topic}")]});
     json!({"subscriptions": pairs.iter().map(item).collect::<Vec<_>>()}).to_string()
 }
 
@@ -278,7 +288,7 @@ fn list(pairs: &[(u8, u8)]) -> String {
 fn subscriptions_behave_as_a_bounded_set() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let server = runtime.block_on(async { Server::start() });
-    let mut runner = TestRunner::new(Config { cases: 32, failure_persistence: None, ..Config::default() });
+    let mut runner = TestRunner::new(Config { cases: 16, failure_persistence: None, ..Config::default() });
     let run = |steps: Vec<Step>| {
         runtime.block_on(async {
             server.send("DELETE", PHONE, "").await;
@@ -315,7 +325,11 @@ fn subscriptions_behave_as_a_bounded_set() {
                     .iter()
                     .flat_map(|item| {
                         let subject = item["subject"].as_str().unwrap();
-                        item["topics"].as_array().unwrap().iter().map(move |topic| format!("{subject} {}", topic.as_str().unwrap()))
+                        item["topics"]
+                            .as_array()
+                            .unwrap()
+                            .iter()
+                            .map(move |topic| format!("{subject} {}", topic.as_str().unwrap()))
                     })
                     .collect();
                 let expected = model.iter().map(|(subject, topic)| format!("team:{subject} t{topic}"));

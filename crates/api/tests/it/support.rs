@@ -1,7 +1,7 @@
 //! One server for a test.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use axum::Router;
@@ -16,7 +16,7 @@ use tidings_protocol::{NamespaceOptions, Namespaces, Publication, Tags};
 use tidings_store::{CommitSink, DurableChannel, QueueLimit, Store, StoreConfig, StoredPublication};
 use tidings_stream::TailBounds;
 use tidings_telemetry::{Registry, unix_now};
-use tidings_types::{ChannelName, Epoch, Event, JournalPosition, PushPolicy, StreamPosition};
+use tidings_types::{ChannelName, Event, JournalPosition, PushPolicy, StreamPosition};
 use tower::ServiceExt;
 
 /// SHA-256 of "root", "publish", "read", "devices" and "metrics".
@@ -40,6 +40,7 @@ pub(crate) struct Server {
     pub(crate) router: Router,
     pub(crate) store: Store,
     pub(crate) hub: Arc<Hub>,
+    first: JournalPosition,
     _folder: TempDir,
 }
 
@@ -62,7 +63,8 @@ impl Answer {
 }
 
 /// Hands the journal's publications to the hub, as the binary does.
-struct ToHub(Arc<Hub>);
+#[derive(Default)]
+struct ToHub(OnceLock<Arc<Hub>>);
 
 impl CommitSink for ToHub {
     fn on_publication(
@@ -74,7 +76,8 @@ impl CommitSink for ToHub {
     ) {
         let StoredPublication { data, tags, time, .. } = publication.clone();
         let publication = Publication { offset: position.offset, data, info: None, tags: Tags::from(tags) };
-        self.0.publish_durable(channel, position.offset, publication, time).unwrap();
+        let hub = self.0.get().expect("nothing is published before the hub is there");
+        hub.publish_durable(channel, position.offset, publication, time).unwrap();
     }
 
     fn on_events(&self, _: JournalPosition) {}
@@ -89,7 +92,10 @@ impl EventCheck for OneTopic {
             return Ok(());
         }
         if event.topic.as_str() != "goal" {
-            return Err(CheckError::new("topic", &format!("topic: {} is not configured, did you mean goal?", event.topic)));
+            return Err(CheckError::new(
+                "topic",
+                &format!("topic: {} is not configured, did you mean goal?", event.topic),
+            ));
         }
         if !event.params.contains_key("team") {
             return Err(CheckError::new("params", "team is missing"));
@@ -112,7 +118,8 @@ fn namespaces() -> Namespaces {
 }
 
 pub(crate) fn keys() -> ApiKeys {
-    let bytes = |hex: &str| std::array::from_fn(|index| u8::from_str_radix(&hex[2 * index..2 * index + 2], 16).unwrap());
+    let bytes =
+        |hex: &str| std::array::from_fn(|index| u8::from_str_radix(&hex[2 * index..2 * index + 2], 16).unwrap());
     let key = |(name, hex, scopes): &(&str, &str, &[Scope])| ApiKey {
         name: (*name).to_owned(),
         sha256: bytes(hex),
@@ -157,10 +164,12 @@ impl Server {
         };
         change(&mut store_config, &mut config);
         let tail = TailBounds { frame_count_max: 64, bytes_max: 1 << 20 };
-        let durable_epoch = Epoch::from_random(1);
+        let sink = Arc::new(ToHub::default());
+        let store = Store::open(store_config, sink.clone()).unwrap();
+        let durable_epoch = store.epoch();
         let hub_config = HubConfig { namespaces: Arc::new(namespaces()), channel_count_max: 1100, tail, durable_epoch };
         let hub = Arc::new(Hub::new(hub_config, 1));
-        let store = Store::open(store_config, Arc::new(ToHub(hub.clone()))).unwrap();
+        sink.0.set(hub.clone()).unwrap();
         let registry = Registry::new();
         let node = Node {
             uid: "u-1".to_owned(),
@@ -180,7 +189,8 @@ impl Server {
         let router = tidings_api::router(api)
             .merge(tidings_api::health_router(store.clone()))
             .merge(tidings_api::metrics_router(registry, keys()));
-        Self { router, store, hub, _folder: folder }
+        let first = store.journal_end();
+        Self { router, store, hub, first, _folder: folder }
     }
 
     /// Sends as the holder of the key `root`.
@@ -211,6 +221,16 @@ impl Server {
 
     pub(crate) async fn post(&self, path: &str, body: impl Into<Body>) -> Answer {
         self.send("POST", path, body).await
+    }
+
+    /// How many events the journal has taken.
+    pub(crate) fn accepted(&self) -> u64 {
+        self.store.journal_end().0 - self.first.0
+    }
+
+    /// The position of the event that was accepted as number `index`.
+    pub(crate) fn position(&self, index: u64) -> u64 {
+        self.first.0 + index
     }
 
     /// The publications of a durable channel, from the store's own rows.

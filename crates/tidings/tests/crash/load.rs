@@ -27,7 +27,7 @@ use crate::verdict::Logs;
 use crate::{APP, CHANNEL_COUNT, LEAGUE, SUBJECT_COUNT, TOPICS, device_id, event_id, subject};
 
 const DEVICE_TASK_COUNT: u32 = 16;
-const EVENT_TASK_COUNT: u32 = 2;
+const EVENT_TASK_COUNT: u32 = 4;
 /// The share of devices that is registered before the first event; the rest comes under load.
 const EARLY_SHARE: f64 = 0.8;
 /// One in so many devices changes its subscriptions during the campaign.
@@ -262,8 +262,7 @@ impl Worker {
             let running = *self.pulse.borrow();
             let push = running.is_some_and(|count| count < JOB_COUNT_TARGET);
             // Connected clients get more than what is pushed.
-            let silent =
-                if push || self.rng.random_ratio(1, 4) { self.rng.random_range(0..EVENTS_PER_REQUEST_MAX) } else { 0 };
+            let silent = if push || self.rng.random() { self.rng.random_range(0..EVENTS_PER_REQUEST_MAX) } else { 0 };
             let mut events: Vec<u32> = (0..silent).map(|_| self.new_event(false)).collect();
             if push {
                 let event = self.new_event(true);

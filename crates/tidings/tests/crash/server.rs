@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use hyper::Method;
 use tidings_simulator::ApnsSimulator;
-use tokio::time::{Instant, interval};
+use tokio::time::{Instant, interval, timeout};
 
 use crate::http::Caller;
 use crate::{API_KEY, APP, STREAM_COUNT_MAX};
@@ -40,8 +40,22 @@ impl Server {
 
     /// Starts the process and returns when it is healthy: how long that took.
     pub(crate) async fn start_again(&mut self) -> Duration {
-        assert!(self.child.is_none(), "one at a time");
         let began = Instant::now();
+        self.launch();
+        let ready = timeout(START_TIMEOUT, self.ready()).await;
+        assert!(ready.is_ok(), "not healthy within {START_TIMEOUT:?}\n{}", self.log_end());
+        began.elapsed()
+    }
+
+    /// Starts the process, and returns how long it took to be healthy or, after `patience`, `None`.
+    pub(crate) async fn begin_to_start(&mut self, patience: Duration) -> Option<Duration> {
+        let began = Instant::now();
+        self.launch();
+        timeout(patience, self.ready()).await.ok().map(|()| began.elapsed())
+    }
+
+    fn launch(&mut self) {
+        assert!(self.child.is_none(), "one at a time");
         let log = OpenOptions::new().create(true).append(true).open(self.log_path()).unwrap();
         let child = Command::new(env!("CARGO_BIN_EXE_tidings"))
             .args(["serve", "--config", "tidings.toml"])
@@ -52,15 +66,14 @@ impl Server {
             .stderr(log)
             .spawn();
         self.child = Some(child.expect("the server's program starts"));
+    }
+
+    async fn ready(&mut self) {
         let mut caller = Caller::new(self.addr);
         let mut pulse = interval(Duration::from_millis(2));
-        loop {
-            pulse.tick().await;
-            if caller.call(Method::GET, "/health", None).await.is_ok_and(|answer| answer.status == 200) {
-                return began.elapsed();
-            }
+        while !caller.call(Method::GET, "/health", None).await.is_ok_and(|answer| answer.status == 200) {
             self.check_alive();
-            assert!(began.elapsed() < START_TIMEOUT, "not healthy within {START_TIMEOUT:?}\n{}", self.log_end());
+            pulse.tick().await;
         }
     }
 
