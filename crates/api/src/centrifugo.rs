@@ -208,6 +208,12 @@ enum Failure {
     Refused(ApiError),
 }
 
+impl From<serde_json::Error> for Failure {
+    fn from(error: serde_json::Error) -> Self {
+        Self::Malformed(error)
+    }
+}
+
 impl From<ApiError> for Failure {
     fn from(error: ApiError) -> Self {
         Self::Refused(error)
@@ -255,11 +261,10 @@ pub(crate) async fn legacy(
     }
     // All are read before the first is done: a body that breaks off has no effect.
     let commands = serde_json::Deserializer::from_slice(&body).into_iter::<&RawValue>().take(COMMAND_COUNT_MAX + 1);
-    let commands = commands.map(|raw| parse::<Command<'_>>(raw.map_err(Failure::Malformed)?.get().as_bytes()));
-    let commands: Vec<Command<'_>> = match commands.collect() {
+    let commands: serde_json::Result<Vec<Command<'_>>> = commands.map(|raw| parse(raw?.get().as_bytes())).collect();
+    let commands = match commands {
         Ok(commands) => commands,
-        Err(Failure::Malformed(error)) => return malformed(&error),
-        Err(Failure::Refused(error)) => return ok(error.json()),
+        Err(error) => return malformed(&error),
     };
     if commands.is_empty() || commands.len() > COMMAND_COUNT_MAX {
         let text = format!("the body must hold 1 to {COMMAND_COUNT_MAX} commands\n");
@@ -365,12 +370,12 @@ impl CentrifugoMetrics {
 }
 
 /// Parameters; none at all and `null` are the same as `{}`.
-fn parse<'a, T: Deserialize<'a> + Default>(params: &'a [u8]) -> Result<T, Failure> {
+fn parse<'a, T: Deserialize<'a> + Default>(params: &'a [u8]) -> serde_json::Result<T> {
     match params.trim_ascii() {
         b"" | b"null" => Ok(T::default()),
         // Serde would also fill the fields from a list, by their order.
-        params if !params.starts_with(b"{") => Err(Failure::Malformed(serde::de::Error::custom("an object is needed"))),
-        params => serde_json::from_slice(params).map_err(Failure::Malformed),
+        params if !params.starts_with(b"{") => Err(serde::de::Error::custom("an object is needed")),
+        params => serde_json::from_slice(params),
     }
 }
 

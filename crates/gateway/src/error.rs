@@ -1,3 +1,5 @@
+//! Why a gateway cannot start. What happens later is an outcome of a notification, never an error of the gateway.
+
 use std::io;
 
 /// Why a gateway cannot start. All are mistakes in its configuration or of its surroundings; none is worth a retry.

@@ -1,3 +1,5 @@
+//! What bounds the sender, and the ways to providers it is given. The defaults that operators see are the binary's.
+
 use std::sync::Arc;
 use std::time::Duration;
 

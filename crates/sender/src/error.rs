@@ -1,3 +1,6 @@
+//! Why the sender cannot start, and why an event cannot be told. After the start nothing of the sender fails: what it
+//! cannot do now it does later, and says so in the log.
+
 use tidings_gettext::RenderError;
 use tidings_store::ReadError;
 use tidings_types::{AppId, Environment, JournalPosition, Locale, TopicName};

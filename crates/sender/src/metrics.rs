@@ -1,3 +1,5 @@
+//! What the sender counts and times: jobs, outcomes by kind, selection, and acceptance to outcome.
+
 use tidings_telemetry::{Counter, Gauge, Histogram, Registry};
 
 use crate::outcome::{DeviceOutcome, OUTCOME_COUNT};

@@ -1,3 +1,5 @@
+//! What can be asked about jobs and about the sender as a whole. Plain values, true at the moment of asking.
+
 use tidings_types::{EventId, JournalPosition, Timestamp};
 
 use crate::latency::TimeTo;

@@ -1,3 +1,7 @@
+//! The handle: starts the sender's thread from what the store knows, answers questions, drains.
+//!
+//! Callers never see the thread. Dropping the handle aborts: jobs go on from their last checkpoint after the next start.
+
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;

@@ -82,7 +82,7 @@ pub(crate) struct ServeArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   tidings demo
-  tidings demo --once --json                    one match, then the result as JSON
+  tidings demo --once --json                    one match as fast as it goes, then the result as JSON
   tidings demo --devices 1000000 --speed 60")]
 pub(crate) struct DemoArgs {
     /// Stop after one match, and fail if anybody got less or more than was owed.
@@ -98,7 +98,7 @@ pub(crate) struct DemoArgs {
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=50_000))]
     pub(crate) clients: u32,
     /// How many times faster than a real match.
-    #[arg(long, value_name = "X", default_value_t = 300.0, value_parser = speed)]
+    #[arg(long, value_name = "X", default_value_t = 420.0, value_parser = speed)]
     pub(crate) speed: f64,
 }
 

@@ -177,9 +177,7 @@ impl Server {
         tasks.spawn(sweep(hub));
         info!(%addr, "Listening");
         let shutdown_timeout = config.client.shutdown_timeout;
-        Ok(Self {
-            addr, internal_addr, api_key, shutdown_timeout, store, sender, gateways, edge, stop_http, tasks,
-        })
+        Ok(Self { addr, internal_addr, api_key, shutdown_timeout, store, sender, gateways, edge, stop_http, tasks })
     }
 
     /// Where clients connect.
@@ -328,9 +326,12 @@ fn edge_config(config: &Config) -> EdgeConfig {
 
 fn session_config(config: &Config) -> SessionConfig {
     let client = &config.client;
-    let secret = |secret: &crate::config::Secret| TokenSecret::new(secret.expose().as_bytes()).expect("the configuration has no empty secret");
+    let secret = |secret: &crate::config::Secret| {
+        TokenSecret::new(secret.expose().as_bytes()).expect("the configuration has no empty secret")
+    };
     let previous = client.token_hmac_previous_secret.as_ref().map(secret);
-    let verifier = client.token_hmac_secret.as_ref().map(|current| TokenVerifier::new(&secret(current), previous.as_ref()));
+    let verifier =
+        client.token_hmac_secret.as_ref().map(|current| TokenVerifier::new(&secret(current), previous.as_ref()));
     SessionConfig {
         namespaces: config.namespaces(),
         token_verifier: verifier,

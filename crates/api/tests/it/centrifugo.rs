@@ -140,7 +140,8 @@ async fn a_full_or_failing_store_is_an_internal_error() {
     assert_eq!(server.api("publish", r#"{"channel":"team:1","data":1}"#).await, error);
     server.store.close().await;
     assert_eq!(server.api("publish", r#"{"channel":"team:1","data":1}"#).await, error);
-    assert_eq!(server.api("publish", r#"{"channel":"live:1","data":1}"#).await.contains("\"offset\":1"), true);
+    let memory = server.api("publish", r#"{"channel":"live:1","data":1}"#).await;
+    assert!(memory.contains("\"offset\":1"), "a memory channel needs no store: {memory}");
 }
 
 #[tokio::test]

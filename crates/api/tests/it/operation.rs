@@ -203,12 +203,5 @@ async fn it_works_over_a_real_connection() {
     let mut answer = String::new();
     socket.read_to_string(&mut answer).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 202 Accepted\r\n"), "{answer}");
-    assert!(
-        answer.contains(
-            "
-
-{\"id\":\"g-1\",\"position\":"
-        ),
-        "{answer}"
-    );
+    assert!(answer.contains("\r\n\r\n{\"id\":\"g-1\",\"position\":"), "{answer}");
 }

@@ -149,8 +149,7 @@ impl Draft<'_> {
     ) -> Result<StreamPosition, EngineError> {
         let known = self.channel(&channel.name)?;
         self.state.channel_count += u64::from(known.is_none());
-        let mut row =
-            known.unwrap_or_else(|| ChannelRow { top: Offset(0), base: Offset(1), published_at: publication.time });
+        let mut row = known.unwrap_or(ChannelRow { top: Offset(0), base: Offset(1), published_at: publication.time });
         row.top = row.top.next();
         row.published_at = publication.time;
         let history = HistoryRow { expires_at: publication.time.saturating_add(channel.history_ttl), publication };

@@ -1,10 +1,15 @@
 //! `tidings serve`: the server, until it is told to stop.
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
 use crate::cli::ServeArgs;
 use crate::command::output::{Kind, remark};
 use crate::command::{CommandError, load};
 use crate::config::memory_sum;
 use crate::server::Server;
+
+/// Files that are not clients: the store's, the listeners, connections to providers.
+const OTHER_FILE_COUNT: u64 = 1024;
 
 pub(crate) async fn run(args: ServeArgs) -> Result<(), CommandError> {
     let loaded = load(&args.file)?;
@@ -15,12 +20,36 @@ pub(crate) async fn run(args: ServeArgs) -> Result<(), CommandError> {
     }
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let memory = memory_sum(&loaded.config, cores);
-    tracing::info!(standing.bytes = memory.standing_bytes(), full.bytes = memory.bytes(), "Memory, every count at its limit");
+    tracing::info!(
+        standing.bytes = memory.standing_bytes(),
+        full.bytes = memory.bytes(),
+        "Memory, every count at its limit"
+    );
+    allow_files(loaded.config.client.connection_count_max as u64);
     let server = Server::start(loaded.config).await?;
     remark(Kind::Note, format!("listening on http://{} (Ctrl-C stops)", server.addr()));
     stopped().await?;
-    server.stop().await;
-    Ok(())
+    remark(Kind::Note, "stopping; again cuts it short, which loses nothing that was acknowledged");
+    tokio::select! {
+        () = server.stop() => Ok(()),
+        again = stopped() => Err(again.err().map_or_else(|| CommandError::Failed("cut short".to_owned()), Into::into)),
+    }
+}
+
+/// Every connection is an open file: takes as many as the system lets us have, and says so when that is too few.
+fn allow_files(connection_count_max: u64) {
+    let needed = connection_count_max + OTHER_FILE_COUNT;
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current.is_none_or(|current| current >= needed) {
+        return;
+    }
+    let allowed = maximum.map_or(needed, |maximum| maximum.min(needed));
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: Some(allowed), maximum }) {
+        tracing::warn!(%error, "The limit of open files cannot be raised");
+    }
+    if allowed < needed {
+        tracing::warn!(allowed, needed, "Open files: fewer connections than client.connection_count_max are possible");
+    }
 }
 
 /// Waits for Ctrl-C or SIGTERM.

@@ -86,11 +86,8 @@ impl DurablePublisher for Journal {
         };
         let store = self.store.clone();
         Box::pin(async move {
-            let durable = DurableChannel {
-                name: channel,
-                history_size: options.history_size,
-                history_ttl: options.history_ttl,
-            };
+            let durable =
+                DurableChannel { name: channel, history_size: options.history_size, history_ttl: options.history_ttl };
             let (info, now): (_, Timestamp) = (Json::of(&info), unix_now());
             match store.append_publication(durable, data, Default::default(), Some(info), now).await {
                 Ok(_) => Ok(()),

@@ -73,11 +73,7 @@ pub(super) fn topics(config: &Config) -> Result<Topics, TextError> {
 }
 
 fn topic_templates(topic: &Topic) -> Result<TopicTemplates, TemplateError> {
-    Ok(TopicTemplates {
-        title: topic.title_template()?,
-        body: topic.body_template()?,
-        domain: topic.domain.clone(),
-    })
+    Ok(TopicTemplates { title: topic.title_template()?, body: topic.body_template()?, domain: topic.domain.clone() })
 }
 
 /// Reads `<locale>/LC_MESSAGES/<domain>.po` of every locale that has one. A folder that is named like no locale is

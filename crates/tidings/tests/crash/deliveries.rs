@@ -41,7 +41,7 @@ pub(crate) struct Counts {
     pub(crate) accepted: u64,
     /// In this life.
     pub(crate) accepted_in_life: u64,
-    /// Repeats that crashes may bring, summed over all kills.
+    /// Repeats that the kills so far may have brought or may still bring.
     pub(crate) crash_repeats_allowed: u64,
     pub(crate) crash_repeats: u64,
     pub(crate) fault_repeats: u64,
@@ -135,15 +135,16 @@ impl Deliveries {
     pub(crate) fn end_life(&mut self, is_settled: impl Fn(Pair) -> bool, noted_before: Timestamp) -> LifeEnd {
         let mut end = LifeEnd { settled: 0, allowed: 0, late: 0 };
         for (pair, delivery) in &mut self.pairs {
-            delivery.may_repeat = !is_settled(*pair);
+            let could_repeat = std::mem::replace(&mut delivery.may_repeat, !is_settled(*pair));
             if delivery.may_repeat {
+                // An allowance that was not used is not given twice.
+                self.counts.crash_repeats_allowed += u64::from(!could_repeat);
                 end.allowed += 1;
                 end.late += u64::from(delivery.life == self.life && delivery.last_at < noted_before);
             } else {
                 end.settled += 1;
             }
         }
-        self.counts.crash_repeats_allowed += end.allowed;
         self.counts.accepted_in_life = 0;
         self.life += 1;
         end
@@ -208,6 +209,20 @@ pub(crate) mod tests {
         accept(&mut deliveries, 1, 7);
         assert!(!deliveries.wrongs.is_empty());
         assert_eq!((deliveries.counts.crash_repeats, deliveries.counts.crash_repeats_allowed), (2, 1));
+    }
+
+    #[test]
+    fn each_repeat_needs_an_allowance_of_its_own() {
+        let mut deliveries = deliveries();
+        accept(&mut deliveries, 1, 7);
+        deliveries.end_life(|_| false, Timestamp(100));
+        assert_eq!(deliveries.end_life(|_| false, Timestamp(100)).allowed, 1);
+        assert_eq!(deliveries.counts.crash_repeats_allowed, 1, "two kills, but only one acceptance to repeat");
+        accept(&mut deliveries, 1, 7);
+        deliveries.end_life(|_| false, Timestamp(100));
+        accept(&mut deliveries, 1, 7);
+        assert!(deliveries.wrongs.is_empty());
+        assert_eq!((deliveries.counts.crash_repeats, deliveries.counts.crash_repeats_allowed), (2, 2));
     }
 
     #[test]

@@ -168,7 +168,7 @@ recovery_count_max = 10000
 
 [channel.namespaces.match]
 durable = true
-history_size = 100000
+history_size = 10000
 history_ttl = "1h"
 force_recovery = true
 allow_subscribe_for_client = true
