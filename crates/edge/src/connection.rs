@@ -54,8 +54,8 @@ pub(crate) struct Connection {
     pub(crate) blocked: bool,
     /// Where it stands in its channels; kept by the fan-out.
     pub(crate) places: Vec<Place>,
-    /// Windows and subscriber indexes of the present turn; kept by the fan-out.
-    pub(crate) ready: Vec<(usize, usize)>,
+    /// It is already marked while a turn begins; kept by the fan-out.
+    pub(crate) is_ready: bool,
     session: Session,
     decoder: Decoder,
     commands: VecDeque<Result<Command, FrameError>>,
@@ -92,7 +92,7 @@ impl Connection {
             output: Output::default(),
             blocked: false,
             places: Vec::new(),
-            ready: Vec::new(),
+            is_ready: false,
             session: Session::new(worker.shared.session.clone(), ClientId::from_random(rand::random())),
             decoder: Decoder::new(config.message_bytes_max),
             commands: VecDeque::new(),

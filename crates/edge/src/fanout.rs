@@ -8,14 +8,16 @@
 //! ```
 //!
 //! A turn fetches what is new in each channel, marks the connections that read it, then writes each connection once:
-//! everything it is owed in one `writev`. A connection whose socket is full is left alone until the system says that it
-//! takes bytes again; meanwhile its subscriptions lag, which costs the others nothing. A subscription that the tail has
-//! overtaken is reported, and its connection closed as slow (3008).
+//! everything it is owed in one `writev`. It goes in steps of [`STEP_CONNECTION_COUNT`] connections, so that reading and
+//! answering are not held up by a large channel; between steps connections may come, go and subscribe, so a step looks up
+//! what each connection is owed at that moment. A connection whose socket is full is left alone until the system says that
+//! it takes bytes again; meanwhile its subscriptions lag, which costs the others nothing. A subscription that the tail
+//! has overtaken is reported, and its connection closed as slow (3008).
 //!
 //! Bounds: one turn takes at most `turn_bytes_max` of each channel; subscriptions per connection are bounded by the
 //! session, channels by the hub.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use slab::Slab;
@@ -46,20 +48,23 @@ struct LoopChannel {
     /// Up to where frames were handed to the subscribers that are in sync.
     next: u64,
     subscribers: Vec<Subscriber>,
-    /// How many subscribers are behind `next`.
-    lagging: usize,
+    /// Its window in the turn of that number.
+    window: (u64, usize),
 }
 
+/// Connections written before the loop looks at its other tasks: half a millisecond or so.
+const STEP_CONNECTION_COUNT: usize = 128;
+
 /// Where a connection stands in one channel's list of subscribers.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Place {
     channel: usize,
     index: usize,
 }
 
-/// What a turn leaves to do.
+/// What a step leaves to do. A key may be in a list twice.
 #[derive(Debug, Default)]
-pub(crate) struct Turn {
+pub(crate) struct Leftover {
     /// Connections that fell off a tail: close as slow.
     pub(crate) slow: Vec<Key>,
     /// Connections whose socket failed.
@@ -81,12 +86,22 @@ pub(crate) enum CaughtUp {
     Failed,
 }
 
+/// New frames of one channel in the present turn.
 #[derive(Debug)]
 struct Window {
     slot: usize,
+    channel: Arc<Channel>,
     /// Index of the first frame.
     base: u64,
     frames: Vec<Frame>,
+}
+
+/// The present turn: what is new, and who is still to be written it.
+#[derive(Debug, Default)]
+struct Turn {
+    number: u64,
+    windows: Vec<Window>,
+    ready: VecDeque<Key>,
 }
 
 /// All subscriptions of one loop.
@@ -97,6 +112,7 @@ pub(crate) struct Fanout {
     channels: Slab<LoopChannel>,
     by_name: HashMap<ChannelName, usize>,
     again: Vec<Arc<Channel>>,
+    turn: Turn,
     latency: LocalHistogram,
     metrics: EdgeMetrics,
 }
@@ -109,6 +125,7 @@ impl Fanout {
             channels: Slab::new(),
             by_name: HashMap::new(),
             again: Vec::new(),
+            turn: Turn::default(),
             latency: metrics.delivery_seconds.local(),
             metrics,
         }
@@ -117,7 +134,7 @@ impl Fanout {
     /// Adds a connection to a channel it has just subscribed to in the hub; `next` is the hub's answer.
     pub(crate) fn subscribe(&mut self, connections: &mut Slab<Connection>, key: Key, channel: Arc<Channel>, next: u64) {
         let slot = *self.by_name.entry(channel.name().clone()).or_insert_with(|| {
-            self.channels.insert(LoopChannel { channel, next, subscribers: Vec::new(), lagging: 0 })
+            self.channels.insert(LoopChannel { channel, next, subscribers: Vec::new(), window: (0, 0) })
         });
         let entry = &mut self.channels[slot];
         let index = entry.subscribers.len();
@@ -145,8 +162,7 @@ impl Fanout {
 
     fn leave(&mut self, connections: &mut Slab<Connection>, key: Key, place: Place) {
         let entry = &mut self.channels[place.channel];
-        let gone = entry.subscribers.swap_remove(place.index);
-        entry.lagging -= usize::from(gone.next < entry.next);
+        entry.subscribers.swap_remove(place.index);
         if let Some(moved) = entry.subscribers.get(place.index) {
             let moved = connections[moved.connection].places.iter_mut().find(|other| other.channel == place.channel);
             moved.expect("a subscriber has a place in its connection").index = place.index;
@@ -158,37 +174,49 @@ impl Fanout {
         }
     }
 
-    /// Whether a turn is due although the mailbox may be empty.
+    /// Whether a step is due although the mailbox may be empty.
     pub(crate) fn has_more(&self) -> bool {
-        !self.again.is_empty()
+        !self.turn.ready.is_empty() || !self.again.is_empty()
     }
 
-    /// One turn: writes what is new in `dirty` channels to everyone who reads them and keeps up.
-    pub(crate) fn turn(&mut self, connections: &mut Slab<Connection>, dirty: &mut Vec<Arc<Channel>>) -> Turn {
-        let mut turn = Turn::default();
+    /// One step: writes the next connections of the present turn, or begins a turn with what is new in `dirty` channels.
+    pub(crate) fn step(&mut self, connections: &mut Slab<Connection>, dirty: &mut Vec<Arc<Channel>>) -> Leftover {
+        let mut left = Leftover::default();
+        if self.turn.ready.is_empty() {
+            self.begin_turn(connections, dirty, &mut left);
+        } else {
+            self.again.append(dirty); // For the next turn.
+        }
+        let mut turn = std::mem::take(&mut self.turn);
+        let count = turn.ready.len().min(STEP_CONNECTION_COUNT);
+        for key in turn.ready.drain(..count) {
+            self.write(connections, key, turn.number, &turn.windows, &mut left);
+        }
+        if turn.ready.is_empty() {
+            for window in turn.windows.drain(..) {
+                if self.channels.get(window.slot).is_some_and(|entry| Arc::ptr_eq(&entry.channel, &window.channel)) {
+                    self.settle(window.slot, &mut left.slow);
+                }
+            }
+        }
+        self.turn = turn;
+        left
+    }
+
+    /// Fetches what is new, once for all, and marks who reads it.
+    fn begin_turn(&mut self, connections: &mut Slab<Connection>, dirty: &mut Vec<Arc<Channel>>, left: &mut Leftover) {
         dirty.append(&mut self.again);
-        let (mut windows, mut ready) = (Vec::with_capacity(dirty.len()), Vec::new());
+        self.turn.number += 1;
         for channel in dirty.drain(..) {
-            self.fetch(&channel, connections, &mut windows, &mut ready, &mut turn);
+            self.fetch(channel, connections, left);
         }
-        for key in ready {
-            self.write(connections, key, &windows, &mut turn);
+        for &key in &self.turn.ready {
+            connections[key].is_ready = false;
         }
-        for window in &windows {
-            self.settle(window.slot, &mut turn.slow);
-        }
-        turn
     }
 
-    /// Fetches a channel's new frames once and marks the connections that are to be written them.
-    fn fetch(
-        &mut self,
-        channel: &Arc<Channel>,
-        connections: &mut Slab<Connection>,
-        windows: &mut Vec<Window>,
-        ready: &mut Vec<Key>,
-        turn: &mut Turn,
-    ) {
+    /// Fetches a channel's new frames and marks the connections that are to be written them.
+    fn fetch(&mut self, channel: Arc<Channel>, connections: &mut Slab<Connection>, left: &mut Leftover) {
         channel.clear_dirty(self.loop_id);
         let Some(&slot) = self.by_name.get(channel.name()) else { return };
         let entry = &mut self.channels[slot];
@@ -202,63 +230,71 @@ impl Fanout {
             }
             Err(Lagged { missed }) => {
                 // The whole loop was overtaken: nobody who was in sync can be given what is gone.
-                let in_sync = entry.subscribers.iter().filter(|subscriber| subscriber.next < base + missed);
-                turn.slow.extend(in_sync.map(|subscriber| subscriber.connection));
+                let overtaken = entry.subscribers.iter().filter(|subscriber| subscriber.next < base + missed);
+                left.slow.extend(overtaken.map(|subscriber| subscriber.connection));
+                entry.next = base + missed;
+                self.again.push(channel);
                 return;
             }
         }
         if frames.is_empty() {
             return;
         }
-        let keeps_up = |subscriber: &Subscriber| base <= subscriber.next && subscriber.next < entry.next;
-        for (index, subscriber) in entry.subscribers.iter().enumerate().filter(|(_, subscriber)| keeps_up(subscriber)) {
+        entry.window = (self.turn.number, self.turn.windows.len());
+        for subscriber in entry.subscribers.iter().filter(|subscriber| subscriber.next >= base) {
             let connection = &mut connections[subscriber.connection];
-            if connection.blocked {
-                entry.lagging += 1;
-                continue;
+            if !connection.blocked && !std::mem::replace(&mut connection.is_ready, true) {
+                self.turn.ready.push_back(subscriber.connection);
             }
-            if connection.ready.is_empty() {
-                ready.push(subscriber.connection);
-            }
-            connection.ready.push((windows.len(), index));
         }
-        windows.push(Window { slot, base, frames });
+        self.turn.windows.push(Window { slot, channel, base, frames });
     }
 
-    /// Writes a marked connection everything this turn has for it.
-    fn write(&mut self, connections: &mut Slab<Connection>, key: Key, windows: &[Window], turn: &mut Turn) {
-        let connection = &mut connections[key];
-        let ready = std::mem::take(&mut connection.ready);
-        let owed = |&(window, index): &(usize, usize)| {
-            let window: &Window = &windows[window];
-            let next = self.channels[window.slot].subscribers[index].next;
-            Batch::new(&window.frames[(next - window.base) as usize..])
+    /// Writes a connection everything this turn has for it. It may have gone since it was marked, and another may have
+    /// its key: each is written what it is owed itself.
+    fn write(
+        &mut self,
+        connections: &mut Slab<Connection>,
+        key: Key,
+        turn: u64,
+        windows: &[Window],
+        left: &mut Leftover,
+    ) {
+        let Some(connection) = connections.get_mut(key).filter(|connection| !connection.blocked) else { return };
+        let owed = |&place: &Place| -> Option<Batch<'_>> {
+            let entry = &self.channels[place.channel];
+            let window = (entry.window.0 == turn).then(|| &windows[entry.window.1])?;
+            let from = entry.subscribers[place.index].next.checked_sub(window.base)?;
+            let frames = window.frames.get(usize::try_from(from).ok()?..).filter(|frames| !frames.is_empty())?;
+            Some(Batch::new(place, frames))
         };
+        let mut owed = connection.places.iter().filter_map(owed);
+        let Some(first) = owed.next() else { return };
+        // Most have something in one channel only: nothing is allocated for them.
         let (mut one, mut many);
-        let batches: &mut [Batch<'_>] = if let [single] = &ready[..] {
-            one = [owed(single)];
-            &mut one
-        } else {
-            many = ready.iter().map(owed).collect::<Vec<_>>();
-            &mut many
+        let owed: &mut [Batch<'_>] = match owed.next() {
+            None => {
+                one = [first];
+                &mut one
+            }
+            Some(second) => {
+                many = [first, second].into_iter().chain(owed).collect::<Vec<_>>();
+                &mut many
+            }
         };
-        let result = connection.output.write(&connection.socket, batches);
+        let result = connection.output.write(&connection.socket, owed);
         let now = process_micros();
-        for (&(window, index), batch) in ready.iter().zip(&*batches) {
-            let entry = &mut self.channels[windows[window].slot];
-            entry.subscribers[index].next += batch.written as u64;
-            entry.lagging += usize::from(entry.subscribers[index].next < entry.next);
+        for batch in owed {
+            self.channels[batch.place.channel].subscribers[batch.place.index].next += batch.written as u64;
             self.metrics.deliveries_total.add(batch.written as u64);
             for frame in &batch.frames[..batch.written] {
                 self.latency.record_micros(now.saturating_sub(frame.published_micros));
             }
         }
-        connection.ready = ready;
-        connection.ready.clear();
         match result {
             Ok(false) => {}
             Ok(true) => connection.block(),
-            Err(_) => turn.failed.push(key),
+            Err(_) => left.failed.push(key),
         }
     }
 
@@ -298,12 +334,11 @@ impl Fanout {
             return CaughtUp::Slow;
         }
         frames.truncate((entry.next - subscriber.next) as usize); // Later ones are the next turn's.
-        let mut batches = [Batch::new(&frames)];
+        let mut batches = [Batch::new(place, &frames)];
         let result = connection.output.write(&connection.socket, &mut batches);
         subscriber.next += batches[0].written as u64;
         self.metrics.deliveries_total.add(batches[0].written as u64);
         let in_sync = subscriber.next == entry.next;
-        entry.lagging -= usize::from(in_sync);
         match result {
             Ok(true) => {
                 connection.block();
@@ -318,10 +353,6 @@ impl Fanout {
     /// Tells the channel how far this loop's slowest subscriber is, and finds those that the tail has overtaken.
     fn settle(&mut self, slot: usize, slow: &mut Vec<Key>) {
         let entry = &self.channels[slot];
-        if entry.lagging == 0 {
-            entry.channel.settle(self.loop_id, entry.next);
-            return;
-        }
         let slowest = entry.subscribers.iter().map(|subscriber| subscriber.next).min().unwrap_or(entry.next);
         let base = entry.channel.settle(self.loop_id, slowest);
         if slowest < base {

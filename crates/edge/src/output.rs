@@ -9,19 +9,23 @@ use bytes::{Buf, Bytes};
 use tidings_stream::Frame;
 use tokio::net::TcpStream;
 
+use crate::fanout::Place;
+
 /// Slices per `writev`; Linux takes 1024, and more than this gains nothing measurable.
 const SLICE_COUNT_MAX: usize = 64;
 
 /// Publications of one channel for one connection: `frames[from..]` are still to be written.
 #[derive(Debug)]
 pub(crate) struct Batch<'a> {
+    /// Whose they are.
+    pub(crate) place: Place,
     pub(crate) frames: &'a [Frame],
     pub(crate) written: usize,
 }
 
 impl<'a> Batch<'a> {
-    pub(crate) fn new(frames: &'a [Frame]) -> Self {
-        Self { frames, written: 0 }
+    pub(crate) fn new(place: Place, frames: &'a [Frame]) -> Self {
+        Self { place, frames, written: 0 }
     }
 
     fn rest(&self) -> &'a [Frame] {
@@ -160,7 +164,8 @@ mod tests {
             while next < frames.len() || !output.is_empty() {
                 socket.writable().await.unwrap();
                 let middle = frames.len().min(next + 70);
-                let mut batches = [Batch::new(&frames[next..middle]), Batch::new(&frames[middle..])];
+                let mut batches =
+                    [&frames[next..middle], &frames[middle..]].map(|frames| Batch::new(Place::default(), frames));
                 blocked += usize::from(output.write(&socket, &mut batches).unwrap());
                 next += batches[0].written + batches[1].written;
             }

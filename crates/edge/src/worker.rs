@@ -21,7 +21,7 @@ use tracing::error;
 
 use crate::Shared;
 use crate::connection::{self, Connection};
-use crate::fanout::{CaughtUp, Fanout, Key, Turn};
+use crate::fanout::{CaughtUp, Fanout, Key, Leftover};
 
 /// How often deadlines (ping, pong, connect, token expiry, close) are looked at.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(500);
@@ -98,7 +98,11 @@ impl Worker {
 
     /// Closes every connection with 3001; aborts what is not closed in time.
     async fn stop(self: &Rc<Self>, tasks: &mut JoinSet<()>, mailbox: &Mailbox) {
-        self.turn(mailbox, &mut Vec::new()); // What was published before goes out before.
+        let mut dirty = Vec::new();
+        self.turn(mailbox, &mut dirty); // What was published before goes out before.
+        while self.state().fanout.has_more() {
+            self.turn(mailbox, &mut dirty);
+        }
         let keys: Vec<Key> = self.state().connections.iter().map(|(key, _)| key).collect();
         for key in keys {
             self.close(key, &Disconnect::SHUTDOWN);
@@ -118,11 +122,11 @@ impl Worker {
         }
     }
 
-    /// Writes what is new in the channels that the hub says have something.
+    /// Writes some of what is new in the channels that the hub says have something.
     fn turn(self: &Rc<Self>, mailbox: &Mailbox, dirty: &mut Vec<Arc<tidings_hub::Channel>>) {
         mailbox.take(dirty);
         let state = &mut *self.state();
-        let Turn { slow, failed } = state.fanout.turn(&mut state.connections, dirty);
+        let Leftover { slow, failed } = state.fanout.step(&mut state.connections, dirty);
         for key in slow {
             self.close_in(state, key, &Disconnect::SLOW);
         }

@@ -261,3 +261,34 @@ async fn a_durable_publish_is_answered_after_the_journal_and_in_order() {
     assert_eq!(replies, [(3, None), (4, Some(111)), (5, None)]);
     assert_eq!(data, ["a", "b"]);
 }
+
+/// More connections than one step of a turn writes, in two channels, while others leave: whoever stays gets everything.
+#[tokio::test]
+async fn a_large_channel_is_written_in_steps_while_connections_come_and_go() {
+    let server = Server::start(Options { connection_count_max: 1000, ..Options::default() }).await;
+    let mut staying = Vec::new();
+    let mut leaving = Vec::new();
+    for index in 0..400 {
+        let mut client = Client::subscribed(&server, "room").await;
+        client.send(json!({"id": 3, "subscribe": {"channel": "kept:1"}})).await;
+        client.reply(3).await;
+        if index % 4 == 0 { leaving.push(client) } else { staying.push(client) }
+    }
+    for value in 0..50 {
+        server.publish("room", json!(value));
+        server.publish("kept:1", json!(value));
+        drop(leaving.pop());
+        if let Some(client) = leaving.last_mut() {
+            client.send(json!({"id": 4, "unsubscribe": {"channel": "room"}})).await;
+        }
+    }
+    for client in &mut staying {
+        let (mut room, mut kept) = (Vec::new(), Vec::new());
+        while room.len() < 50 || kept.len() < 50 {
+            let push = client.next().await["push"].clone();
+            let seen = if push["channel"] == "room" { &mut room } else { &mut kept };
+            seen.push(push["pub"]["data"].as_i64().unwrap());
+        }
+        assert!(room.iter().copied().eq(0..50) && kept.iter().copied().eq(0..50), "{room:?} {kept:?}");
+    }
+}
