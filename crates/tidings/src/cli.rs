@@ -82,7 +82,7 @@ pub(crate) struct ServeArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   tidings demo
-  tidings demo --once --json                    one match as fast as it goes, then the result as JSON
+  tidings demo --once --json            one quick match, the result as JSON
   tidings demo --devices 1000000 --speed 60")]
 pub(crate) struct DemoArgs {
     /// Stop after one match, and fail if anybody got less or more than was owed.
