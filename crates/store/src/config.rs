@@ -8,7 +8,7 @@ use std::time::Duration;
 pub struct StoreConfig {
     /// The folder; created when missing, locked while open.
     pub path: PathBuf,
-    /// Appends, publications and job checkpoints that wait for the committer.
+    /// Appends and publications that wait for the committer.
     pub event_queue: QueueLimit,
     /// Changes of devices and subscriptions that wait.
     pub device_queue: QueueLimit,

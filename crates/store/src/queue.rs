@@ -1,7 +1,8 @@
 //! What waits for the committer.
 //!
-//! Three queues, each bounded in requests and bytes (`StoreConfig`): events before devices before imports. Full: the caller is refused at
-//! once. Suspended (the disk fails): what waits is dropped, which refuses its callers, and so is what comes. Closed: what waits
+//! Four queues, each bounded in requests and bytes: job checkpoints ([`JOB_QUEUE`]: there is one writer of them, which
+//! waits for each, and a checkpoint refused because of a flood of events would make a crash repeat more), then events,
+//! devices, imports (`StoreConfig`). Full: the caller is refused at once. Suspended (the disk fails): what waits is dropped, which refuses its callers, and so is what comes. Closed: what waits
 //! is still handed out, what comes is refused. Counters: `Counts::overloaded`.
 
 use std::collections::VecDeque;
@@ -15,14 +16,19 @@ use crate::message::Command;
 /// Which queue; the first is served first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Class {
+    Jobs,
     Events,
     Devices,
     Imports,
 }
 
+/// Bound of the checkpoints that wait.
+pub(crate) const JOB_QUEUE: QueueLimit = QueueLimit { count: 16, bytes: 64 << 20 };
+
 impl Class {
     fn name(self) -> &'static str {
         match self {
+            Self::Jobs => "the queue of job checkpoints",
             Self::Events => "the queue of events",
             Self::Devices => "the queue of devices",
             Self::Imports => "the queue of imports",
@@ -40,11 +46,11 @@ enum Phase {
 pub(crate) struct Queue {
     state: Mutex<State>,
     changed: Condvar,
-    limits: [QueueLimit; 3],
+    limits: [QueueLimit; 4],
 }
 
 struct State {
-    waiting: [Waiting; 3],
+    waiting: [Waiting; 4],
     phase: Phase,
 }
 
@@ -63,7 +69,7 @@ pub(crate) enum Drained {
 }
 
 impl Queue {
-    pub(crate) fn new(limits: [QueueLimit; 3]) -> Self {
+    pub(crate) fn new(limits: [QueueLimit; 4]) -> Self {
         let state = State { waiting: Default::default(), phase: Phase::Open };
         Self { state: Mutex::new(state), changed: Condvar::new(), limits }
     }
@@ -157,7 +163,7 @@ mod tests {
 
     fn queue() -> Queue {
         let limit = QueueLimit { count: 3, bytes: 100 };
-        Queue::new([limit; 3])
+        Queue::new([limit; 4])
     }
 
     /// A command that can be told from others by its position.

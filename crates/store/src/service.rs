@@ -27,7 +27,7 @@ use crate::event::{Appended, CommitSink, DurableChannel, NewEvent, StoredPublica
 use crate::hash;
 use crate::hash::{hash16, hash32};
 use crate::message::{Command, PreparedEvent, Reply};
-use crate::queue::{Class, Queue};
+use crate::queue::{Class, JOB_QUEUE, Queue};
 use crate::rows::{self, FORMAT, FORMAT_KEY, STATE_KEY, State};
 use crate::table::DeviceTable;
 
@@ -108,7 +108,7 @@ impl Store {
         check_format(&engine)?;
         let (state, Derived { table, index }) = load(&engine)?;
         let shared = Arc::new(Shared {
-            queue: Queue::new([config.event_queue, config.device_queue, config.import_queue]),
+            queue: Queue::new([JOB_QUEUE, config.event_queue, config.device_queue, config.import_queue]),
             config,
             engine: RwLock::new(Some(engine)),
             table: RwLock::new(table),
@@ -266,7 +266,7 @@ impl Store {
     ) -> Result<(), WriteError> {
         let bytes = 64 + jobs.iter().map(|(_, job)| job.len() + 64).sum::<usize>();
         let remove = Vec::new();
-        self.ask(Class::Events, bytes, |reply| Command::Jobs { put: jobs, remove, dispatched, reply }).await
+        self.ask(Class::Jobs, bytes, |reply| Command::Jobs { put: jobs, remove, dispatched, reply }).await
     }
 
     /// Forgets jobs that are done; as lazily as [`Store::put_jobs`].
@@ -275,7 +275,7 @@ impl Store {
     /// When the store is overloaded or cannot write.
     pub async fn remove_jobs(&self, remove: Vec<JournalPosition>) -> Result<(), WriteError> {
         let (put, dispatched) = (Vec::new(), None);
-        self.ask(Class::Events, 64, |reply| Command::Jobs { put, remove, dispatched, reply }).await
+        self.ask(Class::Jobs, 64, |reply| Command::Jobs { put, remove, dispatched, reply }).await
     }
 
     /// Says that no event before `position` is needed any more. They go when their ids need not be remembered either.

@@ -225,6 +225,7 @@ impl Server {
         for gateway in self.gateways {
             gateway.drain(deadline).await;
         }
+        drop(self.sender); // Its thread uses the store to its end.
         self.store.close().await;
         info!("Stopped");
     }
