@@ -11,6 +11,7 @@
 
 mod journal;
 mod keys;
+mod metrics;
 mod text;
 
 use std::net::SocketAddr;
@@ -132,10 +133,11 @@ impl Server {
         sink.follow(hub.clone());
 
         let pools: Vec<Pool> = config.apns.iter().map(|(name, apns)| pool(name, apns)).collect();
-        let lakes: Vec<_> = pools.iter().map(|pool| pool.lake.clone()).collect();
+        let lakes: Vec<_> = config.apns.keys().zip(pools.iter().map(|pool| pool.lake.clone())).collect();
+        metrics::register(&registry, &store, &hub, &lakes);
         let sender = Sender::start(sender_config(&config), store.clone(), topics.clone(), pools, &registry)?;
         let mut gateways = Vec::new();
-        for ((name, apns), lake) in config.apns.iter().zip(lakes) {
+        for (apns, (name, lake)) in config.apns.values().zip(lakes) {
             let started = Gateway::start(gateway_config(apns)?, lake, sender.sink(), &registry);
             gateways.push(started.map_err(|source| ServeError::Gateway { name: name.clone(), source })?);
         }

@@ -127,3 +127,39 @@ fn visit(store: &Store, frozen: &Frozen, mut each: impl FnMut(tidings_store::Rec
         store.with_recipients(&window, &mut each);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tidings_telemetry::unix_now;
+
+    use super::*;
+    use crate::command::bench::store;
+
+    #[tokio::test]
+    async fn a_device_too_few_or_too_many_is_noticed() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = store::open(folder.path()).await.unwrap();
+        let data = Data::new(2000);
+        let devices = (0..2000).map(|device| (data.device(device), data.owned_subscriptions(device)));
+        store.import_devices(devices.collect(), unix_now()).await.unwrap();
+        let audience = find(&data, &store, &[500, 1_000_000]).unwrap().pop().unwrap();
+        assert_eq!(audience.wanted, 500, "a million is out of reach");
+        assert!(audience.len.abs_diff(500) <= 50);
+        audience.check(&data, &store).unwrap();
+        assert!(audience.hand_out(&store).is_ok());
+
+        let owed =
+            |device: &u32| data.drawn(*device).any(|(subject, topic)| topic == 0 && audience.ranks.contains(&subject));
+        let stranger = (0..2000).find(|device| !owed(device)).unwrap();
+        let selection = vec![(audience.subjects[0].clone(), vec![audience.topic.clone()])];
+        store.subscribe(&data::device_id(stranger), selection.clone()).await.unwrap();
+        assert!(audience.check(&data, &store).is_err(), "somebody is told who should not be");
+        store.unsubscribe(&data::device_id(stranger), selection).await.unwrap();
+        audience.check(&data, &store).unwrap();
+
+        store.delete_device(&data::device_id((0..2000).find(owed).unwrap())).await.unwrap();
+        assert!(audience.check(&data, &store).is_err(), "somebody is not told who should be");
+        assert!(audience.hand_out(&store).is_err());
+        store.close().await;
+    }
+}

@@ -7,18 +7,25 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tidings_protocol::{Publication, Tags, encode_publication_push, websocket};
 use tidings_types::{ChannelName, Offset};
+use tokio::net::TcpSocket;
 
 use super::{Command, Listening, Mark};
 use crate::command::CommandError;
 use crate::command::bench::process::Usage;
 use crate::command::bench::{failed_by, peer};
 
+/// Connections that wait to be accepted, as many as the real server lets wait.
+const BACKLOG: u32 = 1024;
+
 /// Bound: the clients of the benchmark, which connects them.
 type Sockets = Arc<Mutex<Vec<TcpStream>>>;
 
 /// Serves until our input ends. Blocks: this process does nothing else.
 pub(in super::super) fn serve() -> Result<(), CommandError> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let socket = TcpSocket::new_v4()?;
+    socket.bind((Ipv4Addr::LOCALHOST, 0).into())?;
+    let listener = socket.listen(BACKLOG)?.into_std()?;
+    listener.set_nonblocking(false)?;
     let addr = listener.local_addr()?;
     let sockets = Sockets::default();
     let accepted = sockets.clone();
