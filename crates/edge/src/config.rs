@@ -11,7 +11,7 @@ pub struct EdgeConfig {
     pub message_bytes_max: usize,
     /// Publications are written to one connection at most this many bytes at a time, then it is another's turn.
     pub turn_bytes_max: usize,
-    /// Replies that may wait for a reader; over it the connection is closed as slow (3008).
+    /// Bytes of replies that may wait for a reader; over it none of its commands is done until it takes some.
     pub control_bytes_max: usize,
     /// Missed publications that are replayed at most when a reader resumes.
     pub recovery_count_max: usize,

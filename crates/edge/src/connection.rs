@@ -9,7 +9,8 @@
 //!
 //! A publish into a durable channel waits for the journal; until then the connection reads nothing more, so that a
 //! fast publisher is slowed by its own socket. Bounds: one read of 64 KiB is worked off before the next; replies that
-//! the peer does not read are bounded by `control_bytes_max`.
+//! the peer does not read are bounded by `control_bytes_max` and one reply: over it no command is done and nothing is read
+//! until it takes some.
 
 use std::collections::VecDeque;
 use std::net::{Shutdown, TcpStream as StdTcpStream};
@@ -38,7 +39,7 @@ use tracing::debug;
 
 use crate::fanout::{Key, Place};
 use crate::output::Output;
-use crate::worker::{State, Worker};
+use crate::worker::{SCRATCH_BYTES, State, Worker};
 use crate::{EdgeConfig, PublishFuture};
 
 /// How long the HTTP server may take to hand the socket over.
@@ -186,7 +187,7 @@ impl Connection {
         if is_over(self.next_ping_at) {
             self.reply(Some(PING.to_vec()));
             self.session.on_ping_sent();
-            self.pong_deadline = Some(now + config.pong_timeout);
+            self.pong_deadline.get_or_insert(now + config.pong_timeout);
             self.next_ping_at = Some(now + config.ping_interval);
         }
         None
@@ -206,6 +207,9 @@ pub(crate) async fn serve(worker: Rc<Worker>, upgrade: OnUpgrade) {
     match accept(upgrade).await {
         Ok((socket, first)) => {
             let served = Served::new(worker, Rc::new(socket));
+            if served.worker.is_stopping() {
+                served.worker.close(served.key, &Disconnect::SHUTDOWN);
+            }
             served.run(first).await;
         }
         Err(cause) => {
@@ -258,7 +262,7 @@ impl Served {
                 let outcome = publish.future.await;
                 self.answer_publish(publish.ticket, outcome);
             }
-            let interest = if self.is_blocked() { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
+            let interest = self.interest();
             let ready = tokio::select! {
                 ready = self.socket.ready(interest) => ready,
                 () = self.wake.notified() => continue,
@@ -269,14 +273,33 @@ impl Served {
                     tokio::task::yield_now().await;
                 }
             }
-            if ready.is_readable() && !self.read() {
-                break;
+            if ready.is_readable() && interest.is_readable() {
+                if !self.read() {
+                    break;
+                }
+                tokio::task::yield_now().await; // A peer that always has bytes for us takes turns with the others.
             }
         }
     }
 
     fn is_done(&self) -> bool {
         self.worker.state().connections[self.key].is_done()
+    }
+
+    /// What to wait for: bytes from the peer, unless it has not taken its replies yet; room for ours, if there was none.
+    fn interest(&self) -> Interest {
+        let connection = &self.worker.state().connections[self.key];
+        match (connection.blocked, self.is_over_bound(connection)) {
+            (false, _) => Interest::READABLE,
+            (true, false) => Interest::READABLE | Interest::WRITABLE,
+            (true, true) => Interest::WRITABLE,
+        }
+    }
+
+    /// Whether so many replies wait that no more commands are done until the peer takes some. One that takes none does
+    /// not answer pings either, and is closed for that.
+    fn is_over_bound(&self, connection: &Connection) -> bool {
+        connection.output.len() > self.worker.shared.config.control_bytes_max
     }
 
     fn is_blocked(&self) -> bool {
@@ -286,6 +309,9 @@ impl Served {
     /// Reads once; `false` when the peer is gone.
     fn read(&self) -> bool {
         let mut scratch = std::mem::take(&mut self.worker.state().scratch);
+        if scratch.is_empty() {
+            scratch = vec![0; SCRATCH_BYTES].into(); // A panic took it away.
+        }
         let open = match self.socket.try_read(&mut scratch) {
             Ok(0) => false,
             Ok(count) => {
@@ -320,7 +346,9 @@ impl Served {
                     connection.commands.extend(parse_frame(text.as_bytes()))
                 }
                 Event::Binary(bytes) if connection.closing.is_none() => connection.commands.extend(parse_frame(&bytes)),
-                Event::Ping(payload) => connection.output.push_control(&websocket::pong_frame(&payload)),
+                Event::Ping(payload) if connection.closing.is_none() => {
+                    connection.output.push_control(&websocket::pong_frame(&payload))
+                }
                 Event::Close { code, .. } => {
                     if connection.closing.is_none() {
                         connection.begin_close_with(code.unwrap_or(1000), "", deadline);
@@ -330,18 +358,19 @@ impl Served {
                     self.worker.flush_in(state, self.key);
                     return;
                 }
-                Event::Text(_) | Event::Binary(_) | Event::Pong(_) | Event::NeedMore => {}
+                Event::Text(_) | Event::Binary(_) | Event::Ping(_) | Event::Pong(_) | Event::NeedMore => {}
             }
             input = &mut input[consumed..];
         }
     }
 
-    /// Does the commands that have come, in order, until one must wait for the journal.
+    /// Does the commands that have come, in order, until one must wait for the journal or the peer for its replies.
     fn work_off(&self) -> Option<AwaitedPublish> {
         let state = &mut *self.worker.state();
         let now = tidings_telemetry::unix_now();
         let mut awaited = None;
         while awaited.is_none()
+            && !self.flushed_is_over_bound(state)
             && let Some(command) = state.connections[self.key].commands.pop_front()
         {
             self.worker.shared.metrics.commands_total.inc();
@@ -356,15 +385,16 @@ impl Served {
                 }
             }
         }
-        self.flush(state);
+        self.worker.flush_in(state, self.key);
         awaited
     }
 
-    fn flush(&self, state: &mut State) {
-        self.worker.flush_in(state, self.key);
-        if state.connections[self.key].output.len() > self.worker.shared.config.control_bytes_max {
-            self.worker.close_in(state, self.key, &Disconnect::SLOW);
+    /// Whether the bound on waiting replies is reached although what could be written was.
+    fn flushed_is_over_bound(&self, state: &mut State) -> bool {
+        if self.is_over_bound(&state.connections[self.key]) {
+            self.worker.flush_in(state, self.key);
         }
+        self.is_over_bound(&state.connections[self.key])
     }
 
     fn answer_publish(&self, ticket: Ticket, outcome: Result<(), ErrorCode>) {
@@ -372,7 +402,7 @@ impl Served {
         let connection = &mut state.connections[self.key];
         let reply = connection.session.on_published(ticket, outcome);
         connection.reply(reply);
-        self.flush(state);
+        self.worker.flush_in(state, self.key);
     }
 
     fn perform(&self, state: &mut State, effect: Effect, now: Timestamp) -> Option<AwaitedPublish> {

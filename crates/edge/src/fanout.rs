@@ -162,7 +162,7 @@ impl Fanout {
 
     fn leave(&mut self, connections: &mut Slab<Connection>, key: Key, place: Place) {
         let entry = &mut self.channels[place.channel];
-        entry.subscribers.swap_remove(place.index);
+        let gone = entry.subscribers.swap_remove(place.index);
         if let Some(moved) = entry.subscribers.get(place.index) {
             let moved = connections[moved.connection].places.iter_mut().find(|other| other.channel == place.channel);
             moved.expect("a subscriber has a place in its connection").index = place.index;
@@ -171,6 +171,9 @@ impl Fanout {
         if entry.subscribers.is_empty() {
             let entry = self.channels.remove(place.channel);
             self.by_name.remove(entry.channel.name());
+        } else if gone.next < entry.next {
+            // It may have been the slowest: what only it still wanted can go. Others it held up are not overtaken by that.
+            self.settle(place.channel, &mut Vec::new());
         }
     }
 
@@ -217,9 +220,14 @@ impl Fanout {
 
     /// Fetches a channel's new frames and marks the connections that are to be written them.
     fn fetch(&mut self, channel: Arc<Channel>, connections: &mut Slab<Connection>, left: &mut Leftover) {
-        channel.clear_dirty(self.loop_id);
         let Some(&slot) = self.by_name.get(channel.name()) else { return };
         let entry = &mut self.channels[slot];
+        // A channel may be both left over from the last turn and in the mailbox: its window of this turn stands. What
+        // came since is the next turn's, since the first look cleared the mark. One that was swept has no reader here.
+        if !Arc::ptr_eq(&entry.channel, &channel) || entry.window.0 == self.turn.number {
+            return;
+        }
+        channel.clear_dirty(self.loop_id);
         let (base, mut frames) = (entry.next, Vec::new());
         match channel.fetch(base, self.turn_bytes_max, &mut frames) {
             Ok((next, more)) => {

@@ -3,9 +3,10 @@
 use std::sync::atomic::Ordering;
 
 use http::header::{
-    CONNECTION, HeaderName, ORIGIN, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, UPGRADE,
+    CONNECTION, HeaderName, ORIGIN, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL,
+    SEC_WEBSOCKET_VERSION, UPGRADE,
 };
-use http::{HeaderMap, Request, Response, StatusCode};
+use http::{HeaderMap, Request, Response, StatusCode, Uri};
 use tidings_protocol::websocket;
 use tokio::sync::mpsc::error::TrySendError;
 
@@ -20,6 +21,9 @@ pub enum HandshakeError {
     /// A version other than 13.
     #[error("Sec-WebSocket-Version must be 13")]
     Version,
+    /// The client wants Protobuf.
+    #[error("this server speaks the protocol in JSON only, not in Protobuf")]
+    Protobuf,
     /// The page's origin is not admitted.
     #[error("the Origin is not among client.allowed_origins")]
     Origin,
@@ -32,7 +36,7 @@ impl HandshakeError {
     /// The HTTP status that says so.
     pub fn status(self) -> StatusCode {
         match self {
-            Self::NotWebSocket => StatusCode::BAD_REQUEST,
+            Self::NotWebSocket | Self::Protobuf => StatusCode::BAD_REQUEST,
             Self::Version => StatusCode::UPGRADE_REQUIRED,
             Self::Origin => StatusCode::FORBIDDEN,
             Self::Full => StatusCode::SERVICE_UNAVAILABLE,
@@ -55,6 +59,7 @@ impl Edge {
         let key =
             headers.get(SEC_WEBSOCKET_KEY).and_then(|key| key.to_str().ok()).ok_or(HandshakeError::NotWebSocket)?;
         let accept = websocket::accept_key(key);
+        let subprotocol = subprotocol(headers, request.uri())?;
 
         let shared = &self.shared;
         if shared.connection_count.fetch_add(1, Ordering::Relaxed) >= shared.config.connection_count_max {
@@ -74,6 +79,9 @@ impl Edge {
         response.headers_mut().insert(UPGRADE, http::HeaderValue::from_static("websocket"));
         let accept = http::HeaderValue::from_str(&accept).expect("base64 is a legal header value");
         response.headers_mut().insert(SEC_WEBSOCKET_ACCEPT, accept);
+        if let Some(subprotocol) = subprotocol {
+            response.headers_mut().insert(SEC_WEBSOCKET_PROTOCOL, http::HeaderValue::from_static(subprotocol));
+        }
         Ok(response)
     }
 
@@ -81,6 +89,20 @@ impl Edge {
         let allowed = &self.shared.config.allowed_origins;
         allowed.iter().any(|allowed| allowed == "*" || allowed.eq_ignore_ascii_case(origin))
     }
+}
+
+/// The subprotocol to confirm. Clients that name none, or an empty one, speak JSON.
+fn subprotocol(headers: &HeaderMap, uri: &Uri) -> Result<Option<&'static str>, HandshakeError> {
+    const JSON: &str = "centrifuge-json";
+    let values = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|value| value.to_str().ok());
+    let offered: Vec<&str> = values.flat_map(|value| value.split(',')).map(str::trim).collect();
+    if offered.contains(&JSON) {
+        return Ok(Some(JSON));
+    }
+    let mut query = uri.query().unwrap_or_default().split('&');
+    let asks = offered.contains(&"centrifuge-protobuf")
+        || query.any(|pair| matches!(pair, "format=protobuf" | "cf_protocol=protobuf"));
+    if asks { Err(HandshakeError::Protobuf) } else { Ok(None) }
 }
 
 fn check_headers(headers: &HeaderMap) -> Result<(), HandshakeError> {

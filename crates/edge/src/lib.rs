@@ -11,8 +11,8 @@
 //! and history the hub's; this crate moves bytes: [`fanout`] is who reads what, [`output`] the writing, `connection`
 //! the reading, `worker` the loop.
 //!
-//! Bounds: connections (refused with 503), bytes per message (1009), replies waiting per connection and publications
-//! waiting per channel (3008). A slow peer costs itself: its socket is full, the others go on.
+//! Bounds: connections (refused with 503), bytes per message (1009), replies waiting per connection (then it is not read),
+//! publications waiting per channel (3008). A slow peer costs itself: its socket is full, the others go on.
 //!
 //! Stopping: [`Edge::shutdown`] closes every connection with 3001, so that clients come back elsewhere and resume.
 
@@ -27,8 +27,8 @@ mod worker;
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use hyper::upgrade::OnUpgrade;
@@ -76,7 +76,7 @@ pub struct Edge {
     loops: Vec<mpsc::Sender<OnUpgrade>>,
     next_loop: AtomicUsize,
     stop: watch::Sender<bool>,
-    threads: Vec<JoinHandle<()>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl std::fmt::Debug for Edge {
@@ -116,7 +116,7 @@ impl Edge {
             threads.push(thread.spawn(move || Worker::run(shared, loop_id, &mailbox, handshakes_rx, stopped))?);
             loops.push(handshakes_tx);
         }
-        Ok(Self { shared, loops, next_loop: AtomicUsize::new(0), stop, threads })
+        Ok(Self { shared, loops, next_loop: AtomicUsize::new(0), stop, threads: Mutex::new(threads) })
     }
 
     /// Open connections.
@@ -133,9 +133,9 @@ impl Edge {
     ///
     /// # Cancel safety
     /// Not cancel safe: the loops go on stopping, but nobody waits for them.
-    pub async fn shutdown(mut self) {
+    pub async fn shutdown(&self) {
         self.stop.send_replace(true);
-        let threads = std::mem::take(&mut self.threads);
+        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         let joined =
             tokio::task::spawn_blocking(move || threads.into_iter().map(JoinHandle::join).all(|end| end.is_ok()));
         if !joined.await.unwrap_or(false) {

@@ -4,7 +4,7 @@
 //! full socket drains), and the loop itself (handshakes, the hub's mailbox, the sweep of deadlines once a second).
 //! State is in one `RefCell`, borrowed only between awaits.
 
-use std::cell::{RefCell, RefMut};
+use std::cell::{Cell, RefCell, RefMut};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -40,6 +40,8 @@ pub(crate) struct State {
 pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
     pub(crate) loop_id: LoopId,
+    /// Every connection is being closed; one that comes now is closed at once.
+    stopping: Cell<bool>,
     state: RefCell<State>,
 }
 
@@ -61,8 +63,12 @@ impl Worker {
             fanout: Fanout::new(loop_id, shared.config.turn_bytes_max, shared.metrics.clone()),
             scratch: vec![0; SCRATCH_BYTES].into(),
         };
-        let worker = Rc::new(Self { shared, loop_id, state: RefCell::new(state) });
+        let worker = Rc::new(Self { shared, loop_id, stopping: Cell::new(false), state: RefCell::new(state) });
         LocalSet::new().block_on(&runtime, worker.drive(mailbox, handshakes, stopped));
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.get()
     }
 
     pub(crate) fn state(&self) -> RefMut<'_, State> {
@@ -81,7 +87,6 @@ impl Worker {
         loop {
             let more = self.state().fanout.has_more();
             tokio::select! {
-                biased;
                 _ = stopped.wait_for(|stopped| *stopped) => break,
                 () = mailbox.notified(), if !more => self.turn(mailbox, &mut dirty),
                 () = tokio::task::yield_now(), if more => self.turn(mailbox, &mut dirty),
@@ -98,6 +103,7 @@ impl Worker {
 
     /// Closes every connection with 3001; aborts what is not closed in time.
     async fn stop(self: &Rc<Self>, tasks: &mut JoinSet<()>, mailbox: &Mailbox) {
+        self.stopping.set(true);
         let mut dirty = Vec::new();
         self.turn(mailbox, &mut dirty); // What was published before goes out before.
         while self.state().fanout.has_more() {

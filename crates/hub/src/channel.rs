@@ -79,6 +79,8 @@ struct State {
 /// How long an idle channel's epoch and top outlive its publications, so that a reader who comes back resumes or is
 /// told; the same 30 days as Centrifugo's `history_meta_ttl`.
 const POSITION_TTL: Duration = Duration::from_secs(30 * 24 * 3600);
+/// The same for a channel in which nothing was ever published: enough for a reader to come back after a cut.
+const EMPTY_TTL: Duration = Duration::from_secs(120);
 
 /// A named, ordered stream of publications and who reads it.
 #[derive(Debug)]
@@ -265,7 +267,12 @@ impl Channel {
             return false;
         }
         let idle = now.saturating_since(*state.idle_since.get_or_insert(now));
-        state.swept = !self.options.durable && (!self.options.has_history() || idle >= POSITION_TTL);
+        let is_new = state.history.top().offset == Offset(0);
+        state.swept = match (self.options.durable, self.options.has_history()) {
+            (true, _) => is_new, // Its epoch is the store's: nothing is lost. Otherwise its position is kept.
+            (false, false) => true,
+            (false, true) => idle >= if is_new { EMPTY_TTL } else { POSITION_TTL },
+        };
         state.swept
     }
 }

@@ -12,8 +12,9 @@
 //!   report how far their slowest reader is, and what all have is forgotten.
 //! - Memory channels get their offsets here. Durable channels get them from the journal
 //!   ([`Hub::publish_durable`]), since they must survive a restart; the hub's part is the same otherwise.
-//! - Bounds: channels (`channel_count_max`, then [`HubError::ChannelLimit`]), history by each namespace, tail by
-//!   [`TailBounds`], presence by the connections.
+//! - Bounds: memory channels (`channel_count_max`, then [`HubError::ChannelLimit`]); durable ones by the store, which
+//!   must not accept what the hub then refuses, and by the connections' subscriptions: one that was never published in
+//!   exists only while somebody reads it. History by each namespace, tail by [`TailBounds`], presence by the connections.
 //!
 //! Locks: a shard of the channel table, then a channel, then a mailbox; never the other way.
 
@@ -36,7 +37,7 @@ pub use mailbox::{LoopId, Mailbox};
 pub struct HubConfig {
     /// The configured namespaces.
     pub namespaces: Arc<Namespaces>,
-    /// Channels at one time.
+    /// Memory channels at one time.
     pub channel_count_max: usize,
     /// What waits in one channel for its slowest reader.
     pub tail: TailBounds,
@@ -51,7 +52,7 @@ pub enum HubError {
     #[error("channel {0} is in a namespace that is not configured")]
     UnknownNamespace(ChannelName),
     /// No room for one more channel.
-    #[error("channel {channel} would be one more than the {limit} that may exist (hub.channel_count_max)")]
+    #[error("channel {channel} would be one more than the {limit} that may exist (channels.count_max)")]
     ChannelLimit {
         /// The channel that was to be created.
         channel: ChannelName,
@@ -88,7 +89,7 @@ type Shard = Mutex<HashMap<ChannelName, Arc<Channel>>>;
 pub struct Hub {
     config: HubConfig,
     shards: Box<[Shard]>,
-    channel_count: AtomicUsize,
+    memory_channel_count: AtomicUsize,
     mailboxes: Box<[Arc<Mailbox>]>,
 }
 
@@ -98,7 +99,7 @@ impl Hub {
         Self {
             config,
             shards: (0..SHARD_COUNT).map(|_| Mutex::default()).collect(),
-            channel_count: AtomicUsize::new(0),
+            memory_channel_count: AtomicUsize::new(0),
             mailboxes: (0..loop_count).map(|_| Arc::new(Mailbox::default())).collect(),
         }
     }
@@ -182,13 +183,16 @@ impl Hub {
     /// A page of a channel's history and where the channel is.
     ///
     /// # Errors
-    /// When the namespace is unknown or there is no room for a new channel (reading an absent one creates it, so that its
-    /// epoch stays).
+    /// When the namespace is unknown or there is no room for a new channel: reading an absent memory channel creates it,
+    /// so that its epoch stays.
     pub fn history(
         &self,
         name: &ChannelName,
         filter: HistoryFilter,
     ) -> Result<(Vec<Publication>, StreamPosition), HubError> {
+        if self.options(name)?.durable && self.existing(name).is_none() {
+            return Ok((Vec::new(), StreamPosition { offset: Offset(0), epoch: self.config.durable_epoch }));
+        }
         self.with_channel(name, |channel| channel.history(filter))
     }
 
@@ -213,9 +217,13 @@ impl Hub {
     pub fn sweep(&self, now: Timestamp) {
         for shard in &self.shards {
             let mut shard = lock(shard);
-            let before = shard.len();
-            shard.retain(|_, channel| !channel.expire(now));
-            self.channel_count.fetch_sub(before - shard.len(), Ordering::Relaxed);
+            let mut memory_count = 0;
+            shard.retain(|_, channel| {
+                let swept = channel.expire(now);
+                memory_count += usize::from(swept && !channel.options().durable);
+                !swept
+            });
+            self.memory_channel_count.fetch_sub(memory_count, Ordering::Relaxed);
         }
     }
 
@@ -252,8 +260,8 @@ impl Hub {
         }
         let options = self.options(name)?;
         let limit = self.config.channel_count_max;
-        if self.channel_count.fetch_add(1, Ordering::Relaxed) >= limit {
-            self.channel_count.fetch_sub(1, Ordering::Relaxed);
+        if !options.durable && self.memory_channel_count.fetch_add(1, Ordering::Relaxed) >= limit {
+            self.memory_channel_count.fetch_sub(1, Ordering::Relaxed);
             return Err(HubError::ChannelLimit { channel: name.clone(), limit });
         }
         let epoch = if options.durable { self.config.durable_epoch } else { Epoch::from_random(rand::random()) };

@@ -11,6 +11,7 @@
 
 mod journal;
 mod keys;
+mod listener;
 mod metrics;
 mod text;
 
@@ -166,14 +167,17 @@ impl Server {
             .merge(tidings_api::health_router(store.clone()));
         let internal = tidings_api::metrics_router(registry.clone(), keys.clone()).merge(tidings_api::router(api));
         let mut internal_addr = None;
+        let connection_count_max = config.client.connection_count_max;
+        let mut serve = |listener, router| {
+            tasks.spawn(listener::serve(listener, router, connection_count_max, stopped.clone()));
+        };
         match config.http.internal_listen {
-            None => serve(&mut tasks, listener, public.merge(internal), stopped),
+            None => serve(listener, public.merge(internal)),
             Some(addr) => {
                 let inside = bind(addr).await?;
                 internal_addr = inside.local_addr().ok();
-                serve(&mut tasks, listener, public, stopped.clone());
-                let internal = internal.merge(tidings_api::health_router(store.clone()));
-                serve(&mut tasks, inside, internal, stopped);
+                serve(listener, public);
+                serve(inside, internal.merge(tidings_api::health_router(store.clone())));
             }
         }
         tasks.spawn(sweep(hub));
@@ -214,14 +218,13 @@ impl Server {
     pub(crate) async fn stop(mut self) {
         self.stop_http.send_replace(true);
         let deadline = Instant::now() + self.shutdown_timeout;
-        if tokio::time::timeout_at(deadline, self.http_ended()).await.is_err() {
+        // Clients are told at once, whatever requests are still in work.
+        let edge = self.edge.clone();
+        let ((), ended) = tokio::join!(edge.shutdown(), tokio::time::timeout_at(deadline, self.http_ended()));
+        if ended.is_err() {
             info!("Requests did not end in time");
         }
         self.tasks.shutdown().await;
-        match Arc::try_unwrap(self.edge) {
-            Ok(edge) => edge.shutdown().await,
-            Err(_) => info!("A handshake is still going on; connections are cut"),
-        }
         let deadline = Instant::now() + DRAIN_TIMEOUT;
         self.sender.drain(deadline).await;
         for gateway in self.gateways {
@@ -236,19 +239,6 @@ impl Server {
     async fn http_ended(&mut self) {
         while self.tasks.len() > 1 && self.tasks.join_next().await.is_some() {}
     }
-}
-
-fn serve(tasks: &mut JoinSet<()>, listener: TcpListener, router: axum::Router, mut stopped: watch::Receiver<bool>) {
-    tasks.spawn(async move {
-        let stopped = async move {
-            // An error means that the server is gone, which is also a reason to stop.
-            let _ = stopped.wait_for(|stopped| *stopped).await;
-        };
-        let service = router.into_make_service_with_connect_info::<SocketAddr>();
-        if let Err(error) = axum::serve(listener, service).with_graceful_shutdown(stopped).await {
-            tracing::error!(%error, "An HTTP listener failed");
-        }
-    });
 }
 
 async fn bind(addr: SocketAddr) -> Result<TcpListener, ServeError> {

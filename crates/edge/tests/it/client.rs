@@ -1,10 +1,15 @@
 //! A client of the protocol that decides nothing: it sends what it is told and shows what it gets.
 
 use std::collections::VecDeque;
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::{Error, Message};
@@ -117,4 +122,70 @@ impl Client {
             }
         }
     }
+}
+
+/// What a flood consists of: masked, empty frames.
+#[derive(Clone, Copy)]
+pub(crate) enum Frame {
+    Ping,
+    Pong,
+}
+
+/// A peer on a thread of its own that writes frames as fast as they are taken and reads nothing.
+pub(crate) struct Flood {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<usize>,
+}
+
+pub(crate) fn flood(server: &Server, frame: Frame) -> Flood {
+    let (addr, stop) = (server.addr, Arc::new(AtomicBool::new(false)));
+    let stopped = stop.clone();
+    let thread = std::thread::spawn(move || {
+        let mut socket = std::net::TcpStream::connect(addr).unwrap();
+        socket.set_write_timeout(Some(Duration::from_millis(100))).unwrap();
+        socket.write_all(upgrade_request("").as_bytes()).unwrap();
+        assert!(socket.read(&mut [0; 1024]).unwrap() > 0, "the handshake is answered");
+        let opcode = match frame {
+            Frame::Ping => 0x89,
+            Frame::Pong => 0x8A,
+        };
+        let frames = [opcode, 0x80, 0, 0, 0, 0].repeat(10_000);
+        let (mut sent, mut at) = (0, 0);
+        while !stopped.load(Ordering::Relaxed) {
+            match socket.write(&frames[at..]) {
+                Ok(count) => (sent, at) = (sent + count, (at + count) % frames.len()),
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+                Err(_) => break,
+            }
+        }
+        sent
+    });
+    Flood { stop, thread }
+}
+
+impl Flood {
+    /// Ends it; how many bytes the server took.
+    pub(crate) fn stop(self) -> usize {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap()
+    }
+}
+
+fn upgrade_request(subprotocol: &str) -> String {
+    format!(
+        "GET /connection/websocket HTTP/1.1\r\nHost: test\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
+         Sec-WebSocket-Protocol: {subprotocol}\r\n\r\n"
+    )
+}
+
+/// Status and confirmed subprotocol of a handshake.
+pub(crate) async fn handshake(server: &Server, subprotocol: &str) -> (u16, Option<String>) {
+    let mut socket = TcpStream::connect(server.addr).await.unwrap();
+    socket.write_all(upgrade_request(subprotocol).as_bytes()).await.unwrap();
+    let mut head = vec![0; 4096];
+    let count = timeout(DEADLINE, socket.read(&mut head)).await.unwrap().unwrap();
+    let head = String::from_utf8_lossy(&head[..count]).to_lowercase();
+    let confirmed = head.lines().find_map(|line| line.strip_prefix("sec-websocket-protocol: ").map(str::to_owned));
+    (head["http/1.1 ".len()..][..3].parse().unwrap(), confirmed)
 }

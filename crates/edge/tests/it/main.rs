@@ -292,3 +292,75 @@ async fn a_large_channel_is_written_in_steps_while_connections_come_and_go() {
         assert!(room.iter().copied().eq(0..50) && kept.iter().copied().eq(0..50), "{room:?} {kept:?}");
     }
 }
+
+/// Bursts of more than one turn takes, while the hub says again and again that there is something new: the channel is
+/// then both left over and in the mailbox.
+#[tokio::test]
+async fn a_burst_over_many_turns_reaches_a_reader_that_keeps_up() {
+    let server = Server::start(Options { turn_bytes_max: 4096, ..Options::default() }).await;
+    let mut client = Client::subscribed(&server, "room").await;
+    let block = "x".repeat(1500);
+    for round in 0..40 {
+        for index in 0..40 {
+            server.publish("room", json!([round * 40 + index, block]));
+        }
+        for index in 0..40 {
+            assert_eq!(client.next().await["push"]["pub"]["data"][0], round * 40 + index);
+        }
+    }
+}
+
+/// A peer that always has bytes for the server takes turns with the others, whether it has connected or not.
+#[tokio::test]
+async fn a_flood_of_frames_does_not_hold_up_the_others() {
+    let server = Server::start(Options::default()).await;
+    let mut client = Client::subscribed(&server, "room").await;
+    let mut quiet = Client::subscribed(&server, "room").await;
+    let flood = client::flood(&server, client::Frame::Pong);
+    server.until("the flood has begun", || server.metric("tidings_edge_connected_total") > 2.0).await;
+    for value in 0..20 {
+        server.publish("room", json!(value));
+        assert_eq!(client.next().await["push"]["pub"]["data"], value);
+        assert_eq!(quiet.next().await["push"]["pub"]["data"], value);
+    }
+    assert!(flood.stop() > 0, "the flood was one");
+}
+
+/// Pings are answered; a peer that sends them and reads nothing is not kept in memory.
+#[tokio::test]
+async fn a_flood_of_pings_that_nobody_reads_the_answers_of_ends() {
+    let (stale_timeout, close_timeout) = (Duration::from_millis(300), Duration::from_millis(500));
+    let server = Server::start(Options { stale_timeout, close_timeout, ..Options::default() }).await;
+    let flood = client::flood(&server, client::Frame::Ping);
+    server.until("the flood has begun", || server.metric("tidings_edge_connected_total") > 0.0).await;
+    server.until("the flooding peer is gone", || server.edge().connection_count() == 0).await;
+    let sent = flood.stop();
+    assert!(sent < 64 << 20, "{sent} bytes were taken");
+}
+
+/// Many commands with large answers in one frame: all are answered, a bounded part at a time.
+#[tokio::test]
+async fn large_answers_wait_for_the_reader_and_all_come() {
+    let server = Server::start(Options { control_bytes_max: 64 << 10, ..Options::default() }).await;
+    for value in 0..100 {
+        server.publish("kept:1", json!([value, "x".repeat(2000)]));
+    }
+    let mut client = Client::connected(&server).await;
+    let asks: Vec<_> =
+        (2..202).map(|id| json!({"id": id, "history": {"channel": "kept:1", "limit": 100}}).to_string()).collect();
+    client.send_text(&asks.join("\n")).await;
+    for id in 2..202 {
+        let reply = client.next().await;
+        assert_eq!((reply["id"].as_u64(), reply["history"]["publications"].as_array().unwrap().len()), (Some(id), 100));
+    }
+    client.send(json!({"id": 300, "presence_stats": {"channel": "kept:1"}})).await;
+    assert_eq!(client.reply(300).await["presence_stats"]["num_clients"], 0);
+}
+
+#[tokio::test]
+async fn a_subprotocol_is_confirmed_and_protobuf_refused() {
+    let server = Server::start(Options::default()).await;
+    assert_eq!(client::handshake(&server, "centrifuge-json").await, (101, Some("centrifuge-json".to_owned())));
+    assert_eq!(client::handshake(&server, "").await, (101, None));
+    assert_eq!(client::handshake(&server, "centrifuge-protobuf").await, (400, None));
+}

@@ -27,6 +27,9 @@ pub(crate) struct Options {
     pub(crate) pong_timeout: Duration,
     pub(crate) stale_timeout: Duration,
     pub(crate) connection_count_max: usize,
+    pub(crate) turn_bytes_max: usize,
+    pub(crate) close_timeout: Duration,
+    pub(crate) control_bytes_max: usize,
 }
 
 impl Default for Options {
@@ -37,6 +40,9 @@ impl Default for Options {
             pong_timeout: Duration::from_secs(8),
             stale_timeout: Duration::from_secs(10),
             connection_count_max: 100,
+            turn_bytes_max: 256 << 10,
+            close_timeout: Duration::from_secs(5),
+            control_bytes_max: 1 << 20,
         }
     }
 }
@@ -44,7 +50,7 @@ impl Default for Options {
 pub(crate) struct Server {
     pub(crate) addr: SocketAddr,
     pub(crate) hub: Arc<Hub>,
-    edge: Option<Arc<Edge>>,
+    edge: Arc<Edge>,
     registry: Registry,
     tasks: JoinSet<()>,
 }
@@ -112,13 +118,13 @@ impl Server {
         let config = EdgeConfig {
             connection_count_max: options.connection_count_max,
             message_bytes_max: 65_536,
-            turn_bytes_max: 256 << 10,
-            control_bytes_max: 1 << 20,
+            turn_bytes_max: options.turn_bytes_max,
+            control_bytes_max: options.control_bytes_max,
             recovery_count_max: 300,
             ping_interval: options.ping_interval,
             pong_timeout: options.pong_timeout,
             stale_timeout: options.stale_timeout,
-            close_timeout: Duration::from_secs(5),
+            close_timeout: options.close_timeout,
             allowed_origins: Vec::new(),
         };
         let journal = Arc::new(Journal { hub: hub.clone(), top: AtomicU64::new(0) });
@@ -128,11 +134,11 @@ impl Server {
         let router = Router::new().route("/connection/websocket", get(upgrade)).with_state(edge.clone());
         let mut tasks = JoinSet::new();
         tasks.spawn(async move { axum::serve(listener, router).await.unwrap() });
-        Self { addr, hub, edge: Some(edge), registry, tasks }
+        Self { addr, hub, edge, registry, tasks }
     }
 
     pub(crate) fn edge(&self) -> &Edge {
-        self.edge.as_ref().unwrap()
+        &self.edge
     }
 
     pub(crate) fn publish(&self, name: &str, data: serde_json::Value) {
@@ -148,25 +154,16 @@ impl Server {
     }
 
     pub(crate) async fn until(&self, what: &str, condition: impl Fn() -> bool) {
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + Duration::from_secs(30);
         while !condition() {
-            assert!(Instant::now() < deadline, "waited 10 s until {what}");
+            assert!(Instant::now() < deadline, "waited 30 s until {what}");
             tokio::task::yield_now().await;
         }
     }
 
     pub(crate) async fn shutdown(mut self) {
         self.tasks.shutdown().await;
-        // Handlers of finished handshakes may still hold the edge for a moment.
-        let mut edge = self.edge.take().unwrap();
-        let edge = loop {
-            match Arc::try_unwrap(edge) {
-                Ok(edge) => break edge,
-                Err(shared) => edge = shared,
-            }
-            tokio::task::yield_now().await;
-        };
-        edge.shutdown().await;
+        self.edge().shutdown().await;
     }
 }
 

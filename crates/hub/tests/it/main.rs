@@ -145,6 +145,26 @@ fn a_durable_channel_comes_back_where_it_was_and_ignores_what_it_knows() {
     assert_eq!((top.offset, top.epoch), (Offset(8), Epoch::from_random(1)));
 }
 
+#[test]
+fn durable_channels_do_not_count_and_exist_unpublished_only_while_read() {
+    let hub = hub(1);
+    publish(&hub, "kept:1", 1);
+    let loop_id = loop_ids(&hub)[0];
+    for index in 0..5 {
+        let name = format!("durable:{index}");
+        let reader = join(&hub, &name, None);
+        reader.channel.unsubscribe(loop_id, ClientId::from_random(1));
+        hub.history(&channel(&format!("durable:read-{index}")), HistoryFilter::default()).unwrap();
+    }
+    assert_eq!(hub.counts().channels, 6, "reading the history of an absent one creates nothing");
+    hub.publish_durable(&channel("durable:0"), Offset(1), publication(1), NOW).unwrap();
+    hub.sweep(NOW);
+    assert_eq!(hub.counts().channels, 2, "the memory channel and the published one");
+    let from = ResumeFrom { offset: Offset(0), epoch: None, count_max: 10 };
+    let Some(Recovery::Recovered(missed)) = join(&hub, "durable:0", Some(from)).recovery else { panic!("it is kept") };
+    assert_eq!(missed.len(), 1);
+}
+
 /// Writers on several threads, and a reader that is cut off again and again: resumed and live parts together are every
 /// publication, in order, once.
 #[test]

@@ -118,7 +118,7 @@ section! {
         loops: usize = "0", from "0" to "1024";
         /// Bytes written to one connection before it is another's turn.
         turn_bytes_max: ByteSize = "256KiB", from "4KiB" to "16MiB";
-        /// Replies that may wait for a reader; over it the connection is closed as slow (3008).
+        /// Replies that may wait for a reader; over it none of its commands is done until it takes some.
         control_bytes_max: ByteSize = "1MiB", from "64KiB" to "64MiB";
         /// Bytes of publications kept per channel for readers that are behind; who falls off is closed as slow (3008).
         log_bytes_max: ByteSize = "1MiB", from "64KiB" to "1GiB";

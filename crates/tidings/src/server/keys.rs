@@ -14,12 +14,23 @@ use crate::config::{Config, Scope};
 /// The file in the data folder that holds the key made at the first start.
 pub(crate) const ADMIN_KEY_FILE: &str = "api-key";
 
+/// Digits of a key we make.
+const KEY_DIGIT_COUNT: usize = 64;
+
 /// The key that should be in the data folder cannot be made or read.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot make or read the API key in {path}")]
-pub(crate) struct KeyError {
-    path: PathBuf,
-    source: io::Error,
+pub(crate) enum KeyError {
+    /// The file or its folder cannot be used.
+    #[error("cannot make or read the API key in {}", path.display())]
+    Unusable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The file holds something else.
+    #[error("{} does not hold an API key of {KEY_DIGIT_COUNT} hexadecimal digits: remove it, and a new one is made", .0.display())]
+    NoKey(PathBuf),
 }
 
 /// All keys that are valid, and the made one if none is configured.
@@ -33,7 +44,10 @@ pub(super) fn keys(config: &Config) -> Result<(ApiKeys, Option<String>), KeyErro
         return Ok((ApiKeys::new(keys.collect()), None));
     }
     let path = config.data_dir.join(ADMIN_KEY_FILE);
-    let key = read_or_make(&path).map_err(|source| KeyError { path: path.clone(), source })?;
+    let key = read_or_make(&path).map_err(|source| KeyError::Unusable { path: path.clone(), source })?;
+    if key.len() != KEY_DIGIT_COUNT || !key.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Err(KeyError::NoKey(path));
+    }
     let sha256 = digest::digest(&digest::SHA256, key.as_bytes()).as_ref().try_into().expect("SHA-256 has 32 bytes");
     let scopes = Scope::ALL.iter().map(|&scope| scope_of(scope)).collect();
     Ok((ApiKeys::new(vec![ApiKey { name: "admin".to_owned(), sha256, scopes }]), Some(key)))
@@ -48,20 +62,44 @@ fn scope_of(scope: Scope) -> tidings_api::Scope {
     }
 }
 
+/// The key in the file; without one, a new one, which is in the file as a whole or not at all.
 fn read_or_make(path: &Path) -> io::Result<String> {
-    std::fs::create_dir_all(path.parent().unwrap_or(Path::new(".")))?;
-    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
-        Ok(mut file) => {
-            let key: String = (0..32).map(|_| format!("{:02x}", rand::random::<u8>())).collect();
+    let folder = path.parent().unwrap_or(Path::new("."));
+    std::fs::create_dir_all(folder)?;
+    match OpenOptions::new().read(true).open(path) {
+        Ok(file) => {
+            let mut key = String::new();
+            file.take(1024).read_to_string(&mut key)?;
+            Ok(key.trim().to_owned())
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let key: String = (0..KEY_DIGIT_COUNT / 2).map(|_| format!("{:02x}", rand::random::<u8>())).collect();
+            let unfinished = path.with_extension("new");
+            let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
             file.write_all(key.as_bytes())?;
+            file.sync_all()?;
+            std::fs::rename(&unfinished, path)?;
             info!(path = %path.display(), "Made an API key");
             Ok(key)
         }
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            let mut key = String::new();
-            OpenOptions::new().read(true).open(path)?.take(1024).read_to_string(&mut key)?;
-            Ok(key.trim().to_owned())
-        }
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_made_key_is_kept_and_what_is_no_key_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("data").join(ADMIN_KEY_FILE);
+        let key = read_or_make(&path).unwrap();
+        assert_eq!(read_or_make(&path).unwrap(), key);
+        let text = format!("data_dir = {:?}", path.parent().unwrap());
+        let config = || crate::config::parse("tidings.toml", &text, []).unwrap().config;
+        assert_eq!(keys(&config()).unwrap().1, Some(key));
+        std::fs::write(&path, "").unwrap();
+        assert!(keys(&config()).unwrap_err().to_string().contains("does not hold an API key of 64 hexadecimal digits"));
     }
 }

@@ -14,7 +14,7 @@ use crate::command::CommandError;
 use crate::command::bench::process::Usage;
 use crate::command::bench::{failed_by, peer};
 
-/// Connections that wait to be accepted, as many as the real server lets wait.
+/// Connections that wait to be accepted: so many may be connecting, and none is to be turned away.
 const BACKLOG: u32 = 1024;
 
 /// Bound: the clients of the benchmark, which connects them.
