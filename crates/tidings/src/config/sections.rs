@@ -90,7 +90,7 @@ section! {
         token_hmac_previous_secret: Option<Secret>, like "change-me-change-me-change-me-31";
         /// A file that holds it.
         token_hmac_previous_secret_file: Option<PathBuf>, like "/run/secrets/tidings-token-secret-before";
-        /// Web sites whose pages may connect, such as "https://example.com", or "*" for all. Apps are not asked.
+        /// Web sites whose pages may connect, such as `https://example.com`, or `*` for all. Apps are not asked.
         allowed_origins: Vec<String>;
         /// Time between two pings, in whole seconds.
         ping_interval: Duration = "25s", from "1s" to "1h";
