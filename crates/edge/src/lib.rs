@@ -8,7 +8,7 @@
 //!
 //! The HTTP server does the handshake only ([`Edge::upgrade`]); then the plain socket belongs to one loop for life, and
 //! nothing of a connection is shared between threads. Decisions are the protocol's (`tidings_protocol::Session`), order
-//! and history the hub's; this crate moves bytes: [`fanout`] is who reads what, [`output`] the writing, `connection`
+//! and history the hub's; this crate moves bytes: `fanout` is who reads what, `output` the writing, `connection`
 //! the reading, `worker` the loop.
 //!
 //! Bounds: connections (refused with 503), bytes per message (1009), replies waiting per connection (then it is not read),
