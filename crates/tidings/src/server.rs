@@ -44,6 +44,7 @@ use self::journal::{Journal, Sink};
 use crate::config::{Apns, Config};
 
 pub(crate) use self::keys::KeyError;
+pub(crate) use self::listener::listen;
 pub(crate) use self::text::TextError;
 
 /// How long jobs and providers may take to come to rest.
@@ -159,7 +160,7 @@ impl Server {
         };
         let (stop_http, stopped) = watch::channel(false);
         let mut tasks = JoinSet::new();
-        let listener = bind(config.http.listen).await?;
+        let listener = bind(config.http.listen)?;
         let addr = listener.local_addr().map_err(|source| ServeError::Listen { addr: config.http.listen, source })?;
         let public = axum::Router::new()
             .route("/connection/websocket", get(upgrade))
@@ -174,7 +175,7 @@ impl Server {
         match config.http.internal_listen {
             None => serve(listener, public.merge(internal)),
             Some(addr) => {
-                let inside = bind(addr).await?;
+                let inside = bind(addr)?;
                 internal_addr = inside.local_addr().ok();
                 serve(listener, public);
                 serve(inside, internal.merge(tidings_api::health_router(store.clone())));
@@ -241,8 +242,8 @@ impl Server {
     }
 }
 
-async fn bind(addr: SocketAddr) -> Result<TcpListener, ServeError> {
-    TcpListener::bind(addr).await.map_err(|source| ServeError::Listen { addr, source })
+fn bind(addr: SocketAddr) -> Result<TcpListener, ServeError> {
+    listener::listen(addr).map_err(|source| ServeError::Listen { addr, source })
 }
 
 async fn upgrade(State(edge): State<Arc<Edge>>, mut request: Request) -> Response {

@@ -16,7 +16,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::GracefulShutdown;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tower::ServiceExt as _;
@@ -26,6 +26,18 @@ use tracing::{debug, error, warn};
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// After the system refused a connection (no more open files), before it is asked again.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Connections that wait to be accepted. With the libraries' 128, thousands of clients that come back at once have their
+/// SYNs dropped and sent again a second later. The system may allow fewer (`net.core.somaxconn`).
+const BACKLOG: u32 = 4096;
+
+/// Opens a listening socket.
+pub(crate) fn listen(addr: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = if addr.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_reuseaddr(true)?; // A restart need not wait for the connections of the life before.
+    socket.bind(addr)?;
+    socket.listen(BACKLOG)
+}
 
 /// Serves `router` until `stopped`.
 pub(super) async fn serve(

@@ -15,7 +15,6 @@ use tidings_protocol::{ClientInfo, ErrorCode, NamespaceOptions, Namespaces, Publ
 use tidings_stream::TailBounds;
 use tidings_telemetry::{Registry, unix_now};
 use tidings_types::{ChannelName, Epoch, Json, Offset};
-use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use super::{Command, Listening, Mark};
@@ -37,7 +36,7 @@ pub(in super::super) async fn serve() -> Result<(), CommandError> {
     let hub = Arc::new(Hub::new(hub_config(), 1)); // One loop: one core.
     let edge = Edge::start(edge_config(), Arc::new(session()), hub.clone(), Arc::new(NoJournal), &Registry::new())?;
     let edge = Arc::new(edge);
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+    let listener = crate::server::listen((Ipv4Addr::LOCALHOST, 0).into())?;
     let addr = listener.local_addr()?;
     let router = axum::Router::new().route("/connection/websocket", get(upgrade)).with_state(edge.clone());
     let mut tasks = JoinSet::new();
