@@ -84,6 +84,9 @@ impl Latency {
         for &(micros, count) in &row.values {
             latency.values.record_n(micros, count).map_err(|error| error.to_string())?;
         }
+        if row.first > row.last && !latency.values.is_empty() {
+            return Err("the first answer is after the last".to_owned());
+        }
         Ok(latency)
     }
 }
@@ -91,6 +94,12 @@ impl Latency {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_row_that_contradicts_itself_is_refused() {
+        let row = LatencyRow { first: 5, last: 4, values: vec![(5, 1)] };
+        assert!(Latency::from_row(&row).is_err());
+    }
 
     #[test]
     fn quantiles_lie_between_first_and_last_and_survive_a_row() {

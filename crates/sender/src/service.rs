@@ -57,6 +57,7 @@ impl Sender {
         let routes = Routes::new(&pools)?;
         let table = restore(&store)?;
         let dispatched = table.next;
+        store.trim(table.floor()); // The store does not remember it, and perhaps no checkpoint comes that would say it.
         let metrics = Arc::new(Metrics::new(registry));
         let (gone_tx, gone) = mpsc::channel(config.gone_token_count_max);
         let shared = Arc::new(Shared::new(table, metrics.clone(), gone_tx));

@@ -13,6 +13,8 @@ use crate::hash;
 use crate::rows::{self, DeviceRow};
 
 type Pairs = Vec<(Subject, TopicName)>;
+/// A device's number, if it has one, and the subscriptions of an import that are new to it.
+type Wanted<'a> = (Option<DeviceNumber>, BTreeSet<&'a (Subject, TopicName)>);
 
 impl Draft<'_> {
     pub(super) fn put_device(
@@ -32,6 +34,7 @@ impl Draft<'_> {
         let known = self.find(&new.id)?;
         let created = known.is_none();
         let mut issued: Option<Credential> = None;
+        let old_token_at = known.as_ref().map_or(Timestamp(0), |(_, row)| row.device.token_at);
         let (number, since, credential, old_token) = match known {
             Some((number, row)) => (number, row.device.since, row.credential, row.device.token),
             None => {
@@ -49,8 +52,14 @@ impl Draft<'_> {
             }
         };
         self.move_token(number, old_token.as_ref(), new.token.as_ref())?;
+        // Only the device itself knows that its token lives now: what a provider says of an imported one counts always.
+        let token_at = match (with_credential, old_token == new.token) {
+            (true, _) => now,
+            (false, true) => old_token_at,
+            (false, false) => Timestamp(0),
+        };
         let NewDevice { id, user, app, platform, environment, token, locale, country } = new;
-        let device = Device { id, user, app, platform, environment, token, locale, country, token_at: now, since };
+        let device = Device { id, user, app, platform, environment, token, locale, country, token_at, since };
         if created {
             self.rows.put(Table::DeviceId, rows::device_id_key(&device.id), rows::number_key(number));
             self.subscription_counts.insert(number, 0);
@@ -226,27 +235,29 @@ impl Draft<'_> {
         Ok(Ok(imported))
     }
 
-    /// Whether all of the chunk fits, counting every subscription as a new one.
+    /// Whether all of the chunk fits. What a device has already counts once, so that an import can be repeated.
     fn check_import(&self, devices: &[(NewDevice, Pairs)]) -> Result<Result<(), SubscribeError>, EngineError> {
         let (device_limit, limit) = (self.shared.config.device_count_max, self.shared.config.subscription_count_max);
         let mut created = 0;
-        let mut counts: HashMap<&DeviceId, u64> = HashMap::with_capacity(devices.len());
+        let mut seen: HashMap<&DeviceId, Wanted<'_>> = HashMap::new();
         for (device, pairs) in devices {
-            let known = match counts.get(&device.id) {
-                Some(count) => *count,
-                None => match self.find_number(&device.id)? {
-                    Some(number) => u64::from(self.subscription_count(number)),
-                    None => {
-                        created += 1;
-                        0
-                    }
-                },
-            };
-            let count = known + pairs.len() as u64;
+            if !seen.contains_key(&device.id) {
+                let number = self.find_number(&device.id)?;
+                created += u64::from(number.is_none());
+                seen.insert(&device.id, (number, BTreeSet::new()));
+            }
+            let (number, added) = seen.get_mut(&device.id).expect("just put there");
+            added.extend(pairs.iter().filter(|(subject, topic)| {
+                number.is_none_or(|number| {
+                    let key = rows::subscription_key(number, subject, topic);
+                    !self.is_subscribed(&key, number, subject, topic)
+                })
+            }));
+            let known = number.map_or(0, |number| u64::from(self.subscription_count(number)));
+            let count = known + added.len() as u64;
             if count > u64::from(limit) {
                 return Ok(Err(SubscribeError::TooMany { limit, count }));
             }
-            counts.insert(&device.id, count);
         }
         if self.state.device_next as u64 + created > u64::from(device_limit) {
             let limit = u64::from(device_limit);

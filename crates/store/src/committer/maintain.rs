@@ -16,16 +16,20 @@ const PUBLICATION_COUNT: u64 = 2000;
 
 impl Draft<'_> {
     /// Takes events, oldest first, that the sender is done with and whose ids need not be remembered. True when there
-    /// may be more.
+    /// may be more. A journal close to its bounds forgets ids earlier: rather a shorter window than no new events.
     pub(super) fn trim_journal(&mut self, trim_to: JournalPosition) -> Result<bool, EngineError> {
         let (window, window_count) = (self.shared.config.id_window, self.shared.config.id_window_count);
         let first = self.state.journal_base;
         let start = rows::position_key(JournalPosition(first));
         let (engine, end, now) = (self.engine, self.state.journal_end, self.now);
+        let (count_max, bytes_max) = (self.shared.config.journal_event_count_max, self.shared.config.journal_bytes_max);
+        let is_pressed =
+            end - first >= count_max - count_max / 8 || self.state.journal_bytes >= bytes_max - bytes_max / 8;
         engine.scan(Table::Event, Bound::Included(&start), |key, row| {
             let position = rows::decode_position(Table::Event, key)?;
             let head = rows::decode_event_head(row)?;
-            let in_window = end - position.0 <= window_count && now.saturating_since(head.accepted_at) <= window;
+            let is_young = now.saturating_since(head.accepted_at) <= window;
+            let in_window = !is_pressed && end - position.0 <= window_count && is_young;
             if position >= trim_to || in_window || position.0 - first >= EVENT_COUNT {
                 return Ok(false);
             }

@@ -141,3 +141,21 @@ async fn an_import_is_quick_to_repeat_and_gives_no_credentials() {
     assert_eq!(refused, Err(SubscribeError::TooMany { limit: 100, count: 101 }));
     assert_eq!(store.device(&id("fine")).unwrap(), None, "a chunk is done as a whole or not at all");
 }
+
+#[tokio::test]
+async fn an_import_that_fills_a_device_to_its_limit_can_be_repeated_and_makes_no_token_newer() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, _) = open(folder.path());
+    let all = |count: usize| (0..count).map(|n| (subject(&format!("team:{n}")), topic("goal"))).collect::<Vec<_>>();
+    let import = |count| store.import_devices(vec![(device("d", Some(token(1))), all(count))], T0);
+    assert_eq!(import(60).await.unwrap().subscribed, 60);
+    assert_eq!(import(100).await.unwrap().subscribed, 40);
+    assert_eq!(import(100).await.unwrap().subscribed, 0);
+    assert!(import(101).await.is_err());
+    let number = store.device_number(&id("d")).unwrap().unwrap();
+    let earlier = Timestamp(T0.as_millis() - 1);
+    assert!(
+        store.token_gone(number, token(1), Some(earlier)).await.unwrap(),
+        "an import says nothing about the token's life"
+    );
+}

@@ -171,6 +171,23 @@ async fn a_full_journal_refuses_and_takes_events_again_when_there_is_room() {
     store.append_events(vec![new_event("e4", 1, &[])], T0).await.unwrap();
 }
 
+/// Ids are remembered for an hour here, but a journal that is full of them would take nothing for that hour.
+#[tokio::test]
+async fn a_journal_close_to_its_bound_forgets_ids_rather_than_refuse_new_events() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = config(folder.path());
+    (config.journal_event_count_max, config.id_window, config.id_window_count) = (16, HOUR, 16);
+    let (store, _) = open_with(config);
+    let append = |n: i64| store.append_events(vec![new_event(&format!("e{n}"), n, &[])], T0);
+    for n in 0..16 {
+        append(n).await.unwrap();
+    }
+    assert!(append(16).await.is_err(), "full, and the sender needs them all");
+    store.trim(store.journal_end());
+    eventually("room for new events", || positions(&store).len() < 14).await;
+    append(16).await.unwrap();
+}
+
 #[tokio::test]
 async fn jobs_and_how_far_they_go_survive_and_events_come_in_pieces() {
     let folder = tempfile::tempdir().unwrap();

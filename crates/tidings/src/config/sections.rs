@@ -239,10 +239,10 @@ section! {
     /// Durable data.
     Store {
         /// Events kept until they are delivered and forgotten; full, the API answers 503.
-        journal_event_count_max: u64 = "10000000", from "1000" to "1000000000";
+        journal_event_count_max: u64 = "12000000", from "1000" to "1000000000";
         /// Bytes of those events; full, the API answers 503.
         journal_bytes_max: ByteSize = "16GiB", from "16MiB" to "65536GiB";
-        /// How long an event's id is remembered: a retry within it is no second event.
+        /// How long an event's id is remembered: a retry within it is no second event. Less when the journal is nearly full.
         id_window: Duration = "24h", from "1m" to "30d";
         /// Ids remembered at most; with more, the oldest are forgotten earlier.
         id_window_count: u64 = "10000000", from "1000" to "1000000000";
