@@ -222,13 +222,20 @@ pub(crate) async fn serve(worker: Rc<Worker>, upgrade: OnUpgrade) {
 async fn accept(upgraded: OnUpgrade) -> Result<(TcpStream, Bytes), &'static str> {
     let upgraded = tokio::time::timeout(UPGRADE_TIMEOUT, upgraded).await.map_err(|_| "upgrade timed out")?;
     let upgraded = upgraded.map_err(|_| "connection was lost before the upgrade")?;
-    // The HTTP server is hyper-util's automatic one, which wraps the socket once more.
-    let parts = upgrade::downcast::<TokioIo<TcpStream>>(upgraded).map_err(|_| "connection is not a plain socket")?;
+    // hyper hands over the socket as it is; hyper-util's automatic server (axum's own) wraps it once more.
+    let (io, read_buf) = match upgraded.downcast::<TokioIo<TcpStream>>() {
+        Ok(parts) => (parts.io, parts.read_buf),
+        Err(upgraded) => {
+            let parts =
+                upgrade::downcast::<TokioIo<TcpStream>>(upgraded).map_err(|_| "connection is not a plain socket")?;
+            (parts.io, parts.read_buf)
+        }
+    };
     // The socket moves from the HTTP server's runtime to this loop's.
-    let socket: StdTcpStream = parts.io.into_inner().into_std().map_err(|_| "socket cannot be moved")?;
+    let socket: StdTcpStream = io.into_inner().into_std().map_err(|_| "socket cannot be moved")?;
     let socket = TcpStream::from_std(socket).map_err(|_| "socket cannot be registered")?;
     socket.set_nodelay(true).map_err(|_| "socket takes no options")?;
-    Ok((socket, parts.read_buf))
+    Ok((socket, read_buf))
 }
 
 /// A connection in its loop; dropping it (end or abort of its task) removes it.

@@ -63,6 +63,7 @@ impl RetryBudget {
 
     /// Pays for one repeat, if there is enough.
     pub fn try_spend(&mut self, now: Timestamp) -> bool {
+        self.refilled_at = self.refilled_at.min(now); // A clock set back must not stop the flow until it catches up.
         let tenths = now.as_millis().saturating_sub(self.refilled_at.as_millis()) * RETRY_FLOOR_PER_SECOND / 100;
         if tenths > 0 {
             self.refilled_at = now;

@@ -47,6 +47,8 @@ pub(crate) use self::keys::KeyError;
 pub(crate) use self::listener::listen;
 pub(crate) use self::text::TextError;
 
+/// How long a peer may take for the head of a request.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long jobs and providers may take to come to rest.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -168,9 +170,10 @@ impl Server {
             .merge(tidings_api::health_router(store.clone()));
         let internal = tidings_api::metrics_router(registry.clone(), keys.clone()).merge(tidings_api::router(api));
         let mut internal_addr = None;
-        let connection_count_max = config.client.connection_count_max;
+        let limits =
+            listener::Limits { connection_count_max: config.client.connection_count_max, head_timeout: HEAD_TIMEOUT };
         let mut serve = |listener, router| {
-            tasks.spawn(listener::serve(listener, router, connection_count_max, stopped.clone()));
+            tasks.spawn(listener::serve(listener, router, limits, stopped.clone()));
         };
         match config.http.internal_listen {
             None => serve(listener, public.merge(internal)),

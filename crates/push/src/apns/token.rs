@@ -130,6 +130,9 @@ struct Token {
     issued_at: Timestamp,
 }
 
+/// How far ahead of us the clock may have been that made a token.
+const CLOCK_TOLERANCE: Duration = Duration::from_secs(60);
+
 impl ProviderTokens {
     /// Tokens signed by `key`; the first is made when it is needed.
     pub fn new(key: ProviderKey) -> Self {
@@ -151,8 +154,13 @@ impl ProviderTokens {
     fn at_age(&self, refresh_age: Duration, now: Timestamp) -> HeaderValue {
         let mut current = self.current.lock().expect("nothing panics while a token is made");
         match &*current {
-            // A clock set back makes the age 0: the token is kept, and too young rather than too old.
-            Some(token) if now.saturating_since(token.issued_at) < refresh_age => token.authorization.clone(),
+            // A token of the future, after our clock was set back, is one the provider refuses; threads race by less.
+            Some(token)
+                if now.saturating_since(token.issued_at) < refresh_age
+                    && token.issued_at.saturating_since(now) < CLOCK_TOLERANCE =>
+            {
+                token.authorization.clone()
+            }
             _ => {
                 let authorization = self.key.sign(now);
                 *current = Some(Token { authorization: authorization.clone(), issued_at: now });

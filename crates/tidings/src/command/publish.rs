@@ -6,6 +6,7 @@ use std::io::Read as _;
 
 use bytes::Bytes;
 use serde::Deserialize;
+use serde::Serialize;
 use serde_json::json;
 use serde_json::value::RawValue;
 use tidings_types::{ChannelName, CollapseKey, EventId, Subject, TopicName};
@@ -34,6 +35,13 @@ pub(crate) async fn run(args: PublishArgs) -> Result<(), CommandError> {
     report(&args, &text)
 }
 
+/// A publication; its data goes out as it came.
+#[derive(Serialize)]
+struct ChannelBody<'a> {
+    channel: &'a ChannelName,
+    data: &'a RawValue,
+}
+
 /// Where to post what.
 fn request(args: &PublishArgs) -> Result<(&'static str, Bytes), CommandError> {
     let Some(text) = &args.json_text else { return Ok(("/v1/events", event_of_flags(args)?.into())) };
@@ -42,8 +50,8 @@ fn request(args: &PublishArgs) -> Result<(&'static str, Bytes), CommandError> {
         serde_json::from_str(&text).map_err(|error| CommandError::Usage(format!("the input is not JSON: {error}")))?;
     let Some(channel) = &args.channel else { return Ok(("/v1/events", text.into())) };
     let channel = ChannelName::new(channel).map_err(|error| CommandError::Usage(error.to_string()))?;
-    let body = json!({ "channel": channel, "data": value });
-    Ok(("/api/publish", body.to_string().into()))
+    let body = ChannelBody { channel: &channel, data: &value };
+    Ok(("/api/publish", serde_json::to_string(&body).expect("a name and JSON text are JSON").into()))
 }
 
 fn read_stdin() -> Result<String, CommandError> {

@@ -25,7 +25,9 @@ pub(crate) async fn run(args: ServeArgs) -> Result<(), CommandError> {
         full.bytes = memory.bytes(),
         "Memory, every count at its limit"
     );
-    allow_files(loaded.config.client.connection_count_max as u64);
+    // Each listener admits as many connections as the edge.
+    let listener_count = 1 + u64::from(loaded.config.http.internal_listen.is_some());
+    allow_files(loaded.config.client.connection_count_max as u64 * (1 + listener_count));
     let server = Server::start(loaded.config).await?;
     remark(Kind::Note, format!("listening on http://{} (Ctrl-C stops)", server.addr()));
     stopped().await?;
@@ -37,8 +39,8 @@ pub(crate) async fn run(args: ServeArgs) -> Result<(), CommandError> {
 }
 
 /// Every connection is an open file: takes as many as the system lets us have, and says so when that is too few.
-fn allow_files(connection_count_max: u64) {
-    let needed = connection_count_max + OTHER_FILE_COUNT;
+fn allow_files(connection_count: u64) {
+    let needed = connection_count + OTHER_FILE_COUNT;
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current.is_none_or(|current| current >= needed) {
         return;
@@ -48,7 +50,11 @@ fn allow_files(connection_count_max: u64) {
         tracing::warn!(%error, "The limit of open files cannot be raised");
     }
     if allowed < needed {
-        tracing::warn!(allowed, needed, "Open files: fewer connections than client.connection_count_max are possible");
+        tracing::warn!(
+            allowed,
+            needed,
+            "Open files: lower client.connection_count_max, or connections may take those that store and gateways need"
+        );
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fs::OpenOptions;
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use aws_lc_rs::digest;
@@ -65,7 +65,8 @@ fn scope_of(scope: Scope) -> tidings_api::Scope {
 /// The key in the file; without one, a new one, which is in the file as a whole or not at all.
 fn read_or_make(path: &Path) -> io::Result<String> {
     let folder = path.parent().unwrap_or(Path::new("."));
-    std::fs::create_dir_all(folder)?;
+    // Devices' tokens lie in there: for its owner only.
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     match OpenOptions::new().read(true).open(path) {
         Ok(file) => {
             let mut key = String::new();
