@@ -80,6 +80,11 @@ pub(crate) fn channel(name: &str) -> ChannelName {
     ChannelName::new(name).unwrap()
 }
 
+pub(crate) fn publish(hub: &Hub, name: &str, data: &serde_json::Value) {
+    let publication = Publication { offset: Offset(0), data: Json::of(data), info: None, tags: Tags::default() };
+    hub.publish(&channel(name), NewPublication { publication, skip_history: false }, unix_now()).unwrap();
+}
+
 fn namespaces() -> Namespaces {
     let kept = |history_size| NamespaceOptions {
         history_size,
@@ -142,8 +147,7 @@ impl Server {
     }
 
     pub(crate) fn publish(&self, name: &str, data: serde_json::Value) {
-        let publication = Publication { offset: Offset(0), data: Json::of(&data), info: None, tags: Tags::default() };
-        self.hub.publish(&channel(name), NewPublication { publication, skip_history: false }, unix_now()).unwrap();
+        publish(&self.hub, name, &data);
     }
 
     /// The value of one line of the metrics page.
