@@ -6,6 +6,10 @@
 #![expect(clippy::print_stdout, reason = "a program that talks to the terminal")]
 
 mod command;
+mod conformance;
+mod features;
+mod fuzz;
+mod openapi;
 mod report;
 mod steps;
 mod tidy;
@@ -27,6 +31,8 @@ struct Arguments {
 enum Task {
     /// Prove the project: every step in order, then a table of what passed.
     Test(TestArguments),
+    /// The step `fuzz` with a time and targets of one's own choice.
+    Fuzz(fuzz::FuzzArguments),
     /// One step alone, by its name (see `cargo xtask test --list`).
     #[command(external_subcommand)]
     Step(Vec<String>),
@@ -54,12 +60,20 @@ struct Workshop {
     root: PathBuf,
     /// A run whose missing tools are failures (`CI=true`).
     strict: bool,
+    /// What the step `fuzz` does.
+    fuzz: fuzz::FuzzArguments,
 }
 
 fn main() -> ExitCode {
+    let mut fuzz = fuzz::FuzzArguments::default();
+    let only = |words| TestArguments { only: words, ..TestArguments::default() };
     let arguments = match Arguments::parse().task {
         Task::Test(arguments) => arguments,
-        Task::Step(words) => TestArguments { only: words, ..TestArguments::default() },
+        Task::Fuzz(arguments) => {
+            fuzz = arguments;
+            only(vec!["fuzz".to_owned()])
+        }
+        Task::Step(words) => only(words),
     };
     if arguments.list {
         report::list(steps::STEPS);
@@ -72,6 +86,6 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     }
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the repository").to_owned();
-    let workshop = Workshop { root, strict: std::env::var("CI").is_ok_and(|value| value == "true") };
+    let workshop = Workshop { root, strict: std::env::var("CI").is_ok_and(|value| value == "true"), fuzz };
     report::run_all(&workshop, steps::STEPS, &arguments)
 }

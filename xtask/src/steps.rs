@@ -1,14 +1,14 @@
 //! The steps: what proves the project, cheapest first.
 
 use std::fs;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context as _, Error, anyhow};
 
 use crate::Workshop;
 use crate::command::{cargo, is_there, run};
 use crate::report::{Failure, Step, Tally};
-use crate::tidy;
+use crate::{conformance, features, fuzz, openapi, tidy};
 
 /// All steps, in the order they run.
 pub(crate) const STEPS: &[Step] = &[
@@ -16,11 +16,15 @@ pub(crate) const STEPS: &[Step] = &[
     step("tidy", "the repository's own rules hold", tidy_up),
     step("clippy", "no lint complains", clippy),
     step("test", "unit, property and integration tests", test),
+    step("features", "what is promised in plain words holds on the real program", features::features),
     step("doc", "the documentation builds without a warning", doc),
     step("build", "the release binary builds", build),
     step("demo", "an event reaches a connected client and a simulated phone", demo),
-    step("conformance", "the unmodified JavaScript SDK works", conformance),
+    step("conformance", "strangers' clients and servers find nothing wrong", conformance::conformance),
+    step("openapi", "the API is as it describes itself, say programs that are not ours", openapi::openapi),
+    step("fuzz", "no input breaks a parser of remote bytes or the session", fuzz::fuzz),
     step("crash", "nothing acknowledged is lost when the server is killed", crash),
+    Step { name: "miri", proves: "the buffers do nothing undefined, says an interpreter", on_request: true, run: miri },
     Step { name: "deny", proves: "licences, bans and sources of dependencies", on_request: true, run: deny },
 ];
 
@@ -30,10 +34,9 @@ const fn step(name: &'static str, proves: &'static str, run: fn(&Workshop) -> Re
 
 type Outcome = Result<Tally, Failure>;
 
-const BINARY: &str = "target/release/tidings";
+pub(crate) const BINARY: &str = "target/release/tidings";
 /// Pinned, so that a new release of the tool cannot fail an old commit.
 const CARGO_DENY_VERSION: &str = "0.20.2";
-const NODE_MAJOR_MIN: u32 = 20;
 
 fn fmt(workshop: &Workshop) -> Outcome {
     plain(workshop, "fmt", cargo(workshop, &["fmt", "--all", "--check"]))
@@ -48,18 +51,25 @@ fn tidy_up(workshop: &Workshop) -> Outcome {
     Err(anyhow!("{} complaints", complaints.len()).into())
 }
 
+/// With the peers of the benchmarks, which nothing else builds.
 fn clippy(workshop: &Workshop) -> Outcome {
-    plain(workshop, "clippy", cargo(workshop, &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))
+    let words = ["clippy", "--workspace", "--all-targets", "--features", "tidings/bench-peers", "--", "-D", "warnings"];
+    plain(workshop, "clippy", cargo(workshop, &words))
 }
 
-/// Everything `cargo test` knows. Without GNU `msgfmt`, whose opinion tidings-gettext is compared with, that crate's
-/// tests are left out and reported.
+/// Programs that tests compare with or talk to: the program, its Debian package, and whose tests need it.
+const TEST_TOOLS: [(&str, &str, &str); 2] =
+    [("msgfmt", "gettext", "tidings-gettext"), ("redis-server", "redis-server", "tidings-pool")];
+
+/// Everything `cargo test` knows. Without one of [`TEST_TOOLS`] its crate's tests are left out and reported.
 fn test(workshop: &Workshop) -> Outcome {
     let mut words = vec!["test", "--workspace", "--no-fail-fast"];
     let mut skipped = Vec::new();
-    if !debian_tool(workshop, "test", "msgfmt", "gettext") {
-        words.extend(["--exclude", "tidings-gettext"]);
-        skipped.push("tidings-gettext, it needs msgfmt: apt-get install gettext".to_owned());
+    for (program, package, of) in TEST_TOOLS {
+        if !debian_tool(workshop, "test", program, package) {
+            words.extend(["--exclude", of]);
+            skipped.push(format!("{of}, it needs {program}: apt-get install {package}"));
+        }
     }
     let tally = counted(workshop, "test", cargo(workshop, &words), cargo_result)?;
     Ok(Tally { skipped, ..tally })
@@ -83,26 +93,20 @@ fn demo(workshop: &Workshop) -> Outcome {
     plain(workshop, "demo", command)
 }
 
-fn conformance(workshop: &Workshop) -> Outcome {
-    need_node()?;
-    build_for(workshop, "conformance")?;
-    let folder = workshop.root.join("conformance/js");
-    let mut install = Command::new("npm");
-    install.arg("ci").current_dir(&folder);
-    start_log(workshop, "conformance")?;
-    run(workshop, "conformance", install, |_| ())?;
-    let mut tests = Command::new("node");
-    tests.args(["--test", "--test-force-exit", "--test-reporter=spec"]).current_dir(&folder);
-    tests.env("TIDINGS_BIN", workshop.root.join(BINARY));
-    counted(workshop, "conformance", tests, node_result)
-}
-
 /// The crash campaign is the integration test `crates/tidings/tests/crash.rs`, run alone against the release build. Its
 /// target says `test = false` in Cargo.toml, so that a plain `cargo test` does not run it too; how many rounds it does
 /// is its own matter.
 fn crash(workshop: &Workshop) -> Outcome {
     let words = ["test", "--release", "-p", "tidings", "--test", "crash", "--", "--nocapture"];
     counted(workshop, "crash", cargo(workshop, &words), cargo_result)
+}
+
+/// Takes a nightly toolchain with Miri (`rustup +nightly component add miri`), which a fresh machine does not have, and minutes.
+fn miri(workshop: &Workshop) -> Outcome {
+    let mut command = Command::new("cargo");
+    command.args(["+nightly", "miri", "test", "-p", "tidings-buffer", "--lib", "--test", "lake_threads"]);
+    command.env("MIRIFLAGS", "-Zmiri-disable-isolation").current_dir(&workshop.root);
+    counted(workshop, "miri", command, cargo_result)
 }
 
 /// Advisories are not checked: their database is not in any package registry.
@@ -128,7 +132,12 @@ fn plain(workshop: &Workshop, name: &str, command: Command) -> Outcome {
 }
 
 /// A command that runs tests and says in some lines how many passed and failed.
-fn counted(workshop: &Workshop, name: &str, command: Command, read: fn(&str) -> Option<(usize, usize)>) -> Outcome {
+pub(crate) fn counted(
+    workshop: &Workshop,
+    name: &str,
+    command: Command,
+    read: fn(&str) -> Option<(usize, usize)>,
+) -> Outcome {
     let (mut passed, mut failed) = (0, 0);
     let ended = run(workshop, name, command, |line| {
         let (more_passed, more_failed) = read(line).unwrap_or_default();
@@ -149,35 +158,14 @@ fn cargo_result(line: &str) -> Option<(usize, usize)> {
     Some((before(" passed;")?, before(" failed;")?))
 }
 
-/// `ℹ pass 12` and `ℹ fail 0`, or with `#` in front.
-fn node_result(line: &str) -> Option<(usize, usize)> {
-    let counts = line.strip_prefix("ℹ ").or_else(|| line.strip_prefix("# "))?;
-    let after = |word: &str| counts.strip_prefix(word)?.trim().parse().ok();
-    after("pass ").map(|passed| (passed, 0)).or_else(|| after("fail ").map(|failed| (0, failed)))
-}
-
 /// The release binary, for the steps that use it; takes a second when it is there.
-fn build_for(workshop: &Workshop, name: &str) -> Result<(), Error> {
+pub(crate) fn build_for(workshop: &Workshop, name: &str) -> Result<(), Error> {
     start_log(workshop, name)?;
     run(workshop, name, cargo(workshop, &["build", "--release", "-p", "tidings"]), |_| ())
 }
 
-fn need_node() -> Result<(), Failure> {
-    let advice = format!("node {NODE_MAJOR_MIN} or newer with npm is needed");
-    let version = Command::new("node").arg("--version").stderr(Stdio::null()).output();
-    let version = version.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
-    match node_major(&version) {
-        Some(NODE_MAJOR_MIN..) if is_there("npm") => Ok(()),
-        _ => Err(Failure::Missing(advice)),
-    }
-}
-
-fn node_major(version: &str) -> Option<u32> {
-    version.trim().strip_prefix('v')?.split('.').next()?.parse().ok()
-}
-
 /// Whether `program` is there, installing its Debian package where we may.
-fn debian_tool(workshop: &Workshop, step: &str, program: &str, package: &str) -> bool {
+pub(crate) fn debian_tool(workshop: &Workshop, step: &str, program: &str, package: &str) -> bool {
     if !is_there(program) && is_root() && is_there("apt-get") {
         for words in [&["update"][..], &["install", "--yes", "--no-install-recommends", package]] {
             let mut command = Command::new("apt-get");
@@ -195,7 +183,7 @@ fn is_root() -> bool {
 }
 
 /// A step's log begins empty.
-fn start_log(workshop: &Workshop, name: &str) -> Result<(), Error> {
+pub(crate) fn start_log(workshop: &Workshop, name: &str) -> Result<(), Error> {
     let folder = workshop.root.join("target/xtask");
     fs::create_dir_all(&folder)?;
     fs::write(folder.join(format!("{name}.log")), "").context("cannot write the log")
@@ -203,20 +191,13 @@ fn start_log(workshop: &Workshop, name: &str) -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
-    use super::{STEPS, cargo_result, node_major, node_result};
+    use super::{STEPS, cargo_result};
 
     #[test]
-    fn test_runners_are_understood() {
+    fn the_test_runner_is_understood() {
         let line = "test result: FAILED. 23 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.16s";
         assert_eq!(cargo_result(line), Some((23, 2)));
         assert_eq!(cargo_result("test result_reads ... ok"), None);
-        assert_eq!((node_result("ℹ pass 12"), node_result("# fail 3")), (Some((12, 0)), Some((0, 3))));
-        assert_eq!((node_result("ℹ duration_ms 12"), node_result("pass 12")), (None, None));
-    }
-
-    #[test]
-    fn node_tells_its_version() {
-        assert_eq!((node_major("v20.20.2\n"), node_major("")), (Some(20), None));
     }
 
     #[test]

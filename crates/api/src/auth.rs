@@ -28,6 +28,8 @@ pub enum Scope {
 }
 
 impl Scope {
+    pub(crate) const ALL: [Self; 4] = [Self::Publish, Self::Read, Self::Devices, Self::Metrics];
+
     /// Its name, as in configurations and refusals.
     pub const fn name(self) -> &'static str {
         match self {
@@ -35,6 +37,16 @@ impl Scope {
             Self::Read => "read",
             Self::Devices => "devices",
             Self::Metrics => "metrics",
+        }
+    }
+
+    /// What it allows, for those who read about it.
+    pub(crate) const fn meaning(self) -> &'static str {
+        match self {
+            Self::Publish => "hand in events and ask what became of them, publish into channels",
+            Self::Read => "read history, presence and the node's state",
+            Self::Devices => "register devices and change their subscriptions",
+            Self::Metrics => "read /metrics",
         }
     }
 }

@@ -44,6 +44,7 @@ pub(crate) use idempotency::Idempotency;
 
 /// Channels in one broadcast.
 const CHANNEL_COUNT_MAX: usize = 1000;
+const _: () = assert!(CHANNEL_COUNT_MAX == 1000, "the message of `TooManyChannels` says so");
 /// Commands in one batch, or in one request to the older endpoint.
 const COMMAND_COUNT_MAX: usize = 1000;
 /// Channels or commands of one request in work at a time.
@@ -132,17 +133,19 @@ pub(crate) enum ApiError {
     PermissionDenied,
     NotFound,
     BadRequest,
+    TooManyChannels,
     NotAvailable,
     UnrecoverablePosition,
 }
 
 impl ApiError {
-    const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::Internal,
         Self::UnknownChannel,
         Self::PermissionDenied,
         Self::NotFound,
         Self::BadRequest,
+        Self::TooManyChannels,
         Self::NotAvailable,
         Self::UnrecoverablePosition,
     ];
@@ -153,7 +156,7 @@ impl ApiError {
             Self::UnknownChannel => 102,
             Self::PermissionDenied => 103,
             Self::NotFound => 104,
-            Self::BadRequest => 107,
+            Self::BadRequest | Self::TooManyChannels => 107,
             Self::NotAvailable => 108,
             Self::UnrecoverablePosition => 112,
         }
@@ -166,18 +169,20 @@ impl ApiError {
             Self::PermissionDenied => "permission denied",
             Self::NotFound => "not found",
             Self::BadRequest => "bad request",
+            // The reference has no such bound, so no text of its for this either.
+            Self::TooManyChannels => "bad request: a broadcast has at most 1000 channels",
             Self::NotAvailable => "not available",
             Self::UnrecoverablePosition => "unrecoverable position",
         }
     }
 
     /// The status in transport error mode.
-    const fn status(self) -> StatusCode {
+    pub(crate) const fn status(self) -> StatusCode {
         match self {
             Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
             Self::PermissionDenied => StatusCode::FORBIDDEN,
             Self::UnknownChannel | Self::NotFound => StatusCode::NOT_FOUND,
-            Self::BadRequest | Self::NotAvailable => StatusCode::BAD_REQUEST,
+            Self::BadRequest | Self::TooManyChannels | Self::NotAvailable => StatusCode::BAD_REQUEST,
             Self::UnrecoverablePosition => StatusCode::RANGE_NOT_SATISFIABLE,
         }
     }

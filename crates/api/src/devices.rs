@@ -1,27 +1,32 @@
-//! `/v1/devices`: registering devices and what they are subscribed to. The shapes are in the crate's header.
+//! `/v1/devices`: registering devices, what they are subscribed to, whose they are. The shapes are in the crate's header.
+//!
+//! A credential is a secret: it is in the answer that makes it and nowhere else, and no cache may keep that answer. When a
+//! device gets another one, is logged out or forgotten, its connections lose their proof; at a log-out they are closed.
 
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::header::CACHE_CONTROL;
 use axum::http::{HeaderValue, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
-use tidings_store::NewDevice;
+use tidings_store::{Credential, NewDevice, WriteError};
 use tidings_telemetry::unix_now;
 use tidings_types::{
-    AppId, Country, Device, DeviceId, DeviceToken, Environment, Locale, Platform, Subject, TopicName, UserId,
+    AppId, Country, Device, DeviceId, DeviceNumber, DeviceToken, Environment, Locale, Platform, Subject, TopicName,
+    UserId,
 };
 use tokio::sync::{Mutex, MutexGuard};
 
-use crate::Shared;
-use crate::guard::{DevicePath, JsonBody};
-use crate::input::{self, Field, LATER, Schema, shown};
+use crate::guard::{IdPath, JsonBody};
+use crate::input::{self, LATER, Schema};
 use crate::problem::{Invalid, Problem, json};
+use crate::query::Params;
+use crate::{Connections, Shared};
 
-const DEVICE: Schema = Schema {
+pub(crate) const DEVICE: Schema = Schema {
     fields: &["platform", "token", "app", "locale", "environment", "country", "user"],
     refused: &[
         ("id", "is given by the path"),
@@ -32,8 +37,16 @@ const DEVICE: Schema = Schema {
         ("push_permission", LATER),
     ],
 };
-const SUBSCRIPTIONS: Schema = Schema { fields: &["subscriptions"], refused: &[] };
-const SUBSCRIPTION: Schema = Schema { fields: &["subject", "topics"], refused: &[("filter", LATER)] };
+pub(crate) const SUBSCRIPTIONS: Schema = Schema { fields: &["subscriptions"], refused: &[] };
+pub(crate) const SUBSCRIPTION: Schema = Schema { fields: &["subject", "topics"], refused: &[("filter", LATER)] };
+
+/// Platforms by their words.
+pub(crate) const PLATFORMS: [(&str, Platform); 1] = [("ios", Platform::Ios)];
+/// A provider's worlds by their words, the usual one first.
+pub(crate) const ENVIRONMENTS: [(&str, Environment); 2] =
+    [("production", Environment::Production), ("sandbox", Environment::Sandbox)];
+/// Platforms that a later version will know.
+pub(crate) const PLATFORMS_LATER: [&str; 2] = ["android", "web"];
 
 /// Subscriptions as pairs, each once.
 type Pairs = BTreeSet<(Subject, TopicName)>;
@@ -61,36 +74,123 @@ impl Turns {
 
 pub(crate) async fn put_device(
     State(shared): State<Arc<Shared>>,
-    DevicePath(id): DevicePath,
+    IdPath(id): IdPath<DeviceId>,
     body: JsonBody,
 ) -> Result<Response, Problem> {
     let registered = shared.store.put_device(new_device(id, &body.0)?, unix_now()).await?;
     let credential = registered.credential.as_ref().map(|credential| credential.as_str());
     let status = if registered.created { StatusCode::CREATED } else { StatusCode::OK };
-    let mut response = json(status, &View::new(&registered.device, credential));
-    // The credential is a secret: no cache on the way may keep it (RFC 9111, 5.2.2.5).
-    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    Ok(response)
+    Ok(secret(json(status, &View::new(&registered.device, credential))))
 }
 
-pub(crate) async fn device(State(shared): State<Arc<Shared>>, DevicePath(id): DevicePath) -> Result<Response, Problem> {
+/// An answer with a credential: no cache on the way may keep it (RFC 9111, 5.2.2.5).
+fn secret(mut response: Response) -> Response {
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// A page of the devices, in the order of their ids.
+pub(crate) async fn devices(State(shared): State<Arc<Shared>>, uri: Uri) -> Result<Response, Problem> {
+    #[derive(Serialize)]
+    struct Page<'a> {
+        devices: Vec<View<'a>>,
+        /// What to ask for as `after`; absent on the last page.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        next: Option<&'a DeviceId>,
+    }
+    let mut params = Params::read(&uri, &["after", "limit"])?;
+    let limit = params.limit()?;
+    let after = params.take("after").map(|after| DeviceId::new(&after)).transpose();
+    let after = after.map_err(|error| Invalid::name("after", error))?;
+    let found = shared.store.devices(after.as_ref(), limit + 1)?; // One more tells whether there is a next page.
+    let page = &found[..limit.min(found.len())];
+    let next = page.last().filter(|_| found.len() > limit).map(|device| &device.id);
+    let devices = page.iter().map(|device| View::new(device, None)).collect();
+    Ok(json(StatusCode::OK, &Page { devices, next }))
+}
+
+pub(crate) async fn device(
+    State(shared): State<Arc<Shared>>,
+    IdPath(id): IdPath<DeviceId>,
+) -> Result<Response, Problem> {
     let device = shared.store.device(&id)?.ok_or_else(|| Problem::no_device(&id))?;
     Ok(json(StatusCode::OK, &View::new(&device, None)))
 }
 
 pub(crate) async fn delete_device(
     State(shared): State<Arc<Shared>>,
-    DevicePath(id): DevicePath,
+    IdPath(id): IdPath<DeviceId>,
 ) -> Result<Response, Problem> {
-    if !shared.store.delete_device(&id).await? {
-        return Err(Problem::no_device(&id));
-    }
+    let revocation = Revocation::new(&shared, &id, false)?;
+    let deleted = revocation.over(shared.store.delete_device(&id).await.map(|deleted| deleted.then_some(())))?;
+    deleted.ok_or_else(|| Problem::no_device(&id))?;
     Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+/// Gives the device another credential; the one before is worth nothing from now on.
+pub(crate) async fn post_credential(
+    State(shared): State<Arc<Shared>>,
+    IdPath(id): IdPath<DeviceId>,
+) -> Result<Response, Problem> {
+    let revocation = Revocation::new(&shared, &id, false)?;
+    let rotated = revocation.over(shared.store.rotate_credential(&id).await)?;
+    let (_, credential) = rotated.ok_or_else(|| Problem::no_device(&id))?;
+    Ok(proof(&credential))
+}
+
+/// Takes user, subscriptions and credential from the device; it stays registered, as nobody's.
+pub(crate) async fn post_logout(
+    State(shared): State<Arc<Shared>>,
+    IdPath(id): IdPath<DeviceId>,
+) -> Result<Response, Problem> {
+    let _turn = shared.turns.take(&id).await; // No replacement of subscriptions may go on behind it.
+    let revocation = Revocation::new(&shared, &id, true)?;
+    let logged_out = revocation.over(shared.store.log_out(&id).await)?;
+    let (_, credential) = logged_out.ok_or_else(|| Problem::no_device(&id))?;
+    Ok(proof(&credential))
+}
+
+/// Takes their proof from a device's connections when it is dropped: also when the caller hangs up while the store writes,
+/// which ends the handler, and what is written stands.
+struct Revocation<'a> {
+    connections: &'a dyn Connections,
+    device: Option<DeviceNumber>,
+    close: bool,
+}
+
+impl<'a> Revocation<'a> {
+    fn new(shared: &'a Shared, id: &DeviceId, close: bool) -> Result<Self, Problem> {
+        Ok(Self { connections: &*shared.connections, device: shared.store.device_number(id)?, close })
+    }
+
+    /// The store has answered. What it has surely not done revokes nothing.
+    fn over<T>(mut self, answer: Result<Option<T>, WriteError>) -> Result<Option<T>, WriteError> {
+        if matches!(answer, Ok(None) | Err(WriteError::Overloaded { .. })) {
+            self.device = None;
+        }
+        answer
+    }
+}
+
+impl Drop for Revocation<'_> {
+    fn drop(&mut self) {
+        if let Some(device) = self.device {
+            self.connections.revoke(device, self.close);
+        }
+    }
+}
+
+fn proof(credential: &Credential) -> Response {
+    #[derive(Serialize)]
+    struct Proof<'a> {
+        credential: &'a str,
+    }
+    secret(json(StatusCode::OK, &Proof { credential: credential.as_str() }))
 }
 
 pub(crate) async fn subscriptions(
     State(shared): State<Arc<Shared>>,
-    DevicePath(id): DevicePath,
+    IdPath(id): IdPath<DeviceId>,
 ) -> Result<Response, Problem> {
     #[derive(Serialize)]
     struct List {
@@ -115,7 +215,7 @@ struct Changed {
 
 pub(crate) async fn put_subscriptions(
     State(shared): State<Arc<Shared>>,
-    DevicePath(id): DevicePath,
+    IdPath(id): IdPath<DeviceId>,
     body: JsonBody,
 ) -> Result<Response, Problem> {
     let wanted = pairs(&body.0, shared.config.subscription_count_max)?;
@@ -137,7 +237,7 @@ pub(crate) async fn put_subscriptions(
 
 pub(crate) async fn post_subscriptions(
     State(shared): State<Arc<Shared>>,
-    DevicePath(id): DevicePath,
+    IdPath(id): IdPath<DeviceId>,
     body: JsonBody,
 ) -> Result<Response, Problem> {
     let wanted = pairs(&body.0, shared.config.subscription_count_max)?;
@@ -148,7 +248,7 @@ pub(crate) async fn post_subscriptions(
 
 pub(crate) async fn delete_subscriptions(
     State(shared): State<Arc<Shared>>,
-    DevicePath(id): DevicePath,
+    IdPath(id): IdPath<DeviceId>,
     uri: Uri,
 ) -> Result<Response, Problem> {
     let removed = shared.store.unsubscribe(&id, vec![selected(&uri)?]).await;
@@ -158,27 +258,12 @@ pub(crate) async fn delete_subscriptions(
 
 /// `?subject=…`, with `&topic=…` for one of its topics.
 fn selected(uri: &Uri) -> Result<(Subject, Vec<TopicName>), Invalid> {
-    let pairs = Query::<Vec<(String, String)>>::try_from_uri(uri);
-    let Query(pairs) = pairs.map_err(|_| Invalid::new("", "the query must be name=value pairs of UTF-8 text"))?;
-    let (mut subject, mut topic) = (None, None);
-    for (name, value) in &pairs {
-        let known = match name.as_str() {
-            "subject" => {
-                subject.replace(Subject::new(value).map_err(|error| Invalid::name("subject", error))?).is_some()
-            }
-            "topic" => topic.replace(TopicName::new(value).map_err(|error| Invalid::name("topic", error))?).is_some(),
-            other => {
-                let name = shown(other);
-                let rule = format!("unknown query parameter `{name}`, known are `subject` and `topic`");
-                return Err(Invalid { field: name, ..Invalid::new("", rule) });
-            }
-        };
-        if known {
-            return Err(Invalid::new(name, "is there twice"));
-        }
-    }
+    let mut params = Params::read(uri, &["subject", "topic"])?;
+    let subject = params.take("subject");
     let subject = subject.ok_or_else(|| Invalid::new("subject", "is required in the query: ?subject=team:42"))?;
-    Ok((subject, topic.into_iter().collect()))
+    let subject = Subject::new(&subject).map_err(|error| Invalid::name("subject", error))?;
+    let topic = params.take("topic").map(|topic| TopicName::new(&topic)).transpose();
+    Ok((subject, topic.map_err(|error| Invalid::name("topic", error))?.into_iter().collect()))
 }
 
 fn new_device(id: DeviceId, body: &[u8]) -> Result<NewDevice, Problem> {
@@ -186,30 +271,16 @@ fn new_device(id: DeviceId, body: &[u8]) -> Result<NewDevice, Problem> {
     let platform = object.require("platform", "")?;
     Ok(NewDevice {
         id,
-        platform: one_of(&platform, &[("ios", Platform::Ios)], &["android", "web"])?,
+        platform: platform.one_of(&PLATFORMS, &PLATFORMS_LATER)?,
         token: Some(object.require("token", "")?.name(DeviceToken::from_hex)?),
         app: object.require("app", "")?.name(AppId::new)?,
         locale: object.require("locale", "")?.name(Locale::new)?,
-        environment: object.take("environment").map_or(Ok(Environment::default()), |environment| {
-            let words = [("production", Environment::Production), ("sandbox", Environment::Sandbox)];
-            one_of(&environment, &words, &[])
-        })?,
+        environment: object
+            .take("environment")
+            .map_or(Ok(Environment::default()), |environment| environment.one_of(&ENVIRONMENTS, &[]))?,
         country: object.take("country").map(|country| country.name(Country::new)).transpose()?,
         user: object.take("user").map(|user| user.name(UserId::new)).transpose()?,
     })
-}
-
-fn one_of<T: Copy>(field: &Field<'_>, words: &[(&str, T)], later: &[&str]) -> Result<T, Invalid> {
-    let text = field.text()?;
-    if let Some((_, value)) = words.iter().find(|(word, _)| *word == text) {
-        return Ok(*value);
-    }
-    let got = shown(&text);
-    if later.contains(&text.as_str()) {
-        return Err(field.invalid(format_args!("{got:?} {LATER}")).value(got));
-    }
-    let known: Vec<String> = words.iter().map(|(word, _)| format!("{word:?}")).collect();
-    Err(field.invalid(format_args!("must be {}, got {got:?}", known.join(" or "))).value(got))
 }
 
 fn pairs(body: &[u8], max: usize) -> Result<Pairs, Problem> {

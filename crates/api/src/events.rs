@@ -92,23 +92,27 @@ struct Accepted<'a> {
     repeated: bool,
 }
 
+/// Where in a channel it was published.
 #[derive(Debug, Serialize)]
-struct Place<'a> {
+pub(crate) struct Place<'a> {
     channel: &'a ChannelName,
     offset: Offset,
     epoch: Epoch,
 }
 
+impl<'a> Place<'a> {
+    pub(crate) fn new((channel, position): &'a (ChannelName, StreamPosition)) -> Self {
+        let StreamPosition { offset, epoch } = *position;
+        Self { channel, offset, epoch }
+    }
+}
+
 impl<'a> Accepted<'a> {
     fn new((id, appended): (&'a EventId, &'a Appended)) -> Self {
-        let place = |(channel, position): &'a (ChannelName, StreamPosition)| {
-            let StreamPosition { offset, epoch } = *position;
-            Place { channel, offset, epoch }
-        };
         Self {
             id,
             position: appended.position,
-            channels: appended.published.iter().map(place).collect(),
+            channels: appended.published.iter().map(Place::new).collect(),
             repeated: appended.repeated,
         }
     }

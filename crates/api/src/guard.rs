@@ -5,25 +5,26 @@
 //! Bounds: `request_count_max` requests in work at a time (one more: 503), each with a body of `body_bytes_max` (413)
 //! that has to arrive within [`BODY_TIMEOUT`] (408): a slow sender holds its place no longer.
 
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, FromRequestParts, Path, Request, State};
-use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
+use axum::http::header::CONTENT_LENGTH;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use tidings_types::DeviceId;
+use tidings_types::NameError;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout};
 use tracing::debug;
 
 use crate::Shared;
 use crate::auth::{ApiKeys, Caller, Scope};
-use crate::input::shown;
+use crate::format::Format;
 use crate::metrics::RouteMetrics;
 use crate::problem::{Invalid, Kind, Problem};
 
@@ -94,7 +95,7 @@ impl Guard {
     }
 }
 
-/// A body that says of itself that it is JSON.
+/// A body as JSON, whichever format it came in.
 pub(crate) struct JsonBody(pub(crate) Bytes);
 
 impl FromRequest<Arc<Shared>> for JsonBody {
@@ -102,8 +103,9 @@ impl FromRequest<Arc<Shared>> for JsonBody {
 
     async fn from_request(request: Request, shared: &Arc<Shared>) -> Result<Self, Problem> {
         let (parts, body) = request.into_parts();
-        check_format(&parts.headers)?;
-        read(&parts.headers, body, shared.config.body_bytes_max).await.map(Self)
+        let (format, bytes_max) = (Format::of_body(&parts.headers)?, shared.config.body_bytes_max);
+        let body = read(&parts.headers, body, bytes_max).await?;
+        format.json(body, bytes_max).map(Self)
     }
 }
 
@@ -117,22 +119,6 @@ impl FromRequest<Arc<Shared>> for AnyBody {
         let (parts, body) = request.into_parts();
         read(&parts.headers, body, shared.config.body_bytes_max).await.map(Self)
     }
-}
-
-fn check_format(headers: &HeaderMap) -> Result<(), Problem> {
-    let wrong = |detail: String| Err(Problem::new(Kind::UnsupportedMediaType, detail));
-    if let Some(value) = headers.get(CONTENT_TYPE) {
-        let text = value.to_str().unwrap_or_default();
-        let essence = text.split(';').next().unwrap_or_default().trim();
-        if !essence.eq_ignore_ascii_case("application/json") {
-            return wrong(format!("Content-Type must be application/json, got {:?}", shown(essence)));
-        }
-    }
-    if let Some(value) = headers.get(CONTENT_ENCODING).filter(|value| *value != "identity") {
-        let text = shown(value.to_str().unwrap_or_default());
-        return wrong(format!("Content-Encoding must be identity, got {text:?}"));
-    }
-    Ok(())
 }
 
 async fn read(headers: &HeaderMap, body: Body, limit: usize) -> Result<Bytes, Problem> {
@@ -156,15 +142,15 @@ async fn read(headers: &HeaderMap, body: Body, limit: usize) -> Result<Bytes, Pr
     }
 }
 
-/// The device that the path names.
-pub(crate) struct DevicePath(pub(crate) DeviceId);
+/// The device or event that the path names: one part of it, percent-decoded, so an id may hold a `/` (spelt `%2F`).
+pub(crate) struct IdPath<T>(pub(crate) T);
 
-impl<S: Send + Sync> FromRequestParts<S> for DevicePath {
+impl<S: Send + Sync, T: FromStr<Err = NameError>> FromRequestParts<S> for IdPath<T> {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         let not_text = |_| Problem::from(Invalid::new("id", "the path must be UTF-8 text"));
         let Path(id) = Path::<String>::from_request_parts(parts, state).await.map_err(not_text)?;
-        Ok(Self(DeviceId::new(&id).map_err(|error| Invalid::name("id", error))?))
+        Ok(Self(id.parse().map_err(|error| Invalid::name("id", error))?))
     }
 }

@@ -5,8 +5,12 @@
 //! `null` is the same as a field that is not there.
 //!
 //! Bounds: of a list or object at most the allowed number of entries is kept (the rest is counted), so memory does not
-//! grow with what a body invents; a name or value in an error is cut to 64 characters.
+//! grow with what a body invents; a name or value in an error is cut to 64 characters. Finding what is there twice costs
+//! one look-up per entry.
 
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
 use std::ops::RangeInclusive;
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -77,6 +81,45 @@ impl<'a> Field<'a> {
         serde_json::from_str(self.raw.get()).map_err(|_| self.invalid("must be text of whole characters"))
     }
 
+    /// The text, if it has so many bytes.
+    pub(crate) fn text_within(&self, bytes: RangeInclusive<usize>) -> Result<String, Invalid> {
+        let text = self.text()?;
+        if bytes.contains(&text.len()) {
+            return Ok(text);
+        }
+        let (min, max, got) = (*bytes.start(), *bytes.end(), text.len());
+        let at_least = if min == 0 { "at most".to_owned() } else { format!("{min} to") };
+        Err(self.invalid(format_args!("must have {at_least} {max} bytes, got {got}")).limit(max).value(got))
+    }
+
+    pub(crate) fn boolean(&self) -> Result<bool, Invalid> {
+        match self.raw.get() {
+            "true" => Ok(true),
+            "false" => Ok(false),
+            _ => Err(self.invalid(format_args!("must be true or false, got {}", self.kind()))),
+        }
+    }
+
+    /// A number without a fraction, from 0 to `max` (below 2^53), however it is spelt: `3`, `3.0`, `3e0`.
+    pub(crate) fn whole_number(&self, max: u64) -> Option<u64> {
+        let number = self.raw.get().parse::<f64>().ok()?;
+        (number.fract() == 0.0 && (0.0..=max as f64).contains(&number)).then_some(number as u64)
+    }
+
+    /// The value that its word stands for; words of `later` are refused as such.
+    pub(crate) fn one_of<T: Copy>(&self, words: &[(&str, T)], later: &[&str]) -> Result<T, Invalid> {
+        let text = self.text()?;
+        if let Some((_, value)) = words.iter().find(|(word, _)| *word == text) {
+            return Ok(*value);
+        }
+        let got = shown(&text);
+        if later.contains(&text.as_str()) {
+            return Err(self.invalid(format_args!("{got:?} {LATER}")).value(got));
+        }
+        let known: Vec<String> = words.iter().map(|(word, _)| format!("{word:?}")).collect();
+        Err(self.invalid(format_args!("must be {}, got {got:?}", known.join(" or "))).value(got))
+    }
+
     /// The text as a name with a rule.
     pub(crate) fn name<T>(&self, parse: impl FnOnce(&str) -> Result<T, NameError>) -> Result<T, Invalid> {
         parse(&self.text()?).map_err(|error| Invalid::name(&self.path, error))
@@ -125,15 +168,15 @@ impl<'a> Field<'a> {
             return Err(self.invalid(format_args!("must be an object, got {}", self.kind())));
         }
         let (entries, count) = self.read(EntriesSeed(kept_max))?;
-        let mut fields: Vec<(String, Field<'a>)> = Vec::with_capacity(entries.len());
-        for (name, raw) in entries {
-            let path = join(&self.path, &shown(&name));
-            if fields.iter().any(|(earlier, _)| *earlier == name) {
-                return Err(Invalid::new(&path, "is there twice"));
-            }
-            fields.push((name, Field { path, raw }));
+        let mut seen = HashSet::with_capacity(entries.len());
+        if let Some((twice, _)) = entries.iter().find(|(name, _)| !seen.insert(name.as_str())) {
+            return Err(Invalid::new(&join(&self.path, &shown(twice)), "is there twice"));
         }
-        Ok((fields, count))
+        let field = |(name, raw): (String, &'a RawValue)| {
+            let path = join(&self.path, &shown(&name));
+            (name, Field { path, raw })
+        };
+        Ok((entries.into_iter().map(field).collect(), count))
     }
 
     fn unknown(&self, name: &str, path: &str, schema: &Schema) -> Invalid {
@@ -181,16 +224,20 @@ impl<'a> Object<'a> {
 }
 
 /// Reads each item, and refuses one that was there before.
-pub(crate) fn distinct<'a, T: PartialEq>(
+pub(crate) fn distinct<'a, T: Clone + Eq + Hash>(
     items: Vec<Field<'a>>,
     parse: impl Fn(&Field<'a>) -> Result<T, Invalid>,
 ) -> Result<Vec<T>, Invalid> {
     let mut values: Vec<T> = Vec::with_capacity(items.len());
+    let mut seen = HashMap::with_capacity(items.len());
     for item in items {
         let value = parse(&item)?;
-        if let Some(earlier) = values.iter().position(|earlier| *earlier == value) {
-            return Err(item.invalid(format_args!("is the same as entry {earlier}")));
-        }
+        match seen.entry(value.clone()) {
+            Entry::Vacant(place) => place.insert(values.len()),
+            Entry::Occupied(earlier) => {
+                return Err(item.invalid(format_args!("is the same as entry {}", earlier.get())));
+            }
+        };
         values.push(value);
     }
     Ok(values)

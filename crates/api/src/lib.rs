@@ -1,23 +1,34 @@
-//! The HTTP API for servers (R7): hand in events, register devices, publish and read channels.
+//! The HTTP API for servers (R7): hand in events and ask what became of them, register devices, publish and read channels.
 //!
 //! ```text
 //! POST   /v1/events                      an event or a list of them → 202 {id, position, channels}      publish
+//! GET    /v1/events/{id}                 → 200 {state, audience, held, outcomes, channels, receipts, …} publish
+//! GET    /v1/events/{id}/receipts?wait=2s  → 200 {written, received, users, users_complete}             publish
+//! GET    /v1/jobs?before=&limit=         newest first → {"jobs": […], "next"}                           publish
+//! POST   /v1/audience/preview            {topic, subjects, to, filter} → {total, by_platform, …}        publish
+//! GET    /v1/devices?after=&limit=       in order of ids → {"devices": […], "next"}                     devices
 //! PUT    /v1/devices/{id}                {platform, token, app, locale, …} → 201 with credential, 200   devices
 //! GET    /v1/devices/{id}                → 200                                                          devices
 //! DELETE /v1/devices/{id}                → 204                                                          devices
+//! POST   /v1/devices/{id}/credential     a new one, the old one ends → {"credential"}                   devices
+//! POST   /v1/devices/{id}/logout         no user, no subscriptions, a new credential → {"credential"}   devices
 //! GET    /v1/devices/{id}/subscriptions  → {"subscriptions": [{"subject", "topics"}]}                   devices
 //! PUT    /v1/devices/{id}/subscriptions  the same shape: these and no others → {"added", "removed"}     devices
 //! POST   /v1/devices/{id}/subscriptions  the same shape: these as well → {"added", "removed"}           devices
 //! DELETE /v1/devices/{id}/subscriptions?subject=team:42[&topic=goal] → {"added", "removed"}             devices
 //! POST   /api/{method}, POST /api        Centrifugo's server API                            publish, read
+//! GET    /openapi.json                   all of this for programs (`openapi`)                             no key
 //! GET    /health                         → 200 {"status":"ok"}, 503                                     no key
 //! GET    /metrics                        Prometheus text                                                metrics
 //! ```
 //!
-//! The last column is the scope that the caller's [`ApiKey`] needs. A refusal on `/v1` is a problem (RFC 9457) whose
-//! `detail` names the field's path, the rule with its limit, and the value; its `type` is `urn:tidings:problem:` and
-//! one of `malformed-json`, `invalid` (400), `unauthorized`, `forbidden`, `not-found`, `method-not-allowed`, `timeout`, `conflict`,
-//! `too-large`, `unsupported-media-type`, `overloaded`, `unavailable` (503, with Retry-After).
+//! Bodies and answers of `/v1` are JSON or MessagePack, as a request's `Content-Type` and `Accept` say (`format`,
+//! `docs/messagepack.md`).
+//!
+//! The last column is the scope that the caller's [`ApiKey`] needs. An id in a path is percent-decoded. A list has 100
+//! entries, or `limit` (1 to 1000), and `next`, to be asked for as `before` or `after`, unless it is the last page. A
+//! refusal on `/v1` is a problem (RFC 9457) whose `detail` names the field's path, the rule with its limit, and the value;
+//! its `type` is one of those in `docs/problems.md`.
 //!
 //! A list of events is accepted as a whole or not at all. Events go into durable channels only. What was answered with
 //! 202 is durable; the same event again has the same answer, with `"repeated": true`.
@@ -27,45 +38,54 @@
 //! never gone. Replacements of one device take turns.
 //!
 //! Bounds: requests in work and their bodies (`guard`), events, fields and names (`tidings_types::event_limits`),
-//! remembered idempotency keys and commands in one request (`centrifugo`). The parsed form of a body is at most about
-//! eight times as large as the body. What waits is bounded by the store; when it is full the answer is 503.
+//! remembered idempotency keys and commands in one request (`centrifugo`), entries of a page (`query`). Requests that wait
+//! for receipts or for their turn to count an audience are a quarter of those in work, so that producers are never kept
+//! out by them; one more is answered with 503. The parsed form of a body is at most about
+//! eight times as large as the body; one of MessagePack is held a second time as JSON while it is read. What waits is
+//! bounded by the store; when it is full the answer is 503.
 //!
-//! Not here: TLS (a proxy's), the listener, deciding what an event's text is ([`EventCheck`] is asked), other formats than
-//! JSON, the OpenAPI description, mutes, bulk import.
+//! Not here: TLS (a proxy's), the listener, deciding what an event's text is ([`EventCheck`] is asked), running jobs
+//! ([`Jobs`]) and connections ([`Connections`]), mutes, bulk import.
 
+mod audience;
 mod auth;
 mod centrifugo;
 mod devices;
 mod event_input;
+mod event_report;
 mod events;
+mod format;
 mod guard;
 mod input;
+mod jobs;
 mod metrics;
+mod openapi;
 mod operation;
 mod problem;
+mod query;
+mod rfc3339;
+mod routes;
 
 use std::fmt;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::http::Uri;
-use axum::middleware::from_fn_with_state;
-use axum::routing::{MethodRouter, any, delete, get, post, put};
 use tidings_hub::Hub;
 use tidings_store::Store;
 use tidings_telemetry::Registry;
-use tidings_types::Event;
-use tokio::sync::Semaphore;
+use tidings_types::{DeviceNumber, Event};
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
 pub use auth::{ApiKey, ApiKeys, Scope};
+pub use jobs::{JobEntry, JobState, JobView, Jobs, Outcomes, TimeTo};
 pub use operation::{health_router, metrics_router};
+pub use rfc3339::Rfc3339;
 
-use centrifugo::{CentrifugoMetrics, Idempotency, Method};
+use centrifugo::{CentrifugoMetrics, Idempotency};
 use devices::Turns;
-use guard::{Dialect, Guard, guard};
-use metrics::RouteMetrics;
 use problem::{Invalid, Kind, Problem};
+use routes::{Guards, Routes};
 
 /// What bounds the API.
 #[derive(Debug, Clone)]
@@ -90,6 +110,10 @@ pub struct Api {
     pub keys: ApiKeys,
     /// Whether an event can be told.
     pub check: Arc<dyn EventCheck>,
+    /// Who knows what became of events.
+    pub jobs: Arc<dyn Jobs>,
+    /// Who knows the live connections of devices.
+    pub connections: Arc<dyn Connections>,
     /// Where requests are counted.
     pub registry: Registry,
     /// What `/api/info` says.
@@ -139,6 +163,12 @@ pub trait EventCheck: Send + Sync {
     fn check(&self, event: &Event) -> Result<(), CheckError>;
 }
 
+/// Knows the live connections of devices. Must not wait.
+pub trait Connections: Send + Sync {
+    /// Takes from all connections of `device` that they are its; with `close` they are closed as well, and may come back.
+    fn revoke(&self, device: DeviceNumber, close: bool);
+}
+
 /// Why an event cannot be told.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {message}")]
@@ -169,89 +199,63 @@ struct Shared {
     hub: Arc<Hub>,
     store: Store,
     check: Arc<dyn EventCheck>,
+    jobs: Arc<dyn Jobs>,
+    connections: Arc<dyn Connections>,
     node: Node,
     started: Instant,
     turns: Turns,
     idempotency: Idempotency,
     centrifugo: CentrifugoMetrics,
+    /// Places for requests that wait.
+    waits: Semaphore,
+    /// One audience is counted at a time.
+    previews: Semaphore,
 }
 
-/// `/v1` and `/api`. Unknown paths below them are answered here as well; the rest is the caller's.
+impl Shared {
+    /// A place for a request that may wait for long without work; there are a quarter as many as for all requests.
+    fn waiting_place(&self) -> Result<SemaphorePermit<'_>, Problem> {
+        self.waits.try_acquire().map_err(|_| {
+            Problem::new(Kind::Overloaded, "as many requests wait as may: a quarter of http.request_count_max")
+        })
+    }
+}
+
+/// `/v1`, `/api` and `/openapi.json`. Unknown paths below them are answered here as well; the rest is the caller's.
 pub fn router(api: Api) -> Router {
-    let Api { config, hub, store, keys, check, registry, node } = api;
+    let Api { config, hub, store, keys, check, jobs, connections, registry, node } = api;
     let guards = Guards { permits: Arc::new(Semaphore::new(config.request_count_max)), keys, registry };
     let centrifugo = CentrifugoMetrics::new(&guards.registry);
     let (started, turns, idempotency) = (Instant::now(), Turns::default(), Idempotency::default());
-    let shared = Shared { config, hub, store, check, node, started, turns, idempotency, centrifugo };
-    Router::new()
-        .merge(own_routes(&guards))
-        .merge(centrifugo_routes(&guards))
-        .method_not_allowed_fallback(async || Problem::new(Kind::MethodNotAllowed, "see the Allow header"))
-        .route("/v1/{*rest}", any(not_found))
-        .route("/api/{*rest}", any(not_found))
-        .with_state(Arc::new(shared))
+    let (waits, previews) = (Semaphore::new((config.request_count_max / 4).max(1)), Semaphore::new(1));
+    let shared = Shared {
+        config,
+        hub,
+        store,
+        check,
+        jobs,
+        connections,
+        node,
+        started,
+        turns,
+        idempotency,
+        centrifugo,
+        waits,
+        previews,
+    };
+    let Routes { router, known } = Routes::new(&guards);
+    let document = openapi::document(&known, &shared.config, &shared.node.version);
+    router.with_state(Arc::new(shared)).merge(openapi::router(document))
 }
 
-type Routes = Router<Arc<Shared>>;
-type Handlers = MethodRouter<Arc<Shared>>;
-
-fn own_routes(guards: &Guards) -> Routes {
-    let devices = |route, handlers| guards.own(route, Scope::Devices, handlers);
-    Router::new()
-        .route("/v1/events", guards.events("POST /v1/events", post(events::post_events)))
-        .route(
-            "/v1/devices/{id}",
-            devices("GET /v1/devices/{id}", get(devices::device))
-                .merge(devices("PUT /v1/devices/{id}", put(devices::put_device)))
-                .merge(devices("DELETE /v1/devices/{id}", delete(devices::delete_device))),
-        )
-        .route(
-            "/v1/devices/{id}/subscriptions",
-            devices("GET /v1/devices/{id}/subscriptions", get(devices::subscriptions))
-                .merge(devices("PUT /v1/devices/{id}/subscriptions", put(devices::put_subscriptions)))
-                .merge(devices("POST /v1/devices/{id}/subscriptions", post(devices::post_subscriptions)))
-                .merge(devices("DELETE /v1/devices/{id}/subscriptions", delete(devices::delete_subscriptions))),
-        )
-}
-
-fn centrifugo_routes(guards: &Guards) -> Routes {
-    let routes = Router::new().route("/api", guards.centrifugo("POST /api", None, post(centrifugo::legacy)));
-    Method::ALL.into_iter().fold(routes, |routes, method| {
-        let call =
-            async move |shared, caller, headers, body| centrifugo::call(method, shared, caller, headers, body).await;
-        let route = method.route();
-        let path = route.trim_start_matches("POST ");
-        routes.route(path, guards.centrifugo(route, method.scope(), post(call)))
-    })
-}
-
-async fn not_found(uri: Uri) -> Problem {
-    Problem::new(Kind::NotFound, format!("there is nothing at {}", input::shown(uri.path())))
-}
-
-/// Makes the guards of all routes.
-struct Guards {
-    keys: ApiKeys,
-    permits: Arc<Semaphore>,
-    registry: Registry,
-}
-
-impl Guards {
-    fn events(&self, route: &'static str, handlers: Handlers) -> Handlers {
-        let metrics = RouteMetrics::of_events(&self.registry, route);
-        self.before(handlers, metrics, Dialect::Tidings, Some(Scope::Publish))
-    }
-
-    fn own(&self, route: &'static str, scope: Scope, handlers: Handlers) -> Handlers {
-        self.before(handlers, RouteMetrics::new(&self.registry, route), Dialect::Tidings, Some(scope))
-    }
-
-    fn centrifugo(&self, route: &'static str, scope: Option<Scope>, handlers: Handlers) -> Handlers {
-        self.before(handlers, RouteMetrics::new(&self.registry, route), Dialect::Centrifugo, scope)
-    }
-
-    fn before(&self, handlers: Handlers, metrics: RouteMetrics, dialect: Dialect, scope: Option<Scope>) -> Handlers {
-        let (keys, permits, metrics) = (self.keys.clone(), Some(self.permits.clone()), Arc::new(metrics));
-        handlers.route_layer(from_fn_with_state(Guard { keys, scope, dialect, permits, metrics }, guard))
+/// Reads an event as `POST /v1/events` reads one, without a server.
+///
+/// # Errors
+/// What the answer would say.
+pub fn read_event(body: &[u8]) -> Result<Event, String> {
+    let mut batch = event_input::Batch::read(body).map_err(Problem::into_detail)?;
+    match (batch.is_list, batch.events.pop()) {
+        (false, Some(event)) => Ok(event),
+        _ => Err("must be one event, an object".to_owned()),
     }
 }

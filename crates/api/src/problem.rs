@@ -1,4 +1,6 @@
 //! Refusals as problem details (RFC 9457), and what a wrong field is called in them.
+//!
+//! Types are told apart by programs, so they are stable: `docs/problems.md` lists them, and a test compares.
 
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
@@ -8,10 +10,14 @@ use serde_json::Value;
 use tidings_store::{AppendError, ReadError, SubscribeError, WriteError};
 use tidings_types::{DeviceId, NameError};
 
+/// What the type of every problem begins with.
+pub(crate) const TYPE_PREFIX: &str = "urn:tidings:problem:";
+
 /// What kind of refusal; names its type URI and its status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     MalformedJson,
+    MalformedMessagePack,
     Invalid,
     Unauthorized,
     Forbidden,
@@ -26,9 +32,30 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    const fn parts(self) -> (&'static str, StatusCode, &'static str) {
+    /// All of them, in the order of their declaration.
+    pub(crate) const ALL: [Self; 13] = [
+        Self::MalformedJson,
+        Self::MalformedMessagePack,
+        Self::Invalid,
+        Self::Unauthorized,
+        Self::Forbidden,
+        Self::NotFound,
+        Self::MethodNotAllowed,
+        Self::Timeout,
+        Self::Conflict,
+        Self::TooLarge,
+        Self::UnsupportedMediaType,
+        Self::Overloaded,
+        Self::Unavailable,
+    ];
+
+    /// The last part of its type, its status and its title.
+    pub(crate) const fn parts(self) -> (&'static str, StatusCode, &'static str) {
         match self {
             Self::MalformedJson => ("malformed-json", StatusCode::BAD_REQUEST, "The body is not JSON"),
+            Self::MalformedMessagePack => {
+                ("malformed-messagepack", StatusCode::BAD_REQUEST, "The body is not MessagePack that has a JSON")
+            }
             Self::Invalid => ("invalid", StatusCode::BAD_REQUEST, "The request breaks a rule"),
             Self::Unauthorized => ("unauthorized", StatusCode::UNAUTHORIZED, "A valid API key is needed"),
             Self::Forbidden => ("forbidden", StatusCode::FORBIDDEN, "The API key lacks a scope"),
@@ -49,7 +76,7 @@ impl Kind {
 
     /// After how many seconds the same request is worth another try. A full queue drains in less than a second; a store
     /// that cannot write is opened again with a back-off of seconds.
-    const fn retry_after(self) -> Option<u16> {
+    pub(crate) const fn retry_after(self) -> Option<u16> {
         match self {
             Self::Overloaded => Some(1),
             Self::Unavailable => Some(5),
@@ -71,6 +98,11 @@ pub(crate) struct Problem {
 impl Problem {
     pub(crate) fn new(kind: Kind, detail: impl Into<String>) -> Self {
         Self { kind, detail: detail.into(), field: None, limit: None, value: None }
+    }
+
+    /// What it says, alone.
+    pub(crate) fn into_detail(self) -> String {
+        self.detail
     }
 
     pub(crate) fn field(self, field: impl Into<String>) -> Self {
@@ -155,7 +187,7 @@ impl IntoResponse for Problem {
         }
         let Self { kind, detail, field, limit, value } = self;
         let (name, status, title) = kind.parts();
-        let r#type = format!("urn:tidings:problem:{name}");
+        let r#type = format!("{TYPE_PREFIX}{name}");
         let mut response = json(status, &Body { r#type, title, status: status.as_u16(), detail, field, limit, value });
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
@@ -204,5 +236,29 @@ impl Invalid {
 
     pub(crate) fn name(field: &str, error: NameError) -> Self {
         Self::new(field, &error).value(error.value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of each problem: its type, and its status with its title, as a heading and the line under it.
+    #[test]
+    fn the_documented_problems_are_those_there_are() {
+        let text = include_str!("../../../docs/problems.md");
+        let mut lines = text.lines();
+        let mut documented = Vec::new();
+        while let Some(line) = lines.next() {
+            if let Some(name) = line.strip_prefix("## ") {
+                let facts = lines.find(|line| !line.is_empty()).unwrap_or_default();
+                documented.push((name.trim_matches('`').to_owned(), facts.to_owned()));
+            }
+        }
+        let known = Kind::ALL.map(|kind| {
+            let (name, status, title) = kind.parts();
+            (format!("{TYPE_PREFIX}{name}"), format!("**{}** {title}.", status.as_u16()))
+        });
+        assert_eq!(documented, known);
     }
 }

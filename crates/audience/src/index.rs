@@ -1,23 +1,30 @@
-//! The index: who subscribed to which topic on which subject.
+//! The index: who subscribed to which topic on which subject, and which devices a user has.
 //!
 //! ```text
 //!  shards[number / 2^20] ─► (topic number, subject number) ─► Set of device numbers
-//!  names ────────────────────────┴──────────────┘             one │ sorted array │ Roaring
+//!                           (every topic,  user number)       one │ sorted array │ Roaring
+//!  names ────────────────────────┴──────────────┘
 //! ```
 //!
 //! A pair is two small numbers of our own ([`Names`]), so a key costs 8 bytes however long the names are. Only pairs
 //! that somebody subscribed to exist: the last device takes the set with it, and a name goes with its last set. The
-//! index knows no way from a device to its subscriptions; the store, which has them as rows, hands them in.
+//! index knows no way from a device to its subscriptions or its user; the store, which has them as rows, hands them in.
+//!
+//! The devices of a user are a set like the others, under a topic that is no topic. They are told of an event about the
+//! subject `user:<id>` whatever its topic is. A user with one device costs about 80 bytes, up to 140 just after a table
+//! has grown, and its name.
 //!
 //! No lock is here: the store's committer changes it and everybody else asks it, under the store's lock. A change
 //! costs a few hash look-ups and one set; [`Index::freeze`] a look-up per shard and subject, and a union only where a
 //! device may be found twice. No bound of its own: the store limits devices, and subscriptions per device.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
-use tidings_types::{DeviceNumber, Subject, TopicName};
+use roaring::RoaringBitmap;
+use tidings_types::{DeviceNumber, Subject, TopicName, UserId};
 
 use crate::frozen::Frozen;
 use crate::names::{NameNumber, Names};
@@ -26,17 +33,26 @@ use crate::set::Set;
 /// Device numbers in one shard: a change or a union touches sets of at most this many.
 pub const SHARD_DEVICE_COUNT: u32 = 1 << 20;
 
-/// Who subscribed to which topic on which subject.
+/// The kind of the subjects that are users: all devices of the user `42` are told what is about `user:42`.
+pub const USER_KIND: &str = "user";
+
+/// Stands where the sets of users have their topic; no topic has this number, [`Names`] counts up from 0.
+const EVERY_TOPIC: NameNumber = NameNumber(u32::MAX);
+
+/// Who subscribed to which topic on which subject, and whose each device is.
 #[derive(Debug, Default)]
 pub struct Index {
     topics: Names<TopicName>,
     subjects: Names<Subject>,
+    users: Names<UserId>,
     /// By `number / SHARD_DEVICE_COUNT`.
-    shards: Vec<HashMap<SetKey, Set, BuildHasherDefault<SetKeyHasher>>>,
+    shards: Vec<Shard>,
     subscription_count: u64,
 }
 
-/// Topic and subject of a set.
+type Shard = HashMap<SetKey, Set, BuildHasherDefault<SetKeyHasher>>;
+
+/// Topic and subject of a set; or [`EVERY_TOPIC`] and a user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct SetKey {
     topic: NameNumber,
@@ -52,39 +68,74 @@ impl Index {
     /// Adds the subscription of `number`; false when it was there.
     pub fn insert(&mut self, number: DeviceNumber, subject: &Subject, topic: &TopicName) -> bool {
         let key = SetKey { topic: self.topics.number(topic), subject: self.subjects.number(subject) };
-        let shard_index = (number.0 / SHARD_DEVICE_COUNT) as usize;
-        if self.shards.len() <= shard_index {
-            self.shards.resize_with(shard_index + 1, HashMap::default);
-        }
-        let mut created = false;
-        let set = self.shards[shard_index].entry(key).or_insert_with(|| {
-            created = true;
-            Set::One(number.0)
-        });
-        let added = created || set.insert(number.0);
-        if created {
+        let added = self.add(number, key);
+        if added == Added::First {
             self.topics.retain(key.topic);
             self.subjects.retain(key.subject);
         }
-        self.subscription_count += u64::from(added);
-        added
+        self.subscription_count += u64::from(added != Added::Not);
+        added != Added::Not
     }
 
     /// Removes the subscription of `number`; false when there was none.
     pub fn remove(&mut self, number: DeviceNumber, subject: &Subject, topic: &TopicName) -> bool {
         let Some(key) = self.key(topic, subject) else { return false };
-        let Some(shard) = self.shards.get_mut((number.0 / SHARD_DEVICE_COUNT) as usize) else { return false };
-        let Some(set) = shard.get_mut(&key) else { return false };
-        if !set.remove(number.0) {
-            return false;
-        }
-        if set.is_empty() {
-            shard.remove(&key);
+        let removed = self.take(number, key);
+        if removed == Removed::Last {
             self.topics.release(topic, key.topic);
             self.subjects.release(subject, key.subject);
         }
-        self.subscription_count -= 1;
-        true
+        self.subscription_count -= u64::from(removed != Removed::Not);
+        removed != Removed::Not
+    }
+
+    /// Says whose device `number` is from now on: it leaves the devices of `before` and is one of `after`.
+    pub fn set_user(&mut self, number: DeviceNumber, before: Option<&UserId>, after: Option<&UserId>) {
+        if before == after {
+            return;
+        }
+        if let Some(user) = before
+            && let Some(name) = self.users.find(user)
+            && self.take(number, SetKey { topic: EVERY_TOPIC, subject: name }) == Removed::Last
+        {
+            self.users.release(user, name);
+        }
+        if let Some(user) = after {
+            let name = self.users.number(user);
+            if self.add(number, SetKey { topic: EVERY_TOPIC, subject: name }) == Added::First {
+                self.users.retain(name);
+            }
+        }
+    }
+
+    fn add(&mut self, number: DeviceNumber, key: SetKey) -> Added {
+        let shard_index = shard_index(number);
+        if self.shards.len() <= shard_index {
+            self.shards.resize_with(shard_index + 1, HashMap::default);
+        }
+        match self.shards[shard_index].entry(key) {
+            Entry::Vacant(place) => {
+                place.insert(Set::One(number.0));
+                Added::First
+            }
+            Entry::Occupied(mut set) => match set.get_mut().insert(number.0) {
+                true => Added::More,
+                false => Added::Not,
+            },
+        }
+    }
+
+    fn take(&mut self, number: DeviceNumber, key: SetKey) -> Removed {
+        let Some(shard) = self.shards.get_mut(shard_index(number)) else { return Removed::Not };
+        let Some(set) = shard.get_mut(&key) else { return Removed::Not };
+        if !set.remove(number.0) {
+            return Removed::Not;
+        }
+        if !set.is_empty() {
+            return Removed::Some;
+        }
+        shard.remove(&key);
+        Removed::Last
     }
 
     /// Removes all subscriptions of a device, which the caller knows: the index has no way from a device to its sets.
@@ -100,26 +151,36 @@ impl Index {
 
     /// Whether `number` subscribed to `topic` on `subject`.
     pub fn contains(&self, number: DeviceNumber, subject: &Subject, topic: &TopicName) -> bool {
-        let shard = self.shards.get((number.0 / SHARD_DEVICE_COUNT) as usize);
+        let shard = self.shards.get(shard_index(number));
         let set = shard.zip(self.key(topic, subject)).and_then(|(shard, key)| shard.get(&key));
         set.is_some_and(|set| set.contains(number.0))
     }
 
-    /// Everyone who subscribed to `topic` on any of `subjects`, each once, as it is now.
+    /// Everyone who subscribed to `topic` on any of `subjects`, and all devices of those subjects that are users, each
+    /// once, as it is now.
     pub fn freeze(&self, topic: &TopicName, subjects: &[Subject]) -> Frozen {
-        let Some(topic) = self.topics.find(topic) else { return Frozen::default() };
+        let topic = self.topics.find(topic);
+        let subscribed = |subject| Some(SetKey { topic: topic?, subject: self.subjects.find(subject)? });
         let keys: Vec<SetKey> = subjects
             .iter()
-            .filter_map(|subject| Some(SetKey { topic, subject: self.subjects.find(subject)? }))
+            .flat_map(|subject| [subscribed(subject), user_of(subject).and_then(|user| self.user_key(user))])
+            .flatten()
             .collect();
-        Frozen::from_shards(self.shards.iter().map(|shard| {
-            let mut sets = keys.iter().filter_map(|key| shard.get(key));
-            let mut union = sets.next()?.to_bitmap();
-            for set in sets {
-                set.add_to(Arc::make_mut(&mut union));
+        Frozen::from_shards(self.shards.iter().map(|shard| union(shard, &keys)))
+    }
+
+    /// All devices of `users`, and `devices` themselves, each once, as it is now.
+    pub fn freeze_named(&self, users: &[UserId], devices: &[DeviceNumber]) -> Frozen {
+        let keys: Vec<SetKey> = users.iter().filter_map(|user| self.user_key(user.as_str())).collect();
+        let mut shards: Vec<_> = self.shards.iter().map(|shard| union(shard, &keys)).collect();
+        for &number in devices {
+            let shard_index = shard_index(number);
+            if shards.len() <= shard_index {
+                shards.resize(shard_index + 1, None);
             }
-            Some(union)
-        }))
+            Arc::make_mut(shards[shard_index].get_or_insert_default()).insert(number.0);
+        }
+        Frozen::from_shards(shards.into_iter())
     }
 
     /// Subscriptions in the index.
@@ -132,19 +193,73 @@ impl Index {
         self.subjects.len()
     }
 
+    /// Users that have a device.
+    pub fn user_count(&self) -> usize {
+        self.users.len()
+    }
+
     fn key(&self, topic: &TopicName, subject: &Subject) -> Option<SetKey> {
         Some(SetKey { topic: self.topics.find(topic)?, subject: self.subjects.find(subject)? })
+    }
+
+    fn user_key(&self, user: &str) -> Option<SetKey> {
+        Some(SetKey { topic: EVERY_TOPIC, subject: self.users.find(user)? })
     }
 
     /// Panics when an invariant is broken.
     #[cfg(test)]
     pub(crate) fn check(&self) {
-        self.shards.iter().flat_map(HashMap::values).for_each(Set::check);
+        let sets = || self.shards.iter().flatten();
+        sets().for_each(|(_, set)| set.check());
         if self.subscription_count == 0 {
-            assert!(self.shards.iter().all(HashMap::is_empty), "a set without members is kept");
+            assert!(sets().all(|(key, _)| key.topic == EVERY_TOPIC), "a set without members is kept");
             assert_eq!((self.topics.len(), self.subjects.len()), (0, 0), "a name without sets is kept");
         }
+        let of_users = sets().filter(|(key, _)| key.topic == EVERY_TOPIC);
+        let users: std::collections::HashSet<_> = of_users.map(|(key, _)| key.subject).collect();
+        assert_eq!(users.len(), self.users.len(), "a user is kept without devices, or forgotten with them");
     }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Added {
+    Not,
+    /// Its set is new.
+    First,
+    More,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Removed {
+    Not,
+    Some,
+    /// Its set is gone.
+    Last,
+}
+
+fn shard_index(number: DeviceNumber) -> usize {
+    (number.0 / SHARD_DEVICE_COUNT) as usize
+}
+
+/// The user that a subject is, when it is one.
+fn user_of(subject: &Subject) -> Option<&str> {
+    subject.as_str().split_once(':').filter(|(kind, _)| *kind == USER_KIND).map(|(_, user)| user)
+}
+
+/// All members of the sets under `keys`; a large set alone is shared, not copied.
+fn union(shard: &Shard, keys: &[SetKey]) -> Option<Arc<RoaringBitmap>> {
+    let mut sets = keys.iter().filter_map(|key| shard.get(key));
+    let mut union = sets.next()?.to_bitmap();
+    for set in sets {
+        set.add_to(Arc::make_mut(&mut union));
+    }
+    Some(union)
+}
+
+/// What the table of a map takes: hashbrown keeps a power of two of places, 7 of 8 filled at most, and a byte for each.
+#[cfg(test)]
+pub(crate) fn map_bytes<K, V, S>(map: &HashMap<K, V, S>) -> usize {
+    (map.capacity() * 8).div_ceil(7).next_power_of_two() * (size_of::<(K, V)>() + 1)
 }
 
 impl std::hash::Hash for SetKey {
@@ -174,140 +289,4 @@ impl Hasher for SetKeyHasher {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use proptest::prelude::*;
-
-    use super::*;
-
-    const TOPICS: [&str; 3] = ["goal", "red_card", "kick-off"];
-    const SUBJECTS: [&str; 5] = ["team:1", "team:2", "match:9", "user:42", "league:x"];
-
-    fn topic(index: usize) -> TopicName {
-        TopicName::new(TOPICS[index]).unwrap()
-    }
-
-    fn subject(index: usize) -> Subject {
-        Subject::new(SUBJECTS[index]).unwrap()
-    }
-
-    #[derive(Debug, Clone)]
-    enum Operation {
-        Insert(u32, usize, usize),
-        Remove(u32, usize, usize),
-        /// Many at once, so that sets cross the limit between array and Roaring in both directions.
-        InsertRange(u32, u32, usize, usize),
-        RemoveRange(u32, u32, usize, usize),
-        RemoveDevice(u32),
-        Freeze(usize, Vec<usize>, u32),
-    }
-
-    fn operation() -> impl Strategy<Value = Operation> {
-        // Few numbers, on both sides of shard borders, so that operations meet.
-        let number = || prop_oneof![0..40u32, (SHARD_DEVICE_COUNT - 20)..(SHARD_DEVICE_COUNT + 20), Just(u32::MAX)];
-        let start = || prop_oneof![Just(0u32), Just(2000), Just(SHARD_DEVICE_COUNT - 3000)];
-        let topic = || 0..TOPICS.len();
-        let subject = || 0..SUBJECTS.len();
-        prop_oneof![
-            6 => (number(), subject(), topic()).prop_map(|(n, s, t)| Operation::Insert(n, s, t)),
-            4 => (number(), subject(), topic()).prop_map(|(n, s, t)| Operation::Remove(n, s, t)),
-            1 => (start(), 1..6000u32, subject(), topic()).prop_map(|(a, n, s, t)| Operation::InsertRange(a, n, s, t)),
-            1 => (start(), 1..6000u32, subject(), topic()).prop_map(|(a, n, s, t)| Operation::RemoveRange(a, n, s, t)),
-            1 => number().prop_map(Operation::RemoveDevice),
-            3 => (topic(), prop::collection::vec(subject(), 0..5), number())
-                .prop_map(|(t, s, from)| Operation::Freeze(t, s, from)),
-        ]
-    }
-
-    type Model = BTreeSet<(u32, usize, usize)>;
-
-    fn change(index: &mut Index, model: &mut Model, add: bool, (number, s, t): (u32, usize, usize)) {
-        if add {
-            assert_eq!(index.insert(DeviceNumber(number), &subject(s), &topic(t)), model.insert((number, s, t)));
-        } else {
-            assert_eq!(index.remove(DeviceNumber(number), &subject(s), &topic(t)), model.remove(&(number, s, t)));
-        }
-    }
-
-    fn check_frozen(frozen: &Frozen, expected: &BTreeSet<u32>, from: u32) {
-        assert_eq!(frozen.len(), expected.len() as u64);
-        assert_eq!(frozen.is_empty(), expected.is_empty());
-        assert!(frozen.iter_from(DeviceNumber(0)).map(|number| number.0).eq(expected.iter().copied()));
-        assert!(frozen.iter_from(DeviceNumber(from)).map(|number| number.0).eq(expected.range(from..).copied()));
-        assert_eq!(frozen.contains(DeviceNumber(from)), expected.contains(&from));
-    }
-
-    fn expected_audience(model: &Model, t: usize, subjects: &[usize]) -> BTreeSet<u32> {
-        model.iter().filter(|&&(_, s, topic)| topic == t && subjects.contains(&s)).map(|&(number, ..)| number).collect()
-    }
-
-    fn apply(index: &mut Index, model: &mut Model, frozen: &mut Vec<(Frozen, BTreeSet<u32>)>, operation: Operation) {
-        match operation {
-            Operation::Insert(number, s, t) => change(index, model, true, (number, s, t)),
-            Operation::Remove(number, s, t) => change(index, model, false, (number, s, t)),
-            Operation::InsertRange(start, count, s, t) => {
-                (start..start + count).for_each(|number| change(index, model, true, (number, s, t)));
-            }
-            Operation::RemoveRange(start, count, s, t) => {
-                (start..start + count).for_each(|number| change(index, model, false, (number, s, t)));
-            }
-            Operation::RemoveDevice(number) => {
-                let rows: Vec<_> = model.range((number, 0, 0)..=(number, usize::MAX, usize::MAX)).copied().collect();
-                let names: Vec<_> = rows.iter().map(|&(_, s, t)| (subject(s), topic(t))).collect();
-                index.remove_device(DeviceNumber(number), names.iter().map(|(subject, topic)| (subject, topic)));
-                rows.iter().for_each(|row| assert!(model.remove(row)));
-            }
-            Operation::Freeze(t, subjects, from) => {
-                let names: Vec<Subject> = subjects.iter().map(|&s| subject(s)).collect();
-                let expected = expected_audience(model, t, &subjects);
-                let audience = index.freeze(&topic(t), &names);
-                check_frozen(&audience, &expected, from);
-                frozen.push((audience, expected));
-            }
-        }
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(48))]
-
-        #[test]
-        fn the_index_answers_like_a_plain_set(operations in prop::collection::vec(operation(), 1..60)) {
-            let (mut index, mut model, mut frozen) = (Index::new(), Model::new(), Vec::new());
-            for operation in operations {
-                apply(&mut index, &mut model, &mut frozen, operation);
-                index.check();
-                prop_assert_eq!(index.subscription_count(), model.len() as u64);
-            }
-            // What was frozen has not moved with the index.
-            for (audience, expected) in &frozen {
-                check_frozen(audience, expected, SHARD_DEVICE_COUNT);
-            }
-            for &(number, s, t) in &model {
-                prop_assert!(index.contains(DeviceNumber(number), &subject(s), &topic(t)));
-            }
-            for row in model.clone() {
-                change(&mut index, &mut model, false, row);
-            }
-            index.check();
-        }
-    }
-
-    #[test]
-    fn a_name_in_use_elsewhere_survives_the_end_of_a_set() {
-        let mut index = Index::new();
-        index.insert(DeviceNumber(1), &subject(0), &topic(0));
-        index.insert(DeviceNumber(1), &subject(0), &topic(1));
-        index.remove(DeviceNumber(1), &subject(0), &topic(0));
-        // A new pair may take the freed numbers; the old one must not be mistaken for it.
-        index.insert(DeviceNumber(2), &subject(1), &topic(2));
-        assert!(index.contains(DeviceNumber(1), &subject(0), &topic(1)));
-        assert!(!index.contains(DeviceNumber(1), &subject(1), &topic(2)));
-        assert_eq!(index.subject_count(), 2);
-    }
-
-    #[test]
-    fn one_slot_of_a_shard_stays_small() {
-        assert!(size_of::<(SetKey, Set)>() <= 32, "what one (topic, subject) costs in a shard beside its numbers");
-    }
-}
+mod tests;

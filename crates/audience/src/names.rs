@@ -1,5 +1,6 @@
 //! Names kept once, each with a small number for as long as it is in use.
 
+use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::hash::Hash;
 
@@ -23,7 +24,10 @@ impl<N> Default for Names<N> {
 }
 
 impl<N: Clone + Eq + Hash> Names<N> {
-    pub(crate) fn find(&self, name: &N) -> Option<NameNumber> {
+    pub(crate) fn find<Q: Eq + Hash + ?Sized>(&self, name: &Q) -> Option<NameNumber>
+    where
+        N: Borrow<Q>,
+    {
         self.numbers.get(name).copied()
     }
 
@@ -58,5 +62,14 @@ impl<N: Clone + Eq + Hash> Names<N> {
 
     pub(crate) fn len(&self) -> usize {
         self.numbers.len()
+    }
+
+    /// Memory taken, without the text of the names.
+    #[cfg(test)]
+    pub(crate) fn bytes(&self) -> usize {
+        let Self { numbers, uses, free } = self;
+        crate::index::map_bytes(numbers)
+            + size_of::<u32>() * uses.capacity()
+            + size_of::<NameNumber>() * free.capacity()
     }
 }

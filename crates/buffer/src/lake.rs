@@ -1,30 +1,40 @@
-//! The lake: a bounded queue between producers with batches and consumers with demand.
+//! The lake: a bounded queue between producers with batches and consumers with demand (R1).
 //!
-//! Producers hand in batches and wait when there is no room. Each [`Consumer`] says how many values it can use now,
-//! its *demand*, and receives at most that many in one go: work is pulled, never pushed at somebody without room for it.
-//! Values leave in the order in which they came in, over all producers.
+//! It is a [`Ring`] that tasks and threads share. Producers hand in and wait when there is no room, or do not wait, as
+//! they like. Each [`Consumer`] says how many values it can use now, its *demand*, and receives at most that many in one
+//! go: work is pulled, never pushed at somebody without room for it. Values leave in the order in which they came in,
+//! over all producers.
 //!
 //! ```text
 //! producers (FIFO)                                       consumers (FIFO)
 //!   push_batch ─┐   ┌──────────────────────────────┐  ┌─► poll_take(demand)
-//!   push_batch ─┼─► │ at most `capacity` values    │ ─┼─► poll_take(demand)
-//!   push_batch ─┘   └──────────────────────────────┘  └─► poll_take(demand)
+//!   push_batch ─┼─► │ ring, within its bounds      │ ─┼─► poll_take(demand)
+//!   push ───────┘   └──────────────────────────────┘  └─► pop
 //! ```
 //!
 //! **Who is woken.** As few consumers as can use what is held: the longest waiting first, until the demands of the
 //! woken ones cover it. A woken consumer that goes away, or withdraws by asking for 0, passes its wake-up on. Of the
-//! producers only the first in line hands in, and it is woken when its rest fits or an eighth of the capacity is free,
+//! producers only the first in line hands in, and it is woken when its rest fits or an eighth of the bounds is free,
 //! so that a large batch does not trickle in value by value. A batch of many parts therefore stays one piece.
 //!
-//! Queue: `capacity` values. Full: producers wait (`push_batch`) or are refused (`try_push_batch`). Closed: producers
-//! are refused and keep what is not handed in; consumers get what is held, then [`Lake::poll_take`]'s 0.
-//! Counters: accepted = delivered + dropped + held, always.
+//! Full: [`Lake::push_batch`] waits; [`Lake::try_push_batch`] is refused; [`Lake::push`] and [`Lake::push_all`] follow
+//! the ring's policy ([`crate::Full`]). None of them overtakes producers that wait in line, with one exception: who
+//! evicts makes its own room. Waiting and evicting on one lake therefore do not go together well: those who evict may
+//! keep it full, and those who wait waiting.
+//!
+//! Bounds can change at any time, as those of a ring: under `EvictOldest` what no longer fits is dropped, else it stays
+//! until it is taken.
+//!
+//! Closed: producers are refused and keep what is not handed in; consumers get what is held, then
+//! [`Consumer::poll_take`]'s 0. Counters: accepted = delivered + dropped + held, always.
 //!
 //! Waiting lists hold one entry per consumer and per waiting producer future, so the tasks that exist bound them.
 //!
-//! **Threads.** One mutex guards everything; each operation is one short critical section in which no foreign code
-//! runs: wakers are called, and values dropped, after it. Interleavings are therefore sequences of whole operations,
-//! which is what the model test in `lake/tests.rs` explores. No runtime is needed.
+//! **Threads.** One mutex guards everything; each operation is one short critical section. Wakers are called, and they
+//! and lost values dropped, after it, for that is foreign code that may come back here; only the ring's weigher, a
+//! waker's `clone`, and for a snapshot the values' `Clone` run inside. Interleavings are therefore sequences of whole
+//! operations, which is what the model test explores; that this is so, and that no wake-up is lost between threads, is
+//! what loom explores. No runtime is needed.
 
 mod state;
 #[cfg(test)]
@@ -33,15 +43,47 @@ mod tests;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll};
 
-use state::{State, Wakes};
+use state::{Few, State, Wakes};
 
-/// A bounded first-in first-out queue with demand; see the module's text.
+use crate::bounds::{Bounds, Counters, Full, NoRoom, Rejected};
+use crate::ring::Ring;
+use crate::sync::Mutex;
+
+/// A bounded first-in first-out queue with demand, shared by reference or [`Arc`]; see the module's text.
+///
+/// ```
+/// use std::sync::Arc;
+/// use tidings_buffer::{Consumer, Full, Lake, Ring};
+///
+/// let lake = Arc::new(Lake::new(100)); // Full: reject, or wait.
+/// lake.try_push_batch(&mut vec![1, 2, 3])?;
+/// lake.push(4)?;
+/// let mut consumer = Consumer::new(Arc::clone(&lake));
+/// # fn block_on<F: std::future::Future>(future: F) -> F::Output {
+/// #     let future = std::pin::pin!(future);
+/// #     let std::task::Poll::Ready(output) = future.poll(&mut std::task::Context::from_waker(std::task::Waker::noop()))
+/// #     else { panic!("it waits") };
+/// #     output
+/// # }
+/// # block_on(async {
+/// let mut values = Vec::new();
+/// consumer.take(2, &mut values).await;
+/// assert_eq!(values, [1, 2]);
+/// # });
+/// assert_eq!(lake.counters().held, 2);
+///
+/// // With another policy, and all memory taken at once:
+/// let mut ring = Ring::new(100, Full::EvictOldest);
+/// ring.reserve();
+/// let lake = Lake::from(ring);
+/// # lake.push(1)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Lake<T> {
     state: Mutex<State<T>>,
-    capacity: usize,
 }
 
 /// The lake takes no more values.
@@ -49,18 +91,28 @@ pub struct Lake<T> {
 #[error("the lake is closed")]
 pub struct Closed;
 
-/// Why [`Lake::try_push_batch`] handed nothing in.
+/// Why [`Lake::push_batch`] ended before everything was handed in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum PushError {
+    /// The first value that is left is heavier than the bounds allow, so no waiting would help.
+    #[error(transparent)]
+    TooLarge(NoRoom),
+    /// The lake takes no more values.
+    #[error(transparent)]
+    Closed(#[from] Closed),
+}
+
+/// Why [`Lake::try_push_batch`] or [`Lake::push`] handed nothing in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TryPushError {
-    /// Not enough room for the whole batch, or other producers were there first.
-    #[error("no room for a batch of {count}: {held} of {capacity} values are held and {waiting} producers wait")]
-    Full {
-        /// Values in the batch.
+    /// Not enough room for all of it.
+    #[error(transparent)]
+    NoRoom(#[from] NoRoom),
+    /// Others were there first, and what room there is is theirs.
+    #[error("{waiting} producers wait in line before these {count} values")]
+    InLine {
+        /// Values that were to go in.
         count: usize,
-        /// Values held.
-        held: usize,
-        /// Values the lake can hold.
-        capacity: usize,
         /// Producers waiting in line.
         waiting: usize,
     },
@@ -69,38 +121,85 @@ pub enum TryPushError {
     Closed(#[from] Closed),
 }
 
-/// What went through a lake since its creation: `accepted == delivered + dropped + held`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Counters {
-    /// Values handed in.
-    pub accepted: u64,
-    /// Values handed to consumers.
-    pub delivered: u64,
-    /// Values thrown away by [`Lake::discard`].
-    pub dropped: u64,
-    /// Values waiting now.
-    pub held: u64,
+impl<T> From<Ring<T>> for Lake<T> {
+    /// Shares a ring, with its bounds, policy, weigher, memory, and what it holds.
+    fn from(ring: Ring<T>) -> Self {
+        Self { state: Mutex::new(State::new(ring)) }
+    }
 }
 
 impl<T> Lake<T> {
-    /// An empty lake for at most `capacity` values. Memory is taken as it fills, up to `capacity` × the size of `T`.
+    /// An empty lake for at most `capacity` values, with [`Full::Reject`] as policy of [`Lake::push`]. Memory is taken as
+    /// it fills, up to `capacity` × the size of `T`. For everything else make a [`Ring`], and a lake from it.
     ///
     /// # Panics
     /// When `capacity` is 0.
     pub fn new(capacity: usize) -> Self {
-        assert!(capacity > 0, "a lake holds at least one value");
-        Self { state: Mutex::new(State::new(capacity)), capacity }
+        Self::from(Ring::new(capacity, Full::Reject))
     }
 
     /// How many values it can hold.
     pub fn capacity(&self) -> usize {
-        self.capacity
+        self.bounds().count_max
+    }
+
+    /// How much it can hold.
+    pub fn bounds(&self) -> Bounds {
+        self.locked(|state, _| state.ring.bounds())
+    }
+
+    /// Changes how many values it can hold; returns how many were evicted. See [`Ring::set_bounds`].
+    ///
+    /// # Panics
+    /// When `count_max` is 0.
+    pub fn set_capacity(&self, count_max: usize) -> usize {
+        assert!(count_max > 0, "a buffer holds at least one value");
+        self.change_bounds(|bounds| Bounds { count_max, ..bounds })
+    }
+
+    /// Changes how much it can hold; returns how many values were evicted because they no longer fit, which only happens
+    /// under [`Full::EvictOldest`]. See [`Ring::set_bounds`].
+    ///
+    /// # Panics
+    /// When no value may be held.
+    pub fn set_bounds(&self, bounds: impl Into<Bounds>) -> usize {
+        let bounds = bounds.into().check();
+        self.change_bounds(|_| bounds)
+    }
+
+    fn change_bounds(&self, change: impl FnOnce(Bounds) -> Bounds) -> usize {
+        self.locked_losing(|state, lost, wakes| state.set_bounds(change(state.ring.bounds()), lost, wakes))
+    }
+
+    /// Hands one value in without waiting and returns how many values were lost for it under the lake's policy: the
+    /// evicted ones, or 1 for itself.
+    ///
+    /// # Errors
+    /// The value comes back when the lake is closed, when it is heavier than the bounds allow, and under
+    /// [`Full::Reject`] when there is no room or producers wait in line.
+    #[inline]
+    pub fn push(&self, value: T) -> Result<usize, Rejected<T, TryPushError>> {
+        self.locked_losing(|state, lost, wakes| state.push(value, lost, wakes))
+    }
+
+    /// Hands in all of `batch` without waiting and leaves it empty, or nothing; returns how many values were lost for it
+    /// under the lake's policy: the evicted ones, or the whole batch.
+    ///
+    /// # Errors
+    /// The batch stays as it is when the lake is closed, when it would not fit whole into the empty lake, and under
+    /// [`Full::Reject`] when there is no room or producers wait in line.
+    pub fn push_all(&self, batch: &mut Vec<T>) -> Result<usize, TryPushError> {
+        self.locked_losing(|state, lost, wakes| state.push_all(batch, lost, wakes))
     }
 
     /// Hands in all of `batch`, waiting for room; what fits goes in as room comes, from the front.
     ///
-    /// Resolves when `batch` is empty, or with [`Closed`] when the lake is closed before. An empty batch resolves at
-    /// once, also on a closed lake.
+    /// Resolves when `batch` is empty. An empty batch resolves at once, also on a closed lake. Once it waits, it holds up
+    /// those behind it in line until it is polled to its end or dropped.
+    ///
+    /// # Errors
+    /// [`PushError::Closed`] when the lake is closed before, [`PushError::TooLarge`] when the next value is heavier than
+    /// the bounds allow. What was not handed in is still in `batch`.
     ///
     /// # Cancel safety
     /// Cancel safe: what was handed in has left `batch`, what remains in it was not handed in. Calling it again goes on
@@ -109,13 +208,19 @@ impl<T> Lake<T> {
         PushBatch { lake: self, batch, ticket: None }
     }
 
-    /// Hands in all of `batch` and leaves it empty, or nothing.
+    /// Hands in all of `batch` and leaves it empty, or nothing, whatever the lake's policy.
     ///
     /// # Errors
-    /// [`TryPushError::Full`] when the whole batch does not fit now or other producers wait, so that waiting ones are
-    /// not overtaken; [`TryPushError::Closed`] after [`Lake::close`].
+    /// [`TryPushError::NoRoom`] when the whole batch does not fit now, [`TryPushError::InLine`] when other producers
+    /// wait, so that they are not overtaken; [`TryPushError::Closed`] after [`Lake::close`].
     pub fn try_push_batch(&self, batch: &mut Vec<T>) -> Result<(), TryPushError> {
         self.locked(|state, wakes| state.try_push(batch, wakes))
+    }
+
+    /// Takes the oldest value without waiting.
+    #[inline]
+    pub fn pop(&self) -> Option<T> {
+        self.locked(|state, wakes| state.pop(wakes))
     }
 
     /// Takes up to `demand` values into `out` without waiting; returns how many.
@@ -139,16 +244,39 @@ impl<T> Lake<T> {
         self.locked(|state, wakes| state.discard(wakes)).len()
     }
 
+    /// A copy of what is held, oldest first. The values are cloned under the lock, so this is for values whose `Clone`
+    /// is cheap, or for somebody who looks rarely.
+    pub fn snapshot(&self) -> Vec<T>
+    where
+        T: Clone,
+    {
+        self.locked(|state, _| state.ring.snapshot())
+    }
+
     /// What went through so far, read at one moment.
     pub fn counters(&self) -> Counters {
-        self.locked(|state, _| state.counters())
+        self.locked(|state, _| state.ring.counters())
+    }
+
+    /// What is held, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.locked(|state, _| state.ring.bytes())
+    }
+
+    /// How many values were handed back so far for lack of room, which the other counters do not contain. A producer
+    /// that waits is not counted, nor what a closed lake refuses.
+    pub fn rejected(&self) -> u64 {
+        self.locked(|state, _| state.ring.rejected())
     }
 
     /// Runs one critical section and calls the wakers it decided on after it.
+    #[inline]
     fn locked<R>(&self, section: impl FnOnce(&mut State<T>, &mut Wakes) -> R) -> R {
-        let mut wakes = Wakes::default();
+        let mut wakes = Wakes::new();
         let result = {
-            let mut state = self.state.lock().expect("nothing panics inside the lake's critical sections");
+            // A value's `Clone`, which may panic inside, runs while nothing is changed, and a weigher must not, so poison
+            // means nothing.
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             let result = section(&mut state, &mut wakes);
             debug_assert!(state.check().is_ok(), "{:?}", state.check());
             result
@@ -156,11 +284,19 @@ impl<T> Lake<T> {
         wakes.call();
         result
     }
+
+    /// The same for a section that loses values; they are dropped after it, too.
+    #[inline]
+    fn locked_losing<R>(&self, section: impl FnOnce(&mut State<T>, &mut Few<T>, &mut Wakes) -> R) -> R {
+        let mut lost = Few::new();
+        self.locked(|state, wakes| section(state, &mut lost, wakes))
+    }
 }
 
 impl<T> fmt::Debug for Lake<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lake").field("capacity", &self.capacity).field("counters", &self.counters()).finish()
+        let (bounds, counters) = self.locked(|state, _| (state.ring.bounds(), state.ring.counters()));
+        f.debug_struct("Lake").field("bounds", &bounds).field("counters", &counters).finish()
     }
 }
 
@@ -201,7 +337,7 @@ impl<T> Consumer<T> {
     /// Cancel safe: values are taken only when it resolves, and a dropped future leaves the line.
     pub fn take<'a>(&'a mut self, demand: usize, out: &'a mut Vec<T>) -> Take<'a, T> {
         assert!(demand > 0, "a demand of 0 is never met");
-        Take { consumer: self, demand, out }
+        Take { consumer: self, demand, out, waits: false }
     }
 }
 
@@ -223,6 +359,8 @@ pub struct Take<'a, T> {
     consumer: &'a mut Consumer<T>,
     demand: usize,
     out: &'a mut Vec<T>,
+    /// It is in line. Otherwise there is nothing to withdraw from, and no reason to take the lock again.
+    waits: bool,
 }
 
 impl<T> Future for Take<'_, T> {
@@ -230,13 +368,17 @@ impl<T> Future for Take<'_, T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<usize> {
         let this = &mut *self;
-        this.consumer.poll_take(cx, this.demand, this.out)
+        let taken = this.consumer.poll_take(cx, this.demand, this.out);
+        this.waits = taken.is_pending();
+        taken
     }
 }
 
 impl<T> Drop for Take<'_, T> {
     fn drop(&mut self) {
-        self.consumer.lake.locked(|state, wakes| state.withdraw(self.consumer.id, wakes));
+        if self.waits {
+            self.consumer.lake.locked(|state, wakes| state.withdraw(self.consumer.id, wakes));
+        }
     }
 }
 
@@ -249,9 +391,9 @@ pub struct PushBatch<'a, T> {
 }
 
 impl<T> Future for PushBatch<'_, T> {
-    type Output = Result<(), Closed>;
+    type Output = Result<(), PushError>;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Closed>> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), PushError>> {
         let this = &mut *self;
         this.lake.locked(|state, wakes| state.poll_push(&mut this.ticket, this.batch, cx.waker(), wakes))
     }

@@ -1,8 +1,33 @@
-//! Bounded buffers: what waits, waits here.
+//! Bounded buffers: what waits, waits here (R1).
 //!
-//! A buffer moves values between tasks and knows nothing about them. Each states its capacity, what happens when it is
-//! full or closed, and counters that obey a conservation law: what was accepted was delivered, dropped, or is held.
+//! A buffer moves values between tasks and knows nothing about them. Each states its bounds, what happens when it is
+//! full or closed, and counters that obey a conservation law: what was accepted was delivered, dropped, or is held. All
+//! of them can be read, and the bounds changed, while it runs. There are three shapes:
+//!
+//! | Shape | Who | A value goes to | Full |
+//! |---|---|---|---|
+//! | [`Ring`] | one owner, no lock | whoever pops | evict oldest, drop newest, reject |
+//! | [`Lake`] | many producers, many consumers with demand | one consumer | the same, or wait |
+//! | [`Log`], [`SharedLog`] | many writers, many readers with positions | every reader | the oldest goes, readers are told |
+//!
+//! No runtime is needed: who waits is woken by its [`std::task::Waker`]. No `unsafe`: the shared shapes are plain
+//! structures behind std's lock, held for some tens of nanoseconds, in which no waker is called and no value dropped.
+//!
+//! **Checked** by models beside the real thing under random operations (the `tests` of each module), by real threads
+//! (`tests/`), and by loom in every interleaving of small cases with at most three preemptions (`src/interleavings.rs`).
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
+// `Mutex` comes from `crate::sync`, not `std::sync`, so that `interleavings.rs` can put loom's in its place.
+mod bounds;
 mod lake;
+mod log;
+mod ring;
+mod sync;
 
-pub use lake::{Closed, Consumer, Counters, Lake, PushBatch, Take, TryPushError};
+pub use bounds::{Bounds, Counters, Full, NoRoom, Rejected};
+pub use lake::{Closed, Consumer, Lake, PushBatch, PushError, Take, TryPushError};
+pub use log::{Lagged, Log, LogCounters, Read, Reader, SharedLog};
+pub use ring::Ring;

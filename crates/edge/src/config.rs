@@ -17,7 +17,7 @@ pub struct EdgeConfig {
     pub recovery_count_max: usize,
     /// Between two pings of the server.
     pub ping_interval: Duration,
-    /// How long a pong may take.
+    /// How long a pong may take; less than the interval, since only one ping is in flight at a time.
     pub pong_timeout: Duration,
     /// How long a new connection may take to send `connect`.
     pub stale_timeout: Duration,

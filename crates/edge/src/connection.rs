@@ -22,8 +22,9 @@ use bytes::Bytes;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use hyper_util::server::conn::auto::upgrade;
+use roaring::RoaringBitmap;
 use socket2::SockRef;
-use tidings_hub::{HubError, Member, NewPublication, Recovery, ResumeFrom};
+use tidings_hub::{self as hub, HubError, Member, NewPublication, Recovery, ResumeFrom};
 use tidings_protocol::websocket::{self, Decoder, Event};
 use tidings_protocol::{
     ClientId, Command, Disconnect, Effect, ErrorCode, Expired, FrameError, HistoryFound, PING, Publication, Session,
@@ -37,10 +38,11 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tracing::debug;
 
+use crate::PublishFuture;
 use crate::fanout::{Key, Place};
 use crate::output::Output;
+use crate::receipts::{Identity, Pings, Timing};
 use crate::worker::{SCRATCH_BYTES, State, Worker};
-use crate::{EdgeConfig, PublishFuture};
 
 /// How long the HTTP server may take to hand the socket over.
 const UPGRADE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -57,14 +59,16 @@ pub(crate) struct Connection {
     pub(crate) places: Vec<Place>,
     /// It is already marked while a turn begins; kept by the fan-out.
     pub(crate) is_ready: bool,
+    /// It waits, or has waited, for the end of its first second to be asked for receipts; kept by the fan-out.
+    pub(crate) is_timed: bool,
+    pub(crate) pings: Pings,
+    pub(crate) identity: Identity,
     session: Session,
     decoder: Decoder,
     commands: VecDeque<Result<Command, FrameError>>,
     wake: Rc<Notify>,
     /// Until when `connect` must have come.
     connect_deadline: Option<Instant>,
-    next_ping_at: Option<Instant>,
-    pong_deadline: Option<Instant>,
     closing: Option<Closing>,
     ended: bool,
     /// Its user is among the connected ones.
@@ -94,13 +98,14 @@ impl Connection {
             blocked: false,
             places: Vec::new(),
             is_ready: false,
+            is_timed: false,
+            pings: Pings::default(),
+            identity: Identity::default(),
             session: Session::new(worker.shared.session.clone(), ClientId::from_random(rand::random())),
             decoder: Decoder::new(config.message_bytes_max),
             commands: VecDeque::new(),
             wake,
             connect_deadline: Some(Instant::now() + config.stale_timeout),
-            next_ping_at: None,
-            pong_deadline: None,
             closing: None,
             ended: false,
             is_counted: false,
@@ -170,7 +175,7 @@ impl Connection {
     }
 
     /// What is due: pings are written, what is over is reported.
-    pub(crate) fn check_deadlines(&mut self, config: &EdgeConfig, now: Instant) -> Option<Disconnect> {
+    pub(crate) fn check_deadlines(&mut self, timing: Option<Timing>, now: Instant) -> Option<Disconnect> {
         let is_over = |deadline: Option<Instant>| deadline.is_some_and(|deadline| deadline <= now);
         if is_over(self.closing.as_ref().map(|closing| closing.deadline)) {
             self.abort();
@@ -181,16 +186,24 @@ impl Connection {
         if is_over(self.connect_deadline) {
             return Some(Disconnect::STALE);
         }
-        if self.session.awaits_pong() && is_over(self.pong_deadline) {
+        if self.pings.is_overdue(now) {
             return Some(Disconnect::NO_PONG);
         }
-        if is_over(self.next_ping_at) {
-            self.reply(Some(PING.to_vec()));
-            self.session.on_ping_sent();
-            self.pong_deadline.get_or_insert(now + config.pong_timeout);
-            self.next_ping_at = Some(now + config.ping_interval);
+        if let Some(timing) = timing.filter(|_| self.pings.is_regular_due(now)) {
+            self.ping(timing, now);
         }
         None
+    }
+
+    /// A ping behind everything written and promised so far.
+    pub(crate) fn ping(&mut self, timing: Timing, now: Instant) {
+        self.output.push_control(&websocket::text_frame(PING));
+        self.on_ping_written(timing, now);
+    }
+
+    pub(crate) fn on_ping_written(&mut self, timing: Timing, now: Instant) {
+        self.session.on_ping_sent();
+        self.pings.on_sent(timing, now);
     }
 
     /// A token that ran out, if any.
@@ -342,7 +355,7 @@ impl Served {
                 Err(code) => {
                     if !connection.is_closing() {
                         connection.begin_close_with(code.code(), "", deadline);
-                        state.fanout.unsubscribe_all(&mut state.connections, self.key);
+                        self.worker.leave_in(state, self.key);
                     }
                     return;
                 }
@@ -361,7 +374,7 @@ impl Served {
                         connection.begin_close_with(code.unwrap_or(1000), "", deadline);
                     }
                     connection.closing.as_mut().expect("set above").is_peer_closed = true;
-                    state.fanout.unsubscribe_all(&mut state.connections, self.key);
+                    self.worker.leave_in(state, self.key);
                     self.worker.flush_in(state, self.key);
                     return;
                 }
@@ -416,9 +429,16 @@ impl Served {
         let hub = &self.worker.shared.hub;
         let reply = match effect {
             Effect::Reply(reply) => Some(reply),
-            Effect::Connected(reply) => {
-                self.on_connected(&mut state.connections[self.key]);
+            Effect::Connected { reply, introduction } => {
+                self.worker.introduce(state, self.key, &introduction, now);
+                self.on_connected(&mut state.connections[self.key]); // Its first second begins now.
                 Some(reply)
+            }
+            Effect::Visible { ticket, visible } => {
+                self.worker.set_visible(state, self.key, visible.map(|ttl| now.saturating_add(ttl)));
+                let Connection { session, identity, .. } = &state.connections[self.key];
+                let device = session.device().filter(|_| identity.device.is_some());
+                session.on_visible(ticket, device, visible)
             }
             Effect::Refused(reply) => {
                 let connection = &mut state.connections[self.key];
@@ -436,7 +456,8 @@ impl Served {
                     let future = self.worker.shared.publisher.publish(channel, data, info.as_ref().clone());
                     return Some(AwaitedPublish { ticket, future });
                 }
-                let publication = Publication { offset: Offset(0), data, info: Some(info), tags: Tags::default() };
+                let (info, tags) = (Some(info), Tags::default());
+                let publication = Publication { offset: Offset(0), data, info, tags, receipt: None };
                 let published = hub.publish(&channel, NewPublication { publication, skip_history: false }, now);
                 let outcome = published.map(|_| ()).map_err(|error| error_code(&error));
                 state.connections[self.key].session.on_published(ticket, outcome)
@@ -464,7 +485,7 @@ impl Served {
                 state.connections[self.key].session.on_presence_stats(ticket, Ok(stats))
             }
             Effect::Pong => {
-                state.connections[self.key].pong_deadline = None;
+                self.on_pong(state, now);
                 None
             }
             Effect::Disconnect { disconnect, cause } => {
@@ -482,11 +503,19 @@ impl Served {
         connection.connect_deadline = None;
         connection.is_counted = true;
         self.worker.shared.users.enter(connection.session.user());
-        let interval = self.worker.shared.config.ping_interval;
-        if !interval.is_zero() {
+        if let Some(timing) = self.worker.timing {
             // The first comes after half to a whole interval, so that those who came together do not stay together.
-            connection.next_ping_at = Some(Instant::now() + interval.mul_f64(rand::random_range(0.5..1.0)));
+            connection.pings.begin(timing, rand::random_range(0.5..1.0), Instant::now());
         }
+    }
+
+    /// What was written before the ping has been received; whether that counts is judged now. Then the next, if needed.
+    fn on_pong(&self, state: &mut State, now: Timestamp) {
+        let Connection { session, pings, identity, .. } = &mut state.connections[self.key];
+        let is_visible = identity.is_visible(now);
+        let count = pings.on_pong(|event| event.on_received(session.user(), identity.device, is_visible));
+        self.worker.shared.metrics.receipts_ponged_total.add(count as u64);
+        state.fanout.ask(&mut state.connections[self.key], self.key, Instant::now());
     }
 
     fn subscribe(&self, state: &mut State, effect: SubscribeEffect, now: Timestamp) -> Option<Vec<u8>> {
@@ -496,7 +525,8 @@ impl Served {
             epoch: Some(position.epoch).filter(|epoch| !epoch.is_empty()),
             count_max: self.worker.shared.config.recovery_count_max,
         });
-        let member = Member { loop_id: self.worker.loop_id, presence };
+        let device = state.connections[self.key].identity.device;
+        let member = Member { loop_id: self.worker.loop_id, presence, device };
         let made = match self.worker.shared.hub.subscribe(&channel, &member, resume.as_ref()) {
             Ok(made) => made,
             Err(error) => {
@@ -506,17 +536,52 @@ impl Served {
             }
         };
         if unrecovered_is_error && matches!(made.recovery, Some(Recovery::Gap(_))) {
-            made.channel.unsubscribe(self.worker.loop_id, state.connections[self.key].client());
+            made.channel.unsubscribe(self.worker.loop_id, state.connections[self.key].client(), device);
             let session = &mut state.connections[self.key].session;
             return session.on_subscribed(ticket, Err(ErrorCode::UnrecoverablePosition), now);
         }
-        state.fanout.subscribe(&mut state.connections, self.key, made.channel, made.next);
+        state.fanout.subscribe(&mut state.connections, self.key, made.channel.clone(), made.next);
         let recovered = match &made.recovery {
             Some(Recovery::Recovered(publications)) => Some(publications.as_slice()),
             Some(Recovery::Gap(_)) | None => None,
         };
         let subscribed = Subscribed { top: options.has_history().then_some(made.top), recovered };
-        state.connections[self.key].session.on_subscribed(ticket, Ok(subscribed), now)
+        let connection = &mut state.connections[self.key];
+        let reply = connection.session.on_subscribed(ticket, Ok(subscribed), now);
+        connection.reply(reply);
+        if let Some(resume) = resume.filter(|_| !made.receipts.is_empty()) {
+            self.on_resumed(state, &resume, &made, now);
+        }
+        None
+    }
+
+    /// Where a client resumes shows what it has: a receipt. What it was given in the answer it is asked for.
+    fn on_resumed(&self, state: &mut State, resume: &ResumeFrom, made: &hub::Subscribed, now: Timestamp) {
+        let metrics = &self.worker.shared.metrics;
+        let connection = &mut state.connections[self.key];
+        if !connection.pings.are_answered() {
+            return;
+        }
+        let Connection { session, pings, identity, places, .. } = connection;
+        let has_position = resume.offset <= made.top.offset && resume.epoch.as_deref() == Some(made.top.epoch.as_str());
+        let is_recovered = matches!(made.recovery, Some(Recovery::Recovered(_)));
+        let slot = places.last().expect("it has just subscribed").channel;
+        let device = identity.device.map(|device| RoaringBitmap::from_iter([device.0]));
+        for (offset, event) in &made.receipts {
+            let (is_had, is_wanted) = (*offset <= resume.offset, identity.is_wanted_by(event.terms(), now));
+            if !is_wanted || !(if is_had { has_position } else { is_recovered }) {
+                continue;
+            }
+            device.iter().for_each(|device| event.add_readers(device));
+            if is_had {
+                event.on_resumed(session.user(), identity.device, identity.is_visible(now));
+                metrics.receipts_resumed_total.inc();
+            } else {
+                metrics.receipts_asked_total.inc();
+                metrics.receipts_struck_total.add(pings.on_written(event.clone(), slot) as u64);
+            }
+        }
+        state.fanout.ask(connection, self.key, Instant::now());
     }
 }
 

@@ -14,32 +14,37 @@
 //! it takes bytes again; meanwhile its subscriptions lag, which costs the others nothing. A subscription that the tail
 //! has overtaken is reported, and its connection closed as slow (3008).
 //!
+//! A publication that collects receipts is looked up once per turn. A connection whose receipt it wants gets a ping
+//! behind it, as the last piece of the same `writev`; when there was no room, or another ping is in flight, or the connection
+//! is in its first second, the ping follows as soon as may be ([`Fanout::ask`]). Other publications cost one branch.
+//!
 //! Bounds: one turn takes at most `turn_bytes_max` of each channel; subscriptions per connection are bounded by the
-//! session, channels by the hub.
+//! session, channels by the hub; a connection waits once for the end of its first second.
 
-use std::collections::{HashMap, VecDeque};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use slab::Slab;
-use tidings_hub::{Channel, LoopId, process_micros};
+use tidings_hub::{Channel, EventReceipts, Hub, LoopId, process_micros};
+use tidings_protocol::{PING, websocket};
 use tidings_stream::{Frame, Lagged};
-use tidings_telemetry::LocalHistogram;
-use tidings_types::ChannelName;
+use tidings_telemetry::{LocalHistogram, unix_now};
+use tidings_types::{ChannelName, DeviceNumber, Timestamp};
+use tokio::time::Instant;
 
+use crate::Shared;
 use crate::connection::Connection;
 use crate::metrics::EdgeMetrics;
 use crate::output::Batch;
+use crate::receipts::{Identity, Timing};
+
+mod subscribers;
+
+use subscribers::{Subscriber, Subscribers};
 
 /// A connection's key on its loop.
 pub(crate) type Key = usize;
-
-/// One connection's subscription to one channel.
-#[derive(Debug)]
-struct Subscriber {
-    connection: Key,
-    /// Index of the next frame it is to be written.
-    next: u64,
-}
 
 /// A channel that connections of this loop read.
 #[derive(Debug)]
@@ -47,7 +52,7 @@ struct LoopChannel {
     channel: Arc<Channel>,
     /// Up to where frames were handed to the subscribers that are in sync.
     next: u64,
-    subscribers: Vec<Subscriber>,
+    subscribers: Subscribers,
     /// Its window in the turn of that number.
     window: (u64, usize),
 }
@@ -58,7 +63,7 @@ const STEP_CONNECTION_COUNT: usize = 128;
 /// Where a connection stands in one channel's list of subscribers.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Place {
-    channel: usize,
+    pub(crate) channel: usize,
     index: usize,
 }
 
@@ -101,31 +106,70 @@ struct Window {
 struct Turn {
     number: u64,
     windows: Vec<Window>,
+    events: Events,
     ready: VecDeque<Key>,
 }
 
+/// Events that some frames collect receipts for, looked up once.
+///
+/// Invariant: in order of their positions.
+#[derive(Debug, Default)]
+struct Events {
+    receipts: Vec<Arc<EventReceipts>>,
+    now: Timestamp,
+}
+
+impl Events {
+    fn add(&mut self, frames: &[Frame], hub: &Hub) {
+        for event in frames.iter().filter_map(|frame| frame.receipt) {
+            if let Err(index) = self.receipts.binary_search_by_key(&event, |receipts| receipts.event())
+                && let Some(receipts) = hub.receipts().get(event)
+            {
+                self.receipts.insert(index, receipts);
+                self.now = unix_now();
+            }
+        }
+    }
+
+    /// The events of the frames that want the receipt of a connection.
+    fn wanting<'a>(&'a self, frames: &'a [Frame], identity: Identity) -> impl Iterator<Item = &'a Arc<EventReceipts>> {
+        let find = |event| self.receipts.binary_search_by_key(&event, |receipts| receipts.event()).ok();
+        let found = frames.iter().filter_map(move |frame| Some(&self.receipts[find(frame.receipt?)?]));
+        found.filter(move |receipts| identity.is_wanted_by(receipts.terms(), self.now))
+    }
+}
+
 /// All subscriptions of one loop.
-#[derive(Debug)]
 pub(crate) struct Fanout {
+    hub: Arc<Hub>,
     loop_id: LoopId,
     turn_bytes_max: usize,
+    timing: Option<Timing>,
+    ping: [Frame; 1],
     channels: Slab<LoopChannel>,
     by_name: HashMap<ChannelName, usize>,
     again: Vec<Arc<Channel>>,
     turn: Turn,
+    /// Connections to be asked for receipts when their first second is over.
+    quiet: BinaryHeap<Reverse<(Instant, Key)>>,
     latency: LocalHistogram,
     metrics: EdgeMetrics,
 }
 
 impl Fanout {
-    pub(crate) fn new(loop_id: LoopId, turn_bytes_max: usize, metrics: EdgeMetrics) -> Self {
+    pub(crate) fn new(loop_id: LoopId, shared: &Shared, timing: Option<Timing>) -> Self {
+        let metrics = shared.metrics.clone();
         Self {
+            hub: shared.hub.clone(),
             loop_id,
-            turn_bytes_max,
+            turn_bytes_max: shared.config.turn_bytes_max,
+            timing,
+            ping: [Frame { bytes: websocket::text_frame(PING), published_micros: 0, receipt: None }],
             channels: Slab::new(),
             by_name: HashMap::new(),
             again: Vec::new(),
             turn: Turn::default(),
+            quiet: BinaryHeap::new(),
             latency: metrics.delivery_seconds.local(),
             metrics,
         }
@@ -134,11 +178,9 @@ impl Fanout {
     /// Adds a connection to a channel it has just subscribed to in the hub; `next` is the hub's answer.
     pub(crate) fn subscribe(&mut self, connections: &mut Slab<Connection>, key: Key, channel: Arc<Channel>, next: u64) {
         let slot = *self.by_name.entry(channel.name().clone()).or_insert_with(|| {
-            self.channels.insert(LoopChannel { channel, next, subscribers: Vec::new(), window: (0, 0) })
+            self.channels.insert(LoopChannel { channel, next, subscribers: Subscribers::new(next), window: (0, 0) })
         });
-        let entry = &mut self.channels[slot];
-        let index = entry.subscribers.len();
-        entry.subscribers.push(Subscriber { connection: key, next });
+        let index = self.channels[slot].subscribers.enter(Subscriber { connection: key, next });
         connections[key].places.push(Place { channel: slot, index });
     }
 
@@ -162,19 +204,58 @@ impl Fanout {
 
     fn leave(&mut self, connections: &mut Slab<Connection>, key: Key, place: Place) {
         let entry = &mut self.channels[place.channel];
-        let gone = entry.subscribers.swap_remove(place.index);
-        if let Some(moved) = entry.subscribers.get(place.index) {
-            let moved = connections[moved.connection].places.iter_mut().find(|other| other.channel == place.channel);
+        let (gone, moved) = entry.subscribers.leave(place.index);
+        if let Some(moved) = moved {
+            let moved = connections[moved].places.iter_mut().find(|other| other.channel == place.channel);
             moved.expect("a subscriber has a place in its connection").index = place.index;
         }
-        entry.channel.unsubscribe(self.loop_id, connections[key].client());
+        let connection = &mut connections[key];
+        entry.channel.unsubscribe(self.loop_id, connection.client(), connection.identity.device);
+        self.metrics.receipts_struck_total.add(connection.pings.strike(place.channel) as u64);
         if entry.subscribers.is_empty() {
             let entry = self.channels.remove(place.channel);
             self.by_name.remove(entry.channel.name());
-        } else if gone.next < entry.next {
-            // It may have been the slowest: what only it still wanted can go. Others it held up are not overtaken by that.
+        } else if entry.subscribers.has_moved() && gone.next < entry.next {
+            // It was the last of the slowest: what only they still wanted can go. Nobody is overtaken by that.
             self.settle(place.channel, &mut Vec::new());
         }
+    }
+
+    /// A connection has lost its proof that it is the device.
+    pub(crate) fn disown(&mut self, connection: &mut Connection, device: DeviceNumber) {
+        connection.places.iter().for_each(|place| self.channels[place.channel].channel.disown(device));
+        self.metrics.receipts_struck_total.add(connection.pings.strike_device() as u64);
+    }
+
+    /// Sees to it that what a connection was written is asked for: now if that may be, else when its first second is
+    /// over or when the ping in flight is answered. A ping is written at the next flush.
+    pub(crate) fn ask(&mut self, connection: &mut Connection, key: Key, now: Instant) {
+        let Some(timing) = self.timing.filter(|_| connection.pings.wants_receipts()) else { return };
+        if connection.pings.may_ask(now) {
+            connection.ping(timing, now);
+        } else if let Some(at) = connection.pings.quiet_until(now)
+            && !std::mem::replace(&mut connection.is_timed, true)
+        {
+            self.quiet.push(Reverse((at, key)));
+        }
+    }
+
+    /// When [`Fanout::ask_due`] has somebody to ask.
+    pub(crate) fn next_ask_at(&self) -> Option<Instant> {
+        self.quiet.peek().map(|Reverse((at, _))| *at)
+    }
+
+    /// Asks the connections whose first second is over, as many as one step takes, and returns whom to flush. One that
+    /// has gone may have left its key to another, which loses nothing by being looked at.
+    pub(crate) fn ask_due(&mut self, connections: &mut Slab<Connection>, now: Instant) -> Vec<Key> {
+        let mut asked = Vec::new();
+        while asked.len() < STEP_CONNECTION_COUNT && self.next_ask_at().is_some_and(|at| at <= now) {
+            let Some(Reverse((_, key))) = self.quiet.pop() else { break };
+            let Some(connection) = connections.get_mut(key) else { continue };
+            self.ask(connection, key, now);
+            asked.push(key);
+        }
+        asked
     }
 
     /// Whether a step is due although the mailbox may be empty.
@@ -192,10 +273,13 @@ impl Fanout {
         }
         let mut turn = std::mem::take(&mut self.turn);
         let count = turn.ready.len().min(STEP_CONNECTION_COUNT);
-        for key in turn.ready.drain(..count) {
-            self.write(connections, key, turn.number, &turn.windows, &mut left);
+        let mut ready = std::mem::take(&mut turn.ready);
+        for key in ready.drain(..count) {
+            self.write(connections, key, &turn, &mut left);
         }
+        turn.ready = ready;
         if turn.ready.is_empty() {
+            turn.events.receipts.clear();
             for window in turn.windows.drain(..) {
                 if self.channels.get(window.slot).is_some_and(|entry| Arc::ptr_eq(&entry.channel, &window.channel)) {
                     self.settle(window.slot, &mut left.slow);
@@ -248,6 +332,9 @@ impl Fanout {
         if frames.is_empty() {
             return;
         }
+        if self.timing.is_some() {
+            self.turn.events.add(&frames, &self.hub);
+        }
         entry.window = (self.turn.number, self.turn.windows.len());
         for subscriber in entry.subscribers.iter().filter(|subscriber| subscriber.next >= base) {
             let connection = &mut connections[subscriber.connection];
@@ -260,43 +347,54 @@ impl Fanout {
 
     /// Writes a connection everything this turn has for it. It may have gone since it was marked, and another may have
     /// its key: each is written what it is owed itself.
-    fn write(
-        &mut self,
-        connections: &mut Slab<Connection>,
-        key: Key,
-        turn: u64,
-        windows: &[Window],
-        left: &mut Leftover,
-    ) {
+    fn write(&mut self, connections: &mut Slab<Connection>, key: Key, turn: &Turn, left: &mut Leftover) {
         let Some(connection) = connections.get_mut(key).filter(|connection| !connection.blocked) else { return };
         let owed = |&place: &Place| -> Option<Batch<'_>> {
             let entry = &self.channels[place.channel];
-            let window = (entry.window.0 == turn).then(|| &windows[entry.window.1])?;
-            let from = entry.subscribers[place.index].next.checked_sub(window.base)?;
+            let window = (entry.window.0 == turn.number).then(|| &turn.windows[entry.window.1])?;
+            let from = entry.subscribers.next(place.index).checked_sub(window.base)?;
             let frames = window.frames.get(usize::try_from(from).ok()?..).filter(|frames| !frames.is_empty())?;
             Some(Batch::new(place, frames))
         };
         let mut owed = connection.places.iter().filter_map(owed);
         let Some(first) = owed.next() else { return };
-        // Most have something in one channel only: nothing is allocated for them.
+        // Most have something in one channel only: nothing is allocated for them. The last batch is a ping.
+        let ping = Batch::new(Place::default(), &self.ping);
         let (mut one, mut many);
-        let owed: &mut [Batch<'_>] = match owed.next() {
+        let batches: &mut [Batch<'_>] = match owed.next() {
             None => {
-                one = [first];
+                one = [first, ping];
                 &mut one
             }
             Some(second) => {
-                many = [first, second].into_iter().chain(owed).collect::<Vec<_>>();
+                many = [first, second].into_iter().chain(owed).chain([ping]).collect::<Vec<_>>();
                 &mut many
             }
         };
-        let result = connection.output.write(&connection.socket, owed);
+        let count = batches.len() - 1;
+        let identity = connection.identity;
+        let is_wanted = |batch: &Batch<'_>| turn.events.wanting(batch.frames, identity).next().is_some();
+        let is_asked = !turn.events.receipts.is_empty() && batches[..count].iter().any(is_wanted);
+        let asked_at = is_asked.then(Instant::now);
+        let with_ping = asked_at.is_some_and(|now| connection.pings.may_ask(now));
+        let result = connection.output.write(&connection.socket, &mut batches[..count + usize::from(with_ping)]);
         let now = process_micros();
+        let (owed, ping) = batches.split_at(count);
         for batch in owed {
-            self.channels[batch.place.channel].subscribers[batch.place.index].next += batch.written as u64;
+            self.channels[batch.place.channel].subscribers.advance(batch.place.index, batch.written);
             self.metrics.deliveries_total.add(batch.written as u64);
             for frame in &batch.frames[..batch.written] {
                 self.latency.record_micros(now.saturating_sub(frame.published_micros));
+            }
+        }
+        if let Some(now) = asked_at {
+            for batch in owed {
+                remember(connection, batch, &turn.events, &self.metrics);
+            }
+            match self.timing.filter(|_| ping[0].written > 0) {
+                Some(timing) => connection.on_ping_written(timing, now),
+                None if !with_ping => self.ask(connection, key, now),
+                None => {} // No room: asked when it has caught up.
             }
         }
         match result {
@@ -310,43 +408,50 @@ impl Fanout {
     pub(crate) fn catch_up(&mut self, connections: &mut Slab<Connection>, key: Key, slow: &mut Vec<Key>) -> CaughtUp {
         let connection = &mut connections[key];
         connection.blocked = false;
-        match connection.output.write(&connection.socket, &mut []) {
-            Ok(false) => {}
-            Ok(true) => {
-                connection.block();
-                return CaughtUp::Full;
-            }
-            Err(_) => return CaughtUp::Failed,
+        let mut caught_up = write_own(connection);
+        if caught_up != CaughtUp::Yes {
+            return caught_up;
         }
-        let mut behind = false;
         for position in 0..connection.places.len() {
             let place = connection.places[position];
             match self.catch_up_in(connection, place) {
                 CaughtUp::Yes => {}
-                CaughtUp::More => behind = true,
+                CaughtUp::More => caught_up = CaughtUp::More,
+                CaughtUp::Full => {
+                    caught_up = CaughtUp::Full;
+                    break;
+                }
                 other => return other,
             }
             self.settle(place.channel, slow);
         }
-        if behind { CaughtUp::More } else { CaughtUp::Yes }
+        self.ask(connection, key, Instant::now()); // On a full socket the ping is the first to go.
+        let flushed = if connection.blocked { CaughtUp::Yes } else { write_own(connection) };
+        if flushed == CaughtUp::Yes { caught_up } else { flushed }
     }
 
     fn catch_up_in(&mut self, connection: &mut Connection, place: Place) -> CaughtUp {
         let entry = &mut self.channels[place.channel];
-        let subscriber = &mut entry.subscribers[place.index];
-        if subscriber.next >= entry.next {
+        let next = entry.subscribers.next(place.index);
+        if next >= entry.next {
             return CaughtUp::Yes;
         }
         let mut frames = Vec::new();
-        if entry.channel.fetch(subscriber.next, self.turn_bytes_max, &mut frames).is_err() {
+        if entry.channel.fetch(next, self.turn_bytes_max, &mut frames).is_err() {
             return CaughtUp::Slow;
         }
-        frames.truncate((entry.next - subscriber.next) as usize); // Later ones are the next turn's.
+        frames.truncate((entry.next - next) as usize); // Later ones are the next turn's.
         let mut batches = [Batch::new(place, &frames)];
         let result = connection.output.write(&connection.socket, &mut batches);
-        subscriber.next += batches[0].written as u64;
-        self.metrics.deliveries_total.add(batches[0].written as u64);
-        let in_sync = subscriber.next == entry.next;
+        let [batch] = batches;
+        entry.subscribers.advance(place.index, batch.written);
+        self.metrics.deliveries_total.add(batch.written as u64);
+        let in_sync = entry.subscribers.next(place.index) == entry.next;
+        if self.timing.is_some() && frames.iter().any(|frame| frame.receipt.is_some()) {
+            let mut events = Events::default();
+            events.add(&frames[..batch.written], &self.hub);
+            remember(connection, &batch, &events, &self.metrics);
+        }
         match result {
             Ok(true) => {
                 connection.block();
@@ -360,8 +465,8 @@ impl Fanout {
 
     /// Tells the channel how far this loop's slowest subscriber is, and finds those that the tail has overtaken.
     fn settle(&mut self, slot: usize, slow: &mut Vec<Key>) {
-        let entry = &self.channels[slot];
-        let slowest = entry.subscribers.iter().map(|subscriber| subscriber.next).min().unwrap_or(entry.next);
+        let entry = &mut self.channels[slot];
+        let slowest = entry.subscribers.slowest().unwrap_or(entry.next);
         let base = entry.channel.settle(self.loop_id, slowest);
         if slowest < base {
             let overtaken = entry.subscribers.iter().filter(|subscriber| subscriber.next < base);
@@ -372,5 +477,25 @@ impl Fanout {
     /// Hands the latencies measured here to the registry; about once a second.
     pub(crate) fn flush_metrics(&mut self) {
         self.latency.flush();
+    }
+}
+
+/// Writes what no log holds.
+fn write_own(connection: &mut Connection) -> CaughtUp {
+    match connection.output.write(&connection.socket, &mut []) {
+        Ok(false) => CaughtUp::Yes,
+        Ok(true) => {
+            connection.block();
+            CaughtUp::Full
+        }
+        Err(_) => CaughtUp::Failed,
+    }
+}
+
+/// What a connection was written of events that want its receipt waits for a pong.
+fn remember(connection: &mut Connection, batch: &Batch<'_>, events: &Events, metrics: &EdgeMetrics) {
+    for event in events.wanting(&batch.frames[..batch.written], connection.identity) {
+        metrics.receipts_asked_total.inc();
+        metrics.receipts_struck_total.add(connection.pings.on_written(event.clone(), batch.place.channel) as u64);
     }
 }

@@ -9,10 +9,11 @@
 //! The HTTP server does the handshake only ([`Edge::upgrade`]); then the plain socket belongs to one loop for life, and
 //! nothing of a connection is shared between threads. Decisions are the protocol's (`tidings_protocol::Session`), order
 //! and history the hub's; this crate moves bytes: `fanout` is who reads what, `output` the writing, `connection`
-//! the reading, `worker` the loop.
+//! the reading, `worker` the loop, `receipts` the pings and what their pongs prove, `identity` who may prove it.
 //!
-//! Bounds: connections (refused with 503), bytes per message (1009), replies waiting per connection (then it is not read),
-//! publications waiting per channel (3008). A slow peer costs itself: its socket is full, the others go on.
+//! Bounds: connections (refused with 503), bytes per message (1009), replies waiting per connection (then it is not
+//! read), publications waiting per channel (3008), publications waiting for a connection's pong (1024; the oldest is
+//! struck, for it the device is pushed). A slow peer costs itself: its socket is full, the others go on.
 //!
 //! Stopping: [`Edge::shutdown`] closes every connection with 3001, so that clients come back elsewhere and resume.
 
@@ -20,8 +21,10 @@ mod config;
 mod connection;
 mod fanout;
 mod handshake;
+mod identity;
 mod metrics;
 mod output;
+mod receipts;
 mod users;
 mod worker;
 
@@ -40,7 +43,9 @@ use tokio::sync::{mpsc, watch};
 
 pub use config::EdgeConfig;
 pub use handshake::HandshakeError;
+pub use identity::DeviceDirectory;
 
+use identity::Revocations;
 use metrics::EdgeMetrics;
 use users::Users;
 use worker::Worker;
@@ -62,6 +67,7 @@ pub(crate) struct Shared {
     pub(crate) session: Arc<SessionConfig>,
     pub(crate) hub: Arc<Hub>,
     pub(crate) publisher: Arc<dyn DurablePublisher>,
+    pub(crate) devices: Arc<dyn DeviceDirectory>,
     pub(crate) metrics: EdgeMetrics,
     pub(crate) connection_count: AtomicUsize,
     pub(crate) users: Users,
@@ -74,6 +80,7 @@ const HANDSHAKE_COUNT_MAX: usize = 1024;
 pub struct Edge {
     shared: Arc<Shared>,
     loops: Vec<mpsc::Sender<OnUpgrade>>,
+    revocations: Vec<Arc<Revocations>>,
     next_loop: AtomicUsize,
     stop: watch::Sender<bool>,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -95,6 +102,7 @@ impl Edge {
         session: Arc<SessionConfig>,
         hub: Arc<Hub>,
         publisher: Arc<dyn DurablePublisher>,
+        devices: Arc<dyn DeviceDirectory>,
         registry: &Registry,
     ) -> std::io::Result<Self> {
         let metrics = EdgeMetrics::new(registry);
@@ -103,20 +111,25 @@ impl Edge {
             session,
             hub,
             publisher,
+            devices,
             metrics,
             connection_count: AtomicUsize::new(0),
             users: Users::default(),
         });
         let (stop, stopped) = watch::channel(false);
-        let (mut loops, mut threads) = (Vec::new(), Vec::new());
+        let (mut loops, mut revocations, mut threads) = (Vec::new(), Vec::new(), Vec::new());
         for (index, (loop_id, mailbox)) in shared.hub.loops().enumerate() {
             let (handshakes_tx, handshakes_rx) = mpsc::channel(HANDSHAKE_COUNT_MAX);
+            let revoked = Arc::new(Revocations::default());
+            revocations.push(revoked.clone());
             let (shared, stopped) = (shared.clone(), stopped.clone());
             let thread = std::thread::Builder::new().name(format!("edge-{index}"));
-            threads.push(thread.spawn(move || Worker::run(shared, loop_id, &mailbox, handshakes_rx, stopped))?);
+            threads
+                .push(thread.spawn(move || Worker::run(shared, loop_id, &mailbox, &revoked, handshakes_rx, stopped))?);
             loops.push(handshakes_tx);
         }
-        Ok(Self { shared, loops, next_loop: AtomicUsize::new(0), stop, threads: Mutex::new(threads) })
+        let threads = Mutex::new(threads);
+        Ok(Self { shared, loops, revocations, next_loop: AtomicUsize::new(0), stop, threads })
     }
 
     /// Open connections.

@@ -12,6 +12,10 @@ pub(crate) struct EdgeMetrics {
     pub(crate) disconnects_slow_total: Counter,
     pub(crate) disconnects_other_total: Counter,
     pub(crate) delivery_seconds: Histogram,
+    pub(crate) receipts_asked_total: Counter,
+    pub(crate) receipts_ponged_total: Counter,
+    pub(crate) receipts_resumed_total: Counter,
+    pub(crate) receipts_struck_total: Counter,
 }
 
 impl EdgeMetrics {
@@ -19,6 +23,10 @@ impl EdgeMetrics {
         let disconnects = |reason| {
             let help = "Connections the server closed";
             registry.counter("tidings_edge_disconnects_total", help, &[("reason", reason)])
+        };
+        let received = |by| {
+            let help = "Receipts of publications, by the pong to a ping behind it or by where a client resumes";
+            registry.counter("tidings_edge_receipts_received_total", help, &[("by", by)])
         };
         Self {
             connections: registry.gauge("tidings_edge_connections", "Open client connections", &[]),
@@ -34,6 +42,18 @@ impl EdgeMetrics {
             delivery_seconds: registry.histogram(
                 "tidings_edge_delivery_seconds",
                 "From publication to the write to a connection",
+                &[],
+            ),
+            receipts_asked_total: registry.counter(
+                "tidings_edge_receipts_asked_total",
+                "Publications handed to the system for a connection whose receipt is wanted",
+                &[],
+            ),
+            receipts_ponged_total: received("pong"),
+            receipts_resumed_total: received("resume"),
+            receipts_struck_total: registry.counter(
+                "tidings_edge_receipts_struck_total",
+                "Receipts no longer waited for: the connection ended or left the channel, or too many waited",
                 &[],
             ),
         }

@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     fn frames(texts: &[String]) -> Vec<Frame> {
-        texts.iter().map(|text| Frame { bytes: text.clone().into(), published_micros: 0 }).collect()
+        texts.iter().map(|text| Frame { bytes: text.clone().into(), published_micros: 0, receipt: None }).collect()
     }
 
     #[tokio::test]

@@ -1,10 +1,12 @@
 //! One edge loop: a thread with a current-thread runtime that owns its connections.
 //!
 //! Tasks, all on the loop's thread and joined before it ends: one per connection (reading, and writing again when a
-//! full socket drains), and the loop itself (handshakes, the hub's mailbox, the sweep of deadlines once a second).
+//! full socket drains), and the loop itself (handshakes, the hub's mailbox, revocations, receipts that waited for the end
+//! of a connection's first second, the sweep of deadlines twice a second).
 //! State is in one `RefCell`, borrowed only between awaits.
 
 use std::cell::{Cell, RefCell, RefMut};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,24 +16,29 @@ use hyper::upgrade::OnUpgrade;
 use slab::Slab;
 use tidings_hub::{LoopId, Mailbox};
 use tidings_protocol::{Disconnect, Expired};
+use tidings_types::DeviceNumber;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinSet, LocalSet};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 use tracing::error;
 
 use crate::Shared;
 use crate::connection::{self, Connection};
 use crate::fanout::{CaughtUp, Fanout, Key, Leftover};
+use crate::identity::Revocations;
+use crate::receipts::Timing;
 
 /// How often deadlines (ping, pong, connect, token expiry, close) are looked at.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(500);
-/// Connections written in one go before the loop looks at its other tasks.
+/// Bytes of one read.
 pub(crate) const SCRATCH_BYTES: usize = 64 * 1024;
 
 /// The loop's state.
 pub(crate) struct State {
     pub(crate) connections: Slab<Connection>,
     pub(crate) fanout: Fanout,
+    /// The connections that have proven to be a device.
+    pub(crate) devices: BTreeSet<(DeviceNumber, Key)>,
     /// Where every connection's bytes are read first; what is unfinished moves to the connection.
     pub(crate) scratch: Box<[u8]>,
 }
@@ -40,6 +47,8 @@ pub(crate) struct State {
 pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
     pub(crate) loop_id: LoopId,
+    /// `None`: there are no pings.
+    pub(crate) timing: Option<Timing>,
     /// Every connection is being closed; one that comes now is closed at once.
     stopping: Cell<bool>,
     state: RefCell<State>,
@@ -51,6 +60,7 @@ impl Worker {
         shared: Arc<Shared>,
         loop_id: LoopId,
         mailbox: &Mailbox,
+        revocations: &Revocations,
         handshakes: mpsc::Receiver<OnUpgrade>,
         stopped: watch::Receiver<bool>,
     ) {
@@ -58,13 +68,15 @@ impl Worker {
             Ok(runtime) => runtime,
             Err(error) => return error!(%error, "An edge loop could not start"),
         };
+        let timing = Timing::new(shared.config.ping_interval, shared.config.pong_timeout, SWEEP_INTERVAL);
         let state = State {
             connections: Slab::new(),
-            fanout: Fanout::new(loop_id, shared.config.turn_bytes_max, shared.metrics.clone()),
+            fanout: Fanout::new(loop_id, &shared, timing),
+            devices: BTreeSet::new(),
             scratch: vec![0; SCRATCH_BYTES].into(),
         };
-        let worker = Rc::new(Self { shared, loop_id, stopping: Cell::new(false), state: RefCell::new(state) });
-        LocalSet::new().block_on(&runtime, worker.drive(mailbox, handshakes, stopped));
+        let worker = Rc::new(Self { shared, loop_id, timing, stopping: Cell::new(false), state: RefCell::new(state) });
+        LocalSet::new().block_on(&runtime, worker.drive(mailbox, revocations, handshakes, stopped));
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
@@ -78,6 +90,7 @@ impl Worker {
     async fn drive(
         self: Rc<Self>,
         mailbox: &Mailbox,
+        revocations: &Revocations,
         mut handshakes: mpsc::Receiver<OnUpgrade>,
         mut stopped: watch::Receiver<bool>,
     ) {
@@ -85,9 +98,14 @@ impl Worker {
         let mut sweep = tokio::time::interval(SWEEP_INTERVAL);
         let mut dirty = Vec::new();
         loop {
-            let more = self.state().fanout.has_more();
+            let (more, ask_at) = {
+                let state = self.state();
+                (state.fanout.has_more(), state.fanout.next_ask_at())
+            };
             tokio::select! {
                 _ = stopped.wait_for(|stopped| *stopped) => break,
+                () = revocations.notified() => self.revoke(revocations),
+                () = sleep_until(ask_at.unwrap_or_else(Instant::now)), if ask_at.is_some() => self.ask_due(),
                 () = mailbox.notified(), if !more => self.turn(mailbox, &mut dirty),
                 () = tokio::task::yield_now(), if more => self.turn(mailbox, &mut dirty),
                 _ = sweep.tick() => self.sweep(),
@@ -171,8 +189,16 @@ impl Worker {
         let metrics = &self.shared.metrics;
         if slow { &metrics.disconnects_slow_total } else { &metrics.disconnects_other_total }.inc();
         connection.begin_close(disconnect, Instant::now() + self.shared.config.close_timeout);
-        state.fanout.unsubscribe_all(&mut state.connections, key);
+        self.leave_in(state, key);
         self.flush_in(state, key);
+    }
+
+    /// Asks connections for receipts whose first second is over.
+    fn ask_due(&self) {
+        let state = &mut *self.state();
+        for key in state.fanout.ask_due(&mut state.connections, Instant::now()) {
+            self.flush_in(state, key);
+        }
     }
 
     /// Writes a connection's control frames, unless its socket is full.
@@ -194,7 +220,7 @@ impl Worker {
         state.fanout.flush_metrics();
         let keys: Vec<Key> = state.connections.iter().map(|(key, _)| key).collect();
         for key in keys {
-            if let Some(disconnect) = state.connections[key].check_deadlines(&self.shared.config, now) {
+            if let Some(disconnect) = state.connections[key].check_deadlines(self.timing, now) {
                 self.close_in(state, key, &disconnect);
             }
             while let Some(expired) = state.connections[key].poll_expired(unix_now) {
@@ -225,7 +251,7 @@ impl Worker {
     /// Forgets a connection: nothing of it is left in hub or fan-out.
     pub(crate) fn remove(&self, key: Key) {
         let state = &mut *self.state();
-        state.fanout.unsubscribe_all(&mut state.connections, key);
+        self.leave_in(state, key);
         let connection = state.connections.remove(key);
         if let Some(user) = connection.counted_user() {
             self.shared.users.leave(user);

@@ -19,6 +19,7 @@ use http::StatusCode;
 use tidings_push::apns::ANSWER_BYTES_MAX;
 use tokio::time::Instant;
 
+use crate::authorization::AuthorizationNumber;
 use crate::pool::Attempt;
 
 /// Wakes the task of a connection, except while it runs.
@@ -111,9 +112,17 @@ pub(crate) enum Answer {
     Lost,
 }
 
+/// A request that is over.
+pub(crate) struct Ended {
+    pub(crate) attempt: Attempt,
+    pub(crate) authorization: AuthorizationNumber,
+    pub(crate) answer: Answer,
+}
+
 /// A request whose stream is open.
 struct Waiting {
     attempt: Attempt,
+    authorization: AuthorizationNumber,
     opened_at: Instant,
     stage: Stage,
 }
@@ -143,20 +152,27 @@ impl Answers {
     }
 
     /// Adds a stream that was just opened, and lets it wake its slot.
-    pub(crate) fn insert(&mut self, attempt: Attempt, response: ResponseFuture, now: Instant) {
+    pub(crate) fn insert(
+        &mut self,
+        attempt: Attempt,
+        authorization: AuthorizationNumber,
+        response: ResponseFuture,
+        now: Instant,
+    ) {
         let index = self.free.pop().unwrap_or_else(|| {
             let index = self.slots.len();
             let waker = Waker::from(Arc::new(SlotBell { index, bell: Arc::clone(&self.bell) }));
             self.slots.push(Slot { waker, waiting: None });
             index
         });
-        self.slots[index].waiting = Some(Waiting { attempt, opened_at: now, stage: Stage::Head(response) });
+        let stage = Stage::Head(response);
+        self.slots[index].waiting = Some(Waiting { attempt, authorization, opened_at: now, stage });
         // Its first poll registers the waker. An error that is there already is found through the list.
         lock(&self.bell.news).push(index);
     }
 
-    /// Calls `on_answer` for every stream that has ended since the last call.
-    pub(crate) fn collect(&mut self, mut on_answer: impl FnMut(Attempt, Answer)) {
+    /// Appends every stream that has ended since the last call.
+    pub(crate) fn collect(&mut self, ended: &mut Vec<Ended>) {
         let mut news = std::mem::take(&mut self.news);
         std::mem::swap(&mut news, &mut lock(&self.bell.news));
         for index in news.drain(..) {
@@ -164,23 +180,23 @@ impl Answers {
             let slot = &mut self.slots[index];
             let Some(waiting) = &mut slot.waiting else { continue };
             if let Poll::Ready(answer) = waiting.stage.poll(&mut Context::from_waker(&slot.waker)) {
-                on_answer(self.end(index), answer);
+                ended.push(self.end(index, answer));
             }
         }
         self.news = news;
     }
 
     /// Gives up the streams that were opened before `opened_before`.
-    pub(crate) fn give_up(&mut self, opened_before: Instant, mut on_answer: impl FnMut(Attempt, Answer)) {
+    pub(crate) fn give_up(&mut self, opened_before: Instant, ended: &mut Vec<Ended>) {
         for index in 0..self.slots.len() {
             if self.slots[index].waiting.as_ref().is_some_and(|waiting| waiting.opened_at < opened_before) {
-                on_answer(self.end(index), Answer::Lost);
+                ended.push(self.end(index, Answer::Lost));
             }
         }
     }
 
     /// Ends all streams, the connection being gone: with the answer where it is there, else as lost.
-    pub(crate) fn end_all(&mut self, mut on_answer: impl FnMut(Attempt, Answer)) {
+    pub(crate) fn end_all(&mut self, ended: &mut Vec<Ended>) {
         for index in 0..self.slots.len() {
             let slot = &mut self.slots[index];
             let Some(waiting) = &mut slot.waiting else { continue };
@@ -188,13 +204,15 @@ impl Answers {
                 Poll::Ready(answer) => answer,
                 Poll::Pending => Answer::Lost,
             };
-            on_answer(self.end(index), answer);
+            ended.push(self.end(index, answer));
         }
     }
 
-    fn end(&mut self, index: usize) -> Attempt {
+    fn end(&mut self, index: usize, answer: Answer) -> Ended {
         self.free.push(index);
-        self.slots[index].waiting.take().expect("only streams that wait are ended").attempt
+        let Waiting { attempt, authorization, .. } =
+            self.slots[index].waiting.take().expect("only streams that wait are ended");
+        Ended { attempt, authorization, answer }
     }
 }
 

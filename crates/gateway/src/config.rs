@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::Credential;
+
 /// Settings of a [`crate::Gateway`]. Plain values; the defaults are the binary's.
 #[derive(Clone)]
 pub struct GatewayConfig {
@@ -14,12 +16,8 @@ pub struct GatewayConfig {
     pub server_name: String,
     /// Certificates (PEM) to trust instead of the system's: for simulators and tests.
     pub ca_pem: Option<String>,
-    /// The signing key's name, ten characters.
-    pub key_id: String,
-    /// The team's name, ten characters.
-    pub team_id: String,
-    /// The signing key, the text of the `.p8` file.
-    pub key_pem: String,
+    /// Who we are, to begin with; see [`crate::Gateway::reload`].
+    pub credential: Credential,
     /// Connections in all, at least one per thread.
     pub connection_count: usize,
     /// Threads that drive them; one does more than 150 000 notifications a second.
@@ -34,15 +32,14 @@ pub struct GatewayConfig {
     pub answer_timeout: Duration,
 }
 
-// The key never reaches a log (invariant 9).
+// Certificates to trust are long and say nothing.
 impl fmt::Debug for GatewayConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("GatewayConfig")
             .field("host", &self.host)
             .field("port", &self.port)
             .field("server_name", &self.server_name)
-            .field("key_id", &self.key_id)
-            .field("team_id", &self.team_id)
+            .field("credential", &self.credential)
             .field("connection_count", &self.connection_count)
             .field("thread_count", &self.thread_count)
             .field("streams_max", &self.streams_max)

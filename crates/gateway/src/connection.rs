@@ -5,8 +5,10 @@
 //!                                         └──── while there is room ◄──┘
 //! ```
 //!
-//! A turn ends when nothing more can be read, sent or taken; whatever changes that wakes the task. A connection that is
-//! *leaving* (GOAWAY, a refused credential) opens nothing more, waits for the answers under way and ends.
+//! A turn ends when nothing more can be read, sent or taken; whatever changes that wakes the task. What waits from the
+//! turn before is written before anything is opened, since it is what takes the room. A connection that is *leaving*
+//! (GOAWAY, a refused or replaced credential) opens nothing more, waits for the answers under way and ends; its place in
+//! the lines is another's then.
 //!
 //! What is open when it ends has an unknown outcome, except the streams that GOAWAY names as not processed.
 
@@ -19,7 +21,6 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use h2::{Ping, PingPong, Reason as H2Reason};
-use http::HeaderValue;
 use tidings_buffer::Consumer;
 use tidings_push::Notification;
 use tidings_push::apns::{Advice, ProviderTokens, Reason, Requests, Verdict, classify};
@@ -29,7 +30,8 @@ use tidings_telemetry::unix_now;
 use tokio::time::{Instant, Sleep, sleep};
 use tracing::{debug, warn};
 
-use crate::answers::{Answer, Answers, Bell};
+use crate::answers::{Answer, Answers, Bell, Ended};
+use crate::authorization::{Authorization, AuthorizationNumber};
 use crate::connect::Link;
 use crate::cork::{BATCH_BYTES, CORK_BYTES_MAX};
 use crate::metrics::{Metrics, Repeat};
@@ -51,7 +53,6 @@ const TICKS_PER_STALL: u32 = 4;
 /// What all connections of a gateway share and nobody changes.
 pub(crate) struct Shared {
     pub(crate) requests: Requests,
-    pub(crate) tokens: Arc<ProviderTokens>,
     pub(crate) metrics: Metrics,
     pub(crate) streams_max: u32,
     pub(crate) stall_timeout: Duration,
@@ -63,22 +64,23 @@ pub(crate) struct Shared {
 pub(crate) struct End {
     /// It brought at least one final answer: replacing it at once is no storm.
     pub(crate) useful: bool,
-    /// The provider does not take our credential.
-    pub(crate) credential_refused: Option<Reason>,
+    /// The provider does not take our credential: its word for it.
+    pub(crate) credential_refused: Option<&'static str>,
 }
 
-pub(crate) struct Connection<'a> {
+pub(crate) struct Connection {
     slot: usize,
-    shared: &'a Shared,
-    pool: &'a Rc<RefCell<Pool>>,
-    consumer: &'a mut Consumer<Notification>,
+    shared: Rc<Shared>,
+    pool: Rc<RefCell<Pool>>,
+    /// The place in the lake's line; none when leaving.
+    consumer: Option<Consumer<Notification>>,
     link: Link,
     bell: Arc<Bell>,
     /// Rings the bell: what `h2` and the socket are polled with.
     bell_waker: Waker,
     permits: Permits,
     answers: Answers,
-    authorization: HeaderValue,
+    authorization: Authorization,
     pings: Option<PingPong>,
     pinged_at: Option<Instant>,
     heard_at: Instant,
@@ -88,61 +90,103 @@ pub(crate) struct Connection<'a> {
     leaving: bool,
     /// `h2` or the socket is through.
     closed: bool,
+    /// Everything it had open is dealt with.
+    over: bool,
     end: End,
     /// Filled and emptied in each turn.
     batch: Vec<Attempt>,
-    ended: Vec<(Attempt, Answer)>,
+    ended: Vec<Ended>,
 }
 
-impl<'a> Connection<'a> {
+impl Connection {
+    /// A connection in place `slot` that begins to work; without `tokens` a certificate has proven who we are.
     pub(crate) fn new(
         slot: usize,
-        shared: &'a Shared,
-        pool: &'a Rc<RefCell<Pool>>,
-        consumer: &'a mut Consumer<Notification>,
+        shared: Rc<Shared>,
+        pool: Rc<RefCell<Pool>>,
+        consumer: Consumer<Notification>,
+        tokens: Option<Arc<ProviderTokens>>,
         mut link: Link,
     ) -> Self {
         let bell = Arc::new(Bell::default());
+        let mut permits = Permits::new(shared.streams_max);
+        if tokens.is_none() {
+            permits.on_accepted(); // Only a token has to be accepted first.
+        }
         Self {
             slot,
-            shared,
-            pool,
-            consumer,
+            consumer: Some(consumer),
             bell_waker: Waker::from(Arc::clone(&bell)),
             answers: Answers::new(Arc::clone(&bell)),
             bell,
-            permits: Permits::new(shared.streams_max),
-            authorization: shared.tokens.authorization(unix_now()),
+            permits,
+            authorization: Authorization::new(tokens),
             pings: link.h2.ping_pong(),
             link,
             pinged_at: None,
             heard_at: Instant::now(),
             tick: Box::pin(sleep(shared.stall_timeout / TICKS_PER_STALL)),
+            shared,
+            pool,
             payload_bytes: 0,
             leaving: false,
             closed: false,
+            over: false,
             end: End::default(),
             batch: Vec::new(),
             ended: Vec::new(),
         }
     }
 
-    /// Works until the connection ends.
+    /// Works until the connection leaves or is over.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: calling it again goes on.
+    pub(crate) async fn work(&mut self) {
+        poll_fn(|cx| {
+            self.poll_turn(cx);
+            if self.leaving || self.over { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+        self.leave();
+    }
+
+    /// Takes and opens nothing more. What is open is dealt with by [`Self::finish`].
+    pub(crate) fn leave(&mut self) {
+        self.leaving = true;
+        if let Some(mut consumer) = self.consumer.take() {
+            let cx = &mut Context::from_waker(Waker::noop());
+            self.pool.borrow_mut().take(cx, self.slot, &mut consumer, 0, &mut self.batch);
+        }
+    }
+
+    /// Waits for the answers under way.
     ///
     /// # Cancel safety
     /// Not cancel safe: what is open is then neither settled nor repeated, only counted as held by the pool.
-    pub(crate) async fn run(mut self) -> End {
-        poll_fn(|cx| self.poll_turn(cx)).await
+    pub(crate) async fn finish(&mut self) {
+        self.leave();
+        poll_fn(|cx| {
+            if !self.over {
+                self.poll_turn(cx);
+            }
+            if self.over { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
     }
 
-    fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+    /// What is known of its end so far.
+    pub(crate) fn end(&self) -> End {
+        self.end
+    }
+
+    fn poll_turn(&mut self, cx: &mut Context<'_>) {
         self.bell.begin(cx.waker());
-        let over = self.turn(cx);
+        self.over = self.turn(cx);
         self.pool.borrow_mut().flush();
         if self.bell.end() {
             cx.waker().wake_by_ref();
         }
-        if over { Poll::Ready(self.end) } else { Poll::Pending }
     }
 
     /// Returns whether the connection is over; everything it had open is then settled or repeated elsewhere.
@@ -157,11 +201,11 @@ impl<'a> Connection<'a> {
         self.permits.on_limit(self.link.requests.current_max_send_streams());
         let stalled = self.check_alive(cx, now);
         if !stalled && !self.closed {
-            self.open(cx, now);
             self.write();
+            self.open(cx, now);
         }
         if stalled || self.closed || self.leaving && self.permits.in_flight() == 0 {
-            self.close(cx, now);
+            self.close(now);
             return true;
         }
         if read_on {
@@ -184,6 +228,7 @@ impl<'a> Connection<'a> {
                 "Connection closed"
             );
             self.closed = true;
+            self.end.credential_refused = self.end.credential_refused.or(self.link.cork.refusal());
         }
         self.link.cork.close_gate(false);
     }
@@ -191,24 +236,24 @@ impl<'a> Connection<'a> {
     /// Deals with the streams that have ended.
     fn collect(&mut self, now: Instant) {
         let mut ended = std::mem::take(&mut self.ended);
-        self.answers.collect(|attempt, answer| ended.push((attempt, answer)));
+        self.answers.collect(&mut ended);
         self.on_answers(&mut ended, now);
         self.ended = ended;
     }
 
-    fn on_answers(&mut self, ended: &mut Vec<(Attempt, Answer)>, now: Instant) {
+    fn on_answers(&mut self, ended: &mut Vec<Ended>, now: Instant) {
         if ended.is_empty() {
             return;
         }
-        let (pool, unix) = (self.pool, unix_now());
+        let (pool, unix) = (Rc::clone(&self.pool), unix_now());
         let mut pool = pool.borrow_mut();
         self.shared.metrics.streams_ended.add(ended.len() as u64);
-        for (attempt, answer) in ended.drain(..) {
+        for Ended { attempt, authorization, answer } in ended.drain(..) {
             self.permits.on_ended();
             match answer {
                 Answer::Response(status, body) => {
                     self.heard_at = now;
-                    self.on_verdict(&mut pool, attempt, classify(status, &body, unix), now);
+                    self.on_verdict(&mut pool, attempt, authorization, classify(status, &body, unix), now);
                 }
                 Answer::Failed(error) if is_not_processed(&error) => {
                     self.heard_at = now;
@@ -221,7 +266,14 @@ impl<'a> Connection<'a> {
         }
     }
 
-    fn on_verdict(&mut self, pool: &mut Pool, attempt: Attempt, verdict: Verdict, now: Instant) {
+    fn on_verdict(
+        &mut self,
+        pool: &mut Pool,
+        attempt: Attempt,
+        authorization: AuthorizationNumber,
+        verdict: Verdict,
+        now: Instant,
+    ) {
         match verdict {
             Verdict::Accepted => {
                 self.end.useful = true;
@@ -233,13 +285,13 @@ impl<'a> Connection<'a> {
                 pool.on_rejected(attempt, reason, gone_at, now);
             }
             Verdict::Repeat { reason, advice } => {
-                let delay = self.on_advice(reason, advice);
+                let delay = self.on_advice(reason, advice, authorization);
                 pool.on_failed(attempt, Repeat::Answer, delay, now);
             }
         }
     }
 
-    fn on_advice(&mut self, reason: Reason, advice: Advice) -> Delay {
+    fn on_advice(&mut self, reason: Reason, advice: Advice, authorization: AuthorizationNumber) -> Delay {
         match advice {
             Advice::Wait => Delay::Backoff(Duration::ZERO),
             Advice::PauseDevice(pause) => Delay::Backoff(pause),
@@ -249,16 +301,16 @@ impl<'a> Connection<'a> {
             }
             Advice::RenewCredential => {
                 self.leaving = true;
-                if self.shared.tokens.on_expired(&self.authorization, unix_now()) {
+                if self.authorization.on_expired(authorization, unix_now()) {
                     return Delay::Hurry;
                 }
                 // A fresh credential is said to be too old: a clock is wrong, and only waiting is left.
-                self.end.credential_refused = Some(reason);
+                self.end.credential_refused = Some(reason.as_str());
                 Delay::Backoff(Duration::ZERO)
             }
             Advice::CredentialRefused => {
                 self.leaving = true;
-                self.end.credential_refused = Some(reason);
+                self.end.credential_refused = Some(reason.as_str());
                 Delay::Backoff(Duration::ZERO)
             }
         }
@@ -280,7 +332,7 @@ impl<'a> Connection<'a> {
         _ = self.tick.as_mut().poll(cx); // Registers the new moment, which lies ahead.
         if let Some(opened_before) = now.checked_sub(self.shared.answer_timeout) {
             let mut ended = std::mem::take(&mut self.ended);
-            self.answers.give_up(opened_before, |attempt, answer| ended.push((attempt, answer)));
+            self.answers.give_up(opened_before, &mut ended);
             self.on_answers(&mut ended, now);
             self.ended = ended;
         }
@@ -306,7 +358,8 @@ impl<'a> Connection<'a> {
     fn open(&mut self, cx: &mut Context<'_>, now: Instant) {
         loop {
             let demand = self.demand();
-            self.pool.borrow_mut().take(cx, self.slot, self.consumer, demand, &mut self.batch);
+            let Some(consumer) = &mut self.consumer else { return };
+            self.pool.borrow_mut().take(cx, self.slot, consumer, demand, &mut self.batch);
             if self.batch.is_empty() {
                 return;
             }
@@ -342,20 +395,20 @@ impl<'a> Connection<'a> {
     /// Opens a stream for each notification of the batch. Those that `h2` does not take go back: they were not sent.
     /// Returns whether it took all.
     fn hand_over(&mut self, now: Instant) -> bool {
-        self.authorization = self.shared.tokens.authorization(unix_now());
+        let (authorization, number) = self.authorization.header(unix_now());
         self.payload_bytes = 0;
         let mut batch = std::mem::take(&mut self.batch);
         let (count, mut opened) = (batch.len(), 0);
         for attempt in batch.drain(..) {
             let payload = attempt.notification.rendering.payload().clone();
-            let head = self.shared.requests.head(&attempt.notification, self.authorization.clone());
+            let head = self.shared.requests.head(&attempt.notification, authorization.clone());
             self.payload_bytes = self.payload_bytes.max(payload.len());
             match self.link.requests.send_request(head, false) {
                 Ok((response, mut body)) => {
                     // An error would also be the response's: it is dealt with there.
                     _ = body.send_data(payload, true);
                     self.permits.on_opened();
-                    self.answers.insert(attempt, response, now);
+                    self.answers.insert(attempt, number, response, now);
                     opened += 1;
                 }
                 Err(_) => self.pool.borrow_mut().put_back(attempt),
@@ -384,10 +437,10 @@ impl<'a> Connection<'a> {
     }
 
     /// Leaves the lines and passes on what is open.
-    fn close(&mut self, cx: &mut Context<'_>, now: Instant) {
-        self.pool.borrow_mut().take(cx, self.slot, self.consumer, 0, &mut self.batch);
+    fn close(&mut self, now: Instant) {
+        self.leave();
         let mut ended = std::mem::take(&mut self.ended);
-        self.answers.end_all(|attempt, answer| ended.push((attempt, answer)));
+        self.answers.end_all(&mut ended);
         self.on_answers(&mut ended, now);
     }
 }

@@ -8,6 +8,9 @@
 //! counted against the old limit. So the driver closes the read gate while it hands over, opens streams only while the
 //! cork is not [blocked](CorkHandle::is_blocked), and the cork takes whole batches without ever pushing back.
 //!
+//! Being what reads, it also notes why TLS ended: `h2` passes on only the text of such an error, and an alert about our
+//! certificate comes, with TLS 1.3, after the handshake.
+//!
 //! Buffer: the driver stops handing over at [`BATCH_BYTES`]; the hard bound is [`CORK_BYTES_MAX`], reached only if a
 //! peer asks for many small frames (PING, SETTINGS) without reading, and then `h2` stops reading too.
 
@@ -18,6 +21,8 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::error::certificate_alert;
 
 /// How much a batch should have at most: four full TLS records.
 pub(crate) const BATCH_BYTES: usize = 64 * 1024;
@@ -31,6 +36,8 @@ struct Corked<S> {
     written: usize,
     gate_closed: bool,
     blocked: bool,
+    /// The peer's last word on our certificate.
+    refusal: Option<&'static str>,
 }
 
 impl<S: AsyncWrite + Unpin> Corked<S> {
@@ -69,8 +76,8 @@ pub(crate) struct CorkHandle<S>(Rc<RefCell<Corked<S>>>);
 
 /// Both sides of a cork around `stream`.
 pub(crate) fn cork<S>(stream: S) -> (Cork<S>, CorkHandle<S>) {
-    let corked =
-        Corked { stream, out: Vec::with_capacity(BATCH_BYTES), written: 0, gate_closed: false, blocked: false };
+    let out = Vec::with_capacity(BATCH_BYTES);
+    let corked = Corked { stream, out, written: 0, gate_closed: false, blocked: false, refusal: None };
     let shared = Rc::new(RefCell::new(corked));
     (Cork(Rc::clone(&shared)), CorkHandle(shared))
 }
@@ -91,6 +98,11 @@ impl<S: AsyncWrite + Unpin> CorkHandle<S> {
         self.0.borrow_mut().gate_closed = closed;
     }
 
+    /// The alert by which the peer refused our certificate, if it did.
+    pub(crate) fn refusal(&self) -> Option<&'static str> {
+        self.0.borrow().refusal
+    }
+
     /// Writes what was gathered.
     pub(crate) fn poll_uncork(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.0.borrow_mut().poll_uncork(cx)
@@ -109,7 +121,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Cork<S> {
         if corked.gate_closed {
             return Poll::Pending;
         }
-        Pin::new(&mut corked.stream).poll_read(cx, buf)
+        let read = ready!(Pin::new(&mut corked.stream).poll_read(cx, buf));
+        if let Err(error) = &read {
+            corked.refusal = certificate_alert(error);
+        }
+        Poll::Ready(read)
     }
 }
 

@@ -1,6 +1,8 @@
-//! Why a gateway cannot start. What happens later is an outcome of a notification, never an error of the gateway.
+//! Why a gateway cannot start, or take another credential. What happens later is an outcome of a notification, never an error of the gateway.
 
 use std::io;
+
+use rustls::AlertDescription;
 
 /// Why a gateway cannot start. All are mistakes in its configuration or of its surroundings; none is worth a retry.
 #[derive(Debug, thiserror::Error)]
@@ -19,14 +21,22 @@ pub enum StartError {
         /// Threads configured.
         threads: usize,
     },
-    /// The signing key or its names.
-    #[error(transparent)]
-    Key(#[from] tidings_push::apns::KeyError),
     /// The server's name.
     #[error("server_name {0:?} is not a host name")]
     ServerName(String),
+    /// What connections are made with.
+    #[error(transparent)]
+    Access(#[from] AccessError),
+    /// No thread, or no runtime on it.
+    #[error("a gateway thread cannot be started")]
+    Thread(#[source] io::Error),
+}
+
+/// Why connections cannot be made with a credential, or with the certificates to trust.
+#[derive(Debug, thiserror::Error)]
+pub enum AccessError {
     /// The certificates to trust.
-    #[error("ca_pem holds no usable certificate")]
+    #[error("ca_pem (ca_file) holds no usable certificate")]
     Certificates,
     /// The system has no certificates to trust.
     #[error("the system's certificate store holds no usable certificate")]
@@ -34,9 +44,6 @@ pub enum StartError {
     /// TLS cannot be set up.
     #[error("tls cannot be set up")]
     Tls(#[source] rustls::Error),
-    /// No thread, or no runtime on it.
-    #[error("a gateway thread cannot be started")]
-    Thread(#[source] io::Error),
 }
 
 /// Why a connection could not be made.
@@ -56,4 +63,32 @@ pub(crate) enum ConnectError {
     Http2(#[source] h2::Error),
     #[error("connecting took longer than connect_timeout")]
     TimedOut,
+}
+
+impl ConnectError {
+    /// The alert by which the peer refused our certificate, if that is why.
+    pub(crate) fn certificate_alert(&self) -> Option<&'static str> {
+        match self {
+            Self::Tls(error) => certificate_alert(error),
+            _ => None,
+        }
+    }
+}
+
+/// The name of the alert that an error of TLS is, if it is one about our certificate (RFC 8446, 6.2).
+pub(crate) fn certificate_alert(error: &io::Error) -> Option<&'static str> {
+    match error.get_ref()?.downcast_ref()? {
+        rustls::Error::AlertReceived(
+            alert @ (AlertDescription::BadCertificate
+            | AlertDescription::UnsupportedCertificate
+            | AlertDescription::CertificateRevoked
+            | AlertDescription::CertificateExpired
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::CertificateRequired
+            | AlertDescription::UnknownCA
+            | AlertDescription::AccessDenied
+            | AlertDescription::DecryptError), // A signature is wrong: that of the certificate or that of the handshake.
+        ) => alert.as_str(),
+        _ => None,
+    }
 }

@@ -17,16 +17,20 @@
 //! - A notification is repeated after an answer that allows it, after GOAWAY or REFUSED_STREAM (not processed), or after
 //!   an unknown outcome, always with the same id and collapse id; never past its expiry.
 //! - Requests handed over together leave in one write (`cork`).
+//! - A connection has one credential for life. [`Gateway::reload`] replaces it for the connections to come; those there
+//!   are open nothing more and end when what they have open is answered, beside their successors (`slot`).
 //!
 //! Bounds, per thread: at most `connections × streams_max` notifications are held, in flight or waiting for a repeat;
 //! while they are, nothing more is taken from the lake, which makes the sender wait. A connection holds at most
-//! 1 MiB (`cork::CORK_BYTES_MAX`) not yet written. Closed lake: the rest is sent, then the gateway ends by itself.
+//! 1 MiB (`cork::CORK_BYTES_MAX`) not yet written, and a place has at most two that leave beside the one that works. Closed lake: the rest is sent, then the gateway ends by itself.
 
 mod answers;
+mod authorization;
 mod config;
 mod connect;
 mod connection;
 mod cork;
+mod credential;
 mod error;
 mod metrics;
 mod pool;
@@ -34,5 +38,6 @@ mod service;
 mod slot;
 
 pub use config::GatewayConfig;
-pub use error::StartError;
+pub use credential::{CertificateError, ClientCertificate, Credential};
+pub use error::{AccessError, StartError};
 pub use service::{Drained, Gateway};

@@ -26,6 +26,7 @@ pub(crate) struct Metrics {
     pub(crate) connections_closed: Counter,
     pub(crate) connect_failures: Counter,
     pub(crate) stalled: Counter,
+    pub(crate) credential_refused: Counter,
     pub(crate) latency: Histogram,
 }
 
@@ -54,6 +55,10 @@ impl Metrics {
             connections_closed: counter("tidings_gateway_connections_closed_total", "Connections that ended."),
             connect_failures: counter("tidings_gateway_connect_failures_total", "Connections that were not made."),
             stalled: counter("tidings_gateway_connections_stalled_total", "Connections closed for their silence."),
+            credential_refused: counter(
+                "tidings_gateway_credential_refused_total",
+                "Connections on which the provider refused token, key or certificate.",
+            ),
             latency: registry.histogram(
                 "tidings_gateway_latency_seconds",
                 "From taking a notification out of the lake to its outcome.",

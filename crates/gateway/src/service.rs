@@ -1,12 +1,12 @@
-//! Starting and stopping a gateway.
+//! Starting and stopping a gateway, and giving it another credential.
 
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use tidings_buffer::{Consumer, Lake};
-use tidings_push::apns::{ProviderKey, ProviderTokens, Requests};
+use tidings_buffer::Lake;
+use tidings_push::apns::Requests;
 use tidings_push::{Notification, OutcomeSink};
 use tidings_telemetry::{Registry, unix_now};
 use tokio::sync::{oneshot, watch};
@@ -14,13 +14,13 @@ use tokio::task::{JoinSet, LocalSet};
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tracing::info;
 
-use crate::GatewayConfig;
-use crate::connect::Connector;
+use crate::connect::{Access, Connector};
 use crate::connection::Shared;
-use crate::error::StartError;
+use crate::error::{AccessError, StartError};
 use crate::metrics::Metrics;
 use crate::pool::Pool;
-use crate::slot::keep_connected;
+use crate::slot::{self, keep_connected};
+use crate::{Credential, GatewayConfig};
 
 /// What the threads are asked to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +36,8 @@ enum Phase {
 pub struct Gateway {
     lake: Arc<Lake<Notification>>,
     phase: watch::Sender<Phase>,
+    /// What new connections are made with.
+    access: watch::Sender<Arc<Access>>,
     workers: Vec<Worker>,
 }
 
@@ -57,9 +59,9 @@ pub struct Drained {
 struct Plan {
     config: GatewayConfig,
     slot_count: usize,
-    tokens: Arc<ProviderTokens>,
     requests: Requests,
     connector: Connector,
+    access: watch::Receiver<Arc<Access>>,
     lake: Arc<Lake<Notification>>,
     sink: Arc<dyn OutcomeSink>,
     metrics: Metrics,
@@ -77,8 +79,7 @@ impl Gateway {
         registry: &Registry,
     ) -> Result<Self, StartError> {
         check(&config)?;
-        let key = ProviderKey::new(&config.key_id, &config.team_id, &config.key_pem)?;
-        let tokens = Arc::new(ProviderTokens::new(key));
+        let access = Arc::new(Access::new(config.credential.clone(), config.ca_pem.as_deref())?);
         let authority = if config.port == 443 {
             config.server_name.clone()
         } else {
@@ -87,15 +88,16 @@ impl Gateway {
         let requests = Requests::new(&authority).map_err(|_| StartError::ServerName(config.server_name.clone()))?;
         let metrics = Metrics::new(registry);
         let (phase, _) = watch::channel(Phase::Work);
-        let mut gateway = Self { lake: Arc::clone(&lake), phase, workers: Vec::new() };
+        let (access, _) = watch::channel(access);
+        let mut gateway = Self { lake: Arc::clone(&lake), phase, access, workers: Vec::new() };
         for index in 0..config.thread_count {
             // The first ones take what an even division leaves over.
             let extra = usize::from(index < config.connection_count % config.thread_count);
             let plan = Plan {
                 slot_count: config.connection_count / config.thread_count + extra,
-                tokens: Arc::clone(&tokens),
                 requests: requests.clone(),
                 connector: Connector::new(&config)?,
+                access: gateway.access.subscribe(),
                 config: config.clone(),
                 lake: Arc::clone(&lake),
                 sink: Arc::clone(&sink),
@@ -108,6 +110,20 @@ impl Gateway {
         Ok(gateway)
     }
 
+    /// Makes all connections to come with this credential and these certificates to trust (without any, the system's).
+    /// Those that are open let what they have under way be answered and end, beside the new ones. Returns whether
+    /// anything is different; if not, nothing happens.
+    ///
+    /// # Errors
+    /// When no connection could be made with them; then nothing changes.
+    pub fn reload(&self, credential: Credential, ca_pem: Option<&str>) -> Result<bool, AccessError> {
+        if self.access.borrow().is_same(&credential, ca_pem) {
+            return Ok(false);
+        }
+        self.access.send_replace(Arc::new(Access::new(credential, ca_pem)?));
+        Ok(true)
+    }
+
     /// Closes the lake, sends what it holds, waits for all outcomes, and ends; at `deadline` it aborts.
     ///
     /// Until then repeats are made as usual, so a provider in trouble can take all the time there is.
@@ -115,7 +131,7 @@ impl Gateway {
     /// # Cancel safety
     /// Dropping the future aborts the gateway.
     pub async fn drain(self, deadline: Instant) -> Drained {
-        let Self { lake, phase, workers } = self;
+        let Self { lake, phase, workers, .. } = self;
         lake.close();
         phase.send_replace(Phase::Drain);
         let mut unsettled = 0;
@@ -170,12 +186,11 @@ fn spawn(index: usize, plan: Plan, phase: watch::Receiver<Phase>) -> std::io::Re
 
 /// One thread's work: its connections, and the repeats that wait. Returns how many notifications it leaves unsettled.
 async fn drive(plan: Plan, mut phase: watch::Receiver<Phase>) -> usize {
-    let Plan { config, slot_count, tokens, requests, connector, lake, sink, metrics } = plan;
+    let Plan { config, slot_count, requests, connector, access, lake, sink, metrics } = plan;
     let held_max = slot_count.saturating_mul(config.streams_max as usize);
     let pool = Rc::new(RefCell::new(Pool::new(slot_count, held_max, sink, metrics.clone(), unix_now())));
     let shared = Rc::new(Shared {
         requests,
-        tokens,
         metrics,
         streams_max: config.streams_max,
         stall_timeout: config.stall_timeout,
@@ -184,8 +199,14 @@ async fn drive(plan: Plan, mut phase: watch::Receiver<Phase>) -> usize {
     let connector = Rc::new(connector);
     let mut slots = JoinSet::new();
     for slot in 0..slot_count {
-        let consumer = Consumer::new(Arc::clone(&lake));
-        slots.spawn_local(keep_connected(slot, Rc::clone(&connector), Rc::clone(&shared), Rc::clone(&pool), consumer));
+        slots.spawn_local(keep_connected(slot::Plan {
+            slot,
+            connector: Rc::clone(&connector),
+            shared: Rc::clone(&shared),
+            pool: Rc::clone(&pool),
+            lake: Arc::clone(&lake),
+            access: access.clone(),
+        }));
     }
     let changed = pool.borrow().changed();
     loop {

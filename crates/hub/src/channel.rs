@@ -2,16 +2,22 @@
 //!
 //! A loop with subscribers here has one `Reader` entry: how many they are, and how far the slowest is. The entry is
 //! *dirty* while the channel waits in the loop's mailbox; publishing wakes a loop only when it becomes dirty.
+//!
+//! Beside them it keeps which proven devices read it, so that an event published here knows who may answer before
+//! anybody does, and which of its publications still collect receipts, so that a reader that comes back can give one.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use roaring::RoaringBitmap;
 use tidings_protocol::{ClientId, ClientInfo, NamespaceOptions, Publication, encode_publication_push, websocket};
 use tidings_stream::{Frame, Gap, History, HistoryFilter, Lagged, Retention, Tail, TailBounds};
-use tidings_types::{ChannelName, Epoch, Offset, StreamPosition, Timestamp};
+use tidings_types::{
+    ChannelName, DeviceNumber, Epoch, JournalPosition, Offset, ReceiptRequest, StreamPosition, Timestamp,
+};
 
-use crate::{Acted, LoopId, Mailbox, NewPublication, lock, process_micros};
+use crate::{Acted, EventReceipts, LoopId, Mailbox, NewPublication, Receipts, lock, process_micros};
 
 /// A subscriber as the channel sees it.
 #[derive(Debug, Clone)]
@@ -20,6 +26,8 @@ pub struct Member {
     pub loop_id: LoopId,
     /// Who appears in the channel's presence, if anybody.
     pub presence: Option<ClientInfo>,
+    /// The device it is, when that is proven and it can answer for it.
+    pub device: Option<DeviceNumber>,
 }
 
 /// Where a reader wants to go on.
@@ -53,6 +61,8 @@ pub struct Subscribed {
     pub top: StreamPosition,
     /// What became of its resume, if it asked for one.
     pub recovery: Option<Recovery>,
+    /// To a reader that resumes: the publications of this channel whose receipts are still collected, in order.
+    pub receipts: Vec<(Offset, Arc<EventReceipts>)>,
 }
 
 #[derive(Debug)]
@@ -70,10 +80,42 @@ struct State {
     tail: Tail,
     readers: Vec<Reader>,
     presence: HashMap<ClientId, ClientInfo>,
+    devices: DeviceCounts,
+    /// Publications whose receipts may still be of use, in order. Bound: the events of [`Receipts`], and those that went
+    /// in the last second.
+    open: VecDeque<(Offset, JournalPosition)>,
     /// Since when nobody reads it and nothing is kept.
     idle_since: Option<Timestamp>,
     /// Swept from the table: whoever still holds it must look again.
     swept: bool,
+}
+
+/// Proven devices and how many connections each has here.
+///
+/// Invariant: `more` holds only devices of `set`, with their connections beyond the first.
+#[derive(Debug, Default)]
+struct DeviceCounts {
+    set: RoaringBitmap,
+    more: HashMap<u32, u32>,
+}
+
+impl DeviceCounts {
+    fn enter(&mut self, device: DeviceNumber) {
+        if !self.set.insert(device.0) {
+            *self.more.entry(device.0).or_insert(0) += 1;
+        }
+    }
+
+    fn leave(&mut self, device: DeviceNumber) {
+        match self.more.get_mut(&device.0) {
+            Some(1) => drop(self.more.remove(&device.0)),
+            Some(count) => *count -= 1,
+            None => {
+                let was_in = self.set.remove(device.0);
+                debug_assert!(was_in, "a device leaves as often as it came");
+            }
+        }
+    }
 }
 
 /// How long an idle channel's epoch and top outlive its publications, so that a reader who comes back resumes or is
@@ -98,6 +140,8 @@ impl Channel {
             tail: Tail::new(tail),
             readers: Vec::new(),
             presence: HashMap::new(),
+            devices: DeviceCounts::default(),
+            open: VecDeque::new(),
             idle_since: None,
             swept: false,
         };
@@ -130,7 +174,7 @@ impl Channel {
             publication = state.history.append(|offset| Publication { offset, ..publication }, now);
         }
         let position = kept.then(|| state.history.top());
-        self.fan_out(&mut state, &publication, mailboxes);
+        self.fan_out(&mut state, &publication, None, mailboxes);
         Acted::Done(position)
     }
 
@@ -139,6 +183,7 @@ impl Channel {
         self: &Arc<Self>,
         offset: Offset,
         publication: Publication,
+        receipts: &Receipts,
         mailboxes: &[Arc<Mailbox>],
         now: Timestamp,
     ) -> Acted<()> {
@@ -148,7 +193,11 @@ impl Channel {
         }
         let publication = Publication { offset, ..publication };
         if state.history.append_at(offset, publication.clone(), now) {
-            self.fan_out(&mut state, &publication, mailboxes);
+            // Before anybody can answer, and before the sender asks who may.
+            if let Some(request) = &publication.receipt {
+                state.open(offset, request, receipts);
+            }
+            self.fan_out(&mut state, &publication, publication.receipt.map(|request| request.event), mailboxes);
         }
         Acted::Done(())
     }
@@ -163,12 +212,18 @@ impl Channel {
         Acted::Done(())
     }
 
-    fn fan_out(self: &Arc<Self>, state: &mut State, publication: &Publication, mailboxes: &[Arc<Mailbox>]) {
+    fn fan_out(
+        self: &Arc<Self>,
+        state: &mut State,
+        publication: &Publication,
+        receipt: Option<JournalPosition>,
+        mailboxes: &[Arc<Mailbox>],
+    ) {
         if state.readers.is_empty() {
             return; // Nobody to write it to: not even encoded.
         }
         let bytes = websocket::text_frame(&encode_publication_push(&self.name, publication));
-        state.tail.push(Frame { bytes, published_micros: process_micros() });
+        state.tail.push(Frame { bytes, published_micros: process_micros(), receipt });
         for reader in &mut state.readers {
             if !std::mem::replace(&mut reader.dirty, true) {
                 mailboxes[reader.loop_id.0].put(self.clone());
@@ -176,7 +231,12 @@ impl Channel {
         }
     }
 
-    pub(crate) fn subscribe(self: &Arc<Self>, member: &Member, resume: Option<&ResumeFrom>) -> Acted<Subscribed> {
+    pub(crate) fn subscribe(
+        self: &Arc<Self>,
+        member: &Member,
+        resume: Option<&ResumeFrom>,
+        receipts: &Receipts,
+    ) -> Acted<Subscribed> {
         let mut state = lock(&self.state);
         if state.swept {
             return Acted::Swept;
@@ -194,12 +254,25 @@ impl Channel {
         if let Some(info) = &member.presence {
             state.presence.insert(info.client, info.clone());
         }
-        Acted::Done(Subscribed { channel: self.clone(), next, top: state.history.top(), recovery })
+        if let Some(device) = member.device {
+            state.devices.enter(device);
+        }
+        let is_asked = resume.is_some() && !state.open.is_empty();
+        let receipts = if is_asked { receipts.resolve(state.open.iter()) } else { Vec::new() };
+        Acted::Done(Subscribed { channel: self.clone(), next, top: state.history.top(), recovery, receipts })
     }
 
-    /// Takes a subscriber away.
-    pub fn unsubscribe(&self, loop_id: LoopId, client: ClientId) {
+    /// One connection here has lost its proof that it is the device; it leaves without one.
+    pub fn disown(&self, device: DeviceNumber) {
+        lock(&self.state).devices.leave(device);
+    }
+
+    /// Takes a subscriber away; `device` as it came, unless that was disowned.
+    pub fn unsubscribe(&self, loop_id: LoopId, client: ClientId, device: Option<DeviceNumber>) {
         let mut state = lock(&self.state);
+        if let Some(device) = device {
+            state.devices.leave(device);
+        }
         state.presence.remove(&client);
         let Some(index) = state.readers.iter().position(|reader| reader.loop_id == loop_id) else {
             debug_assert!(false, "a subscriber leaves only once");
@@ -259,8 +332,13 @@ impl Channel {
 
     /// Drops the history if its time is over; returns whether the channel itself is to go: nobody reads it, nothing is
     /// kept, and there is no position that a reader may come back to.
-    pub(crate) fn expire(&self, now: Timestamp) -> bool {
+    pub(crate) fn expire(&self, receipts: &Receipts, now: Timestamp) -> bool {
         let mut state = lock(&self.state);
+        if !state.open.is_empty() {
+            let open = receipts.resolve(state.open.iter());
+            let of_use = open.iter().filter(|(_, receipts)| receipts.is_of_use(now));
+            state.open = of_use.map(|(offset, receipts)| (*offset, receipts.event())).collect();
+        }
         state.history.expire(now);
         if !state.readers.is_empty() || !state.history.is_empty() {
             state.idle_since = None;
@@ -278,6 +356,16 @@ impl Channel {
 }
 
 impl State {
+    /// Collects receipts of what is published here at `offset`.
+    fn open(&mut self, offset: Offset, request: &ReceiptRequest, receipts: &Receipts) {
+        let event = receipts.open(request);
+        event.add_readers(&self.devices.set);
+        while self.open.front().is_some_and(|(_, oldest)| !receipts.is_open(*oldest)) {
+            self.open.pop_front();
+        }
+        self.open.push_back((offset, request.event));
+    }
+
     fn trim(&mut self) {
         let end = self.tail.end();
         let next = self.readers.iter().map(|reader| reader.next).min().unwrap_or(end);

@@ -1,4 +1,4 @@
-//! Owner of all channels (R5): publish, follow from a position, history, presence.
+//! Owner of all channels (R5): publish, follow from a position, history, presence, receipts.
 //!
 //! ```text
 //!            publish ──► Channel { lock: history, tail, readers, presence } ──► wakes each edge loop once
@@ -14,12 +14,16 @@
 //!   ([`Hub::publish_durable`]), since they must survive a restart; the hub's part is the same otherwise.
 //! - Bounds: memory channels (`channel_count_max`, then [`HubError::ChannelLimit`]); durable ones by the store, which
 //!   must not accept what the hub then refuses, and by the connections' subscriptions: one that was never published in
-//!   exists only while somebody reads it. History by each namespace, tail by [`TailBounds`], presence by the connections.
+//!   exists only while somebody reads it. History by each namespace, tail by [`TailBounds`], presence and the proven
+//!   devices of a channel by the connections, receipts by `receipt_event_count_max` (see [`Receipts`]).
+//! - Receipts of an event are opened under the channel's lock before fan-out, so they know the devices that read it then.
 //!
-//! Locks: a shard of the channel table, then a channel, then a mailbox; never the other way.
+//! Locks: a shard of the channel table, then a channel, then a mailbox or the receipts; never the other way. Within the
+//! receipts: the events, then one event; visibility alone.
 
 mod channel;
 mod mailbox;
+mod receipts;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -31,6 +35,7 @@ use tidings_types::{ChannelName, Epoch, Offset, StreamPosition, Timestamp};
 
 pub use channel::{Channel, Member, Recovery, ResumeFrom, Subscribed};
 pub use mailbox::{LoopId, Mailbox};
+pub use receipts::{EventReceipts, RECEIPT_USER_COUNT_MAX, RECEIPTS_TTL, ReceiptSummary, Receipts};
 
 /// What the hub is told at start.
 #[derive(Debug, Clone)]
@@ -43,6 +48,8 @@ pub struct HubConfig {
     pub tail: TailBounds,
     /// The epoch of all durable channels: one life of the store.
     pub durable_epoch: Epoch,
+    /// Events whose receipts are collected at one time.
+    pub receipt_event_count_max: usize,
 }
 
 /// Why the hub refuses.
@@ -91,12 +98,14 @@ pub struct Hub {
     shards: Box<[Shard]>,
     memory_channel_count: AtomicUsize,
     mailboxes: Box<[Arc<Mailbox>]>,
+    receipts: Arc<Receipts>,
 }
 
 impl Hub {
     /// A hub without channels, for `loop_count` edge loops.
     pub fn new(config: HubConfig, loop_count: usize) -> Self {
         Self {
+            receipts: Arc::new(Receipts::new(config.receipt_event_count_max)),
             config,
             shards: (0..SHARD_COUNT).map(|_| Mutex::default()).collect(),
             memory_channel_count: AtomicUsize::new(0),
@@ -107,6 +116,11 @@ impl Hub {
     /// The loops' ids and mailboxes, in order.
     pub fn loops(&self) -> impl Iterator<Item = (LoopId, Arc<Mailbox>)> {
         self.mailboxes.iter().enumerate().map(|(index, mailbox)| (LoopId(index), mailbox.clone()))
+    }
+
+    /// Who has shown that an event reached them.
+    pub fn receipts(&self) -> &Arc<Receipts> {
+        &self.receipts
     }
 
     /// The configured namespaces.
@@ -140,6 +154,7 @@ impl Hub {
     }
 
     /// Publishes what the journal has accepted, at the position it gave. One that the channel already has changes nothing.
+    /// If it asks for receipts, they are collected when this returns.
     ///
     /// # Errors
     /// When the namespace is unknown or there is no room for a new channel.
@@ -150,7 +165,9 @@ impl Hub {
         publication: Publication,
         now: Timestamp,
     ) -> Result<(), HubError> {
-        self.with_channel(name, |channel| channel.publish_at(offset, publication.clone(), &self.mailboxes, now))
+        self.with_channel(name, |channel| {
+            channel.publish_at(offset, publication.clone(), &self.receipts, &self.mailboxes, now)
+        })
     }
 
     /// Brings a durable channel back as it was left; `at` is when its last publication was made.
@@ -177,7 +194,7 @@ impl Hub {
         member: &Member,
         resume: Option<&ResumeFrom>,
     ) -> Result<Subscribed, HubError> {
-        self.with_channel(name, |channel| channel.subscribe(member, resume))
+        self.with_channel(name, |channel| channel.subscribe(member, resume, &self.receipts))
     }
 
     /// A page of a channel's history and where the channel is.
@@ -213,13 +230,15 @@ impl Hub {
         self.existing(name).map_or(0, |channel| channel.subscriber_count())
     }
 
-    /// Drops histories whose time is over and channels that hold nothing any more. Called about once a second.
+    /// Drops histories and receipts whose time is over and channels that hold nothing any more. Called about once a
+    /// second.
     pub fn sweep(&self, now: Timestamp) {
+        self.receipts.sweep(now);
         for shard in &self.shards {
             let mut shard = lock(shard);
             let mut memory_count = 0;
             shard.retain(|_, channel| {
-                let swept = channel.expire(now);
+                let swept = channel.expire(&self.receipts, now);
                 memory_count += usize::from(swept && !channel.options().durable);
                 !swept
             });

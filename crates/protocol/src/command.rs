@@ -27,7 +27,7 @@ pub struct Command {
 #[derive(Debug)]
 #[expect(missing_docs, reason = "each variant is named like the protocol's command")]
 pub enum Request {
-    Connect { token: Token },
+    Connect(ConnectRequest),
     Subscribe(Box<SubscribeRequest>),
     Unsubscribe { channel: String },
     Publish(PublishRequest),
@@ -36,10 +36,32 @@ pub enum Request {
     History(HistoryRequest),
     Ping,
     Send,
-    Rpc,
+    Rpc(RpcRequest),
     Refresh { token: Token },
     SubRefresh { channel: String, token: Token },
     Pong,
+}
+
+/// Asks to be let in.
+#[derive(Debug, Default, Deserialize)]
+pub struct ConnectRequest {
+    /// Who it is; empty when nobody known.
+    #[serde(default, deserialize_with = "or_default")]
+    pub token: Token,
+    /// What it says of itself; see [`Introduction`](crate::Introduction).
+    #[serde(default)]
+    pub data: Option<Json>,
+}
+
+/// Asks the application, or for something the protocol has no command for.
+#[derive(Debug, Default, Deserialize)]
+pub struct RpcRequest {
+    /// What.
+    #[serde(default, deserialize_with = "or_default")]
+    pub method: String,
+    /// With which words.
+    #[serde(default)]
+    pub data: Option<Json>,
 }
 
 /// Asks for a channel's publications from now on, or from a position.
@@ -196,7 +218,7 @@ fn parse(line: &[u8]) -> Result<Command, FrameError> {
 struct Wire {
     #[serde(default, deserialize_with = "or_default")]
     id: u32,
-    connect: Option<WireChannel>,
+    connect: Option<ConnectRequest>,
     subscribe: Option<Box<SubscribeRequest>>,
     unsubscribe: Option<WireChannel>,
     publish: Option<PublishRequest>,
@@ -205,7 +227,7 @@ struct Wire {
     history: Option<HistoryRequest>,
     ping: Option<IgnoredAny>,
     send: Option<IgnoredAny>,
-    rpc: Option<IgnoredAny>,
+    rpc: Option<RpcRequest>,
     refresh: Option<WireChannel>,
     sub_refresh: Option<WireChannel>,
 }
@@ -225,14 +247,14 @@ impl Wire {
         if self.id == 0 {
             return Some(if self.send.is_some() { Request::Send } else { Request::Pong });
         }
-        None.or(self.connect.map(|wire| Request::Connect { token: wire.token }))
+        None.or(self.connect.map(Request::Connect))
             .or(self.subscribe.map(Request::Subscribe))
             .or(self.unsubscribe.map(|wire| Request::Unsubscribe { channel: wire.channel }))
             .or(self.publish.map(Request::Publish))
             .or(self.presence.map(|wire| Request::Presence { channel: wire.channel }))
             .or(self.presence_stats.map(|wire| Request::PresenceStats { channel: wire.channel }))
             .or(self.history.map(Request::History))
-            .or(self.rpc.map(|_| Request::Rpc))
+            .or(self.rpc.map(Request::Rpc))
             .or(self.send.map(|_| Request::Send))
             .or(self.refresh.map(|wire| Request::Refresh { token: wire.token }))
             .or(self.sub_refresh.map(|wire| Request::SubRefresh { channel: wire.channel, token: wire.token }))

@@ -9,14 +9,16 @@
 //! pass through a [`Session`]: they are encoded once per channel ([`encode_publication_push`]) and shared.
 //!
 //! Bytes from outside never panic. Per connection this crate holds one [`Session`] (under 150 bytes plus 32 per
-//! subscription) and one [`websocket::Decoder`] (under 80 bytes plus an unfinished message, bounded).
+//! subscription) and one [`websocket::Decoder`] (under 90 bytes plus an unfinished message, bounded).
 //!
 //! JSON only; Protobuf is not here. Nor are server-side subscriptions, map subscriptions, delta compression, tags
-//! filters, join and leave by option, and RPC: each is refused with the code the protocol has for it.
+//! filters, join and leave by option, and RPC to the application: each is refused with the code the protocol has for
+//! it. The one RPC method there is, [`RPC_VISIBLE`], is for ourselves.
 
 mod client;
 mod code;
 mod command;
+mod introduction;
 mod json;
 mod namespace;
 mod publication;
@@ -28,13 +30,17 @@ pub mod websocket;
 pub use client::{ClientId, ClientInfo};
 pub use code::{Disconnect, ErrorCode, Unsubscribe};
 pub use command::{
-    ClientPosition, Command, Commands, FRAME_COMMAND_COUNT_MAX, FrameError, HistoryRequest, PublishRequest, Request,
-    SubscribeRequest, parse_frame,
+    ClientPosition, Command, Commands, ConnectRequest, FRAME_COMMAND_COUNT_MAX, FrameError, HistoryRequest,
+    PublishRequest, Request, RpcRequest, SubscribeRequest, parse_frame,
+};
+pub use introduction::{
+    CREDENTIAL_BYTES_MAX, DeviceClaim, DeviceCredential, Introduction, RPC_VISIBLE, VISIBLE_TTL_MAX,
 };
 pub use namespace::{NamespaceOptions, Namespaces};
 pub use publication::{Publication, Tags};
 pub use reply::{
-    ConnectResult, ExpiryResult, PING, Push, Reply, SubscribeResult, encode_publication_push, encode_push, encode_reply,
+    ConnectResult, ExpiryResult, PING, Push, Reply, SubscribeResult, VisibleResult, encode_publication_push,
+    encode_push, encode_reply,
 };
 pub use session::{
     CHANNEL_BYTES_MAX, EXPIRED_CLOSE_DELAY, Effect, Expired, HISTORY_PUBLICATION_COUNT_MAX, HistoryFound, Session,

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use tidings_types::{Json, Offset};
+use tidings_types::{Json, Offset, ReceiptRequest};
 
 use crate::ClientInfo;
 use crate::json::object;
@@ -23,6 +23,8 @@ pub struct Publication {
     pub info: Option<Arc<ClientInfo>>,
     /// Labels; an event's publications carry `event`.
     pub tags: Tags,
+    /// What is asked of the connections it is written to; never on the wire.
+    pub receipt: Option<ReceiptRequest>,
 }
 
 impl Publication {

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use tidings_types::{ChannelName, StreamPosition, Timestamp};
+use tidings_types::{ChannelName, DeviceId, StreamPosition, Timestamp};
 
 use crate::code::{Disconnect, ErrorCode, Unsubscribe};
 use crate::json::{Fields, array, object};
@@ -28,6 +28,7 @@ pub enum Reply<'a> {
     History { top: StreamPosition, publications: &'a [Publication] },
     Refresh(ExpiryResult),
     SubRefresh(ExpiryResult),
+    Visible(&'a VisibleResult<'a>),
 }
 
 /// The client is in.
@@ -55,6 +56,15 @@ impl ExpiryResult {
     pub fn until(expires_at: Option<Timestamp>, now: Timestamp) -> Self {
         Self { ttl: expires_at.map(|at| at.saturating_since(now)) }
     }
+}
+
+/// What we made of a client's word that its app is on the screen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct VisibleResult<'a> {
+    /// The device it has proven to be, so that an app sees whether its proof was accepted.
+    pub device: Option<&'a DeviceId>,
+    /// For how long it counts as visible, in whole seconds; zero: hidden.
+    pub ttl: Duration,
 }
 
 /// The client has the channel.
@@ -114,6 +124,9 @@ pub fn encode_reply(id: u32, reply: &Reply<'_>, out: &mut Vec<u8>) {
             }),
             Reply::Refresh(expiry) => fields.object("refresh", |fields| encode_expiry(expiry, fields)),
             Reply::SubRefresh(expiry) => fields.object("sub_refresh", |fields| encode_expiry(expiry, fields)),
+            Reply::Visible(result) => {
+                fields.object("rpc", |rpc| rpc.object("data", |data| encode_visible(result, data)))
+            }
         }
     });
 }
@@ -178,6 +191,14 @@ fn encode_connect(result: &ConnectResult<'_>, fields: &mut Fields<'_>) {
     encode_expiry(result.expiry, fields);
     fields.number("ping", ping_s);
     fields.flag("pong", ping_s > 0);
+}
+
+fn encode_visible(result: &VisibleResult<'_>, fields: &mut Fields<'_>) {
+    match result.device {
+        Some(device) => fields.text_always("device", device.as_str()),
+        None => fields.key("device").extend_from_slice(b"null"),
+    }
+    fields.number_always("ttl", result.ttl.as_secs());
 }
 
 fn encode_subscribe(result: &SubscribeResult<'_>, fields: &mut Fields<'_>) {

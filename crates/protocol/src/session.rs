@@ -22,10 +22,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidings_types::{ChannelName, Json, Offset, Timestamp};
+use tidings_types::{ChannelName, DeviceId, Json, Offset, Timestamp};
 
-use crate::command::{Command, PublishRequest, Request};
-use crate::reply::{ConnectResult, ExpiryResult, Reply, encode_reply};
+use crate::command::{Command, ConnectRequest, PublishRequest, Request, RpcRequest};
+use crate::introduction::{Introduction, RPC_VISIBLE, read_visible};
+use crate::reply::{ConnectResult, ExpiryResult, Reply, VisibleResult, encode_reply};
 use crate::token::{Token, TokenError, TokenVerifier};
 use crate::{ClientId, ClientInfo, Disconnect, ErrorCode, HistoryRequest, NamespaceOptions, Namespaces};
 
@@ -69,6 +70,8 @@ pub struct Session {
     config: Arc<SessionConfig>,
     client: ClientId,
     user: Box<str>,
+    /// Named on connecting; the session does not know whether it was proven.
+    device: Option<DeviceId>,
     conn_info: Option<Json>,
     expires_at: Option<Timestamp>,
     /// Invariant: at most `channel_count_max`, no channel twice.
@@ -102,6 +105,14 @@ fn bad_request(cause: &'static str) -> Refusal {
     Refusal::Disconnect(Disconnect::BAD_REQUEST, cause)
 }
 
+fn rpc(ticket: Ticket, request: &RpcRequest) -> Result<Effect, Refusal> {
+    if request.method != RPC_VISIBLE {
+        return Err(ErrorCode::MethodNotFound.into());
+    }
+    let visible = read_visible(request.data.as_ref()).ok_or(ErrorCode::BadRequest)?;
+    Ok(Effect::Visible { ticket, visible })
+}
+
 fn reply(id: u32, reply: &Reply<'_>) -> Vec<u8> {
     let mut out = Vec::with_capacity(64);
     encode_reply(id, reply, &mut out);
@@ -115,6 +126,7 @@ impl Session {
             config,
             client,
             user: Box::default(),
+            device: None,
             conn_info: None,
             expires_at: None,
             subscriptions: Vec::new(),
@@ -132,6 +144,11 @@ impl Session {
     /// Who is connected; empty for an anonymous user.
     pub fn user(&self) -> &str {
         &self.user
+    }
+
+    /// The device that the client named on connecting, proven or not.
+    pub fn device(&self) -> Option<&DeviceId> {
+        self.device.as_ref()
     }
 
     /// Whether the client has connected and is still welcome.
@@ -200,7 +217,7 @@ impl Session {
     fn decide(&mut self, command: Command, now: Timestamp) -> Result<Effect, Refusal> {
         let ticket = Ticket { id: command.id };
         match (self.state, command.request) {
-            (State::AwaitingConnect, Request::Connect { token }) => self.connect(ticket, &token, now),
+            (State::AwaitingConnect, Request::Connect(request)) => self.connect(ticket, &request, now),
             (State::AwaitingConnect, _) => Err(bad_request("first command is not connect")),
             (State::Refused | State::Closed, _) => Err(bad_request("command after a refused connect")),
             (State::Connected, request) => self.serve(ticket, request, now),
@@ -224,21 +241,24 @@ impl Session {
             Request::History(request) => self.history(ticket, request),
             Request::Refresh { token } => self.refresh(ticket, &token, now),
             Request::SubRefresh { channel, token } => self.sub_refresh(ticket, &channel, &token, now),
-            Request::Rpc => Err(ErrorCode::NotAvailable.into()),
+            Request::Rpc(request) => rpc(ticket, &request),
             Request::Send => {
                 Err(Refusal::Disconnect(Disconnect::NOT_AVAILABLE, "asynchronous messages are not available"))
             }
-            Request::Connect { .. } => Err(bad_request("second connect")),
+            Request::Connect(_) => Err(bad_request("second connect")),
             Request::Ping => Err(bad_request("clients do not ping")),
         }
     }
 
-    fn connect(&mut self, ticket: Ticket, token: &Token, now: Timestamp) -> Result<Effect, Refusal> {
-        if !token.is_empty() {
-            self.authenticate(token, now)?;
+    fn connect(&mut self, ticket: Ticket, request: &ConnectRequest, now: Timestamp) -> Result<Effect, Refusal> {
+        let mut signed = None;
+        if !request.token.is_empty() {
+            signed = self.authenticate(&request.token, now)?;
         } else if !self.config.allow_anonymous && !self.config.insecure {
             return Err(bad_request("connect without a token"));
         }
+        let introduction = Introduction::read(signed, request.data.as_ref());
+        self.device = introduction.device.as_ref().map(|claim| claim.device().clone());
         self.state = State::Connected;
         let result = ConnectResult {
             client: self.client,
@@ -246,10 +266,11 @@ impl Session {
             expiry: ExpiryResult::until(self.expires_at, now),
             ping_interval: self.config.ping_interval,
         };
-        Ok(Effect::Connected(reply(ticket.id, &Reply::Connect(&result))))
+        Ok(Effect::Connected { reply: reply(ticket.id, &Reply::Connect(&result)), introduction })
     }
 
-    fn authenticate(&mut self, token: &Token, now: Timestamp) -> Result<(), Refusal> {
+    /// Takes over what the token says; the device it names.
+    fn authenticate(&mut self, token: &Token, now: Timestamp) -> Result<Option<DeviceId>, Refusal> {
         let invalid = |cause| Refusal::Disconnect(Disconnect::INVALID_TOKEN, cause);
         let verifier = self.config.token_verifier.as_ref().ok_or(invalid("no token secret is configured"))?;
         let claims = verifier.verify_connection(token, now).map_err(|error| match error {
@@ -266,7 +287,7 @@ impl Session {
         self.conn_info = claims.info;
         self.expires_at = claims.expires_at;
         self.has_token = true;
-        Ok(())
+        Ok(claims.device)
     }
 
     fn refresh(&mut self, ticket: Ticket, token: &Token, now: Timestamp) -> Result<Effect, Refusal> {
@@ -281,6 +302,10 @@ impl Session {
         })?;
         if *claims.user != *self.user {
             return Err(Refusal::Disconnect(Disconnect::INVALID_TOKEN, "refresh with another user's token"));
+        }
+        // A refresh prolongs and changes nobody: a token that names no device, or the first to name one, is fine.
+        if claims.device.is_some() && self.device.is_some() && claims.device != self.device {
+            return Err(Refusal::Disconnect(Disconnect::INVALID_TOKEN, "refresh with another device's token"));
         }
         if claims.expires_at.is_some_and(|at| at <= now) {
             return Err(Refusal::Disconnect(Disconnect::EXPIRED, "refresh with an expired token"));
@@ -398,6 +423,11 @@ impl Session {
     /// Answers an unsubscribe.
     pub fn on_unsubscribed(&self, ticket: Ticket) -> Option<Vec<u8>> {
         self.answer(ticket, Reply::Unsubscribe)
+    }
+
+    /// Answers an [`RPC_VISIBLE`]: `device` is the one the client has proven to be, `visible` what the effect said.
+    pub fn on_visible(&self, ticket: Ticket, device: Option<&DeviceId>, visible: Option<Duration>) -> Option<Vec<u8>> {
+        self.answer(ticket, Reply::Visible(&VisibleResult { device, ttl: visible.unwrap_or_default() }))
     }
 
     fn answer(&self, ticket: Ticket, answer: Reply<'_>) -> Option<Vec<u8>> {

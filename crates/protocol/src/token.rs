@@ -4,6 +4,8 @@
 //! with critical extensions, none of which we know (RFC 7515, 4.1.11). While a secret is being replaced, tokens of
 //! the previous one are good too. Times are checked here against `now`, without leeway.
 //!
+//! A claim of our own, `device`, in a connection token proves on which device the client runs.
+//!
 //! Not here: public-key algorithms and JWKS, audience and issuer, server-side subscriptions (a connection token that
 //! asks for some says so, and the session refuses it), and of the overrides those of join and leave.
 
@@ -16,7 +18,7 @@ use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
-use tidings_types::{ChannelName, Json, Timestamp};
+use tidings_types::{ChannelName, DeviceId, Json, Timestamp};
 
 /// A token as the client sent it. Whoever has it is let in, so it never shows in `Debug`.
 #[derive(Clone, PartialEq, Eq, Default, Deserialize)]
@@ -88,6 +90,8 @@ pub enum TokenError {
 pub struct ConnectionClaims {
     /// Who connects; empty: nobody known.
     pub user: String,
+    /// On which device; proven by being signed.
+    pub device: Option<DeviceId>,
     /// When the connection must have been refreshed; may lie in the past.
     pub expires_at: Option<Timestamp>,
     /// What others may see of the connection.
@@ -157,6 +161,7 @@ impl TokenVerifier {
         }
         Ok(ConnectionClaims {
             expires_at,
+            device: claims.device.as_ref().map(device).transpose()?,
             info: json(claims.info, claims.b64info)?,
             user: claims.sub.unwrap_or_default(),
             has_server_subscriptions: claims.channels.is_some_and(|channels| !channels.is_empty())
@@ -232,6 +237,8 @@ struct WireClaims {
     exp: Option<NumericDate>,
     nbf: Option<NumericDate>,
     expire_at: Option<NumericDate>,
+    /// Any value: in a subscription token it means nothing.
+    device: Option<Json>,
     info: Option<Json>,
     b64info: Option<String>,
     channel: Option<String>,
@@ -271,6 +278,11 @@ struct Flag {
     value: bool,
 }
 
+fn device(claim: &Json) -> Result<DeviceId, TokenError> {
+    serde_json::from_str(claim.as_str())
+        .map_err(|_| TokenError::Invalid("claim device is not a device id, 1 to 128 visible ASCII characters"))
+}
+
 /// The base64 form wins; a JSON connection can only be given JSON.
 fn json(plain: Option<Json>, base64: Option<String>) -> Result<Option<Json>, TokenError> {
     let Some(base64) = base64.filter(|text| !text.is_empty()) else { return Ok(plain) };
@@ -278,15 +290,17 @@ fn json(plain: Option<Json>, base64: Option<String>) -> Result<Option<Json>, Tok
     Json::parse(&bytes).map(Some).map_err(|_| TokenError::Invalid("b64info or b64data does not hold JSON"))
 }
 
-/// Signs a connection token (HS256) for `user`, good until `expires_at` or for ever.
+/// Signs a connection token (HS256) for `user`, on `device` if one is named, good until `expires_at` or for ever.
 pub fn sign_connection_token(
     secret: &TokenSecret,
     user: &str,
+    device: Option<&DeviceId>,
     expires_at: Option<Timestamp>,
     info: Option<&Json>,
     now: Timestamp,
 ) -> String {
-    sign(secret, &NewClaims::new(user, None, expires_at, info, now))
+    let device = device.map(DeviceId::as_str);
+    sign(secret, &NewClaims { device, ..NewClaims::new(user, expires_at, info, now) })
 }
 
 /// Signs a subscription token (HS256) for `user` and `channel`, good until `expires_at` or for ever.
@@ -298,7 +312,8 @@ pub fn sign_subscription_token(
     info: Option<&Json>,
     now: Timestamp,
 ) -> String {
-    sign(secret, &NewClaims::new(user, Some(channel), expires_at, info, now))
+    let channel = Some(channel.as_str());
+    sign(secret, &NewClaims { channel, ..NewClaims::new(user, expires_at, info, now) })
 }
 
 #[derive(Serialize)]
@@ -308,21 +323,17 @@ struct NewClaims<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     exp: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    device: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     channel: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     info: Option<&'a Json>,
 }
 
 impl<'a> NewClaims<'a> {
-    fn new(
-        user: &'a str,
-        channel: Option<&'a ChannelName>,
-        expires_at: Option<Timestamp>,
-        info: Option<&'a Json>,
-        now: Timestamp,
-    ) -> Self {
+    fn new(user: &'a str, expires_at: Option<Timestamp>, info: Option<&'a Json>, now: Timestamp) -> Self {
         let exp = expires_at.map(Timestamp::as_secs);
-        Self { sub: user, iat: now.as_secs(), exp, channel: channel.map(ChannelName::as_str), info }
+        Self { sub: user, iat: now.as_secs(), exp, device: None, channel: None, info }
     }
 }
 

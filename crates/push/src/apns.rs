@@ -1,7 +1,8 @@
 //! APNs: requests, answers and credentials (Apple, "Sending notification requests to APNs").
 //!
 //! One notification is one `POST /3/device/<token>` over HTTP/2. [`Requests`] builds it, [`classify`] reads the answer,
-//! [`ProviderTokens`] keeps the credential that goes with it. Connections are the gateway's.
+//! [`ProviderTokens`] keeps the credential that goes with it; a certificate, the other kind of credential, is the
+//! connection's matter, and requests on it go without. Connections are the gateway's.
 
 mod answer;
 mod request;
@@ -10,4 +11,4 @@ mod token;
 pub use answer::{ANSWER_BYTES_MAX, Advice, Fault, Reason, Verdict, classify};
 pub use request::Requests;
 pub(crate) use request::shared_headers;
-pub use token::{KeyError, ProviderKey, ProviderTokens, TOKEN_AGE_MIN, TOKEN_REFRESH_AGE};
+pub use token::{KeyError, ProviderKey, ProviderKeys, ProviderTokens, TOKEN_AGE_MIN, TOKEN_REFRESH_AGE};

@@ -16,6 +16,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::lane::Phase;
+use crate::report::Telling;
 use crate::row::JobRow;
 use crate::shared::{Finished, Shared, Table};
 
@@ -27,15 +28,19 @@ pub(crate) struct Checkpointer {
     pub(crate) shared: Arc<Shared>,
     pub(crate) interval: Duration,
     pub(crate) report_count_max: usize,
+    /// Somebody is told; without, nothing is kept for them at the cost of others.
+    pub(crate) tell_finished: bool,
     /// Up to where the store knows that events have a job.
     pub(crate) dispatched: JournalPosition,
+    /// Jobs are forgotten untold; said once.
+    pub(crate) losing_untold: bool,
 }
 
 /// What one checkpoint says.
 struct Snapshot {
     rows: Vec<(JournalPosition, Vec<u8>)>,
-    /// Those of `rows` that are finished.
-    finished: Vec<JournalPosition>,
+    /// Those of `rows` that are finished, and what they say of telling.
+    finished: Vec<(JournalPosition, Option<Telling>)>,
     next: JournalPosition,
     floor: JournalPosition,
 }
@@ -87,7 +92,7 @@ impl Checkpointer {
         let table = self.shared.table();
         let (next, floor) = (table.next, table.floor());
         let running: Vec<_> = table.running.values().cloned().collect();
-        let finished: Vec<_> = dirty(&table).map(|(&position, _)| position).collect();
+        let finished: Vec<_> = dirty(&table).map(|(&position, finished)| (position, finished.telling)).collect();
         let mut rows: Vec<_> = dirty(&table).map(|(&position, finished)| (position, row(finished))).collect();
         drop(table);
         // Outside of the table's lock: a job that finishes meanwhile has a running row with nothing left to do.
@@ -101,24 +106,57 @@ impl Checkpointer {
     }
 
     /// Keeps the last finished jobs only. Those that are not in the store yet stay: their old rows say "running".
-    async fn forget(&self, written: &[JournalPosition]) -> Result<(), WriteError> {
+    /// Those that are to be told go last, while there is somebody to be told.
+    async fn forget(&mut self, written: &[(JournalPosition, Option<Telling>)]) -> Result<(), WriteError> {
+        self.clear(written);
         let old: Vec<JournalPosition> = {
-            let mut table = self.shared.table();
-            for position in written {
-                if let Some(finished) = table.finished.get_mut(position) {
-                    finished.dirty = false;
-                }
-            }
+            let table = self.shared.table();
             let excess = table.finished.len().saturating_sub(self.report_count_max);
-            let clean = table.finished.iter().filter(|(_, finished)| !finished.dirty);
-            clean.map(|(&position, _)| position).take(excess).collect()
+            let tells = self.tell_finished;
+            let clean = |spared| {
+                let finished = table.finished.iter();
+                finished.filter(move |(_, finished)| !finished.dirty && (tells && finished.is_owed()) == spared)
+            };
+            clean(false).chain(clean(true)).map(|(&position, _)| position).take(excess).collect()
         };
-        if !old.is_empty() {
-            self.store.remove_jobs(old.clone()).await?;
-            let mut table = self.shared.table();
-            old.iter().for_each(|position| drop(table.finished.remove(position)));
+        if old.is_empty() {
+            return Ok(());
         }
+        self.store.remove_jobs(old.clone()).await?;
+        let untold = {
+            let mut table = self.shared.table();
+            let Table { finished, untold, .. } = &mut *table;
+            let removed = old.iter().filter_map(|position| {
+                untold.remove(position);
+                finished.remove(position)
+            });
+            removed.filter(Finished::is_owed).count()
+        };
+        self.shared.metrics.jobs_untold.sub(untold as i64);
+        self.shared.metrics.untold_forgotten.add(untold as u64);
+        if untold > 0 && !self.losing_untold {
+            tracing::warn!(limit = self.report_count_max, "finished jobs are forgotten before they were told");
+        }
+        self.losing_untold = untold > 0;
         Ok(())
+    }
+
+    /// Notes what is in the store now, unless it has changed since it was written, and that those which are to be told can
+    /// be: what is told is what a restart finds.
+    fn clear(&self, written: &[(JournalPosition, Option<Telling>)]) {
+        let mut table = self.shared.table();
+        let Table { finished, untold, .. } = &mut *table;
+        let mut more = false;
+        for &(position, telling) in written {
+            if let Some(finished) = finished.get_mut(&position).filter(|finished| finished.telling == telling) {
+                finished.dirty = false;
+                more |= finished.is_owed() && untold.insert(position);
+            }
+        }
+        drop(table);
+        if more {
+            self.shared.more_untold.notify_one();
+        }
     }
 }
 
@@ -126,8 +164,8 @@ fn dirty(table: &Table) -> impl Iterator<Item = (&JournalPosition, &Finished)> {
     table.finished.iter().filter(|(_, finished)| finished.dirty)
 }
 
-fn row(Finished { report, .. }: &Finished) -> Vec<u8> {
-    let (event, accepted_at) = (report.event.clone(), report.accepted_at);
+fn row(&Finished { ref report, telling, .. }: &Finished) -> Vec<u8> {
+    let (event, accepted_at, done_at) = (report.event.clone(), report.accepted_at, report.done_at);
     let (counts, time_to) = (report.counts.clone(), report.time_to);
-    JobRow::Finished { event, accepted_at, counts, time_to }.encode()
+    JobRow::Finished { event, accepted_at, done_at, counts, time_to, telling }.encode()
 }

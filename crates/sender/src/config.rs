@@ -24,6 +24,8 @@ pub struct SenderConfig {
     pub report_count_max: usize,
     /// Dead tokens that wait for the store; more are forgotten, and the provider says it again at the next event.
     pub gone_token_count_max: usize,
+    /// Whether jobs that finish from now on are to be told to somebody outside: see `Sender::take_untold`.
+    pub tell_finished: bool,
 }
 
 impl Default for SenderConfig {
@@ -35,6 +37,7 @@ impl Default for SenderConfig {
             checkpoint_interval: Duration::from_millis(100),
             report_count_max: 10_000,
             gone_token_count_max: 4096,
+            tell_finished: false,
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Why the sender cannot start, and why an event cannot be told. After the start nothing of the sender fails: what it
 //! cannot do now it does later, and says so in the log.
 
-use tidings_gettext::RenderError;
+use tidings_gettext::{RenderError, TemplateError};
+use tidings_push::payload::PatchError;
 use tidings_store::ReadError;
 use tidings_types::{AppId, Environment, JournalPosition, Locale, TopicName};
 
@@ -34,13 +35,13 @@ pub enum StartError {
     #[error("cannot read the jobs")]
     Read(#[from] ReadError),
     /// A job was written by a version that this one does not know.
-    #[error("job {} has version {found}, this version reads {known}", .position.0)]
+    #[error("job {} has version {found}, this version reads 1 to {known}", .position.0)]
     RowVersion {
         /// The job.
         position: JournalPosition,
         /// What it says.
         found: u32,
-        /// What we know.
+        /// The latest we know.
         known: u32,
     },
     /// A job is not what we wrote.
@@ -59,7 +60,7 @@ pub enum StartError {
     Thread(#[source] std::io::Error),
 }
 
-/// An event for which no notification can be made.
+/// An event for which no notification can be made. The text begins with the field that is to blame.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TopicError {
     /// No such topic.
@@ -69,6 +70,27 @@ pub enum TopicError {
         topic: TopicName,
         /// The configured topic that is spelt most alike, if any is.
         nearest: Option<TopicName>,
+    },
+    /// The event has texts of its own, but not for everybody, and its topic has none.
+    #[error(
+        "text: has no text for other languages than its own: add one as \"und\", or configure the topic {topic}{}",
+        hint(.nearest)
+    )]
+    OthersUntold {
+        /// The topic that is not configured.
+        topic: TopicName,
+        /// The configured topic that is spelt most alike, if any is.
+        nearest: Option<TopicName>,
+    },
+    /// A text of the event's own is no template.
+    #[error("text: the {part} for locale {locale}: {problem}")]
+    OwnText {
+        /// Its language.
+        locale: Locale,
+        /// `title` or `body`.
+        part: &'static str,
+        /// What is wrong.
+        problem: TemplateError,
     },
     /// A parameter that the texts need is not there.
     #[error("params: {name} is missing")]
@@ -83,14 +105,22 @@ pub enum TopicError {
         name: String,
     },
     /// The provider takes no notification of this size.
-    #[error("the notification {} would have {bytes} bytes, limit {limit}", language(.locale))]
+    #[error("{field}: the notification {} would have {bytes} bytes, limit {limit}", language(.locale))]
     TooLarge {
-        /// In which language; `None` is the source language.
+        /// What there is too much of.
+        field: &'static str,
+        /// In which language; `None` is the source language of the topic.
         locale: Option<Locale>,
         /// Its size.
         bytes: usize,
         /// The limit.
         limit: usize,
+    },
+    /// What is put over the payload cannot be, or leaves nothing to send.
+    #[error("{}: {problem}", patched_field(.problem))]
+    Patch {
+        /// What is wrong.
+        problem: PatchError,
     },
 }
 
@@ -99,9 +129,10 @@ impl TopicError {
     pub fn field(&self) -> &'static str {
         match self {
             Self::UnknownTopic { .. } => "topic",
+            Self::OthersUntold { .. } | Self::OwnText { .. } => "text",
             Self::MissingParam { .. } | Self::CountNotInteger { .. } => "params",
-            // Texts are bounded by configuration and parameters; what usually is too large is the producer's value.
-            Self::TooLarge { .. } => "data",
+            Self::TooLarge { field, .. } => field,
+            Self::Patch { problem } => patched_field(problem),
         }
     }
 }
@@ -121,4 +152,11 @@ fn hint(nearest: &Option<TopicName>) -> String {
 
 fn language(locale: &Option<Locale>) -> String {
     locale.as_ref().map_or_else(|| "in the source language".to_owned(), |locale| format!("for locale {locale}"))
+}
+
+fn patched_field(problem: &PatchError) -> &'static str {
+    match problem {
+        PatchError::Tidings => "payload.apns.tidings",
+        _ => "payload.apns",
+    }
 }

@@ -6,26 +6,39 @@
 //! a fast one: what the walk found for it on the way waits as a set of numbers.
 //!
 //! ```text
-//!  frozen ──walk──► lane.pending ──window──► lane.in_flight ──settle──► counts
-//!    │  (cursor)        ▲  └──(other pool by now)──► pending of that lane        ▲
-//!    └──────────────────┴─── suppressed, expired ────────────────────────────────┘
+//!          ┌────────► lane.held ──receipt──────────────────────────────────┐
+//!          │              │ time is up                                     ▼
+//!  frozen ─┴─walk──► lane.pending ──window──► lane.in_flight ──settle──► counts
+//!    │  (cursor)        ▲  └──(other pool by now)──► pending of that lane  ▲
+//!    └──────────────────┴─── suppressed, expired, received ────────────────┘
 //! ```
 //!
-//! Every arrow is one step under the job's lock, and each device is in exactly one place: not walked yet, pending, in
-//! flight, or counted. That is the whole proof of "exactly one outcome", also for a device that is registered anew,
+//! Every arrow is one step under the job's lock, and each device is in exactly one place: not walked yet, held, pending,
+//! in flight, or counted. That is the whole proof of "exactly one outcome", also for a device that is registered anew,
 //! moved to another app or deleted meanwhile; and it is why cursor + outstanding set + counts is all a checkpoint holds.
+//! A step of a lane is three calls (what to do, reading the records, [`Job::assign`] or [`Job::open`]), which no other
+//! lane's step comes between: they are one piece without a wait on the sender's thread. What may come between, since
+//! each touches other places than those the step was given, is [`Job::settle`], [`Job::take_receipts`] and [`Job::let_go`].
 //!
-//! Memory: the frozen audience (shared with the index where it is one set), at most as much again for what waits, and
-//! one rendering per app and catalogue.
+//! **Held** is, for an event with `push: unless_received`, a device that would be sent to, could answer over a live
+//! connection when the job began, and has not; until `receipt_wait` after the event's acceptance, but for half of its
+//! life at most: who has not answered is to be pushed, not to expire. Who has answered when
+//! the walk comes to it, or while it is held, has received it. What comes later changes nothing: pending is pushed. A
+//! restart knows no receipts and pushes whom none was counted of.
+//!
+//! Memory: sets of at most a bit per device number: the frozen audience (shared with the index where it is one set), who
+//! may answer, who has; and per pool who is held and who waits. One rendering per app and catalogue.
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::time::Duration;
 
 use roaring::RoaringBitmap;
 use tidings_audience::Frozen;
+use tidings_hub::EventReceipts;
 use tidings_push::{Rendering, Settled};
 use tidings_store::AcceptedEvent;
 use tidings_types::{CollapseKey, DeviceNumber, EventId, JournalPosition, Timestamp};
@@ -47,8 +60,14 @@ pub(crate) struct Job {
     pub(crate) collapse_id: CollapseKey,
     frozen: Frozen,
     books: Mutex<Books>,
+    /// When somebody first saw that it is over; from then on always the same.
+    done_at: OnceLock<Timestamp>,
     /// One per lane: it has something to do again.
     wakes: Box<[Notify]>,
+    /// Who got the event over a live connection; `None` where nobody is held and nobody has.
+    receipts: Option<Arc<EventReceipts>>,
+    /// Nobody is held any more and nobody will be.
+    nobody_held: Notify,
     /// Made for the first device that needs them.
     pub(crate) renderings: Mutex<Renderings>,
 }
@@ -63,6 +82,10 @@ struct Books {
     /// What an earlier run had looked at and not finished; walked again before the rest.
     resumed: RoaringBitmap,
     lanes: Box<[Lane]>,
+    /// Devices of the audience that the walk holds back when it comes to them; empty once time is up.
+    may_answer: RoaringBitmap,
+    /// Devices known to have received the event.
+    received: RoaringBitmap,
     counts: Counts,
     latency: Option<Latency>,
     /// Changed since the last checkpoint.
@@ -71,6 +94,8 @@ struct Books {
 
 #[derive(Default)]
 struct Lane {
+    /// May still prove that it needs no push. Invariant: empty when `may_answer` is.
+    held: RoaringBitmap,
     /// Waits to be handed out.
     pending: RoaringBitmap,
     /// Handed to the lake.
@@ -118,18 +143,34 @@ impl Job {
     ) -> Self {
         let Progress { next, outstanding: resumed, counts, latency } = progress;
         let lanes = (0..lane_count).map(|_| Lane::default()).collect();
-        let mut books = Books { next, resumed, lanes, counts, latency, dirty: true };
+        let (may_answer, received) = (RoaringBitmap::new(), RoaringBitmap::new());
+        let mut books = Books { next, resumed, lanes, may_answer, received, counts, latency, dirty: true };
         books.skip_to_member(&frozen);
         Self {
             position,
             expires_at: accepted.accepted_at.saturating_add(accepted.event.ttl),
             collapse_id: collapse_id(&accepted),
             accepted,
+            done_at: OnceLock::new(),
             frozen,
             books: Mutex::new(books),
             wakes: (0..lane_count).map(|_| Notify::new()).collect(),
+            receipts: None,
+            nobody_held: Notify::new(),
             renderings: Mutex::default(),
         }
+    }
+
+    /// Spares those who prove by `receipts` that they need no push, and holds back whom it is worth waiting for at `now`.
+    pub(crate) fn with_receipts(mut self, receipts: Arc<EventReceipts>, now: Timestamp) -> Self {
+        let hold_until = self.accepted.accepted_at.saturating_add(self.hold_max());
+        let books = self.books.get_mut().expect("no holder of this lock panics");
+        books.received = receipts.received();
+        if now < hold_until {
+            books.may_answer = members(&self.frozen, &(receipts.may_answer() - &books.received));
+        }
+        self.receipts = Some(receipts);
+        self
     }
 
     /// What `lane` does next. After `expires_at` everything that was not handed out is counted as expired first.
@@ -142,7 +183,7 @@ impl Job {
             return Step::Over;
         }
         let window = limits.window_device_count;
-        let Lane { pending, in_flight, awaits } = &mut books.lanes[lane];
+        let Lane { pending, in_flight, awaits, .. } = &mut books.lanes[lane];
         *awaits = None;
         if pending.is_empty() {
             let unwalked = books.unwalked(&self.frozen, window);
@@ -168,8 +209,11 @@ impl Job {
             books.resumed.remove_smallest(findings.len() as u64);
         }
         for (lane, numbers) in books.place(findings, metrics) {
-            books.lanes[lane].pending |= numbers;
-            self.wakes[lane].notify_one();
+            let due = books.hold_back(lane, numbers, metrics);
+            if !due.is_empty() {
+                books.lanes[lane].pending |= due;
+                self.wakes[lane].notify_one();
+            }
         }
         self.changed(&mut books);
     }
@@ -223,6 +267,66 @@ impl Job {
         strays
     }
 
+    /// Takes the receipts that have come. Tells whether somebody is held or may still be.
+    pub(crate) fn take_receipts(&self, metrics: &Metrics) -> bool {
+        let mut books = self.lock();
+        if self.end_received(&mut books, metrics) {
+            self.changed(&mut books);
+        }
+        books.is_holding()
+    }
+
+    /// Time is up: whoever is held and has not answered is due now, and nobody is held any more.
+    pub(crate) fn let_go(&self, metrics: &Metrics) {
+        self.take_receipts(metrics);
+        let mut books = self.lock();
+        books.may_answer.clear();
+        for (lane, wake) in books.lanes.iter_mut().zip(&self.wakes) {
+            let held = std::mem::take(&mut lane.held);
+            if !held.is_empty() {
+                metrics.devices_held.sub(held.len() as i64);
+                lane.pending |= held;
+                wake.notify_one();
+            }
+        }
+        self.nobody_held.notify_one();
+    }
+
+    /// Whether receipts are all that is missing, and its devices have had so long for them from the event's acceptance.
+    pub(crate) fn only_holds_since(&self, age: Duration, now: Timestamp) -> bool {
+        let books = self.lock();
+        let is_idle = |lane: &Lane| lane.pending.is_empty() && lane.in_flight.is_empty();
+        now.saturating_since(self.accepted.accepted_at) >= age
+            && books.is_walked()
+            && books.lanes.iter().all(is_idle)
+            && books.held() > 0
+    }
+
+    /// Whether somebody is held or may still be.
+    pub(crate) fn is_holding(&self) -> bool {
+        self.lock().is_holding()
+    }
+
+    /// Resolves when [`Job::is_holding`] has become false; at once if it has since it was last asked.
+    pub(crate) async fn nobody_held(&self) {
+        self.nobody_held.notified().await;
+    }
+
+    /// How long devices are held from the event's acceptance on. Half of its life is left to push them.
+    fn hold_max(&self) -> Duration {
+        self.accepted.event.receipt_wait.min(self.accepted.event.ttl / 2)
+    }
+
+    /// How long devices are still held; never more than that, whatever the clock was set to.
+    pub(crate) fn hold_left(&self, now: Timestamp) -> Duration {
+        let wait = self.hold_max();
+        self.accepted.accepted_at.saturating_add(wait).saturating_since(now).min(wait)
+    }
+
+    pub(crate) fn receipts(&self) -> Option<&EventReceipts> {
+        self.receipts.as_deref()
+    }
+
     /// Resolves when the lane has something to do again; at once if that was since it last asked.
     pub(crate) async fn woken(&self, lane: usize) {
         self.wakes[lane].notified().await;
@@ -263,7 +367,7 @@ impl Job {
     }
 
     /// How it stands.
-    pub(crate) fn report(&self) -> JobReport {
+    pub(crate) fn report(&self, now: Timestamp) -> JobReport {
         let books = self.lock();
         let over = books.is_over();
         JobReport {
@@ -271,7 +375,9 @@ impl Job {
             event: self.accepted.event.id.clone(),
             state: if over { JobState::Finished } else { JobState::Running },
             accepted_at: self.accepted.accepted_at,
+            done_at: over.then(|| *self.done_at.get_or_init(|| now)),
             audience: if over { books.counts.total() } else { self.frozen.len() },
+            held: books.held(),
             counts: books.counts.clone(),
             time_to: books.latency.as_ref().and_then(Latency::time_to),
         }
@@ -282,7 +388,8 @@ impl Job {
     fn check(&self) {
         let books = self.lock();
         let mut sets: Vec<&RoaringBitmap> = vec![&books.resumed];
-        sets.extend(books.lanes.iter().flat_map(|lane| [&lane.pending, &lane.in_flight]));
+        sets.extend(books.lanes.iter().flat_map(|lane| [&lane.held, &lane.pending, &lane.in_flight]));
+        assert!(books.lanes.iter().all(|lane| lane.held.is_subset(&books.may_answer)), "only who may answer is held");
         let outstanding = books.progress().outstanding;
         assert_eq!(outstanding.len(), sets.iter().map(|set| set.len()).sum::<u64>(), "the sets are disjoint");
         if let (Some(next), Some(last)) = (books.next, outstanding.max()) {
@@ -292,16 +399,40 @@ impl Job {
         assert_eq!(unwalked + outstanding.len() + books.counts.total(), self.frozen.len(), "nobody is lost or doubled");
     }
 
+    /// Counts the held that have received it by now; whether there were any.
+    fn end_received(&self, books: &mut Books, metrics: &Metrics) -> bool {
+        let Some(receipts) = &self.receipts else { return false };
+        books.received = receipts.received();
+        let mut count = 0;
+        for lane in &mut books.lanes {
+            let received = &lane.held & &books.received;
+            lane.held -= &received;
+            count += received.len();
+        }
+        metrics.devices_held.sub(count as i64);
+        books.count(DeviceOutcome::Received, count, metrics);
+        count > 0
+    }
+
     fn expire(&self, books: &mut Books, metrics: &Metrics) {
+        if books.held() > 0 && self.end_received(books, metrics) {
+            self.changed(books);
+        }
         let unwalked = books.next.map_or(0, |next| self.frozen.iter_from(next).count() as u64);
         let pending: u64 = books.lanes.iter().map(|lane| lane.pending.len()).sum();
-        let count = unwalked + books.resumed.len() + pending;
+        let held = books.held();
+        let count = unwalked + books.resumed.len() + held + pending;
         if count == 0 {
             return;
         }
         books.next = None;
         books.resumed.clear();
-        books.lanes.iter_mut().for_each(|lane| lane.pending.clear());
+        books.may_answer.clear();
+        for lane in &mut books.lanes {
+            lane.held.clear();
+            lane.pending.clear();
+        }
+        metrics.devices_held.sub(held as i64);
         books.count(DeviceOutcome::Expired, count, metrics);
         self.changed(books);
     }
@@ -309,6 +440,9 @@ impl Job {
     /// After every change: wakes the lanes that wait for what has come true.
     fn changed(&self, books: &mut Books) {
         books.dirty = true;
+        if self.receipts.is_some() && !books.is_holding() {
+            self.nobody_held.notify_one();
+        }
         if books.is_over() {
             return self.wakes.iter().for_each(Notify::notify_one);
         }
@@ -327,8 +461,20 @@ impl Job {
 
 impl Books {
     fn is_over(&self) -> bool {
-        let idle = |lane: &Lane| lane.pending.is_empty() && lane.in_flight.is_empty();
-        self.next.is_none() && self.resumed.is_empty() && self.lanes.iter().all(idle)
+        let idle = |lane: &Lane| lane.held.is_empty() && lane.pending.is_empty() && lane.in_flight.is_empty();
+        self.is_walked() && self.lanes.iter().all(idle)
+    }
+
+    fn is_walked(&self) -> bool {
+        self.next.is_none() && self.resumed.is_empty()
+    }
+
+    fn is_holding(&self) -> bool {
+        !self.may_answer.is_empty() && (!self.is_walked() || self.held() > 0)
+    }
+
+    fn held(&self) -> u64 {
+        self.lanes.iter().map(|lane| lane.held.len()).sum()
     }
 
     /// The next devices of the walk, without moving it.
@@ -360,6 +506,22 @@ impl Books {
             .collect()
     }
 
+    /// Counts those of `numbers` that have received it, holds back those that may, and gives the others.
+    fn hold_back(&mut self, lane: usize, mut numbers: RoaringBitmap, metrics: &Metrics) -> RoaringBitmap {
+        if !self.received.is_empty() {
+            let received = &numbers & &self.received;
+            numbers -= &received;
+            self.count(DeviceOutcome::Received, received.len(), metrics);
+        }
+        if !self.may_answer.is_empty() {
+            let held = &numbers & &self.may_answer;
+            numbers -= &held;
+            metrics.devices_held.add(held.len() as i64);
+            self.lanes[lane].held |= held;
+        }
+        numbers
+    }
+
     fn count(&mut self, outcome: DeviceOutcome, count: u64, metrics: &Metrics) {
         self.counts.add(outcome, count);
         metrics.count(outcome, count);
@@ -367,11 +529,21 @@ impl Books {
 
     fn progress(&self) -> Progress {
         let mut outstanding = self.resumed.clone();
-        for Lane { pending, in_flight, .. } in &self.lanes {
+        for Lane { held, pending, in_flight, .. } in &self.lanes {
+            outstanding |= held;
             outstanding |= pending;
             outstanding |= in_flight;
         }
         Progress { next: self.next, outstanding, counts: self.counts.clone(), latency: self.latency.clone() }
+    }
+}
+
+/// Those of `numbers` that are of the audience, found from the side with fewer.
+fn members(frozen: &Frozen, numbers: &RoaringBitmap) -> RoaringBitmap {
+    if numbers.len() <= frozen.len() {
+        numbers.iter().filter(|&number| frozen.contains(DeviceNumber(number))).collect()
+    } else {
+        set(frozen.iter_from(DeviceNumber(0)).filter(|number| numbers.contains(number.0)))
     }
 }
 

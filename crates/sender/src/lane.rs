@@ -12,10 +12,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidings_buffer::Lake;
-use tidings_push::{Notification, Priority, PushType, Rendering, RenderingParts, Ticket};
+use tidings_hub::Receipts;
+use tidings_push::payload::EncodedPayload;
+use tidings_push::{Notification, Rendering, RenderingParts, Ticket};
 use tidings_store::{Recipient, Store};
 use tidings_telemetry::unix_now;
-use tidings_types::{AppId, DeviceId, DeviceNumber, DeviceToken, Environment, NotificationId};
+use tidings_types::{AppId, DeviceId, DeviceNumber, DeviceToken, Environment, NotificationId, Timestamp};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
@@ -44,6 +46,7 @@ pub(crate) struct Context {
     pub(crate) routes: Routes,
     /// By lane.
     pub(crate) lakes: Vec<Arc<Lake<Notification>>>,
+    pub(crate) receipts: Arc<Receipts>,
     pub(crate) limits: LaneLimits,
     pub(crate) metrics: Arc<Metrics>,
 }
@@ -105,10 +108,11 @@ impl Routes {
 
 /// Hands out the devices of `lane` until the job is over or the sender drains and nothing is in flight.
 pub(crate) async fn run(job: Arc<Job>, lane: usize, context: Arc<Context>, mut phase: watch::Receiver<Phase>) {
-    let left = job.expires_at.saturating_since(unix_now());
-    let expiry = Instant::now() + left.saturating_add(Duration::from_millis(1)); // Past the moment, not just at it.
+    let expiry = expiry(&job, unix_now());
     while *phase.borrow_and_update() == Phase::Running {
-        match job.step(lane, context.limits, &context.metrics, unix_now()) {
+        // Once the expiry was waited for it has come, also by a clock that was set back meanwhile: or this would spin.
+        let at_least = if Instant::now() < expiry { Timestamp::default() } else { job.expires_at };
+        match job.step(lane, context.limits, &context.metrics, unix_now().max(at_least)) {
             Step::Walk(numbers) => {
                 job.assign(&context.find(&job, &numbers), &context.metrics);
                 tokio::task::yield_now().await; // Other jobs take their turn.
@@ -130,6 +134,13 @@ pub(crate) async fn run(job: Arc<Job>, lane: usize, context: Arc<Context>, mut p
     while !job.has_landed(lane) {
         job.woken(lane).await;
     }
+}
+
+/// When the event's time is over by tokio's clock: its whole life at most, also where it was accepted by a clock that was
+/// ahead.
+fn expiry(job: &Job, now: Timestamp) -> Instant {
+    let left = job.expires_at.saturating_since(now).min(job.accepted.event.ttl);
+    Instant::now() + left.saturating_add(Duration::from_millis(1)) // Past the moment, not just at it.
 }
 
 async fn hand_out(
@@ -177,12 +188,12 @@ impl Context {
         lane: usize,
         numbers: &[DeviceNumber],
     ) -> (Vec<(DeviceNumber, Finding)>, Vec<Notification>) {
-        let texts = self.topics.texts(&job.accepted.event.topic);
+        let texts = self.topics.texts(&job.accepted.event);
         let mut findings = Vec::with_capacity(numbers.len());
         let mut picked = Vec::with_capacity(numbers.len());
         self.each_recipient(numbers, |number, recipient| {
-            let finding = match (self.route(job, recipient), texts) {
-                (Ok((recipient, token, Route { lane: found, app })), Some(texts)) => {
+            let finding = match self.route(job, recipient) {
+                Ok((recipient, token, Route { lane: found, app })) => {
                     if found == lane {
                         let (place, text) = (findings.len(), texts.index(recipient.locale));
                         let (id, token) = (recipient.id.clone(), token.clone());
@@ -190,8 +201,7 @@ impl Context {
                     }
                     Finding::Lane(found)
                 }
-                (Ok(_), None) => Finding::Suppressed(Suppression::NoText),
-                (Err(why), _) => Finding::Suppressed(why),
+                Err(why) => Finding::Suppressed(why),
             };
             findings.push((number, finding));
         });
@@ -218,8 +228,12 @@ impl Context {
         if recipient.since > job.position {
             return Err(Suppression::RegisteredLater);
         }
+        let Recipient { platform, app, locale, country, .. } = recipient;
+        if job.accepted.event.filter.as_ref().is_some_and(|filter| !filter.admits(platform, app, locale, country)) {
+            return Err(Suppression::Filtered);
+        }
         let token = recipient.token.ok_or(Suppression::NoToken)?;
-        let route = self.routes.find(recipient.app, recipient.environment).ok_or(Suppression::NoPool)?;
+        let route = self.routes.find(app, recipient.environment).ok_or(Suppression::NoPool)?;
         Ok((recipient, token, route))
     }
 
@@ -229,17 +243,17 @@ impl Context {
         let make = || {
             let accepted = &job.accepted;
             let stream = accepted.published.first().map(|(channel, position)| (channel, *position));
-            let texts = self.topics.texts(&accepted.event.topic)?;
-            let payload = texts.payload(text, &accepted.event, stream).inspect_err(|error| {
+            let payload = self.topics.texts(&accepted.event).payload(text, stream).inspect_err(|error| {
                 tracing::error!(job = job.position.0, %error, "an accepted event has no text any more");
             });
+            let EncodedPayload { bytes, push_type, priority } = payload.ok()?;
             Some(Arc::new(Rendering::new(RenderingParts {
                 app: self.routes.apps[app].clone(),
-                push_type: PushType::Alert,
-                priority: Priority::Immediate,
+                push_type,
+                priority,
                 expires_at: job.expires_at,
                 collapse_id: job.collapse_id.clone(),
-                payload: payload.ok()?,
+                payload: bytes,
             })))
         };
         renderings.entry((app, text)).or_insert_with(make).clone()

@@ -2,12 +2,14 @@
 //!
 //! The [`Sender`] follows the journal. Each event becomes a *job*: its audience is frozen, walked once in the order of
 //! device numbers, rendered once per language and app, and handed to the lakes of the provider pools as notifications;
-//! gateways draw from the lakes and report outcomes to [`Sender::sink`]. [`Topics`] holds the texts and tells the API at
-//! the door whether an event can be told to everybody.
+//! gateways draw from the lakes and report outcomes to [`Sender::sink`]. With `push: unless_received`, devices that may
+//! prove to have got it over a live connection are held back for a while; those that do are done. [`Topics`] holds the
+//! texts and tells the API at the door whether an event can be told to everybody.
 //!
 //! ```text
 //! store: journal ─► dispatcher ─► job ─┬─ lane ─► lake of pool A ─► gateway ─┐
-//!         (in order, job_count_max)    └─ lane ─► lake of pool B ─► gateway ─┤
+//!         (in order, job_count_max)    ├─ lane ─► lake of pool B ─► gateway ─┤
+//! hub: receipts ───────────────────────┴─ hold ──────────────────────────────┤
 //! store: job rows ◄── checkpoint ◄──────────── books ◄── sink.settle ◄───────┘
 //! ```
 //!
@@ -15,20 +17,36 @@
 //! after the event was accepted is not told of it. The record read when its window is opened decides a device's token,
 //! language and pool.
 //!
+//! **Received.** An event's receipts are looked at when its job begins, and then, while anybody is held, at most every
+//! 10 ms until `receipt_wait` after its acceptance. A receipt counts that was known when the walk came to the device, or
+//! came while it was held. Nobody is held for longer than half of the event's life: there is time left to push. An
+//! event dispatched later than that holds nobody. Nobody is held for an event that no device of its audience may answer:
+//! such a job has neither a timer nor a task more.
+//!
 //! **After a crash** a job goes on from its last checkpoint, which lags by at most `checkpoint_interval` (100 ms) and
 //! what the store takes to write it. Nothing is skipped. Repeated are at most the devices whose outcome came since that
-//! checkpoint and those in flight (lake, gateway); a repeat carries the same notification and collapse ids. The
-//! audience of devices not walked yet is selected anew: a subscription ended or begun meanwhile counts as it is then.
+//! checkpoint and those in flight (lake, gateway); a repeat carries the same notification and collapse ids. Receipts are
+//! not durable: who was held is pushed at once, also after an orderly stop, and so is whose receipt came since that
+//! checkpoint. The audience of devices not walked yet is selected anew: a subscription ended or begun meanwhile counts as
+//! it is then.
+//!
+//! **Told.** With `tell_finished` the row of a finished job says that somebody outside is to be told, until they are
+//! ([`Sender::take_untold`]). The mark is in the row before the job is told, and "told" comes into it with a later
+//! checkpoint: at least once. How it is told, and how often it is tried, is the caller's.
 //!
 //! **Bounds.** `job_count_max` jobs (1024); per job and pool `window_device_count` × `window_open_count_max` devices in
 //! flight (1024 × 32; in practice lake and gateway bound them first); renderings per job: (catalogues + 1) × apps; the
-//! sets of a job: two bits per device number at most. Full lake: lanes wait in line, a window each; then running jobs
-//! fill up, then the journal does, which the store bounds. Dead tokens: `gone_token_count_max` (4096), more are forgotten.
-//! Store refuses checkpoints: they are repeated; finished jobs wait up to twice `report_count_max` (10 000), then
-//! dispatching stops.
+//! sets of a job: three bits per device number and two more per pool, at most. A job that holds devices back counts as
+//! running, but does not keep others waiting for long: with `job_count_max` jobs running and events waiting, the oldest
+//! that only wait for receipts let go, looked for every 100 ms, half a second after their events' acceptance: some 1500
+//! events a second begin although each has somebody who does not answer. An event that begins late holds shorter, in the
+//! end not at all. Full lake: lanes wait in line, a window each; then running jobs fill up, then the journal does, which
+//! the store bounds. Dead tokens: `gone_token_count_max` (4096), more are forgotten. Store
+//! refuses checkpoints: they are repeated; finished jobs wait up to twice `report_count_max` (10 000), then dispatching
+//! stops.
 //!
-//! **Not here yet**: holding back for receipts, superseding, priorities, cancelling, pausing. Jobs share a pool window
-//! by window, none before another.
+//! **Not here yet**: superseding, priorities, cancelling, pausing. Jobs share a pool window by window, none before
+//! another.
 //!
 //! Threads: everything runs on one own thread, except [`Sender::sink`], which runs on those of the gateways under a
 //! lock per job and never waits.
@@ -36,6 +54,7 @@
 mod checkpoint;
 mod config;
 mod error;
+mod hold;
 mod job;
 mod lane;
 mod latency;
@@ -52,6 +71,6 @@ pub use config::{Pool, SenderConfig};
 pub use error::{StartError, TopicError};
 pub use latency::TimeTo;
 pub use outcome::{Counts, DeviceOutcome, Suppression};
-pub use report::{Backlog, Drained, JobReport, JobState};
+pub use report::{Backlog, Drained, JobReport, JobState, Telling};
 pub use service::Sender;
 pub use topic::{TopicTemplates, Topics};

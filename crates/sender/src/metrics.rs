@@ -8,6 +8,10 @@ use crate::outcome::{DeviceOutcome, OUTCOME_COUNT};
 #[derive(Debug)]
 pub(crate) struct Metrics {
     pub(crate) jobs_running: Gauge,
+    pub(crate) devices_held: Gauge,
+    /// Also sets how often each of them looks.
+    pub(crate) jobs_holding: Gauge,
+    pub(crate) holds_cut: Counter,
     pub(crate) events_dispatched: Counter,
     pub(crate) outcomes: [Counter; OUTCOME_COUNT],
     /// How long it took to freeze an audience.
@@ -18,6 +22,8 @@ pub(crate) struct Metrics {
     pub(crate) checkpoint_bytes: Counter,
     pub(crate) checkpoints_failed: Counter,
     pub(crate) reads_failed: Counter,
+    pub(crate) jobs_untold: Gauge,
+    pub(crate) untold_forgotten: Counter,
     pub(crate) gone_tokens: Counter,
     pub(crate) gone_tokens_dropped: Counter,
     /// Outcomes of devices that were not on their way: a bug, if not of an earlier life of the sender.
@@ -38,6 +44,13 @@ impl Metrics {
             .collect();
         Self {
             jobs_running: registry.gauge("tidings_sender_jobs_running", "Jobs in work.", &[]),
+            devices_held: registry.gauge(
+                "tidings_sender_devices_held",
+                "Devices held back because they may prove that they got the event over a live connection.",
+                &[],
+            ),
+            jobs_holding: registry.gauge("tidings_sender_jobs_holding", "Jobs that wait for receipts.", &[]),
+            holds_cut: counter("holds_cut", "Jobs that stopped waiting for receipts early, to make room for others."),
             events_dispatched: counter("events_dispatched", "Events that were given a job."),
             outcomes: outcomes.try_into().expect("one counter per outcome"),
             selection: registry.histogram("tidings_sender_selection_seconds", "Time to select an audience.", &[]),
@@ -50,6 +63,15 @@ impl Metrics {
             checkpoint_bytes: counter("checkpoint_bytes", "Bytes of job rows in them."),
             checkpoints_failed: counter("checkpoints_failed", "Checkpoints the store refused; repeated until written."),
             reads_failed: counter("reads_failed", "Reads of the journal that failed; repeated."),
+            jobs_untold: registry.gauge(
+                "tidings_sender_jobs_untold",
+                "Finished jobs that are still to be told to somebody outside.",
+                &[],
+            ),
+            untold_forgotten: counter(
+                "untold_forgotten",
+                "Finished jobs forgotten before they were told: more were kept than sender.report_count_max.",
+            ),
             gone_tokens: counter("gone_tokens", "Tokens reported to the store as dead."),
             gone_tokens_dropped: counter("gone_tokens_dropped", "Dead tokens not reported because too many waited."),
             strays: counter("strays", "Outcomes of devices that were not on their way: a bug."),

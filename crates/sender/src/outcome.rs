@@ -10,6 +10,8 @@ use tidings_push::apns::Reason;
 pub enum DeviceOutcome {
     /// The provider took the notification.
     Accepted,
+    /// It proved in time that it got the event over a live connection: a push saved.
+    Received,
     /// The provider refused it for good.
     Rejected(Reason),
     /// It was not handed out, for this reason.
@@ -31,6 +33,8 @@ pub enum Suppression {
     Gone,
     /// It was registered after the event was accepted.
     RegisteredLater,
+    /// The event's filter does not admit it.
+    Filtered,
     /// No pool reaches its app and environment.
     NoPool,
     /// There is no text: topic or texts were changed after the event was accepted.
@@ -39,7 +43,8 @@ pub enum Suppression {
 
 impl Suppression {
     /// All of them, in the order of their declaration.
-    pub const ALL: &[Self] = &[Self::NoToken, Self::Gone, Self::RegisteredLater, Self::NoPool, Self::NoText];
+    pub const ALL: &[Self] =
+        &[Self::NoToken, Self::Gone, Self::RegisteredLater, Self::Filtered, Self::NoPool, Self::NoText];
 
     /// A name for metrics and rows.
     pub fn as_str(self) -> &'static str {
@@ -47,20 +52,21 @@ impl Suppression {
             Self::NoToken => "no_token",
             Self::Gone => "gone",
             Self::RegisteredLater => "registered_later",
+            Self::Filtered => "filtered",
             Self::NoPool => "no_pool",
             Self::NoText => "no_text",
         }
     }
 }
 
-const REASONS_FROM: usize = 4;
+const REASONS_FROM: usize = 5;
 const SUPPRESSIONS_FROM: usize = REASONS_FROM + Reason::ALL.len();
 pub(crate) const OUTCOME_COUNT: usize = SUPPRESSIONS_FROM + Suppression::ALL.len();
 
 impl DeviceOutcome {
     /// Every outcome there is.
     pub fn all() -> impl Iterator<Item = Self> {
-        [Self::Accepted, Self::Expired, Self::Cancelled, Self::Unknown]
+        [Self::Accepted, Self::Received, Self::Expired, Self::Cancelled, Self::Unknown]
             .into_iter()
             .chain(Reason::ALL.iter().copied().map(Self::Rejected))
             .chain(Suppression::ALL.iter().copied().map(Self::Suppressed))
@@ -70,6 +76,7 @@ impl DeviceOutcome {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Accepted => "accepted",
+            Self::Received => "received",
             Self::Rejected(_) => "rejected",
             Self::Suppressed(_) => "suppressed",
             Self::Expired => "expired",
@@ -96,9 +103,10 @@ impl DeviceOutcome {
     pub(crate) fn index(self) -> usize {
         match self {
             Self::Accepted => 0,
-            Self::Expired => 1,
-            Self::Cancelled => 2,
-            Self::Unknown => 3,
+            Self::Received => 1,
+            Self::Expired => 2,
+            Self::Cancelled => 3,
+            Self::Unknown => 4,
             Self::Rejected(reason) => REASONS_FROM + reason as usize,
             Self::Suppressed(why) => SUPPRESSIONS_FROM + why as usize,
         }
@@ -144,6 +152,11 @@ impl Counts {
     /// Devices the provider took a notification for.
     pub fn accepted(&self) -> u64 {
         self.of(DeviceOutcome::Accepted)
+    }
+
+    /// Devices that got it over a live connection and were spared the push.
+    pub fn received(&self) -> u64 {
+        self.of(DeviceOutcome::Received)
     }
 
     /// Devices the provider refused, for whatever reason.
@@ -212,7 +225,7 @@ mod tests {
         assert_eq!(Counts::from_named(&counts.to_named()), Ok(counts.clone()));
         assert_eq!(counts.to_named().len(), OUTCOME_COUNT);
         let rest = counts.accepted() + counts.expired() + counts.of(DeviceOutcome::Cancelled);
-        let rest = rest + counts.of(DeviceOutcome::Unknown);
+        let rest = rest + counts.received() + counts.of(DeviceOutcome::Unknown);
         assert_eq!(counts.total(), rest + counts.rejected() + counts.suppressed());
         assert!(Counts::from_named(&BTreeMap::from([("lost".to_owned(), 1)])).is_err());
     }

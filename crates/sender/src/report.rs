@@ -1,5 +1,6 @@
 //! What can be asked about jobs and about the sender as a whole. Plain values, true at the moment of asking.
 
+use serde::{Deserialize, Serialize};
 use tidings_types::{EventId, JournalPosition, Timestamp};
 
 use crate::latency::TimeTo;
@@ -25,12 +26,31 @@ pub struct JobReport {
     pub state: JobState,
     /// When the event was accepted.
     pub accepted_at: Timestamp,
-    /// Devices selected. For a finished job exactly those counted; a restart selects the rest of the audience anew.
+    /// When the sender saw that all devices have their outcome; `None` while it runs, and for one that an older version has
+    /// finished.
+    pub done_at: Option<Timestamp>,
+    /// Devices selected. For a finished job exactly those counted; a restart selects the rest of the audience anew, and
+    /// until a job of an earlier run goes on only those are known that it had looked at.
     pub audience: u64,
+    /// Devices held back now, because they may prove that they got it over a live connection.
+    pub held: u64,
     /// Devices by outcome.
     pub counts: Counts,
     /// When the provider's answers came; `None` without any.
     pub time_to: Option<TimeTo>,
+}
+
+/// Whether somebody outside is told that a job is done, as the job's row keeps it. A job without is told to nobody: it
+/// finished while `tell_finished` was off, or under a version that knew nothing of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Telling {
+    /// Still to be told.
+    Owed,
+    /// They have taken it.
+    Told,
+    /// They have not, and are not told any more.
+    GivenUp,
 }
 
 /// What is still to be done.

@@ -4,6 +4,8 @@
 //! resuming needs: what is before the cursor and not in the set is counted. Which pool a device waits for is not kept, since
 //! its record is read again anyway.
 //!
+//! Versions: 2 says of a finished job when it was done and whether that is told (`Telling`); 1, read as well, does not.
+//!
 //! Size: the set takes 2 bytes per device when it is small and at most a bit per device number when it is large.
 
 use std::collections::BTreeMap;
@@ -17,15 +19,23 @@ use tidings_types::{DeviceNumber, EventId, JournalPosition, Timestamp};
 use crate::error::StartError;
 use crate::latency::{Latency, LatencyRow, TimeTo};
 use crate::outcome::Counts;
+use crate::report::Telling;
 
-/// The version this one writes and reads.
-const VERSION: u32 = 1;
+/// The version this one writes; it reads all from 1 on.
+const VERSION: u32 = 2;
 
 /// What is kept of a job.
 #[derive(Debug)]
 pub(crate) enum JobRow {
     Running(Progress),
-    Finished { event: EventId, accepted_at: Timestamp, counts: Counts, time_to: Option<TimeTo> },
+    Finished {
+        event: EventId,
+        accepted_at: Timestamp,
+        done_at: Option<Timestamp>,
+        counts: Counts,
+        time_to: Option<TimeTo>,
+        telling: Option<Telling>,
+    },
 }
 
 /// How far a job has come.
@@ -63,8 +73,12 @@ enum Body {
     Finished {
         event: EventId,
         accepted_at: Timestamp,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        done_at: Option<Timestamp>,
         counts: BTreeMap<String, u64>,
         time_to: Option<TimeTo>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        telling: Option<Telling>,
     },
 }
 
@@ -94,8 +108,8 @@ impl JobRow {
                     latency: latency.map(|latency| latency.to_row()),
                 }
             }
-            Self::Finished { event, accepted_at, counts, time_to } => {
-                Body::Finished { event, accepted_at, counts: counts.to_named(), time_to }
+            Self::Finished { event, accepted_at, done_at, counts, time_to, telling } => {
+                Body::Finished { event, accepted_at, done_at, counts: counts.to_named(), time_to, telling }
             }
         };
         serde_json::to_vec(&Versioned { version: VERSION, body }).expect("our rows have string keys")
@@ -105,7 +119,7 @@ impl JobRow {
     pub(crate) fn decode(position: JournalPosition, row: &[u8]) -> Result<Self, StartError> {
         let damaged = |what: String| StartError::RowDamaged { position, what };
         let Version { version } = serde_json::from_slice(row).map_err(|error| damaged(error.to_string()))?;
-        if version != VERSION {
+        if !(1..=VERSION).contains(&version) {
             return Err(StartError::RowVersion { position, found: version, known: VERSION });
         }
         let Versioned { body, .. } = serde_json::from_slice(row).map_err(|error| damaged(error.to_string()))?;
@@ -123,9 +137,9 @@ impl JobRow {
                 let counts = Counts::from_named(&counts).map_err(damaged)?;
                 Self::Running(Progress { next, outstanding, counts, latency })
             }
-            Body::Finished { event, accepted_at, counts, time_to } => {
+            Body::Finished { event, accepted_at, done_at, counts, time_to, telling } => {
                 let counts = Counts::from_named(&counts).map_err(damaged)?;
-                Self::Finished { event, accepted_at, counts, time_to }
+                Self::Finished { event, accepted_at, done_at, counts, time_to, telling }
             }
         })
     }
@@ -189,9 +203,40 @@ mod tests {
     }
 
     #[test]
+    fn a_finished_job_reads_back_as_it_was() {
+        for telling in [None, Some(Telling::Owed), Some(Telling::Told), Some(Telling::GivenUp)] {
+            let (event, counts) = (EventId::new("goal-1").unwrap(), Counts::default());
+            let (accepted_at, done_at) = (Timestamp(5), Some(Timestamp(6)));
+            let row = JobRow::Finished { event, accepted_at, done_at, counts, time_to: None, telling }.encode();
+            let JobRow::Finished { done_at, telling: read, .. } = JobRow::decode(POSITION, &row).unwrap() else {
+                panic!("state")
+            };
+            assert_eq!((done_at, read), (Some(Timestamp(6)), telling));
+        }
+    }
+
+    #[test]
+    fn rows_of_version_1_are_read() {
+        let row = br#"{"version":1,"state":"finished","event":"goal-1","accepted_at":5,
+            "counts":{"accepted":2},"time_to":null}"#;
+        let JobRow::Finished { event, accepted_at, done_at, counts, telling, .. } =
+            JobRow::decode(POSITION, row).unwrap()
+        else {
+            panic!("state")
+        };
+        assert_eq!((event.as_str(), accepted_at, counts.accepted()), ("goal-1", Timestamp(5), 2));
+        assert_eq!((done_at, telling), (None, None), "it is told to nobody");
+        let row = br#"{"version":1,"state":"running","next":3,"outstanding":"OjAAAAAAAAA=","counts":{"accepted":2},
+            "latency":null}"#;
+        let JobRow::Running(progress) = JobRow::decode(POSITION, row).unwrap() else { panic!("state") };
+        assert_eq!((progress.next, progress.counts.accepted()), (Some(DeviceNumber(3)), 2));
+    }
+
+    #[test]
     fn another_version_and_nonsense_are_refused_by_name() {
         let refusal = |row: &[u8]| JobRow::decode(POSITION, row).unwrap_err().to_string();
-        assert_eq!(refusal(br#"{"version":2,"jobs":[]}"#), "job 7 has version 2, this version reads 1");
+        assert_eq!(refusal(br#"{"version":3,"jobs":[]}"#), "job 7 has version 3, this version reads 1 to 2");
+        assert_eq!(refusal(br#"{"version":0,"jobs":[]}"#), "job 7 has version 0, this version reads 1 to 2");
         assert!(refusal(b"\xff").starts_with("job 7 is damaged: "));
         let row = br#"{"version":1,"state":"running","next":3,"outstanding":"OjAAAAEAAAAAAAAAEAAAAAUA","counts":{}}"#;
         assert_eq!(refusal(row), "job 7 is damaged: device 5 is outstanding behind the cursor 3");

@@ -2,15 +2,18 @@
 //!
 //! Callers never see the thread. Dropping the handle aborts: jobs go on from their last checkpoint after the next start.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
+use std::ops::Bound;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use tidings_buffer::Lake;
+use tidings_hub::Receipts;
 use tidings_push::OutcomeSink;
 use tidings_store::Store;
-use tidings_telemetry::Registry;
+use tidings_telemetry::{Registry, unix_now};
 use tidings_types::{Environment, JournalPosition};
 use tokio::runtime;
 use tokio::sync::{mpsc, watch};
@@ -22,7 +25,7 @@ use crate::job::LaneLimits;
 use crate::lane::{Context, Routes};
 use crate::metrics::Metrics;
 use crate::outcome::{Counts, DeviceOutcome};
-use crate::report::{Backlog, Drained, JobReport, JobState};
+use crate::report::{Backlog, Drained, JobReport, JobState, Telling};
 use crate::row::JobRow;
 use crate::shared::{Finished, Shared, Table, Unfinished};
 use crate::topic::Topics;
@@ -39,7 +42,8 @@ pub struct Sender {
 
 impl Sender {
     /// Starts sending: the unfinished jobs of the last run first, then every event that has had no job. Reads the jobs
-    /// before it returns. Without any pool every device is counted as suppressed.
+    /// before it returns. Without any pool every device is counted as suppressed. `receipts` say whom an event has
+    /// reached over live connections; an event's publications are in the hub before the store tells of the event.
     ///
     /// # Errors
     /// When a setting is out of range, two pools claim an app, or the jobs cannot be read or are not understood.
@@ -48,6 +52,7 @@ impl Sender {
         store: Store,
         topics: Arc<Topics>,
         mut pools: Vec<Pool>,
+        receipts: Arc<Receipts>,
         registry: &Registry,
     ) -> Result<Self, StartError> {
         config.check()?;
@@ -59,13 +64,14 @@ impl Sender {
         let dispatched = table.next;
         store.trim(table.floor()); // The store does not remember it, and perhaps no checkpoint comes that would say it.
         let metrics = Arc::new(Metrics::new(registry));
+        metrics.jobs_untold.add(table.untold.len() as i64);
         let (gone_tx, gone) = mpsc::channel(config.gone_token_count_max);
         let shared = Arc::new(Shared::new(table, metrics.clone(), gone_tx));
         let journal_end = store.watch_journal_end();
         let limits =
             LaneLimits { window_device_count: config.window_device_count, in_flight_max: config.in_flight_max() };
         let lakes = pools.into_iter().map(|pool| pool.lake).collect();
-        let context = Arc::new(Context { store, topics, routes, lakes, limits, metrics });
+        let context = Arc::new(Context { store, topics, routes, lakes, receipts, limits, metrics });
         let (orders, orders_rx) = watch::channel(Order::Run);
         let (done_tx, done) = watch::channel(None);
         let worker =
@@ -133,17 +139,79 @@ impl Sender {
         totals
     }
 
-    /// How a job stands: any running one, and the last `report_count_max` finished ones, also those of earlier runs.
-    /// `None` for others, and before the event's turn.
+    /// How a job stands: any running one, one of an earlier run that waits for its turn, and the last `report_count_max`
+    /// finished ones, also those of earlier runs. `None` for others, and before the event's turn.
     pub fn job(&self, position: JournalPosition) -> Option<JobReport> {
         let running = {
             let table = self.shared.table();
             if let Some(finished) = table.finished.get(&position) {
                 return Some(finished.report.clone());
             }
+            if let Ok(place) = table.waiting.binary_search_by_key(&position, |job| job.position) {
+                return Some(table.waiting[place].report());
+            }
             table.running.get(&position).cloned()
         };
-        running.map(|job| job.report())
+        running.map(|job| job.report(unix_now()))
+    }
+
+    /// At most `limit` of the jobs that [`Sender::job`] knows, newest first, those before the event `before` only.
+    pub fn jobs(&self, before: Option<JournalPosition>, limit: usize) -> Vec<JobReport> {
+        let range = (Bound::Unbounded, before.map_or(Bound::Unbounded, Bound::Excluded));
+        let (running, mut reports) = {
+            let table = self.shared.table();
+            let running: Vec<_> = table.running.range(range).rev().take(limit).map(|(_, job)| job.clone()).collect();
+            let finished = table.finished.range(range).rev().map(|(_, finished)| finished.report.clone());
+            let waiting = table.waiting.iter().rev().filter(|job| before.is_none_or(|before| job.position < before));
+            (running, finished.take(limit).chain(waiting.map(Unfinished::report).take(limit)).collect::<Vec<_>>())
+        };
+        reports.extend(running.iter().map(|job| job.report(unix_now())));
+        reports.sort_unstable_by_key(|report| Reverse(report.position));
+        reports.truncate(limit);
+        reports
+    }
+
+    /// Takes at most `limit` of the finished jobs that are to be told to somebody outside: those that finished while
+    /// `tell_finished` was on, in any order. Whoever takes a job ends with [`Sender::told`] or [`Sender::gave_up_telling`];
+    /// one that is taken and not ended comes again after the next start, also after a crash.
+    ///
+    /// A job comes only once the store has it as finished: whatever is told, a restart tells the same. It stays as long as
+    /// the sender remembers it; when there are more than `report_count_max`, those that are not to be told are forgotten
+    /// first, then the oldest of the others (`tidings_sender_untold_forgotten_total`). Without `tell_finished` the oldest of
+    /// all go first: what an earlier run owed is kept for no longer than the rest.
+    pub fn take_untold(&self, limit: usize) -> Vec<JournalPosition> {
+        let untold = &mut self.shared.table().untold;
+        std::iter::from_fn(|| untold.pop_first()).take(limit).collect()
+    }
+
+    /// Resolves when there may be something for [`Sender::take_untold`]; at once if something came since the last call. For
+    /// one caller at a time.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: what came is told by the next call.
+    pub async fn more_untold(&self) {
+        self.shared.more_untold.notified().await;
+    }
+
+    /// What is to be told of a job; `None` when it is told, given up or forgotten.
+    pub fn untold(&self, position: JournalPosition) -> Option<JobReport> {
+        let table = self.shared.table();
+        table.finished.get(&position).filter(|finished| finished.is_owed()).map(|finished| finished.report.clone())
+    }
+
+    /// Whether the job is still to be told; false also when it is forgotten.
+    pub fn is_untold(&self, position: JournalPosition) -> bool {
+        self.shared.table().finished.get(&position).is_some_and(Finished::is_owed)
+    }
+
+    /// The job was told. The next checkpoint says so; a crash before it makes it come once more.
+    pub fn told(&self, position: JournalPosition) {
+        self.shared.end_telling(position, Telling::Told);
+    }
+
+    /// The job will not be told.
+    pub fn gave_up_telling(&self, position: JournalPosition) {
+        self.shared.end_telling(position, Telling::GivenUp);
     }
 }
 
@@ -180,6 +248,7 @@ fn restore(store: &Store) -> Result<Table, StartError> {
         waiting: VecDeque::new(),
         running: BTreeMap::new(),
         finished: BTreeMap::new(),
+        untold: BTreeSet::new(),
     };
     for (position, row) in store.jobs()? {
         match JobRow::decode(position, &row)? {
@@ -187,10 +256,15 @@ fn restore(store: &Store) -> Result<Table, StartError> {
                 let accepted = store.event(position)?.ok_or(StartError::EventMissing(position))?;
                 table.waiting.push_back(Unfinished { position, accepted, progress });
             }
-            JobRow::Finished { event, accepted_at, counts, time_to } => {
+            JobRow::Finished { event, accepted_at, done_at, counts, time_to, telling } => {
                 let (state, audience) = (JobState::Finished, counts.total());
-                let report = JobReport { position, event, state, accepted_at, audience, counts, time_to };
-                table.finished.insert(position, Finished { report, dirty: false });
+                let report =
+                    JobReport { position, event, state, accepted_at, done_at, audience, held: 0, counts, time_to };
+                let finished = Finished { report, telling, dirty: false };
+                if finished.is_owed() {
+                    table.untold.insert(position);
+                }
+                table.finished.insert(position, finished);
             }
         }
     }

@@ -1,23 +1,35 @@
-//! What notifications say: the texts of each topic, in every language there is a catalogue for.
+//! What notifications say: the texts of each topic, in every language there is a catalogue for, and those that an event
+//! brings itself.
 //!
-//! [`Topics`] is asked twice. At the door [`Topics::check`] renders the event in every language, so that an event that
-//! is accepted can be told to everybody; later a job renders each language once that its audience has. An event with
+//! [`Topics`] is asked twice. At the door [`Topics::check`] makes the notification in every language, so that an event
+//! that is accepted can be told to everybody; later a job makes each once that its audience has. An event with
 //! `push: never` needs no text, and nothing of it is checked.
 //!
-//! A device's locale is answered by its *text*: the most special catalogue among its fallbacks, else the source text.
-//! Devices with the same text share one rendering, so a job makes at most (catalogues + 1) × apps of them, whatever
-//! locales devices invent.
+//! A device's locale is answered by its *text*: the event's own in the most special language among the locale's
+//! fallbacks; else the event's own for all others, `und`; else that of the topic, by the most special catalogue among
+//! the fallbacks, in the end the source text. So an own Portuguese text goes before a catalogue for Brazil: it is the
+//! event's own word. Own texts are templates too, with the same placeholders, but without plural forms. Nobody may be
+//! left out: an event with own texts has one for `und`, or its topic is configured.
+//!
+//! Devices with the same text share one rendering, so a job makes at most (own texts, 64, + catalogues + 1) × apps of
+//! them, whatever locales devices invent.
 
 use std::collections::{BTreeMap, HashMap};
 
 use bytes::Bytes;
-use tidings_gettext::{Template, Translations};
-use tidings_push::payload::{ApnsPayload, PayloadTooLarge};
+use tidings_gettext::{Catalogue, Template, Translations};
+use tidings_push::payload::{ApnsPayload, EncodedPayload, Part, PayloadError};
 use tidings_types::{
-    ChannelName, Epoch, Event, Locale, Offset, ParamValue, PushPolicy, StreamPosition, Subject, TopicName,
+    ChannelName, Epoch, Event, Json, Locale, Offset, ParamValue, PushPolicy, StreamPosition, Subject, Text, TopicName,
 };
 
 use crate::error::TopicError;
+
+/// The language of texts in no stated language (BCP 47); of an event's own texts, the one for all others.
+const UNDETERMINED: &str = "und";
+
+/// The epoch of a preview, which no channel has.
+const PREVIEW_EPOCH: &str = "PREVIEWS";
 
 /// The texts of one topic in the source language.
 #[derive(Debug, Clone)]
@@ -47,14 +59,26 @@ struct Domain {
     places: HashMap<String, usize>,
 }
 
-/// Which of a topic's languages: `None` is the source, a number the place of a catalogue.
-pub(crate) type TextIndex = Option<usize>;
+/// Which of an event's texts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum TextIndex {
+    /// The event's own at this place in the order of locales.
+    Own(usize),
+    /// The topic's, by the catalogue at this place.
+    Translated(usize),
+    /// The topic's in its source language.
+    Source,
+}
 
-/// The texts of one topic with their translations.
-#[derive(Clone, Copy)]
+/// All texts of one event.
 pub(crate) struct Texts<'a> {
-    templates: &'a TopicTemplates,
-    domain: &'a Domain,
+    topics: &'a Topics,
+    event: &'a Event,
+    /// In the order of locales.
+    own: Vec<(&'a Locale, &'a Text)>,
+    /// Which of `own` is for all others.
+    others: Option<usize>,
+    topic: Option<(&'a TopicTemplates, &'a Domain)>,
 }
 
 impl Topics {
@@ -68,39 +92,56 @@ impl Topics {
     /// Whether every device in every language can be told of the event.
     ///
     /// # Errors
-    /// When the topic is unknown, a parameter is missing or of the wrong type, or the payload would be over the
-    /// provider's limit in some language.
+    /// When there is no text for some language, a parameter is missing or of the wrong type, an own text is no
+    /// template, the patch of the payload is wrong, or the payload would be over the provider's limit in some language.
     pub fn check(&self, event: &Event) -> Result<(), TopicError> {
         if event.push == PushPolicy::Never {
             return Ok(());
         }
-        let Some(texts) = self.texts(&event.topic) else {
-            let (topic, nearest) = (event.topic.clone(), self.nearest(&event.topic));
-            return Err(TopicError::UnknownTopic { topic, nearest });
-        };
+        let texts = self.texts(event);
         let longest = longest_stream(event);
         let stream = longest.as_ref().map(|(channel, position)| (channel, *position));
-        texts.indices().try_for_each(|index| texts.payload(index, event, stream).map(|_| ()))
+        texts.indices().try_for_each(|index| texts.payload(index, stream).map(|_| ()))
     }
 
-    /// Title and body for a locale.
+    /// The exact body of the notification that an APNs device of this locale would get. Where the event's publication
+    /// will stand nobody knows yet: the preview says offset 1 of the epoch `PREVIEWS` in the first channel.
     ///
     /// # Errors
-    /// When the topic is unknown or the parameters do not fit.
-    pub fn render(
-        &self,
-        topic: &TopicName,
-        locale: &Locale,
-        params: &BTreeMap<String, ParamValue>,
-    ) -> Result<(String, String), TopicError> {
-        let unknown = || TopicError::UnknownTopic { topic: topic.clone(), nearest: self.nearest(topic) };
-        let texts = self.texts(topic).ok_or_else(unknown)?;
-        texts.render(texts.index(locale), params)
+    /// As [`Topics::check`], for this locale only. The body may fit here and yet be refused there, since there the
+    /// channel and the offset are the longest possible.
+    pub fn preview(&self, event: &Event, locale: &Locale) -> Result<Bytes, TopicError> {
+        let texts = self.texts(event);
+        let channel = event.channels.first().cloned().or_else(|| subject_channel(event));
+        let epoch = Epoch::try_from(PREVIEW_EPOCH.to_owned()).expect("eight letters");
+        let position = StreamPosition { offset: Offset(1), epoch };
+        let stream = channel.as_ref().map(|channel| (channel, position));
+        Ok(texts.payload(texts.index(locale), stream)?.bytes)
     }
 
-    pub(crate) fn texts(&self, topic: &TopicName) -> Option<Texts<'_>> {
-        let templates = self.topics.get(topic)?;
-        Some(Texts { templates, domain: self.domains.get(&templates.domain).unwrap_or(&self.untranslated) })
+    /// A locale for each text that devices may get of the event: its own, those of the catalogues they leave to the
+    /// topic, and `und` for the text all others get.
+    pub fn locales(&self, event: &Event) -> Vec<Locale> {
+        let texts = self.texts(event);
+        texts.indices().map(|index| texts.locale(index).cloned().unwrap_or_else(undetermined)).collect()
+    }
+
+    /// The texts of an event.
+    pub(crate) fn texts<'a>(&'a self, event: &'a Event) -> Texts<'a> {
+        let domain = |templates: &TopicTemplates| self.domains.get(&templates.domain).unwrap_or(&self.untranslated);
+        let topic = self.topics.get(&event.topic).map(|templates| (templates, domain(templates)));
+        let own: Vec<_> = event.text.iter().collect();
+        let others = own.iter().position(|(locale, _)| locale.as_str() == UNDETERMINED);
+        Texts { topics: self, event, own, others, topic }
+    }
+
+    /// Why there is no text for somebody.
+    fn untold(&self, event: &Event) -> TopicError {
+        let (topic, nearest) = (event.topic.clone(), self.nearest(&event.topic));
+        match event.text.is_empty() {
+            true => TopicError::UnknownTopic { topic, nearest },
+            false => TopicError::OthersUntold { topic, nearest },
+        }
     }
 
     /// The topic spelt most alike, if it is alike at all: at most a third of its letters differ.
@@ -119,25 +160,49 @@ impl Domain {
     }
 }
 
-impl Texts<'_> {
+impl<'a> Texts<'a> {
     /// Which text a locale is answered with.
     pub(crate) fn index(&self, locale: &Locale) -> TextIndex {
-        locale.fallbacks().find_map(|tag| self.domain.places.get(tag).copied())
+        if let Some(place) = self.own_place(locale) {
+            return TextIndex::Own(place);
+        }
+        let place = |(_, domain): (_, &Domain)| locale.fallbacks().find_map(|tag| domain.places.get(tag).copied());
+        self.topic.and_then(place).map_or(TextIndex::Source, TextIndex::Translated)
     }
 
+    fn own_place(&self, locale: &Locale) -> Option<usize> {
+        let place = |tag: &str| self.own.binary_search_by(|(locale, _)| locale.as_str().cmp(tag)).ok();
+        locale.fallbacks().find_map(place).or(self.others)
+    }
+
+    /// Every text that some locale is answered with.
     fn indices(&self) -> impl Iterator<Item = TextIndex> {
-        std::iter::once(None).chain((0..self.domain.locales.len()).map(Some))
+        let own = (0..self.own.len()).map(TextIndex::Own);
+        let source = self.others.is_none().then_some(TextIndex::Source);
+        let locales = self.topic.map_or(&[][..], |(_, domain)| &domain.locales);
+        let used = |(_, locale): &(usize, &Locale)| self.own_place(locale).is_none();
+        let translated = locales.iter().enumerate().filter(used).map(|(place, _)| TextIndex::Translated(place));
+        own.chain(source).chain(translated)
     }
 
-    fn locale(&self, index: TextIndex) -> Option<&Locale> {
-        index.map(|place| &self.domain.locales[place])
+    fn locale(&self, index: TextIndex) -> Option<&'a Locale> {
+        match index {
+            TextIndex::Own(place) => Some(self.own[place].0),
+            TextIndex::Translated(place) => self.topic.map(|(_, domain)| &domain.locales[place]),
+            TextIndex::Source => None,
+        }
     }
 
-    fn render(&self, index: TextIndex, params: &BTreeMap<String, ParamValue>) -> Result<(String, String), TopicError> {
-        let TopicTemplates { title, body, .. } = self.templates;
+    fn render(&self, index: TextIndex) -> Result<(String, String), TopicError> {
+        let params = &self.event.params;
+        if let TextIndex::Own(place) = index {
+            let (locale, Text { title, body }) = self.own[place];
+            return Ok((fill(title, "title", locale, params)?, fill(body, "body", locale, params)?));
+        }
+        let (TopicTemplates { title, body, .. }, domain) = self.topic.ok_or_else(|| self.topics.untold(self.event))?;
         Ok(match self.locale(index) {
             Some(locale) => {
-                let translations = &self.domain.translations;
+                let translations = &domain.translations;
                 (translations.render(title, locale, params)?, translations.render(body, locale, params)?)
             }
             None => {
@@ -147,42 +212,77 @@ impl Texts<'_> {
         })
     }
 
-    /// The body of the notification.
+    /// The body of the notification, and what kind of push it is.
     pub(crate) fn payload(
         &self,
         index: TextIndex,
-        event: &Event,
         stream: Option<(&ChannelName, StreamPosition)>,
-    ) -> Result<Bytes, TopicError> {
-        let (title, body) = self.render(index, &event.params)?;
+    ) -> Result<EncodedPayload, TopicError> {
+        let event = self.event;
+        let (title, body) = self.render(index)?;
         let payload = ApnsPayload {
             title: &title,
             body: &body,
-            sound: Some("default"),
+            present: &event.present,
             thread: event.subjects.first().map(Subject::as_str),
             event: &event.id,
             stream,
             data: event.data.as_ref(),
+            patch: event.payload.apns.as_ref(),
         };
-        let locale = self.locale(index).cloned();
-        let named = locale.clone().unwrap_or_else(undetermined);
-        payload.encode(&named).map_err(|PayloadTooLarge { bytes, limit, .. }| TopicError::TooLarge {
-            locale,
-            bytes,
-            limit,
+        payload.encode().map_err(|error| match error {
+            PayloadError::TooLarge { bytes, limit, part } => {
+                TopicError::TooLarge { field: field(part, index), locale: self.locale(index).cloned(), bytes, limit }
+            }
+            PayloadError::Patch(problem) => TopicError::Patch { problem },
         })
     }
 }
 
-/// The language of texts in no stated language (BCP 47).
-fn undetermined() -> Locale {
-    Locale::new("und").expect("und is a language tag")
+/// The field of an event that a part of its notification comes from.
+fn field(part: Part, index: TextIndex) -> &'static str {
+    match (part, index) {
+        (Part::Text, TextIndex::Own(_)) => "text",
+        (Part::Text, _) => "params", // The rest of the text is the configuration's, not the producer's.
+        (Part::Present, _) => "present",
+        (Part::Data, _) => "data",
+        (Part::Patch, _) => "payload.apns",
+    }
 }
 
-/// The longest place in a channel that the event's notification may have to name.
+/// A text of the event's own, filled in as a translation into its language is: as the one message of a catalogue, which
+/// it translates into itself.
+fn fill(
+    text: &str,
+    part: &'static str,
+    locale: &Locale,
+    params: &BTreeMap<String, ParamValue>,
+) -> Result<String, TopicError> {
+    let wrong = |problem| TopicError::OwnText { locale: locale.clone(), part, problem };
+    let template = Template::new(None, text, None).map_err(wrong)?;
+    // Of the characters a template may hold, PO and JSON escape the same, alike.
+    let quoted = Json::of(&text);
+    let message = quoted.as_str();
+    let po = format!(
+        "msgid \"\"\nmsgstr \"Content-Type: text/plain; charset=UTF-8\\n\"\n\nmsgid {message}\nmsgstr {message}\n"
+    );
+    let catalogue = Catalogue::parse(po.as_bytes()).map(|catalogue| (locale.clone(), catalogue));
+    let translations = Translations::new(catalogue.into_iter().collect());
+    Ok(translations.render(&template, locale, params)?)
+}
+
+fn undetermined() -> Locale {
+    Locale::new(UNDETERMINED).expect("und is a language tag")
+}
+
+/// The channel of an event that names none.
+fn subject_channel(event: &Event) -> Option<ChannelName> {
+    event.subjects.first().and_then(|subject| ChannelName::new(subject.as_str()).ok())
+}
+
+/// The longest place in a channel that the event's notification may have to name, as JSON spells it.
 fn longest_stream(event: &Event) -> Option<(ChannelName, StreamPosition)> {
-    let named = event.channels.iter().max_by_key(|channel| channel.as_str().len()).cloned();
-    let first_subject = || event.subjects.first().and_then(|subject| ChannelName::new(subject.as_str()).ok());
-    let position = StreamPosition { offset: Offset(u64::MAX), epoch: Epoch::from_random(0) };
-    named.or_else(first_subject).map(|channel| (channel, position))
+    let spelt = |channel: &&ChannelName| Json::of(channel).bytes().len();
+    let channel = event.channels.iter().max_by_key(spelt).cloned().or_else(|| subject_channel(event))?;
+    Some((channel, StreamPosition { offset: Offset(u64::MAX), epoch: Epoch::from_random(0) }))
 }

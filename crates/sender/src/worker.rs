@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tidings_audience::Frozen;
 use tidings_store::{AcceptedEvent, GoneToken, Store};
+use tidings_telemetry::unix_now;
 use tidings_types::{JournalPosition, PushPolicy};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
@@ -12,6 +13,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::checkpoint::Checkpointer;
 use crate::config::SenderConfig;
+use crate::hold;
 use crate::job::Job;
 use crate::lane::{self, Context, Phase};
 use crate::outcome::Counts;
@@ -23,7 +25,10 @@ use crate::shared::{Shared, Unfinished};
 const READ_EVENT_COUNT: usize = 64;
 /// Dead tokens reported to the store at once.
 const GONE_BATCH_COUNT: usize = 256;
-/// Pause before the store is asked again after it refused.
+/// How long after its event's acceptance a job that only waits for receipts may have to make room for others: clients
+/// that answer have by then.
+const CUT_HOLD_AFTER: Duration = Duration::from_millis(500);
+/// Pause before the store is asked again after it refused, or running jobs are asked for room.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// What the last checkpoint gets beyond the deadline of draining.
 const LAST_CHECKPOINT: Duration = Duration::from_secs(1);
@@ -60,12 +65,21 @@ impl Worker {
             shared: shared.clone(),
             interval: config.checkpoint_interval,
             report_count_max: config.report_count_max,
+            tell_finished: config.tell_finished,
             dispatched,
+            losing_untold: false,
         };
         checkpoints.spawn(checkpointer.run(phases.clone()));
 
-        let mut dispatcher =
-            Dispatcher { config, context, shared: shared.clone(), phases, lanes: JoinSet::new(), failing: false };
+        let mut dispatcher = Dispatcher {
+            config,
+            context,
+            shared: shared.clone(),
+            phases,
+            lanes: JoinSet::new(),
+            failing: false,
+            cut_at: Instant::now(),
+        };
         let order = dispatcher.run(&mut orders).await;
         let Order::Drain(deadline) = order else { return }; // Dropping the sets ends all tasks where they stand.
         phase.send_replace(Phase::Draining);
@@ -93,10 +107,12 @@ struct Dispatcher {
     context: Arc<Context>,
     shared: Arc<Shared>,
     phases: watch::Receiver<Phase>,
-    /// A task per running job and pool; each tells its job.
+    /// A task per running job and pool, and one per job that holds devices back; each tells its job.
     lanes: JoinSet<JournalPosition>,
     /// The last read of the journal failed; said once.
     failing: bool,
+    /// Not before then holds are cut again.
+    cut_at: Instant,
 }
 
 impl Dispatcher {
@@ -135,6 +151,9 @@ impl Dispatcher {
         while self.room() > 0 && self.resume() {}
         let room = self.room().min(READ_EVENT_COUNT);
         let next = self.shared.table().next;
+        if room == 0 {
+            self.cut_holds(end);
+        }
         if room == 0 || next >= end {
             return false;
         }
@@ -167,22 +186,44 @@ impl Dispatcher {
         self.config.job_count_max.saturating_sub(table.running.len())
     }
 
+    /// While events wait for room, as many of the oldest jobs that only wait for receipts, and have for a while, wait no
+    /// longer: clients that do not answer cost themselves a push and not others their time.
+    fn cut_holds(&mut self, end: JournalPosition) {
+        if Instant::now() < self.cut_at {
+            return;
+        }
+        self.cut_at = Instant::now() + RETRY_PAUSE;
+        let (wanted, running) = {
+            let table = self.shared.table();
+            if table.running.len() < self.config.job_count_max {
+                return;
+            }
+            let unread = usize::try_from(end.0.saturating_sub(table.next.0)).unwrap_or(usize::MAX);
+            let wanted = unread.saturating_add(table.waiting.len());
+            (wanted, if wanted == 0 { Vec::new() } else { table.running.values().cloned().collect() })
+        };
+        let now = unix_now();
+        for job in running.iter().filter(|job| job.only_holds_since(CUT_HOLD_AFTER, now)).take(wanted) {
+            job.let_go(&self.context.metrics);
+            self.context.metrics.holds_cut.inc();
+        }
+    }
+
     /// Gives an event its job. One that concerns nobody is done at once.
     fn start(&mut self, position: JournalPosition, accepted: AcceptedEvent) {
         let next = JournalPosition(position.0 + 1);
         self.shared.metrics.events_dispatched.inc();
         let frozen = match accepted.event.push {
-            PushPolicy::Always => self.select(&accepted),
+            PushPolicy::UnlessReceived | PushPolicy::Always => self.select(&accepted),
             PushPolicy::Never => Frozen::default(),
         };
         if frozen.is_empty() {
             let mut table = self.shared.table();
             table.next = next;
-            table.finish(told_nobody(position, &accepted));
+            self.shared.finish(&mut table, told_nobody(position, &accepted), self.config.tell_finished, unix_now());
             return;
         }
-        let lane_count = self.context.lakes.len();
-        let job = Arc::new(Job::new(position, accepted, frozen, lane_count, Progress::start()));
+        let job = self.job(position, accepted, frozen, Progress::start());
         let mut table = self.shared.table();
         table.next = next;
         table.running.insert(position, job.clone());
@@ -196,22 +237,39 @@ impl Dispatcher {
         let frozen = self.select(&accepted);
         let mut table = self.shared.table();
         let Some(Unfinished { position, progress, .. }) = table.waiting.pop_front() else { return false };
-        let job = Arc::new(Job::new(position, accepted, frozen, self.context.lakes.len(), progress));
+        let job = self.job(position, accepted, frozen, progress);
         table.running.insert(position, job.clone());
         drop(table);
         self.launch(&job);
         true
     }
 
+    fn job(&self, position: JournalPosition, accepted: AcceptedEvent, frozen: Frozen, progress: Progress) -> Arc<Job> {
+        let may_hold = accepted.event.push == PushPolicy::UnlessReceived;
+        let job = Job::new(position, accepted, frozen, self.context.lakes.len(), progress);
+        let receipts = may_hold.then(|| self.context.receipts.get(position)).flatten();
+        Arc::new(match receipts {
+            Some(receipts) => job.with_receipts(receipts, unix_now()),
+            None => job,
+        })
+    }
+
     fn select(&self, accepted: &AcceptedEvent) -> Frozen {
         let began = Instant::now();
-        let frozen = self.context.store.freeze(&accepted.event.topic, &accepted.event.subjects);
+        let frozen = self.context.store.select(&accepted.event);
         self.shared.metrics.selection.record(began.elapsed());
         frozen
     }
 
     fn launch(&mut self, job: &Arc<Job>) {
         self.shared.metrics.jobs_running.add(1);
+        if job.is_holding() {
+            let (job, context, phases) = (job.clone(), self.context.clone(), self.phases.clone());
+            self.lanes.spawn(async move {
+                hold::run(&job, &context.metrics, phases).await;
+                job.position
+            });
+        }
         for lane in 0..self.context.lakes.len() {
             let (job, context, phases) = (job.clone(), self.context.clone(), self.phases.clone());
             self.lanes.spawn(async move {
@@ -236,7 +294,8 @@ impl Dispatcher {
             return;
         }
         if let Some(job) = table.running.remove(&position) {
-            table.finish(job.report());
+            let now = unix_now();
+            self.shared.finish(&mut table, job.report(now), self.config.tell_finished, now);
             self.shared.metrics.jobs_running.sub(1);
             tracing::debug!(job = position.0, event = %job.accepted.event.id, "job finished");
         }
@@ -250,7 +309,9 @@ fn told_nobody(position: JournalPosition, accepted: &AcceptedEvent) -> JobReport
         event: accepted.event.id.clone(),
         state: JobState::Finished,
         accepted_at: accepted.accepted_at,
+        done_at: None,
         audience: 0,
+        held: 0,
         counts: Counts::default(),
         time_to: None,
     }

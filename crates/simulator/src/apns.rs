@@ -25,7 +25,7 @@ use uuid::Uuid;
 use crate::authentication::Authority;
 use crate::config::happens;
 use crate::connection;
-use crate::identity::Identity;
+use crate::identity::{Identity, make_signing_key};
 use crate::ledger::{Ledger, bump};
 use crate::{Faults, FaultsError, SimulatorConfig, StartError};
 
@@ -66,7 +66,6 @@ pub struct ApnsSimulator {
 /// What all threads and connections use.
 pub(crate) struct Shared {
     pub(crate) ledger: Arc<Ledger>,
-    pub(crate) authority: Authority,
     pub(crate) tls: TlsAcceptor,
     pub(crate) config: SimulatorConfig,
     pub(crate) on_accepted: Option<OnAccepted>,
@@ -78,6 +77,7 @@ pub(crate) struct Shared {
 #[derive(Clone)]
 pub(crate) struct Orders {
     pub(crate) faults: Arc<Faults>,
+    pub(crate) authorities: Arc<[Authority]>,
     pub(crate) is_stopping: bool,
 }
 
@@ -100,12 +100,13 @@ impl ApnsSimulator {
 
     fn start_inner(config: SimulatorConfig, on_accepted: Option<OnAccepted>) -> Result<Self, StartError> {
         config.faults.check()?;
-        let identity = Identity::make()?;
+        let identity = Identity::make(config.client_ca_pem.as_deref())?;
         let (key_id, team_id) = (config.key_id.clone(), config.team_id.clone());
-        let orders = Orders { faults: Arc::new(config.faults.clone()), is_stopping: false };
+        let authority = Authority { public_key: identity.public_key.clone(), key_id, team_id };
+        let faults = Arc::new(config.faults.clone());
+        let orders = Orders { faults, authorities: Arc::new([authority]), is_stopping: false };
         let shared = Shared {
             ledger: Arc::new(Ledger::new(config.device_count_max, config.notification_count_max)),
-            authority: Authority { public_key: identity.public_key.clone(), key_id, team_id },
             tls: TlsAcceptor::from(identity.tls.clone()),
             orders: watch::Sender::new(orders),
             connection_total: AtomicU64::new(0),
@@ -164,6 +165,21 @@ impl ApnsSimulator {
     /// The key to sign provider tokens with: the content of a `.p8` file.
     pub fn key_pem(&self) -> &str {
         &self.identity.key_pem
+    }
+
+    /// Makes another signing key for a team and takes its tokens as well; returns the key, PEM. A key that has this id is
+    /// replaced: its tokens are refused from now on, on running connections too.
+    ///
+    /// # Errors
+    /// When no key can be made.
+    pub fn add_key(&self, key_id: &str, team_id: &str) -> Result<String, StartError> {
+        let (key_pem, public_key) = make_signing_key()?;
+        let added = Authority { public_key, key_id: key_id.to_owned(), team_id: team_id.to_owned() };
+        self.shared.orders.send_modify(|orders| {
+            let others = orders.authorities.iter().filter(|known| known.key_id != key_id);
+            orders.authorities = others.cloned().chain([added]).collect();
+        });
+        Ok(key_pem)
     }
 
     /// The `kid` of provider tokens.

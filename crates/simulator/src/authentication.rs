@@ -2,7 +2,10 @@
 //!
 //! A connection remembers the last token it has seen with its verdict, so the signature (some 60 µs) is checked once
 //! per token and connection; the age is checked at each request. APNs wants a new token at most every 20 minutes per
-//! connection; we measure between the issue times of two tokens that follow each other.
+//! connection; we measure between the issue times of two tokens that follow each other. A connection belongs to the key
+//! of its first token: a token of another key is good, but not here.
+//!
+//! On a connection with a certificate tokens are not looked at.
 
 use std::time::Duration;
 
@@ -18,7 +21,8 @@ const AGE_MAX: Duration = Duration::from_secs(3600);
 /// The least time between two tokens of a connection.
 const UPDATE_INTERVAL_MIN: Duration = Duration::from_secs(20 * 60);
 
-/// Whose tokens are taken.
+/// Whose tokens are taken: one key of one team.
+#[derive(Clone)]
 pub(crate) struct Authority {
     pub(crate) public_key: DecodingKey,
     pub(crate) key_id: String,
@@ -28,9 +32,17 @@ pub(crate) struct Authority {
 /// What a connection remembers of its provider tokens.
 #[derive(Default)]
 pub(crate) struct TokenMemory {
-    last: Option<(HeaderValue, Result<Timestamp, Reason>)>,
-    /// Issue time of the last token that was taken.
-    taken_issue: Option<Timestamp>,
+    last: Option<(HeaderValue, Result<Issued, Reason>)>,
+    /// The last token that was taken.
+    taken: Option<Issued>,
+}
+
+/// When a token was issued, and by which key.
+#[derive(Clone)]
+struct Issued {
+    at: Timestamp,
+    key_id: String,
+    team_id: String,
 }
 
 #[derive(Deserialize)]
@@ -43,60 +55,69 @@ impl TokenMemory {
     /// Whether the request may pass.
     pub(crate) fn check(
         &mut self,
-        authority: &Authority,
+        authorities: &[Authority],
         authorization: Option<&HeaderValue>,
         now: Timestamp,
     ) -> Result<(), Reason> {
         let authorization = authorization.ok_or(Reason::MissingProviderToken)?;
-        let issue = match &self.last {
-            Some((known, verdict)) if known == authorization => (*verdict)?,
-            _ => {
-                let verdict = authority.verify(authorization.as_bytes());
-                self.last = Some((authorization.clone(), verdict));
-                verdict?
-            }
-        };
-        if issue > now {
+        let known = self.last.take().filter(|(known, _)| known == authorization);
+        let verify = || (authorization.clone(), verify(authorities, authorization.as_bytes()));
+        let (_, verdict) = self.last.insert(known.unwrap_or_else(verify));
+        let issued = verdict.as_ref().map_err(|reason| *reason)?;
+        if issued.at > now {
             return Err(Reason::InvalidProviderToken);
         }
-        if now.saturating_since(issue) > AGE_MAX {
+        if now.saturating_since(issued.at) > AGE_MAX {
             return Err(Reason::ExpiredProviderToken);
         }
-        match self.taken_issue {
-            Some(taken) if taken != issue => {
-                let apart = Duration::from_millis(taken.as_millis().abs_diff(issue.as_millis()));
-                if apart < UPDATE_INTERVAL_MIN {
-                    return Err(Reason::TooManyProviderTokenUpdates);
-                }
+        if let Some(taken) = &self.taken {
+            if taken.team_id != issued.team_id {
+                return Err(Reason::InvalidProviderToken);
             }
-            _ => {}
+            if taken.key_id != issued.key_id {
+                return Err(Reason::UnrelatedKeyIdInToken);
+            }
+            let apart = Duration::from_millis(taken.at.as_millis().abs_diff(issued.at.as_millis()));
+            if !apart.is_zero() && apart < UPDATE_INTERVAL_MIN {
+                return Err(Reason::TooManyProviderTokenUpdates);
+            }
         }
-        self.taken_issue = Some(issue);
+        if self.taken.as_ref().is_none_or(|taken| taken.at != issued.at) {
+            self.taken = Some(issued.clone());
+        }
         Ok(())
+    }
+
+    /// The keys have changed: what was found about a token need not be true any more.
+    pub(crate) fn forget_verdict(&mut self) {
+        self.last = None;
     }
 
     /// Whether any token was taken on this connection.
     pub(crate) fn has_taken_one(&self) -> bool {
-        self.taken_issue.is_some()
+        self.taken.is_some()
     }
 }
 
+/// What a token says that is signed by one of ours.
+fn verify(authorities: &[Authority], authorization: &[u8]) -> Result<Issued, Reason> {
+    let (scheme, token) = authorization.split_at_checked(7).ok_or(Reason::MissingProviderToken)?;
+    if !scheme.eq_ignore_ascii_case(b"bearer ") {
+        return Err(Reason::MissingProviderToken);
+    }
+    authorities.iter().find_map(|authority| authority.verify(token)).ok_or(Reason::InvalidProviderToken)
+}
+
 impl Authority {
-    /// The issue time of a token that is ours.
-    fn verify(&self, authorization: &[u8]) -> Result<Timestamp, Reason> {
-        let (scheme, token) = authorization.split_at_checked(7).ok_or(Reason::MissingProviderToken)?;
-        if !scheme.eq_ignore_ascii_case(b"bearer ") {
-            return Err(Reason::MissingProviderToken);
-        }
+    fn verify(&self, token: &[u8]) -> Option<Issued> {
         let mut validation = Validation::new(Algorithm::ES256);
         validation.required_spec_claims.clear();
         validation.validate_exp = false; // Provider tokens have no `exp`.
         validation.validate_aud = false;
-        let token = jsonwebtoken::decode::<Claims>(token, &self.public_key, &validation)
-            .map_err(|_| Reason::InvalidProviderToken)?;
-        let ours = token.header.kid.as_deref() == Some(&self.key_id) && token.claims.iss == self.team_id;
-        let issue = token.claims.iat.checked_mul(1000).filter(|_| ours).ok_or(Reason::InvalidProviderToken)?;
-        Ok(Timestamp(issue))
+        let token = jsonwebtoken::decode::<Claims>(token, &self.public_key, &validation).ok()?;
+        let is_ours = token.header.kid.as_deref() == Some(&self.key_id) && token.claims.iss == self.team_id;
+        let at = token.claims.iat.checked_mul(1000).filter(|_| is_ours).map(Timestamp)?;
+        Some(Issued { at, key_id: self.key_id.clone(), team_id: self.team_id.clone() })
     }
 }
 
@@ -115,7 +136,7 @@ mod tests {
 
     impl Signer {
         fn new() -> Self {
-            let identity = Identity::make().unwrap();
+            let identity = Identity::make(None).unwrap();
             Self {
                 key: EncodingKey::from_ec_pem(identity.key_pem.as_bytes()).unwrap(),
                 authority: Authority { public_key: identity.public_key, key_id: "KEY".into(), team_id: "TEAM".into() },
@@ -129,7 +150,7 @@ mod tests {
         }
 
         fn check(&self, memory: &mut TokenMemory, value: &HeaderValue, now_secs: u64) -> Result<(), Reason> {
-            memory.check(&self.authority, Some(value), Timestamp(now_secs * 1000))
+            memory.check(std::slice::from_ref(&self.authority), Some(value), Timestamp(now_secs * 1000))
         }
     }
 
@@ -157,6 +178,26 @@ mod tests {
     }
 
     #[test]
+    fn a_connection_stays_with_the_key_of_its_first_token() {
+        let [first, mut second, mut other_team] = [Signer::new(), Signer::new(), Signer::new()];
+        second.authority.key_id = "SECOND".into();
+        (other_team.authority.key_id, other_team.authority.team_id) = ("THIRD".into(), "OTHER".into());
+        let authorities = [&first, &second, &other_team].map(|signer| signer.authority.clone());
+        let check = |memory: &mut TokenMemory, value: &HeaderValue| {
+            memory.check(&authorities, Some(value), Timestamp(20_000_000))
+        };
+        let mut memory = TokenMemory::default();
+        assert_eq!(check(&mut memory, &first.sign("KEY", "TEAM", 20_000)), Ok(()));
+        let unrelated = second.sign("SECOND", "TEAM", 18_000);
+        assert_eq!(check(&mut memory, &unrelated), Err(Reason::UnrelatedKeyIdInToken));
+        assert_eq!(check(&mut TokenMemory::default(), &unrelated), Ok(()), "a connection of its own takes it");
+        let foreign = other_team.sign("THIRD", "OTHER", 18_000);
+        assert_eq!(check(&mut memory, &foreign), Err(Reason::InvalidProviderToken));
+        let mixed = second.sign("KEY", "TEAM", 20_000);
+        assert_eq!(check(&mut TokenMemory::default(), &mixed), Err(Reason::InvalidProviderToken));
+    }
+
+    #[test]
     fn foreign_and_broken_tokens_are_named() {
         let (signer, stranger) = (Signer::new(), Signer::new());
         let check = |value: &HeaderValue| signer.check(&mut TokenMemory::default(), value, 10_000);
@@ -168,7 +209,7 @@ mod tests {
         assert_eq!(check(&HeaderValue::from_static("basic abc")), Err(Reason::MissingProviderToken));
         assert_eq!(check(&HeaderValue::from_static("b")), Err(Reason::MissingProviderToken));
         let mut memory = TokenMemory::default();
-        assert_eq!(memory.check(&signer.authority, None, Timestamp(0)), Err(Reason::MissingProviderToken));
+        assert_eq!(memory.check(&[signer.authority], None, Timestamp(0)), Err(Reason::MissingProviderToken));
     }
 
     #[test]

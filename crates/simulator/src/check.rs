@@ -1,5 +1,5 @@
 //! Whether a request is one that APNs would take: in this order method, path, repeated headers, `apns-id`, topic, push
-//! type, priority, collapse id, expiration; then the provider token; then the payload.
+//! type, priority, collapse id, expiration; then the credential; then the payload.
 //!
 //! The first mistake is the one that is told. APNs documents the reasons but not the order.
 
@@ -78,8 +78,17 @@ impl<'a> Headers<'a> {
     }
 }
 
-/// Checks what comes before the provider token.
-pub(crate) fn check_head(parts: &Parts, topics: &[String]) -> Result<Notification, Reason> {
+/// Which topics a request may have.
+#[derive(Clone, Copy)]
+pub(crate) struct Topics<'a> {
+    /// Bundle identifiers; without any, all.
+    pub(crate) bundles: &'a [String],
+    /// Those of the connection's certificate, to the letter. If it has only one, a request need not name it.
+    pub(crate) certified: Option<&'a [String]>,
+}
+
+/// Checks what comes before the credential.
+pub(crate) fn check_head(parts: &Parts, topics: Topics<'_>) -> Result<Notification, Reason> {
     if parts.method != Method::POST {
         return Err(MethodNotAllowed);
     }
@@ -93,7 +102,11 @@ pub(crate) fn check_head(parts: &Parts, topics: &[String]) -> Result<Notificatio
         return Err(DuplicateHeaders);
     }
     let apns_id = headers.apns_id.map(check_id).transpose()?;
-    let topic = headers.topic.ok_or(MissingTopic)?.to_str().map_err(|_| BadTopic)?;
+    let topic = match (headers.topic, topics.certified) {
+        (Some(topic), _) => topic.to_str().map_err(|_| BadTopic)?,
+        (None, Some([topic])) => topic,
+        (None, _) => return Err(MissingTopic),
+    };
     let push_type = headers.push_type.ok_or(InvalidPushType)?.to_str().map_err(|_| InvalidPushType)?;
     check_topic(topic, push_type, topics)?;
     let priority = headers.priority.map_or("10", |value| value.to_str().unwrap_or_default());
@@ -139,15 +152,16 @@ fn check_id(value: &HeaderValue) -> Result<(Uuid, HeaderValue), Reason> {
     Ok((id, value.clone()))
 }
 
-fn check_topic(topic: &str, push_type: &str, topics: &[String]) -> Result<(), Reason> {
+fn check_topic(topic: &str, push_type: &str, topics: Topics<'_>) -> Result<(), Reason> {
     let (_, suffix) = PUSH_TYPES.iter().find(|(name, _)| *name == push_type).ok_or(InvalidPushType)?;
     let allowed_bytes = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
     if topic.is_empty() || !topic.bytes().all(allowed_bytes) {
         return Err(BadTopic);
     }
     let bundle = topic.strip_suffix(suffix).ok_or(BadTopic)?;
-    let allowed = topics.is_empty() || push_type == "mdm" || topics.iter().any(|topic| topic == bundle);
-    if allowed { Ok(()) } else { Err(TopicDisallowed) }
+    let known = topics.bundles.is_empty() || push_type == "mdm" || topics.bundles.iter().any(|known| known == bundle);
+    let certified = topics.certified.is_none_or(|certified| certified.iter().any(|known| known == topic));
+    if known && certified { Ok(()) } else { Err(TopicDisallowed) }
 }
 
 fn is_number(value: &HeaderValue) -> bool {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use rand::RngExt;
 use rand::rngs::Xoshiro256PlusPlus;
 use serde::{Deserialize, Serialize};
-use tidings_types::{DeviceToken, Timestamp};
+use tidings_types::{DeviceToken, Environment, Timestamp};
 
 use crate::ledger::Fnv;
 use crate::{FaultsError, Reason};
@@ -37,6 +37,11 @@ pub struct SimulatorConfig {
     pub team_id: String,
     /// Bundle identifiers that may be pushed to; without any, all.
     pub topics: Vec<String>,
+    /// Certificates (PEM) of those who may issue client certificates; without any, no client is asked for one. A client
+    /// that shows one is judged by it and not by provider tokens; one that shows none is judged as ever.
+    pub client_ca_pem: Option<String>,
+    /// Which of APNs' two worlds this is: certificates for the other one are refused.
+    pub environment: Environment,
     /// Devices the ledger keeps; acceptances for one more are only counted ([`LedgerSummary::unrecorded`]).
     ///
     /// [`LedgerSummary::unrecorded`]: crate::LedgerSummary::unrecorded
@@ -57,6 +62,8 @@ impl Default for SimulatorConfig {
             key_id: "SIMULATOR1".into(),
             team_id: "TIDINGS001".into(),
             topics: Vec::new(),
+            client_ca_pem: None,
+            environment: Environment::Production,
             device_count_max: 4_000_000,
             notification_count_max: 32_000_000,
             faults: Faults::default(),

@@ -33,8 +33,9 @@ use tokio::time::{Instant, Sleep, sleep, timeout};
 use uuid::Uuid;
 
 use crate::apns::{AcceptedNotification, Orders, Shared};
-use crate::authentication::TokenMemory;
-use crate::check::{Notification, check_head, check_payload};
+use crate::authentication::{Authority, TokenMemory};
+use crate::certificate::ShownCertificate;
+use crate::check::{Notification, Topics, check_head, check_payload};
 use crate::config::{Fate, Transport};
 use crate::ledger::bump;
 use crate::meter::STREAM_COUNT_MAX;
@@ -54,8 +55,8 @@ pub(crate) async fn serve(
     rng: Xoshiro256PlusPlus,
     mut orders: watch::Receiver<Orders>,
 ) {
-    let faults = orders.borrow_and_update().faults.clone();
-    let handshake = timeout(HANDSHAKE_TIMEOUT, Connection::open(shared, stream, rng, faults));
+    let first = orders.borrow_and_update().clone();
+    let handshake = timeout(HANDSHAKE_TIMEOUT, Connection::open(shared, stream, rng, first));
     match handshake.await {
         Ok(Ok(mut connection)) => {
             connection.run(orders).await;
@@ -72,7 +73,10 @@ struct Connection {
     shared: Arc<Shared>,
     faults: Arc<Faults>,
     rng: Xoshiro256PlusPlus,
+    authorities: Arc<[Authority]>,
     tokens: TokenMemory,
+    /// What the client has shown instead of tokens.
+    certificate: Option<Result<ShownCertificate, Reason>>,
     request_total: u64,
     /// The last verdict was a rejection that lowers the stream limit.
     is_punished: bool,
@@ -136,10 +140,14 @@ impl Connection {
         shared: Arc<Shared>,
         stream: std::net::TcpStream,
         rng: Xoshiro256PlusPlus,
-        faults: Arc<Faults>,
+        orders: Orders,
     ) -> Result<Self, OpenError> {
+        let Orders { faults, authorities, .. } = orders;
         let tls = shared.tls.accept(TcpStream::from_std(stream)?).await?;
-        let link = Link::new(faults.stream_limit_before_token.unwrap_or(faults.stream_limit));
+        let shown = tls.get_ref().1.peer_certificates().and_then(<[_]>::first);
+        let certificate = shown.map(|der| ShownCertificate::read(der, shared.config.environment));
+        let before_token = faults.stream_limit_before_token.filter(|_| certificate.is_none());
+        let link = Link::new(before_token.unwrap_or(faults.stream_limit));
         let mut builder = h2::server::Builder::new();
         builder
             .max_concurrent_streams(STREAM_COUNT_MAX as u32)
@@ -153,7 +161,9 @@ impl Connection {
             shared,
             faults,
             rng,
+            authorities,
             tokens: TokenMemory::default(),
+            certificate,
             request_total: 0,
             is_punished: false,
             is_going_away: false,
@@ -176,7 +186,11 @@ impl Connection {
                     if changed.is_err() || orders.borrow().is_stopping {
                         return;
                     }
-                    self.faults = orders.borrow_and_update().faults.clone();
+                    let Orders { faults, authorities, .. } = orders.borrow_and_update().clone();
+                    if !Arc::ptr_eq(&self.authorities, &authorities) {
+                        self.tokens.forget_verdict();
+                    }
+                    (self.faults, self.authorities) = (faults, authorities);
                 }
                 () = poll_fn(|cx| self.poll_turn(cx)) => return,
             }
@@ -252,7 +266,9 @@ impl Connection {
             let fate = self.faults.draw_fate(&mut self.rng);
             refuse |= fate.transport == Transport::Refuse;
             self.request_total += 1;
-            let head = check_head(&parts, &self.shared.config.topics);
+            let certified = self.certificate.as_ref().and_then(|shown| shown.as_ref().ok());
+            let certified = certified.map(|certificate| certificate.topics.as_slice());
+            let head = check_head(&parts, Topics { bundles: &self.shared.config.topics, certified });
             let apns_id = if head.is_err() { parts.headers.get(APNS_ID).cloned() } else { None };
             Purpose::Push { head, apns_id, fate }
         };
@@ -353,8 +369,10 @@ impl Connection {
 
     /// What a request with a right head may still be rejected for; faults come last, they befall right ones only.
     fn check_rest(&mut self, notification: &Notification, fate: Fate, payload: &[u8]) -> Result<(), Reason> {
-        let authorization = notification.authorization.as_ref();
-        self.tokens.check(&self.shared.authority, authorization, self.unix_now)?;
+        match &self.certificate {
+            Some(shown) => shown.as_ref().map(drop).map_err(|reason| *reason)?,
+            None => self.tokens.check(&self.authorities, notification.authorization.as_ref(), self.unix_now)?,
+        }
         check_payload(payload, notification.payload_bytes_max)?;
         if self.faults.is_gone(self.shared.config.seed, &notification.token) {
             return Err(Reason::Unregistered);
@@ -402,7 +420,7 @@ impl Connection {
     /// Sees to it that the limit that should hold is announced; whether h2 must be polled to write it.
     fn settle_limit(&mut self) -> bool {
         let faults = &self.faults;
-        let special = if !self.tokens.has_taken_one() {
+        let special = if self.certificate.is_none() && !self.tokens.has_taken_one() {
             faults.stream_limit_before_token
         } else if self.is_punished {
             faults.stream_limit_after_rejection

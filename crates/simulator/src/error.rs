@@ -26,6 +26,9 @@ pub enum StartError {
     /// The certificates or the key could not be made.
     #[error("making certificates and key")]
     Identity(#[source] rcgen::Error),
+    /// `client_ca_pem` holds nothing that could be trusted.
+    #[error("client_ca_pem holds no usable certificate")]
+    ClientAuthority,
     /// TLS does not take the certificate just made.
     #[error("setting up TLS")]
     Tls(#[source] rustls::Error),

@@ -6,8 +6,11 @@ use std::sync::Arc;
 
 use jsonwebtoken::DecodingKey;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType};
-use rustls::ServerConfig;
-use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::{RootCertStore, ServerConfig};
 
 use crate::StartError;
 
@@ -21,23 +24,47 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    pub(crate) fn make() -> Result<Self, StartError> {
-        let signing_key = KeyPair::generate().map_err(StartError::Identity)?; // P-256 by default.
-        let public_key = DecodingKey::from_ec_pem(signing_key.public_key_pem().as_bytes()).map_err(StartError::Key)?;
-        let (ca_pem, tls) = make_tls()?;
-        Ok(Self { ca_pem, key_pem: signing_key.serialize_pem(), public_key, tls: Arc::new(tls) })
+    pub(crate) fn make(client_ca_pem: Option<&str>) -> Result<Self, StartError> {
+        let (key_pem, public_key) = make_signing_key()?;
+        let (ca_pem, tls) = make_tls(client_ca_pem)?;
+        Ok(Self { ca_pem, key_pem, public_key, tls: Arc::new(tls) })
     }
 }
 
-fn make_tls() -> Result<(String, ServerConfig), StartError> {
+/// A signing key as a `.p8` file, and its public half.
+pub(crate) fn make_signing_key() -> Result<(String, DecodingKey), StartError> {
+    let signing_key = KeyPair::generate().map_err(StartError::Identity)?; // P-256 by default.
+    let public_key = DecodingKey::from_ec_pem(signing_key.public_key_pem().as_bytes()).map_err(StartError::Key)?;
+    Ok((signing_key.serialize_pem(), public_key))
+}
+
+fn make_tls(client_ca_pem: Option<&str>) -> Result<(String, ServerConfig), StartError> {
     let (ca_pem, chain, key) = make_certificates().map_err(StartError::Identity)?;
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let verifier = match client_ca_pem {
+        Some(pem) => make_verifier(pem)?,
+        None => WebPkiClientVerifier::no_client_auth(),
+    };
     let mut tls = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .and_then(|builder| builder.with_no_client_auth().with_single_cert(vec![chain], key))
+        .and_then(|builder| builder.with_client_cert_verifier(verifier).with_single_cert(vec![chain], key))
         .map_err(StartError::Tls)?;
     tls.alpn_protocols = vec![b"h2".to_vec()];
     Ok((ca_pem, tls))
+}
+
+/// Asks for a certificate and checks who issued it; none is fine, too.
+fn make_verifier(ca_pem: &str) -> Result<Arc<dyn ClientCertVerifier>, StartError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(ca_pem.as_bytes()) {
+        let certificate = certificate.map_err(|_| StartError::ClientAuthority)?;
+        roots.add(certificate).map_err(|_| StartError::ClientAuthority)?;
+    }
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+        .allow_unauthenticated()
+        .build()
+        .map_err(|_| StartError::ClientAuthority)
 }
 
 type Certificates = (String, rustls::pki_types::CertificateDer<'static>, PrivateKeyDer<'static>);

@@ -7,8 +7,13 @@
 //! a seed. The demo, the benchmarks and the crash campaign judge the sender by the ledger.
 //!
 //! Where it differs from APNs, it is the stricter one: `apns-push-type` may not be missing, and a topic list, if given,
-//! is held to. It does not store notifications for devices that are off, knows no certificate authentication, no
-//! broadcast channels and no `apns-unique-id`, and does not limit the rate per device token by itself.
+//! is held to. It does not store notifications for devices that are off, knows no broadcast channels and no
+//! `apns-unique-id`, and does not limit the rate per device token by itself.
+//!
+//! A client proves itself with provider tokens, signed by a key of [`ApnsSimulator::key_pem`] or
+//! [`ApnsSimulator::add_key`], or with a certificate, if [`SimulatorConfig::client_ca_pem`] says whose; a
+//! [`PushAuthority`] issues such. A certificate of another issuer ends the TLS session, one for the other environment or
+//! for no topic is refused request by request.
 //!
 //! Bounds: connections per thread, devices and notifications in the ledger ([`SimulatorConfig`]), streams per
 //! connection ([`Faults::stream_limit`], at most [`STREAM_LIMIT_MAX`]), 64 KiB per control request.
@@ -29,6 +34,7 @@
 
 mod apns;
 mod authentication;
+mod certificate;
 mod check;
 mod config;
 mod connection;
@@ -41,6 +47,7 @@ mod reason;
 mod wire;
 
 pub use apns::{AcceptedNotification, ApnsSimulator, OnAccepted};
+pub use certificate::{PushAuthority, PushCertificate};
 pub use config::{Faults, STREAM_LIMIT_MAX, SimulatorConfig};
 pub use error::{FaultsError, StartError};
 pub use ledger::{Ledger, LedgerEntry, LedgerSummary, collapse_hash};

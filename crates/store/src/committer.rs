@@ -11,6 +11,7 @@
 //!
 //! A draft reads its own rows before the engine's, so requests of one batch see each other. Nothing outside changes
 //! before the batch is durable, so a failed draft is simply dropped; the callers' channels with it, which refuses them.
+//! A draft that meets a damaged row is dropped too, and that is all: opening again would find the row as it is.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -29,7 +30,7 @@ use crate::event::CommitSink;
 use crate::message::Command;
 use crate::queue::Drained;
 use crate::rows::State;
-use crate::service::{Shared, first_rows, read_lock, write_lock};
+use crate::service::{Shared, read_lock, write_lock};
 use crate::table::DeviceTable;
 
 mod devices;
@@ -47,6 +48,8 @@ const BATCH_BYTES_MAX: usize = 1 << 20;
 /// How often old rows are looked for when nothing else happens, and when there were more than one look takes.
 const MAINTENANCE_IDLE: Duration = Duration::from_millis(250);
 const MAINTENANCE_BUSY: Duration = Duration::from_millis(20);
+/// How long old rows are let be after a damaged one was met among them.
+const MAINTENANCE_DAMAGED: Duration = Duration::from_secs(60);
 /// Effects applied under one lock, so that readers wait for a few hundred microseconds at most.
 const APPLY_COUNT: usize = 1024;
 
@@ -69,6 +72,14 @@ pub(crate) struct Committer {
     lock: Option<File>,
 }
 
+/// Why a batch was not acknowledged.
+enum Failure {
+    /// A row it rests on is damaged: nothing of it was written.
+    Damage,
+    /// The disk refused: reading, or writing this.
+    Disk(Option<Doubtful>),
+}
+
 /// A batch whose commit failed: perhaps it is durable nevertheless.
 struct Doubtful {
     commit: u64,
@@ -89,7 +100,7 @@ impl Committer {
                 Drained::Closed => return,
                 Drained::Commands(commands) if commands.is_empty() => {}
                 Drained::Commands(commands) => {
-                    if let Err(doubtful) = self.commit(commands)
+                    if let Err(Failure::Disk(doubtful)) = self.commit(commands)
                         && self.reopen(doubtful) == Reopened::Closed
                     {
                         return;
@@ -100,7 +111,8 @@ impl Committer {
                 let pause = match self.maintain() {
                     Ok(true) => MAINTENANCE_BUSY,
                     Ok(false) => MAINTENANCE_IDLE,
-                    Err(doubtful) => match self.reopen(doubtful) {
+                    Err(Failure::Damage) => MAINTENANCE_DAMAGED,
+                    Err(Failure::Disk(doubtful)) => match self.reopen(doubtful) {
                         Reopened::Closed => return,
                         Reopened::Open => MAINTENANCE_IDLE,
                     },
@@ -110,7 +122,7 @@ impl Committer {
         }
     }
 
-    fn commit(&mut self, commands: Vec<Command>) -> Result<(), Option<Doubtful>> {
+    fn commit(&mut self, commands: Vec<Command>) -> Result<(), Failure> {
         let count = commands.len() as u64;
         let mut acks: Vec<Ack> = Vec::with_capacity(commands.len());
         // On an error `acks` is dropped on the way out, which refuses the callers before the store is opened again.
@@ -126,7 +138,7 @@ impl Committer {
     }
 
     /// Looks for old rows; true when there are more than one look takes.
-    fn maintain(&mut self) -> Result<bool, Option<Doubtful>> {
+    fn maintain(&mut self) -> Result<bool, Failure> {
         let trim_to = JournalPosition(self.shared.trim_to.load(Ordering::Relaxed));
         let mut cursor = std::mem::take(&mut self.channel_cursor);
         let mut more = false;
@@ -140,15 +152,20 @@ impl Committer {
     }
 
     /// Fills a draft and makes it durable, visible and known, in this order.
-    fn write(&mut self, fill: impl FnOnce(&mut Draft<'_>) -> Result<(), EngineError>) -> Result<(), Option<Doubtful>> {
+    fn write(&mut self, fill: impl FnOnce(&mut Draft<'_>) -> Result<(), EngineError>) -> Result<(), Failure> {
         let shared = self.shared.clone();
         let engine = read_lock(&shared.engine);
         let engine =
             engine.as_ref().expect("only reopen takes the engine away, and it ends this committer or puts one back");
         let mut draft = Draft::new(engine, &shared, self.state, self.now);
         if let Err(error) = fill(&mut draft) {
+            if error.is_damage() {
+                self.shared.counters.failures.fetch_add(1, Ordering::Relaxed);
+                error!(%error, "A batch is refused");
+                return Err(Failure::Damage);
+            }
             self.refuse(&error);
-            return Err(None);
+            return Err(Failure::Disk(None));
         }
         let (rows, durability, state, now, effects) = draft.finish();
         self.now = now;
@@ -157,7 +174,7 @@ impl Committer {
         }
         if let Err(error) = engine.commit(rows, durability) {
             self.refuse(&error);
-            return Err(Some(Doubtful { commit: state.commit, effects }));
+            return Err(Failure::Disk(Some(Doubtful { commit: state.commit, effects })));
         }
         self.shared.counters.batches.fetch_add(1, Ordering::Relaxed);
         effects.chunks(APPLY_COUNT).for_each(|chunk| self.apply(chunk));
@@ -209,7 +226,10 @@ impl Committer {
             }
             match self.try_open() {
                 Ok(opened) => break opened,
-                Err(error) => warn!(error = %chain(&error), retry_in = ?pause, "Store cannot be opened again"),
+                Err(error) => {
+                    self.shared.counters.not_reopened.fetch_add(1, Ordering::Relaxed);
+                    warn!(error = %chain(&error), retry_in = ?pause, "Store cannot be opened again");
+                }
             }
             pause = (pause * 2).min(self.shared.config.reopen_backoff_max);
         };
@@ -227,8 +247,11 @@ impl Committer {
     fn try_open(&self) -> Result<(Engine, State, Derived), EngineError> {
         let config = &self.shared.config;
         probe(&config.path)?;
-        let engine = Engine::open(&config.path, config.cache_bytes, first_rows)?;
+        let engine = Engine::open_again(&config.path, config.cache_bytes)?;
         let (state, derived) = load(&engine)?;
+        if state.epoch != self.shared.epoch {
+            return Err(EngineError::replaced());
+        }
         Ok((engine, state, derived))
     }
 }

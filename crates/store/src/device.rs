@@ -31,6 +31,28 @@ pub struct NewDevice {
     pub country: Option<Country>,
 }
 
+/// A device to be imported.
+#[derive(Clone, PartialEq, Eq)]
+pub struct NewImport {
+    /// What is said about it.
+    pub device: NewDevice,
+    /// What it subscribes to, beside what it subscribed to before.
+    pub subscriptions: Vec<(Subject, TopicName)>,
+    /// Its secret from now on, where the device brings one along; `None` leaves what it has. Only its hash is stored.
+    pub credential: Option<String>,
+}
+
+// Secrets never reach a log (invariant 9).
+impl fmt::Debug for NewImport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { device, subscriptions, credential: _ } = self;
+        f.debug_struct("NewImport")
+            .field("device", device)
+            .field("subscriptions", subscriptions)
+            .finish_non_exhaustive()
+    }
+}
+
 /// Topics on subjects: what a device is subscribed to, or to which.
 pub type Selection = Vec<(Subject, Vec<TopicName>)>;
 
@@ -80,6 +102,8 @@ pub struct Recipient<'a> {
     pub environment: Environment,
     /// The language of its user.
     pub locale: &'a Locale,
+    /// Its country.
+    pub country: Option<&'a Country>,
     /// It is owed no event before this position.
     pub since: JournalPosition,
 }

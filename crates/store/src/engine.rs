@@ -89,15 +89,30 @@ enum Cause {
     Fjall(#[source] fjall::Error),
     #[error("the storage engine failed")]
     Io(#[source] std::io::Error),
-    #[error("a row of table {0} is damaged")]
-    Damaged(&'static str),
+    #[error("row {key} of table {table} is damaged; a copy of the folder has it as it was")]
+    Damaged { table: &'static str, key: String },
+    #[error("the folder holds no data any more")]
+    Missing,
+    #[error("the folder holds another store than before")]
+    Replaced,
     #[error("the folder is in use")]
     Locked,
 }
 
 impl EngineError {
-    pub(crate) fn damaged(table: Table) -> Self {
-        Self(Cause::Damaged(table.name()))
+    /// The row under `key` is not what we wrote.
+    pub(crate) fn damaged(table: Table, key: &[u8]) -> Self {
+        Self(Cause::Damaged { table: table.name(), key: key.escape_ascii().to_string() })
+    }
+
+    /// The store on the disk is not the one that was open.
+    pub(crate) fn replaced() -> Self {
+        Self(Cause::Replaced)
+    }
+
+    /// Whether it is about one row, and not about the disk: the others can be read and written.
+    pub(crate) fn is_damage(&self) -> bool {
+        matches!(self.0, Cause::Damaged { .. })
     }
 }
 
@@ -208,6 +223,16 @@ impl Engine {
             for named_in in [Some(folder), folder.parent()].into_iter().flatten().filter(|path| path.is_dir()) {
                 File::open(named_in)?.sync_all()?;
             }
+        }
+        Self::open_at(&place, cache_bytes)
+    }
+
+    /// Opens the database that was in `folder` before; never creates one, which would be empty in place of what was
+    /// acknowledged.
+    pub(crate) fn open_again(folder: &Path, cache_bytes: u64) -> Result<Self, EngineError> {
+        let place = folder.join("data");
+        if !place.try_exists()? {
+            return Err(EngineError(Cause::Missing));
         }
         Self::open_at(&place, cache_bytes)
     }

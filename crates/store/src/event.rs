@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tidings_types::{ChannelName, Event, JournalPosition, Json, Offset, StreamPosition, Timestamp};
+use tidings_types::{ChannelName, Event, JournalPosition, Json, Offset, ReceiptRequest, StreamPosition, Timestamp};
 
 /// An event to be accepted, with the durable channels it is published in.
 #[derive(Debug, Clone)]
@@ -65,6 +65,9 @@ pub struct StoredPublication {
     pub info: Option<Json>,
     /// When it was published.
     pub time: Timestamp,
+    /// What the event asks of the connections it is written to; none for a client's publication.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub receipt: Option<ReceiptRequest>,
 }
 
 // Payloads never reach a log (invariant 9).

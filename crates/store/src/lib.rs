@@ -1,14 +1,15 @@
-//! What survives `kill -9` (R7, R9): the journal of events, durable channels, devices with their subscriptions, jobs.
+//! What survives `kill -9` (R7, R9): the journal of events, durable channels, devices with their users, secrets and
+//! subscriptions, jobs.
 //!
 //! [`Store`] is a cheap handle. All writing goes through one *committer* on a thread of its own: it drains bounded
-//! queues (events before devices before imports), makes one atomic batch, syncs it, applies it to the device table and
+//! queues (events before devices before imports, none for ever), makes one atomic batch, syncs it, applies it to the device table and
 //! the audience index in memory, tells the [`CommitSink`] in journal order, and only then acknowledges.
 //!
 //! ```text
 //!  append, put, subscribe ─► queues ─► committer: rows ─► sync ─► table, index ─► sink ─► acknowledge
 //!                          (bounded)                       │ error
 //!                                                          └► refuse all, close, back off, reopen, rebuild, go on
-//!  events_from, device, freeze, with_recipients  ◄─── rows │ table │ index         (no queue: readers never wait for a write)
+//!  events_from, prove, select, with_recipients  ◄─── rows │ table │ index         (no queue: readers never wait for a write)
 //! ```
 //!
 //! Guarantees: what was acknowledged is there after a crash; a batch is there as a whole or not at all; a write that
@@ -18,6 +19,11 @@
 //!
 //! Full: a queue, the journal or a count at its bound refuses with [`WriteError::Overloaded`]. A failing disk refuses
 //! with [`WriteError::Unavailable`] until writing works again; reading and sending from memory go on meanwhile.
+//!
+//! A damaged row costs what needs it and no more: it is named in the log and in the error, a device or subscription of it
+//! is left out at open (up to 16; with more the store does not open), a publication ends the history before it, and a batch
+//! that rests on it is refused without closing the store. A folder whose data is gone or another store's is never taken
+//! for this one, nor begun anew, while the store is in use.
 //!
 //! Not here: who is to be told (audience), what is sent (sender), fan-out (hub), clocks: every write brings its `now`,
 //! and what expires, expires by the latest one seen. Mutes, index checkpoint and number blocks come later: until then opening
@@ -29,6 +35,7 @@ mod device;
 mod engine;
 mod error;
 mod event;
+mod former;
 mod hash;
 mod message;
 mod queue;
@@ -38,7 +45,7 @@ mod service;
 mod table;
 
 pub use config::{QueueLimit, StoreConfig};
-pub use device::{Credential, GoneToken, Imported, NewDevice, Recipient, Registered, Selection};
+pub use device::{Credential, GoneToken, Imported, NewDevice, NewImport, Recipient, Registered, Selection};
 pub use engine::EngineError;
 pub use error::{AppendError, OpenError, ReadError, SubscribeError, WriteError};
 pub use event::{AcceptedEvent, Appended, CommitSink, DurableChannel, NewEvent, RestoredChannel, StoredPublication};

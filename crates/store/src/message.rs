@@ -1,10 +1,10 @@
 //! What callers ask of the committer; each with the way to answer. Dropped without an answer, the caller is told
 //! that the store cannot write now.
 
-use tidings_types::{DeviceId, EventId, JournalPosition, Json, StreamPosition, Subject, Timestamp, TopicName};
+use tidings_types::{DeviceId, DeviceNumber, EventId, JournalPosition, Json, ReceiptTerms, StreamPosition, Timestamp};
 use tokio::sync::oneshot;
 
-use crate::device::{GoneToken, Imported, NewDevice, Registered, Selection};
+use crate::device::{Credential, GoneToken, Imported, NewDevice, NewImport, Registered, Selection};
 use crate::error::{AppendError, SubscribeError, WriteError};
 use crate::event::{Appended, DurableChannel, StoredPublication};
 use crate::hash::{Hash16, Hash32};
@@ -37,6 +37,14 @@ pub(crate) enum Command {
         id: DeviceId,
         reply: Reply<bool>,
     },
+    RotateCredential {
+        id: DeviceId,
+        reply: Reply<Option<(DeviceNumber, Credential)>>,
+    },
+    LogOut {
+        id: DeviceId,
+        reply: Reply<Option<(DeviceNumber, Credential)>>,
+    },
     Subscribe {
         id: DeviceId,
         selection: Selection,
@@ -52,7 +60,7 @@ pub(crate) enum Command {
         reply: Reply<usize>,
     },
     Import {
-        devices: Vec<(NewDevice, Vec<(Subject, TopicName)>)>,
+        devices: Vec<NewImport>,
         now: Timestamp,
         reply: Reply<Result<Imported, SubscribeError>>,
     },
@@ -68,4 +76,6 @@ pub(crate) struct PreparedEvent {
     /// What its channels publish.
     pub(crate) data: Json,
     pub(crate) channels: Vec<DurableChannel>,
+    /// What those publications ask of the connections they are written to.
+    pub(crate) receipt: Option<ReceiptTerms>,
 }

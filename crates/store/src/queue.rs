@@ -1,13 +1,18 @@
 //! What waits for the committer.
 //!
-//! Four queues, each bounded in requests and bytes: job checkpoints ([`JOB_QUEUE`]: there is one writer of them, which
-//! waits for each, and a checkpoint refused because of a flood of events would make a crash repeat more), then events,
-//! devices, imports (`StoreConfig`). Full: the caller is refused at once. Suspended (the disk fails): what waits is dropped, which refuses its callers, and so is what comes. Closed: what waits
-//! is still handed out, what comes is refused. Counters: `Counts::overloaded`.
+//! Four queues, each a [`Ring`] bounded in requests and bytes: job checkpoints ([`JOB_QUEUE`]: there is one writer of
+//! them, which waits for each, and a checkpoint refused because of a flood of events would make a crash repeat more),
+//! then events, devices, imports (`StoreConfig`). Which comes before which is not promised, except within one queue: one
+//! that was passed over [`PASSED_COUNT_MAX`] times gets a share of the next drain first, so that no flood starves another.
+//!
+//! Full: the caller is refused at once. Suspended (the disk fails): what waits is dropped, which refuses its callers,
+//! and so is what comes. Closed: what waits is still handed out, what comes is refused. Counters: `Counts::overloaded`.
 
-use std::collections::VecDeque;
+use std::mem;
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
+
+use tidings_buffer::{Bounds, Full, NoRoom, Ring};
 
 use crate::config::QueueLimit;
 use crate::error::WriteError;
@@ -25,6 +30,9 @@ pub(crate) enum Class {
 /// Bound of the checkpoints that wait.
 pub(crate) const JOB_QUEUE: QueueLimit = QueueLimit { count: 16, bytes: 64 << 20 };
 
+/// Drains that may leave a queue waiting; the next one begins with a request of it, and more up to a quarter of the drain.
+const PASSED_COUNT_MAX: u32 = 4;
+
 impl Class {
     fn name(self) -> &'static str {
         match self {
@@ -33,6 +41,16 @@ impl Class {
             Self::Devices => "the queue of devices",
             Self::Imports => "the queue of imports",
         }
+    }
+
+    fn overloaded(self, reason: NoRoom) -> WriteError {
+        let limit = match reason {
+            NoRoom::Full { held, bounds: Bounds { count_max, bytes_max: Some(bytes_max) }, .. } if held < count_max => {
+                bytes_max
+            }
+            NoRoom::Full { bounds, .. } | NoRoom::TooLarge { bounds, .. } => bounds.count_max,
+        };
+        WriteError::Overloaded { what: self.name(), limit: limit as u64 }
     }
 }
 
@@ -54,9 +72,36 @@ struct State {
     phase: Phase,
 }
 
-#[derive(Default)]
 struct Waiting {
-    commands: VecDeque<(usize, Command)>,
+    /// Each with its bytes, or the limit if it is larger.
+    requests: Ring<(usize, Command)>,
+    /// Drains since it began to wait that took nothing of it.
+    passed_count: u32,
+}
+
+impl Waiting {
+    fn new(limit: QueueLimit) -> Self {
+        let bounds = Bounds::count(limit.count.max(1)).and_bytes(limit.bytes);
+        Self { requests: Ring::weighed(bounds, Full::Reject, |(bytes, _)| *bytes), passed_count: 0 }
+    }
+
+    /// Moves requests into `batch`, as long as it has less than `bytes_max`; at least one when it is empty.
+    fn take(&mut self, batch: &mut Batch, bytes_max: usize) {
+        while let Some((bytes, _)) = self.requests.front() {
+            if !batch.commands.is_empty() && batch.bytes + bytes > bytes_max {
+                return;
+            }
+            let (bytes, command) = self.requests.pop().expect("just seen");
+            self.passed_count = 0;
+            batch.bytes += bytes;
+            batch.commands.push(command);
+        }
+    }
+}
+
+#[derive(Default)]
+struct Batch {
+    commands: Vec<Command>,
     bytes: usize,
 }
 
@@ -70,27 +115,24 @@ pub(crate) enum Drained {
 
 impl Queue {
     pub(crate) fn new(limits: [QueueLimit; 4]) -> Self {
-        let state = State { waiting: Default::default(), phase: Phase::Open };
+        let state = State { waiting: limits.map(Waiting::new), phase: Phase::Open };
         Self { state: Mutex::new(state), changed: Condvar::new(), limits }
     }
 
     pub(crate) fn push(&self, class: Class, command: Command, bytes: usize) -> Result<(), WriteError> {
         let limit = self.limits[class as usize];
+        if limit.count == 0 {
+            return Err(WriteError::Overloaded { what: class.name(), limit: 0 }); // No ring is that small.
+        }
+        // One request larger than the limit is let through alone rather than refused for ever.
+        let request = (bytes.min(limit.bytes), command);
         let mut state = self.lock();
         if state.phase != Phase::Open {
             return Err(WriteError::Unavailable);
         }
-        let waiting = &mut state.waiting[class as usize];
-        if waiting.commands.len() >= limit.count {
-            return Err(WriteError::Overloaded { what: class.name(), limit: limit.count as u64 });
-        }
-        // One request larger than the limit is let through alone rather than refused for ever.
-        if waiting.bytes > 0 && waiting.bytes + bytes > limit.bytes {
-            return Err(WriteError::Overloaded { what: class.name(), limit: limit.bytes as u64 });
-        }
-        waiting.bytes += bytes;
-        waiting.commands.push_back((bytes, command));
+        let pushed = state.waiting[class as usize].requests.push(request);
         drop(state);
+        pushed.map_err(|rejected| class.overloaded(rejected.reason))?;
         self.changed.notify_one();
         Ok(())
     }
@@ -98,25 +140,22 @@ impl Queue {
     /// Waits until something is there, at most `timeout`, and takes up to `bytes_max` (at least one request).
     pub(crate) fn drain(&self, bytes_max: usize, timeout: Duration) -> Drained {
         let idle = |state: &mut State| {
-            state.phase == Phase::Open && state.waiting.iter().all(|waiting| waiting.commands.is_empty())
+            state.phase == Phase::Open && state.waiting.iter().all(|waiting| waiting.requests.is_empty())
         };
         let (mut state, _) =
             self.changed.wait_timeout_while(self.lock(), timeout, idle).expect("no holder of this lock panics");
-        let (mut commands, mut bytes) = (Vec::new(), 0);
+        let mut batch = Batch::default();
+        let starved = state.waiting.iter_mut().filter(|waiting| waiting.passed_count >= PASSED_COUNT_MAX);
+        if let Some(longest) = starved.max_by_key(|waiting| waiting.passed_count) {
+            longest.take(&mut batch, bytes_max / 4);
+        }
         for waiting in &mut state.waiting {
-            while let Some((size, _)) = waiting.commands.front() {
-                if !commands.is_empty() && bytes + size > bytes_max {
-                    return Drained::Commands(commands);
-                }
-                let (size, command) = waiting.commands.pop_front().expect("just seen");
-                bytes += size;
-                waiting.bytes -= size;
-                commands.push(command);
-            }
+            waiting.passed_count += u32::from(!waiting.requests.is_empty());
+            waiting.take(&mut batch, bytes_max);
         }
         match state.phase {
-            Phase::Closed if commands.is_empty() => Drained::Closed,
-            _ => Drained::Commands(commands),
+            Phase::Closed if batch.commands.is_empty() => Drained::Closed,
+            _ => Drained::Commands(batch.commands),
         }
     }
 
@@ -126,7 +165,7 @@ impl Queue {
         if state.phase == Phase::Open {
             state.phase = Phase::Suspended;
         }
-        let dropped = std::mem::take(&mut state.waiting);
+        let dropped = mem::replace(&mut state.waiting, self.limits.map(Waiting::new));
         drop(state);
         drop(dropped); // Outside the lock: each wakes its caller.
     }
@@ -194,6 +233,24 @@ mod tests {
         assert_eq!(drain(&queue, 10), Some(vec![3]), "at least one, however large");
         assert_eq!(drain(&queue, 100), Some(vec![5]));
         assert_eq!(drain(&queue, 100), Some(vec![]));
+    }
+
+    #[test]
+    fn a_flood_of_events_leaves_devices_and_imports_their_turn() {
+        let queue = Queue::new([QueueLimit { count: 1000, bytes: 1 << 20 }; 4]);
+        (0..200).for_each(|position| queue.push(Class::Events, command(position).0, 40).unwrap());
+        (1000..1010).for_each(|position| queue.push(Class::Devices, command(position).0, 10).unwrap());
+        queue.push(Class::Imports, command(2000).0, 5000).unwrap();
+        let (mut drains, mut positions) = (0, Vec::new());
+        while !(positions.contains(&1009) && positions.contains(&2000)) {
+            positions.extend(drain(&queue, 80).unwrap());
+            drains += 1;
+        }
+        // Each fifth drain or so begins with a quarter of it for devices, two at a time; and meanwhile the import.
+        assert!(drains <= 6 * (PASSED_COUNT_MAX + 1), "{drains} drains");
+        let events = || positions.iter().copied().filter(|position| *position < 1000);
+        assert!(events().is_sorted() && events().count() as u32 > drains, "events go on, in order");
+        assert!(positions.iter().filter(|position| (1000..2000).contains(*position)).is_sorted());
     }
 
     #[test]

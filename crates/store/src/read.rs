@@ -2,7 +2,8 @@
 
 use std::ops::Bound;
 
-use tidings_types::{Device, DeviceId, DeviceNumber, JournalPosition, Timestamp};
+use tidings_types::{Device, DeviceId, DeviceNumber, EventId, JournalPosition, Timestamp};
+use tracing::error;
 
 use crate::device::Selection;
 use crate::engine::{Engine, EngineError, Table};
@@ -33,12 +34,12 @@ impl Store {
         }
         self.with_engine(|engine| {
             engine.scan(Table::Event, Bound::Included(&rows::position_key(start)), |key, row| {
-                let position = rows::decode_position(Table::Event, key)?;
+                let position = rows::decode_position(Table::Event, key, key)?;
                 bytes += row.len();
                 if position >= end || (bytes > EVENTS_BYTES_MAX && !events.is_empty()) {
                     return Ok(false);
                 }
-                events.push((position, rows::decode_event(row)?));
+                events.push((position, rows::decode_event(key, row)?));
                 Ok(events.len() < limit)
             })
         })?;
@@ -54,8 +55,22 @@ impl Store {
             return Ok(None);
         }
         self.with_engine(|engine| {
-            let row = engine.get(Table::Event, &rows::position_key(position))?;
-            row.map(|row| rows::decode_event(row.as_ref())).transpose()
+            let key = rows::position_key(position);
+            engine.get(Table::Event, &key)?.map(|row| rows::decode_event(&key, row.as_ref())).transpose()
+        })
+    }
+
+    /// Where the event with this id is in the journal, as long as it is remembered.
+    ///
+    /// # Errors
+    /// When the store is being opened again or the disk fails.
+    pub fn event_position(&self, id: &EventId) -> Result<Option<JournalPosition>, ReadError> {
+        let end = self.journal_end(); // As in `events_from`.
+        self.with_engine(|engine| {
+            let key = hash::hash16(id.as_str().as_bytes());
+            let row = engine.get(Table::EventId, &key)?;
+            let position = row.map(|row| rows::decode_event_id(&key, row.as_ref())).transpose()?;
+            Ok(position.map(|(position, _)| position).filter(|position| *position < end))
         })
     }
 
@@ -67,7 +82,7 @@ impl Store {
         let mut jobs = Vec::new();
         self.with_engine(|engine| {
             engine.scan(Table::Job, Bound::Unbounded, |key, row| {
-                jobs.push((rows::decode_position(Table::Job, key)?, row.to_vec()));
+                jobs.push((rows::decode_position(Table::Job, key, key)?, row.to_vec()));
                 Ok::<_, EngineError>(true)
             })
         })?;
@@ -80,7 +95,7 @@ impl Store {
     /// When the store is being opened again or the disk fails.
     pub fn dispatched(&self) -> Result<JournalPosition, ReadError> {
         self.with_engine(|engine| match engine.get(Table::Meta, DISPATCHED_KEY)? {
-            Some(row) => rows::decode_position(Table::Meta, row.as_ref()),
+            Some(row) => rows::decode_position(Table::Meta, DISPATCHED_KEY, row.as_ref()),
             None => Ok(JournalPosition::default()),
         })
     }
@@ -101,15 +116,42 @@ impl Store {
         self.with_engine(|engine| find_number(engine, id))
     }
 
-    /// Whether `credential` is the secret that the device was given. Imported devices have none.
+    /// The number of a device that has been proven: by `credential`, or without one by other means, such as a token signed
+    /// for it. `None`: no such device, or not its secret; a device that was imported without one has none.
     ///
     /// # Errors
     /// When the store is being opened again or the disk fails.
-    pub fn credential_matches(&self, id: &DeviceId, credential: &str) -> Result<bool, ReadError> {
+    pub fn prove(&self, id: &DeviceId, credential: Option<&str>) -> Result<Option<DeviceNumber>, ReadError> {
+        let Some(credential) = credential else { return self.device_number(id) };
         self.with_engine(|engine| {
-            let known = find_device(engine, id)?.and_then(|(_, row)| row.credential);
-            Ok(known.is_some_and(|known| hash::credential_matches(credential, &known)))
+            let proven = find_device(engine, id)?
+                .filter(|(_, row)| row.credential.is_some_and(|known| hash::credential_matches(credential, &known)));
+            Ok(proven.map(|(number, _)| number))
         })
+    }
+
+    /// The devices whose ids come after `after`, in order of ids, at most `limit`; fewer means that there are no more.
+    ///
+    /// # Errors
+    /// When the store is being opened again or the disk fails.
+    pub fn devices(&self, after: Option<&DeviceId>, limit: usize) -> Result<Vec<Device>, ReadError> {
+        let mut devices = Vec::new();
+        if limit == 0 {
+            return Ok(devices);
+        }
+        let start = after.map_or(Bound::Unbounded, |id| Bound::Excluded(rows::device_id_key(id)));
+        self.with_engine(|engine| {
+            engine.scan(Table::DeviceId, start, |_, number| {
+                // Deleted meanwhile: its row is gone, though this view still has its id.
+                let Some(row) = engine.get(Table::Device, number)? else { return Ok(true) };
+                match rows::decode(Table::Device, number, row.as_ref()) {
+                    Ok(DeviceRow { device, .. }) => devices.push(device),
+                    Err(error) => error!(%error, "A device is left out of a list"),
+                }
+                Ok::<_, EngineError>(devices.len() < limit)
+            })
+        })?;
+        Ok(devices)
     }
 
     /// What a device is subscribed to, in the order of names; `None` when there is no such device.
@@ -163,21 +205,22 @@ impl Store {
 }
 
 fn find_number(engine: &Engine, id: &DeviceId) -> Result<Option<DeviceNumber>, EngineError> {
-    let row = engine.get(Table::DeviceId, rows::device_id_key(id))?;
-    row.map(|row| rows::decode_number(Table::DeviceId, row.as_ref())).transpose()
+    let key = rows::device_id_key(id);
+    engine.get(Table::DeviceId, key)?.map(|row| rows::decode_number(Table::DeviceId, key, row.as_ref())).transpose()
 }
 
 fn find_device(engine: &Engine, id: &DeviceId) -> Result<Option<(DeviceNumber, DeviceRow)>, EngineError> {
     let Some(number) = find_number(engine, id)? else { return Ok(None) };
-    let row = engine.get(Table::Device, &rows::number_key(number))?;
+    let key = rows::number_key(number);
     // Between the two reads the device may have been deleted.
-    row.map(|row| Ok((number, rows::decode(Table::Device, row.as_ref())?))).transpose()
+    let row = engine.get(Table::Device, &key)?;
+    row.map(|row| Ok((number, rows::decode(Table::Device, &key, row.as_ref())?))).transpose()
 }
 
 fn next_channel(engine: &Engine, after: &[u8], now: Timestamp) -> Result<Option<RestoredChannel>, EngineError> {
     let mut found = None;
     engine.scan(Table::Channel, Bound::Excluded(after), |key, row| {
-        found = Some((rows::decode_channel_name(key)?, rows::decode::<ChannelRow>(Table::Channel, row)?));
+        found = Some((rows::decode_channel_name(key)?, rows::decode::<ChannelRow>(Table::Channel, key, row)?));
         Ok::<_, EngineError>(false)
     })?;
     let Some((name, row)) = found else { return Ok(None) };
@@ -188,11 +231,13 @@ fn next_channel(engine: &Engine, after: &[u8], now: Timestamp) -> Result<Option<
         if !key.starts_with(&prefix) || offset > row.top {
             return Ok(false);
         }
-        let history: HistoryRow = rows::decode(Table::History, history)?;
-        if history.expires_at <= now {
-            publications.clear(); // What is before an expired one is older still, whatever its time to live.
-        } else {
-            publications.push((offset, history.publication));
+        match rows::decode::<HistoryRow>(Table::History, key, history) {
+            Ok(history) if history.expires_at > now => publications.push((offset, history.publication)),
+            Ok(_) => publications.clear(), // What is before an expired one is older still, whatever its time to live.
+            Err(error) => {
+                error!(%error, "A publication is lost; the history of its channel begins behind it");
+                publications.clear(); // No gaps: whoever resumes from before is told.
+            }
         }
         Ok::<_, EngineError>(true)
     })?;

@@ -85,16 +85,17 @@ pub(crate) fn encode<T: Serialize>(row: &T) -> Vec<u8> {
     serde_json::to_vec(row).expect("our rows have string keys")
 }
 
-pub(crate) fn decode<T: DeserializeOwned>(table: Table, bytes: &[u8]) -> Result<T, EngineError> {
-    serde_json::from_slice(bytes).map_err(|_| EngineError::damaged(table))
+/// Reads a row in JSON; `key` is for the error only, here and below.
+pub(crate) fn decode<T: DeserializeOwned>(table: Table, key: &[u8], row: &[u8]) -> Result<T, EngineError> {
+    serde_json::from_slice(row).map_err(|_| EngineError::damaged(table, key))
 }
 
 pub(crate) fn position_key(position: JournalPosition) -> [u8; 8] {
     position.0.to_be_bytes()
 }
 
-pub(crate) fn decode_position(table: Table, bytes: &[u8]) -> Result<JournalPosition, EngineError> {
-    let bytes = bytes.try_into().map_err(|_| EngineError::damaged(table))?;
+pub(crate) fn decode_position(table: Table, key: &[u8], bytes: &[u8]) -> Result<JournalPosition, EngineError> {
+    let bytes = bytes.try_into().map_err(|_| EngineError::damaged(table, key))?;
     Ok(JournalPosition(u64::from_be_bytes(bytes)))
 }
 
@@ -102,8 +103,8 @@ pub(crate) fn number_key(number: DeviceNumber) -> [u8; 4] {
     number.0.to_be_bytes()
 }
 
-pub(crate) fn decode_number(table: Table, bytes: &[u8]) -> Result<DeviceNumber, EngineError> {
-    let bytes = bytes.try_into().map_err(|_| EngineError::damaged(table))?;
+pub(crate) fn decode_number(table: Table, key: &[u8], bytes: &[u8]) -> Result<DeviceNumber, EngineError> {
+    let bytes = bytes.try_into().map_err(|_| EngineError::damaged(table, key))?;
     Ok(DeviceNumber(u32::from_be_bytes(bytes)))
 }
 
@@ -132,8 +133,8 @@ pub(crate) fn event_row(head: &EventHead, published: &[(ChannelName, StreamPosit
     row
 }
 
-pub(crate) fn decode_event_head(row: &[u8]) -> Result<EventHead, EngineError> {
-    let head = row.first_chunk::<EVENT_HEAD_BYTES>().ok_or(EngineError::damaged(Table::Event))?;
+pub(crate) fn decode_event_head(key: &[u8], row: &[u8]) -> Result<EventHead, EngineError> {
+    let head = row.first_chunk::<EVENT_HEAD_BYTES>().ok_or_else(|| EngineError::damaged(Table::Event, key))?;
     let (accepted_at, id_hash) = head.split_at(8);
     Ok(EventHead {
         accepted_at: Timestamp(u64::from_be_bytes(accepted_at.try_into().expect("8 of 24 bytes"))),
@@ -141,14 +142,14 @@ pub(crate) fn decode_event_head(row: &[u8]) -> Result<EventHead, EngineError> {
     })
 }
 
-pub(crate) fn decode_event(row: &[u8]) -> Result<AcceptedEvent, EngineError> {
+pub(crate) fn decode_event(key: &[u8], row: &[u8]) -> Result<AcceptedEvent, EngineError> {
     #[derive(Deserialize)]
     struct Body {
         published: Vec<(ChannelName, StreamPosition)>,
         event: Event,
     }
-    let accepted_at = decode_event_head(row)?.accepted_at;
-    let Body { published, event } = decode(Table::Event, &row[EVENT_HEAD_BYTES..])?;
+    let accepted_at = decode_event_head(key, row)?.accepted_at;
+    let Body { published, event } = decode(Table::Event, key, &row[EVENT_HEAD_BYTES..])?;
     Ok(AcceptedEvent { accepted_at, published, event })
 }
 
@@ -160,8 +161,8 @@ pub(crate) fn event_id_row(position: JournalPosition, content: &Hash32) -> [u8; 
     row
 }
 
-pub(crate) fn decode_event_id(row: &[u8]) -> Result<(JournalPosition, Hash32), EngineError> {
-    let row: &[u8; 40] = row.try_into().map_err(|_| EngineError::damaged(Table::EventId))?;
+pub(crate) fn decode_event_id(key: &[u8], row: &[u8]) -> Result<(JournalPosition, Hash32), EngineError> {
+    let row: &[u8; 40] = row.try_into().map_err(|_| EngineError::damaged(Table::EventId, key))?;
     let (position, content) = row.split_at(8);
     let position = JournalPosition(u64::from_be_bytes(position.try_into().expect("8 of 40 bytes")));
     Ok((position, content.try_into().expect("32 of 40 bytes")))
@@ -176,13 +177,13 @@ pub(crate) fn history_key(channel: &ChannelName, offset: Offset) -> Vec<u8> {
 }
 
 pub(crate) fn decode_history_offset(key: &[u8]) -> Result<Offset, EngineError> {
-    let offset = key.last_chunk::<8>().ok_or(EngineError::damaged(Table::History))?;
+    let offset = key.last_chunk::<8>().ok_or_else(|| EngineError::damaged(Table::History, key))?;
     Ok(Offset(u64::from_be_bytes(*offset)))
 }
 
 pub(crate) fn decode_channel_name(key: &[u8]) -> Result<ChannelName, EngineError> {
     let name = std::str::from_utf8(key).ok().and_then(|name| ChannelName::new(name).ok());
-    name.ok_or(EngineError::damaged(Table::Channel))
+    name.ok_or_else(|| EngineError::damaged(Table::Channel, key))
 }
 
 pub(crate) fn subscription_key(number: DeviceNumber, subject: &Subject, topic: &TopicName) -> Vec<u8> {
@@ -200,7 +201,7 @@ pub(crate) fn decode_subscription(key: &[u8]) -> Result<(DeviceNumber, Subject, 
         let number = DeviceNumber(u32::from_be_bytes(*number));
         Some((number, Subject::new(subject).ok()?, TopicName::new(topic).ok()?))
     }
-    parse(key).ok_or(EngineError::damaged(Table::Subscription))
+    parse(key).ok_or_else(|| EngineError::damaged(Table::Subscription, key))
 }
 
 #[cfg(test)]

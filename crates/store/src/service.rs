@@ -5,7 +5,7 @@
 //! memory answers (audience, recipients, counts); those that rows answer are in `read`. Nothing here writes a row
 //! except the first ones of a new store.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File, TryLockError};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
@@ -20,7 +20,7 @@ use tokio::sync::{oneshot, watch};
 
 use crate::committer::{Committer, Derived, load};
 use crate::config::StoreConfig;
-use crate::device::{GoneToken, Imported, NewDevice, Recipient, Registered, Selection};
+use crate::device::{Credential, GoneToken, Imported, NewDevice, NewImport, Recipient, Registered, Selection};
 use crate::engine::{Engine, Rows, Table};
 use crate::error::{AppendError, OpenError, SubscribeError, WriteError};
 use crate::event::{Appended, CommitSink, DurableChannel, NewEvent, StoredPublication};
@@ -75,6 +75,8 @@ pub(crate) struct Counters {
     pub(crate) commands: AtomicU64,
     pub(crate) failures: AtomicU64,
     pub(crate) reopened: AtomicU64,
+    /// Tries to open the store again that failed.
+    pub(crate) not_reopened: AtomicU64,
     pub(crate) overloaded: AtomicU64,
 }
 
@@ -143,7 +145,7 @@ impl Store {
     /// # Cancel safety
     /// Dropped: appended or not. Asking again with the same ids tells.
     pub async fn append_events(&self, events: Vec<NewEvent>, now: Timestamp) -> Result<Vec<Appended>, AppendError> {
-        let events: Vec<PreparedEvent> = events.into_iter().map(prepare).collect();
+        let events: Vec<PreparedEvent> = events.into_iter().map(|event| prepare(event, now)).collect();
         let bytes = events.iter().map(PreparedEvent::bytes).sum();
         self.ask(Class::Events, bytes, |reply| Command::AppendEvents { events, now, reply }).await?
     }
@@ -164,7 +166,7 @@ impl Store {
         now: Timestamp,
     ) -> Result<StreamPosition, WriteError> {
         let bytes = data.bytes().len() + info.as_ref().map_or(0, |info| info.bytes().len()) + 512;
-        let publication = StoredPublication { data, tags, info, time: now };
+        let publication = StoredPublication { data, tags, info, time: now, receipt: None };
         self.ask(Class::Events, bytes, |reply| Command::Publish { channel, publication, reply }).await?
     }
 
@@ -187,6 +189,31 @@ impl Store {
         self.ask(Class::Devices, 1024, |reply| Command::DeleteDevice { id: id.clone(), reply }).await
     }
 
+    /// Gives a device a new secret; from the acknowledgement on the old one proves nothing. `None`: no such device. Live
+    /// connections that were proven by the old one are the caller's to end.
+    ///
+    /// # Errors
+    /// When the store is overloaded or cannot write. As with every refused write it may be done nevertheless: ask again.
+    ///
+    /// # Cancel safety
+    /// Dropped: done or not; the new credential is then lost, and asking again gives another.
+    pub async fn rotate_credential(&self, id: &DeviceId) -> Result<Option<(DeviceNumber, Credential)>, WriteError> {
+        self.ask(Class::Devices, 1024, |reply| Command::RotateCredential { id: id.clone(), reply }).await
+    }
+
+    /// Parts a device from its user: it has none, its subscriptions are gone, and its secret is a new one; its address
+    /// stays. All in one step. `None`: no such device. Jobs whose audience was frozen before still hold it, but it is owed
+    /// none of their events any more: what was for its former user does not show up on the next one's phone.
+    ///
+    /// # Errors
+    /// As [`Store::rotate_credential`].
+    ///
+    /// # Cancel safety
+    /// As [`Store::rotate_credential`].
+    pub async fn log_out(&self, id: &DeviceId) -> Result<Option<(DeviceNumber, Credential)>, WriteError> {
+        self.ask(Class::Devices, 1024, |reply| Command::LogOut { id: id.clone(), reply }).await
+    }
+
     /// Subscribes a device to topics on subjects; all or nothing. Tells how many subscriptions are new.
     ///
     /// # Errors
@@ -205,16 +232,12 @@ impl Store {
         self.ask(Class::Devices, bytes, |reply| Command::Unsubscribe { id, selection, reply }).await?
     }
 
-    /// Registers many devices with subscriptions, `IMPORT_CHUNK_COUNT` at a time; no credentials are issued. A chunk is
-    /// done as a whole or not at all, and the same import again changes nothing: after an error, repeat it.
+    /// Registers many devices with subscriptions, `IMPORT_CHUNK_COUNT` at a time; no credentials are issued, given ones
+    /// count. A chunk is done as a whole or not at all, and the same import again changes nothing: after an error, repeat it.
     ///
     /// # Errors
     /// When a device would have too many subscriptions, or the store is overloaded or cannot write.
-    pub async fn import_devices(
-        &self,
-        devices: Vec<(NewDevice, Vec<(Subject, TopicName)>)>,
-        now: Timestamp,
-    ) -> Result<Imported, SubscribeError> {
+    pub async fn import_devices(&self, devices: Vec<NewImport>, now: Timestamp) -> Result<Imported, SubscribeError> {
         let mut imported = Imported::default();
         let mut devices = devices.into_iter();
         loop {
@@ -222,7 +245,7 @@ impl Store {
             if chunk.is_empty() {
                 return Ok(imported);
             }
-            let bytes = chunk.iter().map(|(_, subscriptions)| 1024 + 128 * subscriptions.len()).sum();
+            let bytes = chunk.iter().map(import_bytes).sum();
             let done =
                 self.ask(Class::Imports, bytes, |reply| Command::Import { devices: chunk, now, reply }).await??;
             imported.created += done.created;
@@ -284,9 +307,28 @@ impl Store {
         self.shared().trim_to.fetch_max(position.0, Ordering::Relaxed);
     }
 
-    /// Who is told of an event with this topic about these subjects, as it is now.
-    pub fn freeze(&self, topic: &TopicName, subjects: &[Subject]) -> Frozen {
-        read_lock(&self.shared().index).freeze(topic, subjects)
+    /// Who is told of the event, as it is now: whoever it names, or else whoever subscribed to its topic on any of its
+    /// subjects and all devices of the users among these. Named devices cost a row read each. What its filter says is not
+    /// asked here.
+    pub fn select(&self, event: &Event) -> Frozen {
+        let Some(to) = &event.to else { return read_lock(&self.shared().index).freeze(&event.topic, &event.subjects) };
+        let devices = self.numbers_of(&to.devices);
+        read_lock(&self.shared().index).freeze_named(&to.users, &devices)
+    }
+
+    /// The numbers of those devices that exist. Where the rows cannot be read, memory knows them too: sending goes on.
+    fn numbers_of(&self, ids: &[DeviceId]) -> Vec<DeviceNumber> {
+        if ids.is_empty() {
+            return Vec::new();
+        }
+        let read: Result<Vec<_>, _> = ids.iter().map(|id| self.device_number(id)).collect();
+        read.map_or_else(
+            |_| {
+                let ids: HashSet<&DeviceId> = ids.iter().collect();
+                read_lock(&self.shared().table).find_all(|id| ids.contains(id))
+            },
+            |numbers| numbers.into_iter().flatten().collect(),
+        )
     }
 
     /// Hands out what sending needs of the devices among `numbers` that exist, in this order, and tells how many that were.
@@ -360,7 +402,7 @@ impl PreparedEvent {
     }
 }
 
-fn prepare(NewEvent { event, channels }: NewEvent) -> PreparedEvent {
+fn prepare(NewEvent { event, channels }: NewEvent, now: Timestamp) -> PreparedEvent {
     /// What connected clients get of an event without data of its own.
     #[derive(Serialize)]
     struct Plain<'a> {
@@ -368,7 +410,7 @@ fn prepare(NewEvent { event, channels }: NewEvent) -> PreparedEvent {
         subjects: &'a [Subject],
         params: &'a BTreeMap<String, ParamValue>,
     }
-    let json = rows::encode(&event);
+    let (json, receipt) = (rows::encode(&event), event.receipt_terms(now));
     let Event { topic, subjects, params, .. } = &event;
     let data = event.data.clone().unwrap_or_else(|| Json::of(&Plain { topic, subjects, params }));
     PreparedEvent {
@@ -378,7 +420,12 @@ fn prepare(NewEvent { event, channels }: NewEvent) -> PreparedEvent {
         json,
         data,
         channels,
+        receipt,
     }
+}
+
+fn import_bytes(import: &NewImport) -> usize {
+    1024 + 128 * import.subscriptions.len() + import.credential.as_ref().map_or(0, String::len)
 }
 
 fn selection_bytes(selection: &Selection) -> usize {
@@ -398,7 +445,7 @@ fn lock_folder(config: &StoreConfig) -> Result<File, OpenError> {
 }
 
 /// What a new store begins with.
-pub(crate) fn first_rows() -> Rows {
+fn first_rows() -> Rows {
     let mut rows = Rows::default();
     rows.put(Table::Meta, FORMAT_KEY, FORMAT);
     rows.put(Table::Meta, STATE_KEY, rows::encode(&State::empty(hash::new_epoch())));

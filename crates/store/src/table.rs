@@ -1,12 +1,12 @@
 //! What sending needs of every device, in memory, by device number: derived from the rows, rebuilt at open.
 //!
-//! Bound: `device_count_max`. A device costs about 80 bytes, its id and its token; app and locale are shared.
+//! Bound: `device_count_max`. A device costs about 100 bytes, its id and its token; app, locale and country are shared.
 
 use std::collections::HashSet;
 use std::hash::Hash;
 
 use tidings_types::{
-    AppId, Device, DeviceId, DeviceNumber, DeviceToken, Environment, JournalPosition, Locale, Platform,
+    AppId, Country, Device, DeviceId, DeviceNumber, DeviceToken, Environment, JournalPosition, Locale, Platform,
 };
 
 use crate::device::Recipient;
@@ -16,6 +16,7 @@ pub(crate) struct DeviceTable {
     entries: Vec<Option<Entry>>,
     apps: Shared<AppId>,
     locales: Shared<Locale>,
+    countries: Shared<Country>,
     count: u64,
 }
 
@@ -24,6 +25,7 @@ struct Entry {
     id: DeviceId,
     app: AppId,
     locale: Locale,
+    country: Option<Country>,
     token: Option<DeviceToken>,
     since: JournalPosition,
     subscription_count: u32,
@@ -45,6 +47,7 @@ impl DeviceTable {
             id: device.id,
             app: self.apps.share(device.app),
             locale: self.locales.share(device.locale),
+            country: device.country.map(|country| self.countries.share(country)),
             token: device.token,
             since: device.since,
             subscription_count,
@@ -78,8 +81,16 @@ impl DeviceTable {
             platform: entry.platform,
             environment: entry.environment,
             locale: &entry.locale,
+            country: entry.country.as_ref(),
             since: entry.since,
         })
+    }
+
+    /// The numbers of the devices that `is_meant`: a look at every device.
+    pub(crate) fn find_all(&self, is_meant: impl Fn(&DeviceId) -> bool) -> Vec<DeviceNumber> {
+        let entries = (0..).map(DeviceNumber).zip(&self.entries);
+        let found = |entry: &Option<Entry>| entry.as_ref().is_some_and(|entry| is_meant(&entry.id));
+        entries.filter(|(_, entry)| found(entry)).map(|(number, _)| number).collect()
     }
 
     pub(crate) fn count(&self) -> u64 {

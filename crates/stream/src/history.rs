@@ -1,4 +1,4 @@
-//! What a reader can come back to.
+//! What a reader can come back to: a [`Log`] whose indices are offsets, with an epoch and an age.
 //!
 //! ```text
 //!   removed by size or age      kept                    top
@@ -8,9 +8,9 @@
 //! Top and epoch outlive the publications: a reader at the top resumes even when nothing is kept any more.
 //! Nothing for `ttl` since the last publication removes all of them at once, as in Centrifugo's memory engine.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
+use tidings_buffer::Log;
 use tidings_types::{Epoch, Offset, StreamPosition, Timestamp};
 
 /// How much is kept.
@@ -50,12 +50,12 @@ pub struct HistoryFilter {
 
 /// Publications under their offsets, bounded by count and age.
 ///
-/// Invariant: the kept ones are `top - len + 1 ..= top`, without a hole.
-#[derive(Debug, Clone)]
+/// Invariant: the log's index is the offset before, so that its end is the offset of the last publication, and a reader
+/// that has everything up to an offset stands at the index of that number.
+#[derive(Debug)]
 pub struct History<P> {
     epoch: Epoch,
-    top: Offset,
-    kept: VecDeque<P>,
+    log: Log<P>,
     retention: Retention,
     expires_at: Timestamp,
 }
@@ -63,34 +63,37 @@ pub struct History<P> {
 impl<P: Clone> History<P> {
     /// A channel's first moment: nothing published, top 0.
     pub fn new(epoch: Epoch, retention: Retention) -> Self {
-        Self { epoch, top: Offset(0), kept: VecDeque::new(), retention, expires_at: Timestamp(0) }
+        Self { epoch, log: Log::new(retention.size.max(1)), retention, expires_at: Timestamp(0) }
     }
 
     /// A channel as it was left: `kept` are its last publications, the last of them at `top`, published at `at`.
-    pub fn restore(epoch: Epoch, top: Offset, kept: Vec<P>, at: Timestamp, retention: Retention) -> Self {
-        let surplus = kept.len().saturating_sub(retention.size);
-        let kept = kept.into_iter().skip(surplus).collect();
-        Self { epoch, top, kept, retention, expires_at: at.saturating_add(retention.ttl) }
+    pub fn restore(epoch: Epoch, top: Offset, mut kept: Vec<P>, at: Timestamp, retention: Retention) -> Self {
+        let mut history = Self::new(epoch, retention);
+        history.log.skip_to(top.0.saturating_sub(kept.len() as u64));
+        history.log.append_batch(&mut kept);
+        history.keep_nothing_if_so_told();
+        history.expires_at = at.saturating_add(retention.ttl);
+        history
     }
 
     /// Where the channel is: the offset of the last publication, and the epoch.
     pub fn top(&self) -> StreamPosition {
-        StreamPosition { offset: self.top, epoch: self.epoch }
+        StreamPosition { offset: Offset(self.log.end()), epoch: self.epoch }
     }
 
     /// How many publications are kept.
     pub fn len(&self) -> usize {
-        self.kept.len()
+        self.log.len()
     }
 
     /// Whether none is kept.
     pub fn is_empty(&self) -> bool {
-        self.kept.is_empty()
+        self.log.is_empty()
     }
 
     /// Adds the publication that `publication` makes for its offset.
     pub fn append(&mut self, publication: impl FnOnce(Offset) -> P, now: Timestamp) -> P {
-        let offset = self.top.next();
+        let offset = self.top().offset.next();
         let publication = publication(offset);
         self.append_at(offset, publication.clone(), now);
         publication
@@ -101,17 +104,14 @@ impl<P: Clone> History<P> {
     ///
     /// Returns whether it is new; one that the history already knows changes nothing.
     pub fn append_at(&mut self, offset: Offset, publication: P, now: Timestamp) -> bool {
-        if offset <= self.top {
+        if offset.0 <= self.log.end() {
             return false;
         }
-        if offset != self.top.next() {
-            self.kept.clear();
+        if offset.0 > self.log.end() + 1 {
+            self.log.skip_to(offset.0 - 1);
         }
-        self.top = offset;
-        self.kept.push_back(publication);
-        while self.kept.len() > self.retention.size {
-            self.kept.pop_front();
-        }
+        self.log.append(publication);
+        self.keep_nothing_if_so_told();
         self.expires_at = now.saturating_add(self.retention.ttl);
         true
     }
@@ -123,9 +123,7 @@ impl<P: Clone> History<P> {
 
     /// Drops all publications; top and epoch stay. Returns how many were dropped.
     pub fn clear(&mut self) -> usize {
-        let count = self.kept.len();
-        self.kept = VecDeque::new();
-        count
+        self.log.clear()
     }
 
     /// What was published after `since`: everything, in order, or the gap.
@@ -136,31 +134,32 @@ impl<P: Clone> History<P> {
     /// [`Gap`] when a publication after `since` is not kept any more, there are more than `limit` of them, `since` lies
     /// ahead of the channel, or the epoch is another one.
     pub fn resume(&self, since: Offset, epoch: Option<&str>, limit: usize) -> Result<Vec<P>, Gap> {
-        let gap = Gap { top: self.top() };
-        if epoch.is_some_and(|epoch| epoch != self.epoch.as_str()) || since > self.top {
-            return Err(gap);
-        }
-        let missed = self.top.0 - since.0;
-        match usize::try_from(missed) {
-            Ok(missed) if missed <= self.kept.len() && missed <= limit => {
-                Ok(self.kept.range(self.kept.len() - missed..).cloned().collect())
-            }
-            _ => Err(gap),
+        let top = self.top();
+        let is_known = epoch.is_none_or(|epoch| epoch == top.epoch.as_str()) && since <= top.offset;
+        match self.log.iter_from(since.0) {
+            Ok(missed) if is_known && missed.len() <= limit => Ok(missed.cloned().collect()),
+            _ => Err(Gap { top }),
         }
     }
 
     /// A page of what is kept.
     pub fn read(&self, filter: HistoryFilter) -> Vec<P> {
         let limit = filter.limit.unwrap_or(usize::MAX);
-        let base = self.top.0 - self.kept.len() as u64; // Offset of the one before the first kept.
-        let index =
-            |offset: Offset| usize::try_from(offset.0.saturating_sub(base)).unwrap_or(usize::MAX).min(self.kept.len());
+        // How many of the kept ones are not after the offset.
+        let count_until = |offset: u64| usize::try_from(offset.saturating_sub(self.log.base())).unwrap_or(usize::MAX);
         if filter.reverse {
-            let end = filter.since.map_or(self.kept.len(), |since| index(Offset(since.0.saturating_sub(1))));
-            self.kept.range(..end).rev().take(limit).cloned().collect()
+            let count = filter.since.map_or(usize::MAX, |since| count_until(since.0.saturating_sub(1)));
+            self.log.iter().take(count).rev().take(limit).cloned().collect()
         } else {
-            let start = filter.since.map_or(0, index);
-            self.kept.range(start..).take(limit).cloned().collect()
+            let count = filter.since.map_or(0, |since| count_until(since.0));
+            self.log.iter().skip(count).take(limit).cloned().collect()
+        }
+    }
+
+    /// A log holds at least one value; a history of size 0 holds none.
+    fn keep_nothing_if_so_told(&mut self) {
+        if self.retention.size == 0 {
+            self.log.clear();
         }
     }
 }
@@ -204,6 +203,30 @@ mod tests {
         assert!(history.append_at(Offset(5), 5, Timestamp(0)));
         assert!(!history.append_at(Offset(5), 50, Timestamp(0)));
         assert_eq!(history.read(HistoryFilter::default()), [5]);
+    }
+
+    #[test]
+    fn a_history_of_size_0_keeps_nothing_but_its_place() {
+        let mut history = history(0);
+        assert!(history.append_at(Offset(3), 3, Timestamp(0)));
+        assert!(history.is_empty());
+        assert_eq!(history.resume(Offset(3), None, 10), Ok(vec![]));
+        let retention = Retention { size: 0, ttl: Duration::from_millis(100) };
+        let history = History::restore(Epoch::from_random(EPOCH), Offset(7), vec![6, 7], Timestamp(0), retention);
+        assert_eq!((history.top().offset, history.len()), (Offset(7), 0));
+    }
+
+    #[test]
+    fn a_restored_history_keeps_the_last_of_what_there_was() {
+        let retention = Retention { size: 2, ttl: Duration::from_millis(100) };
+        let mut history =
+            History::restore(Epoch::from_random(EPOCH), Offset(7), vec![5, 6, 7], Timestamp(0), retention);
+        assert_eq!(history.read(HistoryFilter::default()), [6, 7]);
+        assert_eq!(history.resume(Offset(5), None, 10), Ok(vec![6, 7]));
+        assert!(history.resume(Offset(4), None, 10).is_err());
+        assert!(!history.append_at(Offset(7), 7, Timestamp(0)));
+        assert_eq!(history.append(|offset| offset.0, Timestamp(0)), 8);
+        assert_eq!(history.expire(Timestamp(99)), 0);
     }
 
     #[test]

@@ -8,11 +8,12 @@
 //!   and bytes, and empty as soon as the slowest reader has everything. A reader that falls off it is told how much
 //!   it missed.
 //!
-//! Both are generic over what they hold. Who owns them (the hub), locks them and calls them with the time is
-//! none of their business.
+//! Both are a [`Log`](tidings_buffer::Log): one in the words of a channel, the other in those of a connection. Who owns
+//! them (the hub), locks them and calls them with the time is none of their business.
 
 mod history;
 mod tail;
 
 pub use history::{Gap, History, HistoryFilter, Retention};
-pub use tail::{Frame, Lagged, Tail, TailBounds};
+pub use tail::{Frame, Tail, TailBounds};
+pub use tidings_buffer::Lagged;

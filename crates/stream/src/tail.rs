@@ -1,12 +1,12 @@
-//! What connected readers are still to be written.
+//! What connected readers are still to be written: a [`Log`] of frames.
 //!
 //! A reader holds a position, the index of the next frame it wants, not a queue: a thousand readers of one channel share
 //! the same frames. Full means the oldest frame goes, whoever still wanted it; that reader learns so at its next read
 //! ([`Lagged`]) and its policy decides (the edge closes it with 3008). Memory: `frame_count_max` frames, `bytes_max` bytes.
 
-use std::collections::VecDeque;
-
 use bytes::Bytes;
+use tidings_buffer::{Bounds, Lagged, Log};
+use tidings_types::JournalPosition;
 
 /// One publication as it goes over the wire, encoded once and shared by all readers.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,6 +15,8 @@ pub struct Frame {
     pub bytes: Bytes,
     /// When it was published, in microseconds of the process's own clock: for latency figures only.
     pub published_micros: u64,
+    /// The event whose receipts are collected from whoever it is written to.
+    pub receipt: Option<JournalPosition>,
 }
 
 /// The most a tail holds.
@@ -26,60 +28,42 @@ pub struct TailBounds {
     pub bytes_max: usize,
 }
 
-/// The reader fell off the tail.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("reader lags: {missed} publications were overwritten before it was written them")]
-pub struct Lagged {
-    /// How many frames it can no longer get.
-    pub missed: u64,
-}
-
 /// Frames under a running index, bounded; the oldest is overwritten.
-///
-/// Invariant: `bytes` is the sum of the frames' lengths, `base` the index of the first frame.
 #[derive(Debug)]
 pub struct Tail {
-    base: u64,
-    frames: VecDeque<Frame>,
-    bytes: usize,
-    bounds: TailBounds,
+    log: Log<Frame>,
 }
 
 impl Tail {
     /// An empty tail.
     pub fn new(bounds: TailBounds) -> Self {
-        Self { base: 0, frames: VecDeque::new(), bytes: 0, bounds }
+        let bounds = Bounds::count(bounds.frame_count_max.max(1)).and_bytes(bounds.bytes_max);
+        Self { log: Log::weighed(bounds, |frame| frame.bytes.len()) }
     }
 
     /// Index of the first frame held; earlier ones were written to everyone or overwritten.
     pub fn base(&self) -> u64 {
-        self.base
+        self.log.base()
     }
 
     /// Index that the next frame will get: where a new reader starts.
     pub fn end(&self) -> u64 {
-        self.base + self.frames.len() as u64
+        self.log.end()
     }
 
     /// How many frames are held.
     pub fn len(&self) -> usize {
-        self.frames.len()
+        self.log.len()
     }
 
     /// Whether no frame is held: every reader has everything.
     pub fn is_empty(&self) -> bool {
-        self.frames.is_empty()
+        self.log.is_empty()
     }
 
     /// Adds a frame; the oldest ones go if it does not fit.
     pub fn push(&mut self, frame: Frame) {
-        self.bytes += frame.bytes.len();
-        self.frames.push_back(frame);
-        while self.frames.len() > 1
-            && (self.frames.len() > self.bounds.frame_count_max || self.bytes > self.bounds.bytes_max)
-        {
-            self.drop_oldest();
-        }
+        self.log.append(frame);
     }
 
     /// Copies the frames from `next` on into `frames`, as long as they stay within `bytes_max` (at least one), and
@@ -88,37 +72,12 @@ impl Tail {
     /// # Errors
     /// [`Lagged`] when the frame at `next` was overwritten.
     pub fn read(&self, next: u64, bytes_max: usize, frames: &mut Vec<Frame>) -> Result<u64, Lagged> {
-        if next < self.base {
-            return Err(Lagged { missed: self.base - next });
-        }
-        let start = usize::try_from(next - self.base).unwrap_or(usize::MAX).min(self.frames.len());
-        let (mut bytes, mut count) = (0, 0);
-        for frame in self.frames.range(start..) {
-            bytes += frame.bytes.len();
-            if count > 0 && bytes > bytes_max {
-                break;
-            }
-            frames.push(frame.clone());
-            count += 1;
-        }
-        Ok(self.base + (start + count) as u64)
+        self.log.read(next, Bounds::count(usize::MAX).and_bytes(bytes_max), frames)
     }
 
     /// Forgets frames that no reader wants any more: `next` is what the slowest one wants.
     pub fn trim(&mut self, next: u64) {
-        while self.base < next && !self.frames.is_empty() {
-            self.drop_oldest();
-        }
-        if self.frames.is_empty() && self.frames.capacity() > 64 {
-            self.frames = VecDeque::new(); // A burst's memory does not stay with a quiet channel.
-        }
-    }
-
-    fn drop_oldest(&mut self) {
-        if let Some(frame) = self.frames.pop_front() {
-            self.bytes -= frame.bytes.len();
-            self.base += 1;
-        }
+        self.log.trim(next);
     }
 }
 
@@ -129,7 +88,7 @@ mod tests {
     use super::*;
 
     fn frame(length: usize, index: u64) -> Frame {
-        Frame { bytes: vec![0; length].into(), published_micros: index }
+        Frame { bytes: vec![0; length].into(), published_micros: index, receipt: None }
     }
 
     proptest! {
@@ -164,8 +123,7 @@ mod tests {
                     tail.trim(*next.iter().min().unwrap());
                 }
                 prop_assert!(tail.len() <= frame_count_max);
-                prop_assert!(tail.len() == 1 || tail.bytes <= bounds.bytes_max);
-                prop_assert_eq!(tail.bytes, tail.frames.iter().map(|frame| frame.bytes.len()).sum::<usize>());
+                prop_assert!(tail.len() == 1 || tail.log.bytes() <= bounds.bytes_max);
                 prop_assert_eq!(tail.end(), published);
             }
         }

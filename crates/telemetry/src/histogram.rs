@@ -19,11 +19,14 @@ pub const HISTOGRAM_MAX: Duration = Duration::from_hours(1);
 const MICROS_MAX: u64 = 3_600_000_000;
 const _: () = assert!(MICROS_MAX as u128 == HISTOGRAM_MAX.as_micros());
 
+/// The shares that exports tell, each with its name as a field.
+pub(crate) const QUANTILES: [(f64, &str); 4] = [(0.5, "p50"), (0.9, "p90"), (0.99, "p99"), (0.999, "p999")];
+
 /// Values a [`LocalHistogram`] holds back at most: 2 KiB.
 const LOCAL_VALUE_COUNT_MAX: usize = 256;
 
 /// A distribution of durations, shared by its holders and the scrape.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Histogram(Arc<Mutex<Distribution>>);
 
 #[derive(Debug, Clone)]
@@ -34,11 +37,11 @@ struct Distribution {
     clamped: u64,
 }
 
-impl Default for Histogram {
+impl Default for Distribution {
     fn default() -> Self {
         let mut values = hdrhistogram::Histogram::new(3).expect("three significant digits are supported");
         values.auto(true);
-        Self(Arc::new(Mutex::new(Distribution { values, sum_micros: 0, max_micros: 0, clamped: 0 })))
+        Self { values, sum_micros: 0, max_micros: 0, clamped: 0 }
     }
 }
 
@@ -68,6 +71,27 @@ impl Histogram {
     #[must_use]
     pub fn snapshot(&self) -> HistogramSnapshot {
         HistogramSnapshot(self.lock().clone())
+    }
+
+    /// What was recorded after `last` was taken, which becomes a snapshot of now; none if nothing was, and then nothing
+    /// is copied. Its maximum is exact when it is the longest of all times, else to 0.1 %.
+    ///
+    /// `last` must be an earlier snapshot of this histogram, or the empty one.
+    pub(crate) fn since(&self, last: &mut HistogramSnapshot) -> Option<HistogramSnapshot> {
+        let now = {
+            let shared = self.lock();
+            if shared.values.len() == last.count() {
+                return None;
+            }
+            HistogramSnapshot(shared.clone())
+        };
+        let earlier = std::mem::replace(last, now.clone()).0;
+        let mut lately = now.0;
+        lately.values.subtract(&earlier.values).expect("counts only grow");
+        lately.sum_micros -= earlier.sum_micros;
+        lately.clamped -= earlier.clamped;
+        lately.max_micros = lately.max_micros.min(lately.values.max());
+        Some(HistogramSnapshot(lately))
     }
 
     fn lock(&self) -> MutexGuard<'_, Distribution> {
@@ -132,8 +156,8 @@ impl Drop for LocalHistogram {
     }
 }
 
-/// A frozen distribution.
-#[derive(Debug, Clone)]
+/// A frozen distribution; the default is one of nothing.
+#[derive(Debug, Clone, Default)]
 pub struct HistogramSnapshot(Distribution);
 
 impl HistogramSnapshot {

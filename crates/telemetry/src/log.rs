@@ -1,12 +1,13 @@
-//! Where log lines go: to standard error, as text for people or as JSON for machines.
+//! Log lines: as text for people or as JSON for machines, into whatever writer the program gives.
 //!
-//! Colours only on a terminal. Writing is synchronous: whoever logs waits for standard error, so levels below INFO are
-//! for looking closely, not for always. What is said and with which field names is the components' matter.
-
-use std::io::{IsTerminal as _, stderr};
+//! Whether whoever logs waits for the writer is the writer's matter. What is said and with which field names is the
+//! components'. A writer that drops lines says so with a line of [`lost`].
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::ParseError;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime as _, SystemTime};
+use tracing_subscriber::fmt::{MakeWriter, fmt};
 
 /// How a log line looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -35,15 +36,18 @@ pub enum InitError {
     AlreadySet,
 }
 
-/// Sends the log lines of this process that pass `filter` (`info`, `warn,tidings_edge=debug`) to standard error.
+/// Sends the log lines of this process that pass `filter` (`info`, `warn,tidings_edge=debug`) to `writer`, one call of its
+/// `write` each. `is_coloured` is for text on a terminal.
 ///
 /// # Errors
 /// If the filter is not understood or logging was set up before; nothing is changed then.
-pub fn init(format: Format, filter: &str) -> Result<(), InitError> {
+pub fn init<W>(format: Format, filter: &str, is_coloured: bool, writer: W) -> Result<(), InitError>
+where
+    W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
+{
     let parsed =
         EnvFilter::try_new(filter).map_err(|source| InitError::Filter { filter: filter.to_owned(), source })?;
-    let builder =
-        tracing_subscriber::fmt().with_env_filter(parsed).with_ansi(stderr().is_terminal()).with_writer(stderr);
+    let builder = fmt().with_env_filter(parsed).with_ansi(is_coloured).with_writer(writer);
     match format {
         Format::Text => builder.try_init(),
         Format::Json => builder.json().flatten_event(true).try_init(),
@@ -51,21 +55,83 @@ pub fn init(format: Format, filter: &str) -> Result<(), InitError> {
     .map_err(|_| InitError::AlreadySet)
 }
 
+/// The line that stands in place of `count` lines that could not be kept.
+#[must_use]
+pub fn lost(format: Format, count: u64) -> String {
+    let mut time = String::new();
+    if SystemTime.format_time(&mut Writer::new(&mut time)).is_err() {
+        "<unknown time>".clone_into(&mut time); // As the formatter does.
+    }
+    let (text, target) = ("Log lines lost", module_path!());
+    match format {
+        Format::Text => format!("{time}  WARN {target}: {text} count={count}\n"),
+        Format::Json => format!(
+            "{{\"timestamp\":\"{time}\",\"level\":\"WARN\",\"message\":\"{text}\",\"count\":{count},\"target\":\"{target}\"}}\n"
+        ),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::error::Error as _;
+    use std::io::Write;
+    use std::sync::{Arc, Mutex};
 
-    use super::{Format, InitError, init};
+    use super::{Format, InitError, init, lost};
+
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<Vec<u8>>>>);
+
+    impl Write for Lines {
+        fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().push(line.to_vec());
+            Ok(line.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// A line without its time.
+    fn shape(line: &str) -> String {
+        let time = line.find("20").unwrap();
+        let end = time + line[time..].find('Z').unwrap();
+        format!("{}TIME{}", &line[..time], &line[end + 1..])
+    }
 
     /// One test, because a process sets its logging once.
     #[test]
     fn a_bad_filter_is_refused_then_the_first_good_one_wins() {
-        let refused = init(Format::Text, "tidings=loudly").unwrap_err();
+        let lines = Lines::default();
+        let make = |lines: &Lines| {
+            let lines = lines.clone();
+            move || lines.clone()
+        };
+        let refused = init(Format::Text, "tidings=loudly", false, make(&lines)).unwrap_err();
         assert_eq!(refused.to_string(), "log filter \"tidings=loudly\" is not understood");
         assert!(refused.source().is_some());
-        init(Format::Json, "warn,tidings_telemetry=debug").unwrap();
+        init(Format::Json, "warn,tidings_telemetry=debug", false, make(&lines)).unwrap();
         assert!(tracing::enabled!(tracing::Level::DEBUG), "this module is let through");
         assert!(!tracing::enabled!(tracing::Level::TRACE));
-        assert!(matches!(init(Format::Text, "info"), Err(InitError::AlreadySet)));
+        assert!(matches!(init(Format::Text, "info", false, make(&lines)), Err(InitError::AlreadySet)));
+
+        tracing::warn!(target: "tidings_telemetry::log", count = 3, "Log lines lost");
+        let written = lines.0.lock().unwrap();
+        assert_eq!(written.len(), 1, "a line is one write");
+        let line = str::from_utf8(&written[0]).unwrap();
+        assert_eq!(shape(line), shape(&lost(Format::Json, 3)), "as if it had been logged");
+    }
+
+    #[test]
+    fn a_line_about_lost_lines_looks_like_a_line() {
+        let lines = Lines::default();
+        let writer = lines.clone();
+        let text = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+        tracing::subscriber::with_default(text, || {
+            tracing::warn!(target: "tidings_telemetry::log", count = 3, "Log lines lost");
+        });
+        let written = lines.0.lock().unwrap();
+        assert_eq!(shape(str::from_utf8(&written[0]).unwrap()), shape(&lost(Format::Text, 3)));
     }
 }

@@ -10,10 +10,8 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
-use crate::histogram::HistogramSnapshot;
+use crate::histogram::{HistogramSnapshot, QUANTILES};
 use crate::registry::{Family, Instrument, Kind};
-
-const QUANTILES: [f64; 4] = [0.5, 0.9, 0.99, 0.999];
 
 pub(crate) fn render(families: &BTreeMap<String, Family>) -> String {
     let mut text = String::with_capacity(128 * families.values().map(|family| 1 + family.series.len()).sum::<usize>());
@@ -32,9 +30,9 @@ fn plain(text: &mut String, name: &str, family: &Family, kind: &str) -> fmt::Res
     head(text, name, &family.help, kind)?;
     for (labels, instrument) in &family.series {
         match instrument {
-            Instrument::Counter(counter) => sample(text, name, labels, counter.value())?,
-            Instrument::Gauge(gauge) => sample(text, name, labels, gauge.value())?,
-            Instrument::Function(value) => sample(text, name, labels, Float(value()))?,
+            Instrument::Counter(counter) => sample(text, name, &labels.text, counter.value())?,
+            Instrument::Gauge(gauge) => sample(text, name, &labels.text, gauge.value())?,
+            Instrument::Function(value) => sample(text, name, &labels.text, Float(value()))?,
             Instrument::Histogram(_) => unreachable!("a histogram is never in a family of another kind"),
         }
     }
@@ -46,14 +44,14 @@ fn summary(text: &mut String, name: &str, family: &Family) -> fmt::Result {
         .series
         .iter()
         .filter_map(|(labels, instrument)| match instrument {
-            Instrument::Histogram(histogram) => Some((labels.as_str(), histogram.snapshot())),
+            Instrument::Histogram(histogram) => Some((labels.text.as_str(), histogram.snapshot())),
             _ => None,
         })
         .collect();
     head(text, name, &family.help, "summary")?;
     for (labels, snapshot) in &snapshots {
         let comma = if labels.is_empty() { "" } else { "," };
-        for quantile in QUANTILES {
+        for (quantile, _) in QUANTILES {
             let value = if snapshot.count() == 0 { f64::NAN } else { snapshot.quantile(quantile).as_secs_f64() };
             sample(text, name, &format!("{labels}{comma}quantile=\"{quantile}\""), Float(value))?;
         }

@@ -24,8 +24,9 @@ pub const SERIES_COUNT_MAX: usize = 4096;
 /// Bytes of a label value that are kept; the rest is cut off at a character's edge.
 pub const LABEL_VALUE_BYTES_MAX: usize = 200;
 
-/// Endings under which a histogram's other series appear.
-pub(crate) const HISTOGRAM_ENDINGS: [&str; 4] = ["_sum", "_count", "_max", "_clamped_total"];
+/// Endings under which a histogram's other series appear in one export or another.
+pub(crate) const HISTOGRAM_ENDINGS: [&str; 10] =
+    ["_sum", "_count", "_max", "_clamped_total", "_clamped", "_mean", "_p50", "_p90", "_p99", "_p999"];
 
 /// The table of all instruments: a cheap handle, clones share the table.
 #[derive(Clone, Default)]
@@ -43,8 +44,16 @@ struct Tables {
 pub(crate) struct Family {
     pub(crate) help: String,
     pub(crate) kind: Kind,
-    /// By their labels as they are printed, sorted by label name: `a="1",b="2"`; empty without labels.
-    pub(crate) series: BTreeMap<String, Instrument>,
+    pub(crate) series: BTreeMap<Labels, Instrument>,
+}
+
+/// The labels of one series, sorted by name; values cut to [`LABEL_VALUE_BYTES_MAX`].
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Labels {
+    /// As Prometheus prints them: `a="1",b="2"`; empty without labels. Decides the order.
+    pub(crate) text: String,
+    /// As they were given.
+    pub(crate) pairs: Vec<(String, String)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -130,14 +139,19 @@ impl Registry {
     /// Everything measured, in the Prometheus text format 0.0.4 (content type `text/plain; version=0.0.4`).
     #[must_use]
     pub fn prometheus(&self) -> String {
+        crate::prometheus::render(&self.families())
+    }
+
+    /// All families as they are now, the registry's own among them; to be read without its lock.
+    pub(crate) fn families(&self) -> BTreeMap<String, Family> {
         let (mut families, refused) = {
             let tables = self.lock();
             (tables.families.clone(), tables.refused.clone())
         };
         let help = "Series that were asked for over the registry's bound and are not exported.";
-        let series = BTreeMap::from([(String::new(), Instrument::Counter(refused))]);
+        let series = BTreeMap::from([(Labels::default(), Instrument::Counter(refused))]);
         families.insert(REFUSED.to_owned(), Family { help: help.to_owned(), kind: Kind::Counter, series });
-        crate::prometheus::render(&families)
+        families
     }
 
     fn lock(&self) -> MutexGuard<'_, Tables> {
@@ -164,7 +178,7 @@ impl Tables {
         labels: &[(&str, &str)],
         fresh: Instrument,
     ) -> Instrument {
-        let labels = labels_text(name, labels);
+        let labels = Labels::new(name, labels);
         self.check_name(name, kind);
         if let Some(known) = self.families.get(name).and_then(|family| family.series.get(&labels)) {
             return known.clone();
@@ -174,7 +188,7 @@ impl Tables {
     }
 
     fn replace(&mut self, name: &str, help: &str, kind: Kind, labels: &[(&str, &str)], function: Instrument) {
-        let labels = labels_text(name, labels);
+        let labels = Labels::new(name, labels);
         self.check_name(name, kind);
         match self.families.get_mut(name).and_then(|family| family.series.get_mut(&labels)) {
             Some(known) => {
@@ -185,7 +199,7 @@ impl Tables {
         }
     }
 
-    fn insert(&mut self, name: &str, help: &str, kind: Kind, labels: String, instrument: Instrument) {
+    fn insert(&mut self, name: &str, help: &str, kind: Kind, labels: Labels, instrument: Instrument) {
         if self.series_count == SERIES_COUNT_MAX {
             self.refused.inc();
             return;
@@ -215,22 +229,25 @@ impl Tables {
     }
 }
 
-/// The labels as they are printed, sorted by name.
-fn labels_text(metric: &str, labels: &[(&str, &str)]) -> String {
-    let mut sorted = labels.to_vec();
-    sorted.sort_unstable();
-    assert!(
-        sorted.windows(2).all(|pair| pair[0].0 != pair[1].0),
-        "metric {metric}: a label is given twice in {sorted:?}"
-    );
-    let mut text = String::new();
-    for (name, value) in sorted {
-        assert!(is_label_name(name), "metric {metric}: {name:?} is not a label name");
-        let comma = if text.is_empty() { "" } else { "," };
-        let value = crate::prometheus::escape_label_value(&value[..value.floor_char_boundary(LABEL_VALUE_BYTES_MAX)]);
-        write!(text, "{comma}{name}=\"{value}\"").expect("writing to a string cannot fail");
+impl Labels {
+    fn new(metric: &str, labels: &[(&str, &str)]) -> Self {
+        let mut sorted = labels.to_vec();
+        sorted.sort_unstable();
+        assert!(
+            sorted.windows(2).all(|pair| pair[0].0 != pair[1].0),
+            "metric {metric}: a label is given twice in {sorted:?}"
+        );
+        let mut labels = Self::default();
+        for (name, value) in sorted {
+            assert!(is_label_name(name), "metric {metric}: {name:?} is not a label name");
+            let value = &value[..value.floor_char_boundary(LABEL_VALUE_BYTES_MAX)];
+            let (text, escaped) = (&mut labels.text, crate::prometheus::escape_label_value(value));
+            let comma = if text.is_empty() { "" } else { "," };
+            write!(text, "{comma}{name}=\"{escaped}\"").expect("writing to a string cannot fail");
+            labels.pairs.push((name.to_owned(), value.to_owned()));
+        }
+        labels
     }
-    text
 }
 
 fn is_metric_name(name: &str) -> bool {

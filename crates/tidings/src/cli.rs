@@ -4,6 +4,8 @@
 //! Exit codes: 0 done, 1 failed, 2 wrong usage or configuration. Results go to standard output, everything else to
 //! standard error; `--json` makes results machine-readable. Colours only on a terminal.
 
+mod client;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -11,6 +13,8 @@ use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Parser, Subcommand};
 
 use crate::config::parse_duration;
+
+pub(crate) use client::*;
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -49,9 +53,21 @@ pub(crate) enum Command {
     Simulate(SimulateCommand),
     /// Make a token that a client connects or subscribes with.
     Token(TokenArgs),
+    /// Register devices, look at them, log them out.
+    #[command(subcommand)]
+    Devices(DevicesCommand),
+    /// Count who would be told of an event, without telling anybody.
+    Audience(AudienceArgs),
+    /// See what became of events.
+    #[command(subcommand)]
+    Jobs(JobsCommand),
+    /// Show what a notification says, in one language or in all.
+    Preview(PreviewArgs),
     /// Look at the configuration.
     #[command(subcommand)]
     Config(ConfigCommand),
+    /// Print a script that lets a shell complete commands and options.
+    Completions(CompletionsArgs),
     /// Measure a part of the server on this machine.
     #[command(subcommand)]
     Bench(BenchCommand),
@@ -71,11 +87,17 @@ pub(crate) struct ConfigFile {
   tidings serve
   tidings serve --config /etc/tidings/tidings.toml
   TIDINGS_HTTP__LISTEN=127.0.0.1:9000 tidings serve
+  tidings serve --seed devices.json
 
-It stops on SIGTERM or Ctrl-C: takes nothing more, tells its clients, finishes what it has begun.")]
+It stops on SIGTERM or Ctrl-C: takes nothing more, tells its clients, finishes what it has begun.
+On SIGHUP it takes new credentials for push providers from configuration and files, and no other
+setting; the old ones finish what they have begun.")]
 pub(crate) struct ServeArgs {
     #[command(flatten)]
     pub(crate) file: ConfigFile,
+    /// Devices to register before anybody is let in, as JSON: {"devices": [{"id", "app", "locale", …}]}
+    #[arg(long, value_name = "FILE")]
+    pub(crate) seed: Option<PathBuf>,
 }
 
 /// Arguments of `demo`.
@@ -152,17 +174,8 @@ pub(crate) struct PublishArgs {
     /// How long it is worth delivering, such as 4h.
     #[arg(long, value_parser = parse_duration)]
     pub(crate) ttl: Option<Duration>,
-    /// API key.
-    #[arg(long, env = "TIDINGS_API_KEY", hide_env_values = true, value_name = "KEY")]
-    pub(crate) api_key: Option<String>,
-    /// File that holds the API key.
-    #[arg(long, value_name = "FILE", conflicts_with = "api_key")]
-    pub(crate) api_key_file: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) server: Server,
-    /// Print the server's answer as it is.
-    #[arg(long)]
-    pub(crate) json: bool,
+    pub(crate) api: ApiServer,
 }
 
 fn parameter(text: &str) -> Result<(String, String), String> {
@@ -244,6 +257,9 @@ pub(crate) struct TokenArgs {
     /// Who connects; empty for nobody in particular.
     #[arg(long)]
     pub(crate) user: String,
+    /// The device that connects: it is proven by the token, without its credential.
+    #[arg(long, value_name = "ID", conflicts_with = "channel")]
+    pub(crate) device: Option<String>,
     /// Make a subscription token for this channel instead of a connection token.
     #[arg(long)]
     pub(crate) channel: Option<String>,
@@ -312,6 +328,29 @@ pub(crate) enum BenchCommand {
 With h2load (Debian: nghttp2-client) on the machine, its rate against the same simulator is
 shown beside.")]
     Push(BenchPushArgs),
+    /// The bounded buffers: every operation's time, and what goes through between threads.
+    #[command(after_help = "Examples:
+  tidings bench buffer
+  tidings bench buffer --only lake --runs 5 --json
+
+Other libraries are shown beside when built with --features bench-peers.")]
+    Buffer(BenchBufferArgs),
+    /// The batching writer: small messages of many producers into a pipe, a file, a terminal.
+    #[command(after_help = "Examples:
+  tidings bench batch
+  tidings bench batch --only pipe --runs 5
+  tidings bench batch --full --json > batch.json
+
+tracing-appender is shown beside when built with --features bench-peers.")]
+    Batch(BenchBatchArgs),
+    /// The HTTP/1.1 client against nginx: requests per second, latency, processor time.
+    #[command(after_help = "Examples:
+  tidings bench http
+  tidings bench http --runs 5 --json
+
+nginx must be there (Debian: nginx-light). With wrk on the machine its rate is shown beside, and
+other clients when built with --features bench-peers.")]
+    Http(BenchHttpArgs),
     /// The other process of a benchmark, started by it.
     #[command(hide = true)]
     #[command(after_help = "Example:
@@ -367,6 +406,42 @@ pub(crate) struct BenchPushArgs {
     /// Where the store is put; removed afterwards [default: the system's temporary folder]
     #[arg(long, value_name = "FOLDER")]
     pub(crate) dir: Option<PathBuf>,
+}
+
+/// Arguments of `bench buffer`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct BenchBufferArgs {
+    #[command(flatten)]
+    pub(crate) common: BenchArgs,
+    /// Measure only the buffers whose name contains this, such as `lake`.
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub(crate) only: String,
+}
+
+/// Arguments of `bench batch`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct BenchBatchArgs {
+    #[command(flatten)]
+    pub(crate) common: BenchArgs,
+    /// Measure every size of messages, pages and buffers with every number of messages, not one at a time; an hour.
+    #[arg(long)]
+    pub(crate) full: bool,
+    /// Measure only the cases whose name contains this, such as `pipe`.
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub(crate) only: String,
+    /// Where the file is put; removed afterwards [default: the system's temporary folder]
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) dir: Option<PathBuf>,
+}
+
+/// Arguments of `bench http`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct BenchHttpArgs {
+    #[command(flatten)]
+    pub(crate) common: BenchArgs,
+    /// How long each client is measured in each case, in seconds; half of one more warms up.
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=60))]
+    pub(crate) seconds: u32,
 }
 
 /// Arguments of `bench peer`.
@@ -441,6 +516,9 @@ mod tests {
             "bench fanout --clients 5",
             "bench push --devices 999",
             "bench push --devices 1G",
+            "preview goal --raw",
+            "devices subscribe phone-1 team:1",
+            "audience goal",
         ];
         for words in words {
             assert!(Cli::try_parse_from(format!("tidings {words}").split(' ')).is_err(), "{words}");

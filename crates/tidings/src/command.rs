@@ -1,10 +1,13 @@
 //! What the commands do, one module each; their arguments are in `cli`.
 
 pub(crate) mod bench;
+pub(crate) mod client;
+pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod demo;
 mod http;
 pub(crate) mod output;
+pub(crate) mod preview;
 pub(crate) mod publish;
 pub(crate) mod serve;
 pub(crate) mod simulate;

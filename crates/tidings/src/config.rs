@@ -32,7 +32,9 @@ pub(crate) use self::show::{effective, example, reference};
 pub(crate) use self::tree::{Origin, Problem};
 use self::tree::{VARIABLE_PREFIX, VARIABLE_SEPARATOR};
 use self::value::Leaf as _;
-pub(crate) use self::value::{ByteSize, Scope, Secret};
+pub(crate) use self::value::{ByteSize, Scope, Secret, WebUrl};
+#[cfg(test)]
+pub(crate) use self::value::{HostPort, Tag};
 
 /// The largest configuration file, and the largest file that holds a secret or a key.
 pub(crate) const FILE_BYTES_MAX: u64 = 1 << 20;

@@ -3,6 +3,7 @@
 mod cli;
 mod command;
 mod config;
+mod log;
 mod server;
 
 use std::process::ExitCode;
@@ -16,14 +17,16 @@ use crate::command::output::{Kind, chain, remark};
 
 fn main() -> ExitCode {
     let cli = Cli::parse(); // Wrong usage ends here, with 2.
-    match run(cli.command) {
+    let code = match run(cli.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if error.is_broken_pipe() => ExitCode::SUCCESS,
         Err(error) => {
             remark(Kind::Error, chain(&error));
             error.exit_code()
         }
-    }
+    };
+    log::flush(); // The last lines are the ones that are read.
+    code
 }
 
 /// The commands that hold a server in them use every core; the others are small, one thread does.
@@ -39,7 +42,12 @@ fn run(command: Command) -> Result<(), CommandError> {
             Command::Subscribe(args) => command::subscribe::run(args).await,
             Command::Simulate(command) => command::simulate::run(command).await,
             Command::Token(args) => command::token::run(args).await,
+            Command::Devices(command) => command::client::devices(command).await,
+            Command::Audience(args) => command::client::audience(args).await,
+            Command::Jobs(command) => command::client::jobs(command).await,
+            Command::Preview(args) => command::preview::run(args).await,
             Command::Config(command) => command::config::run(command).await,
+            Command::Completions(args) => command::completions::run(&args),
             Command::Bench(command) => command::bench::run(command).await,
         }
     })

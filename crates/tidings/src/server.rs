@@ -2,20 +2,26 @@
 //!
 //! ```text
 //!            start ▼                                                          stop ▲ (each step has its deadline)
-//!   store ─► hub (durable channels restored) ─► sender ─► gateways ─► edge ─► HTTP listeners
+//!   store ─► hub (durable channels restored) ─► sender ─► gateways ─► webhook ─► edge ─► HTTP listeners
 //! ```
 //!
-//! Stopping goes the other way: no more requests; clients are told to come back elsewhere (3001); the sender hands out
-//! nothing more, waits for what providers still owe an answer for and notes its progress; the store is closed. What a
-//! deadline cuts off is in the journal and goes on at the next start.
+//! Stopping goes the other way: no more requests; clients are told to come back elsewhere (3001); the webhook begins no
+//! more reports; the sender hands out nothing more, waits for what providers still owe an answer for and notes its
+//! progress; the store is closed; metrics are sent a last time. What a deadline cuts off is in the journal and goes on at
+//! the next start.
 
 mod journal;
 mod keys;
 mod listener;
 mod metrics;
+mod providers;
+mod report;
+mod seed;
 mod text;
+mod webhook;
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,7 +32,6 @@ use axum::routing::get;
 use tidings_api::{Api, ApiConfig, ClientCounts, Node};
 use tidings_buffer::Lake;
 use tidings_edge::{Edge, EdgeConfig};
-use tidings_gateway::{Gateway, GatewayConfig};
 use tidings_hub::{Hub, HubConfig};
 use tidings_protocol::token::TokenVerifier;
 use tidings_protocol::{SessionConfig, token::TokenSecret};
@@ -40,17 +45,26 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::info;
 
-use self::journal::{Journal, Sink};
+use self::journal::{Devices, Journal, Sink};
+use self::metrics::influx::Influxing;
+use self::providers::{ProviderError, Providers};
+use self::report::{Connections, Jobs};
+use self::webhook::{Webhook, WebhookError};
 use crate::config::{Apns, Config};
 
 pub(crate) use self::keys::KeyError;
 pub(crate) use self::listener::listen;
-pub(crate) use self::text::TextError;
+pub(crate) use self::metrics::influx::BUFFER_BYTES as INFLUX_BUFFER_BYTES;
+pub(crate) use self::seed::SeedError;
+pub(crate) use self::text::{TextError, topics};
+pub(crate) use self::webhook::Key as WebhookKey;
 
 /// How long a peer may take for the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long jobs and providers may take to come to rest.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long reports of the webhook that are on their way may take: a receiver that is slow is told again, and delays nobody.
+const TELL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The server could not start.
 #[derive(Debug, thiserror::Error)]
@@ -67,28 +81,26 @@ pub(crate) enum ServeError {
     /// Texts or translations are wrong.
     #[error(transparent)]
     Text(#[from] TextError),
+    /// The predefined state cannot be set up.
+    #[error(transparent)]
+    Seed(#[from] SeedError),
     /// The API keys could not be made or read.
     #[error(transparent)]
     Key(#[from] KeyError),
     /// The sender refuses its settings or what it finds in the store.
     #[error("cannot start the sender")]
     Sender(#[from] tidings_sender::StartError),
-    /// A gateway refuses its settings.
+    /// A gateway refuses its credential or its settings.
     #[error("cannot start [apns.{name}]")]
-    Gateway {
+    Provider {
         /// Which section.
         name: String,
         /// Why.
-        source: tidings_gateway::StartError,
+        source: ProviderError,
     },
-    /// A file named in the configuration went away since it was checked.
-    #[error("cannot read {path}")]
-    File {
-        /// Which.
-        path: String,
-        /// Why.
-        source: std::io::Error,
-    },
+    /// The webhook cannot be set up.
+    #[error("cannot start the webhook")]
+    Webhook(#[from] WebhookError),
     /// An address is taken or not ours.
     #[error("cannot listen on {addr}; is another server running? Set http.listen to another address")]
     Listen {
@@ -109,9 +121,11 @@ pub(crate) struct Server {
     api_key: Option<String>,
     shutdown_timeout: Duration,
     store: Store,
-    sender: Sender,
-    gateways: Vec<Gateway>,
+    sender: Arc<Sender>,
+    providers: Providers,
+    webhook: Option<Webhook>,
     edge: Arc<Edge>,
+    influx: Option<Influxing>,
     stop_http: watch::Sender<bool>,
     tasks: JoinSet<()>,
 }
@@ -122,8 +136,17 @@ impl Server {
     /// # Errors
     /// When a part cannot start; those that had are dropped again.
     pub(crate) async fn start(config: Config) -> Result<Self, ServeError> {
+        Self::start_with(config, None).await
+    }
+
+    /// The same, with the devices of a file registered before the listeners open.
+    ///
+    /// # Errors
+    /// As [`Server::start`], and when the file is wrong or the store refuses what is in it.
+    pub(crate) async fn start_with(config: Config, seed: Option<&Path>) -> Result<Self, ServeError> {
         let registry = Registry::new();
         tidings_telemetry::process::register(&registry);
+        crate::log::register(&registry);
         let topics = Arc::new(text::topics(&config)?);
         let (keys, api_key) = keys::keys(&config)?;
 
@@ -135,20 +158,27 @@ impl Server {
         let hub = Arc::new(Hub::new(hub_config(&config, namespaces.clone(), &store), loop_count(&config)));
         journal::restore(&store, &hub, &namespaces)?;
         sink.follow(hub.clone());
+        if let Some(path) = seed {
+            let devices = seed::plant(path, &store).await?;
+            info!(devices, "Registered the devices of the seed");
+        }
 
         let pools: Vec<Pool> = config.apns.iter().map(|(name, apns)| pool(name, apns)).collect();
         let lakes: Vec<_> = config.apns.keys().zip(pools.iter().map(|pool| pool.lake.clone())).collect();
         metrics::register(&registry, &store, &hub, &lakes);
-        let sender = Sender::start(sender_config(&config), store.clone(), topics.clone(), pools, &registry)?;
-        let mut gateways = Vec::new();
+        let (jobs, receipts) = (sender_config(&config), hub.receipts().clone());
+        let sender = Arc::new(Sender::start(jobs, store.clone(), topics.clone(), pools, receipts, &registry)?);
+        let mut providers = Providers::default();
         for (apns, (name, lake)) in config.apns.values().zip(lakes) {
-            let started = Gateway::start(gateway_config(apns)?, lake, sender.sink(), &registry);
-            gateways.push(started.map_err(|source| ServeError::Gateway { name: name.clone(), source })?);
+            let started = providers.add(name, apns, lake, sender.sink(), &registry);
+            started.map_err(|source| ServeError::Provider { name: name.clone(), source })?;
         }
+        let webhook = Webhook::start(&config.webhook, config.sender.report_count_max, sender.clone(), &registry)?;
 
         let publisher = Arc::new(Journal::new(store.clone(), namespaces.clone()));
         let session = Arc::new(session_config(&config));
-        let edge = Edge::start(edge_config(&config), session, hub.clone(), publisher, &registry);
+        let devices = Arc::new(Devices(store.clone()));
+        let edge = Edge::start(edge_config(&config), session, hub.clone(), publisher, devices, &registry);
         let edge = Arc::new(edge.map_err(ServeError::Thread)?);
 
         let api = Api {
@@ -157,6 +187,8 @@ impl Server {
             store: store.clone(),
             keys: keys.clone(),
             check: Arc::new(text::Door(topics)),
+            jobs: Arc::new(Jobs(Arc::downgrade(&sender))),
+            connections: Arc::new(Connections(Arc::downgrade(&edge))),
             registry: registry.clone(),
             node: node(&edge),
         };
@@ -185,9 +217,23 @@ impl Server {
             }
         }
         tasks.spawn(sweep(hub));
+        let influx = Influxing::start(&config.influx, &registry);
         info!(%addr, "Listening");
         let shutdown_timeout = config.client.shutdown_timeout;
-        Ok(Self { addr, internal_addr, api_key, shutdown_timeout, store, sender, gateways, edge, stop_http, tasks })
+        Ok(Self {
+            addr,
+            internal_addr,
+            api_key,
+            shutdown_timeout,
+            store,
+            sender,
+            providers,
+            webhook,
+            edge,
+            influx,
+            stop_http,
+            tasks,
+        })
     }
 
     /// Where clients connect.
@@ -215,6 +261,14 @@ impl Server {
         &self.sender
     }
 
+    /// Takes the credentials for push providers and the secrets of the webhook of this configuration; what came of it stands in the log.
+    pub(crate) fn reload(&self, config: &Config) {
+        self.providers.reload(&config.apns);
+        if let Some(webhook) = &self.webhook {
+            webhook.reload(&config.webhook);
+        }
+    }
+
     /// Stops in order; see the module.
     ///
     /// # Cancel safety
@@ -229,13 +283,18 @@ impl Server {
             info!("Requests did not end in time");
         }
         self.tasks.shutdown().await;
+        if let Some(webhook) = self.webhook {
+            // Before the sender writes its last checkpoint: what was told until then is in it.
+            webhook.stop(Instant::now() + TELL_TIMEOUT).await;
+        }
         let deadline = Instant::now() + DRAIN_TIMEOUT;
         self.sender.drain(deadline).await;
-        for gateway in self.gateways {
-            gateway.drain(deadline).await;
-        }
+        self.providers.drain(deadline).await;
         drop(self.sender); // Its thread uses the store to its end.
         self.store.close().await;
+        if let Some(influx) = self.influx {
+            influx.stop().await; // The last of all, so that it tells of the others' end.
+        }
         info!("Stopped");
     }
 
@@ -302,6 +361,7 @@ fn hub_config(config: &Config, namespaces: Arc<tidings_protocol::Namespaces>, st
             bytes_max: config.edge.log_bytes_max.as_usize(),
         },
         durable_epoch: store.epoch(),
+        receipt_event_count_max: config.edge.receipt_event_count_max,
     }
 }
 
@@ -368,6 +428,7 @@ fn sender_config(config: &Config) -> SenderConfig {
         checkpoint_interval: sender.checkpoint_interval,
         report_count_max: sender.report_count_max,
         gone_token_count_max: sender.gone_token_count_max,
+        tell_finished: config.webhook.url.is_some(),
     }
 }
 
@@ -378,25 +439,4 @@ fn pool(name: &str, apns: &Apns) -> Pool {
         apps: apns.apps.clone(),
         lake: Arc::new(Lake::new(apns.lake_capacity)),
     }
-}
-
-fn gateway_config(apns: &Apns) -> Result<GatewayConfig, ServeError> {
-    let read = |path: &std::path::Path| {
-        crate::config::read_file(path).map_err(|source| ServeError::File { path: path.display().to_string(), source })
-    };
-    Ok(GatewayConfig {
-        host: apns.host().to_owned(),
-        port: apns.port,
-        server_name: apns.host().to_owned(),
-        ca_pem: apns.ca_file.as_deref().map(read).transpose()?,
-        key_id: apns.key_id.0.clone(),
-        team_id: apns.team_id.0.clone(),
-        key_pem: read(&apns.key_file)?,
-        connection_count: apns.connection_count,
-        thread_count: apns.thread_count,
-        streams_max: u32::try_from(apns.stream_count_max).unwrap_or(u32::MAX),
-        connect_timeout: apns.connect_timeout,
-        stall_timeout: apns.stall_timeout,
-        answer_timeout: apns.answer_timeout,
-    })
 }

@@ -32,6 +32,12 @@ fn exit_codes_are_as_documented() {
         ("publish --url http://127.0.0.1:1 --api-key k {}", 1),
         ("publish --url nonsense --api-key k {}", 2),
         ("publish --url http://127.0.0.1:1 --api-key k {", 2),
+        ("devices list --url http://127.0.0.1:1 --api-key k", 1),
+        ("jobs show a --url nonsense --api-key k", 2),
+        ("preview goal", 2),
+        ("completions fish", 0),
+        ("completions nonsense", 2),
+        ("serve --seed missing.json", 1),
     ] {
         let output = run(words, dir.path());
         assert_eq!(output.status.code(), Some(code), "{words}: {}", text(&output.stderr));
@@ -41,6 +47,21 @@ fn exit_codes_are_as_documented() {
     let expected = "error: 1 mistake in the configuration\n  wrong.toml:2:1: unknown setting `http.listn`, did you mean \
                     `http.listen`?\n";
     assert_eq!(text(&wrong.stderr), expected, "without colours: it is no terminal");
+}
+
+#[test]
+fn a_notification_is_previewed_without_a_server() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = "[topics.goal]\ntitle = \"Goal for %{team}!\"\nbody = \"%{scorer} scores\"\n";
+    std::fs::write(dir.path().join("tidings.toml"), config).unwrap();
+    let words = "preview goal --locale pl --set team=Sweden --set scorer=Ada --raw";
+    let shown = run(words, dir.path());
+    let payload = text(&shown.stdout).trim_end();
+    assert!(payload.starts_with(r#"{"aps":{"alert":{"title":"Goal for Sweden!","body":"Ada scores"}"#), "{payload}");
+    let refused = run("preview goal --set team=Sweden", dir.path());
+    assert_eq!((refused.status.code(), text(&refused.stderr)), (Some(2), "error: params: scorer is missing\n"));
+    let unknown = run("preview gaol", dir.path());
+    assert_eq!(text(&unknown.stderr), "error: topic: gaol is not configured, did you mean goal?\n");
 }
 
 #[test]

@@ -20,6 +20,8 @@ fn a_small_match_is_played_to_the_end_and_everybody_gets_what_is_owed() {
     // Everybody follows the match, every fifth and every seventh client a team's channel.
     assert!(json["deliveries"].as_u64() > Some(20 * 22), "{json}");
     assert!(json["pushes_accepted"].as_u64() > Some(500), "{json}");
+    // Most of what apps on the screen got needed no push; a busy machine may answer some too late.
+    assert!(json["pushes_saved"].as_u64() > Some(0), "{json}");
     assert!(stderr.contains("Argentina 3 (4) – (2) 3 France"), "{stderr}");
     assert_eq!(dir.path().read_dir().unwrap().count(), 0, "nothing is left behind");
 }

@@ -130,6 +130,6 @@ pub struct Device {
     pub country: Option<Country>,
     /// When the token was last registered: a provider's "gone" of an earlier moment is about an older registration.
     pub token_at: Timestamp,
-    /// The journal's end when the device was first registered: it is owed no earlier event.
+    /// The journal's end when the device was first registered or last logged out: it is owed no earlier event.
     pub since: JournalPosition,
 }

@@ -12,7 +12,10 @@ mod position;
 mod time;
 
 pub use device::{Device, DeviceNumber, DeviceToken, Environment, Platform};
-pub use event::{Event, NotificationId, ParamValue, PushPolicy, event_limits};
+pub use event::{
+    Event, Filter, Interruption, NotificationId, ParamValue, Payload, Present, PushPolicy, ReceiptPolicy,
+    ReceiptRequest, ReceiptTerms, Recipients, Text, event_limits,
+};
 pub use json::{Json, JsonError};
 pub use name::{
     AppId, ChannelName, CollapseKey, Country, DeviceId, EventId, Locale, NameError, Subject, TopicName, UserId,

@@ -14,7 +14,7 @@ use super::Source;
 const ROWS: [&[&str]; 5] = [
     &["tidings"],
     &["edge", "api", "sender", "gateway", "intake", "console", "simulator"],
-    &["hub", "store"],
+    &["hub", "store", "http1"],
     &[
         "protocol",
         "stream",
@@ -24,7 +24,6 @@ const ROWS: [&[&str]; 5] = [
         "feed", // cores
         "batch",
         "pool",
-        "http1",
         "telemetry", // mechanisms
     ],
     &["types", "buffer"],

@@ -103,8 +103,11 @@ pub(super) async fn publish(shared: &Arc<Shared>, request: PublishRequest<'_>) -
 pub(super) async fn broadcast(shared: &Arc<Shared>, request: PublishRequest<'_>) -> Result<Broadcasted, ApiError> {
     let content = Arc::new(request.content()?);
     let channels = request.channels.unwrap_or_default();
-    if !(1..=CHANNEL_COUNT_MAX).contains(&channels.len()) {
+    if channels.is_empty() {
         return Err(ApiError::BadRequest);
+    }
+    if channels.len() > CHANNEL_COUNT_MAX {
+        return Err(ApiError::TooManyChannels);
     }
     let parts: Vec<_> = channels.iter().map(|channel| part(shared, channel, content.clone())).collect();
     Ok(Broadcasted { responses: stream::iter(parts).buffered(CONCURRENT_MAX).collect().await })
@@ -141,7 +144,7 @@ async fn deliver(
     let options = hub.options(&channel).map_err(|_| ApiError::UnknownChannel)?;
     let (data, tags) = (content.data.clone(), content.tags.clone());
     if !options.durable {
-        let publication = Publication { offset: Offset(0), data, info: None, tags: Tags::from(tags) };
+        let publication = Publication { offset: Offset(0), data, info: None, tags: Tags::from(tags), receipt: None };
         let new = NewPublication { publication, skip_history: content.skip_history };
         return hub.publish(&channel, new, unix_now()).map_err(|error| {
             debug!(%error, "Cannot publish");

@@ -71,7 +71,7 @@ pub(super) fn history(shared: &Shared, request: &HistoryRequest) -> Result<Histo
     if !since_epoch.is_empty() && since_epoch != top.epoch.as_str() {
         return Err(ApiError::UnrecoverablePosition);
     }
-    let result = |Publication { offset, data, info, tags }| PublicationResult { data, info, offset, tags };
+    let result = |Publication { offset, data, info, tags, .. }| PublicationResult { data, info, offset, tags };
     let publications = publications.into_iter().map(result).collect();
     Ok(HistoryResult { publications, epoch: top.epoch, offset: top.offset })
 }

@@ -34,7 +34,7 @@ async fn a_device_is_registered_changed_shown_and_forgotten() {
     assert_eq!(created.headers["cache-control"], "no-store");
     let credential = created.json()["credential"].as_str().unwrap().to_owned();
     let id = DeviceId::new("phone-1").unwrap();
-    assert!(server.store.credential_matches(&id, &credential).unwrap());
+    assert!(server.store.prove(&id, Some(&credential)).unwrap().is_some());
     let mut shown = json!({
         "id": "phone-1", "platform": "ios", "app": "com.example.scores", "environment": "production",
         "token": "…8899", "locale": "pt-BR", "country": "BR", "user": "u-7",
@@ -258,6 +258,94 @@ async fn of_two_replacements_at_the_same_time_one_wins_as_a_whole() {
         let found = server.send("GET", SUBSCRIPTIONS, "").await.body;
         assert!(found == a || found == b, "{found}");
     }
+}
+
+#[tokio::test]
+async fn devices_are_listed_in_the_order_of_their_ids_page_by_page() {
+    let server = Server::start();
+    assert_eq!(server.send("GET", "/v1/devices", "").await.body, r#"{"devices":[]}"#);
+    for (index, id) in ["b", "a%2F1", "c", "a"].into_iter().enumerate() {
+        let device = phone_with(json!({"token": format!("00000000000000{index:02}"), "user": "ann"}));
+        server.send("PUT", &format!("/v1/devices/{id}"), device).await;
+    }
+    let first = server.send("GET", "/v1/devices?limit=2", "").await.json();
+    let device = json!({
+        "id": "a", "platform": "ios", "app": "com.example.scores", "environment": "production", "token": "…0003",
+        "locale": "pt-BR", "user": "ann",
+    });
+    assert_eq!((&first["devices"][0], &first["next"]), (&device, &json!("a/1")));
+    let second = server.send("GET", "/v1/devices?limit=2&after=a%2F1", "").await.json();
+    let ids = |page: &Value| -> Vec<String> {
+        page["devices"].as_array().unwrap().iter().map(|device| device["id"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!((ids(&first), ids(&second)), (vec!["a".into(), "a/1".into()], vec!["b".into(), "c".into()]));
+    assert!(second.get("next").is_none(), "a full last page says that it is the last: {second}");
+    let wrong = server.send("GET", "/v1/devices?after=a%20b", "").await;
+    assert_eq!(wrong.detail(), "after: device id must be 1 to 128 visible ASCII characters, got \"a b\"");
+}
+
+#[tokio::test]
+async fn a_new_credential_ends_the_old_one_and_what_it_has_proven() {
+    let server = Server::start();
+    let id = DeviceId::new("phone-1").unwrap();
+    let created = server.send("PUT", PHONE, phone_with(json!({"user": "ann"}))).await.json();
+    let number = server.store.device_number(&id).unwrap().unwrap();
+    let rotated = server.post("/v1/devices/phone-1/credential", "").await;
+    assert_eq!((rotated.status, &rotated.headers["cache-control"]), (StatusCode::OK, &"no-store".parse().unwrap()));
+    let (old, new) = (created["credential"].as_str().unwrap(), rotated.json());
+    assert_eq!(new.as_object().unwrap().len(), 1, "{new}");
+    let new = new["credential"].as_str().unwrap();
+    let proves = |credential: &str| server.store.prove(&id, Some(credential)).unwrap();
+    assert_eq!((proves(old), proves(new)), (None, Some(number)));
+    assert_eq!(server.revoked.take(), [(number, false)]);
+    assert_eq!(server.send("GET", PHONE, "").await.json()["user"], "ann", "nothing else has changed");
+
+    server.send("DELETE", PHONE, "").await;
+    assert_eq!(server.revoked.take(), [(number, false)], "who is forgotten has no proof either");
+    for path in ["credential", "logout"] {
+        let absent = server.post(&format!("{PHONE}/{path}"), "").await;
+        assert_eq!(
+            (absent.status, absent.detail()),
+            (StatusCode::NOT_FOUND, "device phone-1 is not registered".into())
+        );
+    }
+    assert_eq!(server.revoked.take(), []);
+}
+
+/// What is asked of the store is done although nobody waits for the answer; so is what follows from it.
+#[tokio::test]
+async fn a_caller_that_hangs_up_leaves_no_connection_with_a_proof_of_before() {
+    let server = Server::start();
+    server.send("PUT", PHONE, phone_with(json!({"user": "ann"}))).await;
+    let number = server.store.device_number(&DeviceId::new("phone-1").unwrap()).unwrap().unwrap();
+    for (method, path, close) in [("POST", "/credential", false), ("POST", "/logout", true), ("DELETE", "", false)] {
+        {
+            let path = format!("{PHONE}{path}");
+            let asked = std::pin::pin!(server.send(method, &path, ""));
+            assert!(futures_util::poll!(asked).is_pending(), "the store has not answered yet");
+            assert_eq!(server.revoked.take(), []);
+        }
+        assert_eq!(server.revoked.take(), [(number, close)], "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_device_that_is_logged_out_is_nobodys_and_its_connections_end() {
+    let server = Server::start();
+    let id = DeviceId::new("phone-1").unwrap();
+    let created = server.send("PUT", PHONE, phone_with(json!({"user": "ann"}))).await.json();
+    let list = json!({"subscriptions": [{"subject": "team:1", "topics": ["goal"]}]});
+    server.send("PUT", SUBSCRIPTIONS, list.to_string()).await;
+    let number = server.store.device_number(&id).unwrap().unwrap();
+    let out = server.post("/v1/devices/phone-1/logout", "").await;
+    assert_eq!((out.status, &out.headers["cache-control"]), (StatusCode::OK, &"no-store".parse().unwrap()));
+    assert_eq!(server.revoked.take(), [(number, true)]);
+    let credential = out.json()["credential"].as_str().unwrap().to_owned();
+    let proves = |credential: &str| server.store.prove(&id, Some(credential)).unwrap();
+    assert_eq!((proves(created["credential"].as_str().unwrap()), proves(&credential)), (None, Some(number)));
+    let left = server.send("GET", PHONE, "").await.json();
+    assert_eq!((left.get("user"), &left["token"]), (None, &json!("…8899")), "its address stays");
+    assert_eq!(server.send("GET", SUBSCRIPTIONS, "").await.body, r#"{"subscriptions":[]}"#);
 }
 
 #[derive(Debug, Clone)]

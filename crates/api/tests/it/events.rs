@@ -3,6 +3,7 @@
 use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
+use tidings_types::JournalPosition;
 
 use crate::support::{BODY_BYTES_MAX, Cases, Server};
 
@@ -121,9 +122,9 @@ async fn a_list_with_one_wrong_event_is_refused_as_a_whole() {
     );
     assert_eq!(answer.json()["field"], "[2].subjects[1]");
     wrong = goal("c");
-    wrong["filter"] = json!({});
+    wrong["urgency"] = json!({});
     let answer = server.post(EVENTS, json!([goal("a"), wrong]).to_string()).await;
-    assert_eq!(answer.detail(), "[1]: field `filter` is not supported yet");
+    assert_eq!(answer.detail(), "[1]: field `urgency` is not supported yet");
     let answer =
         server.post(EVENTS, json!([goal("a"), {"id": "d", "topic": "gaol", "subjects": ["team:1"]}]).to_string()).await;
     assert_eq!(answer.detail(), "[1].topic: gaol is not configured, did you mean goal?");
@@ -164,7 +165,7 @@ async fn a_wrong_event_is_refused_with_the_fields_path_the_rule_and_the_value() 
         ("list of lists", "[[]]".into(), "[0]: must be an object, got a list"),
         ("unknown field", goal_with(json!({"topics": "goal"})), "unknown field `topics`, did you mean `topic`?"),
         ("unlike any field", goal_with(json!({"zzz": 1})), "unknown field `zzz`"),
-        ("field of a later version", goal_with(json!({"filter": {}})), "field `filter` is not supported yet"),
+        ("field of a later version", goal_with(json!({"at": {}})), "field `at` is not supported yet"),
         ("no id", goal_without("id"), "id: is required: it makes a retry safe, since an id is accepted once"),
         (
             "null id",
@@ -267,11 +268,124 @@ async fn a_wrong_event_is_refused_with_the_fields_path_the_rule_and_the_value() 
             "channels[0]: news is not durable, events need that: set channel.without_namespace.durable = true",
         ),
         (
-            "push of a later version",
-            goal_with(json!({"push": "unless_received"})),
-            "push: \"unless_received\" is not supported yet",
+            "wrong push",
+            goal_with(json!({"push": "maybe"})),
+            "push: must be \"unless_received\" or \"always\" or \"never\", got \"maybe\"",
         ),
-        ("wrong push", goal_with(json!({"push": "maybe"})), "push: must be \"always\" or \"never\", got \"maybe\""),
+        ("receipt is text", goal_with(json!({"receipt": "yes"})), "receipt: must be true or false, got text"),
+        (
+            "wrong receipt policy",
+            goal_with(json!({"receipt_policy": "seen"})),
+            "receipt_policy: must be \"visible\" or \"any\", got \"seen\"",
+        ),
+        (
+            "endless wait",
+            goal_with(json!({"receipt_wait": 31})),
+            "receipt_wait: must be 0.1 to 30 seconds, as a number or as text such as \"500ms\", \"2s\", got \"31\"",
+        ),
+        (
+            "to nobody",
+            goal_with(json!({"to": {"users": [], "devices": []}})),
+            "to: must name at least one user or device; without `to` it is for all who subscribed",
+        ),
+        ("to is a list", goal_with(json!({"to": ["u-1"]})), "to: must be an object, got a list"),
+        (
+            "unknown recipients",
+            goal_with(json!({"to": {"user": ["u"]}})),
+            "to: unknown field `user`, did you mean `users`?",
+        ),
+        (
+            "wrong user",
+            goal_with(json!({"to": {"users": ["u", "a b"]}})),
+            "to.users[1]: user id must be 1 to 128 visible ASCII characters, got \"a b\"",
+        ),
+        (
+            "too many devices",
+            goal_with(json!({"to": {"devices": (0..1001).map(|n| n.to_string()).collect::<Vec<_>>()}})),
+            "to.devices: must hold 0 to 1000 devices, got 1001",
+        ),
+        (
+            "filter of nothing",
+            goal_with(json!({"filter": {}})),
+            "filter: must hold countries, locales, platforms or apps; without `filter` it is for all",
+        ),
+        (
+            "empty filter",
+            goal_with(json!({"filter": {"countries": ["BR"], "apps": []}})),
+            "filter.apps: must hold 1 to 256 apps, got 0",
+        ),
+        (
+            "language twice in another spelling",
+            goal_with(json!({"filter": {"locales": ["pt-BR", "pt_br"]}})),
+            "filter.locales[1]: is the same as entry 0",
+        ),
+        (
+            "platform of a later version",
+            goal_with(json!({"filter": {"platforms": ["android"]}})),
+            "filter.platforms[0]: \"android\" is not supported yet",
+        ),
+        ("text without body", goal_with(json!({"text": {"en": {"title": "T"}}})), "text.en.body: is required"),
+        (
+            "empty body",
+            goal_with(json!({"text": {"en": {"title": "T", "body": ""}}})),
+            "text.en.body: must have 1 to 2048 bytes, got 0",
+        ),
+        (
+            "text of no language",
+            goal_with(json!({"text": {"english": {"title": "T", "body": "B"}}})),
+            "text.english: locale must be a BCP 47 language, optionally with script and region, such as pt or pt-BR, got \"english\"",
+        ),
+        (
+            "text of a language twice",
+            goal_with(json!({"text": {"pt-BR": {"title": "", "body": "B"}, "pt_br": {"title": "", "body": "B"}}})),
+            "text.pt_br: is pt-BR, which is there twice",
+        ),
+        (
+            "part of a later version",
+            goal_with(json!({"text": {"en": {"title": "T", "subtitle": "S", "body": "B"}}})),
+            "text.en: field `subtitle` is not supported yet",
+        ),
+        (
+            "negative badge",
+            goal_with(json!({"present": {"badge": -1}})),
+            "present.badge: must be a whole number from 0 to 4294967295, got -1",
+        ),
+        ("badge is text", goal_with(json!({"present": {"badge": "1"}})), "present.badge: must be a number, got text"),
+        (
+            "wrong interruption",
+            goal_with(json!({"present": {"interruption": "loud"}})),
+            "present.interruption: must be \"passive\" or \"active\" or \"time-sensitive\" or \"critical\", got \"loud\"",
+        ),
+        (
+            "long link",
+            goal_with(json!({"present": {"link": long(513)}})),
+            "present.link: must have 1 to 512 bytes, got 513",
+        ),
+        (
+            "payload of a later version",
+            goal_with(json!({"payload": {"fcm": {}}})),
+            "payload: field `fcm` is not supported yet",
+        ),
+        (
+            "payload of another",
+            goal_with(json!({"payload": {"webpush": {}}})),
+            "payload: field `webpush` is not supported yet",
+        ),
+        (
+            "payload is a list",
+            goal_with(json!({"payload": {"apns": []}})),
+            "payload.apns: must be an object, got a list",
+        ),
+        (
+            "payload over ours",
+            goal_with(json!({"payload": {"apns": {"tidings": {}}}})),
+            "payload.apns.tidings: is ours: an app finds there which event it is and where it was published",
+        ),
+        (
+            "large payload",
+            goal_with(json!({"payload": {"apns": {"a": long(4089)}}})),
+            "payload.apns: must have at most 4096 bytes, got 4097",
+        ),
         (
             "long collapse key",
             goal_with(json!({"collapse_key": "a b"})),
@@ -289,7 +403,7 @@ async fn a_wrong_event_is_refused_with_the_fields_path_the_rule_and_the_value() 
         cases.check(name, answer.headers["content-type"].to_str().unwrap(), "application/problem+json");
         cases.check(name, answer.json()["status"].as_u64(), Some(400));
     }
-    for field in ["to", "text", "receipt", "filter", "priority", "urgency", "at", "present", "payload"] {
+    for field in ["priority", "urgency", "at"] {
         let answer = server.post(EVENTS, goal_with(json!({field: 1}))).await;
         cases.check(field, answer.detail(), format!("field `{field}` is not supported yet"));
         cases.check(field, answer.json()["field"].clone(), json!(field));
@@ -343,11 +457,10 @@ async fn a_body_in_another_format_is_refused() {
     let cases = Cases::default();
     for (name, value, expected) in [
         ("content-type", "application/json; charset=utf-8", None),
-        ("content-type", "text/plain", Some("Content-Type must be application/json, got \"text/plain\"")),
         (
             "content-type",
-            "application/msgpack",
-            Some("Content-Type must be application/json, got \"application/msgpack\""),
+            "text/plain",
+            Some("Content-Type must be application/json or application/msgpack, got \"text/plain\""),
         ),
         ("content-encoding", "identity", None),
         ("content-encoding", "gzip", Some("Content-Encoding must be identity, got \"gzip\"")),
@@ -394,4 +507,20 @@ async fn a_store_that_cannot_write_is_answered_with_when_to_come_back() {
     );
     assert_eq!(retry_after(&answer.headers), "5");
     assert_eq!(answer.json()["type"], "urn:tidings:problem:unavailable");
+}
+
+/// What is read without a server is what the server reads, and is refused in the same words.
+#[tokio::test]
+async fn an_event_is_read_the_same_without_a_server() {
+    let server = Server::start();
+    let event = goal_with(json!({"ttl": "15m", "data": {"a": [1, 2.5]}}));
+    let read = tidings_api::read_event(event.as_bytes()).unwrap();
+    let position = server.post(EVENTS, event).await.json()["position"].as_u64().unwrap();
+    assert!(server.store.event(JournalPosition(position)).unwrap().unwrap().event == read, "differ");
+    for refused in [goal_with(json!({"ttl": 0})), "{".to_owned(), "[{}]".to_owned(), "7".to_owned(), "{}".to_owned()] {
+        let said = tidings_api::read_event(refused.as_bytes()).unwrap_err();
+        assert!(server.post(EVENTS, refused.clone()).await.detail().ends_with(&said), "{refused}: {said}");
+    }
+    let list = format!("[{}]", goal("g-1"));
+    assert_eq!(tidings_api::read_event(list.as_bytes()).unwrap_err(), "must be one event, an object");
 }

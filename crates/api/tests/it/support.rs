@@ -5,18 +5,20 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, Request, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::Value;
 use tempfile::TempDir;
-use tidings_api::{Api, ApiConfig, ApiKey, ApiKeys, CheckError, ClientCounts, EventCheck, Node, Scope};
+use tidings_api::{
+    Api, ApiConfig, ApiKey, ApiKeys, CheckError, ClientCounts, Connections, EventCheck, JobView, Jobs, Node, Scope,
+};
 use tidings_hub::{Hub, HubConfig};
 use tidings_protocol::{NamespaceOptions, Namespaces, Publication, Tags};
 use tidings_store::{CommitSink, DurableChannel, QueueLimit, Store, StoreConfig, StoredPublication};
 use tidings_stream::TailBounds;
 use tidings_telemetry::{Registry, unix_now};
-use tidings_types::{ChannelName, Event, JournalPosition, PushPolicy, StreamPosition};
+use tidings_types::{ChannelName, DeviceNumber, Event, JournalPosition, PushPolicy, StreamPosition};
 use tower::ServiceExt;
 
 /// SHA-256 of "root", "publish", "read", "devices" and "metrics".
@@ -40,6 +42,8 @@ pub(crate) struct Server {
     pub(crate) router: Router,
     pub(crate) store: Store,
     pub(crate) hub: Arc<Hub>,
+    pub(crate) jobs: Arc<JobList>,
+    pub(crate) revoked: Arc<Revoked>,
     first: JournalPosition,
     _folder: TempDir,
 }
@@ -49,6 +53,8 @@ pub(crate) struct Server {
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
+    pub(crate) bytes: Bytes,
+    /// The same where it is text.
     pub(crate) body: String,
 }
 
@@ -74,8 +80,8 @@ impl CommitSink for ToHub {
         publication: &StoredPublication,
         _: &DurableChannel,
     ) {
-        let StoredPublication { data, tags, time, .. } = publication.clone();
-        let publication = Publication { offset: position.offset, data, info: None, tags: Tags::from(tags) };
+        let StoredPublication { data, tags, time, receipt, .. } = publication.clone();
+        let publication = Publication { offset: position.offset, data, info: None, tags: Tags::from(tags), receipt };
         let hub = self.0.get().expect("nothing is published before the hub is there");
         hub.publish_durable(channel, position.offset, publication, time).unwrap();
     }
@@ -101,6 +107,43 @@ impl EventCheck for OneTopic {
             return Err(CheckError::new("params", "team is missing"));
         }
         Ok(())
+    }
+}
+
+/// Jobs as the test says they stand.
+#[derive(Default)]
+pub(crate) struct JobList(Mutex<BTreeMap<JournalPosition, JobView>>);
+
+impl JobList {
+    pub(crate) fn set(&self, job: JobView) {
+        self.0.lock().unwrap().insert(job.position, job);
+    }
+}
+
+impl Jobs for JobList {
+    fn job(&self, position: JournalPosition) -> Option<JobView> {
+        self.0.lock().unwrap().get(&position).cloned()
+    }
+
+    fn jobs(&self, before: Option<JournalPosition>, limit: usize) -> Vec<JobView> {
+        let end = before.unwrap_or(JournalPosition(u64::MAX));
+        self.0.lock().unwrap().range(..end).rev().take(limit).map(|(_, job)| job.clone()).collect()
+    }
+}
+
+/// Whose connections were to lose their proof, and whether they were to be closed.
+#[derive(Default)]
+pub(crate) struct Revoked(Mutex<Vec<(DeviceNumber, bool)>>);
+
+impl Revoked {
+    pub(crate) fn take(&self) -> Vec<(DeviceNumber, bool)> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+impl Connections for Revoked {
+    fn revoke(&self, device: DeviceNumber, close: bool) {
+        self.0.lock().unwrap().push((device, close));
     }
 }
 
@@ -167,7 +210,13 @@ impl Server {
         let sink = Arc::new(ToHub::default());
         let store = Store::open(store_config, sink.clone()).unwrap();
         let durable_epoch = store.epoch();
-        let hub_config = HubConfig { namespaces: Arc::new(namespaces()), channel_count_max: 1100, tail, durable_epoch };
+        let hub_config = HubConfig {
+            namespaces: Arc::new(namespaces()),
+            channel_count_max: 1100,
+            tail,
+            durable_epoch,
+            receipt_event_count_max: 100,
+        };
         let hub = Arc::new(Hub::new(hub_config, 1));
         sink.0.set(hub.clone()).unwrap();
         let registry = Registry::new();
@@ -177,12 +226,15 @@ impl Server {
             version: "1.2.3".to_owned(),
             clients: Arc::new(|| ClientCounts { connections: 5, users: 4 }),
         };
+        let (jobs, revoked) = (Arc::new(JobList::default()), Arc::new(Revoked::default()));
         let api = Api {
             config,
             hub: hub.clone(),
             store: store.clone(),
             keys: keys(),
             check: Arc::new(OneTopic),
+            jobs: jobs.clone(),
+            connections: revoked.clone(),
             registry: registry.clone(),
             node,
         };
@@ -190,7 +242,7 @@ impl Server {
             .merge(tidings_api::health_router(store.clone()))
             .merge(tidings_api::metrics_router(registry, keys()));
         let first = store.journal_end();
-        Self { router, store, hub, first, _folder: folder }
+        Self { router, store, hub, jobs, revoked, first, _folder: folder }
     }
 
     /// Sends as the holder of the key `root`.
@@ -216,7 +268,8 @@ impl Server {
         let response = self.router.clone().oneshot(request).await.unwrap();
         let (parts, body) = response.into_parts();
         let bytes = body.collect().await.unwrap().to_bytes();
-        Answer { status: parts.status, headers: parts.headers, body: String::from_utf8(bytes.to_vec()).unwrap() }
+        let body = String::from_utf8_lossy(&bytes).into_owned();
+        Answer { status: parts.status, headers: parts.headers, bytes, body }
     }
 
     pub(crate) async fn post(&self, path: &str, body: impl Into<Body>) -> Answer {

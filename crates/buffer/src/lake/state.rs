@@ -1,41 +1,77 @@
-//! What the lake's mutex guards: the values, the two lines of those who wait, and the rule who is woken.
+//! What the lake's mutex guards: the ring, the two lines of those who wait, and the rule who is woken.
 //!
 //! Every method is one whole step. It ends in [`State::settle_wakes`], so that after each step the invariants of
 //! [`State::check`] hold; a lost wake-up would be a state that breaks them.
 
 use std::collections::VecDeque;
+use std::slice;
 use std::task::{Poll, Waker};
 
-use super::{Closed, Counters, TryPushError};
+use super::{Closed, PushError, TryPushError};
+use crate::bounds::{Bounds, Full, Rejected};
+use crate::ring::Ring;
 
-/// The producer at the head of the line is woken when this part of the capacity is free, or its whole rest fits.
+/// The producer at the head of the line is woken when this part of the bounds is free, or its whole rest fits.
 const ROOM_DIVISOR: usize = 8;
 
-/// Wakers to call once the lock is released.
-#[derive(Default)]
-pub(super) struct Wakes(Vec<Waker>);
+/// What is carried out of the lock. Mostly one or none, so that it is rarely worth an allocation.
+pub(super) struct Few<T> {
+    first: Option<T>,
+    rest: Vec<T>,
+}
+
+impl<T> Few<T> {
+    pub(super) const fn new() -> Self {
+        Self { first: None, rest: Vec::new() }
+    }
+
+    pub(super) fn push(&mut self, one: T) {
+        match &mut self.first {
+            Some(_) => self.rest.push(one),
+            none => *none = Some(one),
+        }
+    }
+}
+
+/// Wakers that leave the lines. Calling and dropping one runs foreign code, which may come back to this lake, so both
+/// happen once the lock is released.
+pub(super) struct Wakes {
+    due: Few<Waker>,
+    spent: Few<Waker>,
+}
 
 impl Wakes {
+    pub(super) const fn new() -> Self {
+        Self { due: Few::new(), spent: Few::new() }
+    }
+
     pub(super) fn call(self) {
-        self.0.into_iter().for_each(Waker::wake);
+        let Few { first, rest } = self.due;
+        first.into_iter().chain(rest).for_each(Waker::wake);
     }
 }
 
 /// Somebody in a line: how many values it wants to take or hand in, and how to wake it.
 struct Waiter {
     id: u64,
-    count: usize,
+    wish: Wish,
     /// `None` after it was woken, until it polls again or leaves.
     waker: Option<Waker>,
 }
 
+#[derive(Clone, Copy)]
+struct Wish {
+    /// Values to take or to hand in.
+    count: usize,
+    /// What those to hand in weigh.
+    bytes: usize,
+    /// What the first of them weighs.
+    first_bytes: usize,
+}
+
 pub(super) struct State<T> {
-    values: VecDeque<T>,
-    capacity: usize,
+    pub(super) ring: Ring<T>,
     closed: bool,
-    accepted: u64,
-    delivered: u64,
-    dropped: u64,
     /// Longest waiting first. Woken ones stay, marked by their missing waker, until they poll or leave.
     consumers: VecDeque<Waiter>,
     /// In order of arrival; only the first hands in.
@@ -44,18 +80,8 @@ pub(super) struct State<T> {
 }
 
 impl<T> State<T> {
-    pub(super) fn new(capacity: usize) -> Self {
-        Self {
-            values: VecDeque::new(),
-            capacity,
-            closed: false,
-            accepted: 0,
-            delivered: 0,
-            dropped: 0,
-            consumers: VecDeque::new(),
-            producers: VecDeque::new(),
-            id_next: 0,
-        }
+    pub(super) fn new(ring: Ring<T>) -> Self {
+        Self { ring, closed: false, consumers: VecDeque::new(), producers: VecDeque::new(), id_next: 0 }
     }
 
     pub(super) fn next_id(&mut self) -> u64 {
@@ -64,12 +90,90 @@ impl<T> State<T> {
     }
 
     pub(super) fn is_finished(&self) -> bool {
-        self.closed && self.values.is_empty()
+        self.closed && self.ring.is_empty()
     }
 
-    pub(super) fn counters(&self) -> Counters {
-        let Self { accepted, delivered, dropped, .. } = *self;
-        Counters { accepted, delivered, dropped, held: self.values.len() as u64 }
+    /// One value, under the ring's policy.
+    #[inline]
+    pub(super) fn push(
+        &mut self,
+        value: T,
+        lost: &mut Few<T>,
+        wakes: &mut Wakes,
+    ) -> Result<usize, Rejected<T, TryPushError>> {
+        match self.may_push(slice::from_ref(&value)) {
+            Err(reason) => return Err(Rejected { value, reason }),
+            Ok(false) => {
+                lost.push(value);
+                return Ok(1);
+            }
+            Ok(true) => {}
+        }
+        let pushed = self.ring.push_with(value, |value| lost.push(value));
+        self.settle_wakes(wakes);
+        pushed.map_err(|Rejected { value, reason }| Rejected { value, reason: reason.into() })
+    }
+
+    /// A batch, under the ring's policy.
+    pub(super) fn push_all(
+        &mut self,
+        batch: &mut Vec<T>,
+        lost: &mut Few<T>,
+        wakes: &mut Wakes,
+    ) -> Result<usize, TryPushError> {
+        let count = batch.len();
+        if !self.may_push(batch)? {
+            batch.drain(..).for_each(|value| lost.push(value));
+            return Ok(count);
+        }
+        let pushed = self.ring.push_batch_with(batch, |value| lost.push(value));
+        self.settle_wakes(wakes);
+        Ok(pushed?)
+    }
+
+    /// Whether the ring may be asked at all: who waits in line is not overtaken, except by those who evict. `false`:
+    /// counted as dropped.
+    #[inline]
+    fn may_push(&mut self, values: &[T]) -> Result<bool, TryPushError> {
+        if self.closed {
+            return Err(Closed.into());
+        }
+        if self.producers.is_empty() || values.is_empty() || self.ring.full() == Full::EvictOldest {
+            return Ok(true);
+        }
+        let count = values.len();
+        self.ring.check_size(count, self.ring.weight_of(values, count))?;
+        if self.ring.full() == Full::Reject {
+            return Err(self.in_line(count));
+        }
+        self.ring.shed(count);
+        Ok(false)
+    }
+
+    fn in_line(&mut self, count: usize) -> TryPushError {
+        self.ring.hand_back(count);
+        TryPushError::InLine { count, waiting: self.producers.len() }
+    }
+
+    pub(super) fn try_push(&mut self, batch: &mut Vec<T>, wakes: &mut Wakes) -> Result<(), TryPushError> {
+        let count = batch.len();
+        if count == 0 {
+            return Ok(());
+        }
+        if self.closed {
+            return Err(Closed.into());
+        }
+        let bytes = self.ring.weight_of(&*batch, count);
+        self.ring.check_size(count, bytes)?;
+        if !self.producers.is_empty() {
+            return Err(self.in_line(count));
+        }
+        if !self.ring.has_room(count, bytes) {
+            return Err(self.ring.reject(count, bytes).into());
+        }
+        self.ring.append(batch.drain(..), count, bytes);
+        self.settle_wakes(wakes);
+        Ok(())
     }
 
     pub(super) fn poll_push(
@@ -78,58 +182,46 @@ impl<T> State<T> {
         batch: &mut Vec<T>,
         waker: &Waker,
         wakes: &mut Wakes,
-    ) -> Poll<Result<(), Closed>> {
+    ) -> Poll<Result<(), PushError>> {
         let result = self.push_some(*ticket, batch);
         if result.is_none() {
             let id = *ticket.get_or_insert_with(|| self.next_id());
-            wait(&mut self.producers, id, batch.len(), waker);
+            let wish = Wish {
+                count: batch.len(),
+                bytes: self.ring.weight_of(&*batch, batch.len()),
+                first_bytes: self.ring.weight_of(batch.first(), 1),
+            };
+            wait(&mut self.producers, id, wish, waker, wakes);
         } else if let Some(id) = ticket.take() {
-            self.producers.retain(|producer| producer.id != id);
+            leave(&mut self.producers, id, wakes);
         }
         self.settle_wakes(wakes);
         result.map_or(Poll::Pending, Poll::Ready)
     }
 
     /// Hands in what fits if it is this producer's turn; `None` when it has to wait.
-    fn push_some(&mut self, ticket: Option<u64>, batch: &mut Vec<T>) -> Option<Result<(), Closed>> {
+    fn push_some(&mut self, ticket: Option<u64>, batch: &mut Vec<T>) -> Option<Result<(), PushError>> {
         if batch.is_empty() {
             return Some(Ok(()));
         }
         if self.closed {
-            return Some(Err(Closed));
+            return Some(Err(Closed.into()));
         }
         if self.producers.front().is_none_or(|first| Some(first.id) == ticket) {
-            let count = batch.len().min(self.capacity - self.values.len());
-            self.values.extend(batch.drain(..count));
-            self.accepted += count as u64;
+            let (count, bytes) = self.ring.fitting(batch);
+            self.ring.append(batch.drain(..count), count, bytes);
+            if let Some(next) = batch.first()
+                && let Err(error) = self.ring.check_size(1, self.ring.weight(next))
+            {
+                return Some(Err(PushError::TooLarge(error)));
+            }
         }
         batch.is_empty().then_some(Ok(()))
     }
 
-    pub(super) fn try_push(&mut self, batch: &mut Vec<T>, wakes: &mut Wakes) -> Result<(), TryPushError> {
-        if batch.is_empty() {
-            return Ok(());
-        }
-        if self.closed {
-            return Err(Closed.into());
-        }
-        if !self.producers.is_empty() || batch.len() > self.capacity - self.values.len() {
-            return Err(TryPushError::Full {
-                count: batch.len(),
-                held: self.values.len(),
-                capacity: self.capacity,
-                waiting: self.producers.len(),
-            });
-        }
-        self.accepted += batch.len() as u64;
-        self.values.extend(batch.drain(..));
-        self.settle_wakes(wakes);
-        Ok(())
-    }
-
     /// A producer's future was dropped.
     pub(super) fn leave(&mut self, ticket: u64, wakes: &mut Wakes) {
-        self.producers.retain(|producer| producer.id != ticket);
+        leave(&mut self.producers, ticket, wakes);
         self.settle_wakes(wakes);
     }
 
@@ -141,26 +233,31 @@ impl<T> State<T> {
         out: &mut Vec<T>,
         wakes: &mut Wakes,
     ) -> Poll<usize> {
-        if demand > 0 && self.values.is_empty() && !self.closed {
-            wait(&mut self.consumers, id, demand, waker);
+        if demand > 0 && self.ring.is_empty() && !self.closed {
+            wait(&mut self.consumers, id, Wish { count: demand, bytes: 0, first_bytes: 0 }, waker, wakes);
             return Poll::Pending;
         }
-        self.consumers.retain(|consumer| consumer.id != id);
+        leave(&mut self.consumers, id, wakes);
         let count = self.take(demand, out, wakes);
         if count == 0 && !self.is_finished() { Poll::Pending } else { Poll::Ready(count) }
     }
 
     pub(super) fn take(&mut self, demand: usize, out: &mut Vec<T>, wakes: &mut Wakes) -> usize {
-        let count = demand.min(self.values.len());
-        out.extend(self.values.drain(..count));
-        self.delivered += count as u64;
+        let count = self.ring.pop_batch(demand, out);
         self.settle_wakes(wakes);
         count
     }
 
+    #[inline]
+    pub(super) fn pop(&mut self, wakes: &mut Wakes) -> Option<T> {
+        let value = self.ring.pop();
+        self.settle_wakes(wakes);
+        value
+    }
+
     /// A consumer no longer waits; if it was woken, the next one is.
     pub(super) fn withdraw(&mut self, id: u64, wakes: &mut Wakes) {
-        self.consumers.retain(|consumer| consumer.id != id);
+        leave(&mut self.consumers, id, wakes);
         self.settle_wakes(wakes);
     }
 
@@ -170,63 +267,86 @@ impl<T> State<T> {
     }
 
     pub(super) fn discard(&mut self, wakes: &mut Wakes) -> VecDeque<T> {
-        let values = std::mem::take(&mut self.values);
-        self.dropped += values.len() as u64;
+        let values = self.ring.discard();
         self.settle_wakes(wakes);
         values
     }
 
-    /// Room for which the first producer in line is woken.
-    fn room_wanted(&self, count: usize) -> usize {
-        count.min((self.capacity / ROOM_DIVISOR).max(1))
+    pub(super) fn set_bounds(&mut self, bounds: Bounds, lost: &mut Few<T>, wakes: &mut Wakes) -> usize {
+        let evicted = self.ring.set_bounds_with(bounds, |value| lost.push(value));
+        self.settle_wakes(wakes);
+        evicted
+    }
+
+    /// Whether the first producer in line can go on: it can hand in its whole rest, or at least so much that the effort
+    /// is worth it, or it has to hear that its next value never fits. An empty ring is always one of these.
+    fn is_first_producer_due(&self) -> bool {
+        let Some(Wish { count, bytes, first_bytes }) = self.producers.front().map(|first| first.wish) else {
+            return false;
+        };
+        let Bounds { count_max, bytes_max } = self.ring.bounds();
+        let count_worth = (count_max / ROOM_DIVISOR).max(1);
+        let bytes_worth = (bytes_max.unwrap_or(0) / ROOM_DIVISOR).max(first_bytes);
+        self.ring.has_room(count, bytes)
+            || self.ring.has_room(count_worth, bytes_worth)
+            || !self.ring.bounds().allow(1, first_bytes)
     }
 
     /// Wakes who has to be woken for the invariants to hold.
-    fn settle_wakes(&mut self, Wakes(wakes): &mut Wakes) {
-        if self.closed {
-            wakes.extend(self.producers.iter_mut().filter_map(|producer| producer.waker.take()));
-        } else if let Some(first) = self.producers.front()
-            && self.capacity - self.values.len() >= self.room_wanted(first.count)
-        {
-            wakes.extend(self.producers.front_mut().and_then(|first| first.waker.take()));
+    #[inline]
+    fn settle_wakes(&mut self, wakes: &mut Wakes) {
+        if !self.producers.is_empty() {
+            self.settle_producers(wakes);
         }
-        // The end of the lake concerns everybody; else the woken ones' demand must cover what is held.
+        if !self.consumers.is_empty() {
+            self.settle_consumers(wakes);
+        }
+    }
+
+    fn settle_producers(&mut self, wakes: &mut Wakes) {
+        let count = match self.closed {
+            true => self.producers.len(),
+            false => usize::from(self.is_first_producer_due()),
+        };
+        for producer in self.producers.iter_mut().take(count) {
+            producer.waker.take().into_iter().for_each(|waker| wakes.due.push(waker));
+        }
+    }
+
+    /// The end of the lake concerns everybody; else the woken ones' demand must cover what is held.
+    fn settle_consumers(&mut self, wakes: &mut Wakes) {
         let everybody = self.is_finished();
-        let woken = self.consumers.iter().filter(|consumer| consumer.waker.is_none());
-        let mut covered: usize = woken.map(|consumer| consumer.count).fold(0, usize::saturating_add);
+        let mut covered = self.demand_woken();
         for consumer in &mut self.consumers {
-            if !everybody && covered >= self.values.len() {
+            if !everybody && covered >= self.ring.len() {
                 break;
             }
             if let Some(waker) = consumer.waker.take() {
-                covered = covered.saturating_add(consumer.count);
-                wakes.push(waker);
+                covered = covered.saturating_add(consumer.wish.count);
+                wakes.due.push(waker);
             }
         }
+    }
+
+    /// How many values those consumers will take who were woken and have not come yet.
+    fn demand_woken(&self) -> usize {
+        let woken = self.consumers.iter().filter(|consumer| consumer.waker.is_none());
+        woken.map(|consumer| consumer.wish.count).fold(0, usize::saturating_add)
     }
 
     /// The invariants; broken ones are a lost wake-up or a lost value.
     pub(super) fn check(&self) -> Result<(), &'static str> {
-        let Counters { accepted, delivered, dropped, held } = self.counters();
         let asleep = |line: &VecDeque<Waiter>| line.iter().any(|waiter| waiter.waker.is_some());
-        let woken = self.consumers.iter().filter(|consumer| consumer.waker.is_none());
-        let covered = woken.map(|consumer| consumer.count).fold(0, usize::saturating_add);
-        if accepted != delivered + dropped + held {
+        if !self.ring.counters().is_conserved() {
             return Err("values were lost or made up");
         }
-        if self.values.len() > self.capacity {
-            return Err("more values are held than the capacity allows");
-        }
-        if covered < self.values.len() && asleep(&self.consumers) {
+        if self.demand_woken() < self.ring.len() && asleep(&self.consumers) {
             return Err("a consumer sleeps while there are values for it");
         }
         if self.closed && asleep(&self.producers) || self.is_finished() && asleep(&self.consumers) {
             return Err("somebody sleeps although the lake is closed");
         }
-        if let Some(first) = self.producers.front()
-            && first.waker.is_some()
-            && self.capacity - self.values.len() >= self.room_wanted(first.count)
-        {
+        if self.producers.front().is_some_and(|first| first.waker.is_some()) && self.is_first_producer_due() {
             return Err("the first producer sleeps while there is room for it");
         }
         Ok(())
@@ -234,15 +354,20 @@ impl<T> State<T> {
 }
 
 /// Puts somebody in line, or renews its wish in its place.
-fn wait(line: &mut VecDeque<Waiter>, id: u64, count: usize, waker: &Waker) {
-    match line.iter_mut().find(|waiter| waiter.id == id) {
-        Some(waiter) => {
-            waiter.count = count;
-            match &mut waiter.waker {
-                Some(old) => old.clone_from(waker), // Clones only when it is another task's.
-                empty => *empty = Some(waker.clone()),
-            }
-        }
-        None => line.push_back(Waiter { id, count, waker: Some(waker.clone()) }),
+fn wait(line: &mut VecDeque<Waiter>, id: u64, wish: Wish, waker: &Waker, wakes: &mut Wakes) {
+    let Some(waiter) = line.iter_mut().find(|waiter| waiter.id == id) else {
+        return line.push_back(Waiter { id, wish, waker: Some(waker.clone()) });
+    };
+    waiter.wish = wish;
+    if !waiter.waker.as_ref().is_some_and(|old| old.will_wake(waker)) {
+        waiter.waker.replace(waker.clone()).into_iter().for_each(|old| wakes.spent.push(old));
+    }
+}
+
+/// Takes somebody out of the line, if it is there.
+fn leave(line: &mut VecDeque<Waiter>, id: u64, wakes: &mut Wakes) {
+    if let Some(index) = line.iter().position(|waiter| waiter.id == id) {
+        let waiter = line.remove(index);
+        waiter.and_then(|waiter| waiter.waker).into_iter().for_each(|waker| wakes.spent.push(waker));
     }
 }

@@ -46,6 +46,41 @@ impl Client {
         client
     }
 
+    /// A client with this connect command, subscribed to the channel; whatever else it gets waits for `next`.
+    pub(crate) async fn introduced(server: &Server, connect: Value, channel: &str) -> Self {
+        let mut client = Self::open(server).await;
+        client.send(json!({"id": 1, "connect": connect})).await;
+        assert!(client.reply(1).await["connect"].is_object());
+        client.subscribe(json!({"channel": channel})).await;
+        client
+    }
+
+    pub(crate) async fn subscribe(&mut self, request: Value) -> Value {
+        self.send(json!({"id": 2, "subscribe": request})).await;
+        let reply = self.reply(2).await["subscribe"].clone();
+        assert!(reply.is_object());
+        self.epoch = reply["epoch"].as_str().unwrap_or_default().to_owned();
+        reply
+    }
+
+    /// Answers a ping.
+    pub(crate) async fn pong(&mut self) {
+        self.send(json!({})).await;
+    }
+
+    /// Everything that comes before the answer to a command sent now.
+    pub(crate) async fn flush(&mut self) -> Vec<Value> {
+        let flush = json!({"id": 99, "presence_stats": {"channel": "kept:1"}});
+        self.send(flush).await;
+        let mut messages = Vec::new();
+        loop {
+            match self.next().await {
+                message if message["id"] == 99 => return messages,
+                message => messages.push(message),
+            }
+        }
+    }
+
     pub(crate) async fn subscribed(server: &Server, channel: &str) -> Self {
         let mut client = Self::connected(server).await;
         client.send(json!({"id": 2, "subscribe": {"channel": channel}})).await;
@@ -57,6 +92,25 @@ impl Client {
 
     pub(crate) async fn send(&mut self, command: Value) {
         self.send_text(&command.to_string()).await;
+    }
+
+    /// Whether it could be handed to the system.
+    pub(crate) async fn try_send(&mut self, command: Value) -> bool {
+        self.socket.send(Message::text(command.to_string())).await.is_ok()
+    }
+
+    /// Like [`Client::flush`]; `None`: the server has closed the connection.
+    pub(crate) async fn try_flush(&mut self) -> Option<Vec<Value>> {
+        let mut messages = Vec::new();
+        if !self.try_send(json!({"id": 99, "presence_stats": {"channel": "kept:1"}})).await {
+            return None;
+        }
+        loop {
+            match self.try_next().await.ok()? {
+                message if message["id"] == 99 => return Some(messages),
+                message => messages.push(message),
+            }
+        }
     }
 
     pub(crate) async fn send_text(&mut self, text: &str) {
@@ -124,10 +178,12 @@ impl Client {
     }
 }
 
-/// What a flood consists of: masked, empty frames.
+/// What a flood consists of.
 #[derive(Clone, Copy)]
 pub(crate) enum Frame {
+    /// As large as they may be, so that the answers are as many bytes.
     Ping,
+    /// Empty.
     Pong,
 }
 
@@ -137,6 +193,11 @@ pub(crate) struct Flood {
     thread: JoinHandle<usize>,
 }
 
+/// More than the sockets' buffers and the server's bounds hold together.
+pub(crate) const FLOOD_BYTES: usize = 64 << 20;
+/// Attempts of 100 ms each in which a peer takes nothing: it has stopped reading.
+const STALL_COUNT: usize = 10;
+
 pub(crate) fn flood(server: &Server, frame: Frame) -> Flood {
     let (addr, stop) = (server.addr, Arc::new(AtomicBool::new(false)));
     let stopped = stop.clone();
@@ -145,16 +206,16 @@ pub(crate) fn flood(server: &Server, frame: Frame) -> Flood {
         socket.set_write_timeout(Some(Duration::from_millis(100))).unwrap();
         socket.write_all(upgrade_request("").as_bytes()).unwrap();
         assert!(socket.read(&mut [0; 1024]).unwrap() > 0, "the handshake is answered");
-        let opcode = match frame {
-            Frame::Ping => 0x89,
-            Frame::Pong => 0x8A,
+        let frame = match frame {
+            Frame::Ping => [&[0x89, 0x80 | 125, 0, 0, 0, 0][..], &[0; 125]].concat(),
+            Frame::Pong => vec![0x8A, 0x80, 0, 0, 0, 0],
         };
-        let frames = [opcode, 0x80, 0, 0, 0, 0].repeat(10_000);
-        let (mut sent, mut at) = (0, 0);
-        while !stopped.load(Ordering::Relaxed) {
+        let frames = frame.repeat(10_000);
+        let (mut sent, mut at, mut stalls) = (0, 0, 0);
+        while !stopped.load(Ordering::Relaxed) && stalls < STALL_COUNT && sent < FLOOD_BYTES {
             match socket.write(&frames[at..]) {
-                Ok(count) => (sent, at) = (sent + count, (at + count) % frames.len()),
-                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+                Ok(count) => (sent, at, stalls) = (sent + count, (at + count) % frames.len(), 0),
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => stalls += 1,
                 Err(_) => break,
             }
         }
@@ -164,6 +225,11 @@ pub(crate) fn flood(server: &Server, frame: Frame) -> Flood {
 }
 
 impl Flood {
+    /// Waits until the server takes nothing more, or has taken [`FLOOD_BYTES`]; how many bytes it took.
+    pub(crate) async fn ended(self) -> usize {
+        tokio::task::spawn_blocking(|| self.thread.join().unwrap()).await.unwrap()
+    }
+
     /// Ends it; how many bytes the server took.
     pub(crate) fn stop(self) -> usize {
         self.stop.store(true, Ordering::Relaxed);

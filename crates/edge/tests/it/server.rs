@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::Router;
@@ -11,12 +11,16 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use axum::routing::get;
-use tidings_edge::{DurablePublisher, Edge, EdgeConfig, PublishFuture};
-use tidings_hub::{Hub, HubConfig, NewPublication};
+use tidings_edge::{DeviceDirectory, DurablePublisher, Edge, EdgeConfig, PublishFuture};
+use tidings_hub::{EventReceipts, Hub, HubConfig, NewPublication};
+use tidings_protocol::token::{TokenSecret, TokenVerifier};
 use tidings_protocol::{ClientInfo, ErrorCode, NamespaceOptions, Namespaces, Publication, SessionConfig, Tags};
 use tidings_stream::TailBounds;
 use tidings_telemetry::{Registry, unix_now};
-use tidings_types::{ChannelName, Epoch, Json, Offset};
+use tidings_types::{
+    ChannelName, DeviceId, DeviceNumber, Epoch, JournalPosition, Json, Offset, ReceiptPolicy, ReceiptRequest,
+    ReceiptTerms,
+};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -50,6 +54,8 @@ impl Default for Options {
 pub(crate) struct Server {
     pub(crate) addr: SocketAddr,
     pub(crate) hub: Arc<Hub>,
+    /// See [`gate`].
+    pub(crate) gate: Arc<AtomicU8>,
     edge: Arc<Edge>,
     registry: Registry,
     tasks: JoinSet<()>,
@@ -67,7 +73,8 @@ impl DurablePublisher for Journal {
             return Box::pin(async { Err(ErrorCode::TooManyRequests) });
         }
         let offset = Offset(self.top.fetch_add(1, Ordering::Relaxed) + 1);
-        let publication = Publication { offset, data, info: Some(Arc::new(info)), tags: Tags::default() };
+        let publication =
+            Publication { offset, data, info: Some(Arc::new(info)), tags: Tags::default(), receipt: None };
         self.hub.publish_durable(&channel, offset, publication, unix_now()).unwrap();
         Box::pin(async {
             tokio::task::yield_now().await;
@@ -76,12 +83,52 @@ impl DurablePublisher for Journal {
     }
 }
 
+/// Knows `phone-1` to `phone-9`, each with its number and the credential `secret-<number>`.
+struct Phones {
+    gate: Arc<AtomicU8>,
+}
+
+/// Where the look-up of `phone-9` stands, and with it the loop of whoever connects as that.
+pub(crate) mod gate {
+    pub(crate) const OPEN: u8 = 0;
+    pub(crate) const SHUT: u8 = 1;
+    /// A loop waits for it to be opened.
+    pub(crate) const WAITED_AT: u8 = 2;
+}
+
+impl DeviceDirectory for Phones {
+    fn prove(&self, device: &DeviceId, credential: Option<&str>) -> Option<DeviceNumber> {
+        if device.as_str() == "phone-9" {
+            let _ = self.gate.compare_exchange(gate::SHUT, gate::WAITED_AT, Ordering::Relaxed, Ordering::Relaxed);
+            while self.gate.load(Ordering::Relaxed) == gate::WAITED_AT {
+                std::thread::yield_now();
+            }
+        }
+        let number = device.as_str().strip_prefix("phone-")?.parse().ok().filter(|number| (1..=9).contains(number))?;
+        let is_proven = credential.is_none_or(|credential| credential == format!("secret-{number}"));
+        is_proven.then_some(DeviceNumber(number))
+    }
+}
+
+pub(crate) fn token_secret() -> TokenSecret {
+    TokenSecret::new(b"of the tests").unwrap()
+}
+
+/// What an event asks for: only of visible devices, of any device, or of every client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asks {
+    Visible,
+    Any,
+    Everybody,
+}
+
 pub(crate) fn channel(name: &str) -> ChannelName {
     ChannelName::new(name).unwrap()
 }
 
 pub(crate) fn publish(hub: &Hub, name: &str, data: &serde_json::Value) {
-    let publication = Publication { offset: Offset(0), data: Json::of(data), info: None, tags: Tags::default() };
+    let publication =
+        Publication { offset: Offset(0), data: Json::of(data), info: None, tags: Tags::default(), receipt: None };
     hub.publish(&channel(name), NewPublication { publication, skip_history: false }, unix_now()).unwrap();
 }
 
@@ -109,11 +156,12 @@ impl Server {
             channel_count_max: 100,
             tail: TailBounds { frame_count_max: options.frame_count_max, bytes_max: 100 << 20 },
             durable_epoch: Epoch::from_random(1),
+            receipt_event_count_max: 2000,
         };
         let hub = Arc::new(Hub::new(hub_config, 2));
         let session = SessionConfig {
             namespaces: namespaces(),
-            token_verifier: None,
+            token_verifier: Some(TokenVerifier::new(&token_secret(), None)),
             allow_anonymous: true,
             insecure: true,
             channel_count_max: 128,
@@ -133,13 +181,15 @@ impl Server {
             allowed_origins: Vec::new(),
         };
         let journal = Arc::new(Journal { hub: hub.clone(), top: AtomicU64::new(0) });
-        let edge = Arc::new(Edge::start(config, Arc::new(session), hub.clone(), journal, &registry).unwrap());
+        let gate = Arc::new(AtomicU8::new(gate::OPEN));
+        let phones = Arc::new(Phones { gate: gate.clone() });
+        let edge = Arc::new(Edge::start(config, Arc::new(session), hub.clone(), journal, phones, &registry).unwrap());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
         let router = Router::new().route("/connection/websocket", get(upgrade)).with_state(edge.clone());
         let mut tasks = JoinSet::new();
         tasks.spawn(async move { axum::serve(listener, router).await.unwrap() });
-        Self { addr, hub, edge, registry, tasks }
+        Self { addr, hub, gate, edge, registry, tasks }
     }
 
     pub(crate) fn edge(&self) -> &Edge {
@@ -150,6 +200,19 @@ impl Server {
         publish(&self.hub, name, &data);
     }
 
+    /// Publishes an event that collects receipts.
+    pub(crate) fn publish_event(&self, event: u64, asks: Asks, name: &str, offset: u64) -> Arc<EventReceipts> {
+        let policy = if asks == Asks::Any { ReceiptPolicy::Any } else { ReceiptPolicy::Visible };
+        let until = unix_now().saturating_add(Duration::from_secs(60));
+        let terms = ReceiptTerms { until, every_client: asks == Asks::Everybody, policy };
+        let event = JournalPosition(event);
+        let data = Json::of(&serde_json::json!(format!("event {}", event.0)));
+        let receipt = Some(ReceiptRequest { event, terms });
+        let publication = Publication { offset: Offset(0), data, info: None, tags: Tags::default(), receipt };
+        self.hub.publish_durable(&channel(name), Offset(offset), publication, unix_now()).unwrap();
+        self.hub.receipts().get(event).unwrap()
+    }
+
     /// The value of one line of the metrics page.
     pub(crate) fn metric(&self, series: &str) -> f64 {
         let page = self.registry.prometheus();
@@ -158,6 +221,10 @@ impl Server {
     }
 
     pub(crate) async fn until(&self, what: &str, condition: impl Fn() -> bool) {
+        self.until_mut(what, condition).await;
+    }
+
+    pub(crate) async fn until_mut(&self, what: &str, mut condition: impl FnMut() -> bool) {
         let deadline = Instant::now() + Duration::from_secs(30);
         while !condition() {
             assert!(Instant::now() < deadline, "waited 30 s until {what}");

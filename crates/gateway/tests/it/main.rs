@@ -1,5 +1,6 @@
 //! The gateway against providers that misbehave in every way the protocol allows.
 
+mod credentials;
 mod peer;
 
 use std::collections::{HashMap, HashSet};
@@ -10,8 +11,8 @@ use bytes::Bytes;
 use peer::{Behaviour, Peer, Reply, Script, acceptor};
 use proptest::prelude::*;
 use tidings_buffer::Lake;
-use tidings_gateway::{Gateway, GatewayConfig, StartError};
-use tidings_push::apns::Reason;
+use tidings_gateway::{AccessError, Credential, Gateway, GatewayConfig};
+use tidings_push::apns::{ProviderKey, ProviderTokens, Reason};
 use tidings_push::{
     Notification, Outcome, OutcomeSink, Priority, PushType, Rendering, RenderingParts, Settled, Ticket,
 };
@@ -75,15 +76,17 @@ fn key_pem() -> String {
     rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap().serialize_pem()
 }
 
+fn token(key_id: &str, team_id: &str, key_pem: &str) -> Credential {
+    Credential::Token(Arc::new(ProviderTokens::new(ProviderKey::new(key_id, team_id, key_pem).unwrap())))
+}
+
 fn config(port: u16, ca_pem: String) -> GatewayConfig {
     GatewayConfig {
         host: "127.0.0.1".to_owned(),
         port,
         server_name: "localhost".to_owned(),
         ca_pem: Some(ca_pem),
-        key_id: "ABC123DEFG".to_owned(),
-        team_id: "DEF123GHIJ".to_owned(),
-        key_pem: key_pem(),
+        credential: token("ABC123DEFG", "DEF123GHIJ", &key_pem()),
         connection_count: 1,
         thread_count: 1,
         streams_max: 1000,
@@ -136,6 +139,12 @@ fn notification(device: u32, job: JournalPosition, expires_at: Timestamp) -> Not
         rendering: Arc::new(Rendering::new(parts)),
         ticket: Ticket { job, device: DeviceNumber(device) },
     }
+}
+
+/// The same with another body.
+fn sized(notification: Notification, payload: Bytes) -> Notification {
+    let parts = RenderingParts { payload, ..notification.rendering.parts().clone() };
+    Notification { rendering: Arc::new(Rendering::new(parts)), ..notification }
 }
 
 impl Setup {
@@ -425,8 +434,49 @@ async fn a_configuration_that_cannot_work_is_refused() {
     assert_eq!(start(|config| config.streams_max = 0), "streams_max must be at least 1, got 0");
     assert_eq!(start(|config| config.thread_count = 2), "thread_count must be at most connection_count (1), got 2");
     assert_eq!(start(|config| config.server_name = "a b".to_owned()), "server_name \"a b\" is not a host name");
-    assert_eq!(start(|config| config.ca_pem = Some(String::new())), StartError::Certificates.to_string());
-    assert!(!start(|config| config.key_pem = "secret".to_owned()).contains("secret"));
+    assert_eq!(start(|config| config.ca_pem = Some(String::new())), AccessError::Certificates.to_string());
+    let shown = format!("{:?}", config(1, acceptor().1));
+    assert!(!shown.contains("BEGIN") && shown.contains("DEF123GHIJ"), "{shown}");
+}
+
+#[tokio::test]
+async fn a_peer_that_reads_again_is_written_to_again() {
+    // More than sockets and cork hold, and no answer that could wake the connection.
+    let script: Script = Arc::new(|device, _| match device {
+        0 => Reply::Accept,
+        1 => Reply::Deaf,
+        _ => Reply::Ignore,
+    });
+    let setup = setup(Behaviour { limits: vec![10_000], ..behaviour(script) }, |config| {
+        config.streams_max = 10_000;
+        config.stall_timeout = 20 * PATIENCE; // Its ticks would be another way to be woken.
+    })
+    .await;
+    setup.push(0..1).await;
+    setup.sink.outcomes(1).await;
+    setup.push(1..2).await;
+    let (until, lake) = (Instant::now() + PATIENCE, Arc::clone(&setup.lake));
+    while !setup.peer.log(|log| log.deaf) {
+        assert!(Instant::now() < until);
+        tokio::task::yield_now().await;
+    }
+    let expires_at = unix_now().saturating_add(Duration::from_secs(600));
+    let payload = Bytes::from(format!("{:>4000}", 7));
+    let fat = |device| sized(notification(device, JournalPosition(1), expires_at), payload.clone());
+    for start in (2..6002).step_by(1000) {
+        let mut batch = (start..start + 1000).map(fat).collect();
+        // What does not fit waits for the peer.
+        if timeout(Duration::from_millis(500), lake.push_batch(&mut batch)).await.is_err() {
+            break;
+        }
+    }
+    let held = lake.counters().held;
+    assert!(held > 0, "everything went into buffers");
+    setup.peer.listen_again();
+    while lake.counters().held > 0 {
+        assert!(Instant::now() < until, "{} of {held} stay behind", lake.counters().held);
+        tokio::task::yield_now().await;
+    }
 }
 
 /// What the peer does to one device, in order; then it accepts.

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
@@ -44,6 +45,8 @@ pub(crate) enum Reply {
     Stall,
     /// No answer to this one.
     Ignore,
+    /// Reads nothing more until [`Peer::listen_again`]; no answer to this one.
+    Deaf,
 }
 
 impl Reply {
@@ -78,12 +81,15 @@ pub(crate) struct Log {
     pub(crate) violations: usize,
     /// Reads from the socket that brought requests.
     pub(crate) reads: usize,
+    /// It reads nothing at present.
+    pub(crate) deaf: bool,
 }
 
 pub(crate) struct Peer {
     pub(crate) address: SocketAddr,
     pub(crate) ca_pem: String,
     pub(crate) log: Arc<Mutex<Log>>,
+    listening: Arc<Notify>,
     _tasks: JoinSet<()>,
 }
 
@@ -110,23 +116,29 @@ impl Peer {
         let address = listener.local_addr().unwrap();
         let log = Arc::<Mutex<Log>>::default();
         let behaviour = Arc::new(behaviour);
+        let listening = Arc::<Notify>::default();
         let mut tasks = JoinSet::new();
-        let task_log = Arc::clone(&log);
+        let (task_log, task_listening) = (Arc::clone(&log), Arc::clone(&listening));
         tasks.spawn(async move {
             let mut connections = JoinSet::new();
             loop {
                 let (tcp, _) = listener.accept().await.unwrap();
                 task_log.lock().unwrap().connections += 1;
                 let (acceptor, behaviour, log) = (acceptor.clone(), Arc::clone(&behaviour), Arc::clone(&task_log));
+                let listening = Arc::clone(&task_listening);
                 connections.spawn(async move {
                     // A client that hangs up is no failure of the peer's.
                     if let Ok(tls) = acceptor.accept(tcp).await {
-                        _ = Session::new(behaviour, log).serve(tls).await;
+                        _ = Session::new(behaviour, log, listening).serve(tls).await;
                     }
                 });
             }
         });
-        Self { address, ca_pem, log, _tasks: tasks }
+        Self { address, ca_pem, log, listening, _tasks: tasks }
+    }
+
+    pub(crate) fn listen_again(&self) {
+        self.listening.notify_one();
     }
 
     pub(crate) fn log<R>(&self, read: impl FnOnce(&Log) -> R) -> R {
@@ -137,6 +149,8 @@ impl Peer {
 struct Session {
     behaviour: Arc<Behaviour>,
     log: Arc<Mutex<Log>>,
+    listening: Arc<Notify>,
+    deaf: bool,
     /// The limit in force; before the first acknowledgement there is none.
     limit: usize,
     /// Sent and not acknowledged.
@@ -155,10 +169,12 @@ struct Session {
 }
 
 impl Session {
-    fn new(behaviour: Arc<Behaviour>, log: Arc<Mutex<Log>>) -> Self {
+    fn new(behaviour: Arc<Behaviour>, log: Arc<Mutex<Log>>, listening: Arc<Notify>) -> Self {
         Self {
             behaviour,
             log,
+            listening,
+            deaf: false,
             limit: usize::MAX,
             limits_sent: VecDeque::new(),
             limit_index: 0,
@@ -181,6 +197,11 @@ impl Session {
         loop {
             tls.write_all(&std::mem::take(&mut self.output)).await?;
             tls.flush().await?;
+            if std::mem::take(&mut self.deaf) {
+                self.log.lock().unwrap().deaf = true;
+                self.listening.notified().await;
+                self.log.lock().unwrap().deaf = false;
+            }
             let latency = self.behaviour.latency;
             self.input.reserve(64 * 1024); // Or a full buffer would cut what came in one piece.
             tokio::select! {
@@ -275,6 +296,7 @@ impl Session {
             Reply::Cut => return false,
             Reply::Stall => self.stalled = true,
             Reply::Ignore => {}
+            Reply::Deaf => self.deaf = true,
             Reply::GoAway => {
                 self.gone_from = Some(stream);
                 let last = (stream - 2).to_be_bytes();

@@ -84,9 +84,12 @@ impl Parser {
         let entry = &mut self.draft.entry;
         let text = |kind: char| comment.strip_prefix(kind).map(|text| text.trim_ascii().to_owned());
         if let Some(flags) = comment.strip_prefix(',') {
-            entry
-                .flags
-                .extend(flags.split(',').map(|flag| flag.trim_ascii().to_owned()).filter(|flag| !flag.is_empty()));
+            for flag in flags.split(',').map(str::trim_ascii).filter(|flag| !flag.is_empty()) {
+                if flag.ends_with('\\') {
+                    return Err(PoProblem::CommentContinued); // Flags are sorted: written, it may be the last.
+                }
+                entry.flags.insert(flag.to_owned());
+            }
         } else if let Some(extracted) = text('.') {
             entry.extracted.push(extracted);
         } else if let Some(reference) = text(':') {

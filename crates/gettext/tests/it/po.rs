@@ -171,6 +171,7 @@ fn a_mistake_is_found_in_its_line() {
         ("msgid \"\0\"", 1, Nul),
         ("msgid \"a\"\n# c\nmsgstr \"b\"", 2, CommentInside),
         ("# c \\ \nmsgid \"a\"\nmsgstr \"b\"", 1, CommentContinued),
+        ("#, z\\, a\nmsgid \"a\"\nmsgstr \"b\"", 1, CommentContinued),
         ("msgid \"a\"\nmsgid \"b\"", 2, order("msgid")),
         ("msgid \"a\"\nmsgctxt \"b\"", 2, order("msgctxt")),
         ("msgid \"a\"\nmsgstr \"b\"\nmsgstr \"c\"", 3, order("msgstr")),

@@ -1,5 +1,7 @@
 //! The hub as its users see it: one order for all readers, no gap between resume and live, bounds that say so.
 
+mod receipts;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +26,7 @@ fn hub(channel_count_max: usize) -> Hub {
         channel_count_max,
         tail: TailBounds { frame_count_max: 1_000_000, bytes_max: usize::MAX },
         durable_epoch: Epoch::from_random(1),
+        receipt_event_count_max: 3,
     };
     Hub::new(config, 2)
 }
@@ -33,7 +36,7 @@ fn channel(name: &str) -> ChannelName {
 }
 
 fn publication(value: u64) -> Publication {
-    Publication { offset: Offset(0), data: Json::of(&value), info: None, tags: Tags::default() }
+    Publication { offset: Offset(0), data: Json::of(&value), info: None, tags: Tags::default(), receipt: None }
 }
 
 fn publish(hub: &Hub, name: &str, value: u64) -> Option<u64> {
@@ -46,7 +49,7 @@ fn loop_ids(hub: &Hub) -> Vec<LoopId> {
 }
 
 fn join(hub: &Hub, name: &str, resume: Option<ResumeFrom>) -> Subscribed {
-    let member = Member { loop_id: loop_ids(hub)[0], presence: None };
+    let member = Member { loop_id: loop_ids(hub)[0], presence: None, device: None };
     hub.subscribe(&channel(name), &member, resume.as_ref()).unwrap()
 }
 
@@ -95,14 +98,14 @@ fn presence_lists_who_is_there_until_they_leave() {
         chan_info: None,
     };
     let join = |client, user| {
-        let member = Member { loop_id, presence: Some(info(client, user)) };
+        let member = Member { loop_id, presence: Some(info(client, user)), device: None };
         hub.subscribe(&channel("here:1"), &member, None).unwrap()
     };
     let first = join(1, "ann");
     join(2, "ann");
     join(3, "bob");
     assert_eq!(hub.presence_stats(&channel("here:1")), (3, 2));
-    first.channel.unsubscribe(loop_id, ClientId::from_random(1));
+    first.channel.unsubscribe(loop_id, ClientId::from_random(1), None);
     let mut users: Vec<String> = hub.presence(&channel("here:1")).iter().map(|info| info.user.to_string()).collect();
     users.sort();
     assert_eq!(users, ["ann", "bob"]);
@@ -153,7 +156,7 @@ fn durable_channels_do_not_count_and_exist_unpublished_only_while_read() {
     for index in 0..5 {
         let name = format!("durable:{index}");
         let reader = join(&hub, &name, None);
-        reader.channel.unsubscribe(loop_id, ClientId::from_random(1));
+        reader.channel.unsubscribe(loop_id, ClientId::from_random(1), None);
         hub.history(&channel(&format!("durable:read-{index}")), HistoryFilter::default()).unwrap();
     }
     assert_eq!(hub.counts().channels, 6, "reading the history of an absent one creates nothing");
@@ -193,7 +196,7 @@ fn no_gap_and_no_repeat_between_resume_and_live_while_writers_write() {
             let message: serde_json::Value = serde_json::from_str(&text).unwrap();
             got.push(message["push"]["pub"]["offset"].as_u64().unwrap());
         }
-        reader.channel.unsubscribe(loop_ids(&hub)[0], ClientId::from_random(9));
+        reader.channel.unsubscribe(loop_ids(&hub)[0], ClientId::from_random(9), None);
     }
     for writer in writers {
         writer.join().unwrap();

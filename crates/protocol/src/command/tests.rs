@@ -68,6 +68,18 @@ fn fields_are_read_null_is_absent_and_unknown_ones_are_skipped() {
         panic!("not a publish")
     };
     assert_eq!(request.data, None);
+
+    let Request::Connect(request) =
+        only(r#"{"id":1,"connect":{"token":"t","data":[ 1],"name":"js","subs":{}}}"#).request
+    else {
+        panic!("not a connect")
+    };
+    assert_eq!((request.token.as_str(), request.data.as_ref().map(Json::as_str)), ("t", Some("[ 1]")));
+
+    let Request::Rpc(request) = only(r#"{"id":1,"rpc":{"method":null,"data":{}}}"#).request else {
+        panic!("not an rpc")
+    };
+    assert_eq!((&*request.method, request.data.as_ref().map(Json::as_str)), ("", Some("{}")));
 }
 
 #[test]
@@ -111,7 +123,8 @@ fn nesting_as_deep_as_a_frame_allows_is_harmless() {
     for frame in [
         format!(r#"{{"id":1,"publish":{{"channel":"a","data":{deep}}}}}"#),
         format!(r#"{{"id":1,"subscribe":{{"channel":"a","tf":{deep}}}}}"#),
-        format!(r#"{{"id":1,"new":{deep},"rpc":{deep}}}"#),
+        format!(r#"{{"id":1,"new":{deep},"rpc":{{"data":{deep}}}}}"#),
+        format!(r#"{{"id":1,"connect":{{"data":{deep},"subs":{deep}}}}}"#),
     ] {
         only(&frame);
     }
@@ -123,7 +136,9 @@ fn tokens_and_payloads_never_show() {
     let shown = format!(
         "{:?}",
         commands(concat!(
-            r#"{"id":1,"connect":{"token":"s3cret"}}"#,
+            r#"{"id":1,"connect":{"token":"s3cret","data":{"tidings":{"credential":"s3cret"}}}}"#,
+            "\n",
+            r#"{"id":6,"rpc":{"method":"m","data":"s3cret"}}"#,
             "\n",
             r#"{"id":2,"subscribe":{"channel":"a","token":"s3cret"}}"#,
             "\n",
@@ -145,7 +160,7 @@ proptest! {
 
     #[test]
     fn any_json_like_text_ends_without_a_panic(
-        frame in r#"(\{"(id|subscribe|publish|history|connect)":(-?[0-9]{1,12}|null|\{\}|\{"(channel|since|data|offset)":(1|"a"|null|\{\})\})\}\n?){1,4}"#,
+        frame in r#"(\{"(id|subscribe|publish|history|connect|rpc)":(-?[0-9]{1,12}|null|\{\}|\{"(channel|since|data|offset|method|token)":(1|"a"|null|\{\})\})\}\n?){1,4}"#,
     ) {
         let commands = commands(&frame);
         prop_assert!(commands[..commands.len() - 1].iter().all(Result::is_ok));

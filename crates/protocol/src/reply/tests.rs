@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use serde_json::Value;
-use tidings_types::{Epoch, Json, Offset};
+use tidings_types::{Epoch, JournalPosition, Json, Offset, ReceiptPolicy, ReceiptRequest, ReceiptTerms};
 
 use super::*;
 use crate::Tags;
@@ -26,6 +26,7 @@ fn publication(offset: u64, data: &str) -> Publication {
         data: Json::parse(data.as_bytes()).unwrap(),
         info: None,
         tags: Tags::default(),
+        receipt: None,
     }
 }
 
@@ -152,6 +153,7 @@ fn empty_results_and_their_required_fields_stay() {
 #[test]
 fn pushes_carry_channel_and_payload() {
     check_push(Push::Publication(&publication(0, "null")), r#""pub":{"data":null}"#);
+    let terms = ReceiptTerms { until: Timestamp(7), every_client: true, policy: ReceiptPolicy::Any };
     let full = Publication {
         info: Some(Arc::new(ClientInfo {
             conn_info: Some(Json::of(&1)),
@@ -159,6 +161,7 @@ fn pushes_carry_channel_and_payload() {
             ..info("u")
         })),
         tags: BTreeMap::from([("event".to_owned(), "e\"1".to_owned())]).into(),
+        receipt: Some(ReceiptRequest { event: JournalPosition(7), terms }), // Not the client's business.
         ..publication(7, "{\"a\":\n1}")
     };
     check_push(
@@ -193,6 +196,7 @@ proptest! {
             data: Json::of(&text),
             info: Some(Arc::new(info.clone())),
             tags: tags.clone().into(),
+            receipt: None,
         };
         let line = encode_publication_push(&channel(), &publication);
         prop_assert!(!line.contains(&b'\n'));

@@ -7,18 +7,24 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tidings_types::{ChannelName, Json, Offset, StreamPosition, Timestamp};
 
-use crate::{ClientInfo, ClientPosition, Disconnect, NamespaceOptions, Publication};
+use crate::{ClientInfo, ClientPosition, Disconnect, Introduction, NamespaceOptions, Publication};
 
 /// What the driver is to do for one command.
 #[must_use = "a command without its effect is a client without its answer"]
 pub enum Effect {
     /// Write this.
     Reply(Vec<u8>),
-    /// The client is in: write this, start to ping.
-    Connected(Vec<u8>),
+    /// The client is in: write the reply, start to ping.
+    Connected {
+        /// To be written.
+        reply: Vec<u8>,
+        /// What it says of itself; a credential in it is not checked yet.
+        introduction: Introduction,
+    },
     /// The client is not let in: write this, ignore the rest of the frame, close soon.
     Refused(Vec<u8>),
     /// Subscribe, then [`Session::on_subscribed`](super::Session::on_subscribed).
@@ -71,6 +77,13 @@ pub enum Effect {
         /// To which channel.
         channel: ChannelName,
     },
+    /// Note whether the client's app is on the screen, then [`Session::on_visible`](super::Session::on_visible).
+    Visible {
+        /// To be given back.
+        ticket: Ticket,
+        /// For how long from now, unless it says so again; `None`: hidden.
+        visible: Option<Duration>,
+    },
     /// The oldest unanswered ping is answered.
     Pong,
     /// Close with this; nothing more is answered.
@@ -89,7 +102,7 @@ impl fmt::Debug for Effect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Reply(reply) => write!(f, "Reply({} bytes)", reply.len()),
-            Self::Connected(reply) => write!(f, "Connected({} bytes)", reply.len()),
+            Self::Connected { reply, .. } => write!(f, "Connected({} bytes)", reply.len()),
             Self::Refused(reply) => write!(f, "Refused({} bytes)", reply.len()),
             Self::Subscribe(effect) => write!(f, "Subscribe({})", effect.channel),
             Self::Unsubscribe { channel, .. } => write!(f, "Unsubscribe({channel})"),
@@ -97,6 +110,7 @@ impl fmt::Debug for Effect {
             Self::History { channel, .. } => write!(f, "History({channel})"),
             Self::Presence { channel, .. } => write!(f, "Presence({channel})"),
             Self::PresenceStats { channel, .. } => write!(f, "PresenceStats({channel})"),
+            Self::Visible { visible, .. } => write!(f, "Visible({visible:?})"),
             Self::Pong => f.write_str("Pong"),
             Self::Disconnect { disconnect, cause } => write!(f, "Disconnect({}: {cause})", disconnect.code),
             Self::Nothing => f.write_str("Nothing"),

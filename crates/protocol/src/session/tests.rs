@@ -9,6 +9,7 @@ use super::*;
 use crate::token::{TokenSecret, sign_connection_token, sign_subscription_token};
 use crate::{Publication, Tags, Unsubscribe, parse_frame};
 
+mod device;
 mod model;
 
 const NOW: Timestamp = Timestamp(1_000_000);
@@ -27,7 +28,7 @@ fn channel(name: &str) -> ChannelName {
 }
 
 fn connection_token(user: &str, seconds: Option<u64>) -> String {
-    sign_connection_token(&secret(), user, seconds.map(at), None, NOW)
+    sign_connection_token(&secret(), user, None, seconds.map(at), None, NOW)
 }
 
 fn subscription_token(user: &str, name: &str, seconds: Option<u64>) -> String {
@@ -111,7 +112,7 @@ fn top(offset: u64) -> StreamPosition {
 fn run_at(session: &mut Session, command: &str, now: Timestamp) -> String {
     let command = parse_frame(command.as_bytes()).next().unwrap().unwrap();
     let answer = match session.handle(command, now) {
-        Effect::Reply(reply) | Effect::Connected(reply) | Effect::Refused(reply) => Some(reply),
+        Effect::Reply(reply) | Effect::Connected { reply, .. } | Effect::Refused(reply) => Some(reply),
         Effect::Subscribe(effect) => {
             let effect = *effect;
             let top = effect.positioned.then(|| top(9));
@@ -124,6 +125,10 @@ fn run_at(session: &mut Session, command: &str, now: Timestamp) -> String {
         }
         Effect::Presence { ticket, .. } => session.on_presence(ticket, Ok(&[])),
         Effect::PresenceStats { ticket, .. } => session.on_presence_stats(ticket, Ok((2, 1))),
+        Effect::Visible { ticket, visible } => {
+            let device = session.device().cloned();
+            session.on_visible(ticket, device.as_ref(), visible)
+        }
         Effect::Pong => return "pong".to_owned(),
         Effect::Disconnect { disconnect, .. } => return format!("cut {}", disconnect.code),
         Effect::Nothing => return "nothing".to_owned(),
@@ -225,7 +230,6 @@ fn commands_that_end_the_connection() {
     ] {
         check(&mut session("42"), &[(command, expected), (command, "nothing")]);
     }
-    check(&mut session("42"), &[(r#""rpc":{"method":"m"}"#, "error 108"), (r#""rpc":{}"#, "error 108")]);
 }
 
 #[test]
@@ -363,6 +367,7 @@ fn recovery_echoes_the_requested_offset_and_says_what_came_of_it() {
         data: Json::of(&offset),
         info: None,
         tags: Tags::default(),
+        receipt: None,
     });
     for (recovered, expected) in [
         (

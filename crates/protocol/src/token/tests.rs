@@ -33,7 +33,7 @@ fn subscription(claims: Value) -> Result<SubscriptionClaims, TokenError> {
 fn what_we_sign_is_good_until_it_ends() {
     let info = Json::of(&json!({"name": "Ann"}));
     let end = Timestamp(2_000_000);
-    let token = Token::from(&*sign_connection_token(&secret("current"), "42", Some(end), Some(&info), NOW));
+    let token = Token::from(&*sign_connection_token(&secret("current"), "42", None, Some(end), Some(&info), NOW));
     let claims = verifier().verify_connection(&token, NOW).unwrap();
     assert_eq!((&*claims.user, claims.expires_at, claims.info), ("42", Some(end), Some(info.clone())));
     assert!(verifier().verify_connection(&token, Timestamp(1_999_999)).is_ok());
@@ -112,6 +112,11 @@ fn claims_of_the_wrong_kind_are_refused() {
         json!({"sub": 42}),
         json!({"exp": "1001"}),
         json!({"channel": "c"}),
+        json!({"device": ""}),
+        json!({"device": "my phone"}),
+        json!({"device": "x".repeat(129)}),
+        json!({"device": 7}),
+        json!({"device": {"name": "phone-1"}}),
         json!({"b64info": "%"}),
         json!({"b64info": "/w=="}),
         json!({"channels": "c"}),
@@ -121,6 +126,19 @@ fn claims_of_the_wrong_kind_are_refused() {
     }
     assert!(matches!(subscription(json!({"channel": ""})), Err(TokenError::Invalid(_))));
     assert_eq!(connection(json!({"b64info": "eyJhIjoxfQ=="})).unwrap().info, Some(Json::parse(b"{\"a\":1}").unwrap()));
+}
+
+#[test]
+fn a_connection_token_may_name_a_device() {
+    let device = DeviceId::new("phone-1").unwrap();
+    let token = sign_connection_token(&secret("current"), "42", Some(&device), None, None, NOW);
+    assert_eq!(verifier().verify_connection(&Token::from(&*token), NOW).unwrap().device, Some(device));
+    assert_eq!(connection(json!({"sub": "42"})).unwrap().device, None);
+    assert_eq!(connection(json!({"device": null})).unwrap().device, None);
+    let refused = connection(json!({"device": "my phone"})).unwrap_err().to_string();
+    assert_eq!(refused, "token is not valid: claim device is not a device id, 1 to 128 visible ASCII characters");
+    // In a subscription token the word is the application's.
+    assert!(subscription(json!({"channel": "c", "device": {"model": 7}})).is_ok());
 }
 
 #[test]

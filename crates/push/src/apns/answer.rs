@@ -9,7 +9,7 @@
 //! | 410, 400 `BadDeviceToken` | rejected, the token is gone (410: as of its timestamp) |
 //! | 400 `DeviceTokenNotForTopic`, 413, other 4xx | rejected |
 //! | 403 `ExpiredProviderToken` | repeat with a new credential on a new connection |
-//! | 403 others | repeat, but the credential is refused: the connection closes and others are opened slowly |
+//! | 403 others, 4xx that names the credential | repeat, but the credential is refused: the connection closes and others are opened slowly |
 //! | 429 `TooManyRequests` | repeat, this device after a second at the earliest |
 //! | 429 `TooManyProviderTokenUpdates`, 400 `IdleTimeout`, 503 `Shutdown` | repeat on another connection |
 //! | 5xx | repeat |
@@ -236,6 +236,8 @@ pub fn classify(status: StatusCode, body: &[u8], now: Timestamp) -> Verdict {
             repeat(Advice::LeaveConnection)
         }
         (403, _) => repeat(Advice::CredentialRefused),
+        // The reason says more than the status: no device may be blamed for a certificate.
+        (400..=499, reason) if reason.fault() == Fault::Credential => repeat(Advice::CredentialRefused),
         (429, _) => repeat(Advice::PauseDevice(DEVICE_PAUSE)),
         (500.., _) => repeat(Advice::Wait),
         // A moment that lies ahead would condemn registrations yet to come.
@@ -341,6 +343,18 @@ mod tests {
             answer(403, r#"{"reason":"BadEnvironmentKeyInToken"}"#),
             Verdict::Repeat { reason: Reason::BadEnvironmentKeyIdInToken, advice: Advice::CredentialRefused }
         );
+    }
+
+    #[test]
+    fn a_fault_of_the_credential_is_never_blamed_on_a_device() {
+        let about_credential = Reason::ALL.iter().filter(|reason| reason.fault() == Fault::Credential);
+        for (&reason, status) in about_credential.flat_map(|reason| [400, 401, 403, 410, 429].map(|it| (reason, it))) {
+            let verdict = with_reason(status, reason);
+            assert!(
+                matches!(verdict, Verdict::Repeat { advice, .. } if advice != Advice::Wait),
+                "{status} {verdict:?}"
+            );
+        }
     }
 
     #[test]

@@ -63,12 +63,14 @@ impl Requests {
 
     /// The head of the request that carries `notification`; its body is the rendering's payload.
     ///
-    /// `authorization` is what [`super::ProviderTokens::authorization`] gave.
-    pub fn head(&self, notification: &Notification, authorization: HeaderValue) -> Request<()> {
+    /// `authorization` is what [`super::ProviderTokens::authorization`] gave; none on a connection with a certificate.
+    pub fn head(&self, notification: &Notification, authorization: Option<HeaderValue>) -> Request<()> {
         let mut headers = notification.rendering.headers().clone();
         let mut id = [0; UUID_TEXT_BYTES];
         headers.insert(APNS_ID, sensitive(visible(notification.id.0.hyphenated().encode_lower(&mut id))));
-        headers.insert(AUTHORIZATION, authorization);
+        if let Some(authorization) = authorization {
+            headers.insert(AUTHORIZATION, authorization);
+        }
         let mut uri = http::uri::Parts::default();
         uri.scheme = Some(Scheme::HTTPS);
         uri.authority = Some(self.authority.clone());
@@ -121,7 +123,7 @@ mod tests {
             ticket: Ticket { job: JournalPosition(1), device: DeviceNumber(2) },
         };
         let requests = Requests::new("push.example:8443").unwrap();
-        let request = requests.head(&notification, HeaderValue::from_static("bearer x"));
+        let request = requests.head(&notification, Some(HeaderValue::from_static("bearer x")));
         assert_eq!(request.method(), Method::POST);
         assert_eq!(request.uri(), "https://push.example:8443/3/device/00ff12");
         let header = |name: &str| request.headers()[name].to_str().unwrap();
@@ -139,5 +141,8 @@ mod tests {
         for name in ["apns-topic", "apns-push-type", "apns-priority"] {
             assert!(!request.headers()[name].is_sensitive(), "{name} must be indexed");
         }
+        let with_certificate = requests.head(&notification, None);
+        assert!(!with_certificate.headers().contains_key("authorization"));
+        assert_eq!(with_certificate.headers()["apns-topic"], "org.example.scores");
     }
 }

@@ -3,14 +3,15 @@
 //! A JSON Web Token (RFC 7519) with ES256: header `{"alg":"ES256","kid":…}`, claims `{"iss":…,"iat":…}`, the signature
 //! as raw R‖S of 64 bytes (RFC 7518, 3.4; not DER), all base64url without padding. APNs refuses one older than an hour,
 //! and it refuses a second one within 20 minutes. So there is one [`ProviderTokens`] per key and process, not per
-//! connection: it hands out the same token for 50 minutes, and makes no new one within 20, whoever asks.
+//! connection or pool: it hands out the same token for 50 minutes, and makes no new one within 20, whoever asks.
+//! [`ProviderKeys`] sees to it that there is one.
 
 use std::fmt;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use aws_lc_rs::rand::SystemRandom;
-use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair};
+use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use http::HeaderValue;
@@ -71,6 +72,12 @@ impl ProviderKey {
         let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &pkcs8).map_err(|_| KeyError::Key)?;
         let header = encode_json(&Header { alg: "ES256", kid: key_id });
         Ok(Self { pair, random: SystemRandom::new(), header, team_id: team_id.to_owned() })
+    }
+
+    /// Whether both are one key under the same names. A key that Apple replaced under its old name is another.
+    fn is_same(&self, other: &Self) -> bool {
+        let public = |key: &Self| key.pair.public_key().as_ref().to_vec();
+        (&self.header, &self.team_id) == (&other.header, &other.team_id) && public(self) == public(other)
     }
 
     /// A new token, issued `now`, as the value of the `authorization` header.
@@ -144,6 +151,11 @@ impl ProviderTokens {
         self.at_age(TOKEN_REFRESH_AGE, now)
     }
 
+    /// Whether both sign with the same key for the same team: then one's tokens are as good as the other's.
+    pub fn is_same_key(&self, other: &Self) -> bool {
+        self.key.is_same(&other.key)
+    }
+
     /// The provider said that `used` has expired. Makes a new token if `used` is still the current one and old enough;
     /// returns whether the next [`Self::authorization`] differs from `used`. If not, our clock or the provider's is
     /// wrong, and the only help is to wait.
@@ -170,22 +182,54 @@ impl ProviderTokens {
     }
 }
 
+/// Keys that are kept although nothing uses them.
+const KEY_COUNT_MAX: usize = 64;
+
+/// The keys of this process. Asked for the tokens of a key that it knows, it gives those that are in use: however many
+/// pools have the key, there is one token. It also remembers keys that nothing uses any more, the latest 64 in all: who
+/// returns to a key within twenty minutes must return to its token.
+#[derive(Debug, Default)]
+pub struct ProviderKeys {
+    known: Mutex<Vec<Arc<ProviderTokens>>>,
+}
+
+impl ProviderKeys {
+    /// The tokens that are signed by `key`.
+    pub fn tokens(&self, key: ProviderKey) -> Arc<ProviderTokens> {
+        let mut known = self.known.lock().expect("nothing panics while keys are compared");
+        if let Some(tokens) = known.iter().find(|tokens| tokens.key.is_same(&key)) {
+            return Arc::clone(tokens);
+        }
+        if known.len() >= KEY_COUNT_MAX
+            && let Some(unused) = known.iter().position(|tokens| Arc::strong_count(tokens) == 1)
+        {
+            known.remove(unused);
+        }
+        let tokens = Arc::new(ProviderTokens::new(key));
+        known.push(Arc::clone(&tokens));
+        tokens
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::LazyLock;
 
-    use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED, KeyPair, UnparsedPublicKey};
+    use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED, UnparsedPublicKey};
 
     use super::*;
 
     /// A fresh key in the form in which Apple gives them out.
-    static KEY: LazyLock<String> = LazyLock::new(|| {
+    static KEY: LazyLock<String> = LazyLock::new(new_key);
+
+    fn new_key() -> String {
         let random = SystemRandom::new();
         let pkcs8 = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &random).unwrap();
         let body = STANDARD.encode(pkcs8.as_ref());
         let (first, second) = body.split_at(64);
         format!("{PEM_BEGIN}\n{first}\n{second}\n{PEM_END}\n")
-    });
+    }
+
     const NOW: Timestamp = Timestamp(1_800_000_000_000);
 
     fn key() -> ProviderKey {
@@ -232,6 +276,34 @@ mod tests {
         // Answers to other requests that carried the first token make no third one.
         assert!(tokens.on_expired(&first, after(21)));
         assert_eq!(tokens.authorization(after(21)), second);
+    }
+
+    #[test]
+    fn one_key_has_one_token_wherever_it_is_used() {
+        let keys = ProviderKeys::default();
+        let ask = |key_id, team_id, pem: &str| keys.tokens(ProviderKey::new(key_id, team_id, pem).unwrap());
+        let first = ask("ABC123DEFG", "DEF123GHIJ", &KEY);
+        assert!(Arc::ptr_eq(&first, &ask("ABC123DEFG", "DEF123GHIJ", &KEY)));
+        let others = [
+            ask("ABC123DEFH", "DEF123GHIJ", &KEY),
+            ask("ABC123DEFG", "DEF123GHIK", &KEY),
+            ask("ABC123DEFG", "DEF123GHIJ", &new_key()), // Replaced under the same name.
+        ];
+        assert!(others.iter().all(|other| !Arc::ptr_eq(&first, other) && !first.is_same_key(other)));
+        let token = first.authorization(NOW);
+        drop(first);
+        assert_eq!(ask("ABC123DEFG", "DEF123GHIJ", &KEY).authorization(after(1)), token, "returning keeps the token");
+    }
+
+    #[test]
+    fn keys_that_nothing_uses_are_forgotten_at_the_bound_and_no_others() {
+        let keys = ProviderKeys::default();
+        let pem = &KEY;
+        let ask = |number: usize| keys.tokens(ProviderKey::new(&format!("KEY{number:07}"), "DEF123GHIJ", pem).unwrap());
+        let used = ask(0);
+        (1..3 * KEY_COUNT_MAX).for_each(|number| drop(ask(number)));
+        assert_eq!(keys.known.lock().unwrap().len(), KEY_COUNT_MAX);
+        assert!(Arc::ptr_eq(&used, &ask(0)));
     }
 
     #[test]

@@ -7,15 +7,14 @@ use std::time::Duration;
 use tidings_push::apns::Reason;
 use tidings_push::{Notification, Outcome};
 use tidings_sender::{Backlog, DeviceOutcome, JobState, Sender, SenderConfig, StartError, Suppression};
-use tidings_telemetry::{Registry, unix_now};
+use tidings_telemetry::unix_now;
 use tidings_types::{
-    AppId, CollapseKey, Environment, JournalPosition, Locale, NotificationId, PushPolicy, Subject, Timestamp,
+    AppId, CollapseKey, Country, Environment, Filter, JournalPosition, Locale, NotificationId, PushPolicy, Subject,
+    Timestamp,
 };
 use tokio::time::Instant;
 
-use crate::world::{
-    Automatic, Provider, World, addressee, config, device, goal, pool, settled, soon, token, topics, until,
-};
+use crate::world::{Automatic, Provider, World, addressee, config, device, goal, pool, settled, soon, token, until};
 
 fn addressees(taken: &[Notification]) -> Vec<usize> {
     let mut numbers: Vec<usize> = taken.iter().map(addressee).collect();
@@ -185,6 +184,67 @@ async fn who_cannot_or_must_not_be_told_is_counted_with_the_reason() {
 }
 
 #[tokio::test]
+async fn who_is_not_admitted_by_the_filter_when_its_turn_comes_is_not_pushed() {
+    let world = World::new();
+    let countries = ["PL", "BR", "DE"];
+    let devices = (0..31).map(|index| {
+        let mut device = device(index);
+        device.country = countries.get(index % 3).filter(|_| index < 30).map(|name| Country::new(name).unwrap());
+        device
+    });
+    world.register(devices).await;
+    let pool = pool("main", "app", 5);
+    let sender = world.start(config(), vec![pool.clone()]);
+    let mut event = goal("goal");
+    let meant = ["PL", "BR"].map(|name| Country::new(name).unwrap()).to_vec();
+    event.filter = Some(Filter { countries: meant, ..Filter::default() });
+    let position = world.accept(event).await;
+    let mut provider = Provider::new(&pool, &sender);
+    provider.take(1).await;
+    // All but its own window of 16 are still to be read when one moves away.
+    let mut moved = device(28);
+    moved.country = Some(Country::new("DE").unwrap());
+    world.store.put_device(moved, unix_now()).await.unwrap();
+    provider.take(18).await;
+    provider.answer(19, Outcome::Accepted);
+    finished(&sender, position).await;
+    let counts = sender.job(position).unwrap().counts;
+    assert_eq!(counts.of(DeviceOutcome::Suppressed(Suppression::Filtered)), 10 + 1 + 1);
+    assert_eq!((counts.accepted(), counts.total()), (19, 31));
+    assert!(provider.taken.iter().all(|taken| addressee(taken) % 3 != 2 && addressee(taken) < 28));
+}
+
+#[tokio::test]
+async fn jobs_are_listed_newest_first_whether_they_run_or_not() {
+    let world = World::new();
+    world.register([device(0)]).await;
+    let pool = pool("main", "app", 100);
+    let sender = world.start(config(), vec![pool.clone()]);
+    let mut provider = Provider::new(&pool, &sender);
+    let mut positions = Vec::new();
+    for index in 0..6 {
+        positions.push(world.accept(goal(&format!("goal-{index}"))).await);
+    }
+    provider.take(6).await;
+    provider.held.sort_by_key(|held| held.ticket.job);
+    provider.held.swap(0, 3); // The fourth is answered first, and the second.
+    provider.answer(2, Outcome::Accepted);
+    finished(&sender, positions[3]).await;
+    finished(&sender, positions[1]).await;
+    positions.reverse();
+    let listed = |before, limit| {
+        let jobs = sender.jobs(before, limit);
+        assert!(jobs.iter().all(|job| sender.job(job.position).as_ref() == Some(job)));
+        jobs.into_iter().map(|job| job.position).collect::<Vec<_>>()
+    };
+    assert_eq!(listed(None, 100), positions);
+    assert_eq!(listed(None, 3), positions[..3]);
+    assert_eq!(listed(Some(positions[2]), 2), positions[3..5]);
+    assert_eq!(listed(Some(positions[5]), 2), []);
+    assert_eq!(sender.jobs(None, 100).iter().filter(|job| job.state == JobState::Finished).count(), 2);
+}
+
+#[tokio::test]
 async fn without_a_pool_events_are_worked_off_and_counted() {
     let world = World::new();
     world.register((0..40).map(device)).await;
@@ -232,7 +292,7 @@ async fn what_did_not_get_into_the_lake_in_time_expires() {
     let sender = world.start(config(), vec![pool.clone()]);
     let mut event = goal("short");
     event.ttl = Duration::from_secs(2);
-    let position = world.accept_at(event, Timestamp(unix_now().as_millis() - 1600)).await;
+    let position = world.accept_at(event, Timestamp(unix_now().as_millis() - 500)).await;
     until("the rest expires", || sender.job(position).is_some_and(|job| job.counts.expired() == 90)).await;
     let mut provider = Provider::new(&pool, &sender);
     provider.take(10).await;
@@ -241,6 +301,23 @@ async fn what_did_not_get_into_the_lake_in_time_expires() {
     finished(&sender, position).await;
     let counts = sender.job(position).unwrap().counts;
     assert_eq!((counts.expired(), counts.accepted(), counts.total()), (94, 6, 100));
+}
+
+/// Its clock was ahead when it was accepted: its life is not longer for that, and nothing spins at the end of it.
+#[tokio::test]
+async fn an_event_from_the_future_expires_after_its_own_time() {
+    let world = World::new();
+    world.register((0..100).map(device)).await;
+    let pool = pool("main", "app", 10);
+    let sender = world.start(config(), vec![pool.clone()]);
+    let mut event = goal("ahead");
+    event.ttl = Duration::from_secs(1);
+    let position = world.accept_ahead(event).await;
+    until("the rest expires", || sender.job(position).is_some_and(|job| job.counts.expired() == 90)).await;
+    let mut provider = Provider::new(&pool, &sender);
+    provider.take(10).await;
+    provider.answer(10, Outcome::Accepted);
+    finished(&sender, position).await;
 }
 
 #[tokio::test]
@@ -370,9 +447,7 @@ async fn long_event_ids_give_collapse_ids_within_the_limit_and_own_keys_are_kept
 #[tokio::test]
 async fn what_cannot_be_started_says_why() {
     let world = World::new();
-    let start = |config, pools| {
-        Sender::start(config, world.store.clone(), topics(), pools, &Registry::new()).unwrap_err().to_string()
-    };
+    let start = |config, pools| world.try_start(config, pools).unwrap_err().to_string();
     let two = vec![pool("one", "app", 1), pool("two", "app", 1)];
     assert_eq!(start(config(), two), "the app app (Production) is in two pools: one and two");
     let none = SenderConfig { job_count_max: 0, ..config() };
@@ -380,12 +455,12 @@ async fn what_cannot_be_started_says_why() {
     let position = world.accept(goal("goal")).await;
     let row = br#"{"version":9}"#.to_vec();
     world.store.put_jobs(vec![(position, row)], None).await.unwrap();
-    assert_eq!(start(config(), Vec::new()), "job 1 has version 9, this version reads 1");
+    assert_eq!(start(config(), Vec::new()), "job 1 has version 9, this version reads 1 to 2");
     let row = br#"{"version":1,"state":"running","next":0,"outstanding":"OjAAAAAAAAA=","counts":{},"latency":null}"#;
     world.store.put_jobs(vec![(position, Vec::new()), (JournalPosition(50), row.to_vec())], None).await.unwrap();
     assert!(start(config(), Vec::new()).starts_with("job 1 is damaged"));
     world.store.remove_jobs(vec![position]).await.unwrap();
-    let error = Sender::start(config(), world.store.clone(), topics(), Vec::new(), &Registry::new()).unwrap_err();
+    let error = world.try_start(config(), Vec::new()).unwrap_err();
     assert!(matches!(error, StartError::EventMissing(JournalPosition(50))), "{error}");
 }
 

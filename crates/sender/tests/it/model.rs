@@ -1,6 +1,8 @@
-//! Devices change while a job runs, in any order: nobody is skipped, nobody is told twice, no stranger is told.
+//! Devices change and answer over connections while a job runs, in any order: nobody is skipped, nobody is told twice,
+//! no stranger is told.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use proptest::prelude::*;
 use tidings_push::{Notification, Outcome};
@@ -8,9 +10,10 @@ use tidings_sender::{JobState, Sender, SenderConfig};
 use tidings_store::NewDevice;
 use tidings_types::{AppId, DeviceNumber, DeviceToken, JournalPosition, Locale};
 
-use crate::world::{Provider, World, device, goal, pool, token, until};
+use crate::world::{Provider, World, device, pool, quiet_goal, token, until};
 
 const DEVICE_COUNT: usize = 40;
+const CONNECTED: std::ops::Range<usize> = 5..25;
 const APPS: [&str; 3] = ["app", "other", "unreachable"];
 const LOCALES: [&str; 3] = ["en", "pl", "ar"];
 
@@ -21,6 +24,8 @@ enum Operation {
     /// It answers so many.
     Answer(usize, usize),
     Delete(usize),
+    /// Its pong comes, if it was connected when the event was published.
+    Receive(usize),
     /// Registered (again) with this app, locale, and a token or none.
     Register(usize, usize, usize, bool),
     /// Killed and started again.
@@ -33,6 +38,7 @@ fn operation(crashes: bool) -> impl Strategy<Value = Operation> {
         6 => (0..2_usize, 1..6_usize).prop_map(|(pool, count)| Operation::Take(pool, count)),
         6 => (0..2_usize, 1..6_usize).prop_map(|(pool, count)| Operation::Answer(pool, count)),
         3 => index().prop_map(Operation::Delete),
+        6 => (0..DEVICE_COUNT).prop_map(Operation::Receive),
         6 => (index(), 0..3_usize, 0..3_usize, prop::bool::weighted(0.8))
             .prop_map(|(index, app, locale, token)| Operation::Register(index, app, locale, token)),
         u32::from(crashes) => Just(Operation::Crash),
@@ -56,6 +62,7 @@ struct Model {
     /// Told in this run, and answered in any.
     told: BTreeSet<DeviceNumber>,
     answered: BTreeSet<DeviceNumber>,
+    received: BTreeSet<DeviceNumber>,
     crashed: bool,
 }
 
@@ -96,7 +103,8 @@ impl Model {
     async fn check_end(&self, sender: &Sender, position: JournalPosition) {
         until("the job finishes", || sender.job(position).is_some_and(|job| job.state == JobState::Finished)).await;
         let counts = sender.job(position).unwrap().counts;
-        assert_eq!(counts.accepted() + counts.suppressed(), counts.total());
+        assert_eq!(counts.accepted() + counts.received() + counts.suppressed(), counts.total());
+        assert!(counts.received() <= self.received.len() as u64);
         if !self.crashed {
             assert_eq!(counts.total(), self.audience.len() as u64, "every selected device has one outcome");
             assert_eq!(counts.accepted(), self.answered.len() as u64, "every answer is counted once");
@@ -141,7 +149,10 @@ async fn play(operations: Vec<Operation>) {
         model.register(&world, index, index % 2, index % 3, true).await;
     }
     model.audience = model.lives.keys().copied().collect();
-    let position = world.accept(goal("goal")).await;
+    world.connect(CONNECTED);
+    let numbers: Vec<DeviceNumber> = (0..DEVICE_COUNT).map(|index| world.number(index)).collect();
+    // Time is up somewhere in the middle.
+    let position = world.accept(quiet_goal("goal", Duration::from_millis(20))).await;
     let mut run = Run::new(&world);
     until("the job runs", || run.sender.job(position).is_some()).await;
     for operation in operations {
@@ -150,6 +161,12 @@ async fn play(operations: Vec<Operation>) {
             Operation::Answer(pool, count) => run.answer(&mut model, pool, count),
             Operation::Delete(index) => {
                 world.store.delete_device(&device(index).id).await.unwrap();
+            }
+            Operation::Receive(index) => {
+                if !model.crashed && CONNECTED.contains(&index) {
+                    world.receipts(position).on_received("", Some(numbers[index]), true);
+                    model.received.insert(numbers[index]);
+                }
             }
             Operation::Register(index, app, locale, has_token) => {
                 model.register(&world, index, app, locale, has_token).await;
@@ -178,7 +195,8 @@ async fn play(operations: Vec<Operation>) {
     let unchanged = |number: &&DeviceNumber| model.lives[*number].len() == 1;
     for number in model.audience.iter().filter(unchanged) {
         let still = number_exists(&world, *number);
-        assert!(!still || model.answered.contains(number), "{number:?} was skipped");
+        let reached = model.answered.contains(number) || model.received.contains(number);
+        assert!(!still || reached, "{number:?} was skipped");
     }
 }
 

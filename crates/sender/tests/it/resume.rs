@@ -204,6 +204,92 @@ async fn the_last_reports_survive_and_older_ones_go() {
     assert_eq!(sender.job(JournalPosition(99)), None);
 }
 
+#[tokio::test]
+async fn a_smaller_bound_of_reports_holds_from_the_start_on() {
+    let world = World::new();
+    world.register((0..3).map(device)).await;
+    let lake = pool("main", "app", 100);
+    let sender = world.start(config(), vec![lake.clone()]);
+    let provider = Automatic::accepting(&lake, &sender);
+    let mut positions = Vec::new();
+    for index in 0..12 {
+        positions.push(world.accept(goal(&format!("goal-{index}"))).await);
+    }
+    until("all are finished", || sender.idle()).await;
+    soon("drained", sender.drain(Instant::now() + Duration::from_secs(10))).await;
+    drop((sender, provider));
+    let world = world.restarted().await;
+    assert_eq!(world.store.jobs().unwrap().len(), 12);
+    let sender = world.start(SenderConfig { report_count_max: 2, ..config() }, vec![lake.clone()]);
+    until("the last two are left", || world.store.jobs().unwrap().len() == 2).await;
+    until("memory forgets them too", || sender.jobs(None, 100).len() == 2).await;
+    assert_eq!(sender.jobs(None, 1)[0].position, positions[11]);
+    // More reports than twice the bound held up new jobs; they do no longer.
+    let _provider = Automatic::accepting(&lake, &sender);
+    world.accept(goal("another")).await;
+    until("a new event is sent", || sender.idle()).await;
+}
+
+/// They have not gone on yet, but nobody has forgotten them.
+#[tokio::test]
+async fn jobs_that_wait_for_their_turn_after_a_restart_are_told_as_their_rows_say() {
+    let world = World::new();
+    world.register((0..10).map(device)).await;
+    let lake = pool("main", "app", 100);
+    let sender = world.start(config(), vec![lake.clone()]);
+    let mut positions = Vec::new();
+    for name in ["first", "second", "third"] {
+        positions.push(world.accept(goal(name)).await);
+    }
+    let mut provider = Provider::new(&lake, &sender);
+    provider.take(30).await;
+    provider.held.retain(|held| addressee(held) < 4 && held.ticket.job != positions[0]);
+    provider.answer(8, Outcome::Accepted);
+    soon("drained", sender.drain(Instant::now())).await;
+    drop((sender, provider));
+    let world = world.restarted().await;
+    let lake = pool("main", "app", 1);
+    let sender = world.start(SenderConfig { job_count_max: 1, ..config() }, vec![lake.clone()]);
+    until("the first goes on", || sender.backlog().jobs_running == 1).await;
+    for (&position, accepted) in positions.iter().zip([0, 4, 4]) {
+        let report = sender.job(position).unwrap();
+        assert_eq!((report.position, report.state, report.held), (position, JobState::Running, 0));
+        assert_eq!((report.audience, report.counts.accepted()), (10, accepted));
+        assert_eq!(report.time_to.is_some(), accepted > 0);
+    }
+    let listed = |before: Option<usize>, limit| -> Vec<JournalPosition> {
+        let before = before.map(|index| positions[index]);
+        sender.jobs(before, limit).iter().map(|report| report.position).collect()
+    };
+    let [first, second, third] = positions[..] else { panic!("three") };
+    assert_eq!((listed(None, 10), listed(None, 1)), (vec![third, second, first], vec![third]));
+    assert_eq!((listed(Some(2), 10), listed(Some(1), 10)), (vec![second, first], vec![first]));
+    let _provider = Automatic::accepting(&lake, &sender);
+    until("all are finished", || sender.idle()).await;
+    let accepted = |position: &JournalPosition| sender.job(*position).unwrap().counts.accepted();
+    assert!(positions.iter().all(|position| accepted(position) == 10));
+}
+
+/// The store does not remember what it was told, and a sender without new events says nothing more: without a word at
+/// the start the journal would stay as it is.
+#[tokio::test]
+async fn after_a_restart_the_store_is_told_what_it_may_forget() {
+    let world = World::new();
+    world.register((0..3).map(device)).await;
+    let lake = pool("main", "app", 100);
+    let sender = world.start(config(), vec![lake.clone()]);
+    let provider = Automatic::accepting(&lake, &sender);
+    let done = world.accept_at(goal("done"), Timestamp(unix_now().as_millis() - 60_000)).await;
+    until("it is finished", || sender.idle()).await;
+    soon("drained", sender.drain(Instant::now() + Duration::from_secs(10))).await;
+    drop((sender, provider));
+    let world = world.restarted_with(Duration::from_secs(1)).await;
+    assert!(world.store.event(done).unwrap().is_some());
+    let _sender = world.start(config(), vec![lake]);
+    world.register([device(9)]).await; // The store learns the time from what it is asked.
+    until("what is done is gone", || world.store.event(done).unwrap().is_none()).await;
+}
+
 /// The pools were renamed and one is gone: rows do not name pools, so jobs find their way.
 #[tokio::test]
 async fn a_job_goes_on_with_other_pools_than_it_began_with() {
@@ -246,7 +332,7 @@ async fn what_a_crash_left_open_expires_like_the_rest() {
     let lake = pool("main", "app", 10);
     let sender = world.start(config(), vec![lake.clone()]);
     let mut event = goal("short");
-    event.ttl = Duration::from_secs(1);
+    event.ttl = Duration::from_secs(2);
     let accepted_at = Timestamp(unix_now().as_millis() - 500);
     let position = world.accept_at(event, accepted_at).await;
     let mut provider = Provider::new(&lake, &sender);
@@ -258,7 +344,7 @@ async fn what_a_crash_left_open_expires_like_the_rest() {
     .await;
     drop((sender, provider));
     let world = world.restarted().await;
-    until("its time is over", || unix_now().saturating_since(accepted_at) > Duration::from_secs(1)).await;
+    until("its time is over", || unix_now().saturating_since(accepted_at) > Duration::from_secs(2)).await;
     let sender = world.start(config(), vec![pool("main", "app", 10)]);
     until("the job finishes", || sender.idle()).await;
     let counts = sender.job(position).unwrap().counts;

@@ -1,57 +1,79 @@
-//! What is refused at the door, and what is said in which language.
+//! What is refused at the door, what is said in which language, and that this is what is sent.
 
-use tidings_sender::TopicError;
-use tidings_types::{ChannelName, Json, Locale, ParamValue, PushPolicy, TopicName};
+use std::collections::BTreeMap;
 
-use crate::world::{goal, topics};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use tidings_gettext::{Catalogue, Template, Translations};
+use tidings_push::{Priority, PushType};
+use tidings_sender::{TopicError, TopicTemplates, Topics};
+use tidings_types::{ChannelName, Event, Json, Locale, ParamValue, Payload, Present, PushPolicy, Text, TopicName};
 
-fn refusal(change: impl FnOnce(&mut tidings_types::Event)) -> String {
-    let mut event = goal("e");
-    change(&mut event);
-    topics().check(&event).unwrap_err().to_string()
+use crate::world::{Provider, World, config, device, goal, pool, topics};
+
+mod document;
+
+fn locale(name: &str) -> Locale {
+    Locale::new(name).unwrap()
+}
+
+fn text(title: &str) -> Text {
+    Text { title: title.to_owned(), body: "-".to_owned() }
+}
+
+/// A goal with titles of its own.
+fn own(titles: &[(&str, &str)]) -> Event {
+    Event { text: titles.iter().map(|(name, title)| (locale(name), text(title))).collect(), ..goal("e") }
+}
+
+fn elsewhere(event: Event) -> Event {
+    Event { topic: TopicName::new("weather").unwrap(), ..event }
+}
+
+fn patched(patch: &str) -> Event {
+    Event { payload: Payload { apns: Some(Json::parse(patch.as_bytes()).unwrap()) }, ..goal("e") }
+}
+
+fn preview(topics: &Topics, event: &Event, name: &str) -> Value {
+    serde_json::from_slice(&topics.preview(event, &locale(name)).unwrap()).unwrap()
+}
+
+/// What a device of this locale reads.
+fn said(event: &Event, name: &str) -> (String, String) {
+    let alert = &preview(&topics(), event, name)["aps"]["alert"];
+    (alert["title"].as_str().unwrap().to_owned(), alert["body"].as_str().unwrap().to_owned())
+}
+
+/// The refusal, which begins with the field that it blames.
+fn refusal(event: &Event) -> String {
+    let error = topics().check(event).unwrap_err();
+    let text = error.to_string();
+    text.strip_prefix(error.field()).and_then(|rest| rest.strip_prefix(": ")).expect(&text);
+    text
 }
 
 #[test]
 fn an_event_is_refused_by_name_when_it_cannot_be_told() {
     assert_eq!(topics().check(&goal("e")), Ok(()));
-    let unknown = |topic: &str| refusal(|event| event.topic = TopicName::new(topic).unwrap());
+    let with = |change: &dyn Fn(&mut Event)| {
+        let mut event = goal("e");
+        change(&mut event);
+        refusal(&event)
+    };
+    let unknown = |topic: &str| with(&|event| event.topic = TopicName::new(topic).unwrap());
     assert_eq!(unknown("gaol"), "topic: gaol is not configured, did you mean goal?");
     assert_eq!(unknown("weather"), "topic: weather is not configured");
-    assert_eq!(refusal(|event| drop(event.params.remove("team"))), "params: team is missing");
+    assert_eq!(with(&|event| drop(event.params.remove("team"))), "params: team is missing");
     assert_eq!(
-        refusal(|event| drop(event.params.insert("goals".to_owned(), ParamValue::Text("3".to_owned())))),
+        with(&|event| drop(event.params.insert("goals".to_owned(), ParamValue::Text("3".to_owned())))),
         "params: goals chooses a plural form and must be a whole number"
     );
 }
 
 #[test]
 fn an_event_without_push_needs_no_text() {
-    let mut event = goal("e");
-    event.topic = TopicName::new("weather").unwrap();
-    event.push = PushPolicy::Never;
+    let event = Event { push: PushPolicy::Never, ..elsewhere(patched("1")) };
     assert_eq!(topics().check(&event), Ok(()));
-}
-
-/// The Arabic text has more bytes than the English one: an event may be too large for it alone.
-#[test]
-fn a_payload_too_large_in_one_language_only_is_found_at_the_door() {
-    let with_data = |bytes: usize| {
-        let mut event = goal("e");
-        event.data = Some(Json::of(&"x".repeat(bytes)));
-        topics().check(&event)
-    };
-    let limit = (0..4096).rev().find(|&bytes| with_data(bytes).is_ok()).unwrap();
-    let Err(TopicError::TooLarge { locale, bytes, limit: most }) = with_data(limit + 1) else { panic!("fits") };
-    assert_eq!((locale, bytes, most), (Some(Locale::new("ar").unwrap()), 4097, 4096));
-    assert_eq!(
-        with_data(4000).unwrap_err().to_string().split(" would").next().unwrap(),
-        "the notification in the source language"
-    );
-    // The check counts on the longest channel the event names.
-    let mut event = goal("e");
-    event.data = Some(Json::of(&"x".repeat(limit)));
-    event.channels = vec![ChannelName::new("m:1").unwrap(), ChannelName::new("match:0123456789").unwrap()];
-    assert!(matches!(topics().check(&event), Err(TopicError::TooLarge { .. })));
 }
 
 #[test]
@@ -59,7 +81,7 @@ fn each_language_has_its_plural_its_fallback_and_its_isolates() {
     let said = |locale: &str, goals: i64| {
         let mut event = goal("e");
         event.params.insert("goals".to_owned(), ParamValue::Integer(goals));
-        topics().render(&event.topic, &Locale::new(locale).unwrap(), &event.params).unwrap()
+        said(&event, locale)
     };
     let pair = |title: &str, body: &str| (title.to_owned(), body.to_owned());
     assert_eq!(said("pl-PL", 1), pair("Gol dla Vega!", "1 gol, Vega"));
@@ -67,4 +89,183 @@ fn each_language_has_its_plural_its_fallback_and_its_isolates() {
     assert_eq!(said("pl", 5), pair("Gol dla Vega!", "5 goli, Vega"));
     assert_eq!(said("fi", 1), pair("Goal for Vega!", "1 goal by Vega"));
     assert_eq!(said("ar-EG", 2), pair("هدف لفريق \u{2068}Vega\u{2069}!", "2 goals by Vega"));
+}
+
+#[test]
+fn an_own_text_goes_before_the_topics_and_that_for_all_others_comes_last_of_them() {
+    let title = |event: &Event, name: &str| said(event, name).0;
+    let some = own(&[("pl-PL", "Polska"), ("zh-Hant", "進球"), ("zh", "进球")]);
+    for (name, expected) in [
+        ("pl-PL", "Polska"),
+        ("pl", "Gol dla Vega!"),
+        ("zh-Hant-TW", "進球"),
+        ("zh-CN", "进球"),
+        ("fi", "Goal for Vega!"),
+    ] {
+        assert_eq!(title(&some, name), expected, "{name}");
+    }
+    let all = own(&[("ar", "%{team}"), ("und", "Goal: %{team} 100%%")]);
+    for (name, expected) in [
+        ("ar-EG", "\u{2068}Vega\u{2069}"),
+        ("pl", "Goal: Vega 100%"),
+        ("fi", "Goal: Vega 100%"),
+        ("und", "Goal: Vega 100%"),
+    ] {
+        assert_eq!(title(&all, name), expected, "{name}");
+    }
+    assert_eq!(title(&elsewhere(all), "fi"), "Goal: Vega 100%", "an unknown topic matters to nobody");
+}
+
+#[test]
+fn an_own_text_in_the_language_goes_before_a_catalogue_for_the_country() {
+    let po = "msgid \"\"\nmsgstr \"Content-Type: text/plain; charset=UTF-8\\n\"\n\nmsgid \"Goal\"\nmsgstr \"Gol!\"\n";
+    let catalogue = (locale("pt-BR"), Catalogue::parse(po.as_bytes()).unwrap());
+    let template = || Template::new(None, "Goal", None).unwrap();
+    let templates = TopicTemplates { title: template(), body: template(), domain: "match".to_owned() };
+    let topics = Topics::new(
+        BTreeMap::from([(TopicName::new("goal").unwrap(), templates)]),
+        BTreeMap::from([("match".to_owned(), Translations::new(vec![catalogue]))]),
+    );
+    let title = |event: &Event, name: &str| preview(&topics, event, name)["aps"]["alert"]["title"].take();
+    assert_eq!(title(&goal("e"), "pt-BR"), "Gol!");
+    let event = own(&[("pt", "Golo!")]);
+    assert_eq!(
+        (title(&event, "pt-BR"), title(&event, "pt"), title(&event, "fi")),
+        (json!("Golo!"), json!("Golo!"), json!("Goal"))
+    );
+    assert_eq!(topics.locales(&event), [locale("pt"), locale("und")], "the catalogue has lost its readers");
+}
+
+#[test]
+fn own_texts_leave_nobody_out_and_are_templates() {
+    let topics = topics();
+    assert_eq!(topics.check(&own(&[("pl", "x")])), Ok(()));
+    assert_eq!(topics.check(&elsewhere(own(&[("und", "x")]))), Ok(()));
+    assert_eq!(
+        refusal(&elsewhere(own(&[("pl", "x")]))),
+        "text: has no text for other languages than its own: add one as \"und\", or configure the topic weather"
+    );
+    let misspelt = Event { topic: TopicName::new("gaol").unwrap(), ..own(&[("pl", "x")]) };
+    assert!(refusal(&misspelt).ends_with("configure the topic gaol, did you mean goal?"));
+    assert_eq!(preview(&topics, &misspelt, "pl")["aps"]["alert"]["title"], "x");
+    assert!(matches!(topics.preview(&misspelt, &locale("fi")), Err(TopicError::OthersUntold { .. })));
+
+    assert_eq!(refusal(&own(&[("pl", "")])), "text: the title for locale pl: the text is empty");
+    assert!(refusal(&own(&[("pl", "100 %")])).starts_with("text: the title for locale pl: the % at byte 4 starts"));
+    assert_eq!(refusal(&own(&[("pl", "%{player}")])), "params: player is missing");
+}
+
+#[test]
+fn a_translation_that_nobody_would_get_is_not_checked() {
+    // The topic's texts need a team, the own ones do not; with one for all others the topic's are out of use.
+    let without_team = |titles| Event { params: BTreeMap::new(), ..own(titles) };
+    assert_eq!(refusal(&without_team(&[("pl", "x")])), "params: team is missing");
+    assert_eq!(topics().check(&without_team(&[("und", "x")])), Ok(()));
+    let names = |event: &Event| topics().locales(event).iter().map(Locale::to_string).collect::<Vec<_>>();
+    assert_eq!(names(&goal("e")), ["und", "ar", "pl"]);
+    assert_eq!(names(&own(&[("ar-EG", "x"), ("pl", "x")])), ["ar-EG", "pl", "und", "ar"]);
+    assert_eq!(names(&own(&[("pl", "x"), ("und", "x")])), ["pl", "und"]);
+}
+
+/// The Arabic text has more bytes than the English one: an event may be too large for it alone.
+#[test]
+fn a_payload_too_large_in_one_language_only_is_found_at_the_door() {
+    let with_data = |bytes: usize| {
+        let event = Event { data: Some(Json::of(&"x".repeat(bytes))), ..goal("e") };
+        topics().check(&event)
+    };
+    let limit = (0..4096).rev().find(|&bytes| with_data(bytes).is_ok()).unwrap();
+    assert_eq!(
+        with_data(limit + 1).unwrap_err().to_string(),
+        "data: the notification for locale ar would have 4097 bytes, limit 4096"
+    );
+    let error = with_data(4000).unwrap_err().to_string();
+    assert!(error.starts_with("data: the notification in the source language would have "), "{error}");
+
+    // The check counts on the longest channel the event names, as JSON spells it.
+    let in_channels = |names: &[&str]| {
+        let channels = names.iter().map(|name| ChannelName::new(name).unwrap()).collect();
+        let event = Event { data: Some(Json::of(&"x".repeat(limit))), channels, ..goal("e") };
+        topics().check(&event)
+    };
+    assert_eq!(in_channels(&["m:1", "team:1"]), Ok(()));
+    assert!(matches!(in_channels(&["m:1", "match:0123456789"]), Err(TopicError::TooLarge { .. })));
+    assert!(matches!(in_channels(&["m:\"\"\"\"", "team:01"]), Err(TopicError::TooLarge { bytes: 4100, .. })));
+}
+
+#[test]
+fn what_is_too_large_is_blamed() {
+    let long = "x".repeat(4096);
+    let too_large = |event: Event| refusal(&event).split(" would").next().unwrap().to_owned();
+    assert_eq!(too_large(own(&[("pl", &long[..4090])])), "text: the notification for locale pl");
+    let mut params = goal("e").params;
+    params.insert("team".to_owned(), ParamValue::Text(long.clone()));
+    assert_eq!(too_large(Event { params, ..goal("e") }), "params: the notification in the source language");
+    let present = Present { link: Some(long.clone()), ..Present::default() };
+    assert_eq!(too_large(Event { present, ..goal("e") }), "present: the notification in the source language");
+    let patch = json!({ "x": long }).to_string();
+    assert_eq!(too_large(patched(&patch)), "payload.apns: the notification in the source language");
+    // What a patch takes away does not count.
+    let event = Event { data: Some(Json::of(&long)), ..patched(r#"{"data":null}"#) };
+    assert_eq!(topics().check(&event), Ok(()));
+}
+
+#[test]
+fn a_patch_that_cannot_be_sent_is_refused_at_the_door() {
+    assert_eq!(refusal(&patched("[]")), "payload.apns: must be an object");
+    assert_eq!(
+        refusal(&patched(r#"{"tidings":{"event":"other"}}"#)),
+        "payload.apns.tidings: is ours, by it the app resumes and recognises duplicates"
+    );
+    assert_eq!(refusal(&patched(r#"{"aps":null}"#)), "payload.apns: must leave aps an object");
+    assert!(refusal(&patched(r#"{"aps":{"alert":null,"sound":null}}"#)).starts_with("payload.apns: leaves nothing"));
+}
+
+#[tokio::test]
+async fn what_is_sent_is_what_the_preview_shows() {
+    let world = World::new();
+    let names = ["pl-PL", "fi", "sv"];
+    let speaking = |(index, name): (usize, &&str)| tidings_store::NewDevice { locale: locale(name), ..device(index) };
+    world.register(names.iter().enumerate().map(speaking)).await;
+    let pool = pool("p", "app", 100);
+    let sender = world.start(config(), vec![pool.clone()]);
+    let mut provider = Provider::new(&pool, &sender);
+
+    let quiet = r#"{"aps":{"alert":null,"sound":null,"content-available":1}}"#;
+    let quiet = Event { id: tidings_types::EventId::new("quiet").unwrap(), ..patched(quiet) };
+    for (event, expected) in [
+        (own(&[("sv", "Mål för %{team}!")]), (PushType::Alert, Priority::Immediate)),
+        (quiet, (PushType::Background, Priority::Considerate)),
+    ] {
+        world.accept(event.clone()).await;
+        provider.take(names.len()).await;
+        for notification in provider.held.drain(..) {
+            let parts = notification.rendering.parts();
+            assert_eq!((parts.push_type, parts.priority), expected);
+            let index = crate::world::addressee(&notification);
+            let mut sent: Value = serde_json::from_slice(&parts.payload).unwrap();
+            assert_ne!(sent["tidings"]["epoch"], "PREVIEWS");
+            sent["tidings"]["epoch"] = json!("PREVIEWS");
+            sent["tidings"]["offset"] = json!(1);
+            assert_eq!(sent, preview(&topics(), &event, names[index]), "{}", names[index]);
+        }
+    }
+}
+
+proptest! {
+    /// Whatever stands in an own text is said as it stands, in languages of both directions; or it is refused.
+    #[test]
+    fn an_own_text_is_filled_like_a_translation(before in any::<String>(), after in any::<String>()) {
+        let escape = |text: &str| text.replace('%', "%%");
+        let event = own(&[("ar", &format!("{}%{{team}}{}", escape(&before), escape(&after))), ("und", &escape(&before))]);
+        let control = |text: &str| text.contains(|letter: char| letter.is_control() && !"\n\t".contains(letter));
+        match topics().check(&event) {
+            Ok(()) => {
+                prop_assert_eq!(said(&event, "ar").0, format!("{before}\u{2068}Vega\u{2069}{after}"));
+                prop_assert_eq!(said(&event, "fi").0, before);
+            }
+            Err(TopicError::OwnText { .. }) => prop_assert!(before.is_empty() || control(&before) || control(&after)),
+            Err(error) => prop_assert!(false, "{}", error),
+        }
+    }
 }

@@ -1,27 +1,30 @@
-//! A store in a temporary folder, devices in it, and a provider that takes from a lake and answers.
+//! A store in a temporary folder, devices in it, who of them reads along, and a provider that takes from a lake and
+//! answers.
 
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use roaring::RoaringBitmap;
 use tempfile::TempDir;
 use tidings_buffer::{Consumer, Lake};
 use tidings_gettext::{Catalogue, Plural, Template, Translations};
+use tidings_hub::{EventReceipts, Receipts};
 use tidings_push::{Notification, Outcome, OutcomeSink, Settled, TokenGone};
-use tidings_sender::{Pool, Sender, SenderConfig, TopicTemplates, Topics};
+use tidings_sender::{Pool, Sender, SenderConfig, StartError, TopicTemplates, Topics};
 use tidings_store::{
-    CommitSink, DurableChannel, NewDevice, NewEvent, QueueLimit, Store, StoreConfig, StoredPublication,
+    CommitSink, DurableChannel, NewDevice, NewEvent, NewImport, QueueLimit, Store, StoreConfig, StoredPublication,
 };
 use tidings_telemetry::{Registry, unix_now};
 use tidings_types::{
-    AppId, ChannelName, DeviceId, DeviceToken, Environment, Event, EventId, JournalPosition, Locale, ParamValue,
-    Platform, PushPolicy, StreamPosition, Subject, Timestamp, TopicName,
+    AppId, ChannelName, DeviceId, DeviceNumber, DeviceToken, Environment, Event, EventId, JournalPosition, Locale,
+    ParamValue, Platform, PushPolicy, ReceiptPolicy, StreamPosition, Subject, Timestamp, TopicName,
 };
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
-const DEADLINE: Duration = Duration::from_secs(20);
+const DEADLINE: Duration = Duration::from_secs(40);
 
 const POLISH: &str = r#"
 msgid ""
@@ -61,10 +64,18 @@ pub(crate) fn topics() -> Arc<Topics> {
     Arc::new(Topics::new(topics, BTreeMap::from([("match".to_owned(), translations)])))
 }
 
-struct NoSink;
+/// The hub, as far as the sender sees it: an event's receipts are open, with its readers, before the event is told of.
+struct Live {
+    receipts: Arc<Receipts>,
+    readers: Mutex<RoaringBitmap>,
+}
 
-impl CommitSink for NoSink {
-    fn on_publication(&self, _: &ChannelName, _: StreamPosition, _: &StoredPublication, _: &DurableChannel) {}
+impl CommitSink for Live {
+    fn on_publication(&self, _: &ChannelName, _: StreamPosition, stored: &StoredPublication, _: &DurableChannel) {
+        if let Some(request) = &stored.receipt {
+            self.receipts.open(request).add_readers(&self.readers.lock().unwrap());
+        }
+    }
 
     fn on_events(&self, _: JournalPosition) {}
 }
@@ -72,22 +83,50 @@ impl CommitSink for NoSink {
 pub(crate) struct World {
     folder: TempDir,
     pub(crate) store: Store,
+    live: Arc<Live>,
 }
 
 impl World {
     pub(crate) fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let store = open(&folder);
-        Self { folder, store }
+        Self::open(tempfile::tempdir().unwrap(), Duration::from_secs(3600))
     }
 
-    /// Closes the store and opens it again, as a restart does. The sender must be gone.
+    fn open(folder: TempDir, id_window: Duration) -> Self {
+        let live = Arc::new(Live { receipts: Arc::new(Receipts::new(1000)), readers: Mutex::default() });
+        Self { store: open(&folder, live.clone(), id_window), folder, live }
+    }
+
+    /// Closes the store and opens it again, as a restart does: of receipts nothing is known. The sender must be gone.
     pub(crate) async fn restarted(self) -> Self {
-        let Self { folder, store } = self;
+        self.restarted_with(Duration::from_secs(3600)).await
+    }
+
+    /// As [`World::restarted`], and ids are remembered for so long from now on.
+    pub(crate) async fn restarted_with(self, id_window: Duration) -> Self {
+        let Self { folder, store, live: _ } = self;
         timeout(DEADLINE, store.close()).await.expect("somebody still has the store");
         drop(store);
-        let store = open(&folder);
-        Self { folder, store }
+        Self::open(folder, id_window)
+    }
+
+    pub(crate) fn number(&self, index: usize) -> DeviceNumber {
+        self.store.device_number(&device(index).id).unwrap().expect("a registered device")
+    }
+
+    /// These devices are connected and read the channels of all events from now on.
+    pub(crate) fn connect(&self, indexes: impl IntoIterator<Item = usize>) {
+        let numbers = indexes.into_iter().map(|index| self.number(index).0);
+        self.live.readers.lock().unwrap().extend(numbers);
+    }
+
+    pub(crate) fn receipts(&self, position: JournalPosition) -> Arc<EventReceipts> {
+        self.live.receipts.get(position).expect("an event that asks for receipts")
+    }
+
+    /// The pongs of these devices' connections come.
+    pub(crate) fn receive(&self, position: JournalPosition, indexes: impl IntoIterator<Item = usize>) {
+        let receipts = self.receipts(position);
+        indexes.into_iter().for_each(|index| receipts.on_received("", Some(self.number(index)), false));
     }
 
     /// Registers devices that all follow `team:1`.
@@ -98,8 +137,8 @@ impl World {
     pub(crate) async fn register_for(&self, devices: impl IntoIterator<Item = NewDevice>, subjects: &[&str]) {
         let goal = TopicName::new("goal").unwrap();
         let follows: Vec<_> = subjects.iter().map(|subject| (Subject::new(subject).unwrap(), goal.clone())).collect();
-        let devices = devices.into_iter().map(|device| (device, follows.clone())).collect();
-        self.store.import_devices(devices, unix_now()).await.unwrap();
+        let import = |device| NewImport { device, subscriptions: follows.clone(), credential: None };
+        self.store.import_devices(devices.into_iter().map(import).collect(), unix_now()).await.unwrap();
     }
 
     pub(crate) async fn accept(&self, event: Event) -> JournalPosition {
@@ -114,7 +153,18 @@ impl World {
     }
 
     pub(crate) fn start(&self, config: SenderConfig, pools: Vec<Pool>) -> Sender {
-        Sender::start(config, self.store.clone(), topics(), pools, &Registry::new()).unwrap()
+        self.try_start(config, pools).unwrap()
+    }
+
+    pub(crate) fn try_start(&self, config: SenderConfig, pools: Vec<Pool>) -> Result<Sender, StartError> {
+        let receipts = self.live.receipts.clone();
+        Sender::start(config, self.store.clone(), topics(), pools, receipts, &Registry::new())
+    }
+
+    /// Accepts by a clock that is ahead: the event's times run in full from when its job begins, however long the disk
+    /// takes to write it.
+    pub(crate) async fn accept_ahead(&self, event: Event) -> JournalPosition {
+        self.accept_at(event, unix_now().saturating_add(Duration::from_secs(3600))).await
     }
 
     /// What the store has of a job, as JSON.
@@ -125,7 +175,7 @@ impl World {
     }
 }
 
-fn open(folder: &TempDir) -> Store {
+fn open(folder: &TempDir, live: Arc<Live>, id_window: Duration) -> Store {
     let queue = QueueLimit { count: 4096, bytes: 64 << 20 };
     let config = StoreConfig {
         path: folder.path().join("store"),
@@ -134,7 +184,7 @@ fn open(folder: &TempDir) -> Store {
         import_queue: queue,
         journal_event_count_max: 100_000,
         journal_bytes_max: 1 << 30,
-        id_window: Duration::from_secs(3600),
+        id_window,
         id_window_count: 100_000,
         device_count_max: 1_000_000,
         subscription_count_max: 1000,
@@ -143,7 +193,7 @@ fn open(folder: &TempDir) -> Store {
         reopen_backoff_max: Duration::from_millis(100),
         cache_bytes: 8 << 20,
     };
-    Store::open(config, Arc::new(NoSink)).unwrap()
+    Store::open(config, live).unwrap()
 }
 
 /// Small windows, so that a few devices make many; checkpoints at once.
@@ -193,17 +243,19 @@ pub(crate) fn addressee(notification: &Notification) -> usize {
 
 pub(crate) fn goal(id: &str) -> Event {
     let team = ParamValue::Text("Vega".to_owned());
-    Event {
-        id: EventId::new(id).unwrap(),
-        topic: TopicName::new("goal").unwrap(),
-        subjects: vec![Subject::new("team:1").unwrap()],
-        params: BTreeMap::from([("team".to_owned(), team), ("goals".to_owned(), ParamValue::Integer(3))]),
-        data: None,
-        channels: Vec::new(),
-        push: PushPolicy::Always,
-        collapse_key: None,
-        ttl: Duration::from_secs(3600),
-    }
+    let subjects = vec![Subject::new("team:1").unwrap()];
+    let mut event = Event::new(EventId::new(id).unwrap(), TopicName::new("goal").unwrap(), subjects);
+    event.params = BTreeMap::from([("team".to_owned(), team), ("goals".to_owned(), ParamValue::Integer(3))]);
+    (event.push, event.ttl) = (PushPolicy::Always, Duration::from_secs(3600));
+    event
+}
+
+/// Pushed unless received by whatever device within `wait`.
+pub(crate) fn quiet_goal(id: &str, wait: Duration) -> Event {
+    let mut event = goal(id);
+    event.push = PushPolicy::UnlessReceived;
+    (event.receipt_wait, event.receipt_policy) = (wait, ReceiptPolicy::Any);
+    event
 }
 
 /// Waits until `met`; panics with `what` when that takes too long.

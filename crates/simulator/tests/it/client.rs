@@ -9,10 +9,10 @@ use h2::client::{ResponseFuture, SendRequest};
 use http::{HeaderMap, Method, Request, StatusCode};
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use serde_json::{Value, json};
-use tidings_simulator::{ApnsSimulator, Faults, SimulatorConfig};
+use tidings_simulator::{ApnsSimulator, Faults, PushCertificate, SimulatorConfig};
 use tidings_telemetry::unix_now;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
@@ -101,10 +101,21 @@ pub(crate) fn bearer(simulator: &ApnsSimulator, age_secs: u64) -> String {
     SIGNED.with_borrow_mut(|signed| signed.entry(id).or_insert_with(sign).clone())
 }
 
-pub(crate) async fn connect_tls(simulator: &ApnsSimulator) -> std::io::Result<TlsStream<TcpStream>> {
+pub(crate) async fn connect_tls(
+    simulator: &ApnsSimulator,
+    certificate: Option<&PushCertificate>,
+) -> std::io::Result<TlsStream<TcpStream>> {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(simulator.ca_pem().as_bytes()).unwrap()).unwrap();
-    let mut config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    let builder = ClientConfig::builder().with_root_certificates(roots);
+    let mut config = match certificate {
+        None => builder.with_no_client_auth(),
+        Some(certificate) => {
+            let chain = vec![CertificateDer::from_pem_slice(certificate.certificate_pem.as_bytes()).unwrap()];
+            let key = PrivateKeyDer::from_pem_slice(certificate.key_pem.as_bytes()).unwrap();
+            builder.with_client_auth_cert(chain, key).unwrap()
+        }
+    };
     config.alpn_protocols = vec![b"h2".to_vec()];
     let stream = TcpStream::connect(simulator.addr()).await?;
     let name = ServerName::try_from("localhost").unwrap();
@@ -122,7 +133,15 @@ impl Client {
     }
 
     pub(crate) async fn try_connect(simulator: &ApnsSimulator) -> Option<Self> {
-        let stream = connect_tls(simulator).await.ok()?;
+        Self::open(simulator, None).await
+    }
+
+    pub(crate) async fn connect_with(simulator: &ApnsSimulator, certificate: &PushCertificate) -> Option<Self> {
+        Self::open(simulator, Some(certificate)).await
+    }
+
+    async fn open(simulator: &ApnsSimulator, certificate: Option<&PushCertificate>) -> Option<Self> {
+        let stream = connect_tls(simulator, certificate).await.ok()?;
         let (sender, connection) =
             h2::client::Builder::new().initial_max_send_streams(1).handshake(stream).await.ok()?;
         let mut driver = JoinSet::new();

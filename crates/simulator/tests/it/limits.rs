@@ -50,7 +50,7 @@ async fn a_client_that_obeys_fills_the_limit_and_breaks_it_never() {
 #[tokio::test]
 async fn a_client_that_breaks_the_limit_is_refused_and_counted() {
     let simulator = start(Faults { stream_limit: 2, ..Faults::default() });
-    let mut stream = connect_tls(&simulator).await.unwrap();
+    let mut stream = connect_tls(&simulator, None).await.unwrap();
     let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
     bytes.extend([0, 0, 0, 4, 0, 0, 0, 0, 0]); // Our SETTINGS.
     bytes.extend([0, 0, 0, 4, 1, 0, 0, 0, 0]); // We acknowledge those of the server.

@@ -1,5 +1,6 @@
 //! The simulator as its clients meet it: over TLS and HTTP/2.
 
+mod certificates;
 mod client;
 mod control;
 mod faults;

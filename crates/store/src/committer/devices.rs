@@ -3,18 +3,30 @@
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Bound;
 
-use tidings_types::{Device, DeviceId, DeviceNumber, DeviceToken, JournalPosition, Subject, Timestamp, TopicName};
+use tidings_types::{
+    Device, DeviceId, DeviceNumber, DeviceToken, JournalPosition, Subject, Timestamp, TopicName, UserId,
+};
+use tracing::error;
 
 use super::draft::{Draft, Effect};
-use crate::device::{Credential, GoneToken, Imported, NewDevice, Registered, Selection};
+use crate::device::{Credential, GoneToken, Imported, NewDevice, NewImport, Registered, Selection};
 use crate::engine::{EngineError, Table};
 use crate::error::{SubscribeError, WriteError};
-use crate::hash;
+use crate::hash::{self, Hash32};
 use crate::rows::{self, DeviceRow};
 
 type Pairs = Vec<(Subject, TopicName)>;
 /// A device's number, if it has one, and the subscriptions of an import that are new to it.
 type Wanted<'a> = (Option<DeviceNumber>, BTreeSet<&'a (Subject, TopicName)>);
+
+/// Who says what is put into a device's row.
+#[derive(Debug, Clone, Copy)]
+enum Origin {
+    /// The device itself: it gets a secret when it is new.
+    Device,
+    /// An import: no secret is made; a given one counts.
+    Import { credential: Option<Hash32> },
+}
 
 impl Draft<'_> {
     pub(super) fn put_device(
@@ -22,41 +34,49 @@ impl Draft<'_> {
         device: NewDevice,
         now: Timestamp,
     ) -> Result<Result<Registered, WriteError>, EngineError> {
-        Ok(self.register(device, now, true)?.map(|(_, registered)| registered))
+        Ok(self.register(device, now, Origin::Device)?.map(|(_, registered)| registered))
     }
 
     fn register(
         &mut self,
         new: NewDevice,
         now: Timestamp,
-        with_credential: bool,
+        origin: Origin,
     ) -> Result<Result<(DeviceNumber, Registered), WriteError>, EngineError> {
         let known = self.find(&new.id)?;
         let created = known.is_none();
         let mut issued: Option<Credential> = None;
-        let old_token_at = known.as_ref().map_or(Timestamp(0), |(_, row)| row.device.token_at);
-        let (number, since, credential, old_token) = match known {
-            Some((number, row)) => (number, row.device.since, row.credential, row.device.token),
+        let old = known.map(|(number, row)| (number, row.device, row.credential));
+        let (number, old, mut credential) = match old {
+            Some((number, device, credential)) => (number, Some(device), credential),
             None => {
                 let limit = self.shared.config.device_count_max;
                 if self.state.device_next >= limit {
                     return Ok(Err(WriteError::Overloaded { what: "the set of devices", limit: u64::from(limit) }));
                 }
+                self.forget_damaged(&new.id)?;
                 let number = DeviceNumber(self.state.device_next);
                 self.state.device_next += 1;
-                let hash = with_credential.then(hash::new_credential).map(|(credential, hash)| {
-                    issued = Some(credential);
-                    hash
-                });
-                (number, JournalPosition(self.state.journal_end), hash, None)
+                (number, None, None)
             }
         };
+        match origin {
+            Origin::Device if created => {
+                let (secret, hash) = hash::new_credential();
+                (issued, credential) = (Some(secret), Some(hash));
+            }
+            Origin::Import { credential: Some(given) } => credential = Some(given),
+            Origin::Device | Origin::Import { credential: None } => {}
+        }
+        let since = old.as_ref().map_or(JournalPosition(self.state.journal_end), |old| old.since);
+        let (old_token, old_token_at, user_before) =
+            old.map_or((None, Timestamp(0), None), |old| (old.token, old.token_at, old.user));
         self.move_token(number, old_token.as_ref(), new.token.as_ref())?;
         // Only the device itself knows that its token lives now: what a provider says of an imported one counts always.
-        let token_at = match (with_credential, old_token == new.token) {
-            (true, _) => now,
-            (false, true) => old_token_at,
-            (false, false) => Timestamp(0),
+        let token_at = match (origin, old_token == new.token) {
+            (Origin::Device, _) => now,
+            (Origin::Import { .. }, true) => old_token_at,
+            (Origin::Import { .. }, false) => Timestamp(0),
         };
         let NewDevice { id, user, app, platform, environment, token, locale, country } = new;
         let device = Device { id, user, app, platform, environment, token, locale, country, token_at, since };
@@ -64,7 +84,7 @@ impl Draft<'_> {
             self.rows.put(Table::DeviceId, rows::device_id_key(&device.id), rows::number_key(number));
             self.subscription_counts.insert(number, 0);
         }
-        self.put_row(number, DeviceRow { device: device.clone(), credential });
+        self.put_row(number, DeviceRow { device: device.clone(), credential }, user_before);
         Ok(Ok((number, Registered { device, created, credential: issued })))
     }
 
@@ -81,12 +101,12 @@ impl Draft<'_> {
         let Some(new) = new else { return Ok(()) };
         let key = hash::hash16(new.as_bytes());
         if let Some(row) = self.get(Table::Token, &key)? {
-            let holder = rows::decode_number(Table::Token, &row)?;
+            let holder = rows::decode_number(Table::Token, &key, &row)?;
             if holder != number
                 && let Some(mut row) = self.row(holder)?
             {
                 row.device.token = None;
-                self.put_row(holder, row);
+                self.put_row_of_same_user(holder, row);
             }
         }
         self.rows.put(Table::Token, key, rows::number_key(number));
@@ -94,17 +114,50 @@ impl Draft<'_> {
     }
 
     pub(super) fn delete_device(&mut self, id: &DeviceId) -> Result<bool, EngineError> {
-        let Some((number, row)) = self.find(id)? else { return Ok(false) };
-        for (subject, topic) in self.subscriptions(&rows::number_key(number))? {
-            self.remove_subscription(number, subject, topic);
-        }
+        let Some((number, row)) = self.find(id)? else { return self.forget_damaged(id) };
+        self.remove_subscriptions(number)?;
         if let Some(token) = &row.device.token {
             self.rows.delete(Table::Token, hash::hash16(token.as_bytes()));
         }
         self.rows.delete(Table::DeviceId, rows::device_id_key(id));
         self.rows.delete(Table::Device, rows::number_key(number));
-        self.effects.push(Effect::DeviceRemoved { number });
+        self.effects.push(Effect::DeviceRemoved { number, user: row.device.user });
         Ok(true)
+    }
+
+    /// Takes away what is left of a device whose row is damaged; its number is told nothing any more.
+    fn forget_damaged(&mut self, id: &DeviceId) -> Result<bool, EngineError> {
+        let Some(number) = self.find_number(id)? else { return Ok(false) };
+        self.remove_subscriptions(number)?;
+        self.rows.delete(Table::DeviceId, rows::device_id_key(id));
+        self.rows.delete(Table::Device, rows::number_key(number));
+        // Whose it was, nobody knows; the set of that user keeps the number until the store is opened again.
+        self.effects.push(Effect::DeviceRemoved { number, user: None });
+        Ok(true)
+    }
+
+    /// A new secret for the device; the old one proves nothing from now on.
+    pub(super) fn rotate_credential(
+        &mut self,
+        id: &DeviceId,
+    ) -> Result<Option<(DeviceNumber, Credential)>, EngineError> {
+        let Some((number, mut row)) = self.find(id)? else { return Ok(None) };
+        let (credential, hash) = hash::new_credential();
+        row.credential = Some(hash);
+        self.put_row_of_same_user(number, row);
+        Ok(Some((number, credential)))
+    }
+
+    /// The device is nobody's and subscribed to nothing; its address stays for its next user.
+    pub(super) fn log_out(&mut self, id: &DeviceId) -> Result<Option<(DeviceNumber, Credential)>, EngineError> {
+        let Some((number, mut row)) = self.find(id)? else { return Ok(None) };
+        self.remove_subscriptions(number)?;
+        let (credential, hash) = hash::new_credential();
+        row.credential = Some(hash);
+        row.device.since = JournalPosition(self.state.journal_end); // What waits to be pushed is its former user's.
+        let user_before = row.device.user.take();
+        self.put_row(number, row, user_before);
+        Ok(Some((number, credential)))
     }
 
     pub(super) fn subscribe(
@@ -165,6 +218,13 @@ impl Draft<'_> {
         Ok(Ok(removed))
     }
 
+    fn remove_subscriptions(&mut self, number: DeviceNumber) -> Result<(), EngineError> {
+        for (subject, topic) in self.subscriptions(&rows::number_key(number))? {
+            self.remove_subscription(number, subject, topic);
+        }
+        Ok(())
+    }
+
     fn remove_subscription(&mut self, number: DeviceNumber, subject: Subject, topic: TopicName) -> bool {
         let key = rows::subscription_key(number, &subject, &topic);
         if !self.is_subscribed(&key, number, &subject, &topic) {
@@ -205,7 +265,7 @@ impl Draft<'_> {
             if same && !newer {
                 row.device.token = None;
                 self.rows.delete(Table::Token, hash::hash16(token.as_bytes()));
-                self.put_row(number, row);
+                self.put_row_of_same_user(number, row);
                 taken += 1;
             }
         }
@@ -215,18 +275,19 @@ impl Draft<'_> {
     /// A chunk of an import, done as a whole or not at all.
     pub(super) fn import(
         &mut self,
-        devices: Vec<(NewDevice, Pairs)>,
+        devices: Vec<NewImport>,
         now: Timestamp,
     ) -> Result<Result<Imported, SubscribeError>, EngineError> {
         if let Err(error) = self.check_import(&devices)? {
             return Ok(Err(error));
         }
         let mut imported = Imported::default();
-        for (device, pairs) in devices {
-            let done = self
-                .register(device, now, false)?
-                .map_err(SubscribeError::from)
-                .and_then(|(number, registered)| Ok((registered.created, self.add_subscriptions(number, pairs)?)));
+        for NewImport { device, subscriptions, credential } in devices {
+            let credential = credential.map(|credential| hash::hash32(credential.as_bytes()));
+            let done =
+                self.register(device, now, Origin::Import { credential })?.map_err(SubscribeError::from).and_then(
+                    |(number, registered)| Ok((registered.created, self.add_subscriptions(number, subscriptions)?)),
+                );
             let (created, added) = done.expect("check_import found room for all");
             imported.created += u64::from(created);
             imported.updated += u64::from(!created);
@@ -236,18 +297,18 @@ impl Draft<'_> {
     }
 
     /// Whether all of the chunk fits. What a device has already counts once, so that an import can be repeated.
-    fn check_import(&self, devices: &[(NewDevice, Pairs)]) -> Result<Result<(), SubscribeError>, EngineError> {
+    fn check_import(&self, devices: &[NewImport]) -> Result<Result<(), SubscribeError>, EngineError> {
         let (device_limit, limit) = (self.shared.config.device_count_max, self.shared.config.subscription_count_max);
         let mut created = 0;
         let mut seen: HashMap<&DeviceId, Wanted<'_>> = HashMap::new();
-        for (device, pairs) in devices {
+        for NewImport { device, subscriptions, .. } in devices {
             if !seen.contains_key(&device.id) {
-                let number = self.find_number(&device.id)?;
+                let number = self.find(&device.id)?.map(|(number, _)| number);
                 created += u64::from(number.is_none());
                 seen.insert(&device.id, (number, BTreeSet::new()));
             }
             let (number, added) = seen.get_mut(&device.id).expect("just put there");
-            added.extend(pairs.iter().filter(|(subject, topic)| {
+            added.extend(subscriptions.iter().filter(|(subject, topic)| {
                 number.is_none_or(|number| {
                     let key = rows::subscription_key(number, subject, topic);
                     !self.is_subscribed(&key, number, subject, topic)
@@ -267,23 +328,35 @@ impl Draft<'_> {
     }
 
     fn find_number(&self, id: &DeviceId) -> Result<Option<DeviceNumber>, EngineError> {
-        let row = self.get(Table::DeviceId, rows::device_id_key(id))?;
-        row.map(|row| rows::decode_number(Table::DeviceId, &row)).transpose()
+        let key = rows::device_id_key(id);
+        self.get(Table::DeviceId, key)?.map(|row| rows::decode_number(Table::DeviceId, key, &row)).transpose()
     }
 
     fn find(&self, id: &DeviceId) -> Result<Option<(DeviceNumber, DeviceRow)>, EngineError> {
         let Some(number) = self.find_number(id)? else { return Ok(None) };
-        let row = self.row(number)?.ok_or(EngineError::damaged(Table::DeviceId))?;
-        Ok(Some((number, row)))
+        Ok(self.row(number)?.map(|row| (number, row)))
     }
 
+    /// What is kept of a device. One whose row is damaged is not known: registered again, it gets a new number.
     fn row(&self, number: DeviceNumber) -> Result<Option<DeviceRow>, EngineError> {
-        let row = self.get(Table::Device, &rows::number_key(number))?;
-        row.map(|row| rows::decode(Table::Device, &row)).transpose()
+        let key = rows::number_key(number);
+        let row = self.get(Table::Device, &key)?.map(|row| rows::decode(Table::Device, &key, &row));
+        match row.transpose() {
+            Err(error) if error.is_damage() => {
+                error!(%error, "A device is not known any more");
+                Ok(None)
+            }
+            row => row,
+        }
     }
 
-    fn put_row(&mut self, number: DeviceNumber, row: DeviceRow) {
+    fn put_row(&mut self, number: DeviceNumber, row: DeviceRow, user_before: Option<UserId>) {
         self.rows.put(Table::Device, rows::number_key(number), rows::encode(&row));
-        self.effects.push(Effect::DeviceSet { number, device: row.device });
+        self.effects.push(Effect::DeviceSet { number, device: row.device, user_before });
+    }
+
+    fn put_row_of_same_user(&mut self, number: DeviceNumber, row: DeviceRow) {
+        let user = row.device.user.clone();
+        self.put_row(number, row, user);
     }
 }

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 
 use tidings_audience::Index;
-use tidings_types::{Device, DeviceNumber, StreamPosition, Subject, Timestamp, TopicName};
+use tidings_types::{Device, DeviceNumber, StreamPosition, Subject, Timestamp, TopicName, UserId};
 
 use crate::engine::{Durability, Engine, EngineError, Rows, Table};
 use crate::event::{DurableChannel, StoredPublication};
@@ -21,8 +21,8 @@ pub(super) type Ack = Box<dyn FnOnce()>;
 
 /// What a batch changes in memory, in order.
 pub(super) enum Effect {
-    DeviceSet { number: DeviceNumber, device: Device },
-    DeviceRemoved { number: DeviceNumber },
+    DeviceSet { number: DeviceNumber, device: Device, user_before: Option<UserId> },
+    DeviceRemoved { number: DeviceNumber, user: Option<UserId> },
     Subscribed { number: DeviceNumber, subject: Subject, topic: TopicName },
     Unsubscribed { number: DeviceNumber, subject: Subject, topic: TopicName },
     Published { channel: DurableChannel, position: StreamPosition, publication: StoredPublication },
@@ -31,8 +31,8 @@ pub(super) enum Effect {
 impl Effect {
     pub(super) fn apply_to_table(&self, table: &mut DeviceTable) {
         match self {
-            Self::DeviceSet { number, device } => table.set(*number, device.clone()),
-            Self::DeviceRemoved { number } => table.remove(*number),
+            Self::DeviceSet { number, device, .. } => table.set(*number, device.clone()),
+            Self::DeviceRemoved { number, .. } => table.remove(*number),
             Self::Subscribed { number, .. } => table.count_subscription(*number, 1),
             Self::Unsubscribed { number, .. } => table.count_subscription(*number, -1),
             Self::Published { .. } => {}
@@ -47,7 +47,11 @@ impl Effect {
             Self::Unsubscribed { number, subject, topic } => {
                 index.remove(*number, subject, topic);
             }
-            Self::DeviceSet { .. } | Self::DeviceRemoved { .. } | Self::Published { .. } => {}
+            Self::DeviceSet { number, device, user_before } => {
+                index.set_user(*number, user_before.as_ref(), device.user.as_ref());
+            }
+            Self::DeviceRemoved { number, user } => index.set_user(*number, user.as_ref(), None),
+            Self::Published { .. } => {}
         }
     }
 }
@@ -102,6 +106,8 @@ impl<'a> Draft<'a> {
                 answer(reply, self.put_device(device, now)?)
             }
             Command::DeleteDevice { id, reply } => answer(reply, self.delete_device(&id)?),
+            Command::RotateCredential { id, reply } => answer(reply, self.rotate_credential(&id)?),
+            Command::LogOut { id, reply } => answer(reply, self.log_out(&id)?),
             Command::Subscribe { id, selection, reply } => answer(reply, self.subscribe(&id, selection)?),
             Command::Unsubscribe { id, selection, reply } => answer(reply, self.unsubscribe(&id, selection)?),
             Command::TokensGone { tokens, reply } => answer(reply, self.tokens_gone(tokens)?),

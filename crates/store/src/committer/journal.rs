@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use tidings_types::{ChannelName, JournalPosition, Offset, StreamPosition, Timestamp};
+use tidings_types::{ChannelName, JournalPosition, Offset, ReceiptRequest, StreamPosition, Timestamp};
 
 use super::draft::{Draft, Effect};
 use crate::engine::{EngineError, Table};
 use crate::error::{AppendError, WriteError};
 use crate::event::{Appended, DurableChannel, StoredPublication};
+use crate::former;
 use crate::hash::{Hash16, Hash32};
 use crate::message::PreparedEvent;
 use crate::rows::{self, ChannelRow, DISPATCHED_KEY, EventHead, HistoryRow};
@@ -51,18 +52,19 @@ impl Draft<'_> {
         let mut seen: HashMap<Hash16, (usize, Hash32)> = HashMap::with_capacity(events.len());
         let mut fates = Vec::with_capacity(events.len());
         for (index, event) in events.iter().enumerate() {
-            let (fate, content) = if let Some(&(earlier, content)) = seen.get(&event.id_hash) {
-                (Fate::Same(earlier), content)
+            let fate = if let Some(&(earlier, content)) = seen.get(&event.id_hash) {
+                (content == event.content).then_some(Fate::Same(earlier))
             } else if let Some(row) = self.get(Table::EventId, &event.id_hash)? {
-                let (position, content) = rows::decode_event_id(&row)?;
-                (Fate::Known(position), content)
+                let (position, content) = rows::decode_event_id(&event.id_hash, &row)?;
+                let same = content == event.content || former::content(&event.json) == Some(content);
+                same.then_some(Fate::Known(position))
             } else {
                 seen.insert(event.id_hash, (index, event.content));
-                (Fate::New, event.content)
+                Some(Fate::New)
             };
-            if content != event.content {
+            let Some(fate) = fate else {
                 return Ok(Err(AppendError::Conflict { index, id: event.id.clone() }));
-            }
+            };
             fates.push(fate);
         }
         Ok(Ok(fates))
@@ -109,6 +111,7 @@ impl Draft<'_> {
             tags: BTreeMap::from([("event".to_owned(), event.id.as_str().to_owned())]),
             info: None,
             time: now,
+            receipt: event.receipt.map(|terms| ReceiptRequest { event: position, terms }),
         };
         let mut published = Vec::with_capacity(event.channels.len());
         for channel in event.channels {
@@ -125,8 +128,9 @@ impl Draft<'_> {
 
     /// The first answer again. Id and event are trimmed together, so the event is there.
     fn known_answer(&self, position: JournalPosition) -> Result<Appended, EngineError> {
-        let row = self.get(Table::Event, &rows::position_key(position))?;
-        let published = rows::decode_event(&row.ok_or(EngineError::damaged(Table::Event))?)?.published;
+        let key = rows::position_key(position);
+        let row = self.get(Table::Event, &key)?.ok_or_else(|| EngineError::damaged(Table::Event, &key))?;
+        let published = rows::decode_event(&key, &row)?.published;
         Ok(Appended { position, published, repeated: true })
     }
 
@@ -166,8 +170,8 @@ impl Draft<'_> {
     }
 
     pub(super) fn channel(&self, name: &ChannelName) -> Result<Option<ChannelRow>, EngineError> {
-        let row = self.get(Table::Channel, name.as_str().as_bytes())?;
-        row.map(|row| rows::decode(Table::Channel, &row)).transpose()
+        let key = name.as_str().as_bytes();
+        self.get(Table::Channel, key)?.map(|row| rows::decode(Table::Channel, key, &row)).transpose()
     }
 
     pub(super) fn jobs(

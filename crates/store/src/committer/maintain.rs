@@ -26,8 +26,8 @@ impl Draft<'_> {
         let is_pressed =
             end - first >= count_max - count_max / 8 || self.state.journal_bytes >= bytes_max - bytes_max / 8;
         engine.scan(Table::Event, Bound::Included(&start), |key, row| {
-            let position = rows::decode_position(Table::Event, key)?;
-            let head = rows::decode_event_head(row)?;
+            let position = rows::decode_position(Table::Event, key, key)?;
+            let head = rows::decode_event_head(key, row)?;
             let is_young = now.saturating_since(head.accepted_at) <= window;
             let in_window = !is_pressed && end - position.0 <= window_count && is_young;
             if position >= trim_to || in_window || position.0 - first >= EVENT_COUNT {
@@ -46,7 +46,7 @@ impl Draft<'_> {
     pub(super) fn trim_channels(&mut self, cursor: &mut Vec<u8>) -> Result<bool, EngineError> {
         let mut channels = Vec::with_capacity(CHANNEL_COUNT);
         self.engine.scan(Table::Channel, Bound::Excluded(cursor), |key, row| {
-            channels.push((rows::decode_channel_name(key)?, rows::decode::<ChannelRow>(Table::Channel, row)?));
+            channels.push((rows::decode_channel_name(key)?, rows::decode::<ChannelRow>(Table::Channel, key, row)?));
             Ok::<_, EngineError>(channels.len() < CHANNEL_COUNT)
         })?;
         if channels.len() < CHANNEL_COUNT {
@@ -75,9 +75,10 @@ impl Draft<'_> {
     fn skip_expired(&mut self, name: &ChannelName, row: &mut ChannelRow) -> Result<(), EngineError> {
         while row.base <= row.top {
             let key = rows::history_key(name, row.base);
-            let history = self.engine.get(Table::History, &key)?.ok_or(EngineError::damaged(Table::History))?;
-            let history: HistoryRow = rows::decode(Table::History, history.as_ref())?;
-            if history.expires_at > self.now {
+            // A damaged row goes like an expired one: with it and all before it, readers are told of the gap.
+            let history = self.engine.get(Table::History, &key)?;
+            let history = history.and_then(|row| rows::decode(Table::History, &key, row.as_ref()).ok());
+            if history.is_some_and(|history: HistoryRow| history.expires_at > self.now) {
                 return Ok(());
             }
             self.rows.delete(Table::History, key);

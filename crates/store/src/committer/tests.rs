@@ -1,18 +1,22 @@
 //! Batches of which nobody knows whether they are durable, until the store is open again.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tidings_types::{
-    AppId, ChannelName, DeviceId, Environment, Event, EventId, JournalPosition, Locale, Platform, PushPolicy,
-    StreamPosition, Subject, Timestamp, TopicName,
+    AppId, ChannelName, DeviceId, DeviceNumber, Environment, Event, EventId, JournalPosition, Locale, Platform,
+    Recipients, StreamPosition, Subject, Timestamp, TopicName,
 };
 
-use crate::engine::{Durability, Fault};
+use crate::engine::{Durability, Engine, Fault, Rows, Table};
 use crate::{
     AppendError, CommitSink, DurableChannel, NewDevice, NewEvent, QueueLimit, Store, StoreConfig, StoredPublication,
     WriteError,
 };
+
+mod derived;
+mod older;
 
 #[derive(Default)]
 struct Sink(Mutex<Vec<u64>>);
@@ -48,22 +52,33 @@ fn open(path: &std::path::Path, sink: Arc<Sink>) -> Store {
 }
 
 fn event(id: &str) -> Vec<NewEvent> {
-    let event = Event {
-        id: EventId::new(id).unwrap(),
-        topic: TopicName::new("goal").unwrap(),
-        subjects: vec![Subject::new("team:1").unwrap()],
-        params: Default::default(),
-        data: None,
-        channels: vec![],
-        push: PushPolicy::Never,
-        collapse_key: None,
-        ttl: Duration::from_secs(60),
-    };
+    let subjects = vec![Subject::new("team:1").unwrap()];
+    let event = Event::new(EventId::new(id).unwrap(), TopicName::new("goal").unwrap(), subjects);
     let name = ChannelName::new("team:1").unwrap();
     vec![NewEvent {
         event,
         channels: vec![DurableChannel { name, history_size: 10, history_ttl: Duration::from_secs(60) }],
     }]
+}
+
+fn device(name: &str) -> NewDevice {
+    NewDevice {
+        id: DeviceId::new(name).unwrap(),
+        user: None,
+        app: AppId::new("app").unwrap(),
+        platform: Platform::Ios,
+        environment: Environment::Sandbox,
+        token: None,
+        locale: Locale::new("sv").unwrap(),
+        country: None,
+    }
+}
+
+/// Writes past the store what a bug or a broken disk might.
+fn damage(store: &Store, table: Table, key: &[u8]) {
+    let mut rows = Rows::default();
+    rows.put(table, key, "not what we wrote");
+    store.shared().engine.read().unwrap().as_ref().unwrap().commit(rows, Durability::Synced).unwrap();
 }
 
 /// Appends until the store takes events again; the answer of the first that was taken.
@@ -78,6 +93,18 @@ async fn append_again(store: &Store, id: &str) -> crate::Appended {
         }
     });
     taken.await.expect("the store takes events again")
+}
+
+/// Appends while the committer tries a few times to open the store again, and fails.
+async fn refused_tries(store: &Store) {
+    let mut pulse = tokio::time::interval(Duration::from_millis(2));
+    let tried = tokio::time::timeout(Duration::from_secs(20), async {
+        while store.shared().counters.not_reopened.load(Ordering::Relaxed) < 3 {
+            assert!(store.append_events(event("e2"), Timestamp(1)).await.is_err());
+            pulse.tick().await;
+        }
+    });
+    tried.await.expect("the committer tries to open the store");
 }
 
 async fn with_fault(fault: Fault) -> (bool, Vec<u64>, JournalPosition) {
@@ -114,16 +141,7 @@ async fn what_is_acknowledged_was_synced_except_the_checkpoints_of_jobs() {
     store.put_jobs(vec![(JournalPosition(1), vec![1])], None).await.unwrap();
     store.append_events(event("e1"), Timestamp(1)).await.unwrap(); // Known: there is nothing to write.
     store.delete_device(&DeviceId::new("nobody").unwrap()).await.unwrap();
-    let device = NewDevice {
-        id: DeviceId::new("phone").unwrap(),
-        user: None,
-        app: AppId::new("app").unwrap(),
-        platform: Platform::Ios,
-        environment: Environment::Sandbox,
-        token: None,
-        locale: Locale::new("sv").unwrap(),
-        country: None,
-    };
+    let device = device("phone");
     // Together in one batch, or in two: the device is synced either way.
     let (jobs, device) =
         tokio::join!(store.remove_jobs(vec![JournalPosition(1)]), store.put_device(device, Timestamp(1)));
@@ -132,4 +150,121 @@ async fn what_is_acknowledged_was_synced_except_the_checkpoints_of_jobs() {
     let commits = engine.as_ref().unwrap().hooks.commits.lock().unwrap();
     assert_eq!(commits[..2], [Durability::Synced, Durability::Handed]);
     assert_eq!(commits.last(), Some(&Durability::Synced));
+}
+
+#[tokio::test]
+async fn a_damaged_row_is_named_and_costs_the_others_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path(), Arc::default());
+    let (phone, tablet) = (DeviceId::new("phone").unwrap(), DeviceId::new("tablet").unwrap());
+    for name in ["phone", "tablet"] {
+        store.put_device(device(name), Timestamp(1)).await.unwrap();
+    }
+    store.append_events(event("e1"), Timestamp(1)).await.unwrap();
+    damage(&store, Table::Device, &[0, 0, 0, 0]);
+    damage(&store, Table::Event, &1u64.to_be_bytes());
+    let read = store.device(&phone).unwrap_err();
+    assert!(read.to_string().starts_with(r"row \x00\x00\x00\x00 of table device is damaged"), "{read}");
+    // What needs the row is refused, the store stays open, and others are served.
+    assert!(store.append_events(event("e1"), Timestamp(1)).await.is_err(), "the answer is in the damaged row");
+    store.append_events(event("e2"), Timestamp(1)).await.unwrap();
+    assert!(store.rotate_credential(&tablet).await.unwrap().is_some());
+    assert_eq!(store.devices(None, 10).unwrap().len(), 1);
+    assert_eq!((store.counts().failures, store.counts().reopened), (1, 0));
+    store.close().await;
+    // It opens without the device, which comes back when it registers again.
+    let store = open(folder.path(), Arc::default());
+    assert_eq!(store.counts().devices, 1);
+    assert!(store.put_device(device("phone"), Timestamp(2)).await.unwrap().created);
+    assert_eq!(store.prove(&phone, None).unwrap(), Some(DeviceNumber(2)), "a number of its own");
+    // Damaged while the store is open: registered again, the device is there once.
+    damage(&store, Table::Device, &[0, 0, 0, 2]);
+    assert!(store.put_device(device("phone"), Timestamp(3)).await.unwrap().created);
+    let numbers = [0, 1, 2, 3].map(DeviceNumber);
+    assert_eq!((store.counts().devices, store.with_recipients(&numbers, |_| ())), (2, 2));
+    damage(&store, Table::Device, &[0, 0, 0, 3]);
+    assert!(store.delete_device(&phone).await.unwrap());
+    assert_eq!((store.counts().devices, store.prove(&phone, None).unwrap()), (1, None));
+}
+
+#[tokio::test]
+async fn with_many_damaged_rows_the_store_is_not_opened() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path(), Arc::default());
+    for number in 0..17u32 {
+        damage(&store, Table::Device, &number.to_be_bytes());
+    }
+    store.close().await;
+    let error = super::load(&Engine::open_again(folder.path(), 1 << 20).unwrap()).err().unwrap();
+    assert!(error.to_string().starts_with(r"row \x00\x00\x00\x10 of table device is damaged"), "{error}");
+}
+
+#[tokio::test]
+async fn a_row_of_a_number_that_was_never_given_out_makes_no_room_for_all_before_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path(), Arc::default());
+    store.put_device(device("phone"), Timestamp(1)).await.unwrap();
+    let engine = store.shared().engine.read().unwrap();
+    let engine = engine.as_ref().unwrap();
+    let mut rows = Rows::default();
+    rows.put(Table::Device, 5000u32.to_be_bytes(), engine.get(Table::Device, &[0; 4]).unwrap().unwrap().as_ref());
+    engine.commit(rows, Durability::Synced).unwrap();
+    assert_eq!(super::load(engine).unwrap().1.table.count(), 1);
+}
+
+#[tokio::test]
+async fn a_damaged_publication_ends_the_history_before_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path(), Arc::default());
+    for id in ["e1", "e2", "e3"] {
+        store.append_events(event(id), Timestamp(1)).await.unwrap();
+    }
+    damage(&store, Table::History, b"team:1\0\0\0\0\0\0\0\0\x02");
+    let restored = store.durable_channels(Timestamp(1)).next().unwrap().unwrap();
+    let offsets: Vec<u64> = restored.publications.iter().map(|(offset, _)| offset.0).collect();
+    assert_eq!((restored.top.0, offsets), (3, vec![3]));
+}
+
+#[tokio::test]
+async fn a_store_whose_data_is_gone_is_not_begun_anew_under_those_who_use_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path(), Arc::default());
+    store.append_events(event("e1"), Timestamp(1)).await.unwrap();
+    std::fs::rename(folder.path().join("data"), folder.path().join("taken")).unwrap();
+    *store.shared().engine.read().unwrap().as_ref().unwrap().hooks.fault.lock().unwrap() = Some(Fault::BeforeCommit);
+    refused_tries(&store).await;
+    assert!(!folder.path().join("data").exists(), "an empty store in place of what was acknowledged");
+    std::fs::rename(folder.path().join("taken"), folder.path().join("data")).unwrap();
+    assert_eq!(append_again(&store, "e2").await.position, JournalPosition(2));
+}
+
+#[tokio::test]
+async fn a_foreign_store_in_its_place_is_not_taken_for_it() {
+    let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let store = open(folder.path(), Arc::default());
+    open(other.path(), Arc::default()).close().await;
+    store.append_events(event("e1"), Timestamp(1)).await.unwrap();
+    let (data, taken) = (folder.path().join("data"), folder.path().join("taken"));
+    std::fs::rename(&data, &taken).unwrap();
+    std::fs::rename(other.path().join("data"), &data).unwrap();
+    *store.shared().engine.read().unwrap().as_ref().unwrap().hooks.fault.lock().unwrap() = Some(Fault::BeforeCommit);
+    refused_tries(&store).await;
+    assert_eq!(store.counts().reopened, 0);
+}
+
+#[tokio::test]
+async fn named_devices_are_found_in_memory_while_the_rows_cannot_be_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path(), Arc::default());
+    for name in ["phone", "tablet", "watch"] {
+        store.put_device(device(name), Timestamp(1)).await.unwrap();
+    }
+    let names = ["watch", "nothing", "phone"].map(|name| DeviceId::new(name).unwrap());
+    let to = Recipients { devices: names.into(), ..Recipients::default() };
+    let to_two = Event { to: Some(to), ..event("e1").remove(0).event };
+    let select = || store.select(&to_two).iter_from(DeviceNumber(0)).collect::<Vec<_>>();
+    assert_eq!(select(), [DeviceNumber(0), DeviceNumber(2)]);
+    let engine = store.shared().engine.write().unwrap().take();
+    assert_eq!(select(), [DeviceNumber(0), DeviceNumber(2)]);
+    *store.shared().engine.write().unwrap() = engine;
 }

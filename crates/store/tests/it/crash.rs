@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Command, Stdio};
 
+use tidings_store::NewDevice;
 use tidings_types::Json;
 use tokio::task::JoinSet;
 
@@ -28,37 +29,83 @@ async fn writer() {
         writers.spawn(async move {
             for count in 0.. {
                 let name = format!("{round}-{writer}-{count}");
-                write_one(&store, &name, writer, count).await;
+                let secret = write_one(&store, &name, writer, count).await;
                 // One write, so that the line is there as a whole or not at all.
-                std::io::stdout().write_all(format!("acknowledged {name}\n").as_bytes()).unwrap();
+                std::io::stdout().write_all(format!("acknowledged {name} {secret}\n").as_bytes()).unwrap();
             }
         });
     }
     writers.join_next().await;
 }
 
-async fn write_one(store: &tidings_store::Store, name: &str, writer: usize, count: u64) {
+/// What a writer writes; 3 and 7 devices, each a new one, 11 and 15 ever new secrets of one device each.
+#[derive(Debug, PartialEq)]
+enum Kind {
+    Event,
+    Publication,
+    Device,
+    Secret,
+}
+
+fn kind(writer: usize) -> Kind {
     match writer % 4 {
-        0 | 1 => {
+        0 | 1 => Kind::Event,
+        2 => Kind::Publication,
+        _ if writer < 8 => Kind::Device,
+        _ => Kind::Secret,
+    }
+}
+
+/// The secret of the device, where one was given out.
+async fn write_one(store: &tidings_store::Store, name: &str, writer: usize, count: u64) -> String {
+    match kind(writer) {
+        Kind::Event => {
             let [chat, own] = [channel("match:1", 1_000_000), channel(&format!("match:{writer}x"), 5)];
             store.append_events(vec![new_event(name, 1, &[chat, own])], T0).await.unwrap();
         }
-        2 => {
+        Kind::Publication => {
             store
                 .append_publication(channel("chat:1", 1_000_000), Json::of(&name), BTreeMap::new(), None, T0)
                 .await
                 .unwrap();
         }
-        _ => {
+        Kind::Device => {
             let bytes = [writer as u64, count].map(u64::to_be_bytes).concat();
-            store.put_device(device(name, Some(bytes.as_slice().into())), T0).await.unwrap();
+            let new = NewDevice { user: Some(user("ann")), ..device(name, Some(bytes.as_slice().into())) };
+            let credential = store.put_device(new, T0).await.unwrap().credential.unwrap();
             store.subscribe(&id(name), vec![(subject("team:1"), vec![topic("goal")])]).await.unwrap();
+            return credential.as_str().to_owned();
+        }
+        Kind::Secret => {
+            let name = id(&rotated(writer));
+            store.put_device(NewDevice { user: Some(user("bob")), ..device(name.as_str(), None) }, T0).await.unwrap();
+            let issued =
+                if count.is_multiple_of(2) { store.rotate_credential(&name).await } else { store.log_out(&name).await };
+            return issued.unwrap().expect("it is registered").1.as_str().to_owned();
         }
     }
+    String::new()
+}
+
+fn rotated(writer: usize) -> String {
+    format!("rotated-{writer}")
+}
+
+/// What the writer said of an acknowledged write.
+struct Acknowledged {
+    name: String,
+    writer: usize,
+    secret: String,
+}
+
+fn acknowledged(line: &str) -> Option<Acknowledged> {
+    let (name, secret) = line.strip_prefix("acknowledged ")?.split_once(' ')?;
+    let writer = name.split('-').nth(1).unwrap().parse().unwrap();
+    Some(Acknowledged { name: name.to_owned(), writer, secret: secret.to_owned() })
 }
 
 /// Runs the writer until it was acknowledged `count` times, kills it, and returns all it said.
-fn write_and_kill(folder: &std::path::Path, round: usize, count: usize) -> Vec<String> {
+fn write_and_kill(folder: &std::path::Path, round: usize, count: usize) -> Vec<Acknowledged> {
     let mut writer = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "crash::writer", "--ignored", "--nocapture"])
         .env(FOLDER, folder)
@@ -69,7 +116,7 @@ fn write_and_kill(folder: &std::path::Path, round: usize, count: usize) -> Vec<S
     let lines = BufReader::new(writer.stdout.take().unwrap()).lines();
     let mut names = Vec::new();
     for line in lines.map_while(Result::ok) {
-        names.extend(line.strip_prefix("acknowledged ").map(str::to_owned));
+        names.extend(acknowledged(&line));
         if names.len() == count {
             writer.kill().unwrap(); // SIGKILL. What it said before is still read.
         }
@@ -82,16 +129,17 @@ fn write_and_kill(folder: &std::path::Path, round: usize, count: usize) -> Vec<S
 #[tokio::test]
 async fn everything_acknowledged_is_there_after_kill_9() {
     let folder = tempfile::tempdir().unwrap();
-    let mut names: Vec<String> = Vec::new();
+    let mut names = Vec::new();
     for round in 0..4 {
         names.extend(write_and_kill(folder.path(), round, 150 + 250 * round));
         let (store, _) = open(folder.path());
         check(&store, &names).await;
+        check_secrets(&store, &names);
         store.close().await;
     }
 }
 
-async fn check(store: &tidings_store::Store, names: &[String]) {
+async fn check(store: &tidings_store::Store, acknowledged: &[Acknowledged]) {
     let restored = channels(store, T0);
     let publications =
         |name: &str| &restored.iter().find(|channel| channel.name.as_str() == name).unwrap().publications;
@@ -110,12 +158,16 @@ async fn check(store: &tidings_store::Store, names: &[String]) {
         );
     }
     let goals = audience(store, "goal", &["team:1"]);
-    for name in names {
-        let writer: usize = name.split('-').nth(1).unwrap().parse().unwrap();
-        let present = match writer % 4 {
-            0 | 1 => events.iter().any(|(_, event)| event.event.id.as_str() == name),
-            2 => publications("chat:1").iter().any(|(_, one)| one.data == Json::of(name)),
-            _ => store.device_number(&id(name)).unwrap().is_some_and(|number| goals.contains(&number)),
+    let of_ann = named(store, &["ann"], &[]);
+    for Acknowledged { name, writer, secret } in acknowledged {
+        let present = match kind(*writer) {
+            Kind::Event => events.iter().any(|(_, event)| event.event.id.as_str() == name),
+            Kind::Publication => publications("chat:1").iter().any(|(_, one)| one.data == Json::of(name)),
+            Kind::Device => store
+                .prove(&id(name), Some(secret))
+                .unwrap()
+                .is_some_and(|number| goals.contains(&number) && of_ann.contains(&number)),
+            Kind::Secret => store.device_number(&id(&rotated(*writer))).unwrap().is_some(),
         };
         assert!(present, "{name} was acknowledged and is not there");
     }
@@ -124,5 +176,18 @@ async fn check(store: &tidings_store::Store, names: &[String]) {
         let event = tidings_store::NewEvent { event: last.event.clone(), channels: channels.to_vec() };
         let again = store.append_events(vec![event], T0).await.unwrap();
         assert_eq!((again[0].position, again[0].repeated), (*position, true));
+    }
+}
+
+/// No secret proves a device once a later one was acknowledged. The last one does, unless the one after it became durable
+/// without an acknowledgement.
+fn check_secrets(store: &tidings_store::Store, acknowledged: &[Acknowledged]) {
+    for writer in (0..WRITER_COUNT).filter(|&writer| kind(writer) == Kind::Secret) {
+        let secrets: Vec<_> = acknowledged.iter().filter(|one| one.writer == writer).collect();
+        let Some((_, older)) = secrets.split_last() else { continue };
+        for one in older {
+            let proven = store.prove(&id(&rotated(writer)), Some(&one.secret)).unwrap();
+            assert_eq!(proven, None, "the secret of {} was replaced", one.name);
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Devices, tokens, subscriptions and imports: what is kept, what moves, what is limited.
 
-use tidings_store::{GoneToken, SubscribeError};
-use tidings_types::{DeviceNumber, JournalPosition, Timestamp};
+use tidings_store::{GoneToken, NewDevice, NewImport, Store, SubscribeError};
+use tidings_types::{Country, DeviceNumber, JournalPosition, Timestamp};
 
 use crate::support::*;
 
@@ -23,9 +23,12 @@ async fn a_new_device_gets_a_credential_once_and_is_owed_what_comes_after_it() {
     store.close().await;
     let (store, _) = open(folder.path());
     assert_eq!(store.device(&id("phone")).unwrap(), Some(again.device));
-    assert!(store.credential_matches(&id("phone"), credential.as_str()).unwrap());
-    assert!(!store.credential_matches(&id("phone"), "guess").unwrap());
-    assert!(!store.credential_matches(&id("other"), credential.as_str()).unwrap());
+    let number = Some(DeviceNumber(0));
+    assert_eq!(store.prove(&id("phone"), Some(credential.as_str())).unwrap(), number);
+    assert_eq!(store.prove(&id("phone"), Some("guess")).unwrap(), None);
+    assert_eq!(store.prove(&id("other"), Some(credential.as_str())).unwrap(), None);
+    assert_eq!(store.prove(&id("phone"), None).unwrap(), number, "proven by other means");
+    assert_eq!(store.prove(&id("other"), None).unwrap(), None);
     assert!(!format!("{credential:?} {store:?}").contains(credential.as_str()));
 }
 
@@ -119,7 +122,7 @@ async fn an_import_is_quick_to_repeat_and_gives_no_credentials() {
         (0..2500u32).map(|n| {
             let mut new = device(&format!("d{n}"), None);
             new.token = Some(n.to_be_bytes().as_slice().into());
-            (new, vec![(subject("team:1"), topic("goal")), (subject(&format!("team:{}", n % 7)), topic("card"))])
+            import(new, vec![(subject("team:1"), topic("goal")), (subject(&format!("team:{}", n % 7)), topic("card"))])
         })
     };
     let imported = store.import_devices(devices().collect(), T0).await.unwrap();
@@ -130,13 +133,13 @@ async fn an_import_is_quick_to_repeat_and_gives_no_credentials() {
     store.close().await;
     let (store, _) = open(folder.path());
     assert_eq!(audience(&store, "card", &["team:1", "team:2"]).len(), 714);
-    assert!(!store.credential_matches(&id("d1"), "").unwrap());
+    assert_eq!(store.prove(&id("d1"), Some("")).unwrap(), None);
     let mut tokens = 0;
     let numbers: Vec<_> = (0..3000).map(DeviceNumber).collect();
     assert_eq!(store.with_recipients(&numbers, |recipient| tokens += usize::from(recipient.token.is_some())), 2500);
     assert_eq!(tokens, 2500);
     let wide = (0..101).map(|n| (subject(&format!("match:{n}")), topic("goal"))).collect();
-    let chunk = vec![(device("fine", None), vec![]), (device("wide", None), wide)];
+    let chunk = vec![import(device("fine", None), vec![]), import(device("wide", None), wide)];
     let refused = store.import_devices(chunk, T0).await;
     assert_eq!(refused, Err(SubscribeError::TooMany { limit: 100, count: 101 }));
     assert_eq!(store.device(&id("fine")).unwrap(), None, "a chunk is done as a whole or not at all");
@@ -147,7 +150,7 @@ async fn an_import_that_fills_a_device_to_its_limit_can_be_repeated_and_makes_no
     let folder = tempfile::tempdir().unwrap();
     let (store, _) = open(folder.path());
     let all = |count: usize| (0..count).map(|n| (subject(&format!("team:{n}")), topic("goal"))).collect::<Vec<_>>();
-    let import = |count| store.import_devices(vec![(device("d", Some(token(1))), all(count))], T0);
+    let import = |count| store.import_devices(vec![import(device("d", Some(token(1))), all(count))], T0);
     assert_eq!(import(60).await.unwrap().subscribed, 60);
     assert_eq!(import(100).await.unwrap().subscribed, 40);
     assert_eq!(import(100).await.unwrap().subscribed, 0);
@@ -158,4 +161,112 @@ async fn an_import_that_fills_a_device_to_its_limit_can_be_repeated_and_makes_no
         store.token_gone(number, token(1), Some(earlier)).await.unwrap(),
         "an import says nothing about the token's life"
     );
+}
+
+fn of_user(name: &str, user_name: Option<&str>) -> NewDevice {
+    NewDevice { user: user_name.map(user), ..device(name, None) }
+}
+
+#[tokio::test]
+async fn a_user_is_told_on_all_devices_and_a_device_belongs_to_whom_it_registered_for_last() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut store, _) = open(folder.path());
+    for name in ["phone", "tablet"] {
+        store.put_device(of_user(name, Some("ann")), T0).await.unwrap();
+    }
+    let watch = NewDevice { country: Some(Country::new("SE").unwrap()), ..of_user("watch", None) };
+    store.put_device(watch, T0).await.unwrap();
+    let [phone, tablet, watch] = [0, 1, 2].map(DeviceNumber);
+    assert_eq!(audience(&store, "whatever", &["user:ann"]), [phone, tablet]);
+    store.subscribe(&id("watch"), vec![(subject("user:ann"), vec![topic("goal")])]).await.unwrap();
+    store.subscribe(&id("phone"), vec![(subject("team:1"), vec![topic("goal")])]).await.unwrap();
+    assert_eq!(audience(&store, "goal", &["team:1", "user:ann"]), [phone, tablet, watch], "each once");
+    assert_eq!(named(&store, &["ann", "nobody"], &["watch", "nothing"]), [phone, tablet, watch]);
+    assert_eq!(named(&store, &[], &["watch", "watch", "phone"]), [phone, watch], "not who subscribed");
+    store.put_device(of_user("tablet", Some("bob")), T0).await.unwrap();
+    store.put_device(of_user("phone", Some("ann")), T0).await.unwrap();
+    for restarted in [false, true] {
+        assert_eq!(named(&store, &["ann"], &[]), [phone], "restarted: {restarted}");
+        assert_eq!(audience(&store, "whatever", &["user:bob"]), [tablet]);
+        let mut countries = Vec::new();
+        store.with_recipients(&[phone, watch], |recipient| countries.push(recipient.country.cloned()));
+        assert_eq!(countries, [None, Some(Country::new("SE").unwrap())]);
+        store.close().await;
+        store = open(folder.path()).0;
+    }
+    store.delete_device(&id("tablet")).await.unwrap();
+    assert_eq!(named(&store, &["bob"], &["tablet"]), []);
+}
+
+#[tokio::test]
+async fn logging_out_parts_device_and_user_and_leaves_the_address() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut store, _) = open(folder.path());
+    assert_eq!(store.log_out(&id("phone")).await.unwrap(), None);
+    assert_eq!(store.rotate_credential(&id("phone")).await.unwrap(), None);
+    let new = NewDevice { token: Some(token(1)), ..of_user("phone", Some("ann")) };
+    let first = store.put_device(new.clone(), T0).await.unwrap().credential.unwrap();
+    store.subscribe(&id("phone"), vec![(subject("team:1"), vec![topic("goal"), topic("card")])]).await.unwrap();
+    let (number, second) = store.rotate_credential(&id("phone")).await.unwrap().unwrap();
+    assert_eq!(named(&store, &["ann"], &[]), [number], "a new secret changes nothing else");
+    store.append_events(vec![new_event("hers", 1, &[])], T0).await.unwrap();
+    let (same_number, third) = store.log_out(&id("phone")).await.unwrap().unwrap();
+    assert_eq!(same_number, number);
+    let since = |store: &Store| {
+        let mut since = Vec::new();
+        store.with_recipients(&[number], |recipient| since.push(recipient.since.0));
+        since
+    };
+    for restarted in [false, true] {
+        for old in [&first, &second] {
+            assert_eq!(store.prove(&id("phone"), Some(old.as_str())).unwrap(), None, "restarted: {restarted}");
+        }
+        assert_eq!(store.prove(&id("phone"), Some(third.as_str())).unwrap(), Some(number));
+        assert_eq!((named(&store, &["ann"], &[]), audience(&store, "goal", &["team:1"])), (vec![], vec![]));
+        assert_eq!(store.subscriptions(&id("phone")).unwrap(), Some(vec![]));
+        assert_eq!(since(&store), [2], "what waits to be pushed was for its former user");
+        assert_eq!((store.counts().subscriptions, sending_token(&store, "phone")), (0, Some(Some(token(1)))));
+        store.close().await;
+        store = open(folder.path()).0;
+    }
+    // The next user of the phone: registering again gives no secret away.
+    let again = store.put_device(NewDevice { user: Some(user("bob")), ..new }, T0).await.unwrap();
+    assert_eq!((again.created, again.credential), (false, None));
+    assert_eq!(store.prove(&id("phone"), Some(third.as_str())).unwrap(), Some(number));
+    assert_eq!(named(&store, &["bob"], &[]), [number]);
+}
+
+#[tokio::test]
+async fn an_imported_secret_counts_and_is_shown_nowhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, _) = open(folder.path());
+    let with = |credential: Option<&str>| {
+        vec![NewImport { credential: credential.map(str::to_owned), ..import(device("phone", None), vec![]) }]
+    };
+    let proves = |text| store.prove(&id("phone"), Some(text)).unwrap().is_some();
+    store.import_devices(with(Some("brought along")), T0).await.unwrap();
+    assert!(proves("brought along") && !proves(""));
+    assert!(!format!("{:?}", with(Some("brought along"))).contains("brought"));
+    store.import_devices(with(None), T0).await.unwrap();
+    assert!(proves("brought along"), "an import that says nothing of it changes nothing");
+    store.import_devices(with(Some("another")), T0).await.unwrap();
+    assert!(proves("another") && !proves("brought along"));
+}
+
+#[tokio::test]
+async fn devices_come_in_pages_in_the_order_of_their_ids() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, _) = open(folder.path());
+    for name in ["d", "b", "a", "c"] {
+        store.put_device(device(name, None), T0).await.unwrap();
+    }
+    store.delete_device(&id("b")).await.unwrap();
+    let page = |after: Option<&str>, limit| {
+        let devices = store.devices(after.map(id).as_ref(), limit).unwrap();
+        devices.iter().map(|device| device.id.as_str().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(page(None, 2), ["a", "c"]);
+    assert_eq!(page(Some("c"), 2), ["d"]);
+    assert_eq!(page(Some("b"), 9), ["c", "d"], "after an id that is not there");
+    assert_eq!((page(Some("d"), 2), page(None, 0)), (vec![], vec![]));
 }

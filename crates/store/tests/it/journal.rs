@@ -6,7 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tidings_store::{AppendError, CommitSink, DurableChannel, QueueLimit, Store, StoredPublication, WriteError};
-use tidings_types::{ChannelName, JournalPosition, Json, Offset, StreamPosition, Timestamp};
+use tidings_types::{
+    ChannelName, EventId, JournalPosition, Json, Offset, PushPolicy, ReceiptPolicy, ReceiptRequest, ReceiptTerms,
+    StreamPosition, Timestamp,
+};
 
 use crate::support::*;
 
@@ -43,6 +46,40 @@ async fn an_event_is_appended_published_and_told_before_it_is_acknowledged() {
         (event("e2", 2), T0, appended[1].published.clone())
     );
     assert_eq!(channels(&store, T0)[0].publications[0].1.tags["event"], "e1");
+}
+
+#[tokio::test]
+async fn a_publication_says_whose_receipts_its_event_waits_for_and_until_when() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, _) = open(folder.path());
+    let place = || channel("match:1", 10);
+    let mut held = new_event("held", 1, &[place()]);
+    (held.event.push, held.event.receipt_wait) = (PushPolicy::UnlessReceived, Duration::from_secs(3));
+    let first = store.append_events(vec![new_event("pushed", 1, &[place()]), held.clone()], T0).await.unwrap();
+    store.append_publication(place(), Json::of(&1), BTreeMap::new(), None, T0).await.unwrap();
+    // A repetition waits no longer than the first did.
+    assert!(store.append_events(vec![held], Timestamp(T0.0 + 9)).await.unwrap()[0].repeated);
+    store.close().await;
+    let (store, _) = open(folder.path());
+    let receipts: Vec<_> = channels(&store, T0)[0].publications.iter().map(|(_, one)| one.receipt).collect();
+    let terms = ReceiptTerms { until: Timestamp(T0.0 + 3000), every_client: false, policy: ReceiptPolicy::default() };
+    assert_eq!(receipts, [None, Some(ReceiptRequest { event: first[1].position, terms }), None]);
+}
+
+#[tokio::test]
+async fn an_event_is_found_by_its_id_as_long_as_that_is_remembered() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = config(folder.path());
+    (config.id_window, config.id_window_count) = (Duration::ZERO, 1);
+    let (store, _) = open_with(config);
+    store.append_events(vec![new_event("e1", 1, &[]), new_event("e2", 1, &[])], T0).await.unwrap();
+    let position = |name: &str| store.event_position(&EventId::new(name).unwrap()).unwrap();
+    assert_eq!((position("e1"), position("e2")), (Some(JournalPosition(1)), Some(JournalPosition(2))));
+    assert_eq!(position("e3"), None);
+    store.trim(store.journal_end());
+    store.append_events(vec![new_event("e3", 1, &[])], Timestamp(T0.0 + 1)).await.unwrap();
+    eventually("trimming", || position("e1").is_none()).await;
+    assert_eq!(position("e3"), Some(JournalPosition(3)));
 }
 
 #[tokio::test]

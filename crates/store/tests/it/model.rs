@@ -6,7 +6,7 @@ use std::pin::Pin;
 
 use proptest::prelude::*;
 use tempfile::TempDir;
-use tidings_store::{AppendError, Store, SubscribeError};
+use tidings_store::{AppendError, Credential, NewDevice, NewImport, Store, SubscribeError};
 use tidings_types::{DeviceNumber, JournalPosition, Json, Locale, Timestamp};
 
 use crate::support::*;
@@ -14,17 +14,28 @@ use crate::support::*;
 const DEVICES: [&str; 4] = ["d0", "d1", "d2", "d3"];
 const SUBJECTS: [&str; 3] = ["team:1", "team:2", "match:1"];
 const TOPICS: [&str; 2] = ["goal", "card"];
+const USERS: [&str; 2] = ["ann", "bob"];
 const LOCALES: [&str; 2] = ["sv", "pt-BR"];
 const SUBSCRIPTION_COUNT_MAX: usize = 4;
 const HISTORY_SIZE: u32 = 3;
 
 type Pair = (usize, usize);
 
+/// What is said of a device.
+#[derive(Debug, Clone, Copy)]
+struct Said {
+    user: Option<usize>,
+    token: Option<u8>,
+    locale: usize,
+}
+
 /// A request on a device: these are queued together and must behave as if done one by one.
 #[derive(Debug, Clone)]
 enum Change {
-    Put { device: usize, token: Option<u8>, locale: usize, at: u64 },
+    Put { device: usize, said: Said, at: u64 },
     Delete(usize),
+    Rotate(usize),
+    LogOut(usize),
     Subscribe(usize, Vec<Pair>),
     Unsubscribe(usize, usize, Option<usize>),
     Gone { device: usize, token: u8, at: Option<u64> },
@@ -36,17 +47,25 @@ enum Step {
     /// Events by (id, variant of the content, channel).
     Append(Vec<(u8, i64, Option<u8>)>),
     Publish(u8),
+    /// Devices with the secret they bring along.
+    Import(Vec<(usize, Said, Option<u8>)>),
     Restart,
     Crash,
+}
+
+fn said() -> impl Strategy<Value = Said> {
+    (prop::option::of(0..USERS.len()), prop::option::weighted(0.8, 0..3u8), 0..LOCALES.len())
+        .prop_map(|(user, token, locale)| Said { user, token, locale })
 }
 
 fn change() -> impl Strategy<Value = Change> {
     let device = || 0..DEVICES.len();
     let pair = || (0..SUBJECTS.len(), 0..TOPICS.len());
     prop_oneof![
-        4 => (device(), prop::option::weighted(0.8, 0..3u8), 0..LOCALES.len(), 0..10u64)
-            .prop_map(|(device, token, locale, at)| Change::Put { device, token, locale, at }),
+        4 => (device(), said(), 0..10u64).prop_map(|(device, said, at)| Change::Put { device, said, at }),
         1 => device().prop_map(Change::Delete),
+        1 => device().prop_map(Change::Rotate),
+        1 => device().prop_map(Change::LogOut),
         4 => (device(), prop::collection::vec(pair(), 0..4)).prop_map(|(device, pairs)| Change::Subscribe(device, pairs)),
         2 => (device(), 0..SUBJECTS.len(), prop::option::of(0..TOPICS.len()))
             .prop_map(|(device, subject, topic)| Change::Unsubscribe(device, subject, topic)),
@@ -61,6 +80,7 @@ fn step() -> impl Strategy<Value = Step> {
         8 => prop::collection::vec(change(), 1..6).prop_map(Step::Changes),
         5 => prop::collection::vec(event, 1..4).prop_map(Step::Append),
         3 => (0..2u8).prop_map(Step::Publish),
+        2 => prop::collection::vec((0..DEVICES.len(), said(), prop::option::of(0..2u8)), 1..4).prop_map(Step::Import),
         1 => Just(Step::Restart),
         1 => Just(Step::Crash),
     ]
@@ -69,9 +89,11 @@ fn step() -> impl Strategy<Value = Step> {
 #[derive(Debug, Clone, PartialEq)]
 struct ModelDevice {
     number: u32,
+    user: Option<usize>,
     token: Option<u8>,
     locale: usize,
-    token_at: u64,
+    /// `None`: only an import has said it.
+    token_at: Option<u64>,
     since: u64,
     subscriptions: BTreeSet<Pair>,
 }
@@ -83,6 +105,8 @@ type ModelEvent = (u8, i64, Option<(u8, u64)>);
 struct Model {
     devices: BTreeMap<usize, ModelDevice>,
     device_next: u32,
+    /// All secrets a device number ever had; the last one is good.
+    secrets: BTreeMap<u32, (usize, Vec<String>)>,
     /// In journal order.
     events: Vec<ModelEvent>,
     /// Data of all publications of a channel.
@@ -90,7 +114,10 @@ struct Model {
 }
 
 impl Model {
-    fn put(&mut self, device: usize, token: Option<u8>, locale: usize, at: u64) {
+    /// `at` is `None` in an import.
+    fn put(&mut self, device: usize, Said { user, token, locale }: Said, at: Option<u64>) {
+        let before = self.devices.get(&device);
+        let token_at = at.or_else(|| before.filter(|before| before.token == token)?.token_at);
         for other in self.devices.values_mut().filter(|other| other.token == token) {
             other.token = None;
         }
@@ -99,9 +126,13 @@ impl Model {
         let entry = self.devices.entry(device).or_insert_with(|| {
             *next += 1;
             let (number, subscriptions) = (*next - 1, BTreeSet::new());
-            ModelDevice { number, token, locale, token_at: at, since, subscriptions }
+            ModelDevice { number, user, token, locale, token_at, since, subscriptions }
         });
-        (entry.token, entry.locale, entry.token_at) = (token, locale, at);
+        (entry.user, entry.token, entry.locale, entry.token_at) = (user, token, locale, token_at);
+    }
+
+    fn give_secret(&mut self, device: usize, number: u32, secret: String) {
+        self.secrets.entry(number).or_insert_with(|| (device, Vec::new())).1.push(secret);
     }
 
     fn subscribe(&mut self, device: usize, pairs: &[Pair]) -> Result<usize, ()> {
@@ -116,7 +147,7 @@ impl Model {
 
     fn gone(&mut self, device: usize, token: u8, at: Option<u64>) -> bool {
         let Some(entry) = self.devices.get_mut(&device) else { return false };
-        let taken = entry.token == Some(token) && at.is_none_or(|at| entry.token_at <= at);
+        let taken = entry.token == Some(token) && at.is_none_or(|at| entry.token_at <= Some(at));
         if taken {
             entry.token = None;
         }
@@ -142,6 +173,8 @@ fn at(millis: u64) -> Timestamp {
 #[derive(Debug, PartialEq)]
 enum Answer {
     Created(bool),
+    /// With a new secret, of the device with this number.
+    Issued(Option<u32>),
     Was(bool),
     Count(usize),
     Refused,
@@ -149,11 +182,17 @@ enum Answer {
 
 fn change_model(model: &mut Model, change: &Change) -> Answer {
     match change {
-        Change::Put { device, token, locale, at } => {
+        Change::Put { device, said, at } => {
             let created = !model.devices.contains_key(device);
-            model.put(*device, *token, *locale, *at);
+            model.put(*device, *said, Some(*at));
             Answer::Created(created)
         }
+        Change::Rotate(device) => Answer::Issued(model.devices.get(device).map(|entry| entry.number)),
+        Change::LogOut(device) => Answer::Issued(model.devices.get_mut(device).map(|entry| {
+            (entry.user, entry.since) = (None, model.events.len() as u64 + 1);
+            entry.subscriptions.clear();
+            entry.number
+        })),
         Change::Delete(device) => Answer::Was(model.devices.remove(device).is_some()),
         Change::Subscribe(device, pairs) => model.subscribe(*device, pairs).map_or(Answer::Refused, Answer::Count),
         Change::Unsubscribe(device, subject, topic) => match model.devices.get_mut(device) {
@@ -168,18 +207,35 @@ fn change_model(model: &mut Model, change: &Change) -> Answer {
     }
 }
 
-async fn change_store(store: &Store, change: &Change, number: DeviceNumber) -> Answer {
+/// The store's answer, and the secret it gave out.
+async fn change_store(store: &Store, change: &Change, number: DeviceNumber) -> (Answer, Option<Credential>) {
+    let issued = |issued: Option<(DeviceNumber, Credential)>| {
+        let (number, credential) = issued.unzip();
+        (Answer::Issued(number.map(|number| number.0)), credential)
+    };
+    match change {
+        Change::Put { device, said, at: millis } => {
+            let registered = store.put_device(new_device(*device, *said), at(*millis)).await.unwrap();
+            (Answer::Created(registered.created), registered.credential)
+        }
+        Change::Rotate(device) => issued(store.rotate_credential(&id(DEVICES[*device])).await.unwrap()),
+        Change::LogOut(device) => issued(store.log_out(&id(DEVICES[*device])).await.unwrap()),
+        change => (change_store_silently(store, change, number).await, None),
+    }
+}
+
+fn new_device(index: usize, Said { user: of, token: byte, locale }: Said) -> NewDevice {
+    let (user, locale) = (of.map(|of| user(USERS[of])), Locale::new(LOCALES[locale]).unwrap());
+    NewDevice { user, locale, ..device(DEVICES[index], byte.map(token)) }
+}
+
+async fn change_store_silently(store: &Store, change: &Change, number: DeviceNumber) -> Answer {
     let count = |result: Result<usize, SubscribeError>| match result {
         Ok(count) => Answer::Count(count),
         Err(SubscribeError::Write(error)) => panic!("{error}"),
         Err(_) => Answer::Refused,
     };
     match change {
-        Change::Put { device: index, token: byte, locale, at: millis } => {
-            let mut new = device(DEVICES[*index], byte.map(token));
-            new.locale = Locale::new(LOCALES[*locale]).unwrap();
-            Answer::Created(store.put_device(new, at(*millis)).await.unwrap().created)
-        }
         Change::Delete(device) => Answer::Was(store.delete_device(&id(DEVICES[*device])).await.unwrap()),
         Change::Subscribe(device, pairs) => {
             let selection = pairs.iter().map(|&(s, t)| (subject(SUBJECTS[s]), vec![topic(TOPICS[t])])).collect();
@@ -192,21 +248,54 @@ async fn change_store(store: &Store, change: &Change, number: DeviceNumber) -> A
         Change::Gone { token: byte, at: millis, .. } => {
             Answer::Was(store.token_gone(number, token(*byte), millis.map(at)).await.unwrap())
         }
+        Change::Put { .. } | Change::Rotate(_) | Change::LogOut(_) => unreachable!("these give out secrets"),
     }
 }
 
 async fn do_changes(store: &Store, model: &mut Model, changes: &[Change]) {
-    let (mut expected, mut numbers) = (Vec::new(), Vec::new());
+    let (mut expected, mut numbers, mut holders) = (Vec::new(), Vec::new(), Vec::new());
     for change in changes {
         // The sender knows numbers from earlier; here: the one at its turn.
         let device = if let Change::Gone { device, .. } = change { model.devices.get(device) } else { None };
         numbers.push(DeviceNumber(device.map_or(u32::MAX, |device| device.number)));
-        expected.push(change_model(model, change));
+        let answer = change_model(model, change);
+        holders.push(match (change, &answer) {
+            (Change::Put { device, .. }, Answer::Created(true)) => Some((*device, model.devices[device].number)),
+            (Change::Rotate(device) | Change::LogOut(device), Answer::Issued(Some(number))) => Some((*device, *number)),
+            _ => None,
+        });
+        expected.push(answer);
     }
     let requests = changes.iter().zip(numbers);
-    let futures = requests.map(|(change, number)| Box::pin(change_store(store, change, number)) as Pin<Box<_>>);
-    let answers = join_all(futures.collect::<Vec<Pin<Box<dyn Future<Output = Answer>>>>>()).await;
+    let futures = requests
+        .map(|(change, number)| Box::pin(change_store(store, change, number)) as Pin<Box<dyn Future<Output = _>>>);
+    let (answers, issued): (Vec<Answer>, Vec<Option<Credential>>) =
+        join_all(futures.collect()).await.into_iter().unzip();
     assert_eq!(answers, expected, "{changes:?}");
+    for (holder, issued) in holders.into_iter().zip(issued) {
+        assert_eq!(holder.is_some(), issued.is_some(), "{changes:?}");
+        if let Some(((device, number), issued)) = holder.zip(issued) {
+            model.give_secret(device, number, issued.as_str().to_owned());
+        }
+    }
+}
+
+async fn import_all(store: &Store, model: &mut Model, imports: &[(usize, Said, Option<u8>)]) {
+    let secret = |byte: Option<u8>| byte.map(|byte| format!("brought along {byte}"));
+    let new = |&(device, said, byte): &(usize, Said, Option<u8>)| NewImport {
+        credential: secret(byte),
+        ..import(new_device(device, said), vec![])
+    };
+    let imported = store.import_devices(imports.iter().map(new).collect(), T0).await.unwrap();
+    let mut created = 0;
+    for &(device, said, byte) in imports {
+        created += u64::from(!model.devices.contains_key(&device));
+        model.put(device, said, None);
+        if let Some(secret) = secret(byte) {
+            model.give_secret(device, model.devices[&device].number, secret);
+        }
+    }
+    assert_eq!((imported.created, imported.updated), (created, imports.len() as u64 - created));
 }
 
 async fn append(store: &Store, model: &mut Model, events: &[(u8, i64, Option<u8>)]) {
@@ -252,7 +341,9 @@ fn check(store: &Store, model: &Model) {
         assert_eq!(sending_token(store, name), expected.map(|device| device.token.map(token)));
         let (Some(found), Some(expected)) = (found, expected) else { continue };
         assert_eq!(found.token, expected.token.map(token));
-        assert_eq!((found.token_at, found.since.0), (at(expected.token_at), expected.since));
+        let token_at = expected.token_at.map_or(Timestamp(0), at);
+        assert_eq!((found.token_at, found.since.0), (token_at, expected.since));
+        assert_eq!(found.user, expected.user.map(|index| user(USERS[index])));
         assert_eq!(found.locale.as_str(), LOCALES[expected.locale]);
         assert_eq!(store.device_number(&id(name)).unwrap(), Some(DeviceNumber(expected.number)));
         let held = store.subscriptions(&id(name)).unwrap().unwrap();
@@ -260,18 +351,10 @@ fn check(store: &Store, model: &Model) {
             held.iter().flat_map(|(s, topics)| topics.iter().map(|t| (s.as_str(), t.as_str()))).collect();
         assert_eq!(held, expected.subscriptions.iter().map(|&(s, t)| (SUBJECTS[s], TOPICS[t])).collect());
     }
-    for (t, topic_name) in TOPICS.iter().enumerate() {
-        let mut expected: Vec<u32> = model
-            .devices
-            .values()
-            .filter(|device| device.subscriptions.contains(&(0, t)) || device.subscriptions.contains(&(2, t)))
-            .map(|device| device.number)
-            .collect();
-        expected.sort_unstable();
-        let found: Vec<u32> =
-            audience(store, topic_name, &["team:1", "match:1"]).iter().map(|number| number.0).collect();
-        assert_eq!(found, expected);
-    }
+    check_audiences(store, model);
+    check_secrets(store, model);
+    let ids: Vec<String> = store.devices(None, 10).unwrap().iter().map(|device| device.id.to_string()).collect();
+    assert_eq!(ids, model.devices.keys().map(|&device| DEVICES[device]).collect::<Vec<_>>());
     let events: Vec<_> = store.events_from(JournalPosition(0), 1000).unwrap();
     let ids: Vec<String> = events.iter().map(|(_, event)| event.event.id.as_str().to_owned()).collect();
     assert_eq!(ids, model.events.iter().map(|(name, ..)| format!("e{name}")).collect::<Vec<_>>());
@@ -283,6 +366,43 @@ fn check(store: &Store, model: &Model) {
         let found: Vec<_> = channel.publications.iter().map(|(offset, one)| (offset.0, one.data.as_str())).collect();
         let expected: Vec<_> = (kept..data.len()).map(|index| (index as u64 + 1, data[index].as_str())).collect();
         assert_eq!(found, expected);
+    }
+}
+
+fn check_audiences(store: &Store, model: &Model) {
+    let expect = |found: Vec<DeviceNumber>, is_meant: &dyn Fn(&ModelDevice) -> bool| {
+        let meant = model.devices.values().filter(|device| is_meant(device)).map(|device| device.number);
+        assert_eq!(found.iter().map(|number| number.0).collect::<BTreeSet<_>>(), meant.collect());
+        assert!(found.is_sorted_by(|a, b| a < b), "each once");
+    };
+    for (t, topic_name) in TOPICS.iter().enumerate() {
+        let subscribed =
+            |device: &ModelDevice| device.subscriptions.contains(&(0, t)) || device.subscriptions.contains(&(2, t));
+        expect(audience(store, topic_name, &["team:1", "match:1"]), &subscribed);
+        expect(audience(store, topic_name, &["team:1", "user:ann", "match:1"]), &|device| {
+            subscribed(device) || device.user == Some(0)
+        });
+    }
+    let d0 = model.devices.get(&0).map(|device| device.number);
+    expect(named(store, &["bob"], &["d0"]), &|device| device.user == Some(1) || Some(device.number) == d0);
+}
+
+/// The last secret of each device proves it, none before it does, and none of a device that was deleted.
+fn check_secrets(store: &Store, model: &Model) {
+    for (&number, (index, secrets)) in &model.secrets {
+        let current = model.devices.get(index).filter(|device| device.number == number);
+        let (last, older) = secrets.split_last().unwrap();
+        for secret in older.iter().rev().take(4).chain([last]) {
+            let expected = current.filter(|_| secret == last).map(|_| DeviceNumber(number));
+            // An imported secret may be that of another life of the same name.
+            let brought_along = secret.starts_with("brought") && current.is_none();
+            if !brought_along {
+                assert_eq!(store.prove(&id(DEVICES[*index]), Some(secret)).unwrap(), expected, "{number}");
+            }
+        }
+    }
+    for (&device, entry) in &model.devices {
+        assert_eq!(store.prove(&id(DEVICES[device]), None).unwrap(), Some(DeviceNumber(entry.number)));
     }
 }
 
@@ -311,6 +431,7 @@ async fn run(steps: Vec<Step>) {
         match step {
             Step::Changes(changes) => do_changes(&store, &mut model, &changes).await,
             Step::Append(events) => append(&store, &mut model, &events).await,
+            Step::Import(imports) => import_all(&store, &mut model, &imports).await,
             Step::Publish(number) => {
                 let (durable, data) = (channel(&channel_name(number), HISTORY_SIZE), Json::of(&"said"));
                 let position =

@@ -8,11 +8,12 @@ use std::task::Poll;
 use std::time::Duration;
 
 use tidings_store::{
-    CommitSink, DurableChannel, NewDevice, NewEvent, QueueLimit, RestoredChannel, Store, StoreConfig, StoredPublication,
+    CommitSink, DurableChannel, NewDevice, NewEvent, NewImport, QueueLimit, RestoredChannel, Store, StoreConfig,
+    StoredPublication,
 };
 use tidings_types::{
     AppId, ChannelName, DeviceId, DeviceNumber, DeviceToken, Environment, Event, EventId, JournalPosition, Locale,
-    ParamValue, Platform, PushPolicy, StreamPosition, Subject, Timestamp, TopicName,
+    ParamValue, Platform, PushPolicy, Recipients, StreamPosition, Subject, Timestamp, TopicName, UserId,
 };
 
 pub(crate) const HOUR: Duration = Duration::from_secs(3600);
@@ -94,6 +95,10 @@ pub(crate) fn id(text: &str) -> DeviceId {
     DeviceId::new(text).unwrap()
 }
 
+pub(crate) fn user(text: &str) -> UserId {
+    UserId::new(text).unwrap()
+}
+
 pub(crate) fn token(byte: u8) -> DeviceToken {
     DeviceToken::from([byte; 32].as_slice())
 }
@@ -111,17 +116,16 @@ pub(crate) fn device(name: &str, token: Option<DeviceToken>) -> NewDevice {
     }
 }
 
+pub(crate) fn import(device: NewDevice, subscriptions: Vec<(Subject, TopicName)>) -> NewImport {
+    NewImport { device, subscriptions, credential: None }
+}
+
 pub(crate) fn event(id: &str, minute: i64) -> Event {
     Event {
-        id: EventId::new(id).unwrap(),
-        topic: topic("goal"),
-        subjects: vec![subject("team:1")],
         params: [("minute".to_owned(), ParamValue::Integer(minute))].into(),
-        data: None,
-        channels: vec![],
         push: PushPolicy::Always,
-        collapse_key: None,
         ttl: HOUR,
+        ..Event::new(EventId::new(id).unwrap(), topic("goal"), vec![subject("team:1")])
     }
 }
 
@@ -139,7 +143,16 @@ pub(crate) fn channels(store: &Store, now: Timestamp) -> Vec<RestoredChannel> {
 
 pub(crate) fn audience(store: &Store, topic_name: &str, subjects: &[&str]) -> Vec<DeviceNumber> {
     let subjects: Vec<Subject> = subjects.iter().map(|text| subject(text)).collect();
-    store.freeze(&topic(topic_name), &subjects).iter_from(DeviceNumber(0)).collect()
+    let event = Event::new(EventId::new("asked").unwrap(), topic(topic_name), subjects);
+    store.select(&event).iter_from(DeviceNumber(0)).collect()
+}
+
+/// Who is told of an event that names these.
+pub(crate) fn named(store: &Store, users: &[&str], devices: &[&str]) -> Vec<DeviceNumber> {
+    let (users, devices) =
+        (users.iter().map(|name| user(name)).collect(), devices.iter().map(|name| id(name)).collect());
+    let event = Event { to: Some(Recipients { users, devices }), ..event("asked", 1) };
+    store.select(&event).iter_from(DeviceNumber(0)).collect()
 }
 
 /// The token of a device as sending sees it; the outer `None` when there is no such device.

@@ -1,7 +1,7 @@
 //! `tidings bench`: what each part does on this machine, beside the goal (R18).
 //!
 //! Every benchmark repeats its measurement `--runs` times and prints median and spread; progress goes to standard
-//! error. What is measured is the real thing: the load comes from another process, and where a part has a physical
+//! error. What is measured is the real thing: a server's load comes from another process, and where a part has a physical
 //! limit (one `write` per delivery, another HTTP/2 client) that is measured in the same run. Every run checks its
 //! answers: a publication lost or doubled, a device missing, a wrong language make it fail, however fast it was.
 //!
@@ -10,7 +10,10 @@
 //! is held to one of them.
 
 mod audience;
+mod batch;
+mod buffer;
 mod fanout;
+mod http;
 mod peer;
 mod process;
 mod push;
@@ -30,6 +33,9 @@ pub(crate) async fn run(command: BenchCommand) -> Result<(), CommandError> {
         BenchCommand::Fanout(args) => (fanout::run(&args).await?, args.common.json),
         BenchCommand::Audience(args) => (audience::run(&args).await?, args.common.json),
         BenchCommand::Push(args) => (push::run(&args).await?, args.common.json),
+        BenchCommand::Buffer(args) => (buffer::run(&args).await?, args.common.json),
+        BenchCommand::Batch(args) => (batch::run(&args).await?, args.common.json),
+        BenchCommand::Http(args) => (http::run(&args).await?, args.common.json),
         BenchCommand::Peer(args) => {
             process::pin(args.cpu)?;
             return match args.role {

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! It registers the phones, connects the clients, plays the match, waits until all is quiet, and compares what everybody
-//! got with what was owed, which it has worked out for itself. With `--once` it ends there, with the verdict as its exit
+//! got with what was owed, which it has worked out for itself. Each client is the app of one of the phones; while it is on the
+//! screen, what it proves to have got is not pushed as well. With `--once` it ends there, with the verdict as its exit
 //! code; else it goes on serving until Ctrl-C. Everything durable is in a temporary folder and goes with it.
 //!
 //! The latencies are honest but modest: server, provider, phones and clients share this machine's cores.
@@ -29,6 +30,7 @@ use std::time::Duration;
 
 use hyper::StatusCode;
 use serde_json::Value;
+use tidings_sender::DeviceOutcome;
 use tidings_simulator::ApnsSimulator;
 use tidings_telemetry::unix_now;
 use tokio::time::Instant;
@@ -73,7 +75,7 @@ const POST_PAUSE: Duration = Duration::from_millis(100);
 /// Plays the match.
 pub(crate) async fn run(args: DemoArgs) -> Result<(), CommandError> {
     // Whatever goes wrong inside is to be seen; a logger that is already there does as well.
-    let _ = tidings_telemetry::log::init(tidings_telemetry::log::Format::Text, "warn");
+    let _ = crate::log::init(tidings_telemetry::log::Format::Text, "warn");
     let mut stage = Stage::set(args).await?;
     let ended = tokio::select! {
         biased;
@@ -112,7 +114,7 @@ impl Stage {
         setup::allow_files(args.clients)?;
         let moments: Arc<[Moment]> = timeline::moments().into();
         let population = Arc::new(Population::draw(args.devices, &moments));
-        let pushes = Arc::new(Pushes::new(clock, moments.clone(), population.clone()));
+        let pushes = Arc::new(Pushes::new(clock, moments.clone(), population.clone(), args.clients));
         let watching = pushes.clone();
         let on_accepted = Arc::new(move |accepted: tidings_simulator::AcceptedNotification<'_>| {
             watching.on_accepted(accepted);
@@ -239,8 +241,8 @@ impl Stage {
             never = self.view.follow(scene) => match never? {},
         };
         self.view.conclude(scene)?;
-        let (pushes, ledger) = (self.pushes.clone(), self.simulator.ledger().clone());
-        let phones = tokio::task::spawn_blocking(move || pushes.settle(&ledger)).await;
+        let (pushes, ledger, received) = (self.pushes.clone(), self.simulator.ledger().clone(), self.received());
+        let phones = tokio::task::spawn_blocking(move || pushes.settle(&ledger, received)).await;
         let phones = phones.map_err(|error| CommandError::Failed(chain(&error)))?;
         if let Some(failure) = scene.crowd.failure() {
             self.view.say(format!("A connection broke: {failure}"))?;
@@ -283,7 +285,7 @@ impl Stage {
                 (known, changed) = (arrived(), Instant::now());
             }
             let is_complete = scene.crowd.delivered() >= scene.crowd.owed_total()
-                && scene.pushes.accepted() >= scene.pushes.owed_total()
+                && scene.pushes.accepted() + self.received() >= scene.pushes.owed_total()
                 && self.server.sender().backlog().is_empty();
             let patience = if is_complete { LATECOMER_TIME } else { QUIET_PATIENCE };
             if changed.elapsed() >= patience {
@@ -293,9 +295,15 @@ impl Stage {
         }
     }
 
+    /// Notifications that the server found unneeded.
+    fn received(&self) -> u64 {
+        self.server.sender().totals().of(DeviceOutcome::Received)
+    }
+
     fn scene(&self) -> io::Result<Scene<'_>> {
         let crowd = self.crowd.as_ref().ok_or_else(|| io::Error::other("the clients are not connected yet"))?;
-        Ok(Scene { moments: &self.moments, pushes: &self.pushes, crowd, handed_in: &self.handed_in })
+        let sender = self.server.sender();
+        Ok(Scene { moments: &self.moments, pushes: &self.pushes, crowd, handed_in: &self.handed_in, sender })
     }
 
     /// What to try while it goes on.

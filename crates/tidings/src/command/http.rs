@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
 use hyper::http::uri::{Authority, Scheme};
-use hyper::{Request, StatusCode, Uri};
+use hyper::{Method, Request, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
@@ -99,11 +99,26 @@ impl ServerUrl {
         api_key: Option<&str>,
         body: Bytes,
     ) -> Result<(StatusCode, Bytes), HttpError> {
-        let mut request = Request::post(path)
-            .header(HOST, self.authority())
-            .header(CONTENT_TYPE, "application/json")
-            .body(Full::new(body))
-            .expect("the path is ours and the host was checked");
+        self.request(Method::POST, path, api_key, Some(body)).await
+    }
+
+    /// Asks for something; with `body`, which is JSON.
+    ///
+    /// # Cancel safety
+    /// Dropped, the request may or may not have been carried out.
+    pub(crate) async fn request(
+        &self,
+        method: Method,
+        path: &str,
+        api_key: Option<&str>,
+        body: Option<Bytes>,
+    ) -> Result<(StatusCode, Bytes), HttpError> {
+        let mut request = Request::builder().method(method).uri(path).header(HOST, self.authority());
+        if body.is_some() {
+            request = request.header(CONTENT_TYPE, "application/json");
+        }
+        let request = request.body(Full::new(body.unwrap_or_default()));
+        let mut request = request.expect("the path is ours and the host was checked");
         if let Some(key) = api_key {
             let mut value = HeaderValue::try_from(format!("apikey {key}")).map_err(|_| HttpError::Key)?;
             value.set_sensitive(true);

@@ -10,21 +10,19 @@ pub(crate) fn line(text: impl Display) -> io::Result<()> {
     stdout.flush()
 }
 
-/// Writes a remark; a standard error that is gone is no reason to stop.
+/// Writes a remark, in order with log lines; a standard error that is gone is no reason to stop.
 pub(crate) fn remark(kind: Kind, text: impl Display) {
-    let mut stderr = io::stderr().lock();
-    let coloured = stderr.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let coloured = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let (word, colour) = match kind {
         Kind::Error => ("error: ", "\x1b[1;31m"),
         Kind::Warning => ("warning: ", "\x1b[1;33m"),
         Kind::Note => ("", ""),
     };
-    let written = if coloured && !colour.is_empty() {
-        writeln!(stderr, "{colour}{word}\x1b[0m{text}")
+    crate::log::line(&if coloured && !colour.is_empty() {
+        format!("{colour}{word}\x1b[0m{text}\n")
     } else {
-        writeln!(stderr, "{word}{text}")
-    };
-    drop(written);
+        format!("{word}{text}\n")
+    });
 }
 
 /// How serious a remark is.

@@ -1,6 +1,4 @@
 //! `tidings publish`: one event, a list of events, or a publication into a channel, over the server's API.
-//!
-//! The key of the server's own folder is only ever sent to this machine.
 
 use std::io::Read as _;
 
@@ -12,11 +10,10 @@ use serde_json::value::RawValue;
 use tidings_types::{ChannelName, CollapseKey, EventId, Subject, TopicName};
 use uuid::Uuid;
 
-use super::http::ServerUrl;
+use super::CommandError;
+use super::client::ApiClient;
 use super::output::line;
-use super::{CommandError, load};
 use crate::cli::PublishArgs;
-use crate::config::{Secret, read_file};
 
 /// The largest body that is read from standard input; the server has a bound of its own.
 const INPUT_BYTES_MAX: u64 = 64 << 20;
@@ -24,15 +21,8 @@ const INPUT_BYTES_MAX: u64 = 64 << 20;
 /// Publishes and prints what the server says.
 pub(crate) async fn run(args: PublishArgs) -> Result<(), CommandError> {
     let (path, body) = request(&args)?;
-    let (server, key) = destination(&args)?;
-    let (status, answer) = server.post(path, key.as_ref().map(Secret::expose), body).await?;
-    let text = String::from_utf8_lossy(&answer);
-    if !status.is_success() {
-        let hint =
-            if status.as_u16() == 401 { ", is the API key right? (TIDINGS_API_KEY, --api-key-file)" } else { "" };
-        return Err(CommandError::Failed(format!("{server} answered {status}{hint}: {}", text.trim())));
-    }
-    report(&args, &text)
+    let answer = ApiClient::new(&args.api)?.post(path, body).await?;
+    report(&args, &answer)
 }
 
 /// A publication; its data goes out as it came.
@@ -54,7 +44,7 @@ fn request(args: &PublishArgs) -> Result<(&'static str, Bytes), CommandError> {
     Ok(("/api/publish", serde_json::to_string(&body).expect("a name and JSON text are JSON").into()))
 }
 
-fn read_stdin() -> Result<String, CommandError> {
+pub(super) fn read_stdin() -> Result<String, CommandError> {
     let mut text = String::new();
     std::io::stdin().lock().take(INPUT_BYTES_MAX + 1).read_to_string(&mut text)?;
     if text.len() as u64 > INPUT_BYTES_MAX {
@@ -85,38 +75,11 @@ fn event_of_flags(args: &PublishArgs) -> Result<String, CommandError> {
 }
 
 /// A whole number where the text is one as JSON spells it (not `007`), else text.
-fn parameter(text: &str) -> serde_json::Value {
+pub(super) fn parameter(text: &str) -> serde_json::Value {
     match text.parse::<i64>() {
         Ok(number) if number.to_string() == text => number.into(),
         _ => text.into(),
     }
-}
-
-/// The server and the key for it.
-fn destination(args: &PublishArgs) -> Result<(ServerUrl, Option<Secret>), CommandError> {
-    let stated = match (&args.api_key, &args.api_key_file) {
-        (Some(key), _) => Some(Secret::new(key)),
-        (None, Some(path)) => Some(key_in(path)?),
-        (None, None) => None,
-    };
-    let url = args.server.url.as_deref().map(ServerUrl::parse).transpose()?;
-    let (server, key) = match (url, stated) {
-        (Some(url), stated) if stated.is_some() || !url.is_loopback() => (url, stated),
-        (url, stated) => {
-            let config = load(&args.server.file)?.config;
-            let own = || ServerUrl::of_listener(config.http.internal_listen.unwrap_or(config.http.listen));
-            let path = config.data_dir.join("api-key");
-            let key = stated.or(if path.is_file() { Some(key_in(&path)?) } else { None });
-            (url.unwrap_or_else(own), key)
-        }
-    };
-    Ok((server, key))
-}
-
-fn key_in(path: &std::path::Path) -> Result<Secret, CommandError> {
-    let text =
-        read_file(path).map_err(|source| CommandError::File { action: "read", path: path.to_owned(), source })?;
-    Ok(Secret::new(text.trim_end()))
 }
 
 /// What the API answers: one accepted event, several, or the result of a publication.
@@ -152,7 +115,7 @@ fn report(args: &PublishArgs, text: &str) -> Result<(), CommandError> {
     if let Ok(Answer::Refused { error: Refusal { code, message } }) = &answer {
         return Err(CommandError::Failed(format!("the server refused it: {code} {message}")));
     }
-    if args.json {
+    if args.api.json {
         return Ok(line(text.trim_end())?);
     }
     let accepted = |event: &Accepted| line(format!("accepted {} at position {}", event.id, event.position));

@@ -1,9 +1,12 @@
 //! `tidings serve`: the server, until it is told to stop.
 
+use std::pin::pin;
+
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::cli::ServeArgs;
-use crate::command::output::{Kind, remark};
+use crate::command::output::{Kind, chain, remark};
 use crate::command::{CommandError, load};
 use crate::config::memory_sum;
 use crate::server::Server;
@@ -13,7 +16,7 @@ const OTHER_FILE_COUNT: u64 = 1024;
 
 pub(crate) async fn run(args: ServeArgs) -> Result<(), CommandError> {
     let loaded = load(&args.file)?;
-    tidings_telemetry::log::init(loaded.config.log.format.into(), &loaded.config.log.filter)
+    crate::log::init(loaded.config.log.format.into(), &loaded.config.log.filter)
         .map_err(|error| CommandError::Usage(format!("log.filter: {error}")))?;
     for warning in &loaded.warnings {
         tracing::warn!(%warning, "Configuration");
@@ -28,9 +31,19 @@ pub(crate) async fn run(args: ServeArgs) -> Result<(), CommandError> {
     // Each listener admits as many connections as the edge.
     let listener_count = 1 + u64::from(loaded.config.http.internal_listen.is_some());
     allow_files(loaded.config.client.connection_count_max as u64 * (1 + listener_count));
-    let server = Server::start(loaded.config).await?;
+    let mut hangup = signal(SignalKind::hangup())?; // From the start: it would end a server that does not know it yet.
+    let server = Server::start_with(loaded.config, args.seed.as_deref()).await?;
     remark(Kind::Note, format!("listening on http://{} (Ctrl-C stops)", server.addr()));
-    stopped().await?;
+    let mut stop = pin!(stopped());
+    loop {
+        tokio::select! {
+            stopped = &mut stop => break stopped?,
+            Some(()) = hangup.recv() => match load(&args.file) {
+                Ok(loaded) => server.reload(&loaded.config),
+                Err(error) => tracing::error!(error = chain(&error), "Configuration is wrong, nothing is reloaded"),
+            },
+        }
+    }
     remark(Kind::Note, "stopping; again cuts it short, which loses nothing that was acknowledged");
     tokio::select! {
         () = server.stop() => Ok(()),
@@ -60,7 +73,7 @@ fn allow_files(connection_count: u64) {
 
 /// Waits for Ctrl-C or SIGTERM.
 pub(crate) async fn stopped() -> std::io::Result<()> {
-    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+    let mut terminate = signal(SignalKind::terminate())?;
     tokio::select! {
         interrupted = tokio::signal::ctrl_c() => interrupted,
         _ = terminate.recv() => Ok(()),

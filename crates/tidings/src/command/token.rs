@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use tidings_protocol::token::{TokenSecret, sign_connection_token, sign_subscription_token};
-use tidings_types::{ChannelName, Json, Timestamp, UserId};
+use tidings_types::{ChannelName, DeviceId, Json, Timestamp, UserId};
 
 use super::output::line;
 use super::{CommandError, load};
@@ -51,7 +51,10 @@ fn sign(
     let info = args.info.as_deref().map(|text| Json::parse(text.as_bytes())).transpose();
     let info = info.map_err(|error| CommandError::Usage(format!("--info is {error}")))?;
     match &args.channel {
-        None => Ok(sign_connection_token(secret, &args.user, expires_at, info.as_ref(), now)),
+        None => {
+            let device = args.device.as_deref().map(DeviceId::new).transpose().map_err(|error| usage(&error))?;
+            Ok(sign_connection_token(secret, &args.user, device.as_ref(), expires_at, info.as_ref(), now))
+        }
         Some(channel) => {
             let channel = ChannelName::new(channel).map_err(|error| usage(&error))?;
             Ok(sign_subscription_token(secret, &args.user, &channel, expires_at, info.as_ref(), now))

@@ -6,22 +6,30 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::time::Duration;
 
+use tidings_gateway::ClientCertificate;
 use tidings_gettext::{Plural, Template, TemplateError};
 use tidings_protocol::NamespaceOptions;
+use tidings_telemetry::unix_now;
+use tidings_types::{AppId, Environment};
 use tracing_subscriber::EnvFilter;
 
 use super::field::{Reader, bare_or_quoted};
 use super::read_file;
-use super::sections::{Api, ApiKey, Apns, Client, Config, Http, Namespace, Topic};
+use super::sections::{Api, ApiKey, Apns, Client, Config, Http, Influx, Namespace, Topic, Webhook};
 use super::tree::{Origin, Problem};
 use super::value::{Secret, Sha256};
+use crate::server::WebhookKey;
 
 /// The shortest API key: a key is a random string, not a password.
 const API_KEY_CHARACTERS_MIN: usize = 16;
 
 /// The shortest secret without a warning (RFC 7518, 3.2: as long as the hash).
 const TOKEN_SECRET_BYTES: usize = 32;
+
+/// A certificate that ends sooner is warned about.
+const CERTIFICATE_END_NEAR: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// Checks everything; problems go to `reader`, what is allowed but unwise is returned.
 pub(super) fn check(config: &mut Config, reader: &mut Reader) -> Vec<Problem> {
@@ -44,6 +52,8 @@ pub(super) fn check(config: &mut Config, reader: &mut Reader) -> Vec<Problem> {
     if config.store.reopen_backoff_min > config.store.reopen_backoff_max {
         check.problem("store.reopen_backoff_min", "must not be longer than `store.reopen_backoff_max`");
     }
+    check.webhook(&mut config.webhook);
+    check.influx(&config.influx);
     if let Err(error) = EnvFilter::try_new(&config.log.filter) {
         check.problem("log.filter", &format!("{error}, got {:?}", config.log.filter));
     }
@@ -242,6 +252,61 @@ impl Check<'_> {
         }
     }
 
+    fn webhook(&mut self, webhook: &mut Webhook) {
+        let Webhook { url, allow_http, secret, secret_file, previous_secret, previous_secret_file, .. } = webhook;
+        let pairs = [
+            (&mut *secret, &*secret_file, "webhook.secret"),
+            (&mut *previous_secret, &*previous_secret_file, "webhook.previous_secret"),
+        ];
+        for (secret, file, path) in pairs {
+            match (&secret, &file) {
+                (Some(_), Some(_)) => self.problem(path, &format!("give it or `{path}_file`, not both")),
+                (None, Some(file)) => *secret = self.secret_file(&format!("{path}_file"), file),
+                _ => {}
+            }
+            let stated = if file.is_some() { format!("{path}_file") } else { path.to_owned() };
+            if let Some(Err(error)) = secret.as_ref().map(|secret| WebhookKey::parse(secret.expose())) {
+                self.problem(&stated, &error.to_string());
+            }
+        }
+        if url.is_some() && secret.is_none() && secret_file.is_none() {
+            self.problem("webhook.secret", "is missing: reports are signed");
+        }
+        if url.is_none() && secret.is_some() {
+            self.warn("webhook.secret", "has no effect without `webhook.url`");
+        }
+        if previous_secret.is_some() && secret.is_none() {
+            self.problem("webhook.previous_secret", "needs `webhook.secret`");
+        }
+        if url.as_ref().is_some_and(|url| !url.origin.is_tls()) && !*allow_http {
+            self.problem("webhook.url", "must be https, or set `webhook.allow_http`");
+        }
+        if webhook.backoff_min > webhook.backoff_max {
+            self.problem("webhook.backoff_min", "must not be longer than `webhook.backoff_max`");
+        }
+        if let Some(file) = &webhook.ca_file {
+            self.pem("webhook.ca_file", file, "CERTIFICATE");
+        }
+    }
+
+    fn influx(&mut self, influx: &Influx) {
+        let mut keys = BTreeSet::new();
+        if let Some(twice) = influx.tags.iter().find(|tag| !keys.insert(&tag.key)) {
+            self.problem("influx.tags", &format!("{:?} is given twice", twice.key));
+        }
+        // Every point repeats them.
+        let bytes: usize = influx.tags.iter().map(|tag| tag.key.len() + tag.value.len() + 2).sum();
+        let bytes_max = influx.packet_bytes.as_usize() / 4;
+        if bytes > bytes_max {
+            let message =
+                format!("must take at most a quarter of `influx.packet_bytes` ({bytes_max}), got {bytes} bytes");
+            self.problem("influx.tags", &message);
+        }
+        if influx.address.is_none() && !influx.tags.is_empty() {
+            self.warn("influx.tags", "have no effect without `influx.address`");
+        }
+    }
+
     fn apns(&mut self, path: &str, apns: &Apns) {
         if apns.apps.is_empty() {
             self.problem(&format!("{path}.apps"), "is empty: name the apps this credential is for");
@@ -254,9 +319,74 @@ impl Check<'_> {
             let message = format!("must be at most twice what is in flight ({in_flight}), got {}", apns.lake_capacity);
             self.problem(&format!("{path}.lake_capacity"), &message);
         }
-        self.pem(&format!("{path}.key_file"), &apns.key_file, "PRIVATE KEY");
+        // There every token is a bad one, and tokens that are bad are forgotten.
+        if let Some(other) = other_environment(apns.host(), apns.environment) {
+            let message =
+                format!("is Apple's for `environment = \"{other}\"`: no device of this section is known there");
+            self.problem(&format!("{path}.host"), &message);
+        }
+        self.apns_credential(path, apns);
         if let Some(file) = &apns.ca_file {
             self.pem(&format!("{path}.ca_file"), file, "CERTIFICATE");
+        }
+    }
+
+    fn apns_credential(&mut self, path: &str, apns: &Apns) {
+        let key = [
+            ("key_file", apns.key_file.is_some()),
+            ("key_id", apns.key_id.is_some()),
+            ("team_id", apns.team_id.is_some()),
+        ];
+        let certificate = [
+            ("certificate_file", apns.certificate_file.is_some()),
+            ("certificate_key_file", apns.certificate_key_file.is_some()),
+        ];
+        let fields = match (key.iter().find(|field| field.1), certificate.iter().find(|field| field.1)) {
+            (Some((key, _)), Some((certificate, _))) => {
+                let message = format!("give a signing key or a certificate, not both: there is `{key}`, too");
+                return self.problem(&format!("{path}.{certificate}"), &message);
+            }
+            (None, None) => {
+                let message = "needs a credential: `key_file`, `key_id` and `team_id`, or `certificate_file` and \
+                               `certificate_key_file`";
+                return self.problem(path, message);
+            }
+            (Some(_), None) => &key[..],
+            (None, Some(_)) => &certificate[..],
+        };
+        for (name, _) in fields.iter().filter(|field| !field.1) {
+            self.problem(&format!("{path}.{name}"), "is missing");
+        }
+        if let Some(file) = &apns.key_file {
+            self.pem(&format!("{path}.key_file"), file, "PRIVATE KEY");
+        }
+        if let (Some(chain), Some(key)) = (&apns.certificate_file, &apns.certificate_key_file) {
+            self.certificate(path, chain, key, &apns.apps);
+        }
+    }
+
+    fn certificate(&mut self, path: &str, chain_file: &Path, key_file: &Path, apps: &[AppId]) {
+        let (chain_path, key_path) = (format!("{path}.certificate_file"), format!("{path}.certificate_key_file"));
+        let (chain, key) = (self.file(&chain_path, chain_file), self.file(&key_path, key_file));
+        let (Some(chain), Some(key)) = (chain, key) else { return };
+        let now = unix_now();
+        let certificate = match ClientCertificate::new(&chain, &key, now) {
+            Ok(certificate) => certificate,
+            Err(error) => {
+                let (path, file) = if error.is_about_key() { (key_path, key_file) } else { (chain_path, chain_file) };
+                return self.problem(&path, &format!("{}: {error}", file.display()));
+            }
+        };
+        if certificate.begins_at() > now {
+            self.warn(&chain_path, &format!("{} is not valid yet", chain_file.display()));
+        }
+        if certificate.ends_at().saturating_since(now) < CERTIFICATE_END_NEAR {
+            self.warn(&chain_path, &format!("{} ends on {}", chain_file.display(), certificate.end_date()));
+        }
+        for app in apps.iter().filter(|app| !certificate.covers(app)) {
+            let topics = certificate.topics().join(", ");
+            let message = format!("{app} is not among the topics of {} ({topics})", chain_file.display());
+            self.problem(&format!("{path}.apps"), &message);
         }
     }
 
@@ -266,6 +396,16 @@ impl Check<'_> {
             self.problem(path, &format!("{} holds no PEM {label:?}", file.display()));
         }
     }
+}
+
+/// The environment that one of Apple's hosts is for, if that is not this one.
+fn other_environment(host: &str, environment: Environment) -> Option<&'static str> {
+    let (own, name) = match host.trim_end_matches('.').to_ascii_lowercase().as_str() {
+        "api.push.apple.com" => (Environment::Production, "production"),
+        "api.sandbox.push.apple.com" | "api.development.push.apple.com" => (Environment::Sandbox, "sandbox"),
+        _ => return None,
+    };
+    (own != environment).then_some(name)
 }
 
 impl ApiKey {
@@ -282,8 +422,8 @@ impl Apns {
     /// The host, by default Apple's own for the environment.
     pub(crate) fn host(&self) -> &str {
         self.host.as_deref().unwrap_or(match self.environment {
-            tidings_types::Environment::Production => "api.push.apple.com",
-            tidings_types::Environment::Sandbox => "api.sandbox.push.apple.com",
+            Environment::Production => "api.push.apple.com",
+            Environment::Sandbox => "api.sandbox.push.apple.com",
         })
     }
 }

@@ -18,7 +18,7 @@ use tidings_types::{AppId, Environment};
 use super::tree::{
     Node, Origin, Problem, Table, VARIABLE_PREFIX, VARIABLE_SEPARATOR, Value, parse_value, variable_name,
 };
-use super::value::{AppleId, ByteSize, Leaf, LogFormat, Scope, Secret, Sha256, Spelling};
+use super::value::{AppleId, ByteSize, HostPort, Leaf, LogFormat, Scope, Secret, Sha256, Spelling, Tag, WebUrl};
 
 /// The declaration of one setting.
 pub(crate) struct Item {
@@ -315,7 +315,7 @@ macro_rules! leaf {
 }
 
 leaf!(bool, u16, u32, u64, usize, String, PathBuf, SocketAddr, Duration);
-leaf!(AppId, AppleId, ByteSize, Environment, LogFormat, Scope, Secret, Sha256);
+leaf!(AppId, AppleId, ByteSize, Environment, HostPort, LogFormat, Scope, Secret, Sha256, Tag, WebUrl);
 
 impl<T: Field> Field for Option<T> {
     const SHAPE: Shape = Shape::Optional(&T::SHAPE);

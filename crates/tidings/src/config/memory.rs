@@ -9,6 +9,7 @@
 use std::fmt;
 
 use serde::Serialize;
+use tidings_hub::RECEIPT_USER_COUNT_MAX;
 
 use super::Config;
 use super::value::ByteSize;
@@ -27,8 +28,14 @@ const NOTIFICATION_BYTES: u64 = 512;
 const IN_FLIGHT_BYTES: u64 = 6 << 10;
 /// A registered device in memory: number, id, token, locale, app, and its place in the tables.
 const DEVICE_BYTES: u64 = 320;
+/// An event's receipts besides its sets and users: their locks and counts, and its places in up to 16 channels.
+const RECEIPTS_BYTES: u64 = 1 << 10;
+/// A user listed as having received an event: a name of at most 128 bytes and its place in the list.
+const RECEIPT_USER_BYTES: u64 = 160;
 /// A job besides its audience: its event (at most 64 KiB with all limits used) and renderings in some languages.
 const JOB_BYTES: u64 = 192 << 10;
+/// A report that the webhook's receiver has not taken: when it is due, twice for the order, and its place in the table.
+const TELLING_BYTES: u64 = 160;
 /// The counts of a finished job.
 const REPORT_BYTES: u64 = 1 << 10;
 
@@ -124,7 +131,16 @@ pub(crate) fn memory_sum(config: &Config, cores: usize) -> MemorySum {
     let mut terms = client_terms(config, cores);
     terms.extend(channel_terms(config));
     terms.extend(delivery_terms(config));
+    if config.influx.address.is_some() {
+        terms.push(batched("metrics to send", crate::server::INFLUX_BUFFER_BYTES, "influx.address"));
+    }
+    terms.push(batched("log lines to write", crate::log::BYTES_MAX, "fixed"));
     MemorySum { terms }
+}
+
+/// What waits in a batching writer and, as it waits, the pages around it (see [`tidings_batch`]).
+fn batched(name: &'static str, bytes_max: usize, settings: &'static str) -> Term {
+    peak(name, 1, 3 * bytes_max as u64, settings)
 }
 
 fn standing(name: &'static str, count: usize, bytes_each: u64, settings: &'static str) -> Term {
@@ -141,7 +157,13 @@ fn client_terms(config: &Config, cores: usize) -> Vec<Term> {
     let loops = if edge.loops == 0 { cores } else { edge.loops };
     let subscriptions = connections.saturating_mul(client.channel_count_max);
     vec![
-        peak("requests", http.request_count_max, http.body_bytes_max.0, "http.request_count_max, http.body_bytes_max"),
+        // A MessagePack body and the JSON made of it are held together.
+        peak(
+            "requests",
+            http.request_count_max,
+            2 * http.body_bytes_max.0,
+            "http.request_count_max, http.body_bytes_max",
+        ),
         standing("connections", connections, CONNECTION_BYTES, "client.connection_count_max"),
         peak("unfinished frames", connections, client.frame_bytes_max.0, "client.frame_bytes_max"),
         peak("waiting replies", connections, edge.control_bytes_max.0, "edge.control_bytes_max"),
@@ -155,6 +177,8 @@ fn channel_terms(config: &Config) -> Vec<Term> {
     let named = config.channel.namespaces.values();
     let longest = named.chain([&config.channel.without_namespace]).map(|namespace| namespace.history_size).max();
     let history = u64::from(longest.unwrap_or(0)) * PUBLICATION_BYTES;
+    // Who reads the channels, and who has answered; users only of events with `receipt: true`.
+    let receipts = RECEIPTS_BYTES + 2 * live_set_bytes(config) + RECEIPT_USER_COUNT_MAX as u64 * RECEIPT_USER_BYTES;
     vec![
         standing("channels", channels, CHANNEL_BYTES, "channels.count_max"),
         peak("channel logs", channels, config.edge.log_bytes_max.0, "channels.count_max, edge.log_bytes_max"),
@@ -162,7 +186,24 @@ fn channel_terms(config: &Config) -> Vec<Term> {
             basis: Basis::Estimate,
             ..standing("channel histories", channels, history, "channels.count_max, the longest history_size")
         },
+        peak(
+            "receipts",
+            config.edge.receipt_event_count_max,
+            receipts,
+            "edge.receipt_event_count_max, client.connection_count_max, store.device_count_max",
+        ),
     ]
+}
+
+/// A set with a bit for each device there can be.
+fn device_set_bytes(config: &Config) -> u64 {
+    u64::from(config.store.device_count_max).div_ceil(8)
+}
+
+/// A set of devices that are connected: 2 bytes each as long as they are few. Who comes and goes within the few seconds
+/// of an event counts as one.
+fn live_set_bytes(config: &Config) -> u64 {
+    device_set_bytes(config).min((config.client.connection_count_max as u64).saturating_mul(2))
 }
 
 fn delivery_terms(config: &Config) -> Vec<Term> {
@@ -172,16 +213,26 @@ fn delivery_terms(config: &Config) -> Vec<Term> {
         .map(|ByteSize(bytes)| *bytes)
         .sum();
     let devices = store.device_count_max as usize;
-    // An audience is frozen as bits, at worst one per device there can be.
-    let job = JOB_BYTES + u64::from(store.device_count_max / 8);
+    // Its sets: the audience as it is frozen, and what of it waits for each pool; who may answer, who has, and who is
+    // held for each pool.
+    let pools = config.apns.len().max(1) as u64;
+    let sets = (1 + pools) * device_set_bytes(config) + (2 + pools) * live_set_bytes(config);
+    let job = JOB_BYTES + sets;
+    let tellings = if config.webhook.url.is_some() { 2 * sender.report_count_max } else { 0 };
     let lakes = config.apns.values().map(|apns| apns.lake_capacity).sum();
     let in_flight = config.apns.values().map(|apns| apns.connection_count * apns.stream_count_max).sum();
     vec![
         peak("store queues", 1, queued, "store.*_queue_bytes_max"),
         standing("store cache", 1, store.cache_bytes.0, "store.cache_bytes"),
         standing("devices", devices, DEVICE_BYTES, "store.device_count_max"),
-        peak("jobs", sender.job_count_max, job, "sender.job_count_max, store.device_count_max"),
+        peak(
+            "jobs",
+            sender.job_count_max,
+            job,
+            "sender.job_count_max, store.device_count_max, client.connection_count_max, [apns.*]",
+        ),
         standing("reports", sender.report_count_max, REPORT_BYTES, "sender.report_count_max"),
+        peak("webhook backlog", tellings, TELLING_BYTES, "webhook.url, sender.report_count_max"),
         peak("lakes", lakes, NOTIFICATION_BYTES, "apns.*.lake_capacity"),
         peak("in flight", in_flight, IN_FLIGHT_BYTES, "apns.*.connection_count, apns.*.stream_count_max"),
     ]

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tidings_types::{AppId, Environment, TopicName};
 
 use super::field::section;
-use super::value::{AppleId, ByteSize, LogFormat, Scope, Secret, Sha256};
+use super::value::{AppleId, ByteSize, HostPort, LogFormat, Scope, Secret, Sha256, Tag, WebUrl};
 
 section! {
     /// The server.
@@ -40,6 +40,10 @@ section! {
         store: Store;
         /// Jobs: events on their way to devices.
         sender: Sender;
+        /// Telling a back end of yours when an event is done.
+        webhook: Webhook;
+        /// Metrics sent to an agent, besides being read at /metrics.
+        influx: Influx;
         /// Log lines, written to standard error.
         log: Log;
     }
@@ -48,7 +52,7 @@ section! {
     Http {
         /// Where clients and servers connect; port 0 takes a free one. Beyond loopback, API keys are required.
         listen: SocketAddr = "127.0.0.1:8000";
-        /// When set, /api, /v1 and /metrics are served here and no longer on `listen`.
+        /// When set, /api, /v1, /openapi.json and /metrics are served here and no longer on `listen`.
         internal_listen: Option<SocketAddr>, like "127.0.0.1:8001";
         /// Largest body of an API request; a larger one is refused with 413.
         body_bytes_max: ByteSize = "4MiB", from "64KiB" to "64MiB";
@@ -72,13 +76,13 @@ section! {
         key_file: Option<PathBuf>, like "/run/secrets/tidings-api-key";
         /// The SHA-256 of the key in hexadecimal digits, so that the key is nowhere on this machine.
         sha256: Option<Sha256>, like "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
-        /// What its holder may do: publish, devices, metrics.
+        /// What its holder may do: publish, read, devices, metrics.
         scopes: Vec<Scope> = "[\"publish\", \"read\", \"devices\", \"metrics\"]";
     }
 
     /// Client connections.
     Client {
-        /// Development only: everybody may connect without token and do everything in every channel.
+        /// Development only: everybody may connect without token and do everything, but not in channels `$…`.
         insecure: bool = "false";
         /// Clients without token may connect; they have no user.
         allow_anonymous: bool = "false";
@@ -124,6 +128,8 @@ section! {
         log_bytes_max: ByteSize = "1MiB", from "64KiB" to "1GiB";
         /// Publications kept per channel for readers that are behind.
         log_count_max: usize = "4096", from "16" to "1000000";
+        /// Events whose receipts are collected at a time; one more, and the oldest is forgotten: its devices are pushed.
+        receipt_event_count_max: usize = "10000", from "16" to "1000000";
     }
 
     /// All channels together.
@@ -202,7 +208,8 @@ section! {
         dir: Option<PathBuf>, like "locales";
     }
 
-    /// A credential for Apple's push service and the apps it is for.
+    /// A credential for Apple's push service and the apps it is for: a signing key (`key_file`, `key_id`, `team_id`) or a
+    /// certificate (`certificate_file`, `certificate_key_file`). On SIGHUP the files are read again.
     Apns {
         /// Which world: production, or sandbox for apps from a developer's machine.
         environment: Environment = "production";
@@ -211,11 +218,15 @@ section! {
         /// Its port.
         port: u16 = "443", from "1" to "65535";
         /// Id of the signing key.
-        key_id: AppleId, like "ABC123DEFG";
+        key_id: Option<AppleId>, like "ABC123DEFG";
         /// Id of the team.
-        team_id: AppleId, like "DEF123GHIJ";
+        team_id: Option<AppleId>, like "DEF123GHIJ";
         /// The signing key as Apple gives it out (.p8).
-        key_file: PathBuf, like "AuthKey_ABC123DEFG.p8";
+        key_file: Option<PathBuf>, like "AuthKey_ABC123DEFG.p8";
+        /// Instead of a signing key: a certificate and its chain (PEM).
+        certificate_file: Option<PathBuf>, like "certificate.pem";
+        /// The certificate's private key (PEM, without a passphrase); may be the same file.
+        certificate_key_file: Option<PathBuf>, like "certificate.pem";
         /// Bundle ids of the apps this credential is for.
         apps: Vec<AppId>, like "[\"com.example.app\"]";
         /// Connections kept open.
@@ -274,18 +285,62 @@ section! {
 
     /// Jobs: events on their way to devices.
     Sender {
-        /// Jobs in work; further events wait in the journal.
+        /// Jobs in work; further events wait in the journal, and those in work wait only 500 ms for receipts then.
         job_count_max: usize = "1024", from "1" to "100000";
         /// Devices read, translated for and handed on in one go.
         window_device_count: usize = "1024", from "1" to "65536";
         /// Such windows of one job and credential that may be on their way at a time.
         window_open_count_max: usize = "32", from "1" to "65536";
-        /// Finished jobs whose counts are remembered.
+        /// Finished jobs whose counts are remembered; of those, too, that the webhook's receiver has not taken yet.
         report_count_max: usize = "10000", from "1" to "1000000";
         /// Dead tokens that wait to be removed; more are forgotten until the provider names them again.
         gone_token_count_max: usize = "4096", from "1" to "1000000";
         /// Progress is noted at least this often: after a crash, what was sent since may be sent again.
         checkpoint_interval: Duration = "100ms", from "10ms" to "10s";
+    }
+
+    /// Telling a back end of yours when an event is done: signed requests (Standard Webhooks). See docs/webhook.md. On SIGHUP
+    /// the secrets are taken again.
+    Webhook {
+        /// Where reports are sent; without it nobody is told.
+        url: Option<WebUrl>, like "https://backend.example.com/hooks/tidings";
+        /// An address with http is accepted: signatures are checked, but everybody on the way can read along.
+        allow_http: bool = "false";
+        /// Secret that reports are signed with: whsec_ and base64 of 24 to 64 random bytes.
+        secret: Option<Secret>, like "whsec_Y2hhbmdlLW1lLWNoYW5nZS1tZS1jaGFu";
+        /// A file that holds it.
+        secret_file: Option<PathBuf>, like "/run/secrets/tidings-webhook-secret";
+        /// The secret before; reports are signed with both, while the receiver changes over.
+        previous_secret: Option<Secret>, like "whsec_Y2hhbmdlLW1lLWNoYW5nZS1tZS1jaGFv";
+        /// A file that holds it.
+        previous_secret_file: Option<PathBuf>, like "/run/secrets/tidings-webhook-secret-before";
+        /// Certificates (PEM) to trust instead of the system's.
+        ca_file: Option<PathBuf>, like "receiver-ca.pem";
+        /// Reports on their way at a time, each on a connection of its own; these, and one to spare, are kept open.
+        in_flight_max: usize = "4", from "1" to "64";
+        /// How long an attempt may take, from its beginning to the whole answer.
+        timeout: Duration = "15s", from "100ms" to "5m";
+        /// Shortest pause before a report is tried again; pauses are random, and can be twice as long after each attempt.
+        backoff_min: Duration = "1s", from "10ms" to "1h";
+        /// Longest pause, also where the receiver asks for more.
+        backoff_max: Duration = "1h", from "10ms" to "24h";
+        /// How long after the end of its event a report is tried, for the last time then. Meanwhile those not taken wait,
+        /// `sender.report_count_max` at most; with more, the oldest are forgotten.
+        give_up_after: Duration = "24h", from "1s" to "30d";
+    }
+
+    /// Metrics sent to an agent over UDP, as InfluxDB lines: to InfluxDB, Telegraf or VictoriaMetrics. See docs/metrics.md.
+    Influx {
+        /// Where the agent listens; without it nothing is sent. A name is looked up again when its host refuses a packet.
+        address: Option<HostPort>, like "127.0.0.1:8089";
+        /// Time between two flushes. A point covers what came since the one before.
+        interval: Duration = "10s", from "1s" to "1h";
+        /// Sockets that packets are spread over.
+        socket_count: usize = "2", from "1" to "16";
+        /// Largest packet, without the headers of UDP and IP; 1432 bytes fit undivided into a frame of Ethernet.
+        packet_bytes: ByteSize = "1432B", from "512B" to "65507B";
+        /// Tags of every point, KEY=VALUE; `host` is this machine's name unless you give another.
+        tags: Vec<Tag>, like "[\"host=web-1\", \"region=eu\"]";
     }
 
     /// Log lines, written to standard error.

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use proptest::prelude::*;
+use tidings_telemetry::unix_now;
+use tidings_types::Timestamp;
 
 use super::field::{Reader, Shape};
 use super::value::{ByteSize, Scope, Sha256};
@@ -87,6 +89,15 @@ fn a_wrong_value_is_refused_with_what_is_expected() {
         &["t.toml:2:21: `client.channel_count_max` must be a whole number from 1 to 65536, got text"],
     );
     check("[client]\ninsecure = 1", &["t.toml:2:12: `client.insecure` must be true or false, got a whole number"]);
+    check(
+        "[influx]\naddress = \"agent\"\ntags = [\"a=b\", \"=c\"]",
+        &[
+            "t.toml:2:11: `influx.address` must be a host and a port, such as \"127.0.0.1:8089\", \"[::1]:8089\" or \
+             \"agent:8089\", got \"agent\"",
+            "t.toml:3:16: `influx.tags[1]` must be KEY=VALUE, such as \"region=eu\": 1 to 64 bytes each, KEY a letter, \
+             then letters, digits, `_`, not `time`, got \"=c\"",
+        ],
+    );
     check("http = 1", &["t.toml:1:8: `http` must be a table, got a whole number"]);
     check("topics = 1", &["t.toml:1:10: `topics` must be tables with names, got a whole number"]);
     check("api.keys = 1", &["t.toml:1:12: `api.keys` must be a list in [], got a whole number"]);
@@ -174,6 +185,15 @@ fn relations_between_settings_hold() {
     check(
         "[topics.t]\ntitle = \"a\"\nbody = \"b\"\nbody_plural = \"c\"",
         &["t.toml:2:9: `topics.t.count`: is missing: which parameter chooses the plural?"],
+    );
+    check(
+        "[influx]\npacket_bytes = \"512B\"\ntags = [\"a=b\", \"c=d\", \"a=e\"]",
+        &["t.toml:3:8: `influx.tags`: \"a\" is given twice"],
+    );
+    let tags = ["k1", "k2", "k3"].map(|key| format!("\"{key}={}\"", "v".repeat(60)));
+    check(
+        &format!("[influx]\npacket_bytes = \"512B\"\ntags = [{}]", tags.join(", ")),
+        &["t.toml:3:8: `influx.tags`: must take at most a quarter of `influx.packet_bytes` (128), got 192 bytes"],
     );
     check(
         "[translations]\ndir = \"no-such-folder\"",
@@ -296,8 +316,76 @@ fn apns_credentials_are_checked() {
         &["t.toml:2:10: `apns.main.key_id` must be 10 letters A-Z and digits, as Apple's developer pages show it, \
            got \"abc\""],
     );
+    check(
+        &apns("main", &credentials.key, "host = \"API.sandbox.push.apple.com\""),
+        &["t.toml:6:8: `apns.main.host`: is Apple's for `environment = \"sandbox\"`: no device of this section is \
+           known there"],
+    );
+    let sandbox =
+        apns("main", &credentials.key, "host = \"api.development.push.apple.com\"\nenvironment = \"sandbox\"");
+    assert_eq!(loaded(&sandbox).config.apns["main"].host(), "api.development.push.apple.com");
     fs::write(&credentials.key, "no key").unwrap();
     assert!(mistakes(&one, &[])[0].ends_with("holds no PEM \"PRIVATE KEY\""));
+}
+
+#[test]
+fn an_apns_section_has_a_key_or_a_certificate() {
+    let section = |fields: &str| format!("[apns.main]\napps = [\"a.b\"]\n{fields}");
+    let credentials = credentials();
+    let key = format!("key_file = {:?}\n", credentials.key.display().to_string());
+    check(
+        &section(""),
+        &[
+            "t.toml:2:8: `apns.main`: needs a credential: `key_file`, `key_id` and `team_id`, or `certificate_file` and \
+           `certificate_key_file`",
+        ],
+    );
+    check(
+        &section(&key),
+        &["t.toml:3:12: `apns.main.key_id`: is missing", "t.toml:3:12: `apns.main.team_id`: is missing"],
+    );
+    check(
+        &section(&format!("{key}certificate_key_file = \"c.pem\"\n")),
+        &["t.toml:4:24: `apns.main.certificate_key_file`: give a signing key or a certificate, not both: there is \
+           `key_file`, too"],
+    );
+    check(&section("certificate_file = \"c.pem\"\n"), &["t.toml:3:20: `apns.main.certificate_key_file`: is missing"]);
+}
+
+#[test]
+fn an_apns_certificate_is_looked_at_before_it_is_used() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let authority = tidings_simulator::PushAuthority::new().unwrap();
+    let write = |name: &str, topics: &[&str], ends_at| {
+        let issued = authority.issue(topics, None, ends_at).unwrap();
+        fs::write(path(name), format!("{}{}", issued.certificate_pem, issued.key_pem)).unwrap();
+    };
+    write("good.pem", &["a.b", "a.b.voip"], Timestamp(4_102_444_800_000));
+    write("other.pem", &["a.c"], Timestamp(4_102_444_800_000));
+    write("old.pem", &["a.b"], Timestamp(1_577_836_800_000));
+    let section = |chain: &str, key: &str| {
+        let (chain, key) = (path(chain), path(key));
+        format!("[apns.main]\napps = [\"a.b\"]\ncertificate_file = {chain:?}\ncertificate_key_file = {key:?}\n")
+    };
+    let good = loaded(&section("good.pem", "good.pem"));
+    assert!(good.warnings.iter().all(|warning| !warning.to_string().contains("apns")), "{:?}", good.warnings);
+    let wrong = |chain, key| mistakes(&section(chain, key), &[]).join("; ");
+    assert!(wrong("old.pem", "old.pem").ends_with("old.pem: the certificate has ended on 2020-01-01"));
+    assert!(wrong("good.pem", "other.pem").starts_with("t.toml:4:24: `apns.main.certificate_key_file`: "));
+    assert!(wrong("good.pem", "other.pem").ends_with("holds a private key that does not belong to the certificate"));
+    assert!(wrong("none.pem", "good.pem").contains("`apns.main.certificate_file`: cannot read "));
+    let topics = wrong("other.pem", "other.pem");
+    assert!(topics.starts_with("t.toml:2:8: `apns.main.apps`: a.b is not among the topics of "), "{topics}");
+    assert!(topics.ends_with("other.pem (a.c)"), "{topics}");
+    let warned = |days: u64| {
+        write("good.pem", &["a.b"], unix_now().saturating_add(Duration::from_secs(days * 24 * 3600)));
+        let warnings = loaded(&section("good.pem", "good.pem")).warnings;
+        warnings.iter().any(|it| {
+            it.to_string().contains("`apns.main.certificate_file`: ") && it.to_string().contains(" ends on 2")
+        })
+    };
+    assert_eq!([29, 31].map(warned), [true, false]);
 }
 
 #[test]
@@ -442,6 +530,56 @@ fn what_is_in_force_reads_back_as_the_same_configuration() {
 }
 
 #[test]
+fn a_webhook_is_checked() {
+    let secret = "secret = \"whsec_Y2hhbmdlLW1lLWNoYW5nZS1tZS1jaGFu\"";
+    let webhook = |lines: &str| format!("[webhook]\n{lines}");
+    let loaded_url = loaded(&webhook(&format!("url = \"https://A.example:8443/h?k=hunter2\"\n{secret}")));
+    assert!(!format!("{loaded_url:?}").contains("hunter2"));
+    assert!(effective(&loaded_url.effective).contains("url = \"https://a.example:8443/h?***\""));
+    let url = loaded_url.config.webhook.url.expect("an address");
+    assert_eq!((url.origin.to_string().as_str(), url.target.as_str()), ("https://a.example:8443", "/h?k=hunter2"));
+    check(&webhook(&format!("url = \"http://a/\"\nallow_http = true\n{secret}")), &[]);
+    check(
+        &webhook(&format!("url = \"http://a/\"\n{secret}")),
+        &["t.toml:2:7: `webhook.url`: must be https, or set `webhook.allow_http`"],
+    );
+    check(&webhook("url = \"https://a/\""), &["t.toml:2:7: `webhook.secret`: is missing: reports are signed"]);
+    for url in [
+        "ftp://a/",
+        "https://",
+        "https://a..b/",
+        "https://[::1]junk/",
+        "https://user:pw@a/",
+        "https://a/#b",
+        "a",
+        "https://a/\u{e9}",
+    ] {
+        let expected = "t.toml:2:7: `webhook.url` must be an address such as \"https://example.com/hook\", with http or \
+                        https, without user, password and fragment, got something else";
+        check(&webhook(&format!("url = \"{url}\"\n{secret}")), &[expected]);
+    }
+    check(
+        &webhook(
+            "previous_secret = \"whsec_Y2hhbmdlLW1lLWNoYW5nZS1tZS1jaGFu\"\nbackoff_min = \"2s\"\nbackoff_max = \"1s\"",
+        ),
+        &[
+            "t.toml:2:19: `webhook.previous_secret`: needs `webhook.secret`",
+            "t.toml:3:15: `webhook.backoff_min`: must not be longer than `webhook.backoff_max`",
+        ],
+    );
+
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("secret");
+    let text = webhook(&format!("url = \"https://a/\"\nsecret_file = {:?}", file));
+    fs::write(&file, "whsec_Y2hhbmdlLW1lLWNoYW5nZS1tZS1jaGFu\n").unwrap();
+    assert_eq!(loaded(&text).config.webhook.secret, Some(Secret::new("whsec_Y2hhbmdlLW1lLWNoYW5nZS1tZS1jaGFu")));
+    fs::write(&file, "whsec_aHVudGVyMg==\n").unwrap();
+    check(&text, &["t.toml:3:15: `webhook.secret_file`: must hold 24 to 64 random bytes, got 7"]);
+    fs::write(&file, "hunter2\n").unwrap();
+    check(&text, &["t.toml:3:15: `webhook.secret_file`: must be `whsec_` and base64, got something else"]);
+}
+
+#[test]
 fn unwise_settings_are_warned_about() {
     let warnings = |text: &str| -> Vec<String> { loaded(text).warnings.iter().map(ToString::to_string).collect() };
     let text = "[client]\ntoken_hmac_secret = \"short\"";
@@ -459,15 +597,16 @@ fn the_memory_sum_is_its_terms() {
     let text = format!(
         "[http]\nrequest_count_max = 2\nbody_bytes_max = \"1MiB\"\n[client]\nconnection_count_max = 10\nchannel_count_max = 3\n\
          frame_bytes_max = \"2KiB\"\n[edge]\nloops = 0\nturn_bytes_max = \"4KiB\"\ncontrol_bytes_max = \"64KiB\"\nlog_bytes_max = \
-         \"64KiB\"\n[channels]\ncount_max = 5\n[channel.namespaces.n]\nhistory_size = 7\nhistory_ttl = \"1m\"\n[store]\n\
+         \"64KiB\"\nreceipt_event_count_max = 20\n[channels]\ncount_max = 5\n[channel.namespaces.n]\nhistory_size = 7\nhistory_ttl = \"1m\"\n[store]\n\
          event_queue_bytes_max = \"8MiB\"\ndevice_queue_bytes_max = \"1MiB\"\nimport_queue_bytes_max = \"1MiB\"\ncache_bytes = \
-         \"1MiB\"\ndevice_count_max = 800\n[sender]\njob_count_max = 3\nreport_count_max = 9\n{}",
+         \"1MiB\"\ndevice_count_max = 800\n[sender]\njob_count_max = 3\nreport_count_max = 9\n\
+         [webhook]\nurl = \"https://a/b\"\nsecret = \"whsec_Y2hhbmdlLW1lLWNoYW5nZS1tZS1jaGFu\"\n{}",
         apns("main", &credentials.key, "connection_count = 2\nstream_count_max = 100\nlake_capacity = 300")
     );
     let sum = memory_sum(&loaded(&text).config, 4);
     let terms: Vec<_> = sum.terms.iter().map(|term| (term.name, term.bytes())).collect();
     let expected = [
-        ("requests", 2 << 20),
+        ("requests", 2 * (2 << 20)),
         ("connections", 10 * 6144),
         ("unfinished frames", 10 * 2048),
         ("waiting replies", 10 * 65536),
@@ -476,13 +615,16 @@ fn the_memory_sum_is_its_terms() {
         ("channels", 5 * 1024),
         ("channel logs", 5 * 65536),
         ("channel histories", 5 * 7 * 1024),
+        ("receipts", 20 * (1024 + 2 * 20 + 1000 * 160)),
         ("store queues", 10 << 20),
         ("store cache", 1 << 20),
         ("devices", 800 * 320),
-        ("jobs", 3 * (196_608 + 100)),
+        ("jobs", 3 * (196_608 + 2 * 100 + 3 * 20)), // Of 800 devices 10 can be connected.
         ("reports", 9 * 1024),
+        ("webhook backlog", 2 * 9 * 160),
         ("lakes", 300 * 512),
         ("in flight", 200 * 6144),
+        ("log lines to write", 3 * (4 << 20)),
     ];
     assert_eq!(terms, expected);
     assert_eq!(sum.bytes(), expected.iter().map(|(_, bytes)| bytes).sum::<u64>());
@@ -493,6 +635,12 @@ fn the_memory_sum_is_its_terms() {
     let table = sum.to_string();
     assert_eq!(table.lines().count(), expected.len() + 2);
     assert!(table.contains("channel histories         5 x   7.0 KiB =  35.0 KiB  estimate "), "{table}");
+}
+
+#[test]
+fn sending_metrics_is_in_the_sum() {
+    let sum = |text: &str| memory_sum(&loaded(text).config, 1).bytes();
+    assert_eq!(sum("influx.address = \"[::1]:8089\"") - sum(""), 3 << 20);
 }
 
 #[test]

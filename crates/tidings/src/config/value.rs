@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tidings_http1::Origin;
 use tidings_types::{AppId, Environment};
 
 /// How a value is spelt in TOML.
@@ -194,6 +195,92 @@ impl Leaf for SocketAddr {
 
     fn show(&self) -> String {
         self.to_string()
+    }
+}
+
+/// A host, by name or address, and a port, as a look-up takes them. Whether there is such a host is not known here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct HostPort(pub(crate) String);
+
+impl Leaf for HostPort {
+    const EXPECTED: &'static str = "a host and a port, such as \"127.0.0.1:8089\", \"[::1]:8089\" or \"agent:8089\"";
+
+    fn parse(text: &str) -> Option<Self> {
+        let (host, port) = text.rsplit_once(':')?;
+        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
+        let is_host = (1..=253).contains(&host.len()) && host.bytes().all(is_name);
+        let is_address = text.parse::<SocketAddr>().is_ok(); // Also `[::1]:8089`.
+        let port = port.parse::<u16>().ok().filter(|port| *port > 0);
+        (port.is_some() && (is_host || is_address)).then(|| Self(text.to_owned()))
+    }
+
+    fn show(&self) -> String {
+        self.0.clone()
+    }
+}
+
+/// An address on the Web. Its query, which may be a secret, is not shown, and neither is an address that is refused: it
+/// may have a password in it.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct WebUrl {
+    /// The server.
+    pub(crate) origin: Origin,
+    /// What it is asked for: the path, and the query if there is one.
+    pub(crate) target: String,
+}
+
+impl fmt::Debug for WebUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.show())
+    }
+}
+
+impl Leaf for WebUrl {
+    const EXPECTED: &'static str =
+        "an address such as \"https://example.com/hook\", with http or https, without user, password and fragment";
+    const SECRET: bool = true;
+
+    fn parse(text: &str) -> Option<Self> {
+        let (origin, target) = Origin::split(text).ok()?;
+        target.bytes().all(|byte| byte.is_ascii_graphic()).then_some(Self { origin, target })
+    }
+
+    fn show(&self) -> String {
+        match self.target.split_once('?') {
+            Some((path, _)) => format!("{}{path}?***", self.origin),
+            None => format!("{}{}", self.origin, self.target),
+        }
+    }
+}
+
+/// A tag of all metrics.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Tag {
+    /// Its name: letters, digits and `_`.
+    pub(crate) key: String,
+    /// Its value.
+    pub(crate) value: String,
+}
+
+/// Bytes of a tag's name, and of its value.
+const TAG_BYTES_MAX: usize = 64;
+
+impl Leaf for Tag {
+    const EXPECTED: &'static str =
+        "KEY=VALUE, such as \"region=eu\": 1 to 64 bytes each, KEY a letter, then letters, digits, `_`, not `time`";
+
+    fn parse(text: &str) -> Option<Self> {
+        let (key, value) = text.split_once('=')?;
+        let is_size = |text: &str| (1..=TAG_BYTES_MAX).contains(&text.len());
+        let valid_key = is_size(key)
+            && key.starts_with(|first: char| first.is_ascii_alphabetic())
+            && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+        let valid = valid_key && is_size(value) && !value.chars().any(char::is_control) && key != "time";
+        valid.then(|| Self { key: key.to_owned(), value: value.to_owned() })
+    }
+
+    fn show(&self) -> String {
+        format!("{}={}", self.key, self.value)
     }
 }
 

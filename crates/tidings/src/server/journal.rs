@@ -1,13 +1,14 @@
-//! Between store and hub, which do not see each other: what became durable is published, what was durable comes back.
+//! Between store, hub and edge, which do not see each other: what became durable is published, what was durable comes
+//! back, and a device is proven by what is stored of it.
 
 use std::sync::{Arc, OnceLock};
 
-use tidings_edge::{DurablePublisher, PublishFuture};
+use tidings_edge::{DeviceDirectory, DurablePublisher, PublishFuture};
 use tidings_hub::Hub;
 use tidings_protocol::{ClientInfo, ErrorCode, Namespaces, Publication};
-use tidings_store::{CommitSink, DurableChannel, Store, StoredPublication, WriteError};
+use tidings_store::{CommitSink, DurableChannel, ReadError, Store, StoredPublication, WriteError};
 use tidings_telemetry::unix_now;
-use tidings_types::{ChannelName, JournalPosition, Json, Offset, StreamPosition, Timestamp};
+use tidings_types::{ChannelName, DeviceId, DeviceNumber, JournalPosition, Json, Offset, StreamPosition, Timestamp};
 use tracing::{error, warn};
 
 use super::ServeError;
@@ -48,7 +49,8 @@ fn publication(offset: Offset, stored: StoredPublication) -> Publication {
         let parsed = serde_json::from_str::<ClientInfo>(info.as_str());
         parsed.inspect_err(|error| error!(%error, "A stored publication has an unreadable client: a bug")).ok()
     });
-    Publication { offset, data: stored.data, info: info.map(Arc::new), tags: stored.tags.into() }
+    let receipt = stored.receipt;
+    Publication { offset, data: stored.data, info: info.map(Arc::new), tags: stored.tags.into(), receipt }
 }
 
 /// Brings the durable channels back as they were; those whose namespace is not configured any more stay asleep.
@@ -95,5 +97,19 @@ impl DurablePublisher for Journal {
                 Err(WriteError::Unavailable) => Err(ErrorCode::Internal),
             }
         })
+    }
+}
+
+/// Who proves a device.
+pub(super) struct Devices(pub(super) Store);
+
+impl DeviceDirectory for Devices {
+    fn prove(&self, device: &DeviceId, credential: Option<&str>) -> Option<DeviceNumber> {
+        let proven = self.0.prove(device, credential);
+        // Unproven for now: it is pushed, which is the safe side. That the store cannot read is in the log already, once.
+        if let Err(error @ ReadError::Engine(_)) = &proven {
+            warn!(%device, %error, "A device cannot be looked up");
+        }
+        proven.ok().flatten()
     }
 }

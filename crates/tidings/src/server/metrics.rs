@@ -1,5 +1,7 @@
 //! Numbers that their owners keep themselves, read at each scrape: store, hub, lakes.
 
+pub(super) mod influx;
+
 use std::sync::Arc;
 
 use tidings_buffer::Lake;

@@ -54,7 +54,7 @@ impl EventCheck for Door {
 }
 
 /// Reads everything there is to say.
-pub(super) fn topics(config: &Config) -> Result<Topics, TextError> {
+pub(crate) fn topics(config: &Config) -> Result<Topics, TextError> {
     let mut templates = BTreeMap::new();
     for (name, topic) in &config.topics {
         let read = topic_templates(topic).map_err(|source| TextError::Template { topic: name.clone(), source })?;

@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 use serde_json::Value;
 
+use super::device::{device_token, introduced};
 use super::*;
+use crate::VISIBLE_TTL_MAX;
 
 #[derive(Debug, Clone)]
 enum Operation {
@@ -26,6 +28,8 @@ fn operation() -> impl Strategy<Value = Operation> {
         Just("forged".to_owned()),
         Just(subscription_token("42", "$d", Some(50))),
         Just(connection_token("42", Some(40))),
+        Just(device_token("42", "phone-1")),
+        Just(device_token("42", "tablet")),
     ];
     let kind = prop_oneof![
         8 => Just("subscribe"),
@@ -36,14 +40,19 @@ fn operation() -> impl Strategy<Value = Operation> {
         1 => Just("presence_stats"),
         1 => Just("refresh"),
         2 => Just("sub_refresh"),
-        1 => Just("rpc"),
+        2 => Just("rpc"),
         1 => Just("connect"),
     ];
     let command = (1..50_u32, kind, prop::sample::select(&CHANNELS[..]), token, any::<bool>()).prop_map(
         |(id, kind, channel, token, flag)| {
-            let data = if flag { "1" } else { "null" };
+            let method = if channel.is_empty() { "unknown" } else { RPC_VISIBLE };
+            let data = match (kind, flag) {
+                ("rpc", true) => r#"{"visible":true,"ttl":9}"#,
+                (_, true) => "1",
+                (_, false) => "null",
+            };
             Operation::Command(format!(
-                r#"{{"id":{id},"{kind}":{{"channel":"{channel}","token":"{token}","data":{data},"recover":{flag}}}}}"#
+                r#"{{"id":{id},"{kind}":{{"channel":"{channel}","token":"{token}","data":{data},"recover":{flag},"method":"{method}"}}}}"#
             ))
         },
     );
@@ -65,6 +74,7 @@ enum Outstanding {
     Presence(Ticket),
     PresenceStats(Ticket),
     Unsubscribe(Ticket),
+    Visible(Ticket, Option<Duration>),
 }
 
 /// The driver's side: what it owes, what it has, what it wrote.
@@ -75,8 +85,12 @@ struct Driver {
     /// Subscribed or about to be, as the driver sees it.
     channels: BTreeSet<String>,
     closed: bool,
+    /// Sent and not answered.
+    pings: usize,
     commands: usize,
     replies: usize,
+    /// As it was named on connecting: nothing changes it.
+    device: Option<DeviceId>,
 }
 
 impl Driver {
@@ -95,7 +109,10 @@ impl Driver {
                 self.settle(index, done);
             }
             Operation::Settle(..) => {}
-            Operation::Ping => self.session.on_ping_sent(),
+            Operation::Ping => {
+                self.pings += 1;
+                self.session.on_ping_sent();
+            }
             Operation::End(name) => {
                 let push = self.session.end_subscription(&channel(name), &Unsubscribe::SERVER);
                 self.channels.remove(name);
@@ -130,7 +147,7 @@ impl Driver {
         let id = command.id;
         self.commands += 1;
         let outstanding = match self.session.handle(command, self.now) {
-            Effect::Reply(reply) | Effect::Connected(reply) | Effect::Refused(reply) => {
+            Effect::Reply(reply) | Effect::Connected { reply, .. } | Effect::Refused(reply) => {
                 return self.write(&reply, Some(id));
             }
             Effect::Subscribe(effect) => {
@@ -145,7 +162,14 @@ impl Driver {
             Effect::History { ticket, .. } => Outstanding::History(ticket),
             Effect::Presence { ticket, .. } => Outstanding::Presence(ticket),
             Effect::PresenceStats { ticket, .. } => Outstanding::PresenceStats(ticket),
-            Effect::Pong => return,
+            Effect::Visible { ticket, visible } => {
+                assert!(visible.is_none_or(|ttl| !ttl.is_zero() && ttl <= VISIBLE_TTL_MAX));
+                Outstanding::Visible(ticket, visible)
+            }
+            Effect::Pong => {
+                self.pings -= 1; // Below zero it panics: no pong without a ping.
+                return;
+            }
             Effect::Disconnect { .. } => {
                 assert!(!self.closed, "closed once");
                 self.closed = true;
@@ -177,6 +201,9 @@ impl Driver {
             Outstanding::PresenceStats(ticket) => {
                 (ticket.id(), session.on_presence_stats(ticket, outcome.map(|()| (1, 1))))
             }
+            Outstanding::Visible(ticket, visible) => {
+                (ticket.id(), session.on_visible(ticket, self.device.as_ref(), visible))
+            }
             Outstanding::Unsubscribe(ticket) => (ticket.id(), session.on_unsubscribed(ticket)),
         };
         assert_eq!(reply.is_none(), self.closed, "answered exactly while open");
@@ -190,6 +217,8 @@ impl Driver {
         assert!(self.closed || channels == self.channels);
         assert!(self.replies + self.outstanding.len() <= self.commands, "at most one reply per command");
         assert_eq!(self.session.is_connected(), !self.closed);
+        assert_eq!(self.session.awaits_pong(), self.pings > 0);
+        assert_eq!(self.session.device(), self.device.as_ref());
     }
 }
 
@@ -198,16 +227,19 @@ proptest! {
 
     #[test]
     fn any_list_of_operations_keeps_the_sessions_promises(
-        user in prop_oneof![Just(""), Just("42")],
+        token in prop_oneof![Just(String::new()), Just(connection_token("42", None)), Just(device_token("42", "phone-1"))],
+        data in prop_oneof![Just("{}"), Just(r#"{"tidings":{"device":"tablet","credential":"c"}}"#)],
         operations in prop::collection::vec(operation(), 0..60),
     ) {
-        let session = session(user);
+        let (session, _) = introduced(&token, data);
         let mut driver = Driver {
+            device: session.device().cloned(),
             session,
             now: NOW,
             outstanding: Vec::new(),
             channels: BTreeSet::new(),
             closed: false,
+            pings: 0,
             commands: 0,
             replies: 0,
         };

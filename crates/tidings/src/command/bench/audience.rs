@@ -16,7 +16,7 @@ mod update;
 use std::path::Path;
 
 use tidings_audience::Index;
-use tidings_store::Store;
+use tidings_store::{NewImport, Store};
 use tidings_telemetry::unix_now;
 use tidings_types::DeviceNumber;
 use tokio::time::Instant;
@@ -118,7 +118,12 @@ async fn import(data: &Data, store: &Store, subscriptions: u64, report: &mut Rep
             progress(format!("import: {start} of {} devices", data.device_count));
         }
         let end = data.device_count.min(start + IMPORT_COUNT);
-        let devices = (start..end).map(|device| (data.device(device), data.owned_subscriptions(device))).collect();
+        let import = |device| NewImport {
+            device: data.device(device),
+            subscriptions: data.owned_subscriptions(device),
+            credential: None,
+        };
+        let devices = (start..end).map(import).collect();
         store.import_devices(devices, unix_now()).await.map_err(|error| failed_by("cannot import", &error))?;
     }
     let elapsed = began.elapsed().as_secs_f64();

@@ -5,9 +5,10 @@
 //! way out. Processor time is all that the server's process used, in the kernel too, divided by deliveries.
 //!
 //! The control is the bare loop: one `write` of the same bytes per subscriber, and nothing else. The two take turns, so
-//! that a noisy neighbour meets both. Every client checks that it gets every publication once and in order.
+//! that a noisy neighbour meets both. A third in the round is ours with receipts: each publication asks every client, which
+//! answers a ping behind it. Every client checks that it gets every publication once and in order.
 //!
-//! Not here: TLS, slow readers, receipts, other servers.
+//! Not here: TLS, slow readers, other servers.
 
 pub(super) mod bare;
 mod client;
@@ -42,12 +43,14 @@ const MISSED_COUNT: u64 = 20;
 /// Where the channels of this benchmark are: without and with history.
 const LIVE_CHANNEL: &str = "bench";
 const KEPT_CHANNEL: &str = "kept:bench";
+/// A durable one: only those ask for receipts.
+const PROOF_CHANNEL: &str = "proof:bench";
 
 /// What the other process is told.
 #[derive(Debug, Serialize, Deserialize)]
 enum Command {
     /// Publish; no answer.
-    Publish { channel: String, data: Json },
+    Publish { channel: String, number: u64, data: Json },
     /// Answer with [`Mark`].
     Mark,
 }
@@ -94,20 +97,23 @@ pub(super) async fn run(args: &BenchFanoutArgs) -> Result<Report, CommandError> 
 
 /// Ours and the bare loop under one load, in turns.
 async fn compare(load: Load, args: &BenchFanoutArgs, cores: Cores, report: &mut Report) -> Result<(), CommandError> {
-    let (mut bare, mut ours) = (Vec::new(), Vec::new());
+    let (mut bare, mut ours, mut proven) = (Vec::new(), Vec::new(), Vec::new());
     for run in 1..=args.common.runs {
         progress(format!("{load}, run {run}"));
-        bare.push(load::measure(PeerRole::Bare, load, args.seconds, cores).await?);
-        ours.push(load::measure(PeerRole::Fanout, load, args.seconds, cores).await?);
+        bare.push(load::measure(PeerRole::Bare, LIVE_CHANNEL, load, args.seconds, cores).await?);
+        ours.push(load::measure(PeerRole::Fanout, LIVE_CHANNEL, load, args.seconds, cores).await?);
+        proven.push(load::measure(PeerRole::Fanout, PROOF_CHANNEL, load, args.seconds, cores).await?);
     }
     let column = |samples: &[Sample], field: fn(&Sample) -> f64| samples.iter().map(field).collect::<Vec<_>>();
     let ratios = ours.iter().zip(&bare).map(|(ours, bare)| ours.cpu_micros / bare.cpu_micros).collect();
     report.measure(format!("{load}: CPU per delivery"), "µs", column(&ours, |sample| sample.cpu_micros));
     report.measure(format!("{load}: bare loop"), "µs", column(&bare, |sample| sample.cpu_micros));
     report.judge(format!("{load}: of the bare loop"), "×", ratios, Goal::AtMost(GOAL_OF_BARE));
+    report.measure(format!("{load}: with receipts"), "µs", column(&proven, |sample| sample.cpu_micros));
     report.measure(format!("{load}: p50"), "ms", column(&ours, |sample| sample.p50_millis));
     report.measure(format!("{load}: p50, bare loop"), "ms", column(&bare, |sample| sample.p50_millis));
     report.measure(format!("{load}: p99"), "ms", column(&ours, |sample| sample.p99_millis));
+    report.measure(format!("{load}: p99, with receipts"), "ms", column(&proven, |sample| sample.p99_millis));
     report.measure(format!("{load}: p99, bare loop"), "ms", column(&bare, |sample| sample.p99_millis));
     Ok(())
 }

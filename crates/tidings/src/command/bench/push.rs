@@ -90,7 +90,7 @@ struct Sample {
 
 pub(super) async fn run(args: &BenchPushArgs) -> Result<Report, CommandError> {
     // What goes wrong inside the server is to be seen; a logger that is already there does as well.
-    let _ = tidings_telemetry::log::init(tidings_telemetry::log::Format::Text, "warn");
+    let _ = crate::log::init(tidings_telemetry::log::Format::Text, "warn");
     let cores = Cores::choose()?;
     let counts = CASES.map(|case| case.device_count(args.devices));
     let (mut simulator, greeting): (_, Greeting) = Peer::start(PeerRole::Simulator, cores.load)?;

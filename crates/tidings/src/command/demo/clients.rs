@@ -1,7 +1,7 @@
 //! The connected clients: real sockets that follow the match, check what they get and time it.
 //!
-//! All run in one thread of their own, so that the server's work and theirs are told apart. Each connects without a
-//! token, subscribes (everybody to the match, every fifth to Argentina, every seventh to France) and then reads. For each
+//! All run in one thread of their own, so that the server's work and theirs are told apart. Each is the app of the phone of
+//! its number, proves that with the phone's credential, and says whether it is on the screen. It subscribes (everybody to the match, every fifth to Argentina, every seventh to France) and then reads. For each
 //! channel it knows which events are to come in which order, and that offsets rise by one: whatever comes twice, in another
 //! order, with a jump or unasked for is counted. A delivery is counted once per (client, channel, event), so what is
 //! missing in the end is the difference to what was owed.
@@ -23,14 +23,22 @@ use serde_json::value::RawValue;
 use tidings_telemetry::{Histogram, HistogramSnapshot, LocalHistogram};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::{JoinSet, LocalSet};
+use tokio::time::interval;
 
 use super::clock::Clock;
+use super::population::{credential, device_id, is_watching};
 use super::pushes::origin;
 use super::socket::Socket;
 use super::timeline::{MATCH, Moment, Team};
 
 /// Connections being made at a time: the listener's backlog is not what we measure.
 const CONNECTING_COUNT_MAX: usize = 64;
+
+/// How often an app on the screen says that it still is; the server believes it for a minute.
+const VISIBLE_INTERVAL: Duration = Duration::from_secs(30);
+
+/// The id of that command; its answer tells nothing new.
+const VISIBLE_ID: u32 = 1000;
 
 /// How often the thread's measurements become visible.
 const FLUSH_INTERVAL: Duration = Duration::from_millis(50);
@@ -186,6 +194,7 @@ async fn run(addr: SocketAddr, count: u32, owed: Vec<Vec<usize>>, shared: Arc<Sh
 
 /// One client.
 struct Client {
+    number: u32,
     follows: Vec<Following>,
     owed: Rc<[Vec<usize>]>,
     shared: Arc<Shared>,
@@ -212,7 +221,7 @@ impl Client {
         clock: Clock,
     ) -> Self {
         let follows = channels_of(number).map(|channel| Following { channel, offset: 0, next: 0 }).collect();
-        Self { follows, owed, shared, latency, clock }
+        Self { number, follows, owed, shared, latency, clock }
     }
 
     async fn run(&mut self, addr: SocketAddr, connecting: &Semaphore) -> io::Result<()> {
@@ -221,7 +230,17 @@ impl Client {
         socket.send(&self.commands()).await?;
         let mut permit = Some(permit);
         let mut left = self.follows.len();
-        while let Some(frame) = socket.receive().await? {
+        let mut visible = interval(VISIBLE_INTERVAL);
+        visible.reset(); // It has just said so.
+        loop {
+            let frame = tokio::select! {
+                frame = socket.receive() => frame?,
+                _ = visible.tick(), if is_watching(self.number) => {
+                    socket.send(&still_visible()).await?;
+                    continue;
+                }
+            };
+            let Some(frame) = frame else { break };
             let now = self.clock.micros();
             for message in frame.split(|byte| *byte == b'\n').filter(|message| !message.is_empty()) {
                 match self.take(message, now).map_err(io::Error::other)? {
@@ -239,7 +258,11 @@ impl Client {
 
     /// Connect and subscribe, in one frame. A subscription's command has the id of its place, plus two.
     fn commands(&self) -> String {
-        let mut commands = json!({ "id": 1, "connect": { "name": "tidings-demo" } }).to_string();
+        let number = self.number;
+        let app =
+            json!({ "device": device_id(number), "credential": credential(number), "visible": is_watching(number) });
+        let connect = json!({ "name": "tidings-demo", "data": { "tidings": app } });
+        let mut commands = json!({ "id": 1, "connect": connect }).to_string();
         for (place, following) in self.follows.iter().enumerate() {
             let subscribe = json!({ "channel": CHANNELS[following.channel] });
             commands.push('\n');
@@ -296,6 +319,11 @@ impl Client {
             }
         }
     }
+}
+
+/// The command that says so once more.
+fn still_visible() -> String {
+    json!({ "id": VISIBLE_ID, "rpc": { "method": "tidings.visible", "data": { "visible": true } } }).to_string()
 }
 
 enum Taken {

@@ -4,12 +4,15 @@
 //! subjects too: each phone draws one to four from a Zipf distribution that begins with what its language suggests, and
 //! for each an appetite from "only the result" to "everything". Most follow the final, some only others.
 //!
+//! Some phones have their app open: the client of the same number (`clients`). Three of five of them have it on the screen
+//! ([`is_watching`]); such a phone needs no push of what its app has got.
+//!
 //! What a phone is owed is found here by brute force, subscription by subscription, with nothing of the server's code:
 //! the demo's verdict rests on it. 20 bytes a phone, and four for what it is owed.
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt as _, SeedableRng as _};
-use tidings_store::NewDevice;
+use tidings_store::{NewDevice, NewImport};
 use tidings_types::{AppId, DeviceId, DeviceToken, Environment, Locale, Platform, Subject, TopicName};
 
 use super::timeline::{MATCH, Moment};
@@ -185,9 +188,14 @@ impl Population {
     }
 
     /// The phones of a range of numbers as they register.
-    pub(super) fn registrations(&self, numbers: std::ops::Range<u32>) -> Vec<(NewDevice, Vec<(Subject, TopicName)>)> {
+    pub(super) fn registrations(&self, numbers: std::ops::Range<u32>) -> Vec<NewImport> {
         let names = Names::new();
-        numbers.map(|number| (names.device(self, number), names.subscriptions(self, number))).collect()
+        let registration = |number| NewImport {
+            device: names.device(self, number),
+            subscriptions: names.subscriptions(self, number),
+            credential: Some(credential(number)),
+        };
+        numbers.map(registration).collect()
     }
 }
 
@@ -203,6 +211,16 @@ pub(super) fn token(number: u32) -> DeviceToken {
     bytes.iter_mut().zip(words).for_each(|(byte, word)| *byte = word);
     bytes[..4].copy_from_slice(&number.to_be_bytes());
     DeviceToken::from(bytes.as_slice())
+}
+
+/// What proves that a client is the app of a phone; as little guessable as the address.
+pub(super) fn credential(number: u32) -> String {
+    format!("{:016x}{:016x}", mix(!SEED ^ u64::from(number)), mix(SEED.rotate_left(32) ^ u64::from(number)))
+}
+
+/// Whether the app of a phone, if it is open, is on the screen.
+pub(super) fn is_watching(number: u32) -> bool {
+    number % 5 < 3
 }
 
 /// Which phone has this address, if any has.
@@ -364,7 +382,9 @@ mod tests {
     #[test]
     fn registrations_say_what_the_phones_are() {
         let population = Population::draw(50, &moments());
-        for (number, (device, subscriptions)) in (10..20).zip(population.registrations(10..20)) {
+        for (number, import) in (10..20).zip(population.registrations(10..20)) {
+            let NewImport { device, subscriptions, credential: proof } = import;
+            assert_eq!(proof, Some(credential(number)));
             assert_eq!((device.id, device.token), (device_id(number), Some(token(number))));
             assert_eq!(device.locale.as_str(), LOCALES[population.locale(number)].0);
             let named: Vec<_> =

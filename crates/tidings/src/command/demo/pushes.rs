@@ -17,7 +17,7 @@ use tidings_telemetry::{Histogram, HistogramSnapshot};
 use tidings_types::{DeviceToken, NotificationId};
 
 use super::clock::Clock;
-use super::population::{LOCALES, Population, device_id, number_of, token};
+use super::population::{LOCALES, Population, device_id, is_watching, number_of, token};
 use super::timeline::Moment;
 use super::wording;
 
@@ -26,6 +26,8 @@ pub(super) struct Pushes {
     clock: Clock,
     moments: Arc<[Moment]>,
     population: Arc<Population>,
+    /// Phones of lower numbers have their app open.
+    client_count: u32,
     owed_total: u64,
     /// By phone: which moments it got, as bits.
     got: Box<[AtomicU32]>,
@@ -52,6 +54,8 @@ pub(super) struct PushVerdict {
     pub(super) strangers: u64,
     /// Payloads that do not say what they should.
     pub(super) wrong_texts: u64,
+    /// Notifications that were not needed: the app on the screen had proved that it got the event.
+    pub(super) saved: u64,
     /// The first thing that is wrong, in words.
     pub(super) example: Option<String>,
 }
@@ -71,9 +75,10 @@ pub(super) struct Alert {
 }
 
 impl Pushes {
-    pub(super) fn new(clock: Clock, moments: Arc<[Moment]>, population: Arc<Population>) -> Self {
+    pub(super) fn new(clock: Clock, moments: Arc<[Moment]>, population: Arc<Population>, client_count: u32) -> Self {
         Self {
             clock,
+            client_count,
             owed_total: population.owed_total(),
             got: (0..population.count()).map(|_| AtomicU32::default()).collect(),
             payloads: (0..moments.len() * LOCALES.len()).map(|_| OnceLock::new()).collect(),
@@ -151,9 +156,18 @@ impl Pushes {
         serde_json::from_slice::<Payload>(payload).ok().map(|payload| payload.aps.alert)
     }
 
-    /// Compares the ledger with what is owed, phone by phone and id by id, and the texts with what they should be.
-    pub(super) fn settle(&self, ledger: &Ledger) -> PushVerdict {
-        self.compare(|token| ledger.for_device(token), &ledger.summary())
+    /// Compares the ledger with what is owed, phone by phone and id by id, and the texts with what they should be. A phone
+    /// whose app is on the screen may go without a push: the app gets every event, which is checked elsewhere, and the
+    /// server must have counted a receipt for each, no more and no less.
+    pub(super) fn settle(&self, ledger: &Ledger, received: u64) -> PushVerdict {
+        let mut verdict = self.compare(|token| ledger.for_device(token), &ledger.summary());
+        if verdict.saved != received {
+            verdict.lost += verdict.saved.saturating_sub(received);
+            verdict.strangers += received.saturating_sub(verdict.saved);
+            let saved = verdict.saved;
+            verdict.such_as(|| format!("{saved} notifications were not sent, the server counts {received} receipts"));
+        }
+        verdict
     }
 
     fn compare(&self, entries: impl Fn(&DeviceToken) -> Vec<LedgerEntry>, summary: &LedgerSummary) -> PushVerdict {
@@ -175,7 +189,9 @@ impl Pushes {
                     verdict.such_as(|| format!("{device} got {apns_id}, which it was not owed"));
                 }
             }
-            if let Some(id) = owed.first() {
+            if number < self.client_count && is_watching(number) {
+                verdict.saved += owed.len() as u64;
+            } else if let Some(id) = owed.first() {
                 verdict.lost += owed.len() as u64;
                 verdict.such_as(|| format!("{device} did not get {id}"));
             }
@@ -241,10 +257,15 @@ mod tests {
     use super::super::timeline::moments;
     use super::*;
 
+    /// Nobody's app is open.
     fn watched(phone_count: u32) -> Pushes {
+        watched_with(phone_count, 0)
+    }
+
+    fn watched_with(phone_count: u32, client_count: u32) -> Pushes {
         let moments: Arc<[Moment]> = moments().into();
         let population = Arc::new(Population::draw(phone_count, &moments));
-        Pushes::new(Clock::start(), moments, population)
+        Pushes::new(Clock::start(), moments, population, client_count)
     }
 
     fn payload(pushes: &Pushes, moment: usize, text: &str) -> Vec<u8> {
@@ -317,6 +338,21 @@ mod tests {
         assert_eq!(spoilt(&|ledger| ledger.get_mut(&token(told)).unwrap()[0].apns_id = Uuid::nil()), (1, 0, 1));
         assert_eq!(spoilt(&|ledger| drop(ledger.insert(token(untold), of_told()))), (0, 0, 1));
         assert_eq!(spoilt(&|ledger| drop(ledger.insert(token(40), of_told()))), (0, 0, 1), "no phone of ours");
+    }
+
+    #[test]
+    fn only_a_phone_whose_app_is_on_the_screen_may_go_without() {
+        let pushes = watched_with(40, 20);
+        let mut ledger = right_ledger(&pushes);
+        (0..20).filter(|number| is_watching(*number)).for_each(|number| drop(ledger.remove(&token(number))));
+        assert_eq!(compare(&pushes, &ledger), (0, 0, 0));
+        let hidden = (0..20).find(|number| !is_watching(*number) && pushes.population.owed(*number) != 0).unwrap();
+        let closed = (20..40).find(|number| is_watching(*number) && pushes.population.owed(*number) != 0).unwrap();
+        for number in [hidden, closed] {
+            let mut ledger = ledger.clone();
+            let owed = ledger.remove(&token(number)).unwrap().len() as u64;
+            assert_eq!(compare(&pushes, &ledger), (owed, 0, 0), "phone {number}");
+        }
     }
 
     #[test]

@@ -18,6 +18,8 @@ pub(super) struct Report {
     deliveries: u64,
     /// Notifications of them that the provider accepted, each once per phone.
     pushes_accepted: u64,
+    /// Notifications that were not needed: the app on the screen had proved that it got the event.
+    pushes_saved: u64,
     /// What was owed and did not come, publications and notifications.
     lost: u64,
     /// What came again.
@@ -82,6 +84,7 @@ impl Report {
             events: extent.events,
             deliveries: crowd.delivered(),
             pushes_accepted: pushes.accepted(),
+            pushes_saved: phones.saved,
             lost: sockets.lost + phones.lost,
             duplicates: sockets.duplicates + phones.duplicates,
             wrong: sockets.strangers + sockets.misplaced + phones.strangers + phones.wrong_texts,
@@ -120,7 +123,7 @@ impl Report {
         let verdict = if self.is_clean() { "nothing lost, nothing twice".to_owned() } else { self.fault() };
         let TimeTo { p50, p90, p99, p100 } = self.time_to_ms;
         format!(
-            "{} events, {} deliveries to {} clients, {} pushes to {} phones: {verdict}.\n\
+            "{} events, {} deliveries to {} clients, {} pushes to {} phones, {} saved by receipts: {verdict}.\n\
              \x20 to sockets  {}\n\
              \x20 to phones   {}\n\
              \x20 largest audience, {} phones: half in {}, 90 % in {}, 99 % in {}, all in {}\n\
@@ -130,6 +133,7 @@ impl Report {
             grouped(self.clients.into()),
             grouped(self.pushes_accepted),
             grouped(self.devices.into()),
+            grouped(self.pushes_saved),
             quantiles(self.socket_latency_ms),
             quantiles(self.push_latency_ms),
             grouped(self.audience),
@@ -181,6 +185,7 @@ mod tests {
             events: 22,
             deliveries: 24_000,
             pushes_accepted: 600_000,
+            pushes_saved: 3000,
             lost: 0,
             duplicates: 0,
             wrong: 0,
@@ -198,7 +203,7 @@ mod tests {
     #[test]
     fn the_json_has_the_documented_fields() {
         let json: serde_json::Value = serde_json::from_str(&report().to_json()).unwrap();
-        for name in ["events", "deliveries", "pushes_accepted", "lost", "duplicates", "elapsed_s"] {
+        for name in ["events", "deliveries", "pushes_accepted", "pushes_saved", "lost", "duplicates", "elapsed_s"] {
             assert!(json[name].is_number(), "{name}");
         }
         for (name, parts) in [

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tidings_sender::{DeviceOutcome, Sender};
 use tidings_telemetry::HistogramSnapshot;
 use tokio::time::{Instant, MissedTickBehavior};
 
@@ -52,6 +53,7 @@ pub(super) struct Scene<'a> {
     pub(super) crowd: &'a Crowd,
     /// Events the server has accepted.
     pub(super) handed_in: &'a AtomicUsize,
+    pub(super) sender: &'a Sender,
 }
 
 impl View {
@@ -179,11 +181,12 @@ impl Scene<'_> {
             format!("  {english}"),
             format!("  {other}"),
             format!(
-                "  events {handed_in}/{}   deliveries {}   pushes {} of {}",
+                "  events {handed_in}/{}   deliveries {}   pushes {} of {}, {} saved",
                 self.moments.len(),
                 grouped(self.crowd.seen()),
                 grouped(self.pushes.seen()),
                 grouped(self.pushes.owed_total()),
+                grouped(self.sender.totals().of(DeviceOutcome::Received)),
             ),
             format!("  sockets {}   pushes {}", format_latency(&sockets), format_latency(&pushes)),
         ]

@@ -1,7 +1,5 @@
 //! What goes over the wire, and what is made of the answer, against a listener that answers once.
 
-use std::path::Path;
-
 use clap::Parser as _;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -63,40 +61,6 @@ fn nonsense_is_refused_before_anything_is_sent() {
     }
 }
 
-#[test]
-fn the_local_key_is_sent_to_this_machine_only() {
-    let dir = tempfile::tempdir().unwrap();
-    std::fs::write(dir.path().join("api-key"), "local-key\n").unwrap();
-    let config = dir.path().join("tidings.toml");
-    let data_dir =
-        format!("data_dir = {:?}\n[http]\nlisten = \"0.0.0.0:7\"\ninternal_listen = \"127.0.0.1:8\"", dir.path());
-    std::fs::write(&config, data_dir).unwrap();
-    let destination = |more: &[&str]| {
-        let config = config.display().to_string();
-        let (server, key) = destination(&args(&[&["{}", "--config", &config], more].concat())).unwrap();
-        (server.to_string(), key.map(|key| key.expose().to_owned()))
-    };
-    let local = Some("local-key".to_owned());
-    assert_eq!(destination(&[]), ("http://127.0.0.1:8".to_owned(), local.clone()));
-    assert_eq!(destination(&["--url", "http://localhost:9"]), ("http://localhost:9".to_owned(), local));
-    assert_eq!(destination(&["--url", "http://example.com"]), ("http://example.com".to_owned(), None));
-    let stated = Some("stated".to_owned());
-    assert_eq!(destination(&["--api-key", "stated"]), ("http://127.0.0.1:8".to_owned(), stated));
-}
-
-#[test]
-fn addresses_that_are_no_server_are_refused() {
-    for url in ["https://a", "http://", "a:80", "http://a/path", "http://user:pass@a", "http://a?b", "ws://a"] {
-        assert!(ServerUrl::parse(url).is_err(), "{url}");
-    }
-    for (listener, url) in
-        [("0.0.0.0:1", "http://127.0.0.1:1"), ("[::]:1", "http://[::1]:1"), ("10.0.0.1:1", "http://10.0.0.1:1")]
-    {
-        let server = ServerUrl::of_listener(listener.parse().unwrap());
-        assert_eq!((server.to_string().as_str(), server.is_loopback()), (url, !listener.starts_with("10")));
-    }
-}
-
 /// Takes one request and gives one answer.
 async fn answer_once(listener: TcpListener, status: &str, answer: &str) -> String {
     let (mut stream, _) = listener.accept().await.unwrap();
@@ -146,13 +110,4 @@ async fn nobody_there_is_told_with_the_address() {
     drop(listener);
     let error = run(args(&["{}", "--url", &url, "--api-key", "k"])).await.unwrap_err();
     assert_eq!(error.to_string(), format!("cannot connect to {url}"));
-}
-
-#[test]
-fn a_key_file_is_read_without_its_line_break() {
-    let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), "abc\n").unwrap();
-    assert_eq!(key_in(file.path()).unwrap().expose(), "abc");
-    let error = key_in(Path::new("no-such-file")).unwrap_err();
-    assert_eq!(error.to_string(), "cannot read no-such-file");
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tidings_audience::Frozen;
 use tidings_store::Store;
-use tidings_types::{DeviceNumber, Subject, TopicName, event_limits};
+use tidings_types::{DeviceNumber, Event, EventId, Subject, TopicName, event_limits};
 use tokio::time::Instant;
 
 use super::data::{self, Data};
@@ -52,7 +52,7 @@ fn find_one(data: &Data, store: &Store, wanted: u64) -> Option<Audience> {
             break;
         }
         subjects.push(subject.clone());
-        let reached = store.freeze(&topic, &subjects).len();
+        let reached = store.select(&event(&topic, &subjects)).len();
         if reached * 20 <= wanted * 21 {
             len = reached;
             ranks.insert(rank);
@@ -63,13 +63,17 @@ fn find_one(data: &Data, store: &Store, wanted: u64) -> Option<Audience> {
     (len * 10 >= wanted * 9).then_some(Audience { wanted, len, topic, subjects, ranks })
 }
 
+fn event(topic: &TopicName, subjects: &[Subject]) -> Event {
+    Event::new(EventId::new("bench").expect("a legal id"), topic.clone(), subjects.to_vec())
+}
+
 impl Audience {
     pub(super) fn subject_count(&self) -> usize {
         self.subjects.len()
     }
 
     fn freeze(&self, store: &Store) -> Frozen {
-        store.freeze(&self.topic, &self.subjects)
+        store.select(&event(&self.topic, &self.subjects))
     }
 
     /// Compares with a walk over all devices: exactly those, each once, with its own token.
@@ -134,13 +138,19 @@ mod tests {
 
     use super::*;
     use crate::command::bench::store;
+    use tidings_store::NewImport;
 
     #[tokio::test]
     async fn a_device_too_few_or_too_many_is_noticed() {
         let folder = tempfile::tempdir().unwrap();
         let store = store::open(folder.path()).await.unwrap();
         let data = Data::new(2000);
-        let devices = (0..2000).map(|device| (data.device(device), data.owned_subscriptions(device)));
+        let import = |device| NewImport {
+            device: data.device(device),
+            subscriptions: data.owned_subscriptions(device),
+            credential: None,
+        };
+        let devices = (0..2000).map(import);
         store.import_devices(devices.collect(), unix_now()).await.unwrap();
         let audience = find(&data, &store, &[500, 1_000_000]).unwrap().pop().unwrap();
         assert_eq!(audience.wanted, 500, "a million is out of reach");

@@ -61,9 +61,9 @@ fn shake_hands(stream: &mut TcpStream) -> io::Result<()> {
 fn perform(sockets: &Sockets, command: Command) -> Result<(), CommandError> {
     let sockets = sockets.lock().unwrap_or_else(PoisonError::into_inner);
     match command {
-        Command::Publish { channel, data } => {
+        Command::Publish { channel, data, .. } => {
             let channel = ChannelName::new(&channel).map_err(|error| failed_by("channel", &error))?;
-            let publication = Publication { offset: Offset(0), data, info: None, tags: Tags::default() };
+            let publication = Publication { offset: Offset(0), data, info: None, tags: Tags::default(), receipt: None };
             let frame = websocket::text_frame(&encode_publication_push(&channel, &publication));
             for mut socket in sockets.iter() {
                 let written = socket.write(&frame).map_err(|error| failed_by("the bare loop cannot write", &error))?;

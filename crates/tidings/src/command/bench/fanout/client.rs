@@ -137,7 +137,8 @@ mod tests {
         for number in numbers {
             let data = Json::of(&data(number));
             assert_eq!(data.bytes().len(), DATA_BYTES);
-            let publication = Publication { offset: Offset(number), data, info: None, tags: Tags::default() };
+            let publication =
+                Publication { offset: Offset(number), data, info: None, tags: Tags::default(), receipt: None };
             wire.extend(text_frame(&encode_publication_push(&channel, &publication)));
         }
         wire

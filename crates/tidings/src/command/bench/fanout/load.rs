@@ -8,7 +8,7 @@ use tidings_types::Json;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use super::swarm::{Greeting, Swarm};
-use super::{Command, LIVE_CHANNEL, Listening, Mark, client};
+use super::{Command, Listening, Mark, client};
 use crate::cli::PeerRole;
 use crate::command::CommandError;
 use crate::command::bench::failed;
@@ -50,11 +50,17 @@ pub(super) struct Sample {
 }
 
 /// Runs one load against a server of its own.
-pub(super) async fn measure(role: PeerRole, load: Load, seconds: u32, cores: Cores) -> Result<Sample, CommandError> {
+pub(super) async fn measure(
+    role: PeerRole,
+    channel: &'static str,
+    load: Load,
+    seconds: u32,
+    cores: Cores,
+) -> Result<Sample, CommandError> {
     let (mut peer, Listening(addr)) = Peer::start(role, cores.server)?;
     let greeting = match role {
         PeerRole::Bare => Greeting::None,
-        _ => Greeting::Subscribe { channel: LIVE_CHANNEL },
+        _ => Greeting::Subscribe { channel },
     };
     let swarm = Swarm::start(addr, load.subscribers, greeting)?;
     swarm.ready().await?;
@@ -63,12 +69,12 @@ pub(super) async fn measure(role: PeerRole, load: Load, seconds: u32, cores: Cor
         .await?;
 
     let warmed_up = u64::from(load.rate);
-    publish(&mut peer, load, 1..=warmed_up).await?;
+    publish(&mut peer, channel, load, 1..=warmed_up).await?;
     swarm.delivered(warmed_up * u64::from(load.subscribers)).await?;
     swarm.record_from(warmed_up + 1);
     let before: Mark = peer.ask(Command::Mark)?;
     let last = warmed_up + u64::from(load.rate) * u64::from(seconds);
-    publish(&mut peer, load, warmed_up + 1..=last).await?;
+    publish(&mut peer, channel, load, warmed_up + 1..=last).await?;
     swarm.delivered(last * u64::from(load.subscribers)).await?;
     let after: Mark = peer.ask(Command::Mark)?;
 
@@ -85,13 +91,13 @@ pub(super) async fn measure(role: PeerRole, load: Load, seconds: u32, cores: Cor
 }
 
 /// Publishes these numbers at the load's rate; what is late is made up for.
-async fn publish(peer: &mut Peer, load: Load, numbers: RangeInclusive<u64>) -> Result<(), CommandError> {
+async fn publish(peer: &mut Peer, channel: &str, load: Load, numbers: RangeInclusive<u64>) -> Result<(), CommandError> {
     let mut ticks = interval(Duration::from_secs(1) * load.burst / load.rate);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
     let last = *numbers.end();
     for first in numbers.step_by(load.burst as usize) {
         ticks.tick().await;
-        publish_at_once(peer, LIVE_CHANNEL, first..=last.min(first + u64::from(load.burst) - 1))?;
+        publish_at_once(peer, channel, first..=last.min(first + u64::from(load.burst) - 1))?;
     }
     Ok(())
 }
@@ -102,7 +108,8 @@ pub(super) fn publish_at_once(
     channel: &str,
     numbers: RangeInclusive<u64>,
 ) -> Result<(), CommandError> {
-    let command = |number| Command::Publish { channel: channel.to_owned(), data: Json::of(&client::data(number)) };
+    let command =
+        |number| Command::Publish { channel: channel.to_owned(), number, data: Json::of(&client::data(number)) };
     peer.tell(&numbers.map(command).collect::<Vec<_>>())
 }
 

@@ -9,15 +9,18 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
-use tidings_edge::{DurablePublisher, Edge, EdgeConfig, PublishFuture};
+use tidings_edge::{DeviceDirectory, DurablePublisher, Edge, EdgeConfig, PublishFuture};
 use tidings_hub::{Hub, HubConfig, NewPublication};
 use tidings_protocol::{ClientInfo, ErrorCode, NamespaceOptions, Namespaces, Publication, SessionConfig, Tags};
 use tidings_stream::TailBounds;
 use tidings_telemetry::{Registry, unix_now};
-use tidings_types::{ChannelName, Epoch, Json, Offset};
+use tidings_types::{
+    ChannelName, DeviceId, DeviceNumber, Epoch, JournalPosition, Json, Offset, ReceiptPolicy, ReceiptRequest,
+    ReceiptTerms, event_limits,
+};
 use tokio::task::JoinSet;
 
-use super::{Command, Listening, Mark};
+use super::{Command, Listening, Mark, PROOF_CHANNEL};
 use crate::command::CommandError;
 use crate::command::bench::process::Usage;
 use crate::command::bench::{failed_by, peer};
@@ -31,10 +34,22 @@ impl DurablePublisher for NoJournal {
     }
 }
 
+/// Nor is any of them the app of a device.
+struct NoDevices;
+
+impl DeviceDirectory for NoDevices {
+    fn prove(&self, _: &DeviceId, _: Option<&str>) -> Option<DeviceNumber> {
+        None
+    }
+}
+
 /// Serves until our input ends.
 pub(in super::super) async fn serve() -> Result<(), CommandError> {
     let hub = Arc::new(Hub::new(hub_config(), 1)); // One loop: one core.
-    let edge = Edge::start(edge_config(), Arc::new(session()), hub.clone(), Arc::new(NoJournal), &Registry::new())?;
+    let edge = {
+        let (journal, devices) = (Arc::new(NoJournal), Arc::new(NoDevices));
+        Edge::start(edge_config(), Arc::new(session()), hub.clone(), journal, devices, &Registry::new())?
+    };
     let edge = Arc::new(edge);
     let listener = crate::server::listen((Ipv4Addr::LOCALHOST, 0).into())?;
     let addr = listener.local_addr()?;
@@ -48,14 +63,25 @@ pub(in super::super) async fn serve() -> Result<(), CommandError> {
 
 fn perform(hub: &Hub, edge: &Edge, command: Command) -> Result<(), CommandError> {
     match command {
-        Command::Publish { channel, data } => {
-            let channel = ChannelName::new(&channel).map_err(|error| failed_by("channel", &error))?;
-            let publication = Publication { offset: Offset(0), data, info: None, tags: Tags::default() };
-            let new = NewPublication { publication, skip_history: false };
-            hub.publish(&channel, new, unix_now()).map(drop).map_err(|error| failed_by("cannot publish", &error))
-        }
+        Command::Publish { channel, number, data } => publish(hub, &channel, number, data),
         Command::Mark => peer::answer(Mark { usage: Usage::now()?, connections: edge.connection_count() }),
     }
+}
+
+/// In [`PROOF_CHANNEL`] as an event that wants to know of every client, elsewhere as a client would.
+fn publish(hub: &Hub, channel: &str, number: u64, data: Json) -> Result<(), CommandError> {
+    let (proof, now) = (channel == PROOF_CHANNEL, unix_now());
+    let until = now.saturating_add(event_limits::RECEIPT_WAIT_MAX);
+    let terms = ReceiptTerms { until, every_client: true, policy: ReceiptPolicy::default() };
+    let receipt = proof.then_some(ReceiptRequest { event: JournalPosition(number), terms });
+    let publication = Publication { offset: Offset(0), data, info: None, tags: Tags::default(), receipt };
+    let channel = ChannelName::new(channel).map_err(|error| failed_by("channel", &error))?;
+    let published = if proof {
+        hub.publish_durable(&channel, Offset(number), publication, now)
+    } else {
+        hub.publish(&channel, NewPublication { publication, skip_history: false }, now).map(drop)
+    };
+    published.map_err(|error| failed_by("cannot publish", &error))
 }
 
 async fn upgrade(State(edge): State<Arc<Edge>>, mut request: Request) -> Response {
@@ -72,7 +98,9 @@ fn namespaces() -> Namespaces {
         force_recovery: true,
         ..NamespaceOptions::closed()
     };
-    Namespaces::new(NamespaceOptions::closed(), BTreeMap::from([("kept".to_owned(), kept)]))
+    let proof = NamespaceOptions { durable: true, ..kept };
+    let named = [("kept".to_owned(), kept), ("proof".to_owned(), proof)];
+    Namespaces::new(NamespaceOptions::closed(), BTreeMap::from(named))
 }
 
 /// With the defaults of `serve` where they matter.
@@ -81,7 +109,8 @@ fn hub_config() -> HubConfig {
         namespaces: Arc::new(namespaces()),
         channel_count_max: 100,
         tail: TailBounds { frame_count_max: 4096, bytes_max: 1 << 20 },
-        durable_epoch: Epoch::from_random(0), // No channel here is durable.
+        durable_epoch: Epoch::from_random(0),
+        receipt_event_count_max: 10_000,
     }
 }
 

@@ -374,7 +374,8 @@ mod tests {
             let mut answer = b"HTTP/1.1 101 Switching Protocols\r\n\r\n".to_vec();
             for &number in numbers {
                 let data = Json::of(&client::data(number));
-                let publication = Publication { offset: Offset(number), data, info: None, tags: Tags::default() };
+                let publication =
+                    Publication { offset: Offset(number), data, info: None, tags: Tags::default(), receipt: None };
                 let push = encode_publication_push(&ChannelName::new("bench").unwrap(), &publication);
                 answer.extend(websocket::text_frame(&push));
             }

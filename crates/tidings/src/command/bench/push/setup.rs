@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tidings_store::NewDevice;
+use tidings_store::{NewDevice, NewImport};
 use tidings_telemetry::unix_now;
 use tidings_types::{AppId, DeviceId, DeviceToken, Environment, Locale, Platform, Subject, TopicName};
 
@@ -118,7 +118,7 @@ pub(super) async fn import(folder: &Folder, device_count: u32, case_counts: &[u3
         let subscribed = |device| subjects.iter().filter(move |&&(_, count)| device < count);
         let devices = (start..device_count.min(start + IMPORT_COUNT)).map(|number| {
             let subscriptions = subscribed(number).map(|(subject, _)| (subject.clone(), topic.clone()));
-            (device(number), subscriptions.collect())
+            NewImport { device: device(number), subscriptions: subscriptions.collect(), credential: None }
         });
         let imported = store.import_devices(devices.collect(), unix_now()).await;
         imported.map_err(|error| failed_by("cannot import", &error))?;

@@ -1,0 +1,226 @@
+// The server under test: the real binary (TIDINGS_BIN) with a temporary folder and a configuration, on a free port.
+//
+// Nothing here waits for a fixed time: it waits for a condition, with a deadline after which the test fails and says what
+// it waited for.
+
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { existsSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import net from "node:net";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { fileURLToPath } from "node:url";
+
+export const BINARY = process.env.TIDINGS_BIN ?? fileURLToPath(new URL("../target/release/tidings", import.meta.url));
+export const API_KEY = "conformance-api-key-0123456789";
+export const DEADLINE_MS = 20_000;
+const LOG_CHARACTERS_MAX = 64 * 1024;
+
+/** What every configuration begins with. */
+export const configurationHead = (port, folder) => `
+data_dir = ${JSON.stringify(path.join(folder, "data"))}
+
+[http]
+listen = "127.0.0.1:${port}"
+
+[[api.keys]]
+name = "conformance"
+key = "${API_KEY}"
+`;
+
+/** Resolves when `condition()` is true; fails after the deadline, naming `what`. */
+export async function until(what, condition, deadlineMs = DEADLINE_MS) {
+  const start = Date.now();
+  while (!(await condition())) {
+    assert.ok(Date.now() - start < deadlineMs, `not within ${deadlineMs} ms: ${what}`);
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  }
+}
+
+async function freePort() {
+  const server = net.createServer().listen(0, "127.0.0.1");
+  await new Promise((resolve) => server.once("listening", resolve));
+  const { port } = server.address();
+  await new Promise((resolve) => server.close(resolve));
+  return port;
+}
+
+/** A folder of its own, gone when `stop` is called. */
+export function temporaryFolder() {
+  const folder = mkdtempSync(path.join(tmpdir(), "tidings-conformance-"));
+  return { folder, stop: () => rmSync(folder, { recursive: true, force: true }) };
+}
+
+/** The binary, started with `words`; `log` keeps the end of what it writes. */
+export class Program {
+  constructor(words, cwd) {
+    assert.ok(existsSync(BINARY), `no server at ${BINARY}: cargo build --release -p tidings, or set TIDINGS_BIN`);
+    const environment = { ...process.env };
+    delete environment.TIDINGS_BIN; // Not a setting of the server.
+    this.child = spawn(BINARY, words, { cwd, env: environment, stdio: ["ignore", "pipe", "pipe"] });
+    this.log = "";
+    const keep = (text) => (this.log = (this.log + text).slice(-LOG_CHARACTERS_MAX));
+    this.child.stdout.on("data", keep);
+    this.child.stderr.on("data", keep);
+    this.exited = new Promise((resolve, reject) => {
+      this.child.once("exit", (code, signal) => resolve({ code, signal }));
+      this.child.once("error", reject);
+    });
+    this.exited.catch(() => {}); // Told by whoever awaits it.
+  }
+
+  /** Waits until `condition()` is true; fails at once when the process has ended. */
+  async ready(what, condition) {
+    const alive = async () => {
+      assert.equal(this.child.exitCode, null, "the process stopped at once");
+      return condition();
+    };
+    await until(what, alive).catch((error) => {
+      throw new Error(`${error.message}\n${this.log}`);
+    });
+  }
+
+  /** Sends a signal and waits for the end of the process. */
+  async kill(signal) {
+    this.child.kill(signal);
+    return this.exited;
+  }
+}
+
+/** A server process with its folder; may be killed and started again on the same port and data. */
+export class Server {
+  /** Starts one whose configuration is what `configuration(port, folder)` returns. */
+  static async start(configuration) {
+    const server = new this();
+    Object.assign(server, { port: await freePort(), place: temporaryFolder(), earlierLog: "" });
+    writeFileSync(server.configurationFile, configuration(server.port, server.folder));
+    await server.run();
+    return server;
+  }
+
+  get folder() {
+    return this.place.folder;
+  }
+
+  get configurationFile() {
+    return path.join(this.folder, "tidings.toml");
+  }
+
+  get origin() {
+    return `http://127.0.0.1:${this.port}`;
+  }
+
+  get child() {
+    return this.program.child;
+  }
+
+  /** What it has logged in all its lives; the end of it. */
+  get log() {
+    return (this.earlierLog + this.program.log).slice(-LOG_CHARACTERS_MAX);
+  }
+
+  /** Starts the process and waits until it says it is healthy. */
+  async run() {
+    this.earlierLog = this.program ? this.log : "";
+    this.program = new Program(["serve", "--config", this.configurationFile], this.folder);
+    const health = () => fetch(`${this.origin}/health`).then((answer) => answer.ok, () => false);
+    await this.program.ready("the server is healthy", health);
+  }
+
+  /** Sends a signal and waits for the end of the process. */
+  async kill(signal) {
+    return this.program.kill(signal);
+  }
+
+  /** The end: process and folder are gone. */
+  async stop() {
+    await this.kill("SIGKILL");
+    this.place.stop();
+  }
+
+  /** One request with the API key; the answer as `fetch` gives it. `body` may be text. */
+  request(method, route, body) {
+    return fetch(`${this.origin}${route}`, {
+      method,
+      headers: { "X-API-Key": API_KEY, "Content-Type": "application/json" },
+      body: body === undefined || typeof body === "string" ? body : JSON.stringify(body),
+    });
+  }
+}
+
+/** A TCP way to `port` that can be cut, kept shut, or made to carry nothing. */
+export class Wire {
+  static async to(t, { port }) {
+    const wire = new Wire();
+    wire.sockets = new Set();
+    wire.shut = false;
+    wire.held = () => false;
+    wire.listener = net.createServer((near) => wire.join(near, port));
+    wire.listener.listen(0, "127.0.0.1");
+    await new Promise((resolve) => wire.listener.once("listening", resolve));
+    wire.port = wire.listener.address().port;
+    t.after(() => {
+      wire.close();
+      wire.listener.close();
+    });
+    return wire;
+  }
+
+  join(near, port) {
+    if (this.shut) {
+      near.destroy();
+      return;
+    }
+    const far = net.connect(port, "127.0.0.1");
+    near.isNear = true;
+    for (const [from, to] of [[near, far], [far, near]]) {
+      this.sockets.add(from);
+      from.on("data", (bytes) => to.write(bytes));
+      from.on("error", () => {}); // A cut is an error to the other end; `close` follows.
+      from.on("close", () => {
+        this.sockets.delete(from);
+        to.destroy();
+      });
+      if (this.held(from)) {
+        from.pause();
+      }
+    }
+  }
+
+  /** Breaks every connection; what was on its way is lost. */
+  cut() {
+    for (const socket of this.sockets) {
+      socket.resetAndDestroy();
+    }
+  }
+
+  /** Cuts, and lets nobody through until `open`. */
+  close() {
+    this.shut = true;
+    this.cut();
+  }
+
+  open() {
+    this.shut = false;
+  }
+
+  /** Connections stay, and new ones are taken, but nothing goes through any more, until `thaw`. */
+  freeze() {
+    this.#hold(() => true);
+  }
+
+  /** What the server writes still goes through, until `thaw`; what it is told does not. */
+  mute() {
+    this.#hold(({ isNear }) => isNear);
+  }
+
+  thaw() {
+    this.held = () => false;
+    this.sockets.forEach((socket) => socket.resume());
+  }
+
+  #hold(held) {
+    this.held = held;
+    [...this.sockets].filter(held).forEach((socket) => socket.pause());
+  }
+}

@@ -1,0 +1,216 @@
+//! `GET /v1/events/{id}`: where an accepted event stands, and who has proven to have it.
+//!
+//! ```text
+//! waiting ─► running ─► finished ─► forgotten (what is left is that it was accepted, until its id goes as well: 404)
+//! ```
+//!
+//! An event is known by its id for as long as ids are remembered (`store.id_window`), its job for as long as the sender
+//! remembers finished ones, its receipts for [`RECEIPTS_TTL`] longer than they are of use (less when there are too many),
+//! and not over a restart.
+//!
+//! Asking for receipts may wait until all connections that the event was written to have answered. Writing goes on behind
+//! the acknowledgement, so "all" is known only by nothing happening any more: [`SETTLED`] without a change. Where somebody
+//! reads the event's channels and it was written to nobody yet, the wait goes on. Bound: `Shared::waiting_place`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::{StatusCode, Uri};
+use axum::response::Response;
+use serde::Serialize;
+use tidings_hub::{EventReceipts, Hub, RECEIPTS_TTL, ReceiptSummary};
+use tidings_store::AcceptedEvent;
+use tidings_types::{EventId, JournalPosition, TopicName};
+use tokio::time::{Instant, sleep_until, timeout_at};
+
+use crate::Shared;
+use crate::event_input::wait_of_query;
+use crate::events::Place;
+use crate::guard::IdPath;
+use crate::jobs::{JobState, Progress};
+use crate::problem::{Kind, Problem, json};
+use crate::query::Params;
+use crate::rfc3339::Rfc3339;
+
+/// Without a change for so long, and everybody asked has answered: nothing more is expected.
+const SETTLED: Duration = Duration::from_millis(100);
+/// Between two looks while answers come in: each look copies the names of users.
+const LOOK_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Where an event stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum EventState {
+    /// It has no job yet.
+    Waiting,
+    /// Devices are still without an outcome.
+    Running,
+    /// Every selected device has its outcome.
+    Finished,
+    /// It had a job, which is forgotten.
+    Forgotten,
+}
+
+#[derive(Debug, Serialize)]
+struct Report<'a> {
+    id: &'a EventId,
+    position: JournalPosition,
+    topic: &'a TopicName,
+    accepted_at: Rfc3339,
+    state: EventState,
+    /// Only while there is a job.
+    #[serde(flatten)]
+    progress: Option<Progress>,
+    channels: Vec<Place<'a>>,
+    /// Only where receipts are asked for, and not forgotten.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    receipts: Option<Counted>,
+}
+
+#[derive(Debug, Default, Serialize)]
+struct Counted {
+    written: u64,
+    received: u64,
+}
+
+pub(crate) async fn event(State(shared): State<Arc<Shared>>, IdPath(id): IdPath<EventId>) -> Result<Response, Problem> {
+    let (position, accepted) = find(&shared, &id)?;
+    // The store first: a job that begins in between is then found, and its event not taken for forgotten.
+    let dispatched = shared.store.dispatched()?;
+    let job = shared.jobs.job(position);
+    let state = match &job {
+        Some(job) if job.state == JobState::Finished => EventState::Finished,
+        Some(_) => EventState::Running,
+        None if position >= dispatched => EventState::Waiting,
+        None => EventState::Forgotten,
+    };
+    let receipts = match receipts(&shared.hub, position, &accepted) {
+        Receipts::Kept(receipts) => Some(Counted::new(&receipts.summary())),
+        Receipts::OfNobody => Some(Counted::default()),
+        Receipts::NotAskedFor | Receipts::Forgotten => None,
+    };
+    let report = Report {
+        id: &id,
+        position,
+        topic: &accepted.event.topic,
+        accepted_at: Rfc3339(accepted.accepted_at),
+        state,
+        progress: job.map(Progress::new),
+        channels: accepted.published.iter().map(Place::new).collect(),
+        receipts,
+    };
+    Ok(json(StatusCode::OK, &report))
+}
+
+/// Who has proven to have it, as the producer is told.
+#[derive(Debug, Serialize)]
+struct Proven {
+    #[serde(flatten)]
+    counted: Counted,
+    #[serde(flatten)]
+    answered: Option<Answered>,
+}
+
+/// Only where every client is asked, by `receipt: true`; else devices answer, not users.
+#[derive(Debug, Serialize)]
+struct Answered {
+    users: Vec<String>,
+    /// False when more users answered than are named.
+    users_complete: bool,
+}
+
+pub(crate) async fn event_receipts(
+    State(shared): State<Arc<Shared>>,
+    IdPath(id): IdPath<EventId>,
+    uri: Uri,
+) -> Result<Response, Problem> {
+    let mut params = Params::read(&uri, &["wait"])?;
+    let wait = params.take("wait").map(|wait| wait_of_query(&wait)).transpose()?.unwrap_or_default();
+    let (position, accepted) = find(&shared, &id)?;
+    let is_of_users = accepted.event.receipt;
+    let receipts = match receipts(&shared.hub, position, &accepted) {
+        Receipts::Kept(receipts) => receipts,
+        Receipts::OfNobody => {
+            let answered = is_of_users.then(|| Answered { users: Vec::new(), users_complete: true });
+            return Ok(json(StatusCode::OK, &Proven { counted: Counted::default(), answered }));
+        }
+        Receipts::NotAskedFor => {
+            let detail =
+                format!("event {id} has no receipts: they need \"receipt\": true or \"push\": \"unless_received\"");
+            return Err(Problem::new(Kind::NotFound, detail));
+        }
+        Receipts::Forgotten => {
+            let seconds = RECEIPTS_TTL.as_secs();
+            let detail = format!(
+                "the receipts of event {id} are forgotten: they are kept for {seconds} seconds after its receipt_wait, \
+                 unless there are too many, and not over a restart"
+            );
+            return Err(Problem::new(Kind::NotFound, detail));
+        }
+    };
+    let summary = if wait.is_zero() {
+        receipts.summary()
+    } else {
+        let _place = shared.waiting_place()?;
+        let reader_count = || accepted.published.iter().map(|(name, _)| shared.hub.subscriber_count(name)).sum();
+        settled(&receipts, reader_count, Instant::now() + wait).await
+    };
+    let counted = Counted::new(&summary);
+    let ReceiptSummary { users, users_complete, .. } = summary;
+    let answered = is_of_users.then_some(Answered { users, users_complete });
+    Ok(json(StatusCode::OK, &Proven { counted, answered }))
+}
+
+impl Counted {
+    fn new(summary: &ReceiptSummary) -> Self {
+        Self { written: summary.written, received: summary.received }
+    }
+}
+
+fn find(shared: &Shared, id: &EventId) -> Result<(JournalPosition, AcceptedEvent), Problem> {
+    let found = match shared.store.event_position(id)? {
+        Some(position) => shared.store.event(position)?.map(|accepted| (position, accepted)),
+        None => None,
+    };
+    found.ok_or_else(|| {
+        Problem::new(Kind::NotFound, format!("no event has the id {id}, or it is forgotten by now (store.id_window)"))
+    })
+}
+
+/// What is known of an event's receipts.
+enum Receipts {
+    NotAskedFor,
+    /// It was published in no channel.
+    OfNobody,
+    Kept(Arc<EventReceipts>),
+    Forgotten,
+}
+
+fn receipts(hub: &Hub, position: JournalPosition, accepted: &AcceptedEvent) -> Receipts {
+    if accepted.event.receipt_terms(accepted.accepted_at).is_none() {
+        return Receipts::NotAskedFor;
+    }
+    if accepted.published.is_empty() {
+        return Receipts::OfNobody;
+    }
+    hub.receipts().get(position).map_or(Receipts::Forgotten, Receipts::Kept)
+}
+
+/// Waits until everybody has answered, or `deadline`.
+async fn settled(receipts: &EventReceipts, reader_count: impl Fn() -> usize, deadline: Instant) -> ReceiptSummary {
+    loop {
+        let changed = receipts.changed(); // Before the look, so that no change falls between the two.
+        let summary = receipts.summary();
+        let all_answered = summary.received >= summary.written && (summary.written > 0 || reader_count() == 0);
+        let end = if all_answered { deadline.min(Instant::now() + SETTLED) } else { deadline };
+        if timeout_at(end, changed).await.is_err() {
+            let later = receipts.summary();
+            // Being written to one more connection is no change that is told.
+            if end == deadline || later == summary {
+                return later;
+            }
+        }
+        sleep_until(deadline.min(Instant::now() + LOOK_INTERVAL)).await;
+    }
+}

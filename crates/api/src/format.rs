@@ -1,0 +1,179 @@
+//! In which format bodies come and answers go: JSON, or MessagePack where a caller asks for it.
+//!
+//! A request says what its body is in `Content-Type`, JSON when it says nothing. An answer is JSON unless `Accept` prefers
+//! MessagePack to it (RFC 9110, 12.5.1: the most specific range that fits a format gives its weight; equal weights and
+//! what fits nothing mean JSON, since an answer in another format is worth more than none). It comes under the name of
+//! MessagePack's media type that was asked for. A problem is the same object in either.
+//!
+//! Everything inside reads and writes JSON; MessagePack exists at the border only. Bounds: a body has `body_bytes_max` as it
+//! comes and as JSON again, both are held while one becomes the other.
+
+mod messagepack;
+
+use axum::body::{Body, Bytes};
+use axum::extract::Request;
+use axum::http::header::{ACCEPT, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, VARY};
+use axum::http::{HeaderMap, HeaderValue};
+use axum::middleware::Next;
+use axum::response::Response;
+use http_body_util::BodyExt;
+
+use crate::input::shown;
+use crate::problem::{Kind, Problem};
+use messagepack::{UnpackError, pack, unpack};
+
+/// JSON, and what a problem is called in JSON.
+const JSON: [&str; 2] = ["application/json", "application/problem+json"];
+/// MessagePack has had several names; the first is what programs say, the last is the registered one.
+pub(crate) const MESSAGEPACK: [&str; 3] = ["application/msgpack", "application/x-msgpack", "application/vnd.msgpack"];
+
+/// What a body is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Format {
+    Json,
+    MessagePack,
+}
+
+impl Format {
+    /// What a request says of its body.
+    pub(crate) fn of_body(headers: &HeaderMap) -> Result<Self, Problem> {
+        let wrong = |detail: String| Err(Problem::new(Kind::UnsupportedMediaType, detail));
+        if let Some(value) = headers.get(CONTENT_ENCODING).filter(|value| *value != "identity") {
+            let text = shown(value.to_str().unwrap_or_default());
+            return wrong(format!("Content-Encoding must be identity, got {text:?}"));
+        }
+        let Some(value) = headers.get(CONTENT_TYPE) else { return Ok(Self::Json) };
+        let text = value.to_str().unwrap_or_default();
+        let essence = text.split(';').next().unwrap_or_default().trim();
+        if essence.eq_ignore_ascii_case(JSON[0]) {
+            Ok(Self::Json)
+        } else if MESSAGEPACK.iter().any(|name| essence.eq_ignore_ascii_case(name)) {
+            Ok(Self::MessagePack)
+        } else {
+            wrong(format!("Content-Type must be application/json or application/msgpack, got {:?}", shown(essence)))
+        }
+    }
+
+    /// The body as JSON of at most `bytes_max`.
+    pub(crate) fn json(self, body: Bytes, bytes_max: usize) -> Result<Bytes, Problem> {
+        match self {
+            Self::Json => Ok(body),
+            Self::MessagePack => match unpack(&body, bytes_max) {
+                Ok(json) => Ok(json.into()),
+                Err(error @ UnpackError::Malformed { .. }) => {
+                    Err(Problem::new(Kind::MalformedMessagePack, format!("not MessagePack that has a JSON: {error}")))
+                }
+                Err(UnpackError::TooLarge { limit }) => {
+                    let detail = format!("the body must have at most {limit} bytes as JSON");
+                    Err(Problem::new(Kind::TooLarge, detail).limit(limit as u64))
+                }
+            },
+        }
+    }
+}
+
+/// The middleware of all routes whose answers may be MessagePack.
+pub(crate) async fn negotiate(request: Request, next: Next) -> Response {
+    let accept: Vec<HeaderValue> = request.headers().get_all(ACCEPT).iter().cloned().collect();
+    let mut response = next.run(request).await;
+    response.headers_mut().insert(VARY, HeaderValue::from_static("accept"));
+    let found = response.headers().get(CONTENT_TYPE).and_then(|name| JSON.iter().position(|json| name == json));
+    match found.and_then(|index| accepted(&accept, &JSON[..=index])) {
+        Some(name) => packed(response, name).await,
+        None => response,
+    }
+}
+
+async fn packed(response: Response, name: &'static str) -> Response {
+    let (mut parts, body) = response.into_parts();
+    let json = body.collect().await.expect("our own answers are in memory").to_bytes();
+    parts.headers.remove(CONTENT_LENGTH);
+    parts.headers.insert(CONTENT_TYPE, HeaderValue::from_static(name));
+    // The answer to HEAD has the headers and no body.
+    Response::from_parts(parts, if json.is_empty() { Body::empty() } else { pack(&json).into() })
+}
+
+/// MessagePack's name, if it is preferred to an answer that `json` are names of.
+fn accepted(accept: &[HeaderValue], json: &[&'static str]) -> Option<&'static str> {
+    let values = accept.iter().filter_map(|value| value.to_str().ok());
+    let ranges: Vec<Range<'_>> = values.flat_map(|value| value.split(',')).filter_map(Range::read).collect();
+    let weigh = |name: &str| {
+        let fitting = ranges.iter().filter_map(|range| range.specificity(name).map(|how| (how, range.weight)));
+        fitting.max().map_or(0, |(_, weight)| weight)
+    };
+    let json = json.iter().map(|name| weigh(name)).max().unwrap_or_default();
+    let weighed = MESSAGEPACK.iter().map(|name| (weigh(name), *name));
+    let (weight, name) = weighed.reduce(|best, next| if next.0 > best.0 { next } else { best })?;
+    (weight > json).then_some(name)
+}
+
+/// One entry of `Accept`.
+#[derive(Debug, Clone, Copy)]
+struct Range<'a> {
+    name: &'a str,
+    /// In thousandths.
+    weight: u16,
+}
+
+impl<'a> Range<'a> {
+    /// `type/subtype`, with a weight among its parameters; one with a weight that is none counts for nothing.
+    fn read(entry: &'a str) -> Option<Self> {
+        let mut parts = entry.split(';').map(str::trim);
+        let name = parts.next()?;
+        let weight =
+            parts.filter_map(|part| part.split_once('=')).find(|(key, _)| key.trim().eq_ignore_ascii_case("q"));
+        let weight = weight.map_or(Some(1.0), |(_, weight)| weight.trim().parse::<f32>().ok())?;
+        (0.0..=1.0).contains(&weight).then(|| Self { name, weight: (weight * 1000.0).round() as u16 })
+    }
+
+    /// How closely it names `name`, if at all.
+    fn specificity(&self, name: &str) -> Option<u8> {
+        let kind = name.split('/').next().unwrap_or_default();
+        if self.name.eq_ignore_ascii_case(name) {
+            Some(2)
+        } else if self.name.strip_suffix("/*").is_some_and(|own| own.eq_ignore_ascii_case(kind)) {
+            Some(1)
+        } else {
+            (self.name == "*/*").then_some(0)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messagepack_is_answered_to_those_who_prefer_it() {
+        let preferred = |values: &[&str], json| {
+            let values: Vec<_> = values.iter().map(|value| HeaderValue::from_str(value).unwrap()).collect();
+            accepted(&values, json)
+        };
+        for (values, expected) in [
+            (&[][..], None),
+            (&[""], None),
+            (&["*/*"], None),
+            (&["application/*"], None),
+            (&["application/json"], None),
+            (&["application/msgpack, application/json"], None),
+            (&["application/msgpack;q=0.5, application/json;q=0.9"], None),
+            (&["application/msgpack;q=0, */*;q=0.1"], None),
+            (&["application/msgpack;q=x"], None),
+            (&["application/msgpack;q=NaN"], None),
+            (&["text/html"], None),
+            (&["application/msgpack"], Some("application/msgpack")),
+            (&["APPLICATION/MsgPack ; q=0.2"], Some("application/msgpack")),
+            (&["application/x-msgpack, */*;q=0.8"], Some("application/x-msgpack")),
+            (&["text/html", "application/vnd.msgpack"], Some("application/vnd.msgpack")),
+            (&["application/json;q=0.001, application/msgpack;v=1;q=0.002"], Some("application/msgpack")),
+            (&["application/x-msgpack;q=0.5, application/vnd.msgpack"], Some("application/vnd.msgpack")),
+            (&["*/*, application/json;q=0.5"], Some("application/msgpack")),
+        ] {
+            assert_eq!(preferred(values, &JSON[..1]), expected, "{values:?}");
+        }
+        // A problem has a name of its own in JSON.
+        let either = ["application/msgpack;q=0.5, application/problem+json"];
+        assert_eq!((preferred(&either, &JSON[..1]), preferred(&either, &JSON)), (Some("application/msgpack"), None));
+        assert_eq!(preferred(&["application/msgpack;q=0.5, application/json"], &JSON), None);
+    }
+}

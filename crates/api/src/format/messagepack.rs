@@ -1,0 +1,227 @@
+//! MessagePack as another spelling of JSON: a request's body becomes JSON text, an answer's JSON becomes MessagePack.
+//!
+//! Read is only what JSON can say, value by value: binary data, extension types, numbers that are none, text that is not
+//! UTF-8 and keys that are not text are refused, each with the place of its first byte. A 32-bit float is the shortest
+//! decimal that names it (1.1, not 1.10000002384). Names that are there twice are written twice: whoever reads the JSON
+//! judges them. The rules for callers are in `docs/messagepack.md`.
+//!
+//! Bounds: [`DEPTH_MAX`] levels; as many bytes of JSON as the caller allows. Nothing is reserved because a header says
+//! so: a list of 4 billion entries ends where the body ends, and no byte of MessagePack becomes more than 6 of JSON.
+//!
+//! Source: the MessagePack specification (github.com/msgpack/msgpack, spec.md).
+
+use rmp::Marker;
+use rmp::encode::{
+    ByteBuf, write_array_len, write_bool, write_f64, write_map_len, write_nil, write_sint, write_str, write_uint,
+};
+use serde::Serialize;
+use serde_json::{Number, Value};
+
+/// Lists and maps within each other; serde_json's own bound.
+const DEPTH_MAX: usize = 128;
+
+/// Why a body has no JSON.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum UnpackError {
+    #[error("at byte {at}: {what}")]
+    Malformed { at: usize, what: &'static str },
+    /// Its JSON is larger than allowed.
+    #[error("more than {limit} bytes as JSON")]
+    TooLarge { limit: usize },
+}
+
+/// The JSON text of one MessagePack value, of at most `bytes_max`.
+pub(crate) fn unpack(packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, UnpackError> {
+    let mut unpacker = Unpacker { packed, at: 0, json: Vec::with_capacity(packed.len().min(bytes_max)), bytes_max };
+    unpacker.value(0)?;
+    if unpacker.at < packed.len() {
+        return Err(unpacker.malformed(unpacker.at, "the value has ended, nothing may follow"));
+    }
+    Ok(unpacker.json)
+}
+
+struct Unpacker<'p> {
+    packed: &'p [u8],
+    at: usize,
+    json: Vec<u8>,
+    bytes_max: usize,
+}
+
+type Unpacked = Result<(), UnpackError>;
+
+impl Unpacker<'_> {
+    fn value(&mut self, depth: usize) -> Unpacked {
+        let start = self.at;
+        match Marker::from_u8(u8::from_be_bytes(self.take()?)) {
+            Marker::Null => self.put("null"),
+            Marker::False => self.put("false"),
+            Marker::True => self.put("true"),
+            Marker::FixPos(number) => self.write(&number),
+            Marker::FixNeg(number) => self.write(&number),
+            Marker::U8 => self.number(u8::from_be_bytes),
+            Marker::U16 => self.number(u16::from_be_bytes),
+            Marker::U32 => self.number(u32::from_be_bytes),
+            Marker::U64 => self.number(u64::from_be_bytes),
+            Marker::I8 => self.number(i8::from_be_bytes),
+            Marker::I16 => self.number(i16::from_be_bytes),
+            Marker::I32 => self.number(i32::from_be_bytes),
+            Marker::I64 => self.number(i64::from_be_bytes),
+            Marker::F32 => {
+                let number = f32::from_be_bytes(self.take()?);
+                if number.is_finite() { self.write(&number) } else { Err(self.malformed(start, NO_NUMBER)) }
+            }
+            Marker::F64 => {
+                let number = f64::from_be_bytes(self.take()?);
+                if number.is_finite() { self.write(&number) } else { Err(self.malformed(start, NO_NUMBER)) }
+            }
+            marker @ (Marker::FixStr(_) | Marker::Str8 | Marker::Str16 | Marker::Str32) => self.text(start, marker),
+            Marker::FixArray(count) => self.list(count.into(), depth),
+            Marker::Array16 => self.count16().and_then(|count| self.list(count, depth)),
+            Marker::Array32 => self.count32().and_then(|count| self.list(count, depth)),
+            Marker::FixMap(count) => self.map(count.into(), depth),
+            Marker::Map16 => self.count16().and_then(|count| self.map(count, depth)),
+            Marker::Map32 => self.count32().and_then(|count| self.map(count, depth)),
+            Marker::Bin8 | Marker::Bin16 | Marker::Bin32 => {
+                Err(self.malformed(start, "binary data, which JSON does not have"))
+            }
+            Marker::Reserved => Err(self.malformed(start, "c1, which means nothing")),
+            _ => Err(self.malformed(start, "an extension type, which JSON does not have; a time is text or a number")),
+        }
+    }
+
+    fn list(&mut self, count: u32, depth: usize) -> Unpacked {
+        let depth = self.deeper(depth)?;
+        self.put("[")?;
+        for index in 0..count {
+            self.separate(index)?;
+            self.value(depth)?;
+        }
+        self.put("]")
+    }
+
+    fn map(&mut self, count: u32, depth: usize) -> Unpacked {
+        let depth = self.deeper(depth)?;
+        self.put("{")?;
+        for index in 0..count {
+            self.separate(index)?;
+            let start = self.at;
+            let marker = Marker::from_u8(u8::from_be_bytes(self.take()?));
+            self.text(start, marker)?;
+            self.put(":")?;
+            self.value(depth)?;
+        }
+        self.put("}")
+    }
+
+    fn deeper(&self, depth: usize) -> Result<usize, UnpackError> {
+        if depth < DEPTH_MAX { Ok(depth + 1) } else { Err(self.malformed(self.at, "more than 128 levels deep")) }
+    }
+
+    /// What has to be text: a value that is, or any key.
+    fn text(&mut self, start: usize, marker: Marker) -> Unpacked {
+        let length = match marker {
+            Marker::FixStr(length) => length.into(),
+            Marker::Str8 => u8::from_be_bytes(self.take()?).into(),
+            Marker::Str16 => self.count16()?,
+            Marker::Str32 => self.count32()?,
+            _ => return Err(self.malformed(start, "a key that is not text")),
+        };
+        let bytes = self.packed[self.at..].get(..length as usize).ok_or_else(|| self.ended())?;
+        let text = std::str::from_utf8(bytes).map_err(|_| self.malformed(start, "text that is not UTF-8"))?;
+        self.at += bytes.len();
+        self.write(text)
+    }
+
+    fn number<const N: usize, T: Serialize>(&mut self, read: fn([u8; N]) -> T) -> Unpacked {
+        let number = read(self.take()?);
+        self.write(&number)
+    }
+
+    fn count16(&mut self) -> Result<u32, UnpackError> {
+        self.take().map(|bytes| u16::from_be_bytes(bytes).into())
+    }
+
+    fn count32(&mut self) -> Result<u32, UnpackError> {
+        self.take().map(u32::from_be_bytes)
+    }
+
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], UnpackError> {
+        let bytes = *self.packed[self.at..].first_chunk().ok_or_else(|| self.ended())?;
+        self.at += N;
+        Ok(bytes)
+    }
+
+    fn separate(&mut self, index: u32) -> Unpacked {
+        if index == 0 { Ok(()) } else { self.put(",") }
+    }
+
+    fn put(&mut self, json: &str) -> Unpacked {
+        self.json.extend_from_slice(json.as_bytes());
+        self.bounded()
+    }
+
+    fn write(&mut self, value: &(impl Serialize + ?Sized)) -> Unpacked {
+        serde_json::to_writer(&mut self.json, value).expect("texts and finite numbers, into memory");
+        self.bounded()
+    }
+
+    fn bounded(&self) -> Unpacked {
+        let limit = self.bytes_max;
+        if self.json.len() > limit { Err(UnpackError::TooLarge { limit }) } else { Ok(()) }
+    }
+
+    fn ended(&self) -> UnpackError {
+        self.malformed(self.packed.len(), "it ends in the middle of a value")
+    }
+
+    #[expect(clippy::unused_self, reason = "reads like the others")]
+    fn malformed(&self, at: usize, what: &'static str) -> UnpackError {
+        UnpackError::Malformed { at, what }
+    }
+}
+
+const NO_NUMBER: &str = "NaN or an infinite number, which JSON does not have";
+
+/// One of our own answers; `json` is what we made, so it is neither deep nor larger than a `u32` counts.
+pub(crate) fn pack(json: &[u8]) -> Vec<u8> {
+    let value: Value = serde_json::from_slice(json).expect("answers are JSON");
+    let mut packed = ByteBuf::with_capacity(json.len());
+    pack_value(&mut packed, &value);
+    packed.into_vec()
+}
+
+fn pack_value(packed: &mut ByteBuf, value: &Value) {
+    const IN_MEMORY: &str = "memory takes whatever is written";
+    let length = |length: usize| u32::try_from(length).expect("answers are far smaller than 4 GiB");
+    match value {
+        Value::Null => write_nil(packed).expect(IN_MEMORY),
+        Value::Bool(bool) => write_bool(packed, *bool).expect(IN_MEMORY),
+        Value::Number(number) => pack_number(packed, number),
+        Value::String(text) => write_str(packed, text).expect(IN_MEMORY),
+        Value::Array(items) => {
+            write_array_len(packed, length(items.len())).expect(IN_MEMORY);
+            items.iter().for_each(|item| pack_value(packed, item));
+        }
+        Value::Object(entries) => {
+            write_map_len(packed, length(entries.len())).expect(IN_MEMORY);
+            for (name, value) in entries {
+                write_str(packed, name).expect(IN_MEMORY);
+                pack_value(packed, value);
+            }
+        }
+    }
+}
+
+fn pack_number(packed: &mut ByteBuf, number: &Number) {
+    const IN_MEMORY: &str = "memory takes whatever is written";
+    if let Some(number) = number.as_u64() {
+        write_uint(packed, number).expect(IN_MEMORY);
+    } else if let Some(number) = number.as_i64() {
+        write_sint(packed, number).expect(IN_MEMORY);
+    } else {
+        write_f64(packed, number.as_f64().expect("it is one of three")).expect(IN_MEMORY);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,198 @@
+//! `GET /openapi.json`: the API described for programs, as OpenAPI 3.1.
+//!
+//! It is made once, at start, of what the API itself runs by: the routes as they were entered ([`Route`]), the fields of
+//! each [`Schema`](crate::input::Schema), `event_limits` and this server's bounds, the words of each choice, the kinds of
+//! problem, the scopes. So it cannot lag behind them; what is left to write by hand, rules of names and shapes of
+//! answers, tests hold against what accepts and makes them. Public and without a bound: it is one buffer for all.
+//!
+//! What JSON Schema cannot say is said in descriptions: lengths are in bytes there and in characters here, and whether a
+//! topic is known, a channel durable and a notification small enough depends on the configuration.
+//!
+//! `/api` is described in passing: its clients have its own documentation.
+//!
+//! Source: OpenAPI Specification 3.1.1, JSON Schema 2020-12.
+
+mod operations;
+mod schemas;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::http::HeaderValue;
+use axum::http::header::CONTENT_TYPE;
+use axum::routing::get;
+use serde_json::{Map, Value, json};
+
+use crate::ApiConfig;
+use crate::auth::Scope;
+use crate::centrifugo::ApiError;
+use crate::format::MESSAGEPACK;
+use crate::guard::Dialect;
+use crate::problem::{Kind, TYPE_PREFIX};
+use crate::routes::Route;
+use operations::{Answer, Body, operation, unguarded};
+use schemas::reference;
+
+/// Answers everybody with the document.
+pub(crate) fn router(document: String) -> Router {
+    let document = Bytes::from(document);
+    let answer = async move || ([(CONTENT_TYPE, HeaderValue::from_static("application/json"))], document);
+    Router::new().route("/openapi.json", get(answer))
+}
+
+/// The document of a server with these routes and bounds.
+pub(crate) fn document(routes: &[Route], config: &ApiConfig, version: &str) -> String {
+    let described = routes.iter().filter_map(|route| Some((route.name, described(*route)?)));
+    let mut paths = Map::new();
+    for (name, operation) in described.chain(unguarded()) {
+        let (method, path) = name.split_once(' ').expect("METHOD /path");
+        let path = paths.entry(path).or_insert_with(|| json!({}));
+        path[method.to_ascii_lowercase()] = operation;
+    }
+    let document = json!({
+        "openapi": "3.1.1",
+        "info": {
+            "title": "Tidings",
+            "version": version,
+            "summary": "An event goes in, everyone who asked for it gets it, once.",
+            "description": format!(
+                "Bodies and answers are JSON, or MessagePack where `Content-Type` and `Accept` say {}. An event \
+                 that is handed in again goes in the format of the first try. Answers and problems may have more \
+                 members in later versions.",
+                MESSAGEPACK.join(", ")
+            ),
+            "license": {"name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0"},
+        },
+        "servers": [{"url": "/"}],
+        "tags": operations::TAGS.map(|(name, description)| json!({"name": name, "description": description})),
+        "paths": paths,
+        "components": {
+            "schemas": schemas::schemas(config),
+            "responses": responses(config),
+            "securitySchemes": security_schemes(),
+        },
+    });
+    document.to_string()
+}
+
+fn described(route: Route) -> Option<Value> {
+    let operation = operation(route)?;
+    let mut described = operation.head();
+    described["security"] = security(route);
+    let mut responses: Map<String, Value> =
+        operation.answers.iter().map(|answer| success(answer, route.dialect)).collect();
+    for status in operation.refusals(route.dialect) {
+        responses.insert(status.to_string(), json!({"$ref": format!("#/components/responses/{status}")}));
+    }
+    if route.dialect == Dialect::Centrifugo {
+        responses.extend(centrifugo_refusals());
+    }
+    described["responses"] = responses.into();
+    if let Some(Body { schema, examples, is_required }) = &operation.body {
+        let content = |media: &str| (media.to_owned(), json!({"schema": schema, "examples": examples}));
+        let content: Map<_, _> = media(route.dialect).map(content).collect();
+        described["requestBody"] = json!({"required": is_required, "content": content});
+    }
+    Some(described)
+}
+
+/// Those that Centrifugo's server API has words of its own for, and the errors in transport mode.
+fn centrifugo_refusals() -> Map<String, Value> {
+    let description = "With `X-Centrifugo-Error-Mode: transport`: the error.";
+    let content = json!({"application/json": {"schema": reference("CentrifugoError")}});
+    let in_transport_mode = json!({"description": description, "content": content});
+    let statuses = ApiError::ALL.map(|error| error.status().as_str().to_owned());
+    let mut refusals: Map<_, _> = statuses.into_iter().map(|status| (status, in_transport_mode.clone())).collect();
+    refusals["400"]["content"]["text/plain"] = json!({"schema": {"type": "string"}});
+    refusals["400"]["description"] =
+        "The body is not the JSON that the method takes. In transport mode: the error.".into();
+    refusals["403"]["content"]["application/problem+json"] = json!({"schema": reference("Problem")});
+    refusals["403"]["description"] = "The API key lacks a scope. In transport mode: the error.".into();
+    refusals.insert("401".to_owned(), json!({"description": "No valid key came with the request."}));
+    refusals
+}
+
+fn media(dialect: Dialect) -> impl Iterator<Item = &'static str> {
+    let packed = (dialect == Dialect::Tidings).then_some(MESSAGEPACK[0]);
+    std::iter::once("application/json").chain(packed)
+}
+
+fn success(answer: &Answer, dialect: Dialect) -> (String, Value) {
+    let Answer { status, description, schema, is_secret, leads_to } = answer;
+    let mut response = json!({"description": description});
+    if let Some(schema) = schema {
+        let content = |media: &str| (media.to_owned(), json!({"schema": schema}));
+        response["content"] = media(dialect).map(content).collect::<Map<_, _>>().into();
+    }
+    if *is_secret {
+        let header = json!({"required": true, "schema": {"const": "no-store"}, "description": "It holds a secret."});
+        response["headers"] = json!({"Cache-Control": header});
+    }
+    if !leads_to.is_empty() {
+        let link = |name: &&str| {
+            ((*name).to_owned(), json!({"operationId": name, "parameters": {"id": "$response.body#/id"}}))
+        };
+        response["links"] = leads_to.iter().map(link).collect::<Map<_, _>>().into();
+    }
+    (status.to_string(), response)
+}
+
+/// Any of the ways to show a key, each with the scope as the role it needs.
+fn security(route: Route) -> Value {
+    let roles: Vec<&str> = route.scope.iter().map(|scope| scope.name()).collect();
+    let in_query = (route.dialect == Dialect::Centrifugo).then_some("query");
+    ["header", "authorization", "bearer"].into_iter().chain(in_query).map(|way| json!({way: roles})).collect()
+}
+
+fn security_schemes() -> Value {
+    let scopes = Scope::ALL.map(|scope| format!("`{}`: {}", scope.name(), scope.meaning())).join("; ");
+    let description = format!("An API key of the configuration. What its holder may do are its scopes. {scopes}.");
+    json!({
+        "header": {"type": "apiKey", "in": "header", "name": "X-API-Key", "description": description},
+        "authorization": {"type": "http", "scheme": "apikey", "description": "The same key: `Authorization: apikey KEY`."},
+        "bearer": {"type": "http", "scheme": "bearer", "description": "The same key: `Authorization: Bearer KEY`."},
+        "query": {
+            "type": "apiKey",
+            "in": "query",
+            "name": "api_key",
+            "description": "The same key, for Centrifugo's server API only: addresses end up in logs.",
+        },
+    })
+}
+
+/// A response for each status that problems have.
+fn responses(config: &ApiConfig) -> Map<String, Value> {
+    let mut responses = Map::new();
+    for kind in Kind::ALL {
+        let status = kind.parts().1.as_u16();
+        let kinds: Vec<Kind> = Kind::ALL.into_iter().filter(|other| other.parts().1.as_u16() == status).collect();
+        let titles: Vec<&str> = kinds.iter().map(|kind| kind.parts().2).collect();
+        let types: Vec<String> = kinds.iter().map(|kind| format!("{TYPE_PREFIX}{}", kind.parts().0)).collect();
+        let mut description = format!("{}.", titles.join(". "));
+        if kind == Kind::TooLarge {
+            description += &format!(" This server takes {} bytes, also as JSON.", config.body_bytes_max);
+        }
+        let schema = json!({
+            "allOf": [{"$ref": "#/components/schemas/Problem"}],
+            "properties": {"type": {"enum": types}, "status": {"const": status}},
+        });
+        let mut response = json!({
+            "description": description,
+            "content": {"application/problem+json": {"schema": schema}, (MESSAGEPACK[0]): {"schema": schema}},
+        });
+        let header = |required, schema| json!({"required": required, "schema": schema});
+        match kind {
+            Kind::Unauthorized => {
+                response["headers"] = json!({"WWW-Authenticate": header(true, json!({"const": "apikey"}))})
+            }
+            _ if kind.retry_after().is_some() => {
+                response["headers"] = json!({"Retry-After": header(true, json!({"type": "integer", "minimum": 1}))});
+            }
+            _ => {}
+        }
+        responses.insert(status.to_string(), response);
+    }
+    responses
+}
+
+#[cfg(test)]
+mod tests;

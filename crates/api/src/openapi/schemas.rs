@@ -1,0 +1,465 @@
+//! The shapes of requests and answers, as JSON Schema.
+
+use serde_json::{Map, Value, json};
+use tidings_types::event_limits as limits;
+
+use crate::ApiConfig;
+use crate::devices::{DEVICE, ENVIRONMENTS, PLATFORMS, SUBSCRIPTION, SUBSCRIPTIONS};
+use crate::event_input::{
+    AUDIENCE, FILTER, INTERRUPTIONS, OWN_KEY, PAYLOAD, PRESENT, PUSH_POLICIES, QUERY_WAIT_MAX, RECEIPT_POLICIES,
+    SCHEMA, TEXT, TO, TTL_UNITS,
+};
+use crate::input::Schema;
+use crate::problem::{Kind, TYPE_PREFIX};
+
+/// What requests hold: each component with the fields that are read.
+#[cfg(test)]
+pub(super) const TAKEN: [(&str, &Schema); 10] = [
+    ("Event", &SCHEMA),
+    ("Recipients", &TO),
+    ("Filter", &FILTER),
+    ("Text", &TEXT),
+    ("Present", &PRESENT),
+    ("Payload", &PAYLOAD),
+    ("Audience", &AUDIENCE),
+    ("NewDevice", &DEVICE),
+    ("Subscriptions", &SUBSCRIPTIONS),
+    ("Subscription", &SUBSCRIPTION),
+];
+
+/// Names as texts: the component, its rule, an example.
+pub(super) const NAMES: [(&str, &str, &str); 11] = [
+    ("EventId", "^[!-~]{1,128}$", "goal-17"),
+    ("DeviceId", "^[!-~]{1,128}$", "phone-1"),
+    ("UserId", "^[!-~]{1,128}$", "u-1"),
+    ("AppId", "^[!-~]{1,128}$", "com.example.app"),
+    ("CollapseKey", "^[!-~]{1,64}$", "match-7"),
+    ("TopicName", "^[a-z0-9_-]{1,64}$", "goal"),
+    ("Subject", "^[a-z0-9_-]+:[!-~]+$", "team:42"),
+    ("ChannelName", "^[!-~]{1,255}$", "match:7"),
+    ("Country", "^[A-Z]{2}$", "SE"),
+    ("Locale", "^[A-Za-z]{2,3}([-_][A-Za-z]{4})?([-_]([A-Za-z]{2}|[0-9]{3}))?$", "pt-BR"),
+    ("DeviceToken", "^([0-9A-Fa-f]{2}){1,200}$", "0f8e"),
+];
+/// Characters of a subject.
+pub(super) const SUBJECT_CHARACTERS_MAX: usize = 128;
+
+pub(super) fn reference(component: &str) -> Value {
+    json!({"$ref": format!("#/components/schemas/{component}")})
+}
+
+pub(super) fn schemas(config: &ApiConfig) -> Map<String, Value> {
+    let names = NAMES.into_iter().map(|(name, pattern, example)| {
+        let mut schema = json!({"type": "string", "pattern": pattern, "examples": [example]});
+        if name == "Subject" {
+            schema["maxLength"] = SUBJECT_CHARACTERS_MAX.into();
+        }
+        (name.to_owned(), schema)
+    });
+    let entries = |value: Value| match value {
+        Value::Object(entries) => entries,
+        value => unreachable!("an object: {value}"),
+    };
+    names.chain(entries(of_events())).chain(entries(of_devices(config))).chain(entries(answers())).collect()
+}
+
+/// An object with the fields of `schema` and no others. Those that need not be there may also be `null`.
+fn taken(schema: &Schema, required: &[&str], mut properties: Value) -> Value {
+    for name in schema.fields.iter().filter(|name| !required.contains(name)) {
+        if let Some(property) = properties.get_mut(name) {
+            *property = nullable(property.take());
+        }
+    }
+    json!({"type": "object", "required": required, "properties": properties, "additionalProperties": false})
+}
+
+fn nullable(mut schema: Value) -> Value {
+    if let Some(of) = schema.get("type").and_then(Value::as_str) {
+        schema["type"] = json!([of, "null"]);
+        if let Some(words) = schema.get_mut("enum").and_then(Value::as_array_mut) {
+            words.push(Value::Null);
+        }
+        return schema;
+    }
+    if let Some(choices) = schema.get_mut("anyOf").and_then(Value::as_array_mut) {
+        choices.push(json!({"type": "null"}));
+    } else if schema.get("$ref").is_some() {
+        return json!({"anyOf": [schema, {"type": "null"}]});
+    }
+    schema // What has no type may be anything.
+}
+
+fn list(of: &str, min: usize, max: usize) -> Value {
+    json!({"type": "array", "items": reference(of), "minItems": min, "maxItems": max, "uniqueItems": true})
+}
+
+fn text(bytes_min: usize, bytes_max: usize, description: &str) -> Value {
+    let description = format!("{description} At most {bytes_max} bytes.");
+    json!({"type": "string", "minLength": bytes_min, "maxLength": bytes_max, "description": description})
+}
+
+fn words<T>(words: &[(&str, T)]) -> Value {
+    let words: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+    json!({"type": "string", "enum": words})
+}
+
+/// The same of a field that has a default: the first one.
+fn words_or_first<T>(choice: &[(&str, T)]) -> Value {
+    let mut schema = words(choice);
+    schema["default"] = choice[0].0.into();
+    schema
+}
+
+/// A whole number as text, from `min`, which is a power of ten, to `max`, as a pattern: for 1 to 28
+/// `([1-9]|1[0-9]|2[0-7]|28)`.
+fn whole(min: u64, max: u64) -> String {
+    let (shortest, longest, digits) = (min.to_string().len(), max.to_string().len(), max.to_string());
+    let any = |count: usize| if count == 0 { String::new() } else { format!("[0-9]{{{count}}}") };
+    let shorter = (shortest..longest).map(|length| format!("[1-9]{}", any(length - 1)));
+    // As long as the largest and below it: the same up to some digit, which is smaller.
+    let smaller = digits.bytes().enumerate().filter_map(|(index, digit)| {
+        let first = if index == 0 { b'1' } else { b'0' };
+        let (before, last) = (&digits[..index], digit.checked_sub(1).filter(|last| *last >= first)?);
+        Some(format!("{before}[{}-{}]{}", first as char, last as char, any(longest - 1 - index)))
+    });
+    let all: Vec<String> = shorter.chain(smaller).chain([digits.clone()]).collect();
+    format!("({})", all.join("|"))
+}
+
+/// How long a request for receipts may wait: seconds, or text with a unit.
+pub(super) fn query_wait() -> Value {
+    let (seconds, millis) = (QUERY_WAIT_MAX.as_secs(), QUERY_WAIT_MAX.as_millis() as u64);
+    let pattern = format!("^(0+(ms|s)|0*({}ms|{}s))$", whole(1, millis), whole(1, seconds));
+    json!({"anyOf": [
+        {"type": "number", "minimum": 0, "maximum": seconds},
+        {"type": "string", "pattern": pattern, "examples": ["2s"]},
+    ]})
+}
+
+/// At least one of these fields is there, and as a list of `min` entries or more.
+fn any_of_lists(fields: &[&str], min: usize) -> Value {
+    let there = |name: &&str| json!({"required": [name], "properties": {*name: {"type": "array", "minItems": min}}});
+    fields.iter().map(there).collect()
+}
+
+fn of_events() -> Value {
+    let count = limits::FILTER_COUNT_MAX;
+    let platforms = json!({
+        "type": "array",
+        "items": words(&PLATFORMS),
+        "minItems": 1,
+        "maxItems": count,
+        "uniqueItems": true,
+    });
+    let mut recipients = taken(
+        &TO,
+        &[],
+        json!({
+            "users": list("UserId", 0, limits::USER_COUNT_MAX),
+            "devices": list("DeviceId", 0, limits::DEVICE_COUNT_MAX),
+        }),
+    );
+    recipients["anyOf"] = any_of_lists(TO.fields, 1);
+    let mut filter = taken(
+        &FILTER,
+        &[],
+        json!({
+            "countries": list("Country", 1, count),
+            "locales": list("Locale", 1, count),
+            "platforms": platforms,
+            "apps": list("AppId", 1, count),
+        }),
+    );
+    filter["anyOf"] = any_of_lists(FILTER.fields, 0);
+    filter["description"] =
+        "Who of the audience is pushed: a device that is in each list there is. `pt` holds `pt-BR`.".into();
+    let shown = |description| text(1, limits::PRESENT_BYTES_MAX, description);
+    json!({
+        "Events": {
+            "oneOf": [
+                reference("Event"),
+                {"type": "array", "items": reference("Event"), "minItems": 1, "maxItems": limits::BATCH_COUNT_MAX},
+            ],
+            "description": "A list is accepted as a whole or not at all.",
+        },
+        "Event": event(),
+        "Audience": taken(&AUDIENCE, &["topic", "subjects"], addressed()),
+        "Recipients": recipients,
+        "Filter": filter,
+        "Text": taken(&TEXT, &["title", "body"], json!({
+            "title": text(0, limits::TEXT_BYTES_MAX, "First line."),
+            "body": text(1, limits::TEXT_BYTES_MAX, "Text; `%{name}` stands for the parameter of that name."),
+        })),
+        "Present": taken(&PRESENT, &[], json!({
+            "link": shown("What the app opens when the notification is tapped."),
+            "image": shown("The address of a picture to show."),
+            "sound": shown("A sound of the app, `default`, or `none`."),
+            "badge": {"type": "integer", "minimum": 0, "maximum": u32::MAX, "description": "The number on the app's icon."},
+            "thread": shown("Notifications with the same one are shown together; without one, those of the first subject."),
+            "category": shown("Which actions the app offers with it."),
+            "interruption": words(&INTERRUPTIONS),
+            "android_channel": shown("The notification channel on Android."),
+        })),
+        "Payload": taken(&PAYLOAD, &[], json!({
+            "apns": {
+                "type": "object",
+                "properties": {(OWN_KEY): false},
+                "description": format!(
+                    "Put over the APNs payload as JSON Merge Patch (RFC 7396). At most {} bytes as JSON; `{OWN_KEY}` is ours.",
+                    limits::PAYLOAD_BYTES_MAX
+                ),
+            },
+        })),
+    })
+}
+
+/// The fields that say who an event is for.
+fn addressed() -> Value {
+    json!({
+        "topic": reference("TopicName"),
+        "subjects": list("Subject", 1, limits::SUBJECT_COUNT_MAX),
+        "to": reference("Recipients"),
+        "filter": reference("Filter"),
+    })
+}
+
+fn event() -> Value {
+    let mut properties = addressed();
+    let others = json!({
+        "id": reference("EventId"),
+        "params": {
+            "type": "object",
+            "maxProperties": limits::PARAM_COUNT_MAX,
+            "propertyNames": {"minLength": 1, "maxLength": limits::PARAM_NAME_BYTES_MAX},
+            "additionalProperties": {"type": ["string", "number"], "maxLength": limits::PARAM_TEXT_BYTES_MAX},
+            "description": format!(
+                "What placeholders are filled with: texts of at most {} bytes, whole numbers of 64 bits, decimals.",
+                limits::PARAM_TEXT_BYTES_MAX
+            ),
+        },
+        "text": {
+            "type": "object",
+            "maxProperties": limits::TEXT_COUNT_MAX,
+            "propertyNames": reference("Locale"),
+            "additionalProperties": reference("Text"),
+            "description": "Texts of its own by language instead of the topic's; `und` is for all other languages.",
+        },
+        "present": reference("Present"),
+        "payload": reference("Payload"),
+        "data": {
+            "description": format!(
+                "What connected clients get; without it topic, subjects and params. At most {} bytes as JSON.",
+                limits::DATA_BYTES_MAX
+            ),
+        },
+        "channels": list("ChannelName", 1, limits::CHANNEL_COUNT_MAX),
+        "push": words_or_first(&PUSH_POLICIES),
+        "receipt": {"type": "boolean", "default": false, "description": "Whether you want to know who got it live."},
+        "receipt_wait": {
+            "anyOf": [
+                {
+                    "type": "number",
+                    "minimum": limits::RECEIPT_WAIT_MIN.as_secs_f64(),
+                    "maximum": limits::RECEIPT_WAIT_MAX.as_secs(),
+                },
+                {"type": "string", "pattern": format!(
+                    "^0*({}ms|{}s)$",
+                    whole(limits::RECEIPT_WAIT_MIN.as_millis() as u64, limits::RECEIPT_WAIT_MAX.as_millis() as u64),
+                    whole(1, limits::RECEIPT_WAIT_MAX.as_secs())
+                )},
+            ],
+            "default": limits::RECEIPT_WAIT_DEFAULT.as_secs(),
+            "description": "Seconds, or text with a unit: how long connected devices may take to answer; half of \
+                `ttl` at most, and 500 ms when jobs that wait for answers take all places.",
+        },
+        "receipt_policy": words_or_first(&RECEIPT_POLICIES),
+        "collapse_key": reference("CollapseKey"),
+        "ttl": {
+            "anyOf": [
+                {"type": "integer", "minimum": 1, "maximum": limits::TTL_MAX.as_secs()},
+                {"type": "string", "pattern": format!(
+                    "^0*({})$",
+                    TTL_UNITS.map(|(unit, seconds)| whole(1, limits::TTL_MAX.as_secs() / seconds) + unit).join("|")
+                )},
+            ],
+            "default": limits::TTL_DEFAULT.as_secs(),
+            "description": format!(
+                "Seconds, or text with a unit, at most {} seconds: how long it is worth delivering.",
+                limits::TTL_MAX.as_secs()
+            ),
+        },
+    });
+    if let (Some(properties), Value::Object(others)) = (properties.as_object_mut(), others) {
+        properties.extend(others);
+    }
+    taken(&SCHEMA, &["id", "topic", "subjects"], properties)
+}
+
+fn of_devices(config: &ApiConfig) -> Value {
+    let max = config.subscription_count_max;
+    json!({
+        "NewDevice": taken(&DEVICE, &["platform", "token", "app", "locale"], json!({
+            "platform": words(&PLATFORMS),
+            "token": reference("DeviceToken"),
+            "app": reference("AppId"),
+            "locale": reference("Locale"),
+            "environment": words_or_first(&ENVIRONMENTS),
+            "country": reference("Country"),
+            "user": reference("UserId"),
+        })),
+        "Subscriptions": taken(&SUBSCRIPTIONS, &["subscriptions"], json!({
+            "subscriptions": {
+                "type": "array",
+                "items": reference("Subscription"),
+                "maxItems": max,
+                "description": format!("At most {max} pairs of subject and topic."),
+            },
+        })),
+        "Subscription": taken(&SUBSCRIPTION, &["subject", "topics"], json!({
+            "subject": reference("Subject"),
+            "topics": {"type": "array", "items": reference("TopicName"), "minItems": 1, "maxItems": max},
+        })),
+    })
+}
+
+/// An object that we answer with: everything is there but `optional`.
+fn given(optional: &[&str], properties: Value) -> Value {
+    let names = properties.as_object().into_iter().flat_map(Map::keys);
+    let required: Vec<&String> = names.filter(|name| !optional.contains(&name.as_str())).collect();
+    json!({"type": "object", "required": required, "properties": properties})
+}
+
+fn count() -> Value {
+    json!({"type": "integer", "minimum": 0})
+}
+
+fn counts() -> Value {
+    json!({"type": "object", "additionalProperties": count()})
+}
+
+fn items(of: Value) -> Value {
+    json!({"type": "array", "items": of})
+}
+
+fn answers() -> Value {
+    let position = || json!({"type": "integer", "minimum": 0, "description": "Its place in the journal."});
+    let moment = || json!({"type": "string", "format": "date-time"});
+    let states = |words: &[&str]| json!({"type": "string", "enum": words});
+    let optional_progress = ["done_at", "audience", "held", "outcomes", "time_to", "receipts"];
+    let types = Kind::ALL.map(|kind| {
+        let (name, status, title) = kind.parts();
+        json!({"const": format!("{TYPE_PREFIX}{name}"), "title": title, "description": format!("Status {status}.")})
+    });
+    json!({
+        "Accepted": given(&["repeated"], json!({
+            "id": reference("EventId"),
+            "position": position(),
+            "channels": items(reference("Place")),
+            "repeated": {"const": true, "description": "It was accepted before; this is the first answer again."},
+        })),
+        "AcceptedEvents": {"oneOf": [reference("Accepted"), items(reference("Accepted"))]},
+        "Place": given(&[], json!({
+            "channel": reference("ChannelName"),
+            "offset": count(),
+            "epoch": {"type": "string"},
+        })),
+        "EventReport": given(&optional_progress, json!({
+            "id": reference("EventId"),
+            "position": position(),
+            "topic": reference("TopicName"),
+            "accepted_at": moment(),
+            "state": states(&["waiting", "running", "finished", "forgotten"]),
+            "done_at": moment(),
+            "audience": count(),
+            "held": count(),
+            "outcomes": reference("Outcomes"),
+            "time_to": reference("TimeTo"),
+            "channels": items(reference("Place")),
+            "receipts": given(&[], json!({"written": count(), "received": count()})),
+        })),
+        "Outcomes": given(&[], json!({
+            "accepted": count(),
+            "received": count(),
+            "expired": count(),
+            "unknown": count(),
+            "cancelled": count(),
+            "rejected": counts(),
+            "suppressed": counts(),
+        })),
+        "TimeTo": given(&[], json!({
+            "first_ms": count(), "p50_ms": count(), "p90_ms": count(), "p99_ms": count(), "p100_ms": count(),
+        })),
+        "Receipts": given(&["users", "users_complete"], json!({
+            "written": count(),
+            "received": count(),
+            "users": items(json!({"type": "string"})),
+            "users_complete": {"type": "boolean", "description": "False when more users answered than are named."},
+        })),
+        "Jobs": given(&["next"], json!({"jobs": items(reference("Job")), "next": position()})),
+        "Job": given(&["done_at", "time_to"], json!({
+            "id": reference("EventId"),
+            "position": position(),
+            "accepted_at": moment(),
+            "state": states(&["running", "finished"]),
+            "done_at": moment(),
+            "audience": count(),
+            "held": count(),
+            "outcomes": reference("Outcomes"),
+            "time_to": reference("TimeTo"),
+        })),
+        "AudienceCounts": given(&[], json!({
+            "total": count(), "by_platform": counts(), "by_locale": counts(), "by_country": counts(), "by_app": counts(),
+        })),
+        "Device": given(&["token", "country", "user", "credential"], json!({
+            "id": reference("DeviceId"),
+            "platform": words(&PLATFORMS),
+            "app": reference("AppId"),
+            "environment": words(&ENVIRONMENTS),
+            "token": {"type": "string", "description": "Its end; absent when the provider said that it is gone."},
+            "locale": reference("Locale"),
+            "country": reference("Country"),
+            "user": reference("UserId"),
+            "credential": {"type": "string", "description": "Only in the answer that makes it."},
+        })),
+        "Devices": given(&["next"], json!({"devices": items(reference("Device")), "next": reference("DeviceId")})),
+        "Credential": given(&[], json!({"credential": {"type": "string"}})),
+        "Changed": given(&[], json!({"added": count(), "removed": count()})),
+        "Problem": {
+            "type": "object",
+            "description": "A refusal (RFC 9457).",
+            "required": ["type", "title", "status", "detail"],
+            "properties": {
+                "type": {"oneOf": types, "description": "For programs: stable, and new ones may come."},
+                "title": {"type": "string"},
+                "status": {"type": "integer", "minimum": 400, "maximum": 599},
+                "detail": {"type": "string", "description": "For people: the field's path, the rule with its limit, the value."},
+                "field": {"type": "string", "description": "The path of the field or the parameter to blame."},
+                "limit": count(),
+                "value": {"description": "What was there."},
+            },
+            "examples": [{
+                "type": format!("{TYPE_PREFIX}{}", Kind::Invalid.parts().0),
+                "title": Kind::Invalid.parts().2,
+                "status": Kind::Invalid.parts().1.as_u16(),
+                "detail": "params.team: must have at most 512 bytes, got 600",
+                "field": "params.team",
+                "limit": 512,
+                "value": 600,
+            }],
+        },
+        "Health": given(&["store"], json!({
+            "status": states(&["ok", "unavailable"]),
+            "store": {"type": "string", "description": "What is wrong with it."},
+        })),
+        "CentrifugoAnswer": {
+            "type": "object",
+            "description": "`result`, or `error` with a code; of `batch` the `replies`.",
+            "properties": {
+                "result": {"type": "object"},
+                "error": given(&[], json!({"code": {"type": "integer"}, "message": {"type": "string"}})),
+                "replies": items(json!({"type": "object"})),
+            },
+        },
+        "CentrifugoError": given(&[], json!({"code": {"type": "integer"}, "message": {"type": "string"}})),
+    })
+}

@@ -1,0 +1,57 @@
+//! The query's parameters, as strictly as bodies: each known and there once.
+//!
+//! A route names what it knows; anything else is refused by name, so that a misspelt limit is not silently no limit.
+
+use std::ops::RangeInclusive;
+
+use axum::extract::Query;
+use axum::http::Uri;
+
+use crate::input::shown;
+use crate::problem::Invalid;
+
+/// Entries of a list that may be asked for.
+pub(crate) const LIMIT_RANGE: RangeInclusive<usize> = 1..=1000;
+/// Entries of a list where nothing is asked.
+pub(crate) const LIMIT_DEFAULT: usize = 100;
+
+/// What of the query has not been taken yet.
+#[derive(Debug)]
+pub(crate) struct Params(Vec<(String, String)>);
+
+impl Params {
+    pub(crate) fn read(uri: &Uri, known: &[&str]) -> Result<Self, Invalid> {
+        let pairs = Query::<Vec<(String, String)>>::try_from_uri(uri);
+        let Query(pairs) = pairs.map_err(|_| Invalid::new("", "the query must be name=value pairs of UTF-8 text"))?;
+        for (index, (name, _)) in pairs.iter().enumerate() {
+            if !known.contains(&name.as_str()) {
+                let name = shown(name);
+                let names: Vec<String> = known.iter().map(|known| format!("`{known}`")).collect();
+                let verb = if names.len() == 1 { "is" } else { "are" };
+                let rule = format!("unknown query parameter `{name}`, known {verb} {}", names.join(" and "));
+                return Err(Invalid { field: name, ..Invalid::new("", rule) });
+            }
+            // At most one of each known name comes before, so this is not quadratic.
+            if pairs[..index].iter().any(|(earlier, _)| earlier == name) {
+                return Err(Invalid::new(name, "is there twice"));
+            }
+        }
+        Ok(Self(pairs))
+    }
+
+    pub(crate) fn take(&mut self, name: &str) -> Option<String> {
+        let index = self.0.iter().position(|(found, _)| found == name)?;
+        Some(self.0.swap_remove(index).1)
+    }
+
+    /// How many entries of a list are asked for.
+    pub(crate) fn limit(&mut self) -> Result<usize, Invalid> {
+        let Some(text) = self.take("limit") else { return Ok(LIMIT_DEFAULT) };
+        text.parse().ok().filter(|limit| LIMIT_RANGE.contains(limit)).ok_or_else(|| {
+            let (min, max, got) = (LIMIT_RANGE.start(), *LIMIT_RANGE.end(), shown(&text));
+            Invalid::new("limit", format_args!("must be a whole number from {min} to {max}, got {got:?}"))
+                .limit(max)
+                .value(got)
+        })
+    }
+}

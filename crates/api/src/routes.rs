@@ -1,0 +1,154 @@
+//! Which route is answered by what, and who stands before it.
+//!
+//! Everything that is answered is entered here once, with its method, path and scope: the router is made of these entries,
+//! and so is the list that `/openapi.json` describes.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::handler::Handler;
+use axum::http::{Method as HttpMethod, Uri};
+use axum::middleware::{from_fn, from_fn_with_state};
+use axum::routing::{MethodFilter, MethodRouter, any, on};
+use tidings_telemetry::Registry;
+use tokio::sync::Semaphore;
+
+use crate::auth::{ApiKeys, Scope};
+use crate::centrifugo::Method;
+use crate::format::negotiate;
+use crate::guard::{Dialect, Guard, guard};
+use crate::metrics::RouteMetrics;
+use crate::problem::{Kind, Problem};
+use crate::{Shared, audience, centrifugo, devices, event_report, events, input, jobs};
+
+/// An entry, as it is described.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Route {
+    /// `METHOD /path`.
+    pub(crate) name: &'static str,
+    /// `None`: what it asks for depends on the body.
+    pub(crate) scope: Option<Scope>,
+    pub(crate) dialect: Dialect,
+}
+
+/// All that needs a key and [`Shared`].
+pub(crate) struct Routes {
+    pub(crate) router: Router<Arc<Shared>>,
+    pub(crate) known: Vec<Route>,
+}
+
+impl Routes {
+    pub(crate) fn new(guards: &Guards) -> Self {
+        let own = own_routes(Entries::new(guards, Dialect::Tidings));
+        let own_router = own
+            .router
+            .method_not_allowed_fallback(method_not_allowed)
+            .route("/v1", any(not_found))
+            .route("/v1/", any(not_found))
+            .route("/v1/{*rest}", any(not_found))
+            .layer(from_fn(negotiate));
+        let centrifugo = centrifugo_routes(Entries::new(guards, Dialect::Centrifugo));
+        let centrifugo_router =
+            centrifugo.router.method_not_allowed_fallback(method_not_allowed).route("/api/{*rest}", any(not_found));
+        Self {
+            router: own_router.merge(centrifugo_router),
+            known: own.known.into_iter().chain(centrifugo.known).collect(),
+        }
+    }
+}
+
+async fn method_not_allowed() -> Problem {
+    Problem::new(Kind::MethodNotAllowed, "see the Allow header")
+}
+
+async fn not_found(uri: Uri) -> Problem {
+    Problem::new(Kind::NotFound, format!("there is nothing at {}", input::shown(uri.path())))
+}
+
+fn own_routes(entries: Entries<'_>) -> Entries<'_> {
+    use Scope::{Devices, Publish};
+    entries
+        .add("POST /v1/events", Publish, events::post_events)
+        .add("GET /v1/events/{id}", Publish, event_report::event)
+        .add("GET /v1/events/{id}/receipts", Publish, event_report::event_receipts)
+        .add("GET /v1/jobs", Publish, jobs::jobs)
+        .add("POST /v1/audience/preview", Publish, audience::preview)
+        .add("GET /v1/devices", Devices, devices::devices)
+        .add("GET /v1/devices/{id}", Devices, devices::device)
+        .add("PUT /v1/devices/{id}", Devices, devices::put_device)
+        .add("DELETE /v1/devices/{id}", Devices, devices::delete_device)
+        .add("POST /v1/devices/{id}/credential", Devices, devices::post_credential)
+        .add("POST /v1/devices/{id}/logout", Devices, devices::post_logout)
+        .add("GET /v1/devices/{id}/subscriptions", Devices, devices::subscriptions)
+        .add("PUT /v1/devices/{id}/subscriptions", Devices, devices::put_subscriptions)
+        .add("POST /v1/devices/{id}/subscriptions", Devices, devices::post_subscriptions)
+        .add("DELETE /v1/devices/{id}/subscriptions", Devices, devices::delete_subscriptions)
+}
+
+fn centrifugo_routes(entries: Entries<'_>) -> Entries<'_> {
+    let entries = entries.add("POST /api", None, centrifugo::legacy).also_at("/api/", "POST /api", centrifugo::legacy);
+    Method::ALL.into_iter().fold(entries, |entries, method| {
+        let call =
+            async move |shared, caller, headers, body| centrifugo::call(method, shared, caller, headers, body).await;
+        entries.add(method.route(), method.scope(), call)
+    })
+}
+
+/// Routes of one dialect, while they are entered.
+struct Entries<'g> {
+    guards: &'g Guards,
+    dialect: Dialect,
+    router: Router<Arc<Shared>>,
+    known: Vec<Route>,
+}
+
+impl<'g> Entries<'g> {
+    fn new(guards: &'g Guards, dialect: Dialect) -> Self {
+        Self { guards, dialect, router: Router::new(), known: Vec::new() }
+    }
+
+    fn add<T: 'static>(
+        mut self,
+        name: &'static str,
+        scope: impl Into<Option<Scope>>,
+        handler: impl Handler<T, Arc<Shared>>,
+    ) -> Self {
+        let route = Route { name, scope: scope.into(), dialect: self.dialect };
+        let (method, path) = parts(name);
+        self.router = self.router.route(path, self.guards.before(route, on(method, handler)));
+        self.known.push(route);
+        self
+    }
+
+    /// The route `name` under another path; it is described and counted under its first.
+    fn also_at<T: 'static>(mut self, path: &str, name: &str, handler: impl Handler<T, Arc<Shared>>) -> Self {
+        let route = *self.known.iter().find(|route| route.name == name).expect("it was added before");
+        self.router = self.router.route(path, self.guards.before(route, on(parts(name).0, handler)));
+        self
+    }
+}
+
+fn parts(name: &str) -> (MethodFilter, &str) {
+    let (method, path) = name.split_once(' ').expect("METHOD /path");
+    let method = HttpMethod::from_bytes(method.as_bytes()).ok();
+    (method.and_then(|method| method.try_into().ok()).expect("a method that is routed"), path)
+}
+
+/// Makes the guards of all routes.
+pub(crate) struct Guards {
+    pub(crate) keys: ApiKeys,
+    pub(crate) permits: Arc<Semaphore>,
+    pub(crate) registry: Registry,
+}
+
+impl Guards {
+    fn before(&self, route: Route, handlers: MethodRouter<Arc<Shared>>) -> MethodRouter<Arc<Shared>> {
+        let metrics = match route.name {
+            "POST /v1/events" => RouteMetrics::of_events(&self.registry, route.name),
+            _ => RouteMetrics::new(&self.registry, route.name),
+        };
+        let Route { scope, dialect, .. } = route;
+        let (keys, permits, metrics) = (self.keys.clone(), Some(self.permits.clone()), Arc::new(metrics));
+        handlers.route_layer(from_fn_with_state(Guard { keys, scope, dialect, permits, metrics }, guard))
+    }
+}

@@ -1,0 +1,161 @@
+//! Real pipes, files, sockets.
+
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::sync::mpsc::sync_channel;
+use std::time::Duration;
+
+use tidings_batch::{BatchConfig, BatchWriter, DatagramSink, FlushError, Full, IoSink, StreamSink, WriteError};
+use tokio::io::AsyncReadExt as _;
+use tokio::net::{TcpListener, TcpStream, UdpSocket, UnixDatagram};
+
+use crate::common::{Gate, PATIENCE, config, start, write_all};
+
+#[tokio::test]
+async fn a_stream_gets_the_bytes_and_its_end() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    let writer = BatchWriter::new(config(64, 10_000, Full::Reject), StreamSink::new(stream));
+    let _running = start(&writer);
+    for number in 0..1000 {
+        writer.write_when_room(format!("{number}\n").as_bytes()).await.unwrap();
+    }
+    let (closed, text) = tokio::join!(writer.close(PATIENCE), async {
+        let mut text = String::new();
+        listener.accept().await.unwrap().0.read_to_string(&mut text).await.unwrap();
+        text
+    });
+    closed.unwrap();
+    assert!(text.lines().map(|line| line.parse::<u32>().unwrap()).eq(0..1000));
+}
+
+#[tokio::test]
+async fn a_packet_is_a_page_and_what_fits_into_none_is_refused_by_name() {
+    let receiver = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    socket.connect(receiver.local_addr().unwrap()).await.unwrap();
+    let gate = Gate::closed();
+    let writer = BatchWriter::new(config(4096, 100, Full::EvictOldest), gate);
+    writer.set_sink(DatagramSink::new(socket, 10));
+    let refused = writer.write(b"eleven byte").unwrap_err();
+    assert_eq!(refused, WriteError::TooLarge { bytes: 11, bytes_max: 10 });
+    assert_eq!(refused.to_string(), "a message of 11 bytes is larger than 10, the most this writer takes");
+    let driver = writer.driver().unwrap();
+    write_all(&writer, &["aaaa", "bbbb", "cccc", "ten bytes.", "d"]);
+    let (flushed, ()) = tokio::join!(writer.close(PATIENCE), driver.run());
+    flushed.unwrap();
+    for expected in ["aaaabbbb", "cccc", "ten bytes.", "d"] {
+        let mut packet = [0; 100];
+        let bytes = tokio::time::timeout(PATIENCE, receiver.recv(&mut packet)).await.unwrap().unwrap();
+        assert_eq!(std::str::from_utf8(&packet[..bytes]).unwrap(), expected);
+    }
+}
+
+#[tokio::test]
+async fn what_waited_for_another_sink_and_is_too_large_for_this_one_is_lost_and_told() {
+    let (socket, receiver) = UnixDatagram::pair().unwrap();
+    let old = Gate::closed();
+    let writer = BatchWriter::new(config(4096, 100, Full::EvictOldest), old.clone());
+    let _running = start(&writer);
+    write_all(&writer, &["first"]);
+    while writer.counters().in_flight == 0 {
+        tokio::task::yield_now().await;
+    }
+    write_all(&writer, &["small", &"x".repeat(50), "small"]);
+    writer.set_sink(DatagramSink::new(socket, 40));
+    old.allow(1);
+    let mut packets = Vec::new();
+    for _ in 0..3 {
+        let mut packet = [0; 100];
+        let bytes = tokio::time::timeout(PATIENCE, receiver.recv(&mut packet)).await.unwrap().unwrap();
+        packets.push(String::from_utf8(packet[..bytes].to_vec()).unwrap());
+    }
+    assert_eq!(packets, ["small", "… 1 message lost …\n", "small"]);
+}
+
+#[test]
+fn a_thread_writes_into_a_pipe_and_ends() {
+    let (mut reader, pipe) = io::pipe().unwrap();
+    let writer = BatchWriter::new(config(4096, 100_000, Full::Reject), IoSink::new(pipe));
+    writer.start_thread("batch-test").unwrap();
+    assert_eq!(writer.start_thread("batch-test").unwrap_err().kind(), ErrorKind::AlreadyExists);
+    let read = std::thread::spawn(move || {
+        let mut text = String::new();
+        reader.read_to_string(&mut text).unwrap();
+        text
+    });
+    for number in 0..50_000 {
+        writer.write(format!("{number}\n").as_bytes()).unwrap();
+    }
+    writer.close_blocking(PATIENCE).unwrap();
+    assert!(read.join().unwrap().lines().map(|line| line.parse::<u32>().unwrap()).eq(0..50_000), "the pipe was closed");
+    assert!(writer.counters().pages < 25_000, "{:?}", writer.counters());
+}
+
+#[tokio::test]
+async fn a_thread_may_be_asked_for_twice_within_a_runtime() {
+    let writer = BatchWriter::new(config(4096, 100, Full::Reject), IoSink::new(io::sink()));
+    writer.start_thread("batch-test").unwrap();
+    assert!(writer.start_thread("batch-test").is_err());
+}
+
+/// A pipe nobody reads blocks the thread; producers go on, and neither flush nor close waits longer than told.
+#[test]
+fn a_blocked_pipe_blocks_nobody_else() {
+    let (mut reader, pipe) = io::pipe().unwrap();
+    let evicting = BatchConfig { bytes_max: 10_000, ..config(4096, 100_000, Full::EvictOldest) };
+    let writer = BatchWriter::new(evicting, IoSink::new(pipe));
+    writer.start_thread("batch-test").unwrap();
+    let (tx, rx) = sync_channel(1);
+    let producer = writer.clone();
+    std::thread::spawn(move || {
+        for number in 0..200_000 {
+            producer.write(format!("{number:09}\n").as_bytes()).unwrap();
+        }
+        tx.send(()).unwrap();
+    });
+    rx.recv_timeout(PATIENCE).expect("the producer is not blocked");
+    let short = Duration::from_millis(20);
+    assert!(matches!(writer.flush_blocking(short), Err(FlushError::Deadline { held: 1000.. })));
+    let counters = writer.counters();
+    assert!(counters.dropped > 100_000 && counters.bytes < 15_000 && counters.memory_bytes < 60_000, "{counters:?}");
+
+    let mut text = vec![0; 1 << 20];
+    let mut read = 0;
+    while !String::from_utf8_lossy(&text[..read]).contains("000199999\n") {
+        read += reader.read(&mut text[read..]).unwrap();
+    }
+    let text = String::from_utf8_lossy(&text[..read]);
+    assert!(text.contains(" messages lost …\n"), "told where it happened");
+    writer.flush_blocking(PATIENCE).unwrap();
+    assert_eq!(writer.counters().announced, writer.counters().dropped);
+
+    let mut is_blocked = false; // As soon as the pipe is full, however many were evicted on the way.
+    while !is_blocked {
+        (0..1000).for_each(|_| writer.write(b"nobody reads").unwrap());
+        is_blocked = writer.flush_blocking(short).is_err();
+    }
+    assert!(matches!(writer.close_blocking(short), Err(FlushError::Deadline { .. })));
+    let counters = writer.counters();
+    assert_eq!((counters.waiting, counters.in_flight, counters.bytes), (0, 0, 0));
+    assert_eq!(counters.total, counters.sent + counters.dropped);
+}
+
+/// Waits for its turn and no longer than told.
+#[test]
+fn a_producer_waits_as_long_as_the_policy_says() {
+    let (_reader, mut pipe) = io::pipe().unwrap();
+    pipe.write_all(&[0; 60_000]).unwrap();
+    let waiting = config(8192, 1, Full::Wait { at_most: Duration::from_millis(50) });
+    let writer = BatchWriter::new(waiting, IoSink::new(pipe));
+    writer.start_thread("batch-test").unwrap();
+    let mut written = 0;
+    let begin = tokio::time::Instant::now();
+    let refused = loop {
+        match writer.write(&[b'x'; 8192]) {
+            Ok(()) => written += 1,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(refused, WriteError::Full { bytes: 8192 });
+    assert!(written >= 2 && begin.elapsed() >= Duration::from_millis(50), "{written}, {:?}", begin.elapsed());
+}

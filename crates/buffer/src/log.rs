@@ -1,0 +1,288 @@
+//! The log: values under a running index, for readers that hold positions (R1).
+//!
+//! A queue gives each value away once. A log keeps it, and whoever reads says where: a *position* is the index of the
+//! next value wanted, a plain `u64` that costs nothing to hold. So a thousand readers share the same values.
+//!
+//! ```text
+//!   gone: pushed out or trimmed     held                     not written yet
+//!   0 1 2 3 ─────────────────────► [ base … end - 1 ] ─────► `end` gets the next value
+//!           ▲                          ▲              ▲
+//!           a reader here has          one here       one at `end` has everything
+//!           missed `base - it`         reads on
+//! ```
+//!
+//! [`Log`] is the bare one: a [`Ring`] whose values are looked at instead of taken, with one owner and no lock; who uses
+//! it keeps the positions. [`SharedLog`] is it behind a lock, for many writers and for [`Reader`]s that can wait.
+//!
+//! Bounds: [`Bounds`], values and optionally bytes; a value heavier than all the bytes is held alone. Full: the oldest
+//! goes, whoever still wanted it, and a reader that did is told how many it missed ([`Lagged`]). A bare log refuses
+//! nothing and has no end; a shared one can be closed.
+//!
+//! Counters: the indices are the conservation law. What was accepted is `end`, what is held is `end - base`; the rest was
+//! pushed out (dropped) or let go by [`Log::trim`] because all who read had it (delivered).
+//!
+//! Memory: none at first; it grows by doubling up to the bound, and is given back when the log is cleared, or becomes
+//! empty by trimming and had room for more than 64 values.
+
+mod idle;
+mod shared;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::iter;
+
+pub use shared::{LogCounters, Read, Reader, SharedLog};
+
+use crate::{Bounds, Counters, Full, Ring};
+
+/// A log that everybody has read keeps room for so many values: a burst's memory does not stay with a quiet one. So does
+/// a shared one for values that it pushes out together.
+const KEPT_CAPACITY: usize = 64;
+
+/// Values that a reader wanted are gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the reader was overtaken and missed {missed} values")]
+pub struct Lagged {
+    /// How many values it can no longer get: those from its position on.
+    pub missed: u64,
+}
+
+/// Values under a running index, with one owner; see the module's text.
+///
+/// ```
+/// use tidings_buffer::{Lagged, Log};
+///
+/// let mut log = Log::new(2);
+/// let start = log.end();
+/// for word in ["one", "two", "three"] {
+///     log.append(word);
+/// }
+/// let mut words = Vec::new();
+/// assert_eq!(log.read(start, 10, &mut words), Err(Lagged { missed: 1 }));
+/// assert_eq!(log.read(start + 1, 10, &mut words), Ok(log.end()));
+/// assert_eq!(words, ["two", "three"]);
+/// ```
+pub struct Log<T> {
+    values: Ring<T>,
+    /// Indices that were skipped and never belonged to a value: `end` is this and what the ring has accepted.
+    skipped: u64,
+    /// Memory was reserved, and is not given back.
+    reserved: bool,
+}
+
+impl<T> Log<T> {
+    /// An empty log within `bounds` (a number of values, or [`Bounds`]), at index 0; a value weighs the size of its type.
+    ///
+    /// # Panics
+    /// When no value may be held.
+    pub fn new(bounds: impl Into<Bounds>) -> Self {
+        Self { values: Ring::new(bounds, Full::EvictOldest), skipped: 0, reserved: false }
+    }
+
+    /// The same, with a function that says how many bytes a value weighs, always the same for the same value.
+    ///
+    /// # Panics
+    /// When no value may be held.
+    pub fn weighed(bounds: impl Into<Bounds>, weigh: fn(&T) -> usize) -> Self {
+        Self { values: Ring::weighed(bounds, Full::EvictOldest, weigh), skipped: 0, reserved: false }
+    }
+
+    /// Index of the first value held; earlier ones are gone. Equal to [`Log::end`] when none is held.
+    pub fn base(&self) -> u64 {
+        self.end() - self.len() as u64
+    }
+
+    /// Index that the next value will get: where a reader starts that wants only what is new.
+    pub fn end(&self) -> u64 {
+        self.skipped + self.values.counters().accepted
+    }
+
+    /// How many values are held.
+    pub fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    /// Whether none is held.
+    pub fn is_empty(&self) -> bool {
+        self.values.is_empty()
+    }
+
+    /// What is held, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.values.bytes()
+    }
+
+    /// How much may be held.
+    pub fn bounds(&self) -> Bounds {
+        self.values.bounds()
+    }
+
+    /// What went through so far. Pushed out and cleared values are `dropped`, trimmed ones `delivered`: how often a value
+    /// was read, a log does not know.
+    pub fn counters(&self) -> Counters {
+        self.values.counters()
+    }
+
+    /// Adds a value and returns its index; the oldest ones go if it does not fit.
+    #[inline]
+    pub fn append(&mut self, value: T) -> u64 {
+        self.append_with(value, drop)
+    }
+
+    /// As [`Log::append`], but what is pushed out is handed to `lost`, oldest first, instead of being dropped on the
+    /// spot: to use it otherwise, or to drop it outside of a lock.
+    #[inline]
+    pub fn append_with(&mut self, value: T, mut lost: impl FnMut(T)) -> u64 {
+        let index = self.end();
+        let bytes = self.values.weight(&value);
+        self.values.evict_for(1, bytes, &mut lost);
+        self.values.append(iter::once(value), 1, bytes); // Also when it is heavier than allowed: then it is alone.
+        index
+    }
+
+    /// Adds all of `batch` in its order, leaves it empty, and returns the index of its first value. Of a batch that is
+    /// larger than the bounds only the end is held, as if its values had come one by one.
+    pub fn append_batch(&mut self, batch: &mut Vec<T>) -> u64 {
+        self.append_batch_with(batch, drop)
+    }
+
+    /// As [`Log::append_batch`], but what is pushed out is handed to `lost`, oldest first.
+    pub fn append_batch_with(&mut self, batch: &mut Vec<T>, mut lost: impl FnMut(T)) -> u64 {
+        let index = self.end();
+        if batch.is_empty() {
+            return index; // Nor is a value held alone pushed out by nothing.
+        }
+        let (count, bytes) = self.stay_of(batch);
+        let surplus = batch.len() - count;
+        if surplus > 0 {
+            self.values.evict_for(usize::MAX, usize::MAX, &mut lost);
+            self.values.shed(surplus);
+            batch.drain(..surplus).for_each(&mut lost);
+        }
+        self.values.evict_for(count, bytes, &mut lost);
+        self.values.append(batch.drain(..), count, bytes);
+        index
+    }
+
+    /// How many values at the end of `batch` are still held when all of it has been added, and what they weigh.
+    fn stay_of(&self, batch: &[T]) -> (usize, usize) {
+        let (mut count, mut bytes) = (0, 0usize);
+        for value in batch.iter().rev() {
+            let heavier = bytes.saturating_add(self.values.weight(value));
+            if count > 0 && !self.bounds().allow(count + 1, heavier) {
+                break;
+            }
+            (count, bytes) = (count + 1, heavier);
+        }
+        (count, bytes)
+    }
+
+    /// Copies the values from `next` on into `out`, as long as they are within `limit` (a number of values, or
+    /// [`Bounds`]), and returns the index after the last copied. If there is one at all, at least one is copied, however
+    /// heavy. A position ahead of the end reads nothing and comes back as the end.
+    ///
+    /// # Errors
+    /// [`Lagged`] when the value at `next` is gone; `next + missed` is the [`Log::base`].
+    #[inline]
+    pub fn read(&self, next: u64, limit: impl Into<Bounds>, out: &mut Vec<T>) -> Result<u64, Lagged>
+    where
+        T: Clone,
+    {
+        let (limit, start) = (limit.into(), self.place(next)?);
+        let (mut bytes, mut count) = (0usize, 0);
+        for value in self.values.iter().skip(start) {
+            bytes = bytes.saturating_add(self.values.weight(value));
+            if count > 0 && !limit.allow(count + 1, bytes) {
+                break;
+            }
+            out.push(value.clone());
+            count += 1;
+        }
+        Ok(self.base() + (start + count) as u64)
+    }
+
+    /// The values from `next` on, by reference, from both ends.
+    ///
+    /// # Errors
+    /// As [`Log::read`].
+    pub fn iter_from(&self, next: u64) -> Result<impl DoubleEndedIterator<Item = &T> + ExactSizeIterator, Lagged> {
+        Ok(self.values.iter().skip(self.place(next)?))
+    }
+
+    /// All values held, oldest first; the first is at [`Log::base`].
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &T> + ExactSizeIterator {
+        self.values.iter()
+    }
+
+    /// A copy of what is held, oldest first; the first is at [`Log::base`].
+    pub fn snapshot(&self) -> Vec<T>
+    where
+        T: Clone,
+    {
+        self.values.snapshot()
+    }
+
+    /// Where in the ring the value at `next` is, or would be.
+    fn place(&self, next: u64) -> Result<usize, Lagged> {
+        let place = next.checked_sub(self.base()).ok_or_else(|| Lagged { missed: self.base() - next })?;
+        Ok(usize::try_from(place).unwrap_or(usize::MAX).min(self.len()))
+    }
+
+    /// Lets go of the values before `next`, since all who read have them; counts them as delivered and returns how many
+    /// they were.
+    pub fn trim(&mut self, next: u64) -> usize {
+        let count = usize::try_from(next.saturating_sub(self.base())).unwrap_or(usize::MAX).min(self.len());
+        iter::repeat_with(|| self.values.pop()).take(count).for_each(drop);
+        if !self.reserved && self.values.is_empty() && self.values.memory() > KEPT_CAPACITY {
+            self.values.discard();
+        }
+        count
+    }
+
+    /// Drops all values, counts them as dropped and returns how many they were. The index goes on.
+    pub fn clear(&mut self) -> usize {
+        self.values.discard().len()
+    }
+
+    /// Drops all values, and goes on at `index` when that is ahead: the indices between belong to nothing, and whoever
+    /// waits for one of them has missed it.
+    pub fn skip_to(&mut self, index: u64) {
+        self.clear();
+        self.skipped += index.saturating_sub(self.end());
+    }
+
+    /// Changes the bounds; returns how many values were pushed out because they no longer fit, also one that was alone.
+    ///
+    /// # Panics
+    /// When no value may be held.
+    pub fn set_bounds(&mut self, bounds: impl Into<Bounds>) -> usize {
+        self.set_bounds_with(bounds.into(), drop)
+    }
+
+    /// As [`Log::set_bounds`], but what is pushed out is handed to `lost`, oldest first.
+    ///
+    /// # Panics
+    /// When no value may be held.
+    pub fn set_bounds_with(&mut self, bounds: Bounds, lost: impl FnMut(T)) -> usize {
+        self.values.set_bounds_with(bounds, lost)
+    }
+
+    /// Takes all the memory that the log can need, now and after each change of bounds; none is given back from then on.
+    /// After it nothing is allocated per append.
+    pub fn reserve(&mut self) {
+        self.reserved = true;
+        self.values.reserve();
+    }
+}
+
+/// Shows indices and bounds, not the values.
+impl<T> fmt::Debug for Log<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Log")
+            .field("base", &self.base())
+            .field("end", &self.end())
+            .field("bounds", &self.bounds())
+            .finish()
+    }
+}

@@ -1,0 +1,148 @@
+//! The connections of one loop that read one channel: each has its place in a list, and the slowest are counted.
+//!
+//! The channel is told how far the slowest is after each turn. All are looked through for that only when the last of
+//! those that were slowest has moved on or gone: one that stays behind does not make every turn cost all of them.
+
+use super::Key;
+
+/// One connection's subscription to the channel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Subscriber {
+    pub(super) connection: Key,
+    /// Index of the next frame it is to be written.
+    pub(super) next: u64,
+}
+
+/// All of them.
+///
+/// Invariant: none wants a frame before `slowest`, and `slowest_count` of them want that one.
+#[derive(Debug)]
+pub(super) struct Subscribers {
+    list: Vec<Subscriber>,
+    slowest: u64,
+    slowest_count: usize,
+}
+
+impl Subscribers {
+    /// Nobody yet; the first will want no frame before `next`.
+    pub(super) fn new(next: u64) -> Self {
+        Self { list: Vec::new(), slowest: next, slowest_count: 0 }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Subscriber> {
+        self.list.iter()
+    }
+
+    /// Index of the next frame that the one at `place` is to be written.
+    pub(super) fn next(&self, place: usize) -> u64 {
+        self.list[place].next
+    }
+
+    /// Adds one that wants no frame before any other's; its place.
+    pub(super) fn enter(&mut self, subscriber: Subscriber) -> usize {
+        debug_assert!(subscriber.next >= self.slowest, "who comes starts at the end");
+        self.slowest_count += usize::from(subscriber.next == self.slowest);
+        self.list.push(subscriber);
+        self.list.len() - 1
+    }
+
+    /// Takes the one at `place` away, and the connection that has the place now, if any.
+    pub(super) fn leave(&mut self, place: usize) -> (Subscriber, Option<Key>) {
+        let gone = self.list.swap_remove(place);
+        self.slowest_count -= usize::from(gone.next == self.slowest);
+        (gone, self.list.get(place).map(|moved| moved.connection))
+    }
+
+    /// The one at `place` was written `count` frames.
+    pub(super) fn advance(&mut self, place: usize, count: usize) {
+        let next = &mut self.list[place].next;
+        self.slowest_count -= usize::from(count > 0 && *next == self.slowest);
+        *next += count as u64;
+    }
+
+    /// Whether those that were slowest when last looked for have all moved on or gone.
+    pub(super) fn has_moved(&self) -> bool {
+        self.slowest_count == 0
+    }
+
+    /// The first frame that anybody wants; `None`: there is nobody.
+    pub(super) fn slowest(&mut self) -> Option<u64> {
+        if self.slowest_count == 0 {
+            self.slowest = self.list.iter().map(|subscriber| subscriber.next).min()?;
+            self.slowest_count = self.list.iter().filter(|subscriber| subscriber.next == self.slowest).count();
+        }
+        Some(self.slowest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[derive(Debug, Clone)]
+    enum Action {
+        /// Comes after so many frames more.
+        Enter(u64),
+        Leave(usize),
+        /// Is written this part of what it wants.
+        Advance(usize, usize),
+        Slowest,
+    }
+
+    fn actions() -> impl Strategy<Value = Vec<Action>> {
+        let action = prop_oneof![
+            3 => (0u64..3).prop_map(Action::Enter),
+            2 => any::<usize>().prop_map(Action::Leave),
+            6 => (any::<usize>(), 0usize..4).prop_map(|(who, part)| Action::Advance(who, part)),
+            3 => Just(Action::Slowest),
+        ];
+        prop::collection::vec(action, 1..150)
+    }
+
+    proptest! {
+        #[test]
+        fn the_slowest_is_the_naive_minimum(start in 0u64..3, actions in actions()) {
+            let mut model: Vec<Subscriber> = Vec::new();
+            let mut subscribers = Subscribers::new(start);
+            let (mut end, mut told) = (start, None);
+            for (connection, action) in actions.into_iter().enumerate() {
+                match action {
+                    Action::Enter(more) => {
+                        end += more;
+                        let subscriber = Subscriber { connection, next: end };
+                        prop_assert_eq!(subscribers.enter(subscriber), model.len());
+                        model.push(subscriber);
+                    }
+                    Action::Leave(who) if !model.is_empty() => {
+                        let place = who % model.len();
+                        let gone = model.swap_remove(place);
+                        prop_assert_eq!(subscribers.leave(place), (gone, model.get(place).map(|moved| moved.connection)));
+                    }
+                    Action::Advance(who, part) if !model.is_empty() => {
+                        let place = who % model.len();
+                        let count = (end - model[place].next) as usize * part / 3;
+                        model[place].next += count as u64;
+                        subscribers.advance(place, count);
+                        prop_assert_eq!(subscribers.next(place), model[place].next);
+                    }
+                    Action::Slowest => {
+                        told = model.iter().map(|subscriber| subscriber.next).min();
+                        prop_assert_eq!(subscribers.slowest(), told);
+                    }
+                    Action::Leave(_) | Action::Advance(..) => {}
+                }
+                // Whoever was told of one that nobody wants any more is told anew.
+                let is_wanted = model.iter().any(|subscriber| Some(subscriber.next) == told);
+                prop_assert!(told.is_none() || is_wanted || subscribers.has_moved());
+                prop_assert_eq!(subscribers.is_empty(), model.is_empty());
+                prop_assert!(subscribers.iter().eq(&model));
+            }
+        }
+    }
+}

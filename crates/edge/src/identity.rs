@@ -1,0 +1,128 @@
+//! Which device a connection is, proven, and when that ends.
+//!
+//! Who a client claims to be is checked once, when it connects; a claim that is not proven is ignored, so nobody can
+//! answer for another's phone. From then on the connection's channels count it among their proven devices, and the
+//! hub's receipts know while its app is visible. All of that ends with the connection, or earlier by [`Edge::revoke`]:
+//! a device whose credential was replaced or that was logged out answers for itself no more.
+//!
+//! Bound: a revocation waits per loop as one bit of a set of device numbers, taken whole. Each loop keeps one ordered set of
+//! its proven devices, 16 bytes a connection, so that a revocation does not look through all.
+
+use std::sync::{Mutex, PoisonError};
+
+use roaring::RoaringBitmap;
+use tidings_protocol::{DeviceClaim, Disconnect, Introduction};
+use tidings_types::{DeviceId, DeviceNumber, Timestamp};
+use tokio::sync::Notify;
+
+use crate::Edge;
+use crate::fanout::Key;
+use crate::worker::{State, Worker};
+
+/// Who knows the devices.
+pub trait DeviceDirectory: Send + Sync + 'static {
+    /// The device's number: `credential` is `None` when a token has proven the name. Called on a connection's loop, so it
+    /// must not wait long (one row read). `None`: no such device, or not its credential.
+    fn prove(&self, device: &DeviceId, credential: Option<&str>) -> Option<DeviceNumber>;
+}
+
+impl Edge {
+    /// Takes their proof from the device's connections: none of them is a receipt for it any more. With `close` they are
+    /// closed with 3500 as well (log-out). Whoever revokes has made the old credential invalid before; a connection that
+    /// has just proven the new one may lose its proof too, and is as good as without until it connects again.
+    pub fn revoke(&self, device: DeviceNumber, close: bool) {
+        self.revocations.iter().for_each(|revocations| revocations.add(device, close));
+    }
+}
+
+/// Devices that a loop is to take their proof from.
+#[derive(Debug, Default)]
+pub(crate) struct Revocations {
+    waiting: Mutex<Revoked>,
+    notify: Notify,
+}
+
+/// See [`Revocations`]; `closed` are among `devices`.
+#[derive(Debug, Default)]
+struct Revoked {
+    devices: RoaringBitmap,
+    closed: RoaringBitmap,
+}
+
+impl Revocations {
+    fn add(&self, device: DeviceNumber, close: bool) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.devices.insert(device.0);
+        if close {
+            waiting.closed.insert(device.0);
+        }
+        drop(waiting);
+        self.notify.notify_one();
+    }
+
+    /// Waits until there may be some.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: a wake-up that came is kept for the next call.
+    pub(crate) async fn notified(&self) {
+        self.notify.notified().await;
+    }
+
+    fn take(&self) -> Revoked {
+        std::mem::take(&mut self.waiting.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Worker {
+    /// The client is in and has said what it is. Without pings a device could not answer, so it is none.
+    pub(crate) fn introduce(&self, state: &mut State, key: Key, introduction: &Introduction, now: Timestamp) {
+        let connection = &mut state.connections[key];
+        let directory = &self.shared.devices;
+        let claim = introduction.device.as_ref().filter(|_| self.timing.is_some());
+        let device = claim.and_then(|claim| match claim {
+            DeviceClaim::Signed(device) => directory.prove(device, None),
+            DeviceClaim::Credential { device, credential } => directory.prove(device, Some(credential.as_str())),
+        });
+        connection.identity.device = device;
+        state.devices.extend(device.map(|device| (device, key)));
+        self.set_visible(state, key, introduction.visible.map(|ttl| now.saturating_add(ttl)));
+    }
+
+    /// The client's app is on the screen until then; `None`: it is hidden.
+    pub(crate) fn set_visible(&self, state: &mut State, key: Key, until: Option<Timestamp>) {
+        let connection = &mut state.connections[key];
+        connection.identity.visible_until = until.unwrap_or_default();
+        if let Some(device) = connection.identity.device {
+            self.shared.hub.receipts().set_visible(device, connection.client(), until);
+        }
+    }
+
+    /// Takes their proof from the connections of revoked devices.
+    pub(crate) fn revoke(&self, revocations: &Revocations) {
+        let revoked = revocations.take();
+        let state = &mut *self.state();
+        for device in revoked.devices.iter().map(DeviceNumber) {
+            let keys: Vec<Key> = state.devices.range((device, 0)..=(device, Key::MAX)).map(|(_, key)| *key).collect();
+            for key in keys {
+                state.fanout.disown(&mut state.connections[key], device);
+                self.forget_device(state, key);
+                if revoked.closed.contains(device.0) {
+                    self.close_in(state, key, &Disconnect::INVALID_TOKEN);
+                }
+            }
+        }
+    }
+
+    /// The connection gets nothing more, stands for no device, and what it had still to answer is struck.
+    pub(crate) fn leave_in(&self, state: &mut State, key: Key) {
+        state.fanout.unsubscribe_all(&mut state.connections, key);
+        self.forget_device(state, key);
+    }
+
+    fn forget_device(&self, state: &mut State, key: Key) {
+        self.set_visible(state, key, None);
+        if let Some(device) = state.connections[key].identity.device.take() {
+            state.devices.remove(&(device, key));
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! What the requests of one connection carry to prove who we are, and which of them carried what.
+//!
+//! A token is renewed while a connection lives (after 50 minutes). An answer that calls a token expired may be about the
+//! one before: it must not be held against the newer one, which the provider has not even seen.
+
+use std::sync::Arc;
+
+use http::HeaderValue;
+use tidings_push::apns::ProviderTokens;
+use tidings_types::Timestamp;
+
+/// Which of a connection's headers a request carried, in the order in which they were taken up.
+pub(crate) type AuthorizationNumber = u32;
+
+/// The header of a connection's requests.
+pub(crate) struct Authorization {
+    /// What signs; nothing on a connection with a certificate.
+    tokens: Option<Arc<ProviderTokens>>,
+    current: Option<HeaderValue>,
+    number: AuthorizationNumber,
+}
+
+impl Authorization {
+    /// Headers by `tokens`; without any, the connection has shown a certificate.
+    pub(crate) fn new(tokens: Option<Arc<ProviderTokens>>) -> Self {
+        Self { tokens, current: None, number: 0 }
+    }
+
+    /// The header of the requests to come, and its number.
+    pub(crate) fn header(&mut self, now: Timestamp) -> (Option<HeaderValue>, AuthorizationNumber) {
+        if let Some(tokens) = &self.tokens {
+            let current = tokens.authorization(now);
+            if self.current.as_ref() != Some(&current) {
+                self.current = Some(current);
+                self.number = self.number.wrapping_add(1);
+            }
+        }
+        (self.current.clone(), self.number)
+    }
+
+    /// A request with this header was told that it has expired. Returns whether there is a newer one now.
+    pub(crate) fn on_expired(&mut self, number: AuthorizationNumber, now: Timestamp) -> bool {
+        match (&self.tokens, &self.current) {
+            _ if number != self.number => true,
+            (Some(tokens), Some(used)) => tokens.on_expired(used, now),
+            _ => false, // Nonsense to a request without a token.
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tidings_push::apns::ProviderKey;
+
+    use super::*;
+
+    fn after(minutes: u64) -> Timestamp {
+        Timestamp(1_800_000_000_000).saturating_add(Duration::from_secs(minutes * 60))
+    }
+
+    #[test]
+    fn an_answer_about_the_token_before_is_not_held_against_the_new_one() {
+        let pem = rcgen::KeyPair::generate().unwrap().serialize_pem();
+        let tokens = Arc::new(ProviderTokens::new(ProviderKey::new("ABC123DEFG", "DEF123GHIJ", &pem).unwrap()));
+        let mut authorization = Authorization::new(Some(tokens));
+        let (first, before) = authorization.header(after(0));
+        assert_eq!(authorization.header(after(49)), (first.clone(), before));
+        let (second, current) = authorization.header(after(50));
+        assert!(second != first && current != before);
+        assert!(authorization.on_expired(before, after(50)));
+        assert_eq!(authorization.header(after(50)), (second.clone(), current), "no third one is made");
+        assert!(!authorization.on_expired(current, after(51)), "a fresh one that has expired: a clock is wrong");
+        assert!(authorization.on_expired(current, after(71)));
+        assert_ne!(authorization.header(after(71)).0, second);
+    }
+
+    #[test]
+    fn with_a_certificate_there_is_no_header() {
+        let mut authorization = Authorization::new(None);
+        assert_eq!(authorization.header(after(0)), (None, 0));
+        assert!(!authorization.on_expired(0, after(0)));
+    }
+}

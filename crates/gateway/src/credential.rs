@@ -1,0 +1,254 @@
+//! What a gateway proves itself with: the tokens of a signing key, or a certificate (Apple, "Establishing a token-based
+//! connection to APNs", "Establishing a certificate-based connection to APNs").
+//!
+//! A token goes with every request; a certificate is shown once, in the TLS handshake. Of a certificate this module
+//! checks what an operator would otherwise learn from the provider: that key and certificate belong together, that it
+//! has not ended, and which topics it is for. It does not check who issued it: that the provider does.
+//!
+//! Topics are in an extension of Apple's, 1.2.840.113635.100.6.3.6: a sequence of names, each followed by a sequence of
+//! its kinds. A certificate without it names its one topic as UID of its subject (RFC 4519, 2.39).
+
+use std::fmt;
+use std::sync::Arc;
+
+use rustls::pki_types::pem::{self, PemObject as _};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+use rustls::{Error as TlsError, InconsistentKeys};
+use tidings_push::apns::ProviderTokens;
+use tidings_types::{AppId, Timestamp};
+use x509_parser::asn1_rs::{Any, FromDer as _, Oid, Sequence, Tag, oid};
+use x509_parser::certificate::X509Certificate;
+
+/// The topics a certificate is for.
+const TOPICS_EXTENSION: Oid<'static> = oid!(1.2.840.113635.100.6.3.6);
+/// `UID` in a subject.
+const USER_ID: Oid<'static> = oid!(0.9.2342.19200300.100.1.1);
+
+/// What a gateway proves itself with.
+#[derive(Debug, Clone)]
+pub enum Credential {
+    /// Signed tokens; to be shared by all gateways with the same key, see [`tidings_push::apns::ProviderKeys`].
+    Token(Arc<ProviderTokens>),
+    /// A certificate.
+    Certificate(Arc<ClientCertificate>),
+}
+
+impl Credential {
+    /// Whether the provider would see no difference.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Token(ours), Self::Token(theirs)) => ours.is_same_key(theirs),
+            (Self::Certificate(ours), Self::Certificate(theirs)) => ours.certified.cert == theirs.certified.cert,
+            _ => false,
+        }
+    }
+
+    /// The tokens to send with requests, if any.
+    pub(crate) fn tokens(&self) -> Option<&Arc<ProviderTokens>> {
+        match self {
+            Self::Token(tokens) => Some(tokens),
+            Self::Certificate(_) => None,
+        }
+    }
+}
+
+/// Why a certificate cannot be used. Nothing of the key is repeated.
+#[derive(Debug, thiserror::Error)]
+pub enum CertificateError {
+    /// The text holds no certificate.
+    #[error("holds no PEM \"CERTIFICATE\"")]
+    NoCertificate,
+    /// The certificate is damaged.
+    #[error("holds a certificate that cannot be read")]
+    Unreadable,
+    /// Its time is over.
+    #[error("the certificate has ended on {0}")]
+    Ended(String),
+    /// The text holds no private key.
+    #[error("holds no PEM \"PRIVATE KEY\" without a passphrase")]
+    NoKey,
+    /// The private key is damaged or of a kind that TLS does not use.
+    #[error("holds a private key that cannot be used")]
+    Key(#[source] TlsError),
+    /// The private key is another certificate's.
+    #[error("holds a private key that does not belong to the certificate")]
+    OtherKey,
+}
+
+impl CertificateError {
+    /// Whether the private key is at fault, and not the certificate.
+    pub fn is_about_key(&self) -> bool {
+        matches!(self, Self::NoKey | Self::Key(_) | Self::OtherKey)
+    }
+}
+
+/// A certificate for the provider, with its private key.
+pub struct ClientCertificate {
+    certified: Arc<CertifiedKey>,
+    topics: Vec<String>,
+    begins_at: Timestamp,
+    ends_at: Timestamp,
+    end_date: String,
+}
+
+impl ClientCertificate {
+    /// Reads the certificate, first of its chain, and its private key; both texts may be the same.
+    ///
+    /// # Errors
+    /// When one is missing or damaged, they do not belong together, or the certificate has ended.
+    pub fn new(chain_pem: &str, key_pem: &str, now: Timestamp) -> Result<Self, CertificateError> {
+        let chain: Vec<_> = CertificateDer::pem_slice_iter(chain_pem.as_bytes())
+            .collect::<Result<_, _>>()
+            .map_err(|_| CertificateError::Unreadable)?;
+        let leaf = chain.first().ok_or(CertificateError::NoCertificate)?;
+        let (_, parsed) = X509Certificate::from_der(leaf).map_err(|_| CertificateError::Unreadable)?;
+        let validity = parsed.validity();
+        let [begins_at, ends_at] = [&validity.not_before, &validity.not_after].map(|at| at.timestamp());
+        let [begins_at, ends_at] =
+            [begins_at, ends_at].map(|secs| Timestamp(u64::try_from(secs).unwrap_or_default().saturating_mul(1000)));
+        let end_date = validity.not_after.to_datetime().date().to_string();
+        let topics = topics(&parsed);
+        if ends_at <= now {
+            return Err(CertificateError::Ended(end_date));
+        }
+        let key = PrivateKeyDer::from_pem_slice(key_pem.as_bytes()).map_err(|error| match error {
+            pem::Error::NoItemsFound => CertificateError::NoKey,
+            _ => CertificateError::Key(TlsError::General("not PEM".to_owned())),
+        })?;
+        let provider = rustls::crypto::aws_lc_rs::default_provider();
+        let certified = CertifiedKey::from_der(chain, key, &provider).map_err(|error| match error {
+            TlsError::InconsistentKeys(InconsistentKeys::KeyMismatch) => CertificateError::OtherKey,
+            other => CertificateError::Key(other),
+        })?;
+        Ok(Self { certified: Arc::new(certified), topics, begins_at, ends_at, end_date })
+    }
+
+    /// From when on it can be used.
+    pub fn begins_at(&self) -> Timestamp {
+        self.begins_at
+    }
+
+    /// Until when it can be used.
+    pub fn ends_at(&self) -> Timestamp {
+        self.ends_at
+    }
+
+    /// The day on which it ends, as `2027-03-31` in UTC.
+    pub fn end_date(&self) -> &str {
+        &self.end_date
+    }
+
+    /// The topics it is for; empty when it names none.
+    pub fn topics(&self) -> &[String] {
+        &self.topics
+    }
+
+    /// Whether notifications for `app` may be sent with it. One that names no topics is left to the provider's judgement.
+    pub fn covers(&self, app: &AppId) -> bool {
+        self.topics.is_empty() || self.topics.iter().any(|topic| topic == app.as_str())
+    }
+
+    pub(crate) fn certified(&self) -> Arc<CertifiedKey> {
+        Arc::clone(&self.certified)
+    }
+}
+
+// The key never reaches a log (invariant 9).
+impl fmt::Debug for ClientCertificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientCertificate")
+            .field("topics", &self.topics)
+            .field("end_date", &self.end_date)
+            .finish_non_exhaustive()
+    }
+}
+
+fn topics(certificate: &X509Certificate<'_>) -> Vec<String> {
+    let stated = certificate.get_extension_unique(&TOPICS_EXTENSION).ok().flatten();
+    if let Some(stated) = stated.and_then(|extension| stated_topics(extension.value)) {
+        return stated;
+    }
+    let ids = certificate.subject().iter_by_oid(&USER_ID);
+    ids.filter_map(|id| id.as_str().ok()).map(ToOwned::to_owned).collect()
+}
+
+/// The names in Apple's extension; what is no sequence names nothing.
+fn stated_topics(der: &[u8]) -> Option<Vec<String>> {
+    let (_, names) = Sequence::from_der(der).ok()?;
+    let mut topics = Vec::new();
+    let mut rest: &[u8] = &names.content;
+    while !rest.is_empty() {
+        let (behind, item) = Any::from_der(rest).ok()?;
+        if item.tag() == Tag::Utf8String {
+            topics.push(std::str::from_utf8(item.data).ok()?.to_owned());
+        }
+        rest = behind;
+    }
+    Some(topics)
+}
+
+#[cfg(test)]
+mod tests {
+    use tidings_simulator::PushAuthority;
+    use tidings_types::Environment;
+
+    use super::*;
+
+    const TOPICS: [&str; 2] = ["org.example.scores", "org.example.scores.voip"];
+
+    /// The first second of 2040.
+    const YEAR_2040: Timestamp = Timestamp(2_208_988_800_000);
+    const BEFORE: Timestamp = Timestamp(YEAR_2040.0 - 1);
+
+    #[test]
+    fn a_certificate_tells_its_topics_and_its_end() {
+        let authority = PushAuthority::new().unwrap();
+        let issued = authority.issue(&TOPICS, None, YEAR_2040).unwrap();
+        let both = format!("{}{}", issued.certificate_pem, issued.key_pem);
+        let certificate = ClientCertificate::new(&both, &both, BEFORE).unwrap();
+        assert_eq!(certificate.topics(), TOPICS);
+        assert_eq!(certificate.end_date(), "2040-01-01");
+        assert!(certificate.begins_at() < BEFORE && certificate.ends_at() == YEAR_2040);
+        assert!(certificate.covers(&AppId::new("org.example.scores").unwrap()));
+        assert!(!certificate.covers(&AppId::new("org.example.other").unwrap()));
+        let shown = format!("{certificate:?}");
+        assert!(!shown.contains("PRIVATE") && shown.contains("org.example.scores"), "{shown}");
+    }
+
+    #[test]
+    fn a_certificate_of_one_topic_names_it_in_its_subject() {
+        let authority = PushAuthority::new().unwrap();
+        let issued = authority.issue(&TOPICS[..1], Some(Environment::Sandbox), YEAR_2040).unwrap();
+        let certificate = ClientCertificate::new(&issued.certificate_pem, &issued.key_pem, BEFORE).unwrap();
+        assert_eq!(certificate.topics(), &TOPICS[..1]);
+    }
+
+    #[test]
+    fn what_cannot_work_is_refused_and_named() {
+        let authority = PushAuthority::new().unwrap();
+        let [ours, other] = [(); 2].map(|()| authority.issue(&TOPICS, None, YEAR_2040).unwrap());
+        let error = |chain: &str, key: &str, now| {
+            let error = ClientCertificate::new(chain, key, now).unwrap_err();
+            (error.to_string(), error.is_about_key())
+        };
+        let chain = ours.certificate_pem.as_str();
+        let begin = "-----BEGIN CERTIFICATE-----";
+        assert_eq!(
+            error(chain, &ours.key_pem, YEAR_2040),
+            ("the certificate has ended on 2040-01-01".to_owned(), false)
+        );
+        assert_eq!(error("", &ours.key_pem, BEFORE).0, "holds no PEM \"CERTIFICATE\"");
+        let damaged = format!("{begin}\nAAAA\n-----END CERTIFICATE-----\n");
+        assert_eq!(error(&damaged, &ours.key_pem, BEFORE).0, "holds a certificate that cannot be read");
+        let cut = &chain[..chain.len() / 2];
+        assert_eq!(error(cut, &ours.key_pem, BEFORE).0, "holds a certificate that cannot be read");
+        assert_eq!(
+            error(chain, &other.key_pem, BEFORE),
+            ("holds a private key that does not belong to the certificate".to_owned(), true)
+        );
+        assert!(error(chain, chain, BEFORE).0.starts_with("holds no PEM \"PRIVATE KEY\""));
+        let no_key = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n";
+        assert_eq!(error(chain, no_key, BEFORE), ("holds a private key that cannot be used".to_owned(), true));
+    }
+}

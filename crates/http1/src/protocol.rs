@@ -1,0 +1,91 @@
+//! HTTP/1.1 as the pool speaks it: answers come in the order of the requests (RFC 9112, 9.3.2).
+//!
+//! What is idempotent is pipelined, and repeated on another connection when its own was lost; a request can say
+//! otherwise of itself. An answer that comes while nothing is asked ends the connection: a server that says something
+//! unasked (a 408 before it closes an idle connection, say) must not be believed about the next request.
+
+use bytes::BytesMut;
+use tidings_pool::{Codec, Decoded, Expect, Outgoing, Protocol, RequestId, To};
+
+use crate::parser::{Answer, Limits, Parser, Violation};
+use crate::request::RequestError;
+use crate::{Origin, Request, Response};
+
+/// The protocol, for one origin.
+#[derive(Debug, Clone)]
+pub struct Http1 {
+    /// The whole header line.
+    host: Vec<u8>,
+    limits: Limits,
+}
+
+/// What can be wrong with a request or an answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Http1Error {
+    /// The request cannot be sent.
+    #[error(transparent)]
+    Request(RequestError),
+    /// The server broke the protocol or a limit.
+    #[error(transparent)]
+    Answer(Violation),
+}
+
+impl Http1 {
+    /// Requests go to `origin`; answers keep within `limits`.
+    pub fn new(origin: &Origin, limits: Limits) -> Self {
+        Self { host: format!("host: {}\r\n", origin.authority()).into_bytes(), limits }
+    }
+}
+
+impl Protocol for Http1 {
+    type Request = Request;
+    type Response = Response;
+    type Error = Http1Error;
+    type Codec = Http1Codec;
+
+    fn codec(&self) -> Http1Codec {
+        Http1Codec { host: self.host.clone(), parser: Parser::new(self.limits) }
+    }
+
+    fn is_pipelinable(&self, request: &Request) -> bool {
+        request.may_pipeline()
+    }
+
+    fn is_repeatable(&self, request: &Request) -> bool {
+        request.may_repeat()
+    }
+}
+
+/// One connection's side of it.
+#[derive(Debug)]
+pub struct Http1Codec {
+    host: Vec<u8>,
+    parser: Parser,
+}
+
+impl Codec<Http1> for Http1Codec {
+    fn encode(&mut self, request: &Request, _: RequestId, out: &mut Outgoing) -> Result<Expect<Response>, Http1Error> {
+        request.check().map_err(Http1Error::Request)?;
+        request.write(&self.host, out);
+        Ok(Expect::Answer)
+    }
+
+    fn decode(&mut self, oldest: Option<&Request>, input: &mut BytesMut) -> Result<Decoded<Response>, Http1Error> {
+        let Some(request) = oldest else {
+            return if input.is_empty() {
+                Ok(Decoded::Incomplete)
+            } else {
+                Err(Http1Error::Answer(Violation::Unsolicited))
+            };
+        };
+        Ok(match self.parser.parse(request.method(), input).map_err(Http1Error::Answer)? {
+            Some(Answer { response, close }) => Decoded::Answer { to: To::Oldest, response, closes: close },
+            None => Decoded::Incomplete,
+        })
+    }
+
+    /// Half an answer is none: what waits for it is lost, and may go elsewhere if it may be repeated.
+    fn end_of_input(&mut self, _: Option<&Request>, _: &mut BytesMut) -> Result<Option<Response>, Http1Error> {
+        Ok(self.parser.finish().ok().map(|answer| answer.response))
+    }
+}

@@ -1,0 +1,304 @@
+//! Who has shown that an event reached them (design, section 4).
+//!
+//! ```text
+//!   publish_durable ──► open: readers = proven devices in the channels ──┐
+//!   edge ──► on_written, on_received, on_resumed ────────────────────────┼─► EventReceipts ──► changed ──► sender, API
+//!   edge ──► set_visible: devices whose app is on the screen ────────────┘
+//! ```
+//!
+//! [`Receipts`] knows the events whose receipts are collected at present and which devices are visible; it decides
+//! nothing about pings or pushes. A device may be connected several times: it is visible while any of its connections
+//! is, and has received what any of them has. Visibility runs out: [`Receipts::sweep`] sees to it within a second or so; whether a
+//! receipt counts is judged by the edge at the moment of the pong, exactly.
+//!
+//! Bounds: `event_count_max` events; one more makes the oldest go, whose receipts then count for nobody: its devices are
+//! pushed. An event goes [`RECEIPTS_TTL`] after nobody waits for it any more. Per event two sets of device numbers and at
+//! most [`RECEIPT_USER_COUNT_MAX`] users of [`USER_BYTES_MAX`] bytes; visible devices are bounded by the connections.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use roaring::RoaringBitmap;
+use tidings_protocol::ClientId;
+use tidings_types::{DeviceNumber, JournalPosition, Offset, ReceiptPolicy, ReceiptRequest, ReceiptTerms, Timestamp};
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
+
+use crate::lock;
+
+/// How long an event's receipts can still be asked for after their time.
+pub const RECEIPTS_TTL: Duration = Duration::from_secs(60);
+/// Users who are listed as having received an event.
+pub const RECEIPT_USER_COUNT_MAX: usize = 1000;
+/// Bytes of a user's name: what [`UserId`](tidings_types::UserId) allows. A token may hold a longer one, which is not listed.
+const USER_BYTES_MAX: usize = 128;
+
+/// Events whose receipts are collected, and the devices whose app is visible.
+#[derive(Debug)]
+pub struct Receipts {
+    event_count_max: usize,
+    events: Mutex<BTreeMap<JournalPosition, Arc<EventReceipts>>>,
+    visible: Arc<Mutex<Visible>>,
+}
+
+/// Which devices are visible, by connection.
+///
+/// Invariant: `devices` are those with an entry in `connections`; none of these runs out before `sweep_at`.
+#[derive(Debug)]
+struct Visible {
+    devices: RoaringBitmap,
+    connections: BTreeMap<(DeviceNumber, ClientId), Timestamp>,
+    sweep_at: Timestamp,
+}
+
+impl Visible {
+    fn set(&mut self, device: DeviceNumber, client: ClientId, until: Timestamp) {
+        self.connections.insert((device, client), until);
+        self.devices.insert(device.0);
+        self.sweep_at = self.sweep_at.min(until);
+    }
+
+    fn clear(&mut self, device: DeviceNumber, client: ClientId) {
+        if self.connections.remove(&(device, client)).is_none() {
+            return;
+        }
+        // Another connection of the device would stand right beside this one.
+        let before = self.connections.range(..(device, client)).next_back();
+        let after = self.connections.range((device, client)..).next();
+        if !before.into_iter().chain(after).any(|((other, _), _)| *other == device) {
+            self.devices.remove(device.0);
+        }
+    }
+
+    /// Looks through all only when one may have run out, not each time: who stays visible says so again long before.
+    fn sweep(&mut self, now: Timestamp) {
+        if now < self.sweep_at {
+            return;
+        }
+        let over: Vec<_> = self.connections.iter().filter(|(_, until)| **until <= now).map(|(key, _)| *key).collect();
+        over.into_iter().for_each(|(device, client)| self.clear(device, client));
+        self.sweep_at = self.connections.values().copied().min().unwrap_or(Timestamp(u64::MAX));
+    }
+}
+
+impl Receipts {
+    /// No events yet, and never more than `event_count_max`.
+    pub fn new(event_count_max: usize) -> Self {
+        let visible =
+            Visible { devices: RoaringBitmap::new(), connections: BTreeMap::new(), sweep_at: Timestamp(u64::MAX) };
+        Self { event_count_max, events: Mutex::default(), visible: Arc::new(Mutex::new(visible)) }
+    }
+
+    /// The receipts of an event, which are collected from now on if they were not before.
+    pub fn open(&self, request: &ReceiptRequest) -> Arc<EventReceipts> {
+        let mut events = lock(&self.events);
+        let new = || Arc::new(EventReceipts::new(request, self.visible.clone()));
+        let event = events.entry(request.event).or_insert_with(new).clone();
+        while events.len() > self.event_count_max {
+            events.pop_first();
+        }
+        event
+    }
+
+    /// The receipts of an event, while they are collected.
+    pub fn get(&self, event: JournalPosition) -> Option<Arc<EventReceipts>> {
+        lock(&self.events).get(&event).cloned()
+    }
+
+    /// Those of `listed` whose receipts are still collected.
+    pub(crate) fn resolve<'a>(
+        &self,
+        listed: impl Iterator<Item = &'a (Offset, JournalPosition)>,
+    ) -> Vec<(Offset, Arc<EventReceipts>)> {
+        let events = lock(&self.events);
+        listed.filter_map(|(offset, event)| Some((*offset, events.get(event)?.clone()))).collect()
+    }
+
+    pub(crate) fn is_open(&self, event: JournalPosition) -> bool {
+        lock(&self.events).contains_key(&event)
+    }
+
+    /// A proven device's app is on the screen until then, says this connection; `None`: it is hidden, or the connection
+    /// is gone. What a connection says replaces what it said before.
+    pub fn set_visible(&self, device: DeviceNumber, client: ClientId, until: Option<Timestamp>) {
+        let mut visible = lock(&self.visible);
+        match until {
+            Some(until) => visible.set(device, client, until),
+            None => visible.clear(device, client),
+        }
+    }
+
+    /// Forgets what is over: events nobody waits for, and visibility that was not renewed.
+    pub fn sweep(&self, now: Timestamp) {
+        lock(&self.events).retain(|_, event| now < event.terms.until.saturating_add(RECEIPTS_TTL));
+        lock(&self.visible).sweep(now);
+    }
+}
+
+/// The receipts of one event.
+pub struct EventReceipts {
+    event: JournalPosition,
+    terms: ReceiptTerms,
+    visible: Arc<Mutex<Visible>>,
+    written: AtomicU64,
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    /// Proven devices that read a channel of the event.
+    readers: RoaringBitmap,
+    /// Devices whose receipt counts.
+    devices: RoaringBitmap,
+    /// Connections that have answered.
+    received: u64,
+    users: BTreeSet<Box<str>>,
+    /// There were more users than are kept.
+    is_cut: bool,
+}
+
+/// Receipts in figures.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReceiptSummary {
+    /// Connections that were written the event and asked for a receipt.
+    pub written: u64,
+    /// Those that have answered.
+    pub received: u64,
+    /// Whose they are, in order, at most [`RECEIPT_USER_COUNT_MAX`]; only when the event asks every client.
+    pub users: Vec<String>,
+    /// Whether those are all users who answered; a name of over 128 bytes is not listed.
+    pub users_complete: bool,
+}
+
+impl EventReceipts {
+    fn new(request: &ReceiptRequest, visible: Arc<Mutex<Visible>>) -> Self {
+        Self {
+            event: request.event,
+            terms: request.terms,
+            visible,
+            written: AtomicU64::new(0),
+            state: Mutex::default(),
+            changed: Notify::new(),
+        }
+    }
+
+    /// Which event.
+    pub fn event(&self) -> JournalPosition {
+        self.event
+    }
+
+    /// What it asks for.
+    pub fn terms(&self) -> &ReceiptTerms {
+        &self.terms
+    }
+
+    /// Proven devices that were reading a channel when the event was published there, or came back and resumed over it.
+    pub fn add_readers(&self, devices: &RoaringBitmap) {
+        lock(&self.state).readers |= devices;
+        self.changed.notify_waiters();
+    }
+
+    /// One connection more was written it and is asked.
+    pub fn on_written(&self) {
+        self.written.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A connection that was written it has answered; once per connection. `device` only when it is proven, `visible`:
+    /// its app is on the screen at this moment.
+    pub fn on_received(&self, user: &str, device: Option<DeviceNumber>, visible: bool) {
+        let mut state = lock(&self.state);
+        self.count(&mut state, user, device, visible);
+        self.add_received(&mut state);
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    /// A client came back and named a position at or behind this event: the receipt of a connection before. Where that one
+    /// may have answered itself it is not counted again, so of clients that say neither who nor which device they are
+    /// pongs alone count.
+    pub fn on_resumed(&self, user: &str, device: Option<DeviceNumber>, visible: bool) {
+        let mut state = lock(&self.state);
+        if device.is_some_and(|device| state.devices.contains(device.0)) {
+            return;
+        }
+        if self.count(&mut state, user, device, visible) {
+            self.add_received(&mut state);
+        }
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    /// Whether that is news: a device or a user that had not received it.
+    fn count(&self, state: &mut State, user: &str, device: Option<DeviceNumber>, visible: bool) -> bool {
+        let device = device.filter(|_| visible || self.terms.policy == ReceiptPolicy::Any);
+        let is_new_device = device.is_some_and(|device| state.devices.insert(device.0));
+        // Who is anonymous is no user.
+        if !self.terms.every_client || user.is_empty() || state.users.contains(user) {
+            return is_new_device;
+        }
+        if state.users.len() >= RECEIPT_USER_COUNT_MAX || user.len() > USER_BYTES_MAX {
+            state.is_cut = true;
+            return is_new_device;
+        }
+        state.users.insert(user.into())
+    }
+
+    /// Never more than were written it: a pong may come after its client has resumed elsewhere.
+    fn add_received(&self, state: &mut State) {
+        if state.received < self.written.load(Ordering::Relaxed) {
+            state.received += 1;
+        }
+    }
+
+    /// Whether a receipt that came now would be of use to anybody.
+    pub(crate) fn is_of_use(&self, now: Timestamp) -> bool {
+        self.terms.every_client || now < self.terms.until
+    }
+
+    /// Devices whose receipt would count if it came now: readers whose app is visible, or all readers when the event
+    /// does not care. Those that have answered are among them.
+    pub fn may_answer(&self) -> RoaringBitmap {
+        let readers = lock(&self.state).readers.clone();
+        match self.terms.policy {
+            ReceiptPolicy::Any => readers,
+            ReceiptPolicy::Visible => readers & &lock(&self.visible).devices,
+        }
+    }
+
+    /// Devices whose receipt counts.
+    pub fn received(&self) -> RoaringBitmap {
+        lock(&self.state).devices.clone()
+    }
+
+    /// Figures of this moment.
+    pub fn summary(&self) -> ReceiptSummary {
+        let state = lock(&self.state);
+        ReceiptSummary {
+            // Read under the lock: what was received had been written before, so this is not smaller.
+            written: self.written.load(Ordering::Relaxed),
+            received: state.received,
+            users: state.users.iter().map(|user| user.to_string()).collect(),
+            users_complete: !state.is_cut,
+        }
+    }
+
+    /// Resolves after the next change of readers or receipts; several may be one. It counts from this call on, not from
+    /// the first poll: whoever calls it before looking misses nothing.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub fn changed(&self) -> Notified<'_> {
+        self.changed.notified()
+    }
+}
+
+// Users are people's names more often than not.
+impl fmt::Debug for EventReceipts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EventReceipts").field("event", &self.event).field("terms", &self.terms).finish_non_exhaustive()
+    }
+}

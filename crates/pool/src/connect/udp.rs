@@ -1,0 +1,75 @@
+//! UDP: one write is one datagram, one read is one datagram.
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::UdpSocket;
+
+use super::{Connect, Transport};
+
+/// "Connections" over UDP: each is a socket with a port of its own, which takes datagrams from this peer only.
+///
+/// Nothing is exchanged when it is made, so it counts as up until the kernel says otherwise (a refused port is told
+/// with the next datagram).
+#[derive(Debug, Clone)]
+pub struct Udp {
+    address: String,
+}
+
+impl Udp {
+    /// To `address`, a name or IP address with a port. Names are resolved for each socket anew; the first address is
+    /// taken.
+    pub fn new(address: impl Into<String>) -> Self {
+        Self { address: address.into() }
+    }
+}
+
+impl Connect for Udp {
+    type Transport = UdpTransport;
+
+    async fn connect(&self) -> io::Result<UdpTransport> {
+        let peer = tokio::net::lookup_host(&self.address).await?.next();
+        let peer = peer.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the name has no address"))?;
+        let any = if peer.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+        let socket = UdpSocket::bind(SocketAddr::new(any, 0)).await?;
+        socket.connect(peer).await?;
+        Ok(UdpTransport { socket })
+    }
+}
+
+/// One UDP socket with one peer.
+#[derive(Debug)]
+pub struct UdpTransport {
+    socket: UdpSocket,
+}
+
+impl Transport for UdpTransport {
+    fn is_datagram(&self) -> bool {
+        true
+    }
+}
+
+impl AsyncRead for UdpTransport {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        self.socket.poll_recv(cx, buffer)
+    }
+}
+
+impl AsyncWrite for UdpTransport {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, datagram: &[u8]) -> Poll<io::Result<usize>> {
+        let sent = ready!(self.socket.poll_send(cx, datagram))?;
+        debug_assert_eq!(sent, datagram.len(), "a datagram is sent whole");
+        Poll::Ready(Ok(sent))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}

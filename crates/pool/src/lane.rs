@@ -1,0 +1,252 @@
+//! What callers and one connection's task share: a *lane*.
+//!
+//! A caller reserves a place (`load`), puts its request into the inbox and wakes the task if the inbox was empty; the
+//! task takes the whole inbox at once. So a thousand callers that run before the task cost one wake-up. None is lost:
+//! the task leaves its waker under the same lock under which it sees the inbox empty. No foreign code runs under it.
+//!
+//! Queue: the inbox, together with everything the task holds at most `backlog_max` places. Full: the caller is told.
+//! Closed: the caller looks for another lane.
+
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Waker};
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+
+use crate::counters::LaneCounters;
+use crate::error::CallError;
+use crate::protocol::Protocol;
+
+/// What became of a request.
+pub(crate) type Outcome<P> = Result<<P as Protocol>::Response, CallError<<P as Protocol>::Error>>;
+
+/// The answer to a cast; see [`Pool::cast`](crate::Pool::cast).
+#[derive(Debug)]
+pub struct Answer<P: Protocol> {
+    /// What the caller gave, to know the request by.
+    pub tag: u64,
+    /// How it ended.
+    pub result: Result<P::Response, CallError<P::Error>>,
+}
+
+/// One request on its way, and whoever waits for it.
+pub(crate) struct Entry<P: Protocol> {
+    pub(crate) request: P::Request,
+    pub(crate) deadline: Instant,
+    pub(crate) is_alone: bool,
+    /// Whether any of its bytes went out on a connection that is no more.
+    pub(crate) was_sent: bool,
+    /// How often it went to another connection after it had been sent.
+    pub(crate) repeats: u32,
+    pub(crate) reply: Reply<P>,
+}
+
+/// Where the outcome goes. Dropped without one it says [`CallError::Closed`].
+pub(crate) struct Reply<P: Protocol>(ReplyTo<P>);
+
+enum ReplyTo<P: Protocol> {
+    Call(oneshot::Sender<Outcome<P>>),
+    Cast { tag: u64, permit: mpsc::OwnedPermit<Answer<P>> },
+    Nobody,
+}
+
+impl<P: Protocol> Reply<P> {
+    pub(crate) fn call() -> (Self, oneshot::Receiver<Outcome<P>>) {
+        let (tx, rx) = oneshot::channel();
+        (Self(ReplyTo::Call(tx)), rx)
+    }
+
+    pub(crate) fn cast(tag: u64, permit: mpsc::OwnedPermit<Answer<P>>) -> Self {
+        Self(ReplyTo::Cast { tag, permit })
+    }
+
+    pub(crate) fn nobody() -> Self {
+        Self(ReplyTo::Nobody)
+    }
+
+    /// Whether the caller has gone, so that nobody wants the outcome.
+    pub(crate) fn is_gone(&self) -> bool {
+        matches!(&self.0, ReplyTo::Call(tx) if tx.is_closed())
+    }
+
+    /// Hands the outcome over; false if the caller has gone. Never waits: a cast's place in its channel was reserved.
+    pub(crate) fn finish(mut self, result: Outcome<P>) -> bool {
+        self.send(result)
+    }
+
+    /// Says nothing: the caller learns it in another way.
+    pub(crate) fn disarm(mut self) {
+        self.0 = ReplyTo::Nobody;
+    }
+
+    fn send(&mut self, result: Outcome<P>) -> bool {
+        match std::mem::replace(&mut self.0, ReplyTo::Nobody) {
+            ReplyTo::Call(tx) => tx.send(result).is_ok(),
+            ReplyTo::Cast { tag, permit } => {
+                permit.send(Answer { tag, result });
+                true
+            }
+            ReplyTo::Nobody => true,
+        }
+    }
+}
+
+impl<P: Protocol> Drop for Reply<P> {
+    fn drop(&mut self) {
+        if !matches!(self.0, ReplyTo::Nobody) {
+            self.send(Err(CallError::Closed));
+        }
+    }
+}
+
+/// What a lane is good for now. Only a hint to callers: whether the inbox is open decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Phase {
+    /// No connection, and a wait before the next attempt: requests are not taken.
+    Down,
+    /// No connection, but a first attempt is being made: requests are taken and wait for it.
+    Rising,
+    /// Connected.
+    Up,
+}
+
+/// What a caller learns from [`Lane::offer`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Offer {
+    Taken,
+    Full,
+    Down,
+}
+
+/// The part of a connection that callers see.
+pub(crate) struct Lane<P: Protocol> {
+    phase: AtomicU8,
+    /// Places taken: in the inbox, waiting, in flight, tombstones.
+    load: AtomicUsize,
+    inbox: Mutex<Inbox<P>>,
+    pub(crate) counters: LaneCounters,
+}
+
+struct Inbox<P: Protocol> {
+    is_open: bool,
+    entries: Vec<Entry<P>>,
+    /// Somebody who waited has gone: look for them.
+    sweep: bool,
+    drain: bool,
+    /// The task, if it wants to be woken.
+    waker: Option<Waker>,
+}
+
+/// What the task took out of the inbox besides the requests.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Taken {
+    pub(crate) sweep: bool,
+    pub(crate) drain: bool,
+}
+
+impl<P: Protocol> Lane<P> {
+    pub(crate) fn new() -> Self {
+        let inbox = Inbox { is_open: true, entries: Vec::new(), sweep: false, drain: false, waker: None };
+        Self {
+            phase: AtomicU8::new(Phase::Rising as u8),
+            load: AtomicUsize::new(0),
+            inbox: Mutex::new(inbox),
+            counters: LaneCounters::default(),
+        }
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        match self.phase.load(Relaxed) {
+            0 => Phase::Down,
+            1 => Phase::Rising,
+            _ => Phase::Up,
+        }
+    }
+
+    pub(crate) fn load(&self) -> usize {
+        self.load.load(Relaxed)
+    }
+
+    /// So many places are free again.
+    pub(crate) fn release(&self, count: usize) {
+        self.load.fetch_sub(count, Relaxed);
+    }
+
+    /// Takes the entry out of `slot` if there is a place for it among `backlog_max`.
+    pub(crate) fn offer(&self, slot: &mut Option<Entry<P>>, backlog_max: usize) -> Offer {
+        if self.load.fetch_add(1, Relaxed) >= backlog_max {
+            self.release(1);
+            return Offer::Full;
+        }
+        let mut inbox = self.lock();
+        if !inbox.is_open {
+            drop(inbox);
+            self.release(1);
+            return Offer::Down;
+        }
+        let was_empty = inbox.entries.is_empty();
+        inbox.entries.extend(slot.take());
+        // Who finds the inbox empty wakes; the others know that it was done.
+        let waker = if was_empty { inbox.waker.take() } else { None };
+        drop(inbox);
+        wake(waker);
+        Offer::Taken
+    }
+
+    /// A caller has gone: if its request waits, it is to be forgotten.
+    pub(crate) fn sweep(&self) {
+        self.signal(|inbox| inbox.sweep = true);
+    }
+
+    /// Ends the task when what it holds is answered.
+    pub(crate) fn drain(&self) {
+        self.signal(|inbox| inbox.drain = true);
+    }
+
+    fn signal(&self, change: impl FnOnce(&mut Inbox<P>)) {
+        let mut inbox = self.lock();
+        change(&mut inbox);
+        let waker = inbox.waker.take();
+        drop(inbox);
+        wake(waker);
+    }
+
+    /// The task's side: moves everything into `out`, which must be empty, and leaves `cx` to be woken.
+    pub(crate) fn poll_take(&self, out: &mut Vec<Entry<P>>, cx: &Context<'_>) -> Taken {
+        debug_assert!(out.is_empty(), "what was taken before was dealt with");
+        let mut inbox = self.lock();
+        std::mem::swap(&mut inbox.entries, out);
+        if !inbox.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            inbox.waker = Some(cx.waker().clone());
+        }
+        Taken { sweep: std::mem::take(&mut inbox.sweep), drain: inbox.drain }
+    }
+
+    /// The task's side: opens or closes the inbox.
+    pub(crate) fn set_phase(&self, phase: Phase) {
+        let mut inbox = self.lock();
+        inbox.is_open = phase != Phase::Down;
+        self.phase.store(phase as u8, Relaxed);
+    }
+
+    /// The task's side: closes the inbox; returns what nobody has taken.
+    pub(crate) fn close(&self) -> Vec<Entry<P>> {
+        let mut inbox = self.lock();
+        inbox.is_open = false;
+        self.phase.store(Phase::Down as u8, Relaxed);
+        std::mem::take(&mut inbox.entries)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inbox<P>> {
+        // No foreign code runs under the lock, so a poisoned one is as good as any.
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn wake(waker: Option<Waker>) {
+    if let Some(waker) = waker {
+        waker.wake();
+    }
+}

@@ -1,0 +1,306 @@
+//! The pool as its callers see it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::Instant;
+
+use crate::config::{ConfigError, PoolConfig, Strategy};
+use crate::connect::Connect;
+use crate::counters::{Counter, Counters};
+use crate::driver;
+use crate::error::CallError;
+use crate::lane::{Answer, Entry, Lane, Offer, Phase, Reply};
+use crate::protocol::Protocol;
+
+/// Longer timeouts are cut to this, a century, so that no deadline overflows.
+const TIMEOUT_MAX: Duration = Duration::from_secs(100 * 365 * 86_400);
+
+/// Connections to one service, kept up, shared by all callers. Clones are handles to the same pool.
+///
+/// When the last handle is dropped the connections are cut; whatever still waits ends with [`CallError::Closed`]. For
+/// an orderly end see [`Pool::drain`].
+pub struct Pool<P: Protocol> {
+    handle: Arc<Handle<P>>,
+}
+
+/// What the handles own. The tasks know [`Core`] only, or they would keep themselves alive.
+struct Handle<P: Protocol> {
+    core: Arc<Core<P>>,
+    /// One for each of `tasks`, to cut them while somebody else waits for their end.
+    aborts: Box<[AbortHandle]>,
+    tasks: tokio::sync::Mutex<JoinSet<()>>,
+}
+
+/// What callers and tasks share.
+pub(crate) struct Core<P: Protocol> {
+    pub(crate) config: PoolConfig,
+    pub(crate) protocol: P,
+    pub(crate) lanes: Box<[Lane<P>]>,
+    /// For [`Strategy::RoundRobin`].
+    next: AtomicUsize,
+    is_draining: AtomicBool,
+    /// An attempt to connect has failed, and none succeeded since.
+    pub(crate) is_in_trouble: AtomicBool,
+    backlog: Counter,
+    unavailable: Counter,
+}
+
+/// Why no lane took a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NoRoom {
+    Full,
+    Down,
+}
+
+impl<P: Protocol> Pool<P> {
+    /// Starts a pool; one task for each connection, which begins to connect at once.
+    ///
+    /// Requests can be made at once: they wait for the first attempt to connect. If it fails they end with
+    /// [`CallError::Unavailable`], and from then on requests fail at once until a connection is up.
+    ///
+    /// # Errors
+    /// When the configuration is not valid ([`PoolConfig::check`]).
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime with I/O and time.
+    pub fn start<C: Connect>(config: PoolConfig, protocol: P, connector: C) -> Result<Self, ConfigError> {
+        config.check()?;
+        let core = Arc::new(Core {
+            lanes: (0..config.connection_count).map(|_| Lane::new()).collect(),
+            config,
+            protocol,
+            next: AtomicUsize::new(0),
+            is_draining: AtomicBool::new(false),
+            is_in_trouble: AtomicBool::new(false),
+            backlog: Counter::default(),
+            unavailable: Counter::default(),
+        });
+        let connector = Arc::new(connector);
+        let mut tasks = JoinSet::new();
+        let aborts = (0..core.lanes.len())
+            .map(|index| tasks.spawn(driver::run(Arc::clone(&core), index, Arc::clone(&connector))))
+            .collect();
+        Ok(Self { handle: Arc::new(Handle { core, aborts, tasks: tokio::sync::Mutex::new(tasks) }) })
+    }
+
+    /// Sends a request and waits for its answer, at most `timeout` (to the millisecond, never shorter).
+    ///
+    /// Requests of one caller go to different connections, and so may overtake each other; on one connection they are
+    /// written in the order in which they were made.
+    ///
+    /// # Errors
+    /// Each way to end without an answer is a variant of [`CallError`]. [`CallError::Backlog`] and
+    /// [`CallError::Unavailable`] come at once, without waiting.
+    ///
+    /// # Cancel safety
+    /// Dropping the future withdraws the request if it was not written yet. If it was, its answer is discarded when it
+    /// comes, and until then it keeps its place in the connection's backlog; so does one that waits on another connection
+    /// than it was made on, until its turn.
+    pub async fn call(&self, request: P::Request, timeout: Duration) -> Result<P::Response, CallError<P::Error>> {
+        let (reply, outcome) = Reply::call();
+        let lane = self.core().hand_in(request, timeout, reply)?;
+        let mut withdrawal = Withdrawal { lane, is_armed: true };
+        let outcome = outcome.await;
+        withdrawal.is_armed = false;
+        outcome.unwrap_or(Err(CallError::Closed))
+    }
+
+    /// Sends a request whose answer goes to `answers`, with `tag` to know it by.
+    ///
+    /// The place in the channel is reserved now, so that exactly one [`Answer`] comes for every cast that was accepted,
+    /// and no answer ever waits for the channel's reader: its capacity is the number of casts that can be out.
+    ///
+    /// # Errors
+    /// As in [`Pool::call`], but only what is known at once: [`CallError::Backlog`] (of the connections, or of the
+    /// channel), [`CallError::Unavailable`], [`CallError::Closed`] (the pool, or the channel).
+    pub fn cast(
+        &self,
+        request: P::Request,
+        timeout: Duration,
+        tag: u64,
+        answers: &mpsc::Sender<Answer<P>>,
+    ) -> Result<(), CallError<P::Error>> {
+        let permit = answers.clone().try_reserve_owned().map_err(|refusal| match refusal {
+            mpsc::error::TrySendError::Full(channel) => {
+                self.core().backlog.increment();
+                CallError::Backlog { limit: channel.max_capacity() }
+            }
+            mpsc::error::TrySendError::Closed(_) => CallError::Closed,
+        })?;
+        self.core().hand_in(request, timeout, Reply::cast(tag, permit)).map(drop)
+    }
+
+    /// Sends a request whose answer nobody wants. How it ended is only counted.
+    ///
+    /// # Errors
+    /// As in [`Pool::cast`].
+    pub fn tell(&self, request: P::Request, timeout: Duration) -> Result<(), CallError<P::Error>> {
+        self.core().hand_in(request, timeout, Reply::nobody()).map(drop)
+    }
+
+    /// Takes no more requests, waits at most `timeout` for those it has, says goodbye on each connection and closes
+    /// it. What is cut off ends with [`CallError::Closed`]. Returns whether nothing was.
+    ///
+    /// # Cancel safety
+    /// When dropped, the pool goes on draining; it can be called again.
+    pub async fn drain(&self, timeout: Duration) -> bool {
+        let core = self.core();
+        core.is_draining.store(true, Relaxed);
+        for lane in &core.lanes {
+            lane.drain();
+        }
+        let deadline = Instant::now() + timeout.min(TIMEOUT_MAX);
+        let all_ended = || async {
+            let mut tasks = self.handle.tasks.lock().await;
+            while tasks.join_next().await.is_some() {}
+        };
+        let in_time = tokio::time::timeout_at(deadline, all_ended()).await.is_ok();
+        if !in_time {
+            self.handle.aborts.iter().for_each(AbortHandle::abort); // Another drain with more time may hold the lock.
+            all_ended().await;
+        }
+        in_time && self.counters().closed == 0
+    }
+
+    /// The settings it runs with. No lock, no copy.
+    pub fn config(&self) -> &PoolConfig {
+        &self.core().config
+    }
+
+    /// The protocol it speaks.
+    pub fn protocol(&self) -> &P {
+        &self.core().protocol
+    }
+
+    /// What it did so far.
+    pub fn counters(&self) -> Counters {
+        let core = self.core();
+        let mut sum =
+            Counters { backlog: core.backlog.value(), unavailable: core.unavailable.value(), ..Counters::default() };
+        for lane in &core.lanes {
+            lane.counters.add_to(&mut sum, lane.load(), lane.phase() == Phase::Up);
+        }
+        sum
+    }
+
+    fn core(&self) -> &Core<P> {
+        &self.handle.core
+    }
+}
+
+impl<P: Protocol> Clone for Pool<P> {
+    fn clone(&self) -> Self {
+        Self { handle: Arc::clone(&self.handle) }
+    }
+}
+
+impl<P: Protocol> fmt::Debug for Pool<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool")
+            .field("config", self.config())
+            .field("counters", &self.counters())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<P: Protocol> Core<P> {
+    /// Takes a request in; returns the lane that has it.
+    fn hand_in(
+        &self,
+        request: P::Request,
+        timeout: Duration,
+        reply: Reply<P>,
+    ) -> Result<&Lane<P>, CallError<P::Error>> {
+        if self.is_draining.load(Relaxed) {
+            reply.disarm();
+            return Err(CallError::Closed);
+        }
+        let is_alone = !self.protocol.is_pipelinable(&request);
+        let deadline = Instant::now() + timeout.min(TIMEOUT_MAX);
+        let mut slot = Some(Entry { request, deadline, is_alone, was_sent: false, repeats: 0, reply });
+        let refusal = match self.dispatch(&mut slot, None) {
+            Ok(lane) => {
+                lane.counters.accepted.increment();
+                return Ok(lane);
+            }
+            Err(refusal) => refusal,
+        };
+        if let Some(entry) = slot {
+            entry.reply.disarm(); // The caller learns it from this function.
+        }
+        Err(match refusal {
+            _ if self.is_draining.load(Relaxed) => CallError::Closed,
+            NoRoom::Full => {
+                self.backlog.increment();
+                CallError::Backlog { limit: self.config.backlog_max }
+            }
+            NoRoom::Down => {
+                self.unavailable.increment();
+                CallError::Unavailable
+            }
+        })
+    }
+
+    /// Gives the request to a lane, not to `except`: the chosen one, or the next that is up and has room, or one that
+    /// is about to be up. A request that travels alone prefers one with nothing to do.
+    pub(crate) fn dispatch(&self, slot: &mut Option<Entry<P>>, except: Option<usize>) -> Result<&Lane<P>, NoRoom> {
+        let start = self.choose();
+        let is_alone = slot.as_ref().is_some_and(|entry| entry.is_alone);
+        let mut refusal = NoRoom::Down;
+        let passes = [(Phase::Up, 1), (Phase::Up, self.config.backlog_max), (Phase::Rising, self.config.backlog_max)];
+        for (phase, load_max) in passes.into_iter().skip(usize::from(!is_alone)) {
+            for step in 0..self.lanes.len() {
+                let index = (start + step) % self.lanes.len();
+                let lane = &self.lanes[index];
+                if lane.phase() != phase || except == Some(index) {
+                    continue;
+                }
+                match lane.offer(slot, load_max) {
+                    Offer::Taken => return Ok(lane),
+                    Offer::Full => refusal = NoRoom::Full,
+                    Offer::Down => {}
+                }
+            }
+        }
+        Err(refusal)
+    }
+
+    fn choose(&self) -> usize {
+        let count = self.lanes.len();
+        match self.config.strategy {
+            _ if count == 1 => 0,
+            Strategy::Random => rand::random::<u32>() as usize % count,
+            Strategy::RoundRobin => self.next.fetch_add(1, Relaxed) % count,
+            Strategy::LeastLoadedOfTwo => {
+                let random = rand::random::<u64>();
+                let first = (random as u32) as usize % count;
+                let second = (first + 1 + (random >> 32) as usize % (count - 1)) % count;
+                if self.load_of(second) < self.load_of(first) { second } else { first }
+            }
+        }
+    }
+
+    fn load_of(&self, index: usize) -> usize {
+        let lane = &self.lanes[index];
+        if lane.phase() == Phase::Up { lane.load() } else { usize::MAX }
+    }
+}
+
+/// Tells the lane when the caller goes away before the answer.
+struct Withdrawal<'a, P: Protocol> {
+    lane: &'a Lane<P>,
+    is_armed: bool,
+}
+
+impl<P: Protocol> Drop for Withdrawal<'_, P> {
+    fn drop(&mut self) {
+        if self.is_armed {
+            self.lane.sweep();
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! A protocol with ids over UDP: 16 bits of id, then text. Datagrams get lost, doubled and late.
+
+use std::time::Duration;
+
+use bytes::{Buf as _, BytesMut};
+use tidings_pool::{CallError, Codec, Decoded, Expect, Matching, Outgoing, Pool, PoolConfig, Protocol, RequestId, Udp};
+use tokio::net::UdpSocket;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::line::{BadLine, MINUTE, SECOND, check, config, until};
+
+struct Datagrams {
+    id_count: u64,
+}
+
+/// A request: text, and whether an answer is expected.
+type Question = (String, bool);
+
+impl Protocol for Datagrams {
+    type Request = Question;
+    type Response = String;
+    type Error = BadLine;
+    type Codec = Coding;
+
+    fn codec(&self) -> Coding {
+        Coding
+    }
+
+    fn matching(&self) -> Matching {
+        Matching::ById { id_count: self.id_count }
+    }
+}
+
+struct Coding;
+
+impl Codec<Datagrams> for Coding {
+    fn encode(&mut self, request: &Question, id: RequestId, out: &mut Outgoing) -> Result<Expect<String>, BadLine> {
+        out.put_slice(&u16::try_from(id).expect("within id_count").to_be_bytes());
+        out.put_bytes(request.0.clone().into());
+        Ok(if request.1 { Expect::Answer } else { Expect::Nothing(String::new()) })
+    }
+
+    fn decode(&mut self, _: Option<&Question>, input: &mut BytesMut) -> Result<Decoded<String>, BadLine> {
+        if input.len() < 2 {
+            return Ok(Decoded::Incomplete);
+        }
+        let id = input.get_u16();
+        let text = String::from_utf8(input.split().to_vec()).map_err(|_| BadLine("not text".into()))?;
+        Ok(Decoded::to(id.into(), text))
+    }
+}
+
+async fn service() -> (UdpSocket, Udp) {
+    let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let udp = Udp::new(socket.local_addr().unwrap().to_string());
+    (socket, udp)
+}
+
+fn settings(connection_count: usize) -> PoolConfig {
+    PoolConfig { backlog_max: 1000, in_flight_max: 500, ..config(connection_count) }
+}
+
+#[tokio::test]
+async fn answers_in_any_order_lost_and_doubled() {
+    let (socket, udp) = service().await;
+    let mut peer = JoinSet::new();
+    peer.spawn(async move {
+        let mut held = Vec::new();
+        let mut buffer = [0; 2048];
+        for n in 0.. {
+            let (count, from) = socket.recv_from(&mut buffer).await.unwrap();
+            let datagram = buffer[..count].to_vec();
+            let number: u32 = String::from_utf8_lossy(&datagram[2..]).split(' ').next().unwrap().parse().unwrap();
+            if number % 10 == 3 {
+                continue; // Lost.
+            }
+            held.push((datagram, from));
+            if n % 3 == 2 {
+                // Backwards, every one twice.
+                for (datagram, from) in held.drain(..).rev() {
+                    socket.send_to(&datagram, from).await.unwrap();
+                    socket.send_to(&datagram, from).await.unwrap();
+                }
+                socket.send_to(b"\0", from).await.unwrap(); // Too short to be anything.
+                socket.send_to(b"", from).await.unwrap();
+            }
+        }
+    });
+    let pool = Pool::start(settings(3), Datagrams { id_count: 1 << 16 }, udp).unwrap();
+    let mut calls = JoinSet::new();
+    for n in 0..90 {
+        let pool = pool.clone();
+        calls.spawn(async move {
+            let text = format!("{n} {}", "x".repeat(n * 15));
+            match pool.call((text.clone(), true), SECOND).await {
+                Ok(answer) => {
+                    assert_eq!(answer, text);
+                    true
+                }
+                Err(CallError::Timeout { sent: true }) => false,
+                Err(other) => panic!("{other:?}"),
+            }
+        });
+    }
+    let answered = calls.join_all().await.iter().filter(|is_answered| **is_answered).count();
+    assert!((70..=81).contains(&answered), "{answered} of 81 that were not lost (the last may wait for a third)");
+    let counters = pool.counters();
+    assert!(counters.late >= 70, "doubles: {counters:?}");
+    assert_eq!((counters.tombstones, counters.held, counters.disconnects), (0, 0, 0));
+    check(counters);
+}
+
+#[tokio::test]
+async fn an_answer_after_its_deadline_is_nobodys_even_when_ids_are_few() {
+    let (socket, udp) = service().await;
+    let pool = Pool::start(settings(1), Datagrams { id_count: 2 }, udp).unwrap();
+    let mut buffer = [0; 100];
+    let late = pool.call(("late".into(), true), Duration::from_millis(20));
+    assert_eq!(late.await, Err(CallError::Timeout { sent: true }));
+    let (count, from) = socket.recv_from(&mut buffer).await.unwrap();
+    assert_eq!(&buffer[..count], b"\0\0late");
+    let service = async {
+        let mut other = [0; 100];
+        let (count, _) = socket.recv_from(&mut other).await.unwrap();
+        assert_eq!(&other[..count], b"\0\x01next");
+        socket.send_to(b"\0\0late", from).await.unwrap();
+        socket.send_to(b"\0\x07never given out", from).await.unwrap();
+        socket.send_to(&other[..count], from).await.unwrap();
+    };
+    let (next, ()) = tokio::join!(pool.call(("next".into(), true), SECOND), service);
+    assert_eq!(next.unwrap(), "next");
+    assert_eq!(pool.counters().late, 2);
+    check(pool.counters());
+}
+
+#[tokio::test]
+async fn no_more_are_in_flight_than_there_are_ids() {
+    let (socket, udp) = service().await;
+    let pool = Pool::start(settings(1), Datagrams { id_count: 4 }, udp).unwrap();
+    let (tx, mut rx) = mpsc::channel(100);
+    for n in 0..100 {
+        pool.cast((format!("{n}"), true), MINUTE, n, &tx).unwrap();
+    }
+    assert_eq!(until(&pool, |counters| counters.in_flight == 4).await.held, 100);
+    let mut peer = JoinSet::new();
+    peer.spawn(async move {
+        let mut buffer = [0; 100];
+        loop {
+            let (count, from) = socket.recv_from(&mut buffer).await.unwrap();
+            socket.send_to(&buffer[..count], from).await.unwrap();
+        }
+    });
+    for _ in 0..100 {
+        let answer = rx.recv().await.unwrap();
+        assert_eq!(answer.result.unwrap(), format!("{}", answer.tag));
+    }
+}
+
+#[tokio::test]
+async fn one_way_datagrams_are_one_packet_each() {
+    let (socket, udp) = service().await;
+    let pool = Pool::start(settings(1), Datagrams { id_count: 1 << 16 }, udp).unwrap();
+    let texts: Vec<String> = (0..50).map(|n| format!("{n}").repeat(n * 10)).collect();
+    for text in &texts {
+        pool.call((text.clone(), false), SECOND).await.unwrap();
+    }
+    let mut buffer = [0; 2048];
+    for text in &texts {
+        let count = socket.recv(&mut buffer).await.unwrap();
+        assert_eq!(&buffer[2..count], text.as_bytes());
+    }
+    let counters = pool.counters();
+    assert_eq!((counters.sent, counters.answered, counters.in_flight), (50, 50, 0));
+}
+
+#[tokio::test]
+async fn a_port_that_refuses_fails_what_was_sent_to_it() {
+    let (socket, udp) = service().await;
+    drop(socket);
+    let pool = Pool::start(settings(1), Datagrams { id_count: 1 << 16 }, udp).unwrap();
+    // The kernel tells of it when something is sent again; both are lost then.
+    let call = || pool.call(("anybody?".into(), true), MINUTE);
+    let later = async {
+        until(&pool, |counters| counters.in_flight == 1).await;
+        tokio::time::sleep(SECOND / 20).await;
+        call().await
+    };
+    let (first, second) = tokio::join!(call(), later);
+    assert_eq!((first, second), (Err(CallError::Lost), Err(CallError::Lost)));
+    check(pool.counters());
+}
+
+#[tokio::test]
+async fn a_datagram_that_is_too_large_ends_alone() {
+    let (socket, udp) = service().await;
+    let pool = Pool::start(settings(1), Datagrams { id_count: 1 << 16 }, udp).unwrap();
+    let result = pool.call(("x".repeat(100_000), true), SECOND).await;
+    assert_eq!(result, Err(CallError::Lost));
+    until(&pool, |counters| counters.connected == 1).await;
+    pool.call(("small".into(), false), SECOND).await.unwrap();
+    let mut buffer = [0; 100];
+    assert_eq!(socket.recv(&mut buffer).await.unwrap(), 7);
+}

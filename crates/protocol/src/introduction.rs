@@ -1,0 +1,142 @@
+//! What a client says of itself beyond its user: on which device it runs, and whether its app is on the screen.
+//!
+//! It says so in the data of its connect command, `{"tidings": {"device": …, "credential": …, "visible": …, "ttl": …}}`,
+//! and while connected by the RPC [`RPC_VISIBLE`] with the data `{"visible": true, "ttl": 30}`. Every key of the first
+//! is optional; of the second, `visible` is not. Keys we do not know are skipped, `null` is the same as absent.
+//!
+//! Connect data belongs to the application, so nothing in it can end a connection: what does not have this form is as
+//! good as not said. A device is only ever *claimed* here: by a token that names it ([`DeviceClaim::Signed`], which
+//! wins), or with a credential that the driver must have checked. A name alone is no claim, since it would silence
+//! another's phone.
+//!
+//! Bounds: a credential of [`CREDENTIAL_BYTES_MAX`], a stay on the screen of [`VISIBLE_TTL_MAX`], after which it must be
+//! said again, so that an app that was killed does not stay visible.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use tidings_types::{DeviceId, Json};
+
+/// The RPC by which a client says whether its app is on the screen.
+pub const RPC_VISIBLE: &str = "tidings.visible";
+/// How long an app counts as visible after it said so; a longer wish is cut to this, and it is the default.
+pub const VISIBLE_TTL_MAX: Duration = Duration::from_secs(60);
+/// Bytes of a device's credential; a longer one is none of ours and proves nothing.
+pub const CREDENTIAL_BYTES_MAX: usize = 256;
+
+/// What a client said of itself on connecting.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Introduction {
+    /// Which device it runs on.
+    pub device: Option<DeviceClaim>,
+    /// For how long its app is on the screen; `None`: hidden, or not said.
+    pub visible: Option<Duration>,
+}
+
+/// A device with what shall prove it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DeviceClaim {
+    /// The connection token names it: proven.
+    Signed(DeviceId),
+    /// The client names it: proven if this is the device's credential, which the driver checks.
+    Credential {
+        /// Which device.
+        device: DeviceId,
+        /// The secret it was given when it was registered.
+        credential: DeviceCredential,
+    },
+}
+
+impl DeviceClaim {
+    /// Which device, proven or not.
+    pub fn device(&self) -> &DeviceId {
+        match self {
+            Self::Signed(device) | Self::Credential { device, .. } => device,
+        }
+    }
+}
+
+/// A device's credential as the client sent it, 1 to [`CREDENTIAL_BYTES_MAX`] bytes. Never shows in `Debug`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct DeviceCredential(Box<str>);
+
+impl DeviceCredential {
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    fn new(text: String) -> Option<Self> {
+        (1..=CREDENTIAL_BYTES_MAX).contains(&text.len()).then(|| Self(text.into()))
+    }
+}
+
+// Whoever has it can stop a device's notifications (invariant 9).
+impl fmt::Debug for DeviceCredential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("DeviceCredential")
+    }
+}
+
+impl Introduction {
+    /// What a client whose token names `signed` says with its connect `data`.
+    pub(crate) fn read(signed: Option<DeviceId>, data: Option<&Json>) -> Self {
+        let said = data.and_then(|data| object::<WireData>(data)?.tidings).and_then(|said| object(&said));
+        let said: WireIntroduction = said.unwrap_or_default();
+        Self {
+            visible: said.visible.and_then(|visible| read_visibility(visible, said.ttl)).flatten(),
+            device: signed.map(DeviceClaim::Signed).or_else(|| said.claim()),
+        }
+    }
+}
+
+/// What an [`RPC_VISIBLE`] with `data` says: for how long, `Some(None)`: hidden; `None`: the data is not of this form.
+pub(crate) fn read_visible(data: Option<&Json>) -> Option<Option<Duration>> {
+    let said: WireVisible = object(data?)?;
+    read_visibility(said.visible, said.ttl)
+}
+
+fn read_visibility(visible: bool, ttl: Option<u64>) -> Option<Option<Duration>> {
+    match ttl {
+        Some(0) => None, // Neither a time nor a way to hide.
+        _ if !visible => Some(None),
+        ttl => Some(Some(ttl.map_or(VISIBLE_TTL_MAX, Duration::from_secs).min(VISIBLE_TTL_MAX))),
+    }
+}
+
+#[derive(Deserialize)]
+struct WireData {
+    tidings: Option<Json>,
+}
+
+#[derive(Default, Deserialize)]
+struct WireIntroduction {
+    device: Option<String>,
+    credential: Option<String>,
+    visible: Option<bool>,
+    ttl: Option<u64>,
+}
+
+#[derive(Deserialize)]
+struct WireVisible {
+    visible: bool,
+    ttl: Option<u64>,
+}
+
+impl WireIntroduction {
+    fn claim(self) -> Option<DeviceClaim> {
+        let device = DeviceId::new(&self.device?).ok()?;
+        let credential = DeviceCredential::new(self.credential?)?;
+        Some(DeviceClaim::Credential { device, credential })
+    }
+}
+
+/// Reads an object; serde alone would take an array for an object's values.
+fn object<T: DeserializeOwned>(json: &Json) -> Option<T> {
+    json.as_str().trim_ascii_start().starts_with('{').then(|| serde_json::from_str(json.as_str()).ok())?
+}
+
+#[cfg(test)]
+mod tests;

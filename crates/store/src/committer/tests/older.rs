@@ -1,0 +1,152 @@
+//! A folder as the version before push by evidence left it, spelt out: this one reads it and goes on.
+
+use tidings_types::{CollapseKey, DeviceNumber, JournalPosition, Json, ParamValue, PushPolicy, UserId};
+
+use super::*;
+use crate::hash::{hash16, hash32};
+
+/// Says all that could be said.
+const FULL: &str = r#"{"id":"full","topic":"goal","subjects":["match:1","user:ann"],"params":{"minute":3,"odds":0.1,"who":"Åsa"},"data":{"a": [1]},"channels":["match:1"],"push":"always","collapse_key":"m-1","ttl":90}"#;
+const PLAIN: &str = r#"{"id":"plain","topic":"goal","subjects":["match:1"],"push":"always","ttl":14400}"#;
+const QUIET: &str = r#"{"id":"quiet","topic":"goal","subjects":["match:1"],"push":"never","ttl":14400}"#;
+const PHONE: &str = r#"{"id":"phone","user":"ann","app":"com.example.app","platform":"ios","environment":"sandbox","token":"5f3a","locale":"pl","country":"PL","token_at":1000,"since":1}"#;
+const TABLET: &str = r#"{"id":"tablet","app":"com.example.app","platform":"ios","environment":"production","locale":"sv","token_at":0,"since":1}"#;
+/// SHA-256 of "secret".
+const SECRET: [u8; 32] = [
+    0x2b, 0xb8, 0x0d, 0x53, 0x7b, 0x1d, 0xa3, 0xe3, 0x8b, 0xd3, 0x03, 0x61, 0xaa, 0x85, 0x56, 0x86, 0xbd, 0xe0, 0xea,
+    0xcd, 0x71, 0x62, 0xfe, 0xf6, 0xa2, 0x5f, 0xe9, 0x7b, 0xf5, 0x27, 0xa2, 0x5b,
+];
+const JOB: &[u8] = br#"{"version":1,"state":"running","next":null,"outstanding":"","counts":{},"latency":null}"#;
+
+fn older_rows() -> Rows {
+    let mut rows = Rows::default();
+    rows.put(Table::Meta, b"format", "tidings-store-1");
+    rows.put(
+        Table::Meta,
+        b"state",
+        r#"{"commit":9,"journal_base":1,"journal_end":4,"journal_bytes":600,"device_next":2,"channel_count":1,"epoch":"AbCdEfGh"}"#,
+    );
+    rows.put(Table::Meta, b"dispatched", 3u64.to_be_bytes());
+    for (position, id, json) in [(1u64, "full", FULL), (2, "plain", PLAIN), (3, "quiet", QUIET)] {
+        let published = r#"[["match:1",{"offset":1,"epoch":"AbCdEfGh"}]]"#;
+        let body = format!(r#"{{"published":{published},"event":{json}}}"#);
+        let head = [&1000u64.to_be_bytes()[..], &hash16(id.as_bytes())].concat();
+        rows.put(Table::Event, position.to_be_bytes(), [head, body.into_bytes()].concat());
+        let known = [&position.to_be_bytes()[..], &hash32(json.as_bytes())].concat();
+        rows.put(Table::EventId, hash16(id.as_bytes()), known);
+    }
+    rows.put(Table::Channel, b"match:1", r#"{"top":2,"base":1,"published_at":1000}"#);
+    for (offset, publication) in [
+        (1u64, r#"{"data":{"a": [1]},"tags":{"event":"full"},"time":1000}"#),
+        (2, r#"{"data":"hi","info":{"user":"42"},"time":1000}"#),
+    ] {
+        let key = [&b"match:1\0"[..], &offset.to_be_bytes()].concat();
+        rows.put(Table::History, key, format!(r#"{{"expires_at":9000,"publication":{publication}}}"#));
+    }
+    rows.put(Table::Job, 3u64.to_be_bytes(), JOB);
+    let secret = format!("{SECRET:?}");
+    for (number, id, row) in [
+        (0u32, "phone", format!(r#"{{"device":{PHONE},"credential":{secret}}}"#)),
+        (1, "tablet", format!(r#"{{"device":{TABLET}}}"#)),
+    ] {
+        rows.put(Table::Device, number.to_be_bytes(), row);
+        rows.put(Table::DeviceId, id.as_bytes(), number.to_be_bytes());
+    }
+    rows.put(Table::Token, hash16(&[0x5f, 0x3a]), 0u32.to_be_bytes());
+    rows.put(Table::Subscription, b"\0\0\0\x01team:1\0goal", []);
+    rows
+}
+
+fn open_older(folder: &std::path::Path) -> Store {
+    drop(Engine::open(folder, 1 << 20, older_rows).unwrap());
+    open(folder, Arc::default())
+}
+
+fn plain(id: &str, push: PushPolicy) -> Event {
+    let subjects = vec![Subject::new("match:1").unwrap()];
+    Event { push, ..Event::new(EventId::new(id).unwrap(), TopicName::new("goal").unwrap(), subjects) }
+}
+
+/// The first of them, as this version reads it from a producer.
+fn full(push: PushPolicy) -> Event {
+    let mut event = plain("full", push);
+    event.subjects.push(Subject::new("user:ann").unwrap());
+    event.params = [
+        ("minute".to_owned(), ParamValue::Integer(3)),
+        ("odds".to_owned(), ParamValue::Decimal(0.1)),
+        ("who".to_owned(), ParamValue::Text("Åsa".to_owned())),
+    ]
+    .into();
+    event.data = Some(Json::parse(br#"{"a": [1]}"#).unwrap());
+    event.channels = vec![ChannelName::new("match:1").unwrap()];
+    event.collapse_key = Some(CollapseKey::new("m-1").unwrap());
+    event.ttl = Duration::from_secs(90);
+    event
+}
+
+#[tokio::test]
+async fn all_that_an_older_version_kept_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open_older(folder.path());
+    let events: Vec<Event> =
+        store.events_from(JournalPosition(0), 9).unwrap().into_iter().map(|(_, accepted)| accepted.event).collect();
+    let [full, loud, quiet] =
+        [full(PushPolicy::Always), plain("plain", PushPolicy::Always), plain("quiet", PushPolicy::Never)];
+    assert_eq!(events, [full.clone(), loud, quiet]);
+    let channel = store.durable_channels(Timestamp(1000)).next().unwrap().unwrap();
+    let kept: Vec<_> =
+        channel.publications.iter().map(|(offset, one)| (offset.0, one.data.as_str(), one.receipt)).collect();
+    assert_eq!(kept, [(1, r#"{"a": [1]}"#, None), (2, r#""hi""#, None)]);
+    assert_eq!((store.jobs().unwrap(), store.dispatched().unwrap().0), (vec![(JournalPosition(3), JOB.to_vec())], 3));
+    let [phone, tablet] = ["phone", "tablet"].map(|name| DeviceId::new(name).unwrap());
+    assert_eq!(serde_json::to_string(&store.device(&phone).unwrap()).unwrap(), PHONE);
+    assert_eq!(serde_json::to_string(&store.device(&tablet).unwrap()).unwrap(), TABLET);
+    assert_eq!(store.prove(&phone, Some("secret")).unwrap(), Some(DeviceNumber(0)));
+    assert_eq!((store.prove(&phone, Some("Secret")).unwrap(), store.prove(&tablet, Some("")).unwrap()), (None, None));
+    // Users are found although no version before kept them in memory.
+    assert_eq!(store.select(&full).iter_from(DeviceNumber(0)).collect::<Vec<_>>(), [DeviceNumber(0)]);
+    let to = Recipients { users: vec![UserId::new("ann").unwrap()], devices: vec![tablet] };
+    let named = store.select(&Event { to: Some(to), ..full });
+    assert_eq!(named.iter_from(DeviceNumber(0)).collect::<Vec<_>>(), [DeviceNumber(0), DeviceNumber(1)]);
+    assert_eq!((store.counts().devices, store.counts().subscriptions), (2, 1));
+    assert_eq!(store.append_events(super::event("new"), Timestamp(2000)).await.unwrap()[0].position.0, 4);
+}
+
+#[tokio::test]
+async fn an_event_that_an_older_version_accepted_is_known_when_it_is_repeated() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open_older(folder.path());
+    let append = async |event: Event| {
+        let new = vec![NewEvent { event, channels: vec![] }];
+        store.append_events(new, Timestamp(2000)).await.map(|appended| (appended[0].position.0, appended[0].repeated))
+    };
+    let (always, unsaid, never) = (PushPolicy::Always, PushPolicy::default(), PushPolicy::Never);
+    for push in [always, unsaid] {
+        assert_eq!(append(full(push)).await, Ok((1, true)), "{push:?}");
+        assert_eq!(append(plain("plain", push)).await, Ok((2, true)), "{push:?}");
+        assert!(append(plain("quiet", push)).await.is_err(), "{push:?}");
+    }
+    assert_eq!(append(plain("quiet", never)).await, Ok((3, true)));
+    // Other content, and what could not be said then.
+    let said = |change: fn(&mut Event)| {
+        let mut event = plain("plain", unsaid);
+        change(&mut event);
+        event
+    };
+    for other in [
+        plain("plain", never),
+        said(|event| event.ttl = Duration::from_secs(1)),
+        said(|event| event.receipt = true),
+        said(|event| event.receipt_wait = Duration::from_secs(3)),
+        said(|event| event.receipt_policy = tidings_types::ReceiptPolicy::Any),
+        said(|event| event.present.badge = Some(1)),
+    ] {
+        assert!(append(other.clone()).await.is_err(), "{other:?}");
+    }
+    // Among events of this version the policy is content like all else.
+    assert_eq!(append(plain("new", always)).await, Ok((4, false)));
+    assert!(append(plain("new", unsaid)).await.is_err());
+    assert_eq!(append(plain("newer", unsaid)).await, Ok((5, false)));
+    assert!(append(plain("newer", always)).await.is_err());
+    assert_eq!(append(plain("newer", unsaid)).await, Ok((5, true)));
+}

@@ -1,0 +1,356 @@
+//! The registry as InfluxDB lines: what happened since the last flush, for an agent that takes what it is sent (R13).
+//!
+//! An [`Exporter`] remembers where every series stood. [`Exporter::flush`] makes lines of what changed since and hands
+//! them on one by one; it sends nothing itself and has no clock. InfluxDB, Telegraf and VictoriaMetrics read them.
+//!
+//! ```text
+//! tidings_edge,host=web-1 commands=12i,connections=900i,delivery_seconds_count=80i,… 1700000000000000000
+//! measurement, labels and  fields, of all families of that measurement                nanoseconds
+//!              other tags
+//! ```
+//!
+//! - A counter is what it grew by, without the ending `_total`; nothing when it did not grow. So the points of a counter
+//!   add up to it, from zero at the process's start; what the network loses is missing in the sum.
+//! - A gauge is its value, each time.
+//! - A histogram is `_count`, `_sum`, `_mean`, `_p50`, `_p90`, `_p99`, `_p999` and `_max` in seconds, and `_clamped`, of
+//!   what was recorded since; nothing when nothing was.
+//! - Counted and set numbers are integers, computed ones and seconds are floats. A field keeps the type it was first
+//!   written with, because databases refuse another one: so one computed series makes its whole family floats. Values
+//!   that have no number (`NaN`, infinity) are left out.
+//!
+//! Families whose names begin alike share a measurement: the first word, and the second too if the first is the
+//! exporter's prefix. Series of one measurement with the same labels share a point, unless it gets longer than
+//! `line_bytes_max`: then it is several lines with the same labels and time, which databases put together again.
+//!
+//! Tags: empty values are left out, since the protocol has none. What parsers disagree on is replaced: a backslash by
+//! `/`, a control character (a line break above all) by `_`. Names of labels and metrics need no escape, the registry
+//! admits letters, digits, `_` and `:` only; those that InfluxDB keeps for itself (`time`, `_field`, `_measurement`) get
+//! a `_` at the end.
+//!
+//! Memory: as many series as the registry has (4096); per series about its name, labels and 16 bytes, per histogram
+//! another copy of it (190 KiB at most). A flush needs as much as its lines take.
+//!
+//! Source: InfluxData, "Line protocol reference" (v1.8 and v2).
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Write as _};
+
+use tidings_types::Timestamp;
+
+use crate::histogram::{Histogram, HistogramSnapshot, QUANTILES};
+use crate::registry::{Family, HISTOGRAM_ENDINGS, Instrument, Kind, Labels, Registry};
+
+/// How lines are made.
+#[derive(Debug, Clone)]
+pub struct LineConfig {
+    /// First word of names whose second word also belongs to the measurement; `tidings` for `tidings_api_requests_total`.
+    pub prefix: &'static str,
+    /// Tags of every line, by name; a label of the same name goes before. Names must be those of labels.
+    pub tags: BTreeMap<String, String>,
+    /// A line with its line break is at most this long.
+    pub line_bytes_max: usize,
+}
+
+/// What a flush came to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Flushed {
+    /// Lines that were handed on.
+    pub line_count: u64,
+    /// Fields that were left out because even alone, with their labels, they are longer than a line may be.
+    pub oversize_count: u64,
+}
+
+/// Makes lines of what a [`Registry`] measured since the last time.
+///
+/// ```
+/// use tidings_telemetry::influx::{Exporter, LineConfig};
+/// use tidings_telemetry::{Registry, unix_now};
+///
+/// let registry = Registry::new();
+/// let config = LineConfig { prefix: "tidings", tags: Default::default(), line_bytes_max: 1432 };
+/// let mut exporter = Exporter::new(&registry, config);
+/// registry.counter("tidings_door_visits_total", "Who came in.", &[("door", "north")]).add(3);
+/// let mut lines = Vec::new();
+/// exporter.flush(unix_now(), |line| lines.extend_from_slice(line));
+/// assert!(lines.starts_with(b"tidings_door,door=north visits=3i "));
+/// ```
+#[derive(Debug)]
+pub struct Exporter {
+    registry: Registry,
+    config: LineConfig,
+    /// Bound: the registry's, which forgets no series.
+    families: BTreeMap<String, Seen>,
+}
+
+/// What is remembered of a family.
+#[derive(Debug)]
+struct Seen {
+    float: bool,
+    series: BTreeMap<Labels, Last>,
+}
+
+/// Where a series stood when it was last written.
+#[derive(Debug)]
+enum Last {
+    Counted(u64),
+    Computed(f64),
+    Recorded(Box<HistogramSnapshot>),
+}
+
+/// The value of a field.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Number {
+    Integer(i64),
+    Float(f64),
+}
+
+/// The fields of one measurement and set of labels.
+type Points<'a> = BTreeMap<(&'a str, &'a Labels), Vec<(String, Number)>>;
+
+impl Exporter {
+    /// An exporter to which everything since the process's start is new.
+    #[must_use]
+    pub fn new(registry: &Registry, config: LineConfig) -> Self {
+        Self { registry: registry.clone(), config, families: BTreeMap::new() }
+    }
+
+    /// Hands on a line, with its line break, for every point there is now; they all bear the time `now`.
+    pub fn flush(&mut self, now: Timestamp, mut write: impl FnMut(&[u8])) -> Flushed {
+        let families = self.registry.families();
+        let mut points = Points::new();
+        for (name, family) in &families {
+            self.add(name, family, &families, &mut points);
+        }
+        let mut flushed = Flushed::default();
+        let end = format!(" {}\n", u128::from(now.as_millis()) * 1_000_000);
+        let mut line = Line { end, bytes_max: self.config.line_bytes_max, ..Line::default() };
+        for ((measurement, labels), fields) in points {
+            line.begin(measurement, labels, &self.config.tags);
+            for (key, value) in fields {
+                if line.push(&key, value) {
+                    continue;
+                }
+                flushed.line_count += u64::from(line.finish(&mut write));
+                flushed.oversize_count += u64::from(!line.push(&key, value));
+            }
+            flushed.line_count += u64::from(line.finish(&mut write));
+        }
+        flushed
+    }
+
+    /// Puts what `family` has to tell into `points`.
+    fn add<'a>(&mut self, name: &'a str, family: &'a Family, all: &BTreeMap<String, Family>, points: &mut Points<'a>) {
+        let (measurement, field) = measurement_and_field(name, family.kind, self.config.prefix, all);
+        let computed = |instrument: &Instrument| matches!(instrument, Instrument::Function(_));
+        let seen = self
+            .families
+            .entry(name.to_owned())
+            .or_insert_with(|| Seen { float: family.series.values().any(computed), series: BTreeMap::new() });
+        for (labels, instrument) in &family.series {
+            let mut put = |ending: &str, value: Number| {
+                points.entry((measurement, labels)).or_default().push((format!("{field}{ending}"), value));
+            };
+            if !seen.series.contains_key(labels) {
+                seen.series.insert(labels.clone(), Last::before(instrument));
+            }
+            let last = seen.series.get_mut(labels).expect("it was put there");
+            match (family.kind, instrument) {
+                (Kind::Gauge, Instrument::Gauge(gauge)) => put("", Number::of_integer(gauge.value(), seen.float)),
+                (Kind::Gauge, Instrument::Function(value)) => {
+                    if let Some(value) = Number::of_float(value(), seen.float) {
+                        put("", value);
+                    }
+                }
+                (_, Instrument::Histogram(histogram)) => last.recorded(histogram, put),
+                (_, Instrument::Counter(counter)) => {
+                    if let Some(growth) = last.counted(counter.value()) {
+                        put("", Number::of_integer(growth, seen.float));
+                    }
+                }
+                (_, Instrument::Function(value)) => {
+                    if let Some(growth) = last.computed(value(), seen.float) {
+                        put("", growth);
+                    }
+                }
+                (Kind::Counter | Kind::Histogram, Instrument::Gauge(_)) => {
+                    unreachable!("a gauge is never in a family of another kind")
+                }
+            }
+        }
+    }
+}
+
+impl Last {
+    /// Where a series of this kind begins.
+    fn before(instrument: &Instrument) -> Self {
+        match instrument {
+            Instrument::Counter(_) | Instrument::Gauge(_) => Self::Counted(0),
+            Instrument::Function(_) => Self::Computed(0.0),
+            Instrument::Histogram(_) => Self::Recorded(Box::default()),
+        }
+    }
+
+    /// What a counter grew by. More than an integer field holds is told the next times.
+    fn counted(&mut self, now: u64) -> Option<i64> {
+        let Self::Counted(last) = self else { unreachable!("a counter stays one") };
+        let growth = i64::try_from(now.wrapping_sub(*last)).unwrap_or(i64::MAX); // A counter wraps.
+        *last = last.wrapping_add(growth.unsigned_abs());
+        (growth > 0).then_some(growth)
+    }
+
+    /// What a computed counter grew by. One that is lower than before has a new owner and began at zero; so what is
+    /// remembered must never be more than it was, not even by rounding. What an integer does not tell is told later.
+    fn computed(&mut self, now: f64, float: bool) -> Option<Number> {
+        let Self::Computed(last) = self else { unreachable!("a computed counter stays one") };
+        let base = if now < *last { 0.0 } else { *last };
+        let growth = Number::of_float(if float { now - base } else { (now - base).floor() }, float)?;
+        *last = if float { now } else { now.min(base + growth.as_float()) };
+        (growth.as_float() > 0.0).then_some(growth)
+    }
+
+    fn recorded(&mut self, histogram: &Histogram, mut put: impl FnMut(&str, Number)) {
+        let Self::Recorded(last) = self else { unreachable!("a histogram stays one") };
+        let Some(lately) = histogram.since(last) else { return };
+        let count = |count: u64| Number::Integer(i64::try_from(count).unwrap_or(i64::MAX));
+        put("_count", count(lately.count()));
+        put("_sum", Number::Float(lately.sum().as_secs_f64()));
+        put("_mean", Number::Float(lately.mean().as_secs_f64()));
+        for (quantile, name) in QUANTILES {
+            put(&format!("_{name}"), Number::Float(lately.quantile(quantile).as_secs_f64()));
+        }
+        put("_max", Number::Float(lately.max().as_secs_f64()));
+        if lately.clamped() > 0 {
+            put("_clamped", count(lately.clamped()));
+        }
+    }
+}
+
+impl Number {
+    fn of_integer(value: i64, float: bool) -> Self {
+        if float { Self::Float(value as f64) } else { Self::Integer(value) }
+    }
+
+    /// None when it is not a number.
+    fn of_float(value: f64, float: bool) -> Option<Self> {
+        value.is_finite().then(|| if float { Self::Float(value) } else { Self::Integer(value.round() as i64) })
+    }
+
+    fn as_float(self) -> f64 {
+        match self {
+            Self::Integer(value) => value as f64,
+            Self::Float(value) => value,
+        }
+    }
+}
+
+impl fmt::Display for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Integer(value) => write!(f, "{value}i"),
+            Self::Float(value) => write!(f, "{value:?}"), // With an exponent where plain digits would be hundreds.
+        }
+    }
+}
+
+/// One point on its way to being written.
+#[derive(Default)]
+struct Line {
+    /// Measurement and tags, then the fields so far.
+    text: String,
+    /// Where the fields begin.
+    head_bytes: usize,
+    /// Time and line break.
+    end: String,
+    bytes_max: usize,
+}
+
+impl Line {
+    fn begin(&mut self, measurement: &str, labels: &Labels, more: &BTreeMap<String, String>) {
+        self.text.clear();
+        self.text.push_str(measurement);
+        let mut tags: BTreeMap<&str, &str> = BTreeMap::new();
+        tags.extend(more.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+        tags.extend(labels.pairs.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+        for (name, value) in tags.into_iter().filter(|(_, value)| !value.is_empty()) {
+            write!(self.text, ",{}={}", Key(name), TagValue(value)).expect("writing to a string cannot fail");
+        }
+        self.text.push(' ');
+        self.head_bytes = self.text.len();
+    }
+
+    /// Adds a field unless the line would become too long.
+    fn push(&mut self, key: &str, value: Number) -> bool {
+        let before = self.text.len();
+        let comma = if before == self.head_bytes { "" } else { "," };
+        write!(self.text, "{comma}{}={value}", Key(key)).expect("writing to a string cannot fail");
+        let fits = self.text.len() + self.end.len() <= self.bytes_max;
+        if !fits {
+            self.text.truncate(before);
+        }
+        fits
+    }
+
+    /// Hands the line on if it has a field; what follows are further fields of the same point.
+    fn finish(&mut self, write: &mut impl FnMut(&[u8])) -> bool {
+        let has_fields = self.text.len() > self.head_bytes;
+        if has_fields {
+            self.text.push_str(&self.end);
+            write(self.text.as_bytes());
+            self.text.truncate(self.head_bytes);
+        }
+        has_fields
+    }
+}
+
+/// The name of a tag or field.
+struct Key<'a>(&'a str);
+
+impl fmt::Display for Key<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let reserved = matches!(self.0, "time" | "_field" | "_measurement");
+        write!(f, "{}{}", self.0, if reserved { "_" } else { "" })
+    }
+}
+
+/// The value of a tag, escaped.
+struct TagValue<'a>(&'a str);
+
+impl fmt::Display for TagValue<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.chars().try_for_each(|char| match char {
+            ',' | '=' | ' ' => write!(f, "\\{char}"),
+            '\\' => f.write_char('/'),
+            char if char.is_control() => f.write_char('_'),
+            char => f.write_char(char),
+        })
+    }
+}
+
+/// `tidings_api_requests_total` is `requests` of `tidings_api`; `process_threads` is `threads` of `process`. A counter
+/// keeps its `_total` where another family has the name without it.
+fn measurement_and_field<'a>(
+    name: &'a str,
+    kind: Kind,
+    prefix: &str,
+    all: &BTreeMap<String, Family>,
+) -> (&'a str, &'a str) {
+    let shortened = name.strip_suffix("_total").filter(|short| kind == Kind::Counter && !is_taken(short, all));
+    let name = shortened.unwrap_or(name);
+    let words_end = name.strip_prefix(prefix).and_then(|rest| rest.strip_prefix('_')).map(|rest| {
+        let before = name.len() - rest.len();
+        rest.find('_').map_or(name.len(), |end| before + end)
+    });
+    let end = words_end.or_else(|| name.find('_')).unwrap_or(name.len());
+    match name[end..].strip_prefix('_') {
+        Some(field) if end > 0 && !field.is_empty() => (&name[..end], field),
+        _ => (name, "value"),
+    }
+}
+
+fn is_taken(name: &str, all: &BTreeMap<String, Family>) -> bool {
+    let is_histogram = |base: &str| all.get(base).is_some_and(|family| family.kind == Kind::Histogram);
+    all.contains_key(name) || HISTOGRAM_ENDINGS.iter().any(|ending| name.strip_suffix(ending).is_some_and(is_histogram))
+}
+
+#[cfg(test)]
+mod tests;

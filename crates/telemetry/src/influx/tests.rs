@@ -1,0 +1,453 @@
+//! The lines as a database sees them: exact text, and whatever is measured read back by a parser written from InfluxData's
+//! reference alone, stricter than any database where they differ.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tidings_types::Timestamp;
+
+use super::{Exporter, Flushed, LineConfig};
+use crate::registry::Registry;
+
+const NOW: Timestamp = Timestamp(1_700_000_000_123);
+
+/// Measurement and tags.
+type Series = (String, BTreeMap<String, String>);
+type Fields = BTreeMap<String, Value>;
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Value {
+    Integer(i64),
+    Float(f64),
+}
+
+/// Reads one line without its line break; panics on what one database or another would refuse or misread.
+fn parse(line: &str) -> (Series, Fields, i64) {
+    assert!(!line.chars().any(char::is_control), "control characters: {line:?}");
+    let [series, fields, time] = split(line, ' ').try_into().expect(line);
+    let mut parts = split(&series, ',').into_iter();
+    let measurement = parts.next().filter(|name| !name.is_empty() && !name.starts_with('#')).expect(line);
+    let mut tags = BTreeMap::new();
+    for tag in parts {
+        let [key, value] = split(&tag, '=').try_into().expect(line);
+        assert!(!is_reserved(&key) && !value.is_empty(), "{line}");
+        assert!(tags.last_key_value().is_none_or(|(last, _)| *last < unescape(&key)), "not sorted, or twice: {line}");
+        tags.insert(unescape(&key), unescape(&value));
+    }
+    let mut read = Fields::new();
+    for field in split(&fields, ',') {
+        let [key, value] = split(&field, '=').try_into().expect(line);
+        assert!(!is_reserved(&key), "{line}");
+        assert!(read.insert(unescape(&key), parse_value(&value)).is_none(), "{key} twice: {line}");
+    }
+    ((unescape(&measurement), tags), read, time.parse().expect(line))
+}
+
+fn is_reserved(key: &str) -> bool {
+    ["", "time", "_field", "_measurement"].contains(&key)
+}
+
+/// Splits at each `mark` that has no backslash before it. Backslashes must stand before a character that needs one.
+fn split(text: &str, mark: char) -> Vec<String> {
+    let mut parts = vec![String::new()];
+    let mut chars = text.chars();
+    while let Some(char) = chars.next() {
+        if char == mark {
+            parts.push(String::new());
+            continue;
+        }
+        let part = parts.last_mut().unwrap();
+        part.push(char);
+        if char == '\\' {
+            part.push(chars.next().filter(|next| ",= ".contains(*next)).expect(text));
+        }
+    }
+    parts
+}
+
+fn unescape(text: &str) -> String {
+    text.replace('\\', "")
+}
+
+fn parse_value(text: &str) -> Value {
+    if let Some(digits) = text.strip_suffix('i') {
+        return Value::Integer(digits.parse().expect(text));
+    }
+    let (digits, exponent) = text.split_once('e').unwrap_or((text, "0"));
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, "0"));
+    let all_digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    let unsigned = |part: &str| all_digits(part.strip_prefix('-').unwrap_or(part));
+    assert!(unsigned(whole) && all_digits(fraction) && unsigned(exponent), "{text} is no float");
+    Value::Float(text.parse().expect(text))
+}
+
+fn exporter(registry: &Registry, tags: &[(&str, &str)], line_bytes_max: usize) -> Exporter {
+    let tags = tags.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    Exporter::new(registry, LineConfig { prefix: "t", tags, line_bytes_max })
+}
+
+/// One flush: its text.
+fn text(exporter: &mut Exporter) -> String {
+    let mut text = String::new();
+    let flushed = exporter.flush(NOW, |line| text.push_str(std::str::from_utf8(line).unwrap()));
+    assert_eq!(flushed, Flushed { line_count: text.lines().count() as u64, oversize_count: 0 });
+    text
+}
+
+/// One flush as a database keeps it: lines of the same series and time are one point.
+fn points(exporter: &mut Exporter) -> BTreeMap<Series, Fields> {
+    let mut points = BTreeMap::<Series, Fields>::new();
+    for line in text(exporter).lines() {
+        let (series, fields, time) = parse(line);
+        assert_eq!(time, 1_700_000_000_123_000_000);
+        let point = points.entry(series).or_default();
+        for (key, value) in fields {
+            assert!(point.insert(key, value).is_none(), "twice: {line}");
+        }
+    }
+    points
+}
+
+/// The only value of `field` in a flush, whatever its series.
+fn value_of(points: &BTreeMap<Series, Fields>, field: &str) -> Option<Value> {
+    points.values().find_map(|fields| fields.get(field).copied())
+}
+
+#[test]
+fn the_text_is_exactly_this() {
+    let registry = Registry::new();
+    registry.counter("t_api_requests_total", "", &[]).add(3);
+    registry.counter("t_api_requests_total", "", &[("reason", "no, a=b \"c\"\n\\"), ("empty", "")]).inc();
+    let _idle = registry.counter("t_api_idle_total", "", &[]);
+    registry.gauge("t_api_level", "", &[]).set(-4);
+    registry.gauge_fn("process_share", "", &[("host", "own")], Arc::new(|| 0.25));
+    registry.gauge_fn("t_api_nothing", "", &[], Arc::new(|| f64::NAN));
+    registry.gauge_fn("up", "", &[("time", "é")], Arc::new(|| 1e300));
+    let histogram = registry.histogram("t_api_wait_seconds", "", &[]);
+    histogram.record_n(Duration::from_micros(1500), 99);
+    histogram.record(Duration::from_secs(7200));
+    let mut exporter = exporter(&registry, &[("host", "a b")], 1000);
+    let expected = r#"process,host=own share=0.25 1700000000123000000
+t_api,host=a\ b level=-4i,requests=3i,wait_seconds_count=100i,wait_seconds_sum=3600.1485,wait_seconds_mean=36.001485,wait_seconds_p50=0.0015,wait_seconds_p90=0.0015,wait_seconds_p99=0.0015,wait_seconds_p999=3600.0,wait_seconds_max=3600.0,wait_seconds_clamped=1i 1700000000123000000
+t_api,host=a\ b,reason=no\,\ a\=b\ "c"_/ requests=1i 1700000000123000000
+up,host=a\ b,time_=é value=1e300 1700000000123000000
+"#;
+    assert_eq!(text(&mut exporter), expected);
+    histogram.record(Duration::from_micros(20));
+    let expected = r"process,host=own share=0.25 1700000000123000000
+t_api,host=a\ b level=-4i,wait_seconds_count=1i,wait_seconds_sum=2e-5,wait_seconds_mean=2e-5,wait_seconds_p50=2e-5,wait_seconds_p90=2e-5,wait_seconds_p99=2e-5,wait_seconds_p999=2e-5,wait_seconds_max=2e-5 1700000000123000000
+up,host=a\ b,time_=é value=1e300 1700000000123000000
+";
+    assert_eq!(text(&mut exporter), expected);
+}
+
+#[test]
+fn a_counter_keeps_its_ending_where_the_name_is_taken() {
+    let registry = Registry::new();
+    registry.counter("t_api_level_total", "", &[]).add(3);
+    registry.gauge("t_api_level", "", &[]).set(4);
+    registry.counter("t_api_wait_count_total", "", &[]).add(5);
+    registry.histogram("t_api_wait", "", &[]).record(Duration::ZERO);
+    let points = points(&mut exporter(&registry, &[], 1000));
+    assert_eq!(value_of(&points, "level_total"), Some(Value::Integer(3)));
+    assert_eq!(value_of(&points, "level"), Some(Value::Integer(4)));
+    assert_eq!(value_of(&points, "wait_count_total"), Some(Value::Integer(5)));
+    assert_eq!(value_of(&points, "wait_count"), Some(Value::Integer(1)));
+}
+
+#[test]
+fn more_than_an_integer_field_holds_is_told_over_several_points_also_when_the_counter_wraps() {
+    let registry = Registry::new();
+    let counter = registry.counter("t_a_many_total", "", &[]);
+    let mut exporter = exporter(&registry, &[], 1000);
+    let mut told = || value_of(&points(&mut exporter), "many");
+    counter.add(u64::MAX);
+    assert_eq!(told(), Some(Value::Integer(i64::MAX)));
+    assert_eq!(told(), Some(Value::Integer(i64::MAX)));
+    assert_eq!(told(), Some(Value::Integer(1)));
+    counter.add(5);
+    assert_eq!((told(), told()), (Some(Value::Integer(5)), None));
+}
+
+#[test]
+fn a_computed_counter_that_begins_again_is_counted_from_zero_and_one_that_is_no_number_waits() {
+    let registry = Registry::new();
+    let value = Arc::new(AtomicU64::new(0));
+    let read = value.clone();
+    let computed = Arc::new(move || f64::from_bits(read.load(Relaxed)));
+    registry.counter_fn("t_a_read_total", "", &[], computed);
+    let mut exporter = exporter(&registry, &[], 1000);
+    let mut told = |now: f64| {
+        value.store(now.to_bits(), Relaxed);
+        value_of(&points(&mut exporter), "read")
+    };
+    let steps = [(10.0, Some(10.0)), (10.0, None), (f64::NAN, None), (12.5, Some(2.5)), (4.0, Some(4.0)), (0.0, None)];
+    for (now, expected) in steps {
+        assert_eq!(told(now), expected.map(Value::Float), "{now}");
+    }
+    assert_eq!(told(f64::INFINITY), None);
+    assert_eq!(told(1.0), Some(Value::Float(1.0)));
+}
+
+/// Where a rounded sum of what was told lies above what is, the counter would seem to have begun again.
+#[test]
+fn a_computed_counter_is_not_told_twice_because_of_rounding() {
+    let registry = Registry::new();
+    let value = Arc::new(AtomicU64::new(0));
+    let computed = || {
+        let read = value.clone();
+        Arc::new(move || f64::from_bits(read.load(Relaxed)))
+    };
+    let _counted = registry.counter("t_a_whole_total", "", &[]);
+    let mut exporter = exporter(&registry, &[], 1000);
+    points(&mut exporter); // From here on that family has integers.
+    registry.counter_fn("t_a_read_total", "", &[], computed());
+    registry.counter_fn("t_a_whole_total", "", &[("late", "computed")], computed());
+    let mut told = |now: f64| {
+        value.store(now.to_bits(), Relaxed);
+        let points = points(&mut exporter);
+        (value_of(&points, "read"), value_of(&points, "whole"))
+    };
+    let mut sums = (0.0, 0);
+    for now in [0.6, 0.7, 5.603897, 53.958457, 53.958457, 54.0] {
+        let (read, whole) = told(now);
+        if let Some(Value::Float(growth)) = read {
+            sums.0 += growth;
+        }
+        if let Some(Value::Integer(growth)) = whole {
+            sums.1 += growth;
+        }
+        assert!((sums.0 - now).abs() < 1e-6, "{} instead of {now}", sums.0);
+        assert_eq!(sums.1, now as i64);
+    }
+}
+
+#[test]
+fn a_field_keeps_its_type() {
+    let registry = Registry::new();
+    registry.gauge("t_a_level", "", &[]).set(1);
+    registry.gauge_fn("t_b_level", "", &[], Arc::new(|| 2.0));
+    registry.gauge("t_b_level", "", &[("also", "set")]).set(1);
+    let mut exporter = exporter(&registry, &[], 1000);
+    let before = points(&mut exporter);
+    registry.gauge_fn("t_a_level", "", &[("late", "computed")], Arc::new(|| 2.6));
+    let after = points(&mut exporter);
+    let of = |points: &BTreeMap<Series, Fields>, measurement: &str| -> Vec<Value> {
+        points.iter().filter(|(series, _)| series.0 == measurement).map(|(_, fields)| fields["level"]).collect()
+    };
+    assert_eq!(of(&before, "t_b"), [Value::Float(2.0), Value::Float(1.0)]);
+    assert_eq!(of(&after, "t_a"), [Value::Integer(1), Value::Integer(3)]);
+}
+
+#[test]
+fn what_fits_no_line_is_left_out_and_counted() {
+    let registry = Registry::new();
+    registry.gauge("t_a_level", "", &[("long", &"x".repeat(100))]).set(1);
+    registry.gauge("t_a_level", "", &[]).set(2);
+    let line = "t_a level=2i 1700000000123000000\n";
+    for (line_bytes_max, told) in [(60, line), (line.len(), line), (line.len() - 1, "")] {
+        let mut text = String::new();
+        let mut exporter = exporter(&registry, &[], line_bytes_max);
+        let flushed = exporter.flush(NOW, |line| text.push_str(std::str::from_utf8(line).unwrap()));
+        let line_count = told.lines().count() as u64;
+        assert_eq!(flushed, Flushed { line_count, oversize_count: 2 - line_count }, "{line_bytes_max}");
+        assert_eq!(text, told);
+    }
+}
+
+/// Nothing is told twice or not at all while others count.
+#[test]
+fn growth_adds_up_while_threads_count() {
+    let registry = Registry::new();
+    let counter = registry.counter("t_a_steps_total", "", &[]);
+    let histogram = registry.histogram("t_a_steps_seconds", "", &[]);
+    let mut exporter = exporter(&registry, &[], 1000);
+    let running = AtomicBool::new(true);
+    let mut sums = (0, 0);
+    let mut tell = |sums: &mut (i64, i64)| {
+        let points = points(&mut exporter);
+        for (sum, field) in [(&mut sums.0, "steps"), (&mut sums.1, "steps_seconds_count")] {
+            if let Some(Value::Integer(growth)) = value_of(&points, field) {
+                *sum += growth;
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        let counting: Vec<_> = (0..3)
+            .map(|_| {
+                scope.spawn(|| {
+                    for micros in 0..20_000 {
+                        counter.inc();
+                        histogram.record_micros(micros);
+                    }
+                })
+            })
+            .collect();
+        let telling = scope.spawn(|| {
+            while running.load(Relaxed) {
+                tell(&mut sums);
+            }
+        });
+        counting.into_iter().for_each(|thread| thread.join().unwrap());
+        running.store(false, Relaxed);
+        telling.join().unwrap();
+    });
+    tell(&mut sums);
+    assert_eq!(sums, (60_000, 60_000));
+}
+
+/// Names of series and label values as bad as they come.
+fn nasty() -> impl Strategy<Value = String> {
+    let chars = prop_oneof![
+        prop::sample::select(", =\\\"'\n\r\t#{}\u{0}\u{7f}\u{85}\u{a0}\u{2028}é𝄞i1.-".chars().collect::<Vec<_>>()),
+        any::<char>(),
+    ];
+    prop::collection::vec(chars, 0..12).prop_map(String::from_iter)
+}
+
+/// What becomes of a tag value that has characters which no parser or not every parser takes.
+fn as_told(value: &str) -> String {
+    value
+        .chars()
+        .map(|char| {
+            if char == '\\' {
+                '/'
+            } else if char.is_control() {
+                '_'
+            } else {
+                char
+            }
+        })
+        .collect()
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Count(usize, u64),
+    Set(usize, i64),
+    Record(usize, u64),
+    Flush,
+}
+
+const LABEL_COUNT: usize = 3;
+
+fn step() -> impl Strategy<Value = Step> {
+    let series = 0..LABEL_COUNT;
+    prop_oneof![
+        (series.clone(), prop_oneof![0..10_u64, 0..u64::MAX / 64]).prop_map(|(of, count)| Step::Count(of, count)),
+        (series.clone(), any::<i64>()).prop_map(|(of, value)| Step::Set(of, value)),
+        (series, 0..10_000_000_u64).prop_map(|(of, micros)| Step::Record(of, micros)),
+        Just(Step::Flush),
+    ]
+}
+
+proptest! {
+    /// Whatever the values of labels and wherever lines are cut, each point is read back as it was measured.
+    #[test]
+    fn every_line_is_read_back_as_it_was_measured(
+        values in prop::collection::btree_set((nasty(), nasty()), 1..6),
+        tag in nasty(),
+        numbers in prop::collection::vec((any::<i64>(), any::<f64>(), 0..i64::MAX as u64), 6),
+        line_bytes_max in 400..2000_usize,
+    ) {
+        let registry = Registry::new();
+        let mut expected = BTreeMap::<Series, Fields>::new();
+        for ((one, other), (set, computed, counted)) in values.iter().zip(numbers) {
+            let labels = [("one", one.as_str()), ("other", other.as_str())];
+            registry.gauge("t_a_set", "", &labels).set(set);
+            registry.gauge_fn("t_a_computed", "", &labels, Arc::new(move || computed));
+            registry.counter("t_a_counted_total", "", &labels).add(counted);
+            let all = [("own", tag.as_str()), labels[0], labels[1]];
+            let tags = all.iter().filter(|(_, value)| !value.is_empty());
+            let tags = tags.map(|(name, value)| ((*name).to_owned(), as_told(value))).collect();
+            let mut fields = Fields::from([("set".to_owned(), Value::Integer(set))]);
+            if counted > 0 {
+                fields.insert("counted".to_owned(), Value::Integer(counted as i64));
+            }
+            if computed.is_finite() {
+                fields.insert("computed".to_owned(), Value::Float(computed));
+            }
+            // Two that differ only in what is replaced cannot be told apart.
+            prop_assume!(expected.insert(("t_a".to_owned(), tags), fields).is_none());
+        }
+        let mut exporter = exporter(&registry, &[("own", &tag)], line_bytes_max);
+        let mut told = String::new();
+        let flushed = exporter.flush(NOW, |line| {
+            assert!(line.len() <= line_bytes_max && line.ends_with(b"\n"), "{} of {line_bytes_max}", line.len());
+            told.push_str(std::str::from_utf8(line).unwrap());
+        });
+        prop_assert_eq!(flushed.oversize_count, 0);
+        let mut read = BTreeMap::<Series, Fields>::new();
+        for line in told.strip_suffix('\n').unwrap().split('\n') {
+            let (series, fields, _) = parse(line);
+            read.entry(series).or_default().extend(fields);
+        }
+        read.retain(|(measurement, _), _| measurement == "t_a"); // Not the registry's own.
+        prop_assert_eq!(read, expected);
+    }
+
+    /// Whenever flushes happen, what was told adds up to what was counted, and the last told is what is set.
+    #[test]
+    fn growth_adds_up_whenever_it_is_told(steps in prop::collection::vec(step(), 0..60)) {
+        let registry = Registry::new();
+        let of = |index: usize| index.to_string();
+        let counter = |index| registry.counter("t_a_counted_total", "", &[("of", &of(index))]);
+        let histogram = |index| registry.histogram("t_a_seconds", "", &[("of", &of(index))]);
+        let mut exporter = exporter(&registry, &[], 400);
+        let (mut sums, mut lately) = (BTreeMap::<(String, String), f64>::new(), vec![Vec::new(); LABEL_COUNT]);
+        let mut exact = [0_u64; LABEL_COUNT];
+        for step in steps.into_iter().chain([Step::Flush]) {
+            match step {
+                Step::Count(index, count) => counter(index).add(count),
+                Step::Set(index, value) => registry.gauge("t_a_set", "", &[("of", &of(index))]).set(value),
+                Step::Record(index, micros) => {
+                    histogram(index).record_micros(micros);
+                    lately[index].push(micros);
+                }
+                Step::Flush => {
+                    for ((_, tags), fields) in points(&mut exporter) {
+                        let Some(of) = tags.get("of") else { continue };
+                        let recorded = std::mem::take(&mut lately[of.parse::<usize>().unwrap()]);
+                        check_recorded(&fields, recorded)?;
+                        for (key, value) in fields {
+                            match value {
+                                Value::Integer(value) if key == "counted" => {
+                                    exact[of.parse::<usize>().unwrap()] += u64::try_from(value).unwrap();
+                                }
+                                Value::Integer(value) => *sums.entry((of.clone(), key)).or_default() += value as f64,
+                                Value::Float(value) => *sums.entry((of.clone(), key)).or_default() += value,
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        for (index, told) in exact.into_iter().enumerate() {
+            prop_assert_eq!(told, counter(index).value());
+            let all = histogram(index).snapshot();
+            let sum = |key: &str| sums.get(&(of(index), format!("seconds_{key}"))).copied().unwrap_or_default();
+            prop_assert_eq!(sum("count"), all.count() as f64);
+            prop_assert!((sum("sum") - all.sum().as_secs_f64()).abs() < 1e-6);
+        }
+    }
+}
+
+/// What a histogram told is what was recorded since the flush before.
+fn check_recorded(fields: &Fields, mut micros: Vec<u64>) -> Result<(), TestCaseError> {
+    micros.sort_unstable();
+    let Some(longest) = micros.last() else {
+        prop_assert_eq!(fields.get("seconds_count"), None);
+        return Ok(());
+    };
+    prop_assert_eq!(fields["seconds_count"], Value::Integer(micros.len() as i64));
+    let median = micros[(micros.len() - 1) / 2];
+    for (key, exact) in [("max", *longest), ("p999", *longest), ("p50", median)] {
+        let Value::Float(told) = fields[&format!("seconds_{key}")] else { panic!("{key} is an integer") };
+        let (told, exact) = (told * 1e6, exact as f64);
+        prop_assert!((told - exact).abs() <= exact / 1000.0 + 1.0, "{} is told as {}, is {}", key, told, exact);
+    }
+    Ok(())
+}

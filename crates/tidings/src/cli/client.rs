@@ -1,0 +1,252 @@
+//! Arguments of the commands that ask a server's API: `devices`, `audience`, `jobs`; and of `preview`, which asks none.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use super::{ConfigFile, Server, parameter};
+
+/// The server's API and the key for it.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ApiServer {
+    /// API key.
+    #[arg(long, env = "TIDINGS_API_KEY", hide_env_values = true, value_name = "KEY")]
+    pub(crate) api_key: Option<String>,
+    /// File that holds the API key.
+    #[arg(long, value_name = "FILE", conflicts_with = "api_key")]
+    pub(crate) api_key_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) server: Server,
+    /// Print the server's answer as it is.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What can be done with devices.
+#[derive(Debug, Subcommand)]
+pub(crate) enum DevicesCommand {
+    /// List devices in the order of their ids.
+    #[command(after_help = "Examples:
+  tidings devices list
+  tidings devices list --after phone-7 --limit 1000 --json")]
+    List {
+        /// Begin behind this id.
+        #[arg(long, value_name = "ID")]
+        after: Option<String>,
+        /// At most so many.
+        #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
+        limit: u32,
+        #[command(flatten)]
+        api: ApiServer,
+    },
+    /// Show a device and what it is subscribed to.
+    #[command(after_help = "Example:
+  tidings devices show phone-7")]
+    Show {
+        /// The device.
+        id: String,
+        #[command(flatten)]
+        api: ApiServer,
+    },
+    /// Register a device, or replace what is known of it; a new one's credential is printed once.
+    #[command(after_help = "Example:
+  tidings devices register phone-7 --app com.example.app --token 5f3a… --locale pt-BR --user 42")]
+    Register(Box<RegisterArgs>),
+    /// Forget a device.
+    #[command(after_help = "Example:
+  tidings devices remove phone-7")]
+    Remove {
+        /// The device.
+        id: String,
+        #[command(flatten)]
+        api: ApiServer,
+    },
+    /// Subscribe a device to topics on a subject.
+    #[command(after_help = "Example:
+  tidings devices subscribe phone-7 team:42 goal red_card")]
+    Subscribe {
+        /// The device.
+        id: String,
+        /// What it is about, kind:key.
+        subject: String,
+        /// Which kinds of event about it.
+        #[arg(required = true)]
+        topics: Vec<String>,
+        #[command(flatten)]
+        api: ApiServer,
+    },
+    /// End subscriptions on a subject: those to the topic, without one all.
+    #[command(after_help = "Examples:
+  tidings devices unsubscribe phone-7 team:42 goal
+  tidings devices unsubscribe phone-7 team:42")]
+    Unsubscribe {
+        /// The device.
+        id: String,
+        /// What it is about, kind:key.
+        subject: String,
+        /// Which kind of event about it.
+        topic: Option<String>,
+        #[command(flatten)]
+        api: ApiServer,
+    },
+    /// Give a device a new credential; the old one proves nothing any more.
+    #[command(after_help = "Example:
+  tidings devices rotate phone-7")]
+    Rotate {
+        /// The device.
+        id: String,
+        #[command(flatten)]
+        api: ApiServer,
+    },
+    /// Log a device out: no user, no subscriptions, a new credential, its connections closed.
+    #[command(after_help = "Example:
+  tidings devices logout phone-7")]
+    Logout {
+        /// The device.
+        id: String,
+        #[command(flatten)]
+        api: ApiServer,
+    },
+}
+
+/// Arguments of `devices register`.
+#[derive(Debug, Args)]
+pub(crate) struct RegisterArgs {
+    /// The application's name for the device.
+    pub(crate) id: String,
+    /// The application it runs: its bundle id.
+    #[arg(long)]
+    pub(crate) app: String,
+    /// Its address at the provider, in hexadecimal digits.
+    #[arg(long, value_name = "HEX")]
+    pub(crate) token: String,
+    /// The language of its user, such as pt-BR.
+    #[arg(long)]
+    pub(crate) locale: String,
+    /// Its kind.
+    #[arg(long, default_value = "ios")]
+    pub(crate) platform: String,
+    /// production, or sandbox for apps from a developer's machine.
+    #[arg(long, default_value = "production")]
+    pub(crate) environment: String,
+    /// Its country, two letters.
+    #[arg(long)]
+    pub(crate) country: Option<String>,
+    /// Who uses it.
+    #[arg(long)]
+    pub(crate) user: Option<String>,
+    #[command(flatten)]
+    pub(crate) api: ApiServer,
+}
+
+/// Arguments of `audience`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  tidings audience goal --subject team:42
+  tidings audience goal --subject team:42 --subject match:1 --locale pt --country BR
+  tidings audience order --subject order:7 --to-user 42 --json
+
+Nothing is sent. Counted are the devices that an event with these fields would be for.")]
+pub(crate) struct AudienceArgs {
+    /// Which kind of event.
+    pub(crate) topic: String,
+    /// What it is about, kind:key; may be given several times.
+    #[arg(long, value_name = "KIND:KEY", required = true)]
+    pub(crate) subject: Vec<String>,
+    /// Instead of who subscribed: all devices of this user. May be given several times.
+    #[arg(long, value_name = "USER")]
+    pub(crate) to_user: Vec<String>,
+    /// Instead of who subscribed: this device. May be given several times.
+    #[arg(long, value_name = "ID")]
+    pub(crate) to_device: Vec<String>,
+    /// Only in this country. May be given several times.
+    #[arg(long)]
+    pub(crate) country: Vec<String>,
+    /// Only this language. May be given several times.
+    #[arg(long)]
+    pub(crate) locale: Vec<String>,
+    /// Only this kind of device. May be given several times.
+    #[arg(long)]
+    pub(crate) platform: Vec<String>,
+    /// Only this application. May be given several times.
+    #[arg(long)]
+    pub(crate) app: Vec<String>,
+    #[command(flatten)]
+    pub(crate) api: ApiServer,
+}
+
+/// What can be asked about jobs: what became of events.
+#[derive(Debug, Subcommand)]
+pub(crate) enum JobsCommand {
+    /// List the newest events and how far each has come.
+    #[command(after_help = "Examples:
+  tidings jobs list
+  tidings jobs list --limit 100 --json")]
+    List {
+        /// At most so many.
+        #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
+        limit: u32,
+        /// Only events before this position.
+        #[arg(long, value_name = "POSITION")]
+        before: Option<u64>,
+        #[command(flatten)]
+        api: ApiServer,
+    },
+    /// Show what became of an event.
+    #[command(after_help = "Examples:
+  tidings jobs show goal-1
+  tidings jobs show goal-1 --wait         until every device has its outcome")]
+    Show {
+        /// The event.
+        id: String,
+        /// Wait until every device has its outcome, with a progress bar.
+        #[arg(long)]
+        wait: bool,
+        #[command(flatten)]
+        api: ApiServer,
+    },
+}
+
+/// Arguments of `preview`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  tidings preview goal --locale pl --set team=Sweden --set scorer=Ada --set minute=90
+  tidings preview goal --locale pl --event event.json --raw | jq .aps
+
+Texts and translations are those of the configuration; no server is asked. --raw prints the bytes
+that a device would be sent, except where its publication stands, which is known only then.")]
+pub(crate) struct PreviewArgs {
+    /// Which kind of event.
+    pub(crate) topic: String,
+    /// The language of the device, such as pt-BR; without one, every language there is.
+    #[arg(long)]
+    pub(crate) locale: Option<String>,
+    /// A parameter for the texts; digits make a number. May be given several times.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parameter)]
+    pub(crate) set: Vec<(String, String)>,
+    /// What it is about, kind:key; may be given several times.
+    #[arg(long, value_name = "KIND:KEY")]
+    pub(crate) subject: Vec<String>,
+    /// Further fields of the event, as a JSON object in a file; `-` reads standard input.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) event: Option<PathBuf>,
+    /// Print the bytes that are sent.
+    #[arg(long, requires = "locale", conflicts_with = "json")]
+    pub(crate) raw: bool,
+    #[command(flatten)]
+    pub(crate) file: ConfigFile,
+    /// Print the texts by language as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Arguments of `completions`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  tidings completions bash > /etc/bash_completion.d/tidings
+  tidings completions zsh > ~/.zfunc/_tidings
+  tidings completions fish > ~/.config/fish/completions/tidings.fish")]
+pub(crate) struct CompletionsArgs {
+    /// The shell.
+    pub(crate) shell: clap_complete::Shell,
+}

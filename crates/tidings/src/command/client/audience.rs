@@ -1,0 +1,104 @@
+//! `tidings audience`: how many devices an event would be for, by kind.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::{ApiClient, parse, table};
+use crate::cli::AudienceArgs;
+use crate::command::CommandError;
+use crate::command::output::line;
+
+/// Counts in each list that are shown; the answer as JSON has all.
+const SHOWN_COUNT: usize = 10;
+
+#[derive(Deserialize)]
+struct Counted {
+    total: u64,
+    by_platform: BTreeMap<String, u64>,
+    by_locale: BTreeMap<String, u64>,
+    by_country: BTreeMap<String, u64>,
+    by_app: BTreeMap<String, u64>,
+}
+
+/// Asks and prints the counts.
+pub(crate) async fn run(args: AudienceArgs) -> Result<(), CommandError> {
+    let answer = ApiClient::new(&args.api)?.post("/v1/audience/preview", body(&args).to_string().into()).await?;
+    if args.api.json {
+        return Ok(line(answer.trim_end())?);
+    }
+    Ok(line(words(&parse(&answer)?))?)
+}
+
+fn body(args: &AudienceArgs) -> Value {
+    let lists = |lists: [(&str, &Vec<String>); 4]| {
+        let stated = lists.into_iter().filter(|(_, list)| !list.is_empty());
+        stated.map(|(name, list)| (name.to_owned(), json!(list))).collect::<Map<_, _>>()
+    };
+    let none = Vec::new();
+    let mut body = json!({ "topic": args.topic, "subjects": args.subject });
+    let to = lists([("users", &args.to_user), ("devices", &args.to_device), ("", &none), ("", &none)]);
+    let filter = lists([
+        ("countries", &args.country),
+        ("locales", &args.locale),
+        ("platforms", &args.platform),
+        ("apps", &args.app),
+    ]);
+    for (name, part) in [("to", to), ("filter", filter)] {
+        if !part.is_empty() {
+            body[name] = part.into();
+        }
+    }
+    body
+}
+
+fn words(counted: &Counted) -> String {
+    let Counted { total, by_platform, by_locale, by_country, by_app } = counted;
+    let mut rows = vec![vec!["devices".to_owned(), String::new(), total.to_string()]];
+    for (kind, counts) in [("platform", by_platform), ("locale", by_locale), ("country", by_country), ("app", by_app)] {
+        let mut counts: Vec<(&String, u64)> = counts.iter().map(|(name, count)| (name, *count)).collect();
+        counts.sort_by_key(|&(_, count)| std::cmp::Reverse(count));
+        let rest: u64 = counts.iter().skip(SHOWN_COUNT).map(|(_, count)| count).sum();
+        rows.extend(
+            counts
+                .iter()
+                .take(SHOWN_COUNT)
+                .map(|(name, count)| vec![kind.to_owned(), (*name).clone(), count.to_string()]),
+        );
+        if rest > 0 {
+            rows.push(vec![kind.to_owned(), "others".to_owned(), rest.to_string()]);
+        }
+    }
+    table(&rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    #[test]
+    fn flags_make_the_question() {
+        let words = "tidings audience goal --subject team:1 --subject match:2 --locale pt --country BR --to-user 42";
+        let Command::Audience(args) = Cli::try_parse_from(words.split(' ')).unwrap().command else { panic!("command") };
+        let expected = json!({
+            "topic": "goal", "subjects": ["team:1", "match:2"],
+            "to": {"users": ["42"]}, "filter": {"countries": ["BR"], "locales": ["pt"]},
+        });
+        assert_eq!(body(&args), expected);
+    }
+
+    #[test]
+    fn the_largest_counts_are_shown_and_the_rest_is_summed() {
+        let by_locale = (0..12).map(|index| (format!("l{index:02}"), 100 - index)).collect();
+        let none = BTreeMap::new();
+        let counted =
+            Counted { total: 1134, by_platform: none.clone(), by_locale, by_country: none.clone(), by_app: none };
+        let text = words(&counted);
+        assert!(text.starts_with("devices          1134\nlocale   l00     100\n"), "{text}");
+        assert!(text.ends_with("locale   others  179"), "{text}");
+    }
+}

@@ -1,0 +1,99 @@
+//! `tidings preview`: what a notification says, before anything is sent.
+//!
+//! Texts, translations and the way to the bytes are those of the server; only where the event's publication stands is not
+//! known yet.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use tidings_sender::Topics;
+use tidings_types::{Event, Locale};
+
+use super::output::line;
+use super::publish::{parameter, read_stdin};
+use super::{CommandError, load};
+use crate::cli::PreviewArgs;
+use crate::config::read_file;
+use crate::server;
+
+#[derive(Serialize)]
+struct Shown {
+    title: String,
+    body: String,
+    bytes: usize,
+}
+
+/// Prints the texts, or the bytes.
+pub(crate) async fn run(args: PreviewArgs) -> Result<(), CommandError> {
+    let topics = server::topics(&load(&args.file)?.config).map_err(server::ServeError::from)?;
+    let event = event(&args)?;
+    topics.check(&event).map_err(|error| CommandError::Usage(error.to_string()))?;
+    let locales = match &args.locale {
+        Some(locale) => vec![Locale::new(locale).map_err(|error| CommandError::Usage(error.to_string()))?],
+        None => topics.locales(&event),
+    };
+    if let (true, [locale]) = (args.raw, &locales[..]) {
+        return Ok(line(String::from_utf8_lossy(&payload(&topics, &event, locale)?))?);
+    }
+    let mut shown = BTreeMap::new();
+    for locale in &locales {
+        shown.insert(locale.to_string(), texts(&payload(&topics, &event, locale)?)?);
+    }
+    if args.json {
+        return Ok(line(serde_json::to_string(&shown).expect("texts and a number"))?);
+    }
+    for (locale, Shown { title, body, bytes }) in &shown {
+        line(format!("{locale}  ({bytes} bytes)\n  {title}\n  {body}"))?;
+    }
+    Ok(())
+}
+
+fn payload(topics: &Topics, event: &Event, locale: &Locale) -> Result<bytes::Bytes, CommandError> {
+    topics.preview(event, locale).map_err(|error| CommandError::Usage(error.to_string()))
+}
+
+/// Title and body as they stand in the bytes that would be sent.
+fn texts(payload: &[u8]) -> Result<Shown, CommandError> {
+    let value: Value = serde_json::from_slice(payload).map_err(|error| CommandError::Failed(error.to_string()))?;
+    let text = |name: &str| value["aps"]["alert"][name].as_str().unwrap_or_default().to_owned();
+    Ok(Shown { title: text("title"), body: text("body"), bytes: payload.len() })
+}
+
+/// The event that the arguments describe, read as the API reads it.
+fn event(args: &PreviewArgs) -> Result<Event, CommandError> {
+    let mut fields = match args.event.as_deref() {
+        None => json!({}),
+        Some(path) => {
+            let text = if path.as_os_str() == "-" {
+                read_stdin()?
+            } else {
+                read_file(path).map_err(|source| CommandError::File {
+                    action: "read",
+                    path: path.to_owned(),
+                    source,
+                })?
+            };
+            serde_json::from_str(&text)
+                .map_err(|error| CommandError::Usage(format!("the event is not JSON: {error}")))?
+        }
+    };
+    let Value::Object(object) = &mut fields else {
+        return Err(CommandError::Usage("the event must be a JSON object".to_owned()));
+    };
+    object.insert("topic".to_owned(), json!(args.topic));
+    object.entry("id").or_insert_with(|| json!("preview"));
+    if !args.subject.is_empty() {
+        object.insert("subjects".to_owned(), json!(args.subject));
+    }
+    object.entry("subjects").or_insert_with(|| json!(["preview:1"]));
+    if !args.set.is_empty() {
+        let params = object.entry("params").or_insert_with(|| json!({}));
+        for (name, value) in &args.set {
+            params[name.as_str()] = parameter(value);
+        }
+    }
+    let raw: Box<RawValue> = serde_json::value::to_raw_value(&fields).expect("it was JSON");
+    tidings_api::read_event(raw.get().as_bytes()).map_err(|error| CommandError::Usage(error.to_string()))
+}

@@ -1,0 +1,65 @@
+//! What the webhook counts and times.
+
+use tidings_telemetry::{Counter, Gauge, Histogram, Registry};
+
+use super::answer::Answer;
+
+pub(super) struct Metrics {
+    taken: Counter,
+    failed: Counter,
+    busy: Counter,
+    gone: Counter,
+    unsent: Counter,
+    pub(super) told: Counter,
+    pub(super) given_up: Counter,
+    pub(super) in_flight: Gauge,
+    pub(super) closed: Gauge,
+    pub(super) attempt: Histogram,
+    /// From the job's end to the receiver's word.
+    pub(super) delay: Histogram,
+}
+
+impl Metrics {
+    pub(super) fn new(registry: &Registry) -> Self {
+        let attempts = |result| {
+            let help = "Attempts to hand over a report, by what came of them.";
+            registry.counter("tidings_webhook_attempts_total", help, &[("result", result)])
+        };
+        Self {
+            taken: attempts("taken"),
+            failed: attempts("failed"),
+            busy: attempts("busy"),
+            gone: attempts("gone"),
+            unsent: attempts("unsent"),
+            told: registry.counter("tidings_webhook_told_total", "Reports that the receiver has taken.", &[]),
+            given_up: registry.counter(
+                "tidings_webhook_given_up_total",
+                "Reports that the receiver had not taken when webhook.give_up_after was over.",
+                &[],
+            ),
+            in_flight: registry.gauge("tidings_webhook_in_flight", "Reports on their way.", &[]),
+            closed: registry.gauge(
+                "tidings_webhook_closed",
+                "1 when the receiver has said 410 (Gone): nothing is sent until SIGHUP or a restart.",
+                &[],
+            ),
+            attempt: registry.histogram("tidings_webhook_attempt_seconds", "How long an attempt took.", &[]),
+            delay: registry.histogram(
+                "tidings_webhook_delay_seconds",
+                "From the end of a job until the receiver has taken its report.",
+                &[],
+            ),
+        }
+    }
+
+    pub(super) fn count(&self, answer: Answer) {
+        match answer {
+            Answer::Taken => &self.taken,
+            Answer::Failed { .. } => &self.failed,
+            Answer::Busy { .. } => &self.busy,
+            Answer::Gone => &self.gone,
+            Answer::Unsent => &self.unsent,
+        }
+        .inc();
+    }
+}

@@ -1,0 +1,68 @@
+//! What Tidings promises, in plain words (`features/*.feature`), tried on the real program.
+//!
+//! Each scenario has everything for itself: a folder, a server process, a simulated provider, phones and apps. A step is
+//! a sentence and what it says of these ([`steps`]); how a backend, an app, a phone or a process does it is in one layer
+//! of client objects below ([`backend`], [`ear`], [`app`], [`phone`], [`server`]), the only ones that know the wire. That
+//! something does *not* happen is never waited for: the server is asked until it has done all it was told.
+//!
+//! A scenario with the tag `@pending` is not automated yet. It counts as uncovered and fails nobody, unless it passes: then
+//! the tag has to go. In any other scenario a step that nobody has written is a failure.
+//!
+//! `cargo xtask features` runs this and makes a page of it; alone it is `cargo test -p tidings --test features`, where
+//! `-- --name WORD` takes the scenarios with that in their names. `TIDINGS_FEATURES_JSON` names a file for the results.
+
+#![expect(clippy::print_stdout, reason = "a report for whoever runs the features")]
+
+#[path = "features/app.rs"]
+mod app;
+#[path = "features/backend.rs"]
+mod backend;
+#[path = "features/canary.rs"]
+mod canary;
+#[path = "features/ear.rs"]
+mod ear;
+#[path = "features/phone.rs"]
+mod phone;
+#[path = "features/report.rs"]
+mod report;
+#[path = "features/server.rs"]
+mod server;
+#[path = "features/steps.rs"]
+mod steps;
+#[path = "features/wait.rs"]
+mod wait;
+#[path = "features/world.rs"]
+mod world;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use cucumber::World as _;
+use cucumber::event::ScenarioFinished;
+
+use report::Report;
+use world::World;
+
+/// Scenarios at a time: most of them wait most of the time.
+const CONCURRENT_COUNT: usize = 6;
+
+fn main() -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let features = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../features");
+    let report = runtime.expect("the system has threads").block_on(async {
+        canary::sing().await;
+        World::cucumber()
+            .with_writer(Report::default())
+            .max_concurrent_scenarios(CONCURRENT_COUNT)
+            .after(|_, _, _, finished, world| {
+                Box::pin(async move {
+                    if let (ScenarioFinished::StepPassed, Some(world)) = (finished, world) {
+                        world.check();
+                    }
+                })
+            })
+            .run(features)
+            .await
+    });
+    report.finish()
+}

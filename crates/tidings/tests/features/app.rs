@@ -1,0 +1,339 @@
+//! An app on somebody's screen: a client that speaks the Centrifugo protocol over a WebSocket of its own.
+//!
+//! A task per connection reads what comes, keeps it, and answers pings, unless the app hangs: then it reads nothing, as a
+//! stopped process would, while what the app says still goes out. An app that comes back subscribes to its channels where
+//! it was.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use futures_util::{SinkExt as _, StreamExt as _};
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout};
+use tokio_tungstenite::tungstenite::protocol::CloseFrame;
+use tokio_tungstenite::tungstenite::{Error, Message};
+use tokio_tungstenite::{WebSocketStream, client_async};
+
+use crate::wait::PATIENCE;
+
+type Socket = WebSocketStream<TcpStream>;
+
+/// Orders that may wait for a connection's task.
+const ORDER_CAPACITY: usize = 16;
+/// No command of the server's: it answers that there is none, behind everything it has written before.
+const NO_SUCH_METHOD: &str = "features.nothing";
+
+/// Who an app says it is.
+#[derive(Debug, Clone)]
+pub(crate) struct Identity {
+    /// A connection token.
+    pub(crate) token: String,
+    /// The device it says it runs on, with what it says to prove it.
+    pub(crate) device: Option<(String, Option<String>)>,
+    /// Whether it is on the screen, if it says so.
+    pub(crate) visible: Option<bool>,
+}
+
+/// An app, connected or not.
+pub(crate) struct App {
+    identity: Identity,
+    seen: watch::Sender<Seen>,
+    orders: mpsc::Sender<Order>,
+    /// The one that drives the connection.
+    task: JoinSet<()>,
+    next_id: u32,
+    connected_at: Instant,
+}
+
+/// What an app has seen so far, over all of its connections.
+#[derive(Debug, Default)]
+struct Seen {
+    /// The ids of events in the order they came, repeats included.
+    events: Vec<String>,
+    /// Where it is, by channel.
+    positions: BTreeMap<String, Position>,
+    /// Channels in which it was told that it missed something.
+    gaps: Vec<String>,
+    /// Answers that were not taken yet, by the number of their command.
+    answers: BTreeMap<u64, Value>,
+    /// The channels of the subscribe commands that are not answered yet.
+    subscribing: BTreeMap<u64, String>,
+    end: Option<End>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Position {
+    epoch: String,
+    offset: u64,
+}
+
+/// How a connection ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum End {
+    /// The server closed it, with this code.
+    Closed(u16),
+    /// It broke off, or the app gave it up.
+    Broken,
+}
+
+enum Order {
+    Say(String),
+    /// Read, or do not.
+    Read(bool),
+    /// Cut the line.
+    Cut,
+}
+
+impl App {
+    /// Connects; how it was refused when it was.
+    pub(crate) async fn connect(addr: SocketAddr, identity: Identity) -> Result<Self, End> {
+        let (orders, _) = mpsc::channel(1);
+        let (seen, task) = (watch::Sender::default(), JoinSet::new());
+        let mut app = Self { identity, seen, orders, task, next_id: 0, connected_at: Instant::now() };
+        app.connect_again(addr).await?;
+        Ok(app)
+    }
+
+    /// Follows a channel from now on.
+    pub(crate) async fn follow(&mut self, channel: &str) {
+        self.subscribe(channel, json!({ "channel": channel })).await;
+    }
+
+    /// Cuts the line without a word.
+    pub(crate) async fn lose_connection(&mut self) {
+        let _ = self.orders.send(Order::Cut).await; // It may have ended already.
+        self.end().await;
+    }
+
+    /// Connects again, and goes on where it was in its channels.
+    pub(crate) async fn come_back(&mut self, addr: SocketAddr) {
+        let connected = self.connect_again(addr).await;
+        connected.unwrap_or_else(|end| panic!("the app is not let in again: {end:?}"));
+        let positions = self.seen.borrow().positions.clone();
+        for (channel, Position { epoch, offset }) in positions {
+            let command = json!({ "channel": channel, "recover": true, "epoch": epoch, "offset": offset });
+            self.subscribe(&channel, command).await;
+        }
+    }
+
+    /// Reads nothing from now on, and so answers no ping.
+    pub(crate) async fn hang(&mut self) {
+        self.order(Order::Read(false)).await;
+    }
+
+    /// Says that it leaves the channel, and then reads what has come meanwhile.
+    pub(crate) async fn leave_and_wake_up(&mut self, channel: &str) {
+        let left = self.say(json!({ "unsubscribe": { "channel": channel } })).await;
+        self.order(Order::Read(true)).await;
+        self.answer(left).await.unwrap_or_else(|end| panic!("leaving ends the connection: {end:?}"));
+    }
+
+    /// Says that it is no longer on the screen.
+    pub(crate) async fn hide(&mut self) {
+        self.say_visible(json!({ "visible": false })).await;
+        self.identity.visible = Some(false);
+    }
+
+    /// Says that it is on the screen, for so long unless it says so again.
+    pub(crate) async fn show(&mut self, seconds: u64) {
+        self.say_visible(json!({ "visible": true, "ttl": seconds })).await;
+    }
+
+    async fn say_visible(&mut self, said: Value) {
+        let answer = self.ask(json!({ "rpc": { "method": "tidings.visible", "data": said } })).await;
+        answer.unwrap_or_else(|end| panic!("saying whether it is on the screen ends the connection: {end:?}"));
+    }
+
+    /// Answers a ping; there was none.
+    pub(crate) async fn pong(&mut self) {
+        self.order(Order::Say("{}".to_owned())).await;
+    }
+
+    /// Waits until the app has got so many events, and for everything else that the server has written to it by then.
+    pub(crate) async fn events(&mut self, count: usize) -> Vec<String> {
+        self.wait(&format!("the app has got {count} events"), |seen| {
+            (seen.events.len() >= count || seen.end.is_some()).then_some(())
+        })
+        .await;
+        // Its answer comes behind what was written before: whatever came twice is here.
+        if self.seen.borrow().end.is_none() {
+            let id = self.say(json!({ "rpc": { "method": NO_SUCH_METHOD } })).await;
+            self.wait("the server answers", |seen| seen.answers.remove(&id).map(drop).or(seen.end.clone().map(drop)))
+                .await;
+        }
+        self.seen.borrow().events.clone()
+    }
+
+    /// Whether it was told of a gap in some channel.
+    pub(crate) fn was_told_of_gap(&self) -> bool {
+        !self.seen.borrow().gaps.is_empty()
+    }
+
+    /// How its connection ended, once it did.
+    pub(crate) async fn end(&mut self) -> End {
+        self.wait("the app's connection ends", |seen| seen.end.clone()).await
+    }
+
+    /// When the server let it in.
+    pub(crate) fn connected_at(&self) -> Instant {
+        self.connected_at
+    }
+
+    async fn connect_again(&mut self, addr: SocketAddr) -> Result<(), End> {
+        let Identity { token, device, visible } = &self.identity;
+        let mut said = json!({});
+        if let Some((device, credential)) = device {
+            said["device"] = json!(device);
+            said["credential"] = json!(credential);
+        }
+        if let Some(visible) = visible {
+            said["visible"] = json!(visible);
+        }
+        let command = json!({ "connect": { "token": token, "data": { "tidings": said } } });
+        let stream = TcpStream::connect(addr).await.expect("the server listens");
+        stream.set_nodelay(true).unwrap();
+        let opened = client_async(format!("ws://{addr}/connection/websocket"), stream).await;
+        let (socket, _) = opened.unwrap_or_else(|error| panic!("no WebSocket: {error}"));
+        self.task.shutdown().await;
+        self.seen.send_modify(|seen| seen.end = None);
+        let (orders, ordered) = mpsc::channel(ORDER_CAPACITY);
+        self.orders = orders;
+        self.task.spawn(drive(socket, ordered, self.seen.clone()));
+        self.ask(command).await?;
+        self.connected_at = Instant::now();
+        Ok(())
+    }
+
+    async fn subscribe(&mut self, channel: &str, command: Value) {
+        let id = u64::from(self.next_id) + 1;
+        self.seen.send_modify(|seen| _ = seen.subscribing.insert(id, channel.to_owned()));
+        let answer = self.ask(json!({ "subscribe": command })).await;
+        let answer = answer.unwrap_or_else(|end| panic!("subscribing to {channel} ends the connection: {end:?}"));
+        assert!(answer["subscribe"]["recoverable"] == true, "{channel} promises no recovery: {answer}");
+    }
+
+    async fn ask(&mut self, command: Value) -> Result<Value, End> {
+        let id = self.say(command).await;
+        self.answer(id).await
+    }
+
+    /// Sends a command; returns its number.
+    async fn say(&mut self, mut command: Value) -> u64 {
+        self.next_id += 1;
+        command["id"] = json!(self.next_id);
+        self.order(Order::Say(command.to_string())).await;
+        u64::from(self.next_id)
+    }
+
+    /// The answer to a command; an error is none.
+    async fn answer(&mut self, id: u64) -> Result<Value, End> {
+        let answer = self.wait("the server answers", |seen| match seen.answers.remove(&id) {
+            Some(answer) => Some(Ok(answer)),
+            None => seen.end.clone().map(Err),
+        });
+        let answer = answer.await?;
+        assert!(answer.get("error").is_none(), "the server refuses: {answer}");
+        Ok(answer)
+    }
+
+    async fn order(&mut self, order: Order) {
+        let taken = self.orders.send(order).await;
+        assert!(taken.is_ok(), "the app is not connected: {:?}", self.seen.borrow().end);
+    }
+
+    async fn wait<T>(&self, what: &str, mut look: impl FnMut(&mut Seen) -> Option<T>) -> T {
+        let mut changes = self.seen.subscribe();
+        let found = timeout(PATIENCE, async {
+            loop {
+                changes.borrow_and_update();
+                let mut found = None;
+                self.seen.send_if_modified(|seen| {
+                    found = look(seen);
+                    false
+                });
+                match found {
+                    Some(found) => return found,
+                    None => changes.changed().await.expect("the app has the other end"),
+                }
+            }
+        });
+        let found = found.await;
+        found.unwrap_or_else(|_| panic!("within {} s it does not come to this: {what}", PATIENCE.as_secs()))
+    }
+}
+
+impl Seen {
+    fn take_message(&mut self, message: Value) {
+        if let Some(id) = message["id"].as_u64() {
+            if let Some(channel) = self.subscribing.remove(&id) {
+                self.take_subscription(&channel, &message["subscribe"]);
+            }
+            self.answers.insert(id, message);
+        } else if let Some(channel) = message["push"]["channel"].as_str() {
+            let publication = &message["push"]["pub"];
+            if publication.is_object() {
+                self.take_publication(channel, publication);
+            }
+        }
+    }
+
+    /// What was missed is in the answer; what comes next comes behind it.
+    fn take_subscription(&mut self, channel: &str, answer: &Value) {
+        for publication in answer["publications"].as_array().into_iter().flatten() {
+            self.take_publication(channel, publication);
+        }
+        if answer["was_recovering"] == true && answer["recovered"] != true {
+            self.gaps.push(channel.to_owned());
+        }
+        let epoch = answer["epoch"].as_str().unwrap_or_default().to_owned();
+        let offset = answer["offset"].as_u64().unwrap_or_default();
+        self.positions.insert(channel.to_owned(), Position { epoch, offset });
+    }
+
+    fn take_publication(&mut self, channel: &str, publication: &Value) {
+        let event = publication["tags"]["event"].as_str().expect("an event's publication names the event");
+        self.events.push(event.to_owned());
+        let offset = publication["offset"].as_u64().expect("a durable channel numbers its publications");
+        self.positions.entry(channel.to_owned()).or_default().offset = offset;
+    }
+}
+
+/// Reads and answers until the connection ends.
+async fn drive(mut socket: Socket, mut orders: mpsc::Receiver<Order>, seen: watch::Sender<Seen>) {
+    let mut reads = true;
+    let end = loop {
+        tokio::select! {
+            biased; // What the app decides comes before what it reads.
+            order = orders.recv() => match order {
+                Some(Order::Say(text)) => {
+                    if socket.send(Message::text(text)).await.is_err() {
+                        break End::Broken;
+                    }
+                }
+                Some(Order::Read(does)) => reads = does,
+                Some(Order::Cut) | None => break End::Broken,
+            },
+            message = socket.next(), if reads => match message {
+                Some(Ok(Message::Text(text))) => {
+                    for line in text.as_str().lines() {
+                        if line == "{}" {
+                            // A connection that is gone is seen at the next read.
+                            let _ = socket.send(Message::text("{}")).await;
+                        } else {
+                            let message = serde_json::from_str(line).expect("the server speaks JSON");
+                            seen.send_modify(|seen| seen.take_message(message));
+                        }
+                    }
+                }
+                Some(Ok(Message::Close(Some(CloseFrame { code, .. })))) => break End::Closed(code.into()),
+                Some(Ok(_)) => {}
+                Some(Err(Error::ConnectionClosed)) | Some(Err(_)) | None => break End::Broken,
+            },
+        }
+    };
+    drop(socket); // Before anybody hears of it.
+    seen.send_modify(|seen| seen.end = Some(end));
+}

@@ -1,0 +1,221 @@
+//! The server under test: the real program as a child process in a folder of its own.
+//!
+//! It listens on whatever port is free, another one in each of its lives; what it says goes to a file per life.
+
+use std::fs::{self, File};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::phone::{APP, Phone, Provider};
+use crate::wait::until;
+
+/// How long it may take to begin to listen.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+/// Lines of its log that are shown where something is wrong.
+const LOG_LINES_SHOWN: usize = 40;
+
+/// Publications that a channel keeps.
+pub(crate) const HISTORY_SIZE: usize = 100;
+/// What connection tokens are signed with.
+pub(crate) const TOKEN_SECRET: &str = "a-secret-of-the-backend-and-the-server";
+/// The key of the backend, for everything.
+pub(crate) const BACKEND_KEY: &str = "key-of-the-backend-0123456789";
+/// A key for devices and nothing else.
+pub(crate) const DEVICES_KEY: &str = "key-for-devices-only-0123456789";
+
+/// The translators' work; English is in the configuration.
+const POLISH: &str = r#"msgid ""
+msgstr ""
+"Language: pl\n"
+"MIME-Version: 1.0\n"
+"Content-Type: text/plain; charset=UTF-8\n"
+"Content-Transfer-Encoding: 8bit\n"
+"Plural-Forms: nplurals=3; plural=n==1 ? 0 : n%10>=2 && n%10<=4 && (n%100<10 || n%100>=20) ? 1 : 2;\n"
+
+#, ruby-format
+msgid "Goal for %{team}!"
+msgstr "Gol: %{team}!"
+
+msgid "Open the app to see it again."
+msgstr "Otwórz aplikację, aby zobaczyć go jeszcze raz."
+
+#, ruby-format
+msgid "%{goals} goal"
+msgid_plural "%{goals} goals"
+msgstr[0] "%{goals} gol"
+msgstr[1] "%{goals} gole"
+msgstr[2] "%{goals} goli"
+"#;
+
+pub(crate) struct Server {
+    folder: PathBuf,
+    child: Child,
+    addr: SocketAddr,
+    /// How often it was started.
+    life: usize,
+}
+
+impl Server {
+    /// Writes its configuration, with `more` at the end, into `folder` and starts it there, with these phones known from the
+    /// beginning.
+    pub(crate) async fn start<'a>(
+        folder: &Path,
+        provider: &Provider,
+        phones: impl Iterator<Item = &'a Phone>,
+        more: &str,
+    ) -> Self {
+        let polish = folder.join("locales/pl/LC_MESSAGES");
+        fs::create_dir_all(&polish).unwrap();
+        fs::write(polish.join("messages.po"), POLISH).unwrap();
+        fs::write(folder.join("ca.pem"), provider.ca_pem()).unwrap();
+        fs::write(folder.join("key.p8"), provider.key_pem()).unwrap();
+        fs::write(folder.join("tidings.toml"), configuration(provider) + more).unwrap();
+        let seed = json!({ "devices": phones.map(Phone::seed).collect::<Vec<_>>() });
+        fs::write(folder.join("seed.json"), seed.to_string()).unwrap();
+        let (child, addr) = launch(folder, 1, &["--seed", "seed.json"]).await;
+        Self { folder: folder.to_owned(), child, addr, life: 1 }
+    }
+
+    /// `kill -9`, and another life on the same folder. Without the seed: what it knows is what it has kept.
+    pub(crate) async fn kill_and_restart(&mut self) {
+        self.check();
+        self.kill();
+        self.life += 1;
+        (self.child, self.addr) = launch(&self.folder, self.life, &[]).await;
+    }
+
+    /// Fails when it ended by itself or panicked.
+    pub(crate) fn check(&mut self) {
+        let ended = self.child.try_wait().unwrap();
+        assert!(ended.is_none(), "the server ended by itself: {ended:?}");
+        let panicked = self.log().lines().find(|line| line.contains("panicked at")).map(str::to_owned);
+        assert!(panicked.is_none(), "the server panicked: {panicked:?}");
+    }
+
+    pub(crate) fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// The last lines it said.
+    pub(crate) fn log_end(&self) -> String {
+        end_of(&self.log())
+    }
+
+    fn log(&self) -> String {
+        (1..=self.life).map(|life| said(&self.folder, life)).collect()
+    }
+
+    fn kill(&mut self) {
+        let _ = self.child.kill(); // It may have ended by itself.
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Starts the program and returns when it listens.
+async fn launch(folder: &Path, life: usize, words: &[&str]) -> (Child, SocketAddr) {
+    let log = File::create(log_path(folder, life)).unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_tidings"))
+        .args(["serve", "--config", "tidings.toml"])
+        .args(words)
+        .current_dir(folder)
+        .env_clear() // Settings of whoever runs the features are not theirs.
+        .stdin(Stdio::null())
+        .stdout(log.try_clone().unwrap())
+        .stderr(log)
+        .spawn()
+        .expect("the server's program starts");
+    let addr = until("the server listens", START_TIMEOUT, async || {
+        let said = said(folder, life);
+        let ended = child.try_wait().unwrap();
+        assert!(ended.is_none(), "the server does not start: {ended:?}\n{}", end_of(&said));
+        let (_, rest) = said.split_once("listening on http://")?;
+        let (addr, _) = rest.split_once(' ')?;
+        Some(addr.parse().expect("it says where it listens"))
+    });
+    let addr = addr.await;
+    (child, addr)
+}
+
+fn log_path(folder: &Path, life: usize) -> PathBuf {
+    folder.join(format!("log-{life}"))
+}
+
+fn said(folder: &Path, life: usize) -> String {
+    let bytes = fs::read(log_path(folder, life)).unwrap_or_default();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn end_of(log: &str) -> String {
+    let lines: Vec<&str> = log.lines().collect();
+    lines[lines.len().saturating_sub(LOG_LINES_SHOWN)..].join("\n")
+}
+
+fn configuration(provider: &Provider) -> String {
+    let (port, key_id, team_id) = (provider.port(), provider.key_id(), provider.team_id());
+    format!(
+        r#"
+data_dir = "data"
+
+[http]
+listen = "127.0.0.1:0"
+
+[[api.keys]]
+name = "backend"
+key = "{BACKEND_KEY}"
+
+[[api.keys]]
+name = "devices"
+key = "{DEVICES_KEY}"
+scopes = ["devices"]
+
+[client]
+token_hmac_secret = "{TOKEN_SECRET}"
+connection_count_max = 64
+
+[edge]
+loops = 1
+
+[channel.namespaces.match]
+durable = true
+history_size = {HISTORY_SIZE}
+history_ttl = "1h"
+force_recovery = true
+allow_subscribe_for_client = true
+
+[topics.goal]
+title = "Goal for %{{team}}!"
+body = "Open the app to see it again."
+
+[topics.score]
+title = "%{{goals}} goal"
+title_plural = "%{{goals}} goals"
+body = "Open the app to see it again."
+count = "goals"
+
+[translations]
+dir = "locales"
+
+[apns.simulator]
+host = "127.0.0.1"
+port = {port}
+key_id = "{key_id}"
+team_id = "{team_id}"
+key_file = "key.p8"
+ca_file = "ca.pem"
+apps = ["{APP}"]
+connection_count = 1
+stream_count_max = 100
+lake_capacity = 100
+"#
+    )
+}

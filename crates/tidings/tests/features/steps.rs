@@ -1,0 +1,66 @@
+//! The sentences of the features. A name is spelt as in the sentence: `Ada's phone`, `Ada`.
+
+#[path = "steps/apps.rs"]
+mod apps;
+#[path = "steps/backend.rs"]
+mod backend;
+#[path = "steps/operation.rs"]
+mod operation;
+#[path = "steps/phones.rs"]
+mod phones;
+#[path = "steps/reports.rs"]
+mod reports;
+
+use std::convert::Infallible;
+use std::fmt;
+use std::ops::Deref;
+use std::str::FromStr;
+
+use cucumber::Parameter;
+
+/// A phone or tablet, called by whose it is: "Ada's phone".
+#[derive(Parameter)]
+#[param(name = "phone", regex = r"[A-Z][a-z]+'s (?:phone|tablet)")]
+struct PhoneName(String);
+
+/// Somebody: "Ada".
+#[derive(Parameter)]
+#[param(name = "person", regex = r"[A-Z][a-z]+")]
+struct Person(String);
+
+impl Person {
+    /// Their phone.
+    fn phone(&self) -> String {
+        format!("{}'s phone", self.0)
+    }
+}
+
+/// Both are the text of the sentence.
+macro_rules! text {
+    ($name:ident) => {
+        impl FromStr for $name {
+            type Err = Infallible;
+
+            fn from_str(text: &str) -> Result<Self, Infallible> {
+                Ok(Self(text.to_owned()))
+            }
+        }
+
+        impl Deref for $name {
+            type Target = str;
+
+            fn deref(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+    };
+}
+
+text!(PhoneName);
+text!(Person);

@@ -1,0 +1,164 @@
+//! What apps do, and what they get.
+
+use std::time::Duration;
+
+use cucumber::{given, then, when};
+use tokio::time::{Instant, sleep_until};
+
+use super::{Person, PhoneName};
+use crate::app::{App, End, Identity};
+use crate::backend::{Progress, connection_token};
+use crate::wait::{PATIENCE, until};
+use crate::world::{Claim, World};
+
+/// For so long after connecting, the server asks nobody for receipts; and some.
+const QUIET: Duration = Duration::from_millis(1_100);
+
+#[given(expr = "{person}'s app is connected")]
+async fn connected(world: &mut World, person: Person) {
+    world.connect(&person, Claim::Nothing, None).await;
+}
+
+#[given(expr = "{person}'s app is connected and follows {string}")]
+async fn following(world: &mut World, person: Person, channel: String) {
+    world.connect(&person, Claim::Nothing, None).await;
+    world.app(&person).follow(&channel).await;
+}
+
+#[given(expr = "{person}'s app is on the screen, connected and follows {string}")]
+async fn on_the_screen(world: &mut World, person: Person, channel: String) {
+    world.connect(&person, Claim::Credential(&person.phone()), Some(true)).await;
+    world.app(&person).follow(&channel).await;
+}
+
+#[given(expr = "{person}'s app is in the background, connected and follows {string}")]
+async fn in_the_background(world: &mut World, person: Person, channel: String) {
+    world.connect(&person, Claim::Credential(&person.phone()), Some(false)).await;
+    world.app(&person).follow(&channel).await;
+}
+
+#[given(expr = "{person}'s app is on the screen, connected by a token for {phone} and follows {string}")]
+async fn by_token(world: &mut World, person: Person, phone: PhoneName, channel: String) {
+    world.connect(&person, Claim::Token(&phone), Some(true)).await;
+    world.app(&person).follow(&channel).await;
+}
+
+#[given(expr = "{person}'s app is on the screen, says that it is {phone} and follows {string}")]
+async fn pretending(world: &mut World, person: Person, phone: PhoneName, channel: String) {
+    world.connect(&person, Claim::Name(&phone), Some(true)).await;
+    world.app(&person).follow(&channel).await;
+}
+
+#[given(expr = "an app with the old credential of {phone} is on the screen and follows {string}")]
+async fn with_old_credential(world: &mut World, phone: PhoneName, channel: String) {
+    world.connect("Somebody", Claim::OldCredential(&phone), Some(true)).await;
+    world.app("Somebody").follow(&channel).await;
+}
+
+#[given(expr = "{person}'s app has been connected for a while")]
+async fn for_a_while(world: &mut World, person: Person) {
+    sleep_until(world.app(&person).connected_at() + QUIET).await;
+}
+
+#[given(expr = "{person}'s app goes to the background")]
+async fn hides(world: &mut World, person: Person) {
+    world.app(&person).hide().await;
+}
+
+#[given(expr = "{person}'s app says that it is on the screen for {int} second(s), and then nothing more")]
+async fn visible_for(world: &mut World, person: Person, seconds: u64) {
+    world.app(&person).show(seconds).await;
+    sleep_until(Instant::now() + Duration::from_secs(seconds)).await;
+}
+
+#[given(expr = "{person}'s app hangs")]
+async fn hangs(world: &mut World, person: Person) {
+    world.app(&person).hang().await;
+}
+
+#[given(expr = "{person}'s app loses its connection")]
+async fn loses_connection(world: &mut World, person: Person) {
+    world.app(&person).lose_connection().await;
+}
+
+#[when(expr = "the server waits for {person}'s app")]
+async fn waits_for(world: &mut World, person: Person) {
+    let (backend, id) = (world.backend().await, world.last_told().id.clone());
+    let held = async || matches!(backend.progress(&id).await, Progress::Running { held: 1 }).then_some(());
+    until(&format!("the server waits for {person}'s app"), PATIENCE, held).await;
+}
+
+#[when(expr = "{person}'s app comes back")]
+async fn comes_back(world: &mut World, person: Person) {
+    let addr = world.server().await.addr();
+    world.app(&person).come_back(addr).await;
+}
+
+#[when(expr = "{person}'s app loses its connection and comes back")]
+async fn loses_connection_and_comes_back(world: &mut World, person: Person) {
+    world.app(&person).lose_connection().await;
+    let addr = world.server().await.addr();
+    world.app(&person).come_back(addr).await;
+}
+
+#[when(expr = "{person}'s app leaves {string} and wakes up")]
+async fn leaves_and_wakes_up(world: &mut World, person: Person, channel: String) {
+    world.app(&person).leave_and_wake_up(&channel).await;
+}
+
+#[when(expr = "{person}'s app answers a ping that never came")]
+async fn pongs(world: &mut World, person: Person) {
+    world.app(&person).pong().await;
+}
+
+#[when("somebody connects with a token that is not ours")]
+async fn stranger(world: &mut World) {
+    let token = connection_token("a-secret-that-a-stranger-has-made-up", "ada", None);
+    let addr = world.server().await.addr();
+    let identity = Identity { token, device: None, visible: None };
+    world.refused_connection = App::connect(addr, identity).await.err();
+}
+
+#[then("the connection is refused")]
+async fn connection_refused(world: &mut World) {
+    assert_eq!(world.refused_connection, Some(End::Closed(3500)), "invalid token");
+}
+
+#[then(expr = "{person}'s app gets the event once")]
+async fn gets_it(world: &mut World, person: Person) {
+    gets_all(world, person, 1).await;
+}
+
+#[then(expr = "{person}'s app gets the {int} events it missed, in order, once")]
+#[then(expr = "{person}'s app has got the {int} events, in order, once")]
+async fn gets_all(world: &mut World, person: Person, count: usize) {
+    let told = world.told_ids();
+    assert_eq!(told.len(), count, "the sentence counts events that nobody told of");
+    let got = world.app(&person).events(count).await;
+    assert_eq!(got, told, "what {person}'s app got, and what was told");
+    assert!(!world.app(&person).was_told_of_gap(), "{person}'s app is told that it missed something");
+}
+
+#[then(expr = "{person}'s and {person}'s apps get the same {int} events in the same order")]
+async fn get_the_same(world: &mut World, one: Person, other: Person, count: usize) {
+    let told = world.told_ids();
+    let (left, right) = (world.app(&one).events(count).await, world.app(&other).events(count).await);
+    assert_eq!(left, right, "what {one} and {other} got");
+    assert_eq!((left, told.len()), (told, count), "what they got, and what was told");
+}
+
+#[then(expr = "{person}'s app is told that it missed something")]
+async fn told_of_gap(world: &mut World, person: Person) {
+    assert!(world.app(&person).was_told_of_gap(), "{person}'s app believes that it missed nothing");
+}
+
+#[then(expr = "{person}'s app is disconnected")]
+async fn disconnected(world: &mut World, person: Person) {
+    let end = world.app(&person).end().await;
+    assert!(matches!(end, End::Closed(_)), "without a reason: {end:?}");
+}
+
+#[then(expr = "{person}'s app is disconnected with code {int}")]
+async fn disconnected_with(world: &mut World, person: Person, code: u16) {
+    assert_eq!(world.app(&person).end().await, End::Closed(code));
+}

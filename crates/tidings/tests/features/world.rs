@@ -1,0 +1,321 @@
+//! What one scenario takes place in, and what the sentences of its steps refer to.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use tempfile::TempDir;
+use tidings_telemetry::unix_now;
+use tidings_types::Timestamp;
+
+use crate::app::{App, End, Identity};
+use crate::backend::{Backend, Count, Event, Progress, Receipts, Refusal, connection_token};
+use crate::ear::Ear;
+use crate::phone::{Notification, Phone, Provider, Subscription};
+use crate::server::{BACKEND_KEY, Server, TOKEN_SECRET};
+use crate::wait::{PATIENCE, until};
+
+/// For everything that was accepted to come to its end: the longest wait for receipts in the features, and some.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(25);
+
+#[derive(cucumber::World)]
+#[world(init = Self::new)]
+pub(crate) struct World {
+    folder: TempDir,
+    pub(crate) provider: Provider,
+    server: Option<Server>,
+    /// Where the backend hears of the end of events, if it wants to.
+    ear: Option<Ear>,
+    phones: BTreeMap<String, Phone>,
+    apps: BTreeMap<String, App>,
+    /// Events that were accepted, in order.
+    pub(crate) told: Vec<Told>,
+    /// Ids of events that were refused.
+    refused: Vec<String>,
+    /// Why the last one was.
+    pub(crate) refusal: Option<Refusal>,
+    /// How many ids were made up.
+    id_count: usize,
+    /// How the attempt of somebody to connect ended.
+    pub(crate) refused_connection: Option<End>,
+    pub(crate) count: Option<Count>,
+    pub(crate) receipts: Option<Receipts>,
+}
+
+/// An event that was accepted.
+#[derive(Debug, Clone)]
+pub(crate) struct Told {
+    pub(crate) id: String,
+    /// Before it was.
+    pub(crate) at: Timestamp,
+    /// How long connected phones had to answer.
+    pub(crate) receipt_wait: Duration,
+    /// How long it is of use.
+    pub(crate) ttl: Duration,
+}
+
+impl World {
+    fn new() -> Self {
+        Self {
+            folder: tempfile::tempdir().expect("the system has a folder for temporary files"),
+            provider: Provider::start(),
+            server: None,
+            ear: None,
+            phones: BTreeMap::new(),
+            apps: BTreeMap::new(),
+            told: Vec::new(),
+            refused: Vec::new(),
+            refusal: None,
+            id_count: 0,
+            refused_connection: None,
+            count: None,
+            receipts: None,
+        }
+    }
+
+    /// The server; the first who needs it starts it, with all phones known so far.
+    pub(crate) async fn server(&mut self) -> &mut Server {
+        let server = match self.server.take() {
+            Some(server) => server,
+            None => {
+                let settings = self.ear.as_ref().map(Ear::settings).unwrap_or_default();
+                Server::start(self.folder.path(), &self.provider, self.phones.values(), &settings).await
+            }
+        };
+        self.server.insert(server)
+    }
+
+    /// The backend wants to hear of the end of events from now on. The server must not run yet.
+    pub(crate) async fn open_ear(&mut self) {
+        assert!(self.server.is_none(), "it is configured so before it starts");
+        self.ear = Some(Ear::open().await);
+    }
+
+    pub(crate) fn ear(&self) -> &Ear {
+        self.ear.as_ref().expect("the backend wants to hear")
+    }
+
+    pub(crate) async fn backend(&mut self) -> Backend {
+        self.caller(Some(BACKEND_KEY)).await
+    }
+
+    /// Somebody with this key.
+    pub(crate) async fn caller(&mut self, key: Option<&'static str>) -> Backend {
+        Backend::new(self.server().await.addr(), key)
+    }
+
+    /// Fails when the server has come to grief behind the scenes.
+    pub(crate) fn check(&mut self) {
+        if let Some(server) = &mut self.server {
+            server.check();
+        }
+    }
+
+    /// What the server said in the end, for people.
+    pub(crate) fn log_end(&self) -> Option<String> {
+        self.server.as_ref().map(Server::log_end)
+    }
+
+    /// A phone that is already known.
+    pub(crate) fn phone(&self, name: &str) -> &Phone {
+        self.phones.get(name).unwrap_or_else(|| panic!("{name} was not spoken of"))
+    }
+
+    pub(crate) fn phone_count(&self) -> usize {
+        self.phones.len()
+    }
+
+    /// Makes `change` known of a phone, which may be a new one: to the server if it runs, else it starts with it.
+    pub(crate) async fn register(&mut self, name: &str, change: impl FnOnce(&mut Phone)) {
+        let number = self.phones.len() + 1;
+        let before = self.phones.get(name);
+        let mut phone = before.cloned().unwrap_or_else(|| Phone::new(name, number));
+        let subscriptions = phone.subscriptions.clone();
+        change(&mut phone);
+        if self.server.is_some() {
+            let backend = self.backend().await;
+            if let Some(credential) = backend.register(&phone).await {
+                phone.credential = credential;
+            }
+            for subscription in phone.subscriptions.difference(&subscriptions) {
+                backend.subscribe(&phone, subscription).await;
+            }
+        }
+        self.phones.insert(name.to_owned(), phone);
+    }
+
+    pub(crate) async fn subscribe(&mut self, name: &str, topic: String, subject: String) {
+        self.register(name, |phone| _ = phone.subscriptions.insert(Subscription { subject, topic })).await;
+    }
+
+    pub(crate) async fn renew_credential(&mut self, name: &str) {
+        let credential = self.backend().await.renew_credential(self.phone(name)).await;
+        let phone = self.phones.get_mut(name).expect("it was looked up above");
+        phone.credential_before = Some(std::mem::replace(&mut phone.credential, credential));
+    }
+
+    /// A new event of this topic about this subject, with an id of its own.
+    pub(crate) fn event(&mut self, topic: &str, subject: &str) -> Event {
+        self.id_count += 1;
+        Event::new(&format!("event-{}", self.id_count), topic, subject)
+    }
+
+    /// The backend tells of it, and the server takes it.
+    pub(crate) async fn tell(&mut self, event: Event) {
+        self.try_to_tell(event).await;
+        self.expect_accepted();
+    }
+
+    /// The same for several at once.
+    pub(crate) async fn tell_all(&mut self, events: &[Event]) {
+        self.try_to_tell_all(events).await;
+        self.expect_accepted();
+    }
+
+    /// The backend tells of it; the server may refuse.
+    pub(crate) async fn try_to_tell(&mut self, event: Event) {
+        let (backend, at) = (self.backend().await, unix_now());
+        let answer = backend.tell(&event).await;
+        self.take_answer(&[event], at, answer);
+    }
+
+    /// The same for several at once.
+    pub(crate) async fn try_to_tell_all(&mut self, events: &[Event]) {
+        let (backend, at) = (self.backend().await, unix_now());
+        let answer = backend.tell_all(events).await;
+        self.take_answer(events, at, answer);
+    }
+
+    /// Somebody with this key tells of it; the server may refuse.
+    pub(crate) async fn try_to_tell_as(&mut self, key: Option<&'static str>, event: Event) {
+        let (caller, at) = (self.caller(key).await, unix_now());
+        let answer = caller.tell(&event).await;
+        self.take_answer(&[event], at, answer);
+    }
+
+    fn take_answer(&mut self, events: &[Event], at: Timestamp, answer: Result<(), Refusal>) {
+        self.refusal = answer.err();
+        for event in events {
+            let (id, receipt_wait, ttl) = (event.id(), event.receipt_wait(), event.life());
+            let is_known = self.told.iter().any(|told| told.id == id);
+            match self.refusal {
+                _ if is_known => {} // The same once more; or another under its id, which is refused.
+                None => self.told.push(Told { id, at, receipt_wait, ttl }),
+                Some(_) => self.refused.push(id),
+            }
+        }
+    }
+
+    fn expect_accepted(&self) {
+        assert!(self.refusal.is_none(), "the server does not take it: {:?}", self.refusal);
+    }
+
+    /// The last event that was accepted.
+    pub(crate) fn last_told(&self) -> &Told {
+        self.told.last().expect("the server was told of an event")
+    }
+
+    /// The ids of all that were, in order.
+    pub(crate) fn told_ids(&self) -> Vec<String> {
+        self.told.iter().map(|told| told.id.clone()).collect()
+    }
+
+    /// Waits until the server has done all it was told: every event accepted so far has come to its end, and so has one
+    /// for nobody, told behind them. What it refused must be unknown to it.
+    pub(crate) async fn settle(&mut self) {
+        let backend = self.backend().await;
+        for id in &self.refused {
+            assert!(!backend.knows(id).await, "event {id} was refused, and yet it is known");
+        }
+        let last = self.event("goal", "nobody:0");
+        backend.tell(&last).await.expect("an event for nobody is taken");
+        let last_id = last.id();
+        for id in self.told.iter().map(|told| &told.id).chain([&last_id]) {
+            until(&format!("event {id} is finished"), SETTLE_TIMEOUT, async || match backend.progress(id).await {
+                Progress::Running { .. } => None,
+                // Not the last one: that it is forgotten at once would prove nothing.
+                Progress::Unknown => (*id != last_id).then_some(()),
+                Progress::Finished { .. } => Some(()),
+            })
+            .await;
+        }
+    }
+
+    /// Everything that a phone has been pushed once the server has done all it was told.
+    pub(crate) async fn pushed(&mut self, name: &str) -> Vec<Notification> {
+        self.settle().await;
+        self.provider.delivered_to(self.phone(name))
+    }
+
+    /// What a phone shows then.
+    pub(crate) async fn shown(&mut self, name: &str) -> Vec<Notification> {
+        self.settle().await;
+        self.provider.shown_on(self.phone(name))
+    }
+
+    /// Waits until a phone has been pushed at all.
+    pub(crate) async fn first_push(&mut self, name: &str) {
+        let phone = self.phone(name);
+        let got = async || (!self.provider.delivered_to(phone).is_empty()).then_some(());
+        until(&format!("{name} is pushed"), PATIENCE, got).await;
+    }
+
+    /// Connects somebody's app.
+    pub(crate) async fn connect(&mut self, person: &str, claim: Claim<'_>, visible: Option<bool>) {
+        let device = claim.phone().map(|name| self.phone(name).clone());
+        let (mut signed, mut said) = (None, None);
+        if let Some(phone) = device {
+            let credential = match claim {
+                Claim::Nothing | Claim::Token(_) => None,
+                Claim::Name(_) => Some(None),
+                Claim::Credential(_) => Some(Some(phone.credential)),
+                Claim::OldCredential(_) => Some(Some(phone.credential_before.expect("it has got a new one"))),
+            };
+            match credential {
+                None => signed = Some(phone.id),
+                Some(credential) => said = Some((phone.id, credential)),
+            }
+        }
+        let token = connection_token(TOKEN_SECRET, &person.to_lowercase(), signed.as_deref());
+        let addr = self.server().await.addr();
+        let app = App::connect(addr, Identity { token, device: said, visible }).await;
+        let app = app.unwrap_or_else(|end| panic!("{person}'s app is not let in: {end:?}"));
+        self.apps.insert(person.to_owned(), app);
+    }
+
+    pub(crate) fn app(&mut self, person: &str) -> &mut App {
+        self.apps.get_mut(person).unwrap_or_else(|| panic!("{person}'s app was not spoken of"))
+    }
+}
+
+/// Which phone an app says it runs on, and how it proves that.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Claim<'a> {
+    /// It does not say.
+    Nothing,
+    /// It says so and proves nothing.
+    Name(&'a str),
+    /// By the phone's credential.
+    Credential(&'a str),
+    /// By the one that the phone had before.
+    OldCredential(&'a str),
+    /// By the token that the backend lets the user in with.
+    Token(&'a str),
+}
+
+impl<'a> Claim<'a> {
+    fn phone(self) -> Option<&'a str> {
+        match self {
+            Self::Nothing => None,
+            Self::Name(phone) | Self::Credential(phone) | Self::OldCredential(phone) | Self::Token(phone) => {
+                Some(phone)
+            }
+        }
+    }
+}
+
+impl fmt::Debug for World {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("World").field("told", &self.told).field("refusal", &self.refusal).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,25 @@
+Feature: Who may do what
+  A backend needs a key, and a key opens only what it is for.
+
+  Scenario: Without a key nothing is accepted
+    When somebody without a key tells of a "goal" about "team:42"
+    Then it is refused as unauthorized
+
+  Scenario: A key for devices does not tell of events
+    When a holder of the key for devices tells of a "goal" about "team:42"
+    Then it is refused as forbidden
+
+  Scenario: Wrong input is refused with the field, the limit and the value
+    When the backend tells of an event about 17 subjects
+    Then the event is refused, naming "subjects", 16 and 17
+
+  Scenario: One wrong event in a list spoils no other
+    Given Ada's phone is subscribed to "goal" of "team:42"
+    When the backend tells of a list with a right event about "team:42" and a wrong one
+    Then the list is refused as a whole
+    And Ada's phone is not pushed
+
+  @pending
+  Scenario: The operator sees who sent what to how many
+    When the backend tells of a "goal" about "team:42"
+    Then the audit log names the key, the event and the size of its audience

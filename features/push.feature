@@ -1,0 +1,90 @@
+Feature: Push
+  Whoever subscribed and is not connected gets a push notification: one, in time, and none that was not asked for.
+
+  Scenario: A phone is pushed
+    Given Ada's phone is subscribed to "goal" of "team:42"
+    When the backend tells of a "goal" about "team:42"
+    Then Ada's phone is pushed once
+
+  Scenario: A phone that follows both teams is pushed once
+    Given Ada's phone is subscribed to "goal" of "team:42"
+    And Ada's phone is subscribed to "goal" of "team:43"
+    When the backend tells of a "goal" about "team:42" and "team:43"
+    Then Ada's phone is pushed once
+
+  Scenario: A phone that asked for something else is left in peace
+    Given Ada's phone is subscribed to "red_card" of "team:42"
+    When the backend tells of a "goal" about "team:42"
+    Then Ada's phone is not pushed
+
+  Scenario: An event for connected apps only
+    Given Ada's phone is subscribed to "goal" of "team:42"
+    When the backend tells of a "goal" about "team:42" with push "never"
+    Then Ada's phone is not pushed
+
+  Scenario: The same event twice is one event
+    Given Ada's phone is subscribed to "goal" of "team:42"
+    When the backend tells of the event "goal-1" about "team:42" twice
+    Then Ada's phone is pushed once
+
+  Scenario: Two different events under one id are refused
+    When the backend tells of the event "goal-1" about "team:42"
+    And the backend tells of another event "goal-1" about "team:43"
+    Then the second is refused as a conflict
+
+  Scenario: An app that was removed from the phone is not pushed again
+    Given Ada's phone is subscribed to "goal" of "team:42"
+    And the provider says that Ada's phone has removed the app
+    When the backend tells of a "goal" about "team:42"
+    And the server has noted that Ada's phone cannot be reached any more
+    And the backend tells of another "goal" about "team:42"
+    Then the provider was asked once for Ada's phone
+
+  Scenario: A provider that is overloaded gets the notification later
+    Given Ada's phone is subscribed to "goal" of "team:42"
+    And the provider refuses everything for now, as it is overloaded
+    When the backend tells of a "goal" about "team:42"
+    And the provider has refused it
+    And the provider takes everything again
+    Then Ada's phone is pushed once
+
+  Scenario: An event that comes too late is not pushed
+    Given Ada's phone is subscribed to "goal" of "team:42"
+    And the provider cannot be reached for now
+    When the backend tells of a "goal" about "team:42" that is worth telling for 1 second
+    And the time of the event is over
+    And the provider answers again
+    Then Ada's phone is not pushed
+    And the event counts 1 device that it came too late for
+
+  Scenario: A correction takes the place of what is shown
+    Given Ada's phone is subscribed to "goal" of "team:42"
+    When the backend tells of a "goal" about "team:42" with collapse key "match-1-score"
+    And the backend tells of another "goal" about "team:42" with collapse key "match-1-score"
+    Then Ada's phone shows one notification
+
+  @pending
+  Scenario: A goal does not wait behind a newsletter
+    Given a newsletter to 100000 phones is on its way
+    And Ada's phone is subscribed to "goal" of "team:42"
+    When the backend tells of a "goal" about "team:42"
+    Then Ada's phone is pushed before the newsletter is through
+
+  @pending
+  Scenario: A running job is cancelled
+    Given a newsletter to 100000 phones is on its way
+    When the operator cancels it
+    Then no further phone is pushed
+
+  @pending
+  Scenario: An Android phone is pushed
+    Given Bob's Android phone is subscribed to "goal" of "team:42"
+    When the backend tells of a "goal" about "team:42"
+    Then Bob's phone is pushed once
+
+  @pending
+  Scenario: A muted team is silent
+    Given Ada's phone is subscribed to "goal" of "team:42"
+    And Ada has muted "team:42"
+    When the backend tells of a "goal" about "team:42"
+    Then Ada's phone is not pushed

@@ -1,0 +1,90 @@
+//! The step `openapi`: the API against its own description, by programs that are not ours, on the release binary.
+//!
+//! `conformance/openapi/judge.py` says what they judge. They come from their registry with pinned versions
+//! (`requirements.txt`, of everything that they need) into a virtual environment in `target/conformance/python`, which is
+//! kept until the versions change. Their requests are random from a fixed seed; `TIDINGS_SEED` takes another.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Error, Result};
+
+use crate::Workshop;
+use crate::command::run;
+use crate::report::{Failure, Tally};
+use crate::steps::{BINARY, build_for, counted, start_log};
+
+const STEP: &str = "openapi";
+const JUDGE: &str = "conformance/openapi";
+const BUILT: &str = "target/conformance/python";
+const SEED: &str = "1";
+/// What the judges need; older ones lack it.
+const PYTHON_MIN: &str = "3.10";
+
+pub(crate) fn openapi(workshop: &Workshop) -> Result<Tally, Failure> {
+    start_log(workshop, STEP)?;
+    need_python()?;
+    build_for(workshop, STEP)?;
+    let python = environment(workshop)?;
+    let seed = std::env::var("TIDINGS_SEED").unwrap_or_else(|_| SEED.to_owned());
+    println!("    seed {seed}");
+    let mut command = Command::new(python);
+    command.args(["-u", "judge.py", "--seed", &seed]).current_dir(workshop.root.join(JUDGE));
+    command.env("TIDINGS_BIN", workshop.root.join(BINARY)).env("PYTHONDONTWRITEBYTECODE", "1");
+    counted(workshop, STEP, command, judge_result)
+}
+
+/// Python itself, and that it can make virtual environments: Debian has that part in a package of its own.
+fn need_python() -> Result<(), Failure> {
+    let is_new =
+        format!("import ensurepip, sys, venv; sys.exit(sys.version_info < ({}))", PYTHON_MIN.replace('.', ", "));
+    let mut probe = Command::new("python3");
+    probe.args(["-c", &is_new]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    if probe.status().is_ok_and(|status| status.success()) {
+        return Ok(());
+    }
+    Err(Failure::Missing(format!(
+        "python3 {PYTHON_MIN} or newer with venv is needed: apt-get install python3 python3-venv"
+    )))
+}
+
+/// A virtual environment with the pinned packages, made anew when they have changed; its Python.
+fn environment(workshop: &Workshop) -> Result<PathBuf, Error> {
+    let (folder, pinned) = (workshop.root.join(BUILT), workshop.root.join(JUDGE).join("requirements.txt"));
+    let (python, installed) = (folder.join("bin/python"), folder.join("installed.txt"));
+    if is_same(&installed, &pinned)? && python.exists() {
+        return Ok(python);
+    }
+    let mut make = Command::new("python3");
+    make.args(["-m", "venv", "--clear"]).arg(&folder).current_dir(&workshop.root);
+    run(workshop, STEP, make, |_| ())?;
+    let mut install = Command::new(&python);
+    install.args(["-m", "pip", "install", "--quiet", "--no-deps", "--disable-pip-version-check", "--requirement"]);
+    install.arg(&pinned).current_dir(&workshop.root);
+    run(workshop, STEP, install, |_| ())?;
+    fs::copy(&pinned, &installed).context("cannot note what is installed")?; // Last: a broken installation is made anew.
+    Ok(python)
+}
+
+fn is_same(installed: &Path, pinned: &Path) -> Result<bool, Error> {
+    let pinned = fs::read(pinned).context("cannot read the pinned versions")?;
+    Ok(fs::read(installed).is_ok_and(|installed| installed == pinned))
+}
+
+/// `4 passed, 0 failed`
+fn judge_result(line: &str) -> Option<(usize, usize)> {
+    let (passed, failed) = line.strip_suffix(" failed")?.split_once(" passed, ")?;
+    Some((passed.parse().ok()?, failed.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::judge_result;
+
+    #[test]
+    fn the_judges_result_is_understood() {
+        assert_eq!(judge_result("3 passed, 1 failed"), Some((3, 1)));
+        assert_eq!((judge_result("the_document: ok (0.1 s)"), judge_result("x passed, 1 failed")), (None, None));
+    }
+}
