@@ -2,16 +2,16 @@
 //!
 //! A device is one installation of an app, named by the application ([`DeviceId`]); inside it has a dense
 //! [`DeviceNumber`], which is what audience sets hold. [`Device`] is also the durable form of the store's device rows,
-//! so a change of its serde form is a change of the store's format. Tokens are secrets: `Debug` shows their length
-//! only.
+//! so a change of its serde form is a change of the store's format.
 //!
 //! Not here: subscriptions and the hash of a device's credential (the store), which pool reaches it (the sender).
 
 use std::fmt;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{AppId, Country, DeviceId, JournalPosition, Locale, NameError, Timestamp, UserId};
+use crate::{AppId, Country, DeviceId, DeviceToken, JournalPosition, Locale, NameError, Timestamp, UserId};
 
 /// Our dense number for a device, the unit of audience sets. Never reused while a set or a job may hold it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -24,6 +24,77 @@ pub struct DeviceNumber(pub u32);
 pub enum Platform {
     /// iPhone, iPad, Mac and Apple Watch, reached by APNs.
     Ios,
+    /// Android, reached by FCM.
+    Android,
+    /// A browser, reached by Web Push.
+    Web,
+}
+
+impl Platform {
+    /// All of them.
+    pub const ALL: &[Self] = &[Self::Ios, Self::Android, Self::Web];
+
+    /// Who reaches it.
+    pub fn provider(self) -> Provider {
+        match self {
+            Self::Ios => Provider::Apns,
+            Self::Android => Provider::Fcm,
+            Self::Web => Provider::WebPush,
+        }
+    }
+
+    /// Its name, as in JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ios => "ios",
+            Self::Android => "android",
+            Self::Web => "web",
+        }
+    }
+}
+
+/// Who delivers push notifications.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Provider {
+    /// The Apple Push Notification service.
+    Apns,
+    /// Firebase Cloud Messaging.
+    Fcm,
+    /// The push services of the browsers (RFC 8030).
+    WebPush,
+}
+
+impl Provider {
+    /// All of them, in the order of their declaration.
+    pub const ALL: &[Self] = &[Self::Apns, Self::Fcm, Self::WebPush];
+
+    /// Its name, as in JSON and metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Apns => "apns",
+            Self::Fcm => "fcm",
+            Self::WebPush => "web_push",
+        }
+    }
+}
+
+impl fmt::Display for Provider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for Provider {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        Self::ALL.iter().copied().find(|provider| provider.as_str() == text).ok_or_else(|| NameError {
+            what: "provider",
+            rule: "must be apns, fcm or web_push",
+            value: text.chars().take(64).collect(),
+        })
+    }
 }
 
 /// Which of a provider's two worlds a token belongs to.
@@ -35,74 +106,6 @@ pub enum Environment {
     Production,
     /// Apps from the developer's machine.
     Sandbox,
-}
-
-/// The address of a device at its provider, as opaque bytes: for APNs the bytes that the hexadecimal token spells.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct DeviceToken(Box<[u8]>);
-
-impl DeviceToken {
-    /// Reads the hexadecimal form: 2 to 400 digits, an even number.
-    ///
-    /// # Errors
-    /// When it is not hexadecimal or of another length; the value is not repeated, a token is a secret.
-    pub fn from_hex(text: &str) -> Result<Self, NameError> {
-        let error = || NameError {
-            what: "token",
-            rule: "must be 2 to 400 hexadecimal digits, an even number",
-            value: format!("{} characters", text.chars().count()),
-        };
-        let digits = text.as_bytes();
-        if digits.is_empty() || digits.len() > 400 || !digits.len().is_multiple_of(2) {
-            return Err(error());
-        }
-        let digit = |byte: u8| (byte as char).to_digit(16).map(|digit| digit as u8);
-        digits
-            .chunks_exact(2)
-            .map(|pair| Some(digit(pair[0])? << 4 | digit(pair[1])?))
-            .collect::<Option<Box<[u8]>>>()
-            .map(Self)
-            .ok_or_else(error)
-    }
-
-    /// The bytes.
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.0
-    }
-
-    /// The hexadecimal form, lower case.
-    pub fn to_hex(&self) -> String {
-        const DIGITS: &[u8; 16] = b"0123456789abcdef";
-        self.0.iter().flat_map(|byte| [byte >> 4, byte & 15]).map(|digit| DIGITS[digit as usize] as char).collect()
-    }
-}
-
-impl From<&[u8]> for DeviceToken {
-    fn from(bytes: &[u8]) -> Self {
-        Self(bytes.into())
-    }
-}
-
-impl TryFrom<String> for DeviceToken {
-    type Error = NameError;
-
-    fn try_from(text: String) -> Result<Self, NameError> {
-        Self::from_hex(&text)
-    }
-}
-
-impl From<DeviceToken> for String {
-    fn from(token: DeviceToken) -> Self {
-        token.to_hex()
-    }
-}
-
-// Tokens never reach a log (invariant 9).
-impl fmt::Debug for DeviceToken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "DeviceToken({} bytes)", self.0.len())
-    }
 }
 
 /// What is kept of a device.

@@ -6,7 +6,7 @@
 //! The bounds are in [`event_limits`]; whoever reads events from outside (the API) checks them and names the field, an
 //! `Event` that exists is within them. Values of parameters never show in `Debug`.
 //!
-//! Not here: the texts of a topic; priorities and times to send at.
+//! Not here: the texts of a topic.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -48,7 +48,7 @@ pub mod event_limits {
     pub const FILTER_COUNT_MAX: usize = 256;
     /// Bytes of each text of `present`.
     pub const PRESENT_BYTES_MAX: usize = 512;
-    /// Bytes of `payload.apns`.
+    /// Bytes of each patch in `payload`.
     pub const PAYLOAD_BYTES_MAX: usize = 4096;
     /// How long connected devices may take to answer, when an event does not say.
     pub const RECEIPT_WAIT_DEFAULT: Duration = Duration::from_secs(2);
@@ -60,8 +60,10 @@ pub mod event_limits {
     pub const BATCH_COUNT_MAX: usize = 1000;
     /// The life of an event that does not state one.
     pub const TTL_DEFAULT: Duration = Duration::from_secs(4 * 3600);
-    /// The longest life: what APNs keeps for a device that is off.
+    /// The longest life: what APNs and FCM keep for a device that is off.
     pub const TTL_MAX: Duration = Duration::from_secs(28 * 24 * 3600);
+    /// How far ahead an event's time may lie.
+    pub const AHEAD_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
 }
 
 /// What a producer hands in: something happened, about these subjects.
@@ -115,9 +117,24 @@ pub struct Event {
     /// What it replaces on a device; without one, an earlier delivery of itself only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub collapse_key: Option<CollapseKey>,
-    /// How long after its acceptance it is still worth delivering, in whole seconds.
+    /// How long after its acceptance, or after `at`, it is still worth delivering, in whole seconds.
     #[serde(with = "seconds")]
     pub ttl: Duration,
+    /// Before which other events it is sent.
+    #[serde(default, skip_serializing_if = "EventPriority::is_normal")]
+    pub priority: EventPriority,
+    /// How urgently providers deliver it; without one, at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub urgency: Option<Urgency>,
+    /// When it is due: until then it is neither published nor sent. Without one, at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<Timestamp>,
+    /// How many devices its audience must have, or nobody is pushed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expect_audience: Option<ExpectAudience>,
+    /// Everything is done but the delivery: providers that offer it validate the message, the others are not asked.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub dry_run: bool,
 }
 
 impl Event {
@@ -141,6 +158,11 @@ impl Event {
             receipt_policy: ReceiptPolicy::default(),
             collapse_key: None,
             ttl: event_limits::TTL_DEFAULT,
+            priority: EventPriority::default(),
+            urgency: None,
+            at: None,
+            expect_audience: None,
+            dry_run: false,
         }
     }
 
@@ -152,6 +174,84 @@ impl Event {
             every_client: self.receipt,
             policy: self.receipt_policy,
         })
+    }
+}
+
+/// Before which other events an event is sent: the higher ones first, though none waits for ever.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EventPriority {
+    /// A goal.
+    High,
+    /// Neither.
+    #[default]
+    Normal,
+    /// A newsletter.
+    Low,
+}
+
+impl EventPriority {
+    /// All of them, the highest first.
+    pub const ALL: [Self; 3] = [Self::High, Self::Normal, Self::Low];
+
+    /// Its name, as in JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::High => "high",
+            Self::Normal => "normal",
+            Self::Low => "low",
+        }
+    }
+
+    fn is_normal(&self) -> bool {
+        *self == Self::Normal
+    }
+}
+
+/// How urgently a provider delivers (RFC 8030, 5.3): what a device that saves its battery is woken for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Urgency {
+    /// On power and Wi-Fi.
+    VeryLow,
+    /// On either.
+    Low,
+    /// On neither.
+    Normal,
+    /// Also when the battery is low: at once.
+    High,
+}
+
+impl Urgency {
+    /// All of them, the least first.
+    pub const ALL: [Self; 4] = [Self::VeryLow, Self::Low, Self::Normal, Self::High];
+
+    /// Its name, as in JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::VeryLow => "very_low",
+            Self::Low => "low",
+            Self::Normal => "normal",
+            Self::High => "high",
+        }
+    }
+}
+
+/// How many devices an audience must have. Invariant: at least one bound, and `min` ≤ `max`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExpectAudience {
+    /// At least so many.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min: Option<u64>,
+    /// At most so many.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max: Option<u64>,
+}
+
+impl ExpectAudience {
+    /// Whether so many are expected.
+    pub fn admits(self, device_count: u64) -> bool {
+        self.min.is_none_or(|min| device_count >= min) && self.max.is_none_or(|max| device_count <= max)
     }
 }
 
@@ -276,6 +376,12 @@ pub struct Payload {
     /// Over the APNs payload: an object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub apns: Option<Json>,
+    /// Over the FCM message: an object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fcm: Option<Json>,
+    /// Over the text that a browser's service worker gets: an object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub webpush: Option<Json>,
 }
 
 impl Payload {

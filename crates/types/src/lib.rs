@@ -4,17 +4,20 @@
 //! the HTTP API's scalar fields; request and response shapes belong to the crates that speak them. Nothing here reads a
 //! clock, does I/O or decides anything.
 
+mod brake;
 mod device;
 mod event;
 mod json;
 mod name;
 mod position;
 mod time;
+mod token;
 
-pub use device::{Device, DeviceNumber, DeviceToken, Environment, Platform};
+pub use brake::BrakeScope;
+pub use device::{Device, DeviceNumber, Environment, Platform, Provider};
 pub use event::{
-    Event, Filter, Interruption, NotificationId, ParamValue, Payload, Present, PushPolicy, ReceiptPolicy,
-    ReceiptRequest, ReceiptTerms, Recipients, Text, event_limits,
+    Event, EventPriority, ExpectAudience, Filter, Interruption, NotificationId, ParamValue, Payload, Present,
+    PushPolicy, ReceiptPolicy, ReceiptRequest, ReceiptTerms, Recipients, Text, Urgency, event_limits,
 };
 pub use json::{Json, JsonError};
 pub use name::{
@@ -22,3 +25,4 @@ pub use name::{
 };
 pub use position::{Epoch, JournalPosition, Offset, StreamPosition};
 pub use time::Timestamp;
+pub use token::{DeviceToken, WebPushToken};
