@@ -127,7 +127,11 @@ impl Drop for Driver {
 
 /// Writes what is held into the sink without a driver: what the sink does not take at once counts as failed.
 pub(crate) fn carry_directly(shared: &Shared) {
-    let mut slot = shared.lock_slot();
+    carry_into(shared, &mut shared.lock_slot());
+}
+
+/// The same, into the sink whose slot the caller has locked: until it is unlocked a driver may come, but none goes.
+pub(crate) fn carry_into(shared: &Shared, slot: &mut Option<BoxSink>) {
     while slot.is_some()
         && let Some(work) = shared.next_work(|state| state.mode == Mode::Direct)
     {
@@ -136,11 +140,11 @@ pub(crate) fn carry_directly(shared: &Shared) {
             Work::Page(page) => page.as_bytes(),
             Work::Announce(loss) => announcement(shared, slot.as_ref(), *loss, &mut text),
         };
-        let outcome = match &mut *slot {
+        let outcome = match slot {
             Some(sink) if !bytes.is_empty() => write_at_once(sink, bytes),
             _ => Outcome::Untold,
         };
-        if !finish(shared, &mut slot, work, outcome) {
+        if !finish(shared, slot, work, outcome) {
             break;
         }
     }

@@ -11,7 +11,7 @@ use tokio::runtime::Builder;
 
 use crate::config::{BatchConfig, Counters, Full};
 use crate::core::{Mark, Refusal};
-use crate::driver::{Driver, carry_directly, close_directly};
+use crate::driver::{Driver, carry_directly, carry_into, close_directly};
 use crate::error::{FlushError, WriteError};
 use crate::shared::{For, Mode, Shared, State};
 use crate::sink::{DynSink, Sink};
@@ -211,12 +211,15 @@ impl BatchWriter {
     /// None if the writer is started or closed by now: then nothing was done with the message.
     fn write_directly(&self, message: &[u8]) -> Option<Result<(), WriteError>> {
         let offer = |state: &mut State| (state.mode == Mode::Direct).then(|| state.core.offer(message));
+        // Locked over both offers: what a driver that came and went left behind must not count as a sink that is full.
+        let mut slot = self.shared.lock_slot();
         let mut offered = self.shared.change(offer)?;
-        carry_directly(&self.shared);
+        carry_into(&self.shared, &mut slot);
         if offered == Err(Refusal::Full) {
             offered = self.shared.change(offer)?; // Something was left from before.
-            carry_directly(&self.shared);
+            carry_into(&self.shared, &mut slot);
         }
+        drop(slot);
         Some(offered.or_else(|refusal| refuse(self.shared.lock(), message, refusal)))
     }
 
