@@ -1,5 +1,5 @@
-// A judge that is a program of another language: a JSON object per line, both ways. Its sources are in java, go and js;
-// `cargo xtask conformance` builds them.
+// A judge that is a program of another language, or what it judges: a JSON object per line, both ways. Their sources are in
+// java, go and js, and in the examples of our crates; `cargo xtask conformance` builds them.
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -8,7 +8,7 @@ import path from "node:path";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 
-import { DEADLINE_MS, until } from "./server.mjs";
+import { BINARY, DEADLINE_MS, until } from "./server.mjs";
 
 const BUILT = fileURLToPath(new URL("../target/conformance", import.meta.url));
 const LOG_CHARACTERS_MAX = 16 * 1024;
@@ -30,6 +30,13 @@ export const go = (name, words) => {
 /** A program of js with its arguments. */
 export const node = (name, words) => {
   return [process.execPath, [fileURLToPath(new URL(`js/${name}.mjs`, import.meta.url)), ...words]];
+};
+
+/** An example of one of our crates, built beside the server. */
+export const example = (crate, name) => {
+  const program = path.join(path.dirname(BINARY), "examples", name);
+  assert.ok(existsSync(program), `${name} is not built: cargo build --release -p ${crate} --example ${name}`);
+  return [program, []];
 };
 
 export class Tool {

@@ -45,8 +45,12 @@ Feature: Whom
     Then it is 2 devices, 1 in "SE" and 1 in "PL"
     And Ada's phone is not pushed
 
-  @pending
   Scenario: An event for more people than expected is not sent
     Given 1000 phones are subscribed to "goal" of "team:42"
-    When the backend tells of a "goal" about "team:42" and expects 10 to be told
-    Then the event is refused
+    When the backend tells of a "goal" about "team:42" and expects at most 10 to be told
+    Then the event is refused, as its audience is not the expected one
+
+  Scenario: A key for a few devices does not reach many
+    Given 1000 phones are subscribed to "goal" of "team:42"
+    When a backend whose key reaches 10 devices at most tells of a "goal" about "team:42"
+    Then the event is refused, as its audience is too large

@@ -64,25 +64,6 @@ Feature: Push
     Then Ada's phone shows one notification
 
   @pending
-  Scenario: A goal does not wait behind a newsletter
-    Given a newsletter to 100000 phones is on its way
-    And Ada's phone is subscribed to "goal" of "team:42"
-    When the backend tells of a "goal" about "team:42"
-    Then Ada's phone is pushed before the newsletter is through
-
-  @pending
-  Scenario: A running job is cancelled
-    Given a newsletter to 100000 phones is on its way
-    When the operator cancels it
-    Then no further phone is pushed
-
-  @pending
-  Scenario: An Android phone is pushed
-    Given Bob's Android phone is subscribed to "goal" of "team:42"
-    When the backend tells of a "goal" about "team:42"
-    Then Bob's phone is pushed once
-
-  @pending
   Scenario: A muted team is silent
     Given Ada's phone is subscribed to "goal" of "team:42"
     And Ada has muted "team:42"

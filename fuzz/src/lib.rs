@@ -32,6 +32,7 @@ pub type Target = fn(&[u8]);
 pub const TARGETS: &[(&str, Target)] = &[
     ("answer", push::answer),
     ("catalogue", gettext::catalogue),
+    ("endpoint", push::endpoint),
     ("event", api::event),
     ("frame", protocol::frame),
     ("http1_request", http1::request),

@@ -1,26 +1,37 @@
-//! What providers answer and what producers put over our payloads.
+//! What providers answer, what producers put over our payloads, and where browsers say that they are to be reached.
 
-use http::StatusCode;
+use http::{HeaderMap, HeaderValue, StatusCode};
 use serde_json::Value;
-use tidings_push::apns::{Verdict, classify};
-use tidings_push::payload::{APNS_PAYLOAD_BYTES_MAX, ApnsPayload};
-use tidings_types::{EventId, Json, Present, Timestamp};
+use tidings_push::payload::{
+    APNS_PAYLOAD_BYTES_MAX, Content, FCM_PAYLOAD_BYTES_MAX, WEB_PUSH_PAYLOAD_BYTES_MAX,
+};
+use tidings_push::web_push::guard::Endpoint;
+use tidings_push::{Verdict, apns, fcm, web_push};
+use tidings_types::{CollapseKey, EventId, Json, Payload, Present, Provider, Timestamp};
+use url::{Host, Url};
 
 const NOW: Timestamp = Timestamp(1_800_000_000_000);
 
-/// An answer of APNs: two bytes of status, then the body. Only 200 is success; no token is gone in the future.
+/// An answer of a provider: two bytes of status, then the body, which is the pause it asks for as well. Only what succeeded is
+/// accepted; no token is gone in the future.
 pub(crate) fn answer(bytes: &[u8]) {
     let Some((status, body)) = bytes.split_first_chunk() else { return };
     let Ok(status) = StatusCode::from_u16(100 + u16::from_be_bytes(*status) % 900) else { return };
-    let verdict = classify(status, body, NOW);
-    assert_eq!(verdict == Verdict::Accepted, status == StatusCode::OK);
-    if let Verdict::Rejected { gone_at, .. } = verdict {
-        assert!(gone_at.is_none_or(|at| at <= NOW));
+    let mut headers = HeaderMap::new();
+    if let Ok(pause) = HeaderValue::from_bytes(body) {
+        headers.insert(http::header::RETRY_AFTER, pause);
+    }
+    for classify in [apns::classify, fcm::classify, web_push::classify] {
+        let verdict = classify(status, &headers, body, NOW);
+        assert_eq!(verdict == Verdict::Accepted, status.is_success(), "{status} is {verdict:?}");
+        if let Verdict::Rejected { gone_at, .. } = verdict {
+            assert!(gone_at.is_none_or(|at| at <= NOW));
+        }
     }
 }
 
-/// A title, and after zero bytes a body, a patch and a value of the producer's: within the limit or refused, and
-/// patched as RFC 7396 has it.
+/// A title, and after zero bytes a body, a patch and a value of the producer's: within each provider's limit or refused, and
+/// for APNs patched as RFC 7396 has it; the others check what a patch leaves, so only their limits are looked at.
 pub(crate) fn payload(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let mut parts = text.splitn(4, '\0');
@@ -28,8 +39,11 @@ pub(crate) fn payload(bytes: &[u8]) {
     let body = parts.next().unwrap_or_default();
     let [patch, data] = [parts.next(), parts.next()].map(|part| Json::parse(part.unwrap_or_default().as_bytes()).ok());
     let event = EventId::new("goal-1").expect("it is one");
+    let collapse_id = CollapseKey::new("match-7").expect("it is one");
     let present = Present::default();
-    let plain = ApnsPayload {
+    let none = Payload::default();
+    let patches = Payload { apns: patch.clone(), fcm: patch.clone(), webpush: patch.clone() };
+    let plain = Content {
         title,
         body,
         present: &present,
@@ -37,23 +51,46 @@ pub(crate) fn payload(bytes: &[u8]) {
         event: &event,
         stream: None,
         data: data.as_ref(),
-        patch: None,
+        patches: &none,
+        urgency: None,
+        collapse_id: &collapse_id,
     };
-    let encode = |payload: &ApnsPayload<'_>| {
-        let encoded = payload.encode().ok()?.bytes;
-        assert!(encoded.len() <= APNS_PAYLOAD_BYTES_MAX);
+    let encode = |content: &Content<'_>, provider| {
+        let encoded = content.encode(provider).ok()?.bytes().clone();
+        let bytes_max = match provider {
+            Provider::Apns => APNS_PAYLOAD_BYTES_MAX,
+            Provider::Fcm => FCM_PAYLOAD_BYTES_MAX,
+            Provider::WebPush => WEB_PUSH_PAYLOAD_BYTES_MAX,
+        };
+        assert!(encoded.len() <= bytes_max);
         Json::parse(&encoded).expect("a payload is JSON");
         Some(encoded)
     };
-    let Some(unpatched) = encode(&plain) else { return };
-    let Some(patch) = patch else { return };
-    let Some(patched) = encode(&ApnsPayload { patch: Some(&patch), ..plain }) else { return };
+    let patched = Content { patches: &patches, ..plain };
+    for provider in [Provider::Fcm, Provider::WebPush] {
+        _ = (encode(&plain, provider), encode(&patched, provider));
+    }
+    let (Some(unpatched), Some(patch)) = (encode(&plain, Provider::Apns), patch) else { return };
+    let Some(patched) = encode(&patched, Provider::Apns) else { return };
     // What a tree of values cannot hold (half a surrogate pair, a number beyond all bounds) is not compared.
     let value = |bytes: &[u8]| serde_json::from_slice::<Value>(bytes).ok();
     if let (Some(mut expected), Some(patch), Some(found)) = (value(&unpatched), value(patch.bytes()), value(&patched)) {
         merge(&mut expected, &patch);
         assert_eq!(found, expected);
     }
+}
+
+/// A browser's endpoint: what we take, a browser reads alike (WHATWG URL), and its host is a name.
+pub(crate) fn endpoint(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let Ok(endpoint) = Endpoint::parse(text) else { return };
+    let url = Url::parse(text).expect("what is taken is a URL");
+    assert_eq!(url.scheme(), "https");
+    assert!(url.username().is_empty() && url.password().is_none() && url.fragment().is_none(), "{url}");
+    let Some(Host::Domain(host)) = url.host() else { panic!("{:?} is no name", url.host()) };
+    assert_eq!(host.strip_suffix('.').unwrap_or(host), endpoint.host());
+    assert_eq!(url.port_or_known_default(), Some(endpoint.port()));
+    assert_eq!(endpoint.uri().host(), Some(endpoint.host()), "the request goes where the rules looked");
 }
 
 /// `MergePatch` of RFC 7396, 2, word by word.

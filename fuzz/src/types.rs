@@ -39,6 +39,9 @@ pub(crate) fn name(bytes: &[u8]) {
         assert!(fallbacks.len() <= 3 && fallbacks.iter().all(|tag| Locale::new(tag).is_ok()), "{fallbacks:?}");
     }
     if let Ok(token) = DeviceToken::from_hex(text) {
-        assert_eq!(String::from(token), text.to_ascii_lowercase());
+        assert_eq!(token.to_text(), text.to_ascii_lowercase());
+    }
+    if let Ok(token) = DeviceToken::fcm(text) {
+        assert_eq!(token.to_text(), text);
     }
 }

@@ -7,13 +7,9 @@ import com.eatthepath.pushy.apns.server.PushNotificationHandlerFactory;
 import com.eatthepath.pushy.apns.server.RejectedNotificationException;
 import com.eatthepath.pushy.apns.server.RejectionReason;
 import com.eatthepath.pushy.apns.server.ValidatingPushNotificationHandlerFactory;
-import io.netty.bootstrap.ServerBootstrap;
 import io.netty.buffer.ByteBuf;
 import io.netty.handler.codec.http2.Http2Headers;
 import java.io.File;
-import java.lang.reflect.Field;
-import java.net.InetAddress;
-import java.net.InetSocketAddress;
 import java.nio.charset.StandardCharsets;
 import java.time.Instant;
 import java.util.ArrayDeque;
@@ -56,7 +52,7 @@ final class Mock {
                 .setMaxConcurrentStreams(Integer.parseInt(args[6]))
                 .setUseAlpn(true)
                 .build();
-        Lines.write(Map.of("port", listen(server), "reasons", Arrays.stream(RejectionReason.values())
+        Lines.write(Map.of("port", Loopback.listen(server), "reasons", Arrays.stream(RejectionReason.values())
                 .map(Enum::name).toList()));
         for (Map<String, Object> line = Lines.read(); line != null; line = Lines.read()) {
             final String token = (String) line.get("token");
@@ -72,15 +68,6 @@ final class Mock {
             Lines.write(Map.of("seq", line.get("seq")));
         }
         System.exit(0);
-    }
-
-    /** Pushy's `start` would listen on all addresses of the machine. */
-    private static int listen(final MockApnsServer server) throws ReflectiveOperationException {
-        final Field bootstrap = server.getClass().getSuperclass().getDeclaredField("bootstrap");
-        bootstrap.setAccessible(true);
-        final var loopback = new InetSocketAddress(InetAddress.getLoopbackAddress(), 0);
-        final var channel = ((ServerBootstrap) bootstrap.get(server)).bind(loopback).syncUninterruptibly().channel();
-        return ((InetSocketAddress) channel.localAddress()).getPort();
     }
 
     private static PushNotificationHandler scripted(final PushNotificationHandler validating) {

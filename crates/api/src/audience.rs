@@ -1,4 +1,5 @@
-//! `POST /v1/audience/preview`: how many devices an event would be for, and of which kinds.
+//! How many devices an event would be for: `POST /v1/audience/preview` tells which kinds of them and how long pushing
+//! would take; an event with an expectation, or of a key with a cap, is refused where the number is wrong.
 //!
 //! The audience is selected as the sender would select it now, and the filter applied; the devices are counted whether or
 //! not they have a token. They are read a window at a time, so that changes of devices wait no longer than for one of the
@@ -18,13 +19,14 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use serde::{Serialize, Serializer};
 use tidings_store::Recipient;
-use tidings_types::{AppId, Country, DeviceNumber, Filter, Locale, Platform};
+use tidings_types::{AppId, Country, DeviceNumber, Event, ExpectAudience, Locale, Platform, PushPolicy};
+use tokio::task::spawn_blocking;
 
 use crate::Shared;
-use crate::devices::PLATFORMS;
 use crate::event_input::audience;
 use crate::guard::JsonBody;
-use crate::problem::{Problem, json};
+use crate::jobs::Estimate;
+use crate::problem::{Kind, Problem, json};
 
 /// Devices read at once.
 const WINDOW_COUNT: usize = 1000;
@@ -40,17 +42,79 @@ const UNKNOWN: &str = "unknown";
 
 pub(crate) async fn preview(State(shared): State<Arc<Shared>>, body: JsonBody) -> Result<Response, Problem> {
     let event = audience(&body.0)?;
-    let _place = shared.waiting_place()?;
-    let _turn = shared.previews.acquire().await.expect("it is never closed");
-    let selected = shared.store.select(&event);
+    let _turn = shared.counting_turn().await?;
     let mut counts = Counts::default();
+    visit(&shared, &event, |recipient| counts.add(recipient)).await;
+    let jobs = shared.jobs.clone();
+    // It fails only when the runtime stops, and with it the connection that waits for this.
+    let estimate = spawn_blocking(move || jobs.estimate(&event)).await.unwrap_or_default();
+    Ok(json(StatusCode::OK, &Preview { counts, estimate }))
+}
+
+#[derive(Debug, Serialize)]
+struct Preview {
+    #[serde(flatten)]
+    counts: Counts,
+    /// How long pushing it would take.
+    estimate: Vec<Estimate>,
+}
+
+/// Refuses an event that more devices would be pushed than its producer may reach, or other than as many as it expects.
+/// The fields' paths begin with `prefix`.
+pub(crate) async fn admit(
+    shared: &Shared,
+    event: &Event,
+    audience_max: Option<u64>,
+    prefix: &str,
+) -> Result<(), Problem> {
+    if (audience_max.is_none() && event.expect_audience.is_none()) || event.push == PushPolicy::Never {
+        return Ok(());
+    }
+    let ExpectAudience { min, max } = event.expect_audience.unwrap_or(ExpectAudience { min: None, max: None });
+    let selected = shared.store.select(event).len();
+    // The filter only takes away: what is small enough with all is small enough.
+    let is_decided = min.is_none() && max.into_iter().chain(audience_max).all(|max| selected <= max);
+    let count = if event.filter.is_none() || is_decided { selected } else { counted(shared, event).await? };
+    let event_path = prefix.trim_end_matches('.');
+    let place = if event_path.is_empty() { String::new() } else { format!("{event_path}: ") };
+    if let Some(cap) = audience_max.filter(|cap| count > *cap) {
+        let detail = format!("{place}the API key may reach at most {cap} devices with an event, this one has {count}");
+        let problem = Problem::new(Kind::AudienceTooLarge, detail).limit(cap).value(count);
+        return Err(if event_path.is_empty() { problem } else { problem.field(event_path) });
+    }
+    let missed = min.filter(|min| count < *min).map(|min| ("min", "at least", min));
+    if let Some((name, word, limit)) = missed.or(max.filter(|max| count > *max).map(|max| ("max", "at most", max))) {
+        let field = format!("{prefix}expect_audience.{name}");
+        let detail = format!("{field}: the audience must have {word} {limit} devices, it has {count}");
+        return Err(Problem::new(Kind::UnexpectedAudience, detail).field(field).limit(limit).value(count));
+    }
+    Ok(())
+}
+
+async fn counted(shared: &Shared, event: &Event) -> Result<u64, Problem> {
+    let _turn = shared.counting_turn().await?;
+    let mut count = 0;
+    visit(shared, event, |_| count += 1).await;
+    Ok(count)
+}
+
+/// Shows `count` whom the event is for and its filter admits. To be done in one's [`Shared::counting_turn`].
+async fn visit(shared: &Shared, event: &Event, mut count: impl FnMut(&Recipient<'_>)) {
+    let selected = shared.store.select(event);
     let mut numbers = selected.iter_from(DeviceNumber(0));
+    let is_admitted = |Recipient { platform, app, locale, country, .. }: &Recipient<'_>| {
+        event.filter.as_ref().is_none_or(|filter| filter.admits(*platform, app, locale, *country))
+    };
     loop {
         let window: Vec<DeviceNumber> = numbers.by_ref().take(WINDOW_COUNT).collect();
         if window.is_empty() {
-            return Ok(json(StatusCode::OK, &counts));
+            return;
         }
-        shared.store.with_recipients(&window, |recipient| counts.add(&recipient, event.filter.as_ref()));
+        shared.store.with_recipients(&window, |recipient| {
+            if is_admitted(&recipient) {
+                count(&recipient);
+            }
+        });
         tokio::task::yield_now().await;
     }
 }
@@ -65,11 +129,8 @@ struct Counts {
 }
 
 impl Counts {
-    fn add(&mut self, recipient: &Recipient<'_>, filter: Option<&Filter>) {
+    fn add(&mut self, recipient: &Recipient<'_>) {
         let Recipient { platform, app, locale, country, .. } = *recipient;
-        if !filter.is_none_or(|filter| filter.admits(platform, app, locale, country)) {
-            return;
-        }
         self.total += 1;
         self.by_platform.add(&platform);
         self.by_locale.add(locale);
@@ -110,7 +171,7 @@ trait Name: Ord {
 
 impl Name for Platform {
     fn name(&self) -> &str {
-        PLATFORMS.iter().find(|(_, platform)| platform == self).map_or(UNKNOWN, |(name, _)| name)
+        self.as_str()
     }
 }
 

@@ -17,7 +17,7 @@ use axum::http::{HeaderMap, Uri};
 /// What the holder of a key may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Scope {
-    /// Hand in events, publish into channels.
+    /// Hand in events and cancel them, publish into channels.
     Publish,
     /// Read history, presence and the node's state.
     Read,
@@ -25,10 +25,12 @@ pub enum Scope {
     Devices,
     /// Read `/metrics`.
     Metrics,
+    /// Hold pushes and let them go on. Not part of [`Scope::Publish`]: a brake must hold also those who publish.
+    Operate,
 }
 
 impl Scope {
-    pub(crate) const ALL: [Self; 4] = [Self::Publish, Self::Read, Self::Devices, Self::Metrics];
+    pub(crate) const ALL: [Self; 5] = [Self::Publish, Self::Read, Self::Devices, Self::Metrics, Self::Operate];
 
     /// Its name, as in configurations and refusals.
     pub const fn name(self) -> &'static str {
@@ -37,16 +39,18 @@ impl Scope {
             Self::Read => "read",
             Self::Devices => "devices",
             Self::Metrics => "metrics",
+            Self::Operate => "operate",
         }
     }
 
     /// What it allows, for those who read about it.
     pub(crate) const fn meaning(self) -> &'static str {
         match self {
-            Self::Publish => "hand in events and ask what became of them, publish into channels",
+            Self::Publish => "hand in events, cancel them, ask what became of them, publish into channels",
             Self::Read => "read history, presence and the node's state",
             Self::Devices => "register devices and change their subscriptions",
             Self::Metrics => "read /metrics",
+            Self::Operate => "hold pushes and let them go on",
         }
     }
 }
@@ -60,12 +64,18 @@ pub struct ApiKey {
     pub sha256: [u8; 32],
     /// What its holder may do.
     pub scopes: Vec<Scope>,
+    /// The most devices that an event of its holder may be for; `None`: any number.
+    pub audience_max: Option<u64>,
 }
 
 // Secrets never reach a log (invariant 9), not even as a hash.
 impl fmt::Debug for ApiKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ApiKey").field("name", &self.name).field("scopes", &self.scopes).finish_non_exhaustive()
+        f.debug_struct("ApiKey")
+            .field("name", &self.name)
+            .field("scopes", &self.scopes)
+            .field("audience_max", &self.audience_max)
+            .finish_non_exhaustive()
     }
 }
 
@@ -129,6 +139,11 @@ impl Caller {
 
     pub(crate) fn may(&self, scope: Scope) -> bool {
         self.key().scopes.contains(&scope)
+    }
+
+    /// The most devices that an event of its may be for.
+    pub(crate) fn audience_max(&self) -> Option<u64> {
+        self.key().audience_max
     }
 
     fn key(&self) -> &ApiKey {

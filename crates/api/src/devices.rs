@@ -21,32 +21,42 @@ use tidings_types::{
 use tokio::sync::{Mutex, MutexGuard};
 
 use crate::guard::{IdPath, JsonBody};
-use crate::input::{self, LATER, Schema};
+use crate::input::{self, Field, LATER, Object, Schema};
 use crate::problem::{Invalid, Problem, json};
 use crate::query::Params;
 use crate::{Connections, Shared};
 
 pub(crate) const DEVICE: Schema = Schema {
-    fields: &["platform", "token", "app", "locale", "environment", "country", "user"],
+    fields: &["platform", "token", "web_push", "app", "locale", "environment", "country", "user"],
     refused: &[
         ("id", "is given by the path"),
         ("subscriptions", "is not part of this: use PUT /v1/devices/{id}/subscriptions"),
-        ("endpoint", LATER),
-        ("keys", LATER),
+        ("endpoint", IN_WEB_PUSH),
+        ("keys", IN_WEB_PUSH),
         ("time_zone", LATER),
         ("push_permission", LATER),
     ],
 };
+/// What `PushSubscription.toJSON()` of a browser gives.
+pub(crate) const WEB_PUSH: Schema = Schema { fields: &["endpoint", "expirationTime", "keys"], refused: &[] };
+pub(crate) const WEB_PUSH_KEYS: Schema = Schema { fields: &["p256dh", "auth"], refused: &[] };
 pub(crate) const SUBSCRIPTIONS: Schema = Schema { fields: &["subscriptions"], refused: &[] };
 pub(crate) const SUBSCRIPTION: Schema = Schema { fields: &["subject", "topics"], refused: &[("filter", LATER)] };
 
+/// The reason of the parts of a browser's subscription where only the whole is taken.
+const IN_WEB_PUSH: &str = "is a part of `web_push`, which takes what PushSubscription.toJSON() gives";
+
 /// Platforms by their words.
-pub(crate) const PLATFORMS: [(&str, Platform); 1] = [("ios", Platform::Ios)];
+pub(crate) const PLATFORMS: [(&str, Platform); 3] =
+    [("ios", Platform::Ios), ("android", Platform::Android), ("web", Platform::Web)];
 /// A provider's worlds by their words, the usual one first.
 pub(crate) const ENVIRONMENTS: [(&str, Environment); 2] =
     [("production", Environment::Production), ("sandbox", Environment::Sandbox)];
-/// Platforms that a later version will know.
-pub(crate) const PLATFORMS_LATER: [&str; 2] = ["android", "web"];
+
+/// Bytes of a browser's endpoint.
+pub(crate) const ENDPOINT_BYTES_MAX: usize = 2048;
+/// Characters of a host (RFC 1035, 2.3.4).
+const HOST_BYTES_MAX: usize = 253;
 
 /// Subscriptions as pairs, each once.
 type Pairs = BTreeSet<(Subject, TopicName)>;
@@ -266,21 +276,89 @@ fn selected(uri: &Uri) -> Result<(Subject, Vec<TopicName>), Invalid> {
     Ok((subject, topic.map_err(|error| Invalid::name("topic", error))?.into_iter().collect()))
 }
 
-fn new_device(id: DeviceId, body: &[u8]) -> Result<NewDevice, Problem> {
+pub(crate) fn new_device(id: DeviceId, body: &[u8]) -> Result<NewDevice, Problem> {
     let mut object = input::root(body)?.object(&DEVICE)?;
-    let platform = object.require("platform", "")?;
+    let platform = object.require("platform", "")?.one_of(&PLATFORMS)?;
     Ok(NewDevice {
         id,
-        platform: platform.one_of(&PLATFORMS, &PLATFORMS_LATER)?,
-        token: Some(object.require("token", "")?.name(DeviceToken::from_hex)?),
+        platform,
+        token: Some(address(&mut object, platform)?),
         app: object.require("app", "")?.name(AppId::new)?,
         locale: object.require("locale", "")?.name(Locale::new)?,
-        environment: object
-            .take("environment")
-            .map_or(Ok(Environment::default()), |environment| environment.one_of(&ENVIRONMENTS, &[]))?,
+        environment: environment(&mut object, platform)?,
         country: object.take("country").map(|country| country.name(Country::new)).transpose()?,
         user: object.take("user").map(|user| user.name(UserId::new)).transpose()?,
     })
+}
+
+/// Where the device is reached: in the one field that its platform has for it.
+fn address(object: &mut Object<'_>, platform: Platform) -> Result<DeviceToken, Invalid> {
+    let (field, other) = match platform {
+        Platform::Ios | Platform::Android => ("token", "web_push"),
+        Platform::Web => ("web_push", "token"),
+    };
+    if let Some(foreign) = object.take(other) {
+        return Err(foreign.invalid(format_args!("is not for {}, which has `{field}`", platform.as_str())));
+    }
+    let address = object.require(field, "")?;
+    match platform {
+        Platform::Ios => address.name(DeviceToken::from_hex),
+        Platform::Android => address.name(DeviceToken::fcm),
+        Platform::Web => web_push(address),
+    }
+}
+
+/// A browser's subscription. When it says that it ends is not looked at: its push service tells when it has.
+fn web_push(field: Field<'_>) -> Result<DeviceToken, Invalid> {
+    let mut object = field.object(&WEB_PUSH)?;
+    let endpoint = object.require("endpoint", "")?;
+    let mut keys = object.require("keys", "")?.object(&WEB_PUSH_KEYS)?;
+    let (p256dh, auth) = (keys.require("p256dh", "")?, keys.require("auth", "")?);
+    let text = endpoint.text_within(1..=ENDPOINT_BYTES_MAX)?;
+    if let Some(rule) = endpoint_mistake(&text) {
+        return Err(endpoint.invalid(rule)); // Its value is not repeated: whoever has it may be able to push.
+    }
+    DeviceToken::web_push(&text, &p256dh.text()?, &auth.text()?).map_err(|error| {
+        let field = match error.what {
+            "p256dh" => &p256dh,
+            "auth" => &auth,
+            _ => &endpoint,
+        };
+        Invalid::name(&field.path, error)
+    })
+}
+
+/// What is wrong with the form of an endpoint: it must be `https://HOST[:PORT][/PATH][?QUERY]`. Whether the host may be
+/// connected to is asked when it is.
+fn endpoint_mistake(text: &str) -> Option<&'static str> {
+    let Some(rest) = text.strip_prefix("https://") else { return Some("must begin with https://") };
+    let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    let (host, port) = authority.split_once(':').unwrap_or((authority, "443"));
+    let is_in_host = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.');
+    let is_in_path = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:/?@!$&'()*+,;=%".contains(&byte);
+    if authority.contains('@') {
+        Some("must not hold a user or password before its host")
+    } else if !(1..=HOST_BYTES_MAX).contains(&host.len()) || !host.bytes().all(is_in_host) {
+        Some("must have a host of 1 to 253 letters, digits, hyphens and dots behind https://")
+    } else if !port.bytes().all(|byte| byte.is_ascii_digit()) || !port.parse::<u16>().is_ok_and(|port| port > 0) {
+        Some("must have a port from 1 to 65535, or none")
+    } else if !path.bytes().all(is_in_path) {
+        Some("must have a path of the characters of a URL (RFC 3986), without a fragment")
+    } else {
+        None
+    }
+}
+
+/// Only Apple has two worlds.
+fn environment(object: &mut Object<'_>, platform: Platform) -> Result<Environment, Invalid> {
+    let Some(field) = object.take("environment") else { return Ok(Environment::default()) };
+    let environment = field.one_of(&ENVIRONMENTS)?;
+    if environment == Environment::Sandbox && platform != Platform::Ios {
+        return Err(field
+            .invalid("must be \"production\" where platform is not ios, got \"sandbox\"")
+            .value("sandbox"));
+    }
+    Ok(environment)
 }
 
 fn pairs(body: &[u8], max: usize) -> Result<Pairs, Problem> {
@@ -317,7 +395,7 @@ fn grouped<'p>(pairs: impl IntoIterator<Item = &'p (Subject, TopicName)>) -> Sel
     selection
 }
 
-/// A device as it is shown. Its token only by its end, enough to tell two apart.
+/// A device as it is shown. Its token or endpoint only by its end, enough to tell two apart.
 #[derive(Debug, Serialize)]
 struct View<'a> {
     id: &'a DeviceId,
@@ -352,9 +430,9 @@ impl<'a> View<'a> {
     }
 }
 
-/// The last four digits; of a token so short that this would be much of it, nothing.
+/// The last four characters; of a token so short that this would be much of it, nothing.
 fn token_end(token: &DeviceToken) -> String {
-    let digits = token.to_hex();
-    let end = if digits.len() >= 16 { &digits[digits.len() - 4..] } else { "" };
-    format!("…{end}")
+    let text = token.to_text();
+    let end = text.len().checked_sub(4).filter(|start| *start >= 12).and_then(|start| text.get(start..));
+    format!("…{}", end.unwrap_or_default())
 }

@@ -14,16 +14,18 @@ mod notification;
 use std::collections::BTreeMap;
 
 use tidings_types::{
-    AppId, ChannelName, CollapseKey, Country, DeviceId, Event, EventId, Filter, Json, Locale, ParamValue, PushPolicy,
-    ReceiptPolicy, Recipients, Subject, TopicName, UserId, event_limits as limits,
+    AppId, ChannelName, CollapseKey, Country, DeviceId, Event, EventId, EventPriority, ExpectAudience, Filter, Json,
+    Locale, ParamValue, PushPolicy, ReceiptPolicy, Recipients, Subject, Timestamp, TopicName, Urgency, UserId,
+    event_limits as limits,
 };
 
-use crate::devices::{PLATFORMS, PLATFORMS_LATER};
-use crate::input::{self, Field, LATER, Object, Schema, distinct, shown};
+use crate::devices::PLATFORMS;
+use crate::input::{self, Field, Object, Schema, distinct, shown};
 use crate::problem::{Invalid, Problem};
+use crate::rfc3339::Rfc3339;
 
 pub(crate) use duration::{QUERY_WAIT_MAX, TTL_UNITS, wait_of_query};
-pub(crate) use notification::{INTERRUPTIONS, OWN_KEY, PAYLOAD, PRESENT, TEXT};
+pub(crate) use notification::{FCM_OWN_KEYS, INTERRUPTIONS, OWN_KEY, PAYLOAD, PRESENT, TEXT};
 
 pub(crate) const SCHEMA: Schema = Schema {
     fields: &[
@@ -44,9 +46,15 @@ pub(crate) const SCHEMA: Schema = Schema {
         "receipt_policy",
         "collapse_key",
         "ttl",
+        "priority",
+        "urgency",
+        "at",
+        "expect_audience",
+        "dry_run",
     ],
-    refused: &[("priority", LATER), ("urgency", LATER), ("at", LATER)],
+    refused: &[],
 };
+pub(crate) const EXPECT_AUDIENCE: Schema = Schema { fields: &["min", "max"], refused: &[] };
 pub(crate) const TO: Schema = Schema { fields: &["users", "devices"], refused: &[] };
 pub(crate) const FILTER: Schema = Schema { fields: &["countries", "locales", "platforms", "apps"], refused: &[] };
 
@@ -68,6 +76,11 @@ pub(crate) const AUDIENCE: Schema = Schema {
         ("receipt_policy", NO_PART),
         ("collapse_key", NO_PART),
         ("ttl", NO_PART),
+        ("priority", NO_PART),
+        ("urgency", NO_PART),
+        ("at", NO_PART),
+        ("expect_audience", NO_PART),
+        ("dry_run", NO_PART),
     ],
 };
 
@@ -109,16 +122,21 @@ fn event(field: Field<'_>) -> Result<Event, Invalid> {
         payload: object.take("payload").map(notification::payload).transpose()?.unwrap_or_default(),
         data: object.take("data").map(data).transpose()?,
         channels: object.take("channels").map(channels).transpose()?.unwrap_or_default(),
-        push: object.take("push").map(|push| push.one_of(&PUSH_POLICIES, &[])).transpose()?.unwrap_or_default(),
+        push: object.take("push").map(|push| push.one_of(&PUSH_POLICIES)).transpose()?.unwrap_or_default(),
         receipt: object.take("receipt").map(|receipt| receipt.boolean()).transpose()?.unwrap_or_default(),
         receipt_wait: object.take("receipt_wait").map_or(Ok(limits::RECEIPT_WAIT_DEFAULT), duration::receipt_wait)?,
         receipt_policy: object
             .take("receipt_policy")
-            .map(|policy| policy.one_of(&RECEIPT_POLICIES, &[]))
+            .map(|policy| policy.one_of(&RECEIPT_POLICIES))
             .transpose()?
             .unwrap_or_default(),
         collapse_key: object.take("collapse_key").map(|key| key.name(CollapseKey::new)).transpose()?,
         ttl: object.take("ttl").map_or(Ok(limits::TTL_DEFAULT), duration::ttl)?,
+        priority: object.take("priority").map(|it| it.one_of(&PRIORITIES)).transpose()?.unwrap_or_default(),
+        urgency: object.take("urgency").map(|urgency| urgency.one_of(&URGENCIES)).transpose()?,
+        at: object.take("at").map(|at| self::at(&at)).transpose()?,
+        expect_audience: object.take("expect_audience").map(expect_audience).transpose()?,
+        dry_run: object.take("dry_run").map(|dry_run| dry_run.boolean()).transpose()?.unwrap_or_default(),
         ..addressed
     })
 }
@@ -128,6 +146,13 @@ pub(crate) const PUSH_POLICIES: [(&str, PushPolicy); 3] =
     [("unless_received", PushPolicy::UnlessReceived), ("always", PushPolicy::Always), ("never", PushPolicy::Never)];
 pub(crate) const RECEIPT_POLICIES: [(&str, ReceiptPolicy); 2] =
     [("visible", ReceiptPolicy::Visible), ("any", ReceiptPolicy::Any)];
+pub(crate) const PRIORITIES: [(&str, EventPriority); 3] =
+    [("normal", EventPriority::Normal), ("high", EventPriority::High), ("low", EventPriority::Low)];
+/// Without one it is as urgent as the last.
+pub(crate) const URGENCIES: [(&str, Urgency); 4] =
+    [("very_low", Urgency::VeryLow), ("low", Urgency::Low), ("normal", Urgency::Normal), ("high", Urgency::High)];
+/// The largest audience there can be: as many devices as numbers for them.
+pub(crate) const AUDIENCE_COUNT_MAX: u64 = u32::MAX as u64;
 
 /// An event with what says who it is for, and nothing else.
 fn addressed(object: &mut Object<'_>, id: EventId) -> Result<Event, Invalid> {
@@ -166,7 +191,7 @@ fn filter(field: Field<'_>) -> Result<Filter, Invalid> {
         distinct(locales.items(COUNT, "locales")?, |locale| locale.name(Locale::new))
     })?;
     let platforms = object.take("platforms").map_or(Ok(Vec::new()), |platforms| {
-        distinct(platforms.items(COUNT, "platforms")?, |platform| platform.one_of(&PLATFORMS, &PLATFORMS_LATER))
+        distinct(platforms.items(COUNT, "platforms")?, |platform| platform.one_of(&PLATFORMS))
     })?;
     let apps = object
         .take("apps")
@@ -221,6 +246,39 @@ fn param(field: &Field<'_>) -> Result<ParamValue, Invalid> {
         let rule =
             format_args!("must be a whole number from {} to {}, got {}", i64::MIN, i64::MAX, shown(text)).to_string();
         field.invalid(rule).value(shown(text))
+    })
+}
+
+/// A moment; whether it is near enough depends on when it is asked.
+fn at(field: &Field<'_>) -> Result<Timestamp, Invalid> {
+    let text = field.text()?;
+    text.parse().map(|Rfc3339(at)| at).map_err(|error| {
+        let got = shown(&text);
+        field.invalid(format_args!("{error}, got {got:?}")).value(got)
+    })
+}
+
+fn expect_audience(field: Field<'_>) -> Result<ExpectAudience, Invalid> {
+    let mut object = field.object(&EXPECT_AUDIENCE)?;
+    let min = object.take("min").map(|min| device_count(&min)).transpose()?;
+    let max = object.take("max").map(|max| device_count(&max)).transpose()?;
+    match (min, max) {
+        (None, None) => {
+            Err(Invalid::new(&object.path, "must hold min or max; without `expect_audience` any audience is right"))
+        }
+        (Some(min), Some(max)) if min > max => {
+            let rule = format_args!("must be at most max, which is {max}, got {min}").to_string();
+            Err(Invalid { limit: Some(max), ..Invalid::new(&object.path_of("min"), rule).value(min) })
+        }
+        _ => Ok(ExpectAudience { min, max }),
+    }
+}
+
+fn device_count(field: &Field<'_>) -> Result<u64, Invalid> {
+    let max = AUDIENCE_COUNT_MAX;
+    field.whole_number(max).ok_or_else(|| {
+        let got = shown(field.raw.get());
+        field.invalid(format_args!("must be a whole number from 0 to {max}, got {got}")).limit(max as usize).value(got)
     })
 }
 

@@ -1,7 +1,9 @@
 //! `GET /v1/events/{id}`: where an accepted event stands, and who has proven to have it.
 //!
 //! ```text
-//! waiting ─► running ─► finished ─► forgotten (what is left is that it was accepted, until its id goes as well: 404)
+//! scheduled ─► waiting ─► running ◄─► paused
+//!                 │          ├─► finished ──┬─► forgotten (what is left is that it was accepted, until its id goes: 404)
+//!                 └──────────┴─► cancelled ─┘
 //! ```
 //!
 //! An event is known by its id for as long as ids are remembered (`store.id_window`), its job for as long as the sender
@@ -21,12 +23,12 @@ use axum::response::Response;
 use serde::Serialize;
 use tidings_hub::{EventReceipts, Hub, RECEIPTS_TTL, ReceiptSummary};
 use tidings_store::AcceptedEvent;
-use tidings_types::{EventId, JournalPosition, TopicName};
+use tidings_types::{EventId, EventPriority, JournalPosition, TopicName};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::Shared;
 use crate::event_input::wait_of_query;
-use crate::events::Place;
+use crate::events::{Place, Scheduled};
 use crate::guard::IdPath;
 use crate::jobs::{JobState, Progress};
 use crate::problem::{Kind, Problem, json};
@@ -46,6 +48,10 @@ enum EventState {
     Waiting,
     /// Devices are still without an outcome.
     Running,
+    /// The same, but a brake holds them.
+    Paused,
+    /// It was cancelled: who was not sent to yet will not be.
+    Cancelled,
     /// Every selected device has its outcome.
     Finished,
     /// It had a job, which is forgotten.
@@ -57,6 +63,7 @@ struct Report<'a> {
     id: &'a EventId,
     position: JournalPosition,
     topic: &'a TopicName,
+    priority: EventPriority,
     accepted_at: Rfc3339,
     state: EventState,
     /// Only while there is a job.
@@ -75,13 +82,19 @@ struct Counted {
 }
 
 pub(crate) async fn event(State(shared): State<Arc<Shared>>, IdPath(id): IdPath<EventId>) -> Result<Response, Problem> {
+    if let Some(later) = shared.store.later(&id)? {
+        return Ok(json(StatusCode::OK, &Scheduled::new(&later)));
+    }
     let (position, accepted) = find(&shared, &id)?;
     // The store first: a job that begins in between is then found, and its event not taken for forgotten.
     let dispatched = shared.store.dispatched()?;
     let job = shared.jobs.job(position);
-    let state = match &job {
-        Some(job) if job.state == JobState::Finished => EventState::Finished,
-        Some(_) => EventState::Running,
+    let state = match job.as_ref().map(|job| job.state) {
+        Some(JobState::Running) => EventState::Running,
+        Some(JobState::Paused) => EventState::Paused,
+        Some(JobState::Cancelled) => EventState::Cancelled,
+        Some(JobState::Finished) => EventState::Finished,
+        None if shared.store.brakes().borrow().cancelled.contains(&position) => EventState::Cancelled,
         None if position >= dispatched => EventState::Waiting,
         None => EventState::Forgotten,
     };
@@ -94,6 +107,7 @@ pub(crate) async fn event(State(shared): State<Arc<Shared>>, IdPath(id): IdPath<
         id: &id,
         position,
         topic: &accepted.event.topic,
+        priority: accepted.event.priority,
         accepted_at: Rfc3339(accepted.accepted_at),
         state,
         progress: job.map(Progress::new),
@@ -168,14 +182,20 @@ impl Counted {
     }
 }
 
-fn find(shared: &Shared, id: &EventId) -> Result<(JournalPosition, AcceptedEvent), Problem> {
+/// The event of this id in the journal.
+pub(crate) fn find(shared: &Shared, id: &EventId) -> Result<(JournalPosition, AcceptedEvent), Problem> {
     let found = match shared.store.event_position(id)? {
         Some(position) => shared.store.event(position)?.map(|accepted| (position, accepted)),
         None => None,
     };
-    found.ok_or_else(|| {
-        Problem::new(Kind::NotFound, format!("no event has the id {id}, or it is forgotten by now (store.id_window)"))
-    })
+    if let Some(found) = found {
+        return Ok(found);
+    }
+    let detail = match shared.store.later(id)? {
+        Some(later) => format!("event {id} is not due before {}", Rfc3339(later.key.at)),
+        None => format!("no event has the id {id}, or it is forgotten by now (store.id_window)"),
+    };
+    Err(Problem::new(Kind::NotFound, detail))
 }
 
 /// What is known of an event's receipts.

@@ -1,26 +1,48 @@
-//! `POST /v1/events`: events in, acknowledged when durable.
+//! `/v1/events`: events in, acknowledged when durable; those that are not due yet, listed; and calling one off.
+//!
+//! What a repeated event is answered does not change with the audience or the clock: it is checked against them only
+//! when it is new.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use axum::Extension;
 use axum::extract::State;
-use axum::http::StatusCode;
-use axum::response::Response;
+use axum::http::{StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use tidings_hub::Hub;
 use tidings_protocol::NamespaceOptions;
-use tidings_store::{Appended, DurableChannel, NewEvent};
+use tidings_store::{Appended, AppendedTo, DurableChannel, LaterEvent, LaterKey, NewEvent, ReadError};
 use tidings_telemetry::unix_now;
-use tidings_types::{ChannelName, Epoch, Event, EventId, JournalPosition, Offset, StreamPosition};
+use tidings_types::{
+    ChannelName, Epoch, Event, EventId, JournalPosition, Offset, StreamPosition, Timestamp, TopicName,
+    event_limits as limits,
+};
 
-use crate::Shared;
+use crate::auth::Caller;
 use crate::event_input::Batch;
-use crate::guard::JsonBody;
-use crate::problem::{Invalid, Problem, json};
+use crate::event_report::find;
+use crate::guard::{IdPath, JsonBody};
+use crate::input::shown;
+use crate::jobs::JobState;
+use crate::problem::{Invalid, Kind, Problem, json};
+use crate::query::Params;
+use crate::rfc3339::Rfc3339;
+use crate::{Shared, audience};
+
+/// By how much an event may come too late for its own time: clocks differ and retries take a while.
+const LATE_MAX: Duration = Duration::from_secs(60);
 
 /// Checking an event renders its texts in every language; after this many, others get a turn.
 const CHECK_TURN_COUNT: usize = 16;
 
-pub(crate) async fn post_events(State(shared): State<Arc<Shared>>, body: JsonBody) -> Result<Response, Problem> {
+pub(crate) async fn post_events(
+    State(shared): State<Arc<Shared>>,
+    Extension(caller): Extension<Caller>,
+    body: JsonBody,
+) -> Result<Response, Problem> {
+    let (now, audience_max) = (unix_now(), caller.audience_max());
     let Batch { events, is_list } = Batch::read(&body.0)?;
     let prefix = |index: usize| if is_list { format!("[{index}].") } else { String::new() };
     let ids: Vec<EventId> = events.iter().map(|event| event.id.clone()).collect();
@@ -28,18 +50,121 @@ pub(crate) async fn post_events(State(shared): State<Arc<Shared>>, body: JsonBod
     for (index, event) in events.into_iter().enumerate() {
         let channels = durable_channels(&shared.hub, &event, &prefix(index))?;
         shared.check.check(&event).map_err(|error| error.at(&prefix(index)))?;
-        new.push(NewEvent { event, channels });
+        let is_conditional = event.at.is_some() || event.expect_audience.is_some() || audience_max.is_some();
+        if is_conditional && !is_known(&shared, &event.id)? {
+            check_time(&event, now, &prefix(index))?;
+            audience::admit(&shared, &event, audience_max, &prefix(index)).await?;
+        }
+        new.push(NewEvent { event, channels, audience_max });
         if (index + 1) % CHECK_TURN_COUNT == 0 {
             tokio::task::yield_now().await;
         }
     }
-    let appended = shared.store.append_events(new, unix_now()).await;
+    let appended = shared.store.append_events(new, now).await;
     let appended = appended.map_err(|error| Problem::of_append(error, prefix))?;
     let answers: Vec<Accepted<'_>> = ids.iter().zip(&appended).map(Accepted::new).collect();
     Ok(match answers.first() {
         Some(answer) if !is_list => json(StatusCode::ACCEPTED, answer),
         _ => json(StatusCode::ACCEPTED, &answers),
     })
+}
+
+fn is_known(shared: &Shared, id: &EventId) -> Result<bool, ReadError> {
+    Ok(shared.store.event_position(id)?.is_some() || shared.store.later(id)?.is_some())
+}
+
+/// Whether the time of a new event is near enough.
+fn check_time(event: &Event, now: Timestamp, prefix: &str) -> Result<(), Invalid> {
+    let (ahead_max, late_max) = (limits::AHEAD_MAX.as_secs(), LATE_MAX.as_secs());
+    let Some(at) = event.at else { return Ok(()) };
+    let (rule, limit) = if at > now.saturating_add(limits::AHEAD_MAX) {
+        (format!("must lie at most {} days ahead", ahead_max / 86_400), ahead_max)
+    } else if at.saturating_add(LATE_MAX) < now {
+        (format!("must lie at most {late_max} seconds back"), late_max)
+    } else {
+        return Ok(());
+    };
+    let got = Rfc3339(at).to_string();
+    let refused = Invalid::new(&format!("{prefix}at"), format_args!("{rule}, got {got:?}"));
+    Err(Invalid { limit: Some(limit), ..refused }.value(got))
+}
+
+/// A page of the events that are not due yet, the next one first.
+pub(crate) async fn scheduled_events(State(shared): State<Arc<Shared>>, uri: Uri) -> Result<Response, Problem> {
+    #[derive(Serialize)]
+    struct Page<'a> {
+        events: Vec<Scheduled<'a>>,
+        /// What to ask for as `after`; absent on the last page.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        next: Option<String>,
+    }
+    let mut params = Params::read(&uri, &["state", "after", "limit"])?;
+    let state = params.take("state");
+    if state.as_deref() != Some(SCHEDULED) {
+        let rule = format!("must be {SCHEDULED:?}: what became of other events is at /v1/jobs");
+        let refused = Invalid::new("state", rule);
+        return Err(state.map_or(refused.clone(), |state| refused.value(shown(&state))).into());
+    }
+    let limit = params.limit()?;
+    let after = params.take("after").map(|after| later_key(&after)).transpose()?;
+    let page = shared.store.later_events(after, limit)?; // Fewer where they are large.
+    let last = page.last().map(|event| event.key);
+    let is_more = last.is_some() && !shared.store.later_events(last, 1)?.is_empty();
+    let next = last.filter(|_| is_more).map(|LaterKey { at, arrival }| format!("{}-{arrival}", at.as_millis()));
+    Ok(json(StatusCode::OK, &Page { events: page.iter().map(Scheduled::new).collect(), next }))
+}
+
+/// Reads what was given as `next`.
+fn later_key(text: &str) -> Result<LaterKey, Invalid> {
+    let parts = text.split_once('-').and_then(|(at, arrival)| Some((at.parse().ok()?, arrival.parse().ok()?)));
+    parts.map(|(at, arrival)| LaterKey { at: Timestamp(at), arrival }).ok_or_else(|| {
+        let got = shown(text);
+        Invalid::new("after", format_args!("must be the `next` of the page before, got {got:?}")).value(got)
+    })
+}
+
+/// An event that is not due yet.
+#[derive(Debug, Serialize)]
+pub(crate) struct Scheduled<'a> {
+    id: &'a EventId,
+    topic: &'a TopicName,
+    accepted_at: Rfc3339,
+    state: &'static str,
+    at: Rfc3339,
+}
+
+impl<'a> Scheduled<'a> {
+    pub(crate) fn new(LaterEvent { key, accepted_at, event, .. }: &'a LaterEvent) -> Self {
+        let (accepted_at, at) = (Rfc3339(*accepted_at), Rfc3339(key.at));
+        Self { id: &event.id, topic: &event.topic, accepted_at, state: SCHEDULED, at }
+    }
+}
+
+/// The state of an event that is not due yet.
+const SCHEDULED: &str = "scheduled";
+
+/// Calls an event off. One that is not due yet is forgotten with its id; of another, who was not sent to yet will not be.
+pub(crate) async fn cancel_event(
+    State(shared): State<Arc<Shared>>,
+    IdPath(id): IdPath<EventId>,
+) -> Result<Response, Problem> {
+    // One that becomes due in between is found in the journal then.
+    if shared.store.later(&id)?.is_some() && shared.store.cancel_later(&id).await? {
+        return Ok(StatusCode::NO_CONTENT.into_response());
+    }
+    let (position, _) = find(&shared, &id)?;
+    // The store first, as in the report.
+    let dispatched = shared.store.dispatched()?;
+    match shared.jobs.job(position).map(|job| job.state) {
+        Some(JobState::Cancelled) => {}
+        Some(JobState::Running | JobState::Paused) => _ = shared.store.cancel(position).await?,
+        None if position >= dispatched => _ = shared.store.cancel(position).await?,
+        Some(JobState::Finished) | None => {
+            let detail = format!("event {id} cannot be cancelled: every device of it has its outcome");
+            return Err(Problem::new(Kind::JobFinished, detail).field("id").value(id.as_str()));
+        }
+    }
+    Ok(StatusCode::NO_CONTENT.into_response())
 }
 
 /// Where an event is published: the channels it names, else that of its first subject if that is a durable one.
@@ -86,10 +211,17 @@ fn not_durable(name: &ChannelName, configured: bool) -> String {
 #[derive(Debug, Serialize)]
 struct Accepted<'a> {
     id: &'a EventId,
-    position: JournalPosition,
-    channels: Vec<Place<'a>>,
+    #[serde(flatten)]
+    to: AcceptedTo<'a>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     repeated: bool,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum AcceptedTo<'a> {
+    Journal { position: JournalPosition, channels: Vec<Place<'a>> },
+    Later { at: Rfc3339, state: &'static str },
 }
 
 /// Where in a channel it was published.
@@ -109,11 +241,12 @@ impl<'a> Place<'a> {
 
 impl<'a> Accepted<'a> {
     fn new((id, appended): (&'a EventId, &'a Appended)) -> Self {
-        Self {
-            id,
-            position: appended.position,
-            channels: appended.published.iter().map(Place::new).collect(),
-            repeated: appended.repeated,
-        }
+        let to = match &appended.to {
+            AppendedTo::Journal { position, published } => {
+                AcceptedTo::Journal { position: *position, channels: published.iter().map(Place::new).collect() }
+            }
+            AppendedTo::Later { at } => AcceptedTo::Later { at: Rfc3339(*at), state: SCHEDULED },
+        };
+        Self { id, to, repeated: appended.repeated }
     }
 }

@@ -27,6 +27,9 @@ const JSON: [&str; 2] = ["application/json", "application/problem+json"];
 /// MessagePack has had several names; the first is what programs say, the last is the registered one.
 pub(crate) const MESSAGEPACK: [&str; 3] = ["application/msgpack", "application/x-msgpack", "application/vnd.msgpack"];
 
+/// One JSON object a line, where a route has it.
+pub(crate) const LINES: &str = "application/x-ndjson";
+
 /// What a body is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
@@ -93,18 +96,31 @@ async fn packed(response: Response, name: &'static str) -> Response {
     Response::from_parts(parts, if json.is_empty() { Body::empty() } else { pack(&json).into() })
 }
 
+/// Whether lines are preferred to one answer, in whatever format.
+pub(crate) fn prefers_lines(headers: &HeaderMap) -> bool {
+    let ranges = ranges(headers.get_all(ACCEPT));
+    let others = MESSAGEPACK.iter().chain(&JSON[..1]).map(|name| weight(&ranges, name)).max();
+    Some(weight(&ranges, LINES)) > others
+}
+
 /// MessagePack's name, if it is preferred to an answer that `json` are names of.
 fn accepted(accept: &[HeaderValue], json: &[&'static str]) -> Option<&'static str> {
-    let values = accept.iter().filter_map(|value| value.to_str().ok());
-    let ranges: Vec<Range<'_>> = values.flat_map(|value| value.split(',')).filter_map(Range::read).collect();
-    let weigh = |name: &str| {
-        let fitting = ranges.iter().filter_map(|range| range.specificity(name).map(|how| (how, range.weight)));
-        fitting.max().map_or(0, |(_, weight)| weight)
-    };
-    let json = json.iter().map(|name| weigh(name)).max().unwrap_or_default();
-    let weighed = MESSAGEPACK.iter().map(|name| (weigh(name), *name));
+    let ranges = ranges(accept);
+    let json = json.iter().map(|name| weight(&ranges, name)).max().unwrap_or_default();
+    let weighed = MESSAGEPACK.iter().map(|name| (weight(&ranges, name), *name));
     let (weight, name) = weighed.reduce(|best, next| if next.0 > best.0 { next } else { best })?;
     (weight > json).then_some(name)
+}
+
+fn ranges<'h>(accept: impl IntoIterator<Item = &'h HeaderValue>) -> Vec<Range<'h>> {
+    let values = accept.into_iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).filter_map(Range::read).collect()
+}
+
+/// What the most specific range that fits says, 0 without one.
+fn weight(ranges: &[Range<'_>], name: &str) -> u16 {
+    let fitting = ranges.iter().filter_map(|range| range.specificity(name).map(|how| (how, range.weight)));
+    fitting.max().map_or(0, |(_, weight)| weight)
 }
 
 /// One entry of `Accept`.
@@ -170,6 +186,14 @@ mod tests {
             (&["*/*, application/json;q=0.5"], Some("application/msgpack")),
         ] {
             assert_eq!(preferred(values, &JSON[..1]), expected, "{values:?}");
+        }
+        // Lines are for those who name them.
+        let lines =
+            |value: &'static str| prefers_lines(&HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static(value))]));
+        assert!(lines("application/x-ndjson") && lines("application/json;q=0.5, Application/X-NDJSON"));
+        for value in ["", "*/*", "application/*", "application/x-ndjson, application/json", "application/x-ndjson;q=0"]
+        {
+            assert!(!lines(value), "{value}");
         }
         // A problem has a name of its own in JSON.
         let either = ["application/msgpack;q=0.5, application/problem+json"];

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::extract::{FromRequest, FromRequestParts, Path, Request, State};
+use axum::extract::{FromRequest, FromRequestParts, RawPathParams, Request, State};
 use axum::http::header::CONTENT_LENGTH;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
@@ -142,7 +142,7 @@ async fn read(headers: &HeaderMap, body: Body, limit: usize) -> Result<Bytes, Pr
     }
 }
 
-/// The device or event that the path names: one part of it, percent-decoded, so an id may hold a `/` (spelt `%2F`).
+/// What the path names: its one variable part, percent-decoded, so an id may hold a `/` (spelt `%2F`).
 pub(crate) struct IdPath<T>(pub(crate) T);
 
 impl<S: Send + Sync, T: FromStr<Err = NameError>> FromRequestParts<S> for IdPath<T> {
@@ -150,7 +150,8 @@ impl<S: Send + Sync, T: FromStr<Err = NameError>> FromRequestParts<S> for IdPath
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         let not_text = |_| Problem::from(Invalid::new("id", "the path must be UTF-8 text"));
-        let Path(id) = Path::<String>::from_request_parts(parts, state).await.map_err(not_text)?;
-        Ok(Self(id.parse().map_err(|error| Invalid::name("id", error))?))
+        let params = RawPathParams::from_request_parts(parts, state).await.map_err(not_text)?;
+        let (name, id) = params.iter().next().expect("a route that asks for it has a variable part");
+        Ok(Self(id.parse().map_err(|error| Invalid::name(name, error))?))
     }
 }

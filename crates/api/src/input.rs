@@ -106,16 +106,13 @@ impl<'a> Field<'a> {
         (number.fract() == 0.0 && (0.0..=max as f64).contains(&number)).then_some(number as u64)
     }
 
-    /// The value that its word stands for; words of `later` are refused as such.
-    pub(crate) fn one_of<T: Copy>(&self, words: &[(&str, T)], later: &[&str]) -> Result<T, Invalid> {
+    /// The value that its word stands for.
+    pub(crate) fn one_of<T: Copy>(&self, words: &[(&str, T)]) -> Result<T, Invalid> {
         let text = self.text()?;
         if let Some((_, value)) = words.iter().find(|(word, _)| *word == text) {
             return Ok(*value);
         }
         let got = shown(&text);
-        if later.contains(&text.as_str()) {
-            return Err(self.invalid(format_args!("{got:?} {LATER}")).value(got));
-        }
         let known: Vec<String> = words.iter().map(|(word, _)| format!("{word:?}")).collect();
         Err(self.invalid(format_args!("must be {}, got {got:?}", known.join(" or "))).value(got))
     }

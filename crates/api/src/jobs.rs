@@ -1,23 +1,40 @@
-//! `GET /v1/jobs`, and what a job looks like from outside.
+//! `GET /v1/jobs`, `GET /v1/jobs/{position}`, and what a job looks like from outside.
 //!
 //! Who runs the jobs is asked through [`Jobs`]; the API knows no sender. A job is named by its event's place in the journal.
-//! Finished jobs are remembered for a while, newest first; a page ends where that memory does.
+//! Finished jobs are remembered for a while, newest first; a page ends where that memory does. Who asks for lines
+//! (`Accept: application/x-ndjson`) gets all jobs that are remembered, each with its parts, one JSON object a line.
+//!
+//! Bounds: lines are made [`EXPORT_PAGE_COUNT`] jobs at a time, when the reader has taken those before; as long as they are
+//! read they take a place of `Shared::waiting_place`. A job has as many parts as whoever runs it keeps apart.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::body::{Body, Bytes};
 use axum::extract::State;
-use axum::http::{StatusCode, Uri};
-use axum::response::Response;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream;
 use serde::Serialize;
-use tidings_types::{EventId, JournalPosition, Timestamp};
+use tidings_types::{
+    AppId, BrakeScope, Event, EventId, EventPriority, JournalPosition, Locale, NameError, Provider, Timestamp,
+    TopicName,
+};
 
 use crate::Shared;
+use crate::format::{LINES, prefers_lines};
+use crate::guard::IdPath;
 use crate::input::shown;
-use crate::problem::{Invalid, Problem, json};
+use crate::problem::{Invalid, Kind, Problem, json};
 use crate::query::Params;
 use crate::rfc3339::Rfc3339;
+
+/// Jobs that are spelt at once for those who want all.
+const EXPORT_PAGE_COUNT: usize = 100;
 
 /// Knows what became of the events that are pushed. Must not wait.
 pub trait Jobs: Send + Sync {
@@ -27,6 +44,25 @@ pub trait Jobs: Send + Sync {
 
     /// The newest jobs of events before `before`, newest first.
     fn jobs(&self, before: Option<JournalPosition>, limit: usize) -> Vec<JobView>;
+
+    /// How long pushing `event` would take, by pool. Other than the others it may work for a while, where the audience is
+    /// large: it is called on a thread that may block, one call at a time.
+    fn estimate(&self, event: &Event) -> Vec<Estimate>;
+}
+
+/// How long pushing an event through one pool would take.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Estimate {
+    /// Who delivers.
+    pub provider: Provider,
+    /// The pool, as the configuration names it.
+    pub pool: String,
+    /// Devices it would be sent to.
+    pub devices: u64,
+    /// Minutes until the last one is answered, if nothing else is sent; `None` while nothing is known of the provider's
+    /// speed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub minutes: Option<f64>,
 }
 
 /// What became of one event's audience so far.
@@ -36,18 +72,28 @@ pub struct JobView {
     pub position: JournalPosition,
     /// The event.
     pub event: EventId,
+    /// Which kind of event; `None` of a job that an older version has finished.
+    pub topic: Option<TopicName>,
+    /// Before which other jobs it is sent.
+    pub priority: EventPriority,
     /// When it was accepted.
     pub accepted_at: Timestamp,
     /// When the job was done; `None` while it runs, and for one that an older version has finished.
     pub done_at: Option<Timestamp>,
     /// Where the job stands.
     pub state: JobState,
+    /// The brake that holds all of what is left of it.
+    pub paused_by: Option<BrakeScope>,
     /// Devices selected.
     pub audience: u64,
     /// Devices that are not pushed yet because they may still prove that they got it.
     pub held: u64,
     /// Devices by what became of them; the others are still on their way.
     pub outcomes: Outcomes,
+    /// Attempts beyond each device's first.
+    pub retried: u64,
+    /// The outcomes of those that were handed out, kept apart by provider, app and language.
+    pub by: Vec<JobPart>,
     /// When the provider's answers came; `None` before the first.
     pub time_to: Option<TimeTo>,
 }
@@ -58,8 +104,26 @@ pub struct JobView {
 pub enum JobState {
     /// Devices are still without an outcome.
     Running,
+    /// The same, but a brake holds them.
+    Paused,
+    /// It was cancelled: who was not sent to yet will not be.
+    Cancelled,
     /// Every selected device has its outcome.
     Finished,
+}
+
+/// What became of the devices of one provider, app and language.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct JobPart {
+    /// Who delivers.
+    pub provider: Provider,
+    /// The application.
+    pub app: AppId,
+    /// The language of the text; `None`: that of the source texts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub locale: Option<Locale>,
+    /// Devices by what became of them. Who was not handed out is in no part.
+    pub outcomes: Outcomes,
 }
 
 /// Devices by outcome.
@@ -75,6 +139,8 @@ pub struct Outcomes {
     pub unknown: u64,
     /// The job was cancelled before a provider took it.
     pub cancelled: u64,
+    /// A newer event with the same collapse key went out instead.
+    pub superseded: u64,
     /// The provider refused it for good, by its reason.
     pub rejected: BTreeMap<&'static str, u64>,
     /// Not sent to, by our reason.
@@ -101,11 +167,16 @@ pub struct TimeTo {
 pub(crate) struct Progress {
     #[serde(skip_serializing_if = "Option::is_none")]
     done_at: Option<Rfc3339>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    paused_by: Option<BrakeScope>,
     audience: u64,
     held: u64,
+    retried: u64,
     outcomes: Outcomes,
     #[serde(skip_serializing_if = "Option::is_none")]
     time_to: Option<TimeToMillis>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    by: Vec<JobPart>,
 }
 
 #[derive(Debug, Serialize)]
@@ -127,16 +198,20 @@ impl Progress {
             p99_ms: millis(p99),
             p100_ms: millis(p100),
         };
-        let JobView { audience, held, outcomes, .. } = job;
-        Self { done_at: job.done_at.map(Rfc3339), audience, held, outcomes, time_to: job.time_to.map(time_to) }
+        let JobView { done_at, paused_by, audience, held, retried, outcomes, by, .. } = job;
+        let (done_at, time_to) = (done_at.map(Rfc3339), job.time_to.map(time_to));
+        Self { done_at, paused_by, audience, held, retried, outcomes, time_to, by }
     }
 }
 
-/// A job as `GET /v1/jobs` spells it, for others who tell of jobs.
+/// A job as `GET /v1/jobs/{position}` spells it, for others who tell of jobs.
 #[derive(Debug, Serialize)]
 pub struct JobEntry {
     id: EventId,
     position: JournalPosition,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    topic: Option<TopicName>,
+    priority: EventPriority,
     accepted_at: Rfc3339,
     state: JobState,
     #[serde(flatten)]
@@ -148,6 +223,8 @@ impl From<JobView> for JobEntry {
         Self {
             id: job.event.clone(),
             position: job.position,
+            topic: job.topic.clone(),
+            priority: job.priority,
             accepted_at: Rfc3339(job.accepted_at),
             state: job.state,
             progress: Progress::new(job),
@@ -155,8 +232,8 @@ impl From<JobView> for JobEntry {
     }
 }
 
-/// A page of the jobs, newest first.
-pub(crate) async fn jobs(State(shared): State<Arc<Shared>>, uri: Uri) -> Result<Response, Problem> {
+/// A page of the jobs, newest first; or, as lines, all of them.
+pub(crate) async fn jobs(State(shared): State<Arc<Shared>>, headers: HeaderMap, uri: Uri) -> Result<Response, Problem> {
     #[derive(Serialize)]
     struct Page {
         jobs: Vec<JobEntry>,
@@ -164,19 +241,59 @@ pub(crate) async fn jobs(State(shared): State<Arc<Shared>>, uri: Uri) -> Result<
         #[serde(skip_serializing_if = "Option::is_none")]
         next: Option<JournalPosition>,
     }
-    let mut params = Params::read(&uri, &["before", "limit"])?;
+    let is_export = prefers_lines(&headers);
+    let mut params = Params::read(&uri, if is_export { &["before"] } else { &["before", "limit"] })?;
+    let before = params.take("before").map(|before| before.parse()).transpose();
+    let before = before.map_err(|error| Invalid::name("before", error))?.map(|Place(position)| position);
+    if is_export {
+        return export(shared, before);
+    }
     let limit = params.limit()?;
-    let before = params.take("before").map(|before| position(&before)).transpose()?;
     let mut jobs = shared.jobs.jobs(before, limit + 1); // One more tells whether there is a next page.
     let is_last = jobs.len() <= limit;
     jobs.truncate(limit);
     let next = jobs.last().filter(|_| !is_last).map(|job| job.position);
-    Ok(json(StatusCode::OK, &Page { jobs: jobs.into_iter().map(JobEntry::from).collect(), next }))
+    let without_parts = |job| JobEntry::from(JobView { by: Vec::new(), ..job });
+    Ok(json(StatusCode::OK, &Page { jobs: jobs.into_iter().map(without_parts).collect(), next }))
 }
 
-fn position(text: &str) -> Result<JournalPosition, Invalid> {
-    text.parse().map(JournalPosition).map_err(|_| {
-        let got = shown(text);
-        Invalid::new("before", format_args!("must be a place in the journal, a whole number, got {got:?}")).value(got)
-    })
+fn export(shared: Arc<Shared>, before: Option<JournalPosition>) -> Result<Response, Problem> {
+    let place = shared.waiting_place()?;
+    let pages = stream::unfold((shared, before, place), async move |(shared, before, place)| {
+        let page = shared.jobs.jobs(before, EXPORT_PAGE_COUNT);
+        let last = page.last()?.position;
+        let mut lines = Vec::new();
+        for job in page {
+            serde_json::to_writer(&mut lines, &JobEntry::from(job)).expect("our own shapes have string keys");
+            lines.push(b'\n');
+        }
+        Some((Ok::<_, Infallible>(Bytes::from(lines)), (shared, Some(last), place)))
+    });
+    Ok(([(CONTENT_TYPE, HeaderValue::from_static(LINES))], Body::from_stream(pages)).into_response())
+}
+
+/// One job, with its parts.
+pub(crate) async fn job(
+    State(shared): State<Arc<Shared>>,
+    IdPath(Place(position)): IdPath<Place>,
+) -> Result<Response, Problem> {
+    let job = shared.jobs.job(position).ok_or_else(|| {
+        Problem::new(Kind::NotFound, format!("no job has the position {}, or it is forgotten by now", position.0))
+    })?;
+    Ok(json(StatusCode::OK, &JobEntry::from(job)))
+}
+
+/// A place in the journal, as paths and queries spell it.
+pub(crate) struct Place(JournalPosition);
+
+impl FromStr for Place {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        text.parse().map(|position| Self(JournalPosition(position))).map_err(|_| NameError {
+            what: "position",
+            rule: "must be a place in the journal, a whole number",
+            value: shown(text),
+        })
+    }
 }

@@ -2,12 +2,18 @@
 //!
 //! ```text
 //! POST   /v1/events                      an event or a list of them → 202 {id, position, channels}      publish
+//! GET    /v1/events?state=scheduled      those that are not due yet → {"events": […], "next"}           publish
 //! GET    /v1/events/{id}                 → 200 {state, audience, held, outcomes, channels, receipts, …} publish
+//! DELETE /v1/events/{id}                 it is sent to nobody any more → 204                            publish
 //! GET    /v1/events/{id}/receipts?wait=2s  → 200 {written, received, users, users_complete}             publish
-//! GET    /v1/jobs?before=&limit=         newest first → {"jobs": […], "next"}                           publish
+//! GET    /v1/jobs?before=&limit=         newest first → {"jobs": […], "next"}; all of them as lines     publish
+//! GET    /v1/jobs/{position}             → 200, also by provider, app and language                      publish
 //! POST   /v1/audience/preview            {topic, subjects, to, filter} → {total, by_platform, …}        publish
+//! GET    /v1/brakes                      what is held → {"brakes": [{"scope", "paused_at"}]}            read
+//! PUT    /v1/brakes/{scope}              holds pushes → 201, 200 if they were held before               operate
+//! DELETE /v1/brakes/{scope}              lets them go on → 204                                          operate
 //! GET    /v1/devices?after=&limit=       in order of ids → {"devices": […], "next"}                     devices
-//! PUT    /v1/devices/{id}                {platform, token, app, locale, …} → 201 with credential, 200   devices
+//! PUT    /v1/devices/{id}                {platform, token | web_push, app, …} → 201 with credential, 200  devices
 //! GET    /v1/devices/{id}                → 200                                                          devices
 //! DELETE /v1/devices/{id}                → 204                                                          devices
 //! POST   /v1/devices/{id}/credential     a new one, the old one ends → {"credential"}                   devices
@@ -37,18 +43,23 @@
 //! the second fails the answer says so, and the same request again completes it; what the device had and keeps is
 //! never gone. Replacements of one device take turns.
 //!
+//! An event with `at` is kept until then, a minute late at most it is sent at once. Where a key has an `audience_max`, or
+//! the event says what audience it expects, its devices are counted before it is accepted, and again when its job begins.
+//! An event that is known already is not counted: it has its first answer again.
+//!
 //! Bounds: requests in work and their bodies (`guard`), events, fields and names (`tidings_types::event_limits`),
 //! remembered idempotency keys and commands in one request (`centrifugo`), entries of a page (`query`). Requests that wait
-//! for receipts or for their turn to count an audience are a quarter of those in work, so that producers are never kept
-//! out by them; one more is answered with 503. The parsed form of a body is at most about
-//! eight times as large as the body; one of MessagePack is held a second time as JSON while it is read. What waits is
-//! bounded by the store; when it is full the answer is 503.
+//! for receipts or for their turn to count an audience, and those that get all jobs as lines, are a quarter of those in
+//! work, so that producers are never kept out by them; one more is answered with 503. The parsed form of a body is at most
+//! about eight times as large as the body; one of MessagePack is held a second time as JSON while it is read. What waits
+//! is bounded by the store; when it is full the answer is 503.
 //!
 //! Not here: TLS (a proxy's), the listener, deciding what an event's text is ([`EventCheck`] is asked), running jobs
 //! ([`Jobs`]) and connections ([`Connections`]), mutes, bulk import.
 
 mod audience;
 mod auth;
+mod brakes;
 mod centrifugo;
 mod devices;
 mod event_input;
@@ -74,13 +85,13 @@ use tidings_hub::Hub;
 use tidings_store::Store;
 use tidings_telemetry::Registry;
 use tidings_types::{DeviceNumber, Event};
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
 pub use auth::{ApiKey, ApiKeys, Scope};
-pub use jobs::{JobEntry, JobState, JobView, Jobs, Outcomes, TimeTo};
+pub use jobs::{Estimate, JobEntry, JobPart, JobState, JobView, Jobs, Outcomes, TimeTo};
 pub use operation::{health_router, metrics_router};
-pub use rfc3339::Rfc3339;
+pub use rfc3339::{Rfc3339, Rfc3339Error};
 
 use centrifugo::{CentrifugoMetrics, Idempotency};
 use devices::Turns;
@@ -207,17 +218,23 @@ struct Shared {
     idempotency: Idempotency,
     centrifugo: CentrifugoMetrics,
     /// Places for requests that wait.
-    waits: Semaphore,
+    waits: Arc<Semaphore>,
     /// One audience is counted at a time.
     previews: Semaphore,
 }
 
 impl Shared {
     /// A place for a request that may wait for long without work; there are a quarter as many as for all requests.
-    fn waiting_place(&self) -> Result<SemaphorePermit<'_>, Problem> {
-        self.waits.try_acquire().map_err(|_| {
+    fn waiting_place(&self) -> Result<OwnedSemaphorePermit, Problem> {
+        self.waits.clone().try_acquire_owned().map_err(|_| {
             Problem::new(Kind::Overloaded, "as many requests wait as may: a quarter of http.request_count_max")
         })
+    }
+
+    /// Waits for the turn to walk over an audience; it ends when this is dropped.
+    async fn counting_turn(&self) -> Result<(OwnedSemaphorePermit, SemaphorePermit<'_>), Problem> {
+        let place = self.waiting_place()?;
+        Ok((place, self.previews.acquire().await.expect("it is never closed")))
     }
 }
 
@@ -227,7 +244,7 @@ pub fn router(api: Api) -> Router {
     let guards = Guards { permits: Arc::new(Semaphore::new(config.request_count_max)), keys, registry };
     let centrifugo = CentrifugoMetrics::new(&guards.registry);
     let (started, turns, idempotency) = (Instant::now(), Turns::default(), Idempotency::default());
-    let (waits, previews) = (Semaphore::new((config.request_count_max / 4).max(1)), Semaphore::new(1));
+    let (waits, previews) = (Arc::new(Semaphore::new((config.request_count_max / 4).max(1))), Semaphore::new(1));
     let shared = Shared {
         config,
         hub,

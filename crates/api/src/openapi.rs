@@ -25,7 +25,7 @@ use serde_json::{Map, Value, json};
 use crate::ApiConfig;
 use crate::auth::Scope;
 use crate::centrifugo::ApiError;
-use crate::format::MESSAGEPACK;
+use crate::format::{LINES, MESSAGEPACK};
 use crate::guard::Dialect;
 use crate::problem::{Kind, TYPE_PREFIX};
 use crate::routes::Route;
@@ -117,11 +117,14 @@ fn media(dialect: Dialect) -> impl Iterator<Item = &'static str> {
 }
 
 fn success(answer: &Answer, dialect: Dialect) -> (String, Value) {
-    let Answer { status, description, schema, is_secret, leads_to } = answer;
+    let Answer { status, description, schema, lines, is_secret, leads_to } = answer;
     let mut response = json!({"description": description});
     if let Some(schema) = schema {
         let content = |media: &str| (media.to_owned(), json!({"schema": schema}));
         response["content"] = media(dialect).map(content).collect::<Map<_, _>>().into();
+    }
+    if let Some(line) = lines {
+        response["content"][LINES] = json!({"schema": line});
     }
     if *is_secret {
         let header = json!({"required": true, "schema": {"const": "no-store"}, "description": "It holds a secret."});

@@ -21,10 +21,13 @@ pub(crate) enum Kind {
     Invalid,
     Unauthorized,
     Forbidden,
+    AudienceTooLarge,
     NotFound,
     MethodNotAllowed,
     Timeout,
     Conflict,
+    UnexpectedAudience,
+    JobFinished,
     TooLarge,
     UnsupportedMediaType,
     Overloaded,
@@ -33,16 +36,19 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// All of them, in the order of their declaration.
-    pub(crate) const ALL: [Self; 13] = [
+    pub(crate) const ALL: [Self; 16] = [
         Self::MalformedJson,
         Self::MalformedMessagePack,
         Self::Invalid,
         Self::Unauthorized,
         Self::Forbidden,
+        Self::AudienceTooLarge,
         Self::NotFound,
         Self::MethodNotAllowed,
         Self::Timeout,
         Self::Conflict,
+        Self::UnexpectedAudience,
+        Self::JobFinished,
         Self::TooLarge,
         Self::UnsupportedMediaType,
         Self::Overloaded,
@@ -59,12 +65,19 @@ impl Kind {
             Self::Invalid => ("invalid", StatusCode::BAD_REQUEST, "The request breaks a rule"),
             Self::Unauthorized => ("unauthorized", StatusCode::UNAUTHORIZED, "A valid API key is needed"),
             Self::Forbidden => ("forbidden", StatusCode::FORBIDDEN, "The API key lacks a scope"),
+            Self::AudienceTooLarge => {
+                ("audience-too-large", StatusCode::FORBIDDEN, "The audience is larger than the API key may reach")
+            }
             Self::NotFound => ("not-found", StatusCode::NOT_FOUND, "There is no such thing"),
             Self::MethodNotAllowed => {
                 ("method-not-allowed", StatusCode::METHOD_NOT_ALLOWED, "The method does not apply here")
             }
             Self::Timeout => ("timeout", StatusCode::REQUEST_TIMEOUT, "The body did not arrive in time"),
             Self::Conflict => ("conflict", StatusCode::CONFLICT, "The id belongs to an event with other content"),
+            Self::UnexpectedAudience => {
+                ("unexpected-audience", StatusCode::CONFLICT, "The audience is not as large as it was expected to be")
+            }
+            Self::JobFinished => ("job-finished", StatusCode::CONFLICT, "The event is already with everybody"),
             Self::TooLarge => ("too-large", StatusCode::PAYLOAD_TOO_LARGE, "The body is too large"),
             Self::UnsupportedMediaType => {
                 ("unsupported-media-type", StatusCode::UNSUPPORTED_MEDIA_TYPE, "The body is in an unknown format")

@@ -19,7 +19,7 @@ use crate::format::negotiate;
 use crate::guard::{Dialect, Guard, guard};
 use crate::metrics::RouteMetrics;
 use crate::problem::{Kind, Problem};
-use crate::{Shared, audience, centrifugo, devices, event_report, events, input, jobs};
+use crate::{Shared, audience, brakes, centrifugo, devices, event_report, events, input, jobs};
 
 /// An entry, as it is described.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,13 +66,19 @@ async fn not_found(uri: Uri) -> Problem {
 }
 
 fn own_routes(entries: Entries<'_>) -> Entries<'_> {
-    use Scope::{Devices, Publish};
+    use Scope::{Devices, Operate, Publish, Read};
     entries
         .add("POST /v1/events", Publish, events::post_events)
+        .add("GET /v1/events", Publish, events::scheduled_events)
         .add("GET /v1/events/{id}", Publish, event_report::event)
+        .add("DELETE /v1/events/{id}", Publish, events::cancel_event)
         .add("GET /v1/events/{id}/receipts", Publish, event_report::event_receipts)
         .add("GET /v1/jobs", Publish, jobs::jobs)
+        .add("GET /v1/jobs/{position}", Publish, jobs::job)
         .add("POST /v1/audience/preview", Publish, audience::preview)
+        .add("GET /v1/brakes", Read, brakes::brakes)
+        .add("PUT /v1/brakes/{scope}", Operate, brakes::pause)
+        .add("DELETE /v1/brakes/{scope}", Operate, brakes::resume)
         .add("GET /v1/devices", Devices, devices::devices)
         .add("GET /v1/devices/{id}", Devices, devices::device)
         .add("PUT /v1/devices/{id}", Devices, devices::put_device)

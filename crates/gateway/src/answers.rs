@@ -12,11 +12,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker, ready};
 
-use bytes::Bytes;
 use h2::RecvStream;
 use h2::client::ResponseFuture;
-use http::StatusCode;
-use tidings_push::apns::ANSWER_BYTES_MAX;
+use http::{HeaderMap, StatusCode};
+use tidings_push::ANSWER_BYTES_MAX;
 use tokio::time::Instant;
 
 use crate::authorization::AuthorizationNumber;
@@ -104,8 +103,8 @@ impl Wake for SlotBell {
 
 /// What came back for one request.
 pub(crate) enum Answer {
-    /// The provider answered; the body's beginning.
-    Response(StatusCode, Vec<u8>),
+    /// The provider answered; the body's beginning, unless it accepted.
+    Response(StatusCode, HeaderMap, Vec<u8>),
     /// The stream or the connection failed before.
     Failed(h2::Error),
     /// None came in time, or the connection ended under it.
@@ -116,6 +115,7 @@ pub(crate) enum Answer {
 pub(crate) struct Ended {
     pub(crate) attempt: Attempt,
     pub(crate) authorization: AuthorizationNumber,
+    pub(crate) opened_at: Instant,
     pub(crate) answer: Answer,
 }
 
@@ -129,7 +129,7 @@ struct Waiting {
 
 enum Stage {
     Head(ResponseFuture),
-    Body(StatusCode, RecvStream, Vec<u8>),
+    Body(StatusCode, HeaderMap, RecvStream, Vec<u8>),
 }
 
 struct Slot {
@@ -188,21 +188,22 @@ impl Answers {
 
     /// Gives up the streams that were opened before `opened_before`.
     pub(crate) fn give_up(&mut self, opened_before: Instant, ended: &mut Vec<Ended>) {
-        for index in 0..self.slots.len() {
-            if self.slots[index].waiting.as_ref().is_some_and(|waiting| waiting.opened_at < opened_before) {
-                ended.push(self.end(index, Answer::Lost));
-            }
-        }
+        self.cut(ended, |waiting| waiting.opened_at < opened_before);
     }
 
     /// Ends all streams, the connection being gone: with the answer where it is there, else as lost.
     pub(crate) fn end_all(&mut self, ended: &mut Vec<Ended>) {
+        self.cut(ended, |_| true);
+    }
+
+    fn cut(&mut self, ended: &mut Vec<Ended>, is_meant: impl Fn(&Waiting) -> bool) {
         for index in 0..self.slots.len() {
-            let slot = &mut self.slots[index];
-            let Some(waiting) = &mut slot.waiting else { continue };
+            let Some(waiting) = self.slots[index].waiting.as_mut().filter(|waiting| is_meant(waiting)) else {
+                continue;
+            };
             let answer = match waiting.stage.poll(&mut Context::from_waker(Waker::noop())) {
                 Poll::Ready(answer) => answer,
-                Poll::Pending => Answer::Lost,
+                Poll::Pending => waiting.stage.so_far(),
             };
             ended.push(self.end(index, answer));
         }
@@ -210,9 +211,9 @@ impl Answers {
 
     fn end(&mut self, index: usize, answer: Answer) -> Ended {
         self.free.push(index);
-        let Waiting { attempt, authorization, .. } =
+        let Waiting { attempt, authorization, opened_at, .. } =
             self.slots[index].waiting.take().expect("only streams that wait are ended");
-        Ended { attempt, authorization, answer }
+        Ended { attempt, authorization, opened_at, answer }
     }
 }
 
@@ -223,29 +224,41 @@ impl Stage {
                 Err(error) => return Poll::Ready(Answer::Failed(error)),
                 Ok(response) => {
                     let (head, body) = response.into_parts();
-                    if body.is_end_stream() || head.status == StatusCode::OK {
-                        return Poll::Ready(Answer::Response(head.status, Vec::new()));
+                    if body.is_end_stream() {
+                        return Poll::Ready(Answer::Response(head.status, head.headers, Vec::new()));
                     }
-                    *self = Self::Body(head.status, body, Vec::new());
+                    *self = Self::Body(head.status, head.headers, body, Vec::new());
                 }
             }
         }
-        let Self::Body(status, body, bytes) = self else { unreachable!("the head was read above") };
+        let Self::Body(status, _, body, bytes) = self else { unreachable!("the head was read above") };
+        // Read to its end even where nobody needs it: a stream that is dropped before is reset, and a peer counts those.
+        let mut passed = 0;
         loop {
             match ready!(body.poll_data(cx)) {
-                Some(Ok(data)) => keep(body, bytes, &data),
-                // The status alone says enough.
-                Some(Err(_)) | None => return Poll::Ready(Answer::Response(*status, std::mem::take(bytes))),
+                Some(Ok(data)) => {
+                    passed += data.len();
+                    // It fails only on a stream that is gone, whose window nobody needs any more.
+                    _ = body.flow_control().release_capacity(data.len());
+                    if !status.is_success() {
+                        bytes.extend_from_slice(&data[..data.len().min(ANSWER_BYTES_MAX - bytes.len())]);
+                    }
+                }
+                Some(Err(_)) | None => return Poll::Ready(self.so_far()),
             }
-            if bytes.len() >= ANSWER_BYTES_MAX {
-                return Poll::Ready(Answer::Response(*status, std::mem::take(bytes)));
+            if passed >= ANSWER_BYTES_MAX || bytes.len() >= ANSWER_BYTES_MAX {
+                return Poll::Ready(self.so_far());
             }
         }
     }
-}
 
-fn keep(body: &mut RecvStream, bytes: &mut Vec<u8>, data: &Bytes) {
-    // It fails only on a stream that is gone, whose window nobody needs any more.
-    _ = body.flow_control().release_capacity(data.len());
-    bytes.extend_from_slice(&data[..data.len().min(ANSWER_BYTES_MAX - bytes.len())]);
+    /// What can be said without the rest: the status alone says enough.
+    fn so_far(&mut self) -> Answer {
+        match self {
+            Self::Head(_) => Answer::Lost,
+            Self::Body(status, headers, _, bytes) => {
+                Answer::Response(*status, std::mem::take(headers), std::mem::take(bytes))
+            }
+        }
+    }
 }

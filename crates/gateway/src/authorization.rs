@@ -1,7 +1,7 @@
 //! What the requests of one connection carry to prove who we are, and which of them carried what.
 //!
-//! A token is renewed while a connection lives (after 50 minutes). An answer that calls a token expired may be about the
-//! one before: it must not be held against the newer one, which the provider has not even seen.
+//! A token is renewed while a connection lives (APNs after 50 minutes). An answer that calls a token expired may be about
+//! the one before: it must not be held against the newer one, which the provider has not even seen.
 
 use std::sync::Arc;
 
@@ -9,42 +9,75 @@ use http::HeaderValue;
 use tidings_push::apns::ProviderTokens;
 use tidings_types::Timestamp;
 
+use crate::Credential;
+use crate::oauth::OAuth;
+
 /// Which of a connection's headers a request carried, in the order in which they were taken up.
 pub(crate) type AuthorizationNumber = u32;
 
 /// The header of a connection's requests.
 pub(crate) struct Authorization {
-    /// What signs; nothing on a connection with a certificate.
-    tokens: Option<Arc<ProviderTokens>>,
+    source: Source,
     current: Option<HeaderValue>,
     number: AuthorizationNumber,
 }
 
+enum Source {
+    /// The connection has shown it.
+    Certificate,
+    /// We sign.
+    Token(Arc<ProviderTokens>),
+    /// Somebody fetches it.
+    OAuth(Arc<OAuth>),
+}
+
 impl Authorization {
-    /// Headers by `tokens`; without any, the connection has shown a certificate.
-    pub(crate) fn new(tokens: Option<Arc<ProviderTokens>>) -> Self {
-        Self { tokens, current: None, number: 0 }
+    /// Headers by `credential`.
+    pub(crate) fn new(credential: &Credential) -> Self {
+        let source = match credential {
+            Credential::Certificate(_) => Source::Certificate,
+            Credential::Token(tokens) => Source::Token(Arc::clone(tokens)),
+            Credential::OAuth(oauth) => Source::OAuth(Arc::clone(oauth)),
+        };
+        Self { source, current: None, number: 0 }
+    }
+
+    /// Whether requests may be made now: an access token may have to be fetched first.
+    pub(crate) fn is_ready(&self, now: Timestamp) -> bool {
+        match &self.source {
+            Source::Certificate | Source::Token(_) => true,
+            Source::OAuth(oauth) => oauth.authorization(now).is_some(),
+        }
     }
 
     /// The header of the requests to come, and its number.
     pub(crate) fn header(&mut self, now: Timestamp) -> (Option<HeaderValue>, AuthorizationNumber) {
-        if let Some(tokens) = &self.tokens {
-            let current = tokens.authorization(now);
-            if self.current.as_ref() != Some(&current) {
-                self.current = Some(current);
-                self.number = self.number.wrapping_add(1);
-            }
+        let header = match &self.source {
+            Source::Certificate => None,
+            Source::Token(tokens) => Some(tokens.authorization(now)),
+            Source::OAuth(oauth) => oauth.authorization(now),
+        };
+        // None where it has ended since the last look: the one before goes out then, and the provider says what it thinks.
+        if header.is_some() && self.current != header {
+            self.current = header;
+            self.number = self.number.wrapping_add(1);
         }
         (self.current.clone(), self.number)
     }
 
-    /// A request with this header was told that it has expired. Returns whether there is a newer one now.
+    /// A request with this header was told that it has expired. Returns whether there is a newer one now, or will be.
     pub(crate) fn on_expired(&mut self, number: AuthorizationNumber, now: Timestamp) -> bool {
-        match (&self.tokens, &self.current) {
+        match (&self.source, &self.current) {
             _ if number != self.number => true,
-            (Some(tokens), Some(used)) => tokens.on_expired(used, now),
+            (Source::Token(tokens), Some(used)) => tokens.on_expired(used, now),
+            (Source::OAuth(oauth), Some(used)) => oauth.on_refused(used, now),
             _ => false, // Nonsense to a request without a token.
         }
+    }
+
+    /// Whether a connection keeps the token it began with, so that another one needs another connection.
+    pub(crate) fn belongs_to_connection(&self) -> bool {
+        !matches!(self.source, Source::OAuth(_))
     }
 }
 
@@ -64,7 +97,7 @@ mod tests {
     fn an_answer_about_the_token_before_is_not_held_against_the_new_one() {
         let pem = rcgen::KeyPair::generate().unwrap().serialize_pem();
         let tokens = Arc::new(ProviderTokens::new(ProviderKey::new("ABC123DEFG", "DEF123GHIJ", &pem).unwrap()));
-        let mut authorization = Authorization::new(Some(tokens));
+        let mut authorization = Authorization::new(&Credential::Token(tokens));
         let (first, before) = authorization.header(after(0));
         assert_eq!(authorization.header(after(49)), (first.clone(), before));
         let (second, current) = authorization.header(after(50));
@@ -78,7 +111,7 @@ mod tests {
 
     #[test]
     fn with_a_certificate_there_is_no_header() {
-        let mut authorization = Authorization::new(None);
+        let mut authorization = Authorization { source: Source::Certificate, current: None, number: 0 };
         assert_eq!(authorization.header(after(0)), (None, 0));
         assert!(!authorization.on_expired(0, after(0)));
     }

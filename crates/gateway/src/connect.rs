@@ -1,7 +1,7 @@
 //! Making one connection: resolve, TCP, TLS with ALPN `h2`, HTTP/2.
 //!
-//! The name is resolved afresh each time, since providers hand out different addresses, and a random one of the answer
-//! is tried first, so that connections spread. One that does not answer within [`ATTEMPT_DELAY`] is not waited for
+//! The name is resolved afresh each time, since providers hand out different addresses; which of them is tried first, and
+//! which not at all, the book of [`Addresses`] says. One that does not answer within [`ATTEMPT_DELAY`] is not waited for
 //! alone: the next is tried beside it, of the other family where there is one (RFC 8305, 4 and 5).
 //!
 //! What a connection is made with, the [`Access`], can be replaced at any time; the next connection has the new one.
@@ -16,18 +16,19 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::sign::SingleCertAndKey;
 use rustls::{ClientConfig, RootCertStore};
+use tidings_http1::Roots;
+use tidings_telemetry::unix_now;
 use tokio::net::{TcpStream, lookup_host};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+use crate::addresses::{Addresses, Entry};
 use crate::cork::{Cork, CorkHandle, cork};
 use crate::error::{AccessError, ConnectError, StartError};
 use crate::{Credential, GatewayConfig};
 
-/// Addresses tried per connection.
-const ADDRESS_COUNT_MAX: usize = 4;
 /// How long an address is waited for before the next is tried beside it (RFC 8305, 5: "Connection Attempt Delay").
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 /// Answers are small but many: the window must never be what holds them up.
@@ -53,13 +54,18 @@ impl Access {
             .map_err(AccessError::Tls)?
             .with_root_certificates(roots);
         let mut tls = match &credential {
-            Credential::Token(_) => builder.with_no_client_auth(),
+            Credential::Token(_) | Credential::OAuth(_) => builder.with_no_client_auth(),
             Credential::Certificate(certificate) => {
                 builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(certificate.certified())))
             }
         };
         tls.alpn_protocols = vec![b"h2".to_vec()];
         Ok(Self { credential, ca_pem: ca_pem.map(ToOwned::to_owned), tls: TlsConnector::from(Arc::new(tls)) })
+    }
+
+    /// The same trust, for requests over HTTP/1.1.
+    pub(crate) fn roots(&self) -> Roots {
+        self.ca_pem.clone().map_or(Roots::Native, Roots::Pem)
     }
 
     /// Whether connections made with the other would be the same.
@@ -69,9 +75,13 @@ impl Access {
 }
 
 /// Where the provider is.
+#[derive(Clone)]
 pub(crate) struct Connector {
     host: String,
     port: u16,
+    /// Used instead of those of `host`.
+    given: Vec<SocketAddr>,
+    addresses: Addresses,
     server_name: ServerName<'static>,
     timeout: Duration,
 }
@@ -81,13 +91,21 @@ pub(crate) struct Link {
     pub(crate) requests: SendRequest<Bytes>,
     pub(crate) h2: h2::client::Connection<Cork<TlsStream<TcpStream>>, Bytes>,
     pub(crate) cork: CorkHandle<TlsStream<TcpStream>>,
+    pub(crate) entry: Entry,
 }
 
 impl Connector {
     pub(crate) fn new(config: &GatewayConfig) -> Result<Self, StartError> {
         let server_name = ServerName::try_from(config.server_name.clone())
             .map_err(|_| StartError::ServerName(config.server_name.clone()))?;
-        Ok(Self { host: config.host.clone(), port: config.port, server_name, timeout: config.connect_timeout })
+        Ok(Self {
+            host: config.host.clone(),
+            port: config.port,
+            given: config.addresses.clone(),
+            addresses: Addresses::default(),
+            server_name,
+            timeout: config.connect_timeout,
+        })
     }
 
     /// Makes a connection within the configured time.
@@ -96,11 +114,19 @@ impl Connector {
     }
 
     async fn open(&self, access: &Access) -> Result<Link, ConnectError> {
-        let addresses = lookup_host((self.host.as_str(), self.port)).await.map_err(ConnectError::Resolve)?;
-        let tcp = dial(in_order(addresses.collect(), rand::random())).await?;
+        let addresses = match self.given.is_empty() {
+            true => lookup_host((self.host.as_str(), self.port)).await.map_err(ConnectError::Resolve)?.collect(),
+            false => self.given.clone(),
+        };
+        let order = self.addresses.in_order(addresses, rand::random(), unix_now());
+        let (address, tcp) = dial(order, &self.addresses).await?;
+        let entry = self.addresses.on_connected(address);
+        // Dropped when it takes too long, it has failed: an address that swallows bytes is as bad as one that refuses.
+        let mut blame = Blame(Some(&entry));
         // Batches are gathered by the cork; the kernel must not wait for more.
         tcp.set_nodelay(true).map_err(ConnectError::Tcp)?;
-        let tls = access.tls.connect(self.server_name.clone(), tcp).await.map_err(ConnectError::Tls)?;
+        let tls = access.tls.connect(self.server_name.clone(), tcp).await.map_err(ConnectError::Tls);
+        let tls = tls.inspect_err(|error| blame.unless(error.certificate_alert().is_some()))?;
         if tls.get_ref().1.alpn_protocol() != Some(b"h2") {
             return Err(ConnectError::NotHttp2);
         }
@@ -113,47 +139,76 @@ impl Connector {
             .handshake(io)
             .await
             .map_err(ConnectError::Http2)?;
-        Ok(Link { requests, h2, cork })
+        blame.unless(true);
+        drop(blame);
+        Ok(Link { requests, h2, cork, entry })
     }
 }
 
-/// The addresses to try: a random one first, then in turn of the other family and of its own.
-fn in_order(mut addresses: Vec<SocketAddr>, random: u32) -> Vec<SocketAddr> {
-    if addresses.is_empty() {
-        return addresses;
+/// Blames an address when it is dropped.
+struct Blame<'a>(Option<&'a Entry>);
+
+impl Blame<'_> {
+    fn unless(&mut self, innocent: bool) {
+        self.0 = self.0.filter(|_| !innocent);
     }
-    let first = random as usize % addresses.len();
-    addresses.rotate_left(first);
-    let family = addresses[0].is_ipv4();
-    let (own, other): (Vec<_>, Vec<_>) = addresses.into_iter().partition(|address| address.is_ipv4() == family);
-    let (mut own, mut other) = (own.into_iter(), other.into_iter());
-    let pairs = std::iter::from_fn(|| {
-        let pair = [own.next(), other.next()];
-        pair.iter().any(Option::is_some).then_some(pair)
-    });
-    pairs.flatten().flatten().take(ADDRESS_COUNT_MAX).collect()
 }
 
-/// The first of the addresses that answers, each having a head start before the next.
-async fn dial(addresses: Vec<SocketAddr>) -> Result<TcpStream, ConnectError> {
-    let mut addresses = addresses.into_iter();
-    let mut attempts = JoinSet::new();
-    let mut last = ConnectError::NoAddress;
-    loop {
-        if let Some(address) = addresses.next() {
-            attempts.spawn(TcpStream::connect(address));
+impl Drop for Blame<'_> {
+    fn drop(&mut self) {
+        if let Some(entry) = self.0 {
+            entry.on_failed(rand::random(), unix_now());
         }
-        let more = addresses.len() > 0;
+    }
+}
+
+/// The first of the addresses that answers, each having a head start before the next. Those that did not in their
+/// time are noted in the book.
+async fn dial(order: Vec<SocketAddr>, book: &Addresses) -> Result<(SocketAddr, TcpStream), ConnectError> {
+    let is_choice = order.len() > 1;
+    let mut order = order.into_iter();
+    let mut attempts = JoinSet::new();
+    let mut owing = Owing { addresses: Vec::new(), book };
+    let mut last = ConnectError::NoAddress;
+    let mut newest = None;
+    loop {
+        if let Some(address) = order.find(|address| !is_choice || book.admits(address, unix_now())) {
+            newest = Some(address);
+            owing.addresses.push(address);
+            attempts.spawn(async move { (address, TcpStream::connect(address).await) });
+        }
+        let more = order.len() > 0;
         // One that failed makes place for the next at once; the last ones are only waited for.
         let joined = tokio::select! {
             joined = attempts.join_next() => joined,
             () = sleep(ATTEMPT_DELAY), if more => continue,
         };
         match joined {
-            Some(Ok(Ok(tcp))) => return Ok(tcp),
-            Some(Ok(Err(error))) => last = ConnectError::Tcp(error),
+            Some(Ok((address, Ok(tcp)))) => {
+                owing.addresses.retain(|it| *it != address && Some(*it) != newest); // That one has not had its time.
+                return Ok((address, tcp));
+            }
+            Some(Ok((address, Err(error)))) => {
+                owing.addresses.retain(|it| *it != address);
+                book.on_failed(address, rand::random(), unix_now());
+                last = ConnectError::Tcp(error);
+            }
             Some(Err(error)) => std::panic::resume_unwind(error.into_panic()), // Nobody aborts one.
             None => return Err(last),
+        }
+    }
+}
+
+/// Addresses that owe an answer, blamed when the search ends or is broken off for taking too long.
+struct Owing<'a> {
+    addresses: Vec<SocketAddr>,
+    book: &'a Addresses,
+}
+
+impl Drop for Owing<'_> {
+    fn drop(&mut self) {
+        for address in &self.addresses {
+            self.book.on_failed(*address, rand::random(), unix_now());
         }
     }
 }
@@ -176,27 +231,9 @@ fn system_roots() -> Result<RootCertStore, AccessError> {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+    use std::net::Ipv4Addr;
 
     use super::*;
-
-    fn addresses(kinds: &str) -> Vec<SocketAddr> {
-        let address = |(port, kind)| match kind {
-            '4' => SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port),
-            _ => SocketAddr::new(IpAddr::V6(Ipv6Addr::LOCALHOST), port),
-        };
-        (1..).zip(kinds.chars()).map(address).collect()
-    }
-
-    #[test]
-    fn the_other_family_is_tried_second_and_few_are_tried_at_all() {
-        let order =
-            |kinds, random| -> Vec<u16> { in_order(addresses(kinds), random).iter().map(SocketAddr::port).collect() };
-        assert_eq!(order("66666644", 0), [1, 7, 2, 8]);
-        assert_eq!(order("66666644", 7), [8, 1, 7, 2]);
-        assert_eq!(order("444", 4), [2, 3, 1]);
-        assert_eq!(order("", 4), [0u16; 0]);
-    }
 
     /// An address whose packets are dropped: Linux ignores a SYN when the queue of connections not yet accepted is full.
     fn black_hole() -> (socket2::Socket, Vec<std::net::TcpStream>, SocketAddr) {
@@ -214,15 +251,20 @@ mod tests {
     async fn an_address_that_swallows_packets_costs_a_moment_and_not_the_connection() {
         let (_listener, _filling, hole) = black_hole();
         let live = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let addresses = vec![hole, live.local_addr().unwrap()];
-        let tcp = timeout(20 * ATTEMPT_DELAY, dial(addresses)).await.expect("the second is not waited for").unwrap();
-        assert_eq!(tcp.peer_addr().unwrap(), live.local_addr().unwrap());
+        let order = vec![hole, live.local_addr().unwrap()];
+        let book = Addresses::default();
+        let dialled = timeout(20 * ATTEMPT_DELAY, dial(order.clone(), &book)).await;
+        let (address, _tcp) = dialled.expect("the second is not waited for").unwrap();
+        assert_eq!(address, live.local_addr().unwrap());
+        (0..20).for_each(|_| drop(Owing { addresses: vec![hole], book: &book }));
+        assert_eq!(book.in_order(order, 0, unix_now()), [address], "after some times it is not even tried");
     }
 
     #[tokio::test]
     async fn refused_everywhere_is_an_error_and_not_a_wait() {
         let unused = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-        assert!(matches!(dial(vec![unused; 3]).await, Err(ConnectError::Tcp(_))));
-        assert!(matches!(dial(Vec::new()).await, Err(ConnectError::NoAddress)));
+        let book = Addresses::default();
+        assert!(matches!(dial(vec![unused; 3], &book).await, Err(ConnectError::Tcp(_))));
+        assert!(matches!(dial(Vec::new(), &book).await, Err(ConnectError::NoAddress)));
     }
 }

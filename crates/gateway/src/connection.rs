@@ -11,6 +11,10 @@
 //! the lines is another's then.
 //!
 //! What is open when it ends has an unknown outcome, except the streams that GOAWAY names as not processed.
+//!
+//! Requests go out only as far as the peer's flow window reaches (`frames`), as far as that can be told before they are
+//! made: what waited inside `h2` no other connection could take. A peer that leaves an idle connection without a window
+//! for `stall_timeout` is left.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -21,42 +25,56 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use h2::{Ping, PingPong, Reason as H2Reason};
-use tidings_buffer::Consumer;
-use tidings_push::Notification;
-use tidings_push::apns::{Advice, ProviderTokens, Reason, Requests, Verdict, classify};
 use tidings_push::pacing::Permits;
-use tidings_push::payload::APNS_PAYLOAD_BYTES_MAX;
-use tidings_telemetry::unix_now;
+use tidings_push::{Advice, Dialect, PoolGauge, Reason, Verdict};
+use tidings_telemetry::{LocalHistogram, unix_now};
 use tokio::time::{Instant, Sleep, sleep};
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 use crate::answers::{Answer, Answers, Bell, Ended};
 use crate::authorization::{Authorization, AuthorizationNumber};
 use crate::connect::Link;
 use crate::cork::{BATCH_BYTES, CORK_BYTES_MAX};
+use crate::credential::Credential;
+use crate::frames::GoAway;
+use crate::intake::Intake;
 use crate::metrics::{Metrics, Repeat};
-use crate::pool::{Attempt, Delay, Pool};
+use crate::pool::{Attempt, Delay, Demand, Pool, Seat};
 
 /// Frame headers, HPACK and credential of one request, beside its payload: an estimate from above.
 const REQUEST_HEAD_BYTES: usize = 600;
+/// The largest body that a dialect may make.
+pub(crate) const PAYLOAD_BYTES_MAX: usize = 8400;
 // Batches are measured by the payloads of the one before. Should all of one be of the largest size, the cork takes it
 // still, or HEADERS would stay behind in `h2` (see the cork's text).
 const _: () = {
     let count_max = BATCH_BYTES / REQUEST_HEAD_BYTES;
-    assert!(BATCH_BYTES + count_max * (REQUEST_HEAD_BYTES + APNS_PAYLOAD_BYTES_MAX) <= CORK_BYTES_MAX);
+    assert!(BATCH_BYTES + count_max * (REQUEST_HEAD_BYTES + PAYLOAD_BYTES_MAX) <= CORK_BYTES_MAX);
 };
-/// An idle connection is asked for a sign of life this often (Apple: "after an hour of idleness").
-const IDLE_PING: Duration = Duration::from_secs(600);
 /// Checks per `stall_timeout`.
 const TICKS_PER_STALL: u32 = 4;
 
 /// What all connections of a gateway share and nobody changes.
 pub(crate) struct Shared {
-    pub(crate) requests: Requests,
+    pub(crate) dialect: Arc<dyn Dialect>,
+    /// The names for logs.
+    pub(crate) provider: &'static str,
+    pub(crate) pool: String,
     pub(crate) metrics: Metrics,
+    pub(crate) gauge: Arc<PoolGauge>,
     pub(crate) streams_max: u32,
     pub(crate) stall_timeout: Duration,
     pub(crate) answer_timeout: Duration,
+    pub(crate) ping_idle: Option<Duration>,
+    pub(crate) ping_interval_min: Duration,
+}
+
+impl Shared {
+    /// A connection's limit has changed.
+    fn on_allowed(&self, before: u32, now: u32) {
+        self.metrics.streams_allowed.add(i64::from(now) - i64::from(before));
+        self.gauge.set_streams(u64::try_from(self.metrics.streams_allowed.value()).unwrap_or(0));
+    }
 }
 
 /// What is to be known of a connection that ended.
@@ -72,18 +90,25 @@ pub(crate) struct Connection {
     slot: usize,
     shared: Rc<Shared>,
     pool: Rc<RefCell<Pool>>,
-    /// The place in the lake's line; none when leaving.
-    consumer: Option<Consumer<Notification>>,
+    /// The place in the lakes' lines; none when leaving.
+    intake: Option<Intake>,
     link: Link,
     bell: Arc<Bell>,
     /// Rings the bell: what `h2` and the socket are polled with.
     bell_waker: Waker,
     permits: Permits,
+    /// The limit that was told last.
+    allowed: u32,
     answers: Answers,
     authorization: Authorization,
     pings: Option<PingPong>,
+    /// A PING that is not answered yet.
     pinged_at: Option<Instant>,
+    last_ping_at: Option<Instant>,
     heard_at: Instant,
+    /// Nothing is open and yet the peer takes nothing.
+    shut_since: Option<Instant>,
+    round_trips: LocalHistogram,
     tick: Pin<Box<Sleep>>,
     /// The largest payload lately, for estimating how many requests make a batch.
     payload_bytes: usize,
@@ -99,32 +124,36 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// A connection in place `slot` that begins to work; without `tokens` a certificate has proven who we are.
+    /// A connection in place `slot` that begins to work.
     pub(crate) fn new(
         slot: usize,
         shared: Rc<Shared>,
         pool: Rc<RefCell<Pool>>,
-        consumer: Consumer<Notification>,
-        tokens: Option<Arc<ProviderTokens>>,
+        intake: Intake,
+        credential: &Credential,
         mut link: Link,
     ) -> Self {
         let bell = Arc::new(Bell::default());
         let mut permits = Permits::new(shared.streams_max);
-        if tokens.is_none() {
+        if credential.is_certificate() || !shared.dialect.proves_first() {
             permits.on_accepted(); // Only a token has to be accepted first.
         }
         Self {
             slot,
-            consumer: Some(consumer),
+            intake: Some(intake),
             bell_waker: Waker::from(Arc::clone(&bell)),
             answers: Answers::new(Arc::clone(&bell)),
             bell,
             permits,
-            authorization: Authorization::new(tokens),
+            allowed: 0,
+            authorization: Authorization::new(credential),
             pings: link.h2.ping_pong(),
             link,
             pinged_at: None,
+            last_ping_at: None,
             heard_at: Instant::now(),
+            shut_since: None,
+            round_trips: shared.metrics.round_trip.local(),
             tick: Box::pin(sleep(shared.stall_timeout / TICKS_PER_STALL)),
             shared,
             pool,
@@ -154,9 +183,19 @@ impl Connection {
     /// Takes and opens nothing more. What is open is dealt with by [`Self::finish`].
     pub(crate) fn leave(&mut self) {
         self.leaving = true;
-        if let Some(mut consumer) = self.consumer.take() {
+        if let Some(mut intake) = self.intake.take() {
             let cx = &mut Context::from_waker(Waker::noop());
-            self.pool.borrow_mut().take(cx, self.slot, &mut consumer, 0, &mut self.batch);
+            let mut pool = self.pool.borrow_mut();
+            pool.take(cx, self.slot, &mut intake, Demand::NONE, &mut self.batch);
+            pool.note(self.slot, None);
+        }
+        self.tell_allowed(0);
+    }
+
+    fn tell_allowed(&mut self, now: u32) {
+        let before = std::mem::replace(&mut self.allowed, now);
+        if before != now {
+            self.shared.on_allowed(before, now);
         }
     }
 
@@ -183,7 +222,12 @@ impl Connection {
     fn poll_turn(&mut self, cx: &mut Context<'_>) {
         self.bell.begin(cx.waker());
         self.over = self.turn(cx);
-        self.pool.borrow_mut().flush();
+        let mut pool = self.pool.borrow_mut();
+        if self.intake.is_some() {
+            pool.note(self.slot, Some(Seat { limit: self.permits.limit(), in_flight: self.permits.in_flight() }));
+        }
+        pool.flush();
+        drop(pool);
         if self.bell.end() {
             cx.waker().wake_by_ref();
         }
@@ -199,7 +243,14 @@ impl Connection {
         // First, since what is settled makes room under the pool's bound.
         self.pool.borrow_mut().flush();
         self.permits.on_limit(self.link.requests.current_max_send_streams());
+        if !self.leaving {
+            self.tell_allowed(self.permits.limit());
+        }
+        self.tell_goodbye();
         let stalled = self.check_alive(cx, now);
+        if stalled {
+            self.link.entry.on_failed(rand::random(), unix_now());
+        }
         if !stalled && !self.closed {
             self.write();
             self.open(cx, now);
@@ -222,7 +273,8 @@ impl Connection {
         self.link.cork.close_gate(gate_closed);
         if let Poll::Ready(result) = Pin::new(&mut self.link.h2).poll(&mut Context::from_waker(&self.bell_waker)) {
             debug!(
-                provider = "apns",
+                provider = self.shared.provider,
+                pool = self.shared.pool,
                 slot = self.slot,
                 error = result.err().map(tracing::field::display),
                 "Connection closed"
@@ -231,6 +283,14 @@ impl Connection {
             self.end.credential_refused = self.end.credential_refused.or(self.link.cork.refusal());
         }
         self.link.cork.close_gate(false);
+    }
+
+    fn tell_goodbye(&mut self) {
+        let Some(GoAway { last_stream, code, reason }) = self.link.cork.take_goaway() else { return };
+        let Shared { provider, pool, metrics, .. } = &*self.shared;
+        metrics.goaways.inc();
+        let (slot, count) = (self.slot, self.permits.in_flight());
+        info!(provider, pool, slot, code, reason, last_stream, count, "Provider ends the connection");
     }
 
     /// Deals with the streams that have ended.
@@ -245,15 +305,21 @@ impl Connection {
         if ended.is_empty() {
             return;
         }
-        let (pool, unix) = (Rc::clone(&self.pool), unix_now());
+        let (pool, shared, unix) = (Rc::clone(&self.pool), Rc::clone(&self.shared), unix_now());
         let mut pool = pool.borrow_mut();
-        self.shared.metrics.streams_ended.add(ended.len() as u64);
-        for Ended { attempt, authorization, answer } in ended.drain(..) {
+        shared.metrics.streams_ended.add(ended.len() as u64);
+        // One of a batch is enough for a mean.
+        if let Some(one) = ended.iter().find(|it| matches!(it.answer, Answer::Response(..))) {
+            shared.gauge.on_round_trip(now.saturating_duration_since(one.opened_at));
+        }
+        for Ended { attempt, authorization, opened_at, answer } in ended.drain(..) {
             self.permits.on_ended();
             match answer {
-                Answer::Response(status, body) => {
+                Answer::Response(status, headers, body) => {
                     self.heard_at = now;
-                    self.on_verdict(&mut pool, attempt, authorization, classify(status, &body, unix), now);
+                    self.round_trips.record(now.saturating_duration_since(opened_at));
+                    let verdict = shared.dialect.classify(status, &headers, &body, unix);
+                    self.on_verdict(&mut pool, attempt, authorization, verdict, now);
                 }
                 Answer::Failed(error) if is_not_processed(&error) => {
                     self.heard_at = now;
@@ -264,6 +330,7 @@ impl Connection {
                 }
             }
         }
+        self.round_trips.flush();
     }
 
     fn on_verdict(
@@ -276,6 +343,9 @@ impl Connection {
     ) {
         match verdict {
             Verdict::Accepted => {
+                if !self.end.useful {
+                    self.link.entry.on_useful();
+                }
                 self.end.useful = true;
                 self.permits.on_accepted();
                 pool.on_accepted(attempt, now);
@@ -284,34 +354,51 @@ impl Connection {
                 self.end.useful = true;
                 pool.on_rejected(attempt, reason, gone_at, now);
             }
-            Verdict::Repeat { reason, advice } => {
-                let delay = self.on_advice(reason, advice, authorization);
+            Verdict::Repeat { reason, advice, not_before } => {
+                if advice == Advice::PauseAll {
+                    self.pause(pool, reason, not_before);
+                }
+                let delay = self.on_advice(reason, advice, not_before, authorization);
                 pool.on_failed(attempt, Repeat::Answer, delay, now);
             }
         }
     }
 
-    fn on_advice(&mut self, reason: Reason, advice: Advice, authorization: AuthorizationNumber) -> Delay {
+    fn pause(&self, pool: &mut Pool, reason: Reason, pause: Duration) {
+        if pool.pause(pause, unix_now()) {
+            let Shared { provider, pool, metrics, .. } = &*self.shared;
+            metrics.pauses.inc();
+            warn!(provider, pool, reason = reason.as_str(), pause = pause.as_secs_f64(), "Provider asks for a pause");
+        }
+    }
+
+    fn on_advice(
+        &mut self,
+        reason: Reason,
+        advice: Advice,
+        not_before: Duration,
+        authorization: AuthorizationNumber,
+    ) -> Delay {
         match advice {
-            Advice::Wait => Delay::Backoff(Duration::ZERO),
-            Advice::PauseDevice(pause) => Delay::Backoff(pause),
+            Advice::Wait | Advice::PauseAll => Delay::Backoff(not_before),
             Advice::LeaveConnection => {
                 self.leaving = true;
                 Delay::Hurry
             }
             Advice::RenewCredential => {
-                self.leaving = true;
+                self.leaving |= self.authorization.belongs_to_connection();
                 if self.authorization.on_expired(authorization, unix_now()) {
                     return Delay::Hurry;
                 }
                 // A fresh credential is said to be too old: a clock is wrong, and only waiting is left.
+                self.leaving = true;
                 self.end.credential_refused = Some(reason.as_str());
-                Delay::Backoff(Duration::ZERO)
+                Delay::Backoff(not_before)
             }
             Advice::CredentialRefused => {
                 self.leaving = true;
                 self.end.credential_refused = Some(reason.as_str());
-                Delay::Backoff(Duration::ZERO)
+                Delay::Backoff(not_before)
             }
         }
     }
@@ -336,20 +423,49 @@ impl Connection {
             self.on_answers(&mut ended, now);
             self.ended = ended;
         }
-        let half = self.shared.stall_timeout / 2;
+        if self.is_shut(now) {
+            self.leaving = true;
+            return false;
+        }
+        self.check_silence(now)
+    }
+
+    /// Whether the peer has given an idle connection no window for too long.
+    fn is_shut(&mut self, now: Instant) -> bool {
+        let window = self.link.cork.window();
+        if self.leaving || self.permits.in_flight() > 0 || window >= self.payload_bytes.max(1) {
+            self.shut_since = None;
+            return false;
+        }
+        let since = *self.shut_since.get_or_insert(now);
+        let shut = now.saturating_duration_since(since) >= self.shared.stall_timeout;
+        if shut {
+            let Shared { provider, pool, metrics, .. } = &*self.shared;
+            metrics.stalled.inc();
+            warn!(provider, pool, slot = self.slot, bytes = window, "Connection has no window");
+        }
+        shut
+    }
+
+    /// Asks a silent peer for a sign of life; returns whether it gave none.
+    fn check_silence(&mut self, now: Instant) -> bool {
+        let Shared { provider, pool, metrics, stall_timeout, ping_idle, ping_interval_min, .. } = &*self.shared;
+        let half = *stall_timeout / 2;
+        let since = |at: Instant| now.saturating_duration_since(at);
         if let Some(pinged_at) = self.pinged_at {
-            let stalled = now.saturating_duration_since(pinged_at) >= half;
+            let stalled = since(pinged_at) >= half;
             if stalled {
-                self.shared.metrics.stalled.inc();
-                warn!(provider = "apns", slot = self.slot, count = self.permits.in_flight(), "Connection stalled");
+                metrics.stalled.inc();
+                warn!(provider, pool, slot = self.slot, count = self.permits.in_flight(), "Connection stalled");
             }
             return stalled;
         }
-        let patience = if self.permits.in_flight() > 0 { half } else { IDLE_PING };
-        if now.saturating_duration_since(self.heard_at) >= patience
+        let patience = if self.permits.in_flight() > 0 { Some(half) } else { *ping_idle };
+        if patience.is_some_and(|patience| since(self.heard_at) >= patience)
+            && self.last_ping_at.is_none_or(|at| since(at) >= *ping_interval_min)
             && self.pings.as_mut().is_some_and(|pings| pings.send_ping(Ping::opaque()).is_ok())
         {
-            self.pinged_at = Some(now);
+            (self.pinged_at, self.last_ping_at) = (Some(now), Some(now));
         }
         false
     }
@@ -357,13 +473,14 @@ impl Connection {
     /// Takes and hands over batches as long as there are permits, room in the cork, and notifications.
     fn open(&mut self, cx: &mut Context<'_>, now: Instant) {
         loop {
-            let demand = self.demand();
-            let Some(consumer) = &mut self.consumer else { return };
-            self.pool.borrow_mut().take(cx, self.slot, consumer, demand, &mut self.batch);
+            let count = self.demand();
+            let Some(intake) = &mut self.intake else { return };
+            let demand = Demand { count, may_send: count > 0 && self.authorization.is_ready(unix_now()) };
+            self.pool.borrow_mut().take(cx, self.slot, intake, demand, &mut self.batch);
             if self.batch.is_empty() {
                 return;
             }
-            let dry = self.batch.len() < demand;
+            let dry = self.batch.len() < count;
             let all_taken = self.hand_over(now);
             self.write();
             if dry || !all_taken || self.leaving || self.closed {
@@ -379,7 +496,7 @@ impl Connection {
             Poll::Pending => return 0, // One that was handed over is not open yet.
             Poll::Ready(Err(error)) => {
                 if !self.leaving {
-                    debug!(provider = "apns", slot = self.slot, %error, "Connection is leaving");
+                    debug!(provider = self.shared.provider, pool = self.shared.pool, slot = self.slot, %error, "Connection is leaving");
                 }
                 self.leaving = true;
             }
@@ -388,20 +505,33 @@ impl Connection {
             return 0;
         }
         let room = BATCH_BYTES.saturating_sub(self.link.cork.held());
-        let requests = room / (self.payload_bytes + REQUEST_HEAD_BYTES);
-        self.permits.demand().min(requests)
+        let by_cork = room / (self.payload_bytes + REQUEST_HEAD_BYTES);
+        let window = self.link.cork.window();
+        if window < self.payload_bytes {
+            return 0; // It would be cut, and wait for its other half where no other connection could take it.
+        }
+        self.permits.demand_within(window as u64, self.payload_bytes).min(by_cork)
     }
 
     /// Opens a stream for each notification of the batch. Those that `h2` does not take go back: they were not sent.
     /// Returns whether it took all.
     fn hand_over(&mut self, now: Instant) -> bool {
-        let (authorization, number) = self.authorization.header(unix_now());
+        let (unix, shared, pool) = (unix_now(), Rc::clone(&self.shared), Rc::clone(&self.pool));
+        let (authorization, number) = self.authorization.header(unix);
+        let mut random = |bytes: &mut [u8]| rand::fill(bytes);
         self.payload_bytes = 0;
         let mut batch = std::mem::take(&mut self.batch);
-        let (count, mut opened) = (batch.len(), 0);
+        let (mut opened, mut refused) = (0, 0);
         for attempt in batch.drain(..) {
-            let payload = attempt.notification.rendering.payload().clone();
-            let head = self.shared.requests.head(&attempt.notification, authorization.clone());
+            let request =
+                shared.dialect.request(&attempt.notification, authorization.as_ref(), &mut random, unix);
+            let (head, payload) = match request {
+                Ok(request) => request,
+                Err(reason) => {
+                    pool.borrow_mut().on_rejected(attempt, reason, None, now);
+                    continue;
+                }
+            };
             self.payload_bytes = self.payload_bytes.max(payload.len());
             match self.link.requests.send_request(head, false) {
                 Ok((response, mut body)) => {
@@ -411,7 +541,10 @@ impl Connection {
                     self.answers.insert(attempt, number, response, now);
                     opened += 1;
                 }
-                Err(_) => self.pool.borrow_mut().put_back(attempt),
+                Err(_) => {
+                    pool.borrow_mut().put_back(attempt);
+                    refused += 1;
+                }
             }
         }
         self.batch = batch;
@@ -420,7 +553,7 @@ impl Connection {
         self.collect(now);
         self.bell.take_rung();
         self.poll_h2(true);
-        opened == count
+        refused == 0
     }
 
     /// Writes what is in the cork, after what `h2` may still have to say.
@@ -430,7 +563,7 @@ impl Connection {
         }
         let written = self.link.cork.poll_uncork(&mut Context::from_waker(&self.bell_waker));
         if let Poll::Ready(Err(error)) = written {
-            debug!(provider = "apns", slot = self.slot, %error, "Connection broken");
+            debug!(provider = self.shared.provider, pool = self.shared.pool, slot = self.slot, %error, "Connection broken");
             self.poll_h2(false); // Answers may have come before it broke.
             self.closed = true;
         }

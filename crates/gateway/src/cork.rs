@@ -9,7 +9,8 @@
 //! cork is not [blocked](CorkHandle::is_blocked), and the cork takes whole batches without ever pushing back.
 //!
 //! Being what reads, it also notes why TLS ended: `h2` passes on only the text of such an error, and an alert about our
-//! certificate comes, with TLS 1.3, after the handshake.
+//! certificate comes, with TLS 1.3, after the handshake. And it reads along in the frames what `h2` does not tell
+//! (`frames`).
 //!
 //! Buffer: the driver stops handing over at [`BATCH_BYTES`]; the hard bound is [`CORK_BYTES_MAX`], reached only if a
 //! peer asks for many small frames (PING, SETTINGS) without reading, and then `h2` stops reading too.
@@ -23,6 +24,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::error::certificate_alert;
+use crate::frames::{Frames, GoAway};
 
 /// How much a batch should have at most: four full TLS records.
 pub(crate) const BATCH_BYTES: usize = 64 * 1024;
@@ -38,11 +40,17 @@ struct Corked<S> {
     blocked: bool,
     /// The peer's last word on our certificate.
     refusal: Option<&'static str>,
+    frames: Frames,
 }
 
 impl<S: AsyncWrite + Unpin> Corked<S> {
     fn held(&self) -> usize {
         self.out.len() - self.written
+    }
+
+    fn take(&mut self, bytes: &[u8]) {
+        self.out.extend_from_slice(bytes);
+        self.frames.on_written(bytes);
     }
 
     fn poll_uncork(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -77,7 +85,8 @@ pub(crate) struct CorkHandle<S>(Rc<RefCell<Corked<S>>>);
 /// Both sides of a cork around `stream`.
 pub(crate) fn cork<S>(stream: S) -> (Cork<S>, CorkHandle<S>) {
     let out = Vec::with_capacity(BATCH_BYTES);
-    let corked = Corked { stream, out, written: 0, gate_closed: false, blocked: false, refusal: None };
+    let frames = Frames::new();
+    let corked = Corked { stream, out, written: 0, gate_closed: false, blocked: false, refusal: None, frames };
     let shared = Rc::new(RefCell::new(corked));
     (Cork(Rc::clone(&shared)), CorkHandle(shared))
 }
@@ -103,6 +112,16 @@ impl<S: AsyncWrite + Unpin> CorkHandle<S> {
         self.0.borrow().refusal
     }
 
+    /// How many bytes of payload the peer takes on this connection, beside what is in the cork already.
+    pub(crate) fn window(&self) -> usize {
+        self.0.borrow().frames.window()
+    }
+
+    /// How the peer said goodbye, once.
+    pub(crate) fn take_goaway(&self) -> Option<GoAway> {
+        self.0.borrow_mut().frames.take_goaway()
+    }
+
     /// Writes what was gathered.
     pub(crate) fn poll_uncork(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.0.borrow_mut().poll_uncork(cx)
@@ -121,9 +140,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Cork<S> {
         if corked.gate_closed {
             return Poll::Pending;
         }
+        let before = buf.filled().len();
         let read = ready!(Pin::new(&mut corked.stream).poll_read(cx, buf));
-        if let Err(error) = &read {
-            corked.refusal = certificate_alert(error);
+        match &read {
+            Ok(()) => corked.frames.on_read(&buf.filled()[before..]),
+            Err(error) => corked.refusal = certificate_alert(error),
         }
         Poll::Ready(read)
     }
@@ -133,7 +154,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Cork<S> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let mut corked = self.corked();
         ready!(corked.poll_room(cx))?;
-        corked.out.extend_from_slice(buf);
+        corked.take(buf);
         Poll::Ready(Ok(buf.len()))
     }
 
@@ -144,7 +165,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Cork<S> {
     ) -> Poll<io::Result<usize>> {
         let mut corked = self.corked();
         ready!(corked.poll_room(cx))?;
-        bufs.iter().for_each(|buf| corked.out.extend_from_slice(buf));
+        bufs.iter().for_each(|buf| corked.take(buf));
         Poll::Ready(Ok(bufs.iter().map(|buf| buf.len()).sum()))
     }
 

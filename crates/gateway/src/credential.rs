@@ -20,6 +20,8 @@ use tidings_types::{AppId, Timestamp};
 use x509_parser::asn1_rs::{Any, FromDer as _, Oid, Sequence, Tag, oid};
 use x509_parser::certificate::X509Certificate;
 
+use crate::oauth::OAuth;
+
 /// The topics a certificate is for.
 const TOPICS_EXTENSION: Oid<'static> = oid!(1.2.840.113635.100.6.3.6);
 /// `UID` in a subject.
@@ -32,6 +34,8 @@ pub enum Credential {
     Token(Arc<ProviderTokens>),
     /// A certificate.
     Certificate(Arc<ClientCertificate>),
+    /// Access tokens that are fetched.
+    OAuth(Arc<OAuth>),
 }
 
 impl Credential {
@@ -40,15 +44,21 @@ impl Credential {
         match (self, other) {
             (Self::Token(ours), Self::Token(theirs)) => ours.is_same_key(theirs),
             (Self::Certificate(ours), Self::Certificate(theirs)) => ours.certified.cert == theirs.certified.cert,
+            (Self::OAuth(ours), Self::OAuth(theirs)) => ours.is_same(theirs),
             _ => false,
         }
     }
 
-    /// The tokens to send with requests, if any.
-    pub(crate) fn tokens(&self) -> Option<&Arc<ProviderTokens>> {
+    /// Whether the connection proves it, and not each request.
+    pub(crate) fn is_certificate(&self) -> bool {
+        matches!(self, Self::Certificate(_))
+    }
+
+    /// What fetches tokens, if any are fetched.
+    pub(crate) fn oauth(&self) -> Option<&Arc<OAuth>> {
         match self {
-            Self::Token(tokens) => Some(tokens),
-            Self::Certificate(_) => None,
+            Self::OAuth(oauth) => Some(oauth),
+            Self::Token(_) | Self::Certificate(_) => None,
         }
     }
 }

@@ -14,12 +14,26 @@ pub enum StartError {
         field: &'static str,
     },
     /// Threads without a connection.
-    #[error("thread_count must be at most connection_count ({connections}), got {threads}")]
+    #[error("thread_count must be at most connection_count_min ({connections}), got {threads}")]
     Threads {
-        /// Connections configured.
+        /// Connections that are always kept.
         connections: usize,
         /// Threads configured.
         threads: usize,
+    },
+    /// More connections at least than at most.
+    #[error("connection_count_max must be at least connection_count_min ({min}), got {max}")]
+    Connections {
+        /// Connections that are always kept.
+        min: usize,
+        /// Connections that there may be.
+        max: usize,
+    },
+    /// A provider's requests are too large.
+    #[error("the provider's requests may have {bytes} bytes, more than a connection's buffer is made for")]
+    Payload {
+        /// The largest body.
+        bytes: usize,
     },
     /// The server's name.
     #[error("server_name {0:?} is not a host name")]

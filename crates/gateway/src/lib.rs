@@ -1,13 +1,14 @@
 //! Connections to push providers.
 //!
-//! The gateway pulls notifications out of a lake as its connections have room, sends each over HTTP/2, and tells the
-//! [`OutcomeSink`](tidings_push::OutcomeSink) what became of it: exactly once for every notification taken. What a
-//! request looks like and what an answer means is decided in `tidings-push`; whom to tell what, by the sender.
+//! A [`Gateway`] pulls notifications out of its [`Lakes`](tidings_push::Lakes) as its connections have room, sends each over
+//! HTTP/2, and tells the [`OutcomeSink`](tidings_push::OutcomeSink) what became of it: exactly once for every notification
+//! taken. What a request looks like and what an answer means is a [`Dialect`](tidings_push::Dialect) of `tidings-push`;
+//! whom to tell what, the sender's matter.
 //!
 //! ```text
 //!            ┌ thread: current-thread runtime ─────────────────────────────────────┐
 //!            │ pool: repeats that wait, budget, books    (one per thread)          │
-//!   lake ──► │   slot ─ connection ─ h2 ─ cork ─ TLS ─ TCP ─► provider             │ ──► outcome sink
+//!  lakes ──► │   slot ─ connection ─ h2 ─ cork ─ TLS ─ TCP ─► provider             │ ──► outcome sink
 //!            │   slot ─ connection ─ …             (one task per connection)       │
 //!            └─────────────────────────────────────────────────────────────────────┘
 //! ```
@@ -24,6 +25,7 @@
 //! while they are, nothing more is taken from the lake, which makes the sender wait. A connection holds at most
 //! 1 MiB (`cork::CORK_BYTES_MAX`) not yet written, and a place has at most two that leave beside the one that works. Closed lake: the rest is sent, then the gateway ends by itself.
 
+mod addresses;
 mod answers;
 mod authorization;
 mod config;
@@ -32,12 +34,21 @@ mod connection;
 mod cork;
 mod credential;
 mod error;
+mod frames;
+mod intake;
 mod metrics;
+mod oauth;
 mod pool;
+mod scaling;
 mod service;
 mod slot;
+mod throttle;
+mod turns;
+mod web_push;
 
 pub use config::GatewayConfig;
 pub use credential::{CertificateError, ClientCertificate, Credential};
 pub use error::{AccessError, StartError};
+pub use oauth::OAuth;
 pub use service::{Drained, Gateway};
+pub use web_push::{Network, NetworkFuture, SystemNetwork, WebPushConfig, WebPushGateway};

@@ -1,8 +1,8 @@
-//! What the gateway counts. Levels are two counters: what began and what ended.
+//! What the gateway counts, labelled by provider and pool. Levels are two counters: what began and what ended.
 
-use tidings_push::Outcome;
-use tidings_push::apns::Reason;
-use tidings_telemetry::{Counter, Histogram, Registry};
+use tidings_push::{Outcome, Reason};
+use tidings_telemetry::{Counter, Gauge, Histogram, Registry};
+use tidings_types::Provider;
 
 /// Why a notification is sent again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,68 +17,92 @@ pub(crate) enum Repeat {
 
 #[derive(Clone)]
 pub(crate) struct Metrics {
-    outcomes: [Counter; 5],
+    outcomes: [Counter; Outcome::NAMES.len()],
+    /// By [`Reason::index`]; those of other providers are not exported.
     rejected: Vec<Counter>,
     repeats: [Counter; 3],
     pub(crate) streams_opened: Counter,
     pub(crate) streams_ended: Counter,
+    /// What the peers allow now, over all connections that work.
+    pub(crate) streams_allowed: Gauge,
     pub(crate) connections_opened: Counter,
     pub(crate) connections_closed: Counter,
     pub(crate) connect_failures: Counter,
     pub(crate) stalled: Counter,
+    pub(crate) goaways: Counter,
     pub(crate) credential_refused: Counter,
+    /// Access tokens fetched, and attempts to that failed.
+    pub(crate) tokens_fetched: Counter,
+    pub(crate) token_failures: Counter,
+    pub(crate) pauses: Counter,
     pub(crate) latency: Histogram,
+    pub(crate) round_trip: Histogram,
 }
 
 impl Metrics {
-    pub(crate) fn new(registry: &Registry) -> Self {
-        let counter = |name: &str, help: &str| registry.counter(name, help, &[]);
+    pub(crate) fn new(registry: &Registry, provider: Provider, pool: &str) -> Self {
+        let labels = [("provider", provider.as_str()), ("pool", pool)];
+        let with = |label, value| [labels[0], labels[1], (label, value)];
+        let counter = |name: &str, help: &str| registry.counter(name, help, &labels);
         let outcome = |name| {
             let help = "Notifications that are done, by what became of them.";
-            registry.counter("tidings_gateway_settled_total", help, &[("outcome", name)])
+            registry.counter("tidings_gateway_settled_total", help, &with("outcome", name))
         };
         let rejected = |reason: &Reason| {
+            if reason.provider() != provider {
+                return Counter::default();
+            }
             let help = "Notifications refused for good, by the provider's reason.";
-            registry.counter("tidings_gateway_rejected_total", help, &[("reason", reason.as_str())])
+            registry.counter("tidings_gateway_rejected_total", help, &with("reason", reason.as_str()))
         };
         let repeat = |cause| {
             let help = "Attempts that are made again, by why.";
-            registry.counter("tidings_gateway_repeats_total", help, &[("cause", cause)])
+            registry.counter("tidings_gateway_repeats_total", help, &with("cause", cause))
         };
         Self {
-            outcomes: ["accepted", "rejected", "expired", "cancelled", "unknown"].map(outcome),
+            outcomes: Outcome::NAMES.map(outcome),
             rejected: Reason::ALL.iter().map(rejected).collect(),
             repeats: ["answer", "not_processed", "unknown"].map(repeat),
             streams_opened: counter("tidings_gateway_streams_opened_total", "Requests handed to a connection."),
             streams_ended: counter("tidings_gateway_streams_ended_total", "Requests whose stream has ended."),
+            streams_allowed: registry.gauge(
+                "tidings_gateway_streams_allowed",
+                "Streams that connections may have open together, by the provider's word and our ceiling.",
+                &labels,
+            ),
             connections_opened: counter("tidings_gateway_connections_opened_total", "Connections made."),
             connections_closed: counter("tidings_gateway_connections_closed_total", "Connections that ended."),
             connect_failures: counter("tidings_gateway_connect_failures_total", "Connections that were not made."),
             stalled: counter("tidings_gateway_connections_stalled_total", "Connections closed for their silence."),
+            goaways: counter("tidings_gateway_goaways_total", "Connections that the provider has told to end."),
             credential_refused: counter(
                 "tidings_gateway_credential_refused_total",
                 "Connections on which the provider refused token, key or certificate.",
             ),
+            tokens_fetched: counter("tidings_gateway_access_tokens_total", "Access tokens that were fetched."),
+            token_failures: counter(
+                "tidings_gateway_access_token_failures_total",
+                "Attempts to fetch an access token that failed.",
+            ),
+            pauses: counter("tidings_gateway_pauses_total", "Pauses that the provider asked for, its quota being spent."),
             latency: registry.histogram(
                 "tidings_gateway_latency_seconds",
                 "From taking a notification out of the lake to its outcome.",
-                &[],
+                &labels,
+            ),
+            round_trip: registry.histogram(
+                "tidings_gateway_round_trip_seconds",
+                "From a request to its answer.",
+                &labels,
             ),
         }
     }
 
     pub(crate) fn on_settled(&self, outcome: Outcome) {
-        let index = match outcome {
-            Outcome::Accepted => 0,
-            Outcome::Rejected(reason) => {
-                self.rejected[Reason::ALL.iter().position(|it| *it == reason).expect("ALL holds all")].inc();
-                1
-            }
-            Outcome::Expired => 2,
-            Outcome::Cancelled => 3,
-            Outcome::Unknown => 4,
-        };
-        self.outcomes[index].inc();
+        if let Outcome::Rejected(reason) = outcome {
+            self.rejected[reason.index()].inc();
+        }
+        self.outcomes[outcome.index()].inc();
     }
 
     pub(crate) fn on_repeat(&self, cause: Repeat) {

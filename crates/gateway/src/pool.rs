@@ -1,31 +1,37 @@
 //! What the connections of one thread share: where notifications come from, where repeats wait, where outcomes go.
 //!
 //! ```text
-//!  lake ─► take ─► connection ─► accepted, rejected ─────────────► settled ─► sink
-//!            ▲         │                                              ▲
-//!            │         └► repeat ─► ready (at once, elsewhere)        │ expired, cancelled
-//!            └────────────────────  waiting (until due, and paid) ────┘
+//!  lakes ─► take ─► connection ─► accepted, rejected ─────────────► settled ─► sink
+//!             ▲         │                                              ▲
+//!             │         └► repeat ─► ready (at once, elsewhere)        │ expired, cancelled, superseded
+//!             └────────────────────  waiting (until due, and paid) ────┘
 //! ```
 //!
+//! What is sent has to be granted by the [`Throttle`] first, repeats too: so what waits for a quota waits in the lakes,
+//! where the most urgent comes first, and not here.
+//!
 //! Bound: `held_max` notifications are held in all, in flight, ready or waiting. At the bound nothing is taken from the
-//! lake. Every one held is settled exactly once, or counted as left behind when the gateway is stopped before.
+//! lakes. Every one held is settled exactly once, or counted as left behind when the gateway is stopped before.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
-use tidings_buffer::Consumer;
-use tidings_push::apns::Reason;
 use tidings_push::retry::{RetryBudget, repeat_at};
-use tidings_push::{Notification, Outcome, OutcomeSink, Settled, TokenGone};
+use tidings_push::{
+    JobStanding, Notification, Outcome, OutcomeSink, Reason, Settled, Standing, Ticket, TokenGone,
+};
 use tidings_telemetry::unix_now;
 use tidings_types::{JournalPosition, Timestamp};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::intake::{Intake, LAKE_COUNT};
 use crate::metrics::{Metrics, Repeat};
+use crate::throttle::Throttle;
+use crate::turns::Turns;
 
 /// How long a repeat that is due but not paid for waits before it asks again.
 const BUDGET_PAUSE: Duration = Duration::from_millis(100);
@@ -40,6 +46,40 @@ pub(crate) struct Attempt {
     maybe_delivered: bool,
     /// It was already sent again at once; from then on it waits.
     hurried: bool,
+}
+
+/// What a connection can use now.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Demand {
+    pub(crate) count: usize,
+    /// If not, it waits for its credential: nothing is taken for it, and it is woken with the others.
+    pub(crate) may_send: bool,
+}
+
+impl Demand {
+    /// Nothing.
+    pub(crate) const NONE: Self = Self { count: 0, may_send: false };
+}
+
+/// One connection at work.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Seat {
+    /// Streams that it may have open.
+    pub(crate) limit: u32,
+    pub(crate) in_flight: u32,
+}
+
+/// How the connections of a thread are occupied.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Occupation {
+    pub(crate) connections: usize,
+    /// Of them those that wait for work: they have room, and nothing came.
+    pub(crate) hungry: usize,
+    /// Streams that all may have open.
+    pub(crate) limit: u64,
+    pub(crate) in_flight: u64,
+    /// Notifications settled since the start.
+    pub(crate) settled: u64,
 }
 
 /// When a repeat may be made.
@@ -91,10 +131,16 @@ pub(crate) struct Pool {
     latency: tidings_telemetry::LocalHistogram,
     /// Connections that have room, by slot: woken when something is ready for them.
     hungry: Vec<Option<Waker>>,
-    /// What the lake gave, before it is looked at; empty between calls.
+    seats: Vec<Option<Seat>>,
+    settled_total: u64,
+    throttle: Arc<Throttle>,
+    /// When the throttle is to be asked again, if it gave less than was wanted.
+    throttled_until: Option<Instant>,
+    turns: Turns<LAKE_COUNT>,
+    /// What the lakes gave, before it is looked at; empty between calls.
     inbox: Vec<Notification>,
-    /// The lake is closed and empty.
-    lake_finished: bool,
+    /// The lakes are closed and empty.
+    lakes_finished: bool,
     /// Wakes the pool's own task: a repeat waits, or everything is done.
     changed: Arc<Notify>,
 }
@@ -103,6 +149,7 @@ impl Pool {
     pub(crate) fn new(
         slot_count: usize,
         held_max: usize,
+        throttle: Arc<Throttle>,
         sink: Arc<dyn OutcomeSink>,
         metrics: Metrics,
         now: Timestamp,
@@ -119,8 +166,13 @@ impl Pool {
             latency: metrics.latency.local(),
             metrics,
             hungry: vec![None; slot_count],
+            seats: vec![None; slot_count],
+            settled_total: 0,
+            throttle,
+            throttled_until: None,
+            turns: Turns::new(),
             inbox: Vec::new(),
-            lake_finished: false,
+            lakes_finished: false,
             changed: Arc::new(Notify::new()),
         }
     }
@@ -136,7 +188,25 @@ impl Pool {
 
     /// Whether everything is settled and nothing will come.
     pub(crate) fn is_finished(&self) -> bool {
-        self.lake_finished && self.held == 0
+        self.lakes_finished && self.held == 0
+    }
+
+    /// How its connections are occupied.
+    pub(crate) fn occupation(&self) -> Occupation {
+        let seats = self.seats.iter().flatten();
+        let sum = |sum: Occupation, seat: &Seat| Occupation {
+            connections: sum.connections + 1,
+            limit: sum.limit + u64::from(seat.limit),
+            in_flight: sum.in_flight + u64::from(seat.in_flight),
+            ..sum
+        };
+        let hungry = self.hungry.iter().flatten().count();
+        seats.fold(Occupation { hungry, settled: self.settled_total, ..Occupation::default() }, sum)
+    }
+
+    /// What the connection in `slot` does; `None` when none works there.
+    pub(crate) fn note(&mut self, slot: usize, seat: Option<Seat>) {
+        self.seats[slot] = seat;
     }
 
     /// Appends up to `demand` notifications that are to be sent now; those that must not be any more are settled
@@ -145,62 +215,77 @@ impl Pool {
         &mut self,
         cx: &mut Context<'_>,
         slot: usize,
-        consumer: &mut Consumer<Notification>,
-        demand: usize,
+        intake: &mut Intake,
+        demand: Demand,
         out: &mut Vec<Attempt>,
     ) {
         let (now, unix) = (Instant::now(), unix_now());
-        let mut jobs = CancelledJobs { sink: Arc::clone(&self.sink), last: None };
+        let granted = if demand.may_send { self.throttle.grant(demand.count, unix) } else { 0 };
+        let mut jobs = Standings::new(Arc::clone(&self.sink));
         loop {
-            while out.len() < demand
+            while out.len() < granted
                 && let Some(attempt) = self.ready.pop_front()
             {
                 self.sort(attempt, out, &mut jobs, now, unix);
             }
-            let wanted = (demand - out.len()).min(self.held_max - self.held);
-            match consumer.poll_take(cx, wanted, &mut self.inbox) {
-                Poll::Ready(0) => self.lake_finished = true,
-                Poll::Ready(count) => {
-                    self.held += count;
-                    let mut inbox = std::mem::take(&mut self.inbox);
-                    for notification in inbox.drain(..) {
-                        let fresh =
-                            Attempt { notification, taken_at: now, failed: 0, maybe_delivered: false, hurried: false };
-                        self.sort(fresh, out, &mut jobs, now, unix);
-                    }
-                    self.inbox = inbox;
-                    continue; // Some may have been settled, and the lake may have more.
-                }
-                Poll::Pending => {}
+            let wanted = (granted - out.len()).min(self.held_max - self.held);
+            self.lakes_finished |= intake.poll_take(cx, wanted, &mut self.turns, &mut self.inbox);
+            self.held += self.inbox.len();
+            let (settled_before, mut inbox) = (self.settled.len(), std::mem::take(&mut self.inbox));
+            for notification in inbox.drain(..) {
+                let fresh = Attempt { notification, taken_at: now, failed: 0, maybe_delivered: false, hurried: false };
+                self.sort(fresh, out, &mut jobs, now, unix);
             }
-            break;
+            self.inbox = inbox;
+            if self.settled.len() == settled_before {
+                break; // The lakes had no more, and the intake waits.
+            }
         }
-        self.hungry[slot] = (out.len() < demand).then(|| cx.waker().clone());
+        self.throttle.give_back(granted - out.len());
+        self.hungry[slot] = (out.len() < demand.count).then(|| cx.waker().clone());
+        if demand.may_send && granted < demand.count && out.len() == granted {
+            self.come_back(now + self.throttle.again_in(unix));
+        }
         if self.is_finished() {
             self.changed.notify_one();
         }
     }
 
-    /// Lets an attempt be made, unless its time is over or its job cancelled.
+    /// Wakes the connections at this moment: the throttle may give more then.
+    fn come_back(&mut self, at: Instant) {
+        if self.throttled_until.is_none_or(|before| at < before) {
+            self.throttled_until = Some(at);
+            self.changed.notify_one();
+        }
+    }
+
+    /// Nothing is sent to this provider before `pause` is over, by any thread. Returns whether that is news.
+    pub(crate) fn pause(&mut self, pause: Duration, now: Timestamp) -> bool {
+        self.throttle.pause(pause, now)
+    }
+
+    /// Lets an attempt be made, unless its time is over, its job cancelled or a newer one in its place.
     fn sort(
         &mut self,
         attempt: Attempt,
         out: &mut Vec<Attempt>,
-        jobs: &mut CancelledJobs,
+        jobs: &mut Standings,
         now: Instant,
         unix: Timestamp,
     ) {
         if attempt.notification.rendering.expires_at() <= unix {
-            self.settle(attempt, Outcome::Expired, None, now);
-        } else if jobs.contain(attempt.notification.ticket.job) {
-            self.settle(attempt, Outcome::Cancelled, None, now);
-        } else {
-            out.push(attempt);
+            return self.settle(attempt, Outcome::Expired, None, now);
+        }
+        match jobs.standing(attempt.notification.ticket) {
+            Standing::Go => out.push(attempt),
+            Standing::Cancelled => self.settle(attempt, Outcome::Cancelled, None, now),
+            Standing::Superseded => self.settle(attempt, Outcome::Superseded, None, now),
         }
     }
 
     /// Gives back what was taken but not sent.
     pub(crate) fn put_back(&mut self, attempt: Attempt) {
+        self.throttle.give_back(1);
         self.ready.push_front(attempt);
         self.wake_hungry();
     }
@@ -247,7 +332,7 @@ impl Pool {
     /// Makes ready what is due and paid for; returns when to come back.
     pub(crate) fn release(&mut self, now: Instant) -> Option<Instant> {
         let unix = unix_now();
-        let mut jobs = CancelledJobs { sink: Arc::clone(&self.sink), last: None };
+        let mut jobs = Standings::new(Arc::clone(&self.sink));
         let mut due = Vec::new();
         let next = loop {
             match self.waiting.peek() {
@@ -268,7 +353,11 @@ impl Pool {
             self.wake_hungry();
         }
         self.flush();
-        next
+        if self.throttled_until.is_some_and(|at| at <= now) {
+            self.throttled_until = None;
+            self.wake_hungry();
+        }
+        [next, self.throttled_until].into_iter().flatten().min()
     }
 
     /// Tells the sink what is done.
@@ -278,6 +367,7 @@ impl Pool {
         }
         let was_full = self.held == self.held_max;
         self.held -= self.settled.len();
+        self.settled_total += self.settled.len() as u64;
         self.sink.settle(&mut self.settled);
         self.settled.clear();
         self.latency.flush();
@@ -290,50 +380,62 @@ impl Pool {
     }
 
     fn settle(&mut self, attempt: Attempt, outcome: Outcome, token_gone: Option<TokenGone>, now: Instant) {
-        // "Certainly not delivered" cannot be said any more after an attempt that nobody knows about.
-        let outcome = match outcome {
-            Outcome::Expired | Outcome::Cancelled if attempt.maybe_delivered => Outcome::Unknown,
-            certain => certain,
-        };
+        let outcome = if attempt.maybe_delivered { outcome.after_unknown() } else { outcome };
         let latency = now.saturating_duration_since(attempt.taken_at);
         self.latency.record(latency);
         self.metrics.on_settled(outcome);
-        self.settled.push(Settled { ticket: attempt.notification.ticket, outcome, token_gone, latency });
+        let (ticket, repeats) = (attempt.notification.ticket, attempt.failed);
+        self.settled.push(Settled { ticket, outcome, token_gone, repeats, latency });
     }
 
-    fn wake_hungry(&mut self) {
+    /// Lets every connection that waits look again.
+    pub(crate) fn wake_hungry(&mut self) {
         self.hungry.iter_mut().filter_map(Option::take).for_each(Waker::wake);
     }
 }
 
-/// Asks once per job and batch, not once per notification: neighbours are mostly of one job.
-struct CancelledJobs {
+/// Asks once per job and batch where that says enough: neighbours are mostly of one job.
+pub(crate) struct Standings {
     sink: Arc<dyn OutcomeSink>,
-    last: Option<(JournalPosition, bool)>,
+    last: Option<(JournalPosition, JobStanding)>,
 }
 
-impl CancelledJobs {
-    fn contain(&mut self, job: JournalPosition) -> bool {
-        match self.last {
-            Some((last, cancelled)) if last == job => cancelled,
-            _ => self.last.insert((job, self.sink.is_cancelled(job))).1,
+impl Standings {
+    pub(crate) fn new(sink: Arc<dyn OutcomeSink>) -> Self {
+        Self { sink, last: None }
+    }
+
+    pub(crate) fn standing(&mut self, ticket: Ticket) -> Standing {
+        let job = match self.last {
+            Some((last, standing)) if last == ticket.job => standing,
+            _ => self.last.insert((ticket.job, self.sink.job_standing(ticket.job))).1,
+        };
+        match job {
+            JobStanding::Go => Standing::Go,
+            JobStanding::Cancelled => Standing::Cancelled,
+            JobStanding::AskEach => self.sink.standing(ticket),
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::task::Wake;
 
     use bytes::Bytes;
-    use tidings_buffer::Lake;
-    use tidings_push::{Priority, PushType, Rendering, RenderingParts, Ticket};
+    use tidings_push::payload::{ApnsBody, Encoded};
+    use tidings_push::{Lakes, Priority, PushType, Rendering, RenderingParts};
     use tidings_telemetry::Registry;
-    use tidings_types::{AppId, CollapseKey, DeviceId, DeviceNumber, DeviceToken, EventId, NotificationId};
+    use tidings_types::{
+        AppId, CollapseKey, DeviceId, DeviceNumber, DeviceToken, EventId, EventPriority, NotificationId, Provider,
+    };
 
     use super::*;
+
+    const SUPERSEDED: u32 = 1000;
+    const CANCELLED: u32 = 1001;
 
     #[derive(Default)]
     struct Sink(Mutex<Vec<Settled>>);
@@ -341,6 +443,18 @@ mod tests {
     impl OutcomeSink for Sink {
         fn settle(&self, settled: &mut Vec<Settled>) {
             self.0.lock().unwrap().append(settled);
+        }
+
+        fn job_standing(&self, _job: JournalPosition) -> JobStanding {
+            JobStanding::AskEach
+        }
+
+        fn standing(&self, ticket: Ticket) -> Standing {
+            match ticket.device.0 {
+                SUPERSEDED => Standing::Superseded,
+                CANCELLED => Standing::Cancelled,
+                _ => Standing::Go,
+            }
         }
     }
 
@@ -353,45 +467,50 @@ mod tests {
         }
     }
 
-    /// A pool of two connections that may hold `held_max`, and a lake with `count` notifications.
+    /// A notification to this device, for ten minutes.
+    pub(crate) fn notification(device: u32) -> Notification {
+        let parts = RenderingParts {
+            app: AppId::new("org.example.scores").unwrap(),
+            expires_at: unix_now().saturating_add(Duration::from_secs(600)),
+            collapse_id: CollapseKey::new("match-7").unwrap(),
+        };
+        let body = ApnsBody {
+            bytes: Bytes::from_static(b"{}"),
+            push_type: PushType::Alert,
+            priority: Priority::Immediate,
+        };
+        Notification {
+            id: NotificationId::new(&EventId::new("goal-1").unwrap(), &DeviceId::new("phone").unwrap()),
+            token: DeviceToken::from_hex("01").unwrap(),
+            rendering: Arc::new(Rendering::new(parts, Encoded::Apns(body))),
+            ticket: Ticket { job: JournalPosition(1), device: DeviceNumber(device), cell: 0 },
+        }
+    }
+
+    /// A pool of two connections that may hold `held_max`, and lakes with `count` notifications.
     struct Setup {
         pool: Pool,
+        lakes: Lakes,
         sink: Arc<Sink>,
-        consumers: [Consumer<Notification>; 2],
+        intakes: [Intake; 2],
         rings: [Arc<Rings>; 2],
     }
 
     fn setup(held_max: usize, count: u32) -> Setup {
-        let (lake, sink) = (Arc::new(Lake::new(100)), Arc::<Sink>::default());
-        let rendering = Arc::new(Rendering::new(RenderingParts {
-            app: AppId::new("org.example.scores").unwrap(),
-            push_type: PushType::Alert,
-            priority: Priority::Immediate,
-            expires_at: unix_now().saturating_add(Duration::from_secs(600)),
-            collapse_id: CollapseKey::new("match-7").unwrap(),
-            payload: Bytes::from_static(b"{}"),
-        }));
-        let notification = |device| Notification {
-            id: NotificationId::new(&EventId::new("goal-1").unwrap(), &DeviceId::new("phone").unwrap()),
-            token: DeviceToken::from(&[1][..]),
-            rendering: Arc::clone(&rendering),
-            ticket: Ticket { job: JournalPosition(1), device: DeviceNumber(device) },
-        };
-        lake.try_push_batch(&mut (0..count).map(notification).collect()).unwrap();
-        let pool = Pool::new(2, held_max, Arc::clone(&sink) as _, Metrics::new(&Registry::new()), unix_now());
-        Setup {
-            pool,
-            sink,
-            consumers: std::array::from_fn(|_| Consumer::new(Arc::clone(&lake))),
-            rings: <_>::default(),
-        }
+        let (lakes, sink, throttle) = (Lakes::new(100), Arc::<Sink>::default(), Arc::new(Throttle::new(None, unix_now())));
+        lakes.of(EventPriority::Normal).try_push_batch(&mut (0..count).map(notification).collect()).unwrap();
+        let metrics = Metrics::new(&Registry::new(), Provider::Apns, "main");
+        let pool = Pool::new(2, held_max, throttle, Arc::clone(&sink) as _, metrics, unix_now());
+        let intakes = std::array::from_fn(|_| Intake::new(&lakes));
+        Setup { pool, lakes, sink, intakes, rings: <_>::default() }
     }
 
     impl Setup {
         fn take(&mut self, slot: usize, demand: usize) -> Vec<Attempt> {
             let waker = Waker::from(Arc::clone(&self.rings[slot]));
             let mut out = Vec::new();
-            self.pool.take(&mut Context::from_waker(&waker), slot, &mut self.consumers[slot], demand, &mut out);
+            let demand = Demand { count: demand, may_send: true };
+            self.pool.take(&mut Context::from_waker(&waker), slot, &mut self.intakes[slot], demand, &mut out);
             out
         }
 
@@ -444,5 +563,39 @@ mod tests {
         now += Duration::from_secs(11);
         assert_eq!(setup.pool.release(now), Some(now + BUDGET_PAUSE));
         assert_eq!((setup.take(0, 1).len(), setup.pool.held()), (0, 1));
+    }
+
+    #[tokio::test]
+    async fn what_is_superseded_or_cancelled_is_settled_and_others_take_its_place() {
+        let mut setup = setup(10, 2);
+        let devices = [SUPERSEDED, 2, CANCELLED, 3];
+        setup.lakes.of(EventPriority::High).try_push_batch(&mut devices.map(notification).into()).unwrap();
+        let taken = setup.take(0, 3);
+        assert_eq!(taken.iter().map(|it| it.notification.ticket.device.0).collect::<Vec<_>>(), [2, 3, 0]);
+        setup.pool.flush();
+        let outcomes: Vec<_> = setup.sink.0.lock().unwrap().iter().map(|it| it.outcome).collect();
+        assert_eq!(outcomes, [Outcome::Superseded, Outcome::Cancelled]);
+    }
+
+    #[tokio::test]
+    async fn who_may_not_send_takes_nothing_and_is_woken_with_the_others() {
+        let mut setup = setup(10, 5);
+        let (waker, mut out) = (Waker::from(Arc::clone(&setup.rings[0])), Vec::new());
+        let demand = Demand { count: 5, may_send: false };
+        setup.pool.take(&mut Context::from_waker(&waker), 0, &mut setup.intakes[0], demand, &mut out);
+        assert_eq!((out.len(), setup.lakes.held(), setup.pool.occupation().hungry), (0, 5, 1));
+        setup.pool.wake_hungry();
+        assert_eq!(setup.rings(0), 1);
+    }
+
+    #[tokio::test]
+    async fn during_a_pause_all_stays_in_the_lakes_and_after_it_goes_out() {
+        let mut setup = setup(10, 5);
+        assert!(setup.pool.pause(Duration::from_secs(5), unix_now()));
+        assert!(!setup.pool.pause(Duration::from_secs(3), unix_now()), "no news");
+        assert_eq!((setup.take(0, 5).len(), setup.lakes.held()), (0, 5));
+        let again = setup.pool.release(Instant::now()).unwrap();
+        assert!(again > Instant::now() + Duration::from_secs(1));
+        assert_eq!((setup.pool.release(again), setup.rings(0)), (None, 1));
     }
 }

@@ -5,36 +5,40 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use tidings_buffer::Lake;
-use tidings_push::apns::Requests;
-use tidings_push::{Notification, OutcomeSink};
+use tidings_push::{Lakes, OutcomeSink};
 use tidings_telemetry::{Registry, unix_now};
 use tokio::sync::{oneshot, watch};
 use tokio::task::{JoinSet, LocalSet};
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tracing::info;
 
 use crate::connect::{Access, Connector};
-use crate::connection::Shared;
+use crate::connection::{PAYLOAD_BYTES_MAX, Shared};
 use crate::error::{AccessError, StartError};
 use crate::metrics::Metrics;
+use crate::oauth;
 use crate::pool::Pool;
+use crate::scaling::{Scaling, TICK};
 use crate::slot::{self, keep_connected};
+use crate::throttle::Throttle;
 use crate::{Credential, GatewayConfig};
 
 /// What the threads are asked to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Work,
-    /// End when the lake is empty and everything is settled.
+    /// End when the lakes are empty and everything is settled.
     Drain,
     /// End now.
     Abort,
 }
 
-/// A running gateway: threads that send what the lake holds. Dropping it aborts them; better is [`Gateway::drain`].
+/// A running gateway: threads that send what the lakes hold. Dropping it aborts them; better is [`Gateway::drain`].
 pub struct Gateway {
-    lake: Arc<Lake<Notification>>,
+    /// The names for logs.
+    provider: &'static str,
+    pool: String,
+    lakes: Lakes,
     phase: watch::Sender<Phase>,
     /// What new connections are made with.
     access: watch::Sender<Arc<Access>>,
@@ -50,63 +54,66 @@ struct Worker {
 /// How a drain ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Drained {
-    /// Notifications without an outcome: those still in the lake, waiting for a repeat, or in flight. Nobody was told
+    /// Notifications without an outcome: those still in the lakes, waiting for a repeat, or in flight. Nobody was told
     /// about them; the sender resumes them after the next start.
     pub unsettled: usize,
 }
 
 /// What one thread needs to build its half; everything here may change threads.
 struct Plan {
+    index: usize,
     config: GatewayConfig,
-    slot_count: usize,
-    requests: Requests,
+    /// Its share of the connections: as many as there always are, and as many as there may be.
+    count_min: usize,
+    count_max: usize,
     connector: Connector,
     access: watch::Receiver<Arc<Access>>,
-    lake: Arc<Lake<Notification>>,
+    lakes: Lakes,
+    throttle: Arc<Throttle>,
     sink: Arc<dyn OutcomeSink>,
     metrics: Metrics,
 }
 
 impl Gateway {
-    /// Starts the threads; they connect at once and take from `lake` whatever comes.
+    /// Starts the threads; they connect at once and take from `lakes` whatever comes.
     ///
     /// # Errors
     /// When the configuration cannot work. That the provider cannot be reached is no error: it is tried again for ever.
     pub fn start(
         config: GatewayConfig,
-        lake: Arc<Lake<Notification>>,
+        lakes: Lakes,
         sink: Arc<dyn OutcomeSink>,
         registry: &Registry,
     ) -> Result<Self, StartError> {
         check(&config)?;
         let access = Arc::new(Access::new(config.credential.clone(), config.ca_pem.as_deref())?);
-        let authority = if config.port == 443 {
-            config.server_name.clone()
-        } else {
-            format!("{}:{}", config.server_name, config.port)
-        };
-        let requests = Requests::new(&authority).map_err(|_| StartError::ServerName(config.server_name.clone()))?;
-        let metrics = Metrics::new(registry);
+        let (provider, pool) = (config.dialect.provider(), config.name.clone());
+        let metrics = Metrics::new(registry, provider, &pool);
+        let throttle = Arc::new(Throttle::new(config.quota_per_minute, unix_now()));
+        config.gauge.set_quota_per_minute(config.quota_per_minute.map(u64::from));
         let (phase, _) = watch::channel(Phase::Work);
         let (access, _) = watch::channel(access);
-        let mut gateway = Self { lake: Arc::clone(&lake), phase, access, workers: Vec::new() };
+        let provider = provider.as_str();
+        let mut gateway = Self { provider, pool, lakes: lakes.clone(), phase, access, workers: Vec::new() };
+        let connector = Connector::new(&config)?;
         for index in 0..config.thread_count {
-            // The first ones take what an even division leaves over.
-            let extra = usize::from(index < config.connection_count % config.thread_count);
             let plan = Plan {
-                slot_count: config.connection_count / config.thread_count + extra,
-                requests: requests.clone(),
-                connector: Connector::new(&config)?,
+                index,
+                count_min: share(config.connection_count_min, config.thread_count, index),
+                count_max: share(config.connection_count_max, config.thread_count, index),
+                connector: connector.clone(),
                 access: gateway.access.subscribe(),
                 config: config.clone(),
-                lake: Arc::clone(&lake),
+                lakes: lakes.clone(),
+                throttle: Arc::clone(&throttle),
                 sink: Arc::clone(&sink),
                 metrics: metrics.clone(),
             };
-            let worker = spawn(index, plan, gateway.phase.subscribe()).map_err(StartError::Thread)?;
+            let worker = spawn(plan, gateway.phase.subscribe()).map_err(StartError::Thread)?;
             gateway.workers.push(worker);
         }
-        info!(provider = "apns", host = %config.host, count = config.connection_count, "Gateway started");
+        let (count, host, pool) = (config.connection_count_min, &config.host, &gateway.pool);
+        info!(provider, pool, host, count, "Gateway started");
         Ok(gateway)
     }
 
@@ -124,15 +131,15 @@ impl Gateway {
         Ok(true)
     }
 
-    /// Closes the lake, sends what it holds, waits for all outcomes, and ends; at `deadline` it aborts.
+    /// Closes the lakes, sends what they hold, waits for all outcomes, and ends; at `deadline` it aborts.
     ///
     /// Until then repeats are made as usual, so a provider in trouble can take all the time there is.
     ///
     /// # Cancel safety
     /// Dropping the future aborts the gateway.
     pub async fn drain(self, deadline: Instant) -> Drained {
-        let Self { lake, phase, workers, .. } = self;
-        lake.close();
+        let Self { provider, pool, lakes, phase, workers, .. } = self;
+        lakes.close();
         phase.send_replace(Phase::Drain);
         let mut unsettled = 0;
         for Worker { thread, mut left } in workers {
@@ -148,15 +155,15 @@ impl Gateway {
             }
             unsettled += count.expect("a thread that ended without a panic has sent its count");
         }
-        unsettled += usize::try_from(lake.counters().held).unwrap_or(usize::MAX);
-        info!(provider = "apns", count = unsettled, "Gateway drained");
+        unsettled += lakes.held();
+        info!(provider, pool, count = unsettled, "Gateway drained");
         Drained { unsettled }
     }
 }
 
 fn check(config: &GatewayConfig) -> Result<(), StartError> {
     let numbers = [
-        ("connection_count", config.connection_count),
+        ("connection_count_min", config.connection_count_min),
         ("thread_count", config.thread_count),
         ("streams_max", config.streams_max as usize),
         ("connect_timeout", config.connect_timeout.as_millis() as usize),
@@ -166,16 +173,29 @@ fn check(config: &GatewayConfig) -> Result<(), StartError> {
     if let Some((field, _)) = numbers.into_iter().find(|(_, number)| *number == 0) {
         return Err(StartError::Zero { field });
     }
-    if config.thread_count > config.connection_count {
-        return Err(StartError::Threads { connections: config.connection_count, threads: config.thread_count });
+    let (min, max) = (config.connection_count_min, config.connection_count_max);
+    if config.thread_count > min {
+        return Err(StartError::Threads { connections: min, threads: config.thread_count });
+    }
+    if max < min {
+        return Err(StartError::Connections { min, max });
+    }
+    let bytes = config.dialect.payload_bytes_max();
+    if bytes > PAYLOAD_BYTES_MAX {
+        return Err(StartError::Payload { bytes });
     }
     Ok(())
 }
 
-fn spawn(index: usize, plan: Plan, phase: watch::Receiver<Phase>) -> std::io::Result<Worker> {
+/// How many of `count` connections are this thread's: the first ones take what an even division leaves over.
+fn share(count: usize, thread_count: usize, thread_index: usize) -> usize {
+    count / thread_count + usize::from(thread_index < count % thread_count)
+}
+
+fn spawn(plan: Plan, phase: watch::Receiver<Phase>) -> std::io::Result<Worker> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (left_tx, left) = oneshot::channel();
-    let thread = std::thread::Builder::new().name(format!("gateway-{index}")).spawn(move || {
+    let thread = std::thread::Builder::new().name(format!("gateway-{}", plan.index)).spawn(move || {
         let count = LocalSet::new().block_on(&runtime, drive(plan, phase));
         // A name being resolved would hold up a plain shutdown.
         runtime.shutdown_background();
@@ -186,33 +206,51 @@ fn spawn(index: usize, plan: Plan, phase: watch::Receiver<Phase>) -> std::io::Re
 
 /// One thread's work: its connections, and the repeats that wait. Returns how many notifications it leaves unsettled.
 async fn drive(plan: Plan, mut phase: watch::Receiver<Phase>) -> usize {
-    let Plan { config, slot_count, requests, connector, access, lake, sink, metrics } = plan;
-    let held_max = slot_count.saturating_mul(config.streams_max as usize);
-    let pool = Rc::new(RefCell::new(Pool::new(slot_count, held_max, sink, metrics.clone(), unix_now())));
+    let Plan { index, config, count_min, count_max, connector, access, lakes, throttle, sink, metrics } = plan;
+    let held_max = count_max.saturating_mul(config.streams_max as usize);
+    let pool = Pool::new(count_max, held_max, throttle, sink, metrics.clone(), unix_now());
+    let pool = Rc::new(RefCell::new(pool));
     let shared = Rc::new(Shared {
-        requests,
+        provider: config.dialect.provider().as_str(),
+        pool: config.name,
+        dialect: config.dialect,
         metrics,
+        gauge: config.gauge,
         streams_max: config.streams_max,
         stall_timeout: config.stall_timeout,
         answer_timeout: config.answer_timeout,
+        ping_idle: config.ping_idle,
+        ping_interval_min: config.ping_interval_min,
     });
     let connector = Rc::new(connector);
+    let (target_tx, target) = watch::channel(count_min);
     let mut slots = JoinSet::new();
-    for slot in 0..slot_count {
+    for slot in 0..count_max {
         slots.spawn_local(keep_connected(slot::Plan {
             slot,
             connector: Rc::clone(&connector),
             shared: Rc::clone(&shared),
             pool: Rc::clone(&pool),
-            lake: Arc::clone(&lake),
+            lakes: lakes.clone(),
             access: access.clone(),
+            target: target.clone(),
         }));
+    }
+    let mut helpers = JoinSet::new();
+    helpers.spawn_local(follow_tokens(access.clone(), Rc::clone(&pool)));
+    if index == 0 {
+        helpers.spawn_local(oauth::keep_fresh(access, Rc::clone(&shared)));
+    }
+    if count_min < count_max {
+        let floor = config.rate_floor.map(|floor| f64::from(floor) / config.thread_count as f64);
+        let scaling = Scaling::new(count_min, count_max, floor);
+        helpers.spawn_local(scale(scaling, target_tx, Rc::clone(&pool), lakes.clone()));
     }
     let changed = pool.borrow().changed();
     loop {
         let next = pool.borrow_mut().release(Instant::now());
-        // While no connection is up, nobody else notices that the lake has come to its end.
-        let finished = lake.is_finished() && pool.borrow().held() == 0;
+        // While no connection is up, nobody else notices that the lakes have come to their end.
+        let finished = lakes.is_finished() && pool.borrow().held() == 0;
         if finished {
             break;
         }
@@ -227,10 +265,46 @@ async fn drive(plan: Plan, mut phase: watch::Receiver<Phase>) -> usize {
                 Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
                 _ => unreachable!("a slot never ends by itself"),
             },
+            Some(Err(error)) = helpers.join_next() => std::panic::resume_unwind(error.into_panic()),
             () = changed.notified() => {}
             () = async { sleep_until(next.expect("checked by the guard")).await }, if next.is_some() => {}
         }
     }
     slots.shutdown().await;
+    helpers.shutdown().await;
     pool.borrow().held()
+}
+
+/// Lets connections that waited for an access token look again when there is one. Ends with the gateway.
+async fn follow_tokens(mut access: watch::Receiver<Arc<Access>>, pool: Rc<RefCell<Pool>>) {
+    loop {
+        let credential = access.borrow_and_update().credential.clone();
+        let mut changes = credential.oauth().map(|oauth| oauth.subscribe());
+        let is_same = loop {
+            pool.borrow_mut().wake_hungry();
+            let fetched = async {
+                match &mut changes {
+                    Some(changes) => _ = changes.changed().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                changed = access.changed() => break changed.is_err(),
+                () = fetched => {}
+            }
+        };
+        if is_same {
+            return std::future::pending().await; // The gateway is dropped, and with it this task.
+        }
+    }
+}
+
+/// Keeps as many places connected as are needed.
+async fn scale(mut scaling: Scaling, target: watch::Sender<usize>, pool: Rc<RefCell<Pool>>, lakes: Lakes) {
+    loop {
+        sleep(TICK).await;
+        let occupation = pool.borrow().occupation();
+        let count = scaling.on_tick(&occupation, lakes.held() > 0, unix_now());
+        target.send_if_modified(|target| std::mem::replace(target, count) != count);
+    }
 }

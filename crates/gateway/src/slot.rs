@@ -5,6 +5,9 @@
 //!
 //! A connection that could not be made, or left before a single final answer, delays the next one (full jitter, up to 10 s);
 //! a refused credential delays it up to a minute, or until there is another. One that was of use is replaced at once.
+//!
+//! Not every place has a connection: those from the thread's *target* on rest until they are wanted (`scaling`). One that
+//! is not wanted any more lets its connection leave.
 
 use std::cell::RefCell;
 use std::pin::pin;
@@ -12,8 +15,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidings_buffer::{Consumer, Lake};
-use tidings_push::Notification;
+use tidings_push::Lakes;
 use tidings_push::retry::{BACKOFF_BASE, BACKOFF_CAP, backoff};
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
@@ -22,6 +24,7 @@ use tracing::{error, info, warn};
 
 use crate::connect::{Access, Connector, Link};
 use crate::connection::{Connection, End, Shared};
+use crate::intake::Intake;
 use crate::pool::Pool;
 
 /// Longest wait after a refused credential.
@@ -41,31 +44,45 @@ pub(crate) struct Plan {
     pub(crate) connector: Rc<Connector>,
     pub(crate) shared: Rc<Shared>,
     pub(crate) pool: Rc<RefCell<Pool>>,
-    pub(crate) lake: Arc<Lake<Notification>>,
+    pub(crate) lakes: Lakes,
     pub(crate) access: watch::Receiver<Arc<Access>>,
+    /// How many places of the thread are to have a connection.
+    pub(crate) target: watch::Receiver<usize>,
+}
+
+/// Why work was broken off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Call {
+    /// There is another credential.
+    Replaced,
+    /// The place is not wanted any more.
+    Retired,
 }
 
 /// Keeps a connection in its place. Never ends; it is dropped when the gateway stops.
 pub(crate) async fn keep_connected(plan: Plan) {
     let mut place = Place { plan, leaving: JoinSet::new(), failures: 0 };
     loop {
+        place.until_wanted().await;
         let access = Arc::clone(&place.plan.access.borrow_and_update());
         let connector = Rc::clone(&place.plan.connector);
-        let connected = place.unless_replaced(connector.connect(&access)).await;
+        let connected = place.unless_called(connector.connect(&access)).await;
         let pause = match connected {
-            None => None,
-            Some(Ok(link)) => place.work(link, &access).await,
-            Some(Err(error)) => {
+            Err(call) => Err(call),
+            Ok(Ok(link)) => place.work(link, &access).await,
+            Ok(Err(error)) => {
                 place.plan.shared.metrics.connect_failures.inc();
                 let refused = error.certificate_alert();
                 let (slot, attempt) = (place.plan.slot, place.failures + 1);
-                warn!(provider = "apns", slot, attempt, error = chain(&error), "Cannot connect");
-                Some(place.failed(refused))
+                let Shared { provider, pool, .. } = &*place.plan.shared;
+                warn!(provider, pool, slot, attempt, error = chain(&error), "Cannot connect");
+                Ok(place.failed(refused))
             }
         };
         match pause {
-            None => place.failures = 0, // Another credential: nothing is known against it.
-            Some(pause) => place.rest(pause).await,
+            Err(Call::Replaced) => place.failures = 0, // Nothing is known against the other credential.
+            Err(Call::Retired) => {}
+            Ok(pause) => place.rest(pause).await,
         }
     }
 }
@@ -79,26 +96,43 @@ struct Place {
 }
 
 impl Place {
-    /// A connection's life. Returns how long to wait before the next, or nothing when it was replaced.
-    async fn work(&mut self, link: Link, access: &Access) -> Option<Duration> {
-        let Plan { slot, shared, pool, lake, .. } = self.plan.clone();
+    /// Waits until the place is to have a connection.
+    async fn until_wanted(&mut self) {
+        let (slot, mut target) = (self.plan.slot, self.plan.target.clone());
+        let mut wanted = pin!(async move {
+            // The other end lives as long as the thread works.
+            _ = target.wait_for(|target| slot < *target).await;
+        });
+        loop {
+            tokio::select! {
+                biased; // An answer that comes late is dealt with in any case.
+                Some(ended) = self.leaving.join_next() => self.see(ended),
+                () = &mut wanted => return,
+            }
+        }
+    }
+
+    /// A connection's life. Returns how long to wait before the next, or why it was broken off.
+    async fn work(&mut self, link: Link, access: &Access) -> Result<Duration, Call> {
+        let Plan { slot, shared, pool, lakes, .. } = self.plan.clone();
         let opened_at = Instant::now();
         shared.metrics.connections_opened.inc();
-        info!(provider = "apns", slot, "Connected");
-        let tokens = access.credential.tokens().cloned();
-        let mut connection = Connection::new(slot, shared, pool, Consumer::new(lake), tokens, link);
-        let worked = self.unless_replaced(connection.work()).await;
+        info!(provider = shared.provider, pool = shared.pool, slot, "Connected");
+        let intake = Intake::new(&lakes);
+        let mut connection = Connection::new(slot, shared, pool, intake, &access.credential, link);
+        let worked = self.unless_called(connection.work()).await;
         let end = connection.end();
-        if worked.is_none() {
+        if worked.is_err() {
             connection.leave();
         }
+        let useful = end.useful || opened_at.elapsed() >= USEFUL_LIFE;
         self.let_leave(connection, opened_at).await;
         worked?;
-        if end.credential_refused.is_none() && (end.useful || opened_at.elapsed() >= USEFUL_LIFE) {
+        if end.credential_refused.is_none() && useful {
             self.failures = 0;
-            return Some(Duration::ZERO);
+            return Ok(Duration::ZERO);
         }
-        Some(self.failed(end.credential_refused))
+        Ok(self.failed(end.credential_refused))
     }
 
     /// Lets a connection wait for its answers beside the next one.
@@ -107,7 +141,8 @@ impl Place {
         let life = async move {
             connection.finish().await;
             shared.metrics.connections_closed.inc();
-            info!(provider = "apns", slot, elapsed = opened_at.elapsed().as_secs_f64(), "Disconnected");
+            let elapsed = opened_at.elapsed().as_secs_f64();
+            info!(provider = shared.provider, pool = shared.pool, slot, elapsed, "Disconnected");
             let End { useful, credential_refused } = connection.end();
             useful && credential_refused.is_none()
         };
@@ -135,8 +170,9 @@ impl Place {
         self.failures = self.failures.saturating_add(1);
         let (base, cap) = match refused {
             Some(reason) => {
-                self.plan.shared.metrics.credential_refused.inc();
-                error!(provider = "apns", slot = self.plan.slot, reason, "Provider refuses the credential");
+                let Shared { provider, pool, metrics, .. } = &*self.plan.shared;
+                metrics.credential_refused.inc();
+                error!(provider, pool, slot = self.plan.slot, reason, "Provider refuses the credential");
                 (CREDENTIAL_BACKOFF_BASE, CREDENTIAL_BACKOFF_CAP)
             }
             None => (BACKOFF_BASE, BACKOFF_CAP),
@@ -146,33 +182,36 @@ impl Place {
 
     /// Waits, at most until there is another credential.
     async fn rest(&mut self, pause: Duration) {
-        if !pause.is_zero() && self.unless_replaced(sleep(pause)).await.is_none() {
+        if !pause.is_zero() && self.unless_called(sleep(pause)).await == Err(Call::Replaced) {
             self.failures = 0;
         }
     }
 
-    /// Does `work` until it is done or there is another credential, and meanwhile sees to the connections that leave.
-    async fn unless_replaced<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
-        let mut work = pin!(work);
-        let mut access = self.plan.access.clone();
-        let mut replaced = pin!(async {
-            if access.changed().await.is_err() {
-                std::future::pending().await // The gateway drains: this credential is the last.
+    /// Does `work` until it is done or the place is called, and meanwhile sees to the connections that leave.
+    async fn unless_called<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Call> {
+        let slot = self.plan.slot;
+        let (mut work, mut access, mut target) = (pin!(work), self.plan.access.clone(), self.plan.target.clone());
+        let mut called = pin!(async {
+            tokio::select! {
+                biased;
+                Ok(()) = access.changed() => Call::Replaced,
+                Ok(_) = target.wait_for(|target| slot >= *target) => Call::Retired,
+                else => std::future::pending().await, // The gateway drains: this credential is the last.
             }
         });
         loop {
             tokio::select! {
                 biased; // A connection's turn costs the most: what is quick and rare is looked at first.
                 Some(ended) = self.leaving.join_next() => self.see(ended),
-                () = &mut replaced => return None,
-                done = &mut work => return Some(done),
+                call = &mut called => return Err(call),
+                done = &mut work => return Ok(done),
             }
         }
     }
 }
 
 /// An error with all its causes.
-fn chain(error: &dyn std::error::Error) -> String {
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

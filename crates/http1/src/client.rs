@@ -29,16 +29,21 @@ pub struct ClientConfig {
     pub pool: PoolConfig,
     /// How much a server may send for one answer.
     pub limits: Limits,
+    /// Whether an answer with a body over [`Limits::body_bytes_max`] is an answer without its body, and the connection's
+    /// last ([`crate::Parser::skip_large_bodies`]), instead of a violation.
+    pub skip_large_bodies: bool,
     /// Who proves that an `https` server is who it says.
     pub roots: Roots,
 }
 
 impl ClientConfig {
-    /// Settings to start from: those of [`PoolConfig::new`], heads of 16 KiB, bodies of 1 MiB, the system's roots.
+    /// Settings to start from: those of [`PoolConfig::new`], heads of 16 KiB, bodies of 1 MiB, the system's roots;
+    /// larger bodies are a violation.
     pub fn new(name: impl Into<String>, connection_count: usize) -> Self {
         Self {
             pool: PoolConfig::new(name, connection_count),
             limits: Limits { head_bytes_max: 16 * 1024, body_bytes_max: 1024 * 1024 },
+            skip_large_bodies: false,
             roots: Roots::Native,
         }
     }
@@ -127,12 +132,13 @@ impl Client {
     ///
     /// Outside of a tokio runtime with I/O and time.
     pub fn start_over(origin: &Origin, config: ClientConfig, connector: impl Connect) -> Result<Self, StartError> {
-        let ClientConfig { mut pool, limits, .. } = config;
+        let ClientConfig { mut pool, limits, skip_large_bodies, .. } = config;
         if limits.head_bytes_max < HEAD_BYTES_MIN {
             return Err(StartError::HeadLimit { value: limits.head_bytes_max, min: HEAD_BYTES_MIN });
         }
         pool.input_bytes_max = pool.input_bytes_max.max(limits.head_bytes_max);
-        let pool = Pool::start(pool, Http1::new(origin, limits), connector)?;
+        let protocol = Http1::new(origin, limits).skip_large_bodies(skip_large_bodies);
+        let pool = Pool::start(pool, protocol, connector)?;
         Ok(Self { origin: origin.clone(), pool })
     }
 

@@ -188,6 +188,7 @@ enum Step {
 /// ```
 pub struct Parser {
     limits: Limits,
+    skips_large_bodies: bool,
     state: State,
     lines: Lines,
     interim_count: u32,
@@ -202,6 +203,7 @@ impl Parser {
     pub fn new(limits: Limits) -> Self {
         Self {
             limits,
+            skips_large_bodies: false,
             state: State::Head,
             lines: Lines::default(),
             interim_count: 0,
@@ -209,6 +211,13 @@ impl Parser {
             head: None,
             body: BytesMut::new(),
         }
+    }
+
+    /// From now on a body over [`Limits::body_bytes_max`] is no violation: the answer is handed out without its body as
+    /// soon as that is known, and with [`Answer::close`]. For who wants the status above all.
+    pub fn skip_large_bodies(mut self) -> Self {
+        self.skips_large_bodies = true;
+        self
     }
 
     /// Takes an answer to a request with that method out of the input, or as much of one as is there.
@@ -221,21 +230,29 @@ impl Parser {
     /// A [`Violation`]; the parser must not be used any more.
     pub fn parse(&mut self, method: &Method, input: &mut BytesMut) -> Result<Option<Answer>, Violation> {
         loop {
-            let step = match self.state {
-                State::Head => self.read_head(method, input)?,
-                State::Length { bytes } => self.read_length(bytes, input),
-                State::ChunkSize => self.read_chunk_size(input)?,
-                State::ChunkData { bytes } => self.read_chunk_data(bytes, input),
-                State::ChunkEnd => self.read_chunk_end(input)?,
-                State::Trailers => self.read_trailers(input)?,
-                State::UntilClose => self.read_until_close(input)?,
-            };
-            match step {
-                Step::Again => {}
-                Step::Starved => return Ok(None),
-                Step::Done(answer) => return Ok(Some(answer)),
+            match self.step(method, input) {
+                Ok(Step::Again) => {}
+                Ok(Step::Starved) => return Ok(None),
+                Ok(Step::Done(answer)) => return Ok(Some(answer)),
+                Err(Violation::BodyTooLarge { .. }) if self.skips_large_bodies => {
+                    self.body.clear();
+                    return Ok(Some(Answer { close: true, ..self.complete(Bytes::new()) }));
+                }
+                Err(violation) => return Err(violation),
             }
         }
+    }
+
+    fn step(&mut self, method: &Method, input: &mut BytesMut) -> Result<Step, Violation> {
+        Ok(match self.state {
+            State::Head => self.read_head(method, input)?,
+            State::Length { bytes } => self.read_length(bytes, input),
+            State::ChunkSize => self.read_chunk_size(input)?,
+            State::ChunkData { bytes } => self.read_chunk_data(bytes, input),
+            State::ChunkEnd => self.read_chunk_end(input)?,
+            State::Trailers => self.read_trailers(input)?,
+            State::UntilClose => self.read_until_close(input)?,
+        })
     }
 
     /// The input has ended, in order, after everything was parsed: the answer that ends with it.

@@ -17,6 +17,7 @@ pub struct Http1 {
     /// The whole header line.
     host: Vec<u8>,
     limits: Limits,
+    skips_large_bodies: bool,
 }
 
 /// What can be wrong with a request or an answer.
@@ -33,7 +34,12 @@ pub enum Http1Error {
 impl Http1 {
     /// Requests go to `origin`; answers keep within `limits`.
     pub fn new(origin: &Origin, limits: Limits) -> Self {
-        Self { host: format!("host: {}\r\n", origin.authority()).into_bytes(), limits }
+        Self { host: format!("host: {}\r\n", origin.authority()).into_bytes(), limits, skips_large_bodies: false }
+    }
+
+    /// As [`Parser::skip_large_bodies`].
+    pub fn skip_large_bodies(self, yes: bool) -> Self {
+        Self { skips_large_bodies: yes, ..self }
     }
 }
 
@@ -44,7 +50,9 @@ impl Protocol for Http1 {
     type Codec = Http1Codec;
 
     fn codec(&self) -> Http1Codec {
-        Http1Codec { host: self.host.clone(), parser: Parser::new(self.limits) }
+        let parser = Parser::new(self.limits);
+        let parser = if self.skips_large_bodies { parser.skip_large_bodies() } else { parser };
+        Http1Codec { host: self.host.clone(), parser }
     }
 
     fn is_pipelinable(&self, request: &Request) -> bool {

@@ -35,7 +35,13 @@ pub enum TlsError {
 }
 
 impl Roots {
-    pub(crate) fn client_config(&self) -> Result<Arc<ClientConfig>, TlsError> {
+    /// What [`Client::start`](crate::Client::start) makes connections with: for a connector of one's own
+    /// ([`Client::start_over`](crate::Client::start_over)). Reads the system's certificates, or the text.
+    ///
+    /// # Errors
+    ///
+    /// [`TlsError`].
+    pub fn client_config(&self) -> Result<Arc<ClientConfig>, TlsError> {
         let roots = match self {
             Self::Config(config) => return Ok(Arc::clone(config)),
             Self::Native => native()?,

@@ -1,6 +1,6 @@
 //! APNs: requests, answers and credentials (Apple, "Sending notification requests to APNs").
 //!
-//! One notification is one `POST /3/device/<token>` over HTTP/2. [`Requests`] builds it, [`classify`] reads the answer,
+//! One notification is one `POST /3/device/<token>` over HTTP/2. [`Apns`] builds it, [`classify`] reads the answer,
 //! [`ProviderTokens`] keeps the credential that goes with it; a certificate, the other kind of credential, is the
 //! connection's matter, and requests on it go without. Connections are the gateway's.
 
@@ -8,7 +8,8 @@ mod answer;
 mod request;
 mod token;
 
-pub use answer::{ANSWER_BYTES_MAX, Advice, Fault, Reason, Verdict, classify};
-pub use request::Requests;
+pub use answer::{Reason, classify};
+pub use request::Apns;
 pub(crate) use request::shared_headers;
+pub(crate) use token::decode_pem;
 pub use token::{KeyError, ProviderKey, ProviderKeys, ProviderTokens, TOKEN_AGE_MIN, TOKEN_REFRESH_AGE};

@@ -5,9 +5,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::HeaderMap;
-use tidings_types::{AppId, CollapseKey, DeviceNumber, DeviceToken, JournalPosition, NotificationId, Timestamp};
+use tidings_types::{
+    AppId, CollapseKey, DeviceNumber, DeviceToken, JournalPosition, NotificationId, Provider, Timestamp,
+};
 
-use crate::apns;
+use crate::payload::{ApnsBody, Encoded, FcmBody, WebPushBody};
+use crate::{apns, fcm, web_push};
 
 /// One push to one device. Cheap to clone but for the token; a repeat is the same value again.
 #[derive(Debug, Clone)]
@@ -29,6 +32,8 @@ pub struct Ticket {
     pub job: JournalPosition,
     /// The device.
     pub device: DeviceNumber,
+    /// In which of the job's counts it is counted; the sender's own number.
+    pub cell: u16,
 }
 
 /// What kind of push it is, as APNs must be told (`apns-push-type`).
@@ -50,7 +55,7 @@ impl PushType {
     }
 }
 
-/// How urgently the provider delivers (`apns-priority`).
+/// How urgently APNs delivers (`apns-priority`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Priority {
     /// At once: 10.
@@ -69,35 +74,48 @@ impl Priority {
     }
 }
 
-/// What a [`Rendering`] is made of.
-#[derive(Clone)]
+/// What all notifications of a job to one app share, whatever they say.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RenderingParts {
-    /// The application (`apns-topic`).
+    /// The application.
     pub app: AppId,
-    /// What kind of push it is.
-    pub push_type: PushType,
-    /// How urgently it is delivered.
-    pub priority: Priority,
     /// After this moment it is neither sent nor kept by the provider for a device that is off.
     pub expires_at: Timestamp,
     /// What it replaces on the device; always set, which is what makes a repeat harmless.
     pub collapse_id: CollapseKey,
-    /// The body, as [`crate::payload::ApnsPayload::encode`] made it.
-    pub payload: Bytes,
 }
 
 /// What all notifications of one job to one app in one locale share. Built once, shared by reference.
 pub struct Rendering {
     parts: RenderingParts,
-    /// The request headers that do not differ per device, so that they are built once and not per notification.
-    headers: HeaderMap,
+    form: Form,
+}
+
+/// The request as far as it does not differ per device, so that it is built once and not per notification.
+pub(crate) enum Form {
+    Apns { headers: HeaderMap, body: ApnsBody },
+    Fcm(FcmBody),
+    WebPush { headers: HeaderMap, body: WebPushBody },
 }
 
 impl Rendering {
-    /// Prepares the parts for sending.
-    pub fn new(parts: RenderingParts) -> Self {
-        let headers = apns::shared_headers(&parts);
-        Self { parts, headers }
+    /// Prepares what [`crate::payload::Content::encode`] made for sending.
+    pub fn new(parts: RenderingParts, encoded: Encoded) -> Self {
+        let form = match encoded {
+            Encoded::Apns(body) => Form::Apns { headers: apns::shared_headers(&parts, &body), body },
+            Encoded::Fcm(body) => Form::Fcm(body),
+            Encoded::WebPush(body) => Form::WebPush { headers: web_push::shared_headers(&parts, &body), body },
+        };
+        Self { parts, form }
+    }
+
+    /// The provider it is for; only tokens of this provider go with it.
+    pub fn provider(&self) -> Provider {
+        match self.form {
+            Form::Apns { .. } => Provider::Apns,
+            Form::Fcm(_) => Provider::Fcm,
+            Form::WebPush { .. } => Provider::WebPush,
+        }
     }
 
     /// The application.
@@ -110,37 +128,90 @@ impl Rendering {
         self.parts.expires_at
     }
 
-    /// The body.
-    pub fn payload(&self) -> &Bytes {
-        &self.parts.payload
-    }
-
-    /// All it is made of.
+    /// What it shares with other languages.
     pub fn parts(&self) -> &RenderingParts {
         &self.parts
     }
 
-    pub(crate) fn headers(&self) -> &HeaderMap {
-        &self.headers
+    /// What it says, as it was encoded: the body for APNs, the message without its recipient for FCM, the text before it
+    /// is encrypted for browsers.
+    pub fn payload(&self) -> &Bytes {
+        match &self.form {
+            Form::Apns { body, .. } => &body.bytes,
+            Form::Fcm(body) => body.bytes(),
+            Form::WebPush { body, .. } => &body.bytes,
+        }
+    }
+
+    /// Bytes of the body of its requests; for FCM without the token.
+    pub fn payload_bytes(&self) -> usize {
+        match &self.form {
+            Form::Apns { body, .. } => body.bytes.len(),
+            Form::Fcm(body) => body.bytes().len() + fcm::ENVELOPE_BYTES_MAX,
+            Form::WebPush { body, .. } => body.bytes.len() + web_push::encryption::OVERHEAD_BYTES,
+        }
+    }
+
+    /// What kind of push it is and how urgent, where APNs must be told; `None` for the others.
+    pub fn apns(&self) -> Option<(PushType, Priority)> {
+        match &self.form {
+            Form::Apns { body, .. } => Some((body.push_type, body.priority)),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn form(&self) -> &Form {
+        &self.form
     }
 }
 
 // Payloads never reach a log (invariant 9).
-impl fmt::Debug for RenderingParts {
+impl fmt::Debug for Rendering {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RenderingParts")
-            .field("app", &self.app)
-            .field("push_type", &self.push_type)
-            .field("priority", &self.priority)
-            .field("expires_at", &self.expires_at)
-            .field("collapse_id", &self.collapse_id)
-            .field("payload_bytes", &self.payload.len())
+        let payload_bytes = self.payload().len();
+        f.debug_struct("Rendering")
+            .field("provider", &self.provider())
+            .field("parts", &self.parts)
+            .field("payload_bytes", &payload_bytes)
             .finish()
     }
 }
 
-impl fmt::Debug for Rendering {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.parts.fmt(f)
+#[cfg(test)]
+pub(crate) mod tests {
+    use tidings_types::{DeviceId, EventId};
+
+    use super::*;
+
+    /// What tests send; the collapse id is `match-7`.
+    pub(crate) fn parts() -> RenderingParts {
+        RenderingParts {
+            app: AppId::new("org.example.scores").unwrap(),
+            expires_at: Timestamp(1_800_000_000_999),
+            collapse_id: CollapseKey::new("match-7").unwrap(),
+        }
+    }
+
+    /// The notification `goal-1` of `encoded` to the device of `token`.
+    pub(crate) fn notification_of(encoded: Encoded, token: DeviceToken, device: u32) -> Notification {
+        Notification {
+            id: NotificationId::new(&EventId::new("goal-1").unwrap(), &DeviceId::new("phone").unwrap()),
+            token,
+            rendering: Arc::new(Rendering::new(parts(), encoded)),
+            ticket: Ticket { job: JournalPosition(1), device: DeviceNumber(device), cell: 0 },
+        }
+    }
+
+    /// One to an iPhone.
+    pub(crate) fn notification(device: u32) -> Notification {
+        let body =
+            ApnsBody { bytes: Bytes::from_static(b"{}"), push_type: PushType::Alert, priority: Priority::Immediate };
+        notification_of(Encoded::Apns(body), DeviceToken::from_hex("00Ff12").unwrap(), device)
+    }
+
+    #[test]
+    fn what_a_notification_says_does_not_show() {
+        let shown = format!("{:?}", notification(1));
+        assert!(shown.contains("payload_bytes: 2") && !shown.contains("{}"), "{shown}");
     }
 }

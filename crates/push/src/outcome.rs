@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use tidings_types::{DeviceToken, JournalPosition, Timestamp};
 
-use crate::Ticket;
-use crate::apns::Reason;
+use crate::{Reason, Ticket};
 
 /// What became of one notification. Every notification handed to the gateway gets exactly one, unless the process or
 /// the gateway is stopped before: then the sender resumes it.
@@ -13,25 +12,44 @@ use crate::apns::Reason;
 pub enum Outcome {
     /// The provider took it. Whether a device showed it nobody knows.
     Accepted,
-    /// The provider refused it for good.
+    /// The provider refused it for good, or could not be asked.
     Rejected(Reason),
     /// Its time was over before a provider took it; it was certainly not delivered.
     Expired,
     /// Its job was cancelled before a provider took it; it was certainly not delivered.
     Cancelled,
-    /// Its time was over, or its job cancelled, after an attempt whose answer never came: it may have been delivered.
+    /// A newer one with the same collapse key took its place before a provider took it; it was certainly not delivered.
+    Superseded,
+    /// It was over, cancelled or superseded after an attempt whose answer never came: it may have been delivered.
     Unknown,
 }
 
 impl Outcome {
+    /// The names of all, in the order of their declaration.
+    pub const NAMES: [&str; 6] = ["accepted", "rejected", "expired", "cancelled", "superseded", "unknown"];
+
+    /// Its place in [`Outcome::NAMES`].
+    pub fn index(self) -> usize {
+        match self {
+            Self::Accepted => 0,
+            Self::Rejected(_) => 1,
+            Self::Expired => 2,
+            Self::Cancelled => 3,
+            Self::Superseded => 4,
+            Self::Unknown => 5,
+        }
+    }
+
     /// A name for metrics.
     pub fn as_str(self) -> &'static str {
+        Self::NAMES[self.index()]
+    }
+
+    /// What it is after an attempt that may have delivered it: "certainly not delivered" cannot be said any more.
+    pub fn after_unknown(self) -> Self {
         match self {
-            Self::Accepted => "accepted",
-            Self::Rejected(_) => "rejected",
-            Self::Expired => "expired",
-            Self::Cancelled => "cancelled",
-            Self::Unknown => "unknown",
+            Self::Expired | Self::Cancelled | Self::Superseded => Self::Unknown,
+            certain => certain,
         }
     }
 }
@@ -57,8 +75,32 @@ pub struct Settled {
     pub outcome: Outcome,
     /// Set when its token must be forgotten.
     pub token_gone: Option<TokenGone>,
+    /// Attempts that failed and were repeated.
+    pub repeats: u32,
     /// From the moment the gateway took it out of the lake to now, repeats and waiting included.
     pub latency: Duration,
+}
+
+/// Whether one notification is still to be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Standing {
+    /// It is.
+    Go,
+    /// Its job was cancelled.
+    Cancelled,
+    /// A newer one with the same collapse key takes its place.
+    Superseded,
+}
+
+/// Whether a job's notifications are still to be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum JobStanding {
+    /// All of them.
+    Go,
+    /// None.
+    Cancelled,
+    /// Some: [`OutcomeSink::standing`] knows which.
+    AskEach,
 }
 
 /// Who keeps the books. Called by connection tasks between reading and writing, so it must be quick and never block on
@@ -67,8 +109,13 @@ pub trait OutcomeSink: Send + Sync {
     /// Takes all of `settled` and leaves it empty; what is left in it is forgotten by the caller.
     fn settle(&self, settled: &mut Vec<Settled>);
 
-    /// Whether notifications of `job` must no longer be sent. Asked for each job of a batch before each attempt.
-    fn is_cancelled(&self, _job: JournalPosition) -> bool {
-        false
+    /// How `job` stands. Asked once for each run of neighbours of one job in a batch, before each attempt.
+    fn job_standing(&self, _job: JournalPosition) -> JobStanding {
+        JobStanding::Go
+    }
+
+    /// How one notification stands. Asked only where its job says [`JobStanding::AskEach`].
+    fn standing(&self, _ticket: Ticket) -> Standing {
+        Standing::Go
     }
 }

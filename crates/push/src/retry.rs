@@ -5,8 +5,10 @@
 //! There is no fixed number of attempts; instead repeats are paid from a [`RetryBudget`] that accepted notifications
 //! fill, so that a provider in trouble is not met by a multiple of the usual load.
 
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
+use http::HeaderMap;
+use http::header::RETRY_AFTER;
 use tidings_types::Timestamp;
 
 /// Upper end of the first wait.
@@ -22,6 +24,22 @@ pub fn backoff(base: Duration, cap: Duration, attempts: u32, random: u64) -> Dur
     // The high half of the product maps 64 random bits evenly onto the window.
     let nanos = (u128::from(random) * window) >> 64;
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+}
+
+/// Upper end of a wait that a provider asks for; what it asks beyond is not believed.
+pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
+
+/// The wait that `Retry-After` asks for, in seconds or until a date (RFC 9110, 10.2.3); `None` without a readable one.
+pub fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
+    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+    let wait = match text.parse() {
+        Ok(seconds) => Duration::from_secs(seconds),
+        Err(_) => {
+            let at = httpdate::parse_http_date(text).ok()?.duration_since(UNIX_EPOCH).ok()?;
+            at.saturating_sub(Duration::from_millis(now.as_millis()))
+        }
+    };
+    Some(wait.min(RETRY_AFTER_MAX))
 }
 
 /// When to repeat a notification after `attempts` failed ones; `None` when it will have expired by then.
@@ -103,6 +121,27 @@ mod tests {
             let at = repeat_at(attempts, Duration::from_millis(floor), expires_at, random, now);
             prop_assert!(at.is_none_or(|at| at >= now && at < expires_at));
         }
+    }
+
+    #[test]
+    fn a_stated_wait_is_read_in_both_forms_and_bounded() {
+        let now = Timestamp(784_111_777_500); // Sun, 06 Nov 1994 08:49:37.5
+        let wait = |text: &[u8]| {
+            let value = http::HeaderValue::from_bytes(text).unwrap();
+            retry_after(&HeaderMap::from_iter([(RETRY_AFTER, value)]), now)
+        };
+        assert_eq!(retry_after(&HeaderMap::new(), now), None);
+        assert_eq!(wait(b"120"), Some(Duration::from_secs(120)));
+        assert_eq!(wait(b" 0 "), Some(Duration::ZERO));
+        assert_eq!(wait(b"Sun, 06 Nov 1994 08:50:37 GMT"), Some(Duration::from_millis(59_500)));
+        assert_eq!(wait(b"Sun, 06 Nov 1994 08:49:00 GMT"), Some(Duration::ZERO), "it is over");
+        for long in ["3601", "18446744073709551615", "Fri, 31 Dec 9999 23:59:59 GMT"] {
+            assert_eq!(wait(long.as_bytes()), Some(RETRY_AFTER_MAX), "{long}");
+        }
+        for unreadable in ["", "-1", "1.5", "soon", "18446744073709551616", "Sun, 06 Nov 1969 08:49:37 GMT"] {
+            assert_eq!(wait(unreadable.as_bytes()), None, "{unreadable}");
+        }
+        assert_eq!(wait(b"\xff"), None);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use tidings_types::JournalPosition;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use crate::lane::Phase;
+use crate::walk::Phase;
 use crate::report::Telling;
 use crate::row::JobRow;
 use crate::shared::{Finished, Shared, Table};
@@ -164,8 +164,6 @@ fn dirty(table: &Table) -> impl Iterator<Item = (&JournalPosition, &Finished)> {
     table.finished.iter().filter(|(_, finished)| finished.dirty)
 }
 
-fn row(&Finished { ref report, telling, .. }: &Finished) -> Vec<u8> {
-    let (event, accepted_at, done_at) = (report.event.clone(), report.accepted_at, report.done_at);
-    let (counts, time_to) = (report.counts.clone(), report.time_to);
-    JobRow::Finished { event, accepted_at, done_at, counts, time_to, telling }.encode()
+fn row(Finished { report, telling, .. }: &Finished) -> Vec<u8> {
+    JobRow::Finished(Box::new(report.clone()), *telling).encode()
 }

@@ -1,11 +1,12 @@
 //! What bounds the sender, and the ways to providers it is given. The defaults that operators see are the binary's.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidings_buffer::Lake;
-use tidings_push::Notification;
-use tidings_types::{AppId, Environment};
+use tidings_push::{Lakes, PoolGauge};
+use tidings_types::{AppId, DeviceId, Environment, Provider};
+use uuid::Uuid;
 
 use crate::error::StartError;
 
@@ -26,6 +27,27 @@ pub struct SenderConfig {
     pub gone_token_count_max: usize,
     /// Whether jobs that finish from now on are to be told to somebody outside: see `Sender::take_untold`.
     pub tell_finished: bool,
+    /// In shadow mode, who is really sent to; all others are counted as suppressed.
+    pub shadow: Option<Shadow>,
+}
+
+/// Whom shadow mode really sends to: a device that is named, or among the first so many percent.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Shadow {
+    /// These devices.
+    pub devices: BTreeSet<DeviceId>,
+    /// And so many in a hundred, 0 to 100, by a hash of the device's id that never changes: with a higher number the same
+    /// ones and more.
+    pub percent: u8,
+}
+
+impl Shadow {
+    /// Whether the device is really sent to.
+    pub fn admits(&self, device: &DeviceId) -> bool {
+        const NAMESPACE: Uuid = Uuid::from_u128(0x9b1d_61c3_44c1_4a0e_8a0f_52b7_2f0e_6d11);
+        let hundredth = || Uuid::new_v5(&NAMESPACE, device.as_str().as_bytes()).as_u128() % 100;
+        self.devices.contains(device) || (self.percent > 0 && hundredth() < u128::from(self.percent))
+    }
 }
 
 impl Default for SenderConfig {
@@ -38,6 +60,7 @@ impl Default for SenderConfig {
             report_count_max: 10_000,
             gone_token_count_max: 4096,
             tell_finished: false,
+            shadow: None,
         }
     }
 }
@@ -56,6 +79,9 @@ impl SenderConfig {
             ("report_count_max", self.report_count_max, 1_000_000),
             ("gone_token_count_max", self.gone_token_count_max, 1_000_000),
         ];
+        if let Some(Shadow { percent: percent @ 101.., .. }) = &self.shadow {
+            return Err(StartError::Percent { value: *percent });
+        }
         match fields.into_iter().find(|&(_, value, max)| value == 0 || value > max) {
             Some((field, value, max)) => Err(StartError::Config { field, max, value }),
             None => Ok(()),
@@ -68,10 +94,40 @@ impl SenderConfig {
 pub struct Pool {
     /// What the operator calls it.
     pub name: String,
-    /// The provider's world it belongs to.
+    /// Whom it leads to.
+    pub provider: Provider,
+    /// The provider's world it belongs to; only APNs has two.
     pub environment: Environment,
-    /// The apps; one app of one environment belongs to one pool.
+    /// The apps; one app of one provider and environment belongs to one pool.
     pub apps: Vec<AppId>,
     /// What its gateway draws from.
-    pub lake: Arc<Lake<Notification>>,
+    pub lakes: Lakes,
+    /// What the gateway draws from for tokens that the provider has not accepted yet, where these have connections of their
+    /// own.
+    pub quarantine: Option<Lakes>,
+    /// What the gateway has measured, for [`Sender::estimate`](crate::Sender::estimate).
+    pub gauge: Option<Arc<PoolGauge>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shadow_mode_admits_the_named_and_about_so_many_in_a_hundred_always_the_same() {
+        let ids: Vec<DeviceId> = (0..10_000).map(|index| DeviceId::new(&format!("d{index}")).unwrap()).collect();
+        let admitted = |percent| -> BTreeSet<&DeviceId> {
+            let shadow = Shadow { percent, ..Shadow::default() };
+            ids.iter().filter(|id| shadow.admits(id)).collect()
+        };
+        let (none, some, more, all) = (admitted(0), admitted(7), admitted(30), admitted(100));
+        assert_eq!((none.len(), all.len()), (0, 10_000));
+        assert!((550..850).contains(&some.len()) && (2700..3300).contains(&more.len()), "{} {}", some.len(), more.len());
+        assert!(some.is_subset(&more), "with a higher number the same ones and more");
+        // Written down: a device must not fall out by an update.
+        let first: Vec<&str> = some.iter().take(3).map(|id| id.as_str()).collect();
+        assert_eq!(first, ["d102", "d1025", "d105"]);
+        let named = Shadow { devices: BTreeSet::from([ids[3].clone()]), percent: 0 };
+        assert!(named.admits(&ids[3]) && !named.admits(&ids[4]));
+    }
 }

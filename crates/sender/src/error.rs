@@ -4,7 +4,7 @@
 use tidings_gettext::{RenderError, TemplateError};
 use tidings_push::payload::PatchError;
 use tidings_store::ReadError;
-use tidings_types::{AppId, Environment, JournalPosition, Locale, TopicName};
+use tidings_types::{AppId, Environment, JournalPosition, Locale, Provider, TopicName};
 
 /// The sender could not start; nothing was sent.
 #[derive(Debug, thiserror::Error)]
@@ -18,6 +18,12 @@ pub enum StartError {
         max: usize,
         /// What was given.
         value: usize,
+    },
+    /// A part in a hundred that is more than all.
+    #[error("shadow.percent must be 0 to 100, got {value}")]
+    Percent {
+        /// What was given.
+        value: u8,
     },
     /// Two ways to the same devices: it could not be said which one is taken.
     #[error("the app {app} ({environment:?}) is in two pools: {first} and {second}")]
@@ -105,8 +111,10 @@ pub enum TopicError {
         name: String,
     },
     /// The provider takes no notification of this size.
-    #[error("{field}: the notification {} would have {bytes} bytes, limit {limit}", language(.locale))]
+    #[error("{field}: the {provider} notification {} would have {bytes} bytes, limit {limit}", language(.locale))]
     TooLarge {
+        /// Whose limit it is.
+        provider: Provider,
         /// What there is too much of.
         field: &'static str,
         /// In which language; `None` is the source language of the topic.
@@ -117,8 +125,10 @@ pub enum TopicError {
         limit: usize,
     },
     /// What is put over the payload cannot be, or leaves nothing to send.
-    #[error("{}: {problem}", patched_field(.problem))]
+    #[error("{}: {problem}", patched_field(*.provider, .problem))]
     Patch {
+        /// Whose payload.
+        provider: Provider,
         /// What is wrong.
         problem: PatchError,
     },
@@ -132,7 +142,7 @@ impl TopicError {
             Self::OthersUntold { .. } | Self::OwnText { .. } => "text",
             Self::MissingParam { .. } | Self::CountNotInteger { .. } => "params",
             Self::TooLarge { field, .. } => field,
-            Self::Patch { problem } => patched_field(problem),
+            Self::Patch { provider, problem } => patched_field(*provider, problem),
         }
     }
 }
@@ -154,9 +164,18 @@ fn language(locale: &Option<Locale>) -> String {
     locale.as_ref().map_or_else(|| "in the source language".to_owned(), |locale| format!("for locale {locale}"))
 }
 
-fn patched_field(problem: &PatchError) -> &'static str {
-    match problem {
-        PatchError::Tidings => "payload.apns.tidings",
-        _ => "payload.apns",
+fn patched_field(provider: Provider, problem: &PatchError) -> &'static str {
+    match (provider, problem) {
+        (Provider::Apns, PatchError::Tidings) => "payload.apns.tidings",
+        _ => payload_field(provider),
+    }
+}
+
+/// The event's field with the producer's patch for a provider.
+pub(crate) fn payload_field(provider: Provider) -> &'static str {
+    match provider {
+        Provider::Apns => "payload.apns",
+        Provider::Fcm => "payload.fcm",
+        Provider::WebPush => "payload.webpush",
     }
 }

@@ -15,8 +15,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use crate::job::Job;
-use crate::lane::Phase;
 use crate::metrics::Metrics;
+use crate::walk::Phase;
 
 /// How often receipts are looked at, at most.
 const PACE_MIN: Duration = Duration::from_millis(10);
@@ -77,7 +77,7 @@ mod tests {
     use tokio::time::advance;
 
     use super::*;
-    use crate::job::tests::{all_held, receive};
+    use crate::job::tests::{all_held, receive, report};
 
     /// On a clock that stands still, a storm of receipts is two looks, however long it is.
     #[tokio::test(start_paused = true)]
@@ -85,29 +85,29 @@ mod tests {
         const COUNT: u32 = 100_000;
         let metrics = Arc::new(Metrics::new(&Registry::new()));
         let (job, receipts) = all_held(&BTreeSet::from_iter(0..COUNT), unix_now(), &metrics);
-        assert_eq!((job.report(Timestamp(0)).held, metrics.devices_held.value()), (u64::from(COUNT), i64::from(COUNT)));
+        assert_eq!((report(&job, Timestamp(0)).held, metrics.devices_held.value()), (u64::from(COUNT), i64::from(COUNT)));
         let (_phase, phases) = watch::channel(Phase::Running);
         let (job, mut tasks) = (Arc::new(job), JoinSet::new());
         let (held, counted) = (job.clone(), metrics.clone());
         tasks.spawn(async move { run(&held, &counted, phases).await });
         tokio::task::yield_now().await;
-        let mut seen = BTreeSet::from([job.report(Timestamp(0)).held]);
+        let mut seen = BTreeSet::from([report(&job, Timestamp(0)).held]);
         for number in 0..COUNT - 1 {
             receive(&receipts, DeviceNumber(number));
             if number % 100 == 0 {
                 tokio::task::yield_now().await;
-                seen.insert(job.report(Timestamp(0)).held);
+                seen.insert(report(&job, Timestamp(0)).held);
             }
         }
         assert!(seen.len() <= 2, "looked {} times in no time", seen.len());
         advance(PACE_MIN + Duration::from_millis(1)).await;
-        while job.report(Timestamp(0)).held > 1 {
+        while report(&job, Timestamp(0)).held > 1 {
             tokio::task::yield_now().await;
         }
         receive(&receipts, DeviceNumber(COUNT - 1));
         tasks.join_next().await.unwrap().unwrap();
         assert!(job.is_over(), "all have answered");
-        assert_eq!((job.report(Timestamp(0)).counts.received(), metrics.devices_held.value()), (u64::from(COUNT), 0));
+        assert_eq!((report(&job, Timestamp(0)).counts.received(), metrics.devices_held.value()), (u64::from(COUNT), 0));
         assert_eq!(metrics.jobs_holding.value(), 0);
     }
 

@@ -1,24 +1,25 @@
 //! One event on its way to its audience, and the books of it.
 //!
 //! A job is a *walk* and *lanes*. The walk looks at every device of the frozen audience once, in the order of their
-//! numbers, and either counts why it is not sent to or gives it to the lane of its pool. A lane hands its devices out
-//! in windows, at its pool's pace. The walk runs when some lane has nothing to hand out, so a slow pool does not hold up
-//! a fast one: what the walk found for it on the way waits as a set of numbers.
+//! numbers, and either counts why it is not sent to or gives it to the lane of its pool and app. A lane hands its devices
+//! out in windows, at its pool's pace. The walk does not wait for lanes, so a slow pool does not hold up a fast one: what
+//! the walk found for it waits as a set of numbers.
 //!
 //! ```text
 //!          ┌────────► lane.held ──receipt──────────────────────────────────┐
 //!          │              │ time is up                                     ▼
 //!  frozen ─┴─walk──► lane.pending ──window──► lane.in_flight ──settle──► counts
-//!    │  (cursor)        ▲  └──(other pool by now)──► pending of that lane  ▲
-//!    └──────────────────┴─── suppressed, expired, received ────────────────┘
+//!    │  (cursor)        ▲  └──(other lane by now)──► pending of that lane  ▲
+//!    └──────────────────┴── suppressed, expired, cancelled, superseded ────┘
 //! ```
 //!
 //! Every arrow is one step under the job's lock, and each device is in exactly one place: not walked yet, held, pending,
 //! in flight, or counted. That is the whole proof of "exactly one outcome", also for a device that is registered anew,
 //! moved to another app or deleted meanwhile; and it is why cursor + outstanding set + counts is all a checkpoint holds.
-//! A step of a lane is three calls (what to do, reading the records, [`Job::assign`] or [`Job::open`]), which no other
-//! lane's step comes between: they are one piece without a wait on the sender's thread. What may come between, since
-//! each touches other places than those the step was given, is [`Job::settle`], [`Job::take_receipts`] and [`Job::let_go`].
+//! A step of the walk or of a lane is three calls (what to do, reading the records, [`Job::assign`] or [`Job::open`]),
+//! which no other step, no cancelling and no superseding comes between: they are one piece without a wait on the sender's
+//! thread. What may come between, since each touches other places than those the step was given, is [`Job::settle`],
+//! [`Job::take_receipts`], [`Job::let_go`] and [`Job::unblock`].
 //!
 //! **Held** is, for an event with `push: unless_received`, a device that would be sent to, could answer over a live
 //! connection when the job began, and has not; until `receipt_wait` after the event's acceptance, but for half of its
@@ -26,9 +27,18 @@
 //! the walk comes to it, or while it is held, has received it. What comes later changes nothing: pending is pushed. A
 //! restart knows no receipts and pushes whom none was counted of.
 //!
+//! **Over before its time**: when the event expires, or from [`Job::cancel`] on, what was not handed out is counted as
+//! that at once; of what is in flight the gateway learns it from the rendering, or from [`Job::job_standing`].
+//!
+//! **Superseded** are the devices that a newer job with the same collapse key takes over ([`crate::supersede`]). What of
+//! them is not walked, held or pending is counted at once; the gateway gives up those in flight
+//! before their next attempt, and the newer job hands them out only then: here they are `superseded`, there `blocked`.
+//!
 //! Memory: sets of at most a bit per device number: the frozen audience (shared with the index where it is one set), who
-//! may answer, who has; and per pool who is held and who waits. One rendering per app and catalogue.
+//! may answer, who has; and per lane who is held and who waits. One rendering per lane and catalogue. The sets of
+//! superseding are of devices in flight.
 
+mod books;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -39,18 +49,21 @@ use std::time::Duration;
 use roaring::RoaringBitmap;
 use tidings_audience::Frozen;
 use tidings_hub::EventReceipts;
-use tidings_push::{Rendering, Settled};
+use tidings_push::{JobStanding, Outcome, Rendering, Settled, Standing};
 use tidings_store::AcceptedEvent;
-use tidings_types::{CollapseKey, DeviceNumber, EventId, JournalPosition, Timestamp};
+use tidings_types::{
+    AppId, CollapseKey, DeviceNumber, Event, EventId, JournalPosition, Locale, Provider, Timestamp,
+};
 use tokio::sync::Notify;
 use uuid::Uuid;
 
-use crate::latency::Latency;
+use crate::brakes::Braking;
 use crate::metrics::Metrics;
-use crate::outcome::{Counts, DeviceOutcome, Suppression};
+use crate::outcome::{DeviceOutcome, Suppression};
 use crate::report::{JobReport, JobState};
 use crate::row::{JobRow, Progress};
 use crate::topic::TextIndex;
+use books::{Books, Lane};
 
 /// One event on its way.
 pub(crate) struct Job {
@@ -64,6 +77,8 @@ pub(crate) struct Job {
     done_at: OnceLock<Timestamp>,
     /// One per lane: it has something to do again.
     wakes: Box<[Notify]>,
+    /// A lane that has no task yet has something to do, or the job is over.
+    lanes_wanted: Notify,
     /// Who got the event over a live connection; `None` where nobody is held and nobody has.
     receipts: Option<Arc<EventReceipts>>,
     /// Nobody is held any more and nobody will be.
@@ -72,43 +87,12 @@ pub(crate) struct Job {
     pub(crate) renderings: Mutex<Renderings>,
 }
 
-/// Renderings by app and text; `None` where none can be made.
-type Renderings = HashMap<(usize, TextIndex), Option<Arc<Rendering>>>;
-
-/// Invariant: a device of the audience is in exactly one of: from `next` on, `resumed`, a lane's set, `counts`.
-struct Books {
-    /// The first number the walk has not looked at.
-    next: Option<DeviceNumber>,
-    /// What an earlier run had looked at and not finished; walked again before the rest.
-    resumed: RoaringBitmap,
-    lanes: Box<[Lane]>,
-    /// Devices of the audience that the walk holds back when it comes to them; empty once time is up.
-    may_answer: RoaringBitmap,
-    /// Devices known to have received the event.
-    received: RoaringBitmap,
-    counts: Counts,
-    latency: Option<Latency>,
-    /// Changed since the last checkpoint.
-    dirty: bool,
-}
-
-#[derive(Default)]
-struct Lane {
-    /// May still prove that it needs no push. Invariant: empty when `may_answer` is.
-    held: RoaringBitmap,
-    /// Waits to be handed out.
-    pending: RoaringBitmap,
-    /// Handed to the lake.
-    in_flight: RoaringBitmap,
-    /// The lane sleeps until no more than so many are in flight.
-    awaits: Option<u64>,
-}
+/// Renderings by lane and text, with the place where their outcomes are counted; `None` where none can be made.
+type Renderings = HashMap<(usize, TextIndex), Option<(Arc<Rendering>, u16)>>;
 
 /// What a lane does next.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Look at these devices of the audience and tell with [`Job::assign`].
-    Walk(Vec<DeviceNumber>),
     /// Look at these devices of the lane and tell with [`Job::open`].
     Open(Vec<DeviceNumber>),
     /// Wait for [`Job::woken`].
@@ -133,6 +117,15 @@ pub(crate) struct LaneLimits {
     pub(crate) in_flight_max: u64,
 }
 
+/// What came of outcomes, beside the counts.
+#[derive(Debug, Default)]
+pub(crate) struct Landed {
+    /// Outcomes of devices that were not in flight: a bug.
+    pub(crate) strays: u64,
+    /// Whose token was accepted for the first time.
+    pub(crate) proven: Vec<DeviceNumber>,
+}
+
 impl Job {
     pub(crate) fn new(
         position: JournalPosition,
@@ -141,20 +134,17 @@ impl Job {
         lane_count: usize,
         progress: Progress,
     ) -> Self {
-        let Progress { next, outstanding: resumed, counts, latency } = progress;
-        let lanes = (0..lane_count).map(|_| Lane::default()).collect();
-        let (may_answer, received) = (RoaringBitmap::new(), RoaringBitmap::new());
-        let mut books = Books { next, resumed, lanes, may_answer, received, counts, latency, dirty: true };
-        books.skip_to_member(&frozen);
+        let books = Books::new(lane_count, progress, &frozen);
         Self {
             position,
             expires_at: accepted.accepted_at.saturating_add(accepted.event.ttl),
-            collapse_id: collapse_id(&accepted),
+            collapse_id: collapse_id(&accepted.event),
             accepted,
             done_at: OnceLock::new(),
             frozen,
             books: Mutex::new(books),
             wakes: (0..lane_count).map(|_| Notify::new()).collect(),
+            lanes_wanted: Notify::new(),
             receipts: None,
             nobody_held: Notify::new(),
             renderings: Mutex::default(),
@@ -173,32 +163,37 @@ impl Job {
         self
     }
 
-    /// What `lane` does next. After `expires_at` everything that was not handed out is counted as expired first.
+    /// The next devices to look at and to tell of with [`Job::assign`]; none at the end of the walk. After `expires_at`
+    /// everything that was not handed out is counted as expired first.
+    pub(crate) fn walk(&self, device_count: usize, metrics: &Metrics, now: Timestamp) -> Vec<DeviceNumber> {
+        let mut books = self.lock();
+        self.end_in_time(&mut books, metrics, now);
+        books.unwalked(&self.frozen, device_count)
+    }
+
+    /// What `lane` does next, after what [`Job::walk`] says of `expires_at`.
     pub(crate) fn step(&self, lane: usize, limits: LaneLimits, metrics: &Metrics, now: Timestamp) -> Step {
         let mut books = self.lock();
-        if now >= self.expires_at {
-            self.expire(&mut books, metrics);
-        }
+        self.end_in_time(&mut books, metrics, now);
         if books.is_over() {
             return Step::Over;
         }
         let window = limits.window_device_count;
-        let Lane { pending, in_flight, awaits, .. } = &mut books.lanes[lane];
+        let Books { lanes, blocked, .. } = &mut *books;
+        let Lane { pending, in_flight, awaits, .. } = &mut lanes[lane];
         *awaits = None;
-        if pending.is_empty() {
-            let unwalked = books.unwalked(&self.frozen, window);
-            // At the end of the walk it stays until the job is over: a device may change pools and come here.
-            return if unwalked.is_empty() { Step::Wait } else { Step::Walk(unwalked) };
-        }
         let most = limits.in_flight_max.saturating_sub(window as u64);
-        if in_flight.len() > most {
+        if !pending.is_empty() && in_flight.len() > most {
             *awaits = Some(most);
             return Step::Wait;
         }
-        Step::Open(pending.iter().take(window).map(DeviceNumber).collect())
+        let free = pending.iter().filter(|&number| !blocked.contains(number));
+        let numbers: Vec<DeviceNumber> = free.take(window).map(DeviceNumber).collect();
+        // Without any it stays until the job is over: a device may change lanes and come here.
+        if numbers.is_empty() { Step::Wait } else { Step::Open(numbers) }
     }
 
-    /// Takes the findings of a [`Step::Walk`], in its order.
+    /// Takes the findings of a piece of the walk, in its order.
     pub(crate) fn assign(&self, findings: &[(DeviceNumber, Finding)], metrics: &Metrics) {
         let Some(&(last, _)) = findings.last() else { return };
         let mut books = self.lock();
@@ -212,59 +207,92 @@ impl Job {
             let due = books.hold_back(lane, numbers, metrics);
             if !due.is_empty() {
                 books.lanes[lane].pending |= due;
-                self.wakes[lane].notify_one();
+                self.wake(&books, lane);
             }
         }
         self.changed(&mut books);
     }
 
-    /// Takes the findings of a [`Step::Open`] before its notifications are handed to the lake.
-    pub(crate) fn open(&self, lane: usize, findings: &[(DeviceNumber, Finding)], metrics: &Metrics) {
+    /// Takes the findings of a [`Step::Open`] before its notifications are handed to the lake; `unproven` are those of them
+    /// whose token no provider has accepted yet.
+    pub(crate) fn open(
+        &self,
+        lane: usize,
+        findings: &[(DeviceNumber, Finding)],
+        unproven: impl Iterator<Item = DeviceNumber>,
+        metrics: &Metrics,
+    ) {
         let mut books = self.lock();
         books.lanes[lane].pending -= set(findings.iter().map(|&(number, _)| number));
+        books.unproven.extend(unproven.map(|number| number.0));
         for (found, numbers) in books.place(findings, metrics) {
             if found == lane {
                 books.lanes[lane].in_flight |= numbers;
             } else {
                 books.lanes[found].pending |= numbers;
-                self.wakes[found].notify_one();
+                self.wake(&books, found);
             }
         }
         self.changed(&mut books);
     }
 
     /// Takes devices back that were opened and did not get into the lake.
-    pub(crate) fn take_back(&self, lane: usize, numbers: impl Iterator<Item = DeviceNumber>) {
+    pub(crate) fn take_back(&self, lane: usize, numbers: impl Iterator<Item = DeviceNumber>, metrics: &Metrics) {
         let numbers = set(numbers);
         let mut books = self.lock();
         let Lane { pending, in_flight, .. } = &mut books.lanes[lane];
         debug_assert!(numbers.is_subset(in_flight), "only what is in flight comes back");
         *in_flight -= &numbers;
-        *pending |= numbers;
+        *pending |= &numbers;
+        books.unproven -= &numbers;
+        let superseded = numbers & &books.superseded;
+        books.lanes[lane].pending -= &superseded;
+        books.count(DeviceOutcome::Superseded, superseded.len(), metrics);
+        let newer = books.free(&superseded);
+        self.changed(&mut books);
+        drop(books);
+        newer.iter().for_each(|job| job.unblock(&superseded));
     }
 
-    /// Takes outcomes of devices in flight. Tells how many were of devices that are not: a bug.
-    pub(crate) fn settle(&self, settled: &[Settled], metrics: &Metrics, now: Timestamp) -> u64 {
+    /// Takes outcomes of devices in flight.
+    pub(crate) fn settle(&self, settled: &[Settled], metrics: &Metrics, now: Timestamp) -> Landed {
         let latency = now.saturating_since(self.accepted.accepted_at);
-        let mut strays = 0;
-        let mut answers = 0;
+        let (mut landed, mut freed, mut answers) = (Landed::default(), RoaringBitmap::new(), 0);
         let mut books = self.lock();
-        for Settled { ticket, outcome, .. } in settled {
-            if !books.lanes.iter_mut().any(|lane| lane.in_flight.remove(ticket.device.0)) {
-                strays += 1;
+        for settled in settled {
+            let Settled { ticket, outcome, repeats, .. } = settled;
+            if !books.land(ticket.device) {
+                landed.strays += 1;
                 continue;
+            }
+            if books.superseded.contains(ticket.device.0) {
+                freed.insert(ticket.device.0);
+            }
+            if books.unproven.remove(ticket.device.0) && *outcome == Outcome::Accepted {
+                landed.proven.push(ticket.device);
             }
             let outcome = DeviceOutcome::from(*outcome);
             books.count(outcome, 1, metrics);
+            if let Some(provider) = books.tally.count_part(ticket.cell, outcome) {
+                metrics.count_provider(provider, outcome);
+            }
+            books.tally.retried += u64::from(*repeats);
             if outcome.is_answer() {
-                books.latency.get_or_insert_default().record(latency);
+                books.tally.latency.get_or_insert_default().record(latency);
                 answers += 1;
             }
         }
+        let newer = books.free(&freed);
         self.changed(&mut books);
         drop(books);
+        newer.iter().for_each(|job| job.unblock(&freed));
         metrics.latency.record_n(latency, answers);
-        strays
+        landed
+    }
+
+    /// Where the outcomes of one provider, app and language are counted; a ticket's `cell`.
+    pub(crate) fn cell(&self, provider: Provider, app: &AppId, locale: Option<&Locale>) -> u16 {
+        self.lock().tally.cell(provider, app, locale)
     }
 
     /// Takes the receipts that have come. Tells whether somebody is held or may still be.
@@ -281,15 +309,104 @@ impl Job {
         self.take_receipts(metrics);
         let mut books = self.lock();
         books.may_answer.clear();
-        for (lane, wake) in books.lanes.iter_mut().zip(&self.wakes) {
-            let held = std::mem::take(&mut lane.held);
+        for lane in 0..books.lanes.len() {
+            let held = std::mem::take(&mut books.lanes[lane].held);
             if !held.is_empty() {
                 metrics.devices_held.sub(held.len() as i64);
-                lane.pending |= held;
-                wake.notify_one();
+                books.lanes[lane].pending |= held;
+                self.wake(&books, lane);
             }
         }
         self.nobody_held.notify_one();
+    }
+
+    /// Ends the job: what was not handed out is counted as cancelled, what is in flight is not attempted again.
+    pub(crate) fn cancel(&self, metrics: &Metrics) {
+        let mut books = self.lock();
+        books.is_cancelled = true;
+        self.end_unsent(&mut books, DeviceOutcome::Cancelled, metrics);
+        (0..books.lanes.len()).for_each(|lane| self.wake(&books, lane));
+    }
+
+    /// Counts those of `numbers` that were not handed out as superseded by `newer`, which waits for those that were: the
+    /// latter are returned.
+    pub(crate) fn supersede(&self, newer: &Arc<Self>, numbers: &RoaringBitmap, metrics: &Metrics) -> RoaringBitmap {
+        let mut books = self.lock();
+        books.freeze_rest(&self.frozen);
+        let count = books.take_unsent(numbers, metrics);
+        books.count(DeviceOutcome::Superseded, count, metrics);
+        let racing = books.in_flight() & numbers;
+        if !racing.is_empty() {
+            books.superseded |= &racing;
+            books.newer.push(newer.clone());
+            // What is still on its way into a lake comes back at once.
+            (0..books.lanes.len()).for_each(|lane| self.wake(&books, lane));
+        }
+        self.changed(&mut books);
+        racing
+    }
+
+    /// Counts those of `numbers` that were not handed out as suppressed.
+    pub(crate) fn suppress(&self, numbers: &RoaringBitmap, why: Suppression, metrics: &Metrics) {
+        let mut books = self.lock();
+        books.freeze_rest(&self.frozen);
+        let count = books.take_unsent(numbers, metrics);
+        books.count(DeviceOutcome::Suppressed(why), count, metrics);
+        self.changed(&mut books);
+    }
+
+    /// An older job has these in flight: they are not handed out before [`Job::unblock`], and no receipt spares them a push,
+    /// since the older one may show last.
+    pub(crate) fn block(&self, numbers: &RoaringBitmap) {
+        let mut books = self.lock();
+        books.blocked |= numbers;
+        books.raced |= numbers;
+    }
+
+    /// The older job does not have these in flight any more.
+    pub(crate) fn unblock(&self, numbers: &RoaringBitmap) {
+        let mut books = self.lock();
+        books.blocked -= numbers;
+        let lanes = 0..books.lanes.len();
+        lanes.filter(|&lane| !books.lanes[lane].pending.is_empty()).for_each(|lane| self.wake(&books, lane));
+    }
+
+    /// Devices that were handed out and have no answer.
+    pub(crate) fn flying(&self) -> RoaringBitmap {
+        self.lock().in_flight()
+    }
+
+    /// Devices without an outcome.
+    pub(crate) fn open_devices(&self) -> RoaringBitmap {
+        let books = self.lock();
+        let mut open = books.outstanding();
+        open |= books.rest(&self.frozen);
+        open
+    }
+
+    /// Whether its notifications are still to be sent.
+    pub(crate) fn job_standing(&self) -> JobStanding {
+        let books = self.lock();
+        match (books.is_cancelled, books.superseded.is_empty()) {
+            (true, _) => JobStanding::Cancelled,
+            (false, true) => JobStanding::Go,
+            (false, false) => JobStanding::AskEach,
+        }
+    }
+
+    /// Whether the notification of one device is still to be sent.
+    pub(crate) fn standing(&self, number: DeviceNumber) -> Standing {
+        let books = self.lock();
+        match (books.is_cancelled, books.superseded.contains(number.0)) {
+            (true, _) => Standing::Cancelled,
+            (false, true) => Standing::Superseded,
+            (false, false) => Standing::Go,
+        }
+    }
+
+    /// Whether what was opened and is not in the lake yet is to come back.
+    pub(crate) fn calls_back(&self) -> bool {
+        self.job_standing() != JobStanding::Go
     }
 
     /// Whether receipts are all that is missing, and its devices have had so long for them from the event's acceptance.
@@ -332,6 +449,20 @@ impl Job {
         self.wakes[lane].notified().await;
     }
 
+    /// Resolves when [`Job::take_wanted_lanes`] has more, or the job is over; at once if that was since it was last asked.
+    pub(crate) async fn lanes_wanted(&self) {
+        self.lanes_wanted.notified().await;
+    }
+
+    /// The lanes that have something to do for the first time: each is to be run from now on.
+    pub(crate) fn take_wanted_lanes(&self) -> Vec<usize> {
+        let mut books = self.lock();
+        let is_new = |lane: &usize| !books.lanes[*lane].pending.is_empty() && !books.manned.contains(lane);
+        let wanted: Vec<usize> = (0..books.lanes.len()).filter(is_new).collect();
+        books.manned.extend(&wanted);
+        wanted
+    }
+
     /// Whether every device has its outcome.
     pub(crate) fn is_over(&self) -> bool {
         self.lock().is_over()
@@ -366,20 +497,34 @@ impl Job {
         self.lock().dirty = true;
     }
 
-    /// How it stands.
-    pub(crate) fn report(&self, now: Timestamp) -> JobReport {
+    /// How it stands under the present brakes.
+    pub(crate) fn report(&self, brakes: &Braking, now: Timestamp) -> JobReport {
+        let event = &self.accepted.event;
         let books = self.lock();
         let over = books.is_over();
+        let paused_by = if over || books.is_cancelled { None } else { books.paused_by(&event.topic, brakes) };
+        let state = match (books.is_cancelled, over, &paused_by) {
+            (true, ..) => JobState::Cancelled,
+            (false, true, _) => JobState::Finished,
+            (false, false, Some(_)) => JobState::Paused,
+            (false, false, None) => JobState::Running,
+        };
         JobReport {
             position: self.position,
-            event: self.accepted.event.id.clone(),
-            state: if over { JobState::Finished } else { JobState::Running },
+            event: event.id.clone(),
+            topic: Some(event.topic.clone()),
+            priority: event.priority,
+            state,
+            paused_by,
             accepted_at: self.accepted.accepted_at,
             done_at: over.then(|| *self.done_at.get_or_init(|| now)),
-            audience: if over { books.counts.total() } else { self.frozen.len() },
+            // What is left of an audience is known exactly once it was walked.
+            audience: if books.next.is_none() { books.known() } else { self.frozen.len().max(books.known()) },
             held: books.held(),
-            counts: books.counts.clone(),
-            time_to: books.latency.as_ref().and_then(Latency::time_to),
+            counts: books.tally.counts.clone(),
+            by: books.tally.parts.clone(),
+            retried: books.tally.retried,
+            time_to: books.tally.time_to(),
         }
     }
 
@@ -390,13 +535,16 @@ impl Job {
         let mut sets: Vec<&RoaringBitmap> = vec![&books.resumed];
         sets.extend(books.lanes.iter().flat_map(|lane| [&lane.held, &lane.pending, &lane.in_flight]));
         assert!(books.lanes.iter().all(|lane| lane.held.is_subset(&books.may_answer)), "only who may answer is held");
-        let outstanding = books.progress().outstanding;
+        assert!(books.superseded.is_subset(&books.in_flight()), "of the superseded only those in flight are kept");
+        assert!(books.unproven.is_subset(&books.in_flight()) && books.blocked.is_subset(&books.raced));
+        let outstanding = books.outstanding();
         assert_eq!(outstanding.len(), sets.iter().map(|set| set.len()).sum::<u64>(), "the sets are disjoint");
         if let (Some(next), Some(last)) = (books.next, outstanding.max()) {
             assert!(last < next.0, "what is outstanding was walked");
         }
-        let unwalked = books.next.map_or(0, |next| self.frozen.iter_from(next).count() as u64);
-        assert_eq!(unwalked + outstanding.len() + books.counts.total(), self.frozen.len(), "nobody is lost or doubled");
+        let unwalked = books.rest(&self.frozen).len();
+        let all = unwalked + outstanding.len() + books.tally.counts.total();
+        assert_eq!(all, self.frozen.len(), "nobody is lost or doubled");
     }
 
     /// Counts the held that have received it by now; whether there were any.
@@ -414,27 +562,32 @@ impl Job {
         count > 0
     }
 
-    fn expire(&self, books: &mut Books, metrics: &Metrics) {
+    fn end_in_time(&self, books: &mut Books, metrics: &Metrics, now: Timestamp) {
+        if books.is_cancelled {
+            self.end_unsent(books, DeviceOutcome::Cancelled, metrics);
+        } else if now >= self.expires_at {
+            self.end_unsent(books, DeviceOutcome::Expired, metrics);
+        }
+    }
+
+    /// Counts everything that was not handed out.
+    fn end_unsent(&self, books: &mut Books, outcome: DeviceOutcome, metrics: &Metrics) {
         if books.held() > 0 && self.end_received(books, metrics) {
             self.changed(books);
         }
-        let unwalked = books.next.map_or(0, |next| self.frozen.iter_from(next).count() as u64);
-        let pending: u64 = books.lanes.iter().map(|lane| lane.pending.len()).sum();
-        let held = books.held();
-        let count = unwalked + books.resumed.len() + held + pending;
-        if count == 0 {
-            return;
+        let count = books.end_unsent(&self.frozen, metrics);
+        if count > 0 {
+            books.count(outcome, count, metrics);
+            self.changed(books);
         }
-        books.next = None;
-        books.resumed.clear();
-        books.may_answer.clear();
-        for lane in &mut books.lanes {
-            lane.held.clear();
-            lane.pending.clear();
+    }
+
+    fn wake(&self, books: &Books, lane: usize) {
+        if books.manned.contains(&lane) {
+            self.wakes[lane].notify_one();
+        } else {
+            self.lanes_wanted.notify_one();
         }
-        metrics.devices_held.sub(held as i64);
-        books.count(DeviceOutcome::Expired, count, metrics);
-        self.changed(books);
     }
 
     /// After every change: wakes the lanes that wait for what has come true.
@@ -444,6 +597,7 @@ impl Job {
             self.nobody_held.notify_one();
         }
         if books.is_over() {
+            self.lanes_wanted.notify_one();
             return self.wakes.iter().for_each(Notify::notify_one);
         }
         for (lane, wake) in books.lanes.iter_mut().zip(&self.wakes) {
@@ -456,85 +610,6 @@ impl Job {
 
     fn lock(&self) -> MutexGuard<'_, Books> {
         self.books.lock().expect("no holder of this lock panics")
-    }
-}
-
-impl Books {
-    fn is_over(&self) -> bool {
-        let idle = |lane: &Lane| lane.held.is_empty() && lane.pending.is_empty() && lane.in_flight.is_empty();
-        self.is_walked() && self.lanes.iter().all(idle)
-    }
-
-    fn is_walked(&self) -> bool {
-        self.next.is_none() && self.resumed.is_empty()
-    }
-
-    fn is_holding(&self) -> bool {
-        !self.may_answer.is_empty() && (!self.is_walked() || self.held() > 0)
-    }
-
-    fn held(&self) -> u64 {
-        self.lanes.iter().map(|lane| lane.held.len()).sum()
-    }
-
-    /// The next devices of the walk, without moving it.
-    fn unwalked(&self, frozen: &Frozen, limit: usize) -> Vec<DeviceNumber> {
-        if !self.resumed.is_empty() {
-            return self.resumed.iter().take(limit).map(DeviceNumber).collect();
-        }
-        self.next.map_or_else(Vec::new, |next| frozen.iter_from(next).take(limit).collect())
-    }
-
-    /// Moves the walk's cursor to the next device of the audience, so that its end is noticed with the last one.
-    fn skip_to_member(&mut self, frozen: &Frozen) {
-        self.next = self.next.and_then(|next| frozen.iter_from(next).next());
-    }
-
-    /// Counts the suppressed and gives the others by lane.
-    fn place(&mut self, findings: &[(DeviceNumber, Finding)], metrics: &Metrics) -> Vec<(usize, RoaringBitmap)> {
-        for &(_, finding) in findings {
-            if let Finding::Suppressed(why) = finding {
-                self.count(DeviceOutcome::Suppressed(why), 1, metrics);
-            }
-        }
-        (0..self.lanes.len())
-            .map(|lane| {
-                let found = findings.iter().filter(|(_, finding)| *finding == Finding::Lane(lane));
-                (lane, set(found.map(|&(number, _)| number)))
-            })
-            .filter(|(_, numbers)| !numbers.is_empty())
-            .collect()
-    }
-
-    /// Counts those of `numbers` that have received it, holds back those that may, and gives the others.
-    fn hold_back(&mut self, lane: usize, mut numbers: RoaringBitmap, metrics: &Metrics) -> RoaringBitmap {
-        if !self.received.is_empty() {
-            let received = &numbers & &self.received;
-            numbers -= &received;
-            self.count(DeviceOutcome::Received, received.len(), metrics);
-        }
-        if !self.may_answer.is_empty() {
-            let held = &numbers & &self.may_answer;
-            numbers -= &held;
-            metrics.devices_held.add(held.len() as i64);
-            self.lanes[lane].held |= held;
-        }
-        numbers
-    }
-
-    fn count(&mut self, outcome: DeviceOutcome, count: u64, metrics: &Metrics) {
-        self.counts.add(outcome, count);
-        metrics.count(outcome, count);
-    }
-
-    fn progress(&self) -> Progress {
-        let mut outstanding = self.resumed.clone();
-        for Lane { held, pending, in_flight, .. } in &self.lanes {
-            outstanding |= held;
-            outstanding |= pending;
-            outstanding |= in_flight;
-        }
-        Progress { next: self.next, outstanding, counts: self.counts.clone(), latency: self.latency.clone() }
     }
 }
 
@@ -553,13 +628,12 @@ fn set(numbers: impl Iterator<Item = DeviceNumber>) -> RoaringBitmap {
 }
 
 /// The event's own key, else one made of its id: the id itself where it is short enough.
-fn collapse_id(accepted: &AcceptedEvent) -> CollapseKey {
+pub(crate) fn collapse_id(event: &Event) -> CollapseKey {
     const NAMESPACE: Uuid = Uuid::from_u128(0x3c5e_02a7_8d14_4b6b_9f20_6a1d_e7c3_58b4);
     let derived = |id: &EventId| {
         let uuid = Uuid::new_v5(&NAMESPACE, id.as_str().as_bytes()).to_string();
         CollapseKey::new(&uuid).expect("a UUID is 36 visible characters")
     };
-    let event = &accepted.event;
     event
         .collapse_key
         .clone()

@@ -51,9 +51,13 @@
 //! Threads: everything runs on one own thread, except [`Sender::sink`], which runs on those of the gateways under a
 //! lock per job and never waits.
 
+mod brakes;
 mod checkpoint;
 mod config;
+mod context;
+mod desk;
 mod error;
+mod estimate;
 mod hold;
 mod job;
 mod lane;
@@ -61,16 +65,22 @@ mod latency;
 mod metrics;
 mod outcome;
 mod report;
+mod routes;
 mod row;
 mod service;
 mod shared;
+mod supersede;
+mod tally;
 mod topic;
+mod turns;
+mod walk;
 mod worker;
 
-pub use config::{Pool, SenderConfig};
+pub use config::{Pool, SenderConfig, Shadow};
 pub use error::{StartError, TopicError};
 pub use latency::TimeTo;
 pub use outcome::{Counts, DeviceOutcome, Suppression};
-pub use report::{Backlog, Drained, JobReport, JobState, Telling};
+pub use report::{Backlog, Drained, Estimate, JobReport, JobState, Telling};
 pub use service::Sender;
+pub use tally::JobPart;
 pub use topic::{TopicTemplates, Topics};

@@ -1,6 +1,8 @@
 //! What the sender counts and times: jobs, outcomes by kind, selection, and acceptance to outcome.
 
+use tidings_push::Outcome;
 use tidings_telemetry::{Counter, Gauge, Histogram, Registry};
+use tidings_types::Provider;
 
 use crate::outcome::{DeviceOutcome, OUTCOME_COUNT};
 
@@ -14,6 +16,8 @@ pub(crate) struct Metrics {
     pub(crate) holds_cut: Counter,
     pub(crate) events_dispatched: Counter,
     pub(crate) outcomes: [Counter; OUTCOME_COUNT],
+    /// By provider, in the order of `Outcome::NAMES`.
+    provider_outcomes: Vec<[Counter; Outcome::NAMES.len()]>,
     /// How long it took to freeze an audience.
     pub(crate) selection: Histogram,
     /// From acceptance to the provider's answer.
@@ -26,6 +30,8 @@ pub(crate) struct Metrics {
     pub(crate) untold_forgotten: Counter,
     pub(crate) gone_tokens: Counter,
     pub(crate) gone_tokens_dropped: Counter,
+    pub(crate) proven_dropped: Counter,
+    pub(crate) unexpected_audiences: Counter,
     /// Outcomes of devices that were not on their way: a bug, if not of an earlier life of the sender.
     pub(crate) strays: Counter,
 }
@@ -53,6 +59,7 @@ impl Metrics {
             holds_cut: counter("holds_cut", "Jobs that stopped waiting for receipts early, to make room for others."),
             events_dispatched: counter("events_dispatched", "Events that were given a job."),
             outcomes: outcomes.try_into().expect("one counter per outcome"),
+            provider_outcomes: Provider::ALL.iter().map(|&provider| provider_outcomes(registry, provider)).collect(),
             selection: registry.histogram("tidings_sender_selection_seconds", "Time to select an audience.", &[]),
             latency: registry.histogram(
                 "tidings_sender_latency_seconds",
@@ -74,6 +81,14 @@ impl Metrics {
             ),
             gone_tokens: counter("gone_tokens", "Tokens reported to the store as dead."),
             gone_tokens_dropped: counter("gone_tokens_dropped", "Dead tokens not reported because too many waited."),
+            proven_dropped: counter(
+                "proven_dropped",
+                "First acceptances of a token not noted because too many waited; the next says it again.",
+            ),
+            unexpected_audiences: counter(
+                "unexpected_audiences",
+                "Jobs that told nobody, because their audience was not of the expected size.",
+            ),
             strays: counter("strays", "Outcomes of devices that were not on their way: a bug."),
         }
     }
@@ -81,4 +96,27 @@ impl Metrics {
     pub(crate) fn count(&self, outcome: DeviceOutcome, count: u64) {
         self.outcomes[outcome.index()].add(count);
     }
+
+    /// Counts a device that a gateway has settled.
+    pub(crate) fn count_provider(&self, provider: Provider, outcome: DeviceOutcome) {
+        let place = Outcome::NAMES.iter().position(|name| *name == outcome.as_str());
+        place.into_iter().for_each(|place| self.provider_outcomes[provider as usize][place].inc());
+    }
+
+    /// What was counted so.
+    pub(crate) fn by_provider(&self) -> impl Iterator<Item = (Provider, &'static str, u64)> {
+        Provider::ALL.iter().zip(&self.provider_outcomes).flat_map(|(&provider, counters)| {
+            Outcome::NAMES.iter().zip(counters).map(move |(&name, counter)| (provider, name, counter.value()))
+        })
+    }
+}
+
+fn provider_outcomes(registry: &Registry, provider: Provider) -> [Counter; Outcome::NAMES.len()] {
+    Outcome::NAMES.map(|outcome| {
+        registry.counter(
+            "tidings_sender_provider_outcomes_total",
+            "Devices that were handed out, by provider and what became of them.",
+            &[("provider", provider.as_str()), ("outcome", outcome)],
+        )
+    })
 }

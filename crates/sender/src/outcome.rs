@@ -1,9 +1,10 @@
 //! What becomes of a device in a job, and the counts of it.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
-use tidings_push::Outcome;
-use tidings_push::apns::Reason;
+use serde::{Deserialize, Serialize};
+use tidings_push::{Outcome, Reason};
 
 /// What became of one selected device in one job: exactly one of these.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -20,7 +21,9 @@ pub enum DeviceOutcome {
     Expired,
     /// The job was cancelled before a provider took it.
     Cancelled,
-    /// The event's time was over, or the job cancelled, after an attempt without an answer.
+    /// A newer event with the same collapse key took its place before a provider took it.
+    Superseded,
+    /// The event's time was over, or the job cancelled or superseded, after an attempt without an answer.
     Unknown,
 }
 
@@ -39,12 +42,27 @@ pub enum Suppression {
     NoPool,
     /// There is no text: topic or texts were changed after the event was accepted.
     NoText,
+    /// In shadow mode, and it is not among those that are really sent to.
+    Shadow,
+    /// The event is a dry run, and its provider offers none.
+    DryRun,
+    /// The audience was smaller or larger than the event expects, or larger than the API key may reach: nobody is told.
+    UnexpectedAudience,
 }
 
 impl Suppression {
     /// All of them, in the order of their declaration.
-    pub const ALL: &[Self] =
-        &[Self::NoToken, Self::Gone, Self::RegisteredLater, Self::Filtered, Self::NoPool, Self::NoText];
+    pub const ALL: &[Self] = &[
+        Self::NoToken,
+        Self::Gone,
+        Self::RegisteredLater,
+        Self::Filtered,
+        Self::NoPool,
+        Self::NoText,
+        Self::Shadow,
+        Self::DryRun,
+        Self::UnexpectedAudience,
+    ];
 
     /// A name for metrics and rows.
     pub fn as_str(self) -> &'static str {
@@ -55,18 +73,23 @@ impl Suppression {
             Self::Filtered => "filtered",
             Self::NoPool => "no_pool",
             Self::NoText => "no_text",
+            Self::Shadow => "shadow",
+            Self::DryRun => "dry_run",
+            Self::UnexpectedAudience => "unexpected_audience",
         }
     }
 }
 
-const REASONS_FROM: usize = 5;
+const REASONS_FROM: usize = 6;
 const SUPPRESSIONS_FROM: usize = REASONS_FROM + Reason::ALL.len();
+
+/// How many different outcomes there are.
 pub(crate) const OUTCOME_COUNT: usize = SUPPRESSIONS_FROM + Suppression::ALL.len();
 
 impl DeviceOutcome {
     /// Every outcome there is.
     pub fn all() -> impl Iterator<Item = Self> {
-        [Self::Accepted, Self::Received, Self::Expired, Self::Cancelled, Self::Unknown]
+        [Self::Accepted, Self::Received, Self::Expired, Self::Cancelled, Self::Unknown, Self::Superseded]
             .into_iter()
             .chain(Reason::ALL.iter().copied().map(Self::Rejected))
             .chain(Suppression::ALL.iter().copied().map(Self::Suppressed))
@@ -81,6 +104,7 @@ impl DeviceOutcome {
             Self::Suppressed(_) => "suppressed",
             Self::Expired => "expired",
             Self::Cancelled => "cancelled",
+            Self::Superseded => "superseded",
             Self::Unknown => "unknown",
         }
     }
@@ -107,7 +131,8 @@ impl DeviceOutcome {
             Self::Expired => 2,
             Self::Cancelled => 3,
             Self::Unknown => 4,
-            Self::Rejected(reason) => REASONS_FROM + reason as usize,
+            Self::Superseded => 5,
+            Self::Rejected(reason) => REASONS_FROM + reason.index(),
             Self::Suppressed(why) => SUPPRESSIONS_FROM + why as usize,
         }
     }
@@ -128,25 +153,25 @@ impl From<Outcome> for DeviceOutcome {
             Outcome::Rejected(reason) => Self::Rejected(reason),
             Outcome::Expired => Self::Expired,
             Outcome::Cancelled => Self::Cancelled,
+            Outcome::Superseded => Self::Superseded,
             Outcome::Unknown => Self::Unknown,
         }
     }
 }
 
-/// How many devices ended in which outcome.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Counts([u64; OUTCOME_COUNT]);
-
-impl Default for Counts {
-    fn default() -> Self {
-        Self([0; OUTCOME_COUNT])
-    }
+/// How many devices ended in which outcome. Takes memory for those that there are. Its serde form is by name:
+/// `{"accepted": 2, "rejected/Unregistered": 1}`.
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(try_from = "BTreeMap<String, u64>", into = "BTreeMap<String, u64>")]
+pub struct Counts {
+    /// Place of the outcome, and how many. Invariant: in the order of places, none twice, no zeros.
+    counts: Vec<(u16, u64)>,
 }
 
 impl Counts {
     /// Devices with this outcome.
     pub fn of(&self, outcome: DeviceOutcome) -> u64 {
-        self.0[outcome.index()]
+        self.place(outcome.index()).map_or(0, |place| self.counts[place].1)
     }
 
     /// Devices the provider took a notification for.
@@ -161,12 +186,12 @@ impl Counts {
 
     /// Devices the provider refused, for whatever reason.
     pub fn rejected(&self) -> u64 {
-        self.0[REASONS_FROM..SUPPRESSIONS_FROM].iter().sum()
+        self.sum(REASONS_FROM..SUPPRESSIONS_FROM)
     }
 
     /// Devices not sent to, for whatever reason.
     pub fn suppressed(&self) -> u64 {
-        self.0[SUPPRESSIONS_FROM..].iter().sum()
+        self.sum(SUPPRESSIONS_FROM..OUTCOME_COUNT)
     }
 
     /// Devices for which the event's time was over.
@@ -176,28 +201,52 @@ impl Counts {
 
     /// All devices.
     pub fn total(&self) -> u64 {
-        self.0.iter().sum()
+        self.sum(0..OUTCOME_COUNT)
     }
 
     /// What was counted, without zeros.
     pub fn iter(&self) -> impl Iterator<Item = (DeviceOutcome, u64)> {
-        DeviceOutcome::all().zip(self.0).filter(|&(_, count)| count > 0)
+        let mut rest = self.counts.iter().peekable();
+        DeviceOutcome::all().enumerate().filter_map(move |(index, outcome)| {
+            let (_, count) = rest.next_if(|(place, _)| usize::from(*place) == index)?;
+            Some((outcome, *count))
+        })
     }
 
     pub(crate) fn add(&mut self, outcome: DeviceOutcome, count: u64) {
-        self.0[outcome.index()] += count;
+        if count == 0 {
+            return;
+        }
+        let index = outcome.index();
+        match self.place(index) {
+            Ok(place) => self.counts[place].1 += count,
+            Err(place) => self.counts.insert(place, (index as u16, count)),
+        }
     }
 
-    /// The form in a row: only what is not zero, by name.
-    pub(crate) fn to_named(&self) -> BTreeMap<String, u64> {
-        self.iter().map(|(outcome, count)| (outcome.name(), count)).collect()
+    /// Where an outcome is among those there are, or would be.
+    fn place(&self, index: usize) -> Result<usize, usize> {
+        self.counts.binary_search_by_key(&index, |(place, _)| usize::from(*place))
     }
 
-    /// Reads a row's form; an unknown name is the error.
-    pub(crate) fn from_named(named: &BTreeMap<String, u64>) -> Result<Self, String> {
+    fn sum(&self, places: Range<usize>) -> u64 {
+        self.counts.iter().filter(|(place, _)| places.contains(&usize::from(*place))).map(|(_, count)| count).sum()
+    }
+}
+
+impl From<Counts> for BTreeMap<String, u64> {
+    fn from(counts: Counts) -> Self {
+        counts.iter().map(|(outcome, count)| (outcome.name(), count)).collect()
+    }
+}
+
+impl TryFrom<BTreeMap<String, u64>> for Counts {
+    type Error = String;
+
+    fn try_from(named: BTreeMap<String, u64>) -> Result<Self, String> {
         let mut counts = Self::default();
-        for (name, &count) in named {
-            let outcome = DeviceOutcome::all().find(|outcome| outcome.name() == *name);
+        for (name, count) in named {
+            let outcome = DeviceOutcome::all().find(|outcome| outcome.name() == name);
             counts.add(outcome.ok_or_else(|| format!("unknown outcome {name:?}"))?, count);
         }
         Ok(counts)
@@ -222,11 +271,13 @@ mod tests {
             counts.add(outcome, place as u64 + 1);
         }
         assert_eq!(DeviceOutcome::all().count(), OUTCOME_COUNT);
-        assert_eq!(Counts::from_named(&counts.to_named()), Ok(counts.clone()));
-        assert_eq!(counts.to_named().len(), OUTCOME_COUNT);
+        let named = BTreeMap::from(counts.clone());
+        assert_eq!(named.len(), OUTCOME_COUNT, "each has a name of its own");
+        assert_eq!(Counts::try_from(named), Ok(counts.clone()));
+        assert!(counts.iter().eq(DeviceOutcome::all().zip(1..)), "each has a place of its own");
         let rest = counts.accepted() + counts.expired() + counts.of(DeviceOutcome::Cancelled);
-        let rest = rest + counts.received() + counts.of(DeviceOutcome::Unknown);
+        let rest = rest + counts.received() + counts.of(DeviceOutcome::Unknown) + counts.of(DeviceOutcome::Superseded);
         assert_eq!(counts.total(), rest + counts.rejected() + counts.suppressed());
-        assert!(Counts::from_named(&BTreeMap::from([("lost".to_owned(), 1)])).is_err());
+        assert!(Counts::try_from(BTreeMap::from([("lost".to_owned(), 1)])).is_err());
     }
 }

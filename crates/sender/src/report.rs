@@ -1,16 +1,23 @@
 //! What can be asked about jobs and about the sender as a whole. Plain values, true at the moment of asking.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
-use tidings_types::{EventId, JournalPosition, Timestamp};
+use tidings_types::{BrakeScope, EventId, EventPriority, JournalPosition, Provider, Timestamp, TopicName};
 
 use crate::latency::TimeTo;
 use crate::outcome::Counts;
+use crate::tally::JobPart;
 
 /// Where a job stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JobState {
     /// Devices are still without an outcome.
     Running,
+    /// As running, and a brake holds all that are not handed out yet.
+    Paused,
+    /// It was cancelled; once `done_at` is there, the last outcome of what was on its way is too.
+    Cancelled,
     /// Every selected device has its outcome.
     Finished,
 }
@@ -22,8 +29,14 @@ pub struct JobReport {
     pub position: JournalPosition,
     /// The event.
     pub event: EventId,
+    /// Its topic; `None` for a job that an older version has finished.
+    pub topic: Option<TopicName>,
+    /// Before which others it goes.
+    pub priority: EventPriority,
     /// Where it stands.
     pub state: JobState,
+    /// The brake that holds it, when it is paused: the widest.
+    pub paused_by: Option<BrakeScope>,
     /// When the event was accepted.
     pub accepted_at: Timestamp,
     /// When the sender saw that all devices have their outcome; `None` while it runs, and for one that an older version has
@@ -36,6 +49,10 @@ pub struct JobReport {
     pub held: u64,
     /// Devices by outcome.
     pub counts: Counts,
+    /// Of these the ones that were handed out, by provider, app and language: at most 512 parts, others are in `counts` only.
+    pub by: Vec<JobPart>,
+    /// Attempts that failed and were repeated.
+    pub retried: u64,
     /// When the provider's answers came; `None` without any.
     pub time_to: Option<TimeTo>,
 }
@@ -78,4 +95,17 @@ pub struct Drained {
     pub devices_in_flight: u64,
     /// Whether the last checkpoint was written; if not, the one before counts.
     pub checkpointed: bool,
+}
+
+/// How long an event would take through one pool.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Estimate {
+    /// The pool's name.
+    pub pool: String,
+    /// Its provider.
+    pub provider: Provider,
+    /// Devices of the audience that it reaches; an estimate too, where the audience is large.
+    pub devices: u64,
+    /// How long they take when nothing else is sent; `None` while the pool's rate is not known.
+    pub duration: Option<Duration>,
 }

@@ -4,38 +4,32 @@
 //! resuming needs: what is before the cursor and not in the set is counted. Which pool a device waits for is not kept, since
 //! its record is read again anyway.
 //!
-//! Versions: 2 says of a finished job when it was done and whether that is told (`Telling`); 1, read as well, does not.
+//! Versions: 3 has counts by provider, app and language, how often was repeated, and of a finished job its topic, priority
+//! and whether it was cancelled; 2 says of a finished job when it was done and whether that is told (`Telling`); 1 does
+//! not. All are read.
 //!
 //! Size: the set takes 2 bytes per device when it is small and at most a bit per device number when it is large.
-
-use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use roaring::RoaringBitmap;
 use serde::{Deserialize, Serialize};
-use tidings_types::{DeviceNumber, EventId, JournalPosition, Timestamp};
+use tidings_types::{DeviceNumber, EventId, EventPriority, JournalPosition, Timestamp, TopicName};
 
 use crate::error::StartError;
 use crate::latency::{Latency, LatencyRow, TimeTo};
 use crate::outcome::Counts;
-use crate::report::Telling;
+use crate::report::{JobReport, JobState, Telling};
+use crate::tally::{JobPart, Tally};
 
 /// The version this one writes; it reads all from 1 on.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// What is kept of a job.
 #[derive(Debug)]
 pub(crate) enum JobRow {
     Running(Progress),
-    Finished {
-        event: EventId,
-        accepted_at: Timestamp,
-        done_at: Option<Timestamp>,
-        counts: Counts,
-        time_to: Option<TimeTo>,
-        telling: Option<Telling>,
-    },
+    Finished(Box<JobReport>, Option<Telling>),
 }
 
 /// How far a job has come.
@@ -45,41 +39,55 @@ pub(crate) struct Progress {
     pub(crate) next: Option<DeviceNumber>,
     /// Devices before it without an outcome.
     pub(crate) outstanding: RoaringBitmap,
-    pub(crate) counts: Counts,
-    pub(crate) latency: Option<Latency>,
+    pub(crate) tally: Tally,
 }
 
 impl Progress {
     /// A job that has not begun.
     pub(crate) fn start() -> Self {
-        Self {
-            next: Some(DeviceNumber(0)),
-            outstanding: RoaringBitmap::new(),
-            counts: Counts::default(),
-            latency: None,
-        }
+        Self { next: Some(DeviceNumber(0)), outstanding: RoaringBitmap::new(), tally: Tally::default() }
     }
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 enum Body {
-    Running {
-        next: Option<DeviceNumber>,
-        outstanding: String,
-        counts: BTreeMap<String, u64>,
-        latency: Option<LatencyRow>,
-    },
-    Finished {
-        event: EventId,
-        accepted_at: Timestamp,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        done_at: Option<Timestamp>,
-        counts: BTreeMap<String, u64>,
-        time_to: Option<TimeTo>,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        telling: Option<Telling>,
-    },
+    Running(RunningBody),
+    Finished(FinishedBody),
+}
+
+#[derive(Serialize, Deserialize)]
+struct RunningBody {
+    next: Option<DeviceNumber>,
+    outstanding: String,
+    counts: Counts,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    parts: Vec<JobPart>,
+    #[serde(default)]
+    retried: u64,
+    latency: Option<LatencyRow>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct FinishedBody {
+    event: EventId,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    topic: Option<TopicName>,
+    #[serde(default)]
+    priority: EventPriority,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    cancelled: bool,
+    accepted_at: Timestamp,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    done_at: Option<Timestamp>,
+    counts: Counts,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    parts: Vec<JobPart>,
+    #[serde(default)]
+    retried: u64,
+    time_to: Option<TimeTo>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    telling: Option<Telling>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -97,20 +105,8 @@ struct Versioned {
 impl JobRow {
     pub(crate) fn encode(self) -> Vec<u8> {
         let body = match self {
-            Self::Running(Progress { next, mut outstanding, counts, latency }) => {
-                outstanding.optimize(); // An audience that waits as a whole is a few runs of numbers.
-                let mut bytes = Vec::with_capacity(outstanding.serialized_size());
-                outstanding.serialize_into(&mut bytes).expect("a vector takes all bytes");
-                Body::Running {
-                    next,
-                    outstanding: STANDARD.encode(bytes),
-                    counts: counts.to_named(),
-                    latency: latency.map(|latency| latency.to_row()),
-                }
-            }
-            Self::Finished { event, accepted_at, done_at, counts, time_to, telling } => {
-                Body::Finished { event, accepted_at, done_at, counts: counts.to_named(), time_to, telling }
-            }
+            Self::Running(progress) => Body::Running(progress.into()),
+            Self::Finished(report, telling) => Body::Finished(FinishedBody::new(*report, telling)),
         };
         serde_json::to_vec(&Versioned { version: VERSION, body }).expect("our rows have string keys")
     }
@@ -124,24 +120,67 @@ impl JobRow {
         }
         let Versioned { body, .. } = serde_json::from_slice(row).map_err(|error| damaged(error.to_string()))?;
         Ok(match body {
-            Body::Running { next, outstanding, counts, latency } => {
-                let bytes = STANDARD.decode(outstanding).map_err(|error| damaged(error.to_string()))?;
-                let outstanding =
-                    RoaringBitmap::deserialize_from(&bytes[..]).map_err(|error| damaged(error.to_string()))?;
-                if let (Some(next), Some(last)) = (next, outstanding.max())
-                    && last >= next.0
-                {
-                    return Err(damaged(format!("device {last} is outstanding behind the cursor {}", next.0)));
-                }
-                let latency = latency.map(|row| Latency::from_row(&row)).transpose().map_err(damaged)?;
-                let counts = Counts::from_named(&counts).map_err(damaged)?;
-                Self::Running(Progress { next, outstanding, counts, latency })
-            }
-            Body::Finished { event, accepted_at, done_at, counts, time_to, telling } => {
-                let counts = Counts::from_named(&counts).map_err(damaged)?;
-                Self::Finished { event, accepted_at, done_at, counts, time_to, telling }
+            Body::Running(body) => Self::Running(body.try_into().map_err(damaged)?),
+            Body::Finished(body) => {
+                let telling = body.telling;
+                Self::Finished(Box::new(body.into_report(position)), telling)
             }
         })
+    }
+}
+
+impl From<Progress> for RunningBody {
+    fn from(Progress { next, mut outstanding, tally }: Progress) -> Self {
+        let Tally { counts, parts, retried, latency } = tally;
+        outstanding.optimize(); // An audience that waits as a whole is a few runs of numbers.
+        let mut bytes = Vec::with_capacity(outstanding.serialized_size());
+        outstanding.serialize_into(&mut bytes).expect("a vector takes all bytes");
+        let (outstanding, latency) = (STANDARD.encode(bytes), latency.map(|latency| latency.to_row()));
+        Self { next, outstanding, counts, parts, retried, latency }
+    }
+}
+
+impl TryFrom<RunningBody> for Progress {
+    type Error = String;
+
+    fn try_from(RunningBody { next, outstanding, counts, parts, retried, latency }: RunningBody) -> Result<Self, String> {
+        let bytes = STANDARD.decode(outstanding).map_err(|error| error.to_string())?;
+        let outstanding = RoaringBitmap::deserialize_from(&bytes[..]).map_err(|error| error.to_string())?;
+        if let (Some(next), Some(last)) = (next, outstanding.max())
+            && last >= next.0
+        {
+            return Err(format!("device {last} is outstanding behind the cursor {}", next.0));
+        }
+        let latency = latency.map(|row| Latency::from_row(&row)).transpose()?;
+        Ok(Self { next, outstanding, tally: Tally { counts, parts, retried, latency } })
+    }
+}
+
+impl FinishedBody {
+    fn new(report: JobReport, telling: Option<Telling>) -> Self {
+        let cancelled = report.state == JobState::Cancelled;
+        let JobReport { event, topic, priority, accepted_at, done_at, counts, by: parts, retried, time_to, .. } = report;
+        Self { event, topic, priority, cancelled, accepted_at, done_at, counts, parts, retried, time_to, telling }
+    }
+
+    fn into_report(self, position: JournalPosition) -> JobReport {
+        let Self { event, topic, priority, cancelled, accepted_at, done_at, counts, parts, retried, time_to, .. } = self;
+        JobReport {
+            position,
+            event,
+            topic,
+            priority,
+            state: if cancelled { JobState::Cancelled } else { JobState::Finished },
+            paused_by: None,
+            accepted_at,
+            done_at,
+            audience: counts.total(),
+            held: 0,
+            counts,
+            by: parts,
+            retried,
+            time_to,
+        }
     }
 }
 
@@ -150,6 +189,7 @@ mod tests {
     use std::time::Duration;
 
     use proptest::prelude::*;
+    use tidings_types::{AppId, Locale, Provider};
 
     use super::*;
     use crate::outcome::DeviceOutcome;
@@ -165,18 +205,19 @@ mod tests {
         ) {
             let mut outstanding: RoaringBitmap = numbers.into_iter().collect();
             outstanding.insert_range(300_000..300_000 + run);
-            let mut counts = Counts::default();
-            counts.add(DeviceOutcome::Accepted, accepted);
-            let mut latency = Latency::default();
-            latency.record(Duration::from_millis(accepted));
+            let mut tally = Tally::default();
+            tally.counts.add(DeviceOutcome::Accepted, accepted);
+            let locale = Locale::new("pl").unwrap();
+            let cell = tally.cell(Provider::Fcm, &AppId::new("app").unwrap(), Some(&locale));
+            tally.count_part(cell, DeviceOutcome::Accepted);
+            tally.retried = accepted / 2;
+            tally.answered_after(Duration::from_millis(accepted));
             let next = Some(DeviceNumber(400_000));
-            let progress = Progress {
-                next, outstanding: outstanding.clone(), counts: counts.clone(), latency: Some(latency.clone())
-            };
-            let row = JobRow::Running(progress).encode();
+            let row = JobRow::Running(Progress { next, outstanding: outstanding.clone(), tally: tally.clone() }).encode();
             let JobRow::Running(read) = JobRow::decode(POSITION, &row).unwrap() else { panic!("state") };
-            prop_assert_eq!((read.next, read.outstanding, read.counts), (next, outstanding, counts));
-            prop_assert_eq!(read.latency.unwrap().time_to(), latency.time_to());
+            prop_assert_eq!((read.next, read.outstanding), (next, outstanding));
+            prop_assert_eq!((&read.tally.counts, &read.tally.parts), (&tally.counts, &tally.parts));
+            prop_assert_eq!((read.tally.retried, read.tally.time_to()), (tally.retried, tally.time_to()));
         }
 
         #[test]
@@ -205,40 +246,67 @@ mod tests {
     #[test]
     fn a_finished_job_reads_back_as_it_was() {
         for telling in [None, Some(Telling::Owed), Some(Telling::Told), Some(Telling::GivenUp)] {
-            let (event, counts) = (EventId::new("goal-1").unwrap(), Counts::default());
-            let (accepted_at, done_at) = (Timestamp(5), Some(Timestamp(6)));
-            let row = JobRow::Finished { event, accepted_at, done_at, counts, time_to: None, telling }.encode();
-            let JobRow::Finished { done_at, telling: read, .. } = JobRow::decode(POSITION, &row).unwrap() else {
-                panic!("state")
-            };
-            assert_eq!((done_at, read), (Some(Timestamp(6)), telling));
+            for state in [JobState::Finished, JobState::Cancelled] {
+                let mut counts = Counts::default();
+                counts.add(DeviceOutcome::Superseded, 3);
+                let (provider, app) = (Provider::WebPush, AppId::new("app").unwrap());
+                let report = JobReport {
+                    position: POSITION,
+                    event: EventId::new("goal-1").unwrap(),
+                    topic: Some(TopicName::new("goal").unwrap()),
+                    priority: EventPriority::High,
+                    state,
+                    paused_by: None,
+                    accepted_at: Timestamp(5),
+                    done_at: Some(Timestamp(6)),
+                    audience: 3,
+                    held: 0,
+                    by: vec![JobPart { provider, app, locale: None, counts: counts.clone() }],
+                    counts,
+                    retried: 2,
+                    time_to: None,
+                };
+                let row = JobRow::Finished(Box::new(report.clone()), telling).encode();
+                let JobRow::Finished(read, told) = JobRow::decode(POSITION, &row).unwrap() else { panic!("state") };
+                assert_eq!((*read, told), (report, telling));
+            }
         }
     }
 
     #[test]
-    fn rows_of_version_1_are_read() {
-        let row = br#"{"version":1,"state":"finished","event":"goal-1","accepted_at":5,
-            "counts":{"accepted":2},"time_to":null}"#;
-        let JobRow::Finished { event, accepted_at, done_at, counts, telling, .. } =
-            JobRow::decode(POSITION, row).unwrap()
-        else {
-            panic!("state")
-        };
-        assert_eq!((event.as_str(), accepted_at, counts.accepted()), ("goal-1", Timestamp(5), 2));
-        assert_eq!((done_at, telling), (None, None), "it is told to nobody");
-        let row = br#"{"version":1,"state":"running","next":3,"outstanding":"OjAAAAAAAAA=","counts":{"accepted":2},
-            "latency":null}"#;
-        let JobRow::Running(progress) = JobRow::decode(POSITION, row).unwrap() else { panic!("state") };
-        assert_eq!((progress.next, progress.counts.accepted()), (Some(DeviceNumber(3)), 2));
+    fn rows_of_former_versions_are_read() {
+        for version in [1, 2] {
+            let row = format!(
+                r#"{{"version":{version},"state":"finished","event":"goal-1","accepted_at":5,
+                "counts":{{"accepted":2,"rejected/Unregistered":1}},"time_to":null}}"#
+            );
+            let JobRow::Finished(report, telling) = JobRow::decode(POSITION, row.as_bytes()).unwrap() else {
+                panic!("state")
+            };
+            assert_eq!((report.event.as_str(), report.accepted_at, report.done_at), ("goal-1", Timestamp(5), None));
+            assert_eq!((report.counts.accepted(), report.counts.rejected(), report.audience), (2, 1, 3));
+            assert_eq!((report.state, report.topic, report.by.len()), (JobState::Finished, None, 0));
+            assert_eq!(telling, None, "it is told to nobody");
+            let row = format!(
+                r#"{{"version":{version},"state":"running","next":3,"outstanding":"OjAAAAAAAAA=","counts":{{"accepted":2}},
+                "latency":null}}"#
+            );
+            let JobRow::Running(progress) = JobRow::decode(POSITION, row.as_bytes()).unwrap() else { panic!("state") };
+            assert_eq!((progress.next, progress.tally.counts.accepted()), (Some(DeviceNumber(3)), 2));
+        }
+        let row = br#"{"version":2,"state":"finished","event":"goal-1","accepted_at":5,"done_at":6,"counts":{},
+            "time_to":null,"telling":"owed"}"#;
+        let JobRow::Finished(report, telling) = JobRow::decode(POSITION, row).unwrap() else { panic!("state") };
+        assert_eq!((report.done_at, telling), (Some(Timestamp(6)), Some(Telling::Owed)));
     }
 
     #[test]
     fn another_version_and_nonsense_are_refused_by_name() {
         let refusal = |row: &[u8]| JobRow::decode(POSITION, row).unwrap_err().to_string();
-        assert_eq!(refusal(br#"{"version":3,"jobs":[]}"#), "job 7 has version 3, this version reads 1 to 2");
-        assert_eq!(refusal(br#"{"version":0,"jobs":[]}"#), "job 7 has version 0, this version reads 1 to 2");
+        assert_eq!(refusal(br#"{"version":4,"jobs":[]}"#), "job 7 has version 4, this version reads 1 to 3");
+        assert_eq!(refusal(br#"{"version":0,"jobs":[]}"#), "job 7 has version 0, this version reads 1 to 3");
         assert!(refusal(b"\xff").starts_with("job 7 is damaged: "));
-        let row = br#"{"version":1,"state":"running","next":3,"outstanding":"OjAAAAEAAAAAAAAAEAAAAAUA","counts":{}}"#;
+        let row = br#"{"version":1,"state":"running","next":3,"outstanding":"OjAAAAEAAAAAAAAAEAAAAAUA","counts":{},"latency":null}"#;
         assert_eq!(refusal(row), "job 7 is damaged: device 5 is outstanding behind the cursor 3");
     }
 }

@@ -9,23 +9,26 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-use tidings_buffer::Lake;
 use tidings_hub::Receipts;
-use tidings_push::OutcomeSink;
+use tidings_push::{Lakes, OutcomeSink};
 use tidings_store::Store;
 use tidings_telemetry::{Registry, unix_now};
-use tidings_types::{Environment, JournalPosition};
+use tidings_types::{Environment, Event, JournalPosition, Provider};
 use tokio::runtime;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
+use crate::brakes::Braking;
 use crate::config::{Pool, SenderConfig};
+use crate::context::Context;
+use crate::desk::Desk;
 use crate::error::StartError;
+use crate::estimate;
 use crate::job::LaneLimits;
-use crate::lane::{Context, Routes};
 use crate::metrics::Metrics;
 use crate::outcome::{Counts, DeviceOutcome};
-use crate::report::{Backlog, Drained, JobReport, JobState, Telling};
+use crate::report::{Backlog, Drained, Estimate, JobReport, Telling};
+use crate::routes::Routes;
 use crate::row::JobRow;
 use crate::shared::{Finished, Shared, Table, Unfinished};
 use crate::topic::Topics;
@@ -34,6 +37,8 @@ use crate::worker::{Order, Worker};
 /// The sender, running on its own thread. Dropped, it stops where it stands, as in a crash; [`Sender::drain`] first.
 pub struct Sender {
     shared: Arc<Shared>,
+    context: Arc<Context>,
+    pools: Vec<Pool>,
     journal_end: watch::Receiver<JournalPosition>,
     orders: watch::Sender<Order>,
     done: watch::Receiver<Option<Drained>>,
@@ -60,31 +65,41 @@ impl Sender {
             pools.push(nowhere());
         }
         let routes = Routes::new(&pools)?;
+        let carried = routes.lanes().iter().map(|lane| (lane.provider, lane.app.clone())).collect();
+        let brakes = Braking::new(store.brakes(), carried);
         let table = restore(&store)?;
         let dispatched = table.next;
         store.trim(table.floor()); // The store does not remember it, and perhaps no checkpoint comes that would say it.
         let metrics = Arc::new(Metrics::new(registry));
         metrics.jobs_untold.add(table.untold.len() as i64);
         let (gone_tx, gone) = mpsc::channel(config.gone_token_count_max);
-        let shared = Arc::new(Shared::new(table, metrics.clone(), gone_tx));
+        let shared = Arc::new(Shared::new(table, metrics.clone(), brakes.clone(), gone_tx));
         let journal_end = store.watch_journal_end();
         let limits =
             LaneLimits { window_device_count: config.window_device_count, in_flight_max: config.in_flight_max() };
-        let lakes = pools.into_iter().map(|pool| pool.lake).collect();
-        let context = Arc::new(Context { store, topics, routes, lakes, receipts, limits, metrics });
+        let (shadow, walks) = (config.shadow.clone(), Desk::new());
+        let context = Context { store, topics, routes, receipts, limits, metrics, brakes, shadow, walks };
+        let context = Arc::new(context);
         let (orders, orders_rx) = watch::channel(Order::Run);
         let (done_tx, done) = watch::channel(None);
-        let worker =
-            Worker { config, context, shared: shared.clone(), orders: orders_rx, done: done_tx, gone, dispatched };
+        let worker = Worker {
+            config,
+            context: context.clone(),
+            shared: shared.clone(),
+            orders: orders_rx,
+            done: done_tx,
+            gone,
+            dispatched,
+        };
         let runtime = runtime::Builder::new_current_thread().enable_time().build().map_err(StartError::Thread)?;
         let thread = thread::Builder::new()
             .name("sender".to_owned())
             .spawn(move || runtime.block_on(worker.run()))
             .map_err(StartError::Thread)?;
-        Ok(Self { shared, journal_end, orders, done, thread: Some(thread) })
+        Ok(Self { shared, context, pools, journal_end, orders, done, thread: Some(thread) })
     }
 
-    /// Where gateways report outcomes. Outcomes that come after the sender's end are lost, as in a crash.
+    /// Where gateways report outcomes and ask what is still to be sent. Outcomes that come after the sender's end are lost, as in a crash.
     pub fn sink(&self) -> Arc<dyn OutcomeSink> {
         self.shared.clone()
     }
@@ -139,6 +154,17 @@ impl Sender {
         totals
     }
 
+    /// The same of those that were handed out, by provider and kind of outcome (`accepted`, `rejected` …).
+    pub fn totals_by_provider(&self) -> impl Iterator<Item = (Provider, &'static str, u64)> {
+        self.shared.metrics.by_provider()
+    }
+
+    /// How long an event would take through each pool that reaches somebody of its audience, as the gateways go now and if
+    /// nothing else was sent. Reads at most some 65 000 devices, evenly over the audience; blocks for that.
+    pub fn estimate(&self, event: &Event) -> Vec<Estimate> {
+        estimate::estimate(&self.context, &self.pools, event)
+    }
+
     /// How a job stands: any running one, one of an earlier run that waits for its turn, and the last `report_count_max`
     /// finished ones, also those of earlier runs. `None` for others, and before the event's turn.
     pub fn job(&self, position: JournalPosition) -> Option<JobReport> {
@@ -148,11 +174,11 @@ impl Sender {
                 return Some(finished.report.clone());
             }
             if let Ok(place) = table.waiting.binary_search_by_key(&position, |job| job.position) {
-                return Some(table.waiting[place].report());
+                return Some(table.waiting[place].report(&self.shared.brakes));
             }
             table.running.get(&position).cloned()
         };
-        running.map(|job| job.report(unix_now()))
+        running.map(|job| job.report(&self.shared.brakes, unix_now()))
     }
 
     /// At most `limit` of the jobs that [`Sender::job`] knows, newest first, those before the event `before` only.
@@ -163,9 +189,9 @@ impl Sender {
             let running: Vec<_> = table.running.range(range).rev().take(limit).map(|(_, job)| job.clone()).collect();
             let finished = table.finished.range(range).rev().map(|(_, finished)| finished.report.clone());
             let waiting = table.waiting.iter().rev().filter(|job| before.is_none_or(|before| job.position < before));
-            (running, finished.take(limit).chain(waiting.map(Unfinished::report).take(limit)).collect::<Vec<_>>())
+            (running, finished.take(limit).chain(waiting.map(|job| job.report(&self.shared.brakes)).take(limit)).collect::<Vec<_>>())
         };
-        reports.extend(running.iter().map(|job| job.report(unix_now())));
+        reports.extend(running.iter().map(|job| job.report(&self.shared.brakes, unix_now())));
         reports.sort_unstable_by_key(|report| Reverse(report.position));
         reports.truncate(limit);
         reports
@@ -234,9 +260,12 @@ impl fmt::Debug for Sender {
 fn nowhere() -> Pool {
     Pool {
         name: "nowhere".to_owned(),
+        provider: Provider::Apns,
         environment: Environment::Production,
         apps: Vec::new(),
-        lake: Arc::new(Lake::new(1)),
+        lakes: Lakes::new(1),
+        quarantine: None,
+        gauge: None,
     }
 }
 
@@ -256,10 +285,8 @@ fn restore(store: &Store) -> Result<Table, StartError> {
                 let accepted = store.event(position)?.ok_or(StartError::EventMissing(position))?;
                 table.waiting.push_back(Unfinished { position, accepted, progress });
             }
-            JobRow::Finished { event, accepted_at, done_at, counts, time_to, telling } => {
-                let (state, audience) = (JobState::Finished, counts.total());
-                let report =
-                    JobReport { position, event, state, accepted_at, done_at, audience, held: 0, counts, time_to };
+            JobRow::Finished(report, telling) => {
+                let report = *report;
                 let finished = Finished { report, telling, dirty: false };
                 if finished.is_owed() {
                     table.untold.insert(position);

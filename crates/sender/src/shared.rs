@@ -6,21 +6,29 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use tidings_push::{OutcomeSink, Settled};
+use roaring::RoaringBitmap;
+use tidings_push::{JobStanding, OutcomeSink, Settled, Standing, Ticket};
 use tidings_store::{AcceptedEvent, GoneToken};
 use tidings_telemetry::unix_now;
-use tidings_types::{JournalPosition, Timestamp};
+use tidings_types::{DeviceNumber, JournalPosition, Timestamp};
 use tokio::sync::{Notify, mpsc};
 
-use crate::job::Job;
-use crate::latency::Latency;
+use crate::brakes::Braking;
+use crate::job::{Job, Landed};
 use crate::metrics::Metrics;
 use crate::report::{JobReport, JobState, Telling};
 use crate::row::Progress;
 
+/// First acceptances that wait for the store; as a set 2 MiB at most.
+const PROVEN_COUNT_MAX: u64 = 1 << 20;
+
 pub(crate) struct Shared {
     table: Mutex<Table>,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) brakes: Braking,
+    /// Devices whose token was accepted for the first time, until the store is told. Set: at most [`PROVEN_COUNT_MAX`]. Full:
+    /// forgotten and counted, the next acceptance says it again.
+    proven: Mutex<RoaringBitmap>,
     /// Queue: `gone_token_count_max` dead tokens. Full: forgotten and counted, the provider says it again.
     gone: mpsc::Sender<GoneToken>,
     /// `Table::untold` has got more.
@@ -62,26 +70,43 @@ impl Finished {
 }
 
 impl Unfinished {
-    /// How it stood when that run ended.
-    pub(crate) fn report(&self) -> JobReport {
-        let Progress { outstanding, counts, latency, .. } = &self.progress;
+    /// How it stood when that run ended, under the present brakes.
+    pub(crate) fn report(&self, brakes: &Braking) -> JobReport {
+        let (Progress { outstanding, tally, .. }, event) = (&self.progress, &self.accepted.event);
+        let is_cancelled = brakes.now().cancelled.contains(&self.position);
+        let paused_by = if is_cancelled { None } else { brakes.of_topic(&event.topic) };
         JobReport {
             position: self.position,
-            event: self.accepted.event.id.clone(),
-            state: JobState::Running,
+            event: event.id.clone(),
+            topic: Some(event.topic.clone()),
+            priority: event.priority,
+            state: match (is_cancelled, &paused_by) {
+                (true, _) => JobState::Cancelled,
+                (false, Some(_)) => JobState::Paused,
+                (false, None) => JobState::Running,
+            },
+            paused_by,
             accepted_at: self.accepted.accepted_at,
             done_at: None,
-            audience: counts.total() + outstanding.len(),
+            audience: tally.counts.total() + outstanding.len(),
             held: 0,
-            counts: counts.clone(),
-            time_to: latency.as_ref().and_then(Latency::time_to),
+            counts: tally.counts.clone(),
+            by: tally.parts.clone(),
+            retried: tally.retried,
+            time_to: tally.time_to(),
         }
     }
 }
 
 impl Shared {
-    pub(crate) fn new(table: Table, metrics: Arc<Metrics>, gone: mpsc::Sender<GoneToken>) -> Self {
-        Self { table: Mutex::new(table), metrics, gone, more_untold: Notify::new() }
+    pub(crate) fn new(
+        table: Table,
+        metrics: Arc<Metrics>,
+        brakes: Braking,
+        gone: mpsc::Sender<GoneToken>,
+    ) -> Self {
+        let proven = Mutex::default();
+        Self { table: Mutex::new(table), metrics, brakes, proven, gone, more_untold: Notify::new() }
     }
 
     pub(crate) fn table(&self) -> MutexGuard<'_, Table> {
@@ -109,13 +134,33 @@ impl Shared {
 
     /// Takes the outcomes of one job.
     fn settle_job(&self, settled: &[Settled], now: Timestamp) {
-        let job = self.table().running.get(&settled[0].ticket.job).cloned();
-        let strays = match job {
+        let job = self.running(settled[0].ticket.job);
+        let Landed { strays, proven } = match job {
             Some(job) => job.settle(settled, &self.metrics, now),
-            None => settled.len() as u64,
+            None => Landed { strays: settled.len() as u64, ..Landed::default() },
         };
+        self.note_proven(&proven);
         self.metrics.strays.add(strays);
         debug_assert!(strays == 0, "{strays} outcomes of devices that were not in flight");
+    }
+
+    fn note_proven(&self, devices: &[DeviceNumber]) {
+        if devices.is_empty() {
+            return;
+        }
+        let mut proven = self.proven.lock().expect("no holder of this lock panics");
+        let room = PROVEN_COUNT_MAX.saturating_sub(proven.len());
+        proven.extend(devices.iter().take(usize::try_from(room).unwrap_or(usize::MAX)).map(|device| device.0));
+        self.metrics.proven_dropped.add((devices.len() as u64).saturating_sub(room));
+    }
+
+    /// Takes the devices whose token was accepted for the first time.
+    pub(crate) fn take_proven(&self) -> RoaringBitmap {
+        std::mem::take(&mut *self.proven.lock().expect("no holder of this lock panics"))
+    }
+
+    fn running(&self, position: JournalPosition) -> Option<Arc<Job>> {
+        self.table().running.get(&position).cloned()
     }
 
     fn report_gone(&self, settled: &mut Settled) {
@@ -136,6 +181,14 @@ impl OutcomeSink for Shared {
             self.settle_job(run, now);
         }
         settled.clear();
+    }
+
+    fn job_standing(&self, job: JournalPosition) -> JobStanding {
+        self.running(job).map_or(JobStanding::Go, |job| job.job_standing())
+    }
+
+    fn standing(&self, ticket: Ticket) -> Standing {
+        self.running(ticket.job).map_or(Standing::Go, |job| job.standing(ticket.device))
     }
 }
 

@@ -18,12 +18,14 @@ use std::collections::{BTreeMap, HashMap};
 
 use bytes::Bytes;
 use tidings_gettext::{Catalogue, Template, Translations};
-use tidings_push::payload::{ApnsPayload, EncodedPayload, Part, PayloadError};
+use tidings_push::payload::{Content, Encoded, Part, PayloadError};
 use tidings_types::{
-    ChannelName, Epoch, Event, Json, Locale, Offset, ParamValue, PushPolicy, StreamPosition, Subject, Text, TopicName,
+    ChannelName, CollapseKey, Epoch, Event, Json, Locale, Offset, ParamValue, Platform, Provider, PushPolicy,
+    StreamPosition, Subject, Text, TopicName,
 };
 
-use crate::error::TopicError;
+use crate::error::{TopicError, payload_field};
+use crate::job::collapse_id;
 
 /// The language of texts in no stated language (BCP 47); of an event's own texts, the one for all others.
 const UNDETERMINED: &str = "und";
@@ -49,6 +51,8 @@ pub struct Topics {
     domains: BTreeMap<String, Domain>,
     /// For topics whose domain has no catalogue.
     untranslated: Domain,
+    /// Whose notifications an event must fit into.
+    providers: Vec<Provider>,
 }
 
 #[derive(Debug, Default)]
@@ -83,17 +87,24 @@ pub(crate) struct Texts<'a> {
 
 impl Topics {
     /// Takes the templates by topic and the translations by domain; a domain without translations stays in its source
-    /// language.
+    /// language. Events must fit into the notifications of all providers: see [`Topics::for_providers`].
     pub fn new(templates: BTreeMap<TopicName, TopicTemplates>, translations: BTreeMap<String, Translations>) -> Self {
         let domains = translations.into_iter().map(|(name, translations)| (name, Domain::new(translations))).collect();
-        Self { topics: templates, domains, untranslated: Domain::default() }
+        let providers = Provider::ALL.to_vec();
+        Self { topics: templates, domains, untranslated: Domain::default(), providers }
     }
 
-    /// Whether every device in every language can be told of the event.
+    /// From now on an event must fit into the notifications of these providers only: those there are pools for.
+    pub fn for_providers(self, providers: impl IntoIterator<Item = Provider>) -> Self {
+        Self { providers: providers.into_iter().collect(), ..self }
+    }
+
+    /// Whether every device in every language can be told of the event, whichever provider reaches it. Providers that its
+    /// filter leaves no devices are not asked.
     ///
     /// # Errors
     /// When there is no text for some language, a parameter is missing or of the wrong type, an own text is no
-    /// template, the patch of the payload is wrong, or the payload would be over the provider's limit in some language.
+    /// template, the patch of a payload is wrong, or a payload would be over its provider's limit in some language.
     pub fn check(&self, event: &Event) -> Result<(), TopicError> {
         if event.push == PushPolicy::Never {
             return Ok(());
@@ -101,22 +112,31 @@ impl Topics {
         let texts = self.texts(event);
         let longest = longest_stream(event);
         let stream = longest.as_ref().map(|(channel, position)| (channel, *position));
-        texts.indices().try_for_each(|index| texts.payload(index, stream).map(|_| ()))
+        let collapse_id = collapse_id(event);
+        let reached = |provider: &&Provider| is_reached(event, **provider);
+        texts.indices().try_for_each(|index| {
+            let text = texts.render(index)?;
+            self.providers.iter().filter(reached).try_for_each(|&provider| {
+                texts.encode_text(&text, index, provider, stream, &collapse_id).map(|_| ())
+            })
+        })
     }
 
-    /// The exact body of the notification that an APNs device of this locale would get. Where the event's publication
+    /// What the notification says that a device of this platform and locale would get: the exact body for APNs, the message
+    /// without its recipient for FCM, the text before it is encrypted for browsers. Where the event's publication
     /// will stand nobody knows yet: the preview says offset 1 of the epoch `PREVIEWS` in the first channel.
     ///
     /// # Errors
-    /// As [`Topics::check`], for this locale only. The body may fit here and yet be refused there, since there the
-    /// channel and the offset are the longest possible.
-    pub fn preview(&self, event: &Event, locale: &Locale) -> Result<Bytes, TopicError> {
+    /// As [`Topics::check`], for this platform and locale only. The body may fit here and yet be refused there, since there
+    /// the channel and the offset are the longest possible.
+    pub fn preview(&self, event: &Event, platform: Platform, locale: &Locale) -> Result<Bytes, TopicError> {
         let texts = self.texts(event);
         let channel = event.channels.first().cloned().or_else(|| subject_channel(event));
         let epoch = Epoch::try_from(PREVIEW_EPOCH.to_owned()).expect("eight letters");
         let position = StreamPosition { offset: Offset(1), epoch };
         let stream = channel.as_ref().map(|channel| (channel, position));
-        Ok(texts.payload(texts.index(locale), stream)?.bytes)
+        let index = texts.index(locale);
+        Ok(texts.encode(index, platform.provider(), stream, &collapse_id(event))?.bytes().clone())
     }
 
     /// A locale for each text that devices may get of the event: its own, those of the catalogues they leave to the
@@ -185,7 +205,8 @@ impl<'a> Texts<'a> {
         own.chain(source).chain(translated)
     }
 
-    fn locale(&self, index: TextIndex) -> Option<&'a Locale> {
+    /// The language of a text; `None` is the topic's source language.
+    pub(crate) fn locale(&self, index: TextIndex) -> Option<&'a Locale> {
         match index {
             TextIndex::Own(place) => Some(self.own[place].0),
             TextIndex::Translated(place) => self.topic.map(|(_, domain)| &domain.locales[place]),
@@ -212,42 +233,64 @@ impl<'a> Texts<'a> {
         })
     }
 
-    /// The body of the notification, and what kind of push it is.
-    pub(crate) fn payload(
+    /// What a provider is given.
+    pub(crate) fn encode(
         &self,
         index: TextIndex,
+        provider: Provider,
         stream: Option<(&ChannelName, StreamPosition)>,
-    ) -> Result<EncodedPayload, TopicError> {
+        collapse_id: &CollapseKey,
+    ) -> Result<Encoded, TopicError> {
+        self.encode_text(&self.render(index)?, index, provider, stream, collapse_id)
+    }
+
+    fn encode_text(
+        &self,
+        (title, body): &(String, String),
+        index: TextIndex,
+        provider: Provider,
+        stream: Option<(&ChannelName, StreamPosition)>,
+        collapse_id: &CollapseKey,
+    ) -> Result<Encoded, TopicError> {
         let event = self.event;
-        let (title, body) = self.render(index)?;
-        let payload = ApnsPayload {
-            title: &title,
-            body: &body,
+        let content = Content {
+            title,
+            body,
             present: &event.present,
             thread: event.subjects.first().map(Subject::as_str),
             event: &event.id,
             stream,
             data: event.data.as_ref(),
-            patch: event.payload.apns.as_ref(),
+            patches: &event.payload,
+            urgency: event.urgency,
+            collapse_id,
         };
-        payload.encode().map_err(|error| match error {
+        content.encode(provider).map_err(|error| match error {
             PayloadError::TooLarge { bytes, limit, part } => {
-                TopicError::TooLarge { field: field(part, index), locale: self.locale(index).cloned(), bytes, limit }
+                let (field, locale) = (field(part, index, provider), self.locale(index).cloned());
+                TopicError::TooLarge { provider, field, locale, bytes, limit }
             }
-            PayloadError::Patch(problem) => TopicError::Patch { problem },
+            PayloadError::Patch(problem) => TopicError::Patch { provider, problem },
         })
     }
 }
 
 /// The field of an event that a part of its notification comes from.
-fn field(part: Part, index: TextIndex) -> &'static str {
+fn field(part: Part, index: TextIndex, provider: Provider) -> &'static str {
     match (part, index) {
         (Part::Text, TextIndex::Own(_)) => "text",
         (Part::Text, _) => "params", // The rest of the text is the configuration's, not the producer's.
         (Part::Present, _) => "present",
         (Part::Data, _) => "data",
-        (Part::Patch, _) => "payload.apns",
+        (Part::Patch, _) => payload_field(provider),
     }
+}
+
+/// Whether the event's filter leaves devices of the provider in.
+fn is_reached(event: &Event, provider: Provider) -> bool {
+    let platforms = event.filter.iter().flat_map(|filter| &filter.platforms);
+    event.filter.as_ref().is_none_or(|filter| filter.platforms.is_empty())
+        || platforms.into_iter().any(|platform| platform.provider() == provider)
 }
 
 /// A text of the event's own, filled in as a translation into its language is: as the one message of a catalogue, which

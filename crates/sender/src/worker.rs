@@ -6,20 +6,23 @@ use std::time::Duration;
 use tidings_audience::Frozen;
 use tidings_store::{AcceptedEvent, GoneToken, Store};
 use tidings_telemetry::unix_now;
-use tidings_types::{JournalPosition, PushPolicy};
+use tidings_types::{DeviceNumber, JournalPosition, PushPolicy};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep, timeout_at};
 
+use crate::brakes::Braking;
 use crate::checkpoint::Checkpointer;
 use crate::config::SenderConfig;
+use crate::context::Context;
 use crate::hold;
 use crate::job::Job;
-use crate::lane::{self, Context, Phase};
-use crate::outcome::Counts;
+use crate::outcome::{Counts, DeviceOutcome, Suppression};
 use crate::report::{Drained, JobReport, JobState};
 use crate::row::Progress;
 use crate::shared::{Shared, Unfinished};
+use crate::supersede;
+use crate::walk::{self, Phase};
 
 /// Events read from the journal at once.
 const READ_EVENT_COUNT: usize = 64;
@@ -28,6 +31,8 @@ const GONE_BATCH_COUNT: usize = 256;
 /// How long after its event's acceptance a job that only waits for receipts may have to make room for others: clients
 /// that answer have by then.
 const CUT_HOLD_AFTER: Duration = Duration::from_millis(500);
+/// First acceptances are told to the store this often: each time it rewrites 8 KiB per 65 536 device numbers.
+const PROVEN_INTERVAL: Duration = Duration::from_millis(250);
 /// Pause before the store is asked again after it refused, or running jobs are asked for room.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// What the last checkpoint gets beyond the deadline of draining.
@@ -60,6 +65,7 @@ impl Worker {
         let (phase, phases) = watch::channel(Phase::Running);
         let (mut checkpoints, mut reports) = (JoinSet::new(), JoinSet::new());
         reports.spawn(report_gone(context.store.clone(), gone, phases.clone()));
+        reports.spawn(report_proven(context.store.clone(), shared.clone(), phases.clone()));
         let checkpointer = Checkpointer {
             store: context.store.clone(),
             shared: shared.clone(),
@@ -73,10 +79,11 @@ impl Worker {
 
         let mut dispatcher = Dispatcher {
             config,
+            brakes: context.brakes.clone(),
             context,
             shared: shared.clone(),
             phases,
-            lanes: JoinSet::new(),
+            jobs: JoinSet::new(),
             failing: false,
             cut_at: Instant::now(),
         };
@@ -94,7 +101,7 @@ impl Worker {
             last = timeout_at(last_deadline, checkpoints.join_next()) => matches!(last, Ok(Some(Ok(())))),
             _ = orders.wait_for(|order| *order == Order::Abort) => return,
         };
-        let _ = timeout_at(last_deadline, reports.join_next()).await; // What is not reported the provider says again.
+        let _ = timeout_at(last_deadline, reports.join_all()).await; // What is not reported the provider says again.
         let running: Vec<_> = shared.table().running.values().cloned().collect();
         let devices_in_flight = running.iter().map(|job| job.in_flight()).sum();
         tracing::info!(devices_in_flight, checkpointed, "drained");
@@ -107,8 +114,9 @@ struct Dispatcher {
     context: Arc<Context>,
     shared: Arc<Shared>,
     phases: watch::Receiver<Phase>,
-    /// A task per running job and pool, and one per job that holds devices back; each tells its job.
-    lanes: JoinSet<JournalPosition>,
+    brakes: Braking,
+    /// A task per running job, and one per job that holds devices back; each tells its job.
+    jobs: JoinSet<JournalPosition>,
     /// The last read of the journal failed; said once.
     failing: bool,
     /// Not before then holds are cut again.
@@ -121,18 +129,19 @@ impl Dispatcher {
         let mut journal = self.context.store.watch_journal_end();
         loop {
             let end = *journal.borrow_and_update();
-            let more = self.dispatch(end);
+            let more = self.dispatch(end).await;
             tokio::select! {
                 biased; // Stopping first, then making room for new jobs.
                 order = orders.wait_for(|order| *order != Order::Run) => {
                     return order.map_or(Order::Abort, |order| *order);
                 }
-                Some(ended) = self.lanes.join_next(), if !self.lanes.is_empty() => self.retire(ended),
+                () = self.brakes.changed() => self.cancel_marked(),
+                Some(ended) = self.jobs.join_next(), if !self.jobs.is_empty() => self.retire(ended),
                 () = tokio::task::yield_now(), if more => {}
                 _ = journal.changed(), if !more => {}
                 () = sleep(RETRY_PAUSE), if !more => {}
             }
-            while let Some(ended) = self.lanes.try_join_next() {
+            while let Some(ended) = self.jobs.try_join_next() {
                 self.retire(ended);
             }
         }
@@ -140,15 +149,15 @@ impl Dispatcher {
 
     /// Waits until no lane has anything in flight.
     async fn land(&mut self) {
-        while let Some(ended) = self.lanes.join_next().await {
+        while let Some(ended) = self.jobs.join_next().await {
             self.retire(ended);
         }
     }
 
     /// Gives the next events their jobs, as many as may run, those of an earlier run first. Tells whether it could go on
     /// at once; if not, the journal has no more, there is no room, or it cannot be read.
-    fn dispatch(&mut self, end: JournalPosition) -> bool {
-        while self.room() > 0 && self.resume() {}
+    async fn dispatch(&mut self, end: JournalPosition) -> bool {
+        while self.room() > 0 && self.resume().await {}
         let room = self.room().min(READ_EVENT_COUNT);
         let next = self.shared.table().next;
         if room == 0 {
@@ -172,7 +181,9 @@ impl Dispatcher {
             tracing::error!(from = next.0, to = end.0, "events are not in the journal any more, passing over them");
             self.shared.table().next = end;
         }
-        events.into_iter().for_each(|(position, accepted)| self.start(position, accepted));
+        for (position, accepted) in events {
+            self.start(position, accepted).await;
+        }
         true
     }
 
@@ -209,44 +220,102 @@ impl Dispatcher {
         }
     }
 
-    /// Gives an event its job. One that concerns nobody is done at once.
-    fn start(&mut self, position: JournalPosition, accepted: AcceptedEvent) {
+    /// Gives an event its job. One that concerns nobody, or not as many as expected, is done at once.
+    async fn start(&mut self, position: JournalPosition, accepted: AcceptedEvent) {
         let next = JournalPosition(position.0 + 1);
         self.shared.metrics.events_dispatched.inc();
-        let frozen = match accepted.event.push {
-            PushPolicy::UnlessReceived | PushPolicy::Always => self.select(&accepted),
-            PushPolicy::Never => Frozen::default(),
-        };
-        if frozen.is_empty() {
+        let is_pushed = accepted.event.push != PushPolicy::Never;
+        let frozen = if is_pushed { self.select(&accepted) } else { Frozen::default() };
+        let is_unexpected = is_pushed && self.is_unexpected(position, &accepted, frozen.len());
+        if frozen.is_empty() || is_unexpected {
+            let report = told_nobody(position, &accepted, frozen.len());
+            self.shared.metrics.count(NOT_EXPECTED, frozen.len());
             let mut table = self.shared.table();
             table.next = next;
-            self.shared.finish(&mut table, told_nobody(position, &accepted), self.config.tell_finished, unix_now());
+            self.shared.finish(&mut table, report, self.config.tell_finished, unix_now());
             return;
         }
         let job = self.job(position, accepted, frozen, Progress::start());
-        let mut table = self.shared.table();
-        table.next = next;
-        table.running.insert(position, job.clone());
-        drop(table);
-        self.launch(&job);
+        {
+            let mut table = self.shared.table();
+            table.next = next;
+            table.running.insert(position, job.clone());
+        }
+        self.begin(&job).await;
     }
 
     /// Goes on with the oldest job of an earlier run; false when there is none.
-    fn resume(&mut self) -> bool {
+    async fn resume(&mut self) -> bool {
         let Some(accepted) = self.shared.table().waiting.front().map(|job| job.accepted.clone()) else { return false };
         let frozen = self.select(&accepted);
-        let mut table = self.shared.table();
-        let Some(Unfinished { position, progress, .. }) = table.waiting.pop_front() else { return false };
-        let job = self.job(position, accepted, frozen, progress);
-        table.running.insert(position, job.clone());
-        drop(table);
-        self.launch(&job);
+        let job = {
+            let mut table = self.shared.table();
+            let Some(Unfinished { position, progress, .. }) = table.waiting.pop_front() else { return false };
+            let job = self.job(position, accepted, frozen, progress);
+            table.running.insert(position, job.clone());
+            job
+        };
+        self.begin(&job).await;
         true
+    }
+
+    /// Whether the audience is of another size than it may be; says so.
+    fn is_unexpected(&self, position: JournalPosition, accepted: &AcceptedEvent, device_count: u64) -> bool {
+        let AcceptedEvent { event, audience_max, .. } = accepted;
+        let is_expected = event.expect_audience.is_none_or(|expected| expected.admits(device_count))
+            && audience_max.is_none_or(|max| device_count <= max);
+        if !is_expected {
+            let (job, event, expected) = (position.0, &event.id, event.expect_audience);
+            tracing::warn!(job, %event, device_count, ?expected, ?audience_max, "unexpected audience, nobody is told");
+            self.shared.metrics.unexpected_audiences.inc();
+        }
+        !is_expected
+    }
+
+    /// Cancels what is to be cancelled, takes over from older jobs, and lets the job go.
+    async fn begin(&mut self, job: &Arc<Job>) {
+        let is_over = |job: &Job| unix_now() >= job.expires_at;
+        if self.brakes.now().cancelled.contains(&job.position) {
+            job.cancel(&self.context.metrics);
+        } else if !is_over(job) {
+            self.supersede(job).await;
+        }
+        self.launch(job);
+    }
+
+    async fn supersede(&self, job: &Arc<Job>) {
+        let event = &job.accepted.event;
+        if event.collapse_key.is_none() || event.dry_run {
+            return;
+        }
+        let has_key = |older: &&Arc<Job>| {
+            let older = &older.accepted.event;
+            older.collapse_key == event.collapse_key && !older.dry_run
+        };
+        let older: Vec<_> = {
+            let table = self.shared.table();
+            table.running.range(..job.position).map(|(_, older)| older).filter(has_key).cloned().collect()
+        };
+        let shared = supersede::shared(job, &older);
+        if !shared.is_empty() {
+            let admitted = self.context.admitted(event, &shared).await;
+            supersede::begin(job, &older, shared, &admitted, &self.context.metrics);
+        }
+    }
+
+    /// Cancels the running jobs that the store says are cancelled.
+    fn cancel_marked(&self) {
+        let brakes = self.brakes.now();
+        let marked: Vec<_> = {
+            let table = self.shared.table();
+            brakes.cancelled.iter().filter_map(|position| table.running.get(position).cloned()).collect()
+        };
+        marked.iter().for_each(|job| job.cancel(&self.context.metrics));
     }
 
     fn job(&self, position: JournalPosition, accepted: AcceptedEvent, frozen: Frozen, progress: Progress) -> Arc<Job> {
         let may_hold = accepted.event.push == PushPolicy::UnlessReceived;
-        let job = Job::new(position, accepted, frozen, self.context.lakes.len(), progress);
+        let job = Job::new(position, accepted, frozen, self.context.routes.lanes().len(), progress);
         let receipts = may_hold.then(|| self.context.receipts.get(position)).flatten();
         Arc::new(match receipts {
             Some(receipts) => job.with_receipts(receipts, unix_now()),
@@ -265,22 +334,20 @@ impl Dispatcher {
         self.shared.metrics.jobs_running.add(1);
         if job.is_holding() {
             let (job, context, phases) = (job.clone(), self.context.clone(), self.phases.clone());
-            self.lanes.spawn(async move {
+            self.jobs.spawn(async move {
                 hold::run(&job, &context.metrics, phases).await;
                 job.position
             });
         }
-        for lane in 0..self.context.lakes.len() {
-            let (job, context, phases) = (job.clone(), self.context.clone(), self.phases.clone());
-            self.lanes.spawn(async move {
-                let position = job.position;
-                lane::run(job, lane, context, phases).await;
-                position
-            });
-        }
+        let (job, context, phases) = (job.clone(), self.context.clone(), self.phases.clone());
+        self.jobs.spawn(async move {
+            let position = job.position;
+            walk::run(job, context, phases).await;
+            position
+        });
     }
 
-    /// A lane has ended: for the first one of a job that is over, the job is done.
+    /// A task has ended: for the first one of a job that is over, the job is done.
     fn retire(&mut self, ended: Result<JournalPosition, JoinError>) {
         let position = match ended {
             Ok(position) => position,
@@ -295,25 +362,56 @@ impl Dispatcher {
         }
         if let Some(job) = table.running.remove(&position) {
             let now = unix_now();
-            self.shared.finish(&mut table, job.report(now), self.config.tell_finished, now);
+            self.shared.finish(&mut table, job.report(&self.brakes, now), self.config.tell_finished, now);
             self.shared.metrics.jobs_running.sub(1);
             tracing::debug!(job = position.0, event = %job.accepted.event.id, "job finished");
         }
     }
 }
 
-/// The report of an event without push, or without audience.
-fn told_nobody(position: JournalPosition, accepted: &AcceptedEvent) -> JobReport {
+/// What is counted of an audience of another size than expected.
+const NOT_EXPECTED: DeviceOutcome = DeviceOutcome::Suppressed(Suppression::UnexpectedAudience);
+
+/// The report of an event that nobody is told of: without push, or whose audience is empty or not as expected.
+fn told_nobody(position: JournalPosition, accepted: &AcceptedEvent, audience: u64) -> JobReport {
+    let event = &accepted.event;
+    let mut counts = Counts::default();
+    counts.add(NOT_EXPECTED, audience);
     JobReport {
         position,
-        event: accepted.event.id.clone(),
+        event: event.id.clone(),
+        topic: Some(event.topic.clone()),
+        priority: event.priority,
         state: JobState::Finished,
+        paused_by: None,
         accepted_at: accepted.accepted_at,
         done_at: None,
-        audience: 0,
+        audience,
         held: 0,
-        counts: Counts::default(),
+        counts,
+        by: Vec::new(),
+        retried: 0,
         time_to: None,
+    }
+}
+
+/// Tells the store which tokens were accepted for the first time, until the sender closes. What the store refuses is
+/// forgotten: the next acceptance says it again.
+async fn report_proven(store: Store, shared: Arc<Shared>, mut phase: watch::Receiver<Phase>) {
+    loop {
+        let closing = *phase.borrow_and_update() == Phase::Closing;
+        let proven = shared.take_proven();
+        if !proven.is_empty() {
+            let told = store.devices_proven(proven.iter().map(DeviceNumber).collect()).await;
+            told.unwrap_or_else(|error| tracing::debug!(%error, "accepted tokens were not noted"));
+        }
+        if closing {
+            return;
+        }
+        tokio::select! {
+            () = sleep(PROVEN_INTERVAL) => {}
+            _ = phase.wait_for(|phase| *phase == Phase::Closing) => {}
+        }
     }
 }
 

@@ -1,37 +1,29 @@
-//! Starting and stopping the simulator: threads, the listener, and how connections get to the threads.
-//!
-//! Each thread has a current-thread runtime; the first one also accepts and hands connections out in turn, by a queue
-//! of [`HANDOVER_COUNT_MAX`] per thread (full: accepting waits, and the kernel's backlog holds). Stopping drops
-//! all connections where they are, as a crash would; ledger, keys and port remain.
+//! The Apple Push Notification service: its rules about a request, and the simulator that keeps them.
 
 use std::fmt;
-use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{Builder, JoinHandle};
-use std::time::Duration;
+use std::net::SocketAddr;
+use std::sync::Arc;
 
+use bytes::Bytes;
+use http::header::HeaderName;
+use http::request::Parts;
+use http::{HeaderValue, StatusCode};
+use rand::RngExt as _;
 use rand::rngs::Xoshiro256PlusPlus;
-use rand::{Rng, SeedableRng};
-use tidings_types::{DeviceToken, Timestamp};
-use tokio::runtime::Runtime;
-use tokio::sync::{mpsc, watch};
-use tokio::task::{JoinSet, LocalSet};
-use tokio_rustls::TlsAcceptor;
+use rustls::pki_types::CertificateDer;
+use tidings_types::{DeviceToken, Environment, Timestamp};
 use uuid::Uuid;
 
-use crate::authentication::Authority;
-use crate::config::happens;
-use crate::connection;
+use crate::authentication::{Authority, TokenMemory};
+use crate::certificate::ShownCertificate;
+use crate::check::{Notification, Topics, check_head, check_payload};
 use crate::identity::{Identity, make_signing_key};
-use crate::ledger::{Ledger, bump};
-use crate::{Faults, FaultsError, SimulatorConfig, StartError};
+use crate::ledger::{Accepted, Ledger};
+use crate::provider::{Answer, Effect, Headers, Provider, Scene};
+use crate::server::{Server, Setup};
+use crate::{Faults, FaultsError, LedgerEntry, Reason, SimulatorConfig, StartError};
 
-const HANDOVER_COUNT_MAX: usize = 64;
-/// How long accepting rests after it failed, usually for want of file descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+const APNS_ID: HeaderName = HeaderName::from_static("apns-id");
 
 /// Told of each accepted notification, on the thread that accepted it: it must be quick and must not block.
 pub type OnAccepted = Arc<dyn Fn(AcceptedNotification<'_>) + Send + Sync>;
@@ -56,29 +48,11 @@ pub struct AcceptedNotification<'a> {
 /// It runs on threads of its own until [`stop`](Self::stop) or drop. It can be made and used inside and outside of
 /// an asynchronous runtime; starting and stopping block for some milliseconds.
 pub struct ApnsSimulator {
-    shared: Arc<Shared>,
-    identity: Identity,
-    addr: SocketAddr,
-    /// Empty while stopped.
-    threads: Mutex<Vec<JoinHandle<()>>>,
-}
-
-/// What all threads and connections use.
-pub(crate) struct Shared {
-    pub(crate) ledger: Arc<Ledger>,
-    pub(crate) tls: TlsAcceptor,
-    pub(crate) config: SimulatorConfig,
-    pub(crate) on_accepted: Option<OnAccepted>,
-    orders: watch::Sender<Orders>,
-    connection_total: AtomicU64,
-}
-
-/// What running connections are told.
-#[derive(Clone)]
-pub(crate) struct Orders {
-    pub(crate) faults: Arc<Faults>,
-    pub(crate) authorities: Arc<[Authority]>,
-    pub(crate) is_stopping: bool,
+    server: Server<Apns>,
+    ca_pem: String,
+    key_pem: String,
+    key_id: String,
+    team_id: String,
 }
 
 impl ApnsSimulator {
@@ -100,25 +74,24 @@ impl ApnsSimulator {
 
     fn start_inner(config: SimulatorConfig, on_accepted: Option<OnAccepted>) -> Result<Self, StartError> {
         config.faults.check()?;
-        let identity = Identity::make(config.client_ca_pem.as_deref())?;
+        let Identity { ca_pem, tls } =
+            Identity::make(config.client_ca_pem.as_deref(), &["h2"], &config.more_addresses)?;
+        let (key_pem, public_key) = make_signing_key()?;
         let (key_id, team_id) = (config.key_id.clone(), config.team_id.clone());
-        let authority = Authority { public_key: identity.public_key.clone(), key_id, team_id };
-        let faults = Arc::new(config.faults.clone());
-        let orders = Orders { faults, authorities: Arc::new([authority]), is_stopping: false };
-        let shared = Shared {
-            ledger: Arc::new(Ledger::new(config.device_count_max, config.notification_count_max)),
-            tls: TlsAcceptor::from(identity.tls.clone()),
-            orders: watch::Sender::new(orders),
-            connection_total: AtomicU64::new(0),
-            on_accepted,
-            config,
+        let authority = Authority { public_key, key_id: key_id.clone(), team_id: team_id.clone() };
+        let setup = Setup {
+            listen: config.listen,
+            more_addresses: config.more_addresses,
+            thread_count: config.thread_count,
+            connection_count_max: config.connection_count_max,
+            seed: config.seed,
+            ledger: Ledger::new(config.device_count_max, config.notification_count_max),
+            tls,
+            faults: config.faults,
+            credentials: Arc::from([authority]),
         };
-        let addr = shared.config.listen;
-        let mut simulator = Self { shared: Arc::new(shared), identity, addr, threads: Mutex::default() };
-        let listener = simulator.bind()?;
-        simulator.addr = listener.local_addr().map_err(|source| StartError::Listen { addr, source })?;
-        *simulator.threads() = simulator.start_threads(listener)?;
-        Ok(simulator)
+        let apns = Apns { topics: config.topics, environment: config.environment, on_accepted };
+        Ok(Self { server: Server::start(setup, |_| apns)?, ca_pem, key_pem, key_id, team_id })
     }
 
     /// Listens again after a [`stop`](Self::stop), on the same port and with the same keys, ledger and faults; does
@@ -127,44 +100,33 @@ impl ApnsSimulator {
     /// # Errors
     /// When the port was taken meanwhile, or a thread cannot be started.
     pub fn listen(&self) -> Result<(), StartError> {
-        let mut threads = self.threads();
-        if threads.is_empty() {
-            let listener = self.bind()?;
-            self.shared.orders.send_modify(|orders| orders.is_stopping = false);
-            let started = self.start_threads(listener);
-            // Threads that did start before one failed must not go on without it.
-            *threads = started.inspect_err(|_| self.shared.orders.send_modify(|orders| orders.is_stopping = true))?;
-        }
-        Ok(())
+        self.server.listen()
     }
 
     /// Stops listening and drops all connections, answers still owed included; returns when the threads have ended.
     pub fn stop(&self) {
-        let mut threads = self.threads();
-        self.shared.orders.send_modify(|orders| orders.is_stopping = true);
-        for thread in threads.drain(..) {
-            let _ = thread.join(); // A panic was reported when it happened.
-        }
+        self.server.stop();
     }
 
     /// Where it listens, also while stopped.
     pub fn addr(&self) -> SocketAddr {
-        self.addr
+        self.server.addr()
     }
 
     /// What each device got; lives on after the simulator.
     pub fn ledger(&self) -> &Arc<Ledger> {
-        &self.shared.ledger
+        &self.server.shared().ledger
     }
 
-    /// The certificate authority to trust, PEM. The server's names are `localhost`, `127.0.0.1` and `::1`.
+    /// The certificate authority to trust, PEM. The server's names are `localhost`, `127.0.0.1`, `::1` and the further
+    /// addresses.
     pub fn ca_pem(&self) -> &str {
-        &self.identity.ca_pem
+        &self.ca_pem
     }
 
     /// The key to sign provider tokens with: the content of a `.p8` file.
     pub fn key_pem(&self) -> &str {
-        &self.identity.key_pem
+        &self.key_pem
     }
 
     /// Makes another signing key for a team and takes its tokens as well; returns the key, PEM. A key that has this id is
@@ -175,26 +137,26 @@ impl ApnsSimulator {
     pub fn add_key(&self, key_id: &str, team_id: &str) -> Result<String, StartError> {
         let (key_pem, public_key) = make_signing_key()?;
         let added = Authority { public_key, key_id: key_id.to_owned(), team_id: team_id.to_owned() };
-        self.shared.orders.send_modify(|orders| {
-            let others = orders.authorities.iter().filter(|known| known.key_id != key_id);
-            orders.authorities = others.cloned().chain([added]).collect();
+        self.server.shared().set_credentials(|authorities| {
+            let others = authorities.iter().filter(|known| known.key_id != key_id);
+            *authorities = others.cloned().chain([added]).collect();
         });
         Ok(key_pem)
     }
 
     /// The `kid` of provider tokens.
     pub fn key_id(&self) -> &str {
-        &self.shared.config.key_id
+        &self.key_id
     }
 
     /// The `iss` of provider tokens.
     pub fn team_id(&self) -> &str {
-        &self.shared.config.team_id
+        &self.team_id
     }
 
     /// The faults in force.
     pub fn faults(&self) -> Arc<Faults> {
-        self.shared.faults()
+        self.server.shared().faults()
     }
 
     /// Changes the faults, for running connections too.
@@ -202,130 +164,146 @@ impl ApnsSimulator {
     /// # Errors
     /// When one is outside its range; the old ones stay in force.
     pub fn set_faults(&self, faults: Faults) -> Result<(), FaultsError> {
-        self.shared.set_faults(faults)
-    }
-
-    fn threads(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
-        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn bind(&self) -> Result<TcpListener, StartError> {
-        let addr = self.addr;
-        let error = |source| StartError::Listen { addr, source };
-        let listener = TcpListener::bind(addr).map_err(error)?; // Sets SO_REUSEADDR on Unix.
-        listener.set_nonblocking(true).map_err(error)?;
-        Ok(listener)
-    }
-
-    fn start_threads(&self, listener: TcpListener) -> Result<Vec<JoinHandle<()>>, StartError> {
-        let (mut txs, mut workers) = (Vec::new(), Vec::new());
-        for index in 0..self.shared.config.thread_count.max(1) {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            let (tx, rx) = mpsc::channel(HANDOVER_COUNT_MAX);
-            txs.push(tx);
-            workers.push((index, runtime.map_err(StartError::Thread)?, rx));
-        }
-        let mut accepting = Some((listener, txs));
-        let mut threads = Vec::new();
-        for (index, runtime, rx) in workers {
-            let (shared, accepting) = (self.shared.clone(), accepting.take());
-            let thread = Builder::new().name(format!("apns-simulator-{index}"));
-            let thread = thread.spawn(move || shared.work(runtime, rx, accepting));
-            threads.push(thread.map_err(StartError::Thread)?);
-        }
-        Ok(threads)
-    }
-}
-
-impl Drop for ApnsSimulator {
-    fn drop(&mut self) {
-        self.stop();
+        self.server.shared().set_faults(faults)
     }
 }
 
 impl fmt::Debug for ApnsSimulator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ApnsSimulator").field("addr", &self.addr).finish_non_exhaustive()
+        f.debug_struct("ApnsSimulator").field("addr", &self.addr()).finish_non_exhaustive()
     }
 }
 
-type Accepting = (TcpListener, Vec<mpsc::Sender<TcpStream>>);
+/// APNs' rules.
+struct Apns {
+    /// Bundle identifiers that may be pushed to; without any, all.
+    topics: Vec<String>,
+    environment: Environment,
+    on_accepted: Option<OnAccepted>,
+}
 
-impl Shared {
-    pub(crate) fn faults(&self) -> Arc<Faults> {
-        self.orders.borrow().faults.clone()
+/// What a connection remembers of its client.
+struct Session {
+    authorities: Arc<[Authority]>,
+    tokens: TokenMemory,
+    /// What the client has shown instead of tokens.
+    certificate: Option<Result<ShownCertificate, Reason>>,
+}
+
+enum Head {
+    Right(Notification),
+    Wrong { reason: Reason, apns_id: Option<HeaderValue> },
+}
+
+impl Provider for Apns {
+    type Refusal = Reason;
+    type Credentials = Arc<[Authority]>;
+    type Session = Session;
+    type Head = Head;
+    type Entry = LedgerEntry;
+
+    fn open(&self, certificate: Option<&CertificateDer<'_>>, authorities: Arc<[Authority]>) -> Session {
+        let certificate = certificate.map(|der| ShownCertificate::read(der, self.environment));
+        Session { authorities, tokens: TokenMemory::default(), certificate }
     }
 
-    pub(crate) fn set_faults(&self, faults: Faults) -> Result<(), FaultsError> {
-        faults.check()?;
-        self.orders.send_modify(|orders| orders.faults = Arc::new(faults));
-        Ok(())
-    }
-
-    /// A thread's life.
-    fn work(self: Arc<Self>, runtime: Runtime, rx: mpsc::Receiver<TcpStream>, accepting: Option<Accepting>) {
-        LocalSet::new().block_on(&runtime, async move {
-            let mut orders = self.orders.subscribe();
-            tokio::select! {
-                biased;
-                _ = orders.wait_for(|orders| orders.is_stopping) => {}
-                () = self.clone().serve(rx) => {}
-                () = accept(accepting) => {}
-            }
-        });
-    }
-
-    /// Serves the connections handed over; dropping it drops them.
-    async fn serve(self: Arc<Self>, mut rx: mpsc::Receiver<TcpStream>) {
-        let mut connections = JoinSet::new();
-        loop {
-            tokio::select! {
-                Some(_) = connections.join_next() => {}
-                stream = rx.recv() => {
-                    // The accepting thread has ended, thus this one will.
-                    let Some(stream) = stream else { return std::future::pending().await };
-                    let mut rng = self.next_rng();
-                    let dies = happens(&mut rng, self.faults().die_after_accept_probability);
-                    if dies || connections.len() >= self.config.connection_count_max {
-                        bump(&self.ledger.counters.connections_refused);
-                        continue;
-                    }
-                    connections.spawn_local(connection::serve(self.clone(), stream, rng, self.orders.subscribe()));
-                }
-            }
+    fn exchange(&self, session: &mut Session, authorities: Arc<[Authority]>) {
+        if !Arc::ptr_eq(&session.authorities, &authorities) {
+            session.tokens.forget_verdict();
+            session.authorities = authorities;
         }
     }
 
-    /// The random numbers of the next connection.
-    fn next_rng(&self) -> Xoshiro256PlusPlus {
-        let mut seeds = Xoshiro256PlusPlus::seed_from_u64(self.config.seed);
-        let number = self.connection_total.fetch_add(1, Relaxed);
-        Xoshiro256PlusPlus::seed_from_u64(seeds.next_u64() ^ number)
+    fn is_proven(&self, session: &Session) -> bool {
+        session.certificate.is_some()
     }
-}
 
-/// Hands connections out in turn; for ever, also on the threads that have nothing to accept.
-async fn accept(accepting: Option<Accepting>) {
-    let Some((listener, txs)) = accepting else { return std::future::pending().await };
-    let listener = match tokio::net::TcpListener::from_std(listener) {
-        Ok(listener) => listener,
-        Err(error) => return tracing::error!(%error, "Simulator cannot listen"),
-    };
-    for tx in txs.iter().cycle() {
-        let stream = loop {
-            match listener.accept().await.and_then(|(stream, _)| nonblocking(stream)) {
-                Ok(stream) => break stream,
-                Err(error) => {
-                    tracing::warn!(%error, "Simulator cannot accept a connection");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
+    fn read_head(&self, session: &Session, parts: &Parts) -> Head {
+        let certified = session.certificate.as_ref().and_then(|shown| shown.as_ref().ok());
+        let certified = certified.map(|certificate| certificate.topics.as_slice());
+        match check_head(parts, Topics { bundles: &self.topics, certified }) {
+            Ok(notification) => Head::Right(notification),
+            Err(reason) => Head::Wrong { reason, apns_id: parts.headers.get(APNS_ID).cloned() },
+        }
+    }
+
+    fn judge(&self, session: &mut Session, head: Head, payload: &[u8], scene: &mut Scene<'_, Self>) -> Answer {
+        let (verdict, apns_id) = match head {
+            Head::Wrong { reason, apns_id } => (Err(reason), apns_id),
+            Head::Right(mut notification) => {
+                let (id, spelling) = notification.apns_id.take().unwrap_or_else(|| make_id(scene.rng));
+                let verdict = session.check_rest(&notification, payload, scene);
+                if verdict.is_ok() {
+                    self.accept(&notification, id, payload, scene);
                 }
+                (verdict, Some(spelling))
             }
         };
-        let _ = tx.send(stream).await; // The thread has ended only when all are to end.
+        let mut answer = match verdict {
+            Ok(()) => Answer::new(StatusCode::OK, Headers::None, ""),
+            Err(reason) => refuse(reason, scene),
+        };
+        if let Some(mut apns_id) = apns_id {
+            apns_id.set_sensitive(true); // Used once: it must not churn the header compression's table (RFC 7541, 7.1.3).
+            answer.headers = Headers::One(APNS_ID, apns_id);
+        }
+        let punishes = match verdict {
+            Ok(()) => Some(false),
+            Err(reason) => reason.is_client_error().then_some(true),
+        };
+        answer.effect = Effect { proves: session.tokens.has_taken_one(), punishes };
+        answer
+    }
+
+    fn read_address(&self, text: &str) -> Result<Box<[u8]>, String> {
+        DeviceToken::from_hex(text).map(|token| token.as_bytes().into()).map_err(|error| error.to_string())
     }
 }
 
-fn nonblocking(stream: tokio::net::TcpStream) -> io::Result<TcpStream> {
-    stream.set_nodelay(true)?;
-    stream.into_std() // Stays non-blocking, as the thread that takes it needs it.
+impl Session {
+    /// What a request with a right head may still be rejected for; faults come last, they befall right ones only.
+    fn check_rest(
+        &mut self,
+        notification: &Notification,
+        payload: &[u8],
+        scene: &Scene<'_, Apns>,
+    ) -> Result<(), Reason> {
+        match &self.certificate {
+            Some(shown) => shown.as_ref().map(drop).map_err(|reason| *reason)?,
+            None => self.tokens.check(&self.authorities, notification.authorization.as_ref(), scene.now)?,
+        }
+        check_payload(payload, notification.payload_bytes_max)?;
+        scene.check_fate(notification.token.as_bytes())
+    }
+}
+
+impl Apns {
+    fn accept(&self, notification: &Notification, apns_id: Uuid, payload: &[u8], scene: &Scene<'_, Self>) {
+        let (token, at) = (&notification.token, scene.now);
+        let collapse_id = notification.collapse_id.as_ref().map(HeaderValue::as_bytes);
+        let accepted = Accepted { address: token.as_bytes(), id: apns_id, tag: collapse_id, title: None };
+        scene.shared.ledger.record_accepted(&accepted, at);
+        if let Some(on_accepted) = &self.on_accepted {
+            on_accepted(AcceptedNotification { token, apns_id, collapse_id, payload, at });
+        }
+    }
+}
+
+fn refuse(reason: Reason, scene: &Scene<'_, Apns>) -> Answer {
+    scene.shared.ledger.record_rejected(reason);
+    let body: Bytes = match reason.status() {
+        StatusCode::GONE => {
+            let since = scene.faults.gone_since.unwrap_or(scene.now);
+            format!("{{\"reason\":\"{reason}\",\"timestamp\":{}}}", since.as_millis()).into()
+        }
+        _ => reason.body(),
+    };
+    Answer::new(reason.status(), Headers::None, body)
+}
+
+/// An id for a notification that came without.
+fn make_id(rng: &mut Xoshiro256PlusPlus) -> (Uuid, HeaderValue) {
+    let id = uuid::Builder::from_random_bytes(rng.random()).into_uuid();
+    let text = id.hyphenated().to_string();
+    (id, HeaderValue::from_str(&text).expect("hexadecimal digits and hyphens are visible ASCII"))
 }

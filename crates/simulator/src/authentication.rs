@@ -127,7 +127,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::identity::Identity;
+    use crate::identity::make_signing_key;
 
     struct Signer {
         key: EncodingKey,
@@ -136,10 +136,10 @@ mod tests {
 
     impl Signer {
         fn new() -> Self {
-            let identity = Identity::make(None).unwrap();
+            let (key_pem, public_key) = make_signing_key().unwrap();
             Self {
-                key: EncodingKey::from_ec_pem(identity.key_pem.as_bytes()).unwrap(),
-                authority: Authority { public_key: identity.public_key, key_id: "KEY".into(), team_id: "TEAM".into() },
+                key: EncodingKey::from_ec_pem(key_pem.as_bytes()).unwrap(),
+                authority: Authority { public_key, key_id: "KEY".into(), team_id: "TEAM".into() },
             }
         }
 

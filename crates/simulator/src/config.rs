@@ -1,30 +1,38 @@
 //! How a simulator is set up, how it misbehaves, and the drawing of one request's fate.
 //!
-//! [`SimulatorConfig`] stands for a run; [`Faults`] may be replaced while it runs, and are checked whole before they
+//! [`SimulatorConfig`], [`FcmConfig`] and [`WebPushConfig`] stand for a run; [`Faults`] may be replaced while it runs, and are checked whole before they
 //! are taken. Drawing is pure: the same seed and order of requests meet the same fate ([`Faults`] says how far that
 //! goes). Nothing here waits or answers; what a fate does to a stream is the connection's part.
 
 use std::hash::{Hash, Hasher};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use rand::RngExt;
 use rand::rngs::Xoshiro256PlusPlus;
 use serde::{Deserialize, Serialize};
-use tidings_types::{DeviceToken, Environment, Timestamp};
+use tidings_types::{Environment, Timestamp};
 
 use crate::ledger::Fnv;
-use crate::{FaultsError, Reason};
+use crate::{FaultsError, FcmReason, Reason, Refusal, WebPushReason};
 
 /// The highest stream limit that can be announced; HTTP/2 itself would allow 2³¹ − 1.
 pub const STREAM_LIMIT_MAX: u32 = 10_000;
 
-/// How a simulator is set up; the default is one thread on a free loopback port, without faults.
+/// Addresses that can be declared dead.
+const ADDRESS_COUNT_MAX: usize = 64;
+
+/// The latest that an access token may expire, which is how long Google's live.
+const ACCESS_TOKEN_SECONDS_MAX: u64 = 3600;
+
+/// How a simulator of APNs is set up; the default is one thread on a free loopback port, without faults.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SimulatorConfig {
     /// Where it listens; port 0 takes a free one and keeps it.
     pub listen: SocketAddr,
+    /// Where else it listens, on the same port.
+    pub more_addresses: Vec<IpAddr>,
     /// Threads, each with a runtime of its own; connections go to them in turn. At least 1.
     pub thread_count: usize,
     /// Connections per thread; one more is closed at once.
@@ -56,6 +64,7 @@ impl Default for SimulatorConfig {
     fn default() -> Self {
         Self {
             listen: (Ipv4Addr::LOCALHOST, 0).into(),
+            more_addresses: Vec::new(),
             thread_count: 1,
             connection_count_max: 1024,
             seed: 0,
@@ -71,6 +80,98 @@ impl Default for SimulatorConfig {
     }
 }
 
+/// How a simulator of Firebase Cloud Messaging is set up; the default is as that of [`SimulatorConfig`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct FcmConfig {
+    /// Where it listens; port 0 takes a free one and keeps it.
+    pub listen: SocketAddr,
+    /// Where else it listens, on the same port.
+    pub more_addresses: Vec<IpAddr>,
+    /// Threads, each with a runtime of its own; connections go to them in turn. At least 1.
+    pub thread_count: usize,
+    /// Connections per thread; one more is closed at once.
+    pub connection_count_max: usize,
+    /// What all chances are drawn from.
+    pub seed: u64,
+    /// The project that may be sent to.
+    pub project_id: String,
+    /// How long an access token is good, in seconds, 1 to 3600.
+    pub access_token_seconds: u64,
+    /// Devices the ledger keeps; acceptances for one more are only counted ([`LedgerSummary::unrecorded`]).
+    ///
+    /// [`LedgerSummary::unrecorded`]: crate::LedgerSummary::unrecorded
+    pub device_count_max: usize,
+    /// Notifications the ledger keeps, some 100 bytes each; acceptances of one more are only counted.
+    pub notification_count_max: usize,
+    /// The faults to begin with.
+    pub faults: Faults<FcmReason>,
+}
+
+impl Default for FcmConfig {
+    fn default() -> Self {
+        Self {
+            listen: (Ipv4Addr::LOCALHOST, 0).into(),
+            more_addresses: Vec::new(),
+            thread_count: 1,
+            connection_count_max: 1024,
+            seed: 0,
+            project_id: "tidings-simulator".into(),
+            access_token_seconds: ACCESS_TOKEN_SECONDS_MAX,
+            device_count_max: 4_000_000,
+            notification_count_max: 8_000_000,
+            faults: Faults::default(),
+        }
+    }
+}
+
+impl FcmConfig {
+    pub(crate) fn check(&self) -> Result<(), FaultsError> {
+        let seconds = self.access_token_seconds;
+        let range = 1..=ACCESS_TOKEN_SECONDS_MAX;
+        require(range.contains(&seconds), "access_token_seconds", "between 1 and 3600", seconds)
+    }
+}
+
+/// How a simulator of a browser's push service is set up; the default is as that of [`SimulatorConfig`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct WebPushConfig {
+    /// Where it listens; port 0 takes a free one and keeps it.
+    pub listen: SocketAddr,
+    /// Where else it listens, on the same port.
+    pub more_addresses: Vec<IpAddr>,
+    /// Threads, each with a runtime of its own; connections go to them in turn. At least 1.
+    pub thread_count: usize,
+    /// Connections per thread; one more is closed at once.
+    pub connection_count_max: usize,
+    /// What all chances and the keys of all browsers are drawn from: the same port and seed know the same endpoints.
+    pub seed: u64,
+    /// Devices the ledger keeps; acceptances for one more are only counted ([`LedgerSummary::unrecorded`]).
+    ///
+    /// [`LedgerSummary::unrecorded`]: crate::LedgerSummary::unrecorded
+    pub device_count_max: usize,
+    /// Notifications the ledger keeps, some 100 bytes each; acceptances of one more are only counted.
+    pub notification_count_max: usize,
+    /// The faults to begin with.
+    pub faults: Faults<WebPushReason>,
+}
+
+impl Default for WebPushConfig {
+    fn default() -> Self {
+        Self {
+            listen: (Ipv4Addr::LOCALHOST, 0).into(),
+            more_addresses: Vec::new(),
+            thread_count: 1,
+            connection_count_max: 1024,
+            seed: 0,
+            device_count_max: 4_000_000,
+            notification_count_max: 8_000_000,
+            faults: Faults::default(),
+        }
+    }
+}
+
 /// How the simulator misbehaves; the default does not.
 ///
 /// Each connection has its own random numbers, from the seed and its place in the order of connections, and each
@@ -78,11 +179,15 @@ impl Default for SimulatorConfig {
 /// order of requests on a connection thus meet the same fate. Which tokens are gone depends on seed and token alone.
 ///
 /// A change is taken up by running connections at their next turn, the stream limit included; only the two
-/// windows are settled when a connection begins.
+/// windows are settled when a connection begins. Streams, windows and GOAWAY are HTTP/2's: over HTTP/1.1 a refused stream
+/// is a connection closed without an answer, and GOAWAY is `Connection: close`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Faults {
-    /// From the end of the request to the answer.
+#[serde(default, deny_unknown_fields, bound = "R: Refusal")]
+pub struct Faults<R = Reason> {
+    /// How far away the provider is: answers, SETTINGS and returned windows come so much later, a connection is set up
+    /// two round trips later. No request waits for another.
+    pub round_trip_ms: u64,
+    /// From the end of the request to the answer, beside the round trip.
     pub delay_ms: u64,
     /// Up to this much is added to the delay, evenly spread; answers then overtake each other.
     pub jitter_ms: u64,
@@ -117,7 +222,7 @@ pub struct Faults {
     /// Chance of one of `rejection_reasons`.
     pub rejection_probability: f64,
     /// What to reject with, each as likely as the other.
-    pub rejection_reasons: Vec<Reason>,
+    pub rejection_reasons: Vec<R>,
     /// The share of all tokens that is gone, always the same ones: answered 410 `Unregistered`.
     pub gone_share: f64,
     /// Since when they are gone; without it, the moment of the answer.
@@ -126,14 +231,26 @@ pub struct Faults {
     pub goaway_every: u64,
     /// GOAWAY closes at once, with answers still owed, instead of letting open streams finish.
     pub goaway_abrupt: bool,
+    /// The `Retry-After` of 429 and 503, in seconds; without it they have none. FCM and Web Push.
+    pub retry_after_secs: Option<u64>,
+    /// Requests taken in each `quota_interval_ms`, the refused ones included; one more is answered 429, with the rest of
+    /// the interval as `Retry-After`. 0 is no limit. FCM (600,000 in a minute) and Web Push.
+    pub quota_count: u64,
+    /// The quota's interval; it begins with the first request after the one before has ended.
+    pub quota_interval_ms: u64,
+    /// The token endpoint answers 503. FCM.
+    pub token_endpoint_down: bool,
+    /// Addresses of ours that are out of order: their connections are reset, new ones are closed at once.
+    pub dead_addresses: Vec<IpAddr>,
 }
 
-impl Default for Faults {
+impl<R: Refusal> Default for Faults<R> {
     fn default() -> Self {
         Self {
+            round_trip_ms: 0,
             delay_ms: 0,
             jitter_ms: 0,
-            stream_limit: 1000,
+            stream_limit: R::STREAM_LIMIT,
             stream_limit_before_token: None,
             stream_limit_after_rejection: None,
             stream_window_bytes: 65_535,
@@ -153,11 +270,16 @@ impl Default for Faults {
             gone_since: None,
             goaway_every: 0,
             goaway_abrupt: false,
+            retry_after_secs: None,
+            quota_count: 0,
+            quota_interval_ms: 60_000,
+            token_endpoint_down: false,
+            dead_addresses: Vec::new(),
         }
     }
 }
 
-impl Faults {
+impl<R: Refusal> Faults<R> {
     /// Checks every field against its range.
     ///
     /// # Errors
@@ -193,33 +315,43 @@ impl Faults {
         let rule = "between 65535 and 2147483647"; // RFC 9113, 6.9.2: this window begins at 65,535 and only grows.
         require((65_535..=window_max).contains(&window), "connection_window_bytes", rule, window)?;
         let hour = 3_600_000;
-        for (field, value) in [("delay_ms", self.delay_ms), ("jitter_ms", self.jitter_ms), ("stall_ms", self.stall_ms)]
-        {
+        for (field, value) in [
+            ("round_trip_ms", self.round_trip_ms),
+            ("delay_ms", self.delay_ms),
+            ("jitter_ms", self.jitter_ms),
+            ("stall_ms", self.stall_ms),
+            ("quota_interval_ms", self.quota_interval_ms),
+        ] {
             require(value <= hour, field, "at most 3600000", value)?;
         }
+        require(self.quota_interval_ms > 0, "quota_interval_ms", "at least 1", self.quota_interval_ms)?;
+        let is_quota_known = R::HAS_QUOTA || self.quota_count == 0;
+        require(is_quota_known, "quota_count", "0 at a provider without a quota", self.quota_count)?;
+        let dead_count = self.dead_addresses.len();
+        require(dead_count <= ADDRESS_COUNT_MAX, "dead_addresses", "at most 64", dead_count)?;
         let reasons = &self.rejection_reasons;
         let named = self.rejection_probability == 0.0 || !reasons.is_empty();
         require(named, "rejection_reasons", "given with a rejection_probability", "none")?;
-        require(reasons.len() <= Reason::ALL.len(), "rejection_reasons", "at most one of each", reasons.len())
+        require(reasons.len() <= R::EVERY.len(), "rejection_reasons", "at most one of each", reasons.len())
     }
 
     /// The delay of the next answer.
     fn draw_delay(&self, rng: &mut Xoshiro256PlusPlus) -> Duration {
         let jitter = if self.jitter_ms == 0 { 0 } else { rng.random_range(0..=self.jitter_ms * 1000) };
-        Duration::from_micros(self.delay_ms * 1000 + jitter)
+        Duration::from_micros((self.round_trip_ms + self.delay_ms) * 1000 + jitter)
     }
 
     /// What befalls the next request.
-    pub(crate) fn draw_fate(&self, rng: &mut Xoshiro256PlusPlus) -> Fate {
+    pub(crate) fn draw_fate(&self, rng: &mut Xoshiro256PlusPlus) -> Fate<R> {
         // Every chance takes its number, also after one has hit: the next request's fate must not depend on it.
         let refuse = happens(rng, self.refuse_probability);
         let reset_before = happens(rng, self.reset_before_probability);
         let reset_after = happens(rng, self.reset_after_probability);
         let stall = happens(rng, self.stall_probability);
         let verdicts = [
-            (happens(rng, self.internal_error_probability), Reason::InternalServerError),
-            (happens(rng, self.unavailable_probability), Reason::ServiceUnavailable),
-            (happens(rng, self.too_many_requests_probability), Reason::TooManyRequests),
+            (happens(rng, self.internal_error_probability), R::INTERNAL_ERROR),
+            (happens(rng, self.unavailable_probability), R::UNAVAILABLE),
+            (happens(rng, self.too_many_requests_probability), R::TOO_MANY),
         ];
         let listed = if happens(rng, self.rejection_probability) && !self.rejection_reasons.is_empty() {
             Some(self.rejection_reasons[rng.random_range(0..self.rejection_reasons.len())])
@@ -239,14 +371,19 @@ impl Faults {
         Fate { transport, stall, verdict, delay: self.draw_delay(rng) }
     }
 
-    /// Whether `token` is among the gone ones.
-    pub(crate) fn is_gone(&self, seed: u64, token: &DeviceToken) -> bool {
+    /// How long what the other side must wait for is on its way.
+    pub(crate) fn round_trip(&self) -> Duration {
+        Duration::from_millis(self.round_trip_ms)
+    }
+
+    /// Whether the device of this address is among the gone ones.
+    pub(crate) fn is_gone(&self, seed: u64, address: &[u8]) -> bool {
         if self.gone_share == 0.0 {
             return false;
         }
         let mut hasher = Fnv::default();
         seed.hash(&mut hasher);
-        hasher.write(token.as_bytes());
+        hasher.write(address);
         // FNV mixes its high bits poorly for short keys; the finalizer of SplitMix64 spreads them.
         let mut bits = hasher.finish();
         bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -258,11 +395,11 @@ impl Faults {
 
 /// What befalls one request.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Fate {
+pub(crate) struct Fate<R> {
     pub(crate) transport: Transport,
     pub(crate) stall: bool,
     /// What a request that is right in itself is rejected with.
-    pub(crate) verdict: Option<Reason>,
+    pub(crate) verdict: Option<R>,
     /// From the end of the request to the answer.
     pub(crate) delay: Duration,
 }

@@ -1,14 +1,15 @@
 //! One connection: everything that has arrived is taken, judged and recorded, then all due answers are written at once.
 //!
 //! A turn ends when nothing more has arrived and no answer is due. No task, channel or timer per request: answers wait
-//! in a heap by due time, behind one timer. Memory: per open stream a request of at most [`BODY_BYTES_MAX`] bytes or
-//! an answer; streams are bounded by the announced limit, the one above is refused.
+//! in a heap by due time, behind one timer, and so do the windows that a distant provider gives back. Memory: per open
+//! stream a request of at most [`BODY_BYTES_MAX`] bytes or an answer; streams are bounded by the announced limit, the one
+//! above is refused.
 //!
 //! A reset, a stop, an abrupt GOAWAY drop what waits: those notifications are recorded, and their sender cannot know.
 
 use std::cell::RefCell;
 use std::cmp::{Ordering, Reverse};
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -19,72 +20,63 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use h2::server::SendResponse;
-use h2::{Reason as StreamReset, RecvStream};
-use http::header::HeaderName;
+use h2::{FlowControl, Reason as StreamReset, RecvStream};
 use http::request::Parts;
-use http::{HeaderValue, Request, Response, StatusCode};
-use rand::RngExt;
+use http::{Request, Response};
 use rand::rngs::Xoshiro256PlusPlus;
 use tidings_telemetry::unix_now;
-use tidings_types::{DeviceToken, Timestamp};
+use tidings_types::Timestamp;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
-use tokio::time::{Instant, Sleep, sleep, timeout};
-use uuid::Uuid;
+use tokio::time::{Instant, Sleep, sleep};
+use tokio_rustls::server::TlsStream;
 
-use crate::apns::{AcceptedNotification, Orders, Shared};
-use crate::authentication::{Authority, TokenMemory};
-use crate::certificate::ShownCertificate;
-use crate::check::{Notification, Topics, check_head, check_payload};
 use crate::config::{Fate, Transport};
 use crate::ledger::bump;
 use crate::meter::STREAM_COUNT_MAX;
+use crate::provider::{Answer, Provider, Scene};
+use crate::server::{End, Orders, Seat, Shared};
 use crate::wire::{Link, Wire};
-use crate::{Faults, Reason, control};
+use crate::{Faults, control};
 
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// What of a body is kept; a longer one is answered without waiting for its end.
-const BODY_BYTES_MAX: usize = 64 * 1024;
-
-const APNS_ID: HeaderName = HeaderName::from_static("apns-id");
+pub(crate) const BODY_BYTES_MAX: usize = 64 * 1024;
 
 /// Serves one connection to its end.
-pub(crate) async fn serve(
-    shared: Arc<Shared>,
-    stream: std::net::TcpStream,
-    rng: Xoshiro256PlusPlus,
-    mut orders: watch::Receiver<Orders>,
+pub(crate) async fn serve<P: Provider>(
+    seat: Seat<P>,
+    stream: TlsStream<TcpStream>,
+    orders: watch::Receiver<Orders<P>>,
 ) {
-    let first = orders.borrow_and_update().clone();
-    let handshake = timeout(HANDSHAKE_TIMEOUT, Connection::open(shared, stream, rng, first));
-    match handshake.await {
-        Ok(Ok(mut connection)) => {
+    match Connection::open(seat, stream).await {
+        Ok(mut connection) => {
             connection.run(orders).await;
             connection.count_streams();
         }
-        Ok(Err(error)) => tracing::debug!(%error, "Handshake failed"),
-        Err(_) => tracing::debug!("Handshake took too long"),
+        Err(error) => tracing::debug!(%error, "Setting up HTTP/2 failed"),
     }
 }
 
-struct Connection {
+struct Connection<P: Provider> {
     h2: h2::server::Connection<Wire, Bytes>,
     link: Rc<RefCell<Link>>,
-    shared: Arc<Shared>,
-    faults: Arc<Faults>,
+    shared: Arc<Shared<P>>,
+    faults: Arc<Faults<P::Refusal>>,
     rng: Xoshiro256PlusPlus,
-    authorities: Arc<[Authority]>,
-    tokens: TokenMemory,
-    /// What the client has shown instead of tokens.
-    certificate: Option<Result<ShownCertificate, Reason>>,
+    local: Option<std::net::IpAddr>,
+    session: P::Session,
     request_total: u64,
+    /// The client has proven who it is.
+    is_proven: bool,
     /// The last verdict was a rejection that lowers the stream limit.
     is_punished: bool,
     is_going_away: bool,
     /// Requests whose body has not ended.
-    receiving: Vec<Receiving>,
+    receiving: Vec<Receiving<P>>,
     answers: BinaryHeap<Reverse<Due>>,
     answer_total: u64,
+    /// Windows that are on their way back to the client, the earliest first.
+    windows: VecDeque<Window>,
     timer: Pin<Box<Sleep>>,
     halt: Halt,
     /// The clocks, read once per turn.
@@ -106,8 +98,8 @@ enum Taken {
     Ended,
 }
 
-struct Receiving {
-    purpose: Purpose,
+struct Receiving<P: Provider> {
+    purpose: Purpose<P>,
     body: RecvStream,
     received: BytesMut,
     /// The usual body is one piece, which is kept as it came.
@@ -115,10 +107,9 @@ struct Receiving {
     respond: SendResponse<Bytes>,
 }
 
-#[expect(clippy::large_enum_variant, reason = "nearly all requests are pushes, and a box for each would cost more")]
-enum Purpose {
+enum Purpose<P: Provider> {
     Control(Box<Parts>),
-    Push { head: Result<Notification, Reason>, apns_id: Option<HeaderValue>, fate: Fate },
+    Push { head: P::Head, fate: Fate<P::Refusal> },
 }
 
 struct Due {
@@ -129,24 +120,19 @@ struct Due {
     respond: SendResponse<Bytes>,
 }
 
-enum Answer {
-    Accepted { apns_id: HeaderValue },
-    Rejected { apns_id: Option<HeaderValue>, reason: Reason, gone_since: Timestamp },
-    Control { status: StatusCode, body: Bytes },
+struct Window {
+    at: Instant,
+    flow: FlowControl,
+    bytes: usize,
 }
 
-impl Connection {
-    async fn open(
-        shared: Arc<Shared>,
-        stream: std::net::TcpStream,
-        rng: Xoshiro256PlusPlus,
-        orders: Orders,
-    ) -> Result<Self, OpenError> {
-        let Orders { faults, authorities, .. } = orders;
-        let tls = shared.tls.accept(TcpStream::from_std(stream)?).await?;
-        let shown = tls.get_ref().1.peer_certificates().and_then(<[_]>::first);
-        let certificate = shown.map(|der| ShownCertificate::read(der, shared.config.environment));
-        let before_token = faults.stream_limit_before_token.filter(|_| certificate.is_none());
+impl<P: Provider> Connection<P> {
+    async fn open(seat: Seat<P>, tls: TlsStream<TcpStream>) -> Result<Self, h2::Error> {
+        let Seat { shared, rng, local, first: Orders { faults, credentials, .. } } = seat;
+        let certificate = tls.get_ref().1.peer_certificates().and_then(<[_]>::first);
+        let session = shared.provider.open(certificate, credentials);
+        let is_proven = shared.provider.is_proven(&session);
+        let before_token = faults.stream_limit_before_token.filter(|_| !is_proven);
         let link = Link::new(before_token.unwrap_or(faults.stream_limit));
         let mut builder = h2::server::Builder::new();
         builder
@@ -161,15 +147,16 @@ impl Connection {
             shared,
             faults,
             rng,
-            authorities,
-            tokens: TokenMemory::default(),
-            certificate,
+            local,
+            session,
             request_total: 0,
+            is_proven,
             is_punished: false,
             is_going_away: false,
             receiving: Vec::new(),
             answers: BinaryHeap::new(),
             answer_total: 0,
+            windows: VecDeque::new(),
             timer: Box::pin(sleep(Duration::ZERO)),
             halt: Halt::No,
             unix_now: unix_now(),
@@ -178,23 +165,29 @@ impl Connection {
         })
     }
 
-    async fn run(&mut self, mut orders: watch::Receiver<Orders>) {
+    async fn run(&mut self, mut orders: watch::Receiver<Orders<P>>) {
         loop {
             tokio::select! {
                 biased;
                 changed = orders.changed() => {
-                    if changed.is_err() || orders.borrow().is_stopping {
-                        return;
+                    let Ok(()) = changed else { return };
+                    let now = orders.borrow_and_update().clone();
+                    match now.end_of(self.local) {
+                        Some(End::Close) => return,
+                        Some(End::Reset) => return self.reset(),
+                        None => {}
                     }
-                    let Orders { faults, authorities, .. } = orders.borrow_and_update().clone();
-                    if !Arc::ptr_eq(&self.authorities, &authorities) {
-                        self.tokens.forget_verdict();
-                    }
-                    (self.faults, self.authorities) = (faults, authorities);
+                    self.shared.provider.exchange(&mut self.session, now.credentials);
+                    self.faults = now.faults;
                 }
                 () = poll_fn(|cx| self.poll_turn(cx)) => return,
             }
         }
+    }
+
+    fn reset(&mut self) {
+        bump(&self.shared.ledger.counters.resets);
+        self.link.borrow_mut().reset = true;
     }
 
     /// Ready when the connection has ended.
@@ -212,21 +205,22 @@ impl Connection {
             self.take_bodies(cx);
             match self.halt {
                 Halt::Reset => {
-                    bump(&self.shared.ledger.counters.resets);
-                    self.link.borrow_mut().reset = true;
+                    self.reset();
                     return Poll::Ready(());
                 }
                 Halt::Until(_) => continue,
                 Halt::No => {}
             }
             let is_limit_changed = self.settle_limit();
+            let is_window_returned = self.return_windows();
             // h2 writes when it is polled: after any answer it needs another round.
-            if self.send_due() || is_limit_changed {
+            if self.send_due() || is_limit_changed || is_window_returned {
                 continue;
             }
             self.count_streams();
-            let Some(Reverse(next)) = self.answers.peek() else { return Poll::Pending };
-            let at = next.at;
+            let next_answer = self.answers.peek().map(|Reverse(next)| next.at);
+            let next_window = self.windows.front().map(|next| next.at);
+            let Some(at) = next_answer.into_iter().chain(next_window).min() else { return Poll::Pending };
             ready!(self.poll_timer(at, cx));
         }
     }
@@ -266,19 +260,16 @@ impl Connection {
             let fate = self.faults.draw_fate(&mut self.rng);
             refuse |= fate.transport == Transport::Refuse;
             self.request_total += 1;
-            let certified = self.certificate.as_ref().and_then(|shown| shown.as_ref().ok());
-            let certified = certified.map(|certificate| certificate.topics.as_slice());
-            let head = check_head(&parts, Topics { bundles: &self.shared.config.topics, certified });
-            let apns_id = if head.is_err() { parts.headers.get(APNS_ID).cloned() } else { None };
-            Purpose::Push { head, apns_id, fate }
+            Purpose::Push { head: self.shared.provider.read_head(&self.session, &parts), fate }
         };
         if refuse {
             bump(&self.shared.ledger.counters.streams_refused);
             respond.send_reset(StreamReset::REFUSED_STREAM);
         } else {
             let mut receiving = Receiving { purpose, body, first: None, received: BytesMut::new(), respond };
-            match receiving.poll_body(cx) {
-                Poll::Ready(Ok(body)) => self.finish(receiving, body),
+            let hold = self.hold();
+            match receiving.poll_body(hold, &mut self.windows, cx) {
+                Poll::Ready(Ok(body)) => self.finish(receiving, &body),
                 Poll::Ready(Err(_)) => {} // The client has given it up.
                 Poll::Pending => self.receiving.push(receiving),
             }
@@ -293,26 +284,32 @@ impl Connection {
     fn take_bodies(&mut self, cx: &mut Context<'_>) {
         let mut index = 0;
         while index < self.receiving.len() && self.halt == Halt::No {
-            match self.receiving[index].poll_body(cx) {
+            let hold = self.hold();
+            match self.receiving[index].poll_body(hold, &mut self.windows, cx) {
                 Poll::Pending => index += 1,
                 Poll::Ready(body) => {
                     let receiving = self.receiving.swap_remove(index);
                     if let Ok(body) = body {
-                        self.finish(receiving, body);
+                        self.finish(receiving, &body);
                     }
                 }
             }
         }
     }
 
-    /// A request is complete: judges, records, and puts the answer in its place.
-    fn finish(&mut self, receiving: Receiving, body: Bytes) {
+    /// When windows of bytes that have arrived now are given back; `None`: at once.
+    fn hold(&self) -> Option<Instant> {
+        let round_trip = self.faults.round_trip();
+        (!round_trip.is_zero()).then(|| self.now + round_trip)
+    }
+
+    /// A request is complete: has it judged, and puts the answer in its place.
+    fn finish(&mut self, receiving: Receiving<P>, body: &[u8]) {
         let (answer, delay) = match receiving.purpose {
             Purpose::Control(parts) => {
-                let (status, body) = control::answer(&self.shared, &parts.method, parts.uri.path(), &body);
-                (Answer::Control { status, body }, Duration::ZERO)
+                (control::answer(&self.shared, &parts.method, parts.uri.path(), body), Duration::ZERO)
             }
-            Purpose::Push { head, apns_id, fate } => {
+            Purpose::Push { head, fate } => {
                 if fate.stall {
                     bump(&self.shared.ledger.counters.stalls);
                     self.halt = Halt::Until(self.now + Duration::from_millis(self.faults.stall_ms));
@@ -321,7 +318,9 @@ impl Connection {
                     self.halt = Halt::Reset;
                     return;
                 }
-                let answer = self.judge(head, apns_id, fate, &body);
+                let (shared, faults) = (&*self.shared, &*self.faults);
+                let mut scene = Scene { shared, faults, fate: &fate, rng: &mut self.rng, now: self.unix_now };
+                let answer = shared.provider.judge(&mut self.session, head, body, &mut scene);
                 if fate.transport == Transport::ResetAfter {
                     self.halt = Halt::Reset;
                     return;
@@ -332,68 +331,6 @@ impl Connection {
         self.answer_total += 1;
         let order = self.answer_total;
         self.answers.push(Reverse(Due { at: self.now + delay, order, answer, respond: receiving.respond }));
-    }
-
-    /// Accepts or rejects a notification, and records which.
-    fn judge(
-        &mut self,
-        head: Result<Notification, Reason>,
-        apns_id: Option<HeaderValue>,
-        fate: Fate,
-        payload: &[u8],
-    ) -> Answer {
-        let (verdict, apns_id) = match head {
-            Err(reason) => (Err(reason), apns_id),
-            Ok(mut notification) => {
-                let (id, spelling) = notification.apns_id.take().unwrap_or_else(|| self.make_id());
-                let verdict = self.check_rest(&notification, fate, payload);
-                if verdict.is_ok() {
-                    self.accept(&notification, id, payload);
-                }
-                (verdict, Some(spelling))
-            }
-        };
-        match (verdict, apns_id) {
-            (Ok(()), Some(apns_id)) => {
-                self.is_punished = false;
-                Answer::Accepted { apns_id }
-            }
-            (verdict, apns_id) => {
-                let reason = verdict.err().unwrap_or(Reason::InternalServerError);
-                self.is_punished |= reason.is_client_error();
-                self.shared.ledger.record_rejected(reason);
-                Answer::Rejected { apns_id, reason, gone_since: self.faults.gone_since.unwrap_or(self.unix_now) }
-            }
-        }
-    }
-
-    /// What a request with a right head may still be rejected for; faults come last, they befall right ones only.
-    fn check_rest(&mut self, notification: &Notification, fate: Fate, payload: &[u8]) -> Result<(), Reason> {
-        match &self.certificate {
-            Some(shown) => shown.as_ref().map(drop).map_err(|reason| *reason)?,
-            None => self.tokens.check(&self.authorities, notification.authorization.as_ref(), self.unix_now)?,
-        }
-        check_payload(payload, notification.payload_bytes_max)?;
-        if self.faults.is_gone(self.shared.config.seed, &notification.token) {
-            return Err(Reason::Unregistered);
-        }
-        fate.verdict.map_or(Ok(()), Err)
-    }
-
-    fn accept(&self, notification: &Notification, apns_id: Uuid, payload: &[u8]) {
-        let (token, at): (&DeviceToken, _) = (&notification.token, self.unix_now);
-        let collapse_id = notification.collapse_id.as_ref().map(HeaderValue::as_bytes);
-        self.shared.ledger.record_accepted(token, apns_id, collapse_id, at);
-        if let Some(on_accepted) = &self.shared.on_accepted {
-            on_accepted(AcceptedNotification { token, apns_id, collapse_id, payload, at });
-        }
-    }
-
-    /// An id for a notification that came without.
-    fn make_id(&mut self) -> (Uuid, HeaderValue) {
-        let id = uuid::Builder::from_random_bytes(self.rng.random()).into_uuid();
-        let text = id.hyphenated().to_string();
-        (id, HeaderValue::from_str(&text).expect("hexadecimal digits and hyphens are visible ASCII"))
     }
 
     fn go_away(&mut self) {
@@ -411,7 +348,20 @@ impl Connection {
         let mut is_any = false;
         while self.answers.peek().is_some_and(|Reverse(next)| next.at <= self.now) {
             let Some(Reverse(due)) = self.answers.pop() else { break };
+            self.is_proven |= due.answer.effect.proves;
+            self.is_punished = due.answer.effect.punishes.unwrap_or(self.is_punished);
             due.send();
+            is_any = true;
+        }
+        is_any
+    }
+
+    /// Gives back the windows that are due; whether there were any.
+    fn return_windows(&mut self) -> bool {
+        let mut is_any = false;
+        while self.windows.front().is_some_and(|next| next.at <= self.now) {
+            let Some(mut window) = self.windows.pop_front() else { break };
+            let _ = window.flow.release_capacity(window.bytes); // Fails for a closed stream only.
             is_any = true;
         }
         is_any
@@ -420,7 +370,7 @@ impl Connection {
     /// Sees to it that the limit that should hold is announced; whether h2 must be polled to write it.
     fn settle_limit(&mut self) -> bool {
         let faults = &self.faults;
-        let special = if self.certificate.is_none() && !self.tokens.has_taken_one() {
+        let special = if !self.is_proven {
             faults.stream_limit_before_token
         } else if self.is_punished {
             faults.stream_limit_after_rejection
@@ -446,16 +396,26 @@ impl Connection {
     }
 }
 
-impl Receiving {
-    /// The whole body, or as much as is kept of one that is too long.
-    fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, h2::Error>> {
+impl<P: Provider> Receiving<P> {
+    /// The whole body, or as much as is kept of one that is too long. What has arrived is given back to the client's window
+    /// at once, or at `hold`.
+    fn poll_body(
+        &mut self,
+        hold: Option<Instant>,
+        windows: &mut VecDeque<Window>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Bytes, h2::Error>> {
         loop {
             if self.body.is_end_stream() {
                 return Poll::Ready(Ok(self.take_body()));
             }
             let Some(piece) = ready!(self.body.poll_data(cx)) else { return Poll::Ready(Ok(self.take_body())) };
             let piece = piece?;
-            let _ = self.body.flow_control().release_capacity(piece.len()); // Fails for a closed stream only.
+            let flow = self.body.flow_control();
+            match hold {
+                Some(at) => windows.push_back(Window { at, flow: flow.clone(), bytes: piece.len() }),
+                None => drop(flow.release_capacity(piece.len())), // Fails for a closed stream only.
+            }
             match &self.first {
                 None => self.first = Some(piece),
                 Some(first) => {
@@ -480,41 +440,16 @@ impl Receiving {
 impl Due {
     /// A stream that its client has reset takes no answer; that is the client's matter.
     fn send(mut self) {
+        let Answer { status, headers, body, .. } = self.answer;
         let mut response = Response::new(());
-        let body = match self.answer {
-            Answer::Accepted { apns_id } => {
-                put_id(&mut response, apns_id);
-                None
-            }
-            Answer::Rejected { apns_id, reason, gone_since } => {
-                *response.status_mut() = reason.status();
-                if let Some(apns_id) = apns_id {
-                    put_id(&mut response, apns_id);
-                }
-                Some(match reason.status() {
-                    StatusCode::GONE => gone_body(reason, gone_since),
-                    _ => reason.body(),
-                })
-            }
-            Answer::Control { status, body } => {
-                *response.status_mut() = status;
-                Some(body)
-            }
-        };
-        let sent = self.respond.send_response(response, body.is_none());
-        if let (Ok(mut stream), Some(body)) = (sent, body) {
+        *response.status_mut() = status;
+        headers.put_into(response.headers_mut());
+        if let Ok(mut stream) = self.respond.send_response(response, body.is_empty())
+            && !body.is_empty()
+        {
             let _ = stream.send_data(body, true);
         }
     }
-}
-
-fn put_id(response: &mut Response<()>, mut apns_id: HeaderValue) {
-    apns_id.set_sensitive(true); // Used once: it must not churn the header compression's table (RFC 7541, 7.1.3).
-    response.headers_mut().insert(APNS_ID, apns_id);
-}
-
-fn gone_body(reason: Reason, since: Timestamp) -> Bytes {
-    format!("{{\"reason\":\"{reason}\",\"timestamp\":{}}}", since.as_millis()).into()
 }
 
 impl PartialEq for Due {
@@ -535,13 +470,4 @@ impl Ord for Due {
     fn cmp(&self, other: &Self) -> Ordering {
         (self.at, self.order).cmp(&(other.at, other.order))
     }
-}
-
-/// A connection that did not come about.
-#[derive(Debug, thiserror::Error)]
-enum OpenError {
-    #[error("setting up TLS")]
-    Tls(#[from] std::io::Error),
-    #[error("setting up HTTP/2")]
-    H2(#[from] h2::Error),
 }

@@ -3,32 +3,46 @@
 use bytes::Bytes;
 use http::{Method, StatusCode};
 use serde::Serialize;
-use tidings_types::DeviceToken;
 
 use crate::Faults;
-use crate::apns::Shared;
+use crate::provider::{Answer, Provider};
+use crate::server::Shared;
 
 /// What control paths begin with.
 pub(crate) const PREFIX: &str = "/simulator/";
 
-/// Performs a control request; status and JSON body of its answer.
-pub(crate) fn answer(shared: &Shared, method: &Method, path: &str, body: &[u8]) -> (StatusCode, Bytes) {
+/// Performs a control request; the answer is JSON.
+pub(crate) fn answer<P: Provider>(shared: &Shared<P>, method: &Method, path: &str, body: &[u8]) -> Answer {
     let path = path.strip_prefix(PREFIX).unwrap_or(path);
-    match (method.as_str(), path) {
+    let own = || shared.provider.control(method, path, body);
+    let (status, body) = own().unwrap_or_else(|| match (method.as_str(), path) {
         ("GET", "ledger") => json(&shared.ledger.summary()),
         ("GET", "faults") => json(&*shared.faults()),
         ("PUT", "faults") => put_faults(shared, body),
-        ("GET", _) => match path.strip_prefix("ledger/").map(DeviceToken::from_hex) {
-            Some(Ok(token)) => json(&shared.ledger.for_device(&token)),
-            Some(Err(error)) => refusal(StatusCode::BAD_REQUEST, &error.to_string()),
-            None => refusal(StatusCode::NOT_FOUND, "no such path"),
-        },
-        _ => refusal(StatusCode::METHOD_NOT_ALLOWED, "only GET, and PUT for faults"),
+        ("GET", _) => get_device(shared, path),
+        _ => refusal(StatusCode::METHOD_NOT_ALLOWED, "no such method here"),
+    });
+    Answer::json(status, body)
+}
+
+fn get_device<P: Provider>(shared: &Shared<P>, path: &str) -> (StatusCode, Bytes) {
+    let of =
+        |text: &str, read: &dyn Fn(&[u8]) -> Vec<crate::ledger::MessageEntry>| match shared.provider.read_address(text)
+        {
+            Ok(address) => json(&read(&address).into_iter().map(P::Entry::from).collect::<Vec<_>>()),
+            Err(error) => refusal(StatusCode::BAD_REQUEST, &error),
+        };
+    if let Some(text) = path.strip_prefix("ledger/") {
+        of(text, &|address| shared.ledger.for_address(address))
+    } else if let Some(text) = path.strip_prefix("shown/") {
+        of(text, &|address| shared.ledger.shown_at(address))
+    } else {
+        refusal(StatusCode::NOT_FOUND, "no such path")
     }
 }
 
-fn put_faults(shared: &Shared, body: &[u8]) -> (StatusCode, Bytes) {
-    match serde_json::from_slice::<Faults>(body) {
+fn put_faults<P: Provider>(shared: &Shared<P>, body: &[u8]) -> (StatusCode, Bytes) {
+    match serde_json::from_slice::<Faults<P::Refusal>>(body) {
         Ok(faults) => match shared.set_faults(faults) {
             Ok(()) => json(&*shared.faults()),
             Err(error) => refusal(StatusCode::BAD_REQUEST, &error.to_string()),
@@ -37,12 +51,12 @@ fn put_faults(shared: &Shared, body: &[u8]) -> (StatusCode, Bytes) {
     }
 }
 
-fn refusal(status: StatusCode, error: &str) -> (StatusCode, Bytes) {
+pub(crate) fn refusal(status: StatusCode, error: &str) -> (StatusCode, Bytes) {
     let (_, body) = json(&serde_json::json!({ "error": error }));
     (status, body)
 }
 
-fn json(value: &impl Serialize) -> (StatusCode, Bytes) {
+pub(crate) fn json(value: &impl Serialize) -> (StatusCode, Bytes) {
     let body = serde_json::to_vec(value).expect("our own types have string keys and no fallible part");
     (StatusCode::OK, body.into())
 }

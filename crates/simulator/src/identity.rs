@@ -1,11 +1,13 @@
-//! Who the simulator is: a certificate authority and a server certificate made at start, and the signing key that
-//! it would have given to a developer. All of it lives as long as the simulator.
+//! Who a simulator is: a certificate authority and a server certificate made at start, and the signing key that
+//! the provider would have given to a developer. All of it lives as long as the simulator.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use jsonwebtoken::DecodingKey;
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType};
+use rcgen::{
+    BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, KeyUsagePurpose, PKCS_RSA_SHA256, RsaKeySize, SanType,
+};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::server::WebPkiClientVerifier;
@@ -14,43 +16,42 @@ use rustls::{RootCertStore, ServerConfig};
 
 use crate::StartError;
 
+/// What a client must trust, and what the server shows.
 pub(crate) struct Identity {
     pub(crate) ca_pem: String,
-    /// The provider's signing key, PKCS#8 PEM: the content of a `.p8` file.
-    pub(crate) key_pem: String,
-    /// Its public half.
-    pub(crate) public_key: DecodingKey,
     pub(crate) tls: Arc<ServerConfig>,
 }
 
 impl Identity {
-    pub(crate) fn make(client_ca_pem: Option<&str>) -> Result<Self, StartError> {
-        let (key_pem, public_key) = make_signing_key()?;
-        let (ca_pem, tls) = make_tls(client_ca_pem)?;
-        Ok(Self { ca_pem, key_pem, public_key, tls: Arc::new(tls) })
+    /// A new one, good for `localhost`, the loopback addresses and `more`.
+    pub(crate) fn make(client_ca_pem: Option<&str>, alpn: &[&str], more: &[IpAddr]) -> Result<Self, StartError> {
+        let (ca_pem, chain, key) = make_certificates(more).map_err(StartError::Identity)?;
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let verifier = match client_ca_pem {
+            Some(pem) => make_verifier(pem)?,
+            None => WebPkiClientVerifier::no_client_auth(),
+        };
+        let mut tls = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .and_then(|builder| builder.with_client_cert_verifier(verifier).with_single_cert(vec![chain], key))
+            .map_err(StartError::Tls)?;
+        tls.alpn_protocols = alpn.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
+        Ok(Self { ca_pem, tls: Arc::new(tls) })
     }
 }
 
-/// A signing key as a `.p8` file, and its public half.
+/// A P-256 signing key as a `.p8` file, and its public half.
 pub(crate) fn make_signing_key() -> Result<(String, DecodingKey), StartError> {
     let signing_key = KeyPair::generate().map_err(StartError::Identity)?; // P-256 by default.
     let public_key = DecodingKey::from_ec_pem(signing_key.public_key_pem().as_bytes()).map_err(StartError::Key)?;
     Ok((signing_key.serialize_pem(), public_key))
 }
 
-fn make_tls(client_ca_pem: Option<&str>) -> Result<(String, ServerConfig), StartError> {
-    let (ca_pem, chain, key) = make_certificates().map_err(StartError::Identity)?;
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let verifier = match client_ca_pem {
-        Some(pem) => make_verifier(pem)?,
-        None => WebPkiClientVerifier::no_client_auth(),
-    };
-    let mut tls = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .and_then(|builder| builder.with_client_cert_verifier(verifier).with_single_cert(vec![chain], key))
-        .map_err(StartError::Tls)?;
-    tls.alpn_protocols = vec![b"h2".to_vec()];
-    Ok((ca_pem, tls))
+/// An RSA signing key of 2048 bits in PKCS#8, as Google gives out, and its public half.
+pub(crate) fn make_rsa_key() -> Result<(String, DecodingKey), StartError> {
+    let key = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048).map_err(StartError::Identity)?;
+    let public_key = DecodingKey::from_rsa_pem(key.public_key_pem().as_bytes()).map_err(StartError::Key)?;
+    Ok((key.serialize_pem(), public_key))
 }
 
 /// Asks for a certificate and checks who issued it; none is fine, too.
@@ -69,7 +70,7 @@ fn make_verifier(ca_pem: &str) -> Result<Arc<dyn ClientCertVerifier>, StartError
 
 type Certificates = (String, rustls::pki_types::CertificateDer<'static>, PrivateKeyDer<'static>);
 
-fn make_certificates() -> Result<Certificates, rcgen::Error> {
+fn make_certificates(more: &[IpAddr]) -> Result<Certificates, rcgen::Error> {
     let mut authority = CertificateParams::new(Vec::new())?;
     authority.distinguished_name.push(rcgen::DnType::CommonName, "Tidings simulator");
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -80,7 +81,8 @@ fn make_certificates() -> Result<Certificates, rcgen::Error> {
 
     let mut server = CertificateParams::new(vec!["localhost".into()])?;
     let loopback: [IpAddr; 2] = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
-    server.subject_alt_names.extend(loopback.map(SanType::IpAddress));
+    let more = more.iter().copied().filter(|address| !loopback.contains(address));
+    server.subject_alt_names.extend(loopback.into_iter().chain(more).map(SanType::IpAddress));
     let server_key = KeyPair::generate()?;
     let certificate = server.signed_by(&server_key, &issuer)?;
     let key = PrivatePkcs8KeyDer::from(server_key.serialize_der());

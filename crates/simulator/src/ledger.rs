@@ -1,12 +1,16 @@
 //! What each device got.
 //!
-//! Per device token the accepted notifications in the order of their first acceptance: id, hash of the collapse id,
-//! how often accepted. Beside it counters of everything else that was answered or done to a connection. A ledger
-//! outlives connections and stops of the simulator; it is in memory only.
+//! Per device address (token, endpoint) the accepted notifications in the order of their first acceptance: id, hash of
+//! what they replace, how often accepted; for FCM and Web Push also the title, and which of them are still shown. Beside it
+//! counters of everything else that was answered or done to a connection. A ledger outlives connections and stops of the
+//! simulator; it is in memory only.
 //!
-//! Shape: [`SHARD_COUNT`] shards by token, each behind its own lock, held for one look-up. A shard is a map from token
+//! APNs' notifications have an id of the sender's. The others have none: there two with the same content for the same device
+//! are one that came twice.
+//!
+//! Shape: [`SHARD_COUNT`] shards by address, each behind its own lock, held for one look-up. A shard is a map from address
 //! to device, an array of notifications (40 bytes each, chained per device) and an index of them by (device, id). A
-//! million devices with four notifications each take about 300 MiB.
+//! million devices with four notifications each take about 300 MiB. Titles are kept once, [`TITLE_COUNT_MAX`] per shard.
 //!
 //! Full (devices or notifications, each bound shared out evenly over the shards): the acceptance is counted as
 //! `unrecorded` and not kept; what is already kept still counts its repeats.
@@ -14,32 +18,40 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hashbrown::HashTable;
 use serde::{Deserialize, Serialize};
 use tidings_types::{DeviceToken, Timestamp};
 use uuid::Uuid;
 
-use crate::Reason;
+use crate::{Reason, Refusal};
 
 /// Shards: enough that a handful of threads seldom meet.
 const SHARD_COUNT: usize = 16;
 
-/// Ends a chain of notifications.
+/// Different titles kept per shard; a notification with one more is kept without.
+const TITLE_COUNT_MAX: usize = 10_000;
+/// How much of a title is kept.
+const TITLE_CHARACTERS_MAX: usize = 256;
+
+/// Ends a chain of notifications; no title.
 const NONE: u32 = u32::MAX;
 
 /// What was accepted for each device, and how often anything else happened.
-pub struct Ledger {
+pub struct Ledger<R = Reason> {
     shards: Box<[Mutex<Shard>]>,
     hasher: RandomState,
     device_count_max: usize,
     notification_count_max: usize,
     pub(crate) counters: Counters,
+    rejected: Box<[AtomicU64]>,
+    _reasons: PhantomData<fn() -> R>,
 }
 
-/// One notification a device got.
+/// One notification a device got from APNs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LedgerEntry {
     /// Its `apns-id`.
@@ -50,21 +62,52 @@ pub struct LedgerEntry {
     pub count: u32,
 }
 
+/// One notification a device got, of any provider.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct MessageEntry {
+    /// Its id at APNs; elsewhere a digest of its content.
+    pub id: Uuid,
+    /// [`collapse_hash`] of what it replaces, if anything, as of its first acceptance: `apns-collapse-id`, Android's
+    /// notification tag, the tag in a Web Push.
+    pub tag_hash: Option<u64>,
+    /// Its title, where the provider could read it.
+    pub title: Option<Arc<str>>,
+    /// How often it was accepted; more than 1 is a duplicate.
+    pub count: u32,
+}
+
+impl From<MessageEntry> for LedgerEntry {
+    fn from(entry: MessageEntry) -> Self {
+        Self { apns_id: entry.id, collapse_hash: entry.tag_hash, count: entry.count }
+    }
+}
+
+/// What is to be written down of an accepted notification.
+pub(crate) struct Accepted<'a> {
+    pub(crate) address: &'a [u8],
+    pub(crate) id: Uuid,
+    /// What it replaces.
+    pub(crate) tag: Option<&'a [u8]>,
+    /// With one, the ledger remembers what is shown.
+    pub(crate) title: Option<&'a str>,
+}
+
 /// The ledger in numbers.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct LedgerSummary {
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(bound = "R: Refusal")]
+pub struct LedgerSummary<R = Reason> {
     /// Acceptances, repeats included.
     pub accepted: u64,
-    /// Acceptances of an `apns-id` that the token had already got.
+    /// Acceptances of a notification that the device had already got.
     pub repeated: u64,
     /// Acceptances that found the ledger full.
     pub unrecorded: u64,
     /// Devices that got something.
     pub devices: u64,
-    /// Different (token, `apns-id`) pairs accepted.
+    /// Different (device, notification) pairs accepted.
     pub notifications: u64,
     /// Rejections by reason; reasons that did not occur are left out.
-    pub rejected: BTreeMap<Reason, u64>,
+    pub rejected: BTreeMap<R, u64>,
     /// The first acceptance.
     pub first_at: Option<Timestamp>,
     /// The last acceptance.
@@ -87,12 +130,34 @@ pub struct LedgerSummary {
     pub stream_limit_violations: u64,
 }
 
+impl<R> Default for LedgerSummary<R> {
+    fn default() -> Self {
+        Self {
+            accepted: 0,
+            repeated: 0,
+            unrecorded: 0,
+            devices: 0,
+            notifications: 0,
+            rejected: BTreeMap::new(),
+            first_at: None,
+            last_at: None,
+            connections: 0,
+            connections_refused: 0,
+            resets: 0,
+            streams_refused: 0,
+            goaways: 0,
+            stalls: 0,
+            streams_open_max: 0,
+            stream_limit_violations: 0,
+        }
+    }
+}
+
 #[derive(Default)]
 pub(crate) struct Counters {
     accepted: AtomicU64,
     repeated: AtomicU64,
     unrecorded: AtomicU64,
-    rejected: [AtomicU64; Reason::ALL.len()],
     /// Zero before the first acceptance.
     first_at: AtomicU64,
     last_at: AtomicU64,
@@ -108,9 +173,19 @@ pub(crate) struct Counters {
 
 #[derive(Default)]
 struct Shard {
-    devices: HashMap<DeviceToken, DeviceChain>,
+    devices: HashMap<Box<[u8]>, DeviceChain>,
     notifications: Vec<Notification>,
     index: HashTable<u32>,
+    titles: Titles,
+    /// Per device and hash of a tag the notification accepted last. Bounded by the notifications.
+    shown: HashMap<(u32, u64), u32>,
+}
+
+/// Invariant: `numbers` has the places in `texts`.
+#[derive(Default)]
+struct Titles {
+    texts: Vec<Arc<str>>,
+    numbers: HashMap<Arc<str>, u32>,
 }
 
 #[derive(Clone, Copy)]
@@ -121,15 +196,16 @@ struct DeviceChain {
 
 /// 40 bytes; there may be millions.
 struct Notification {
-    apns_id: [u8; 16],
-    /// Zero without a collapse id.
-    collapse_hash: u64,
+    id: [u8; 16],
+    /// Zero without a tag.
+    tag_hash: u64,
     count: u32,
     device: u32,
     earlier: u32,
+    title: u32,
 }
 
-impl Ledger {
+impl<R: Refusal> Ledger<R> {
     pub(crate) fn new(device_count_max: usize, notification_count_max: usize) -> Self {
         let per_shard = |bound: usize| bound.div_ceil(SHARD_COUNT).min(NONE as usize - 1);
         Self {
@@ -138,6 +214,8 @@ impl Ledger {
             device_count_max: per_shard(device_count_max),
             notification_count_max: per_shard(notification_count_max),
             counters: Counters::default(),
+            rejected: R::EVERY.iter().map(|_| AtomicU64::new(0)).collect(),
+            _reasons: PhantomData,
         }
     }
 
@@ -147,45 +225,46 @@ impl Ledger {
     }
 
     /// Rejections for `reason`.
-    pub fn rejected_total(&self, reason: Reason) -> u64 {
-        self.counters.rejected[reason as usize].load(Relaxed)
+    pub fn rejected_total(&self, reason: R) -> u64 {
+        self.rejected[reason.index()].load(Relaxed)
     }
 
-    /// The notifications that a device got more than once, with its token.
-    pub fn duplicates(&self) -> Vec<(DeviceToken, LedgerEntry)> {
-        if self.counters.repeated.load(Relaxed) == 0 {
-            return Vec::new(); // The usual case must not walk millions of notifications.
-        }
-        self.entries().filter(|(_, entry)| entry.count > 1).collect()
+    /// Everything that the device with this address got, the earliest first. An address is APNs' token in bytes, FCM's
+    /// token, a browser's endpoint.
+    pub fn for_address(&self, address: &[u8]) -> Vec<MessageEntry> {
+        let shard = self.shard(address);
+        shard.devices.get(address).map(|device| shard.entries(*device)).unwrap_or_default()
     }
 
-    /// What the device with this token got, the earliest first; nothing for a text that is no token.
-    pub fn for_token(&self, token_hex: &str) -> Vec<LedgerEntry> {
-        DeviceToken::from_hex(token_hex).map(|token| self.for_device(&token)).unwrap_or_default()
+    /// What of it the device still shows: of notifications with the same tag only the one accepted last. For FCM and Web
+    /// Push only.
+    pub fn shown_at(&self, address: &[u8]) -> Vec<MessageEntry> {
+        let shard = self.shard(address);
+        let Some(device) = shard.devices.get(address) else { return Vec::new() };
+        let is_shown = |(at, notification): &(u32, &Notification)| {
+            let tagged = (device.number, notification.tag_hash);
+            notification.tag_hash == 0 || shard.shown.get(&tagged).is_some_and(|last| last == at)
+        };
+        let shown: Vec<_> = shard.chain(*device).filter(is_shown).collect();
+        shown.into_iter().rev().map(|(_, notification)| shard.entry(notification)).collect()
     }
 
-    /// What the device with this token got, the earliest first.
-    pub fn for_device(&self, token: &DeviceToken) -> Vec<LedgerEntry> {
-        let shard = self.shard(token);
-        shard.devices.get(token).map(|device| shard.entries(*device)).unwrap_or_default()
-    }
-
-    /// Everything that any device got, devices in no order, each device's notifications the earliest first.
+    /// Everything that any device got, by address, devices in no order, each device's notifications the earliest first.
     ///
     /// Copies one shard at a time: what is accepted meanwhile may be missing.
-    pub fn entries(&self) -> impl Iterator<Item = (DeviceToken, LedgerEntry)> + '_ {
+    pub fn all(&self) -> impl Iterator<Item = (Box<[u8]>, MessageEntry)> + '_ {
         self.shards.iter().flat_map(|shard| {
             let shard = lock(shard);
-            let of = |(token, device): (&DeviceToken, &DeviceChain)| {
-                let token = token.clone();
-                shard.entries(*device).into_iter().map(move |entry| (token.clone(), entry))
-            };
-            shard.devices.iter().flat_map(of).collect::<Vec<_>>()
+            let devices = shard
+                .devices
+                .iter()
+                .flat_map(|(address, device)| shard.entries(*device).into_iter().map(|entry| (address.clone(), entry)));
+            devices.collect::<Vec<_>>()
         })
     }
 
     /// The numbers, each right by itself; while requests run, they may be of slightly different moments.
-    pub fn summary(&self) -> LedgerSummary {
+    pub fn summary(&self) -> LedgerSummary<R> {
         let counters = &self.counters;
         let count = |counter: &AtomicU64| counter.load(Relaxed);
         let moment = |counter: &AtomicU64| Some(count(counter)).filter(|at| *at > 0).map(Timestamp);
@@ -195,7 +274,7 @@ impl Ledger {
             devices += shard.devices.len() as u64;
             notifications += shard.notifications.len() as u64;
         }
-        let rejected = Reason::ALL.iter().map(|reason| (*reason, self.rejected_total(*reason)));
+        let rejected = R::EVERY.iter().map(|reason| (*reason, self.rejected_total(*reason)));
         LedgerSummary {
             accepted: count(&counters.accepted),
             repeated: count(&counters.repeated),
@@ -216,10 +295,9 @@ impl Ledger {
         }
     }
 
-    pub(crate) fn record_accepted(&self, token: &DeviceToken, id: Uuid, collapse_id: Option<&[u8]>, now: Timestamp) {
+    pub(crate) fn record_accepted(&self, accepted: &Accepted<'_>, now: Timestamp) {
         let counters = &self.counters;
-        let collapse_hash = collapse_id.map_or(0, collapse_hash);
-        match self.keep(token, id.into_bytes(), collapse_hash) {
+        match self.keep(accepted) {
             Kept::First => {}
             Kept::Again => bump(&counters.repeated),
             Kept::Full => bump(&counters.unrecorded),
@@ -231,24 +309,28 @@ impl Ledger {
         counters.last_at.fetch_max(now.as_millis(), Relaxed);
     }
 
-    pub(crate) fn record_rejected(&self, reason: Reason) {
-        bump(&self.counters.rejected[reason as usize]);
+    pub(crate) fn record_rejected(&self, reason: R) {
+        bump(&self.rejected[reason.index()]);
     }
 
-    fn keep(&self, token: &DeviceToken, apns_id: [u8; 16], collapse_hash: u64) -> Kept {
-        let hash_of = |device: u32, apns_id: &[u8; 16]| self.hasher.hash_one((device, apns_id));
-        let mut shard = self.shard(token);
-        let Shard { devices, notifications, index } = &mut *shard;
+    fn keep(&self, accepted: &Accepted<'_>) -> Kept {
+        let hash_of = |device: u32, id: &[u8; 16]| self.hasher.hash_one((device, id));
+        let (id, tag_hash) = (accepted.id.into_bytes(), accepted.tag.map_or(0, collapse_hash));
+        let mut shard = self.shard(accepted.address);
+        let Shard { devices, notifications, index, titles, shown } = &mut *shard;
         let device_count = devices.len();
-        let known = devices.get_mut(token);
+        let known = devices.get_mut(accepted.address);
         if let Some(device) = &known {
             let same = |at: &u32| {
                 let notification = &notifications[*at as usize];
-                notification.device == device.number && notification.apns_id == apns_id
+                notification.device == device.number && notification.id == id
             };
-            if let Some(at) = index.find(hash_of(device.number, &apns_id), same) {
-                let count = &mut notifications[*at as usize].count;
-                *count = count.saturating_add(1);
+            if let Some(at) = index.find(hash_of(device.number, &id), same) {
+                let notification = &mut notifications[*at as usize];
+                notification.count = notification.count.saturating_add(1);
+                if accepted.title.is_some() && notification.tag_hash != 0 {
+                    shown.insert((device.number, notification.tag_hash), *at);
+                }
                 return Kept::Again;
             }
         }
@@ -261,36 +343,87 @@ impl Ledger {
             None if device_count >= self.device_count_max => return Kept::Full,
             None => {
                 let number = device_count as u32;
-                devices.insert(token.clone(), DeviceChain { number, newest: at });
+                devices.insert(accepted.address.into(), DeviceChain { number, newest: at });
                 (number, NONE)
             }
         };
-        notifications.push(Notification { apns_id, collapse_hash, count: 1, device, earlier });
-        index.insert_unique(hash_of(device, &apns_id), at, |at| {
+        if accepted.title.is_some() && tag_hash != 0 {
+            shown.insert((device, tag_hash), at);
+        }
+        let title = accepted.title.map_or(NONE, |title| titles.number(title));
+        notifications.push(Notification { id, tag_hash, count: 1, device, earlier, title });
+        index.insert_unique(hash_of(device, &id), at, |at| {
             let notification = &notifications[*at as usize];
-            hash_of(notification.device, &notification.apns_id)
+            hash_of(notification.device, &notification.id)
         });
         Kept::First
     }
 
-    fn shard(&self, token: &DeviceToken) -> MutexGuard<'_, Shard> {
-        lock(&self.shards[self.hasher.hash_one(token) as usize % SHARD_COUNT])
+    fn shard(&self, address: &[u8]) -> MutexGuard<'_, Shard> {
+        lock(&self.shards[self.hasher.hash_one(address) as usize % SHARD_COUNT])
+    }
+}
+
+impl Ledger {
+    /// The notifications that a device got more than once, with its token.
+    pub fn duplicates(&self) -> Vec<(DeviceToken, LedgerEntry)> {
+        if self.counters.repeated.load(Relaxed) == 0 {
+            return Vec::new(); // The usual case must not walk millions of notifications.
+        }
+        self.entries().filter(|(_, entry)| entry.count > 1).collect()
+    }
+
+    /// What the device with this token got, the earliest first; nothing for a text that is no token.
+    pub fn for_token(&self, token_hex: &str) -> Vec<LedgerEntry> {
+        DeviceToken::from_hex(token_hex).map(|token| self.for_device(&token)).unwrap_or_default()
+    }
+
+    /// What the device with this token got, the earliest first.
+    pub fn for_device(&self, token: &DeviceToken) -> Vec<LedgerEntry> {
+        self.for_address(token.as_bytes()).into_iter().map(LedgerEntry::from).collect()
+    }
+
+    /// [`all`](Self::all), by token.
+    pub fn entries(&self) -> impl Iterator<Item = (DeviceToken, LedgerEntry)> + '_ {
+        self.all().map(|(address, entry)| (DeviceToken::from(&*address), entry.into()))
+    }
+}
+
+impl Titles {
+    fn number(&mut self, title: &str) -> u32 {
+        let end = title.char_indices().nth(TITLE_CHARACTERS_MAX).map_or(title.len(), |(at, _)| at);
+        let title = &title[..end];
+        if let Some(number) = self.numbers.get(title) {
+            return *number;
+        }
+        if self.texts.len() >= TITLE_COUNT_MAX {
+            return NONE;
+        }
+        let (number, text) = (self.texts.len() as u32, Arc::<str>::from(title));
+        self.texts.push(text.clone());
+        self.numbers.insert(text, number);
+        number
     }
 }
 
 impl Shard {
-    fn entries(&self, device: DeviceChain) -> Vec<LedgerEntry> {
-        let mut entries = Vec::new();
-        let mut at = device.newest;
-        while at != NONE {
-            let notification = &self.notifications[at as usize];
-            entries.push(LedgerEntry {
-                apns_id: Uuid::from_bytes(notification.apns_id),
-                collapse_hash: Some(notification.collapse_hash).filter(|hash| *hash != 0),
-                count: notification.count,
-            });
-            at = notification.earlier;
+    /// The device's notifications with their places, the latest first.
+    fn chain(&self, device: DeviceChain) -> impl Iterator<Item = (u32, &Notification)> {
+        let at = |at: u32| Some((at, self.notifications.get(at as usize)?)); // NONE is no place.
+        std::iter::successors(at(device.newest), move |(_, notification)| at(notification.earlier))
+    }
+
+    fn entry(&self, notification: &Notification) -> MessageEntry {
+        MessageEntry {
+            id: Uuid::from_bytes(notification.id),
+            tag_hash: Some(notification.tag_hash).filter(|hash| *hash != 0),
+            title: self.titles.texts.get(notification.title as usize).cloned(),
+            count: notification.count,
         }
+    }
+
+    fn entries(&self, device: DeviceChain) -> Vec<MessageEntry> {
+        let mut entries: Vec<_> = self.chain(device).map(|(_, notification)| self.entry(notification)).collect();
         entries.reverse();
         entries
     }
@@ -302,13 +435,13 @@ enum Kept {
     Full,
 }
 
-impl fmt::Debug for Ledger {
+impl<R: Refusal> fmt::Debug for Ledger<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.summary().fmt(f)
     }
 }
 
-/// The hash by which the ledger remembers a collapse id: 64-bit FNV-1a; never 0.
+/// The hash by which the ledger remembers a collapse id or tag: 64-bit FNV-1a; never 0.
 pub fn collapse_hash(collapse_id: &[u8]) -> u64 {
     let mut hasher = Fnv::default();
     hasher.write(collapse_id);
@@ -356,14 +489,42 @@ mod tests {
         DeviceToken::from([number; 32].as_slice())
     }
 
+    fn accept(ledger: &Ledger, device: u8, id: Uuid, tag: Option<&[u8]>, now: Timestamp) {
+        ledger.record_accepted(&Accepted { address: &[device; 32], id, tag, title: None }, now);
+    }
+
     proptest! {
         #[test]
+        fn of_each_tag_the_last_accepted_is_shown(sent in prop::collection::vec((0u8..3, 0u8..4), 0..60)) {
+            let ledger = Ledger::<crate::FcmReason>::new(1000, 16_000);
+            // The text is the content: the same text with the same tag is the same notification again.
+            let (mut order, mut last): (Vec<(u8, u8)>, BTreeMap<u8, u8>) = Default::default();
+            for (tag, text) in &sent {
+                let (id, title) = (Uuid::from_u128(u128::from(*tag) << 8 | u128::from(*text)), text.to_string());
+                let tag_text = [*tag];
+                let tag_text = (*tag > 0).then_some(&tag_text[..]); // Number 0 has none.
+                let accepted = Accepted { address: b"device", id, tag: tag_text, title: Some(&title) };
+                ledger.record_accepted(&accepted, Timestamp(1));
+                last.insert(*tag, *text);
+                if !order.contains(&(*tag, *text)) {
+                    order.push((*tag, *text));
+                }
+            }
+            order.retain(|(tag, text)| *tag == 0 || last[tag] == *text);
+            let expected: Vec<_> = order.iter().map(|(_, text)| text.to_string()).collect();
+            let shown = ledger.shown_at(b"device");
+            let shown: Vec<_> = shown.iter().map(|entry| entry.title.as_deref().unwrap_or_default()).collect();
+            prop_assert_eq!(shown, expected);
+            prop_assert_eq!(ledger.all().count() as u64, ledger.summary().notifications);
+        }
+
+        #[test]
         fn the_ledger_is_a_map_from_token_to_ids_in_order(acceptances in prop::collection::vec((0u8..6, 0u8..6), 0..120)) {
-            let ledger = Ledger::new(1000, 16_000);
+            let ledger = Ledger::<Reason>::new(1000, 16_000);
             let mut model: BTreeMap<DeviceToken, Vec<(Uuid, u32)>> = BTreeMap::new();
             for (device, id) in &acceptances {
                 let id = Uuid::from_u128(u128::from(*id));
-                ledger.record_accepted(&token(*device), id, None, Timestamp(1));
+                accept(&ledger, *device, id, None, Timestamp(1));
                 let got = model.entry(token(*device)).or_default();
                 match got.iter_mut().find(|(known, _)| *known == id) {
                     Some((_, count)) => *count += 1,
@@ -386,11 +547,11 @@ mod tests {
 
     #[test]
     fn a_full_ledger_counts_what_it_cannot_keep_and_still_sees_repeats() {
-        let ledger = Ledger::new(SHARD_COUNT, SHARD_COUNT); // One of each per shard.
+        let ledger = Ledger::<Reason>::new(SHARD_COUNT, SHARD_COUNT); // One of each per shard.
         for id in 0..2 {
-            ledger.record_accepted(&token(1), Uuid::from_u128(id), None, Timestamp(5));
+            accept(&ledger, 1, Uuid::from_u128(id), None, Timestamp(5));
         }
-        ledger.record_accepted(&token(1), Uuid::from_u128(0), None, Timestamp(9));
+        accept(&ledger, 1, Uuid::from_u128(0), None, Timestamp(9));
         let summary = ledger.summary();
         assert_eq!((summary.accepted, summary.unrecorded, summary.repeated), (3, 1, 1));
         assert_eq!((summary.first_at, summary.last_at), (Some(Timestamp(5)), Some(Timestamp(9))));
@@ -398,8 +559,8 @@ mod tests {
 
     #[test]
     fn a_collapse_id_is_remembered_by_the_published_hash() {
-        let ledger = Ledger::new(16, 16);
-        ledger.record_accepted(&token(1), Uuid::nil(), Some(b"a"), Timestamp(1));
+        let ledger = Ledger::<Reason>::new(16, 16);
+        accept(&ledger, 1, Uuid::nil(), Some(b"a"), Timestamp(1));
         // The FNV-1a test vector for "a" (RFC 9923).
         assert_eq!(ledger.for_device(&token(1))[0].collapse_hash, Some(0xaf63_dc4c_8601_ec8c));
         assert_eq!(collapse_hash(b"a"), 0xaf63_dc4c_8601_ec8c);

@@ -9,6 +9,8 @@ use bytes::Bytes;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 
+use crate::Refusal;
+
 macro_rules! reasons {
     ($($name:ident = $status:literal,)*) => {
         /// Why a notification was not accepted, in APNs' words; serialized as APNs spells it.
@@ -88,6 +90,20 @@ impl Reason {
     /// Whether APNs answers it by lowering the stream limit: an error of the client, but not a device that is gone.
     pub(crate) fn is_client_error(self) -> bool {
         self.status().is_client_error() && self.status() != StatusCode::GONE
+    }
+}
+
+impl Refusal for Reason {
+    const EVERY: &'static [Self] = Self::ALL;
+    const INTERNAL_ERROR: Self = Self::InternalServerError;
+    const UNAVAILABLE: Self = Self::ServiceUnavailable;
+    const TOO_MANY: Self = Self::TooManyRequests;
+    const GONE: Self = Self::Unregistered;
+    const HAS_QUOTA: bool = false;
+    const STREAM_LIMIT: u32 = 1000;
+
+    fn index(self) -> usize {
+        self as usize
     }
 }
 

@@ -25,6 +25,7 @@ use tokio::time::Instant;
 use tracing::{error, info, warn};
 
 use self::draft::{Ack, Draft, Effect};
+use crate::brakes::Brakes;
 use crate::engine::{Engine, EngineError, probe};
 use crate::event::CommitSink;
 use crate::message::Command;
@@ -33,11 +34,14 @@ use crate::rows::State;
 use crate::service::{Shared, read_lock, write_lock};
 use crate::table::DeviceTable;
 
+mod brakes;
 mod devices;
 mod draft;
 mod journal;
+mod later;
 mod load;
 mod maintain;
+mod proven;
 #[cfg(test)]
 mod tests;
 
@@ -57,6 +61,7 @@ const APPLY_COUNT: usize = 1024;
 pub(crate) struct Derived {
     pub(crate) table: DeviceTable,
     pub(crate) index: Index,
+    pub(crate) brakes: Brakes,
 }
 
 pub(crate) struct Committer {
@@ -199,6 +204,12 @@ impl Committer {
         for effect in effects {
             effect.apply_to_index(&mut index);
         }
+        drop(index);
+        for effect in effects {
+            if let Effect::Braked(brakes) = effect {
+                self.shared.brakes.send_replace(brakes.clone());
+            }
+        }
     }
 
     fn tell(&mut self, effects: &[Effect], state: State) {
@@ -209,6 +220,10 @@ impl Committer {
         }
         let end = JournalPosition(state.journal_end);
         let grown = state.journal_end > self.state.journal_end;
+        if state.later_first != self.state.later_first {
+            self.shared.next_later.send_replace(state.later_first.map(|first| first.at));
+        }
+        self.shared.later_count.store(state.later_count, Ordering::Relaxed);
         self.state = state;
         if grown {
             self.shared.journal_end.send_replace(end);
@@ -235,6 +250,13 @@ impl Committer {
         };
         *write_lock(&self.shared.table) = derived.table;
         *write_lock(&self.shared.index) = derived.index;
+        self.shared.brakes.send_if_modified(|brakes| {
+            let is_other = **brakes != derived.brakes;
+            if is_other {
+                *brakes = Arc::new(derived.brakes);
+            }
+            is_other
+        });
         *write_lock(&self.shared.engine) = Some(engine);
         let effects = doubtful.filter(|doubtful| doubtful.commit == state.commit).map_or(Vec::new(), |it| it.effects);
         info!(durable = !effects.is_empty(), "Store opened again");

@@ -18,7 +18,10 @@ pub struct StoreConfig {
     pub journal_event_count_max: u64,
     /// Bytes of events in the journal; as above.
     pub journal_bytes_max: u64,
-    /// How long an event's id is remembered at least, unless `id_window_count` is exceeded.
+    /// Events that are accepted and not yet due; at this many, or at `journal_bytes_max` bytes of them, another is
+    /// refused.
+    pub later_count_max: u64,
+    /// How long an event's id is remembered at least from when it is due, unless `id_window_count` is exceeded.
     pub id_window: Duration,
     /// How many ids are remembered; with more, the oldest are forgotten before `id_window` is over.
     pub id_window_count: u64,

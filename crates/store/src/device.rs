@@ -40,15 +40,18 @@ pub struct NewImport {
     pub subscriptions: Vec<(Subject, TopicName)>,
     /// Its secret from now on, where the device brings one along; `None` leaves what it has. Only its hash is stored.
     pub credential: Option<String>,
+    /// Its provider has accepted pushes to this very token already; false leaves what is known.
+    pub proven: bool,
 }
 
 // Secrets never reach a log (invariant 9).
 impl fmt::Debug for NewImport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { device, subscriptions, credential: _ } = self;
+        let Self { device, subscriptions, credential: _, proven } = self;
         f.debug_struct("NewImport")
             .field("device", device)
             .field("subscriptions", subscriptions)
+            .field("proven", proven)
             .finish_non_exhaustive()
     }
 }
@@ -94,6 +97,8 @@ pub struct Recipient<'a> {
     pub id: &'a DeviceId,
     /// Its address; `None` when the provider said that it is gone, or it never had one.
     pub token: Option<&'a DeviceToken>,
+    /// Its provider has accepted a push to this very token.
+    pub proven: bool,
     /// The application it runs.
     pub app: &'a AppId,
     /// Its kind.

@@ -29,10 +29,14 @@ pub(crate) enum Table {
     DeviceId,
     Token,
     Subscription,
+    Later,
+    Brake,
+    Cancelled,
+    Proven,
 }
 
 impl Table {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 14] = [
         Self::Meta,
         Self::Event,
         Self::EventId,
@@ -43,6 +47,10 @@ impl Table {
         Self::DeviceId,
         Self::Token,
         Self::Subscription,
+        Self::Later,
+        Self::Brake,
+        Self::Cancelled,
+        Self::Proven,
     ];
 
     fn name(self) -> &'static str {
@@ -57,6 +65,10 @@ impl Table {
             Self::DeviceId => "device_id",
             Self::Token => "token",
             Self::Subscription => "subscription",
+            Self::Later => "later",
+            Self::Brake => "brake",
+            Self::Cancelled => "cancelled",
+            Self::Proven => "proven",
         }
     }
 
@@ -162,6 +174,11 @@ impl Rows {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.tables.iter().all(BTreeMap::is_empty)
+    }
+
+    /// The rows whose key comes after `key`, deleted ones too.
+    pub(crate) fn after(&self, table: Table, key: &[u8]) -> impl Iterator<Item = (&Vec<u8>, &Option<Vec<u8>>)> {
+        self.tables[table as usize].range::<[u8], _>((Bound::Excluded(key), Bound::Unbounded))
     }
 
     /// The rows whose key begins with `prefix`, deleted ones too.

@@ -1,5 +1,5 @@
-//! What survives `kill -9` (R7, R9): the journal of events, durable channels, devices with their users, secrets and
-//! subscriptions, jobs.
+//! What survives `kill -9` (R7, R9): the journal of events, and those that are not yet due; durable channels; devices
+//! with their users, secrets and subscriptions, and which tokens are proven; jobs and brakes.
 //!
 //! [`Store`] is a cheap handle. All writing goes through one *committer* on a thread of its own: it drains bounded
 //! queues (events before devices before imports, none for ever), makes one atomic batch, syncs it, applies it to the device table and
@@ -14,8 +14,9 @@
 //!
 //! Guarantees: what was acknowledged is there after a crash; a batch is there as a whole or not at all; a write that
 //! was *not* acknowledged may still be there, and repeating it gives the same answer (events by id, the rest by nature).
-//! These rest on fjall's journal (checksummed batches, a torn one is cut off at open) and on `fdatasync`. Job rows and
-//! trimming are handed to the operating system without a sync: after a power failure they lag, which their readers allow.
+//! These rest on fjall's journal (checksummed batches, a torn one is cut off at open) and on `fdatasync`. Job rows,
+//! trimming and proven tokens are handed to the operating system without a sync: after a power failure they lag, which
+//! their readers allow.
 //!
 //! Full: a queue, the journal or a count at its bound refuses with [`WriteError::Overloaded`]. A failing disk refuses
 //! with [`WriteError::Unavailable`] until writing works again; reading and sending from memory go on meanwhile.
@@ -29,6 +30,7 @@
 //! and what expires, expires by the latest one seen. Mutes, index checkpoint and number blocks come later: until then opening
 //! reads all devices and subscriptions, and device numbers are never used again.
 
+mod brakes;
 mod committer;
 mod config;
 mod device;
@@ -44,9 +46,13 @@ mod rows;
 mod service;
 mod table;
 
+pub use brakes::{Brakes, PAUSE_COUNT_MAX};
 pub use config::{QueueLimit, StoreConfig};
 pub use device::{Credential, GoneToken, Imported, NewDevice, NewImport, Recipient, Registered, Selection};
 pub use engine::EngineError;
 pub use error::{AppendError, OpenError, ReadError, SubscribeError, WriteError};
-pub use event::{AcceptedEvent, Appended, CommitSink, DurableChannel, NewEvent, RestoredChannel, StoredPublication};
+pub use event::{
+    AcceptedEvent, Appended, AppendedTo, CommitSink, DurableChannel, LaterEvent, LaterKey, NewEvent, RestoredChannel,
+    StoredPublication,
+};
 pub use service::{Counts, Store};

@@ -1,7 +1,9 @@
 //! What callers ask of the committer; each with the way to answer. Dropped without an answer, the caller is told
 //! that the store cannot write now.
 
-use tidings_types::{DeviceId, DeviceNumber, EventId, JournalPosition, Json, ReceiptTerms, StreamPosition, Timestamp};
+use tidings_types::{
+    BrakeScope, DeviceId, DeviceNumber, EventId, JournalPosition, Json, ReceiptTerms, StreamPosition, Timestamp,
+};
 use tokio::sync::oneshot;
 
 use crate::device::{Credential, GoneToken, Imported, NewDevice, NewImport, Registered, Selection};
@@ -26,6 +28,31 @@ pub(crate) enum Command {
         put: Vec<(JournalPosition, Vec<u8>)>,
         remove: Vec<JournalPosition>,
         dispatched: Option<JournalPosition>,
+        reply: Reply<()>,
+    },
+    Pause {
+        scope: BrakeScope,
+        now: Timestamp,
+        reply: Reply<Result<bool, WriteError>>,
+    },
+    Resume {
+        scope: BrakeScope,
+        reply: Reply<bool>,
+    },
+    Cancel {
+        position: JournalPosition,
+        reply: Reply<bool>,
+    },
+    CancelLater {
+        id_hash: Hash16,
+        reply: Reply<bool>,
+    },
+    ReleaseLater {
+        now: Timestamp,
+        reply: Reply<Result<usize, WriteError>>,
+    },
+    DevicesProven {
+        numbers: Vec<DeviceNumber>,
         reply: Reply<()>,
     },
     PutDevice {
@@ -78,4 +105,7 @@ pub(crate) struct PreparedEvent {
     pub(crate) channels: Vec<DurableChannel>,
     /// What those publications ask of the connections they are written to.
     pub(crate) receipt: Option<ReceiptTerms>,
+    pub(crate) audience_max: Option<u64>,
+    /// When it is due, if that is later than now.
+    pub(crate) later_at: Option<Timestamp>,
 }

@@ -1,9 +1,9 @@
 //! What waits for the committer.
 //!
-//! Four queues, each a [`Ring`] bounded in requests and bytes: job checkpoints ([`JOB_QUEUE`]: there is one writer of
-//! them, which waits for each, and a checkpoint refused because of a flood of events would make a crash repeat more),
-//! then events, devices, imports (`StoreConfig`). Which comes before which is not promised, except within one queue: one
-//! that was passed over [`PASSED_COUNT_MAX`] times gets a share of the next drain first, so that no flood starves another.
+//! Five queues, each a [`Ring`] bounded in requests and bytes: brakes ([`BRAKE_QUEUE`]: an operator pulls them in a flood
+//! of all else), job checkpoints and releases ([`JOB_QUEUE`]: there is one writer of them, which waits for each, and a
+//! checkpoint refused because of a flood of events would make a crash repeat more), then events, devices, imports
+//! (`StoreConfig`). Which comes before which is not promised, except within one queue: one that was passed over [`PASSED_COUNT_MAX`] times gets a share of the next drain first, so that no flood starves another.
 //!
 //! Full: the caller is refused at once. Suspended (the disk fails): what waits is dropped, which refuses its callers,
 //! and so is what comes. Closed: what waits is still handed out, what comes is refused. Counters: `Counts::overloaded`.
@@ -21,21 +21,28 @@ use crate::message::Command;
 /// Which queue; the first is served first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Class {
+    Brakes,
     Jobs,
     Events,
     Devices,
     Imports,
 }
 
-/// Bound of the checkpoints that wait.
+/// Bound of the brakes that wait.
+pub(crate) const BRAKE_QUEUE: QueueLimit = QueueLimit { count: 64, bytes: 1 << 20 };
+
+/// Bound of the checkpoints and releases that wait.
 pub(crate) const JOB_QUEUE: QueueLimit = QueueLimit { count: 16, bytes: 64 << 20 };
 
 /// Drains that may leave a queue waiting; the next one begins with a request of it, and more up to a quarter of the drain.
 const PASSED_COUNT_MAX: u32 = 4;
 
+const CLASS_COUNT: usize = 5;
+
 impl Class {
     fn name(self) -> &'static str {
         match self {
+            Self::Brakes => "the queue of brakes",
             Self::Jobs => "the queue of job checkpoints",
             Self::Events => "the queue of events",
             Self::Devices => "the queue of devices",
@@ -64,11 +71,11 @@ enum Phase {
 pub(crate) struct Queue {
     state: Mutex<State>,
     changed: Condvar,
-    limits: [QueueLimit; 4],
+    limits: [QueueLimit; CLASS_COUNT],
 }
 
 struct State {
-    waiting: [Waiting; 4],
+    waiting: [Waiting; CLASS_COUNT],
     phase: Phase,
 }
 
@@ -114,7 +121,7 @@ pub(crate) enum Drained {
 }
 
 impl Queue {
-    pub(crate) fn new(limits: [QueueLimit; 4]) -> Self {
+    pub(crate) fn new(limits: [QueueLimit; CLASS_COUNT]) -> Self {
         let state = State { waiting: limits.map(Waiting::new), phase: Phase::Open };
         Self { state: Mutex::new(state), changed: Condvar::new(), limits }
     }
@@ -202,7 +209,7 @@ mod tests {
 
     fn queue() -> Queue {
         let limit = QueueLimit { count: 3, bytes: 100 };
-        Queue::new([limit; 4])
+        Queue::new([limit; CLASS_COUNT])
     }
 
     /// A command that can be told from others by its position.
@@ -236,8 +243,17 @@ mod tests {
     }
 
     #[test]
+    fn a_brake_is_pulled_before_all_that_waits() {
+        let queue = queue();
+        for (class, position) in [(Class::Events, 1), (Class::Jobs, 2), (Class::Brakes, 3)] {
+            queue.push(class, command(position).0, 40).unwrap();
+        }
+        assert_eq!(drain(&queue, 40), Some(vec![3]));
+    }
+
+    #[test]
     fn a_flood_of_events_leaves_devices_and_imports_their_turn() {
-        let queue = Queue::new([QueueLimit { count: 1000, bytes: 1 << 20 }; 4]);
+        let queue = Queue::new([QueueLimit { count: 1000, bytes: 1 << 20 }; CLASS_COUNT]);
         (0..200).for_each(|position| queue.push(Class::Events, command(position).0, 40).unwrap());
         (1000..1010).for_each(|position| queue.push(Class::Devices, command(position).0, 10).unwrap());
         queue.push(Class::Imports, command(2000).0, 5000).unwrap();

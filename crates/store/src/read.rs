@@ -8,9 +8,9 @@ use tracing::error;
 use crate::device::Selection;
 use crate::engine::{Engine, EngineError, Table};
 use crate::error::ReadError;
-use crate::event::{AcceptedEvent, RestoredChannel};
+use crate::event::{AcceptedEvent, LaterEvent, LaterKey, RestoredChannel};
 use crate::hash;
-use crate::rows::{self, ChannelRow, DISPATCHED_KEY, DeviceRow, HistoryRow};
+use crate::rows::{self, ChannelRow, DISPATCHED_KEY, DeviceRow, EventPlace, HistoryRow};
 use crate::service::{Store, read_lock};
 
 /// Bytes of events handed out at once, over the first event.
@@ -60,18 +60,61 @@ impl Store {
         })
     }
 
-    /// Where the event with this id is in the journal, as long as it is remembered.
+    /// Where the event with this id is in the journal, as long as it is remembered. One that is not yet due is not there.
     ///
     /// # Errors
     /// When the store is being opened again or the disk fails.
     pub fn event_position(&self, id: &EventId) -> Result<Option<JournalPosition>, ReadError> {
         let end = self.journal_end(); // As in `events_from`.
         self.with_engine(|engine| {
-            let key = hash::hash16(id.as_str().as_bytes());
-            let row = engine.get(Table::EventId, &key)?;
-            let position = row.map(|row| rows::decode_event_id(&key, row.as_ref())).transpose()?;
-            Ok(position.map(|(position, _)| position).filter(|position| *position < end))
+            Ok(match find_event(engine, id)? {
+                Some(EventPlace::Journal(position)) if position < end => Some(position),
+                _ => None,
+            })
         })
+    }
+
+    /// The event with this id while it is not yet due. It moves from here into the journal: ask for this first, then for
+    /// [`Store::event_position`]. For the moment between a release's commit and its acknowledgement neither knows it.
+    ///
+    /// # Errors
+    /// When the store is being opened again or the disk fails.
+    pub fn later(&self, id: &EventId) -> Result<Option<LaterEvent>, ReadError> {
+        self.with_engine(|engine| {
+            let Some(EventPlace::Later(key)) = find_event(engine, id)? else { return Ok(None) };
+            // Between the two reads it may have become due.
+            let row = engine.get(Table::Later, &rows::later_key(key))?;
+            row.map(|row| Ok(rows::decode_later(key, row.as_ref())?.later)).transpose()
+        })
+    }
+
+    /// The events that are not yet due, the earliest first, behind `after`: at most `limit` and about 8 MiB; none means that
+    /// there are no more.
+    ///
+    /// # Errors
+    /// When the store is being opened again or the disk fails.
+    pub fn later_events(&self, after: Option<LaterKey>, limit: usize) -> Result<Vec<LaterEvent>, ReadError> {
+        let (mut events, mut bytes) = (Vec::new(), 0);
+        if limit == 0 {
+            return Ok(events);
+        }
+        let after = after.map(rows::later_key);
+        let start = after.as_ref().map_or(Bound::Unbounded, |key| Bound::Excluded(&key[..]));
+        self.with_engine(|engine| {
+            engine.scan(Table::Later, start, |key, row| {
+                bytes += row.len();
+                if bytes > EVENTS_BYTES_MAX && !events.is_empty() {
+                    return Ok(false);
+                }
+                let Some(key) = rows::decode_later_key(key) else { return Ok(true) };
+                match rows::decode_later(key, row) {
+                    Ok(row) => events.push(row.later),
+                    Err(error) => error!(%error, "An event for later is left out of a list"),
+                }
+                Ok::<_, EngineError>(events.len() < limit)
+            })
+        })?;
+        Ok(events)
     }
 
     /// All jobs that were checkpointed and not removed, oldest event first.
@@ -202,6 +245,12 @@ impl Store {
         let engine = read_lock(&self.shared().engine);
         Ok(read(engine.as_ref().ok_or(ReadError::Unavailable)?)?)
     }
+}
+
+fn find_event(engine: &Engine, id: &EventId) -> Result<Option<EventPlace>, EngineError> {
+    let key = hash::hash16(id.as_str().as_bytes());
+    let row = engine.get(Table::EventId, &key)?;
+    Ok(row.map(|row| rows::decode_event_id(&key, row.as_ref())).transpose()?.map(|(place, _)| place))
 }
 
 fn find_number(engine: &Engine, id: &DeviceId) -> Result<Option<DeviceNumber>, EngineError> {

@@ -3,27 +3,34 @@
 //!
 //! ```text
 //! meta          "format" → text, "state" → State, "dispatched" → position
-//! event         position → accepted_at u64, hash16 of id, JSON {published, event}
-//! event_id      hash16 of id → position u64, hash32 of content
+//! event         position → accepted_at u64, hash16 of id, JSON {published, audience_max?, event}
+//! event_id      hash16 of id → position u64, hash32 of content; while the event is in `later`, its key instead of a position
+//! later         at u64, arrival u64 → hash16 of id, JSON {accepted_at, channels, audience_max?, event}
 //! channel       name → ChannelRow
 //! history       name 0 offset → HistoryRow
 //! job           position → bytes of the sender
+//! brake         scope → paused at u64
+//! cancelled     position → nothing
 //! device        number u32 → DeviceRow
 //! device_id     id → number u32
 //! token         hash16 of token → number u32
 //! subscription  number u32, subject 0 topic → nothing
+//! proven        upper 16 bits of numbers → Roaring set of the lower 16
 //! ```
 
+use roaring::RoaringBitmap;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use tidings_types::{
-    ChannelName, Device, DeviceId, DeviceNumber, Epoch, Event, JournalPosition, Offset, StreamPosition, Subject,
-    Timestamp, TopicName,
+    BrakeScope, ChannelName, Device, DeviceId, DeviceNumber, Epoch, Event, JournalPosition, Offset, StreamPosition,
+    Subject, Timestamp, TopicName,
 };
 
 use crate::engine::{EngineError, Table};
-use crate::event::{AcceptedEvent, StoredPublication};
+use crate::event::{AcceptedEvent, DurableChannel, LaterEvent, LaterKey, StoredPublication};
 use crate::hash::{Hash16, Hash32};
+use crate::message::PreparedEvent;
 
 /// What `meta/format` says; another value is refused at open.
 pub(crate) const FORMAT: &str = "tidings-store-1";
@@ -48,12 +55,35 @@ pub(crate) struct State {
     pub(crate) channel_count: u64,
     /// The life of all durable channels: that of the store.
     pub(crate) epoch: Epoch,
+    /// The last part of the next later event's key.
+    #[serde(default)]
+    pub(crate) later_arrival: u64,
+    /// Rows of `later`, and their bytes.
+    #[serde(default)]
+    pub(crate) later_count: u64,
+    #[serde(default)]
+    pub(crate) later_bytes: u64,
+    /// The first key of `later`.
+    #[serde(default)]
+    pub(crate) later_first: Option<LaterKey>,
 }
 
 impl State {
     /// That of a store without anything: the first event gets position 1, so that 0 is before all.
     pub(crate) const fn empty(epoch: Epoch) -> Self {
-        Self { commit: 0, journal_base: 1, journal_end: 1, journal_bytes: 0, device_next: 0, channel_count: 0, epoch }
+        Self {
+            commit: 0,
+            journal_base: 1,
+            journal_end: 1,
+            journal_bytes: 0,
+            device_next: 0,
+            channel_count: 0,
+            epoch,
+            later_arrival: 0,
+            later_count: 0,
+            later_bytes: 0,
+            later_first: None,
+        }
     }
 }
 
@@ -121,16 +151,29 @@ pub(crate) struct EventHead {
 const EVENT_HEAD_BYTES: usize = 24;
 
 /// The JSON behind the head. The event's own JSON is spliced in as the caller's task made it.
-pub(crate) fn event_row(head: &EventHead, published: &[(ChannelName, StreamPosition)], event_json: &[u8]) -> Vec<u8> {
-    let mut row = Vec::with_capacity(EVENT_HEAD_BYTES + event_json.len() + 64 + 320 * published.len());
+pub(crate) fn event_row(
+    head: &EventHead,
+    published: &[(ChannelName, StreamPosition)],
+    audience_max: Option<u64>,
+    event_json: &[u8],
+) -> Vec<u8> {
+    let mut row = Vec::with_capacity(EVENT_HEAD_BYTES + event_json.len() + 96 + 320 * published.len());
     row.extend_from_slice(&head.accepted_at.0.to_be_bytes());
     row.extend_from_slice(&head.id_hash);
     row.extend_from_slice(b"{\"published\":");
     serde_json::to_writer(&mut row, published).expect("names and positions are JSON");
+    push_rest(&mut row, audience_max, event_json);
+    row
+}
+
+/// The fields with which the JSON of an event's row ends.
+fn push_rest(row: &mut Vec<u8>, audience_max: Option<u64>, event_json: &[u8]) {
+    if let Some(max) = audience_max {
+        row.extend_from_slice(format!(",\"audience_max\":{max}").as_bytes());
+    }
     row.extend_from_slice(b",\"event\":");
     row.extend_from_slice(event_json);
     row.push(b'}');
-    row
 }
 
 pub(crate) fn decode_event_head(key: &[u8], row: &[u8]) -> Result<EventHead, EngineError> {
@@ -146,11 +189,73 @@ pub(crate) fn decode_event(key: &[u8], row: &[u8]) -> Result<AcceptedEvent, Engi
     #[derive(Deserialize)]
     struct Body {
         published: Vec<(ChannelName, StreamPosition)>,
+        #[serde(default)]
+        audience_max: Option<u64>,
         event: Event,
     }
     let accepted_at = decode_event_head(key, row)?.accepted_at;
-    let Body { published, event } = decode(Table::Event, key, &row[EVENT_HEAD_BYTES..])?;
-    Ok(AcceptedEvent { accepted_at, published, event })
+    let Body { published, audience_max, event } = decode(Table::Event, key, &row[EVENT_HEAD_BYTES..])?;
+    Ok(AcceptedEvent { accepted_at, published, audience_max, event })
+}
+
+pub(crate) fn later_key(key: LaterKey) -> [u8; 16] {
+    (u128::from(key.at.0) << 64 | u128::from(key.arrival)).to_be_bytes()
+}
+
+pub(crate) fn decode_later_key(bytes: &[u8]) -> Option<LaterKey> {
+    let key = u128::from_be_bytes(bytes.try_into().ok()?);
+    Some(LaterKey { at: Timestamp((key >> 64) as u64), arrival: key as u64 })
+}
+
+const LATER_HEAD_BYTES: usize = 16;
+
+pub(crate) fn later_row(event: &PreparedEvent, accepted_at: Timestamp) -> Vec<u8> {
+    let mut row = Vec::with_capacity(LATER_HEAD_BYTES + event.json.len() + 128 + 320 * event.channels.len());
+    row.extend_from_slice(&event.id_hash);
+    row.extend_from_slice(format!("{{\"accepted_at\":{},\"channels\":", accepted_at.0).as_bytes());
+    serde_json::to_writer(&mut row, &event.channels).expect("names and numbers are JSON");
+    push_rest(&mut row, event.audience_max, &event.json);
+    row
+}
+
+/// The head of a later event's row: what is to be forgotten with it.
+pub(crate) fn later_id_hash(row: &[u8]) -> Option<Hash16> {
+    row.first_chunk::<LATER_HEAD_BYTES>().copied()
+}
+
+/// A later event with what is needed to append it.
+pub(crate) struct LaterRow<'a> {
+    pub(crate) id_hash: Hash16,
+    /// The event as its caller's task spelt it.
+    pub(crate) json: &'a str,
+    pub(crate) channels: Vec<DurableChannel>,
+    pub(crate) later: LaterEvent,
+}
+
+pub(crate) fn decode_later(key: LaterKey, row: &[u8]) -> Result<LaterRow<'_>, EngineError> {
+    #[derive(Deserialize)]
+    struct Body<'a> {
+        accepted_at: Timestamp,
+        channels: Vec<DurableChannel>,
+        #[serde(default)]
+        audience_max: Option<u64>,
+        #[serde(borrow)]
+        event: &'a RawValue,
+    }
+    let damaged = || EngineError::damaged(Table::Later, &later_key(key));
+    let id_hash = later_id_hash(row).ok_or_else(damaged)?;
+    let body: Body<'_> = serde_json::from_slice(&row[LATER_HEAD_BYTES..]).map_err(|_| damaged())?;
+    let Body { accepted_at, channels, audience_max, event } = body;
+    let json = event.get();
+    let event: Event = serde_json::from_str(json).map_err(|_| damaged())?;
+    Ok(LaterRow { id_hash, json, channels, later: LaterEvent { key, accepted_at, audience_max, event } })
+}
+
+/// Where an event is that an id belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum EventPlace {
+    Journal(JournalPosition),
+    Later(LaterKey),
 }
 
 /// What is remembered of an id: the event's place and the hash of its content.
@@ -161,11 +266,23 @@ pub(crate) fn event_id_row(position: JournalPosition, content: &Hash32) -> [u8; 
     row
 }
 
-pub(crate) fn decode_event_id(key: &[u8], row: &[u8]) -> Result<(JournalPosition, Hash32), EngineError> {
-    let row: &[u8; 40] = row.try_into().map_err(|_| EngineError::damaged(Table::EventId, key))?;
-    let (position, content) = row.split_at(8);
-    let position = JournalPosition(u64::from_be_bytes(position.try_into().expect("8 of 40 bytes")));
-    Ok((position, content.try_into().expect("32 of 40 bytes")))
+/// The same while the event is not in the journal yet.
+pub(crate) fn later_id_row(key: LaterKey, content: &Hash32) -> [u8; 48] {
+    let mut row = [0; 48];
+    row[..16].copy_from_slice(&later_key(key));
+    row[16..].copy_from_slice(content);
+    row
+}
+
+pub(crate) fn decode_event_id(key: &[u8], row: &[u8]) -> Result<(EventPlace, Hash32), EngineError> {
+    let damaged = || EngineError::damaged(Table::EventId, key);
+    let (place, content) = row.split_last_chunk::<32>().ok_or_else(damaged)?;
+    let place = match (place.try_into().map(u64::from_be_bytes), decode_later_key(place)) {
+        (Ok(position), _) => EventPlace::Journal(JournalPosition(position)),
+        (Err(_), Some(key)) => EventPlace::Later(key),
+        (Err(_), None) => return Err(damaged()),
+    };
+    Ok((place, *content))
 }
 
 pub(crate) fn history_prefix(channel: &ChannelName) -> Vec<u8> {
@@ -202,6 +319,31 @@ pub(crate) fn decode_subscription(key: &[u8]) -> Result<(DeviceNumber, Subject, 
         Some((number, Subject::new(subject).ok()?, TopicName::new(topic).ok()?))
     }
     parse(key).ok_or_else(|| EngineError::damaged(Table::Subscription, key))
+}
+
+pub(crate) fn decode_brake(key: &[u8], row: &[u8]) -> Result<(BrakeScope, Timestamp), EngineError> {
+    let damaged = || EngineError::damaged(Table::Brake, key);
+    let scope = std::str::from_utf8(key).ok().and_then(|text| text.parse().ok()).ok_or_else(damaged)?;
+    let since = row.try_into().map(u64::from_be_bytes).map_err(|_| damaged())?;
+    Ok((scope, Timestamp(since)))
+}
+
+pub(crate) fn proven_key(chunk: u16) -> [u8; 2] {
+    chunk.to_be_bytes()
+}
+
+pub(crate) fn proven_row(bits: &RoaringBitmap) -> Vec<u8> {
+    let mut row = Vec::with_capacity(bits.serialized_size());
+    bits.serialize_into(&mut row).expect("a vector takes all that is written into it");
+    row
+}
+
+pub(crate) fn decode_proven(key: &[u8], row: &[u8]) -> Result<(u16, RoaringBitmap), EngineError> {
+    let damaged = || EngineError::damaged(Table::Proven, key);
+    let chunk = key.try_into().map(u16::from_be_bytes).map_err(|_| damaged())?;
+    let bits = RoaringBitmap::deserialize_from(row).map_err(|_| damaged())?;
+    let is_ours = bits.max().is_none_or(|last| last <= u32::from(u16::MAX));
+    is_ours.then_some((chunk, bits)).ok_or_else(damaged)
 }
 
 #[cfg(test)]

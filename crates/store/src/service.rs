@@ -10,24 +10,24 @@ use std::fs::{self, File, TryLockError};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
 
-use serde::Serialize;
 use tidings_audience::{Frozen, Index};
 use tidings_types::{
-    DeviceId, DeviceNumber, DeviceToken, Epoch, Event, JournalPosition, Json, ParamValue, StreamPosition, Subject,
-    Timestamp, TopicName,
+    BrakeScope, DeviceId, DeviceNumber, DeviceToken, Epoch, Event, EventId, JournalPosition, Json, StreamPosition,
+    Timestamp,
 };
 use tokio::sync::{oneshot, watch};
 
+use crate::brakes::Brakes;
 use crate::committer::{Committer, Derived, load};
 use crate::config::StoreConfig;
 use crate::device::{Credential, GoneToken, Imported, NewDevice, NewImport, Recipient, Registered, Selection};
 use crate::engine::{Engine, Rows, Table};
 use crate::error::{AppendError, OpenError, SubscribeError, WriteError};
-use crate::event::{Appended, CommitSink, DurableChannel, NewEvent, StoredPublication};
+use crate::event::{Appended, CommitSink, DurableChannel, NewEvent, StoredPublication, publication_data};
 use crate::hash;
 use crate::hash::{hash16, hash32};
 use crate::message::{Command, PreparedEvent, Reply};
-use crate::queue::{Class, JOB_QUEUE, Queue};
+use crate::queue::{BRAKE_QUEUE, Class, JOB_QUEUE, Queue};
 use crate::rows::{self, FORMAT, FORMAT_KEY, STATE_KEY, State};
 use crate::table::DeviceTable;
 
@@ -62,6 +62,10 @@ pub(crate) struct Shared {
     /// The epoch of every durable channel.
     pub(crate) epoch: Epoch,
     pub(crate) journal_end: watch::Sender<JournalPosition>,
+    pub(crate) brakes: watch::Sender<Arc<Brakes>>,
+    pub(crate) next_later: watch::Sender<Option<Timestamp>>,
+    /// Events not yet due.
+    pub(crate) later_count: AtomicU64,
     /// The sender needs no event before this position.
     pub(crate) trim_to: AtomicU64,
     pub(crate) counters: Counters,
@@ -80,7 +84,7 @@ pub(crate) struct Counters {
     pub(crate) overloaded: AtomicU64,
 }
 
-/// What the store has done since it was opened; each only grows, except the last two.
+/// What the store has done since it was opened, which only grows; and from `devices` on, what it holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Counts {
     /// Batches written.
@@ -97,6 +101,14 @@ pub struct Counts {
     pub devices: u64,
     /// Subscriptions known.
     pub subscriptions: u64,
+    /// Devices whose token was accepted by its provider.
+    pub proven: u64,
+    /// Events accepted and not yet due.
+    pub later: u64,
+    /// Scopes that are paused.
+    pub paused: u64,
+    /// Jobs that are cancelled and not forgotten.
+    pub cancelled: u64,
 }
 
 impl Store {
@@ -108,15 +120,18 @@ impl Store {
         let lock = lock_folder(&config)?;
         let engine = Engine::open(&config.path, config.cache_bytes, first_rows)?;
         check_format(&engine)?;
-        let (state, Derived { table, index }) = load(&engine)?;
+        let (state, Derived { table, index, brakes }) = load(&engine)?;
         let shared = Arc::new(Shared {
-            queue: Queue::new([JOB_QUEUE, config.event_queue, config.device_queue, config.import_queue]),
+            queue: Queue::new([BRAKE_QUEUE, JOB_QUEUE, config.event_queue, config.device_queue, config.import_queue]),
             config,
             engine: RwLock::new(Some(engine)),
             table: RwLock::new(table),
             index: RwLock::new(index),
             epoch: state.epoch,
             journal_end: watch::Sender::new(JournalPosition(state.journal_end)),
+            brakes: watch::Sender::new(Arc::new(brakes)),
+            next_later: watch::Sender::new(state.later_first.map(|first| first.at)),
+            later_count: AtomicU64::new(state.later_count),
             trim_to: AtomicU64::new(0),
             counters: Counters::default(),
             ended: watch::Sender::new(false),
@@ -137,10 +152,12 @@ impl Store {
     }
 
     /// Appends events and publishes each in its channels, in this order: all or nothing. An event whose id is known with
-    /// the same content is not appended again and has the first answer.
+    /// the same content is not appended again and has the first answer. One whose `at` is later than `now` is kept instead,
+    /// its id taken, until [`Store::release_later`] appends it.
     ///
     /// # Errors
-    /// [`AppendError::Conflict`] for an id known with other content; [`WriteError::Overloaded`] also when the journal is full.
+    /// [`AppendError::Conflict`] for an id known with other content; [`WriteError::Overloaded`] also when the journal is full, or
+    /// `later_count_max` events are not yet due.
     ///
     /// # Cancel safety
     /// Dropped: appended or not. Asking again with the same ids tells.
@@ -148,6 +165,76 @@ impl Store {
         let events: Vec<PreparedEvent> = events.into_iter().map(|event| prepare(event, now)).collect();
         let bytes = events.iter().map(PreparedEvent::bytes).sum();
         self.ask(Class::Events, bytes, |reply| Command::AppendEvents { events, now, reply }).await?
+    }
+
+    /// Moves events that are due at `now` into the journal and publishes each in its channels, in the order of their times
+    /// and, at one time, of their acceptance: as many as one batch takes, so call again until it is 0. They count as accepted
+    /// when they were due, their publications are of `now`. Each is moved in one step: a crash neither loses nor doubles it.
+    ///
+    /// # Errors
+    /// [`WriteError::Overloaded`] when the journal has no room for the first; it stays where it is, try again.
+    ///
+    /// # Cancel safety
+    /// Dropped: moved or not.
+    pub async fn release_later(&self, now: Timestamp) -> Result<usize, WriteError> {
+        self.ask(Class::Jobs, RELEASE_BYTES, |reply| Command::ReleaseLater { now, reply }).await?
+    }
+
+    /// Forgets an event that is not yet due, and its id; false when none with this id waits.
+    ///
+    /// # Errors
+    /// When the store is overloaded or cannot write.
+    ///
+    /// # Cancel safety
+    /// Dropped: forgotten or not.
+    pub async fn cancel_later(&self, id: &EventId) -> Result<bool, WriteError> {
+        let id_hash = hash16(id.as_str().as_bytes());
+        self.ask(Class::Brakes, 256, |reply| Command::CancelLater { id_hash, reply }).await
+    }
+
+    /// Follows when the earliest event that is not yet due will be; `None` when there is none.
+    pub fn next_later(&self) -> watch::Receiver<Option<Timestamp>> {
+        self.shared().next_later.subscribe()
+    }
+
+    /// Follows what is paused and cancelled: as of the last commit, seen here before it is acknowledged.
+    pub fn brakes(&self) -> watch::Receiver<Arc<Brakes>> {
+        self.shared().brakes.subscribe()
+    }
+
+    /// Pauses a scope until [`Store::resume`]; false when it was paused already, which then holds since earlier.
+    ///
+    /// # Errors
+    /// When [`PAUSE_COUNT_MAX`](crate::PAUSE_COUNT_MAX) scopes are paused, or the store is overloaded or cannot write.
+    ///
+    /// # Cancel safety
+    /// Dropped: paused or not.
+    pub async fn pause(&self, scope: BrakeScope, now: Timestamp) -> Result<bool, WriteError> {
+        self.ask(Class::Brakes, 256, |reply| Command::Pause { scope, now, reply }).await?
+    }
+
+    /// Ends the pause of this very scope; false when it was not paused.
+    ///
+    /// # Errors
+    /// When the store is overloaded or cannot write.
+    ///
+    /// # Cancel safety
+    /// Dropped: resumed or not.
+    pub async fn resume(&self, scope: BrakeScope) -> Result<bool, WriteError> {
+        self.ask(Class::Brakes, 256, |reply| Command::Resume { scope, reply }).await
+    }
+
+    /// Cancels the job of the event at `position`, for good; false when it was cancelled already or no such event is in
+    /// the journal. Whether the job is still unfinished is for the caller to know. Forgotten with the job's row
+    /// ([`Store::remove_jobs`]) or its event.
+    ///
+    /// # Errors
+    /// When the store is overloaded or cannot write.
+    ///
+    /// # Cancel safety
+    /// Dropped: cancelled or not.
+    pub async fn cancel(&self, position: JournalPosition) -> Result<bool, WriteError> {
+        self.ask(Class::Brakes, 256, |reply| Command::Cancel { position, reply }).await
     }
 
     /// Publishes into a durable channel.
@@ -277,6 +364,22 @@ impl Store {
         Ok(self.tokens_gone(vec![GoneToken { number, token, gone_at }]).await? == 1)
     }
 
+    /// Notes that providers have accepted pushes to the tokens of these devices; those that are not there or have no token
+    /// are passed over. A token that is new or replaced is unproven again; one that was replaced between the push and this
+    /// call is taken for proven. Not synced: after a power failure a device may have to prove itself once more.
+    ///
+    /// Tell many at a time: each call may rewrite 8 KiB for each 65 536 device numbers that it touches.
+    ///
+    /// # Errors
+    /// When the store is overloaded or cannot write.
+    ///
+    /// # Cancel safety
+    /// Dropped: noted or not.
+    pub async fn devices_proven(&self, numbers: Vec<DeviceNumber>) -> Result<(), WriteError> {
+        let bytes = 64 + size_of::<DeviceNumber>() * numbers.len();
+        self.ask(Class::Devices, bytes, |reply| Command::DevicesProven { numbers, reply }).await
+    }
+
     /// Checkpoints jobs, and up to which position (exclusive) all events have one, in one step. Not synced: a power failure
     /// may take the newest checkpoints, the end of the process does not.
     ///
@@ -292,7 +395,7 @@ impl Store {
         self.ask(Class::Jobs, bytes, |reply| Command::Jobs { put: jobs, remove, dispatched, reply }).await
     }
 
-    /// Forgets jobs that are done; as lazily as [`Store::put_jobs`].
+    /// Forgets jobs that are done, and that they were cancelled; as lazily as [`Store::put_jobs`].
     ///
     /// # Errors
     /// When the store is overloaded or cannot write.
@@ -365,6 +468,10 @@ impl Store {
             overloaded: value(&shared.counters.overloaded),
             devices: read_lock(&shared.table).count(),
             subscriptions: read_lock(&shared.index).subscription_count(),
+            proven: read_lock(&shared.table).proven_count(),
+            later: value(&shared.later_count),
+            paused: shared.brakes.borrow().paused.len() as u64,
+            cancelled: shared.brakes.borrow().cancelled.len() as u64,
         }
     }
 
@@ -387,6 +494,9 @@ impl Store {
     }
 }
 
+/// What a release may make of its request: it fills a batch of its own.
+const RELEASE_BYTES: usize = 1 << 20;
+
 /// Devices an import writes in one batch.
 const IMPORT_CHUNK_COUNT: usize = 1000;
 
@@ -402,25 +512,18 @@ impl PreparedEvent {
     }
 }
 
-fn prepare(NewEvent { event, channels }: NewEvent, now: Timestamp) -> PreparedEvent {
-    /// What connected clients get of an event without data of its own.
-    #[derive(Serialize)]
-    struct Plain<'a> {
-        topic: &'a TopicName,
-        subjects: &'a [Subject],
-        params: &'a BTreeMap<String, ParamValue>,
-    }
-    let (json, receipt) = (rows::encode(&event), event.receipt_terms(now));
-    let Event { topic, subjects, params, .. } = &event;
-    let data = event.data.clone().unwrap_or_else(|| Json::of(&Plain { topic, subjects, params }));
+fn prepare(NewEvent { event, channels, audience_max }: NewEvent, now: Timestamp) -> PreparedEvent {
+    let json = rows::encode(&event);
     PreparedEvent {
         id_hash: hash16(event.id.as_str().as_bytes()),
         content: hash32(&json),
+        data: publication_data(&event),
+        receipt: event.receipt_terms(now),
+        later_at: event.at.filter(|at| *at > now),
         id: event.id,
         json,
-        data,
         channels,
-        receipt,
+        audience_max,
     }
 }
 

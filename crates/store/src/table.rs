@@ -1,10 +1,13 @@
 //! What sending needs of every device, in memory, by device number: derived from the rows, rebuilt at open.
 //!
+//! Beside it the set of proven tokens, a bit each, in the chunks in which it is stored.
+//!
 //! Bound: `device_count_max`. A device costs about 100 bytes, its id and its token; app, locale and country are shared.
 
 use std::collections::HashSet;
 use std::hash::Hash;
 
+use roaring::RoaringBitmap;
 use tidings_types::{
     AppId, Country, Device, DeviceId, DeviceNumber, DeviceToken, Environment, JournalPosition, Locale, Platform,
 };
@@ -18,6 +21,13 @@ pub(crate) struct DeviceTable {
     locales: Shared<Locale>,
     countries: Shared<Country>,
     count: u64,
+    /// By [`proven_place`].
+    proven: Vec<RoaringBitmap>,
+}
+
+/// In which chunk of the proven set a number is, and where in it.
+pub(crate) fn proven_place(number: DeviceNumber) -> (u16, u32) {
+    ((number.0 >> 16) as u16, number.0 & 0xffff)
 }
 
 #[derive(Debug)]
@@ -77,6 +87,7 @@ impl DeviceTable {
             number,
             id: &entry.id,
             token: entry.token.as_ref(),
+            proven: self.is_proven(number),
             app: &entry.app,
             platform: entry.platform,
             environment: entry.environment,
@@ -84,6 +95,27 @@ impl DeviceTable {
             country: entry.country.as_ref(),
             since: entry.since,
         })
+    }
+
+    fn is_proven(&self, number: DeviceNumber) -> bool {
+        let (chunk, place) = proven_place(number);
+        self.proven_chunk(chunk).is_some_and(|bits| bits.contains(place))
+    }
+
+    pub(crate) fn proven_chunk(&self, chunk: u16) -> Option<&RoaringBitmap> {
+        self.proven.get(usize::from(chunk))
+    }
+
+    pub(crate) fn set_proven_chunk(&mut self, chunk: u16, bits: RoaringBitmap) {
+        let index = usize::from(chunk);
+        if self.proven.len() <= index {
+            self.proven.resize_with(index + 1, RoaringBitmap::new);
+        }
+        self.proven[index] = bits;
+    }
+
+    pub(crate) fn proven_count(&self) -> u64 {
+        self.proven.iter().map(RoaringBitmap::len).sum()
     }
 
     /// The numbers of the devices that `is_meant`: a look at every device.

@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Parser, Subcommand};
+use tidings_api::Rfc3339;
 
+use crate::command::simulate::SimulateCommand;
 use crate::config::parse_duration;
 
 pub(crate) use client::*;
@@ -58,7 +60,7 @@ pub(crate) enum Command {
     Devices(DevicesCommand),
     /// Count who would be told of an event, without telling anybody.
     Audience(AudienceArgs),
-    /// See what became of events.
+    /// See what became of events, call them off, hold pushes and let them go on.
     #[command(subcommand)]
     Jobs(JobsCommand),
     /// Show what a notification says, in one language or in all.
@@ -146,12 +148,16 @@ pub(crate) struct Server {
   tidings publish '{\"id\": \"goal-1\", \"topic\": \"goal\", \"subjects\": [\"match:1\"]}'
   tidings publish - < events.json
   tidings publish --channel news '{\"text\": \"hello\"}'
+  tidings publish --topic news --subject league:1 --priority low --urgency low \\
+      --at \"$(date -Is -d 'tomorrow 9:00')\" --expect-max 50000
+  tidings publish --topic goal --subject match:1 --dry-run
 
 The API key comes from TIDINGS_API_KEY, --api-key-file, or on the server's machine DATA_DIR/api-key.
 An event made of flags without --id gets a random id: running the command twice makes two events.")]
 pub(crate) struct PublishArgs {
     /// The event, or with --channel the data, as JSON; `-` reads standard input.
-    #[arg(value_name = "JSON", conflicts_with_all = ["topic", "subject", "param", "id", "collapse_key", "ttl"])]
+    #[arg(value_name = "JSON", conflicts_with_all = ["topic", "subject", "param", "id", "collapse_key",
+        "ttl", "priority", "urgency", "at", "expect_min", "expect_max", "dry_run"])]
     pub(crate) json_text: Option<String>,
     /// Publish into this channel instead of handing in an event.
     #[arg(long, requires = "json_text")]
@@ -174,6 +180,24 @@ pub(crate) struct PublishArgs {
     /// How long it is worth delivering, such as 4h.
     #[arg(long, value_parser = parse_duration)]
     pub(crate) ttl: Option<Duration>,
+    /// Before which other events it is sent [default: normal]
+    #[arg(long, value_parser = ["high", "normal", "low"])]
+    pub(crate) priority: Option<String>,
+    /// How urgently providers deliver it; without it, at once.
+    #[arg(long, value_parser = ["very_low", "low", "normal", "high"])]
+    pub(crate) urgency: Option<String>,
+    /// When it is due, such as 2026-07-15T20:04:05+02:00; until then it can be called off without a trace.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) at: Option<Rfc3339>,
+    /// Push nobody if it would be for fewer devices.
+    #[arg(long, value_name = "N")]
+    pub(crate) expect_min: Option<u32>,
+    /// Push nobody if it would be for more devices.
+    #[arg(long, value_name = "N")]
+    pub(crate) expect_max: Option<u32>,
+    /// Do everything but the delivery; providers that offer it validate the message.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
     #[command(flatten)]
     pub(crate) api: ApiServer,
 }
@@ -206,43 +230,6 @@ pub(crate) struct SubscribeArgs {
     pub(crate) count: Option<u64>,
     #[command(flatten)]
     pub(crate) server: Server,
-}
-
-/// Providers that can be simulated.
-#[derive(Debug, Subcommand)]
-pub(crate) enum SimulateCommand {
-    /// Apple's push service.
-    Apns(SimulateApnsArgs),
-}
-
-/// Arguments of `simulate apns`.
-#[derive(Debug, Args)]
-#[command(after_help = "Examples:
-  tidings simulate apns
-  tidings simulate apns --dir simulator --listen 127.0.0.1:2197 --faults faults.json
-  curl --cacert simulator/ca.pem --http2 https://localhost:2197/simulator/ledger")]
-pub(crate) struct SimulateApnsArgs {
-    /// Folder for the certificate and the signing key made at the start.
-    #[arg(long, default_value = "simulator", value_name = "FOLDER")]
-    pub(crate) dir: PathBuf,
-    /// Where it listens.
-    #[arg(long, default_value = "127.0.0.1:2197", value_name = "ADDRESS")]
-    pub(crate) listen: std::net::SocketAddr,
-    /// How it misbehaves, as JSON: delays, rejections, resets.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) faults: Option<PathBuf>,
-    /// What all chances are drawn from.
-    #[arg(long, default_value_t = 0)]
-    pub(crate) seed: u64,
-    /// Threads.
-    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
-    pub(crate) threads: u16,
-    /// Bundle id for the configuration to paste; other apps are refused when given.
-    #[arg(long, value_name = "BUNDLE_ID")]
-    pub(crate) app: Option<String>,
-    /// Print the counters as JSON, one line a second.
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 /// Arguments of `token`.
@@ -323,10 +310,12 @@ pub(crate) enum BenchCommand {
     /// Notifications, from the event to a simulated provider's answer.
     #[command(after_help = "Examples:
   tidings bench push
-  tidings bench push --devices 1.3M --json
+  tidings bench push --audience 1.3M --only audience
+  tidings bench push --server pushy --runs 5 --json
+  tidings bench push --full > push.txt
 
-With h2load (Debian: nghttp2-client) on the machine, its rate against the same simulator is
-shown beside.")]
+With h2load (Debian: nghttp2-client) on the machine, its rate against the same provider is
+shown beside, and that of Pushy, apns2 and gorush when conformance/peers.sh has built them.")]
     Push(BenchPushArgs),
     /// The bounded buffers: every operation's time, and what goes through between threads.
     #[command(after_help = "Examples:
@@ -400,12 +389,39 @@ pub(crate) struct BenchAudienceArgs {
 pub(crate) struct BenchPushArgs {
     #[command(flatten)]
     pub(crate) common: BenchArgs,
-    /// Devices that are told of each event; fewer where the provider's stream limit makes it slow.
+    /// Devices that are told of each event where the provider answers at once; else five seconds' worth of them.
     #[arg(long, value_name = "N", default_value = "200k", value_parser = count)]
     pub(crate) devices: u32,
+    /// Measure every round trip with every stream limit and flow window, not one of each kind; an hour.
+    #[arg(long)]
+    pub(crate) full: bool,
+    /// Measure only the parts whose name contains this: `100 ms`, `newsletter`, `audience`.
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub(crate) only: String,
+    /// Measure memory and time of an audience so large as well; 1.3M is what the goals are stated for.
+    #[arg(long, value_name = "N", value_parser = count)]
+    pub(crate) audience: Option<u32>,
+    /// Devices of the newsletter that goals are told beside.
+    #[arg(long, value_name = "N", default_value = "1M", value_parser = count)]
+    pub(crate) newsletter: u32,
+    /// What is sent to: our simulator, or Pushy's benchmark server, which has no round trip and checks nothing.
+    #[arg(long, value_name = "WHICH", default_value = "simulator")]
+    pub(crate) server: BenchPushServer,
+    /// Where other senders are, as conformance/peers.sh builds them [default: target/peers]
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) peers: Option<PathBuf>,
     /// Where the store is put; removed afterwards [default: the system's temporary folder]
     #[arg(long, value_name = "FOLDER")]
     pub(crate) dir: Option<PathBuf>,
+}
+
+/// What `bench push` sends to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum BenchPushServer {
+    /// Our simulator of APNs.
+    Simulator,
+    /// Pushy's BenchmarkApnsServer.
+    Pushy,
 }
 
 /// Arguments of `bench buffer`.

@@ -30,15 +30,15 @@ use axum::extract::{Request, State};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use tidings_api::{Api, ApiConfig, ClientCounts, Node};
-use tidings_buffer::Lake;
 use tidings_edge::{Edge, EdgeConfig};
 use tidings_hub::{Hub, HubConfig};
 use tidings_protocol::token::TokenVerifier;
 use tidings_protocol::{SessionConfig, token::TokenSecret};
-use tidings_sender::{Pool, Sender, SenderConfig};
+use tidings_sender::{Sender, SenderConfig, Shadow};
 use tidings_store::{QueueLimit, Store, StoreConfig};
 use tidings_stream::TailBounds;
 use tidings_telemetry::{Registry, unix_now};
+use tidings_types::Provider;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -47,10 +47,10 @@ use tracing::info;
 
 use self::journal::{Devices, Journal, Sink};
 use self::metrics::influx::Influxing;
-use self::providers::{ProviderError, Providers};
+use self::providers::{ProviderError, Providers, Section};
 use self::report::{Connections, Jobs};
 use self::webhook::{Webhook, WebhookError};
-use crate::config::{Apns, Config};
+use crate::config::Config;
 
 pub(crate) use self::keys::KeyError;
 pub(crate) use self::listener::listen;
@@ -91,8 +91,10 @@ pub(crate) enum ServeError {
     #[error("cannot start the sender")]
     Sender(#[from] tidings_sender::StartError),
     /// A gateway refuses its credential or its settings.
-    #[error("cannot start [apns.{name}]")]
+    #[error("cannot start [{provider}.{name}]")]
     Provider {
+        /// Which table.
+        provider: Provider,
         /// Which section.
         name: String,
         /// Why.
@@ -163,15 +165,16 @@ impl Server {
             info!(devices, "Registered the devices of the seed");
         }
 
-        let pools: Vec<Pool> = config.apns.iter().map(|(name, apns)| pool(name, apns)).collect();
-        let lakes: Vec<_> = config.apns.keys().zip(pools.iter().map(|pool| pool.lake.clone())).collect();
-        metrics::register(&registry, &store, &hub, &lakes);
+        let sections = providers::sections(&config);
+        let pools = sections.iter().map(Section::pool).collect();
+        metrics::register(&registry, &store, &hub, &sections);
         let (jobs, receipts) = (sender_config(&config), hub.receipts().clone());
         let sender = Arc::new(Sender::start(jobs, store.clone(), topics.clone(), pools, receipts, &registry)?);
         let mut providers = Providers::default();
-        for (apns, (name, lake)) in config.apns.values().zip(lakes) {
-            let started = providers.add(name, apns, lake, sender.sink(), &registry);
-            started.map_err(|source| ServeError::Provider { name: name.clone(), source })?;
+        for section in sections {
+            let (provider, name) = (section.provider, section.name.clone());
+            let started = providers.add(&config, section, sender.sink(), &registry);
+            started.map_err(|source| ServeError::Provider { provider, name, source })?;
         }
         let webhook = Webhook::start(&config.webhook, config.sender.report_count_max, sender.clone(), &registry)?;
 
@@ -217,6 +220,7 @@ impl Server {
             }
         }
         tasks.spawn(sweep(hub));
+        tasks.spawn(journal::release_later(store.clone()));
         let influx = Influxing::start(&config.influx, &registry);
         info!(%addr, "Listening");
         let shutdown_timeout = config.client.shutdown_timeout;
@@ -263,7 +267,7 @@ impl Server {
 
     /// Takes the credentials for push providers and the secrets of the webhook of this configuration; what came of it stands in the log.
     pub(crate) fn reload(&self, config: &Config) {
-        self.providers.reload(&config.apns);
+        self.providers.reload(config);
         if let Some(webhook) = &self.webhook {
             webhook.reload(&config.webhook);
         }
@@ -298,9 +302,9 @@ impl Server {
         info!("Stopped");
     }
 
-    /// Waits until the HTTP servers are done; the sweep never is.
+    /// Waits until the HTTP servers are done; the sweep and the release of later events never are.
     async fn http_ended(&mut self) {
-        while self.tasks.len() > 1 && self.tasks.join_next().await.is_some() {}
+        while self.tasks.len() > 2 && self.tasks.join_next().await.is_some() {}
     }
 }
 
@@ -346,6 +350,7 @@ fn store_config(config: &Config) -> StoreConfig {
         device_count_max: store.device_count_max,
         subscription_count_max: store.subscription_count_max,
         channel_count_max: store.channel_count_max,
+        later_count_max: store.later_count_max,
         reopen_backoff_min: store.reopen_backoff_min,
         reopen_backoff_max: store.reopen_backoff_max,
         cache_bytes: store.cache_bytes.as_usize() as u64,
@@ -429,14 +434,9 @@ fn sender_config(config: &Config) -> SenderConfig {
         report_count_max: sender.report_count_max,
         gone_token_count_max: sender.gone_token_count_max,
         tell_finished: config.webhook.url.is_some(),
-    }
-}
-
-fn pool(name: &str, apns: &Apns) -> Pool {
-    Pool {
-        name: name.to_owned(),
-        environment: apns.environment,
-        apps: apns.apps.clone(),
-        lake: Arc::new(Lake::new(apns.lake_capacity)),
+        shadow: config.shadow.enabled.then(|| Shadow {
+            devices: config.shadow.devices.iter().cloned().collect(),
+            percent: u8::try_from(config.shadow.percent).unwrap_or(100),
+        }),
     }
 }

@@ -110,14 +110,20 @@ fn a_reader_who_leaves_is_no_failure() {
 }
 
 #[test]
-fn a_simulator_writes_its_key_for_its_owner_only() {
+fn simulators_write_their_keys_for_their_owner_only() {
+    for (provider, key) in [("apns", "key.p8"), ("fcm", "service-account.json"), ("web-push", "vapid.key")] {
+        simulator_writes_its_key_for_its_owner_only(provider, key);
+    }
+}
+
+fn simulator_writes_its_key_for_its_owner_only(provider: &str, key: &str) {
     use std::io::BufRead as _;
     use std::os::unix::fs::PermissionsExt as _;
 
     let dir = tempfile::tempdir().unwrap();
-    let key = dir.path().join("key.p8");
+    let key = dir.path().join(key);
     std::fs::write(&key, "of an earlier run").unwrap();
-    let mut command = tidings("simulate apns --dir . --listen 127.0.0.1:0", dir.path());
+    let mut command = tidings(&format!("simulate {provider} --dir . --listen 127.0.0.1:0"), dir.path());
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let lines = std::io::BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
     let snippet: Vec<String> =

@@ -16,7 +16,7 @@ pub(crate) const PRESENT: Schema = Schema {
     fields: &["link", "image", "sound", "badge", "thread", "category", "interruption", "android_channel"],
     refused: &[],
 };
-pub(crate) const PAYLOAD: Schema = Schema { fields: &["apns"], refused: &[("fcm", LATER), ("webpush", LATER)] };
+pub(crate) const PAYLOAD: Schema = Schema { fields: &["apns", "fcm", "webpush"], refused: &[] };
 
 pub(crate) const INTERRUPTIONS: [(&str, Interruption); 4] = [
     ("passive", Interruption::Passive),
@@ -25,8 +25,10 @@ pub(crate) const INTERRUPTIONS: [(&str, Interruption); 4] = [
     ("critical", Interruption::Critical),
 ];
 
-/// The key of a payload under which an app finds what is ours.
+/// The key of a payload under which an app finds what is ours; in FCM's flat `data` what such keys begin with.
 pub(crate) const OWN_KEY: &str = "tidings";
+/// Keys of an FCM message that say to whom it goes, which is ours to say.
+pub(crate) const FCM_OWN_KEYS: [&str; 4] = ["token", "topic", "condition", "name"];
 
 /// By language. A title may be empty, a body may not.
 pub(super) fn text(field: Field<'_>) -> Result<BTreeMap<Locale, Text>, Invalid> {
@@ -53,7 +55,7 @@ pub(super) fn present(field: Field<'_>) -> Result<Present, Invalid> {
         badge: object.take("badge").map(|badge| self::badge(&badge)).transpose()?,
         thread: short_text(&mut object, "thread")?,
         category: short_text(&mut object, "category")?,
-        interruption: object.take("interruption").map(|level| level.one_of(&INTERRUPTIONS, &[])).transpose()?,
+        interruption: object.take("interruption").map(|level| level.one_of(&INTERRUPTIONS)).transpose()?,
         android_channel: short_text(&mut object, "android_channel")?,
     })
 }
@@ -76,12 +78,16 @@ fn badge(field: &Field<'_>) -> Result<u32, Invalid> {
 
 pub(super) fn payload(field: Field<'_>) -> Result<Payload, Invalid> {
     let mut object = field.object(&PAYLOAD)?;
-    Ok(Payload { apns: object.take("apns").map(patch).transpose()? })
+    Ok(Payload {
+        apns: object.take("apns").map(|patch| self::patch(patch, own_part)).transpose()?,
+        fcm: object.take("fcm").map(|patch| self::patch(patch, own_part_of_fcm)).transpose()?,
+        webpush: object.take("webpush").map(|patch| self::patch(patch, own_part)).transpose()?,
+    })
 }
 
 /// A patch over a payload that we make. It is merged as a value later, so all of it has to be one: carried JSON may spell
-/// half a character, a number beyond all, or be nested without end.
-fn patch(field: Field<'_>) -> Result<Json, Invalid> {
+/// half a character, a number beyond all, or be nested without end. `refuse` is asked about each of its entries.
+fn patch(field: Field<'_>, refuse: impl Fn(&str, Field<'_>) -> Result<(), Invalid>) -> Result<Json, Invalid> {
     let (max, raw) = (limits::PAYLOAD_BYTES_MAX, field.raw);
     let bytes = raw.get().len();
     if bytes > max {
@@ -91,9 +97,32 @@ fn patch(field: Field<'_>) -> Result<Json, Invalid> {
         return Err(field.invalid(format_args!("cannot be put over a payload: {error}")));
     }
     for (name, field) in field.entries(max)? {
-        if name == OWN_KEY {
-            return Err(field.invalid("is ours: an app finds there which event it is and where it was published"));
-        }
+        refuse(&name, field)?;
     }
     Ok(Json::from_raw(raw))
+}
+
+fn own_part(name: &str, field: Field<'_>) -> Result<(), Invalid> {
+    if name == OWN_KEY {
+        return Err(field.invalid("is ours: an app finds there which event it is and where it was published"));
+    }
+    Ok(())
+}
+
+/// FCM's `data` has texts by name and nothing else; what is ours is among them.
+fn own_part_of_fcm(name: &str, field: Field<'_>) -> Result<(), Invalid> {
+    if FCM_OWN_KEYS.contains(&name) {
+        return Err(field.invalid("is ours: to whom a message goes is not for a patch to say"));
+    }
+    if name != "data" {
+        return Ok(());
+    }
+    for (name, field) in field.entries(limits::PAYLOAD_BYTES_MAX)? {
+        if name.split('.').next() == Some(OWN_KEY) {
+            own_part(OWN_KEY, field)?;
+        } else if !field.is_text() && field.raw.get() != "null" {
+            return Err(field.invalid(format_args!("must be text, as all of FCM's data, got {}", field.kind())));
+        }
+    }
+    Ok(())
 }

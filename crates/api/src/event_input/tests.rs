@@ -25,9 +25,10 @@ fn an_event_with_everything_is_read() {
 "params":{"n":3,"x":1.5,"who":"Å"},"text":{"pt_br":{"title":"","body":"Gol!"},"und":{"title":"T","body":"Goal"}},
 "present":{"link":"app://m/2","image":"https://x/i.png","sound":"none","badge":0,"thread":"m-2","category":"goal",
 "interruption":"time-sensitive","android_channel":"goals"},"payload":{"apns":{"aps": {"badge":null},"x":
-1}},"data":{"a": [1,
+1},"fcm":{"data":{"x":"1","y":null},"android":{}},"webpush":{"title":"T"}},"data":{"a": [1,
 2]},"channels":["team:1","match:2"],"push":"never","receipt":true,"receipt_wait":0.25,"receipt_policy":"any",
-"collapse_key":"m-2","ttl":"90s""#,
+"collapse_key":"m-2","ttl":"90s","priority":"high","urgency":"very_low","at":"2026-07-15T20:04:05.5+02:00",
+"expect_audience":{"min":1.0,"max":4294967295},"dry_run":true"#,
     );
     let name = |text: &str| Some(text.to_owned());
     let locale = |text: &str| Locale::new(text).unwrap();
@@ -59,7 +60,11 @@ fn an_event_with_everything_is_read() {
             interruption: Some(Interruption::TimeSensitive),
             android_channel: name("goals"),
         },
-        payload: Payload { apns: Some(Json::parse(br#"{"aps": {"badge":null},"x": 1}"#).unwrap()) },
+        payload: Payload {
+            apns: Some(Json::parse(br#"{"aps": {"badge":null},"x": 1}"#).unwrap()),
+            fcm: Some(Json::parse(br#"{"data":{"x":"1","y":null},"android":{}}"#).unwrap()),
+            webpush: Some(Json::parse(br#"{"title":"T"}"#).unwrap()),
+        },
         data: Some(Json::parse(b"{\"a\": [1, 2]}").unwrap()),
         channels: ["team:1", "match:2"].map(|name| ChannelName::new(name).unwrap()).to_vec(),
         push: PushPolicy::Never,
@@ -68,6 +73,11 @@ fn an_event_with_everything_is_read() {
         receipt_policy: ReceiptPolicy::Any,
         collapse_key: Some(CollapseKey::new("m-2").unwrap()),
         ttl: Duration::from_secs(90),
+        priority: EventPriority::High,
+        urgency: Some(Urgency::VeryLow),
+        at: Some(Timestamp(1_784_138_645_500)),
+        expect_audience: Some(ExpectAudience { min: Some(1), max: Some(u32::MAX.into()) }),
+        dry_run: true,
         ..plain()
     };
     assert!(event.unwrap() == expected, "differs");
@@ -164,23 +174,36 @@ fn a_wait_in_a_query_may_be_nothing_and_has_no_quotes() {
 
 #[test]
 fn only_what_is_one_payload_is_put_over_a_payload() {
-    let payload = |text: &str| read(&format!(",\"payload\":{{\"apns\":{text}}}"));
+    ["apns", "fcm", "webpush"].into_iter().for_each(check_patch);
+}
+
+fn check_patch(provider: &str) {
+    let payload = |text: &str| read(&format!(",\"payload\":{{\"{provider}\":{text}}}"));
     let deep = |depth: usize| format!("{{\"a\":{}{}}}", "[".repeat(depth), "]".repeat(depth));
     let large = |bytes: usize| format!("{{\"a\":\"{}\"}}", "x".repeat(bytes - 8));
     assert!(payload("{}").is_ok() && payload(&deep(100)).is_ok() && payload(&large(4096)).is_ok());
     assert!(payload(r#"{"aps":{"tidings":1}}"#).is_ok(), "ours is at the top only");
-    for text in [
-        "[]",
-        "\"x\"",
-        "1",
-        r#"{"tidings":null}"#,
-        r#"{"a":1,"\u0074idings":{}}"#,
-        r#"{"a":"\ud800"}"#,
-        r#"{"a":1e999}"#,
-        r#"{"a":1,"a":2}"#,
-        &deep(2000),
-        &large(4097),
-    ] {
+    let own: &[&str] = match provider {
+        "fcm" => &[
+            r#"{"token":"x"}"#,
+            r#"{"topic":null}"#,
+            r#"{"c\u006fndition":"x"}"#,
+            r#"{"name":"x"}"#,
+            r#"{"data":null}"#,
+            r#"{"data":[]}"#,
+            r#"{"data":{"x":1}}"#,
+            r#"{"data":{"tidings":"x"}}"#,
+            r#"{"data":{"tidings.event":null}}"#,
+        ],
+        _ => &[r#"{"tidings":null}"#, r#"{"a":1,"\u0074idings":{}}"#],
+    };
+    for text in own {
+        assert!(payload(text).is_err(), "{provider} {text}");
+    }
+    assert!(payload(r#"{"data":{"tidingsx":"x","y":null}}"#).is_ok());
+    for text in
+        ["[]", "\"x\"", "1", r#"{"a":"\ud800"}"#, r#"{"a":1e999}"#, r#"{"a":1,"a":2}"#, &deep(2000), &large(4097)]
+    {
         assert!(payload(text).is_err(), "{text}");
     }
 }
@@ -226,7 +249,7 @@ fn filter_() -> impl Strategy<Value = Filter> {
     let locales = || list(Locale::new, &["pt", "pt-BR", "zh-Hant-TW", "und"]);
     prop_oneof![
         (list(Country::new, &["BR", "PL"]), locales(), names(AppId::new)).prop_map(|(countries, locales, apps)| {
-            Filter { countries, locales, platforms: vec![Platform::Ios], apps }
+            Filter { countries, locales, platforms: Platform::ALL.to_vec(), apps }
         }),
         locales().prop_map(some),
     ]
@@ -268,6 +291,13 @@ prop_compose! {
             any::<bool>(),
         ),
         (key, ttl) in (option::of(name()), 1_u64..=2_419_200),
+        (priority, urgency, at) in (
+            select(EventPriority::ALL.to_vec()),
+            option::of(select(Urgency::ALL.to_vec())),
+            option::of(0..253_402_300_800_000_u64),
+        ),
+        (min, max, dry_run) in (option::of(0..10_u64), option::of(10..100_u64), any::<bool>()),
+        (fcm, webpush) in (option::of(".{0,20}"), option::of(".{0,20}")),
     ) -> Event {
         Event {
             subjects: subjects.iter().map(|subject| Subject::new(subject).unwrap()).collect(),
@@ -280,13 +310,22 @@ prop_compose! {
             ]),
             text,
             present,
-            payload: Payload { apns: patch.map(|text| Json::of(&json!({ "aps": { "x": text } }))) },
+            payload: Payload {
+                apns: patch.map(|text| Json::of(&json!({ "aps": { "x": text } }))),
+                fcm: fcm.map(|text| Json::of(&json!({ "data": { "x": text } }))),
+                webpush: webpush.map(|text| Json::of(&json!({ "x": text }))),
+            },
             push,
             receipt,
             receipt_wait: Duration::from_millis(millis),
             receipt_policy: if any_device { ReceiptPolicy::Any } else { ReceiptPolicy::Visible },
             collapse_key: key.map(|key| CollapseKey::new(&key).unwrap()),
             ttl: Duration::from_secs(ttl),
+            priority,
+            urgency,
+            at: at.map(Timestamp),
+            expect_audience: (min.is_some() || max.is_some()).then_some(ExpectAudience { min, max }),
+            dry_run,
             ..plain()
         }
     }
@@ -323,7 +362,7 @@ fn sized(field: &str, size: usize) -> Value {
         }
         "title" => event["text"] = json!({"en": {"title": text, "body": "b"}}),
         "body" => event["text"] = json!({"en": {"title": "", "body": text}}),
-        "apns" => event["payload"] = json!({"apns": {"a": &text[8..]}}),
+        "apns" | "fcm" | "webpush" => event["payload"] = json!({ field: {"a": &text[8..]} }),
         present => event["present"] = json!({ present: text }),
     }
     event
@@ -343,6 +382,8 @@ fn each_limit_lets_in_what_has_it_and_nothing_larger_or_emptier() {
         ("title", 0, limits::TEXT_BYTES_MAX),
         ("body", 1, limits::TEXT_BYTES_MAX),
         ("apns", 8, limits::PAYLOAD_BYTES_MAX),
+        ("fcm", 8, limits::PAYLOAD_BYTES_MAX),
+        ("webpush", 8, limits::PAYLOAD_BYTES_MAX),
         ("link", 1, limits::PRESENT_BYTES_MAX),
         ("image", 1, limits::PRESENT_BYTES_MAX),
         ("sound", 1, limits::PRESENT_BYTES_MAX),
@@ -382,10 +423,12 @@ proptest! {
         let _ = wait_of_query(&pieces.concat());
     }
 
-    /// The rows spell an event as producers do, except the wait: given its unit, what was stored can be handed in again.
+    /// The rows spell an event as producers do, except wait and time: given their units, what was stored can be handed in
+    /// again.
     #[test]
     fn a_stored_event_whose_wait_has_its_unit_is_read_back(event in events()) {
         let mut spelt = stored(&event);
+        spelt["at"] = json!(event.at.map(Rfc3339));
         let millis = spelt["receipt_wait"].as_u64().unwrap();
         spelt["receipt_wait"] = json!(format!("{millis}ms"));
         prop_assert!(read_value(&spelt).unwrap() == event, "{spelt}");
@@ -397,6 +440,7 @@ proptest! {
     /// Without its unit it is refused, never taken for seconds.
     #[test]
     fn a_stored_event_as_it_is_is_refused_by_its_wait(event in events()) {
+        let event = Event { at: None, ..event };
         let refused = read_value(&stored(&event)).map(|_| ()).expect_err("milliseconds are no seconds");
         prop_assert!(format!("{refused:?}").contains("receipt_wait: must be 0.1 to 30 seconds"), "{refused:?}");
     }

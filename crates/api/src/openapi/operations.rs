@@ -1,19 +1,25 @@
 //! What each route takes and answers.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
+use tidings_telemetry::unix_now;
 
 use super::schemas::{query_wait, reference};
 use crate::guard::Dialect;
 use crate::query::{LIMIT_DEFAULT, LIMIT_RANGE};
+use crate::rfc3339::Rfc3339;
 use crate::routes::Route;
 
 const EVENTS: &str = "Events";
 const DEVICES: &str = "Devices";
+const BRAKES: &str = "Brakes";
 const CENTRIFUGO: &str = "Centrifugo";
 const OPERATION: &str = "Operation";
 
-pub(super) const TAGS: [(&str, &str); 4] = [
+pub(super) const TAGS: [(&str, &str); 5] = [
     (EVENTS, "Hand in events and ask what became of them."),
+    (BRAKES, "Hold pushes of everything, of an app, a topic or a provider, and let them go on."),
     (DEVICES, "Register devices, say what they are subscribed to."),
     (CENTRIFUGO, "Centrifugo's server API, for its client libraries; its documentation is theirs."),
     (OPERATION, "For those who run the server."),
@@ -45,6 +51,8 @@ pub(super) struct Answer {
     pub(super) status: u16,
     pub(super) description: &'static str,
     pub(super) schema: Option<Value>,
+    /// What each line holds, where it may be had as lines.
+    pub(super) lines: Option<Value>,
     /// No cache may keep it.
     pub(super) is_secret: bool,
     /// Operations that take the answer's `id`.
@@ -63,8 +71,11 @@ impl Operation {
 
     /// The one that the path names, which may be unknown.
     fn of(self, schema: &str) -> Self {
-        let parameter = json!({"name": "id", "in": "path", "required": true, "schema": reference(schema)});
-        self.parameter(parameter).refuses(404)
+        self.of_named("id", reference(schema)).refuses(404)
+    }
+
+    fn of_named(self, name: &str, schema: Value) -> Self {
+        self.parameter(json!({"name": name, "in": "path", "required": true, "schema": schema}))
     }
 
     /// A page of a list, from where `from` says.
@@ -86,6 +97,20 @@ impl Operation {
             status,
             description,
             schema: Some(reference(schema)),
+            lines: None,
+            is_secret: false,
+            leads_to: &[],
+        });
+        self
+    }
+
+    /// It is done, and there is nothing to say.
+    fn answers_nothing(mut self, description: &'static str) -> Self {
+        self.answers.push(Answer {
+            status: 204,
+            description,
+            schema: None,
+            lines: None,
             is_secret: false,
             leads_to: &[],
         });
@@ -140,7 +165,11 @@ pub(super) fn operation(route: Route) -> Option<Operation> {
     if dialect == Dialect::Centrifugo {
         return Some(centrifugo(name));
     }
-    events(name).or_else(|| devices(name)).or_else(|| subscriptions(name))
+    events(name)
+        .or_else(|| jobs(name))
+        .or_else(|| brakes(name))
+        .or_else(|| devices(name))
+        .or_else(|| subscriptions(name))
 }
 
 fn events(name: &str) -> Option<Operation> {
@@ -148,8 +177,21 @@ fn events(name: &str) -> Option<Operation> {
         "POST /v1/events" => Operation::new("postEvents", EVENTS, "Hand in an event, or a list of them")
             .takes("Events", event_examples())
             .answers(202, "Durable: they will be delivered, whatever happens to the server.", "AcceptedEvents")
-            .leads_to(&["getEvent", "getReceipts"])
+            .leads_to(&["getEvent", "getReceipts", "cancelEvent"])
             .refuses(409),
+        "GET /v1/events" => {
+            let state = json!({"name": "state", "in": "query", "required": true, "schema": {"const": "scheduled"}});
+            Operation::new("getScheduledEvents", EVENTS, "Events that are not due yet, the next one first")
+                .parameter(state)
+                .page("after", &json!({"type": "string", "pattern": "^[0-9]{1,19}-[0-9]{1,19}$"}))
+                .answers(200, "A page of them.", "ScheduledEvents")
+        }
+        "DELETE /v1/events/{id}" => {
+            Operation::new("cancelEvent", EVENTS, "Call an event off: it is sent to nobody any more")
+                .of("EventId")
+                .answers_nothing("Who was not sent to yet will not be. One that was not due yet is forgotten.")
+                .refuses(409)
+        }
         "GET /v1/events/{id}" => Operation::new("getEvent", EVENTS, "What became of an event").of("EventId").answers(
             200,
             "Where it stands.",
@@ -161,12 +203,6 @@ fn events(name: &str) -> Option<Operation> {
                 .of("EventId")
                 .parameter(json!({"name": "wait", "in": "query", "schema": query_wait(), "description": description}))
                 .answers(200, "Who has answered so far.", "Receipts")
-        }
-        "GET /v1/jobs" => {
-            let position = json!({"type": "integer", "minimum": 0, "maximum": u64::MAX});
-            Operation::new("getJobs", EVENTS, "What became of the latest events, newest first")
-                .page("before", &position)
-                .answers(200, "A page of them.", "Jobs")
         }
         "POST /v1/audience/preview" => {
             let examples = json!({
@@ -182,6 +218,43 @@ fn events(name: &str) -> Option<Operation> {
                 .takes("Audience", examples)
                 .answers(200, "Devices, counted.", "AudienceCounts")
         }
+        _ => return None,
+    })
+}
+
+fn jobs(name: &str) -> Option<Operation> {
+    let position = json!({"type": "integer", "minimum": 0, "maximum": u64::MAX});
+    Some(match name {
+        "GET /v1/jobs" => {
+            let mut operation =
+                Operation::new("getJobs", EVENTS, "What became of the latest events, newest first; as lines, of all")
+                    .page("before", &position)
+                    .answers(200, "A page of them; or each on a line, where there is no `limit`.", "Jobs");
+            operation.answers[0].lines = Some(reference("Job"));
+            operation
+        }
+        "GET /v1/jobs/{position}" => {
+            Operation::new("getJob", EVENTS, "What became of an event, by provider, app and language")
+                .of_named("position", position)
+                .answers(200, "The job.", "Job")
+                .refuses(404)
+        }
+        _ => return None,
+    })
+}
+
+fn brakes(name: &str) -> Option<Operation> {
+    let new = |id, summary| Operation::new(id, BRAKES, summary);
+    Some(match name {
+        "GET /v1/brakes" => new("getBrakes", "What is held").answers(200, "All of it.", "Brakes"),
+        "PUT /v1/brakes/{scope}" => new("pause", "Hold pushes: they wait, until they expire")
+            .of_named("scope", reference("BrakeScope"))
+            .answers(200, "It was held before.", "Brake")
+            .answers(201, "It is held from now on.", "Brake"),
+        "DELETE /v1/brakes/{scope}" => new("resume", "Let pushes go on")
+            .of_named("scope", reference("BrakeScope"))
+            .answers_nothing("They go on.")
+            .refuses(404),
         _ => return None,
     })
 }
@@ -218,15 +291,28 @@ fn event_examples() -> Value {
             "interruption": "active",
             "android_channel": "orders",
         },
-        "payload": {"apns": {"aps": {"relevance-score": 0.5}, "order": 8}},
+        "payload": {
+            "apns": {"aps": {"relevance-score": 0.5}, "order": 8},
+            "fcm": {"data": {"order": "8"}},
+            "webpush": {"order": 8},
+        },
         "push": "unless_received",
         "receipt": true,
         "receipt_wait": "2s",
         "receipt_policy": "visible",
         "ttl": 3600,
+        "priority": "low",
+        "urgency": "normal",
+        "expect_audience": {"max": 10},
+        "dry_run": true,
     });
+    // Every server shows a moment that it takes.
+    let at = Rfc3339(unix_now().saturating_add(Duration::from_secs(30 * 86_400))).to_string();
     let connected_only = json!({"id": "score-18", "topic": "score", "subjects": ["match:7"], "push": "never"});
     json!({
+        "later": {"summary": "At a time, a year ahead at most", "value": {
+            "id": "news-9", "topic": "goal", "subjects": ["team:42"], "params": {"team": "Vega"}, "at": at,
+        }},
         "goal": {"summary": "With a topic's text", "value": goal},
         "order": {"summary": "For one user, with a text of its own and everything else", "value": own_text},
         "list": {"summary": "Several, accepted as a whole", "value": [goal, connected_only]},
@@ -263,15 +349,7 @@ fn devices(name: &str) -> Option<Operation> {
             operation
         }
         "DELETE /v1/devices/{id}" => {
-            let mut operation = new("deleteDevice", "Forget a device").of("DeviceId");
-            operation.answers.push(Answer {
-                status: 204,
-                description: "It is forgotten.",
-                schema: None,
-                is_secret: false,
-                leads_to: &[],
-            });
-            operation
+            new("deleteDevice", "Forget a device").of("DeviceId").answers_nothing("It is forgotten.")
         }
         "POST /v1/devices/{id}/credential" => new("rotateCredential", "Give a device another credential")
             .of("DeviceId")
@@ -295,6 +373,22 @@ fn device_examples() -> Value {
             "environment": "sandbox",
             "country": "SE",
             "user": "u-1",
+        }},
+        "android": {"value": {
+            "platform": "android", "token": "dPx0:APA91b-8_x", "app": "com.example.app", "locale": "pl",
+        }},
+        "browser": {"value": {
+            "platform": "web",
+            "web_push": {
+                "endpoint": "https://push.example.net/wp/gAAAA",
+                "expirationTime": null,
+                "keys": {
+                    "p256dh": "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4",
+                    "auth": "BTBZMqHH6r4Tts7J_aSIgg",
+                },
+            },
+            "app": "example.com",
+            "locale": "en",
         }},
     })
 }

@@ -1,20 +1,22 @@
 //! The shapes of requests and answers, as JSON Schema.
 
 use serde_json::{Map, Value, json};
-use tidings_types::event_limits as limits;
+use tidings_types::{Provider, event_limits as limits};
 
 use crate::ApiConfig;
-use crate::devices::{DEVICE, ENVIRONMENTS, PLATFORMS, SUBSCRIPTION, SUBSCRIPTIONS};
+use crate::devices::{
+    DEVICE, ENDPOINT_BYTES_MAX, ENVIRONMENTS, PLATFORMS, SUBSCRIPTION, SUBSCRIPTIONS, WEB_PUSH, WEB_PUSH_KEYS,
+};
 use crate::event_input::{
-    AUDIENCE, FILTER, INTERRUPTIONS, OWN_KEY, PAYLOAD, PRESENT, PUSH_POLICIES, QUERY_WAIT_MAX, RECEIPT_POLICIES,
-    SCHEMA, TEXT, TO, TTL_UNITS,
+    AUDIENCE, AUDIENCE_COUNT_MAX, EXPECT_AUDIENCE, FCM_OWN_KEYS, FILTER, INTERRUPTIONS, OWN_KEY, PAYLOAD, PRESENT,
+    PRIORITIES, PUSH_POLICIES, QUERY_WAIT_MAX, RECEIPT_POLICIES, SCHEMA, TEXT, TO, TTL_UNITS, URGENCIES,
 };
 use crate::input::Schema;
 use crate::problem::{Kind, TYPE_PREFIX};
 
 /// What requests hold: each component with the fields that are read.
 #[cfg(test)]
-pub(super) const TAKEN: [(&str, &Schema); 10] = [
+pub(super) const TAKEN: [(&str, &Schema); 13] = [
     ("Event", &SCHEMA),
     ("Recipients", &TO),
     ("Filter", &FILTER),
@@ -22,13 +24,16 @@ pub(super) const TAKEN: [(&str, &Schema); 10] = [
     ("Present", &PRESENT),
     ("Payload", &PAYLOAD),
     ("Audience", &AUDIENCE),
+    ("ExpectAudience", &EXPECT_AUDIENCE),
     ("NewDevice", &DEVICE),
+    ("PushSubscription", &WEB_PUSH),
+    ("PushSubscriptionKeys", &WEB_PUSH_KEYS),
     ("Subscriptions", &SUBSCRIPTIONS),
     ("Subscription", &SUBSCRIPTION),
 ];
 
 /// Names as texts: the component, its rule, an example.
-pub(super) const NAMES: [(&str, &str, &str); 11] = [
+pub(super) const NAMES: [(&str, &str, &str); 16] = [
     ("EventId", "^[!-~]{1,128}$", "goal-17"),
     ("DeviceId", "^[!-~]{1,128}$", "phone-1"),
     ("UserId", "^[!-~]{1,128}$", "u-1"),
@@ -39,10 +44,33 @@ pub(super) const NAMES: [(&str, &str, &str); 11] = [
     ("ChannelName", "^[!-~]{1,255}$", "match:7"),
     ("Country", "^[A-Z]{2}$", "SE"),
     ("Locale", "^[A-Za-z]{2,3}([-_][A-Za-z]{4})?([-_]([A-Za-z]{2}|[0-9]{3}))?$", "pt-BR"),
-    ("DeviceToken", "^([0-9A-Fa-f]{2}){1,200}$", "0f8e"),
+    ("ApnsToken", "^([0-9A-Fa-f]{2}){1,200}$", "0f8e"),
+    ("FcmToken", "^[!-~]+$", "dPx0:APA91b-8_x"),
+    // A port has no more than 65535 of its numbers, which a pattern says in as many pieces.
+    (
+        "Endpoint",
+        "^https://[A-Za-z0-9.-]{1,253}(:0*([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]\
+         |6553[0-5]))?([/?][A-Za-z0-9._~:/?@!$&'()*+,;=%-]*)?$",
+        "https://push.example.net/wp/gAAAA",
+    ),
+    (
+        "P256dh",
+        "^B[A-P][A-Za-z0-9_-]{84}[AEIMQUYcgkosw048]=?$",
+        "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4",
+    ),
+    ("PushSecret", "^[A-Za-z0-9_-]{21}[AQgw](==?)?$", "BTBZMqHH6r4Tts7J_aSIgg"),
+    ("BrakeScope", "^(everything|app:[!-~]{1,128}|topic:[a-z0-9_-]{1,64}|provider:(apns|fcm|web_push))$", "topic:goal"),
 ];
-/// Characters of a subject.
-pub(super) const SUBJECT_CHARACTERS_MAX: usize = 128;
+
+/// The most characters of a name whose pattern does not say it.
+pub(super) fn characters_max(name: &str) -> Option<usize> {
+    match name {
+        "Subject" => Some(128),
+        "FcmToken" => Some(4096),
+        "Endpoint" => Some(ENDPOINT_BYTES_MAX),
+        _ => None,
+    }
+}
 
 pub(super) fn reference(component: &str) -> Value {
     json!({"$ref": format!("#/components/schemas/{component}")})
@@ -51,8 +79,8 @@ pub(super) fn reference(component: &str) -> Value {
 pub(super) fn schemas(config: &ApiConfig) -> Map<String, Value> {
     let names = NAMES.into_iter().map(|(name, pattern, example)| {
         let mut schema = json!({"type": "string", "pattern": pattern, "examples": [example]});
-        if name == "Subject" {
-            schema["maxLength"] = SUBJECT_CHARACTERS_MAX.into();
+        if let Some(max) = characters_max(name) {
+            schema["maxLength"] = max.into();
         }
         (name.to_owned(), schema)
     });
@@ -173,6 +201,22 @@ fn of_events() -> Value {
     filter["anyOf"] = any_of_lists(FILTER.fields, 0);
     filter["description"] =
         "Who of the audience is pushed: a device that is in each list there is. `pt` holds `pt-BR`.".into();
+    let devices = |description: &str| {
+        json!({
+            "type": "integer", "minimum": 0, "maximum": AUDIENCE_COUNT_MAX, "description": description,
+        })
+    };
+    let bounds = json!({"min": devices("At least so many."), "max": devices("At most so many; not less than `min`.")});
+    let mut expect_audience = taken(&EXPECT_AUDIENCE, &[], bounds);
+    expect_audience["anyOf"] = EXPECT_AUDIENCE
+        .fields
+        .iter()
+        .map(|name| json!({"required": [name], "properties": {*name: {"type": "integer"}}}))
+        .collect();
+    expect_audience["description"] =
+        "How many devices the audience must have. With another number nobody is pushed: the event is refused, or, when the \
+         number changes before it begins, its devices are suppressed."
+            .into();
     let shown = |description| text(1, limits::PRESENT_BYTES_MAX, description);
     json!({
         "Events": {
@@ -200,17 +244,33 @@ fn of_events() -> Value {
             "interruption": words(&INTERRUPTIONS),
             "android_channel": shown("The notification channel on Android."),
         })),
+        "ExpectAudience": expect_audience,
         "Payload": taken(&PAYLOAD, &[], json!({
-            "apns": {
-                "type": "object",
-                "properties": {(OWN_KEY): false},
-                "description": format!(
-                    "Put over the APNs payload as JSON Merge Patch (RFC 7396). At most {} bytes as JSON; `{OWN_KEY}` is ours.",
-                    limits::PAYLOAD_BYTES_MAX
-                ),
-            },
+            "apns": patch("the APNs payload", json!({(OWN_KEY): false})),
+            "fcm": patch("the FCM message", fcm_patch()),
+            "webpush": patch("what a browser's service worker gets", json!({(OWN_KEY): false})),
         })),
     })
+}
+
+fn patch(over: &str, properties: Value) -> Value {
+    let max = limits::PAYLOAD_BYTES_MAX;
+    let description = format!(
+        "Put over {over} as JSON Merge Patch (RFC 7396). At most {max} bytes as JSON; `{OWN_KEY}` and to whom it goes are ours."
+    );
+    json!({"type": "object", "properties": properties, "description": description})
+}
+
+fn fcm_patch() -> Value {
+    let mut properties: Map<_, _> = FCM_OWN_KEYS.iter().map(|name| ((*name).to_owned(), false.into())).collect();
+    let names = format!("^(?!{OWN_KEY}(\\.|$))");
+    let data = json!({
+        "type": "object",
+        "propertyNames": {"pattern": names},
+        "additionalProperties": {"type": ["string", "null"]},
+    });
+    properties.insert("data".to_owned(), data);
+    properties.into()
 }
 
 /// The fields that say who an event is for.
@@ -284,9 +344,26 @@ fn event() -> Value {
             ],
             "default": limits::TTL_DEFAULT.as_secs(),
             "description": format!(
-                "Seconds, or text with a unit, at most {} seconds: how long it is worth delivering.",
+                "Seconds, or text with a unit, at most {} seconds: how long it is worth delivering, from its `at` on.",
                 limits::TTL_MAX.as_secs()
             ),
+        },
+        "priority": words_or_first(&PRIORITIES),
+        "urgency": words(&URGENCIES),
+        "at": {
+            "type": "string",
+            "format": "date-time",
+            "description": format!(
+                "When it is due, with its offset from UTC: until then it is neither published nor sent. At most {} days ahead, \
+                 or a minute back, which is at once.",
+                limits::AHEAD_MAX.as_secs() / 86_400
+            ),
+        },
+        "expect_audience": reference("ExpectAudience"),
+        "dry_run": {
+            "type": "boolean",
+            "default": false,
+            "description": "Everything is done but the delivery: providers that offer it validate the message.",
         },
     });
     if let (Some(properties), Value::Object(others)) = (properties.as_object_mut(), others) {
@@ -295,17 +372,69 @@ fn event() -> Value {
     taken(&SCHEMA, &["id", "topic", "subjects"], properties)
 }
 
-fn of_devices(config: &ApiConfig) -> Value {
-    let max = config.subscription_count_max;
-    json!({
-        "NewDevice": taken(&DEVICE, &["platform", "token", "app", "locale"], json!({
+/// Each platform has its address in a field of its own, and only Apple has two environments.
+fn new_device() -> Value {
+    let mut device = taken(
+        &DEVICE,
+        &["platform", "app", "locale"],
+        json!({
             "platform": words(&PLATFORMS),
-            "token": reference("DeviceToken"),
+            "token": {"type": "string", "description": "Where APNs (as hexadecimal digits) or FCM reaches it."},
+            "web_push": reference("PushSubscription"),
             "app": reference("AppId"),
             "locale": reference("Locale"),
             "environment": words_or_first(&ENVIRONMENTS),
             "country": reference("Country"),
             "user": reference("UserId"),
+        }),
+    );
+    let absent = json!({"type": "null"});
+    let platform = |name: &str, required: &str, fields: Value| {
+        let mut properties = json!({"platform": {"const": name}});
+        if let (Some(properties), Value::Object(fields)) = (properties.as_object_mut(), fields) {
+            properties.extend(fields);
+        }
+        json!({"required": [required], "properties": properties})
+    };
+    let production = json!({"enum": [ENVIRONMENTS[0].0, null]});
+    device["oneOf"] = json!([
+        platform("ios", "token", json!({"token": reference("ApnsToken"), "web_push": absent})),
+        platform(
+            "android",
+            "token",
+            json!({
+                "token": reference("FcmToken"), "web_push": absent, "environment": production,
+            })
+        ),
+        platform(
+            "web",
+            "web_push",
+            json!({
+                "web_push": reference("PushSubscription"), "token": absent, "environment": production,
+            })
+        ),
+    ]);
+    device
+}
+
+fn of_devices(config: &ApiConfig) -> Value {
+    let max = config.subscription_count_max;
+    let mut push_subscription = taken(
+        &WEB_PUSH,
+        &["endpoint", "keys"],
+        json!({
+            "endpoint": reference("Endpoint"),
+            "expirationTime": {"description": "Not looked at."},
+            "keys": reference("PushSubscriptionKeys"),
+        }),
+    );
+    push_subscription["description"] = "A browser's, as its `toJSON()` gives it (W3C Push API).".into();
+    json!({
+        "NewDevice": new_device(),
+        "PushSubscription": push_subscription,
+        "PushSubscriptionKeys": taken(&WEB_PUSH_KEYS, &["p256dh", "auth"], json!({
+            "p256dh": reference("P256dh"),
+            "auth": reference("PushSecret"),
         })),
         "Subscriptions": taken(&SUBSCRIPTIONS, &["subscriptions"], json!({
             "subscriptions": {
@@ -337,6 +466,10 @@ fn counts() -> Value {
     json!({"type": "object", "additionalProperties": count()})
 }
 
+fn states_of<'w>(words: impl Iterator<Item = &'w str>) -> Value {
+    json!({"type": "string", "enum": words.collect::<Vec<_>>()})
+}
+
 fn items(of: Value) -> Value {
     json!({"type": "array", "items": of})
 }
@@ -344,17 +477,35 @@ fn items(of: Value) -> Value {
 fn answers() -> Value {
     let position = || json!({"type": "integer", "minimum": 0, "description": "Its place in the journal."});
     let moment = || json!({"type": "string", "format": "date-time"});
+    let provider = || states_of(Provider::ALL.iter().map(|provider| provider.as_str()));
     let states = |words: &[&str]| json!({"type": "string", "enum": words});
-    let optional_progress = ["done_at", "audience", "held", "outcomes", "time_to", "receipts"];
+    let optional_report = [
+        "position",
+        "priority",
+        "channels",
+        "at",
+        "done_at",
+        "paused_by",
+        "audience",
+        "held",
+        "retried",
+        "outcomes",
+        "time_to",
+        "by",
+        "receipts",
+    ];
+    let device_states = ["waiting", "running", "paused", "cancelled", "finished", "forgotten", "scheduled"];
     let types = Kind::ALL.map(|kind| {
         let (name, status, title) = kind.parts();
         json!({"const": format!("{TYPE_PREFIX}{name}"), "title": title, "description": format!("Status {status}.")})
     });
     json!({
-        "Accepted": given(&["repeated"], json!({
+        "Accepted": given(&["position", "channels", "at", "state", "repeated"], json!({
             "id": reference("EventId"),
             "position": position(),
             "channels": items(reference("Place")),
+            "at": {"type": "string", "format": "date-time", "description": "When it is due, where it is kept until then."},
+            "state": {"const": "scheduled", "description": "It is not due yet, and has no position."},
             "repeated": {"const": true, "description": "It was accepted before; this is the first answer again."},
         })),
         "AcceptedEvents": {"oneOf": [reference("Accepted"), items(reference("Accepted"))]},
@@ -363,17 +514,33 @@ fn answers() -> Value {
             "offset": count(),
             "epoch": {"type": "string"},
         })),
-        "EventReport": given(&optional_progress, json!({
+        "ScheduledEvents": given(&["next"], json!({
+            "events": items(reference("ScheduledEvent")),
+            "next": {"type": "string"},
+        })),
+        "ScheduledEvent": given(&[], json!({
+            "id": reference("EventId"),
+            "topic": reference("TopicName"),
+            "accepted_at": moment(),
+            "state": {"const": "scheduled"},
+            "at": moment(),
+        })),
+        "EventReport": given(&optional_report, json!({
             "id": reference("EventId"),
             "position": position(),
             "topic": reference("TopicName"),
+            "priority": words(&PRIORITIES),
             "accepted_at": moment(),
-            "state": states(&["waiting", "running", "finished", "forgotten"]),
+            "state": states(&device_states),
+            "at": {"type": "string", "format": "date-time", "description": "When it is due, while it is not."},
             "done_at": moment(),
+            "paused_by": reference("BrakeScope"),
             "audience": count(),
             "held": count(),
+            "retried": {"type": "integer", "minimum": 0, "description": "Attempts that failed and were repeated."},
             "outcomes": reference("Outcomes"),
             "time_to": reference("TimeTo"),
+            "by": items(reference("JobPart")),
             "channels": items(reference("Place")),
             "receipts": given(&[], json!({"written": count(), "received": count()})),
         })),
@@ -383,6 +550,7 @@ fn answers() -> Value {
             "expired": count(),
             "unknown": count(),
             "cancelled": count(),
+            "superseded": count(),
             "rejected": counts(),
             "suppressed": counts(),
         })),
@@ -396,19 +564,43 @@ fn answers() -> Value {
             "users_complete": {"type": "boolean", "description": "False when more users answered than are named."},
         })),
         "Jobs": given(&["next"], json!({"jobs": items(reference("Job")), "next": position()})),
-        "Job": given(&["done_at", "time_to"], json!({
+        "Job": given(&["topic", "done_at", "paused_by", "time_to", "by"], json!({
             "id": reference("EventId"),
             "position": position(),
+            "topic": reference("TopicName"),
+            "priority": words(&PRIORITIES),
             "accepted_at": moment(),
-            "state": states(&["running", "finished"]),
+            "state": states(&["running", "paused", "cancelled", "finished"]),
             "done_at": moment(),
+            "paused_by": reference("BrakeScope"),
             "audience": count(),
             "held": count(),
+            "retried": {"type": "integer", "minimum": 0, "description": "Attempts that failed and were repeated."},
             "outcomes": reference("Outcomes"),
             "time_to": reference("TimeTo"),
+            "by": items(reference("JobPart")),
         })),
+        "JobPart": given(&["locale"], json!({
+            "provider": provider(),
+            "app": reference("AppId"),
+            "locale": reference("Locale"),
+            "outcomes": reference("Outcomes"),
+        })),
+        "Brakes": given(&[], json!({"brakes": items(reference("Brake"))})),
+        "Brake": given(&[], json!({"scope": reference("BrakeScope"), "paused_at": moment()})),
         "AudienceCounts": given(&[], json!({
             "total": count(), "by_platform": counts(), "by_locale": counts(), "by_country": counts(), "by_app": counts(),
+            "estimate": items(reference("Estimate")),
+        })),
+        "Estimate": given(&["minutes"], json!({
+            "provider": provider(),
+            "pool": {"type": "string"},
+            "devices": count(),
+            "minutes": {
+                "type": "number",
+                "minimum": 0,
+                "description": "Until the last one is answered; absent while nothing is known of the provider's speed.",
+            },
         })),
         "Device": given(&["token", "country", "user", "credential"], json!({
             "id": reference("DeviceId"),

@@ -10,7 +10,7 @@ use tidings_telemetry::Registry;
 use tidings_types as types;
 use tokio::sync::Semaphore;
 
-use super::schemas::{NAMES, SUBJECT_CHARACTERS_MAX, TAKEN};
+use super::schemas::{NAMES, TAKEN, characters_max};
 use super::*;
 use crate::ApiKeys;
 use crate::event_input::SCHEMA;
@@ -142,7 +142,7 @@ fn the_examples_show_every_field_of_an_event() {
 type Accepts = fn(&str) -> bool;
 
 /// What accepts a name, by the component that describes it.
-const ACCEPT: [(&str, Accepts); 11] = [
+const ACCEPT: [(&str, Accepts); 16] = [
     ("EventId", |text| types::EventId::new(text).is_ok()),
     ("DeviceId", |text| types::DeviceId::new(text).is_ok()),
     ("UserId", |text| types::UserId::new(text).is_ok()),
@@ -153,12 +153,28 @@ const ACCEPT: [(&str, Accepts); 11] = [
     ("ChannelName", |text| types::ChannelName::new(text).is_ok()),
     ("Country", |text| types::Country::new(text).is_ok()),
     ("Locale", |text| types::Locale::new(text).is_ok()),
-    ("DeviceToken", |text| types::DeviceToken::from_hex(text).is_ok()),
+    ("ApnsToken", |text| types::DeviceToken::from_hex(text).is_ok()),
+    ("FcmToken", |text| types::DeviceToken::fcm(text).is_ok()),
+    ("Endpoint", |text| subscribes(text, P256DH, AUTH)),
+    ("P256dh", |text| subscribes(ENDPOINT, text, AUTH)),
+    ("PushSecret", |text| subscribes(ENDPOINT, P256DH, text)),
+    ("BrakeScope", |text| text.parse::<types::BrakeScope>().is_ok()),
 ];
+
+const ENDPOINT: &str = "https://push.example.net/wp/gAAAA";
+const P256DH: &str = "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4";
+const AUTH: &str = "BTBZMqHH6r4Tts7J_aSIgg";
+
+/// Whether a browser with such a subscription is registered.
+fn subscribes(endpoint: &str, p256dh: &str, auth: &str) -> bool {
+    let subscription = json!({"endpoint": endpoint, "keys": {"p256dh": p256dh, "auth": auth}});
+    let device = json!({"platform": "web", "web_push": subscription, "app": "a", "locale": "en"});
+    crate::devices::new_device(types::DeviceId::new("d").unwrap(), device.to_string().as_bytes()).is_ok()
+}
 
 fn described_as(component: &str, text: &str) -> bool {
     let (name, pattern, _) = NAMES.into_iter().find(|(name, ..)| *name == component).unwrap();
-    let is_short = name != "Subject" || text.chars().count() <= SUBJECT_CHARACTERS_MAX;
+    let is_short = characters_max(name).is_none_or(|max| text.chars().count() <= max);
     is_short && Regex::new(pattern).unwrap().is_match(text)
 }
 
@@ -174,7 +190,9 @@ proptest! {
     /// The rule that is written down accepts what the code accepts, and nothing else.
     #[test]
     fn the_rules_of_names_are_those_of_the_code(
-        any in prop_oneof![".{0,8}", "[a-zA-Z0-9:_-]{0,12}", "[!-~]{62,66}", "[!-~]{253,257}", "[a-f0-9]{398,402}"],
+        any in prop_oneof![
+            "https://[a-z.@:]{0,8}[0-9]{0,6}[!-~]{0,12}", "https://[a-z]{0,2}:[0-9]{1,6}", "(topic|app|provider|x):[a-z:]{0,9}",
+            "B[A-Q][A-Za-z0-9_-]{83,86}=?", "[A-Za-z0-9_-]{20,23}={0,3}", ".{0,8}", "[a-zA-Z0-9:_-]{0,12}", "[!-~]{62,66}", "[!-~]{253,257}", "[a-f0-9]{398,402}"],
         long in prop_oneof!["[!-~]{126,130}", "a:[!-~]{125,128}"],
         (name, fitting) in fitting(),
     ) {

@@ -1,13 +1,17 @@
-//! `POST /v1/audience/preview`.
+//! Audiences: `POST /v1/audience/preview`, and how large one may be and must be.
+
+use std::time::Duration;
 
 use axum::http::StatusCode;
 use serde_json::{Value, json};
+use tidings_api::Rfc3339;
 use tidings_store::{NewDevice, NewImport};
 use tidings_telemetry::unix_now;
-use tidings_types::{AppId, DeviceId, Environment, Locale, Platform, Subject, TopicName};
+use tidings_types::{AppId, DeviceId, Environment, EventId, JournalPosition, Locale, Platform, Subject, TopicName};
 
-use crate::support::{Cases, Server};
+use crate::support::{AUDIENCE_MAX, Answer, Cases, Server};
 
+const HOUR: Duration = Duration::from_secs(3600);
 const PREVIEW: &str = "/v1/audience/preview";
 
 /// A device of a user, subscribed to goals of `team:1`.
@@ -39,6 +43,10 @@ async fn an_audience_is_counted_by_platform_language_country_and_app() {
         let platforms = if total > 0 { json!({"ios": total}) } else { json!({}) };
         json!({
             "total": total, "by_platform": platforms, "by_locale": locales, "by_country": countries, "by_app": apps,
+            "estimate": [
+                {"provider": "apns", "pool": "main", "devices": 1, "minutes": 1.5},
+                {"provider": "fcm", "pool": "new", "devices": 1},
+            ],
         })
     };
     let ask = json!({"topic": "goal", "subjects": ["team:1"]});
@@ -108,6 +116,7 @@ async fn a_large_audience_is_counted_to_its_end() {
         },
         subscriptions: vec![(subject.clone(), topic.clone())],
         credential: None,
+        proven: false,
     };
     server.store.import_devices((0..COUNT).map(device).collect(), unix_now()).await.unwrap();
     let answer = server.post(PREVIEW, r#"{"topic":"goal","subjects":["team:1"]}"#).await.json();
@@ -139,4 +148,133 @@ async fn what_does_not_change_the_audience_is_refused_by_name() {
         let answer = server.post(PREVIEW, body.to_string()).await;
         cases.check(expected, (answer.status.as_u16(), answer.detail()), (400, expected.to_owned()));
     }
+}
+
+/// Hands in a goal of `team:1` with `change` laid over it.
+async fn tell(server: &Server, key: &str, change: Value) -> Answer {
+    let mut event = json!({"id": "g-1", "topic": "goal", "subjects": ["team:1"], "params": {"team": "A"}});
+    for (name, value) in change.as_object().unwrap() {
+        event[name] = value.clone();
+    }
+    server.send_with("POST", "/v1/events", &[("x-api-key", key)], event.to_string()).await
+}
+
+async fn three_devices() -> Server {
+    let server = Server::start();
+    register(&server, "a", json!({"locale": "pt-BR"})).await;
+    register(&server, "b", json!({"locale": "pt", "user": "ann"})).await;
+    register(&server, "c", json!({"locale": "pl", "user": "ann"})).await;
+    server
+}
+
+#[tokio::test]
+async fn a_key_reaches_no_more_devices_than_it_may() {
+    let server = three_devices().await;
+    let refused = tell(&server, "capped", json!({})).await;
+    let expected = json!({
+        "type": "urn:tidings:problem:audience-too-large",
+        "title": "The audience is larger than the API key may reach",
+        "status": 403,
+        "detail": format!("the API key may reach at most {AUDIENCE_MAX} devices with an event, this one has 3"),
+        "limit": AUDIENCE_MAX,
+        "value": 3,
+    });
+    assert_eq!((refused.status, refused.json()), (StatusCode::FORBIDDEN, expected));
+    let cases = Cases::default();
+    for (name, key, change, status) in [
+        ("its filter leaves two", "capped", json!({"filter": {"locales": ["pt"]}}), 202),
+        ("its filter leaves three", "capped", json!({"filter": {"locales": ["pt", "pl"]}}), 403),
+        ("a user's two", "capped", json!({"to": {"users": ["ann"]}}), 202),
+        ("named ones", "capped", json!({"to": {"users": ["ann"], "devices": ["a", "nobody"]}}), 403),
+        ("nobody is pushed", "capped", json!({"push": "never"}), 202),
+        ("later", "capped", json!({"at": Rfc3339(unix_now().saturating_add(HOUR))}), 403),
+        ("without a cap", "publish", json!({}), 202),
+    ] {
+        let mut change = change;
+        change["id"] = json!(name.replace(' ', "-"));
+        cases.check(name, tell(&server, key, change).await.status.as_u16(), status);
+    }
+    assert_eq!(server.accepted(), 4);
+}
+
+#[tokio::test]
+async fn an_audience_is_as_large_as_it_is_expected_to_be() {
+    let server = three_devices().await;
+    let cases = Cases::default();
+    let missed = |word: &str, limit: u64, count: u64, name: &str| {
+        Some(format!("expect_audience.{name}: the audience must have {word} {limit} devices, it has {count}"))
+    };
+    let portuguese = json!({"locales": ["pt"]});
+    for (name, change, expected) in [
+        ("exactly", json!({"expect_audience": {"min": 3, "max": 3}}), None),
+        ("at most", json!({"expect_audience": {"max": 3}}), None),
+        ("too few", json!({"expect_audience": {"min": 4}}), missed("at least", 4, 3, "min")),
+        ("too many", json!({"expect_audience": {"min": 1, "max": 2}}), missed("at most", 2, 3, "max")),
+        ("filtered", json!({"filter": portuguese, "expect_audience": {"min": 2, "max": 2}}), None),
+        (
+            "filtered too far",
+            json!({"filter": portuguese, "expect_audience": {"min": 3}}),
+            missed("at least", 3, 2, "min"),
+        ),
+        ("nobody", json!({"subjects": ["team:2"], "expect_audience": {"min": 1}}), missed("at least", 1, 0, "min")),
+        ("nobody, rightly", json!({"subjects": ["team:2"], "expect_audience": {"max": 0}}), None),
+    ] {
+        let mut change = change;
+        change["id"] = json!(name.replace([' ', ','], "-"));
+        let answer = tell(&server, "root", change).await;
+        let detail = (answer.status == StatusCode::CONFLICT).then(|| answer.detail());
+        cases.check(name, (answer.status.is_success(), detail), (expected.is_none(), expected));
+    }
+    let answer = tell(&server, "root", json!({"id": "g-1", "expect_audience": {"max": 2}})).await.json();
+    let programs = ["type", "field", "limit", "value"].map(|name| answer[name].clone());
+    assert_eq!(
+        programs,
+        [json!("urn:tidings:problem:unexpected-audience"), json!("expect_audience.max"), json!(2), json!(3)]
+    );
+}
+
+#[tokio::test]
+async fn a_list_with_one_audience_too_large_is_refused_as_a_whole() {
+    let server = three_devices().await;
+    let event = |id: &str, to: &str| json!({"id": id, "topic": "goal", "subjects": ["team:1"], "params": {"team": "A"}, "to": {"devices": [to]}});
+    let mut all = json!([event("g-1", "a"), event("g-2", "b")]);
+    all[1].as_object_mut().unwrap().remove("to");
+    let headers = [("x-api-key", "capped")];
+    let answer = server.send_with("POST", "/v1/events", &headers, all.to_string()).await;
+    assert_eq!(answer.detail(), "[1]: the API key may reach at most 2 devices with an event, this one has 3");
+    all[1]["expect_audience"] = json!({"min": 9});
+    let answer = server.send("POST", "/v1/events", all.to_string()).await;
+    assert_eq!(answer.json()["field"], "[1].expect_audience.min", "{answer:?}");
+    assert_eq!(server.accepted(), 0);
+}
+
+/// The cap goes with the event, to be looked at again when its job begins.
+#[tokio::test]
+async fn an_accepted_event_keeps_its_cap_and_its_answer_while_its_audience_grows() {
+    let server = Server::start();
+    let later = json!({"id": "g-2", "at": Rfc3339(unix_now().saturating_add(HOUR))});
+    let expecting = json!({"id": "g-3", "expect_audience": {"max": 0}});
+    let all = [json!({}), later, expecting];
+    let mut answers = Vec::new();
+    for change in &all {
+        let answer = tell(&server, "capped", change.clone()).await;
+        assert_eq!(answer.status, StatusCode::ACCEPTED, "{answer:?}");
+        answers.push(answer.json());
+    }
+    let position = JournalPosition(server.position(0));
+    assert_eq!(server.store.event(position).unwrap().unwrap().audience_max, Some(AUDIENCE_MAX));
+    let kept = server.store.later(&EventId::new("g-2").unwrap()).unwrap().unwrap();
+    assert_eq!(kept.audience_max, Some(AUDIENCE_MAX));
+    for id in ["a", "b", "c"] {
+        register(&server, id, json!({})).await;
+    }
+    for (change, answer) in all.iter().zip(answers) {
+        let again = tell(&server, "capped", change.clone()).await;
+        let mut expected = answer;
+        expected["repeated"] = json!(true);
+        assert_eq!((again.status, again.json()), (StatusCode::ACCEPTED, expected));
+    }
+    assert_eq!(tell(&server, "capped", json!({"id": "g-4"})).await.status, StatusCode::FORBIDDEN);
+    let other = tell(&server, "publish", json!({})).await;
+    assert_eq!(other.json()["repeated"], true, "whoever hands it in again: {other:?}");
 }

@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use serde_json::{Value, json};
-use tidings_types::DeviceId;
+use tidings_types::{DeviceId, DeviceToken, Platform};
 
 use crate::support::{Cases, SUBSCRIPTION_COUNT_MAX, Server};
 
@@ -94,7 +94,12 @@ async fn a_wrong_device_is_refused_with_the_fields_path_the_rule_and_the_value()
     };
     for (name, body, expected) in [
         ("unknown field", phone_with(json!({"local": "en"})), "unknown field `local`, did you mean `locale`?"),
-        ("field of a later version", phone_with(json!({"endpoint": "x"})), "field `endpoint` is not supported yet"),
+        ("field of a later version", phone_with(json!({"time_zone": "x"})), "field `time_zone` is not supported yet"),
+        (
+            "part of a subscription",
+            phone_with(json!({"endpoint": "x"})),
+            "field `endpoint` is a part of `web_push`, which takes what PushSubscription.toJSON() gives",
+        ),
         (
             "field of another path",
             phone_with(json!({"subscriptions": []})),
@@ -105,8 +110,24 @@ async fn a_wrong_device_is_refused_with_the_fields_path_the_rule_and_the_value()
         ("no token", without("token"), "token: is required"),
         ("no app", without("app"), "app: is required"),
         ("no locale", without("locale"), "locale: is required"),
-        ("later platform", phone_with(json!({"platform": "android"})), "platform: \"android\" is not supported yet"),
-        ("wrong platform", phone_with(json!({"platform": "iOS"})), "platform: must be \"ios\", got \"iOS\""),
+        (
+            "wrong platform",
+            phone_with(json!({"platform": "iOS"})),
+            "platform: must be \"ios\" or \"android\" or \"web\", got \"iOS\"",
+        ),
+        (
+            "Android's token",
+            phone_with(json!({"platform": "android", "token": "a b"})),
+            "token: token must be 1 to 4096 visible ASCII characters, got \"3 characters\"",
+        ),
+        (
+            "Android in the sandbox",
+            phone_with(json!({"platform": "android", "environment": "sandbox"})),
+            "environment: must be \"production\" where platform is not ios, got \"sandbox\"",
+        ),
+        ("a phone's subscription", phone_with(json!({"web_push": {}})), "web_push: is not for ios, which has `token`"),
+        ("a browser's token", phone_with(json!({"platform": "web"})), "token: is not for web, which has `web_push`"),
+        ("no subscription", phone_with(json!({"platform": "web", "token": null})), "web_push: is required"),
         (
             "unknown locale",
             phone_with(json!({"locale": "english"})),
@@ -139,6 +160,115 @@ async fn a_wrong_device_is_refused_with_the_fields_path_the_rule_and_the_value()
     ] {
         let answer = server.send("PUT", path, phone().to_string()).await;
         cases.check(path, (answer.status.as_u16(), answer.detail()), (400, expected.to_owned()));
+    }
+    assert_eq!(server.store.counts().devices, 0);
+}
+
+/// As a browser's `JSON.stringify(subscription)` has it.
+fn subscription(endpoint: &str) -> Value {
+    json!({
+        "endpoint": endpoint,
+        "expirationTime": null,
+        "keys": {
+            "p256dh": "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4",
+            "auth": "BTBZMqHH6r4Tts7J_aSIgg",
+        },
+    })
+}
+
+fn browser(web_push: &Value) -> String {
+    json!({"platform": "web", "web_push": web_push, "app": "example.com", "locale": "en"}).to_string()
+}
+
+#[tokio::test]
+async fn each_platform_is_reached_in_its_own_way() {
+    let server = Server::start();
+    let android =
+        phone_with(json!({"platform": "android", "token": "dPx0:APA91b-8_xSecret", "environment": "production"}));
+    let made = server.send("PUT", PHONE, android).await;
+    assert_eq!((made.status, &made.json()["token"]), (StatusCode::CREATED, &json!("…cret")), "{made:?}");
+    assert!(!made.body.contains("APA91b"), "{made:?}");
+    let stored = |id: &str| server.store.device(&DeviceId::new(id).unwrap()).unwrap().unwrap();
+    assert_eq!(stored("phone-1").token, Some(DeviceToken::fcm("dPx0:APA91b-8_xSecret").unwrap()));
+
+    let endpoint = "https://fcm.googleapis.com/fcm/send/dYyb:APA91b_secret-1234";
+    let mut web_push = subscription(endpoint);
+    let made = server.send("PUT", "/v1/devices/tab-1", browser(&web_push)).await;
+    assert_eq!((made.status, &made.json()["token"]), (StatusCode::CREATED, &json!("…1234")), "{made:?}");
+    assert!(!made.body.contains("googleapis") && !made.body.contains("BTBZ"), "{made:?}");
+    let token = stored("tab-1").token.unwrap();
+    assert_eq!((stored("tab-1").platform, token.as_bytes()), (Platform::Web, endpoint.as_bytes()));
+    // What browsers and libraries add or leave out changes nothing.
+    web_push["expirationTime"] = json!(1_784_138_645_500_u64);
+    let again = server.send("PUT", "/v1/devices/tab-1", browser(&web_push)).await;
+    web_push.as_object_mut().unwrap().remove("expirationTime");
+    web_push["keys"]["auth"] = json!("BTBZMqHH6r4Tts7J_aSIgg==");
+    let padded = server.send("PUT", "/v1/devices/tab-1", browser(&web_push)).await;
+    assert_eq!((again.status, padded.status), (StatusCode::OK, StatusCode::OK), "{padded:?}");
+    assert_eq!(stored("tab-1").token, Some(token));
+}
+
+/// Whatever is wrong with it is told, and an endpoint or a key never.
+#[tokio::test]
+async fn a_wrong_subscription_is_refused_without_being_repeated() {
+    let server = Server::start();
+    let cases = Cases::default();
+    let with = |change: &dyn Fn(&mut Value)| {
+        let mut web_push = subscription("https://push.example/secret");
+        change(&mut web_push);
+        web_push
+    };
+    let to = |endpoint: &str| subscription(endpoint);
+    let long = format!("https://push.example/{}", "x".repeat(2028));
+    for (name, web_push, expected) in [
+        ("plain", to("http://push.example/secret"), "web_push.endpoint: must begin with https://"),
+        ("no address", to("secret"), "web_push.endpoint: must begin with https://"),
+        ("empty", to(""), "web_push.endpoint: must have 1 to 2048 bytes, got 0"),
+        ("long", to(&long), "web_push.endpoint: must have 1 to 2048 bytes, got 2049"),
+        (
+            "with a user",
+            to("https://secret:word@push.example/x"),
+            "web_push.endpoint: must not hold a user or password before its host",
+        ),
+        (
+            "without a host",
+            to("https:///secret"),
+            "web_push.endpoint: must have a host of 1 to 253 letters, digits, hyphens and dots behind https://",
+        ),
+        (
+            "with another host",
+            to("https://sécret.example/"),
+            "web_push.endpoint: must have a host of 1 to 253 letters, digits, hyphens and dots behind https://",
+        ),
+        ("port", to("https://secret.example:0/"), "web_push.endpoint: must have a port from 1 to 65535, or none"),
+        ("no port", to("https://secret.example:/"), "web_push.endpoint: must have a port from 1 to 65535, or none"),
+        (
+            "fragment",
+            to("https://push.example/#secret"),
+            "web_push.endpoint: must have a path of the characters of a URL (RFC 3986), without a fragment",
+        ),
+        (
+            "space",
+            to("https://push.example/a secret"),
+            "web_push.endpoint: must have a path of the characters of a URL (RFC 3986), without a fragment",
+        ),
+        ("no keys", with(&|it| it["keys"] = Value::Null), "web_push.keys: is required"),
+        ("no auth", with(&|it| it["keys"] = json!({"p256dh": "x"})), "web_push.keys.auth: is required"),
+        (
+            "short secret",
+            with(&|it| it["keys"]["auth"] = json!("secret")),
+            "web_push.keys.auth: auth must be 16 bytes in base64url, got \"6 characters\"",
+        ),
+        (
+            "no point",
+            with(&|it| it["keys"]["p256dh"] = json!("secret")),
+            "web_push.keys.p256dh: p256dh must be an uncompressed P-256 point, 65 bytes in base64url, got \"6 characters\"",
+        ),
+        ("misspelt", with(&|it| it["key"] = json!({})), "web_push: unknown field `key`, did you mean `keys`?"),
+    ] {
+        let answer = server.send("PUT", PHONE, browser(&web_push)).await;
+        cases.check(name, (answer.status.as_u16(), answer.detail()), (400, expected.to_owned()));
+        cases.check(name, answer.body.contains("cret"), false);
     }
     assert_eq!(server.store.counts().devices, 0);
 }

@@ -6,8 +6,11 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use serde_json::{Value, json};
-use tidings_api::{JobState, JobView, Outcomes, TimeTo};
-use tidings_types::{EventId, JournalPosition, Timestamp};
+use tidings_api::{JobPart, JobState, JobView, Outcomes, Rfc3339, TimeTo};
+use tidings_telemetry::unix_now;
+use tidings_types::{
+    AppId, BrakeScope, EventId, EventPriority, JournalPosition, Locale, Provider, Timestamp, TopicName,
+};
 
 use crate::support::{Answer, Server};
 
@@ -88,6 +91,7 @@ impl Judge {
             "string" => value.is_string(),
             "integer" => value.is_u64() || value.is_i64(),
             "boolean" => value.is_boolean(),
+            "number" => value.is_number(),
             kind => panic!("{kind} is not used in answers"),
         };
         if schema.get("type").is_some_and(|kind| !is(kind)) {
@@ -171,13 +175,26 @@ async fn every_route_that_is_described_is_there() {
     for (path, methods) in paths {
         for method in methods.as_object().unwrap().keys() {
             let name = format!("{} {path}", method.to_uppercase());
-            let answer = server.send(&method.to_uppercase(), &path.replace("{id}", "nobody"), "").await;
+            let answer = server
+                .send(
+                    &method.to_uppercase(),
+                    &path.replace("{id}", "nobody").replace("{position}", "1").replace("{scope}", "app:none"),
+                    "",
+                )
+                .await;
             let is_routed = answer.status != StatusCode::METHOD_NOT_ALLOWED
                 && !answer.detail_or_none().starts_with("there is nothing at");
             assert!(is_routed, "{name}: {answer:?}");
             judge.judge(&name, &answer);
             if methods[method]["security"] != json!([]) {
-                let nobody = server.send_with(&method.to_uppercase(), &path.replace("{id}", "nobody"), &[], "").await;
+                let nobody = server
+                    .send_with(
+                        &method.to_uppercase(),
+                        &path.replace("{id}", "nobody").replace("{position}", "1").replace("{scope}", "app:none"),
+                        &[],
+                        "",
+                    )
+                    .await;
                 assert_eq!(nobody.status, StatusCode::UNAUTHORIZED, "{name}");
                 judge.judge(&name, &nobody);
             }
@@ -198,9 +215,12 @@ fn job(position: u64) -> JobView {
     JobView {
         position: JournalPosition(position),
         event: EventId::new("g-1").unwrap(),
+        topic: Some(TopicName::new("goal").unwrap()),
+        priority: EventPriority::Normal,
         accepted_at: Timestamp(1_700_000_000_123),
         done_at: Some(Timestamp(1_700_000_004_567)),
-        state: JobState::Finished,
+        state: JobState::Paused,
+        paused_by: Some(BrakeScope::Everything),
         audience: 9,
         held: 1,
         outcomes: Outcomes {
@@ -209,6 +229,13 @@ fn job(position: u64) -> JobView {
             suppressed: BTreeMap::from([("filtered", 1)]),
             ..Outcomes::default()
         },
+        retried: 7,
+        by: vec![JobPart {
+            provider: Provider::Fcm,
+            app: AppId::new("scores").unwrap(),
+            locale: Some(Locale::new("pl").unwrap()),
+            outcomes: Outcomes::default(),
+        }],
         time_to: Some(TimeTo { first: moment(1), p50: moment(2), p90: moment(3), p99: moment(4), p100: moment(5) }),
     }
 }
@@ -224,6 +251,10 @@ async fn answers_are_as_described() {
     const SUBSCRIPTIONS: &str = r#"{"subscriptions":[{"subject":"team:42","topics":["goal"]}]}"#;
     let server = Server::start();
     let mut judge = Judge::of(&server).await;
+    let at = Rfc3339(unix_now().saturating_add(Duration::from_secs(3600)));
+    let later = |id: &str| -> &str {
+        format!(r#"{{"id":"{id}","topic":"goal","subjects":["team:42"],"params":{{"team":"A"}},"at":"{at}"}}"#).leak()
+    };
     for (name, path, body) in [
         ("POST /v1/events", "/v1/events", GOAL),
         ("POST /v1/events", "/v1/events", GOAL),
@@ -234,6 +265,15 @@ async fn answers_are_as_described() {
             r#"{"id":"g-2","topic":"goal","subjects":["team:42"],"params":{"team":"A"}}"#,
         ),
         ("POST /v1/events", "/v1/events", r#"{"id":"g-2","topic":"goal","subjects":["t:1"],"ttl":99999999}"#),
+        ("POST /v1/events", "/v1/events", later("l-1")),
+        ("POST /v1/events", "/v1/events", later("l-2")),
+        ("GET /v1/events", "/v1/events?state=scheduled&limit=1", ""),
+        ("GET /v1/events/{id}", "/v1/events/l-1", ""),
+        ("DELETE /v1/events/{id}", "/v1/events/l-1", ""),
+        ("PUT /v1/brakes/{scope}", "/v1/brakes/topic%3Agoal", ""),
+        ("PUT /v1/brakes/{scope}", "/v1/brakes/topic%3Agoal", ""),
+        ("GET /v1/brakes", "/v1/brakes", ""),
+        ("DELETE /v1/brakes/{scope}", "/v1/brakes/topic%3Agoal", ""),
         ("GET /v1/events/{id}", "/v1/events/g-1", ""),
         ("GET /v1/events/{id}/receipts", "/v1/events/g-1/receipts", ""),
         ("PUT /v1/devices/{id}", "/v1/devices/d-1", DEVICE),
@@ -265,6 +305,11 @@ async fn answers_are_as_described() {
         server.jobs.set(job(position));
     }
     judge.judge("GET /v1/jobs", &server.send("GET", "/v1/jobs?limit=1", "").await);
+    let lines = [("x-api-key", "root"), ("accept", "application/x-ndjson")];
+    let before = format!("/v1/jobs?before={}", server.position(1)); // One line is also a JSON text.
+    judge.judge("GET /v1/jobs", &server.send_with("GET", &before, &lines, "").await);
+    let job = format!("/v1/jobs/{}", server.position(0));
+    judge.judge("GET /v1/jobs/{position}", &server.send("GET", &job, "").await);
     judge.judge("GET /v1/events/{id}", &server.send("GET", "/v1/events/g-1", "").await);
     server.store.close().await;
     judge.judge("GET /health", &server.send("GET", "/health", "").await);
@@ -272,7 +317,19 @@ async fn answers_are_as_described() {
 
     let schemas = judge.document["components"]["schemas"].as_object().unwrap().clone();
     // Requests have these; what of them is read, unit tests hold against the readers.
-    let taken = ["Event", "Recipients", "Filter", "Text", "Present", "Payload", "Audience", "NewDevice"];
+    let taken = [
+        "Event",
+        "Recipients",
+        "Filter",
+        "Text",
+        "Present",
+        "Payload",
+        "ExpectAudience",
+        "Audience",
+        "NewDevice",
+        "PushSubscription",
+        "PushSubscriptionKeys",
+    ];
     let answered = schemas.iter().filter(|(name, _)| !taken.contains(&name.as_str()));
     let described = answered.flat_map(|(name, schema)| {
         let members = schema["properties"].as_object().into_iter().flat_map(serde_json::Map::keys);

@@ -116,10 +116,10 @@ async fn paths_and_methods_that_are_not_there_are_problems_too() {
         ("GET", "/v1", 404, "there is nothing at /v1", None),
         ("GET", "/v1/", 404, "there is nothing at /v1/", None),
         ("GET", "/v1/events/a/b", 404, "there is nothing at /v1/events/a/b", None),
-        ("DELETE", "/v1/events/a", 405, "see the Allow header", Some("GET,HEAD")),
+        ("PATCH", "/v1/events/a", 405, "see the Allow header", Some("GET,HEAD,DELETE")),
         ("GET", "/api/", 405, "see the Allow header", Some("POST")),
         ("POST", "/api/nothing", 404, "there is nothing at /api/nothing", None),
-        ("GET", "/v1/events", 405, "see the Allow header", Some("POST")),
+        ("PUT", "/v1/events", 405, "see the Allow header", Some("POST,GET,HEAD")),
         ("GET", "/api/publish", 405, "see the Allow header", Some("POST")),
         ("PATCH", "/v1/devices/a", 405, "see the Allow header", Some("GET,HEAD,PUT,DELETE")),
     ] {

@@ -5,13 +5,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::http::StatusCode;
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use http_body_util::BodyExt;
 use serde_json::{Value, json};
-use tidings_api::{JobState, JobView, Outcomes, TimeTo};
+use tidings_api::{JobPart, JobState, JobView, Outcomes, TimeTo};
 use tidings_hub::EventReceipts;
 use tidings_telemetry::unix_now;
-use tidings_types::{DeviceNumber, EventId, JournalPosition, Timestamp};
+use tidings_types::{
+    AppId, BrakeScope, DeviceNumber, EventId, EventPriority, JournalPosition, Locale, Provider, Timestamp, TopicName,
+};
 use tokio::time::{Instant, sleep};
+use tower::ServiceExt;
 
 use crate::support::{Answer, Cases, Server};
 
@@ -44,13 +49,16 @@ impl Server {
     }
 }
 
-fn job(position: JournalPosition, state: JobState) -> JobView {
+pub(crate) fn job(position: JournalPosition, state: JobState) -> JobView {
     JobView {
         position,
         event: EventId::new(&format!("g-{}", position.0)).unwrap(),
+        topic: Some(TopicName::new("goal").unwrap()),
+        priority: EventPriority::High,
         accepted_at: Timestamp(1_700_000_000_123),
         done_at: (state == JobState::Finished).then_some(Timestamp(1_700_000_004_567)),
         state,
+        paused_by: None,
         audience: 9,
         held: 1,
         outcomes: Outcomes {
@@ -60,13 +68,36 @@ fn job(position: JournalPosition, state: JobState) -> JobView {
             suppressed: BTreeMap::from([("filtered", 1), ("no_token", 1)]),
             ..Outcomes::default()
         },
+        retried: 4,
+        by: vec![part("scores", None), part("news", Some("pl"))],
         time_to: None,
     }
 }
 
+fn part(app: &str, locale: Option<&str>) -> JobPart {
+    JobPart {
+        provider: Provider::WebPush,
+        app: AppId::new(app).unwrap(),
+        locale: locale.map(|locale| Locale::new(locale).unwrap()),
+        outcomes: Outcomes { accepted: 3, superseded: 1, ..Outcomes::default() },
+    }
+}
+
+fn parts() -> Value {
+    let outcomes = json!({
+        "accepted": 3, "received": 0, "expired": 0, "unknown": 0, "cancelled": 0, "superseded": 1, "rejected": {},
+        "suppressed": {},
+    });
+    json!([
+        {"provider": "web_push", "app": "scores", "outcomes": outcomes},
+        {"provider": "web_push", "app": "news", "locale": "pl", "outcomes": outcomes},
+    ])
+}
+
 fn outcomes() -> Value {
     json!({
-        "accepted": 3, "received": 2, "expired": 0, "unknown": 0, "cancelled": 0, "rejected": {"Unregistered": 1},
+        "accepted": 3, "received": 2, "expired": 0, "unknown": 0, "cancelled": 0, "superseded": 0,
+        "rejected": {"Unregistered": 1},
         "suppressed": {"filtered": 1, "no_token": 1},
     })
 }
@@ -81,13 +112,15 @@ async fn an_event_is_followed_from_waiting_to_forgotten() {
     let millis = server.store.event(position).unwrap().unwrap().accepted_at.0 % 1000;
     assert!(at.as_str().unwrap().ends_with(&format!(".{millis:03}Z")), "{at}");
     let place = json!([{"channel": "team:42", "offset": 1, "epoch": server.store.epoch()}]);
-    let waiting = json!({"id": "g-1", "position": position, "topic": "goal", "state": "waiting", "channels": place});
+    let waiting = json!({
+        "id": "g-1", "position": position, "topic": "goal", "priority": "normal", "state": "waiting", "channels": place,
+    });
     assert_eq!((answer.status, found), (StatusCode::OK, waiting));
 
     server.jobs.set(job(position, JobState::Running));
     let running = server.get("/v1/events/g-1").await.json();
-    let found = ["state", "audience", "held", "outcomes"].map(|name| running[name].clone());
-    assert_eq!(found, [json!("running"), json!(9), json!(1), outcomes()]);
+    let found = ["state", "audience", "held", "outcomes", "by"].map(|name| running[name].clone());
+    assert_eq!(found, [json!("running"), json!(9), json!(1), outcomes(), parts()]);
     assert!(running.get("time_to").is_none() && running["accepted_at"] == at);
 
     let millis = Duration::from_millis;
@@ -275,8 +308,9 @@ async fn jobs_are_listed_newest_first_page_by_page() {
     }
     let list = server.get("/v1/jobs?limit=1").await.json();
     let entry = json!({
-        "id": "g-5", "position": 5, "accepted_at": "2023-11-14T22:13:20.123Z", "state": "finished",
-        "done_at": "2023-11-14T22:13:24.567Z", "audience": 9, "held": 1, "outcomes": outcomes(),
+        "id": "g-5", "position": 5, "topic": "goal", "priority": "high", "accepted_at": "2023-11-14T22:13:20.123Z",
+        "state": "finished", "done_at": "2023-11-14T22:13:24.567Z", "audience": 9, "held": 1, "retried": 4,
+        "outcomes": outcomes(),
     });
     assert_eq!(list, json!({"jobs": [entry], "next": 5}));
     let (mut positions, mut query) = (Vec::new(), "?limit=2".to_owned());
@@ -292,10 +326,75 @@ async fn jobs_are_listed_newest_first_page_by_page() {
         ("limit=0", "limit: must be a whole number from 1 to 1000, got \"0\""),
         ("limit=1001", "limit: must be a whole number from 1 to 1000, got \"1001\""),
         ("limit=", "limit: must be a whole number from 1 to 1000, got \"\""),
-        ("before=g-1", "before: must be a place in the journal, a whole number, got \"g-1\""),
+        ("before=g-1", "before: position must be a place in the journal, a whole number, got \"g-1\""),
         ("after=1", "unknown query parameter `after`, known are `before` and `limit`"),
     ] {
         let answer = server.get(&format!("/v1/jobs?{query}")).await;
         cases.check(query, (answer.status.as_u16(), answer.detail()), (400, expected.to_owned()));
+    }
+}
+
+/// All of them, however many pages whoever runs them gives, each with its parts.
+#[tokio::test]
+async fn all_jobs_are_had_as_lines() {
+    const LINES: [(&str, &str); 2] = [("x-api-key", "root"), ("accept", "application/x-ndjson")];
+    let server = Server::start();
+    let none = server.send_with("GET", "/v1/jobs", &LINES, "").await;
+    assert_eq!((none.status, none.body.as_str()), (StatusCode::OK, ""));
+    for position in 1..=250 {
+        let paused = JobView {
+            paused_by: Some(BrakeScope::Provider(Provider::Fcm)),
+            ..job(JournalPosition(position), JobState::Paused)
+        };
+        server.jobs.set(paused);
+    }
+    let all = server.send_with("GET", "/v1/jobs", &LINES, "").await;
+    assert_eq!(all.headers["content-type"], "application/x-ndjson");
+    let lines: Vec<Value> = all.body.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let positions: Vec<u64> = lines.iter().map(|line| line["position"].as_u64().unwrap()).collect();
+    assert_eq!(positions, (1..=250).rev().collect::<Vec<_>>());
+    assert_eq!(lines[99], server.get("/v1/jobs/151").await.json(), "a line is what is told of one job");
+    let shown = ["state", "paused_by", "retried", "by"].map(|name| lines[99][name].clone());
+    assert_eq!(shown, [json!("paused"), json!("provider:fcm"), json!(4), parts()]);
+    let some = server.send_with("GET", "/v1/jobs?before=101", &LINES, "").await;
+    assert_eq!((some.body.lines().count(), all.body.ends_with(&some.body)), (100, true));
+    let limited = server.send_with("GET", "/v1/jobs?limit=5", &LINES, "").await;
+    assert_eq!(limited.detail(), "unknown query parameter `limit`, known is `before`");
+    let json_first = [("x-api-key", "root"), ("accept", "application/json, application/x-ndjson;q=0.5")];
+    assert!(server.send_with("GET", "/v1/jobs", &json_first, "").await.json()["jobs"].is_array());
+}
+
+#[tokio::test]
+async fn those_who_read_lines_slowly_leave_room_for_producers() {
+    let server = Server::with(|_, api| api.request_count_max = 8);
+    (1..=250).for_each(|position| server.jobs.set(job(JournalPosition(position), JobState::Finished)));
+    let ask = || {
+        let request =
+            Request::builder().uri("/v1/jobs").header("x-api-key", "root").header("accept", "application/x-ndjson");
+        server.router.clone().oneshot(request.body(Body::empty()).unwrap())
+    };
+    let unread = [ask().await.unwrap(), ask().await.unwrap()];
+    let one_more = ask().await.unwrap();
+    assert_eq!(one_more.status(), StatusCode::SERVICE_UNAVAILABLE);
+    server.tell("g-1", json!({})).await;
+    drop(unread);
+    let read = ask().await.unwrap().into_body().collect().await.unwrap().to_bytes();
+    assert_eq!(read.iter().filter(|byte| **byte == b'\n').count(), 250, "the places are free again");
+}
+
+#[tokio::test]
+async fn a_job_is_asked_for_by_its_position() {
+    let server = Server::start();
+    server.jobs.set(job(JournalPosition(7), JobState::Running));
+    let found = server.get("/v1/jobs/7").await.json();
+    assert_eq!((&found["id"], &found["by"], found.get("paused_by")), (&json!("g-7"), &parts(), None));
+    let cases = Cases::default();
+    for (path, status, detail) in [
+        ("8", 404, "no job has the position 8, or it is forgotten by now"),
+        ("g-7", 400, "position: position must be a place in the journal, a whole number, got \"g-7\""),
+        ("-1", 400, "position: position must be a place in the journal, a whole number, got \"-1\""),
+    ] {
+        let answer = server.get(&format!("/v1/jobs/{path}")).await;
+        cases.check(path, (answer.status.as_u16(), answer.detail()), (status, detail.to_owned()));
     }
 }

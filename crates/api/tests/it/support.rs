@@ -11,28 +11,33 @@ use http_body_util::BodyExt;
 use serde_json::Value;
 use tempfile::TempDir;
 use tidings_api::{
-    Api, ApiConfig, ApiKey, ApiKeys, CheckError, ClientCounts, Connections, EventCheck, JobView, Jobs, Node, Scope,
+    Api, ApiConfig, ApiKey, ApiKeys, CheckError, ClientCounts, Connections, Estimate, EventCheck, JobView, Jobs, Node,
+    Scope,
 };
 use tidings_hub::{Hub, HubConfig};
 use tidings_protocol::{NamespaceOptions, Namespaces, Publication, Tags};
 use tidings_store::{CommitSink, DurableChannel, QueueLimit, Store, StoreConfig, StoredPublication};
 use tidings_stream::TailBounds;
 use tidings_telemetry::{Registry, unix_now};
-use tidings_types::{ChannelName, DeviceNumber, Event, JournalPosition, PushPolicy, StreamPosition};
+use tidings_types::{ChannelName, DeviceNumber, Event, JournalPosition, Provider, PushPolicy, StreamPosition};
 use tower::ServiceExt;
 
-/// SHA-256 of "root", "publish", "read", "devices" and "metrics".
-const KEYS: [(&str, &str, &[Scope]); 5] = [
+/// SHA-256 of "root", "publish", "read", "devices", "metrics", "operate" and "capped".
+const KEYS: [(&str, &str, &[Scope]); 7] = [
     (
         "root",
         "4813494d137e1631bba301d5acab6e7bb7aa74ce1185d456565ef51d737677b2",
-        &[Scope::Publish, Scope::Read, Scope::Devices, Scope::Metrics],
+        &[Scope::Publish, Scope::Read, Scope::Devices, Scope::Metrics, Scope::Operate],
     ),
     ("publish", "a5d47a4311d759db69e576d9eedd6a02fcfd9cd214129fa8492ee1e9c7343def", &[Scope::Publish]),
     ("read", "3316348dbadfb7b11c7c2ea235949419e23f9fa898ad2c198f999617912a9925", &[Scope::Read]),
     ("devices", "ade15a1287dabe92c77ad32bbfada2ba4f6593433011b090530bd2fa0d86d8a0", &[Scope::Devices]),
     ("metrics", "177a7ea3611fe6b138557deaf44941614b66c0ece1766308044c8b65c8ba2123", &[Scope::Metrics]),
+    ("operate", "2c29d39181de8f853de5e48ba983a5c88612b9dbaa5ab32c7748800a0840aeb8", &[Scope::Operate]),
+    ("capped", "5a194219907fbbede83523b4776c99480377fbf87850563dbd611781ee69faaa", &[Scope::Publish]),
 ];
+/// Devices that an event of the holder of `capped` may reach.
+pub(crate) const AUDIENCE_MAX: u64 = 2;
 
 pub(crate) const BODY_BYTES_MAX: usize = 128 << 10;
 pub(crate) const SUBSCRIPTION_COUNT_MAX: usize = 6;
@@ -129,6 +134,13 @@ impl Jobs for JobList {
         let end = before.unwrap_or(JournalPosition(u64::MAX));
         self.0.lock().unwrap().range(..end).rev().take(limit).map(|(_, job)| job.clone()).collect()
     }
+
+    /// As many devices as the event has subjects, in a minute and a half; the second pool was never measured.
+    fn estimate(&self, event: &Event) -> Vec<Estimate> {
+        let devices = event.subjects.len() as u64;
+        let estimate = |provider, pool: &str, minutes| Estimate { provider, pool: pool.to_owned(), devices, minutes };
+        vec![estimate(Provider::Apns, "main", Some(1.5)), estimate(Provider::Fcm, "new", None)]
+    }
 }
 
 /// Whose connections were to lose their proof, and whether they were to be closed.
@@ -167,6 +179,7 @@ pub(crate) fn keys() -> ApiKeys {
         name: (*name).to_owned(),
         sha256: bytes(hex),
         scopes: scopes.to_vec(),
+        audience_max: (*name == "capped").then_some(AUDIENCE_MAX),
     };
     ApiKeys::new(KEYS.iter().map(key).collect())
 }
@@ -180,6 +193,7 @@ pub(crate) fn store_config(folder: &TempDir) -> StoreConfig {
         import_queue: queue,
         journal_event_count_max: 10_000,
         journal_bytes_max: 64 << 20,
+        later_count_max: 100,
         id_window: Duration::from_secs(3600),
         id_window_count: 10_000,
         device_count_max: 1000,

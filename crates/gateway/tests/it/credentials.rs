@@ -8,12 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tidings_buffer::Lake;
 use tidings_gateway::{AccessError, ClientCertificate, Credential, Gateway, GatewayConfig};
-use tidings_push::{Notification, Outcome};
+use tidings_push::{Lakes, Outcome};
 use tidings_simulator::{ApnsSimulator, Faults, PushAuthority, Reason, SimulatorConfig};
 use tidings_telemetry::{Registry, unix_now};
-use tidings_types::{DeviceToken, Environment, JournalPosition, Timestamp};
+use tidings_types::{DeviceToken, Environment, EventPriority, JournalPosition, Timestamp};
 use tokio::time::{Instant, timeout};
 
 use crate::{PATIENCE, Sink, config, notification, sized, token};
@@ -41,7 +40,7 @@ fn certificate(authority: &PushAuthority, topics: &[&str], environment: Option<E
 /// A gateway of its own for one provider.
 struct Pool {
     sink: Arc<Sink>,
-    lake: Arc<Lake<Notification>>,
+    lakes: Lakes,
     gateway: Gateway,
     registry: Registry,
 }
@@ -51,9 +50,9 @@ impl Pool {
         let mut config = config(simulator.addr().port(), simulator.ca_pem().to_owned());
         config.credential = credential;
         adapt(&mut config);
-        let (sink, lake, registry) = (Arc::<Sink>::default(), Arc::new(Lake::new(512)), Registry::new());
-        let gateway = Gateway::start(config, Arc::clone(&lake), Arc::clone(&sink) as _, &registry).unwrap();
-        Self { sink, lake, gateway, registry }
+        let (sink, lakes, registry) = (Arc::<Sink>::default(), Lakes::new(512), Registry::new());
+        let gateway = Gateway::start(config, lakes.clone(), Arc::clone(&sink) as _, &registry).unwrap();
+        Self { sink, lakes, gateway, registry }
     }
 
     async fn push(&self, devices: impl IntoIterator<Item = u32>) {
@@ -61,7 +60,7 @@ impl Pool {
         let json = Bytes::from_static(br#"{"aps":{"alert":"Goal"}}"#);
         let push = |device| sized(notification(device, JournalPosition(1), expires_at), json.clone());
         let mut batch = devices.into_iter().map(push).collect();
-        self.lake.push_batch(&mut batch).await.unwrap();
+        self.lakes.of(EventPriority::Normal).push_batch(&mut batch).await.unwrap();
     }
 
     /// Waits until so many are settled, all of them accepted.
@@ -72,13 +71,13 @@ impl Pool {
     }
 
     fn repeats(&self, cause: &str) -> u64 {
-        self.count(&format!("tidings_gateway_repeats_total{{cause=\"{cause}\"}}"))
+        self.count(&format!("tidings_gateway_repeats_total{{cause=\"{cause}\",pool=\"main\",provider=\"apns\"}}"))
     }
 
     /// Waits until the operator has been told.
     async fn until_told(&self) {
         let told = async {
-            while self.count("tidings_gateway_credential_refused_total") == 0 {
+            while self.count("tidings_gateway_credential_refused_total{pool=\"main\",provider=\"apns\"}") == 0 {
                 tokio::task::yield_now().await;
             }
         };
@@ -200,7 +199,7 @@ async fn sandbox_and_production_and_two_teams_work_side_by_side() {
 /// Pushes devices in small batches and changes the credential after each, then checks that each got its one.
 async fn change_under_load(simulator: &ApnsSimulator, credentials: [Credential; 2], connections: usize) {
     let pool = Pool::start(simulator, credentials[0].clone(), |config| {
-        config.connection_count = connections;
+        (config.connection_count_min, config.connection_count_max) = (connections, connections);
         config.thread_count = connections.min(2);
         config.streams_max = 50;
     });
@@ -365,7 +364,9 @@ async fn at_most_two_leave_beside_the_one_that_works() {
 async fn a_credential_that_never_works_costs_nothing_when_the_old_one_returns() {
     let simulator = simulator(SimulatorConfig { faults: slow(), ..SimulatorConfig::default() });
     let old = || token(simulator.key_id(), simulator.team_id(), simulator.key_pem());
-    let pool = Pool::start(&simulator, old(), |config| config.connection_count = 2);
+    let pool = Pool::start(&simulator, old(), |config| {
+        (config.connection_count_min, config.connection_count_max) = (2, 2);
+    });
     pool.push(0..200).await;
     let stranger = token("STRANGEKEY", simulator.team_id(), &crate::key_pem());
     assert!(pool.gateway.reload(stranger, Some(simulator.ca_pem())).unwrap());

@@ -1,6 +1,8 @@
 //! The gateway against providers that misbehave in every way the protocol allows.
 
 mod credentials;
+mod fcm;
+mod nasty;
 mod peer;
 
 use std::collections::{HashMap, HashSet};
@@ -12,21 +14,26 @@ use peer::{Behaviour, Peer, Reply, Script, acceptor};
 use proptest::prelude::*;
 use tidings_buffer::Lake;
 use tidings_gateway::{AccessError, Credential, Gateway, GatewayConfig};
-use tidings_push::apns::{ProviderKey, ProviderTokens, Reason};
+use tidings_push::apns::{Apns, ProviderKey, ProviderTokens, Reason};
+use tidings_push::payload::{ApnsBody, Encoded};
 use tidings_push::{
-    Notification, Outcome, OutcomeSink, Priority, PushType, Rendering, RenderingParts, Settled, Ticket,
+    JobStanding, Lakes, Notification, Outcome, OutcomeSink, Priority, PushType, Rendering, RenderingParts, Settled,
+    Standing, Ticket,
 };
 use tidings_telemetry::{Registry, unix_now};
 use tidings_types::{
-    AppId, CollapseKey, DeviceId, DeviceNumber, DeviceToken, EventId, JournalPosition, NotificationId, Timestamp,
+    AppId, CollapseKey, DeviceId, DeviceNumber, DeviceToken, EventId, EventPriority, JournalPosition, NotificationId,
+    Timestamp,
 };
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
 /// What must have happened by then; far more than any test needs.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Every job but this one goes on.
+/// Every job but these goes on.
 const CANCELLED_JOB: JournalPosition = JournalPosition(13);
+/// Of this one devices with even numbers have got something newer.
+const OUTDATED_JOB: JournalPosition = JournalPosition(14);
 
 #[derive(Default)]
 struct Sink {
@@ -40,8 +47,17 @@ impl OutcomeSink for Sink {
         self.changed.notify_one();
     }
 
-    fn is_cancelled(&self, job: JournalPosition) -> bool {
-        job == CANCELLED_JOB
+    fn job_standing(&self, job: JournalPosition) -> JobStanding {
+        match job {
+            CANCELLED_JOB => JobStanding::Cancelled,
+            OUTDATED_JOB => JobStanding::AskEach,
+            _ => JobStanding::Go,
+        }
+    }
+
+    fn standing(&self, ticket: Ticket) -> Standing {
+        assert_eq!(ticket.job, OUTDATED_JOB, "others are not asked about");
+        if ticket.device.0.is_multiple_of(2) { Standing::Superseded } else { Standing::Go }
     }
 }
 
@@ -66,6 +82,8 @@ impl Sink {
 struct Setup {
     peer: Peer,
     sink: Arc<Sink>,
+    lakes: Lakes,
+    /// That of events with no priority of their own.
     lake: Arc<Lake<Notification>>,
     gateway: Gateway,
     registry: Registry,
@@ -82,17 +100,26 @@ fn token(key_id: &str, team_id: &str, key_pem: &str) -> Credential {
 
 fn config(port: u16, ca_pem: String) -> GatewayConfig {
     GatewayConfig {
+        name: "main".to_owned(),
+        dialect: Arc::new(Apns::new(&format!("localhost:{port}")).unwrap()),
         host: "127.0.0.1".to_owned(),
         port,
+        addresses: Vec::new(),
         server_name: "localhost".to_owned(),
         ca_pem: Some(ca_pem),
         credential: token("ABC123DEFG", "DEF123GHIJ", &key_pem()),
-        connection_count: 1,
+        connection_count_min: 1,
+        connection_count_max: 1,
         thread_count: 1,
         streams_max: 1000,
+        quota_per_minute: None,
+        rate_floor: None,
         connect_timeout: Duration::from_secs(5),
         stall_timeout: Duration::from_secs(10),
         answer_timeout: Duration::from_secs(30),
+        ping_idle: Some(Duration::from_secs(600)),
+        ping_interval_min: Duration::ZERO,
+        gauge: Arc::default(),
     }
 }
 
@@ -111,40 +138,50 @@ fn third(reply: Reply) -> Script {
 }
 
 fn behaviour(script: Script) -> Behaviour {
-    Behaviour { script, limits: vec![1000], limit_every: usize::MAX, latency: Duration::from_millis(1) }
+    Behaviour {
+        script,
+        limits: vec![1000],
+        limit_every: usize::MAX,
+        latency: Duration::from_millis(1),
+        stingy: false,
+        goodbye: "",
+    }
 }
 
 async fn setup(behaviour: Behaviour, adapt: impl FnOnce(&mut GatewayConfig)) -> Setup {
     let peer = Peer::start(behaviour).await;
     let mut config = config(peer.address.port(), peer.ca_pem.clone());
     adapt(&mut config);
-    let (sink, lake, registry) = (Arc::<Sink>::default(), Arc::new(Lake::new(4096)), Registry::new());
-    let gateway = Gateway::start(config, Arc::clone(&lake), Arc::clone(&sink) as _, &registry).unwrap();
-    Setup { peer, sink, lake, gateway, registry }
+    let (sink, lakes, registry) = (Arc::<Sink>::default(), Lakes::new(4096), Registry::new());
+    let gateway = Gateway::start(config, lakes.clone(), Arc::clone(&sink) as _, &registry).unwrap();
+    let lake = Arc::clone(lakes.of(EventPriority::Normal));
+    Setup { peer, sink, lakes, lake, gateway, registry }
 }
 
 /// A notification whose body is the device's number.
 fn notification(device: u32, job: JournalPosition, expires_at: Timestamp) -> Notification {
     let parts = RenderingParts {
         app: AppId::new("org.example.scores").unwrap(),
-        push_type: PushType::Alert,
-        priority: Priority::Immediate,
         expires_at,
         collapse_id: CollapseKey::new("match-7").unwrap(),
-        payload: Bytes::from(format!("{device:>200}")),
     };
     Notification {
         id: NotificationId::new(&EventId::new("goal-1").unwrap(), &DeviceId::new(&format!("device-{device}")).unwrap()),
-        token: DeviceToken::from(&device.to_be_bytes()[..]),
-        rendering: Arc::new(Rendering::new(parts)),
-        ticket: Ticket { job, device: DeviceNumber(device) },
+        token: DeviceToken::Apns(device.to_be_bytes().into()),
+        rendering: rendering(parts, Bytes::from(format!("{device:>200}"))),
+        ticket: Ticket { job, device: DeviceNumber(device), cell: 0 },
     }
+}
+
+fn rendering(parts: RenderingParts, bytes: Bytes) -> Arc<Rendering> {
+    let body = ApnsBody { bytes, push_type: PushType::Alert, priority: Priority::Immediate };
+    Arc::new(Rendering::new(parts, Encoded::Apns(body)))
 }
 
 /// The same with another body.
 fn sized(notification: Notification, payload: Bytes) -> Notification {
-    let parts = RenderingParts { payload, ..notification.rendering.parts().clone() };
-    Notification { rendering: Arc::new(Rendering::new(parts)), ..notification }
+    let rendering = rendering(notification.rendering.parts().clone(), payload);
+    Notification { rendering, ..notification }
 }
 
 impl Setup {
@@ -179,7 +216,7 @@ async fn a_batch_is_accepted_and_leaves_in_few_writes() {
     assert!(open_max > 100, "at most {open_max} streams were open at once");
     assert!(reads < 60, "1000 requests came in {reads} reads");
     let text = setup.registry.prometheus();
-    assert!(text.contains(r#"tidings_gateway_settled_total{outcome="accepted"} 1000"#), "{text}");
+    assert!(text.contains(r#"tidings_gateway_settled_total{outcome="accepted",pool="main",provider="apns"} 1000"#), "{text}");
     assert_eq!(setup.drain().await, 0);
 }
 
@@ -189,10 +226,10 @@ async fn another_http2_implementations_server_understands_the_request() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let config = config(listener.local_addr().unwrap().port(), ca_pem);
     let authority = format!("localhost:{}", config.port);
-    let (sink, lake) = (Arc::<Sink>::default(), Arc::new(Lake::new(16)));
-    let gateway = Gateway::start(config, Arc::clone(&lake), Arc::clone(&sink) as _, &Registry::new()).unwrap();
+    let (sink, lakes) = (Arc::<Sink>::default(), Lakes::new(16));
+    let gateway = Gateway::start(config, lakes.clone(), Arc::clone(&sink) as _, &Registry::new()).unwrap();
     let expected = notification(7, JournalPosition(1), unix_now().saturating_add(Duration::from_secs(60)));
-    lake.try_push_batch(&mut vec![expected.clone()]).unwrap();
+    lakes.of(EventPriority::Low).try_push_batch(&mut vec![expected.clone()]).unwrap();
     let (tcp, _) = listener.accept().await.unwrap();
     let mut server = h2::server::handshake(acceptor.accept(tcp).await.unwrap()).await.unwrap();
     let (request, mut respond) = server.accept().await.unwrap().unwrap();
@@ -223,12 +260,12 @@ async fn a_dead_token_is_reported_with_the_moment_of_its_death() {
     let setup = setup(behaviour(script), |_| {}).await;
     setup.push(0..4).await;
     let outcomes = setup.sink.outcomes(4).await;
-    assert_eq!(outcomes[&0].outcome, Outcome::Rejected(Reason::Unregistered));
+    assert_eq!(outcomes[&0].outcome, Outcome::Rejected(Reason::Unregistered.into()));
     let gone = outcomes[&0].token_gone.clone().unwrap();
     assert_eq!((gone.token.as_bytes(), gone.at), (&[0; 4][..], Timestamp(1_700_000_000_000)));
-    assert_eq!(outcomes[&1].outcome, Outcome::Rejected(Reason::BadDeviceToken));
+    assert_eq!(outcomes[&1].outcome, Outcome::Rejected(Reason::BadDeviceToken.into()));
     assert!(outcomes[&1].token_gone.is_some());
-    assert_eq!(outcomes[&2].outcome, Outcome::Rejected(Reason::PayloadTooLarge));
+    assert_eq!(outcomes[&2].outcome, Outcome::Rejected(Reason::PayloadTooLarge.into()));
     assert!(outcomes[&2].token_gone.is_none());
     assert_eq!(outcomes[&3].outcome, Outcome::Accepted);
     assert!(setup.peer.log(|log| log.requests.values().all(|count| *count == 1)), "a rejection is final");
@@ -312,7 +349,7 @@ async fn a_stream_reset_for_another_reason_is_unknown_and_sent_again() {
     let (requests, setup) = all_accepted(third(Reply::Reset(INTERNAL_ERROR)), |_| {}).await;
     assert_eq!((requests[&3], requests[&2]), (2, 1));
     let text = setup.registry.prometheus();
-    assert!(text.contains(r#"tidings_gateway_repeats_total{cause="unknown"} 1"#), "{text}");
+    assert!(text.contains(r#"tidings_gateway_repeats_total{cause="unknown",pool="main",provider="apns"} 1"#), "{text}");
     assert_eq!(setup.drain().await, 0);
 }
 
@@ -324,8 +361,8 @@ async fn goaway_costs_no_notification_and_doubles_none() {
     assert_eq!(requests[&3], 2);
     assert_eq!(setup.peer.log(|log| log.connections), 2);
     let text = setup.registry.prometheus();
-    assert!(text.contains(r#"tidings_gateway_repeats_total{cause="unknown"} 0"#), "{text}");
-    assert!(!text.contains(r#"tidings_gateway_repeats_total{cause="not_processed"} 0"#), "{text}");
+    assert!(text.contains(r#"tidings_gateway_repeats_total{cause="unknown",pool="main",provider="apns"} 0"#), "{text}");
+    assert!(!text.contains(r#"tidings_gateway_repeats_total{cause="not_processed",pool="main",provider="apns"} 0"#), "{text}");
     assert_eq!(setup.drain().await, 0);
 }
 
@@ -354,7 +391,8 @@ async fn a_refused_credential_costs_no_notification() {
 async fn a_silent_connection_is_closed_and_what_it_held_goes_elsewhere() {
     let (_, setup) =
         all_accepted(third(Reply::Stall), |config| config.stall_timeout = Duration::from_millis(400)).await;
-    assert!(setup.registry.prometheus().contains("tidings_gateway_connections_stalled_total 1"));
+    let stalled = r#"tidings_gateway_connections_stalled_total{pool="main",provider="apns"} 1"#;
+    assert!(setup.registry.prometheus().contains(stalled));
     assert_eq!(setup.drain().await, 0);
 }
 
@@ -371,19 +409,22 @@ async fn a_request_without_an_answer_on_a_live_connection_is_given_up_and_sent_a
 }
 
 #[tokio::test]
-async fn what_is_expired_or_cancelled_is_not_sent() {
+async fn what_is_expired_cancelled_or_superseded_is_not_sent() {
     let setup = setup(behaviour(always(Reply::Accept)), |_| {}).await;
     let (past, future) = (unix_now(), unix_now().saturating_add(Duration::from_secs(60)));
     let mut batch = vec![
         notification(0, JournalPosition(1), past),
         notification(1, CANCELLED_JOB, future),
         notification(2, JournalPosition(1), future),
+        notification(4, OUTDATED_JOB, future),
+        notification(5, OUTDATED_JOB, future),
     ];
     setup.lake.push_batch(&mut batch).await.unwrap();
-    let outcomes = setup.sink.outcomes(3).await;
+    let outcomes = setup.sink.outcomes(5).await;
     let outcome = |device| outcomes[&device].outcome;
     assert_eq!([outcome(0), outcome(1), outcome(2)], [Outcome::Expired, Outcome::Cancelled, Outcome::Accepted]);
-    assert_eq!(setup.peer.log(|log| log.requests.len()), 1);
+    assert_eq!([outcome(4), outcome(5)], [Outcome::Superseded, Outcome::Accepted]);
+    assert_eq!(setup.peer.log(|log| log.requests.len()), 2);
     assert_eq!(setup.drain().await, 0);
 }
 
@@ -416,8 +457,7 @@ async fn what_cannot_be_sent_by_the_deadline_is_left_unsettled() {
 async fn a_drain_ends_at_once_when_nothing_is_left_even_without_a_connection() {
     let unused = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let config = config(unused.port(), acceptor().1);
-    let lake = Arc::new(Lake::new(16));
-    let gateway = Gateway::start(config, lake, Arc::<Sink>::default() as _, &Registry::new()).unwrap();
+    let gateway = Gateway::start(config, Lakes::new(16), Arc::<Sink>::default() as _, &Registry::new()).unwrap();
     let started = Instant::now();
     assert_eq!(gateway.drain(started + PATIENCE).await.unsettled, 0);
     assert!(started.elapsed() < PATIENCE / 2);
@@ -429,10 +469,13 @@ async fn a_configuration_that_cannot_work_is_refused() {
         let mut config = config(1, acceptor().1);
         adapt(&mut config);
         let sink = Arc::<Sink>::default();
-        Gateway::start(config, Arc::new(Lake::new(1)), sink, &Registry::new()).err().unwrap().to_string()
+        Gateway::start(config, Lakes::new(1), sink, &Registry::new()).err().unwrap().to_string()
     };
     assert_eq!(start(|config| config.streams_max = 0), "streams_max must be at least 1, got 0");
-    assert_eq!(start(|config| config.thread_count = 2), "thread_count must be at most connection_count (1), got 2");
+    let threads = "thread_count must be at most connection_count_min (1), got 2";
+    assert_eq!(start(|config| config.thread_count = 2), threads);
+    let connections = "connection_count_max must be at least connection_count_min (1), got 0";
+    assert_eq!(start(|config| config.connection_count_max = 0), connections);
     assert_eq!(start(|config| config.server_name = "a b".to_owned()), "server_name \"a b\" is not a host name");
     assert_eq!(start(|config| config.ca_pem = Some(String::new())), AccessError::Certificates.to_string());
     let shown = format!("{:?}", config(1, acceptor().1));
@@ -522,7 +565,8 @@ proptest! {
         let (outcomes, violations, unsettled) = runtime.block_on(async {
             let behaviour = Behaviour { limits, limit_every, ..behaviour(script) };
             let setup = setup(behaviour, |config| {
-                config.connection_count = connection_count;
+                config.connection_count_min = connection_count;
+                config.connection_count_max = connection_count;
                 config.thread_count = thread_count.min(connection_count);
             })
             .await;
@@ -538,7 +582,7 @@ proptest! {
             let may_be_rejected = rejected.contains(&device);
             match settled.outcome {
                 Outcome::Accepted => {}
-                Outcome::Rejected(Reason::Unregistered) => prop_assert!(may_be_rejected),
+                Outcome::Rejected(reason) if reason == Reason::Unregistered.into() => prop_assert!(may_be_rejected),
                 other => prop_assert!(false, "device {} ended as {:?}", device, other),
             }
         }

@@ -35,6 +35,20 @@ pub(crate) enum Reply {
     Accept,
     /// Another status with this body.
     Refuse(u16, String),
+    /// The same with a `retry-after` of so many seconds.
+    RefuseFor(u16, String, u32),
+    /// The same, a byte at a time, with the peer's latency between two.
+    Drip(u16, String),
+    /// The same, broken off in the middle of the body.
+    Torn(u16, String),
+    /// 200 with a `content-length` that is not kept.
+    WrongLength,
+    /// 200, and RST_STREAM with NO_ERROR behind it (RFC 9113, 8.1).
+    Hasty,
+    /// The rest of a [`Reply::Drip`].
+    DripOn(Vec<u8>),
+    /// Says nothing more and closes its half of the connection, but reads on.
+    HalfClose,
     /// RST_STREAM with this code.
     Reset(u32),
     /// GOAWAY that calls this stream and all later ones not processed; earlier ones are still answered.
@@ -65,6 +79,10 @@ pub(crate) struct Behaviour {
     pub(crate) limit_every: usize,
     /// How long answers are gathered.
     pub(crate) latency: Duration,
+    /// It never gives more of a window than a connection begins with.
+    pub(crate) stingy: bool,
+    /// What its GOAWAYs say.
+    pub(crate) goodbye: &'static str,
 }
 
 /// What the peer has seen.
@@ -83,6 +101,12 @@ pub(crate) struct Log {
     pub(crate) reads: usize,
     /// It reads nothing at present.
     pub(crate) deaf: bool,
+    /// Devices in the order of their requests.
+    pub(crate) order: Vec<u32>,
+    /// PINGs, acknowledgements not counted.
+    pub(crate) pings: usize,
+    /// Bytes of body that went beyond the window of their connection.
+    pub(crate) overrun: usize,
 }
 
 pub(crate) struct Peer {
@@ -105,7 +129,7 @@ pub(crate) fn acceptor() -> (TlsAcceptor, String) {
             .with_no_client_auth()
             .with_single_cert(vec![cert.der().clone()], key)
             .unwrap();
-    config.alpn_protocols = vec![b"h2".to_vec()];
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     (TlsAcceptor::from(Arc::new(config)), cert.pem())
 }
 
@@ -164,6 +188,10 @@ struct Session {
     /// Streams from this one on are not processed.
     gone_from: Option<u32>,
     stalled: bool,
+    /// Nothing more is said, but read.
+    mute: bool,
+    /// What may still be sent to a stingy peer.
+    window: usize,
     input: Vec<u8>,
     output: Vec<u8>,
 }
@@ -183,6 +211,8 @@ impl Session {
             due: Vec::new(),
             gone_from: None,
             stalled: false,
+            mute: false,
+            window: 65_535,
             input: Vec::new(),
             output: Vec::new(),
         }
@@ -193,10 +223,20 @@ impl Session {
         tls.read_exact(&mut preface).await?;
         assert_eq!(preface, PREFACE);
         self.state_limit();
-        self.frame(WINDOW_UPDATE, 0, 0, &(1u32 << 30).to_be_bytes());
+        if !self.behaviour.stingy {
+            self.frame(WINDOW_UPDATE, 0, 0, &(1u32 << 30).to_be_bytes());
+        }
+        let mut said_all = false;
         loop {
-            tls.write_all(&std::mem::take(&mut self.output)).await?;
-            tls.flush().await?;
+            let output = std::mem::take(&mut self.output);
+            if !said_all {
+                tls.write_all(&output).await?;
+                tls.flush().await?;
+            }
+            if self.mute && !said_all {
+                said_all = true;
+                tls.shutdown().await?;
+            }
             if std::mem::take(&mut self.deaf) {
                 self.log.lock().unwrap().deaf = true;
                 self.listening.notified().await;
@@ -211,6 +251,8 @@ impl Session {
                     }
                 }
                 () = tokio::time::sleep(latency), if !self.due.is_empty() => self.answer(),
+                // A limit of 0 is raised again without an answer.
+                () = tokio::time::sleep(5 * latency), if self.limit == 0 => self.state_limit(),
             }
         }
     }
@@ -259,7 +301,10 @@ impl Session {
                 self.limit = self.limits_sent.pop_front().expect("one acknowledgement per SETTINGS") as usize;
             }
             SETTINGS => self.frame(SETTINGS, ACK, 0, &[]),
-            PING if flags & ACK == 0 => self.frame(PING, ACK, 0, payload),
+            PING if flags & ACK == 0 => {
+                self.log.lock().unwrap().pings += 1;
+                self.frame(PING, ACK, 0, payload);
+            }
             HEADERS => {
                 self.open.insert(stream, Vec::new());
                 let mut log = self.log.lock().unwrap();
@@ -267,6 +312,10 @@ impl Session {
                 log.violations += usize::from(self.open.len() > self.limit);
             }
             DATA => {
+                if self.behaviour.stingy {
+                    self.log.lock().unwrap().overrun += payload.len().saturating_sub(self.window);
+                    self.window = self.window.saturating_sub(payload.len());
+                }
                 if let Some(body) = self.open.get_mut(&stream) {
                     body.extend_from_slice(payload);
                 }
@@ -288,6 +337,7 @@ impl Session {
         let device: u32 = std::str::from_utf8(body).unwrap().trim().parse().unwrap();
         let before = {
             let mut log = self.log.lock().unwrap();
+            log.order.push(device);
             let count = log.requests.entry(device).or_default();
             *count += 1;
             *count - 1
@@ -297,10 +347,12 @@ impl Session {
             Reply::Stall => self.stalled = true,
             Reply::Ignore => {}
             Reply::Deaf => self.deaf = true,
+            Reply::HalfClose => self.mute = true,
             Reply::GoAway => {
                 self.gone_from = Some(stream);
-                let last = (stream - 2).to_be_bytes();
-                self.frame(GOAWAY, 0, 0, &[&last[..], &0u32.to_be_bytes()].concat());
+                let last = stream.saturating_sub(2).to_be_bytes();
+                let goodbye = self.behaviour.goodbye.as_bytes();
+                self.frame(GOAWAY, 0, 0, &[&last[..], &0u32.to_be_bytes(), goodbye].concat());
                 self.open.retain(|id, _| *id < stream);
             }
             reply => self.due.push((stream, device, reply)),
@@ -310,8 +362,8 @@ impl Session {
 
     /// Answers all requests that wait, the last one first.
     fn answer(&mut self) {
-        let mut due = std::mem::take(&mut self.due);
-        if self.stalled {
+        let (mut due, mut next) = (std::mem::take(&mut self.due), Vec::new());
+        if self.stalled || self.mute {
             return;
         }
         while let Some((stream, device, reply)) = due.pop() {
@@ -324,10 +376,42 @@ impl Session {
                     *self.log.lock().unwrap().accepted.entry(device).or_default() += 1;
                 }
                 Reply::Refuse(status, body) => {
-                    // :status as a literal without indexing (RFC 7541, 6.2.2), name from the static table.
-                    let head = [&[0x08, 3][..], status.to_string().as_bytes()].concat();
-                    self.frame(HEADERS, END_HEADERS, stream, &head);
+                    self.frame(HEADERS, END_HEADERS, stream, &head(status, &[]));
                     self.frame(DATA, END_STREAM, stream, body.as_bytes());
+                }
+                Reply::RefuseFor(status, body, seconds) => {
+                    self.frame(HEADERS, END_HEADERS, stream, &head(status, &[("retry-after", seconds)]));
+                    self.frame(DATA, END_STREAM, stream, body.as_bytes());
+                }
+                Reply::Drip(status, body) => {
+                    self.frame(HEADERS, END_HEADERS, stream, &head(status, &[]));
+                    self.open.insert(stream, Vec::new());
+                    next.push((stream, device, Reply::DripOn(body.into_bytes())));
+                    continue;
+                }
+                Reply::DripOn(mut body) => {
+                    let end = if body.len() == 1 { END_STREAM } else { 0 };
+                    self.frame(DATA, end, stream, &[body.remove(0)]);
+                    if !body.is_empty() {
+                        self.open.insert(stream, Vec::new());
+                        next.push((stream, device, Reply::DripOn(body)));
+                        continue;
+                    }
+                }
+                Reply::Torn(status, body) => {
+                    self.frame(HEADERS, END_HEADERS, stream, &head(status, &[]));
+                    self.frame(DATA, 0, stream, &body.as_bytes()[..body.len() / 2]);
+                    self.frame(RST_STREAM, 0, stream, &2u32.to_be_bytes());
+                }
+                Reply::WrongLength => {
+                    self.frame(HEADERS, END_HEADERS, stream, &head(200, &[("content-length", 5)]));
+                    self.frame(DATA, END_STREAM, stream, b"{}");
+                    *self.log.lock().unwrap().accepted.entry(device).or_default() += 1;
+                }
+                Reply::Hasty => {
+                    self.frame(HEADERS, END_HEADERS, stream, &head(200, &[]));
+                    self.frame(RST_STREAM, 0, stream, &0u32.to_be_bytes());
+                    *self.log.lock().unwrap().accepted.entry(device).or_default() += 1;
                 }
                 Reply::Reset(code) => self.frame(RST_STREAM, 0, stream, &code.to_be_bytes()),
                 other => unreachable!("{other:?} is done at once"),
@@ -337,5 +421,19 @@ impl Session {
                 self.state_limit();
             }
         }
+        self.due = next;
     }
+}
+
+/// A status and numbers as headers: literals without indexing (RFC 7541, 6.2.2), `:status` from the static table.
+fn head(status: u16, numbers: &[(&str, u32)]) -> Vec<u8> {
+    let mut head = [&[0x08, 3][..], status.to_string().as_bytes()].concat();
+    for (name, number) in numbers {
+        let number = number.to_string();
+        head.extend([0, name.len() as u8]);
+        head.extend(name.as_bytes());
+        head.push(number.len() as u8);
+        head.extend(number.as_bytes());
+    }
+    head
 }

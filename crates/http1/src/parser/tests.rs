@@ -552,6 +552,41 @@ fn every_chunking_into_up_to_three_pieces_gives_the_same() {
     }
 }
 
+/// What a parser that skips large bodies says of these bytes, which come in pieces of so many.
+fn skip(bytes: &str, piece_bytes: usize) -> Result<Option<Seen>, Violation> {
+    let mut parser = Parser::new(LIMITS).skip_large_bodies();
+    let mut input = BytesMut::new();
+    for piece in bytes.as_bytes().chunks(piece_bytes) {
+        input.extend_from_slice(piece);
+        if let Some(answer) = parser.parse(&Method::POST, &mut input)? {
+            return Ok(Some(answer.into()));
+        }
+    }
+    Ok(None)
+}
+
+#[test]
+fn a_large_body_can_be_skipped_and_ends_the_connection() {
+    let limit = LIMITS.body_bytes_max;
+    let large = "x".repeat(limit + 1);
+    for answer in [
+        format!("HTTP/1.1 410 Gone\r\nA: b\r\nContent-Length: {}\r\n\r\n{large}", limit + 1),
+        "HTTP/1.1 410 Gone\r\nA: b\r\nContent-Length: 99999999999\r\n\r\n".to_owned(),
+        format!("HTTP/1.1 410 Gone\r\nA: b\r\n\r\n{large}"),
+        format!("HTTP/1.1 410 Gone\r\nA: b\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n{limit:x}\r\n{large}"),
+    ] {
+        for piece_bytes in [1, 7, 100_000] {
+            let seen = skip(&answer, piece_bytes).unwrap().expect("the head is enough");
+            assert_eq!((seen.status, seen.body.as_str(), seen.close), (410, "", true), "{answer:.80}");
+            assert!(seen.headers.contains(&("a".to_owned(), "b".to_owned())), "{seen:?}");
+        }
+    }
+    let fits = format!("HTTP/1.1 410 Gone\r\nContent-Length: {limit}\r\n\r\n{}", "x".repeat(limit));
+    let seen = skip(&fits, 7).unwrap().unwrap();
+    assert_eq!((seen.body.len(), seen.close), (limit, false));
+    assert_eq!(skip("HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", 7), Err(Violation::ContentLength));
+}
+
 proptest! {
     /// Streams damaged anywhere, in any pieces.
     #[test]

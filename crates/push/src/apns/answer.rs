@@ -23,8 +23,7 @@ use http::StatusCode;
 use serde::Deserialize;
 use tidings_types::Timestamp;
 
-/// Bytes of an answer's body that are read; Apple's are under a hundred.
-pub const ANSWER_BYTES_MAX: usize = 4096;
+use crate::{Advice, Fault, Verdict};
 
 /// How soon a device that got too many requests is asked again at the earliest.
 const DEVICE_PAUSE: Duration = Duration::from_secs(1);
@@ -128,20 +127,6 @@ reasons! {
     Shutdown,
 }
 
-/// Whose fault a refusal is, which says who must be told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Fault {
-    /// The device's token is dead, or it gets too much: usual, only counted.
-    Device,
-    /// The request is wrong: a bug of ours or a wrong setting of the app. Every notification of this rendering fails
-    /// alike, so its job should be cancelled.
-    Request,
-    /// The credential is wrong: the operator must act.
-    Credential,
-    /// APNs has trouble: usual, passes.
-    Provider,
-}
-
 impl Reason {
     /// Whose fault it is.
     pub fn fault(self) -> Fault {
@@ -177,42 +162,6 @@ impl Reason {
     }
 }
 
-/// What an answer means for the notification.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
-    /// Taken.
-    Accepted,
-    /// Refused for good.
-    Rejected {
-        /// Why.
-        reason: Reason,
-        /// Set when the token is dead: the moment of which that is said. Registrations after it are not meant.
-        gone_at: Option<Timestamp>,
-    },
-    /// Not taken this time; to be repeated with back-off.
-    Repeat {
-        /// Why.
-        reason: Reason,
-        /// What has to happen beside the repeat.
-        advice: Advice,
-    },
-}
-
-/// What a refusal that passes means beside repeating the notification.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Advice {
-    /// Nothing: wait and repeat.
-    Wait,
-    /// Wait at least this long: the device gets too much.
-    PauseDevice(Duration),
-    /// Open no more streams on this connection; another one takes over.
-    LeaveConnection,
-    /// Make a new credential, once, and leave this connection, which stays unusable.
-    RenewCredential,
-    /// The credential is refused: leave this connection, open others slowly, tell the operator.
-    CredentialRefused,
-}
-
 #[derive(Deserialize, Default)]
 struct Body<'a> {
     #[serde(borrow, default)]
@@ -221,7 +170,7 @@ struct Body<'a> {
     timestamp: Option<u64>,
 }
 
-/// Reads an answer; `body` is its beginning, at most [`ANSWER_BYTES_MAX`] bytes. Anything unreadable in it counts as
+/// Reads an answer; `body` is its beginning, at most [`crate::ANSWER_BYTES_MAX`] bytes. Anything unreadable in it counts as
 /// no reason given.
 pub fn classify(status: StatusCode, body: &[u8], now: Timestamp) -> Verdict {
     if status == StatusCode::OK {
@@ -229,7 +178,9 @@ pub fn classify(status: StatusCode, body: &[u8], now: Timestamp) -> Verdict {
     }
     let body: Body<'_> = serde_json::from_slice(body).unwrap_or_default();
     let reason = Reason::from_text(&body.reason);
-    let repeat = |advice| Verdict::Repeat { reason, advice };
+    let repeat_after = |not_before, advice| Verdict::Repeat { reason: reason.into(), advice, not_before };
+    let repeat = |advice| repeat_after(Duration::ZERO, advice);
+    let rejected = |gone_at| Verdict::Rejected { reason: reason.into(), gone_at };
     match (status.as_u16(), reason) {
         (_, Reason::ExpiredProviderToken) => repeat(Advice::RenewCredential),
         (_, Reason::IdleTimeout | Reason::Shutdown | Reason::TooManyProviderTokenUpdates) => {
@@ -238,12 +189,12 @@ pub fn classify(status: StatusCode, body: &[u8], now: Timestamp) -> Verdict {
         (403, _) => repeat(Advice::CredentialRefused),
         // The reason says more than the status: no device may be blamed for a certificate.
         (400..=499, reason) if reason.fault() == Fault::Credential => repeat(Advice::CredentialRefused),
-        (429, _) => repeat(Advice::PauseDevice(DEVICE_PAUSE)),
+        (429, _) => repeat_after(DEVICE_PAUSE, Advice::Wait),
         (500.., _) => repeat(Advice::Wait),
         // A moment that lies ahead would condemn registrations yet to come.
-        (410, _) => Verdict::Rejected { reason, gone_at: Some(body.timestamp.map_or(now, Timestamp).min(now)) },
-        (_, Reason::BadDeviceToken) => Verdict::Rejected { reason, gone_at: Some(now) },
-        _ => Verdict::Rejected { reason, gone_at: None },
+        (410, _) => rejected(Some(body.timestamp.map_or(now, Timestamp).min(now))),
+        (_, Reason::BadDeviceToken) => rejected(Some(now)),
+        _ => rejected(None),
     }
 }
 
@@ -266,9 +217,13 @@ mod tests {
     #[test]
     fn apples_table() {
         use Reason as R;
-        let rejected = |reason| Verdict::Rejected { reason, gone_at: None };
-        let gone = |reason| Verdict::Rejected { reason, gone_at: Some(NOW) };
-        let repeat = |advice| move |reason| Verdict::Repeat { reason, advice };
+        let rejected = |reason: R| Verdict::Rejected { reason: reason.into(), gone_at: None };
+        let gone = |reason: R| Verdict::Rejected { reason: reason.into(), gone_at: Some(NOW) };
+        let repeat_after = |seconds, advice| {
+            let not_before = Duration::from_secs(seconds);
+            move |reason: R| Verdict::Repeat { reason: reason.into(), advice, not_before }
+        };
+        let repeat = |advice| repeat_after(0, advice);
         type Row<'a> = (u16, &'a [R], &'a dyn Fn(R) -> Verdict);
         let table: &[Row<'_>] = &[
             (400, &[R::BadDeviceToken], &gone),
@@ -308,7 +263,7 @@ mod tests {
                 ],
                 &repeat(Advice::CredentialRefused),
             ),
-            (429, &[R::TooManyRequests], &repeat(Advice::PauseDevice(Duration::from_secs(1)))),
+            (429, &[R::TooManyRequests], &repeat_after(1, Advice::Wait)),
             (429, &[R::TooManyProviderTokenUpdates], &repeat(Advice::LeaveConnection)),
             (400, &[R::IdleTimeout], &repeat(Advice::LeaveConnection)),
             (500, &[R::InternalServerError], &repeat(Advice::Wait)),
@@ -341,7 +296,11 @@ mod tests {
     fn the_older_spelling_is_understood() {
         assert_eq!(
             answer(403, r#"{"reason":"BadEnvironmentKeyInToken"}"#),
-            Verdict::Repeat { reason: Reason::BadEnvironmentKeyIdInToken, advice: Advice::CredentialRefused }
+            Verdict::Repeat {
+                reason: Reason::BadEnvironmentKeyIdInToken.into(),
+                advice: Advice::CredentialRefused,
+                not_before: Duration::ZERO
+            }
         );
     }
 
@@ -359,11 +318,15 @@ mod tests {
 
     #[test]
     fn without_a_known_reason_the_status_decides() {
-        let other = Reason::Other;
+        let other = crate::Reason::from(Reason::Other);
         for body in ["", "{", "[]", r#"{"reason":7}"#, r#"{"reason":"New"}"#, "\u{0}"] {
             assert_eq!(answer(400, body), Verdict::Rejected { reason: other, gone_at: None }, "{body}");
             assert_eq!(answer(410, body), Verdict::Rejected { reason: other, gone_at: Some(NOW) }, "{body}");
-            assert_eq!(answer(502, body), Verdict::Repeat { reason: other, advice: Advice::Wait }, "{body}");
+            assert_eq!(
+                answer(502, body),
+                Verdict::Repeat { reason: other, advice: Advice::Wait, not_before: Duration::ZERO },
+                "{body}"
+            );
         }
     }
 

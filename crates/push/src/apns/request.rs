@@ -8,10 +8,13 @@
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, HeaderName};
 use http::uri::{Authority, InvalidUri, PathAndQuery, Scheme};
-use http::{HeaderMap, HeaderValue, Method, Request, Uri};
-use tidings_types::DeviceToken;
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
+use tidings_types::{DeviceToken, Provider, Timestamp};
 
-use crate::{Notification, RenderingParts};
+use super::{Reason, classify};
+use crate::notification::Form;
+use crate::payload::{APNS_PAYLOAD_BYTES_MAX, ApnsBody};
+use crate::{Dialect, Notification, RenderingParts, Verdict};
 
 const APNS_ID: HeaderName = HeaderName::from_static("apns-id");
 const APNS_TOPIC: HeaderName = HeaderName::from_static("apns-topic");
@@ -27,11 +30,11 @@ const HEADER_COUNT: usize = 7;
 const UUID_TEXT_BYTES: usize = 36;
 
 /// The headers that all notifications of one rendering share.
-pub(crate) fn shared_headers(parts: &RenderingParts) -> HeaderMap {
+pub(crate) fn shared_headers(parts: &RenderingParts, body: &ApnsBody) -> HeaderMap {
     let mut headers = HeaderMap::with_capacity(HEADER_COUNT);
     headers.insert(APNS_TOPIC, visible(parts.app.as_str()));
-    headers.insert(APNS_PUSH_TYPE, HeaderValue::from_static(parts.push_type.as_str()));
-    headers.insert(APNS_PRIORITY, HeaderValue::from_static(parts.priority.as_str()));
+    headers.insert(APNS_PUSH_TYPE, HeaderValue::from_static(body.push_type.as_str()));
+    headers.insert(APNS_PRIORITY, HeaderValue::from_static(body.priority.as_str()));
     headers.insert(APNS_EXPIRATION, sensitive(HeaderValue::from(parts.expires_at.as_secs())));
     headers.insert(APNS_COLLAPSE_ID, sensitive(visible(parts.collapse_id.as_str())));
     headers
@@ -46,13 +49,13 @@ fn sensitive(mut value: HeaderValue) -> HeaderValue {
     value
 }
 
-/// Builds the requests to one provider host.
+/// The language of one APNs host.
 #[derive(Debug, Clone)]
-pub struct Requests {
+pub struct Apns {
     authority: Authority,
 }
 
-impl Requests {
+impl Apns {
     /// Requests to `authority`: `host` or `host:port`.
     ///
     /// # Errors
@@ -61,20 +64,16 @@ impl Requests {
         Ok(Self { authority: authority.parse()? })
     }
 
-    /// The head of the request that carries `notification`; its body is the rendering's payload.
-    ///
-    /// `authorization` is what [`super::ProviderTokens::authorization`] gave; none on a connection with a certificate.
-    pub fn head(&self, notification: &Notification, authorization: Option<HeaderValue>) -> Request<()> {
-        let mut headers = notification.rendering.headers().clone();
-        let mut id = [0; UUID_TEXT_BYTES];
-        headers.insert(APNS_ID, sensitive(visible(notification.id.0.hyphenated().encode_lower(&mut id))));
+    fn head(&self, id: &str, shared: &HeaderMap, token: &[u8], authorization: Option<&HeaderValue>) -> Request<()> {
+        let mut headers = shared.clone();
+        headers.insert(APNS_ID, sensitive(visible(id)));
         if let Some(authorization) = authorization {
-            headers.insert(AUTHORIZATION, authorization);
+            headers.insert(AUTHORIZATION, authorization.clone());
         }
         let mut uri = http::uri::Parts::default();
         uri.scheme = Some(Scheme::HTTPS);
         uri.authority = Some(self.authority.clone());
-        uri.path_and_query = Some(path(&notification.token));
+        uri.path_and_query = Some(path(token));
         let mut request = Request::new(());
         *request.method_mut() = Method::POST;
         *request.uri_mut() = Uri::from_parts(uri).expect("scheme, authority and path make a URI");
@@ -83,12 +82,47 @@ impl Requests {
     }
 }
 
-fn path(token: &DeviceToken) -> PathAndQuery {
+impl Dialect for Apns {
+    fn provider(&self) -> Provider {
+        Provider::Apns
+    }
+
+    fn request(
+        &self,
+        notification: &Notification,
+        authorization: Option<&HeaderValue>,
+        _random: &mut dyn FnMut(&mut [u8]),
+        _now: Timestamp,
+    ) -> Result<(Request<()>, Bytes), crate::Reason> {
+        let (Form::Apns { headers, body }, DeviceToken::Apns(token)) =
+            (notification.rendering.form(), &notification.token)
+        else {
+            return Err(Reason::Other.into()); // Another provider's; whoever chose the pool is mistaken.
+        };
+        let mut id = [0; UUID_TEXT_BYTES];
+        let id = notification.id.0.hyphenated().encode_lower(&mut id);
+        Ok((self.head(id, headers, token, authorization), body.bytes.clone()))
+    }
+
+    fn classify(&self, status: StatusCode, _headers: &HeaderMap, body: &[u8], now: Timestamp) -> Verdict {
+        classify(status, body, now)
+    }
+
+    fn proves_first(&self) -> bool {
+        true
+    }
+
+    fn payload_bytes_max(&self) -> usize {
+        APNS_PAYLOAD_BYTES_MAX
+    }
+}
+
+fn path(token: &[u8]) -> PathAndQuery {
     const PREFIX: &[u8] = b"/3/device/";
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let mut path = Vec::with_capacity(PREFIX.len() + 2 * token.as_bytes().len());
+    let mut path = Vec::with_capacity(PREFIX.len() + 2 * token.len());
     path.extend_from_slice(PREFIX);
-    for byte in token.as_bytes() {
+    for byte in token {
         path.push(DIGITS[usize::from(byte >> 4)]);
         path.push(DIGITS[usize::from(byte & 15)]);
     }
@@ -97,33 +131,22 @@ fn path(token: &DeviceToken) -> PathAndQuery {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use tidings_types::{
-        AppId, CollapseKey, DeviceId, DeviceNumber, EventId, JournalPosition, NotificationId, Timestamp,
-    };
-
     use super::*;
-    use crate::{Priority, PushType, Rendering, Ticket};
+    use crate::notification::tests::{notification, notification_of};
+    use crate::payload::{Encoded, WebPushBody};
+
+    fn ask(notification: &Notification, authorization: Option<&HeaderValue>) -> Request<()> {
+        let apns = Apns::new("push.example:8443").unwrap();
+        let mut no_random = |_: &mut [u8]| panic!("APNs needs none");
+        let (request, body) = apns.request(notification, authorization, &mut no_random, Timestamp(0)).unwrap();
+        assert_eq!(body, notification.rendering.payload());
+        request
+    }
 
     #[test]
     fn a_request_has_all_that_apns_asks_for() {
-        let parts = RenderingParts {
-            app: AppId::new("org.example.scores").unwrap(),
-            push_type: PushType::Alert,
-            priority: Priority::Immediate,
-            expires_at: Timestamp(1_800_000_000_999),
-            collapse_id: CollapseKey::new("match-7").unwrap(),
-            payload: Bytes::from_static(b"{}"),
-        };
-        let notification = Notification {
-            id: NotificationId::new(&EventId::new("goal-1").unwrap(), &DeviceId::new("phone").unwrap()),
-            token: DeviceToken::from_hex("00Ff12").unwrap(),
-            rendering: Arc::new(Rendering::new(parts)),
-            ticket: Ticket { job: JournalPosition(1), device: DeviceNumber(2) },
-        };
-        let requests = Requests::new("push.example:8443").unwrap();
-        let request = requests.head(&notification, Some(HeaderValue::from_static("bearer x")));
+        let notification = notification(2);
+        let request = ask(&notification, Some(&HeaderValue::from_static("bearer x")));
         assert_eq!(request.method(), Method::POST);
         assert_eq!(request.uri(), "https://push.example:8443/3/device/00ff12");
         let header = |name: &str| request.headers()[name].to_str().unwrap();
@@ -141,8 +164,21 @@ mod tests {
         for name in ["apns-topic", "apns-push-type", "apns-priority"] {
             assert!(!request.headers()[name].is_sensitive(), "{name} must be indexed");
         }
-        let with_certificate = requests.head(&notification, None);
+        let with_certificate = ask(&notification, None);
         assert!(!with_certificate.headers().contains_key("authorization"));
         assert_eq!(with_certificate.headers()["apns-topic"], "org.example.scores");
+    }
+
+    #[test]
+    fn what_belongs_to_another_provider_is_not_sent() {
+        let fcm_token = DeviceToken::fcm("abc").unwrap();
+        let another_token = Notification { token: fcm_token, ..notification(1) };
+        let body = WebPushBody { bytes: Bytes::from_static(b"{}"), urgency: None };
+        let another_text = notification_of(Encoded::WebPush(body), another_token.token.clone(), 1);
+        for notification in [another_token, another_text] {
+            let apns = Apns::new("push.example").unwrap();
+            let asked = apns.request(&notification, None, &mut |_| {}, Timestamp(0));
+            assert_eq!(asked.unwrap_err(), crate::Reason::Apns(Reason::Other));
+        }
     }
 }

@@ -110,7 +110,7 @@ fn check_identifier(field: &'static str, value: &str) -> Result<(), KeyError> {
     Err(KeyError::Identifier { field, value: value.chars().take(32).collect() })
 }
 
-fn decode_pem(text: &str) -> Option<Vec<u8>> {
+pub(crate) fn decode_pem(text: &str) -> Option<Vec<u8>> {
     let (_, rest) = text.split_once(PEM_BEGIN)?;
     let (body, rest) = rest.split_once(PEM_END)?;
     if rest.contains(PEM_BEGIN) {

@@ -1,12 +1,15 @@
 //! What a payload says, and that it keeps to `docs/payload.schema.json` and the provider's limit whatever comes.
 
+use std::sync::LazyLock;
+
 use proptest::option;
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
-use tidings_types::{Epoch, Offset};
+use tidings_types::{Epoch, Interruption, Offset};
 
 use super::*;
 
+mod others;
 mod schema;
 
 const NOTHING: Present = Present {
@@ -24,17 +27,52 @@ fn event() -> EventId {
     EventId::new("goal-1").unwrap()
 }
 
-fn payload<'a>(title: &'a str, event: &'a EventId, present: &'a Present) -> ApnsPayload<'a> {
-    ApnsPayload { title, body: "1 : 0", present, thread: None, event, stream: None, data: None, patch: None }
+static COLLAPSE_ID: LazyLock<CollapseKey> = LazyLock::new(|| CollapseKey::new("match-7").unwrap());
+const UNPATCHED: Payload = Payload { apns: None, fcm: None, webpush: None };
+
+fn content<'a>(title: &'a str, event: &'a EventId, present: &'a Present) -> Content<'a> {
+    Content {
+        title,
+        body: "1 : 0",
+        present,
+        thread: None,
+        event,
+        stream: None,
+        data: None,
+        patches: &UNPATCHED,
+        urgency: None,
+        collapse_id: &COLLAPSE_ID,
+    }
+}
+
+/// The same patch for every provider.
+fn patches(patch: Option<&Json>) -> Payload {
+    Payload { apns: patch.cloned(), fcm: patch.cloned(), webpush: patch.cloned() }
+}
+
+fn apns(content: &Content<'_>) -> Result<ApnsBody, PayloadError> {
+    content.encode(Provider::Apns).map(|encoded| match encoded {
+        Encoded::Apns(body) => body,
+        other => panic!("{other:?}"),
+    })
+}
+
+/// What a provider other than Apple is given, with `patch` and some data.
+fn given(provider: Provider, present: &Present, patch: &str) -> Result<Value, PayloadError> {
+    let patches = patches(Some(&Json::parse(patch.as_bytes()).unwrap()));
+    let data = Json::of(&json!({"score": [1, 0]}));
+    let event = event();
+    let content = Content { patches: &patches, data: Some(&data), ..content("Goal", &event, present) };
+    content.encode(provider).map(|encoded| serde_json::from_slice(encoded.bytes()).unwrap())
 }
 
 fn encoded(present: &Present, patch: &str) -> Result<(Value, PushType, Priority), PayloadError> {
-    let patch = Json::parse(patch.as_bytes()).unwrap();
+    let patches = patches(Some(&Json::parse(patch.as_bytes()).unwrap()));
     let data = Json::of(&json!({"score": [1, 0]}));
     let event = event();
-    let payload =
-        ApnsPayload { patch: Some(&patch), data: Some(&data), thread: Some("m:1"), ..payload("Goal", &event, present) };
-    let EncodedPayload { bytes, push_type, priority } = payload.encode()?;
+    let content =
+        Content { patches: &patches, data: Some(&data), thread: Some("m:1"), ..content("Goal", &event, present) };
+    let ApnsBody { bytes, push_type, priority } = apns(&content)?;
     Ok((serde_json::from_slice(&bytes).unwrap(), push_type, priority))
 }
 
@@ -57,13 +95,13 @@ fn everything_is_where_the_app_looks_for_it() {
         android_channel: Some("goals".to_owned()),
         ..NOTHING
     };
-    let full = ApnsPayload {
+    let full = Content {
         thread: Some("match:7"),
         stream: Some((&channel, position)),
         data: Some(&data),
-        ..payload("Goal \"!\"", &event, &present)
+        ..content("Goal \"!\"", &event, &present)
     };
-    let EncodedPayload { bytes, push_type, priority } = full.encode().unwrap();
+    let ApnsBody { bytes, push_type, priority } = apns(&full).unwrap();
     assert_eq!((push_type, priority), (PushType::Alert, Priority::Immediate));
     assert_eq!(
         bytes,
@@ -74,7 +112,7 @@ fn everything_is_where_the_app_looks_for_it() {
             r#""link":"app://match/7","image":"https://example.org/1.jpg"},"data":{"score":[1,0]}}"#
         )
     );
-    let plain = ApnsPayload { present: &NOTHING, ..payload("Goal", &event, &NOTHING) }.encode().unwrap();
+    let plain = apns(&content("Goal", &event, &NOTHING)).unwrap();
     assert_eq!(
         plain.bytes,
         concat!(
@@ -161,7 +199,7 @@ fn a_patch_that_leaves_no_payload_is_refused() {
 #[test]
 fn the_limit_is_exact_and_the_refusal_tells_what_is_too_large() {
     let event = event();
-    let fits = |title: &str| payload(title, &event, &NOTHING).encode().map(|encoded| encoded.bytes.len());
+    let fits = |title: &str| apns(&content(title, &event, &NOTHING)).map(|body| body.bytes.len());
     let text = "x".repeat(APNS_PAYLOAD_BYTES_MAX - fits("").unwrap());
     assert_eq!(fits(&text), Ok(APNS_PAYLOAD_BYTES_MAX));
     let error = fits(&format!("{text}x")).unwrap_err();
@@ -172,17 +210,17 @@ fn the_limit_is_exact_and_the_refusal_tells_what_is_too_large() {
     let long = "x".repeat(APNS_PAYLOAD_BYTES_MAX);
     let (data, patch) = (Json::of(&long), Json::of(&json!({"x": &long})));
     let link = Present { link: Some(long.clone()), ..NOTHING };
-    let part = |payload: ApnsPayload<'_>| match payload.encode() {
+    let part = |content: Content<'_>| match apns(&content) {
         Err(PayloadError::TooLarge { part, .. }) => Some(part),
         _ => None,
     };
-    let short = payload("Goal", &event, &NOTHING);
-    assert_eq!(part(payload(&long, &event, &NOTHING)), Some(Part::Text));
-    assert_eq!(part(payload("Goal", &event, &link)), Some(Part::Present));
-    assert_eq!(part(ApnsPayload { data: Some(&data), ..short }), Some(Part::Data));
-    assert_eq!(part(ApnsPayload { patch: Some(&patch), ..short }), Some(Part::Patch));
-    let without_data = Json::of(&json!({"data": null}));
-    assert_eq!(part(ApnsPayload { data: Some(&data), patch: Some(&without_data), ..short }), None);
+    let short = content("Goal", &event, &NOTHING);
+    assert_eq!(part(content(&long, &event, &NOTHING)), Some(Part::Text));
+    assert_eq!(part(content("Goal", &event, &link)), Some(Part::Present));
+    assert_eq!(part(Content { data: Some(&data), ..short }), Some(Part::Data));
+    assert_eq!(part(Content { patches: &patches(Some(&patch)), ..short }), Some(Part::Patch));
+    let without_data = patches(Some(&Json::of(&json!({"data": null}))));
+    assert_eq!(part(Content { data: Some(&data), patches: &without_data, ..short }), None);
 }
 
 /// A value of any shape.
@@ -266,16 +304,16 @@ proptest! {
             (&channel, StreamPosition { offset: Offset(offset), epoch: Epoch::from_random(offset) })
         });
         let data = large.map(|bytes| json!("x".repeat(bytes))).or(data).map(|data| Json::of(&data));
-        let patch_json = patch.as_ref().map(Json::of);
-        let payload = ApnsPayload {
+        let patches = patches(patch.as_ref().map(Json::of).as_ref());
+        let content = Content {
             title: &texts.0, body: &texts.1, present: &present, thread: Some("m:1"), event: &event, stream,
-            data: data.as_ref(), patch: patch_json.as_ref(),
+            data: data.as_ref(), patches: &patches, urgency: None, collapse_id: &COLLAPSE_ID,
         };
-        match payload.encode() {
-            Ok(EncodedPayload { bytes, push_type, priority }) => {
+        match apns(&content) {
+            Ok(ApnsBody { bytes, push_type, priority }) => {
                 prop_assert!(bytes.len() <= APNS_PAYLOAD_BYTES_MAX);
                 let value: Value = serde_json::from_slice(&bytes).unwrap();
-                prop_assert_eq!(schema::complaints(&value), Vec::<String>::new());
+                prop_assert_eq!(schema::complaints(Provider::Apns, &value), Vec::<String>::new());
                 prop_assert_eq!(&value["tidings"]["event"], "goal-1");
                 prop_assert_eq!(value["tidings"].get("offset").cloned(), offset.map(Value::from));
                 let shown = ["alert", "sound", "badge"].iter().any(|name| value["aps"].get(name).is_some());

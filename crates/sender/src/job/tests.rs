@@ -1,5 +1,7 @@
 //! The books against a plain model: random steps of walk, lanes, provider, receipts and crashes.
 
+mod chain;
+
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::pin;
@@ -22,7 +24,7 @@ fn accepted() -> AcceptedEvent {
     let subjects = vec![Subject::new("team:1").unwrap()];
     let mut event = Event::new(EventId::new("goal-1").unwrap(), TopicName::new("goal").unwrap(), subjects);
     (event.ttl, event.receipt_policy) = (Duration::from_secs(60), ReceiptPolicy::Any);
-    AcceptedEvent { accepted_at: NOW, published: Vec::new(), event }
+    AcceptedEvent { accepted_at: NOW, published: Vec::new(), audience_max: None, event }
 }
 
 fn freeze(audience: &BTreeSet<u32>) -> Frozen {
@@ -55,12 +57,13 @@ pub(crate) fn all_held(audience: &BTreeSet<u32>, now: Timestamp, metrics: &Metri
     let receipts = receipts(audience);
     let accepted = AcceptedEvent { accepted_at: now, ..accepted() };
     let job = Job::new(POSITION, accepted, freeze(audience), 2, Progress::start()).with_receipts(receipts.clone(), now);
-    let limits = LaneLimits { window_device_count: 1024, in_flight_max: 1024 };
-    while let Step::Walk(numbers) = job.step(0, limits, metrics, now) {
-        let findings: Vec<_> = numbers.into_iter().map(|number| (number, Finding::Lane(0))).collect();
+    loop {
+        let findings: Vec<_> = job.walk(1024, metrics, now).into_iter().map(|it| (it, Finding::Lane(0))).collect();
+        if findings.is_empty() {
+            return (job, receipts);
+        }
         job.assign(&findings, metrics);
     }
-    (job, receipts)
 }
 
 /// Whether the task that waits for receipts was told that there is nothing to wait for.
@@ -77,8 +80,15 @@ fn finding(number: DeviceNumber, salt: u32) -> Finding {
 }
 
 fn settled(number: u32) -> Settled {
-    let ticket = Ticket { job: POSITION, device: DeviceNumber(number) };
-    Settled { ticket, outcome: Outcome::Accepted, token_gone: None, latency: Duration::ZERO }
+    let ticket = Ticket { job: POSITION, device: DeviceNumber(number), cell: 0 };
+    Settled { ticket, outcome: Outcome::Accepted, token_gone: None, repeats: 0, latency: Duration::ZERO }
+}
+
+/// Under no brakes.
+pub(crate) fn report(job: &Job, now: Timestamp) -> JobReport {
+    let brakes = [(Provider::Apns, AppId::new("one").unwrap()), (Provider::Fcm, AppId::new("two").unwrap())];
+    let (_, none) = tokio::sync::watch::channel(Arc::default());
+    job.report(&Braking::new(none, Arc::new(brakes)), now)
 }
 
 /// The world around a job: what each lake and provider hold, and who may answer over a connection.
@@ -86,6 +96,8 @@ struct Around {
     job: Job,
     frozen: Frozen,
     metrics: Metrics,
+    /// That were asked for.
+    lanes: BTreeSet<usize>,
     held: [BTreeSet<u32>; 2],
     answered: BTreeSet<u32>,
     receipts: Arc<EventReceipts>,
@@ -96,30 +108,37 @@ struct Around {
 }
 
 impl Around {
+    /// One window of the walk; true when there was something to look at.
+    fn walk(&mut self, salt: u32) -> bool {
+        let numbers = self.job.walk(LIMITS.window_device_count, &self.metrics, NOW);
+        assert!(numbers.len() <= LIMITS.window_device_count);
+        self.meddle(salt);
+        let findings: Vec<_> = numbers.iter().map(|&number| (number, finding(number, salt))).collect();
+        self.job.assign(&findings, &self.metrics);
+        self.check();
+        !numbers.is_empty()
+    }
+
     /// One turn of a lane; true when it had something to do.
     fn turn(&mut self, lane: usize, salt: u32) -> bool {
-        match self.job.step(lane, LIMITS, &self.metrics, NOW) {
-            Step::Walk(numbers) => {
-                self.meddle(salt);
-                let findings: Vec<_> = numbers.iter().map(|&number| (number, finding(number, salt))).collect();
-                self.job.assign(&findings, &self.metrics);
-            }
-            Step::Open(numbers) => {
-                assert!(numbers.len() <= LIMITS.window_device_count);
-                self.meddle(salt);
-                let findings: Vec<_> = numbers.iter().map(|&number| (number, finding(number, salt))).collect();
-                self.job.open(lane, &findings, &self.metrics);
-                let mine = findings.iter().filter(|(_, finding)| *finding == Finding::Lane(lane));
-                let mine: Vec<u32> = mine.map(|(number, _)| number.0).collect();
-                let (sent, back) = mine.split_at(mine.len() - mine.len().min(salt as usize % 3));
-                self.job.take_back(lane, back.iter().copied().map(DeviceNumber));
-                assert!(sent.iter().all(|&number| self.held[lane].insert(number)), "handed out twice");
-                let unasked = |number| self.waited_for.contains(number) || self.spared.contains(number);
-                assert!(!mine.iter().any(unasked), "who may answer or has is not pushed");
-                assert!(self.held[lane].len() as u64 <= LIMITS.in_flight_max);
-            }
-            Step::Wait | Step::Over => return false,
+        self.lanes.extend(self.job.take_wanted_lanes());
+        if !self.lanes.contains(&lane) {
+            return false;
         }
+        let Step::Open(numbers) = self.job.step(lane, LIMITS, &self.metrics, NOW) else { return false };
+        assert!(numbers.len() <= LIMITS.window_device_count);
+        self.meddle(salt);
+        let findings: Vec<_> = numbers.iter().map(|&number| (number, finding(number, salt))).collect();
+        let mine = findings.iter().filter(|(_, finding)| *finding == Finding::Lane(lane));
+        let mine: Vec<u32> = mine.map(|(number, _)| number.0).collect();
+        let unproven: BTreeSet<u32> = mine.iter().copied().filter(|number| number % 3 == 0).collect();
+        self.job.open(lane, &findings, unproven.iter().copied().map(DeviceNumber), &self.metrics);
+        let (sent, back) = mine.split_at(mine.len() - mine.len().min(salt as usize % 3));
+        self.job.take_back(lane, back.iter().copied().map(DeviceNumber), &self.metrics);
+        assert!(sent.iter().all(|&number| self.held[lane].insert(number)), "handed out twice");
+        let unasked = |number| self.waited_for.contains(number) || self.spared.contains(number);
+        assert!(!mine.iter().any(unasked), "who may answer or has is not pushed");
+        assert!(self.held[lane].len() as u64 <= LIMITS.in_flight_max);
         self.check();
         true
     }
@@ -147,14 +166,14 @@ impl Around {
 
     fn let_go(&mut self) {
         self.job.let_go(&self.metrics);
-        assert!(!self.job.is_holding() && self.job.report(Timestamp(0)).held == 0);
+        assert!(!self.job.is_holding() && report(&self.job, Timestamp(0)).held == 0);
         self.waited_for.clear();
         self.was_holding = false;
     }
 
     fn check(&mut self) {
         self.job.check();
-        assert_eq!(self.metrics.devices_held.value(), self.job.report(Timestamp(0)).held as i64);
+        assert_eq!(self.metrics.devices_held.value(), report(&self.job, Timestamp(0)).held as i64);
         let is_holding = self.job.is_holding();
         assert!(!self.was_holding || is_holding || is_told(&self.job), "nobody says that the wait is over");
         self.was_holding = is_holding;
@@ -163,7 +182,9 @@ impl Around {
     fn answer(&mut self, lane: usize, count: usize) {
         let numbers: Vec<u32> = self.held[lane].iter().copied().take(count).collect();
         let outcomes: Vec<Settled> = numbers.iter().map(|&number| settled(number)).collect();
-        assert_eq!(self.job.settle(&outcomes, &self.metrics, NOW), 0);
+        let landed = self.job.settle(&outcomes, &self.metrics, NOW);
+        let unproven: Vec<u32> = numbers.iter().copied().filter(|number| number % 3 == 0).collect();
+        assert_eq!((landed.strays, landed.proven.iter().map(|it| it.0).collect()), (0, unproven));
         for number in numbers {
             self.held[lane].remove(&number);
             assert!(self.answered.insert(number), "answered twice");
@@ -179,6 +200,7 @@ impl Around {
         let JobRow::Running(progress) = JobRow::decode(POSITION, &row).unwrap() else { panic!("running") };
         self.job = job(&self.frozen, progress);
         self.held.iter_mut().for_each(BTreeSet::clear);
+        self.lanes.clear();
         self.metrics.devices_held.set(0);
         (self.was_holding, self.waited_for) = (false, BTreeSet::new());
         if keeps_receipts {
@@ -211,13 +233,15 @@ proptest! {
         audience in audience(),
         readers in prop::option::of(audience()),
         actions in prop::collection::vec((0..15_u8, 0..2_usize, any::<u32>()), 0..120),
-        expires in any::<bool>(),
+        end in 0..4_u8,
     ) {
+        let (expires, cancels) = (end == 1, end == 2);
         let frozen = freeze(&audience);
         let mut around = Around {
             job: job(&frozen, Progress::start()),
             frozen,
             metrics: Metrics::new(&Registry::new()),
+            lanes: BTreeSet::new(),
             held: [BTreeSet::new(), BTreeSet::new()],
             answered: BTreeSet::new(),
             // Some of the audience, all, or none; strangers among them.
@@ -230,7 +254,8 @@ proptest! {
         around.check();
         for (action, lane, salt) in actions {
             match action {
-                0..=5 => drop(around.turn(lane, salt)),
+                0..=1 => drop(around.walk(salt)),
+                2..=5 => drop(around.turn(lane, salt)),
                 6..=8 => around.answer(lane, salt as usize % 5),
                 9..=11 => around.receive(salt),
                 12 => drop(around.job.take_receipts(&around.metrics)),
@@ -241,25 +266,32 @@ proptest! {
             around.check();
         }
         if expires {
-            around.job.step(0, LIMITS, &around.metrics, NOW.saturating_add(Duration::from_secs(60)));
+            around.job.walk(0, &around.metrics, NOW.saturating_add(Duration::from_secs(60)));
             around.check();
             prop_assert!(!around.job.is_holding());
             prop_assert_eq!(around.job.in_flight(), around.held.iter().map(|held| held.len() as u64).sum::<u64>());
         }
+        if cancels {
+            around.job.cancel(&around.metrics);
+            around.check();
+            prop_assert_eq!(around.job.job_standing(), JobStanding::Cancelled);
+            prop_assert_eq!(around.job.in_flight(), around.held.iter().map(|held| held.len() as u64).sum::<u64>());
+        }
         while !around.job.is_over() {
-            let moved = [0, 1].map(|lane| around.turn(lane, 3));
+            let moved = around.walk(3) | around.turn(0, 3) | around.turn(1, 3);
             let held = around.held.iter().any(|held| !held.is_empty());
-            if !(moved[0] || moved[1] || held) {
+            if !(moved || held) {
                 prop_assert!(around.job.is_holding(), "nobody has anything to do, but the job is not over");
                 around.let_go();
             }
             (0..2).for_each(|lane| around.answer(lane, 100));
         }
-        let report = around.job.report(Timestamp(0));
-        prop_assert_eq!(report.state, JobState::Finished);
+        let report = report(&around.job, Timestamp(0));
+        prop_assert_eq!(report.state, if cancels { JobState::Cancelled } else { JobState::Finished });
         prop_assert_eq!(report.counts.total(), audience.len() as u64);
         prop_assert_eq!(report.counts.accepted(), around.answered.len() as u64);
         prop_assert!(expires || report.counts.expired() == 0);
+        prop_assert!(cancels || report.counts.of(DeviceOutcome::Cancelled) == 0);
         prop_assert!(report.counts.received() <= around.receipts.received().len() || around.spared.is_empty());
     }
 }
@@ -285,12 +317,12 @@ fn who_is_held_when_time_is_over_expires_unless_the_receipt_has_come() {
     let metrics = Metrics::new(&Registry::new());
     let (job, receipts) = all_held(&BTreeSet::from([1, 2, 3]), NOW, &metrics);
     receive(&receipts, DeviceNumber(2));
-    assert_eq!(job.report(Timestamp(6)).done_at, None);
+    assert_eq!(report(&job, Timestamp(6)).done_at, None);
     assert_eq!(job.step(0, LIMITS, &metrics, NOW.saturating_add(Duration::from_secs(60))), Step::Over);
-    let report = job.report(Timestamp(7));
-    assert_eq!((report.counts.received(), report.counts.expired(), report.held), (1, 2, 0));
-    assert_eq!((report.state, report.done_at), (JobState::Finished, Some(Timestamp(7))));
-    assert_eq!(job.report(Timestamp(8)), report, "whoever asks later is told the same");
+    let last = report(&job, Timestamp(7));
+    assert_eq!((last.counts.received(), last.counts.expired(), last.held), (1, 2, 0));
+    assert_eq!((last.state, last.done_at), (JobState::Finished, Some(Timestamp(7))));
+    assert_eq!(report(&job, Timestamp(8)), last, "whoever asks later is told the same");
     assert!(is_told(&job));
 }
 
@@ -298,6 +330,6 @@ fn who_is_held_when_time_is_over_expires_unless_the_receipt_has_come() {
 fn a_stray_outcome_is_told_and_not_counted() {
     let metrics = Metrics::new(&Registry::new());
     let job = job(&freeze(&BTreeSet::from([1, 2])), Progress::start());
-    assert_eq!(job.settle(&[settled(1), settled(9)], &metrics, NOW), 2);
-    assert_eq!(job.report(Timestamp(0)).counts.total(), 0);
+    assert_eq!(job.settle(&[settled(1), settled(9)], &metrics, NOW).strays, 2);
+    assert_eq!(report(&job, Timestamp(0)).counts.total(), 0);
 }

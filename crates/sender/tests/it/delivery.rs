@@ -14,7 +14,7 @@ use tidings_types::{
 };
 use tokio::time::Instant;
 
-use crate::world::{Automatic, Provider, World, addressee, config, device, goal, pool, settled, soon, token, until};
+use crate::world::{Automatic, Gateway, World, addressee, config, device, goal, lake, pool, settled, soon, token, until};
 
 fn addressees(taken: &[Notification]) -> Vec<usize> {
     let mut numbers: Vec<usize> = taken.iter().map(addressee).collect();
@@ -88,8 +88,8 @@ async fn each_answer_is_counted_as_what_it_is_and_dead_tokens_are_forgotten() {
     let sender = world.start(config(), vec![pool.clone()]);
     let outcomes = [
         Outcome::Accepted,
-        Outcome::Rejected(Reason::Unregistered),
-        Outcome::Rejected(Reason::BadTopic),
+        Outcome::Rejected(Reason::Unregistered.into()),
+        Outcome::Rejected(Reason::BadTopic.into()),
         Outcome::Expired,
         Outcome::Cancelled,
         Outcome::Unknown,
@@ -97,7 +97,7 @@ async fn each_answer_is_counted_as_what_it_is_and_dead_tokens_are_forgotten() {
     let mut provider = Automatic::new(&pool, &sender, move |taken| {
         let index = addressee(taken);
         let outcome = outcomes[index % 6];
-        let dead = outcome == Outcome::Rejected(Reason::Unregistered);
+        let dead = outcome == Outcome::Rejected(Reason::Unregistered.into());
         settled(taken, outcome, dead.then(|| unix_now().saturating_add(Duration::from_secs(1))))
     });
     let first = world.accept(goal("first")).await;
@@ -107,7 +107,7 @@ async fn each_answer_is_counted_as_what_it_is_and_dead_tokens_are_forgotten() {
         assert_eq!(report.counts.of(outcome.into()), 10, "{outcome:?}");
     }
     assert_eq!((report.counts.rejected(), report.counts.total()), (20, 60));
-    assert_eq!(report.counts.of(DeviceOutcome::Rejected(Reason::BadTopic)), 10);
+    assert_eq!(report.counts.of(DeviceOutcome::Rejected(Reason::BadTopic.into())), 10);
 
     let dead = |index: usize| world.store.device(&device(index).id).unwrap().unwrap().token.is_none();
     until("the store forgets dead tokens", || (0..60).all(|index| dead(index) == (index % 6 == 1))).await;
@@ -126,7 +126,7 @@ async fn an_outcome_of_a_device_that_is_not_in_flight_is_not_counted() {
     let pool = pool("main", "app", 50);
     let sender = world.start(config(), vec![pool.clone()]);
     let position = world.accept(goal("goal")).await;
-    let mut provider = Provider::new(&pool, &sender);
+    let mut provider = Gateway::new(&pool, &sender);
     provider.take(2).await;
     let (mut once, sink) = (vec![settled(&provider.held[0], Outcome::Accepted, None)], sender.sink());
     let mut twice = once.clone();
@@ -199,7 +199,7 @@ async fn who_is_not_admitted_by_the_filter_when_its_turn_comes_is_not_pushed() {
     let meant = ["PL", "BR"].map(|name| Country::new(name).unwrap()).to_vec();
     event.filter = Some(Filter { countries: meant, ..Filter::default() });
     let position = world.accept(event).await;
-    let mut provider = Provider::new(&pool, &sender);
+    let mut provider = Gateway::new(&pool, &sender);
     provider.take(1).await;
     // All but its own window of 16 are still to be read when one moves away.
     let mut moved = device(28);
@@ -220,7 +220,7 @@ async fn jobs_are_listed_newest_first_whether_they_run_or_not() {
     world.register([device(0)]).await;
     let pool = pool("main", "app", 100);
     let sender = world.start(config(), vec![pool.clone()]);
-    let mut provider = Provider::new(&pool, &sender);
+    let mut provider = Gateway::new(&pool, &sender);
     let mut positions = Vec::new();
     for index in 0..6 {
         positions.push(world.accept(goal(&format!("goal-{index}"))).await);
@@ -281,7 +281,7 @@ async fn an_event_that_is_over_is_not_sent() {
     let sender = world.start(config(), vec![pool.clone()]);
     finished(&sender, position).await;
     assert_eq!(sender.job(position).unwrap().counts.expired(), 100);
-    assert_eq!(pool.lake.counters().accepted, 0);
+    assert_eq!(lake(&pool).counters().accepted, 0);
 }
 
 #[tokio::test]
@@ -294,7 +294,7 @@ async fn what_did_not_get_into_the_lake_in_time_expires() {
     event.ttl = Duration::from_secs(2);
     let position = world.accept_at(event, Timestamp(unix_now().as_millis() - 500)).await;
     until("the rest expires", || sender.job(position).is_some_and(|job| job.counts.expired() == 90)).await;
-    let mut provider = Provider::new(&pool, &sender);
+    let mut provider = Gateway::new(&pool, &sender);
     provider.take(10).await;
     provider.answer(4, Outcome::Expired);
     provider.answer(6, Outcome::Accepted);
@@ -314,7 +314,7 @@ async fn an_event_from_the_future_expires_after_its_own_time() {
     event.ttl = Duration::from_secs(1);
     let position = world.accept_ahead(event).await;
     until("the rest expires", || sender.job(position).is_some_and(|job| job.counts.expired() == 90)).await;
-    let mut provider = Provider::new(&pool, &sender);
+    let mut provider = Gateway::new(&pool, &sender);
     provider.take(10).await;
     provider.answer(10, Outcome::Accepted);
     finished(&sender, position).await;
@@ -328,7 +328,7 @@ async fn a_small_job_is_done_while_a_large_one_waits_for_its_pool() {
     let pool = pool("main", "app", 20);
     let sender = world.start(config(), vec![pool.clone()]);
     let large = world.accept(goal("large")).await;
-    let mut provider = Provider::new(&pool, &sender);
+    let mut provider = Gateway::new(&pool, &sender);
     provider.take(1).await;
     let mut event = goal("small");
     event.subjects = vec![Subject::new("user:1").unwrap()];
@@ -391,7 +391,7 @@ async fn while_nobody_takes_what_is_held_stays_within_its_bounds() {
         Instant::now() > later
     })
     .await;
-    assert_eq!(pool.lake.counters().held, 128);
+    assert_eq!(lake(&pool).counters().held, 128);
     let mut provider = Automatic::accepting(&pool, &sender);
     finished(&sender, last).await;
     until("the sender is idle", || sender.idle()).await;
@@ -406,7 +406,7 @@ async fn a_device_gone_between_selection_and_its_turn_is_counted_as_gone() {
     let pool = pool("main", "app", 1);
     let sender = world.start(config(), vec![pool.clone()]);
     let position = world.accept(goal("goal")).await;
-    let mut provider = Provider::new(&pool, &sender);
+    let mut provider = Gateway::new(&pool, &sender);
     provider.take(1).await;
     world.store.delete_device(&device(99).id).await.unwrap();
     let mut moved = device(98);
@@ -431,7 +431,7 @@ async fn long_event_ids_give_collapse_ids_within_the_limit_and_own_keys_are_kept
     world.register([device(0)]).await;
     let pool = pool("main", "app", 5);
     let sender = world.start(config(), vec![pool.clone()]);
-    let (mut provider, key) = (Provider::new(&pool, &sender), CollapseKey::new("score").unwrap());
+    let (mut provider, key) = (Gateway::new(&pool, &sender), CollapseKey::new("score").unwrap());
     let mut keyed = goal("keyed");
     keyed.collapse_key = Some(key.clone());
     for event in [goal(&"x".repeat(65)), goal(&"x".repeat(66)), keyed] {
@@ -455,7 +455,7 @@ async fn what_cannot_be_started_says_why() {
     let position = world.accept(goal("goal")).await;
     let row = br#"{"version":9}"#.to_vec();
     world.store.put_jobs(vec![(position, row)], None).await.unwrap();
-    assert_eq!(start(config(), Vec::new()), "job 1 has version 9, this version reads 1 to 2");
+    assert_eq!(start(config(), Vec::new()), "job 1 has version 9, this version reads 1 to 3");
     let row = br#"{"version":1,"state":"running","next":0,"outstanding":"OjAAAAAAAAA=","counts":{},"latency":null}"#;
     world.store.put_jobs(vec![(position, Vec::new()), (JournalPosition(50), row.to_vec())], None).await.unwrap();
     assert!(start(config(), Vec::new()).starts_with("job 1 is damaged"));
@@ -471,9 +471,9 @@ async fn a_closed_lake_neither_spins_nor_loses_devices() {
     let pool = pool("main", "app", 5);
     let sender = world.start(config(), vec![pool.clone()]);
     let position = world.accept(goal("goal")).await;
-    until("the lake is full", || pool.lake.counters().held == 5).await;
-    pool.lake.close();
-    let mut provider = Provider::new(&pool, &sender);
+    until("the lake is full", || lake(&pool).counters().held == 5).await;
+    lake(&pool).close();
+    let mut provider = Gateway::new(&pool, &sender);
     provider.take(5).await;
     provider.answer(5, Outcome::Accepted);
     let drained = soon("drained", sender.drain(Instant::now() + Duration::from_secs(10))).await;

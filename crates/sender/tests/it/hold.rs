@@ -8,7 +8,7 @@ use tidings_telemetry::unix_now;
 use tidings_types::{AppId, Country, Filter, JournalPosition, Platform, PushPolicy, Subject, Timestamp};
 use tokio::time::Instant;
 
-use crate::world::{Automatic, Provider, World, addressee, config, device, goal, pool, quiet_goal, soon, until};
+use crate::world::{Automatic, Gateway, World, addressee, config, device, goal, pool, quiet_goal, soon, until};
 
 /// Longer than any test: what ends before was not waited for.
 const LONG: Duration = Duration::from_secs(600);
@@ -90,7 +90,7 @@ async fn an_event_dispatched_after_its_time_waits_for_nobody_and_heeds_what_is_k
     world.receive(position, 0..5);
     let pool = pool("main", "app", 100);
     let sender = world.start(config(), vec![pool.clone()]);
-    let mut provider = Provider::new(&pool, &sender);
+    let mut provider = Gateway::new(&pool, &sender);
     provider.take(55).await;
     assert_eq!(sender.job(position).unwrap().held, 0);
     provider.answer(55, Outcome::Accepted);

@@ -10,7 +10,7 @@ use tidings_sender::{JobState, Sender, SenderConfig};
 use tidings_store::NewDevice;
 use tidings_types::{AppId, DeviceNumber, DeviceToken, JournalPosition, Locale};
 
-use crate::world::{Provider, World, device, pool, quiet_goal, token, until};
+use crate::world::{Gateway, World, device, pool, quiet_goal, token, until};
 
 const DEVICE_COUNT: usize = 40;
 const CONNECTED: std::ops::Range<usize> = 5..25;
@@ -114,7 +114,7 @@ impl Model {
 
 struct Run {
     sender: Sender,
-    providers: [Provider; 2],
+    providers: [Gateway; 2],
 }
 
 impl Run {
@@ -122,7 +122,7 @@ impl Run {
         let pools = [pool("one", APPS[0], 4), pool("two", APPS[1], 4)];
         let config = SenderConfig { window_device_count: 3, window_open_count_max: 2, ..crate::world::config() };
         let sender = world.start(config, pools.to_vec());
-        let providers = pools.map(|pool| Provider::new(&pool, &sender));
+        let providers = pools.map(|pool| Gateway::new(&pool, &sender));
         Self { sender, providers }
     }
 

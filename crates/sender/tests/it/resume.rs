@@ -10,7 +10,7 @@ use tidings_telemetry::unix_now;
 use tidings_types::{AppId, JournalPosition, Timestamp};
 use tokio::time::Instant;
 
-use crate::world::{Automatic, Provider, World, addressee, config, device, goal, pool, soon, until};
+use crate::world::{Automatic, Gateway, World, addressee, config, device, goal, pool, soon, until};
 
 const DEVICE_COUNT: usize = 150;
 
@@ -52,7 +52,7 @@ async fn run_until(
 ) -> (BTreeSet<usize>, BTreeSet<usize>) {
     let pool = pool("main", "app", 30);
     let sender = world.start(config(), vec![pool.clone()]);
-    let mut provider = Provider::new(&pool, &sender);
+    let mut provider = Gateway::new(&pool, &sender);
     provider.take(crash.checkpointed).await;
     let safe = addressees(&provider.held);
     provider.answer(crash.checkpointed, Outcome::Accepted);
@@ -122,7 +122,7 @@ async fn draining_waits_for_answers_and_nothing_is_repeated() {
     let lake = pool("main", "app", 10);
     let sender = world.start(only_last_checkpoint(), vec![lake.clone()]);
     let position = world.accept(goal("goal")).await;
-    let mut provider = Provider::new(&lake, &sender);
+    let mut provider = Gateway::new(&lake, &sender);
     provider.take(20).await;
     let drain = sender.drain(Instant::now() + Duration::from_secs(20));
     let gateway = async {
@@ -160,7 +160,7 @@ async fn what_has_no_answer_by_the_deadline_is_handed_out_again() {
     let lake = pool("main", "app", 100);
     let sender = world.start(only_last_checkpoint(), vec![lake.clone()]);
     world.accept(goal("goal")).await;
-    let mut provider = Provider::new(&lake, &sender);
+    let mut provider = Gateway::new(&lake, &sender);
     provider.take(20).await;
     provider.answer(15, Outcome::Accepted);
     let drained = soon("drained", sender.drain(Instant::now() + Duration::from_millis(20))).await;
@@ -241,7 +241,7 @@ async fn jobs_that_wait_for_their_turn_after_a_restart_are_told_as_their_rows_sa
     for name in ["first", "second", "third"] {
         positions.push(world.accept(goal(name)).await);
     }
-    let mut provider = Provider::new(&lake, &sender);
+    let mut provider = Gateway::new(&lake, &sender);
     provider.take(30).await;
     provider.held.retain(|held| addressee(held) < 4 && held.ticket.job != positions[0]);
     provider.answer(8, Outcome::Accepted);
@@ -304,7 +304,7 @@ async fn a_job_goes_on_with_other_pools_than_it_began_with() {
     let (one, two) = (pool("one", "app", 5), pool("two", "other", 5));
     let sender = world.start(config(), vec![one.clone(), two]);
     let position = world.accept(goal("goal")).await;
-    let mut provider = Provider::new(&one, &sender);
+    let mut provider = Gateway::new(&one, &sender);
     provider.take(10).await;
     provider.answer(10, Outcome::Accepted);
     until("ten are checkpointed", || {
@@ -335,7 +335,7 @@ async fn what_a_crash_left_open_expires_like_the_rest() {
     event.ttl = Duration::from_secs(2);
     let accepted_at = Timestamp(unix_now().as_millis() - 500);
     let position = world.accept_at(event, accepted_at).await;
-    let mut provider = Provider::new(&lake, &sender);
+    let mut provider = Gateway::new(&lake, &sender);
     provider.take(4).await;
     provider.answer(4, Outcome::Accepted);
     until("four are checkpointed", || {
@@ -359,7 +359,7 @@ async fn a_store_that_takes_no_writes_does_not_stop_what_is_running() {
     let lake = pool("main", "app", 10);
     let sender = world.start(config(), vec![lake.clone()]);
     let position = world.accept(goal("goal")).await;
-    let mut provider = Provider::new(&lake, &sender);
+    let mut provider = Gateway::new(&lake, &sender);
     provider.take(1).await;
     soon("closed", world.store.close()).await;
     provider.answer(1, Outcome::Accepted);

@@ -7,9 +7,11 @@ use serde_json::{Value, json};
 use tidings_gettext::{Catalogue, Template, Translations};
 use tidings_push::{Priority, PushType};
 use tidings_sender::{TopicError, TopicTemplates, Topics};
-use tidings_types::{ChannelName, Event, Json, Locale, ParamValue, Payload, Present, PushPolicy, Text, TopicName};
+use tidings_types::{
+    ChannelName, Event, Filter, Json, Locale, ParamValue, Payload, Platform, Present, Provider, PushPolicy, Text, TopicName,
+};
 
-use crate::world::{Provider, World, config, device, goal, pool, topics};
+use crate::world::{Gateway, World, config, device, goal, pool, topics};
 
 mod document;
 
@@ -31,11 +33,11 @@ fn elsewhere(event: Event) -> Event {
 }
 
 fn patched(patch: &str) -> Event {
-    Event { payload: Payload { apns: Some(Json::parse(patch.as_bytes()).unwrap()) }, ..goal("e") }
+    Event { payload: Payload { apns: Some(Json::parse(patch.as_bytes()).unwrap()), ..Payload::default() }, ..goal("e") }
 }
 
 fn preview(topics: &Topics, event: &Event, name: &str) -> Value {
-    serde_json::from_slice(&topics.preview(event, &locale(name)).unwrap()).unwrap()
+    serde_json::from_slice(&topics.preview(event, Platform::Ios, &locale(name)).unwrap()).unwrap()
 }
 
 /// What a device of this locale reads.
@@ -148,7 +150,7 @@ fn own_texts_leave_nobody_out_and_are_templates() {
     let misspelt = Event { topic: TopicName::new("gaol").unwrap(), ..own(&[("pl", "x")]) };
     assert!(refusal(&misspelt).ends_with("configure the topic gaol, did you mean goal?"));
     assert_eq!(preview(&topics, &misspelt, "pl")["aps"]["alert"]["title"], "x");
-    assert!(matches!(topics.preview(&misspelt, &locale("fi")), Err(TopicError::OthersUntold { .. })));
+    assert!(matches!(topics.preview(&misspelt, Platform::Ios, &locale("fi")), Err(TopicError::OthersUntold { .. })));
 
     assert_eq!(refusal(&own(&[("pl", "")])), "text: the title for locale pl: the text is empty");
     assert!(refusal(&own(&[("pl", "100 %")])).starts_with("text: the title for locale pl: the % at byte 4 starts"));
@@ -177,10 +179,10 @@ fn a_payload_too_large_in_one_language_only_is_found_at_the_door() {
     let limit = (0..4096).rev().find(|&bytes| with_data(bytes).is_ok()).unwrap();
     assert_eq!(
         with_data(limit + 1).unwrap_err().to_string(),
-        "data: the notification for locale ar would have 4097 bytes, limit 4096"
+        "data: the apns notification for locale ar would have 4097 bytes, limit 4096"
     );
     let error = with_data(4000).unwrap_err().to_string();
-    assert!(error.starts_with("data: the notification in the source language would have "), "{error}");
+    assert!(error.starts_with("data: the apns notification in the source language would have "), "{error}");
 
     // The check counts on the longest channel the event names, as JSON spells it.
     let in_channels = |names: &[&str]| {
@@ -197,14 +199,14 @@ fn a_payload_too_large_in_one_language_only_is_found_at_the_door() {
 fn what_is_too_large_is_blamed() {
     let long = "x".repeat(4096);
     let too_large = |event: Event| refusal(&event).split(" would").next().unwrap().to_owned();
-    assert_eq!(too_large(own(&[("pl", &long[..4090])])), "text: the notification for locale pl");
+    assert_eq!(too_large(own(&[("pl", &long[..4090])])), "text: the apns notification for locale pl");
     let mut params = goal("e").params;
     params.insert("team".to_owned(), ParamValue::Text(long.clone()));
-    assert_eq!(too_large(Event { params, ..goal("e") }), "params: the notification in the source language");
+    assert_eq!(too_large(Event { params, ..goal("e") }), "params: the apns notification in the source language");
     let present = Present { link: Some(long.clone()), ..Present::default() };
-    assert_eq!(too_large(Event { present, ..goal("e") }), "present: the notification in the source language");
+    assert_eq!(too_large(Event { present, ..goal("e") }), "present: the apns notification in the source language");
     let patch = json!({ "x": long }).to_string();
-    assert_eq!(too_large(patched(&patch)), "payload.apns: the notification in the source language");
+    assert_eq!(too_large(patched(&patch)), "payload.apns: the apns notification in the source language");
     // What a patch takes away does not count.
     let event = Event { data: Some(Json::of(&long)), ..patched(r#"{"data":null}"#) };
     assert_eq!(topics().check(&event), Ok(()));
@@ -215,10 +217,41 @@ fn a_patch_that_cannot_be_sent_is_refused_at_the_door() {
     assert_eq!(refusal(&patched("[]")), "payload.apns: must be an object");
     assert_eq!(
         refusal(&patched(r#"{"tidings":{"event":"other"}}"#)),
-        "payload.apns.tidings: is ours, by it the app resumes and recognises duplicates"
+        "payload.apns.tidings: changes what is ours: by tidings the app resumes and recognises duplicates"
     );
     assert_eq!(refusal(&patched(r#"{"aps":null}"#)), "payload.apns: must leave aps an object");
     assert!(refusal(&patched(r#"{"aps":{"alert":null,"sound":null}}"#)).starts_with("payload.apns: leaves nothing"));
+}
+
+#[test]
+fn an_event_must_fit_into_the_notification_of_every_provider_that_may_deliver_it() {
+    let all = || std::sync::Arc::into_inner(topics()).unwrap().for_providers(Provider::ALL.iter().copied());
+    let data = |bytes: usize| Event { data: Some(Json::of(&"x".repeat(bytes))), ..goal("e") };
+    assert_eq!(all().check(&data(3600)), Ok(()));
+    let (bytes, event) = (3600..4096).map(|bytes| (bytes, data(bytes))).find(|(_, event)| all().check(event).is_err()).unwrap();
+    let error = all().check(&event).unwrap_err();
+    assert!(error.to_string().starts_with("data: the "), "{error}");
+    let refused_by = |platforms: &[Platform], event: &Event| {
+        let filter = Some(Filter { platforms: platforms.to_vec(), ..Filter::default() });
+        all().check(&Event { filter, ..event.clone() }).is_err()
+    };
+    let who: Vec<bool> = Platform::ALL.iter().map(|&platform| refused_by(&[platform], &event)).collect();
+    assert_eq!(who.iter().filter(|refused| **refused).count(), 1, "{bytes} bytes are too large for one of them: {who:?}");
+    assert!(refused_by(Platform::ALL, &event) && refused_by(&[], &event));
+    assert_eq!(topics().check(&event), Ok(()), "there is only APNs");
+    let patched = |apns: &str, fcm: &str, webpush: &str| {
+        let patch = |text: &str| Some(Json::parse(text.as_bytes()).unwrap());
+        Event { payload: Payload { apns: patch(apns), fcm: patch(fcm), webpush: patch(webpush) }, ..goal("e") }
+    };
+    assert_eq!(all().check(&patched("{}", "{}", "{}")), Ok(()));
+    for (event, field) in [
+        (patched("[]", "{}", "{}"), "payload.apns"),
+        (patched("{}", "[]", "{}"), "payload.fcm"),
+        (patched("{}", "{}", "[]"), "payload.webpush"),
+    ] {
+        let error = all().check(&event).unwrap_err();
+        assert_eq!((error.field(), error.to_string()), (field, format!("{field}: must be an object")));
+    }
 }
 
 #[tokio::test]
@@ -229,7 +262,7 @@ async fn what_is_sent_is_what_the_preview_shows() {
     world.register(names.iter().enumerate().map(speaking)).await;
     let pool = pool("p", "app", 100);
     let sender = world.start(config(), vec![pool.clone()]);
-    let mut provider = Provider::new(&pool, &sender);
+    let mut provider = Gateway::new(&pool, &sender);
 
     let quiet = r#"{"aps":{"alert":null,"sound":null,"content-available":1}}"#;
     let quiet = Event { id: tidings_types::EventId::new("quiet").unwrap(), ..patched(quiet) };
@@ -240,10 +273,9 @@ async fn what_is_sent_is_what_the_preview_shows() {
         world.accept(event.clone()).await;
         provider.take(names.len()).await;
         for notification in provider.held.drain(..) {
-            let parts = notification.rendering.parts();
-            assert_eq!((parts.push_type, parts.priority), expected);
+            assert_eq!(notification.rendering.apns(), Some(expected));
             let index = crate::world::addressee(&notification);
-            let mut sent: Value = serde_json::from_slice(&parts.payload).unwrap();
+            let mut sent: Value = serde_json::from_slice(notification.rendering.payload()).unwrap();
             assert_ne!(sent["tidings"]["epoch"], "PREVIEWS");
             sent["tidings"]["epoch"] = json!("PREVIEWS");
             sent["tidings"]["offset"] = json!(1);

@@ -11,15 +11,15 @@ use tempfile::TempDir;
 use tidings_buffer::{Consumer, Lake};
 use tidings_gettext::{Catalogue, Plural, Template, Translations};
 use tidings_hub::{EventReceipts, Receipts};
-use tidings_push::{Notification, Outcome, OutcomeSink, Settled, TokenGone};
+use tidings_push::{Lakes, Notification, Outcome, OutcomeSink, Settled, TokenGone};
 use tidings_sender::{Pool, Sender, SenderConfig, StartError, TopicTemplates, Topics};
 use tidings_store::{
     CommitSink, DurableChannel, NewDevice, NewEvent, NewImport, QueueLimit, Store, StoreConfig, StoredPublication,
 };
 use tidings_telemetry::{Registry, unix_now};
 use tidings_types::{
-    AppId, ChannelName, DeviceId, DeviceNumber, DeviceToken, Environment, Event, EventId, JournalPosition, Locale,
-    ParamValue, Platform, PushPolicy, ReceiptPolicy, StreamPosition, Subject, Timestamp, TopicName,
+    AppId, ChannelName, DeviceId, DeviceNumber, DeviceToken, Environment, Event, EventId, EventPriority, JournalPosition,
+    Locale, ParamValue, Platform, Provider, PushPolicy, ReceiptPolicy, StreamPosition, Subject, Timestamp, TopicName,
 };
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
@@ -61,7 +61,8 @@ pub(crate) fn topics() -> Arc<Topics> {
     };
     assert_eq!(translations.check([&goal.title, &goal.body]), []);
     let topics = BTreeMap::from([(TopicName::new("goal").unwrap(), goal)]);
-    Arc::new(Topics::new(topics, BTreeMap::from([("match".to_owned(), translations)])))
+    let topics = Topics::new(topics, BTreeMap::from([("match".to_owned(), translations)]));
+    Arc::new(topics.for_providers([Provider::Apns]))
 }
 
 /// The hub, as far as the sender sees it: an event's receipts are open, with its readers, before the event is told of.
@@ -137,7 +138,7 @@ impl World {
     pub(crate) async fn register_for(&self, devices: impl IntoIterator<Item = NewDevice>, subjects: &[&str]) {
         let goal = TopicName::new("goal").unwrap();
         let follows: Vec<_> = subjects.iter().map(|subject| (Subject::new(subject).unwrap(), goal.clone())).collect();
-        let import = |device| NewImport { device, subscriptions: follows.clone(), credential: None };
+        let import = |device| NewImport { device, subscriptions: follows.clone(), credential: None, proven: false };
         self.store.import_devices(devices.into_iter().map(import).collect(), unix_now()).await.unwrap();
     }
 
@@ -148,8 +149,8 @@ impl World {
     pub(crate) async fn accept_at(&self, event: Event, now: Timestamp) -> JournalPosition {
         let name = ChannelName::new(event.subjects[0].as_str()).unwrap();
         let channel = DurableChannel { name, history_size: 10, history_ttl: Duration::from_secs(60) };
-        let events = vec![NewEvent { event, channels: vec![channel] }];
-        self.store.append_events(events, now).await.unwrap()[0].position
+        let events = vec![NewEvent { event, channels: vec![channel], audience_max: None }];
+        self.store.append_events(events, now).await.unwrap()[0].position().expect("it is due")
     }
 
     pub(crate) fn start(&self, config: SenderConfig, pools: Vec<Pool>) -> Sender {
@@ -186,6 +187,7 @@ fn open(folder: &TempDir, live: Arc<Live>, id_window: Duration) -> Store {
         journal_bytes_max: 1 << 30,
         id_window,
         id_window_count: 100_000,
+        later_count_max: 1000,
         device_count_max: 1_000_000,
         subscription_count_max: 1000,
         channel_count_max: 1000,
@@ -209,10 +211,18 @@ pub(crate) fn config() -> SenderConfig {
 pub(crate) fn pool(name: &str, app: &str, capacity: usize) -> Pool {
     Pool {
         name: name.to_owned(),
+        provider: Provider::Apns,
         environment: Environment::Production,
         apps: vec![AppId::new(app).unwrap()],
-        lake: Arc::new(Lake::new(capacity)),
+        lakes: Lakes::new(capacity),
+        quarantine: None,
+        gauge: None,
     }
+}
+
+/// The lake of events without a priority.
+pub(crate) fn lake(pool: &Pool) -> &Arc<Lake<Notification>> {
+    pool.lakes.of(EventPriority::Normal)
 }
 
 pub(crate) fn device(index: usize) -> NewDevice {
@@ -272,7 +282,7 @@ pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
 }
 
 /// A provider that is worked by hand.
-pub(crate) struct Provider {
+pub(crate) struct Gateway {
     consumer: Consumer<Notification>,
     sink: Arc<dyn OutcomeSink>,
     /// Taken and not answered.
@@ -281,9 +291,13 @@ pub(crate) struct Provider {
     pub(crate) taken: Vec<Notification>,
 }
 
-impl Provider {
+impl Gateway {
     pub(crate) fn new(pool: &Pool, sender: &Sender) -> Self {
-        let consumer = Consumer::new(pool.lake.clone());
+        Self::of(lake(pool), sender)
+    }
+
+    pub(crate) fn of(lake: &Arc<Lake<Notification>>, sender: &Sender) -> Self {
+        let consumer = Consumer::new(lake.clone());
         Self { consumer, sink: sender.sink(), held: Vec::new(), taken: Vec::new() }
     }
 
@@ -320,7 +334,7 @@ impl Provider {
 
 pub(crate) fn settled(notification: &Notification, outcome: Outcome, gone_at: Option<Timestamp>) -> Settled {
     let token_gone = gone_at.map(|at| TokenGone { token: notification.token.clone(), at });
-    Settled { ticket: notification.ticket, outcome, token_gone, latency: Duration::ZERO }
+    Settled { ticket: notification.ticket, outcome, token_gone, repeats: 0, latency: Duration::ZERO }
 }
 
 /// A provider on a task of its own: answers everything by a script, each batch in reverse order.
@@ -340,7 +354,7 @@ impl Automatic {
         mut script: impl FnMut(&Notification) -> Settled + Send + 'static,
     ) -> Self {
         let taken = Arc::new(Mutex::new(Vec::new()));
-        let (mut consumer, sink, log) = (Consumer::new(pool.lake.clone()), sender.sink(), taken.clone());
+        let (mut consumer, sink, log) = (Consumer::new(lake(pool).clone()), sender.sink(), taken.clone());
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
             let mut batch = Vec::new();

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
@@ -105,6 +106,14 @@ pub(crate) async fn connect_tls(
     simulator: &ApnsSimulator,
     certificate: Option<&PushCertificate>,
 ) -> std::io::Result<TlsStream<TcpStream>> {
+    connect_tls_to(simulator, simulator.addr(), certificate).await
+}
+
+async fn connect_tls_to(
+    simulator: &ApnsSimulator,
+    addr: SocketAddr,
+    certificate: Option<&PushCertificate>,
+) -> std::io::Result<TlsStream<TcpStream>> {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(simulator.ca_pem().as_bytes()).unwrap()).unwrap();
     let builder = ClientConfig::builder().with_root_certificates(roots);
@@ -117,7 +126,7 @@ pub(crate) async fn connect_tls(
         }
     };
     config.alpn_protocols = vec![b"h2".to_vec()];
-    let stream = TcpStream::connect(simulator.addr()).await?;
+    let stream = TcpStream::connect(addr).await?;
     let name = ServerName::try_from("localhost").unwrap();
     TlsConnector::from(Arc::new(config)).connect(name, stream).await
 }
@@ -133,15 +142,19 @@ impl Client {
     }
 
     pub(crate) async fn try_connect(simulator: &ApnsSimulator) -> Option<Self> {
-        Self::open(simulator, None).await
+        Self::open(simulator, simulator.addr(), None).await
+    }
+
+    pub(crate) async fn connect_to(simulator: &ApnsSimulator, addr: SocketAddr) -> Option<Self> {
+        Self::open(simulator, addr, None).await
     }
 
     pub(crate) async fn connect_with(simulator: &ApnsSimulator, certificate: &PushCertificate) -> Option<Self> {
-        Self::open(simulator, Some(certificate)).await
+        Self::open(simulator, simulator.addr(), Some(certificate)).await
     }
 
-    async fn open(simulator: &ApnsSimulator, certificate: Option<&PushCertificate>) -> Option<Self> {
-        let stream = connect_tls(simulator, certificate).await.ok()?;
+    async fn open(simulator: &ApnsSimulator, addr: SocketAddr, certificate: Option<&PushCertificate>) -> Option<Self> {
+        let stream = connect_tls_to(simulator, addr, certificate).await.ok()?;
         let (sender, connection) =
             h2::client::Builder::new().initial_max_send_streams(1).handshake(stream).await.ok()?;
         let mut driver = JoinSet::new();

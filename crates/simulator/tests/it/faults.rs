@@ -178,7 +178,12 @@ async fn the_observer_is_told_of_acceptances_only() {
         let told = told.clone();
         Arc::new(move |accepted: tidings_simulator::AcceptedNotification<'_>| {
             let collapse_id = accepted.collapse_id.unwrap().to_vec();
-            let entry = (accepted.token.to_hex(), accepted.apns_id.as_u128(), collapse_id, accepted.payload.to_vec());
+            let entry = (
+                accepted.token.to_text().into_owned(),
+                accepted.apns_id.as_u128(),
+                collapse_id,
+                accepted.payload.to_vec(),
+            );
             told.lock().unwrap().push(entry);
         })
     };

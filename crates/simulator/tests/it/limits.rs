@@ -1,10 +1,12 @@
 //! Stream limits, flow windows, connection limits.
 
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use bytes::Bytes;
 use tidings_simulator::{ApnsSimulator, Faults, SimulatorConfig};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::Instant;
 
 use crate::client::{Client, Push, Seen, connect_tls, see, start};
 
@@ -89,6 +91,60 @@ async fn small_windows_slow_a_client_down_and_lose_nothing() {
         let body = Bytes::from(format!(r#"{{"a":"{}"}}"#, "x".repeat(4000)));
         assert_eq!(client.push(Push { body, ..Push::new(&simulator, 1, id) }).await, Seen::Accepted);
     }
+}
+
+#[tokio::test]
+async fn from_afar_answers_settings_and_windows_take_their_time() {
+    let faults = Faults {
+        round_trip_ms: 100,
+        connection_window_bytes: 65_535,
+        stream_limit: 100,
+        stream_limit_before_token: Some(1),
+        ..Faults::default()
+    };
+    let simulator = start(faults);
+    let begin = Instant::now();
+    let mut client = Client::connect(&simulator).await;
+    client.until_stream_limit(1).await;
+    assert!(begin.elapsed() >= Duration::from_millis(200), "TCP and TLS");
+    let begin = Instant::now();
+    assert_eq!(client.push(Push::new(&simulator, 1, 0)).await, Seen::Accepted);
+    assert!(begin.elapsed() >= Duration::from_millis(100));
+    client.until_stream_limit(100).await;
+    let begin = Instant::now();
+    let mut responses = Vec::new();
+    for id in 1..=48 {
+        // 192 KiB: the window lets through a third of it per round trip.
+        let body = Bytes::from(format!(r#"{{"a":"{}"}}"#, "x".repeat(4088)));
+        responses.push(client.send(Push { body, ..Push::new(&simulator, 1, id) }).await.unwrap());
+    }
+    for response in responses {
+        assert_eq!(see(response).await, Seen::Accepted);
+    }
+    assert!(begin.elapsed() >= Duration::from_millis(300), "{:?}", begin.elapsed());
+}
+
+#[tokio::test]
+async fn one_address_can_be_dead_while_the_others_live() {
+    let other = IpAddr::from([127, 0, 0, 2]);
+    let config = SimulatorConfig { more_addresses: vec![other], ..SimulatorConfig::default() };
+    let simulator = ApnsSimulator::start(config).unwrap();
+    let there = SocketAddr::new(other, simulator.addr().port());
+    let mut client = Client::connect_to(&simulator, there).await.unwrap();
+    assert_eq!(client.push(Push::new(&simulator, 1, 1)).await, Seen::Accepted);
+    simulator.set_faults(Faults { dead_addresses: vec![other], ..Faults::default() }).unwrap();
+    let broken = async {
+        while simulator.ledger().summary().resets == 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), broken).await.expect("the connection breaks");
+    assert_ne!(client.push(Push::new(&simulator, 1, 2)).await, Seen::Accepted);
+    assert!(Client::connect_to(&simulator, there).await.is_none());
+    let mut client = Client::connect(&simulator).await;
+    assert_eq!(client.push(Push::new(&simulator, 1, 2)).await, Seen::Accepted);
+    simulator.set_faults(Faults::default()).unwrap();
+    assert!(Client::connect_to(&simulator, there).await.is_some());
 }
 
 #[tokio::test]

@@ -26,7 +26,7 @@ async fn a_right_request_is_accepted_and_recorded() {
     assert_eq!(ledger.accepted_total(), 2);
     let duplicates = ledger.duplicates();
     assert_eq!(duplicates.len(), 1);
-    assert_eq!((duplicates[0].0.to_hex(), duplicates[0].1.count), (token(1), 2));
+    assert_eq!((duplicates[0].0.to_text().into_owned(), duplicates[0].1.count), (token(1), 2));
 }
 
 #[tokio::test]

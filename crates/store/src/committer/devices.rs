@@ -25,7 +25,7 @@ enum Origin {
     /// The device itself: it gets a secret when it is new.
     Device,
     /// An import: no secret is made; a given one counts.
-    Import { credential: Option<Hash32> },
+    Import { credential: Option<Hash32>, proven: bool },
 }
 
 impl Draft<'_> {
@@ -65,8 +65,15 @@ impl Draft<'_> {
                 let (secret, hash) = hash::new_credential();
                 (issued, credential) = (Some(secret), Some(hash));
             }
-            Origin::Import { credential: Some(given) } => credential = Some(given),
-            Origin::Device | Origin::Import { credential: None } => {}
+            Origin::Import { credential: Some(given), .. } => credential = Some(given),
+            Origin::Device | Origin::Import { credential: None, .. } => {}
+        }
+        let is_same_address = old.as_ref().is_some_and(|old| is_same_address(old, &new));
+        if !is_same_address {
+            self.set_proven(number, false);
+        }
+        if matches!(origin, Origin::Import { proven: true, .. }) && new.token.is_some() {
+            self.set_proven(number, true);
         }
         let since = old.as_ref().map_or(JournalPosition(self.state.journal_end), |old| old.since);
         let (old_token, old_token_at, user_before) =
@@ -96,16 +103,17 @@ impl Draft<'_> {
         new: Option<&DeviceToken>,
     ) -> Result<(), EngineError> {
         if let Some(old) = old.filter(|old| Some(*old) != new) {
-            self.rows.delete(Table::Token, hash::hash16(old.as_bytes()));
+            self.rows.delete(Table::Token, hash::hash16(&old.identity()));
         }
         let Some(new) = new else { return Ok(()) };
-        let key = hash::hash16(new.as_bytes());
+        let key = hash::hash16(&new.identity());
         if let Some(row) = self.get(Table::Token, &key)? {
             let holder = rows::decode_number(Table::Token, &key, &row)?;
             if holder != number
                 && let Some(mut row) = self.row(holder)?
             {
                 row.device.token = None;
+                self.set_proven(holder, false);
                 self.put_row_of_same_user(holder, row);
             }
         }
@@ -117,8 +125,9 @@ impl Draft<'_> {
         let Some((number, row)) = self.find(id)? else { return self.forget_damaged(id) };
         self.remove_subscriptions(number)?;
         if let Some(token) = &row.device.token {
-            self.rows.delete(Table::Token, hash::hash16(token.as_bytes()));
+            self.rows.delete(Table::Token, hash::hash16(&token.identity()));
         }
+        self.set_proven(number, false);
         self.rows.delete(Table::DeviceId, rows::device_id_key(id));
         self.rows.delete(Table::Device, rows::number_key(number));
         self.effects.push(Effect::DeviceRemoved { number, user: row.device.user });
@@ -129,6 +138,7 @@ impl Draft<'_> {
     fn forget_damaged(&mut self, id: &DeviceId) -> Result<bool, EngineError> {
         let Some(number) = self.find_number(id)? else { return Ok(false) };
         self.remove_subscriptions(number)?;
+        self.set_proven(number, false);
         self.rows.delete(Table::DeviceId, rows::device_id_key(id));
         self.rows.delete(Table::Device, rows::number_key(number));
         // Whose it was, nobody knows; the set of that user keeps the number until the store is opened again.
@@ -260,11 +270,12 @@ impl Draft<'_> {
         let mut taken = 0;
         for GoneToken { number, token, gone_at } in tokens {
             let Some(mut row) = self.row(number)? else { continue };
-            let same = row.device.token.as_ref() == Some(&token);
+            let same = row.device.token.as_ref().is_some_and(|held| held.identity() == token.identity());
             let newer = gone_at.is_some_and(|gone_at| row.device.token_at > gone_at);
             if same && !newer {
                 row.device.token = None;
-                self.rows.delete(Table::Token, hash::hash16(token.as_bytes()));
+                self.rows.delete(Table::Token, hash::hash16(&token.identity()));
+                self.set_proven(number, false);
                 self.put_row_of_same_user(number, row);
                 taken += 1;
             }
@@ -282,12 +293,14 @@ impl Draft<'_> {
             return Ok(Err(error));
         }
         let mut imported = Imported::default();
-        for NewImport { device, subscriptions, credential } in devices {
+        for NewImport { device, subscriptions, credential, proven } in devices {
             let credential = credential.map(|credential| hash::hash32(credential.as_bytes()));
-            let done =
-                self.register(device, now, Origin::Import { credential })?.map_err(SubscribeError::from).and_then(
-                    |(number, registered)| Ok((registered.created, self.add_subscriptions(number, subscriptions)?)),
-                );
+            let done = self
+                .register(device, now, Origin::Import { credential, proven })?
+                .map_err(SubscribeError::from)
+                .and_then(|(number, registered)| {
+                    Ok((registered.created, self.add_subscriptions(number, subscriptions)?))
+                });
             let (created, added) = done.expect("check_import found room for all");
             imported.created += u64::from(created);
             imported.updated += u64::from(!created);
@@ -359,4 +372,9 @@ impl Draft<'_> {
         let user = row.device.user.clone();
         self.put_row(number, row, user);
     }
+}
+
+/// Whether what the provider said of the one's token holds for the other's: a browser with new keys is not the same.
+fn is_same_address(old: &Device, new: &NewDevice) -> bool {
+    (&old.token, &old.app, old.platform, old.environment) == (&new.token, &new.app, new.platform, new.environment)
 }

@@ -4,11 +4,14 @@
 //! committer apply its [`Effect`]s and answer. Dropped, it never was. Its rows are bounded by the drain (1 MiB of
 //! requests over the first one) and the limits of each request.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
+use roaring::RoaringBitmap;
 use tidings_audience::Index;
 use tidings_types::{Device, DeviceNumber, StreamPosition, Subject, Timestamp, TopicName, UserId};
 
+use crate::brakes::Brakes;
 use crate::engine::{Durability, Engine, EngineError, Rows, Table};
 use crate::event::{DurableChannel, StoredPublication};
 use crate::message::{Command, Reply};
@@ -21,11 +24,37 @@ pub(super) type Ack = Box<dyn FnOnce()>;
 
 /// What a batch changes in memory, in order.
 pub(super) enum Effect {
-    DeviceSet { number: DeviceNumber, device: Device, user_before: Option<UserId> },
-    DeviceRemoved { number: DeviceNumber, user: Option<UserId> },
-    Subscribed { number: DeviceNumber, subject: Subject, topic: TopicName },
-    Unsubscribed { number: DeviceNumber, subject: Subject, topic: TopicName },
-    Published { channel: DurableChannel, position: StreamPosition, publication: StoredPublication },
+    DeviceSet {
+        number: DeviceNumber,
+        device: Device,
+        user_before: Option<UserId>,
+    },
+    DeviceRemoved {
+        number: DeviceNumber,
+        user: Option<UserId>,
+    },
+    Subscribed {
+        number: DeviceNumber,
+        subject: Subject,
+        topic: TopicName,
+    },
+    Unsubscribed {
+        number: DeviceNumber,
+        subject: Subject,
+        topic: TopicName,
+    },
+    Published {
+        channel: DurableChannel,
+        position: StreamPosition,
+        publication: StoredPublication,
+    },
+    /// These bits of the proven set are now so.
+    Proven {
+        chunk: u16,
+        bits: RoaringBitmap,
+    },
+    /// All brakes there are now.
+    Braked(Arc<Brakes>),
 }
 
 impl Effect {
@@ -35,7 +64,8 @@ impl Effect {
             Self::DeviceRemoved { number, .. } => table.remove(*number),
             Self::Subscribed { number, .. } => table.count_subscription(*number, 1),
             Self::Unsubscribed { number, .. } => table.count_subscription(*number, -1),
-            Self::Published { .. } => {}
+            Self::Proven { chunk, bits } => table.set_proven_chunk(*chunk, bits.clone()),
+            Self::Published { .. } | Self::Braked(_) => {}
         }
     }
 
@@ -51,7 +81,7 @@ impl Effect {
                 index.set_user(*number, user_before.as_ref(), device.user.as_ref());
             }
             Self::DeviceRemoved { number, user } => index.set_user(*number, user.as_ref(), None),
-            Self::Published { .. } => {}
+            Self::Published { .. } | Self::Proven { .. } | Self::Braked(_) => {}
         }
     }
 }
@@ -66,6 +96,11 @@ pub(super) struct Draft<'a> {
     pub(super) effects: Vec<Effect>,
     /// Subscriptions of the devices this batch touches, as they will be.
     pub(super) subscription_counts: HashMap<DeviceNumber, u32>,
+    /// The chunks of the proven set that this batch changes, as they will be.
+    pub(super) proven: BTreeMap<u16, RoaringBitmap>,
+    /// As they will be.
+    pub(super) brakes: Arc<Brakes>,
+    pub(super) brakes_changed: bool,
     synced: bool,
 }
 
@@ -79,13 +114,16 @@ impl<'a> Draft<'a> {
             now,
             effects: Vec::new(),
             subscription_counts: HashMap::new(),
+            proven: BTreeMap::new(),
+            brakes: shared.brakes.borrow().clone(),
+            brakes_changed: false,
             synced: false,
         }
     }
 
     /// Adds what a caller asks for. A refusal is an answer too and waits like the others: it may rest on rows of this batch.
     pub(super) fn handle(&mut self, command: Command) -> Result<Ack, EngineError> {
-        if !matches!(command, Command::Jobs { .. }) {
+        if !matches!(command, Command::Jobs { .. } | Command::DevicesProven { .. }) {
             self.synced = true;
         }
         Ok(match command {
@@ -101,6 +139,15 @@ impl<'a> Draft<'a> {
                 self.jobs(put, remove, dispatched);
                 answer(reply, ())
             }
+            Command::Pause { scope, now, reply } => answer(reply, self.pause(scope, now)),
+            Command::Resume { scope, reply } => answer(reply, self.resume(&scope)),
+            Command::Cancel { position, reply } => answer(reply, self.cancel(position)),
+            Command::CancelLater { id_hash, reply } => answer(reply, self.cancel_later(id_hash)?),
+            Command::ReleaseLater { now, reply } => {
+                self.now = self.now.max(now);
+                answer(reply, self.release_later(now)?)
+            }
+            Command::DevicesProven { numbers, reply } => answer(reply, self.devices_proven(&numbers)?),
             Command::PutDevice { device, now, reply } => {
                 self.now = self.now.max(now);
                 answer(reply, self.put_device(device, now)?)
@@ -120,6 +167,13 @@ impl<'a> Draft<'a> {
 
     /// What there is to write; nothing when nothing changed.
     pub(super) fn finish(mut self) -> (Rows, Durability, State, Timestamp, Vec<Effect>) {
+        for (chunk, bits) in self.proven {
+            self.rows.put(Table::Proven, rows::proven_key(chunk), rows::proven_row(&bits));
+            self.effects.push(Effect::Proven { chunk, bits });
+        }
+        if self.brakes_changed {
+            self.effects.push(Effect::Braked(self.brakes));
+        }
         if !self.rows.is_empty() {
             self.rows.put(Table::Meta, STATE_KEY, rows::encode(&self.state));
         }

@@ -7,18 +7,18 @@ use tidings_types::{ChannelName, JournalPosition, Offset, ReceiptRequest, Stream
 use super::draft::{Draft, Effect};
 use crate::engine::{EngineError, Table};
 use crate::error::{AppendError, WriteError};
-use crate::event::{Appended, DurableChannel, StoredPublication};
+use crate::event::{Appended, AppendedTo, DurableChannel, StoredPublication};
 use crate::former;
 use crate::hash::{Hash16, Hash32};
 use crate::message::PreparedEvent;
-use crate::rows::{self, ChannelRow, DISPATCHED_KEY, EventHead, HistoryRow};
+use crate::rows::{self, ChannelRow, DISPATCHED_KEY, EventHead, EventPlace, HistoryRow};
 
 /// What an event of a request turned out to be.
 enum Fate {
-    /// To be appended.
+    /// To be appended, or kept for later.
     New,
     /// Known from before.
-    Known(JournalPosition),
+    Known(EventPlace),
     /// The same as an earlier one of this request, at that index.
     Same(usize),
 }
@@ -39,8 +39,11 @@ impl Draft<'_> {
         let mut answers: Vec<Appended> = Vec::with_capacity(events.len());
         for (event, fate) in events.into_iter().zip(fates) {
             answers.push(match fate {
-                Fate::New => self.append_event(event, now)?,
-                Fate::Known(position) => self.known_answer(position)?,
+                Fate::New => match event.later_at {
+                    Some(at) => self.put_later(event, at, now)?,
+                    None => self.append_event(event, now, now)?,
+                },
+                Fate::Known(place) => Appended { to: self.known_place(place)?, repeated: true },
                 Fate::Same(index) => Appended { repeated: true, ..answers[index].clone() },
             });
         }
@@ -54,10 +57,9 @@ impl Draft<'_> {
         for (index, event) in events.iter().enumerate() {
             let fate = if let Some(&(earlier, content)) = seen.get(&event.id_hash) {
                 (content == event.content).then_some(Fate::Same(earlier))
-            } else if let Some(row) = self.get(Table::EventId, &event.id_hash)? {
-                let (position, content) = rows::decode_event_id(&event.id_hash, &row)?;
+            } else if let Some((place, content)) = self.known_id(&event.id_hash)? {
                 let same = content == event.content || former::content(&event.json) == Some(content);
-                same.then_some(Fate::Known(position))
+                same.then_some(Fate::Known(place))
             } else {
                 seen.insert(event.id_hash, (index, event.content));
                 Some(Fate::New)
@@ -70,19 +72,55 @@ impl Draft<'_> {
         Ok(Ok(fates))
     }
 
+    /// What is remembered of an id. One that waited for its time and was lost by a damaged row is not known.
+    pub(super) fn known_id(&self, id_hash: &Hash16) -> Result<Option<(EventPlace, Hash32)>, EngineError> {
+        let Some(row) = self.get(Table::EventId, id_hash)? else { return Ok(None) };
+        let known = rows::decode_event_id(id_hash, &row)?;
+        let is_lost = match known.0 {
+            EventPlace::Later(key) => self.get(Table::Later, &rows::later_key(key))?.is_none(),
+            EventPlace::Journal(_) => false,
+        };
+        Ok((!is_lost).then_some(known))
+    }
+
     fn check_room(&self, events: &[PreparedEvent], fates: &[Fate]) -> Result<Result<(), WriteError>, EngineError> {
         let new = || events.iter().zip(fates).filter(|(_, fate)| matches!(fate, Fate::New)).map(|(event, _)| event);
-        let (count_max, bytes_max) = (self.shared.config.journal_event_count_max, self.shared.config.journal_bytes_max);
-        let kept = self.state.journal_end - self.state.journal_base;
-        let count = new().count() as u64;
-        if count > 0 && kept + count > count_max {
-            return Ok(Err(WriteError::Overloaded { what: "the journal", limit: count_max }));
-        }
-        let bytes: u64 = new().map(|event| event.json.len() as u64).sum();
-        if count > 0 && self.state.journal_bytes + bytes > bytes_max {
-            return Ok(Err(WriteError::Overloaded { what: "the journal", limit: bytes_max }));
+        let sum = |is_later: bool| {
+            let sizes = new().filter(|event| event.later_at.is_some() == is_later).map(|event| event.json.len() as u64);
+            sizes.fold((0, 0), |(count, bytes), size| (count + 1, bytes + size))
+        };
+        let ((count, bytes), (later_count, later_bytes)) = (sum(false), sum(true));
+        let room = self.check_journal_room(count, bytes).and(self.check_later_room(later_count, later_bytes));
+        if let Err(error) = room {
+            return Ok(Err(error));
         }
         self.check_channel_room(new().flat_map(|event| &event.channels).map(|channel| &channel.name))
+    }
+
+    /// Whether the journal takes so many events more.
+    pub(super) fn check_journal_room(&self, count: u64, bytes: u64) -> Result<(), WriteError> {
+        let (count_max, bytes_max) = (self.shared.config.journal_event_count_max, self.shared.config.journal_bytes_max);
+        let kept = self.state.journal_end - self.state.journal_base;
+        match count {
+            0 => Ok(()),
+            _ if kept + count > count_max => Err(WriteError::Overloaded { what: "the journal", limit: count_max }),
+            _ if self.state.journal_bytes + bytes > bytes_max => {
+                Err(WriteError::Overloaded { what: "the journal", limit: bytes_max })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The same of events that are not yet due. No more bytes of them than the journal takes: there they are to go.
+    fn check_later_room(&self, count: u64, bytes: u64) -> Result<(), WriteError> {
+        let (count_max, bytes_max) = (self.shared.config.later_count_max, self.shared.config.journal_bytes_max);
+        let full = |limit| Err(WriteError::Overloaded { what: "the set of events for later", limit });
+        match count {
+            0 => Ok(()),
+            _ if self.state.later_count + count > count_max => full(count_max),
+            _ if self.state.later_bytes + bytes > bytes_max => full(bytes_max),
+            _ => Ok(()),
+        }
     }
 
     fn check_channel_room<'n>(
@@ -103,7 +141,13 @@ impl Draft<'_> {
         Ok(if fits { Ok(()) } else { Err(WriteError::Overloaded { what: "the set of durable channels", limit }) })
     }
 
-    fn append_event(&mut self, event: PreparedEvent, now: Timestamp) -> Result<Appended, EngineError> {
+    /// Its time to live counts from `accepted_at`, its publications are of `now`: those of a channel follow each other in time.
+    pub(super) fn append_event(
+        &mut self,
+        event: PreparedEvent,
+        accepted_at: Timestamp,
+        now: Timestamp,
+    ) -> Result<Appended, EngineError> {
         let position = JournalPosition(self.state.journal_end);
         self.state.journal_end += 1;
         let publication = StoredPublication {
@@ -118,20 +162,24 @@ impl Draft<'_> {
             let name = channel.name.clone();
             published.push((name, self.add_publication(channel, publication.clone())?));
         }
-        let head = EventHead { accepted_at: now, id_hash: event.id_hash };
-        let row = rows::event_row(&head, &published, &event.json);
+        let head = EventHead { accepted_at, id_hash: event.id_hash };
+        let row = rows::event_row(&head, &published, event.audience_max, &event.json);
         self.state.journal_bytes += row.len() as u64;
         self.rows.put(Table::Event, rows::position_key(position), row);
         self.rows.put(Table::EventId, event.id_hash, rows::event_id_row(position, &event.content));
-        Ok(Appended { position, published, repeated: false })
+        Ok(Appended { to: AppendedTo::Journal { position, published }, repeated: false })
     }
 
-    /// The first answer again. Id and event are trimmed together, so the event is there.
-    fn known_answer(&self, position: JournalPosition) -> Result<Appended, EngineError> {
+    /// Where a known event is now. Id and event are trimmed together, so the event is there.
+    fn known_place(&self, place: EventPlace) -> Result<AppendedTo, EngineError> {
+        let position = match place {
+            EventPlace::Journal(position) => position,
+            EventPlace::Later(key) => return Ok(AppendedTo::Later { at: key.at }),
+        };
         let key = rows::position_key(position);
         let row = self.get(Table::Event, &key)?.ok_or_else(|| EngineError::damaged(Table::Event, &key))?;
         let published = rows::decode_event(&key, &row)?.published;
-        Ok(Appended { position, published, repeated: true })
+        Ok(AppendedTo::Journal { position, published })
     }
 
     pub(super) fn publish(
@@ -151,9 +199,7 @@ impl Draft<'_> {
         channel: DurableChannel,
         publication: StoredPublication,
     ) -> Result<StreamPosition, EngineError> {
-        let known = self.channel(&channel.name)?;
-        self.state.channel_count += u64::from(known.is_none());
-        let mut row = known.unwrap_or(ChannelRow { top: Offset(0), base: Offset(1), published_at: publication.time });
+        let mut row = self.found_channel(&channel.name, publication.time)?;
         row.top = row.top.next();
         row.published_at = publication.time;
         let history = HistoryRow { expires_at: publication.time.saturating_add(channel.history_ttl), publication };
@@ -169,7 +215,18 @@ impl Draft<'_> {
         Ok(position)
     }
 
-    pub(super) fn channel(&self, name: &ChannelName) -> Result<Option<ChannelRow>, EngineError> {
+    /// The channel, which is there from now on; the caller has found room for it.
+    pub(super) fn found_channel(&mut self, name: &ChannelName, now: Timestamp) -> Result<ChannelRow, EngineError> {
+        if let Some(row) = self.channel(name)? {
+            return Ok(row);
+        }
+        let row = ChannelRow { top: Offset(0), base: Offset(1), published_at: now };
+        self.state.channel_count += 1;
+        self.rows.put(Table::Channel, name.as_str().as_bytes(), rows::encode(&row));
+        Ok(row)
+    }
+
+    fn channel(&self, name: &ChannelName) -> Result<Option<ChannelRow>, EngineError> {
         let key = name.as_str().as_bytes();
         self.get(Table::Channel, key)?.map(|row| rows::decode(Table::Channel, key, &row)).transpose()
     }
@@ -185,6 +242,7 @@ impl Draft<'_> {
         }
         for position in remove {
             self.rows.delete(Table::Job, rows::position_key(position));
+            self.forget_cancelled(position);
         }
         if let Some(position) = dispatched {
             self.rows.put(Table::Meta, DISPATCHED_KEY, rows::position_key(position));

@@ -3,9 +3,10 @@
 use std::ops::Bound;
 
 use tidings_audience::Index;
-use tracing::error;
+use tracing::{error, warn};
 
 use super::Derived;
+use crate::brakes::Brakes;
 use crate::engine::{Engine, EngineError, Table};
 use crate::rows::{self, DeviceRow, STATE_KEY, State};
 use crate::table::DeviceTable;
@@ -19,7 +20,8 @@ const DAMAGED_COUNT_MAX: usize = 16;
 pub(crate) fn load(engine: &Engine) -> Result<(State, Derived), EngineError> {
     let damaged = || EngineError::damaged(Table::Meta, STATE_KEY);
     let state = engine.get(Table::Meta, STATE_KEY)?.ok_or_else(damaged)?;
-    let state: State = rows::decode(Table::Meta, STATE_KEY, state.as_ref())?;
+    let mut state: State = rows::decode(Table::Meta, STATE_KEY, state.as_ref())?;
+    count_later(engine, &mut state)?;
     let (mut table, mut index) = (DeviceTable::default(), Index::new());
     let mut damaged_count = 0;
     engine.scan(Table::Device, Bound::Unbounded, |key, row| {
@@ -43,7 +45,56 @@ pub(crate) fn load(engine: &Engine) -> Result<(State, Derived), EngineError> {
             Ok(())
         })
     })?;
-    Ok((state, Derived { table, index }))
+    engine.scan(Table::Proven, Bound::Unbounded, |key, row| {
+        leave_out_damaged(&mut damaged_count, || {
+            let (chunk, bits) = rows::decode_proven(key, row)?;
+            table.set_proven_chunk(chunk, bits);
+            Ok(())
+        })
+    })?;
+    let brakes = load_brakes(engine, &mut damaged_count)?;
+    Ok((state, Derived { table, index, brakes }))
+}
+
+fn load_brakes(engine: &Engine, damaged_count: &mut usize) -> Result<Brakes, EngineError> {
+    let mut brakes = Brakes::default();
+    engine.scan(Table::Brake, Bound::Unbounded, |key, row| {
+        leave_out_damaged(damaged_count, || {
+            let (scope, since) = rows::decode_brake(key, row)?;
+            brakes.paused.insert(scope, since);
+            Ok(())
+        })
+    })?;
+    engine.scan(Table::Cancelled, Bound::Unbounded, |key, _| {
+        leave_out_damaged(damaged_count, || {
+            brakes.cancelled.insert(rows::decode_position(Table::Cancelled, key, key)?);
+            Ok(())
+        })
+    })?;
+    Ok(brakes)
+}
+
+/// Counts the events for later anew if the first is not the one that the counters say: a version that knows of none has
+/// written them meanwhile, and what was accepted is still owed.
+fn count_later(engine: &Engine, state: &mut State) -> Result<(), EngineError> {
+    let mut first = None;
+    engine.scan(Table::Later, Bound::Unbounded, |key, _| {
+        first = rows::decode_later_key(key);
+        Ok::<_, EngineError>(first.is_none())
+    })?;
+    if first == state.later_first {
+        return Ok(());
+    }
+    (state.later_first, state.later_count, state.later_bytes) = (first, 0, 0);
+    engine.scan(Table::Later, Bound::Unbounded, |key, row| {
+        state.later_count += 1;
+        state.later_bytes += row.len() as u64;
+        let arrival = rows::decode_later_key(key).map_or(0, |key| key.arrival + 1);
+        state.later_arrival = state.later_arrival.max(arrival);
+        Ok::<_, EngineError>(true)
+    })?;
+    warn!(count = state.later_count, "Events for later were counted anew");
+    Ok(())
 }
 
 fn leave_out_damaged(count: &mut usize, read: impl FnOnce() -> Result<(), EngineError>) -> Result<bool, EngineError> {

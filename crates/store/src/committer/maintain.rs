@@ -35,6 +35,7 @@ impl Draft<'_> {
             }
             self.rows.delete(Table::Event, key);
             self.rows.delete(Table::EventId, head.id_hash);
+            self.forget_cancelled(position);
             self.state.journal_base = position.0 + 1;
             self.state.journal_bytes = self.state.journal_bytes.saturating_sub(row.len() as u64);
             Ok::<_, EngineError>(true)

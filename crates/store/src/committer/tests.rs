@@ -17,6 +17,7 @@ use crate::{
 
 mod derived;
 mod older;
+mod sending;
 
 #[derive(Default)]
 struct Sink(Mutex<Vec<u64>>);
@@ -30,15 +31,20 @@ impl CommitSink for Sink {
 }
 
 fn open(path: &std::path::Path, sink: Arc<Sink>) -> Store {
+    Store::open(config(path), sink).unwrap()
+}
+
+fn config(path: &std::path::Path) -> StoreConfig {
     let queue = QueueLimit { count: 16, bytes: 1 << 20 };
     let day = Duration::from_secs(24 * 3600);
-    let config = StoreConfig {
+    StoreConfig {
         path: path.to_owned(),
         event_queue: queue,
         device_queue: queue,
         import_queue: queue,
         journal_event_count_max: 100,
         journal_bytes_max: 1 << 20,
+        later_count_max: 100,
         id_window: day,
         id_window_count: 100,
         device_count_max: 100,
@@ -47,8 +53,7 @@ fn open(path: &std::path::Path, sink: Arc<Sink>) -> Store {
         reopen_backoff_min: Duration::from_millis(1),
         reopen_backoff_max: Duration::from_millis(10),
         cache_bytes: 1 << 20,
-    };
-    Store::open(config, sink).unwrap()
+    }
 }
 
 fn event(id: &str) -> Vec<NewEvent> {
@@ -58,6 +63,7 @@ fn event(id: &str) -> Vec<NewEvent> {
     vec![NewEvent {
         event,
         channels: vec![DurableChannel { name, history_size: 10, history_ttl: Duration::from_secs(60) }],
+        audience_max: None,
     }]
 }
 
@@ -111,14 +117,14 @@ async fn with_fault(fault: Fault) -> (bool, Vec<u64>, JournalPosition) {
     let folder = tempfile::tempdir().unwrap();
     let sink = Arc::new(Sink::default());
     let store = open(folder.path(), sink.clone());
-    let epoch = store.append_events(event("e1"), Timestamp(1)).await.unwrap()[0].published[0].1.epoch;
+    let epoch = store.append_events(event("e1"), Timestamp(1)).await.unwrap()[0].published()[0].1.epoch;
     *store.shared().engine.read().unwrap().as_ref().unwrap().hooks.fault.lock().unwrap() = Some(fault);
     let refused = store.append_events(event("e2"), Timestamp(1)).await.unwrap_err();
     assert_eq!(refused, AppendError::Write(WriteError::Unavailable));
     let again = append_again(&store, "e2").await;
-    assert_eq!(again.position, JournalPosition(2));
-    assert_eq!((again.published[0].1.offset.0, again.published[0].1.epoch), (2, epoch));
-    assert_eq!(store.append_events(event("e3"), Timestamp(2)).await.unwrap()[0].published[0].1.offset.0, 3);
+    assert_eq!(again.position(), Some(JournalPosition(2)));
+    assert_eq!((again.published()[0].1.offset.0, again.published()[0].1.epoch), (2, epoch));
+    assert_eq!(store.append_events(event("e3"), Timestamp(2)).await.unwrap()[0].published()[0].1.offset.0, 3);
     assert_eq!(store.counts().reopened, 1);
     (again.repeated, sink.0.lock().unwrap().clone(), store.journal_end())
 }
@@ -235,7 +241,7 @@ async fn a_store_whose_data_is_gone_is_not_begun_anew_under_those_who_use_it() {
     refused_tries(&store).await;
     assert!(!folder.path().join("data").exists(), "an empty store in place of what was acknowledged");
     std::fs::rename(folder.path().join("taken"), folder.path().join("data")).unwrap();
-    assert_eq!(append_again(&store, "e2").await.position, JournalPosition(2));
+    assert_eq!(append_again(&store, "e2").await.position(), Some(JournalPosition(2)));
 }
 
 #[tokio::test]

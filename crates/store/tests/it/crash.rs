@@ -6,15 +6,17 @@ use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Command, Stdio};
 
-use tidings_store::NewDevice;
-use tidings_types::Json;
+use tidings_store::{NewDevice, NewEvent};
+use tidings_types::{AppId, BrakeScope, JournalPosition, Json, Offset, Timestamp};
 use tokio::task::JoinSet;
 
 use crate::support::*;
 
 const FOLDER: &str = "TIDINGS_STORE_CRASH_FOLDER";
 const ROUND: &str = "TIDINGS_STORE_CRASH_ROUND";
-const WRITER_COUNT: usize = 16;
+const WRITER_COUNT: usize = 20;
+/// Up to here events for later are moved into the journal while the writer runs; half of them stay.
+const DUE: Timestamp = Timestamp(T0.0 + 5);
 
 /// Writes for ever and says on standard output what was acknowledged.
 #[tokio::test]
@@ -24,6 +26,7 @@ async fn writer() {
     let round = std::env::var(ROUND).unwrap();
     let (store, _) = open(folder.as_ref());
     let mut writers = JoinSet::new();
+    writers.spawn(release(store.clone()));
     for writer in 0..WRITER_COUNT {
         let (store, round) = (store.clone(), round.clone());
         writers.spawn(async move {
@@ -38,10 +41,21 @@ async fn writer() {
     writers.join_next().await;
 }
 
+/// Moves what is due, as soon as it is there.
+async fn release(store: tidings_store::Store) {
+    let mut next = store.next_later();
+    while next.wait_for(|next| next.is_some_and(|at| at <= DUE)).await.is_ok() {
+        store.release_later(DUE).await.unwrap();
+    }
+}
+
 /// What a writer writes; 3 and 7 devices, each a new one, 11 and 15 ever new secrets of one device each.
 #[derive(Debug, PartialEq)]
 enum Kind {
     Event,
+    Later,
+    Pause,
+    Cancel,
     Publication,
     Device,
     Secret,
@@ -49,6 +63,9 @@ enum Kind {
 
 fn kind(writer: usize) -> Kind {
     match writer % 4 {
+        _ if writer >= 16 => {
+            [Kind::Later, Kind::Later, Kind::Pause, Kind::Cancel].into_iter().nth(writer - 16).unwrap()
+        }
         0 | 1 => Kind::Event,
         2 => Kind::Publication,
         _ if writer < 8 => Kind::Device,
@@ -56,12 +73,28 @@ fn kind(writer: usize) -> Kind {
     }
 }
 
-/// The secret of the device, where one was given out.
+/// An app of this name that is paused.
+fn scope(name: &str) -> BrakeScope {
+    BrakeScope::App(AppId::new(name).unwrap())
+}
+
+/// The secret of the device, where one was given out; the position of the job that was cancelled.
 async fn write_one(store: &tidings_store::Store, name: &str, writer: usize, count: u64) -> String {
     match kind(writer) {
         Kind::Event => {
             let [chat, own] = [channel("match:1", 1_000_000), channel(&format!("match:{writer}x"), 5)];
             store.append_events(vec![new_event(name, 1, &[chat, own])], T0).await.unwrap();
+        }
+        Kind::Later => {
+            let mut new = new_event(name, 1, &[channel("match:1", 1_000_000), channel(&format!("match:{writer}x"), 5)]);
+            new.event.at = Some(Timestamp(T0.0 + 1 + count % 10));
+            assert_eq!(store.append_events(vec![new], T0).await.unwrap()[0].position(), None);
+        }
+        Kind::Pause => assert!(store.pause(scope(name), T0).await.unwrap()),
+        Kind::Cancel => {
+            let last = store.watch_journal_end().wait_for(|end| end.0 > 1).await.unwrap().0 - 1;
+            store.cancel(JournalPosition(last)).await.unwrap();
+            return last.to_string();
         }
         Kind::Publication => {
             store
@@ -70,10 +103,10 @@ async fn write_one(store: &tidings_store::Store, name: &str, writer: usize, coun
                 .unwrap();
         }
         Kind::Device => {
-            let bytes = [writer as u64, count].map(u64::to_be_bytes).concat();
-            let new = NewDevice { user: Some(user("ann")), ..device(name, Some(bytes.as_slice().into())) };
+            let new = NewDevice { user: Some(user("ann")), ..device(name, Some(name.as_bytes().into())) };
             let credential = store.put_device(new, T0).await.unwrap().credential.unwrap();
             store.subscribe(&id(name), vec![(subject("team:1"), vec![topic("goal")])]).await.unwrap();
+            store.devices_proven(store.device_number(&id(name)).unwrap().into_iter().collect()).await.unwrap();
             return credential.as_str().to_owned();
         }
         Kind::Secret => {
@@ -134,6 +167,7 @@ async fn everything_acknowledged_is_there_after_kill_9() {
         names.extend(write_and_kill(folder.path(), round, 150 + 250 * round));
         let (store, _) = open(folder.path());
         check(&store, &names).await;
+        check_later(&store, &names).await;
         check_secrets(&store, &names);
         store.close().await;
     }
@@ -144,7 +178,8 @@ async fn check(store: &tidings_store::Store, acknowledged: &[Acknowledged]) {
     let publications =
         |name: &str| &restored.iter().find(|channel| channel.name.as_str() == name).unwrap().publications;
     for channel in &restored {
-        assert_eq!(channel.publications.last().map(|(offset, _)| *offset), Some(channel.top));
+        let last = channel.publications.last().map_or(Offset(0), |(offset, _)| *offset);
+        assert_eq!(last, channel.top); // Of events that are not yet due there is none.
         assert!(channel.publications.windows(2).all(|pair| pair[1].0 == pair[0].0.next()), "a gap in {}", channel.name);
     }
     let events: Vec<_> = store.events_from(Default::default(), usize::MAX).unwrap();
@@ -162,21 +197,48 @@ async fn check(store: &tidings_store::Store, acknowledged: &[Acknowledged]) {
     for Acknowledged { name, writer, secret } in acknowledged {
         let present = match kind(*writer) {
             Kind::Event => events.iter().any(|(_, event)| event.event.id.as_str() == name),
+            Kind::Later => true, // `check_later` looks.
+            Kind::Pause => store.brakes().borrow().is_paused(&scope(name)),
+            Kind::Cancel => store.brakes().borrow().cancelled.contains(&JournalPosition(secret.parse().unwrap())),
             Kind::Publication => publications("chat:1").iter().any(|(_, one)| one.data == Json::of(name)),
             Kind::Device => store
                 .prove(&id(name), Some(secret))
                 .unwrap()
-                .is_some_and(|number| goals.contains(&number) && of_ann.contains(&number)),
+                .is_some_and(|number| goals.contains(&number) && of_ann.contains(&number) && is_proven(store, name)),
             Kind::Secret => store.device_number(&id(&rotated(*writer))).unwrap().is_some(),
         };
         assert!(present, "{name} was acknowledged and is not there");
     }
     if let Some((position, last)) = events.last() {
         let channels = [channel("match:1", 1_000_000), channel("match:0x", 5)];
-        let event = tidings_store::NewEvent { event: last.event.clone(), channels: channels.to_vec() };
+        let event = NewEvent { event: last.event.clone(), channels: channels.to_vec(), audience_max: None };
         let again = store.append_events(vec![event], T0).await.unwrap();
-        assert_eq!((again[0].position, again[0].repeated), (*position, true));
+        assert_eq!((again[0].position(), again[0].repeated), (Some(*position), true));
     }
+}
+
+/// Every event for later is in the journal or waits, never both; and after the rest of what is due is moved, still so.
+async fn check_later(store: &tidings_store::Store, acknowledged: &[Acknowledged]) {
+    for _ in 0..2 {
+        let journaled: Vec<_> = store.events_from(Default::default(), usize::MAX).unwrap();
+        let waiting = store.later_events(None, usize::MAX).unwrap();
+        let waiting: Vec<_> = waiting.into_iter().map(|one| (one.key.at, one.event.id)).collect();
+        let mut ids: Vec<_> = journaled.into_iter().map(|(_, one)| one.event.id).collect();
+        assert!(
+            ids.iter()
+                .chain(waiting.iter().map(|(_, id)| id))
+                .all(|id| { store.event_position(id).unwrap().is_some() != store.later(id).unwrap().is_some() })
+        );
+        ids.extend(waiting.iter().map(|(_, id)| id.clone()));
+        ids.sort();
+        assert!(ids.is_sorted_by(|a, b| a < b), "an event is there twice");
+        for Acknowledged { name, .. } in acknowledged.iter().filter(|one| kind(one.writer) == Kind::Later) {
+            assert!(ids.iter().any(|id| id.as_str() == name), "{name} was acknowledged and is not there");
+        }
+        assert_eq!(*store.next_later().borrow(), waiting.first().map(|(at, _)| *at));
+        while store.release_later(DUE).await.unwrap() > 0 {}
+    }
+    assert!(store.next_later().borrow().is_none_or(|at| at > DUE));
 }
 
 /// No secret proves a device once a later one was acknowledged. The last one does, unless the one after it became durable

@@ -1,7 +1,7 @@
 //! Devices, tokens, subscriptions and imports: what is kept, what moves, what is limited.
 
 use tidings_store::{GoneToken, NewDevice, NewImport, Store, SubscribeError};
-use tidings_types::{Country, DeviceNumber, JournalPosition, Timestamp};
+use tidings_types::{AppId, Country, DeviceNumber, DeviceToken, JournalPosition, Platform, Timestamp};
 
 use crate::support::*;
 
@@ -269,4 +269,81 @@ async fn devices_come_in_pages_in_the_order_of_their_ids() {
     assert_eq!(page(Some("c"), 2), ["d"]);
     assert_eq!(page(Some("b"), 9), ["c", "d"], "after an id that is not there");
     assert_eq!((page(Some("d"), 2), page(None, 0)), (vec![], vec![]));
+}
+
+#[tokio::test]
+async fn a_token_is_proven_from_its_first_acceptance_until_it_is_another() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut store, _) = open(folder.path());
+    let phone = || device("phone", Some(token(1)));
+    let number = store.put_device(phone(), T0).await.map(|_| DeviceNumber(0)).unwrap();
+    assert!(!is_proven(&store, "phone"));
+    store.put_device(device("mute", None), T0).await.unwrap();
+    store.devices_proven(vec![number, DeviceNumber(1), DeviceNumber(99), number]).await.unwrap();
+    for restarted in [false, true] {
+        assert!(is_proven(&store, "phone") && !is_proven(&store, "mute"), "restarted: {restarted}");
+        assert_eq!(store.counts().proven, 1);
+        store.close().await;
+        store = open(folder.path()).0;
+    }
+    store.put_device(phone(), Timestamp(T0.0 + 1)).await.unwrap();
+    store.log_out(&id("phone")).await.unwrap();
+    assert!(is_proven(&store, "phone"), "the address is the same");
+    let elsewhere = NewDevice { app: AppId::new("com.example.other").unwrap(), ..phone() };
+    for other in [device("phone", Some(token(2))), device("phone", None), elsewhere] {
+        store.put_device(phone(), T0).await.unwrap();
+        store.devices_proven(vec![number]).await.unwrap();
+        assert!(is_proven(&store, "phone"));
+        store.put_device(other, T0).await.unwrap();
+        assert!(!is_proven(&store, "phone"));
+    }
+    let prove = async || {
+        store.put_device(phone(), T0).await.unwrap();
+        store.devices_proven(vec![store.device_number(&id("phone")).unwrap().unwrap()]).await.unwrap();
+        assert_eq!((is_proven(&store, "phone"), store.counts().proven), (true, 1));
+    };
+    prove().await;
+    store.token_gone(number, token(1), None).await.unwrap();
+    assert!(!is_proven(&store, "phone") && store.counts().proven == 0);
+    prove().await;
+    store.put_device(device("mute", Some(token(1))), T0).await.unwrap();
+    assert!(!is_proven(&store, "phone") && !is_proven(&store, "mute") && store.counts().proven == 0);
+    prove().await;
+    store.delete_device(&id("phone")).await.unwrap();
+    assert_eq!(store.counts().proven, 0);
+    store.close().await;
+    assert_eq!(open(folder.path()).0.counts().proven, 0);
+}
+
+#[tokio::test]
+async fn an_import_may_say_that_tokens_are_proven() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, _) = open(folder.path());
+    let say = |byte, proven| vec![NewImport { proven, ..import(device("phone", Some(token(byte))), vec![]) }];
+    for (byte, says, is) in [(1, false, false), (1, true, true), (1, false, true), (2, false, false), (3, true, true)] {
+        store.import_devices(say(byte, says), T0).await.unwrap();
+        assert_eq!(is_proven(&store, "phone"), is, "{byte} {says}");
+    }
+    store.import_devices(vec![NewImport { proven: true, ..import(device("phone", None), vec![]) }], T0).await.unwrap();
+    assert_eq!(store.counts().proven, 0, "without a token there is nothing to prove");
+}
+
+#[tokio::test]
+async fn a_browser_is_known_by_its_endpoint_and_proven_with_its_keys() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, _) = open(folder.path());
+    let key = "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4";
+    let token = |auth| DeviceToken::web_push("https://push.example/x", key, auth).unwrap();
+    let (old, new) = (token("BTBZMqHH6r4Tts7J_aSIgg"), token("CTBZMqHH6r4Tts7J_aSIgg"));
+    let browser =
+        |name, token: &DeviceToken| NewDevice { platform: Platform::Web, ..device(name, Some(token.clone())) };
+    store.put_device(browser("tab", &old), T0).await.unwrap();
+    store.devices_proven(vec![DeviceNumber(0)]).await.unwrap();
+    store.put_device(browser("tab", &new), T0).await.unwrap();
+    assert_eq!((sending_token(&store, "tab"), is_proven(&store, "tab")), (Some(Some(new.clone())), false));
+    // The same address from another device moves, whatever its keys; and is gone as a whole.
+    store.put_device(browser("other", &old), T0).await.unwrap();
+    assert_eq!((sending_token(&store, "tab"), sending_token(&store, "other")), (Some(None), Some(Some(old))));
+    assert!(store.token_gone(DeviceNumber(1), new, None).await.unwrap());
+    assert_eq!(sending_token(&store, "other"), Some(None));
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 use tidings_store::{AppendError, Store, WriteError};
-use tidings_types::{JournalPosition, Json};
+use tidings_types::{BrakeScope, EventId, JournalPosition, Json, Timestamp};
 
 use crate::support::*;
 
@@ -40,11 +40,18 @@ async fn on_a_small_disk() {
     let (store, sink) = open(&folder.join("store"));
     let phone = store.put_device(device("phone", Some(token(1))), T0).await.unwrap().device;
     store.subscribe(&id("phone"), vec![(subject("team:1"), vec![topic("goal")])]).await.unwrap();
+    store.devices_proven(vec![store.device_number(&id("phone")).unwrap().unwrap()]).await.unwrap();
+    store.pause(BrakeScope::Everything, T0).await.unwrap();
+    let brakes = store.brakes().borrow().clone();
     let mut acknowledged = append_until_refused(&store, "before", 20).await.0;
     for (round, room) in [0, 72 << 20].into_iter().enumerate() {
         // First no room at all: the journal of the engine cannot grow. Then enough that the store fills the disk itself and
         // the engine's flushing thread dies of it.
         let filler = folder.join("filler");
+        let due = Timestamp(T0.0 + 1 + round as u64);
+        let mut later = new_event(&format!("later-{round}"), 1, &[channel("match:1", 100_000)]);
+        later.event.at = Some(due);
+        store.append_events(vec![later], T0).await.unwrap();
         fill(&filler, room);
         let (more, refused) = append_until_refused(&store, &format!("r{round}"), usize::MAX).await;
         acknowledged.extend(more);
@@ -56,10 +63,15 @@ async fn on_a_small_disk() {
         store.with_recipients(&audience, |recipient| tokens.extend(recipient.token.cloned()));
         assert_eq!(tokens, [token(1)]);
         assert!(store.append_events(vec![new_event("refused", 1, &[])], T0).await.is_err(), "still full");
+        assert!(store.resume(BrakeScope::Everything).await.is_err() && store.release_later(due).await.is_err());
         fs::remove_file(&filler).unwrap();
         eventually("opening again", || store.counts().reopened > round as u64).await;
         check(&store, &acknowledged);
         assert_eq!(store.device(&id("phone")).unwrap().as_ref(), Some(&phone));
+        assert_eq!((store.brakes().borrow().clone(), is_proven(&store, "phone")), (brakes.clone(), true));
+        assert!(store.later(&EventId::new(&format!("later-{round}")).unwrap()).unwrap().is_some());
+        assert_eq!((store.release_later(due).await, *store.next_later().borrow()), (Ok(1), None));
+        acknowledged.push(format!("later-{round}"));
         acknowledged.extend(append_until_refused(&store, &format!("after{round}"), 20).await.0);
     }
     check(&store, &acknowledged);

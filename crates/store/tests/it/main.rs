@@ -1,9 +1,11 @@
 //! The store from outside: what is acknowledged is there, whatever happens in between.
 
+mod brakes;
 mod crash;
 mod devices;
 mod full_disk;
 mod journal;
+mod later;
 mod model;
 mod open;
 mod support;

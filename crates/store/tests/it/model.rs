@@ -6,8 +6,8 @@ use std::pin::Pin;
 
 use proptest::prelude::*;
 use tempfile::TempDir;
-use tidings_store::{AppendError, Credential, NewDevice, NewImport, Store, SubscribeError};
-use tidings_types::{DeviceNumber, JournalPosition, Json, Locale, Timestamp};
+use tidings_store::{AppendError, AppendedTo, Brakes, Credential, NewDevice, NewImport, Store, SubscribeError};
+use tidings_types::{BrakeScope, DeviceNumber, EventId, JournalPosition, Json, Locale, Provider, Timestamp};
 
 use crate::support::*;
 
@@ -18,6 +18,7 @@ const USERS: [&str; 2] = ["ann", "bob"];
 const LOCALES: [&str; 2] = ["sv", "pt-BR"];
 const SUBSCRIPTION_COUNT_MAX: usize = 4;
 const HISTORY_SIZE: u32 = 3;
+const SCOPES: [BrakeScope; 2] = [BrakeScope::Everything, BrakeScope::Provider(Provider::WebPush)];
 
 type Pair = (usize, usize);
 
@@ -39,16 +40,33 @@ enum Change {
     Subscribe(usize, Vec<Pair>),
     Unsubscribe(usize, usize, Option<usize>),
     Gone { device: usize, token: u8, at: Option<u64> },
+    Proven(usize),
+}
+
+/// An event as handed in.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Handed {
+    name: u8,
+    /// Its content is this and when it is due.
+    variant: i64,
+    due: Option<u64>,
+    channel: Option<u8>,
 }
 
 #[derive(Debug, Clone)]
 enum Step {
     Changes(Vec<Change>),
-    /// Events by (id, variant of the content, channel).
-    Append(Vec<(u8, i64, Option<u8>)>),
+    Append(Vec<Handed>),
+    /// Until nothing is due at this moment.
+    Release(u64),
+    CancelLater(u8),
     Publish(u8),
-    /// Devices with the secret they bring along.
-    Import(Vec<(usize, Said, Option<u8>)>),
+    /// Devices with the secret they bring along, and whether their token is said to be proven.
+    Import(Vec<(usize, Said, Option<u8>, bool)>),
+    /// On or off, at this moment.
+    Pause(usize, bool, u64),
+    Cancel(u64),
+    RemoveJob(u64),
     Restart,
     Crash,
 }
@@ -71,16 +89,27 @@ fn change() -> impl Strategy<Value = Change> {
             .prop_map(|(device, subject, topic)| Change::Unsubscribe(device, subject, topic)),
         2 => (device(), 0..3u8, prop::option::of(0..10u64))
             .prop_map(|(device, token, at)| Change::Gone { device, token, at }),
+        3 => device().prop_map(Change::Proven),
     ]
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let event = (0..12u8, prop_oneof![9 => Just(0i64), 1 => Just(1i64)], prop::option::of(0..2u8));
+    let variant = prop_oneof![9 => Just(0i64), 1 => Just(1i64)];
+    let due = |name: u8| prop_oneof![9 => Just(name.is_multiple_of(3).then_some(u64::from(name))), 1 => Just(Some(2))];
+    let event = (0..12u8, variant, prop::option::of(0..2u8)).prop_flat_map(move |(name, variant, channel)| {
+        due(name).prop_map(move |due| Handed { name, variant, due, channel })
+    });
     prop_oneof![
         8 => prop::collection::vec(change(), 1..6).prop_map(Step::Changes),
         5 => prop::collection::vec(event, 1..4).prop_map(Step::Append),
         3 => (0..2u8).prop_map(Step::Publish),
-        2 => prop::collection::vec((0..DEVICES.len(), said(), prop::option::of(0..2u8)), 1..4).prop_map(Step::Import),
+        2 => (0..10u64).prop_map(Step::Release),
+        1 => (0..12u8).prop_map(Step::CancelLater),
+        2 => prop::collection::vec((0..DEVICES.len(), said(), prop::option::of(0..2u8), any::<bool>()), 1..4)
+            .prop_map(Step::Import),
+        2 => (0..SCOPES.len(), any::<bool>(), 0..10u64).prop_map(|(scope, on, at)| Step::Pause(scope, on, at)),
+        1 => (0..8u64).prop_map(Step::Cancel),
+        1 => (0..8u64).prop_map(Step::RemoveJob),
         1 => Just(Step::Restart),
         1 => Just(Step::Crash),
     ]
@@ -95,11 +124,12 @@ struct ModelDevice {
     /// `None`: only an import has said it.
     token_at: Option<u64>,
     since: u64,
+    proven: bool,
     subscriptions: BTreeSet<Pair>,
 }
 
-/// Id, variant of the content, and channel and offset where it was published.
-type ModelEvent = (u8, i64, Option<(u8, u64)>);
+/// The event, its channel and offset there, and when it counts as accepted.
+type ModelEvent = (Handed, Option<(u8, u64)>, u64);
 
 #[derive(Default)]
 struct Model {
@@ -109,6 +139,11 @@ struct Model {
     secrets: BTreeMap<u32, (usize, Vec<String>)>,
     /// In journal order.
     events: Vec<ModelEvent>,
+    /// What is not yet due, by when it is and how many came before.
+    later: BTreeMap<(u64, usize), Handed>,
+    arrivals: usize,
+    paused: BTreeMap<usize, u64>,
+    cancelled: BTreeSet<u64>,
     /// Data of all publications of a channel.
     channels: BTreeMap<u8, Vec<String>>,
 }
@@ -118,17 +153,19 @@ impl Model {
     fn put(&mut self, device: usize, Said { user, token, locale }: Said, at: Option<u64>) {
         let before = self.devices.get(&device);
         let token_at = at.or_else(|| before.filter(|before| before.token == token)?.token_at);
+        let was_proven = before.is_some_and(|before| before.token == token && before.proven);
         for other in self.devices.values_mut().filter(|other| other.token == token) {
-            other.token = None;
+            (other.token, other.proven) = (None, false);
         }
         let next = &mut self.device_next;
         let since = self.events.len() as u64 + 1;
         let entry = self.devices.entry(device).or_insert_with(|| {
             *next += 1;
             let (number, subscriptions) = (*next - 1, BTreeSet::new());
-            ModelDevice { number, user, token, locale, token_at, since, subscriptions }
+            ModelDevice { number, user, token, locale, token_at, since, proven: false, subscriptions }
         });
         (entry.user, entry.token, entry.locale, entry.token_at) = (user, token, locale, token_at);
+        entry.proven = was_proven;
     }
 
     fn give_secret(&mut self, device: usize, number: u32, secret: String) {
@@ -149,9 +186,48 @@ impl Model {
         let Some(entry) = self.devices.get_mut(&device) else { return false };
         let taken = entry.token == Some(token) && at.is_none_or(|at| entry.token_at <= Some(at));
         if taken {
-            entry.token = None;
+            (entry.token, entry.proven) = (None, false);
         }
         taken
+    }
+
+    fn prove(&mut self, device: usize) {
+        if let Some(entry) = self.devices.get_mut(&device) {
+            entry.proven = entry.token.is_some();
+        }
+    }
+
+    /// The event of this name, wherever it is.
+    fn known(&self, name: u8) -> Option<Handed> {
+        let journaled = self.events.iter().map(|(handed, ..)| handed);
+        journaled.chain(self.later.values()).find(|handed| handed.name == name).copied()
+    }
+
+    fn journal(&mut self, handed: Handed, accepted_at: u64) {
+        let published = handed.channel.map(|channel| (channel, self.publish(channel, handed.name.to_string())));
+        self.events.push((handed, published, accepted_at));
+    }
+
+    fn accept(&mut self, handed: Handed) {
+        match handed.due.filter(|due| *due > 0) {
+            Some(due) => {
+                self.later.insert((due, self.arrivals), handed);
+                self.arrivals += 1;
+                if let Some(channel) = handed.channel {
+                    self.channels.entry(channel).or_default();
+                }
+            }
+            None => self.journal(handed, 0),
+        }
+    }
+
+    fn release(&mut self, now: u64) -> usize {
+        let due: Vec<_> = self.later.range(..(now + 1, 0)).map(|(key, handed)| (*key, *handed)).collect();
+        for (key, handed) in &due {
+            self.later.remove(key);
+            self.journal(*handed, key.0);
+        }
+        due.len()
     }
 
     fn publish(&mut self, channel: u8, data: String) -> u64 {
@@ -178,6 +254,7 @@ enum Answer {
     Was(bool),
     Count(usize),
     Refused,
+    Done,
 }
 
 fn change_model(model: &mut Model, change: &Change) -> Answer {
@@ -204,6 +281,10 @@ fn change_model(model: &mut Model, change: &Change) -> Answer {
             None => Answer::Refused,
         },
         Change::Gone { device, token, at } => Answer::Was(model.gone(*device, *token, *at)),
+        Change::Proven(device) => {
+            model.prove(*device);
+            Answer::Done
+        }
     }
 }
 
@@ -248,6 +329,10 @@ async fn change_store_silently(store: &Store, change: &Change, number: DeviceNum
         Change::Gone { token: byte, at: millis, .. } => {
             Answer::Was(store.token_gone(number, token(*byte), millis.map(at)).await.unwrap())
         }
+        Change::Proven(_) => {
+            store.devices_proven(vec![number]).await.unwrap();
+            Answer::Done
+        }
         Change::Put { .. } | Change::Rotate(_) | Change::LogOut(_) => unreachable!("these give out secrets"),
     }
 }
@@ -256,7 +341,10 @@ async fn do_changes(store: &Store, model: &mut Model, changes: &[Change]) {
     let (mut expected, mut numbers, mut holders) = (Vec::new(), Vec::new(), Vec::new());
     for change in changes {
         // The sender knows numbers from earlier; here: the one at its turn.
-        let device = if let Change::Gone { device, .. } = change { model.devices.get(device) } else { None };
+        let device = match change {
+            Change::Gone { device, .. } | Change::Proven(device) => model.devices.get(device),
+            _ => None,
+        };
         numbers.push(DeviceNumber(device.map_or(u32::MAX, |device| device.number)));
         let answer = change_model(model, change);
         holders.push(match (change, &answer) {
@@ -280,17 +368,21 @@ async fn do_changes(store: &Store, model: &mut Model, changes: &[Change]) {
     }
 }
 
-async fn import_all(store: &Store, model: &mut Model, imports: &[(usize, Said, Option<u8>)]) {
+async fn import_all(store: &Store, model: &mut Model, imports: &[(usize, Said, Option<u8>, bool)]) {
     let secret = |byte: Option<u8>| byte.map(|byte| format!("brought along {byte}"));
-    let new = |&(device, said, byte): &(usize, Said, Option<u8>)| NewImport {
+    let new = |&(device, said, byte, proven): &(usize, Said, Option<u8>, bool)| NewImport {
         credential: secret(byte),
+        proven,
         ..import(new_device(device, said), vec![])
     };
     let imported = store.import_devices(imports.iter().map(new).collect(), T0).await.unwrap();
     let mut created = 0;
-    for &(device, said, byte) in imports {
+    for &(device, said, byte, proven) in imports {
         created += u64::from(!model.devices.contains_key(&device));
         model.put(device, said, None);
+        if proven {
+            model.prove(device);
+        }
         if let Some(secret) = secret(byte) {
             model.give_secret(device, model.devices[&device].number, secret);
         }
@@ -298,38 +390,84 @@ async fn import_all(store: &Store, model: &mut Model, imports: &[(usize, Said, O
     assert_eq!((imported.created, imported.updated), (created, imports.len() as u64 - created));
 }
 
-async fn append(store: &Store, model: &mut Model, events: &[(u8, i64, Option<u8>)]) {
-    let new = |&(name, variant, place): &(u8, i64, Option<u8>)| {
+async fn append(store: &Store, model: &mut Model, events: &[Handed]) {
+    let new = |&Handed { name, variant, due, channel: place }: &Handed| {
         let durable: Vec<_> = place.iter().map(|place| channel(&channel_name(*place), HISTORY_SIZE)).collect();
         let mut new = new_event(&format!("e{name}"), variant, &durable);
-        new.event.data = Some(Json::of(&name)); // The content is id and variant; where it is published is not part of it.
+        new.event.data = Some(Json::of(&name)); // Where it is published is not part of the content.
+        new.event.at = due.map(at);
         new
     };
     let answer = store.append_events(events.iter().map(new).collect(), T0).await;
     let mut first = BTreeMap::new();
-    let known: BTreeMap<u8, i64> = model.events.iter().map(|&(name, variant, _)| (name, variant)).collect();
-    let conflict = events.iter().position(|(name, variant, _)| {
-        known.get(name).or(first.get(name)).is_some_and(|earlier| earlier != variant) || {
-            first.entry(*name).or_insert(*variant);
-            false
-        }
+    let conflict = events.iter().position(|handed| {
+        let earlier = model.known(handed.name).unwrap_or_else(|| *first.entry(handed.name).or_insert(*handed));
+        (earlier.variant, earlier.due) != (handed.variant, handed.due)
     });
     let appended = match (answer, conflict) {
         (Ok(appended), None) => appended,
         (Err(AppendError::Conflict { index, .. }), Some(expected)) => return assert_eq!(index, expected),
         (answer, expected) => panic!("{answer:?} where {expected:?} is the conflict"),
     };
-    for (&(name, variant, place), answer) in events.iter().zip(appended) {
-        let known = model.events.iter().position(|&(earlier, ..)| earlier == name);
-        assert_eq!(answer.repeated, known.is_some());
-        let index = known.unwrap_or_else(|| {
-            let place = place.map(|place| (place, model.publish(place, name.to_string())));
-            model.events.push((name, variant, place));
-            model.events.len() - 1
-        });
-        assert_eq!(answer.position, JournalPosition(index as u64 + 1));
-        let offset = answer.published.first().map(|(_, position)| position.offset.0);
-        assert_eq!(offset, model.events[index].2.map(|(_, offset)| offset));
+    for (&handed, answer) in events.iter().zip(appended) {
+        assert_eq!(answer.repeated, model.known(handed.name).is_some());
+        if !answer.repeated {
+            model.accept(handed);
+        }
+        match (model.events.iter().position(|(earlier, ..)| earlier.name == handed.name), &answer.to) {
+            (Some(index), AppendedTo::Journal { position, published }) => {
+                assert_eq!(position.0, index as u64 + 1);
+                let offset = published.first().map(|(_, position)| position.offset.0);
+                assert_eq!(offset, model.events[index].1.map(|(_, offset)| offset));
+            }
+            (None, AppendedTo::Later { at: due }) => assert_eq!(Some(*due), handed.due.map(at)),
+            (expected, found) => panic!("{found:?} where {expected:?} is the place in the journal"),
+        }
+    }
+}
+
+async fn release(store: &Store, model: &mut Model, now: u64) {
+    let mut released = 0;
+    loop {
+        match store.release_later(at(now)).await.unwrap() {
+            0 => break,
+            more => released += more,
+        }
+    }
+    assert_eq!(released, model.release(now));
+}
+
+async fn cancel_later(store: &Store, model: &mut Model, name: u8) {
+    let count = model.later.len();
+    model.later.retain(|_, handed| handed.name != name);
+    assert_eq!(store.cancel_later(&event_id(name)).await.unwrap(), model.later.len() < count);
+}
+
+fn event_id(name: u8) -> EventId {
+    EventId::new(&format!("e{name}")).unwrap()
+}
+
+async fn brake(store: &Store, model: &mut Model, step: &Step) {
+    let journaled = 1..=model.events.len() as u64;
+    match step {
+        Step::Pause(scope, true, now) => {
+            let paused = store.pause(SCOPES[*scope].clone(), at(*now)).await.unwrap();
+            assert_eq!(paused, !model.paused.contains_key(scope));
+            model.paused.entry(*scope).or_insert(*now);
+        }
+        Step::Pause(scope, false, _) => {
+            let resumed = store.resume(SCOPES[*scope].clone()).await.unwrap();
+            assert_eq!(resumed, model.paused.remove(scope).is_some());
+        }
+        Step::Cancel(position) => {
+            let cancelled = store.cancel(JournalPosition(*position)).await.unwrap();
+            assert_eq!(cancelled, journaled.contains(position) && model.cancelled.insert(*position));
+        }
+        Step::RemoveJob(position) => {
+            store.remove_jobs(vec![JournalPosition(*position)]).await.unwrap();
+            model.cancelled.remove(position);
+        }
+        _ => unreachable!("no brake"),
     }
 }
 
@@ -341,6 +479,7 @@ fn check(store: &Store, model: &Model) {
         assert_eq!(sending_token(store, name), expected.map(|device| device.token.map(token)));
         let (Some(found), Some(expected)) = (found, expected) else { continue };
         assert_eq!(found.token, expected.token.map(token));
+        assert_eq!(is_proven(store, name), expected.proven, "{name}");
         let token_at = expected.token_at.map_or(Timestamp(0), at);
         assert_eq!((found.token_at, found.since.0), (token_at, expected.since));
         assert_eq!(found.user, expected.user.map(|index| user(USERS[index])));
@@ -355,9 +494,12 @@ fn check(store: &Store, model: &Model) {
     check_secrets(store, model);
     let ids: Vec<String> = store.devices(None, 10).unwrap().iter().map(|device| device.id.to_string()).collect();
     assert_eq!(ids, model.devices.keys().map(|&device| DEVICES[device]).collect::<Vec<_>>());
-    let events: Vec<_> = store.events_from(JournalPosition(0), 1000).unwrap();
-    let ids: Vec<String> = events.iter().map(|(_, event)| event.event.id.as_str().to_owned()).collect();
-    assert_eq!(ids, model.events.iter().map(|(name, ..)| format!("e{name}")).collect::<Vec<_>>());
+    check_events(store, model);
+    let brakes = Brakes {
+        paused: model.paused.iter().map(|(&scope, &since)| (SCOPES[scope].clone(), at(since))).collect(),
+        cancelled: model.cancelled.iter().copied().map(JournalPosition).collect(),
+    };
+    assert_eq!(**store.brakes().borrow(), brakes);
     let restored = channels(store, T0);
     assert_eq!(restored.len(), model.channels.len());
     for (channel, (number, data)) in restored.iter().zip(&model.channels) {
@@ -366,6 +508,25 @@ fn check(store: &Store, model: &Model) {
         let found: Vec<_> = channel.publications.iter().map(|(offset, one)| (offset.0, one.data.as_str())).collect();
         let expected: Vec<_> = (kept..data.len()).map(|index| (index as u64 + 1, data[index].as_str())).collect();
         assert_eq!(found, expected);
+    }
+}
+
+/// Every accepted event is in the journal or waits, and nowhere twice.
+fn check_events(store: &Store, model: &Model) {
+    let events: Vec<_> = store.events_from(JournalPosition(0), 1000).unwrap();
+    let found: Vec<_> = events.iter().map(|(_, one)| (one.event.id.clone(), one.accepted_at)).collect();
+    let expected = model.events.iter().map(|(handed, _, accepted_at)| (event_id(handed.name), at(*accepted_at)));
+    assert_eq!(found, expected.collect::<Vec<_>>());
+    let later = store.later_events(None, 1000).unwrap();
+    let found: Vec<_> = later.iter().map(|one| (one.event.id.clone(), one.key.at)).collect();
+    let expected: Vec<_> = model.later.iter().map(|((due, _), handed)| (event_id(handed.name), at(*due))).collect();
+    assert_eq!(found, expected);
+    assert_eq!(*store.next_later().borrow(), expected.first().map(|(_, due)| *due));
+    for name in 0..12 {
+        let id = event_id(name);
+        let position = events.iter().find(|(_, one)| one.event.id == id).map(|(position, _)| *position);
+        assert_eq!(store.event_position(&id).unwrap(), position);
+        assert_eq!(store.later(&id).unwrap().as_ref(), later.iter().find(|one| one.event.id == id));
     }
 }
 
@@ -431,6 +592,9 @@ async fn run(steps: Vec<Step>) {
         match step {
             Step::Changes(changes) => do_changes(&store, &mut model, &changes).await,
             Step::Append(events) => append(&store, &mut model, &events).await,
+            Step::Release(now) => release(&store, &mut model, now).await,
+            Step::CancelLater(name) => cancel_later(&store, &mut model, name).await,
+            Step::Pause(..) | Step::Cancel(_) | Step::RemoveJob(_) => brake(&store, &mut model, &step).await,
             Step::Import(imports) => import_all(&store, &mut model, &imports).await,
             Step::Publish(number) => {
                 let (durable, data) = (channel(&channel_name(number), HISTORY_SIZE), Json::of(&"said"));

@@ -2,7 +2,9 @@
 //! end.
 
 use std::sync::Arc;
-use tidings_store::{OpenError, Store};
+
+use tidings_store::{NewEvent, NewImport, OpenError, Store};
+use tidings_types::{BrakeScope, Event, Timestamp};
 
 use crate::support::*;
 
@@ -33,6 +35,39 @@ async fn an_unknown_format_is_refused_by_name() {
     }
     let error = open_error(folder.path());
     assert_eq!(error.to_string(), "the store has format tidings-store-99, this version reads format tidings-store-1");
+}
+
+/// A folder of before there were events for later, brakes and proven tokens.
+#[tokio::test]
+async fn a_store_without_the_newer_tables_is_opened_and_gets_them() {
+    let folder = tempfile::tempdir().unwrap();
+    {
+        let database = fjall::Database::builder(folder.path().join("data")).open().unwrap();
+        let older = ["event", "event_id", "channel", "history", "job", "device", "device_id", "token", "subscription"];
+        for table in older {
+            database.keyspace(table, fjall::KeyspaceCreateOptions::default).unwrap();
+        }
+        let meta = database.keyspace("meta", fjall::KeyspaceCreateOptions::default).unwrap();
+        let state = r#"{"commit":9,"journal_base":1,"journal_end":4,"journal_bytes":600,"device_next":2,"channel_count":1,"epoch":"AbCdEfGh"}"#;
+        meta.insert("format", "tidings-store-1").unwrap();
+        meta.insert("state", state).unwrap();
+        database.persist(fjall::PersistMode::SyncAll).unwrap();
+    }
+    let (mut store, _) = open(folder.path());
+    let later =
+        NewEvent { event: Event { at: Some(Timestamp(T0.0 + 1)), ..event("e1", 1) }, ..new_event("e1", 1, &[]) };
+    store.append_events(vec![later], T0).await.unwrap();
+    store.pause(BrakeScope::Everything, T0).await.unwrap();
+    let proven = NewImport { proven: true, ..import(device("phone", Some(token(1))), vec![]) };
+    store.import_devices(vec![proven], T0).await.unwrap();
+    for _ in 0..2 {
+        assert_eq!(*store.next_later().borrow(), Some(Timestamp(T0.0 + 1)));
+        assert!(store.brakes().borrow().is_paused(&BrakeScope::Everything) && is_proven(&store, "phone"));
+        store.close().await;
+        store = open(folder.path()).0;
+    }
+    assert_eq!(store.release_later(Timestamp(T0.0 + 1)).await, Ok(1));
+    assert_eq!(store.journal_end().0, 5);
 }
 
 #[tokio::test]

@@ -8,8 +8,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use tidings_store::{
-    CommitSink, DurableChannel, NewDevice, NewEvent, NewImport, QueueLimit, RestoredChannel, Store, StoreConfig,
-    StoredPublication,
+    Appended, CommitSink, DurableChannel, NewDevice, NewEvent, NewImport, QueueLimit, RestoredChannel, Store,
+    StoreConfig, StoredPublication,
 };
 use tidings_types::{
     AppId, ChannelName, DeviceId, DeviceNumber, DeviceToken, Environment, Event, EventId, JournalPosition, Locale,
@@ -29,6 +29,7 @@ pub(crate) fn config(path: &Path) -> StoreConfig {
         import_queue: queue,
         journal_event_count_max: 1_000_000,
         journal_bytes_max: 1 << 30,
+        later_count_max: 1_000_000,
         id_window: 24 * HOUR,
         id_window_count: 1_000_000,
         device_count_max: 1_000_000,
@@ -117,7 +118,7 @@ pub(crate) fn device(name: &str, token: Option<DeviceToken>) -> NewDevice {
 }
 
 pub(crate) fn import(device: NewDevice, subscriptions: Vec<(Subject, TopicName)>) -> NewImport {
-    NewImport { device, subscriptions, credential: None }
+    NewImport { device, subscriptions, credential: None, proven: false }
 }
 
 pub(crate) fn event(id: &str, minute: i64) -> Event {
@@ -134,7 +135,12 @@ pub(crate) fn channel(name: &str, history_size: u32) -> DurableChannel {
 }
 
 pub(crate) fn new_event(id: &str, minute: i64, channels: &[DurableChannel]) -> NewEvent {
-    NewEvent { event: event(id, minute), channels: channels.to_vec() }
+    NewEvent { event: event(id, minute), channels: channels.to_vec(), audience_max: None }
+}
+
+/// The place in the journal of an event that is there.
+pub(crate) fn place(appended: &Appended) -> u64 {
+    appended.position().expect("it is in the journal").0
 }
 
 pub(crate) fn channels(store: &Store, now: Timestamp) -> Vec<RestoredChannel> {
@@ -161,6 +167,15 @@ pub(crate) fn sending_token(store: &Store, name: &str) -> Option<Option<DeviceTo
     let mut found = None;
     store.with_recipients(&[number], |recipient| found = Some(recipient.token.cloned()));
     found
+}
+
+/// Whether sending knows the device's token as accepted.
+pub(crate) fn is_proven(store: &Store, name: &str) -> bool {
+    let mut proven = false;
+    if let Some(number) = store.device_number(&id(name)).unwrap() {
+        store.with_recipients(&[number], |recipient| proven = recipient.proven);
+    }
+    proven
 }
 
 /// Polls all futures in their order until all are ready, so that their requests are queued in this order.

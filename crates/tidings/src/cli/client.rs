@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use tidings_types::BrakeScope;
 
 use super::{ConfigFile, Server, parameter};
 
@@ -49,8 +50,12 @@ pub(crate) enum DevicesCommand {
         api: ApiServer,
     },
     /// Register a device, or replace what is known of it; a new one's credential is printed once.
-    #[command(after_help = "Example:
-  tidings devices register phone-7 --app com.example.app --token 5f3a… --locale pt-BR --user 42")]
+    #[command(after_help = "Examples:
+  tidings devices register phone-7 --app com.example.app --token 5f3a… --locale pt-BR --user 42
+  tidings devices register phone-8 --platform android --app com.example.app --token dPx0:APA91b… --locale pl
+  tidings devices register tab-9 --app example.com --locale en --web-push - < subscription.json
+
+A browser's subscription is what JSON.stringify(subscription) gives.")]
     Register(Box<RegisterArgs>),
     /// Forget a device.
     #[command(after_help = "Example:
@@ -117,15 +122,18 @@ pub(crate) struct RegisterArgs {
     /// The application it runs: its bundle id.
     #[arg(long)]
     pub(crate) app: String,
-    /// Its address at the provider, in hexadecimal digits.
-    #[arg(long, value_name = "HEX")]
-    pub(crate) token: String,
+    /// Its address at the provider: for ios in hexadecimal digits, for android as the app gets it.
+    #[arg(long, required_unless_present = "web_push", conflicts_with = "web_push")]
+    pub(crate) token: Option<String>,
+    /// A browser's subscription, as JSON; `-` reads standard input.
+    #[arg(long, value_name = "JSON")]
+    pub(crate) web_push: Option<String>,
     /// The language of its user, such as pt-BR.
     #[arg(long)]
     pub(crate) locale: String,
-    /// Its kind.
-    #[arg(long, default_value = "ios")]
-    pub(crate) platform: String,
+    /// Its kind: ios, android or web [default: web with --web-push, else ios]
+    #[arg(long)]
+    pub(crate) platform: Option<String>,
     /// production, or sandbox for apps from a developer's machine.
     #[arg(long, default_value = "production")]
     pub(crate) environment: String,
@@ -205,6 +213,80 @@ pub(crate) enum JobsCommand {
         #[command(flatten)]
         api: ApiServer,
     },
+    /// Watch jobs live: how far each has come, how fast, how long it will take.
+    #[command(after_help = "Examples:
+  tidings jobs watch                      all that run, until Ctrl-C
+  tidings jobs watch goal-1               until it is done: exit code 0, or 1 when it was cancelled
+  tidings jobs watch goal-1 --json        one object per change
+
+On a terminal each job has a line of its own; else a line is printed per change.")]
+    Watch {
+        /// The event; without one, all jobs.
+        id: Option<String>,
+        #[command(flatten)]
+        api: ApiServer,
+    },
+    /// Call an event off: who was not sent to yet will not be; one that is not due yet is forgotten.
+    #[command(after_help = "Example:
+  tidings jobs cancel newsletter-7")]
+    Cancel {
+        /// The event.
+        id: String,
+        #[command(flatten)]
+        api: ApiServer,
+    },
+    /// Print all jobs that are remembered, newest first, one JSON object per line.
+    #[command(after_help = "Examples:
+  tidings jobs export > jobs.ndjson
+  tidings jobs export | jq -r '[.id, .audience, .outcomes.accepted] | @csv'")]
+    Export {
+        /// Only events before this position.
+        #[arg(long, value_name = "POSITION")]
+        before: Option<u64>,
+        #[command(flatten)]
+        api: ApiServer,
+    },
+    /// List events that are not due yet, the next one first.
+    #[command(after_help = "Example:
+  tidings jobs scheduled")]
+    Scheduled {
+        /// At most so many.
+        #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
+        limit: u32,
+        #[command(flatten)]
+        api: ApiServer,
+    },
+    /// Hold pushes: they wait, until they expire, and go on when resumed. The key needs the scope operate.
+    #[command(after_help = "Examples:
+  tidings jobs pause everything
+  tidings jobs pause topic:newsletter
+  tidings jobs pause app:com.example.app
+  tidings jobs pause provider:fcm
+
+It holds across restarts. What providers already have is not called back; connected clients
+are told of events as before.")]
+    Pause {
+        /// What is held: everything, app:ID, topic:NAME or provider:NAME (apns, fcm, web_push).
+        scope: BrakeScope,
+        #[command(flatten)]
+        api: ApiServer,
+    },
+    /// Let pushes go on that were held. The key needs the scope operate.
+    #[command(after_help = "Example:
+  tidings jobs resume topic:newsletter")]
+    Resume {
+        /// What was held, as it was said to `pause`.
+        scope: BrakeScope,
+        #[command(flatten)]
+        api: ApiServer,
+    },
+    /// List what is held. The key needs the scope read.
+    #[command(after_help = "Example:
+  tidings jobs brakes")]
+    Brakes {
+        #[command(flatten)]
+        api: ApiServer,
+    },
 }
 
 /// Arguments of `preview`.
@@ -221,6 +303,9 @@ pub(crate) struct PreviewArgs {
     /// The language of the device, such as pt-BR; without one, every language there is.
     #[arg(long)]
     pub(crate) locale: Option<String>,
+    /// The kind of device: ios, android or web.
+    #[arg(long, default_value = "ios")]
+    pub(crate) platform: String,
     /// A parameter for the texts; digits make a number. May be given several times.
     #[arg(long, value_name = "NAME=VALUE", value_parser = parameter)]
     pub(crate) set: Vec<(String, String)>,

@@ -3,10 +3,13 @@
 //! The key of the server's own folder is only ever sent to this machine.
 
 mod audience;
+mod brakes;
 mod devices;
 mod jobs;
+mod watch;
 
 use std::path::Path;
+use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::{Method, StatusCode};
@@ -61,14 +64,28 @@ impl ApiClient {
         let key = self.key.as_ref().map(Secret::expose);
         let (status, answer) = self.server.request(method, path, key, body).await?;
         let text = String::from_utf8_lossy(&answer).into_owned();
-        if status.is_success() {
-            return Ok(text);
-        }
+        if status.is_success() { Ok(text) } else { Err(self.refused(status, &text)) }
+    }
+
+    /// Hands the answer to `take` as it comes, until that says false.
+    async fn stream(
+        &self,
+        path: &str,
+        accept: &'static str,
+        take: impl FnMut(&[u8]) -> bool,
+    ) -> Result<(), CommandError> {
+        let key = self.key.as_ref().map(Secret::expose);
+        let (status, refusal) = self.server.stream(path, key, accept, take).await?;
+        if status.is_success() { Ok(()) } else { Err(self.refused(status, &String::from_utf8_lossy(&refusal))) }
+    }
+
+    fn refused(&self, status: StatusCode, text: &str) -> CommandError {
         let hint = match status {
             StatusCode::UNAUTHORIZED => ", is the API key right? (TIDINGS_API_KEY, --api-key-file)",
+            StatusCode::FORBIDDEN => ", the key may not do this",
             _ => "",
         };
-        Err(CommandError::Failed(format!("{} answered {status}{hint}: {}", self.server, text.trim())))
+        CommandError::Failed(format!("{} answered {status}{hint}: {}", self.server, text.trim()))
     }
 }
 
@@ -91,6 +108,17 @@ fn segment(name: &str) -> String {
         other => format!("%{other:02X}"),
     };
     name.bytes().map(spell).collect()
+}
+
+/// How long, in its two largest units: `45s`, `3m20s`, `2h05m`, `1d02h`.
+fn duration(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    match seconds {
+        0..60 => format!("{seconds}s"),
+        60..3600 => format!("{}m{:02}s", seconds / 60, seconds % 60),
+        3600..86_400 => format!("{}h{:02}m", seconds / 3600, seconds / 60 % 60),
+        _ => format!("{}d{:02}h", seconds / 86_400, seconds / 3600 % 24),
+    }
 }
 
 /// Columns, each as wide as its widest text.
@@ -167,6 +195,13 @@ mod tests {
     fn a_name_in_a_path_stays_one_part() {
         assert_eq!(segment("phone-7"), "phone-7");
         assert_eq!(segment("a/b?c#d%e"), "a%2Fb%3Fc%23d%25e");
+    }
+
+    #[test]
+    fn a_duration_is_told_in_its_two_largest_units() {
+        for (seconds, text) in [(0, "0s"), (59, "59s"), (60, "1m00s"), (3599, "59m59s"), (3600, "1h00m"), (93_600, "1d02h")] {
+            assert_eq!(duration(Duration::from_secs(seconds)), text);
+        }
     }
 
     #[test]

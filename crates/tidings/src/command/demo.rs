@@ -310,7 +310,7 @@ impl Stage {
     fn invitation(&self) -> String {
         let (url, program) = (format!("http://{}", self.server.addr()), setup::program());
         let (key, ca) = (self.folder.api_key(), self.folder.ca());
-        let token = population::token(self.population.keenest()).to_hex();
+        let token = population::token(self.population.keenest()).to_text().into_owned();
         format!(
             "\nStill serving on {url} with {clients} clients and {phones} phones; Ctrl-C ends it, and nothing is left behind.\n\n\
              Follow the match (in another terminal):\n  {program} subscribe match:2022-final --url {url}\n\n\

@@ -1,20 +1,33 @@
 //! One request to the server, HTTP/1.1 without TLS: the server itself speaks none, a proxy in front of it does.
 //!
-//! Bounds: an answer of [`ANSWER_BYTES_MAX`] within [`TIMEOUT`]; no redirects, no connection kept.
+//! Bounds: an answer of [`ANSWER_BYTES_MAX`] within [`TIMEOUT`]; one that is taken as it comes may have any size, and each
+//! piece of it [`TIMEOUT`]. No redirects, no connection kept.
 
 use std::net::{IpAddr, SocketAddr};
+use std::pin::pin;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
+use http_body_util::{BodyExt as _, Full};
+use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
+use hyper::http::request::Builder;
 use hyper::http::uri::{Authority, Scheme};
 use hyper::{Method, Request, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 
 /// The largest answer that is read.
 pub(crate) const ANSWER_BYTES_MAX: usize = 4 << 20;
+
+/// What is read of a refusal where the answer itself may have any size.
+const REFUSAL_BYTES_MAX: usize = 64 << 10;
+
+/// Why an answer is not read to its end.
+const TOO_LARGE: &str = "the answer is too large";
+
+/// What went wrong below.
+type Broken = Box<dyn std::error::Error + Send + Sync>;
 
 /// How long connecting and answering may take together.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
@@ -48,7 +61,7 @@ pub(crate) enum HttpError {
         server: String,
         /// Why.
         #[source]
-        source: Box<dyn std::error::Error + Send + Sync>,
+        source: Broken,
     },
     /// It took too long.
     #[error("no answer from {0} within {seconds}s", seconds = TIMEOUT.as_secs())]
@@ -113,37 +126,92 @@ impl ServerUrl {
         api_key: Option<&str>,
         body: Option<Bytes>,
     ) -> Result<(StatusCode, Bytes), HttpError> {
-        let mut request = Request::builder().method(method).uri(path).header(HOST, self.authority());
+        let mut builder = self.builder(method, path, api_key)?;
         if body.is_some() {
-            request = request.header(CONTENT_TYPE, "application/json");
+            builder = builder.header(CONTENT_TYPE, "application/json");
         }
-        let request = request.body(Full::new(body.unwrap_or_default()));
-        let mut request = request.expect("the path is ours and the host was checked");
-        if let Some(key) = api_key {
-            let mut value = HeaderValue::try_from(format!("apikey {key}")).map_err(|_| HttpError::Key)?;
-            value.set_sensitive(true);
-            request.headers_mut().insert(AUTHORIZATION, value);
-        }
-        let exchange = tokio::time::timeout(TIMEOUT, self.exchange(request));
-        exchange.await.map_err(|_| HttpError::Timeout(self.to_string()))?
+        let request = builder.body(Full::new(body.unwrap_or_default()));
+        let request = request.expect("the path is ours and the host was checked");
+        let mut answer = Vec::new();
+        let whole = self.exchange(request, |_, chunk| {
+            if answer.len() + chunk.len() > ANSWER_BYTES_MAX {
+                return Err(TOO_LARGE.into());
+            }
+            answer.extend_from_slice(chunk);
+            Ok(true)
+        });
+        let status = timeout(TIMEOUT, whole).await;
+        let status = status.map_err(|_| HttpError::Timeout(self.to_string()))??;
+        Ok((status, answer.into()))
     }
 
-    async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<(StatusCode, Bytes), HttpError> {
+    /// Asks for something of any size in the format `accept` and hands it to `take` as it comes, until that says false.
+    /// What is given back is the answer where it is a refusal, else nothing.
+    ///
+    /// # Cancel safety
+    /// Dropped, nothing more is taken.
+    pub(crate) async fn stream(
+        &self,
+        path: &str,
+        api_key: Option<&str>,
+        accept: &'static str,
+        mut take: impl FnMut(&[u8]) -> bool,
+    ) -> Result<(StatusCode, Bytes), HttpError> {
+        let builder = self.builder(Method::GET, path, api_key)?.header(ACCEPT, accept);
+        let request = builder.body(Full::default()).expect("the path is ours and the host was checked");
+        let mut refusal = Vec::new();
+        let status = self.exchange(request, |status, chunk| {
+            if status.is_success() {
+                return Ok(take(chunk));
+            }
+            let room = REFUSAL_BYTES_MAX - refusal.len();
+            refusal.extend_from_slice(&chunk[..chunk.len().min(room)]);
+            Ok(refusal.len() < REFUSAL_BYTES_MAX)
+        });
+        let status = status.await?;
+        Ok((status, refusal.into()))
+    }
+
+    fn builder(&self, method: Method, path: &str, api_key: Option<&str>) -> Result<Builder, HttpError> {
+        let builder = Request::builder().method(method).uri(path).header(HOST, self.authority());
+        let Some(key) = api_key else { return Ok(builder) };
+        let mut value = HeaderValue::try_from(format!("apikey {key}")).map_err(|_| HttpError::Key)?;
+        value.set_sensitive(true);
+        Ok(builder.header(AUTHORIZATION, value))
+    }
+
+    /// One request; what its answer's body holds goes to `take`, until that says false. Each step has [`TIMEOUT`].
+    async fn exchange(
+        &self,
+        request: Request<Full<Bytes>>,
+        mut take: impl FnMut(StatusCode, &[u8]) -> Result<bool, Broken>,
+    ) -> Result<StatusCode, HttpError> {
         let address = (self.0.host().trim_start_matches('[').trim_end_matches(']'), self.0.port_u16().unwrap_or(80));
-        let stream = TcpStream::connect(address).await;
+        let late = |_| HttpError::Timeout(self.to_string());
+        let stream = timeout(TIMEOUT, TcpStream::connect(address)).await.map_err(late)?;
         let stream = stream.map_err(|source| HttpError::Connect { server: self.to_string(), source })?;
         let broke = |source| HttpError::Exchange { server: self.to_string(), source };
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|error| broke(error.into()))?;
-        let answer = async move {
-            let response = sender.send_request(request).await?;
-            let status = response.status();
-            let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await?;
-            Ok::<_, Box<dyn std::error::Error + Send + Sync>>((status, body.to_bytes())) // Here the sender is dropped, and with it the connection ends.
+        let answer = async {
+            let response = timeout(TIMEOUT, sender.send_request(request)).await.map_err(late)?;
+            let response = response.map_err(|error| broke(error.into()))?;
+            let (status, mut body) = (response.status(), response.into_body());
+            while let Some(frame) = timeout(TIMEOUT, body.frame()).await.map_err(late)? {
+                let frame = frame.map_err(|error| broke(error.into()))?;
+                if !take(status, frame.data_ref().map_or(&b""[..], Bytes::as_ref)).map_err(broke)? {
+                    break;
+                }
+            }
+            Ok(status)
         };
-        // The answer fails with the reason when the connection does.
-        let (answer, _) = tokio::join!(answer, connection);
-        answer.map_err(broke)
+        let mut answer = pin!(answer);
+        // The connection carries the answer; when it ends first, the answer says why.
+        tokio::select! {
+            biased;
+            answer = &mut answer => answer,
+            _ = connection => answer.await,
+        }
     }
 }
 

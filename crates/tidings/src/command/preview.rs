@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tidings_sender::Topics;
-use tidings_types::{Event, Locale};
+use tidings_types::{Event, Locale, Platform};
 
 use super::output::line;
 use super::publish::{parameter, read_stdin};
@@ -29,17 +29,22 @@ struct Shown {
 pub(crate) async fn run(args: PreviewArgs) -> Result<(), CommandError> {
     let topics = server::topics(&load(&args.file)?.config).map_err(server::ServeError::from)?;
     let event = event(&args)?;
+    let platform = Platform::ALL.iter().copied().find(|platform| platform.as_str() == args.platform);
+    let platform = platform.ok_or_else(|| {
+        CommandError::Usage(format!("the platform must be ios, android or web, got {:?}", args.platform))
+    })?;
     topics.check(&event).map_err(|error| CommandError::Usage(error.to_string()))?;
     let locales = match &args.locale {
         Some(locale) => vec![Locale::new(locale).map_err(|error| CommandError::Usage(error.to_string()))?],
         None => topics.locales(&event),
     };
     if let (true, [locale]) = (args.raw, &locales[..]) {
-        return Ok(line(String::from_utf8_lossy(&payload(&topics, &event, locale)?))?);
+        return Ok(line(String::from_utf8_lossy(&payload(&topics, &event, platform, locale)?))?);
     }
     let mut shown = BTreeMap::new();
     for locale in &locales {
-        shown.insert(locale.to_string(), texts(&payload(&topics, &event, locale)?)?);
+        let payload = payload(&topics, &event, platform, locale)?;
+        shown.insert(locale.to_string(), texts(platform, &payload)?);
     }
     if args.json {
         return Ok(line(serde_json::to_string(&shown).expect("texts and a number"))?);
@@ -50,14 +55,24 @@ pub(crate) async fn run(args: PreviewArgs) -> Result<(), CommandError> {
     Ok(())
 }
 
-fn payload(topics: &Topics, event: &Event, locale: &Locale) -> Result<bytes::Bytes, CommandError> {
-    topics.preview(event, locale).map_err(|error| CommandError::Usage(error.to_string()))
+fn payload(
+    topics: &Topics,
+    event: &Event,
+    platform: Platform,
+    locale: &Locale,
+) -> Result<bytes::Bytes, CommandError> {
+    topics.preview(event, platform, locale).map_err(|error| CommandError::Usage(error.to_string()))
 }
 
 /// Title and body as they stand in the bytes that would be sent.
-fn texts(payload: &[u8]) -> Result<Shown, CommandError> {
+fn texts(platform: Platform, payload: &[u8]) -> Result<Shown, CommandError> {
     let value: Value = serde_json::from_slice(payload).map_err(|error| CommandError::Failed(error.to_string()))?;
-    let text = |name: &str| value["aps"]["alert"][name].as_str().unwrap_or_default().to_owned();
+    let alert = match platform {
+        Platform::Ios => &value["aps"]["alert"],
+        Platform::Android => &value["notification"],
+        Platform::Web => &value,
+    };
+    let text = |name: &str| alert[name].as_str().unwrap_or_default().to_owned();
     Ok(Shown { title: text("title"), body: text("body"), bytes: payload.len() })
 }
 

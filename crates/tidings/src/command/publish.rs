@@ -71,6 +71,22 @@ fn event_of_flags(args: &PublishArgs) -> Result<String, CommandError> {
     if let Some(ttl) = args.ttl {
         event["ttl"] = json!(ttl.as_secs());
     }
+    for (name, word) in [("priority", &args.priority), ("urgency", &args.urgency)] {
+        if let Some(word) = word {
+            event[name] = json!(word);
+        }
+    }
+    if let Some(at) = args.at {
+        event["at"] = json!(at);
+    }
+    for (name, count) in [("min", args.expect_min), ("max", args.expect_max)] {
+        if let Some(count) = count {
+            event["expect_audience"][name] = json!(count);
+        }
+    }
+    if args.dry_run {
+        event["dry_run"] = json!(true);
+    }
     Ok(event.to_string())
 }
 
@@ -107,7 +123,24 @@ struct Refusal {
 #[derive(Deserialize)]
 struct Accepted {
     id: String,
-    position: u64,
+    #[serde(flatten)]
+    to: AcceptedTo,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum AcceptedTo {
+    Journal { position: u64 },
+    Later { at: String },
+}
+
+impl Accepted {
+    fn words(&self) -> String {
+        match &self.to {
+            AcceptedTo::Journal { position } => format!("accepted {} at position {position}", self.id),
+            AcceptedTo::Later { at } => format!("accepted {} for {at}", self.id),
+        }
+    }
 }
 
 fn report(args: &PublishArgs, text: &str) -> Result<(), CommandError> {
@@ -118,7 +151,7 @@ fn report(args: &PublishArgs, text: &str) -> Result<(), CommandError> {
     if args.api.json {
         return Ok(line(text.trim_end())?);
     }
-    let accepted = |event: &Accepted| line(format!("accepted {} at position {}", event.id, event.position));
+    let accepted = |event: &Accepted| line(event.words());
     match &answer {
         Ok(Answer::Accepted(event)) => accepted(event)?,
         Ok(Answer::AllAccepted(events)) => events.iter().try_for_each(accepted)?,

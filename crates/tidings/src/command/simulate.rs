@@ -1,115 +1,287 @@
 //! `tidings simulate`: a provider of our own to try the server against, as a program of its own.
 //!
-//! It writes its certificate and signing key, says what to put into the server's configuration, and counts until
-//! Ctrl-C. The key is only good for this simulator; it is readable by its owner alone nevertheless.
+//! It writes its certificate and what the server needs to send, says what to put into the server's configuration, and
+//! counts until Ctrl-C. The keys are only good for this simulator; they are readable by their owner alone nevertheless.
 
 use std::fs::{OpenOptions, Permissions};
 use std::io::{IsTerminal as _, Write as _};
+use std::net::SocketAddr;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tidings_simulator::{ApnsSimulator, Faults, LedgerSummary, SimulatorConfig};
+use clap::{Args, Subcommand};
+use tidings_simulator::{
+    ApnsSimulator, Faults, FcmConfig, FcmSimulator, LedgerSummary, Refusal, SimulatorConfig, WebPushConfig,
+    WebPushSimulator,
+};
 
 use super::CommandError;
 use super::output::{Kind, chain, line, remark};
-use crate::cli::{SimulateApnsArgs, SimulateCommand};
-use crate::config::read_file;
+use crate::config::{parse_duration, read_file};
 
 /// How often the counters are shown.
 const SHOW_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Providers that can be simulated.
+#[derive(Debug, Subcommand)]
+pub(crate) enum SimulateCommand {
+    /// Apple's push service.
+    Apns(SimulateApnsArgs),
+    /// Firebase Cloud Messaging, with its token endpoint.
+    Fcm(SimulateFcmArgs),
+    /// A browser's push service, with the browsers.
+    WebPush(SimulateWebPushArgs),
+}
+
+/// What all simulators can be told.
+#[derive(Debug, Args)]
+pub(crate) struct SimulateArgs {
+    /// Folder for the certificate and the keys made at the start.
+    #[arg(long, default_value = "simulator", value_name = "FOLDER")]
+    pub(crate) dir: PathBuf,
+    /// How it misbehaves, as JSON: delays, rejections, resets.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) faults: Option<PathBuf>,
+    /// How far away it is: answers come so much later, side by side.
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub(crate) round_trip: Option<Duration>,
+    /// What all chances are drawn from.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) seed: u64,
+    /// Threads.
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(crate) threads: u16,
+    /// Print the counters as JSON, one line a second.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Arguments of `simulate apns`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  tidings simulate apns
+  tidings simulate apns --dir simulator --listen 127.0.0.1:2197 --faults faults.json
+  tidings simulate apns --round-trip 100ms
+  curl --cacert simulator/ca.pem --http2 https://localhost:2197/simulator/ledger")]
+pub(crate) struct SimulateApnsArgs {
+    /// Where it listens.
+    #[arg(long, default_value = "127.0.0.1:2197", value_name = "ADDRESS")]
+    pub(crate) listen: SocketAddr,
+    /// Bundle id for the configuration to paste; other apps are refused when given.
+    #[arg(long, value_name = "BUNDLE_ID")]
+    pub(crate) app: Option<String>,
+    #[command(flatten)]
+    pub(crate) common: SimulateArgs,
+}
+
+/// Arguments of `simulate fcm`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  tidings simulate fcm
+  tidings simulate fcm --round-trip 70ms --project my-project --app com.example.app
+  curl --cacert simulator/ca.pem https://localhost:2198/simulator/shown/TOKEN")]
+pub(crate) struct SimulateFcmArgs {
+    /// Where it listens.
+    #[arg(long, default_value = "127.0.0.1:2198", value_name = "ADDRESS")]
+    pub(crate) listen: SocketAddr,
+    /// The project that may be sent to.
+    #[arg(long, default_value = "tidings-simulator", value_name = "ID")]
+    pub(crate) project: String,
+    /// Application id for the configuration to paste.
+    #[arg(long, value_name = "APPLICATION_ID")]
+    pub(crate) app: Option<String>,
+    #[command(flatten)]
+    pub(crate) common: SimulateArgs,
+}
+
+/// Arguments of `simulate web-push`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  tidings simulate web-push --subscriptions 10
+  curl --cacert simulator/ca.pem -d '{}' https://localhost:2199/simulator/subscriptions")]
+pub(crate) struct SimulateWebPushArgs {
+    /// Where it listens.
+    #[arg(long, default_value = "127.0.0.1:2199", value_name = "ADDRESS")]
+    pub(crate) listen: SocketAddr,
+    /// Name of the web app for the configuration to paste.
+    #[arg(long, value_name = "APP")]
+    pub(crate) app: Option<String>,
+    /// Browsers that subscribe at the start: written to subscriptions.ndjson, one a line.
+    #[arg(long, default_value_t = 0, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    pub(crate) subscriptions: u32,
+    #[command(flatten)]
+    pub(crate) common: SimulateArgs,
+}
 
 /// Runs a simulator until Ctrl-C.
 pub(crate) async fn run(command: SimulateCommand) -> Result<(), CommandError> {
     match command {
         SimulateCommand::Apns(args) => apns(&args).await,
+        SimulateCommand::Fcm(args) => fcm(&args).await,
+        SimulateCommand::WebPush(args) => web_push(&args).await,
     }
 }
 
 async fn apns(args: &SimulateApnsArgs) -> Result<(), CommandError> {
+    let SimulateArgs { dir, seed, threads, json, .. } = &args.common;
     let config = SimulatorConfig {
         listen: args.listen,
-        thread_count: args.threads.into(),
-        seed: args.seed,
+        thread_count: usize::from(*threads),
+        seed: *seed,
         topics: args.app.iter().cloned().collect(),
-        faults: args.faults.as_deref().map(read_faults).transpose()?.unwrap_or_default(),
+        faults: args.common.faults()?,
         ..SimulatorConfig::default()
     };
     let simulator = ApnsSimulator::start(config).map_err(|error| CommandError::Failed(chain(&error)))?;
-    let files = Files::write(&args.dir, &simulator)?;
-    let snippet = snippet(&simulator, &files, args.app.as_deref());
-    // With --json, standard output is for counters alone.
-    if args.json {
-        remark(Kind::Note, snippet)
-    } else {
-        line(snippet)?
-    }
-    let mut counters = Counters { in_place: !args.json && std::io::stdout().is_terminal(), shown: None };
-    let mut interval = tokio::time::interval(SHOW_INTERVAL);
-    loop {
-        tokio::select! {
-            interrupted = tokio::signal::ctrl_c() => break interrupted?,
-            _ = interval.tick() => counters.show(format_summary(&simulator.ledger().summary(), args.json))?,
-        }
-    }
-    simulator.stop();
-    counters.show(format_summary(&simulator.ledger().summary(), args.json))?;
-    if counters.in_place { Ok(line("")?) } else { Ok(()) }
+    let ca = write(dir, "ca.pem", simulator.ca_pem(), PUBLIC)?;
+    let key = write(dir, "key.p8", simulator.key_pem(), PRIVATE)?;
+    let section = [
+        "[apns.simulator]".to_owned(),
+        "host = \"localhost\"".to_owned(),
+        format!("port = {}", simulator.addr().port()),
+        format!("key_id = {}", quoted(simulator.key_id())),
+        format!("team_id = {}", quoted(simulator.team_id())),
+        format!("key_file = {}", quoted_path(&key)),
+        format!("ca_file = {}", quoted_path(&ca)),
+        format!("apps = [{}]", quoted(args.app.as_deref().unwrap_or("com.example.app"))),
+    ];
+    let ledger = simulator.ledger();
+    watch(*json, &section, || format_summary(&ledger.summary(), *json), || simulator.stop()).await
 }
 
-fn read_faults(path: &Path) -> Result<Faults, CommandError> {
+async fn fcm(args: &SimulateFcmArgs) -> Result<(), CommandError> {
+    let SimulateArgs { dir, seed, threads, json, .. } = &args.common;
+    let config = FcmConfig {
+        listen: args.listen,
+        thread_count: usize::from(*threads),
+        seed: *seed,
+        project_id: args.project.clone(),
+        faults: args.common.faults()?,
+        ..FcmConfig::default()
+    };
+    let simulator = FcmSimulator::start(config).map_err(|error| CommandError::Failed(chain(&error)))?;
+    let ca = write(dir, "ca.pem", simulator.ca_pem(), PUBLIC)?;
+    let account = write(dir, "service-account.json", &simulator.service_account_json(), PRIVATE)?;
+    let section = [
+        "[fcm.simulator]".to_owned(),
+        "host = \"localhost\"".to_owned(),
+        format!("port = {}", simulator.addr().port()),
+        format!("service_account_file = {}", quoted_path(&account)),
+        format!("ca_file = {}", quoted_path(&ca)),
+        format!("apps = [{}]", quoted(args.app.as_deref().unwrap_or("com.example.app"))),
+    ];
+    let ledger = simulator.ledger();
+    watch(*json, &section, || format_summary(&ledger.summary(), *json), || simulator.stop()).await
+}
+
+async fn web_push(args: &SimulateWebPushArgs) -> Result<(), CommandError> {
+    let SimulateArgs { dir, seed, threads, json, .. } = &args.common;
+    let config = WebPushConfig {
+        listen: args.listen,
+        thread_count: usize::from(*threads),
+        seed: *seed,
+        faults: args.common.faults()?,
+        ..WebPushConfig::default()
+    };
+    let simulator = WebPushSimulator::start(config).map_err(|error| CommandError::Failed(chain(&error)))?;
+    let ca = write(dir, "ca.pem", simulator.ca_pem(), PUBLIC)?;
+    let key = write(dir, "vapid.key", &simulator.vapid_key(), PRIVATE)?;
+    if args.subscriptions > 0 {
+        write(dir, "subscriptions.ndjson", &subscriptions(&simulator, args.subscriptions), PRIVATE)?;
+    }
+    let section = [
+        format!("# A page subscribes with applicationServerKey {}.", simulator.application_server_key()),
+        "[web_push.simulator]".to_owned(),
+        format!("vapid_key_file = {}", quoted_path(&key)),
+        "contact = \"mailto:nobody@localhost\"".to_owned(),
+        "allowed_hosts = [\"localhost\"]".to_owned(),
+        format!("allowed_ports = [{}]", simulator.addr().port()),
+        "allow_private = true".to_owned(),
+        format!("ca_file = {}", quoted_path(&ca)),
+        format!("apps = [{}]", quoted(args.app.as_deref().unwrap_or("www.example.com"))),
+    ];
+    let ledger = simulator.ledger();
+    watch(*json, &section, || format_summary(&ledger.summary(), *json), || simulator.stop()).await
+}
+
+/// Browsers' subscriptions for the simulator's own key, one a line.
+fn subscriptions(simulator: &WebPushSimulator, count: u32) -> String {
+    let key = simulator.application_server_key();
+    let subscribed = (0..count).filter_map(|_| simulator.subscribe(Some(&key)));
+    subscribed.map(|it| serde_json::to_string(&it).expect("a subscription is plain") + "\n").collect()
+}
+
+impl SimulateArgs {
+    fn faults<R: Refusal>(&self) -> Result<Faults<R>, CommandError> {
+        let mut faults = self.faults.as_deref().map(read_faults).transpose()?.unwrap_or_default();
+        if let Some(round_trip) = self.round_trip {
+            faults.round_trip_ms = u64::try_from(round_trip.as_millis()).unwrap_or(u64::MAX);
+        }
+        Ok(faults)
+    }
+}
+
+fn read_faults<R: Refusal>(path: &Path) -> Result<Faults<R>, CommandError> {
     let text =
         read_file(path).map_err(|source| CommandError::File { action: "read", path: path.to_owned(), source })?;
     serde_json::from_str(&text).map_err(|error| CommandError::Usage(format!("{}: {error}", path.display())))
 }
 
-/// Where certificate and key are.
-struct Files {
-    ca: PathBuf,
-    key: PathBuf,
+const PUBLIC: u32 = 0o644;
+const PRIVATE: u32 = 0o600;
+
+/// Writes a file of the folder; its path.
+fn write(dir: &Path, name: &str, text: &str, mode: u32) -> Result<PathBuf, CommandError> {
+    let error = |path: &Path| {
+        let path = path.to_owned();
+        |source| CommandError::File { action: "write", path, source }
+    };
+    std::fs::create_dir_all(dir).map_err(error(dir))?;
+    let path = dir.join(name);
+    let mut options = OpenOptions::new();
+    let file = options.write(true).create(true).truncate(true).mode(mode).open(&path);
+    let written = file.and_then(|mut file| {
+        file.set_permissions(Permissions::from_mode(mode))?; // The file may have been there, open to all.
+        file.write_all(text.as_bytes())
+    });
+    written.map_err(error(&path))?;
+    Ok(path)
 }
 
-impl Files {
-    fn write(dir: &Path, simulator: &ApnsSimulator) -> Result<Self, CommandError> {
-        let error = |path: &Path| {
-            let path = path.to_owned();
-            |source| CommandError::File { action: "write", path, source }
-        };
-        std::fs::create_dir_all(dir).map_err(error(dir))?;
-        let files = Self { ca: dir.join("ca.pem"), key: dir.join("key.p8") };
-        for (path, text, mode) in [(&files.ca, simulator.ca_pem(), 0o644), (&files.key, simulator.key_pem(), 0o600)] {
-            let mut options = OpenOptions::new();
-            let file = options.write(true).create(true).truncate(true).mode(mode).open(path);
-            let written = file.and_then(|mut file| {
-                file.set_permissions(Permissions::from_mode(mode))?; // The file may have been there, open to all.
-                file.write_all(text.as_bytes())
-            });
-            written.map_err(error(path))?;
-        }
-        Ok(files)
+fn quoted(text: &str) -> String {
+    toml::Value::String(text.to_owned()).to_string()
+}
+
+fn quoted_path(path: &Path) -> String {
+    quoted(&path.display().to_string())
+}
+
+/// Shows what to put into the configuration of the server, then the counters until Ctrl-C.
+async fn watch(
+    json: bool,
+    section: &[String],
+    summary: impl Fn() -> String,
+    stop: impl FnOnce(),
+) -> Result<(), CommandError> {
+    let snippet = format!("# The simulator listens. For the configuration of the server:\n\n{}\n", section.join("\n"));
+    // With --json, standard output is for counters alone.
+    if json {
+        remark(Kind::Note, snippet)
+    } else {
+        line(snippet)?
     }
-}
-
-/// What to put into the configuration of the server.
-fn snippet(simulator: &ApnsSimulator, files: &Files, app: Option<&str>) -> String {
-    let quoted = |text: &str| toml::Value::String(text.to_owned()).to_string();
-    format!(
-        "# The simulator listens. For the configuration of the server:\n\n\
-         [apns.simulator]\n\
-         host = \"localhost\"\n\
-         port = {}\n\
-         key_id = {}\n\
-         team_id = {}\n\
-         key_file = {}\n\
-         ca_file = {}\n\
-         apps = [{}]\n",
-        simulator.addr().port(),
-        quoted(simulator.key_id()),
-        quoted(simulator.team_id()),
-        quoted(&files.key.display().to_string()),
-        quoted(&files.ca.display().to_string()),
-        quoted(app.unwrap_or("com.example.app")),
-    )
+    let mut counters = Counters { in_place: !json && std::io::stdout().is_terminal(), shown: None };
+    let mut interval = tokio::time::interval(SHOW_INTERVAL);
+    loop {
+        tokio::select! {
+            interrupted = tokio::signal::ctrl_c() => break interrupted?,
+            _ = interval.tick() => counters.show(summary())?,
+        }
+    }
+    stop();
+    counters.show(summary())?;
+    if counters.in_place { Ok(line("")?) } else { Ok(()) }
 }
 
 /// The counters as shown last: on a terminal always in the same line, else a line whenever they have changed.
@@ -135,7 +307,7 @@ impl Counters {
     }
 }
 
-fn format_summary(summary: &LedgerSummary, json: bool) -> String {
+fn format_summary<R: Refusal>(summary: &LedgerSummary<R>, json: bool) -> String {
     if json {
         return serde_json::to_string(summary).expect("counters are plain");
     }

@@ -11,13 +11,18 @@ use std::time::Duration;
 use tidings_gateway::ClientCertificate;
 use tidings_gettext::{Plural, Template, TemplateError};
 use tidings_protocol::NamespaceOptions;
+use tidings_push::fcm::oauth::ServiceAccount;
+use tidings_push::web_push::guard::{DEFAULT_HOSTS, EndpointRules, HostRuleError};
+use tidings_push::web_push::vapid::{VapidError, VapidKey};
 use tidings_telemetry::unix_now;
 use tidings_types::{AppId, Environment};
 use tracing_subscriber::EnvFilter;
 
 use super::field::{Reader, bare_or_quoted};
 use super::read_file;
-use super::sections::{Api, ApiKey, Apns, Client, Config, Http, Influx, Namespace, Topic, Webhook};
+use super::sections::{
+    Api, ApiKey, Apns, Client, Config, Fcm, Http, Influx, Namespace, Shadow, Topic, WebPush, Webhook,
+};
 use super::tree::{Origin, Problem};
 use super::value::{Secret, Sha256};
 use crate::server::WebhookKey;
@@ -46,6 +51,9 @@ pub(super) fn check(config: &mut Config, reader: &mut Reader) -> Vec<Problem> {
         check.topic(&format!("topics.{name}"), topic);
     }
     check.all_apns(&config.apns);
+    check.all_fcm(&config.fcm);
+    check.all_web_push(&config.web_push);
+    check.shadow(&config.shadow);
     if let Some(dir) = config.translations.dir.as_deref().filter(|dir| !dir.is_dir()) {
         check.problem("translations.dir", &format!("{} is not a folder", dir.display()));
     }
@@ -307,18 +315,106 @@ impl Check<'_> {
         }
     }
 
+    fn all_fcm(&mut self, all: &BTreeMap<String, Fcm>) {
+        let mut taken = BTreeMap::new();
+        for (name, fcm) in all {
+            let path = format!("fcm.{}", bare_or_quoted(name));
+            self.name("fcm", name);
+            self.apps("fcm", name, &fcm.apps, &mut taken);
+            self.connections(&path, fcm.connection_count, fcm.connection_count_max, fcm.thread_count);
+            self.lake(&path, fcm.lake_capacity, fcm.connection_count_max * fcm.stream_count_max);
+            match &fcm.service_account_file {
+                None => self.problem(&format!("{path}.service_account_file"), "is missing"),
+                Some(file) => self.service_account(&format!("{path}.service_account_file"), file),
+            }
+            if let Some(file) = &fcm.ca_file {
+                self.pem(&format!("{path}.ca_file"), file, "CERTIFICATE");
+            }
+        }
+    }
+
+    fn all_web_push(&mut self, all: &BTreeMap<String, WebPush>) {
+        let mut taken = BTreeMap::new();
+        for (name, web_push) in all {
+            let path = format!("web_push.{}", bare_or_quoted(name));
+            self.name("web_push", name);
+            self.apps("web_push", name, &web_push.apps, &mut taken);
+            match &web_push.vapid_key_file {
+                None => self.problem(&format!("{path}.vapid_key_file"), "is missing"),
+                Some(file) => self.vapid_key(&format!("{path}.vapid_key_file"), file, web_push.contact.as_deref()),
+            }
+            if let Err(error) = web_push.rules() {
+                self.problem(&format!("{path}.allowed_hosts"), &error.to_string());
+            }
+            if web_push.allow_private {
+                let message = "whoever registers a device can make this server call inside your network";
+                self.warn(&format!("{path}.allow_private"), message);
+            }
+            if let Some(file) = &web_push.ca_file {
+                self.pem(&format!("{path}.ca_file"), file, "CERTIFICATE");
+            }
+        }
+    }
+
+    fn service_account(&mut self, path: &str, file: &Path) {
+        let Some(text) = self.file(path, file) else { return };
+        if let Err(error) = ServiceAccount::parse(text.as_bytes()) {
+            self.problem(path, &format!("{}: {error}", file.display()));
+        }
+    }
+
+    fn vapid_key(&mut self, path: &str, file: &Path, contact: Option<&str>) {
+        let contact_path = path.replace("vapid_key_file", "contact");
+        let Some(contact) = contact else { return self.problem(&contact_path, "is missing: Apple asks for it") };
+        let Some(text) = self.file(path, file) else { return };
+        match VapidKey::new(&text, contact) {
+            Ok(_) => {}
+            Err(error @ VapidError::Key) => self.problem(path, &format!("{}: {error}", file.display())),
+            Err(error @ VapidError::Subject(_)) => self.problem(&contact_path, &error.to_string()),
+        }
+    }
+
+    fn shadow(&mut self, shadow: &Shadow) {
+        if !shadow.enabled && (shadow.percent > 0 || !shadow.devices.is_empty()) {
+            self.warn("shadow.enabled", "is off, so `devices` and `percent` have no effect: everybody is pushed");
+        }
+    }
+
+    /// The apps of a section are some, and no other section's.
+    fn apps<'a>(&mut self, table: &str, name: &'a str, apps: &'a [AppId], taken: &mut BTreeMap<&'a AppId, &'a str>) {
+        let path = format!("{table}.{}.apps", bare_or_quoted(name));
+        if apps.is_empty() {
+            self.problem(&path, "is empty: name the apps this credential is for");
+        }
+        for app in apps {
+            if let Some(other) = taken.insert(app, name) {
+                self.problem(&path, &format!("{app} belongs to `{table}.{other}` already"));
+            }
+        }
+    }
+
+    fn connections(&mut self, path: &str, connection_count: usize, connection_count_max: usize, thread_count: usize) {
+        if thread_count > connection_count {
+            self.problem(&format!("{path}.thread_count"), "must not be more than `connection_count`");
+        }
+        if connection_count > connection_count_max {
+            self.problem(&format!("{path}.connection_count"), "must not be more than `connection_count_max`");
+        }
+    }
+
+    fn lake(&mut self, path: &str, lake_capacity: usize, in_flight: usize) {
+        if lake_capacity > 2 * in_flight {
+            let message = format!("must be at most twice what is in flight ({in_flight}), got {lake_capacity}");
+            self.problem(&format!("{path}.lake_capacity"), &message);
+        }
+    }
+
     fn apns(&mut self, path: &str, apns: &Apns) {
         if apns.apps.is_empty() {
             self.problem(&format!("{path}.apps"), "is empty: name the apps this credential is for");
         }
-        if apns.thread_count > apns.connection_count {
-            self.problem(&format!("{path}.thread_count"), "must not be more than `connection_count`");
-        }
-        let in_flight = apns.connection_count * apns.stream_count_max;
-        if apns.lake_capacity > 2 * in_flight {
-            let message = format!("must be at most twice what is in flight ({in_flight}), got {}", apns.lake_capacity);
-            self.problem(&format!("{path}.lake_capacity"), &message);
-        }
+        self.connections(path, apns.connection_count, apns.connection_count_max, apns.thread_count);
+        self.lake(path, apns.lake_capacity, apns.connection_count_max * apns.stream_count_max);
         // There every token is a bad one, and tokens that are bad are forgotten.
         if let Some(other) = other_environment(apns.host(), apns.environment) {
             let message =
@@ -425,6 +521,15 @@ impl Apns {
             Environment::Production => "api.push.apple.com",
             Environment::Sandbox => "api.sandbox.push.apple.com",
         })
+    }
+}
+
+impl WebPush {
+    /// Which endpoints are asked.
+    pub(crate) fn rules(&self) -> Result<EndpointRules, HostRuleError> {
+        let hosts = DEFAULT_HOSTS.iter().copied().chain(self.allowed_hosts.iter().map(String::as_str));
+        let rules = EndpointRules::new(hosts, self.allowed_ports.iter().copied())?;
+        Ok(if self.allow_private { rules.admitting_private() } else { rules })
     }
 }
 

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use tidings_types::{AppId, Environment};
+use tidings_types::{AppId, DeviceId, Environment};
 
 use super::tree::{
     Node, Origin, Problem, Table, VARIABLE_PREFIX, VARIABLE_SEPARATOR, Value, parse_value, variable_name,
@@ -315,7 +315,7 @@ macro_rules! leaf {
 }
 
 leaf!(bool, u16, u32, u64, usize, String, PathBuf, SocketAddr, Duration);
-leaf!(AppId, AppleId, ByteSize, Environment, HostPort, LogFormat, Scope, Secret, Sha256, Tag, WebUrl);
+leaf!(AppId, AppleId, ByteSize, DeviceId, Environment, HostPort, LogFormat, Scope, Secret, Sha256, Tag, WebUrl);
 
 impl<T: Field> Field for Option<T> {
     const SHAPE: Shape = Shape::Optional(&T::SHAPE);

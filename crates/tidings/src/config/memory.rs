@@ -10,6 +10,7 @@ use std::fmt;
 
 use serde::Serialize;
 use tidings_hub::RECEIPT_USER_COUNT_MAX;
+use tidings_types::EventPriority;
 
 use super::Config;
 use super::value::ByteSize;
@@ -213,14 +214,16 @@ fn delivery_terms(config: &Config) -> Vec<Term> {
         .map(|ByteSize(bytes)| *bytes)
         .sum();
     let devices = store.device_count_max as usize;
-    // Its sets: the audience as it is frozen, and what of it waits for each pool; who may answer, who has, and who is
-    // held for each pool.
-    let pools = config.apns.len().max(1) as u64;
-    let sets = (1 + pools) * device_set_bytes(config) + (2 + pools) * live_set_bytes(config);
+    // Its sets: the audience as it is frozen, and what of it waits for each app; who may answer, who has, and who is
+    // held for each app.
+    let apps = config.apns.values().map(|section| &section.apps);
+    let apps = apps.chain(config.fcm.values().map(|section| &section.apps));
+    let apps = apps.chain(config.web_push.values().map(|section| &section.apps));
+    let lanes = apps.map(Vec::len).sum::<usize>().max(1) as u64;
+    let sets = (1 + lanes) * device_set_bytes(config) + (2 + lanes) * live_set_bytes(config);
     let job = JOB_BYTES + sets;
     let tellings = if config.webhook.url.is_some() { 2 * sender.report_count_max } else { 0 };
-    let lakes = config.apns.values().map(|apns| apns.lake_capacity).sum();
-    let in_flight = config.apns.values().map(|apns| apns.connection_count * apns.stream_count_max).sum();
+    let (lakes, in_flight) = provider_counts(config);
     vec![
         peak("store queues", 1, queued, "store.*_queue_bytes_max"),
         standing("store cache", 1, store.cache_bytes.0, "store.cache_bytes"),
@@ -229,11 +232,24 @@ fn delivery_terms(config: &Config) -> Vec<Term> {
             "jobs",
             sender.job_count_max,
             job,
-            "sender.job_count_max, store.device_count_max, client.connection_count_max, [apns.*]",
+            "sender.job_count_max, store.device_count_max, client.connection_count_max, *.apps",
         ),
         standing("reports", sender.report_count_max, REPORT_BYTES, "sender.report_count_max"),
         peak("webhook backlog", tellings, TELLING_BYTES, "webhook.url, sender.report_count_max"),
-        peak("lakes", lakes, NOTIFICATION_BYTES, "apns.*.lake_capacity"),
-        peak("in flight", in_flight, IN_FLIGHT_BYTES, "apns.*.connection_count, apns.*.stream_count_max"),
+        peak("lakes", lakes, NOTIFICATION_BYTES, "*.lake_capacity, a lake for each priority"),
+        peak("in flight", in_flight, IN_FLIGHT_BYTES, "*.connection_count_max, *.stream_count_max"),
     ]
+}
+
+/// Notifications that may wait in lakes, and that may be in flight, over all providers.
+fn provider_counts(config: &Config) -> (usize, usize) {
+    let apns = config.apns.values().map(|it| {
+        let pools = 1 + usize::from(it.quarantine_connection_count > 0);
+        let connections = it.connection_count_max + it.quarantine_connection_count;
+        (pools * it.lake_capacity, connections * it.stream_count_max)
+    });
+    let fcm = config.fcm.values().map(|it| (it.lake_capacity, it.connection_count_max * it.stream_count_max));
+    let web = config.web_push.values().map(|it| (it.lake_capacity, it.origin_count_max * it.connection_count_max));
+    let sum = |(lakes, in_flight), (lake, streams)| (lakes + EventPriority::ALL.len() * lake, in_flight + streams);
+    apns.chain(fcm).chain(web).fold((0, 0), sum)
 }

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tidings_types::{AppId, Environment, TopicName};
+use tidings_types::{AppId, DeviceId, Environment, TopicName};
 
 use super::field::section;
 use super::value::{AppleId, ByteSize, HostPort, LogFormat, Scope, Secret, Sha256, Tag, WebUrl};
@@ -36,6 +36,12 @@ section! {
         translations: Translations;
         /// Credentials for Apple's push service; the name is yours.
         apns: BTreeMap<String, Apns>, like "main";
+        /// Firebase projects, for Android; the name is yours.
+        fcm: BTreeMap<String, Fcm>, like "main";
+        /// Keys for the push services of browsers (Web Push); the name is yours.
+        web_push: BTreeMap<String, WebPush>, like "main";
+        /// Shadow mode: everything runs but the last step, for all but a few devices.
+        shadow: Shadow;
         /// Durable data.
         store: Store;
         /// Jobs: events on their way to devices.
@@ -76,8 +82,10 @@ section! {
         key_file: Option<PathBuf>, like "/run/secrets/tidings-api-key";
         /// The SHA-256 of the key in hexadecimal digits, so that the key is nowhere on this machine.
         sha256: Option<Sha256>, like "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
-        /// What its holder may do: publish, read, devices, metrics.
-        scopes: Vec<Scope> = "[\"publish\", \"read\", \"devices\", \"metrics\"]";
+        /// What its holder may do: publish, read, devices, metrics, and operate, which is to hold the brakes.
+        scopes: Vec<Scope> = "[\"publish\", \"read\", \"devices\", \"metrics\", \"operate\"]";
+        /// Devices that one event of its holder may go to; one with a larger audience is refused. Without it any number.
+        audience_max: Option<u64>, like "10000";
     }
 
     /// Client connections.
@@ -231,11 +239,16 @@ section! {
         apps: Vec<AppId>, like "[\"com.example.app\"]";
         /// Connections kept open.
         connection_count: usize = "2", from "1" to "64";
+        /// Connections at most: more are opened while all that are open are full, and closed when they idle.
+        connection_count_max: usize = "16", from "1" to "64";
         /// Threads that drive them.
         thread_count: usize = "1", from "1" to "64";
+        /// Connections for devices that Apple has not accepted a push for yet: wrong tokens slow a connection down. 0 sends to
+        /// them like to all others.
+        quarantine_connection_count: usize = "2", from "0" to "16";
         /// Notifications in flight per connection, if Apple allows as many.
         stream_count_max: usize = "1000", from "1" to "10000";
-        /// Notifications that wait for a connection; full, the sender waits. At most twice those in flight.
+        /// Notifications of each priority that wait for a connection; full, the sender waits. At most twice those in flight.
         lake_capacity: usize = "4000", from "1" to "1000000";
         /// How long connecting may take, TLS included.
         connect_timeout: Duration = "10s", from "100ms" to "5m";
@@ -245,6 +258,79 @@ section! {
         answer_timeout: Duration = "30s", from "100ms" to "10m";
         /// Certificates (PEM) to trust instead of the system's, for a simulator.
         ca_file: Option<PathBuf>, like "simulator/ca.pem";
+    }
+
+    /// A Firebase project and the Android apps that are in it. On SIGHUP the file is read again.
+    Fcm {
+        /// The service account's key file as the Firebase console gives it out (JSON).
+        service_account_file: Option<PathBuf>, like "service-account.json";
+        /// Application ids of the apps in the project, as devices name them.
+        apps: Vec<AppId>, like "[\"com.example.app\"]";
+        /// Messages a minute that the project may send; Google's default.
+        quota_per_minute: u32 = "600000", from "1" to "100000000";
+        /// The service's host.
+        host: String = "fcm.googleapis.com";
+        /// Its port.
+        port: u16 = "443", from "1" to "65535";
+        /// Connections kept open.
+        connection_count: usize = "2", from "1" to "64";
+        /// Connections at most: more are opened while all that are open are full, and closed when they idle.
+        connection_count_max: usize = "32", from "1" to "64";
+        /// Threads that drive them.
+        thread_count: usize = "1", from "1" to "64";
+        /// Messages in flight per connection, if Google allows as many.
+        stream_count_max: usize = "100", from "1" to "10000";
+        /// Messages of each priority that wait for a connection; full, the sender waits. At most twice those in flight.
+        lake_capacity: usize = "2000", from "1" to "1000000";
+        /// How long connecting may take, TLS included.
+        connect_timeout: Duration = "10s", from "100ms" to "5m";
+        /// A connection with messages in flight from which nothing came for this long, although asked, is closed.
+        stall_timeout: Duration = "60s", from "100ms" to "5m";
+        /// How long a message may wait for its answer on a connection that is alive.
+        answer_timeout: Duration = "30s", from "100ms" to "10m";
+        /// Certificates (PEM) to trust instead of the system's, for a simulator.
+        ca_file: Option<PathBuf>, like "simulator/ca.pem";
+    }
+
+    /// A key that browsers' subscriptions were made with, and the web apps it is for. On SIGHUP the file is read again.
+    WebPush {
+        /// The private key (VAPID): P-256, as PEM (PKCS#8) or as 32 bytes in base64url.
+        vapid_key_file: Option<PathBuf>, like "vapid.key";
+        /// Where push services can reach you: mailto: or https:. Apple asks for it.
+        contact: Option<String>, like "mailto:push@example.com";
+        /// Names of the web apps, as devices give them.
+        apps: Vec<AppId>, like "[\"www.example.com\"]";
+        /// Hosts that may be sent to beside those of the known browsers; *.example.com is every name below example.com.
+        allowed_hosts: Vec<String>, like "[\"push.example.com\"]";
+        /// Ports that may be sent to beside 443.
+        allowed_ports: Vec<u16>, like "[8443]";
+        /// Development only: endpoints may be anywhere, also inside your network.
+        allow_private: bool = "false";
+        /// Push services connected to at a time.
+        origin_count_max: usize = "64", from "1" to "4096";
+        /// Connections to one of them.
+        connection_count_max: usize = "32", from "1" to "256";
+        /// Threads that encrypt and speak TLS: one does some 5000 notifications a second.
+        thread_count: usize = "1", from "1" to "64";
+        /// Notifications of each priority that wait for a connection; full, the sender waits.
+        lake_capacity: usize = "2000", from "1" to "1000000";
+        /// How long connecting may take, TLS included.
+        connect_timeout: Duration = "10s", from "100ms" to "5m";
+        /// How long a notification may wait for its answer.
+        answer_timeout: Duration = "30s", from "100ms" to "10m";
+        /// Certificates (PEM) to trust instead of the system's, for a simulator.
+        ca_file: Option<PathBuf>, like "simulator/ca.pem";
+    }
+
+    /// Shadow mode: jobs run to the very last step, and only these devices are really pushed; all others are counted as
+    /// suppressed. This is how you move over from another system.
+    Shadow {
+        /// Whether it is on.
+        enabled: bool = "false";
+        /// Devices that are pushed nevertheless.
+        devices: Vec<DeviceId>, like "[\"my-phone\"]";
+        /// So many percent of all devices are pushed, always the same ones and with more all of those before.
+        percent: u32 = "0", from "0" to "100";
     }
 
     /// Durable data.
@@ -273,6 +359,8 @@ section! {
         device_count_max: u32 = "10000000", from "1" to "4000000000";
         /// Subscriptions of one device, each a subject with a topic.
         subscription_count_max: u32 = "10000", from "1" to "1000000";
+        /// Events whose time is still to come; one more is refused with 503.
+        later_count_max: u64 = "100000", from "1" to "10000000";
         /// Durable channels that are remembered.
         channel_count_max: u64 = "1000000", from "1" to "100000000";
         /// Memory for blocks read from disk.

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tidings_http1::Origin;
-use tidings_types::{AppId, Environment};
+use tidings_types::{AppId, DeviceId, Environment};
 
 /// How a value is spelt in TOML.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -296,6 +296,18 @@ impl Leaf for AppId {
     }
 }
 
+impl Leaf for DeviceId {
+    const EXPECTED: &'static str = "a device id of 1 to 128 visible ASCII characters";
+
+    fn parse(text: &str) -> Option<Self> {
+        Self::new(text).ok()
+    }
+
+    fn show(&self) -> String {
+        self.to_string()
+    }
+}
+
 /// Ten capital letters and digits: how Apple names keys and teams.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AppleId(pub(crate) String);
@@ -417,14 +429,16 @@ pub(crate) enum Scope {
     Devices,
     /// Read `/metrics`.
     Metrics,
+    /// Hold the brakes: pause and resume pushes.
+    Operate,
 }
 
 impl Scope {
     /// Every one.
-    pub(crate) const ALL: [Self; 4] = [Self::Publish, Self::Read, Self::Devices, Self::Metrics];
+    pub(crate) const ALL: [Self; 5] = [Self::Publish, Self::Read, Self::Devices, Self::Metrics, Self::Operate];
 }
 
-words!(Scope: "\"publish\", \"read\", \"devices\" or \"metrics\"", "publish" => Scope::Publish, "read" => Scope::Read, "devices" => Scope::Devices, "metrics" => Scope::Metrics);
+words!(Scope: "\"publish\", \"read\", \"devices\", \"metrics\" or \"operate\"", "publish" => Scope::Publish, "read" => Scope::Read, "devices" => Scope::Devices, "metrics" => Scope::Metrics, "operate" => Scope::Operate);
 
 impl From<LogFormat> for tidings_telemetry::log::Format {
     fn from(format: LogFormat) -> Self {

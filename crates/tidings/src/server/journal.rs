@@ -2,6 +2,7 @@
 //! back, and a device is proven by what is stored of it.
 
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use tidings_edge::{DeviceDirectory, DurablePublisher, PublishFuture};
 use tidings_hub::Hub;
@@ -9,9 +10,15 @@ use tidings_protocol::{ClientInfo, ErrorCode, Namespaces, Publication};
 use tidings_store::{CommitSink, DurableChannel, ReadError, Store, StoredPublication, WriteError};
 use tidings_telemetry::unix_now;
 use tidings_types::{ChannelName, DeviceId, DeviceNumber, JournalPosition, Json, Offset, StreamPosition, Timestamp};
-use tracing::{error, warn};
+use tokio::time::sleep;
+use tracing::{debug, error, warn};
 
 use super::ServeError;
+
+/// The longest sleep until an event's time comes.
+const LATER_STEP: Duration = Duration::from_secs(1);
+/// Pause before the store is asked again.
+const LATER_RETRY: Duration = Duration::from_millis(100);
 
 /// Publishes on the committer's thread what has become durable, before it is acknowledged.
 #[derive(Default)]
@@ -67,6 +74,31 @@ pub(super) fn restore(store: &Store, hub: &Hub, namespaces: &Namespaces) -> Resu
         hub.restore(&channel.name, channel.top, kept, at)?;
     }
     Ok(())
+}
+
+/// Lets each event whose time has come into the journal. What the store refuses is tried again.
+pub(super) async fn release_later(store: Store) {
+    let mut next = store.next_later();
+    loop {
+        let due = *next.borrow_and_update();
+        // In short steps, so that a clock that is set is noticed.
+        let pause = due.map(|due| due.saturating_since(unix_now()).min(LATER_STEP));
+        if !pause.is_some_and(|pause| pause.is_zero()) {
+            tokio::select! {
+                changed = next.changed() => if changed.is_err() { return },
+                () = sleep(pause.unwrap_or_default()), if pause.is_some() => {}
+            }
+            continue;
+        }
+        match store.release_later(unix_now()).await {
+            Ok(0) => sleep(LATER_RETRY).await, // It is just being told that there is another one now.
+            Ok(_) => {}
+            Err(error) => {
+                debug!(%error, "Events whose time has come are not taken, trying again");
+                sleep(LATER_RETRY).await;
+            }
+        }
+    }
 }
 
 /// Where clients' publications into durable channels go.

@@ -40,6 +40,7 @@ pub(super) fn keys(config: &Config) -> Result<(ApiKeys, Option<String>), KeyErro
             name: key.name.clone(),
             sha256: *key.digest(),
             scopes: key.scopes.iter().map(|&scope| scope_of(scope)).collect(),
+            audience_max: key.audience_max,
         });
         return Ok((ApiKeys::new(keys.collect()), None));
     }
@@ -50,7 +51,7 @@ pub(super) fn keys(config: &Config) -> Result<(ApiKeys, Option<String>), KeyErro
     }
     let sha256 = digest::digest(&digest::SHA256, key.as_bytes()).as_ref().try_into().expect("SHA-256 has 32 bytes");
     let scopes = Scope::ALL.iter().map(|&scope| scope_of(scope)).collect();
-    Ok((ApiKeys::new(vec![ApiKey { name: "admin".to_owned(), sha256, scopes }]), Some(key)))
+    Ok((ApiKeys::new(vec![ApiKey { name: "admin".to_owned(), sha256, scopes, audience_max: None }]), Some(key)))
 }
 
 fn scope_of(scope: Scope) -> tidings_api::Scope {
@@ -59,6 +60,7 @@ fn scope_of(scope: Scope) -> tidings_api::Scope {
         Scope::Read => tidings_api::Scope::Read,
         Scope::Devices => tidings_api::Scope::Devices,
         Scope::Metrics => tidings_api::Scope::Metrics,
+        Scope::Operate => tidings_api::Scope::Operate,
     }
 }
 

@@ -4,18 +4,20 @@ pub(super) mod influx;
 
 use std::sync::Arc;
 
-use tidings_buffer::Lake;
 use tidings_hub::Hub;
-use tidings_push::Notification;
+use tidings_push::Lakes;
 use tidings_store::{Counts, Store};
 use tidings_telemetry::Registry;
+use tidings_types::EventPriority;
+
+use super::providers::Section;
 
 /// Makes them part of `/metrics`.
 pub(super) fn register(
     registry: &Registry,
     store: &Store,
     hub: &Arc<Hub>,
-    lakes: &[(&String, Arc<Lake<Notification>>)],
+    sections: &[Section],
 ) {
     let counter = |name: &str, help: &str, value: fn(Counts) -> u64| {
         let store = store.clone();
@@ -33,19 +35,32 @@ pub(super) fn register(
     gauge("tidings_store_devices", "Registered devices", Arc::new(move || counts.counts().devices as f64));
     let counts = store.clone();
     gauge("tidings_store_subscriptions", "Subscriptions", Arc::new(move || counts.counts().subscriptions as f64));
+    let counts = store.clone();
+    gauge("tidings_store_later_events", "Events whose time is still to come", Arc::new(move || counts.counts().later as f64));
     let counts = hub.clone();
     gauge("tidings_hub_channels", "Channels that exist", Arc::new(move || counts.counts().channels as f64));
     let counts = hub.clone();
     let help = "Subscriptions of live connections";
     gauge("tidings_hub_subscriptions", help, Arc::new(move || counts.counts().subscriptions as f64));
-    for (pool, lake) in lakes {
-        let (labels, lake) = ([("pool", pool.as_str())], lake.clone());
+    for section in sections {
+        lakes(registry, section, "main", &section.lakes);
+        if let Some(quarantine) = &section.quarantine {
+            lakes(registry, section, "quarantine", quarantine);
+        }
+    }
+}
+
+fn lakes(registry: &Registry, section: &Section, line: &str, lakes: &Lakes) {
+    for priority in EventPriority::ALL {
+        let labels = [
+            ("provider", section.provider.as_str()),
+            ("pool", section.name.as_str()),
+            ("line", line),
+            ("priority", priority.as_str()),
+        ];
+        let lake = lakes.of(priority).clone();
         let held = Arc::new(move || lake.counters().held as f64);
-        registry.gauge_fn(
-            "tidings_gateway_lake_notifications",
-            "Notifications that wait for a connection",
-            &labels,
-            held,
-        );
+        let help = "Notifications that wait for a connection";
+        registry.gauge_fn("tidings_gateway_lake_notifications", help, &labels, held);
     }
 }

@@ -1,11 +1,12 @@
 //! What the API asks of sender and edge, which it does not see.
 
 use std::sync::Weak;
+use std::time::Duration;
 
-use tidings_api::{JobState, JobView, Outcomes, TimeTo};
+use tidings_api::{Estimate, JobPart, JobState, JobView, Outcomes, TimeTo};
 use tidings_edge::Edge;
-use tidings_sender::{DeviceOutcome, JobReport, Sender};
-use tidings_types::{DeviceNumber, JournalPosition};
+use tidings_sender::{Counts, DeviceOutcome, JobReport, Sender};
+use tidings_types::{DeviceNumber, Event, JournalPosition};
 
 /// What became of events. The router outlives the sender when the server stops: then nothing is known.
 pub(super) struct Jobs(pub(super) Weak<Sender>);
@@ -18,6 +19,15 @@ impl tidings_api::Jobs for Jobs {
     fn jobs(&self, before: Option<JournalPosition>, limit: usize) -> Vec<JobView> {
         let jobs = self.0.upgrade().map(|sender| sender.jobs(before, limit)).unwrap_or_default();
         jobs.into_iter().map(view).collect()
+    }
+
+    fn estimate(&self, event: &Event) -> Vec<Estimate> {
+        let estimates = self.0.upgrade().map(|sender| sender.estimate(event)).unwrap_or_default();
+        let minutes = |duration: Duration| duration.as_secs_f64() / 60.0;
+        let view = |it: tidings_sender::Estimate| {
+            Estimate { provider: it.provider, pool: it.pool, devices: it.devices, minutes: it.duration.map(minutes) }
+        };
+        estimates.into_iter().map(view).collect()
     }
 }
 
@@ -33,7 +43,41 @@ impl tidings_api::Connections for Connections {
 }
 
 pub(super) fn view(report: JobReport) -> JobView {
-    let JobReport { position, event, state, accepted_at, done_at, audience, held, counts, time_to } = report;
+    let JobReport { position, event, topic, priority, state, paused_by, accepted_at, done_at, .. } = report;
+    let JobReport { audience, held, counts, by, retried, time_to, .. } = report;
+    let state = match state {
+        tidings_sender::JobState::Running => JobState::Running,
+        tidings_sender::JobState::Paused => JobState::Paused,
+        tidings_sender::JobState::Cancelled => JobState::Cancelled,
+        tidings_sender::JobState::Finished => JobState::Finished,
+    };
+    let part = |tidings_sender::JobPart { provider, app, locale, counts }| {
+        let outcomes = outcomes(&counts);
+        JobPart { provider, app, locale, outcomes }
+    };
+    let by = by.into_iter().map(part).collect();
+    let outcomes = outcomes(&counts);
+    let time_to =
+        time_to.map(|tidings_sender::TimeTo { first, p50, p90, p99, p100 }| TimeTo { first, p50, p90, p99, p100 });
+    JobView {
+        position,
+        event,
+        topic,
+        priority,
+        accepted_at,
+        done_at,
+        state,
+        paused_by,
+        audience,
+        held,
+        outcomes,
+        retried,
+        by,
+        time_to,
+    }
+}
+
+fn outcomes(counts: &Counts) -> Outcomes {
     let mut outcomes = Outcomes::default();
     for (outcome, count) in counts.iter() {
         match outcome {
@@ -42,15 +86,10 @@ pub(super) fn view(report: JobReport) -> JobView {
             DeviceOutcome::Expired => outcomes.expired = count,
             DeviceOutcome::Unknown => outcomes.unknown = count,
             DeviceOutcome::Cancelled => outcomes.cancelled = count,
+            DeviceOutcome::Superseded => outcomes.superseded = count,
             DeviceOutcome::Rejected(_) => _ = outcomes.rejected.insert(outcome.reason(), count),
             DeviceOutcome::Suppressed(_) => _ = outcomes.suppressed.insert(outcome.reason(), count),
         }
     }
-    let state = match state {
-        tidings_sender::JobState::Running => JobState::Running,
-        tidings_sender::JobState::Finished => JobState::Finished,
-    };
-    let time_to =
-        time_to.map(|tidings_sender::TimeTo { first, p50, p90, p99, p100 }| TimeTo { first, p50, p90, p99, p100 });
-    JobView { position, event, accepted_at, done_at, state, audience, held, outcomes, time_to }
+    outcomes
 }

@@ -61,6 +61,9 @@ struct SeedDevice {
     locale: Locale,
     #[serde(default = "ios")]
     platform: Platform,
+    /// A provider has accepted pushes to this token.
+    #[serde(default)]
+    proven: bool,
     #[serde(default)]
     environment: Environment,
     token: Option<DeviceToken>,
@@ -96,8 +99,19 @@ fn ios() -> Platform {
 
 impl From<SeedDevice> for NewImport {
     fn from(seed: SeedDevice) -> Self {
-        let SeedDevice { id, app, locale, platform, environment, token, country, user, credential, subscriptions } =
-            seed;
+        let SeedDevice {
+            id,
+            app,
+            locale,
+            platform,
+            proven,
+            environment,
+            token,
+            country,
+            user,
+            credential,
+            subscriptions,
+        } = seed;
         let pairs = |SeedSubscription { subject, topics }: SeedSubscription| {
             topics.into_iter().map(move |topic| (subject.clone(), topic))
         };
@@ -105,6 +119,7 @@ impl From<SeedDevice> for NewImport {
             device: NewDevice { id, user, app, platform, environment, token, locale, country },
             subscriptions: subscriptions.into_iter().flat_map(pairs).collect(),
             credential,
+            proven,
         }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tidings_api::{CheckError, EventCheck};
 use tidings_gettext::{Catalogue, PoError, Template, TemplateError, Translations};
 use tidings_sender::{TopicTemplates, Topics};
-use tidings_types::{Event, Locale, TopicName};
+use tidings_types::{Event, Locale, Provider, TopicName};
 use tracing::warn;
 
 use crate::config::{Config, Topic};
@@ -69,7 +69,13 @@ pub(crate) fn topics(config: &Config) -> Result<Topics, TextError> {
             translations.insert(domain.clone(), all);
         }
     }
-    Ok(Topics::new(templates, translations))
+    let providers = [
+        (Provider::Apns, config.apns.is_empty()),
+        (Provider::Fcm, config.fcm.is_empty()),
+        (Provider::WebPush, config.web_push.is_empty()),
+    ];
+    let configured = providers.into_iter().filter(|(_, is_absent)| !is_absent).map(|(provider, _)| provider);
+    Ok(Topics::new(templates, translations).for_providers(configured))
 }
 
 fn topic_templates(topic: &Topic) -> Result<TopicTemplates, TemplateError> {

@@ -1,30 +1,36 @@
-//! Checks a value against `docs/payload.schema.json`: the few words of JSON Schema that it uses, and no others.
+//! Checks a value against the schemas in `docs`: the few words of JSON Schema that they use, and no others.
 //!
-//! A judge of our own would prove little; the conformance tests let `ajv` read the same schema. This one is here to
+//! A judge of our own would prove little; the conformance tests let `ajv` read the same schemas. This one is here to
 //! see thousands of payloads.
 
-use std::sync::LazyLock;
-
 use serde_json::Value;
+use tidings_types::Provider;
 
-static SCHEMA: LazyLock<Value> =
-    LazyLock::new(|| serde_json::from_str(include_str!("../../../../../docs/payload.schema.json")).unwrap());
+/// The schema of what a provider is given.
+fn schema(provider: Provider) -> Value {
+    let text = match provider {
+        Provider::Apns => include_str!("../../../../../docs/payload.schema.json"),
+        Provider::Fcm => include_str!("../../../../../docs/payload.fcm.schema.json"),
+        Provider::WebPush => include_str!("../../../../../docs/payload.webpush.schema.json"),
+    };
+    serde_json::from_str(text).unwrap()
+}
 
-/// What the schema says against `value`.
-pub(super) fn complaints(value: &Value) -> Vec<String> {
-    let mut complaints = Vec::new();
-    check(&SCHEMA, value, "", &mut complaints);
+/// What the provider's schema says against `value`.
+pub(super) fn complaints(provider: Provider, value: &Value) -> Vec<String> {
+    let (schema, mut complaints) = (schema(provider), Vec::new());
+    check(&schema, &schema, value, "", &mut complaints);
     complaints
 }
 
-fn check(schema: &Value, value: &Value, path: &str, complaints: &mut Vec<String>) {
+fn check(root: &Value, schema: &Value, value: &Value, path: &str, complaints: &mut Vec<String>) {
     let Value::Object(words) = schema else { panic!("{path}: a schema of ours is an object") };
     for (word, rule) in words {
         let holds = match word.as_str() {
             "$schema" | "$id" | "title" | "description" | "$defs" => true,
             "$ref" => {
-                let target = rule.as_str().and_then(|name| SCHEMA.pointer(name.strip_prefix('#')?));
-                check(target.expect("it is in this file"), value, path, complaints);
+                let target = rule.as_str().and_then(|name| root.pointer(name.strip_prefix('#')?));
+                check(root, target.expect("it is in this file"), value, path, complaints);
                 true
             }
             "type" => rule.as_str() == Some(kind(value)) || rule == "number" && value.is_number(),
@@ -39,26 +45,35 @@ fn check(schema: &Value, value: &Value, path: &str, complaints: &mut Vec<String>
             }),
             "anyOf" => rule.as_array().unwrap().iter().any(|schema| {
                 let mut found = Vec::new();
-                check(schema, value, path, &mut found);
+                check(root, schema, value, path, &mut found);
                 found.is_empty()
             }),
             "items" => {
                 for item in value.as_array().into_iter().flatten() {
-                    check(rule, item, path, complaints);
+                    check(root, rule, item, path, complaints);
                 }
                 true
             }
             "properties" => {
                 for (name, schema) in rule.as_object().unwrap() {
                     if let Some(member) = value.get(name) {
-                        check(schema, member, &format!("{path}/{name}"), complaints);
+                        check(root, schema, member, &format!("{path}/{name}"), complaints);
                     }
                 }
                 true
             }
             "additionalProperties" => {
-                assert_eq!(rule, false, "{path}: nothing else is used");
-                value.as_object().is_none_or(|members| members.keys().all(|name| has(&words["properties"], name)))
+                let members = value.as_object().into_iter().flatten();
+                let mut others = members.filter(|(name, _)| !has(&words["properties"], *name)).peekable();
+                let there_are = others.peek().is_some();
+                if rule == false {
+                    !there_are
+                } else {
+                    for (name, member) in others {
+                        check(root, rule, member, &format!("{path}/{name}"), complaints);
+                    }
+                    true
+                }
             }
             other => panic!("{path}: {other} is not checked here"),
         };
@@ -103,8 +118,15 @@ fn kind(value: &Value) -> &'static str {
 
 #[test]
 fn it_sees_what_is_wrong() {
-    let good = r#"{"aps":{"alert":{"title":"a","body":"b"}},"tidings":{"event":"e"}}"#;
-    assert_eq!(complaints(&serde_json::from_str(good).unwrap()), Vec::<String>::new());
+    let of = |provider, text: &str| complaints(provider, &serde_json::from_str(text).unwrap());
+    let good = [
+        (Provider::Apns, r#"{"aps":{"alert":{"title":"a","body":"b"}},"tidings":{"event":"e"}}"#),
+        (Provider::Fcm, r#"{"android":{},"data":{"tidings.event":"e","x":"y"},"notification":{"title":"a"}}"#),
+        (Provider::WebPush, r#"{"title":"a","tidings":{"event":"e"}}"#),
+    ];
+    for (provider, good) in good {
+        assert_eq!(of(provider, good), Vec::<String>::new());
+    }
     for bad in [
         r#"{"aps":{"alert":"a"}}"#,
         r#"{"aps":{},"tidings":{"event":"e"}}"#,
@@ -115,6 +137,26 @@ fn it_sees_what_is_wrong() {
         r#"{"aps":{"alert":"a"},"tidings":{"event":"e","x":1}}"#,
         r#"{"aps":{"alert":"a"},"tidings":{"event":"e","channel":"c","epoch":"a","offset":0}}"#,
     ] {
-        assert_ne!(complaints(&serde_json::from_str(bad).unwrap()), Vec::<String>::new(), "{bad}");
+        assert_ne!(of(Provider::Apns, bad), Vec::<String>::new(), "{bad}");
+    }
+    for bad in [
+        r#"{"data":{"tidings.event":"e"}}"#,
+        r#"{"android":{},"data":{}}"#,
+        r#"{"android":{"priority":"high"},"data":{"tidings.event":"e"}}"#,
+        r#"{"android":{},"data":{"tidings.event":"e","x":1}}"#,
+        r#"{"android":{},"data":{"tidings.event":"e","tidings.offset":"1"}}"#,
+        r#"{"android":{},"data":{"tidings.event":"e"},"notification":{"title":1}}"#,
+        r#"{"android":{},"data":{"tidings.event":"e"},"token":"x"}"#,
+    ] {
+        assert_ne!(of(Provider::Fcm, bad), Vec::<String>::new(), "{bad}");
+    }
+    for bad in [
+        r#"{"tidings":{"event":"e"}}"#,
+        r#"{"title":1,"tidings":{"event":"e"}}"#,
+        r#"{"title":"a"}"#,
+        r#"{"title":"a","app_badge":-1,"tidings":{"event":"e"}}"#,
+        r#"{"title":"a","tidings":{"event":"e","epoch":"x"}}"#,
+    ] {
+        assert_ne!(of(Provider::WebPush, bad), Vec::<String>::new(), "{bad}");
     }
 }

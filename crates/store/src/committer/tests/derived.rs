@@ -1,27 +1,42 @@
 //! Whatever is done, and whatever the disk does: what is in memory is what would be read at open.
 
+use std::ops::Bound;
+
 use proptest::prelude::*;
-use tidings_types::{DeviceToken, UserId};
+use tidings_types::{BrakeScope, DeviceToken, Provider, UserId};
 
 use super::super::{Derived, load};
 use super::*;
+use crate::brakes::Brakes;
+use crate::rows::{self, State};
 use crate::{GoneToken, NewImport};
 
 const DEVICES: [&str; 3] = ["d0", "d1", "d2"];
 const USERS: [&str; 2] = ["ann", "a:b"];
 const SUBJECTS: [&str; 2] = ["team:1", "user:ann"];
 const TOPICS: [&str; 2] = ["goal", "card"];
+const SCOPES: [BrakeScope; 2] = [BrakeScope::Everything, BrakeScope::Provider(Provider::Fcm)];
+
+/// Device, user, token, whether it subscribes, and whether its token is said to be proven.
+type Imported = (usize, Option<usize>, Option<u8>, bool, bool);
 
 #[derive(Debug, Clone)]
 enum Change {
     Put(usize, Option<usize>, Option<u8>),
-    Import(Vec<(usize, Option<usize>, Option<u8>, bool)>),
+    Import(Vec<Imported>),
     Subscribe(usize, usize, usize),
     Unsubscribe(usize, usize),
     Delete(usize),
     LogOut(usize),
     Rotate(usize),
     Gone(u32, u8),
+    Proven(Vec<u32>),
+    Pause(usize, bool),
+    Cancel(u64),
+    RemoveJob(u64),
+    Append(u8, Option<u64>),
+    Release(u64),
+    CancelLater(u8),
 }
 
 fn change() -> impl Strategy<Value = Change> {
@@ -30,13 +45,20 @@ fn change() -> impl Strategy<Value = Change> {
     let token = || prop::option::of(0..2u8);
     prop_oneof![
         4 => (device(), user(), token()).prop_map(|(device, user, token)| Change::Put(device, user, token)),
-        2 => prop::collection::vec((device(), user(), token(), any::<bool>()), 1..4).prop_map(Change::Import),
+        2 => prop::collection::vec((device(), user(), token(), any::<bool>(), any::<bool>()), 1..4).prop_map(Change::Import),
         3 => (device(), 0..SUBJECTS.len(), 0..TOPICS.len()).prop_map(|(d, s, t)| Change::Subscribe(d, s, t)),
         1 => (device(), 0..SUBJECTS.len()).prop_map(|(device, subject)| Change::Unsubscribe(device, subject)),
         1 => device().prop_map(Change::Delete),
         2 => device().prop_map(Change::LogOut),
         1 => device().prop_map(Change::Rotate),
         1 => (0..6u32, 0..2u8).prop_map(|(number, token)| Change::Gone(number, token)),
+        3 => prop::collection::vec(0..6u32, 0..4).prop_map(Change::Proven),
+        2 => (0..SCOPES.len(), any::<bool>()).prop_map(|(scope, on)| Change::Pause(scope, on)),
+        1 => (0..6u64).prop_map(Change::Cancel),
+        1 => (0..6u64).prop_map(Change::RemoveJob),
+        4 => (0..8u8, prop::option::of(0..6u64)).prop_map(|(name, at)| Change::Append(name, at)),
+        1 => (0..6u64).prop_map(Change::Release),
+        1 => (0..8u8).prop_map(Change::CancelLater),
     ]
 }
 
@@ -67,9 +89,9 @@ async fn apply(store: &Store, change: Change) {
     match change {
         Change::Put(device, user, token) => drop(store.put_device(new(device, user, token), Timestamp(1)).await),
         Change::Import(devices) => {
-            let import = |(device, user, token, subscribes)| {
+            let import = |(device, user, token, subscribes, proven)| {
                 let subscriptions = vec![(subject(0), topic(0)); usize::from(subscribes)];
-                NewImport { device: new(device, user, token), subscriptions, credential: None }
+                NewImport { device: new(device, user, token), subscriptions, credential: None, proven }
             };
             drop(store.import_devices(devices.into_iter().map(import).collect(), Timestamp(1)).await);
         }
@@ -85,14 +107,36 @@ async fn apply(store: &Store, change: Change) {
             let gone = GoneToken { number: DeviceNumber(number), token, gone_at: None };
             let _ = store.tokens_gone(vec![gone]).await;
         }
+        Change::Proven(numbers) => {
+            let _ = store.devices_proven(numbers.into_iter().map(DeviceNumber).collect()).await;
+        }
+        Change::Pause(scope, true) => drop(store.pause(SCOPES[scope].clone(), Timestamp(7)).await),
+        Change::Pause(scope, false) => drop(store.resume(SCOPES[scope].clone()).await),
+        Change::Cancel(position) => drop(store.cancel(JournalPosition(position)).await),
+        Change::RemoveJob(position) => drop(store.remove_jobs(vec![JournalPosition(position)]).await),
+        Change::Append(name, at) => {
+            let mut events = event(&format!("e{name}"));
+            events[0].event.at = at.map(Timestamp);
+            drop(store.append_events(events, Timestamp(1)).await);
+        }
+        Change::Release(now) => drop(store.release_later(Timestamp(now)).await),
+        Change::CancelLater(name) => drop(store.cancel_later(&EventId::new(&format!("e{name}")).unwrap()).await),
     }
 }
 
 /// All that can be asked of what is in memory.
-fn facts(Derived { table, index }: &Derived) -> Vec<String> {
-    let mut facts = vec![format!("{} {} {}", table.count(), index.subscription_count(), index.user_count())];
+fn facts(Derived { table, index, brakes }: &Derived) -> Vec<String> {
+    let mut facts = vec![
+        format!("{} {} {}", table.count(), index.subscription_count(), index.user_count()),
+        format!("{brakes:?}"),
+        format!("{}", table.proven_count()),
+    ];
+    // A bit that outlived its token would prove the next device's.
+    let recipients = || (0..64).filter_map(|number| table.recipient(DeviceNumber(number)));
+    assert_eq!(recipients().filter(|one| one.proven && one.token.is_some()).count() as u64, table.proven_count());
     for number in (0..64).map(DeviceNumber) {
-        let token = table.recipient(number).and_then(|recipient| recipient.token.map(DeviceToken::to_hex));
+        let token =
+            table.recipient(number).and_then(|recipient| recipient.token.map(|token| token.to_text().into_owned()));
         facts.push(format!("{:?} {token:?} {}", table.recipient(number), table.subscription_count(number)));
     }
     let mut ask = |frozen: tidings_audience::Frozen| {
@@ -103,6 +147,24 @@ fn facts(Derived { table, index }: &Derived) -> Vec<String> {
         (0..SUBJECTS.len()).for_each(|s| ask(index.freeze(&topic(t), &[subject(s)])));
     }
     facts
+}
+
+/// What is counted of the events for later is what there is, and who follows is told.
+fn check_later(store: &Store, state: State) {
+    let (mut keys, mut bytes) = (Vec::new(), 0);
+    let engine = store.shared().engine.read().unwrap();
+    let engine = engine.as_ref().unwrap();
+    let visit = |key: &[u8], row: &[u8]| {
+        keys.push(rows::decode_later_key(key).unwrap());
+        bytes += row.len() as u64;
+        Ok::<_, crate::EngineError>(true)
+    };
+    engine.scan(Table::Later, Bound::Unbounded, visit).unwrap();
+    assert_eq!((state.later_count, state.later_bytes), (keys.len() as u64, bytes));
+    assert_eq!(state.later_first, keys.first().copied());
+    assert!(keys.iter().all(|key| key.arrival < state.later_arrival));
+    assert_eq!(*store.next_later().borrow(), keys.first().map(|key| key.at));
+    assert_eq!(store.counts().later, keys.len() as u64);
 }
 
 async fn run(changes: Vec<(Vec<Change>, Option<Fault>)>) {
@@ -119,12 +181,14 @@ async fn run(changes: Vec<(Vec<Change>, Option<Fault>)>) {
             pulse.tick().await; // Until the store is open again.
         }
         let shared = store.shared();
-        let (_, rebuilt) = load(shared.engine.read().unwrap().as_ref().unwrap()).unwrap();
+        let (state, rebuilt) = load(shared.engine.read().unwrap().as_ref().unwrap()).unwrap();
         let (table, index) =
             (std::mem::take(&mut *shared.table.write().unwrap()), std::mem::take(&mut *shared.index.write().unwrap()));
-        let held = Derived { table, index };
+        let brakes = Brakes::clone(&shared.brakes.borrow());
+        let held = Derived { table, index, brakes };
         assert_eq!(facts(&held), facts(&rebuilt));
         (*shared.table.write().unwrap(), *shared.index.write().unwrap()) = (held.table, held.index);
+        check_later(&store, state);
     }
     store.close().await;
 }

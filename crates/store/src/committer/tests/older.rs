@@ -109,7 +109,10 @@ async fn all_that_an_older_version_kept_is_read() {
     let named = store.select(&Event { to: Some(to), ..full });
     assert_eq!(named.iter_from(DeviceNumber(0)).collect::<Vec<_>>(), [DeviceNumber(0), DeviceNumber(1)]);
     assert_eq!((store.counts().devices, store.counts().subscriptions), (2, 1));
-    assert_eq!(store.append_events(super::event("new"), Timestamp(2000)).await.unwrap()[0].position.0, 4);
+    assert_eq!(
+        store.append_events(super::event("new"), Timestamp(2000)).await.unwrap()[0].position(),
+        Some(JournalPosition(4))
+    );
 }
 
 #[tokio::test]
@@ -117,8 +120,11 @@ async fn an_event_that_an_older_version_accepted_is_known_when_it_is_repeated() 
     let folder = tempfile::tempdir().unwrap();
     let store = open_older(folder.path());
     let append = async |event: Event| {
-        let new = vec![NewEvent { event, channels: vec![] }];
-        store.append_events(new, Timestamp(2000)).await.map(|appended| (appended[0].position.0, appended[0].repeated))
+        let new = vec![NewEvent { event, channels: vec![], audience_max: None }];
+        store
+            .append_events(new, Timestamp(2000))
+            .await
+            .map(|appended| (appended[0].position().unwrap().0, appended[0].repeated))
     };
     let (always, unsaid, never) = (PushPolicy::Always, PushPolicy::default(), PushPolicy::Never);
     for push in [always, unsaid] {

@@ -122,6 +122,7 @@ async fn import(data: &Data, store: &Store, subscriptions: u64, report: &mut Rep
             device: data.device(device),
             subscriptions: data.owned_subscriptions(device),
             credential: None,
+            proven: true,
         };
         let devices = (start..end).map(import).collect();
         store.import_devices(devices, unix_now()).await.map_err(|error| failed_by("cannot import", &error))?;

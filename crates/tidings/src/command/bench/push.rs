@@ -1,120 +1,199 @@
-//! `bench push`: from an event handed to the API to the provider's answer for the last device, by the whole server.
+//! `bench push`: from an event handed to the API to the provider's answer for the last device, by the whole server (R9,
+//! R10).
 //!
-//! The server runs in this process, held to one core; the provider is a simulator in another one, on another core. An
-//! event goes in over HTTP; its audience is selected from the store, translated, sent over TLS and HTTP/2, and accounted
-//! for. The rate is the audience divided by the time from the event's acceptance to the last answer.
+//! The server runs in this process, held to one core; the provider is another process on another core: our simulator,
+//! or Pushy's benchmark server ([`provider`]). An event goes in over HTTP; its audience is selected from the store,
+//! translated, sent over TLS and HTTP/2, and accounted for. The rate is the audience divided by the time from the
+//! event's acceptance to the last answer.
 //!
-//! The physical limit beside it is h2load, a program that only repeats one ready-made request, against the same
-//! simulator with as many connections and streams. Where the provider takes its time, the limit is another: streams ÷
-//! round trip.
+//! Beside it, against the same provider, in turns:
+//!
+//! - h2load, a program that only repeats one ready-made request with as many connections and streams: the physical
+//!   limit;
+//! - where the provider is far away, the model: streams ÷ round trip, or flow window ÷ payload ÷ round trip, whichever
+//!   is less ([`case`]);
+//! - other senders, where they can be found ([`peers`]).
+//!
+//! Two parts are of another kind: a goal beside a newsletter ([`newsletter`]), and the memory of a server that tells a
+//! large audience ([`audience`]).
 //!
 //! Every run checks, in the simulator's ledger and in the job's report: each device accepted once, in its language, and
 //! never more streams than allowed. Devices are registered beforehand, connections open, one event warms up.
 
+mod audience;
+mod case;
 mod h2load;
+mod job;
+mod link;
+mod newsletter;
+mod peers;
+mod provider;
 mod setup;
 pub(super) mod simulator;
 
-use std::fmt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bytes::Bytes;
-use hyper::StatusCode;
-use serde::Deserialize;
-use serde_json::json;
-use tidings_sender::{JobReport, JobState, TimeTo};
-use tidings_types::JournalPosition;
-use tokio::time::{Instant, sleep};
+use tidings_sender::TimeTo;
+use tidings_types::EventPriority;
 
+use self::case::{Case, FAR, NEAR};
 use self::h2load::H2load;
-use self::setup::Folder;
-use self::simulator::{Command, Greeting, Mark};
-use super::peer::Peer;
+use self::job::Door;
+use self::peers::{Kind, Load, Peers};
+use self::provider::{Provider, check_ledger, payload_bytes};
+use self::setup::{Folder, LANGUAGES};
+use self::simulator::Greeting;
 use super::process::{self, Cores, Usage};
 use super::report::{Goal, Report};
 use super::{failed, failed_by, progress};
-use crate::cli::{BenchPushArgs, PeerRole};
+use crate::cli::{BenchPushArgs, BenchPushServer};
 use crate::command::CommandError;
-use crate::command::http::ServerUrl;
 use crate::server::Server;
 
 /// Of h2load's rate.
 const GOAL_OF_H2LOAD: f64 = 0.7;
 const GOAL_RATE: f64 = 150_000.0;
-/// How long one event may take.
-const DEADLINE: Duration = Duration::from_secs(300);
-/// Where the provider is slow, so many seconds' worth of devices are enough.
-const SLOW_SECONDS: f64 = 5.0;
+/// Of the model's rate, in the case it is stated for.
+const GOAL_OF_MODEL: f64 = 0.95;
+/// Of gorush's rate, where the provider is near.
+const GOAL_OF_GORUSH: f64 = 20.0;
+/// Where `conformance/peers.sh` puts what it builds.
+const PEERS_FOLDER: &str = "target/peers";
 
-/// How the provider behaves, and how many connections there are to it.
-#[derive(Debug, Clone, Copy)]
-struct Case {
-    delay_ms: u32,
-    streams: u32,
-    connections: u32,
+/// What is measured.
+struct Plan {
+    cases: Vec<Case>,
+    newsletter: Option<u32>,
+    audience: Option<u32>,
+    devices: u32,
 }
 
-/// Without delay two connections, the server's default; a slow provider is given ten.
-const CASES: [Case; 4] = [
-    Case { delay_ms: 0, streams: 1000, connections: 2 },
-    Case { delay_ms: 0, streams: 100, connections: 2 },
-    Case { delay_ms: 100, streams: 1000, connections: 10 },
-    Case { delay_ms: 100, streams: 100, connections: 10 },
-];
-
-impl Case {
-    /// Notifications a second that the streams allow, however fast the two sides are.
-    fn model_rate(self) -> Option<f64> {
-        (self.delay_ms > 0).then(|| f64::from(self.connections * self.streams) * 1e3 / f64::from(self.delay_ms))
+impl Plan {
+    /// What the arguments ask for, less what `--only` does not name.
+    fn new(args: &BenchPushArgs) -> Self {
+        let named = |name: &str| name.contains(&args.only);
+        let simulated = args.server == BenchPushServer::Simulator;
+        let mut cases = if simulated { case::of_simulator(args.full) } else { case::of_pushy(args.full) };
+        cases.retain(|case| named(&case.to_string()));
+        Self {
+            cases,
+            newsletter: (simulated && named("newsletter")).then_some(args.newsletter),
+            audience: args.audience.filter(|_| simulated && named("audience")),
+            devices: args.devices,
+        }
     }
 
-    fn device_count(self, wanted: u32) -> u32 {
-        self.model_rate().map_or(wanted, |rate| wanted.min((rate * SLOW_SECONDS) as u32))
+    fn is_empty(&self) -> bool {
+        self.cases.is_empty() && self.newsletter.is_none() && self.audience.is_none()
     }
-}
 
-impl fmt::Display for Case {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ms, {} × {} streams", self.delay_ms, self.connections, self.streams)
+    fn case_audience(&self, case: Case) -> u32 {
+        case.device_count(self.devices, LANGUAGES[1].message().payload.len() as f64)
+    }
+
+    /// Every audience that is told something.
+    fn audiences(&self) -> Vec<u32> {
+        let mut audiences: Vec<u32> = self.cases.iter().map(|&case| self.case_audience(case)).collect();
+        audiences.extend(self.newsletter.into_iter().flat_map(|newsletter| [newsletter, newsletter::GOAL_AUDIENCE]));
+        audiences.extend(self.audience.into_iter().flat_map(|audience| [audience, audience::SMALL]));
+        audiences.sort_unstable();
+        audiences.dedup();
+        audiences
     }
 }
 
 /// What came of one event.
 struct Sample {
     rate: f64,
-    /// Processor time per notification: ours, the simulator's.
+    /// Processor time per notification: ours, the provider's.
     server_micros: f64,
-    simulator_micros: f64,
+    provider_micros: f64,
+    /// What streams and windows would allow.
+    model_rate: Option<f64>,
     time_to: TimeTo,
 }
 
 pub(super) async fn run(args: &BenchPushArgs) -> Result<Report, CommandError> {
     // What goes wrong inside the server is to be seen; a logger that is already there does as well.
     let _ = crate::log::init(tidings_telemetry::log::Format::Text, "warn");
+    let plan = Plan::new(args);
+    if plan.is_empty() {
+        return Err(CommandError::Usage(format!("no part of this benchmark is called {:?}", args.only)));
+    }
     let cores = Cores::choose()?;
-    let counts = CASES.map(|case| case.device_count(args.devices));
-    let (mut simulator, greeting): (_, Greeting) = Peer::start(PeerRole::Simulator, cores.load)?;
-    let folder = Folder::make(args.dir.as_deref(), &greeting)?;
-    setup::import(&folder, args.devices, &counts).await?;
+    let folder = Folder::make(args.dir.as_deref())?;
+    setup::import(&folder, &plan.audiences()).await?;
     process::pin(cores.server)?;
 
     let mut report = Report::new("push");
-    let h2load = H2load::find(&greeting, &folder)?;
-    for (index, (case, count)) in CASES.into_iter().zip(counts).enumerate() {
-        simulator.tell(&[Command::Behave { delay_ms: case.delay_ms.into(), stream_limit: case.streams }])?;
-        let mut bench = Bench { case, index, count, simulator: &mut simulator, h2load: h2load.as_ref() };
-        bench.run(&folder, &greeting, args.common.runs, &mut report).await?;
+    let peers_folder = args.peers.clone().unwrap_or_else(|| PathBuf::from(PEERS_FOLDER));
+    if let Some(large) = plan.audience {
+        audience::run(large, args.common.runs, cores, &folder, &peers_folder, &mut report).await?;
     }
-    report.note(
-        "A case is the provider's round trip and connections × streams. CPU is per notification, kernel included.",
-    );
-    if h2load.is_none() {
-        report.note("h2load was not found: there is no physical limit to compare with (Debian: nghttp2-client).");
+    run_cases(args, &plan, cores, &folder, &peers_folder, &mut report).await?;
+    if let Some(audience) = plan.newsletter {
+        newsletter::run(audience, cores, &folder, &peers_folder, &mut report).await?;
     }
     if cores.server == cores.load {
-        report.note("There is one core: server and simulator shared it.");
+        report.note("There is one core: server and provider shared it.");
     }
     Ok(report)
+}
+
+/// Starts the server of a case in this process.
+async fn start_server(folder: &Folder, greeting: &Greeting, case: Case) -> Result<Server, CommandError> {
+    folder.trust(greeting)?;
+    let config = folder.config(greeting, case)?;
+    Server::start(config).await.map_err(|error| failed_by("cannot start the server", &error))
+}
+
+async fn run_cases(
+    args: &BenchPushArgs,
+    plan: &Plan,
+    cores: Cores,
+    folder: &Folder,
+    peers_folder: &Path,
+    report: &mut Report,
+) -> Result<(), CommandError> {
+    if plan.cases.is_empty() {
+        return Ok(());
+    }
+    let mut peers = Peers::start(peers_folder, folder)?;
+    for (index, &case) in plan.cases.iter().enumerate() {
+        let mut provider = Provider::start(args.server, case, cores, &folder.path(""), peers_folder)?;
+        let server = start_server(folder, &provider.greeting, case).await?;
+        let h2load = H2load::is_there().then(|| H2load::prepare(&provider.greeting, folder)).transpose()?;
+        let mut bench = Bench {
+            case,
+            index,
+            count: plan.case_audience(case),
+            server: &server,
+            door: Door::of(&server),
+            provider: &mut provider,
+            h2load: h2load.as_ref(),
+            peers: case.with_peers.then_some(&mut peers),
+            found: Found::default(),
+        };
+        bench.run(args).await?;
+        bench.tell(report);
+        server.stop().await;
+    }
+    report.note(
+        "A case is the provider's round trip and connections × streams, with its flow window unless that is 8 MiB. \
+         CPU is per notification, kernel included. The model is streams ÷ round trip, or flow window ÷ payload ÷ round \
+         trip where that is less.",
+    );
+    if !H2load::is_there() {
+        report.note("h2load: not found; there is no physical limit to compare with (Debian: nghttp2-client).");
+    }
+    peers.notes().into_iter().for_each(|note| report.note(note));
+    if args.server == BenchPushServer::Pushy {
+        report.note(
+            "The provider was Pushy's BenchmarkApnsServer, which accepts everything: only the job's report was checked.",
+        );
+    }
+    Ok(())
 }
 
 /// One case on its way.
@@ -122,94 +201,100 @@ struct Bench<'a> {
     case: Case,
     index: usize,
     count: u32,
-    simulator: &'a mut Peer,
+    server: &'a Server,
+    door: Door,
+    provider: &'a mut Provider,
     h2load: Option<&'a H2load>,
+    peers: Option<&'a mut Peers>,
+    found: Found,
+}
+
+/// What the runs of a case gave.
+#[derive(Default)]
+struct Found {
+    samples: Vec<Sample>,
+    limits: Vec<f64>,
+    peers: Vec<(Kind, Vec<Load>)>,
 }
 
 impl Bench<'_> {
-    async fn run(
-        &mut self,
-        folder: &Folder,
-        greeting: &Greeting,
-        runs: u32,
-        report: &mut Report,
-    ) -> Result<(), CommandError> {
-        let config = folder.config(greeting, self.case.connections, self.case.streams)?;
-        let server = Server::start(config).await.map_err(|error| failed_by("cannot start the server", &error))?;
-        let (mut samples, mut limits) = (Vec::new(), Vec::new());
-        for run in 0..=runs {
-            progress(format!("{}: {} devices, run {run} of {runs}", self.case, self.count));
-            let sample = self.send(&server, run).await?;
-            if run > 0 {
-                samples.push(sample); // The first has warmed up.
-                if let Some(h2load) = self.h2load {
-                    limits.push(h2load.measure(self.count, self.case.connections, self.case.streams).await?);
-                }
+    /// All senders in turns, as often as there are runs, so that a ratio is of neighbours in time.
+    async fn run(&mut self, args: &BenchPushArgs) -> Result<(), CommandError> {
+        if let Some(peers) = &mut self.peers {
+            for peer in peers.found() {
+                progress(format!("{}: {} warms up", self.case, peer.kind.name()));
+                peer.prepare(self.case, self.provider).await?;
+                self.found.peers.push((peer.kind, Vec::new()));
             }
         }
-        server.stop().await;
-        self.tell(&samples, &limits, report);
+        // A provider in Java needs it twice.
+        let warm_ups = if args.server == BenchPushServer::Pushy { 2 } else { 1 };
+        let runs = args.common.runs;
+        for run in 0..warm_ups + runs {
+            let measured = (run + 1).saturating_sub(warm_ups);
+            progress(format!("{}: {} devices, run {measured} of {runs}", self.case, self.count));
+            let sample = self.send(run).await?;
+            if measured > 0 {
+                self.found.samples.push(sample);
+                self.run_others(measured).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn run_others(&mut self, run: u32) -> Result<(), CommandError> {
+        if let Some(h2load) = self.h2load {
+            let Case { connections, streams, .. } = self.case;
+            self.found.limits.push(h2load.measure(self.count, connections, streams).await?);
+        }
+        let found = self.peers.as_mut().into_iter().flat_map(|peers| peers.found());
+        for (peer, (kind, loads)) in found.zip(&mut self.found.peers) {
+            progress(format!("{}: {}, run {run}", self.case, kind.name()));
+            loads.push(peer.measure(run, self.provider).await?);
+        }
         Ok(())
     }
 
     /// Sends one event to its whole audience.
-    async fn send(&mut self, server: &Server, run: u32) -> Result<Sample, CommandError> {
-        let simulated: Mark = self.simulator.ask(Command::Mark)?;
-        let before = Usage::now()?;
-        let position = post(server, &format!("bench-{}-{run}", self.index), &setup::subject(self.index)).await?;
-        let job = finished(server, position).await?;
-        let after = Usage::now()?;
-        let answered: Mark = self.simulator.ask(Command::Mark)?;
-        self.check(&job, &simulated, &answered)?;
+    async fn send(&mut self, run: u32) -> Result<Sample, CommandError> {
+        let (known, before) = (self.provider.mark()?, Usage::now()?);
+        let id = format!("bench-{}-{run}", self.index);
+        let position = self.door.post(&id, self.count, EventPriority::Normal).await?;
+        let job = job::finished(self.server, position, self.count).await?;
+        let (after, answered) = (Usage::now()?, self.provider.mark()?);
+        let mut model_rate = None;
+        if let (Some(before), Some(after)) = (&known.ledger, &answered.ledger) {
+            check_ledger(before, after, self.count.into(), true)?;
+            model_rate = self.case.model_rate(payload_bytes(before, after));
+        }
         let time_to = job.time_to.ok_or_else(|| failed("the job's report has no times"))?;
         let per_device = |cpu: Duration| cpu.as_secs_f64() * 1e6 / f64::from(self.count);
         Ok(Sample {
             rate: f64::from(self.count) / time_to.p100.as_secs_f64(),
             server_micros: per_device(after.cpu - before.cpu),
-            simulator_micros: per_device(answered.usage.cpu - simulated.usage.cpu),
+            provider_micros: per_device(answered.cpu - known.cpu),
+            model_rate,
             time_to,
         })
     }
 
-    /// Once each, in the right language, within the streams.
-    fn check(&self, job: &JobReport, before: &Mark, after: &Mark) -> Result<(), CommandError> {
-        let count = u64::from(self.count);
-        let ledger = |field: fn(&Mark) -> u64| field(after) - field(before);
-        let checks = [
-            ("accepted by the job's report", job.counts.accepted(), count),
-            ("outcomes in the job's report", job.counts.total(), count),
-            ("accepted by the provider", ledger(|mark| mark.accepted), count),
-            ("different notifications at the provider", ledger(|mark| mark.notifications), count),
-            ("accepted twice", ledger(|mark| mark.repeated), 0),
-            ("rejected", ledger(|mark| mark.rejected), 0),
-            ("in a wrong language", ledger(|mark| mark.mistranslated), 0),
-            ("over the stream limit", ledger(|mark| mark.stream_limit_violations), 0),
-        ];
-        match checks.into_iter().find(|(_, found, expected)| found != expected) {
-            Some((what, found, expected)) => Err(failed(format!("{found} {what} instead of {expected}"))),
-            None => Ok(()),
-        }
-    }
-
-    fn tell(&self, samples: &[Sample], limits: &[f64], report: &mut Report) {
-        let case = self.case;
+    fn tell(&self, report: &mut Report) {
+        let (case, Found { samples, limits, peers }) = (self.case, &self.found);
         let column = |field: fn(&Sample) -> f64| samples.iter().map(field).collect::<Vec<_>>();
         let rates = column(|sample| sample.rate);
-        let name = format!("{case}: {} devices", self.count);
-        if let Some(model) = case.model_rate() {
-            report.measure(name, "1/s", rates.clone());
-            let shares = rates.iter().map(|rate| rate / model).collect();
-            report.measure(format!("{case}: of streams ÷ round trip"), "×", shares);
-        } else if case.streams == CASES[0].streams {
-            report.judge(name, "1/s", rates.clone(), Goal::AtLeast(GOAL_RATE));
-        } else {
-            report.measure(name, "1/s", rates.clone());
-        }
-        report.measure(format!("{case}: h2load"), "1/s", limits.to_vec());
+        let (name, goal) = (format!("{case}: {} devices", self.count), Goal::AtLeast(GOAL_RATE));
+        judge_if(report, case.round_trip_ms == 0 && case.streams == NEAR.streams, name, "1/s", rates.clone(), goal);
+        report.measure(format!("{case}: h2load"), "1/s", limits.clone());
         let ratios = rates.iter().zip(limits).map(|(rate, limit)| rate / limit).collect();
         report.judge(format!("{case}: of h2load"), "×", ratios, Goal::AtLeast(GOAL_OF_H2LOAD));
+        report.measure(format!("{case}: model"), "1/s", samples.iter().filter_map(|it| it.model_rate).collect());
+        let shares = samples.iter().filter_map(|sample| Some(sample.rate / sample.model_rate?)).collect();
+        judge_if(report, case == FAR, format!("{case}: of the model"), "×", shares, Goal::AtLeast(GOAL_OF_MODEL));
+        for (kind, loads) in peers {
+            tell_peer(case, *kind, loads, &rates, report);
+        }
         report.measure(format!("{case}: CPU, server"), "µs", column(|sample| sample.server_micros));
-        report.measure(format!("{case}: CPU, simulator"), "µs", column(|sample| sample.simulator_micros));
+        report.measure(format!("{case}: CPU, provider"), "µs", column(|sample| sample.provider_micros));
         report.measure(format!("{case}: first answer"), "ms", column(|sample| millis(sample.time_to.first)));
         report.measure(format!("{case}: 50 % answered"), "ms", column(|sample| millis(sample.time_to.p50)));
         report.measure(format!("{case}: 90 %"), "ms", column(|sample| millis(sample.time_to.p90)));
@@ -218,37 +303,52 @@ impl Bench<'_> {
     }
 }
 
+fn tell_peer(case: Case, kind: Kind, loads: &[Load], rates: &[f64], report: &mut Report) {
+    let column = |field: fn(&Load) -> f64| loads.iter().map(field).collect::<Vec<_>>();
+    let name = kind.name();
+    report.measure(format!("{case}: {name}"), "1/s", column(|load| load.rate));
+    let ratios = rates.iter().zip(loads).map(|(rate, load)| rate / load.rate).collect();
+    let judged = kind == Kind::Gorush && case == NEAR;
+    judge_if(report, judged, format!("{case}: times {name}"), "×", ratios, Goal::AtLeast(GOAL_OF_GORUSH));
+    report.measure(format!("{case}: CPU, {name}"), "µs", column(|load| load.peer_micros));
+    report.measure(format!("{case}: CPU, provider with {name}"), "µs", column(|load| load.provider_micros));
+}
+
+/// Measures, and judges where a goal is stated.
+fn judge_if(report: &mut Report, judged: bool, name: String, unit: &'static str, runs: Vec<f64>, goal: Goal) {
+    if judged { report.judge(name, unit, runs, goal) } else { report.measure(name, unit, runs) }
+}
+
 fn millis(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }
 
-/// Hands an event to the API.
-async fn post(server: &Server, id: &str, subject: &str) -> Result<JournalPosition, CommandError> {
-    #[derive(Deserialize)]
-    struct Accepted {
-        position: u64,
-    }
-    let params = json!({"team": "Sverige", "scorer": "Karl", "minute": 90});
-    let event = json!({"id": id, "topic": setup::TOPIC, "subjects": [subject], "params": params});
-    let url = ServerUrl::of_listener(server.api_addr());
-    let (status, body) = url.post("/v1/events", server.api_key(), Bytes::from(event.to_string())).await?;
-    if status != StatusCode::ACCEPTED {
-        return Err(failed(format!("the event was answered with {status}: {}", String::from_utf8_lossy(&body))));
-    }
-    let accepted: Accepted = serde_json::from_slice(&body).map_err(|error| failed_by("the event's answer", &error))?;
-    Ok(JournalPosition(accepted.position))
-}
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
 
-/// Waits until every device has its outcome.
-async fn finished(server: &Server, position: JournalPosition) -> Result<JobReport, CommandError> {
-    let began = Instant::now();
-    loop {
-        match server.sender().job(position) {
-            Some(job) if job.state == JobState::Finished => return Ok(job),
-            _ if began.elapsed() > DEADLINE => {
-                return Err(failed(format!("waited {} s until the job was done", DEADLINE.as_secs())));
-            }
-            _ => sleep(Duration::from_millis(2)).await,
+    use super::*;
+    use crate::cli::{BenchCommand, Cli, Command};
+
+    fn plan(words: &str) -> Plan {
+        let cli = Cli::try_parse_from(format!("tidings bench push {words}").split_whitespace()).unwrap();
+        match cli.command {
+            Command::Bench(BenchCommand::Push(args)) => Plan::new(&args),
+            _ => panic!("it is this command"),
         }
+    }
+
+    #[test]
+    fn each_part_can_be_asked_for_alone() {
+        let all = plan("--audience 1.3M");
+        assert!(all.cases.len() > 4 && all.newsletter == Some(1_000_000) && all.audience == Some(1_300_000));
+        assert_eq!(all.audiences().last(), Some(&1_300_000));
+        let newsletter = plan("--only newsletter --newsletter 20k");
+        assert!(newsletter.cases.is_empty() && newsletter.audience.is_none());
+        assert_eq!(newsletter.audiences(), [1000, 20_000]);
+        assert_eq!(plan("--only 13").cases, [FAR]);
+        assert!(plan("--only nothing").is_empty());
+        assert_eq!(plan("--server pushy").newsletter, None);
+        assert!(plan("").audience.is_none());
     }
 }

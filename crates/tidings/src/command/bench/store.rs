@@ -39,6 +39,7 @@ fn config(path: &Path) -> StoreConfig {
         id_window_count: 1_000_000,
         device_count_max: 100_000_000,
         subscription_count_max: 1_000_000,
+        later_count_max: 1000,
         channel_count_max: 1000,
         reopen_backoff_min: Duration::from_millis(100),
         reopen_backoff_max: Duration::from_secs(1),

@@ -1,11 +1,12 @@
-//! `tidings audience`: how many devices an event would be for, by kind.
+//! `tidings audience`: how many devices an event would be for, by kind, and how long pushing would take.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::{ApiClient, parse, table};
+use super::{ApiClient, duration, parse, table};
 use crate::cli::AudienceArgs;
 use crate::command::CommandError;
 use crate::command::output::line;
@@ -20,6 +21,26 @@ struct Counted {
     by_locale: BTreeMap<String, u64>,
     by_country: BTreeMap<String, u64>,
     by_app: BTreeMap<String, u64>,
+    #[serde(default)]
+    estimate: Vec<Estimate>,
+}
+
+#[derive(Deserialize)]
+struct Estimate {
+    provider: String,
+    pool: String,
+    devices: u64,
+    #[serde(default)]
+    minutes: Option<f64>,
+}
+
+impl Estimate {
+    fn row(&self) -> Vec<String> {
+        let takes = self.minutes.map_or("speed not known yet".to_owned(), |minutes| {
+            format!("about {}", duration(Duration::from_secs_f64((minutes * 60.0).clamp(0.0, 1e9))))
+        });
+        vec![self.provider.clone(), self.pool.clone(), self.devices.to_string(), takes]
+    }
 }
 
 /// Asks and prints the counts.
@@ -54,7 +75,7 @@ fn body(args: &AudienceArgs) -> Value {
 }
 
 fn words(counted: &Counted) -> String {
-    let Counted { total, by_platform, by_locale, by_country, by_app } = counted;
+    let Counted { total, by_platform, by_locale, by_country, by_app, estimate } = counted;
     let mut rows = vec![vec!["devices".to_owned(), String::new(), total.to_string()]];
     for (kind, counts) in [("platform", by_platform), ("locale", by_locale), ("country", by_country), ("app", by_app)] {
         let mut counts: Vec<(&String, u64)> = counts.iter().map(|(name, count)| (name, *count)).collect();
@@ -70,6 +91,7 @@ fn words(counted: &Counted) -> String {
             rows.push(vec![kind.to_owned(), "others".to_owned(), rest.to_string()]);
         }
     }
+    rows.extend(estimate.iter().map(Estimate::row));
     table(&rows)
 }
 
@@ -95,10 +117,16 @@ mod tests {
     fn the_largest_counts_are_shown_and_the_rest_is_summed() {
         let by_locale = (0..12).map(|index| (format!("l{index:02}"), 100 - index)).collect();
         let none = BTreeMap::new();
+        let estimate = serde_json::from_value(json!([
+            {"provider": "apns", "pool": "main", "devices": 1000, "minutes": 1.5},
+            {"provider": "fcm", "pool": "new", "devices": 134},
+        ]))
+        .unwrap();
         let counted =
-            Counted { total: 1134, by_platform: none.clone(), by_locale, by_country: none.clone(), by_app: none };
+            Counted { total: 1134, by_platform: none.clone(), by_locale, by_country: none.clone(), by_app: none, estimate };
         let text = words(&counted);
         assert!(text.starts_with("devices          1134\nlocale   l00     100\n"), "{text}");
-        assert!(text.ends_with("locale   others  179"), "{text}");
+        let end = "locale   others  179\napns     main    1000  about 1m30s\nfcm      new     134   speed not known yet";
+        assert!(text.ends_with(end), "{text}");
     }
 }

@@ -8,6 +8,7 @@ use super::{ApiClient, parse, segment, table};
 use crate::cli::{ApiServer, DevicesCommand, RegisterArgs};
 use crate::command::CommandError;
 use crate::command::output::line;
+use crate::command::publish::read_stdin;
 
 /// Does what is asked and prints the answer.
 pub(crate) async fn run(command: DevicesCommand) -> Result<(), CommandError> {
@@ -121,19 +122,31 @@ async fn show(id: &str, api: &ApiServer) -> Result<(), CommandError> {
     Ok(line(format!("\n{}", table(&rows)))?)
 }
 
-async fn register(args: &RegisterArgs) -> Result<(), CommandError> {
+/// What the flags say of a device, checked by the server.
+fn new_device(args: &RegisterArgs) -> Result<Value, CommandError> {
+    let platform = args.platform.as_deref().unwrap_or(if args.web_push.is_some() { "web" } else { "ios" });
     let mut body = json!({
-        "platform": args.platform,
+        "platform": platform,
         "environment": args.environment,
         "app": args.app,
-        "token": args.token,
         "locale": args.locale,
     });
-    for (name, value) in [("country", &args.country), ("user", &args.user)] {
+    for (name, value) in [("token", &args.token), ("country", &args.country), ("user", &args.user)] {
         if let Some(value) = value {
             body[name] = json!(value);
         }
     }
+    if let Some(text) = &args.web_push {
+        let text = if text == "-" { read_stdin()? } else { text.clone() };
+        // Its value is not repeated: whoever has a subscription may be able to push.
+        let what = |error| CommandError::Usage(format!("the subscription is not JSON: {error}"));
+        body["web_push"] = serde_json::from_str(&text).map_err(what)?;
+    }
+    Ok(body)
+}
+
+async fn register(args: &RegisterArgs) -> Result<(), CommandError> {
+    let body = new_device(args)?;
     call(&args.api, Method::PUT, &path(&args.id, ""), Some(body), |answer| {
         let answer: Value = parse(answer)?;
         Ok(match answer["credential"].as_str() {
@@ -160,4 +173,40 @@ fn credential(answer: &str) -> Result<String, CommandError> {
         credential: String,
     }
     Ok(format!("credential {}", parse::<Made>(answer)?.credential))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    fn body(words: &[&str]) -> Result<Value, String> {
+        let all = ["tidings", "devices", "register", "d-1", "--app", "a", "--locale", "en"].iter().chain(words);
+        let command = Cli::try_parse_from(all).map_err(|error| error.to_string())?.command;
+        let Command::Devices(DevicesCommand::Register(args)) = command else { panic!("it says register") };
+        new_device(&args).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_device_has_a_token_or_a_subscription() {
+        let phone = body(&["--token", "0f8e", "--user", "42"]).unwrap();
+        let plain = |platform: &str| json!({"platform": platform, "environment": "production", "app": "a", "locale": "en"});
+        let with = |platform: &str, name: &str, value: Value| {
+            let mut body = plain(platform);
+            body[name] = value;
+            body
+        };
+        let mut expected = with("ios", "token", json!("0f8e"));
+        expected["user"] = json!("42");
+        assert_eq!(phone, expected);
+        let android = body(&["--token", "dPx0:x", "--platform", "android"]);
+        assert_eq!(android, Ok(with("android", "token", json!("dPx0:x"))));
+        let browser = body(&["--web-push", r#"{"endpoint": "https://push.example/x"}"#]);
+        assert_eq!(browser, Ok(with("web", "web_push", json!({"endpoint": "https://push.example/x"}))));
+        let wrong = body(&["--web-push", "https://push.example/x"]).unwrap_err();
+        assert!(wrong.starts_with("the subscription is not JSON") && !wrong.contains("push.example"), "{wrong}");
+        assert!(body(&[]).is_err() && body(&["--token", "0f8e", "--web-push", "{}"]).is_err());
+    }
 }

@@ -1,63 +1,103 @@
-//! `tidings jobs`: what became of events.
+//! `tidings jobs`: what became of events, calling them off, and (in `watch` and `brakes`) following and holding them.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::io::Write as _;
 use std::time::Duration;
 
+use hyper::Method;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Deserialize;
 
-use super::{ApiClient, parse, segment, table};
+use super::{ApiClient, brakes, parse, segment, table, watch};
 use crate::cli::{ApiServer, JobsCommand};
 use crate::command::CommandError;
 use crate::command::output::line;
 
 /// How often a job that is waited for is looked at.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
+/// Parts of a job that are shown; the answer as JSON has all.
+const PART_COUNT_MAX: usize = 20;
 
 /// An event and what became of it, as the API tells.
-#[derive(Deserialize)]
-struct Job {
-    id: String,
-    position: u64,
-    state: String,
+#[derive(Debug, Deserialize)]
+pub(super) struct Job {
+    pub(super) id: String,
+    /// Absent while it is not due.
     #[serde(default)]
-    audience: u64,
+    pub(super) position: Option<u64>,
     #[serde(default)]
-    held: u64,
+    pub(super) priority: Option<String>,
+    pub(super) state: String,
+    /// Only while it is not due.
     #[serde(default)]
-    outcomes: Outcomes,
+    pub(super) at: Option<String>,
+    #[serde(default)]
+    pub(super) paused_by: Option<String>,
+    #[serde(default)]
+    pub(super) audience: u64,
+    #[serde(default)]
+    pub(super) held: u64,
+    #[serde(default)]
+    pub(super) retried: u64,
+    #[serde(default)]
+    pub(super) outcomes: Outcomes,
     #[serde(default)]
     receipts: Option<Receipts>,
+    #[serde(default)]
+    by: Vec<Part>,
 }
 
-#[derive(Deserialize, Default)]
+impl Job {
+    /// Whether nothing more comes of it. A state of a later version is none of these.
+    pub(super) fn is_closed(&self) -> bool {
+        matches!(self.state.as_str(), "finished" | "cancelled" | "forgotten")
+    }
+}
+
+#[derive(Debug, Deserialize, Default)]
 #[serde(default)]
-struct Outcomes {
-    accepted: u64,
-    received: u64,
-    expired: u64,
-    unknown: u64,
-    cancelled: u64,
-    rejected: BTreeMap<String, u64>,
-    suppressed: BTreeMap<String, u64>,
+pub(super) struct Outcomes {
+    pub(super) accepted: u64,
+    pub(super) received: u64,
+    pub(super) expired: u64,
+    pub(super) unknown: u64,
+    pub(super) cancelled: u64,
+    pub(super) superseded: u64,
+    pub(super) rejected: BTreeMap<String, u64>,
+    pub(super) suppressed: BTreeMap<String, u64>,
 }
 
-#[derive(Deserialize)]
+/// The devices of one provider, app and language.
+#[derive(Debug, Deserialize)]
+struct Part {
+    provider: String,
+    app: String,
+    #[serde(default)]
+    locale: Option<String>,
+    outcomes: Outcomes,
+}
+
+#[derive(Debug, Deserialize)]
 struct Receipts {
     written: u64,
     received: u64,
 }
 
 impl Outcomes {
-    fn total(&self) -> u64 {
-        self.accepted + self.received + self.expired + self.unknown + self.cancelled + self.refused() + self.spared()
+    pub(super) fn total(&self) -> u64 {
+        let pushed = self.accepted + self.expired + self.unknown + self.cancelled + self.superseded + self.refused();
+        pushed + self.received + self.spared()
     }
 
-    fn refused(&self) -> u64 {
+    /// Those that a provider refused.
+    pub(super) fn refused(&self) -> u64 {
         self.rejected.values().sum()
     }
 
-    fn spared(&self) -> u64 {
+    /// Those that were not sent to.
+    pub(super) fn spared(&self) -> u64 {
         self.suppressed.values().sum()
     }
 }
@@ -67,7 +107,51 @@ pub(crate) async fn run(command: JobsCommand) -> Result<(), CommandError> {
     match command {
         JobsCommand::List { limit, before, api } => list(limit, before, &api).await,
         JobsCommand::Show { id, wait, api } => show(&id, wait, &api).await,
+        JobsCommand::Watch { id, api } => watch::run(id.as_deref(), &api).await,
+        JobsCommand::Cancel { id, api } => cancel(&id, &api).await,
+        JobsCommand::Export { before, api } => export(before, &api).await,
+        JobsCommand::Scheduled { limit, api } => scheduled(limit, &api).await,
+        JobsCommand::Pause { scope, api } => brakes::pause(&scope, &api).await,
+        JobsCommand::Resume { scope, api } => brakes::resume(&scope, &api).await,
+        JobsCommand::Brakes { api } => brakes::list(&api).await,
     }
+}
+
+async fn cancel(id: &str, api: &ApiServer) -> Result<(), CommandError> {
+    ApiClient::new(api)?.ask(Method::DELETE, &format!("/v1/events/{}", segment(id)), None).await?;
+    Ok(if api.json { line("{}")? } else { line(format!("cancelled {id}"))? })
+}
+
+/// Prints what the server streams as it comes.
+async fn export(before: Option<u64>, api: &ApiServer) -> Result<(), CommandError> {
+    let before = before.map(|position| format!("?before={position}")).unwrap_or_default();
+    let mut written = Ok(());
+    let write = |chunk: &[u8]| {
+        written = std::io::stdout().lock().write_all(chunk);
+        written.is_ok()
+    };
+    ApiClient::new(api)?.stream(&format!("/v1/jobs{before}"), "application/x-ndjson", write).await?;
+    written.and_then(|()| std::io::stdout().flush()).map_err(CommandError::from)
+}
+
+async fn scheduled(limit: u32, api: &ApiServer) -> Result<(), CommandError> {
+    #[derive(Deserialize)]
+    struct Scheduled {
+        id: String,
+        topic: String,
+        at: String,
+    }
+    #[derive(Deserialize)]
+    struct List {
+        events: Vec<Scheduled>,
+    }
+    let answer = ApiClient::new(api)?.get(&format!("/v1/events?state=scheduled&limit={limit}")).await?;
+    if api.json {
+        return Ok(line(answer.trim_end())?);
+    }
+    let mut rows = vec![["AT", "EVENT", "TOPIC"].map(str::to_owned).to_vec()];
+    rows.extend(parse::<List>(&answer)?.events.into_iter().map(|Scheduled { id, topic, at }| vec![at, id, topic]));
+    Ok(line(table(&rows))?)
 }
 
 async fn list(limit: u32, before: Option<u64>, api: &ApiServer) -> Result<(), CommandError> {
@@ -84,9 +168,10 @@ async fn list(limit: u32, before: Option<u64>, api: &ApiServer) -> Result<(), Co
     let mut rows = vec![heads.map(str::to_owned).to_vec()];
     rows.extend(parse::<List>(&answer)?.jobs.into_iter().map(|job| {
         let Job { id, position, state, audience, held, outcomes, .. } = job;
+        let position = position.map(|position| position.to_string()).unwrap_or_default();
         let (refused, spared) = (outcomes.refused(), outcomes.spared());
         let numbers = [audience, outcomes.accepted, outcomes.received, refused, spared, held].map(|n| n.to_string());
-        [position.to_string(), id, state].into_iter().chain(numbers).collect()
+        [position, id, state].into_iter().chain(numbers).collect()
     }));
     Ok(line(table(&rows))?)
 }
@@ -100,7 +185,7 @@ async fn show(id: &str, wait: bool, api: &ApiServer) -> Result<(), CommandError>
     let answer = loop {
         let answer = client.get(&path).await?;
         let job: Job = parse(&answer)?;
-        if !wait || !matches!(job.state.as_str(), "waiting" | "running") {
+        if !wait || job.is_closed() {
             break answer;
         }
         bar.set_message(job.state);
@@ -116,31 +201,57 @@ async fn show(id: &str, wait: bool, api: &ApiServer) -> Result<(), CommandError>
 }
 
 fn words(job: &Job) -> String {
-    let Job { id, position, state, audience, held, outcomes, receipts } = job;
-    let row = |name: &str, count: u64| vec![name.to_owned(), count.to_string()];
-    let mut rows = vec![
-        vec!["event".to_owned(), id.clone()],
-        row("position", *position),
-        vec!["state".to_owned(), state.clone()],
-        row("audience", *audience),
-    ];
-    let Outcomes { accepted, received, expired, unknown, cancelled, rejected, suppressed } = outcomes;
+    let Job { id, position, priority, state, at, paused_by, audience, held, retried, outcomes, receipts, by } = job;
+    let row = |name: &str, text: &dyn Display| vec![name.to_owned(), text.to_string()];
+    let mut rows = vec![row("event", id), row("state", state)];
+    rows.extend(at.iter().map(|at| row("due", at)));
+    rows.extend(paused_by.iter().map(|scope| row("paused by", scope)));
+    rows.extend(position.iter().map(|position| row("position", position)));
+    rows.extend(priority.iter().filter(|priority| *priority != "normal").map(|priority| row("priority", priority)));
+    if position.is_some() {
+        rows.push(row("audience", audience));
+    }
+    let Outcomes { accepted, received, expired, unknown, cancelled, superseded, rejected, suppressed } = outcomes;
     let counts = [
         ("held for receipts", *held),
         ("accepted by the provider", *accepted),
         ("received live, not pushed", *received),
+        ("superseded by a newer event", *superseded),
         ("expired", *expired),
         ("unknown", *unknown),
         ("cancelled", *cancelled),
+        ("attempts repeated", *retried),
     ];
-    rows.extend(counts.into_iter().filter(|&(_, count)| count > 0).map(|(name, count)| row(name, count)));
-    rows.extend(rejected.iter().map(|(why, count)| row(&format!("rejected, {why}"), *count)));
-    rows.extend(suppressed.iter().map(|(why, count)| row(&format!("not sent, {why}"), *count)));
+    rows.extend(counts.into_iter().filter(|&(_, count)| count > 0).map(|(name, count)| row(name, &count)));
+    rows.extend(rejected.iter().map(|(why, count)| row(&format!("rejected, {why}"), count)));
+    rows.extend(suppressed.iter().map(|(why, count)| row(&format!("not sent, {why}"), count)));
     if let Some(Receipts { written, received }) = receipts {
-        rows.push(row("written to connections", *written));
-        rows.push(row("receipts from connections", *received));
+        rows.push(row("written to connections", written));
+        rows.push(row("receipts from connections", received));
     }
-    table(&rows)
+    let mut text = table(&rows);
+    if !by.is_empty() {
+        text += &format!("\n\n{}", parts(by));
+    }
+    text
+}
+
+/// The parts with the most devices.
+fn parts(by: &[Part]) -> String {
+    let mut by: Vec<&Part> = by.iter().collect();
+    by.sort_by_key(|part| Reverse(part.outcomes.total()));
+    let mut rows = vec![["PROVIDER", "APP", "LOCALE", "DEVICES", "ACCEPTED", "REJECTED"].map(str::to_owned).to_vec()];
+    rows.extend(by.iter().take(PART_COUNT_MAX).map(|part| {
+        let Part { provider, app, locale, outcomes } = part;
+        let locale = locale.clone().unwrap_or_else(|| "–".to_owned());
+        let numbers = [outcomes.total(), outcomes.accepted, outcomes.refused()].map(|count| count.to_string());
+        [provider.clone(), app.clone(), locale].into_iter().chain(numbers).collect()
+    }));
+    let mut text = table(&rows);
+    if by.len() > PART_COUNT_MAX {
+        text += &format!("\nand {} more, which --json has", by.len() - PART_COUNT_MAX);
+    }
+    text
 }
 
 #[cfg(test)]
@@ -151,17 +262,28 @@ mod tests {
     fn a_job_is_told_in_words() {
         let answer = r#"{"id":"goal-1","position":7,"topic":"goal","accepted_at":"2026-11-21T12:00:00Z",
             "state":"finished","audience":10,"held":0,"channels":[],
-            "outcomes":{"accepted":5,"received":2,"expired":0,"unknown":0,"cancelled":0,
-                        "rejected":{"Unregistered":1},"suppressed":{"no_token":2}},
+            "outcomes":{"accepted":4,"received":2,"expired":0,"unknown":0,"cancelled":0,"superseded":1,
+                        "rejected":{"Unregistered":1},"suppressed":{"no_token":2}},"retried":3,
+            "by":[{"provider":"fcm","app":"a","outcomes":{"accepted":1}},
+                  {"provider":"apns","app":"a","locale":"pl","outcomes":{"accepted":3,"rejected":{"Unregistered":1}}}],
             "receipts":{"written":3,"received":2}}"#;
         let job: Job = serde_json::from_str(answer).unwrap();
         assert_eq!(job.outcomes.total(), job.audience);
         let text = words(&job);
-        for part in
-            ["state                      finished", "accepted by the provider   5", "rejected, Unregistered     1"]
-        {
+        for part in [
+            "state                        finished",
+            "accepted by the provider     4",
+            "superseded by a newer event  1",
+            "attempts repeated            3",
+            "rejected, Unregistered       1",
+            "PROVIDER  APP  LOCALE  DEVICES  ACCEPTED  REJECTED\napns      a    pl      4        3         1\nfcm ",
+        ] {
             assert!(text.contains(part), "{text}");
         }
         assert!(!text.contains("expired"), "zeros are left out");
+        let later = r#"{"id":"n-1","topic":"news","state":"scheduled","at":"2026-07-15T18:04:05.000Z",
+            "accepted_at":"2026-07-15T08:04:05.000Z"}"#;
+        let expected = "event  n-1\nstate  scheduled\ndue    2026-07-15T18:04:05.000Z";
+        assert_eq!(words(&serde_json::from_str(later).unwrap()), expected);
     }
 }

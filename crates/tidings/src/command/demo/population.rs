@@ -194,6 +194,7 @@ impl Population {
             device: names.device(self, number),
             subscriptions: names.subscriptions(self, number),
             credential: Some(credential(number)),
+            proven: true,
         };
         numbers.map(registration).collect()
     }
@@ -383,7 +384,7 @@ mod tests {
     fn registrations_say_what_the_phones_are() {
         let population = Population::draw(50, &moments());
         for (number, import) in (10..20).zip(population.registrations(10..20)) {
-            let NewImport { device, subscriptions, credential: proof } = import;
+            let NewImport { device, subscriptions, credential: proof, proven: _ } = import;
             assert_eq!(proof, Some(credential(number)));
             assert_eq!((device.id, device.token), (device_id(number), Some(token(number))));
             assert_eq!(device.locale.as_str(), LOCALES[population.locale(number)].0);

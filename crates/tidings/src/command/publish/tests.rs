@@ -30,6 +30,15 @@ fn flags_make_an_event() {
         "params": {"minute": 90, "team": "Sweden", "code": "007"},
     });
     assert_eq!((path, event), ("/v1/events", expected));
+    let words = "--topic news --subject league:1 --id n1 --priority low --urgency very_low --at 2026-07-15T20:04:05+02:00 \
+                 --expect-min 1 --expect-max 50000 --dry-run";
+    let (_, event) = body(&words.split_whitespace().collect::<Vec<_>>());
+    let expected = json!({
+        "id": "n1", "topic": "news", "subjects": ["league:1"], "params": {}, "priority": "low", "urgency": "very_low",
+        "at": "2026-07-15T18:04:05.000Z", "expect_audience": {"min": 1, "max": 50000}, "dry_run": true,
+    });
+    assert_eq!(event, expected);
+    tidings_api::read_event(event.to_string().as_bytes()).unwrap();
     let id = |(_, event): (_, Value)| event["id"].as_str().unwrap().to_owned();
     assert_ne!(id(body(&["--topic", "a", "--subject", "b:c"])), id(body(&["--topic", "a", "--subject", "b:c"])));
 }
@@ -55,7 +64,15 @@ fn nonsense_is_refused_before_anything_is_sent() {
         assert!(matches!(request(&args(words)), Err(CommandError::Usage(_))), "{words:?}");
     }
     for words in
-        [&[] as &[&str], &["--topic", "goal"], &["--channel", "news"], &["{}", "--topic", "goal", "--subject", "a:b"]]
+        [
+            &[] as &[&str],
+            &["--topic", "goal"],
+            &["--channel", "news"],
+            &["{}", "--topic", "goal", "--subject", "a:b"],
+            &["{}", "--dry-run"],
+            &["--topic", "goal", "--subject", "a:b", "--at", "tomorrow"],
+            &["--topic", "goal", "--subject", "a:b", "--priority", "urgent"],
+        ]
     {
         assert!(Cli::try_parse_from(["tidings", "publish"].iter().chain(words)).is_err(), "{words:?}");
     }
@@ -101,6 +118,17 @@ async fn the_request_carries_the_key_and_the_answer_decides() {
     assert!(unauthorized.contains("401 Unauthorized, is the API key right?") && !unauthorized.contains("k3y"));
     let overloaded = failed(publish("503 Service Unavailable", "journal is full").await.1);
     assert!(overloaded.ends_with("503 Service Unavailable: journal is full"), "{overloaded}");
+}
+
+#[test]
+fn an_accepted_event_is_told_with_its_place_or_its_time() {
+    let words = |answer: &str| match serde_json::from_str(answer).unwrap() {
+        Answer::Accepted(event) => event.words(),
+        _ => panic!("{answer}"),
+    };
+    assert_eq!(words(r#"{"id":"a","position":3,"channels":[]}"#), "accepted a at position 3");
+    let later = r#"{"id":"a","at":"2026-07-15T18:04:05.000Z","state":"scheduled"}"#;
+    assert_eq!(words(later), "accepted a for 2026-07-15T18:04:05.000Z");
 }
 
 #[tokio::test]

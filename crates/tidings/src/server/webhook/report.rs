@@ -51,8 +51,8 @@ mod tests {
     use std::time::Duration;
 
     use serde_json::{Value, json};
-    use tidings_api::{JobState, Outcomes, TimeTo};
-    use tidings_types::{EventId, JournalPosition};
+    use tidings_api::{JobPart, JobState, Outcomes, TimeTo};
+    use tidings_types::{AppId, EventId, EventPriority, JournalPosition, Locale, Provider, TopicName};
 
     use super::*;
 
@@ -61,9 +61,12 @@ mod tests {
         JobView {
             position: JournalPosition(42),
             event: EventId::new("goal-1").unwrap(),
+            topic: Some(TopicName::new("goal").unwrap()),
+            priority: EventPriority::High,
             accepted_at: Timestamp(1_700_000_000_123),
             done_at: Some(Timestamp(1_700_000_004_567)),
             state: JobState::Finished,
+            paused_by: None,
             audience: 9,
             held: 0,
             outcomes: Outcomes {
@@ -72,6 +75,17 @@ mod tests {
                 rejected: BTreeMap::from([("Unregistered", 1)]),
                 ..Outcomes::default()
             },
+            retried: 2,
+            by: vec![JobPart {
+                provider: Provider::Apns,
+                app: AppId::new("com.example.app").unwrap(),
+                locale: Some(Locale::new("pl").unwrap()),
+                outcomes: Outcomes {
+                    accepted: 7,
+                    rejected: BTreeMap::from([("Unregistered", 1)]),
+                    ..Outcomes::default()
+                },
+            }],
             time_to: Some(TimeTo { first: millis(3), p50: millis(4), p90: millis(5), p99: millis(6), p100: millis(7) }),
         }
     }
@@ -87,16 +101,26 @@ mod tests {
             "data": {
                 "id": "goal-1",
                 "position": 42,
+                "topic": "goal",
+                "priority": "high",
                 "accepted_at": "2023-11-14T22:13:20.123Z",
                 "state": "finished",
                 "done_at": "2023-11-14T22:13:24.567Z",
                 "audience": 9,
                 "held": 0,
+                "retried": 2,
                 "outcomes": {
-                    "accepted": 7, "received": 1, "expired": 0, "unknown": 0, "cancelled": 0,
+                    "accepted": 7, "received": 1, "expired": 0, "unknown": 0, "cancelled": 0, "superseded": 0,
                     "rejected": {"Unregistered": 1}, "suppressed": {},
                 },
                 "time_to": {"first_ms": 3, "p50_ms": 4, "p90_ms": 5, "p99_ms": 6, "p100_ms": 7},
+                "by": [{
+                    "provider": "apns", "app": "com.example.app", "locale": "pl",
+                    "outcomes": {
+                        "accepted": 7, "received": 0, "expired": 0, "unknown": 0, "cancelled": 0, "superseded": 0,
+                        "rejected": {"Unregistered": 1}, "suppressed": {},
+                    },
+                }],
             },
         });
         assert_eq!(found, expected);

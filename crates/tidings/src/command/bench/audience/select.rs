@@ -149,6 +149,7 @@ mod tests {
             device: data.device(device),
             subscriptions: data.owned_subscriptions(device),
             credential: None,
+            proven: true,
         };
         let devices = (0..2000).map(import);
         store.import_devices(devices.collect(), unix_now()).await.unwrap();

@@ -17,9 +17,6 @@ use crate::command::CommandError;
 use crate::command::bench::{failed, failed_by};
 
 const TOKEN_COUNT: u32 = 10_000;
-const PAYLOAD: &str = "{\"aps\":{\"alert\":{\"title\":\"Tor für \u{2068}Sverige\u{2069}!\",\"body\":\"\u{2068}Karl\u{2069} \
-    trifft in Minute 90.\"},\"sound\":\"default\"},\"tidings\":{\"event\":\"bench-0-1\"}}";
-
 /// The program, with all that it sends in files.
 pub(super) struct H2load {
     uris: PathBuf,
@@ -28,25 +25,27 @@ pub(super) struct H2load {
 }
 
 impl H2load {
-    /// `None` when the program is not on this machine.
-    pub(super) fn find(greeting: &Greeting, folder: &Folder) -> Result<Option<Self>, CommandError> {
+    /// Whether the program is on this machine.
+    pub(super) fn is_there() -> bool {
         let found = Command::new("h2load").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-        if !found.is_ok_and(|status| status.success()) {
-            return Ok(None);
-        }
+        found.is_ok_and(|status| status.success())
+    }
+
+    /// Writes its files for one provider.
+    pub(super) fn prepare(greeting: &Greeting, folder: &Folder) -> Result<Self, CommandError> {
         let key = ProviderKey::new(&greeting.key_id, &greeting.team_id, &greeting.key_pem);
         let key = key.map_err(|error| failed_by("the simulator's key", &error))?;
         let token = ProviderTokens::new(key).authorization(unix_now());
         let authorization = token.to_str().map_err(|error| failed_by("the provider token", &error))?.to_owned();
         let mut uris = String::new();
         for number in 0..TOKEN_COUNT {
-            let token = setup::token(0xff, number).to_hex();
+            let token = setup::token(0xff, number).to_text().into_owned();
             writeln!(uris, "https://127.0.0.1:{}/3/device/{token}", greeting.port).expect("text takes everything");
         }
         let files = Self { uris: folder.path("uris"), payload: folder.path("payload"), authorization };
         fs::write(&files.uris, uris)?;
-        fs::write(&files.payload, PAYLOAD)?;
-        Ok(Some(files))
+        fs::write(&files.payload, setup::LANGUAGES[1].message().payload)?;
+        Ok(files)
     }
 
     /// Requests a second, each answered with success.
@@ -86,11 +85,5 @@ mod tests {
         assert_eq!(read(output, 200_001), None);
         assert_eq!(read(&output.replace("0 errored", "1 errored"), 200_000), None);
         assert_eq!(read("", 0), None);
-    }
-
-    #[test]
-    fn the_payload_is_json() {
-        let payload: serde_json::Value = serde_json::from_str(PAYLOAD).unwrap();
-        assert!(payload["aps"]["alert"]["title"].as_str().unwrap().starts_with("Tor für "));
     }
 }

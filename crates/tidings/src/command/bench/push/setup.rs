@@ -3,18 +3,28 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
+use serde_json::json;
 use tidings_store::{NewDevice, NewImport};
 use tidings_telemetry::unix_now;
 use tidings_types::{AppId, DeviceId, DeviceToken, Environment, Locale, Platform, Subject, TopicName};
 
+use super::case::Case;
 use super::simulator::Greeting;
 use crate::command::CommandError;
 use crate::command::bench::{failed_by, progress, store};
 use crate::config::{Config, parse};
 
 pub(super) const TOPIC: &str = "goal";
-const APP: &str = "com.example.bench";
+pub(super) const APP: &str = "com.example.bench";
+/// The event's name in what others send for us.
+pub(super) const EVENT: &str = "bench-0-1";
 const IMPORT_COUNT: u32 = 10_000;
+
+/// What is told.
+pub(super) const TEAM: &str = "Sverige";
+pub(super) const SCORER: &str = "Karl";
+pub(super) const MINUTE: u32 = 90;
 
 /// A language, and how a title in it begins: what the simulator looks for.
 pub(super) struct Language {
@@ -31,7 +41,26 @@ pub(super) const LANGUAGES: [Language; 4] = [
     Language { locale: "pt-BR", title: "Gol para ", body: "%{scorer} marca aos %{minute} minutos." },
 ];
 
+/// What a device is shown, and the payload that carries it.
+#[derive(Serialize)]
+pub(super) struct Message {
+    pub(super) title: String,
+    pub(super) body: String,
+    pub(super) payload: String,
+}
+
 impl Language {
+    /// The text of our events, and our payload with it, for others to send.
+    pub(super) fn message(&self) -> Message {
+        let isolated = |text: &str| format!("\u{2068}{text}\u{2069}");
+        let title = format!("{}{}!", self.title, isolated(TEAM));
+        let body = self.body.replace("%{scorer}", &isolated(SCORER)).replace("%{minute}", &MINUTE.to_string());
+        let payload = json!({
+            "aps": {"alert": {"title": title, "body": body}, "sound": "default"}, "tidings": {"event": EVENT},
+        });
+        Message { title, body, payload: payload.to_string() }
+    }
+
     /// The catalogue of a language, as `msgfmt` would take it.
     fn catalogue(&self) -> String {
         let source = &LANGUAGES[0];
@@ -49,23 +78,21 @@ pub(super) fn language_of(token: &DeviceToken) -> Option<&'static Language> {
     LANGUAGES.get(usize::from(*token.as_bytes().first()?))
 }
 
-/// The subject that the devices of one case are subscribed to.
-pub(super) fn subject(case: usize) -> String {
-    format!("case:{case}")
+/// The subject that the first so many devices are subscribed to.
+pub(super) fn subject(audience: u32) -> String {
+    format!("first:{audience}")
 }
 
 /// A temporary folder, removed when dropped.
 pub(super) struct Folder(tempfile::TempDir);
 
 impl Folder {
-    pub(super) fn make(parent: Option<&Path>, greeting: &Greeting) -> Result<Self, CommandError> {
+    pub(super) fn make(parent: Option<&Path>) -> Result<Self, CommandError> {
         let folder = match parent {
             Some(parent) => tempfile::tempdir_in(parent),
             None => tempfile::tempdir(),
         };
         let folder = Self(folder.map_err(|error| failed_by("cannot make a temporary folder", &error))?);
-        fs::write(folder.path("ca.pem"), &greeting.ca_pem)?;
-        fs::write(folder.path("key.p8"), &greeting.key_pem)?;
         for language in &LANGUAGES[1..] {
             let messages = folder.path("locales").join(language.locale.replace('-', "_")).join("LC_MESSAGES");
             fs::create_dir_all(&messages)?;
@@ -74,21 +101,35 @@ impl Folder {
         Ok(folder)
     }
 
+    /// Puts the provider's certificate and our key there, instead of those before.
+    pub(super) fn trust(&self, greeting: &Greeting) -> Result<(), CommandError> {
+        fs::write(self.path("ca.pem"), &greeting.ca_pem)?;
+        Ok(fs::write(self.path("key.p8"), &greeting.key_pem)?)
+    }
+
     pub(super) fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
-    /// The server's configuration: its defaults, with the simulator as the provider.
-    pub(super) fn config(&self, greeting: &Greeting, connections: u32, streams: u32) -> Result<Config, CommandError> {
+    /// The server's configuration: its defaults, with the provider of a case.
+    pub(super) fn config(&self, greeting: &Greeting, case: Case) -> Result<Config, CommandError> {
+        Ok(parse("bench", &self.config_text(greeting, case), [])?.config)
+    }
+
+    /// The same as a file holds it. Devices are imported as proven, so there is no quarantine; the number of
+    /// connections is the case's, always.
+    pub(super) fn config_text(&self, greeting: &Greeting, case: Case) -> String {
         let quoted = |name: &str| toml::Value::String(self.path(name).display().to_string()).to_string();
-        let source = &LANGUAGES[0];
-        let text = format!(
+        let (source, connections) = (&LANGUAGES[0], case.connections);
+        format!(
             "data_dir = {}\n\
              [http]\nlisten = \"127.0.0.1:0\"\n\
+             [log]\nfilter = \"warn\"\n\
              [topics.{TOPIC}]\ntitle = \"{}%{{team}}!\"\nbody = \"{}\"\n\
              [translations]\ndir = {}\n\
              [apns.bench]\nhost = \"127.0.0.1\"\nport = {}\nkey_id = \"{}\"\nteam_id = \"{}\"\nkey_file = {}\n\
-             ca_file = {}\napps = [\"{APP}\"]\nconnection_count = {connections}\nlake_capacity = {}\n",
+             ca_file = {}\napps = [\"{APP}\"]\nconnection_count = {connections}\n\
+             connection_count_max = {connections}\nquarantine_connection_count = 0\nlake_capacity = {}\n",
             quoted("data"),
             source.title,
             source.body,
@@ -98,19 +139,19 @@ impl Folder {
             greeting.team_id,
             quoted("key.p8"),
             quoted("ca.pem"),
-            2 * connections * streams,
-        );
-        Ok(parse("bench", &text, [])?.config)
+            2 * case.stream_count(),
+        )
     }
 }
 
-/// Registers the devices; the first so many of them are subscribed to each case's subject.
-pub(super) async fn import(folder: &Folder, device_count: u32, case_counts: &[u32]) -> Result<(), CommandError> {
+/// Registers as many devices as the largest of the audiences has; the first so many are subscribed to each one's
+/// subject.
+pub(super) async fn import(folder: &Folder, audiences: &[u32]) -> Result<(), CommandError> {
     let store = store::open(&folder.path("data").join("store")).await?;
     let topic = TopicName::new(TOPIC).expect("a legal topic");
-    let subject = |case| Subject::new(&subject(case)).expect("a legal subject");
-    let subjects: Vec<(Subject, u32)> =
-        case_counts.iter().enumerate().map(|(case, &count)| (subject(case), count)).collect();
+    let device_count = audiences.iter().copied().max().unwrap_or(0);
+    let named = |&audience: &u32| (Subject::new(&subject(audience)).expect("a legal subject"), audience);
+    let subjects: Vec<(Subject, u32)> = audiences.iter().map(named).collect();
     for start in (0..device_count).step_by(IMPORT_COUNT as usize) {
         if start % 200_000 == 0 {
             progress(format!("import: {start} of {device_count} devices"));
@@ -118,7 +159,7 @@ pub(super) async fn import(folder: &Folder, device_count: u32, case_counts: &[u3
         let subscribed = |device| subjects.iter().filter(move |&&(_, count)| device < count);
         let devices = (start..device_count.min(start + IMPORT_COUNT)).map(|number| {
             let subscriptions = subscribed(number).map(|(subject, _)| (subject.clone(), topic.clone()));
-            NewImport { device: device(number), subscriptions: subscriptions.collect(), credential: None }
+            NewImport { device: device(number), subscriptions: subscriptions.collect(), credential: None, proven: true }
         });
         let imported = store.import_devices(devices.collect(), unix_now()).await;
         imported.map_err(|error| failed_by("cannot import", &error))?;
@@ -153,7 +194,16 @@ pub(super) fn token(language: u8, number: u32) -> DeviceToken {
 mod tests {
     use tidings_simulator::{ApnsSimulator, SimulatorConfig};
 
+    use super::super::case::NEAR;
     use super::*;
+
+    #[test]
+    fn the_payload_for_others_is_the_text_in_json() {
+        let message = LANGUAGES[1].message();
+        let payload: serde_json::Value = serde_json::from_str(&message.payload).unwrap();
+        assert_eq!(payload["aps"]["alert"]["title"], "Tor für \u{2068}Sverige\u{2069}!");
+        assert_eq!(payload["aps"]["alert"]["body"], "\u{2068}Karl\u{2069} trifft in Minute 90.");
+    }
 
     #[test]
     fn the_server_takes_configuration_and_catalogues() {
@@ -164,10 +214,11 @@ mod tests {
         }
         let simulator = ApnsSimulator::start(SimulatorConfig::default()).unwrap();
         let greeting = Greeting::of(&simulator);
-        let folder = Folder::make(None, &greeting).unwrap();
-        let config = folder.config(&greeting, 10, 100).unwrap();
+        let folder = Folder::make(None).unwrap();
+        folder.trust(&greeting).unwrap();
+        let config = folder.config(&greeting, NEAR).unwrap();
         let apns = &config.apns["bench"];
-        assert_eq!((apns.lake_capacity, apns.connection_count), (2000, 10));
+        assert_eq!((apns.lake_capacity, apns.connection_count, apns.connection_count_max), (4000, 2, 2));
         assert_eq!(config.topics.len(), 1);
     }
 

@@ -1,4 +1,4 @@
-//! The provider, in a process of its own.
+//! Our simulated provider, in a process of its own.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -40,32 +40,47 @@ impl Greeting {
 /// What it is told.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Command {
-    /// From now on answer so late and allow so many streams; no answer.
-    Behave { delay_ms: u64, stream_limit: u32 },
+    /// Be so far away, allow so many streams and, on new connections, so many bytes on their way; no answer.
+    Behave { round_trip_ms: u64, stream_limit: u32, window_bytes: u32 },
     /// Answer with [`Mark`].
     Mark,
 }
 
-/// What it has seen up to one moment.
+/// What it has seen and used up to one moment.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct Mark {
     pub(super) usage: Usage,
+    pub(super) ledger: Ledger,
+}
+
+/// What it has seen up to one moment.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(super) struct Ledger {
     pub(super) accepted: u64,
     pub(super) notifications: u64,
     pub(super) repeated: u64,
     pub(super) rejected: u64,
     pub(super) mistranslated: u64,
     pub(super) stream_limit_violations: u64,
+    /// Of all that were accepted.
+    pub(super) payload_bytes: u64,
+}
+
+#[derive(Default)]
+struct Seen {
+    mistranslated: AtomicU64,
+    payload_bytes: AtomicU64,
 }
 
 /// Simulates until our input ends. Blocks: the simulator has threads of its own.
 pub(in super::super) fn serve() -> Result<(), CommandError> {
-    let mistranslated = Arc::new(AtomicU64::new(0));
-    let counted = mistranslated.clone();
+    let seen = Arc::new(Seen::default());
+    let counted = seen.clone();
     let on_accepted = Arc::new(move |accepted: AcceptedNotification<'_>| {
+        counted.payload_bytes.fetch_add(accepted.payload.len() as u64, Ordering::Relaxed);
         let expected = language_of(accepted.token).map(|language| language.title);
         if expected.is_some_and(|title| !says(accepted.payload, title)) {
-            counted.fetch_add(1, Ordering::Relaxed);
+            counted.mistranslated.fetch_add(1, Ordering::Relaxed);
         }
     });
     let config = SimulatorConfig {
@@ -77,25 +92,27 @@ pub(in super::super) fn serve() -> Result<(), CommandError> {
     let simulator = simulator.map_err(|error| failed_by("cannot start the simulator", &error))?;
     peer::answer(Greeting::of(&simulator))?;
     peer::follow(|command| match command {
-        Command::Behave { delay_ms, stream_limit } => {
-            let faults = Faults { delay_ms, stream_limit, ..Faults::default() };
+        Command::Behave { round_trip_ms, stream_limit, window_bytes } => {
+            let faults =
+                Faults { round_trip_ms, stream_limit, connection_window_bytes: window_bytes, ..Faults::default() };
             simulator.set_faults(faults).map_err(|error| failed_by("the simulator refuses", &error))
         }
-        Command::Mark => peer::answer(mark(&simulator, mistranslated.load(Ordering::Relaxed))?),
+        Command::Mark => peer::answer(mark(&simulator, &seen)?),
     })
 }
 
-fn mark(simulator: &ApnsSimulator, mistranslated: u64) -> Result<Mark, CommandError> {
+fn mark(simulator: &ApnsSimulator, seen: &Seen) -> Result<Mark, CommandError> {
     let summary = simulator.ledger().summary();
-    Ok(Mark {
-        usage: Usage::now()?,
+    let ledger = Ledger {
         accepted: summary.accepted,
         notifications: summary.notifications,
         repeated: summary.repeated,
         rejected: summary.rejected.values().sum(),
-        mistranslated,
+        mistranslated: seen.mistranslated.load(Ordering::Relaxed),
         stream_limit_violations: summary.stream_limit_violations,
-    })
+        payload_bytes: seen.payload_bytes.load(Ordering::Relaxed),
+    };
+    Ok(Mark { usage: Usage::now()?, ledger })
 }
 
 /// Whether the notification's title begins so. The title stands near the payload's beginning, so this is quick.

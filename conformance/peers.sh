@@ -1,0 +1,27 @@
+#!/bin/sh
+# Builds what `tidings bench push` compares with, into target/peers, where it looks for it: Pushy's client and benchmark
+# server (Java), apns2 and gorush (Go); versions are pinned in java/pom.xml and go/peers. Half a minute for Java, some
+# minutes for gorush. Needs JDK 17, Maven and Go 1.25.12 or newer; whatever of these is missing is said and left out.
+set -eu
+cd "$(dirname "$0")"
+built=$(cd .. && pwd)/target/peers
+mkdir -p "$built"
+missing=0
+
+if command -v mvn >/dev/null && command -v javac >/dev/null; then
+    (cd java && nice -n 19 mvn --batch-mode --quiet -Pbench "-Dmaven.repo.local=$built/maven" \
+        compiler:compile dependency:copy-dependencies)
+else
+    echo "Pushy is left out: JDK 17 and Maven are needed (Debian: openjdk-17-jdk-headless maven)" >&2
+    missing=1
+fi
+
+if command -v go >/dev/null; then
+    # Without -modcacherw the downloaded modules are read-only, and target could not be removed.
+    (cd go/peers && GOMODCACHE="$built/go/modules" GOCACHE="$built/go/cache" GOTOOLCHAIN=local CGO_ENABLED=0 \
+        nice -n 19 go build -modcacherw -buildvcs=false -trimpath -ldflags "-s -w" -o "$built/go/bin/" ./apns2 ./gorush)
+else
+    echo "apns2 and gorush are left out: Go is needed" >&2
+    missing=1
+fi
+exit $missing

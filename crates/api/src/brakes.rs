@@ -1,0 +1,64 @@
+//! `/v1/brakes`: holding pushes of everything, of an app, of a topic or of a provider, and letting them go on.
+//!
+//! A brake is a durable row of the store; the sender follows it. What is held is kept, expires by its own time, and goes on
+//! from where it was; what providers already have is not called back. Pausing what is paused and resuming what is not are
+//! no mistakes of a caller who tries again, but the second is told: it may have been a misspelt name.
+//!
+//! Bound: [`tidings_store::PAUSE_COUNT_MAX`] brakes, so all of them are one answer.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use tidings_telemetry::unix_now;
+use tidings_types::{BrakeScope, Timestamp};
+
+use crate::Shared;
+use crate::guard::IdPath;
+use crate::problem::{Kind, Problem, json};
+use crate::rfc3339::Rfc3339;
+
+#[derive(Debug, Serialize)]
+struct Brake<'a> {
+    scope: &'a BrakeScope,
+    paused_at: Rfc3339,
+}
+
+impl<'a> Brake<'a> {
+    fn new((scope, at): (&'a BrakeScope, &Timestamp)) -> Self {
+        Self { scope, paused_at: Rfc3339(*at) }
+    }
+}
+
+pub(crate) async fn brakes(State(shared): State<Arc<Shared>>) -> Response {
+    #[derive(Serialize)]
+    struct List<'a> {
+        brakes: Vec<Brake<'a>>,
+    }
+    let brakes = shared.store.brakes().borrow().clone();
+    json(StatusCode::OK, &List { brakes: brakes.paused.iter().map(Brake::new).collect() })
+}
+
+pub(crate) async fn pause(
+    State(shared): State<Arc<Shared>>,
+    IdPath(scope): IdPath<BrakeScope>,
+) -> Result<Response, Problem> {
+    let now = unix_now();
+    let is_new = shared.store.pause(scope.clone(), now).await?;
+    let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
+    // Since when it was paused before; somebody may have let it go on meanwhile.
+    let since = shared.store.brakes().borrow().paused.get(&scope).copied().unwrap_or(now);
+    Ok(json(status, &Brake::new((&scope, &since))))
+}
+
+pub(crate) async fn resume(
+    State(shared): State<Arc<Shared>>,
+    IdPath(scope): IdPath<BrakeScope>,
+) -> Result<Response, Problem> {
+    if !shared.store.resume(scope.clone()).await? {
+        return Err(Problem::new(Kind::NotFound, format!("{scope} is not paused")));
+    }
+    Ok(StatusCode::NO_CONTENT.into_response())
+}

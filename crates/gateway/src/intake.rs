@@ -1,0 +1,168 @@
+//! One connection's place in the lines of its pool's lakes.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tidings_buffer::Consumer;
+use tidings_push::{Lakes, Notification};
+use tidings_types::EventPriority;
+
+use crate::turns::Turns;
+
+/// Lakes of a pool, one per priority.
+pub(crate) const LAKE_COUNT: usize = EventPriority::ALL.len();
+
+/// Takes from all lakes of a pool by [`Turns`], and waits in the lines of those that have nothing.
+pub(crate) struct Intake {
+    lines: [Line; LAKE_COUNT],
+}
+
+struct Line {
+    consumer: Consumer<Notification>,
+    /// It stands in line. Otherwise there is nothing to leave, and a lock is spared.
+    waits: bool,
+}
+
+impl Intake {
+    /// A taker that does not wait for anything yet.
+    pub(crate) fn new(lakes: &Lakes) -> Self {
+        let lines = lakes.all().each_ref().map(|lake| Line { consumer: Consumer::new(Arc::clone(lake)), waits: false });
+        Self { lines }
+    }
+
+    /// Appends up to `demand` notifications to `out`; returns whether all lakes are closed and empty. What is missing
+    /// wakes the task when it comes. A demand of 0 leaves all lines.
+    pub(crate) fn poll_take(
+        &mut self,
+        cx: &mut Context<'_>,
+        demand: usize,
+        turns: &mut Turns<LAKE_COUNT>,
+        out: &mut Vec<Notification>,
+    ) -> bool {
+        let mut missing = demand - turns.take(demand, &mut |level, wanted| self.lines[level].take(cx, wanted, out));
+        let mut finished = 0;
+        for line in &mut self.lines {
+            match line.wait(cx, missing, out) {
+                Poll::Ready(0) => finished += 1,
+                Poll::Ready(count) => missing -= count, // It came meanwhile.
+                Poll::Pending => {}
+            }
+        }
+        if missing == 0 {
+            self.lines.iter_mut().for_each(|line| _ = line.wait(cx, 0, out));
+        }
+        finished == LAKE_COUNT
+    }
+}
+
+impl Line {
+    /// Takes up to `wanted` without waiting anew.
+    fn take(&mut self, cx: &mut Context<'_>, wanted: usize, out: &mut Vec<Notification>) -> usize {
+        if wanted == 0 {
+            return 0;
+        }
+        if !self.waits {
+            return self.consumer.lake().try_take(wanted, out);
+        }
+        match self.consumer.poll_take(cx, wanted, out) {
+            Poll::Ready(count) => {
+                self.waits = false;
+                count
+            }
+            Poll::Pending => 0,
+        }
+    }
+
+    /// Waits for `missing`, or leaves the line if that is 0. `Ready(0)` if nothing will ever come.
+    fn wait(&mut self, cx: &mut Context<'_>, missing: usize, out: &mut Vec<Notification>) -> Poll<usize> {
+        if missing == 0 && !self.waits {
+            return Poll::Pending;
+        }
+        let taken = self.consumer.poll_take(cx, missing, out);
+        self.waits = taken.is_pending() && missing > 0;
+        taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::{Wake, Waker};
+
+    use super::*;
+    use crate::pool::tests::notification;
+
+    #[derive(Default)]
+    struct Rings(AtomicUsize);
+
+    impl Wake for Rings {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    struct Taker {
+        intake: Intake,
+        turns: Turns<LAKE_COUNT>,
+        rings: Arc<Rings>,
+        finished: bool,
+    }
+
+    impl Taker {
+        fn new(lakes: &Lakes) -> Self {
+            Self { intake: Intake::new(lakes), turns: Turns::new(), rings: Arc::default(), finished: false }
+        }
+
+        fn take(&mut self, demand: usize) -> Vec<u32> {
+            let (waker, mut out) = (Waker::from(Arc::clone(&self.rings)), Vec::new());
+            self.finished =
+                self.intake.poll_take(&mut Context::from_waker(&waker), demand, &mut self.turns, &mut out);
+            out.iter().map(|it| it.ticket.device.0).collect()
+        }
+
+        fn rings(&self) -> usize {
+            self.rings.0.load(Ordering::Relaxed)
+        }
+    }
+
+    fn push(lakes: &Lakes, priority: EventPriority, devices: std::ops::Range<u32>) {
+        lakes.of(priority).try_push_batch(&mut devices.map(notification).collect()).unwrap();
+    }
+
+    #[test]
+    fn the_urgent_come_first_and_any_lake_wakes_who_waits() {
+        let lakes = Lakes::new(100);
+        let (mut one, mut other) = (Taker::new(&lakes), Taker::new(&lakes));
+        push(&lakes, EventPriority::Low, 20..23);
+        push(&lakes, EventPriority::Normal, 10..12);
+        push(&lakes, EventPriority::High, 0..2);
+        assert_eq!(one.take(5), [0, 1, 10, 11, 20]);
+        assert_eq!(one.take(5), [21, 22]);
+        assert_eq!(other.take(5), [0; 0]);
+        for (rings, priority) in (1..).zip(EventPriority::ALL) {
+            push(&lakes, priority, 30..31);
+            assert_eq!((one.rings(), other.rings()), (rings, 0), "the first in line, and only it");
+            assert_eq!(one.take(1), [30]);
+            assert_eq!(other.take(1), [0; 0]);
+            assert_eq!(one.take(0), [0; 0]);
+            _ = other.take(0); // One comes before it again.
+            assert_eq!(one.take(1), [0; 0]);
+            assert_eq!(other.take(1), [0; 0]);
+        }
+        assert_eq!(one.take(0), [0; 0]);
+        push(&lakes, EventPriority::Low, 40..41);
+        assert_eq!((one.rings(), other.rings()), (3, 1), "who has left the lines is not woken in vain");
+    }
+
+    #[test]
+    fn the_end_is_known_when_all_are_closed_and_empty() {
+        let lakes = Lakes::new(100);
+        let mut taker = Taker::new(&lakes);
+        push(&lakes, EventPriority::Normal, 0..3);
+        _ = taker.take(1);
+        assert!(!taker.finished);
+        lakes.close();
+        _ = taker.take(2);
+        assert_eq!((taker.take(1), taker.finished), (Vec::new(), true));
+    }
+}

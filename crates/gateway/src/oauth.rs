@@ -1,0 +1,159 @@
+//! Access tokens that somebody else makes: fetched once for all connections and threads of a gateway.
+//!
+//! When one is due, what an answer means and how long to wait after a failure, [`AccessTokens`] says; here it is fetched, by
+//! a task of the gateway's first thread and over a connection of its own each time, since it is needed once an hour.
+//! Connections send nothing while there is no token; what is to be sent waits in the lakes then. A fetch that fails is
+//! tried again for ever: an operator may repair it, or the network.
+
+use std::fmt;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::HeaderValue;
+use tidings_http1::{Client, ClientConfig, Limits, Origin, OriginError, Request, Roots};
+use tidings_push::fcm::oauth::{AccessToken, AccessTokens, ServiceAccount, TokenError, read_answer};
+use tidings_telemetry::unix_now;
+use tidings_types::Timestamp;
+use tokio::sync::watch;
+use tokio::time::sleep;
+use tracing::{error, info, warn};
+
+use crate::connect::Access;
+use crate::connection::Shared;
+use crate::slot::chain;
+
+/// How long one attempt may take, connecting included; under `tidings_push`'s `REFRESH_TIMEOUT`.
+const FETCH_TIMEOUT: Duration = Duration::from_secs(15);
+/// A token has some 1 KiB, an error less.
+const LIMITS: Limits = Limits { head_bytes_max: 16 * 1024, body_bytes_max: 16 * 1024 };
+/// A clock that is set is noticed this soon.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// The access tokens of one service account. Made from its key; the [`crate::Gateway`] that has it as its credential
+/// fetches them.
+pub struct OAuth {
+    account: ServiceAccount,
+    origin: Origin,
+    /// Path and query at the origin.
+    target: String,
+    tokens: AccessTokens,
+    /// Counts what happens to them: one came, or one was refused.
+    changes: watch::Sender<u64>,
+}
+
+impl OAuth {
+    /// Tokens for this account, from the endpoint that its key names.
+    ///
+    /// # Errors
+    /// When that endpoint is no address of a server.
+    pub fn new(account: ServiceAccount) -> Result<Self, OriginError> {
+        let (origin, target) = Origin::split(account.token_uri())?;
+        Ok(Self { account, origin, target, tokens: AccessTokens::new(), changes: watch::Sender::new(0) })
+    }
+
+    /// Whether both are the same account with the same key: then they ask alike, for such signatures have no chance in
+    /// them (RFC 8017, 8.2).
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        let asked = |oauth: &Self| oauth.account.token_request(Timestamp(0));
+        self.account.token_uri() == other.account.token_uri() && asked(self) == asked(other)
+    }
+
+    /// The header with the token there is, if it can be used.
+    pub(crate) fn authorization(&self, now: Timestamp) -> Option<HeaderValue> {
+        self.tokens.authorization(now)
+    }
+
+    /// The provider has refused this header. Returns whether there is, or will be, another one.
+    pub(crate) fn on_refused(&self, used: &HeaderValue, now: Timestamp) -> bool {
+        let renewed = self.tokens.on_refused(used, now);
+        self.on_change();
+        renewed
+    }
+
+    /// Changes when something happens to the tokens.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    fn on_change(&self) {
+        self.changes.send_modify(|count| *count = count.wrapping_add(1));
+    }
+
+    /// Fetches whenever it is due, for ever.
+    async fn keep_fresh(&self, roots: &Roots, shared: &Shared) {
+        let mut changes = self.changes.subscribe();
+        loop {
+            changes.borrow_and_update();
+            if !self.tokens.begin_refresh(unix_now()) {
+                let pause = self.tokens.refresh_after(unix_now()).clamp(Duration::from_millis(1), WAIT_MAX);
+                tokio::select! {
+                    () = sleep(pause) => {}
+                    _ = changes.changed() => {}
+                }
+                continue;
+            }
+            let answer = self.fetch(roots).await;
+            self.tell(&answer, shared);
+            self.tokens.on_answer(&answer, rand::random(), unix_now());
+            self.on_change();
+        }
+    }
+
+    fn tell(&self, answer: &Result<AccessToken, TokenError>, shared: &Shared) {
+        let Shared { provider, pool, metrics, .. } = shared;
+        let Err(failure) = answer else {
+            metrics.tokens_fetched.inc();
+            return info!(provider, pool, "Access token fetched");
+        };
+        metrics.token_failures.inc();
+        let error = chain(failure);
+        match failure {
+            TokenError::Refused(_) => error!(provider, pool, error, "Service account is refused"),
+            TokenError::Unavailable(_) | TokenError::Unreadable => {
+                warn!(provider, pool, error, "Cannot fetch an access token");
+            }
+        }
+    }
+
+    async fn fetch(&self, roots: &Roots) -> Result<AccessToken, TokenError> {
+        let unavailable = |error: &dyn std::error::Error| TokenError::Unavailable(chain(error));
+        let request = Request::post(&self.target)
+            .and_then(|request| request.header("content-type", "application/x-www-form-urlencoded"))
+            .map_err(|error| unavailable(&error))?
+            .body(self.account.token_request(unix_now()));
+        let mut config = ClientConfig { roots: roots.clone(), limits: LIMITS, ..ClientConfig::new("oauth", 1) };
+        config.pool.connect_timeout = FETCH_TIMEOUT;
+        let client = Client::start(&self.origin, config).map_err(|error| unavailable(&error))?;
+        let response = client.send(request, FETCH_TIMEOUT).await;
+        client.drain(Duration::ZERO).await;
+        let response = response.map_err(|error| unavailable(&error))?;
+        read_answer(response.status(), response.body(), unix_now())
+    }
+}
+
+// Neither key nor token ever reaches a log (invariant 9).
+impl fmt::Debug for OAuth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OAuth").field("account", &self.account).finish_non_exhaustive()
+    }
+}
+
+/// Fetches the tokens of whatever credential the gateway has at the time. Never ends; dropped when the gateway stops.
+pub(crate) async fn keep_fresh(mut access: watch::Receiver<Arc<Access>>, shared: Rc<Shared>) {
+    loop {
+        let current = Arc::clone(&access.borrow_and_update());
+        let fetching = async {
+            match current.credential.oauth() {
+                Some(oauth) => oauth.keep_fresh(&current.roots(), &shared).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            changed = access.changed() => if changed.is_err() {
+                return std::future::pending().await; // The gateway is dropped, and with it this task.
+            },
+            () = fetching => {}
+        }
+    }
+}

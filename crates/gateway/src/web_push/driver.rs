@@ -1,0 +1,362 @@
+//! The loop that owns the books: takes from the lakes, starts attempts, does what their reports say.
+
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tidings_buffer::Consumer;
+use tidings_http1::Origin as Name;
+use tidings_push::web_push::Reason;
+use tidings_push::web_push::guard::Endpoint;
+use tidings_push::{Advice, Lakes, Notification, Outcome, OutcomeSink, Reason as AnyReason, Verdict};
+use tidings_telemetry::unix_now;
+use tidings_types::DeviceToken;
+use tokio::sync::watch;
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::{Instant, sleep_until};
+use tracing::error;
+
+use super::WebPushConfig;
+use super::attempt::{Access, Link, Plan, Report, Timeouts};
+use super::books::{Attempt, Books, why_over};
+use super::gate::{Health, Now};
+use super::network::{Route, WeakRoute};
+use super::origins::{Effect, LEVELS, Limits, OriginId, Origins, Start};
+use crate::metrics::{Metrics, Repeat};
+
+/// How often queues are looked through for what is over, and idle connections closed.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+/// Reports that are dealt with before something is started again.
+const REPORTS_PER_TURN: usize = 64;
+/// How often an operator is told that a key is refused.
+const REFUSAL_LOG_INTERVAL: Duration = Duration::from_secs(60);
+
+/// What the driver is asked to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    Work,
+    /// End when the lakes are empty and everything is settled.
+    Drain,
+    /// End now.
+    Abort,
+}
+
+/// An attempt that is over.
+struct Done {
+    origin: OriginId,
+    level: usize,
+    attempt: Attempt,
+    report: Report,
+    link: Option<Link>,
+}
+
+pub(super) struct Driver {
+    config: WebPushConfig,
+    lakes: Lakes,
+    /// One per lake; none for those that are closed and empty.
+    consumers: [Option<Consumer<Notification>>; LEVELS],
+    /// What the lakes gave, before it is looked at; empty between turns.
+    inbox: Vec<(usize, Notification)>,
+    origins: Origins<Attempt, Link>,
+    /// Ways to origins that have connections; the others' are forgotten with each sweep.
+    routes: HashMap<Name, WeakRoute>,
+    books: Books,
+    metrics: Metrics,
+    access: watch::Receiver<Arc<Access>>,
+    phase: watch::Receiver<Phase>,
+    tasks: JoinSet<Done>,
+    sweep_at: Instant,
+    refusal_logged_at: Option<Instant>,
+}
+
+impl Now {
+    fn read() -> Self {
+        Self { at: Instant::now(), unix: unix_now() }
+    }
+}
+
+impl Driver {
+    pub(super) fn new(
+        config: WebPushConfig,
+        lakes: Lakes,
+        sink: Arc<dyn OutcomeSink>,
+        metrics: Metrics,
+        access: watch::Receiver<Arc<Access>>,
+        phase: watch::Receiver<Phase>,
+    ) -> Self {
+        let limits = Limits {
+            origin_count_max: config.origin_count_max,
+            connection_count_max: config.connection_count_max,
+            held_max: config.held_max,
+            idle_timeout: config.idle_timeout,
+        };
+        Self {
+            consumers: lakes.all().each_ref().map(|lake| Some(Consumer::new(Arc::clone(lake)))),
+            inbox: Vec::new(),
+            origins: Origins::new(limits),
+            routes: HashMap::new(),
+            books: Books::new(sink, metrics.clone()),
+            metrics,
+            access,
+            phase,
+            tasks: JoinSet::new(),
+            sweep_at: Instant::now() + SWEEP_INTERVAL,
+            refusal_logged_at: None,
+            config,
+            lakes,
+        }
+    }
+
+    /// Works until the lakes are closed and everything is settled, or it is aborted. Returns how many notifications it
+    /// leaves unsettled.
+    pub(super) async fn run(mut self) -> usize {
+        loop {
+            let next = self.turn(Now::read());
+            if self.lakes.is_finished() && self.origins.held() == 0 {
+                break;
+            }
+            let (phase, tasks) = (&mut self.phase, &mut self.tasks);
+            let (consumers, origins, inbox) = (&mut self.consumers, &mut self.origins, &mut self.inbox);
+            let mut done = None;
+            tokio::select! {
+                biased; // Stop first: a busy gateway must not postpone it.
+                asked = phase.changed() => {
+                    if asked.is_err() || *phase.borrow_and_update() == Phase::Abort {
+                        break;
+                    }
+                }
+                () = poll_fn(|cx| poll_take(cx, consumers, origins, inbox)) => {} // Bounded by what is held.
+                Some(joined) = tasks.join_next() => done = Some(joined),
+                () = sleep_until(next) => {}
+            }
+            self.accept();
+            self.finish(done);
+        }
+        self.tasks.shutdown().await;
+        self.books.flush();
+        self.origins.held()
+    }
+
+    /// Does what is due and starts what can be; returns when to come back.
+    fn turn(&mut self, now: Now) -> Instant {
+        let due = self.origins.release(now);
+        if now.at >= self.sweep_at {
+            self.sweep_at = now.at + SWEEP_INTERVAL;
+            self.sweep(now);
+        }
+        self.start(now);
+        self.books.flush();
+        due.map_or(self.sweep_at, |due| due.min(self.sweep_at))
+    }
+
+    /// Gives what the lakes gave to its origins.
+    fn accept(&mut self) {
+        let (now, mut inbox) = (Now::read(), std::mem::take(&mut self.inbox));
+        for (level, notification) in inbox.drain(..) {
+            let name = self.name(&notification);
+            let attempt = Attempt::new(notification, now);
+            match name {
+                None => self.reject(attempt, Reason::ForbiddenEndpoint, now),
+                Some(name) => {
+                    if let Err(attempt) = self.origins.push(&name, level, attempt, now) {
+                        self.reject(attempt, Reason::ServiceError, now);
+                    }
+                }
+            }
+        }
+        self.inbox = inbox;
+    }
+
+    /// Where a notification goes, if it may go there.
+    fn name(&self, notification: &Notification) -> Option<Name> {
+        let DeviceToken::WebPush(token) = &notification.token else { return None };
+        let endpoint = Endpoint::parse(token.endpoint()).ok()?;
+        self.config.rules.check(&endpoint).ok()?;
+        endpoint.origin().parse().ok()
+    }
+
+    fn reject(&mut self, attempt: Attempt, reason: Reason, now: Now) {
+        self.books.settle(attempt, Outcome::Rejected(reason.into()), None, now);
+    }
+
+    fn start(&mut self, now: Now) {
+        let mut standings = self.books.standings();
+        while let Some(Start { origin, level, item: attempt, connection: link }) = self.origins.next(now) {
+            if let Some(outcome) = why_over(&attempt, &mut standings, now) {
+                let effect = Effect { health: Health::Unknown, pause: Duration::ZERO, random: 0 };
+                self.origins.on_ended(origin, link, effect, now);
+                self.settle(origin, level, attempt, outcome, now);
+                continue;
+            }
+            let Some(route) = self.route(origin) else {
+                let done = Done { origin, level, attempt, report: Report::Forbidden, link: None };
+                self.on_done(done, now);
+                continue;
+            };
+            let timeouts = Timeouts { connect: self.config.connect_timeout, answer: self.config.answer_timeout };
+            let (access, metrics) = (Arc::clone(&self.access.borrow()), self.metrics.clone());
+            let plan = Plan { access, timeouts, metrics, route, link };
+            self.tasks.spawn(async move {
+                let (report, link) = plan.make(&attempt.notification).await;
+                Done { origin, level, attempt, report, link }
+            });
+        }
+    }
+
+    /// The way to an origin; none when no certificate could be for its host.
+    fn route(&mut self, origin: OriginId) -> Option<Route> {
+        if self.access.has_changed().unwrap_or_default() {
+            self.access.mark_unchanged();
+            self.routes.clear();
+        }
+        let name = self.origins.name(origin);
+        if let Some(route) = self.routes.get(name).and_then(WeakRoute::upgrade) {
+            return Some(route);
+        }
+        let (network, tls) = (Arc::clone(&self.config.network), Arc::clone(&self.access.borrow().tls));
+        let route = Route::new(name.clone(), network, self.config.rules.clone(), tls)?;
+        self.routes.insert(name.clone(), route.downgrade());
+        Some(route)
+    }
+
+    /// Does what reports say: of the one that came and of those that are there as well.
+    fn finish(&mut self, first: Option<Result<Done, JoinError>>) {
+        let now = Now::read();
+        let mut next = first.or_else(|| self.tasks.try_join_next());
+        for count in 1.. {
+            match next {
+                Some(Ok(done)) => self.on_done(done, now),
+                // Nobody aborts one while the driver runs.
+                Some(Err(error)) => std::panic::resume_unwind(error.into_panic()),
+                None => return,
+            }
+            if count == REPORTS_PER_TURN {
+                return;
+            }
+            next = self.tasks.try_join_next();
+        }
+    }
+
+    fn on_done(&mut self, Done { origin, level, attempt, report, link }: Done, now: Now) {
+        let (health, pause) = bearing(&report);
+        self.origins.on_ended(origin, link, Effect { health, pause, random: rand::random() }, now);
+        match report {
+            Report::Answered { verdict, round_trip, authorization } => {
+                self.metrics.round_trip.record(round_trip);
+                self.config.gauge.on_round_trip(round_trip);
+                match verdict {
+                    Verdict::Accepted => {
+                        self.origins.on_accepted(origin, attempt.is_repeat());
+                        self.settle(origin, level, attempt, Outcome::Accepted, now);
+                    }
+                    Verdict::Rejected { reason, gone_at } => {
+                        self.books.settle(attempt, Outcome::Rejected(reason), gone_at, now);
+                        self.origins.on_settled(origin, level, now);
+                    }
+                    Verdict::Repeat { reason, advice: Advice::RenewCredential, not_before } => {
+                        let name = self.origins.name(origin).to_string();
+                        let vapid = Arc::clone(&self.access.borrow().vapid);
+                        if vapid.on_refused(&authorization, &name, now.unix) {
+                            self.repeat(origin, level, attempt, Repeat::Answer, not_before, now);
+                        } else {
+                            self.log_refusal(&name, reason, now);
+                            self.settle(origin, level, attempt, Outcome::Rejected(reason), now);
+                        }
+                    }
+                    Verdict::Repeat { not_before, .. } => {
+                        self.repeat(origin, level, attempt, Repeat::Answer, not_before, now);
+                    }
+                }
+            }
+            Report::NotSent => self.repeat(origin, level, attempt, Repeat::NotProcessed, Duration::ZERO, now),
+            Report::Lost { has_topic: true } => {
+                self.repeat(origin, level, attempt, Repeat::Unknown, Duration::ZERO, now);
+            }
+            Report::Lost { has_topic: false } => self.settle(origin, level, attempt, Outcome::Unknown, now),
+            Report::Forbidden => {
+                self.settle(origin, level, attempt, Outcome::Rejected(Reason::ForbiddenEndpoint.into()), now);
+            }
+            Report::Unsendable(reason) => self.settle(origin, level, attempt, Outcome::Rejected(reason), now),
+        }
+    }
+
+    fn repeat(
+        &mut self,
+        origin: OriginId,
+        level: usize,
+        mut attempt: Attempt,
+        cause: Repeat,
+        floor: Duration,
+        now: Now,
+    ) {
+        match self.books.on_failed(&mut attempt, cause, floor, now) {
+            Some(due) => self.origins.put_back(origin, level, attempt, due),
+            None => self.settle(origin, level, attempt, Outcome::Expired, now),
+        }
+    }
+
+    fn settle(&mut self, origin: OriginId, level: usize, attempt: Attempt, outcome: Outcome, now: Now) {
+        self.books.settle(attempt, outcome, None, now);
+        self.origins.on_settled(origin, level, now);
+    }
+
+    fn sweep(&mut self, now: Now) {
+        let mut standings = self.books.standings();
+        for (attempt, outcome) in self.origins.sweep(now, |attempt| why_over(attempt, &mut standings, now)) {
+            self.books.settle(attempt, outcome, None, now);
+        }
+        self.routes.retain(|_, route| route.is_alive());
+        let streams = self.origins.placed_count() * self.config.connection_count_max;
+        self.config.gauge.set_streams(streams as u64);
+        self.metrics.streams_allowed.set(streams as i64);
+    }
+
+    /// An origin does not take our key: once in a while, for it may be many notifications'.
+    fn log_refusal(&mut self, origin: &str, reason: AnyReason, now: Now) {
+        let is_due = |at| now.at.saturating_duration_since(at) >= REFUSAL_LOG_INTERVAL;
+        if self.refusal_logged_at.is_none_or(is_due) {
+            self.refusal_logged_at = Some(now.at);
+            let (pool, reason) = (&self.config.name, reason.as_str());
+            error!(provider = "web_push", %pool, origin, reason, "Push service refuses the key");
+        }
+        self.metrics.credential_refused.inc();
+    }
+}
+
+/// What a report says about its origin: how it is, and how long it wants to be left alone.
+fn bearing(report: &Report) -> (Health, Duration) {
+    match report {
+        Report::Answered { verdict: Verdict::Repeat { reason, advice, not_before }, .. } => {
+            let is_failing = *reason == AnyReason::WebPush(Reason::ServiceError);
+            let pauses = is_failing || *advice == Advice::PauseAll;
+            let health = if is_failing { Health::Failing } else { Health::Well };
+            (health, if pauses { *not_before } else { Duration::ZERO })
+        }
+        Report::Answered { .. } => (Health::Well, Duration::ZERO),
+        Report::NotSent | Report::Lost { .. } => (Health::Failing, Duration::ZERO),
+        // With the next one it is the same, and it is told at once.
+        Report::Forbidden | Report::Unsendable(_) => (Health::Unknown, Duration::ZERO),
+    }
+}
+
+/// Takes from each lake as much as there is room for; ready when something came or a lake has come to its end.
+fn poll_take(
+    cx: &mut Context<'_>,
+    consumers: &mut [Option<Consumer<Notification>>; LEVELS],
+    origins: &mut Origins<Attempt, Link>,
+    inbox: &mut Vec<(usize, Notification)>,
+) -> Poll<()> {
+    let (now, mut taken, mut progress) = (Now::read(), Vec::new(), Poll::Pending);
+    for (level, consumer) in consumers.iter_mut().enumerate() {
+        let Some(open) = consumer else { continue };
+        match open.poll_take(cx, origins.demand(level, now), &mut taken) {
+            Poll::Pending => continue,
+            Poll::Ready(0) => *consumer = None,
+            Poll::Ready(_) => inbox.extend(taken.drain(..).map(|notification| (level, notification))),
+        }
+        progress = Poll::Ready(());
+    }
+    progress
+}

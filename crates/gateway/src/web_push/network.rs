@@ -1,0 +1,183 @@
+//! The way to an endpoint: look the name up, check every address, connect to that very address, TLS.
+//!
+//! An endpoint is a URL that a browser, or whoever pretends to be one, has chosen, so a request to it is a request on
+//! somebody else's behalf ("server-side request forgery"). Its host was checked before it got here
+//! ([`EndpointRules::check`]); here its addresses are: only public ones ([`EndpointRules::admits_address`]) are connected
+//! to, and no name is looked up between the check and the connection, so an answer that changes ("DNS rebinding") changes
+//! nothing. TLS still asks for the name. Redirects are no matter: nobody follows one.
+//!
+//! Look-ups of one origin are made one at a time, and who waits for one takes its answer: the system's resolver works
+//! with threads, and one slow name must not have all of them.
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex as SyncMutex, PoisonError, Weak};
+use std::time::Duration;
+
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tidings_http1::Origin;
+use tidings_http1::pool::Connect;
+use tidings_push::web_push::guard::EndpointRules;
+use tokio::net::{TcpStream, lookup_host};
+use tokio::sync::Mutex;
+use tokio::time::{Instant, timeout};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+/// Addresses tried per connection.
+const ADDRESS_COUNT_MAX: usize = 4;
+/// How long one of them is tried for.
+const ADDRESS_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// What a future of [`Network`] looks like.
+pub type NetworkFuture<'a, T> = Pin<Box<dyn Future<Output = io::Result<T>> + Send + 'a>>;
+
+/// Names and sockets. There is one, [`SystemNetwork`], and those of tests, which lie about addresses.
+///
+/// # Cancel safety
+/// Its futures are dropped when they take too long.
+pub trait Network: Send + Sync + 'static {
+    /// The addresses of a host.
+    fn resolve<'a>(&'a self, host: &'a str, port: u16) -> NetworkFuture<'a, Vec<SocketAddr>>;
+
+    /// A connection to this very address. Called only with addresses that were checked.
+    fn connect(&self, address: SocketAddr) -> NetworkFuture<'_, TcpStream>;
+}
+
+/// The system's resolver, and TCP.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemNetwork;
+
+impl Network for SystemNetwork {
+    fn resolve<'a>(&'a self, host: &'a str, port: u16) -> NetworkFuture<'a, Vec<SocketAddr>> {
+        Box::pin(async move { Ok(lookup_host((host, port)).await?.collect()) })
+    }
+
+    fn connect(&self, address: SocketAddr) -> NetworkFuture<'_, TcpStream> {
+        Box::pin(TcpStream::connect(address))
+    }
+}
+
+/// The way to one origin. Clones share what the last attempts have found.
+#[derive(Clone)]
+pub(crate) struct Route(Arc<Shared>);
+
+/// A way that is kept by those who use it.
+pub(crate) struct WeakRoute(Weak<Shared>);
+
+impl WeakRoute {
+    pub(crate) fn upgrade(&self) -> Option<Route> {
+        self.0.upgrade().map(Route)
+    }
+
+    pub(crate) fn is_alive(&self) -> bool {
+        self.0.strong_count() > 0
+    }
+}
+
+struct Shared {
+    origin: Origin,
+    server_name: ServerName<'static>,
+    network: Arc<dyn Network>,
+    rules: EndpointRules,
+    tls: TlsConnector,
+    resolved: Mutex<Option<Resolved>>,
+    /// Whether the last look-up had an address that is not forbidden.
+    is_forbidden: SyncMutex<bool>,
+}
+
+#[derive(Clone)]
+struct Resolved {
+    at: Instant,
+    addresses: Vec<SocketAddr>,
+}
+
+/// Every address of the name is one that must not be connected to.
+#[derive(Debug, thiserror::Error)]
+#[error("the host has no public address")]
+struct Forbidden;
+
+impl Route {
+    /// The way to `origin`; none when no certificate could be for its host.
+    pub(crate) fn new(
+        origin: Origin,
+        network: Arc<dyn Network>,
+        rules: EndpointRules,
+        tls: Arc<ClientConfig>,
+    ) -> Option<Self> {
+        let server_name = ServerName::try_from(origin.host().to_owned()).ok()?;
+        let tls = TlsConnector::from(tls);
+        let (resolved, is_forbidden) = (Mutex::new(None), SyncMutex::new(false));
+        Some(Self(Arc::new(Shared { origin, server_name, network, rules, tls, resolved, is_forbidden })))
+    }
+
+    pub(crate) fn downgrade(&self) -> WeakRoute {
+        WeakRoute(Arc::downgrade(&self.0))
+    }
+
+    pub(crate) fn origin(&self) -> &Origin {
+        &self.0.origin
+    }
+
+    /// Whether the last look-up found addresses, and none that may be connected to.
+    pub(crate) fn is_forbidden(&self) -> bool {
+        *self.0.is_forbidden.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The addresses that may be connected to, by a look-up that began after this call.
+    async fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
+        let Shared { origin, network, rules, resolved, is_forbidden, .. } = &*self.0;
+        let asked_at = Instant::now();
+        let mut resolved = resolved.lock().await;
+        if let Some(Resolved { at, addresses }) = &*resolved
+            && *at >= asked_at
+        {
+            return Ok(addresses.clone());
+        }
+        let at = Instant::now();
+        let all = network.resolve(origin.host(), origin.port()).await?;
+        let addresses: Vec<_> = all.iter().copied().filter(|it| rules.admits_address(it.ip())).collect();
+        let forbidden = addresses.is_empty() && !all.is_empty();
+        *is_forbidden.lock().unwrap_or_else(PoisonError::into_inner) = forbidden;
+        if forbidden {
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, Forbidden));
+        }
+        *resolved = Some(Resolved { at, addresses: addresses.clone() });
+        Ok(addresses)
+    }
+
+    async fn dial(&self) -> io::Result<TcpStream> {
+        let mut addresses = self.addresses().await?;
+        let start = rand::random::<u32>() as usize % addresses.len().max(1);
+        addresses.rotate_left(start);
+        let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
+        for address in addresses.into_iter().take(ADDRESS_COUNT_MAX) {
+            match timeout(ADDRESS_TIMEOUT, self.0.network.connect(address)).await {
+                Ok(Ok(stream)) => return Ok(stream),
+                Ok(Err(error)) => last = error,
+                Err(_) => last = io::ErrorKind::TimedOut.into(),
+            }
+        }
+        Err(last)
+    }
+}
+
+impl Connect for Route {
+    type Transport = TlsStream<TcpStream>;
+
+    async fn connect(&self) -> io::Result<TlsStream<TcpStream>> {
+        let stream = self.dial().await?;
+        stream.set_nodelay(true)?;
+        self.0.tls.connect(self.0.server_name.clone(), stream).await
+    }
+}
+
+impl fmt::Debug for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Route").field("origin", &self.0.origin).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,624 @@
+//! Which push service may be sent what, and when: the books about origins.
+//!
+//! A core: it opens nothing and is handed `now`. It knows nothing of what it keeps in order, items `T` to be sent and
+//! connections `C` to send them on; they go out with [`Origins::next`] and come back with [`Origins::on_ended`].
+//!
+//! ```text
+//!          ┌ origin ───────────────────────────────┐
+//! push ──► │ fresh (a queue per priority) ─┐       │
+//!          │                               ├─ next ┼──► in flight ──► ended ─┬► settled
+//! due ───► │ repeats (paid from a budget) ─┘       │                         └► put back, until it is due
+//!          └───────────────────────────────────────┘
+//! ```
+//!
+//! **An origin costs itself.** It has a queue, a [`Gate`] (breaker, pauses it asked for) and a retry budget of its own,
+//! and at most `connection_count_max` attempts under way, each alone on its connection. Of what may be held it has a
+//! *share*: as much as is still free beside it (Choudhury and Hahne, "Dynamic Queue Length Thresholds", 1998), so that
+//! n origins that take nothing leave an (n+1)th part free. One that has its share makes the lakes wait, like any
+//! receiver that is slower than its sender; but if it has been at it for [`GRACE`] and would need longer than
+//! [`WAIT_MAX`] for what it has, it is *overloaded*: what comes on top is shed instead. Priorities have bounds of their
+//! own, or a newsletter that waits would keep a goal in its lake.
+//!
+//! **A place is what an origin needs to have connections**; there are `origin_count_max`. Who needs one takes the place
+//! of the one that was idle for longest; if all are at work it waits in line, and who has had a place for [`TENURE`]
+//! while others wait opens nothing more and leaves it when its answers are there. An origin that is shut counts as idle.
+//!
+//! Bounds: `held_max` items in all; origins of which nothing is held and that have no place are only remembered while
+//! they are shut, at most [`REMEMBERED_MAX`]. Timers: one per item that waits and about one per shut origin.
+
+#[cfg(test)]
+mod tests;
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::time::Duration;
+
+use slab::Slab;
+use tidings_http1::Origin as Name;
+use tidings_push::retry::RetryBudget;
+use tidings_types::EventPriority;
+use tokio::time::Instant;
+
+use super::gate::{Gate, Health, Now};
+use crate::turns::Turns;
+
+/// Priorities, the highest first.
+pub(crate) const LEVELS: usize = EventPriority::ALL.len();
+/// Most items of one priority that are asked for at once.
+pub(crate) const BATCH_MAX: usize = 64;
+/// How long an origin that has its share makes the lakes wait in any case.
+pub(crate) const GRACE: Duration = Duration::from_secs(10);
+/// An origin that needs longer than this for what it has is overloaded.
+pub(crate) const WAIT_MAX: Duration = Duration::from_secs(300);
+/// How long an origin keeps its place at least, unless it is idle or shut.
+pub(crate) const TENURE: Duration = Duration::from_secs(1);
+/// Shut origins that are remembered without anything held for them.
+pub(crate) const REMEMBERED_MAX: usize = 4096;
+/// How long a repeat that is due but not paid for waits before it asks again.
+const BUDGET_PAUSE: Duration = Duration::from_millis(100);
+/// Over which time an origin's rate is averaged.
+const RATE_WINDOW: Duration = Duration::from_secs(30);
+
+/// The bounds; see the module's text.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    pub(crate) origin_count_max: usize,
+    /// Per origin.
+    pub(crate) connection_count_max: usize,
+    /// Over all origins and priorities, at least [`LEVELS`].
+    pub(crate) held_max: usize,
+    pub(crate) idle_timeout: Duration,
+}
+
+/// Names an origin for as long as an item of it is held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct OriginId(usize);
+
+/// An item that is to be sent now.
+pub(crate) struct Start<T, C> {
+    pub(crate) origin: OriginId,
+    pub(crate) level: usize,
+    pub(crate) item: T,
+    /// An open one; none when one has to be made.
+    pub(crate) connection: Option<C>,
+}
+
+/// What an attempt that is over means for its origin.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Effect {
+    pub(crate) health: Health,
+    /// How long it wants to be left alone.
+    pub(crate) pause: Duration,
+    /// Any 64 random bits.
+    pub(crate) random: u64,
+}
+
+pub(crate) struct Origins<T, C> {
+    limits: Limits,
+    ids: HashMap<Name, usize>,
+    origins: Slab<Origin<T, C>>,
+    /// Items held per priority: queued, in flight, waiting.
+    held: [usize; LEVELS],
+    /// Origins with a place; at most `origin_count_max`.
+    placed: Vec<usize>,
+    /// Origins with a place that may be able to start something; each is in it once.
+    ready: VecDeque<usize>,
+    /// Origins that wait for a place; each is in it once.
+    line: VecDeque<usize>,
+    /// Origins that have got more than their share since the lakes were last asked, per priority.
+    blocking: [Vec<usize>; LEVELS],
+    timers: BinaryHeap<Reverse<Timer<T>>>,
+    sequence: u64,
+}
+
+struct Origin<T, C> {
+    name: Name,
+    fresh: [VecDeque<T>; LEVELS],
+    turns: Turns<LEVELS>,
+    /// Due, with their priority.
+    repeats: VecDeque<(usize, T)>,
+    /// Until when repeats are not asked for, since the budget did not pay for one.
+    broke_until: Instant,
+    held: [usize; LEVELS],
+    in_flight: usize,
+    /// Open and unused, the latest used at the end.
+    idle: Vec<(C, Instant)>,
+    gate: Gate,
+    budget: RetryBudget,
+    rate: Rate,
+    /// When something was first held for it, after nothing was.
+    busy_since: Instant,
+    last_used: Instant,
+    /// Since when it has a place.
+    placed_at: Option<Instant>,
+    is_ready: bool,
+    in_line: bool,
+    /// The earliest timer that looks after it.
+    look_at: Option<Instant>,
+}
+
+struct Timer<T> {
+    due: Instant,
+    /// Orders equal moments by arrival.
+    sequence: u64,
+    origin: usize,
+    /// What is due; without one its origin may have something to do.
+    item: Option<(usize, T)>,
+}
+
+impl<T> PartialEq for Timer<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl<T> Eq for Timer<T> {}
+
+impl<T> PartialOrd for Timer<T> {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<T> Ord for Timer<T> {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.due, self.sequence).cmp(&(other.due, other.sequence))
+    }
+}
+
+impl<T, C> Origins<T, C> {
+    pub(crate) fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            ids: HashMap::new(),
+            origins: Slab::new(),
+            held: [0; LEVELS],
+            placed: Vec::new(),
+            ready: VecDeque::new(),
+            line: VecDeque::new(),
+            blocking: Default::default(),
+            timers: BinaryHeap::new(),
+            sequence: 0,
+        }
+    }
+
+    /// Items pushed and not settled.
+    pub(crate) fn held(&self) -> usize {
+        self.held.iter().sum()
+    }
+
+    /// How many connections there are, or are being made.
+    pub(crate) fn connection_count(&self) -> usize {
+        self.placed.iter().map(|index| self.origins[*index].connection_count()).sum()
+    }
+
+    /// How many origins have a place.
+    pub(crate) fn placed_count(&self) -> usize {
+        self.placed.len()
+    }
+
+    /// Scheme, host and port.
+    pub(crate) fn name(&self, OriginId(index): OriginId) -> &Name {
+        &self.origins[index].name
+    }
+
+    /// How many more items of this priority may be pushed now; 0 while an origin makes them wait.
+    pub(crate) fn demand(&mut self, level: usize, now: Now) -> usize {
+        let mut blocking = std::mem::take(&mut self.blocking[level]);
+        blocking.retain(|index| {
+            let origin = self.origins.get(*index);
+            origin.is_some_and(|origin| self.has_its_share(origin, level) && !origin.is_overloaded(now))
+        });
+        let is_blocked = !blocking.is_empty();
+        self.blocking[level] = blocking;
+        if is_blocked { 0 } else { (self.level_max() - self.held[level]).min(BATCH_MAX) }
+    }
+
+    /// Takes an item for an origin. It comes back when the origin is overloaded.
+    pub(crate) fn push(&mut self, name: &Name, level: usize, item: T, now: Now) -> Result<(), T> {
+        let index = self.ids.get(name).copied().unwrap_or_else(|| self.add(name, now));
+        let origin = &self.origins[index];
+        if self.has_its_share(origin, level) && origin.is_overloaded(now) {
+            self.consider(index, now); // It may have nothing else to be kept for.
+            return Err(item);
+        }
+        self.held[level] += 1;
+        let origin = &mut self.origins[index];
+        if origin.is_idle() {
+            origin.busy_since = now.at;
+        }
+        origin.held[level] += 1;
+        origin.fresh[level].push_back(item);
+        if self.has_its_share(&self.origins[index], level) && !self.blocking[level].contains(&index) {
+            self.blocking[level].push(index);
+        }
+        self.consider(index, now);
+        Ok(())
+    }
+
+    /// The next item that may be sent; the origins take turns. Each that is handed out must come back, by
+    /// [`Self::on_ended`].
+    pub(crate) fn next(&mut self, now: Now) -> Option<Start<T, C>> {
+        while let Some(index) = self.ready.pop_front() {
+            self.origins[index].is_ready = false;
+            let next = if self.may_start(&self.origins[index], now) { self.take(index, now) } else { None };
+            self.consider(index, now);
+            if next.is_some() {
+                return next;
+            }
+        }
+        None
+    }
+
+    fn take(&mut self, index: usize, now: Now) -> Option<Start<T, C>> {
+        let origin = &mut self.origins[index];
+        let (level, item) = origin.take(now)?;
+        origin.in_flight += 1;
+        origin.last_used = now.at;
+        origin.gate.on_started(now);
+        let connection = origin.idle.pop().map(|(connection, _)| connection);
+        Some(Start { origin: OriginId(index), level, item, connection })
+    }
+
+    /// An attempt is over. `connection` can be used again. Its item is then settled or put back.
+    pub(crate) fn on_ended(
+        &mut self,
+        OriginId(index): OriginId,
+        connection: Option<C>,
+        Effect { health, pause, random }: Effect,
+        now: Now,
+    ) {
+        let origin = &mut self.origins[index];
+        origin.in_flight -= 1;
+        origin.last_used = now.at;
+        origin.idle.extend(connection.map(|connection| (connection, now.at)));
+        if health == Health::Well {
+            origin.rate.on_answer(now.at);
+        }
+        origin.gate.on_ended(health, pause, random, now);
+        self.consider(index, now);
+    }
+
+    /// An item of this origin was accepted, at the first attempt or later.
+    pub(crate) fn on_accepted(&mut self, OriginId(index): OriginId, was_repeat: bool) {
+        self.origins[index].budget.on_accepted(was_repeat);
+    }
+
+    /// An item that was handed out is done with.
+    pub(crate) fn on_settled(&mut self, OriginId(index): OriginId, level: usize, now: Now) {
+        self.release_one(index, level);
+        self.consider(index, now);
+    }
+
+    /// An item that was handed out is to be sent again, at `due` at the earliest.
+    pub(crate) fn put_back(&mut self, OriginId(index): OriginId, level: usize, item: T, due: Instant) {
+        self.add_timer(due, index, Some((level, item)));
+    }
+
+    /// Does what is due; returns when to come back.
+    pub(crate) fn release(&mut self, now: Now) -> Option<Instant> {
+        while let Some(Reverse(first)) = self.timers.peek() {
+            if first.due > now.at {
+                return Some(first.due);
+            }
+            let Some(Reverse(Timer { due, origin: index, item, .. })) = self.timers.pop() else { break };
+            // An origin that is gone, or another in its place, is looked at once for nothing.
+            let Some(origin) = self.origins.get_mut(index) else { continue };
+            if origin.look_at == Some(due) {
+                origin.look_at = None;
+            }
+            origin.repeats.extend(item);
+            self.consider(index, now);
+        }
+        None
+    }
+
+    /// Takes out what waits and must not be sent any more, with why not, and closes connections that were idle for too
+    /// long. What waits for its moment is left where it is.
+    pub(crate) fn sweep<R>(&mut self, now: Now, mut why_over: impl FnMut(&T) -> Option<R>) -> Vec<(T, R)> {
+        let mut over = Vec::new();
+        let indices: Vec<usize> = self.origins.iter().map(|(index, _)| index).collect();
+        for index in indices {
+            // One that left its place to another may be forgotten by now.
+            let Some(origin) = self.origins.get_mut(index) else { continue };
+            let mut released = [0; LEVELS];
+            for (level, queue) in origin.fresh.iter_mut().enumerate() {
+                let before = over.len();
+                take_out(queue, &mut over, &mut why_over, |item| item);
+                released[level] += over.len() - before;
+            }
+            take_out(&mut origin.repeats, &mut over, &mut |(_, item)| why_over(item), |(level, item)| {
+                released[level] += 1;
+                item
+            });
+            let idle_timeout = self.limits.idle_timeout;
+            origin.idle.retain(|(_, since)| now.at.saturating_duration_since(*since) < idle_timeout);
+            for (level, count) in released.into_iter().enumerate() {
+                (0..count).for_each(|_| self.release_one(index, level));
+            }
+            self.consider(index, now);
+        }
+        over
+    }
+
+    fn add(&mut self, name: &Name, now: Now) -> usize {
+        let index = self.origins.insert(Origin::new(name.clone(), now));
+        self.ids.insert(name.clone(), index);
+        index
+    }
+
+    fn release_one(&mut self, index: usize, level: usize) {
+        self.held[level] -= 1;
+        self.origins[index].held[level] -= 1;
+    }
+
+    fn level_max(&self) -> usize {
+        self.limits.held_max / LEVELS
+    }
+
+    /// Whether as much is held for it as is free.
+    fn has_its_share(&self, origin: &Origin<T, C>, level: usize) -> bool {
+        origin.held[level] + self.held[level] >= self.level_max()
+    }
+
+    /// Whether it could start something, had it a place.
+    fn wants_to_start(&self, origin: &Origin<T, C>, now: Now) -> bool {
+        origin.has_queued(now)
+            && origin.in_flight < self.limits.connection_count_max
+            && origin.gate.is_open(origin.in_flight, now)
+    }
+
+    /// Whether it can start something.
+    fn may_start(&self, origin: &Origin<T, C>, now: Now) -> bool {
+        origin.placed_at.is_some() && !self.must_leave(origin, now) && self.wants_to_start(origin, now)
+    }
+
+    /// Whether others wait for the place that it has had for long enough.
+    fn must_leave(&self, origin: &Origin<T, C>, now: Now) -> bool {
+        let is_over = |since| now.at.saturating_duration_since(since) >= TENURE;
+        !self.line.is_empty() && origin.placed_at.is_some_and(is_over)
+    }
+
+    /// Puts an origin where it belongs after something about it has changed: its place, its turn, its timer.
+    fn consider(&mut self, index: usize, now: Now) {
+        self.give_up_place(index, now);
+        let origin = &self.origins[index];
+        let wants = self.wants_to_start(origin, now);
+        if wants && !origin.is_ready && !origin.in_line {
+            if origin.placed_at.is_some() || self.find_place(index, now) {
+                self.set_ready(index);
+            } else {
+                self.origins[index].in_line = true;
+                self.line.push_back(index);
+            }
+        }
+        let origin = &self.origins[index];
+        if let Some(at) = origin.wakes_at(now) {
+            self.look(index, at);
+        }
+        self.forget(index, now);
+    }
+
+    /// An origin has no use for its place when it has neither connections nor anything to start, and none that it may
+    /// keep when others wait and it is idle, shut or past its time.
+    fn give_up_place(&mut self, index: usize, now: Now) {
+        let origin = &self.origins[index];
+        if origin.placed_at.is_none() || origin.in_flight > 0 {
+            return;
+        }
+        let is_used = self.wants_to_start(origin, now) && !self.must_leave(origin, now);
+        if is_used || (!origin.idle.is_empty() && self.line.is_empty()) {
+            return;
+        }
+        self.evict(index);
+        while self.placed.len() < self.limits.origin_count_max {
+            let Some(next) = self.line.pop_front() else { break };
+            self.origins[next].in_line = false;
+            if self.wants_to_start(&self.origins[next], now) {
+                self.place(next, now);
+                self.set_ready(next);
+            }
+        }
+    }
+
+    /// Closes its connections and takes its place away.
+    fn evict(&mut self, index: usize) {
+        let origin = &mut self.origins[index];
+        origin.placed_at = None;
+        origin.idle.clear();
+        self.placed.retain(|placed| *placed != index);
+        if std::mem::take(&mut origin.is_ready) {
+            self.ready.retain(|ready| *ready != index);
+        }
+    }
+
+    fn find_place(&mut self, index: usize, now: Now) -> bool {
+        if self.placed.len() == self.limits.origin_count_max {
+            let unused = self.placed.iter().copied().filter(|placed| {
+                let origin = &self.origins[*placed];
+                origin.in_flight == 0 && !origin.is_ready
+            });
+            let Some(oldest) = unused.min_by_key(|placed| self.origins[*placed].last_used) else { return false };
+            self.evict(oldest);
+            self.forget(oldest, now);
+        }
+        self.place(index, now);
+        true
+    }
+
+    fn place(&mut self, index: usize, now: Now) {
+        self.origins[index].placed_at = Some(now.at);
+        self.placed.push(index);
+    }
+
+    fn set_ready(&mut self, index: usize) {
+        self.origins[index].is_ready = true;
+        self.ready.push_back(index);
+    }
+
+    fn look(&mut self, index: usize, at: Instant) {
+        let origin = &mut self.origins[index];
+        if origin.look_at.is_none_or(|earlier| at < earlier) {
+            origin.look_at = Some(at);
+            self.add_timer(at, index, None);
+        }
+    }
+
+    fn add_timer(&mut self, due: Instant, origin: usize, item: Option<(usize, T)>) {
+        self.sequence += 1;
+        self.timers.push(Reverse(Timer { due, sequence: self.sequence, origin, item }));
+    }
+
+    /// Forgets an origin of which nothing is to be known any more.
+    fn forget(&mut self, index: usize, now: Now) {
+        let origin = &self.origins[index];
+        if !origin.is_idle() || origin.placed_at.is_some() {
+            return;
+        }
+        let worth_remembering = origin.gate.opens_at(now).is_some();
+        let is_room = self.origins.len() <= self.held() + self.placed.len() + REMEMBERED_MAX;
+        if worth_remembering && is_room {
+            return;
+        }
+        if origin.in_line {
+            self.line.retain(|waiting| *waiting != index);
+        }
+        let origin = self.origins.remove(index);
+        self.ids.remove(&origin.name);
+    }
+
+    /// Checks what must hold between two calls.
+    #[cfg(test)]
+    pub(crate) fn check(&self) {
+        let mut held = [0; LEVELS];
+        let mut in_timers = HashMap::<usize, usize>::new();
+        for Reverse(timer) in &self.timers {
+            *in_timers.entry(timer.origin).or_default() += usize::from(timer.item.is_some());
+        }
+        for (index, origin) in &self.origins {
+            (0..LEVELS).for_each(|level| held[level] += origin.held[level]);
+            let queued = origin.fresh.iter().map(VecDeque::len).sum::<usize>() + origin.repeats.len();
+            let waiting = in_timers.get(&index).copied().unwrap_or_default();
+            assert!(queued + waiting + origin.in_flight <= origin.held.iter().sum(), "held counts all");
+            assert_eq!(origin.placed_at.is_some(), self.placed.contains(&index));
+            assert_eq!(origin.is_ready, self.ready.contains(&index));
+            assert_eq!(origin.in_line, self.line.contains(&index));
+            assert!(origin.placed_at.is_some() || origin.connection_count() == 0, "connections need a place");
+            assert!(origin.placed_at.is_some() || !origin.is_ready, "only who has a place is ready");
+            assert!(origin.connection_count() <= self.limits.connection_count_max);
+            assert_eq!(self.ids[&origin.name], index);
+        }
+        assert_eq!((held, self.ids.len()), (self.held, self.origins.len()));
+        assert!(self.placed.len() <= self.limits.origin_count_max);
+        assert!(held.iter().all(|held| *held <= self.level_max()), "{held:?}");
+        assert!(self.ready.len() <= self.placed.len());
+    }
+}
+
+/// Moves the items of a queue that are over behind those that were before.
+fn take_out<Q, T, R>(
+    queue: &mut VecDeque<Q>,
+    over: &mut Vec<(T, R)>,
+    why_over: &mut impl FnMut(&Q) -> Option<R>,
+    mut into_item: impl FnMut(Q) -> T,
+) {
+    for _ in 0..queue.len() {
+        let Some(queued) = queue.pop_front() else { break };
+        match why_over(&queued) {
+            Some(why) => over.push((into_item(queued), why)),
+            None => queue.push_back(queued),
+        }
+    }
+}
+
+impl<T, C> Origin<T, C> {
+    fn new(name: Name, now: Now) -> Self {
+        Self {
+            name,
+            fresh: Default::default(),
+            turns: Turns::new(),
+            repeats: VecDeque::new(),
+            broke_until: now.at,
+            held: [0; LEVELS],
+            in_flight: 0,
+            idle: Vec::new(),
+            gate: Gate::new(),
+            budget: RetryBudget::new(now.unix),
+            rate: Rate::new(now.at),
+            busy_since: now.at,
+            last_used: now.at,
+            placed_at: None,
+            is_ready: false,
+            in_line: false,
+            look_at: None,
+        }
+    }
+
+    /// The next to be sent: a repeat if it can be paid for, else a fresh one.
+    fn take(&mut self, now: Now) -> Option<(usize, T)> {
+        if !self.repeats.is_empty() && now.at >= self.broke_until {
+            if self.budget.try_spend(now.unix) {
+                return self.repeats.pop_front();
+            }
+            self.broke_until = now.at + BUDGET_PAUSE;
+        }
+        let (fresh, mut taken) = (&mut self.fresh, None);
+        self.turns.take(1, &mut |level, wanted| {
+            let item = if wanted == 0 { None } else { fresh[level].pop_front() };
+            let count = usize::from(item.is_some());
+            taken = item.map(|item| (level, item)).or_else(|| taken.take());
+            count
+        });
+        taken
+    }
+
+    /// Whether something may be taken, were the gate open and a connection free.
+    fn has_queued(&self, now: Now) -> bool {
+        let has_repeat = !self.repeats.is_empty() && now.at >= self.broke_until;
+        has_repeat || self.fresh.iter().any(|queue| !queue.is_empty())
+    }
+
+    /// When it may be able to start something that it cannot start now.
+    fn wakes_at(&self, now: Now) -> Option<Instant> {
+        let repeats = (!self.repeats.is_empty() && now.at < self.broke_until).then_some(self.broke_until);
+        self.gate.opens_at(now).or(repeats)
+    }
+
+    /// Whether nothing is held for it.
+    fn is_idle(&self) -> bool {
+        self.held.iter().all(|held| *held == 0)
+    }
+
+    fn connection_count(&self) -> usize {
+        self.in_flight + self.idle.len()
+    }
+
+    /// Whether it needs too long for what it has.
+    fn is_overloaded(&self, now: Now) -> bool {
+        let held: usize = self.held.iter().sum();
+        now.at.saturating_duration_since(self.busy_since) >= GRACE
+            && held as f64 > self.rate.per_second(now.at) * WAIT_MAX.as_secs_f64()
+    }
+}
+
+/// Answers per second, averaged with a weight that fades ([`RATE_WINDOW`]).
+#[derive(Debug, Clone, Copy)]
+struct Rate {
+    per_second: f64,
+    at: Instant,
+}
+
+impl Rate {
+    fn new(now: Instant) -> Self {
+        Self { per_second: 0.0, at: now }
+    }
+
+    fn on_answer(&mut self, now: Instant) {
+        *self = Self { per_second: self.per_second(now) + 1.0 / RATE_WINDOW.as_secs_f64(), at: now };
+    }
+
+    fn per_second(&self, now: Instant) -> f64 {
+        let elapsed = now.saturating_duration_since(self.at).as_secs_f64();
+        self.per_second * (-elapsed / RATE_WINDOW.as_secs_f64()).exp()
+    }
+}

@@ -1,0 +1,358 @@
+//! The books against a world of origins that are quick, slow, dead or full, in a time of its own.
+
+use proptest::prelude::*;
+use tidings_push::retry::RETRY_BUDGET_MAX;
+use tidings_types::Timestamp;
+
+use super::*;
+
+// Priorities.
+const HIGH: usize = 0;
+const NORMAL: usize = 1;
+
+const LIMITS: Limits =
+    Limits { origin_count_max: 3, connection_count_max: 2, held_max: 3 * 100, idle_timeout: Duration::from_secs(30) };
+
+/// How an origin answers.
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    /// Well, after so many milliseconds.
+    Good(u64),
+    /// Not at all; that is known after so many milliseconds.
+    Dead(u64),
+    /// Each second answer asks for a pause of so many milliseconds and takes nothing.
+    Full(u64),
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Item {
+    id: usize,
+    origin: usize,
+    attempts: u32,
+}
+
+struct Flight {
+    ends_at: Instant,
+    start: Start<Item, usize>,
+}
+
+/// What became of an item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Accepted,
+    GivenUp,
+    Shed,
+}
+
+struct World {
+    origins: Origins<Item, usize>,
+    kinds: Vec<Kind>,
+    /// What has not been pushed, by priority.
+    lakes: [VecDeque<Item>; LEVELS],
+    flights: Vec<Flight>,
+    begun: Instant,
+    now: Now,
+    fates: HashMap<usize, (Fate, Duration)>,
+    answers: usize,
+    attempts_max: u32,
+    connections_made: usize,
+    /// Each second answer takes a millisecond longer.
+    jitter: bool,
+}
+
+impl World {
+    fn new(limits: Limits, kinds: Vec<Kind>) -> Self {
+        let begun = Instant::now();
+        Self {
+            origins: Origins::new(limits),
+            kinds,
+            lakes: Default::default(),
+            flights: Vec::new(),
+            begun,
+            now: Now { at: begun, unix: Timestamp(1_000_000) },
+            fates: HashMap::new(),
+            answers: 0,
+            attempts_max: 5,
+            connections_made: 0,
+            jitter: false,
+        }
+    }
+
+    fn add(&mut self, level: usize, origin: usize, count: usize) -> std::ops::Range<usize> {
+        let first = self.fates.len() + self.lakes.iter().map(VecDeque::len).sum::<usize>() + self.origins.held();
+        self.lakes[level].extend((first..first + count).map(|id| Item { id, origin, attempts: 0 }));
+        first..first + count
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.now.at - self.begun
+    }
+
+    fn settle(&mut self, item: Item, fate: Fate) {
+        let before = self.fates.insert(item.id, (fate, self.elapsed()));
+        assert!(before.is_none(), "{item:?} was {before:?}");
+    }
+
+    /// Pushes what is asked for and starts what can be.
+    fn turn(&mut self) {
+        for level in 0..LEVELS {
+            let demand = self.origins.demand(level, self.now);
+            for _ in 0..demand.min(self.lakes[level].len()) {
+                let item = self.lakes[level].pop_front().unwrap();
+                if let Err(item) = self.origins.push(&name(item.origin), level, item, self.now) {
+                    self.settle(item, Fate::Shed);
+                }
+                self.origins.check();
+            }
+        }
+        while let Some(mut start) = self.origins.next(self.now) {
+            self.origins.check();
+            let in_flight = self.flights.iter().filter(|flight| flight.start.origin == start.origin).count();
+            assert!(in_flight < self.origins.limits.connection_count_max);
+            start.connection.get_or_insert_with(|| {
+                self.connections_made += 1;
+                self.connections_made
+            });
+            let millis = match self.kinds[start.item.origin] {
+                Kind::Good(millis) | Kind::Dead(millis) => millis,
+                Kind::Full(_) => 20,
+            };
+            let millis = millis + u64::from(self.jitter && start.item.id.is_multiple_of(2));
+            self.flights.push(Flight { ends_at: self.now.at + Duration::from_millis(millis), start });
+        }
+    }
+
+    /// Goes on to the next thing that happens, at most to `until`; returns whether something does.
+    fn advance(&mut self, until: Duration) -> bool {
+        let next = self.origins.release(self.now);
+        self.turn();
+        let next = next.into_iter().chain(self.flights.iter().map(|flight| flight.ends_at)).min();
+        let sweep = (self.origins.held() > 0).then(|| self.now.at + Duration::from_secs(1));
+        let Some(next) = next.into_iter().chain(sweep).min() else { return false };
+        if next > self.begun + until {
+            return false;
+        }
+        let step = next.saturating_duration_since(self.now.at);
+        self.now = Now { at: self.now.at + step, unix: self.now.unix.saturating_add(step) };
+        let (over, left) = std::mem::take(&mut self.flights).into_iter().partition(|it| it.ends_at <= self.now.at);
+        self.flights = left;
+        let over: Vec<Flight> = over;
+        over.into_iter().for_each(|flight| self.end(flight.start));
+        let swept = self.origins.sweep(self.now, |_| None::<()>);
+        assert!(swept.is_empty());
+        self.origins.check();
+        true
+    }
+
+    fn end(&mut self, Start { origin, level, mut item, connection }: Start<Item, usize>) {
+        item.attempts += 1;
+        self.answers += 1;
+        let kind = self.kinds[item.origin];
+        let pause = match kind {
+            Kind::Full(millis) if self.answers.is_multiple_of(2) => Duration::from_millis(millis),
+            _ => Duration::ZERO,
+        };
+        let health = if matches!(kind, Kind::Dead(_)) { Health::Failing } else { Health::Well };
+        let connection = connection.filter(|_| health == Health::Well);
+        self.origins.on_ended(origin, connection, Effect { health, pause, random: u64::MAX / 2 }, self.now);
+        let fate = match health {
+            Health::Well if pause.is_zero() => Fate::Accepted,
+            _ if item.attempts >= self.attempts_max => Fate::GivenUp,
+            _ => return self.origins.put_back(origin, level, item, self.now.at + Duration::from_millis(100)),
+        };
+        if fate == Fate::Accepted {
+            self.origins.on_accepted(origin, item.attempts > 1);
+        }
+        self.settle(item, fate);
+        self.origins.on_settled(origin, level, self.now);
+        self.origins.check();
+    }
+
+    fn run(&mut self, until: Duration) {
+        while self.advance(until) {}
+    }
+
+    fn fate(&self, id: usize) -> Option<Fate> {
+        self.fates.get(&id).map(|(fate, _)| *fate)
+    }
+}
+
+fn name(origin: usize) -> Name {
+    format!("https://push-{origin}.example").parse().unwrap()
+}
+
+#[test]
+fn a_dead_origin_costs_itself() {
+    let mut world = World::new(LIMITS, vec![Kind::Dead(5000), Kind::Good(50)]);
+    world.attempts_max = u32::MAX;
+    world.add(NORMAL, 0, 45);
+    let good = world.add(NORMAL, 1, 100);
+    world.run(Duration::from_secs(20));
+    let late = good.clone().filter_map(|id| world.fates.get(&id)).map(|(_, at)| *at).max().unwrap();
+    assert!(good.clone().all(|id| world.fate(id) == Some(Fate::Accepted)) && late < Duration::from_secs(4), "{late:?}");
+}
+
+#[test]
+fn an_origin_that_takes_nothing_is_shed_only_beyond_its_share() {
+    let mut world = World::new(LIMITS, vec![Kind::Dead(1000), Kind::Good(50)]);
+    world.attempts_max = u32::MAX;
+    let dead = world.add(NORMAL, 0, 500);
+    let good = world.add(NORMAL, 1, 100);
+    world.run(Duration::from_secs(60));
+    let shed = dead.clone().filter(|id| world.fate(*id) == Some(Fate::Shed)).count();
+    let held = world.origins.held();
+    assert!((50..=BATCH_MAX).contains(&held) && shed + held == 500, "half of what may be held: {held}");
+    assert!(dead.clone().take(held).all(|id| world.fate(id).is_none()), "the first ones still have their chance");
+    assert!(good.clone().all(|id| world.fate(id) == Some(Fate::Accepted)));
+    let first_shed = dead.filter_map(|id| world.fates.get(&id)).map(|(_, at)| *at).min().unwrap();
+    assert!(first_shed >= GRACE);
+}
+
+#[test]
+fn an_origin_that_is_slower_than_its_sender_makes_the_lake_wait_and_is_not_shed() {
+    let mut world = World::new(LIMITS, vec![Kind::Good(500)]);
+    let all = world.add(NORMAL, 0, 1000);
+    world.run(Duration::from_secs(600));
+    assert!(all.clone().all(|id| world.fate(id) == Some(Fate::Accepted)), "{} left", world.lakes[NORMAL].len());
+    assert!(world.elapsed() >= Duration::from_secs(250) && world.connections_made == 2);
+}
+
+#[test]
+fn priorities_have_room_of_their_own() {
+    let mut world = World::new(LIMITS, vec![Kind::Good(100)]);
+    world.add(NORMAL, 0, 1000);
+    world.run(Duration::from_secs(5));
+    let goal = world.add(HIGH, 0, 20);
+    let asked_at = world.elapsed();
+    world.run(asked_at + Duration::from_secs(10));
+    let late = goal.map(|id| world.fates[&id].1).max().unwrap() - asked_at;
+    assert!(late < Duration::from_millis(1300), "20 of 2 at a time and 100 ms, and one of 16 is another's: {late:?}");
+}
+
+#[test]
+fn a_pause_is_kept_and_stops_no_other() {
+    let mut world = World::new(LIMITS, vec![Kind::Full(3000), Kind::Good(10)]);
+    world.attempts_max = u32::MAX;
+    let paused = world.add(NORMAL, 0, 10);
+    let good = world.add(NORMAL, 1, 50);
+    world.run(Duration::from_secs(2));
+    assert!(good.clone().all(|id| world.fate(id) == Some(Fate::Accepted)));
+    assert!(paused.clone().filter(|id| world.fate(*id).is_some()).count() <= 2, "two were under way");
+    world.run(Duration::from_secs(100));
+    assert!(paused.clone().all(|id| world.fate(id) == Some(Fate::Accepted)));
+}
+
+#[test]
+fn a_thousand_origins_share_three_places() {
+    let mut world = World::new(LIMITS, (0..1000).map(|it| Kind::Good(5 + it % 40)).collect());
+    for origin in (0..1000).chain(0..1000) {
+        world.add(NORMAL, origin, 1);
+    }
+    world.run(Duration::from_secs(100));
+    assert_eq!(world.fates.len(), 2000);
+    assert!(world.fates.values().all(|(fate, _)| *fate == Fate::Accepted));
+    assert!(world.origins.origins.len() <= LIMITS.origin_count_max, "the others are forgotten");
+}
+
+#[test]
+fn busy_origins_leave_their_places_to_those_in_line() {
+    let mut world = World::new(LIMITS, (10..16).map(Kind::Good).collect());
+    world.jitter = true;
+    for origin in 0..3 {
+        world.add(NORMAL, origin, 2000);
+    }
+    world.lakes[NORMAL].make_contiguous().sort_by_key(|item| item.id % 2000); // In turns.
+    world.run(Duration::from_millis(1500));
+    let late: Vec<usize> = (3..6).flat_map(|origin| world.add(HIGH, origin, 10)).collect();
+    let asked_at = world.elapsed();
+    world.run(asked_at + Duration::from_secs(2));
+    assert!(late.iter().all(|id| world.fate(*id) == Some(Fate::Accepted)));
+    world.run(Duration::from_secs(120));
+    assert_eq!(world.fates.len(), 6030);
+}
+
+#[test]
+fn connections_are_used_again_and_closed_when_idle() {
+    let mut world = World::new(LIMITS, vec![Kind::Good(10), Kind::Good(10)]);
+    world.add(NORMAL, 0, 20);
+    world.add(NORMAL, 1, 1);
+    world.run(Duration::from_secs(20));
+    assert_eq!((world.connections_made, world.origins.connection_count()), (3, 3));
+    let later = |now: Now, by| Now { at: now.at + by, ..now };
+    let swept = world.origins.sweep(later(world.now, LIMITS.idle_timeout - Duration::from_secs(1)), |_| None::<()>);
+    assert_eq!((swept.len(), world.origins.connection_count()), (0, 3));
+    world.origins.sweep(later(world.now, LIMITS.idle_timeout), |_| None::<()>);
+    assert_eq!((world.origins.connection_count(), world.origins.origins.len()), (0, 0));
+    world.origins.check();
+}
+
+#[test]
+fn what_is_over_leaves_the_queues() {
+    let mut world = World::new(LIMITS, vec![Kind::Dead(1000)]);
+    world.attempts_max = u32::MAX;
+    let all = world.add(NORMAL, 0, 40);
+    world.run(Duration::from_secs(30));
+    assert!(world.flights.len() <= 1, "the breaker lets one try");
+    let over = world.origins.sweep(world.now, |item| (item.id % 2 == 0).then_some("even"));
+    assert!(over.iter().all(|(item, why)| item.id % 2 == 0 && *why == "even"));
+    assert_eq!(world.origins.held(), all.len() - over.len());
+    assert!(over.len() >= 18, "all but what waits for its moment or is under way: {}", over.len());
+    world.origins.check();
+}
+
+#[test]
+fn repeats_that_the_budget_does_not_pay_for_wait_and_fresh_ones_go_on() {
+    let mut origins = Origins::<usize, usize>::new(LIMITS);
+    let now = Now { at: Instant::now(), unix: Timestamp(u64::MAX) }; // From then on no floor flows in.
+    let effect = Effect { health: Health::Well, pause: Duration::ZERO, random: 0 };
+    origins.push(&name(0), NORMAL, 0, now).unwrap();
+    for _ in 0..RETRY_BUDGET_MAX {
+        let Start { origin, item, .. } = origins.next(now).unwrap();
+        origins.on_ended(origin, None, effect, now);
+        origins.put_back(origin, NORMAL, item, now.at);
+        assert_eq!(origins.release(now), None);
+    }
+    let Start { origin, item, .. } = origins.next(now).expect("the last one that is paid");
+    origins.on_ended(origin, None, effect, now);
+    origins.put_back(origin, NORMAL, item, now.at);
+    origins.release(now);
+    assert!(origins.next(now).is_none());
+    assert_eq!(origins.release(now), Some(now.at + BUDGET_PAUSE));
+    origins.push(&name(0), NORMAL, 1, now).unwrap();
+    assert_eq!(origins.next(now).unwrap().item, 1);
+    origins.check();
+}
+
+fn kinds() -> impl Strategy<Value = Kind> {
+    prop_oneof![
+        4 => (1u64..300).prop_map(Kind::Good),
+        1 => (1u64..6000).prop_map(Kind::Dead),
+        1 => (1u64..3000).prop_map(Kind::Full),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
+
+    /// Whatever the origins do: the books are right at every step, and every item has one fate in the end.
+    #[test]
+    fn every_item_has_one_fate(
+        places in 1usize..5,
+        kinds in proptest::collection::vec(kinds(), 1..12),
+        items in proptest::collection::vec((0..LEVELS, 0usize..12, 1usize..20), 1..40),
+    ) {
+        let limits = Limits { origin_count_max: places, held_max: 3 * 40, ..LIMITS };
+        let mut world = World::new(limits, kinds);
+        let mut count = 0;
+        for (level, origin, some) in items {
+            count += some;
+            let origin = origin % world.kinds.len();
+            world.add(level, origin, some);
+        }
+        world.run(Duration::from_secs(36_000));
+        prop_assert_eq!((world.fates.len(), world.origins.held(), world.flights.len()), (count, 0, 0));
+        for (id, (fate, _)) in &world.fates {
+            prop_assert!(*fate != Fate::Shed || world.elapsed() >= GRACE, "{} {:?}", id, fate);
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Starting and stopping, and giving another key.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use rustls::ClientConfig as TlsConfig;
+use tidings_http1::{Roots, TlsError};
+use tidings_push::web_push::vapid::VapidTokens;
+use tidings_push::{Lakes, OutcomeSink};
+use tidings_telemetry::Registry;
+use tidings_types::Provider;
+use tokio::sync::{oneshot, watch};
+use tokio::time::{Instant, timeout_at};
+use tracing::{info, warn};
+
+use super::WebPushConfig;
+use super::attempt::Access;
+use super::driver::{Driver, Phase};
+use crate::metrics::Metrics;
+use crate::{AccessError, Drained, StartError};
+
+/// A running gateway to browsers. Dropping it aborts it; better is [`WebPushGateway::drain`].
+pub struct WebPushGateway {
+    name: String,
+    lakes: Lakes,
+    phase: watch::Sender<Phase>,
+    access: watch::Sender<Arc<Access>>,
+    thread: JoinHandle<()>,
+    /// How many notifications it left unsettled.
+    left: oneshot::Receiver<usize>,
+}
+
+impl WebPushGateway {
+    /// Starts to send what `lakes` hold.
+    ///
+    /// # Errors
+    /// A setting out of its range, no certificates to trust, no thread. That a push service cannot be reached is no
+    /// error: what is for it waits, and is tried again until it expires.
+    pub fn start(
+        config: WebPushConfig,
+        lakes: Lakes,
+        sink: Arc<dyn OutcomeSink>,
+        registry: &Registry,
+    ) -> Result<Self, StartError> {
+        if let Some((field, _)) = config.minima().into_iter().find(|(_, number)| *number == 0) {
+            return Err(StartError::Zero { field });
+        }
+        let access = Access::new(Arc::clone(&config.vapid), config.ca_pem.clone())?;
+        let metrics = Metrics::new(registry, Provider::WebPush, &config.name);
+        let (phase, phase_rx) = watch::channel(Phase::Work);
+        let (access, access_rx) = watch::channel(Arc::new(access));
+        let (name, count) = (config.name.clone(), config.origin_count_max);
+        if config.rules.admits_private() {
+            warn!(pool = %name, "Endpoints may be private addresses: for development only");
+        }
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(config.thread_count)
+            .thread_name("web-push-work")
+            .enable_all()
+            .build()
+            .map_err(StartError::Thread)?;
+        let driver = Driver::new(config, lakes.clone(), sink, metrics, access_rx, phase_rx);
+        let (left_tx, left) = oneshot::channel();
+        let run = move || {
+            let unsettled = runtime.block_on(driver.run());
+            // A name being resolved would hold up a plain shutdown.
+            runtime.shutdown_background();
+            _ = left_tx.send(unsettled); // Nobody listens when the gateway was dropped.
+        };
+        let thread = std::thread::Builder::new().name("web-push".to_owned()).spawn(run).map_err(StartError::Thread)?;
+        info!(provider = "web_push", pool = %name, count, "Gateway started");
+        Ok(Self { name, lakes, phase, access, thread, left })
+    }
+
+    /// Signs all requests to come with this key, and makes connections to come with these certificates to trust
+    /// (without any, the system's). Returns whether anything is different; if not, nothing happens.
+    ///
+    /// # Errors
+    /// When no connection could be made with them; then nothing changes.
+    pub fn reload(&self, vapid: Arc<VapidTokens>, ca_pem: Option<&str>) -> Result<bool, AccessError> {
+        if self.access.borrow().is_same(&vapid, ca_pem) {
+            return Ok(false);
+        }
+        self.access.send_replace(Arc::new(Access::new(vapid, ca_pem.map(ToOwned::to_owned))?));
+        Ok(true)
+    }
+
+    /// Closes the lakes, sends what they hold, waits for all outcomes, and ends; at `deadline` it aborts.
+    ///
+    /// Until then repeats are made as usual, so a service in trouble can take all the time there is.
+    ///
+    /// # Cancel safety
+    /// Dropping the future aborts the gateway.
+    pub async fn drain(self, deadline: Instant) -> Drained {
+        let Self { name, lakes, phase, access: _access, thread, mut left } = self;
+        lakes.close();
+        phase.send_replace(Phase::Drain);
+        let unsettled = match timeout_at(deadline, &mut left).await {
+            Ok(count) => count,
+            Err(_) => {
+                phase.send_replace(Phase::Abort);
+                left.await
+            }
+        };
+        if let Err(panic) = thread.join() {
+            std::panic::resume_unwind(panic);
+        }
+        let unsettled = unsettled.expect("a thread that ended without a panic has sent its count") + lakes.held();
+        info!(provider = "web_push", pool = %name, count = unsettled, "Gateway drained");
+        Drained { unsettled }
+    }
+}
+
+impl Access {
+    fn new(vapid: Arc<VapidTokens>, ca_pem: Option<String>) -> Result<Self, AccessError> {
+        let tls = tls(ca_pem.clone())?;
+        Ok(Self { vapid, ca_pem, tls })
+    }
+
+    fn is_same(&self, vapid: &Arc<VapidTokens>, ca_pem: Option<&str>) -> bool {
+        Arc::ptr_eq(&self.vapid, vapid) && self.ca_pem.as_deref() == ca_pem
+    }
+}
+
+fn tls(ca_pem: Option<String>) -> Result<Arc<TlsConfig>, AccessError> {
+    ca_pem.map_or(Roots::Native, Roots::Pem).client_config().map_err(|error| match error {
+        TlsError::NoRoots => AccessError::NoRoots,
+        TlsError::Setup(error) => AccessError::Tls(error),
+        _ => AccessError::Certificates,
+    })
+}

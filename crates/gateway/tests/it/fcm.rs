@@ -1,0 +1,481 @@
+//! FCM and its token endpoint: what they may do, and what must come of it.
+//!
+//! The peer is `h2`'s own server, which decodes headers, so that it can judge each request by the token it carries. The
+//! endpoint is a few lines of HTTP/1.1 that do as they are told.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use http::{Request, Response, StatusCode};
+use tidings_gateway::{Credential, Gateway, GatewayConfig, OAuth};
+use tidings_push::fcm::oauth::ServiceAccount;
+use tidings_push::fcm::{Fcm, Reason};
+use tidings_push::payload::Content;
+use tidings_push::{Lakes, Notification, Outcome, Rendering, RenderingParts, Ticket};
+use tidings_telemetry::{Registry, unix_now};
+use tidings_types::{
+    AppId, CollapseKey, DeviceId, DeviceNumber, DeviceToken, EventId, EventPriority, JournalPosition, NotificationId,
+    Payload, Present, Provider,
+};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+
+use crate::peer::acceptor;
+use crate::{PATIENCE, Sink, config};
+
+/// What FCM does about one request.
+#[derive(Debug, Clone)]
+struct Reply {
+    status: u16,
+    headers: Vec<(&'static str, String)>,
+    body: String,
+    /// The body comes in pieces, with a moment between two.
+    slow: bool,
+}
+
+impl Reply {
+    fn accept() -> Self {
+        Self { status: 200, headers: Vec::new(), body: r#"{"name":"projects/p/messages/1"}"#.to_owned(), slow: false }
+    }
+
+    fn error(status: u16, code: &str) -> Self {
+        let body = format!(
+            r#"{{"error":{{"code":{status},"message":"m","status":"{code}","details":[{{"@type":"type.googleapis.com/google.firebase.fcm.v1.FcmError","errorCode":"{code}"}}]}}}}"#
+        );
+        Self { status, headers: Vec::new(), body, slow: false }
+    }
+
+    fn after(self, seconds: u32) -> Self {
+        Self { headers: vec![("retry-after", seconds.to_string())], ..self }
+    }
+}
+
+/// What FCM's script is told: the device, how many requests for it came before, and the token.
+type Script = Arc<dyn Fn(u32, usize, &str) -> Reply + Send + Sync>;
+
+#[derive(Default)]
+struct Log {
+    /// Requests by device, in order: when, and with which token.
+    requests: HashMap<u32, Vec<(Instant, String)>>,
+    resets: usize,
+}
+
+/// What the token endpoint does about one request.
+#[derive(Debug, Clone)]
+enum Grant {
+    /// A token for so many seconds.
+    Token(u64),
+    /// This, as it is.
+    Raw(&'static str),
+    /// Nothing, and the connection closes.
+    Cut,
+    /// A token, after a moment.
+    Late,
+}
+
+/// FCM and the endpoint, on two ports.
+struct Google {
+    address: SocketAddr,
+    endpoint: SocketAddr,
+    ca_pem: String,
+    log: Arc<Mutex<Log>>,
+    /// Requests for tokens so far.
+    asked: Arc<AtomicUsize>,
+    _tasks: JoinSet<()>,
+}
+
+impl Google {
+    /// The `grants` are made in turn, the last one for ever.
+    async fn start(script: Script, grants: Vec<Grant>) -> Self {
+        let (acceptor, ca_pem) = acceptor();
+        let [fcm, oauth] = [TcpListener::bind("127.0.0.1:0").await.unwrap(), TcpListener::bind("127.0.0.1:0").await.unwrap()];
+        let (address, endpoint) = (fcm.local_addr().unwrap(), oauth.local_addr().unwrap());
+        let (log, asked) = (Arc::<Mutex<Log>>::default(), Arc::<AtomicUsize>::default());
+        let mut tasks = JoinSet::new();
+        tasks.spawn(serve_fcm(fcm, acceptor.clone(), script, Arc::clone(&log)));
+        tasks.spawn(serve_tokens(oauth, acceptor, grants, Arc::clone(&asked)));
+        Self { address, endpoint, ca_pem, log, asked, _tasks: tasks }
+    }
+}
+
+async fn serve_fcm(listener: TcpListener, acceptor: TlsAcceptor, script: Script, log: Arc<Mutex<Log>>) {
+    let mut connections = JoinSet::new();
+    loop {
+        let (tcp, _) = listener.accept().await.unwrap();
+        let (acceptor, script, log) = (acceptor.clone(), Arc::clone(&script), Arc::clone(&log));
+        connections.spawn(async move {
+            let Ok(tls) = acceptor.accept(tcp).await else { return };
+            let mut builder = h2::server::Builder::new();
+            let Ok(mut h2) = builder.max_concurrent_streams(100).handshake(tls).await else { return };
+            let mut streams = JoinSet::new();
+            while let Some(Ok((request, respond))) = h2.accept().await {
+                streams.spawn(answer(request, respond, Arc::clone(&script), Arc::clone(&log)));
+            }
+        });
+    }
+}
+
+async fn answer(
+    request: Request<h2::RecvStream>,
+    mut respond: h2::server::SendResponse<bytes::Bytes>,
+    script: Script,
+    log: Arc<Mutex<Log>>,
+) {
+    let (head, mut body) = request.into_parts();
+    assert_eq!(head.uri.path(), "/v1/projects/test-project/messages:send");
+    let token = head.headers["authorization"].to_str().unwrap().strip_prefix("Bearer ").unwrap().to_owned();
+    let mut bytes = Vec::new();
+    while let Some(Ok(data)) = body.data().await {
+        _ = body.flow_control().release_capacity(data.len());
+        bytes.extend_from_slice(&data);
+    }
+    let json = String::from_utf8(bytes).unwrap();
+    let (_, device) = json.split_once("\"token\":\"device-").expect("each message names its device");
+    let device: u32 = device.split('"').next().unwrap().parse().unwrap();
+    let before = {
+        let mut log = log.lock().unwrap();
+        let requests = log.requests.entry(device).or_default();
+        requests.push((Instant::now(), token.clone()));
+        requests.len() - 1
+    };
+    let Reply { status, headers, body, slow } = script(device, before, &token);
+    let mut response = Response::builder().status(StatusCode::from_u16(status).unwrap());
+    for (name, value) in headers {
+        response = response.header(name, value);
+    }
+    let Ok(mut stream) = respond.send_response(response.body(()).unwrap(), false) else { return };
+    if slow {
+        for piece in body.as_bytes().chunks(16) {
+            sleep(Duration::from_millis(5)).await;
+            _ = stream.send_data(bytes::Bytes::copy_from_slice(piece), false);
+        }
+    }
+    let rest = if slow { bytes::Bytes::new() } else { body.into() };
+    _ = stream.send_data(rest, true);
+    // Whoever takes the answer but not its end resets the stream.
+    if timeout(Duration::from_millis(50), std::future::poll_fn(|cx| stream.poll_reset(cx))).await.is_ok_and(|it| it.is_ok()) {
+        log.lock().unwrap().resets += 1;
+    }
+}
+
+async fn serve_tokens(listener: TcpListener, acceptor: TlsAcceptor, grants: Vec<Grant>, asked: Arc<AtomicUsize>) {
+    let mut connections = JoinSet::new();
+    loop {
+        let (tcp, _) = listener.accept().await.unwrap();
+        let (acceptor, grants, asked) = (acceptor.clone(), grants.clone(), Arc::clone(&asked));
+        connections.spawn(async move {
+            let Ok(mut tls) = acceptor.accept(tcp).await else { return };
+            let mut request = Vec::new();
+            while !request.windows(10).any(|window| window == b"assertion=") {
+                if tls.read_buf(&mut request).await.unwrap_or(0) == 0 {
+                    return;
+                }
+            }
+            let request = String::from_utf8_lossy(&request).into_owned();
+            assert!(request.starts_with("POST /token HTTP/1.1\r\n"), "{request}");
+            let number = asked.fetch_add(1, Ordering::SeqCst);
+            let token = |seconds| {
+                let body = format!(r#"{{"access_token":"token-{number}","expires_in":{seconds},"token_type":"Bearer"}}"#);
+                format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len())
+            };
+            let response = match grants.get(number).or(grants.last()).unwrap() {
+                Grant::Token(seconds) => token(*seconds),
+                Grant::Raw(text) => (*text).to_owned(),
+                Grant::Cut => return,
+                Grant::Late => {
+                    sleep(Duration::from_millis(300)).await;
+                    token(3600)
+                }
+            };
+            _ = tls.write_all(response.as_bytes()).await;
+            _ = tls.shutdown().await;
+        });
+    }
+}
+
+struct Setup {
+    google: Google,
+    sink: Arc<Sink>,
+    lakes: Lakes,
+    registry: Registry,
+    gateway: Gateway,
+}
+
+/// A service account as Google gives it out, with a key of its own.
+fn account(endpoint: SocketAddr) -> ServiceAccount {
+    let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_RSA_SHA256).unwrap().serialize_pem().replace(['\r', '\n'], "\\n");
+    let json = format!(
+        r#"{{"type":"service_account","project_id":"test-project","private_key_id":"k1","private_key":"{key}","client_email":"a@b.example","token_uri":"https://localhost:{}/token"}}"#,
+        endpoint.port()
+    );
+    ServiceAccount::parse(json.as_bytes()).unwrap()
+}
+
+fn credential(google: &Google) -> Credential {
+    Credential::OAuth(Arc::new(OAuth::new(account(google.endpoint)).unwrap()))
+}
+
+fn start(google: Google, adapt: impl FnOnce(&mut GatewayConfig)) -> Setup {
+    let mut config = config(google.address.port(), google.ca_pem.clone());
+    config.name = "project".to_owned();
+    config.dialect = Arc::new(Fcm::new(&format!("localhost:{}", config.port), "test-project").unwrap());
+    config.credential = credential(&google);
+    adapt(&mut config);
+    let (sink, lakes, registry) = (Arc::<Sink>::default(), Lakes::new(10_000), Registry::new());
+    let gateway = Gateway::start(config, lakes.clone(), Arc::clone(&sink) as _, &registry).unwrap();
+    Setup { google, sink, lakes, registry, gateway }
+}
+
+fn notification(device: u32) -> Notification {
+    let (event, collapse_id) = (EventId::new("goal-1").unwrap(), CollapseKey::new("match-7").unwrap());
+    let content = Content {
+        title: "Goal",
+        body: "1:0",
+        present: &Present::default(),
+        thread: None,
+        event: &event,
+        stream: None,
+        data: None,
+        patches: &Payload::default(),
+        urgency: None,
+        collapse_id: &collapse_id,
+    };
+    let encoded = content.encode(Provider::Fcm).unwrap();
+    let expires_at = unix_now().saturating_add(Duration::from_secs(600));
+    let parts = RenderingParts { app: AppId::new("org.example.scores").unwrap(), expires_at, collapse_id };
+    Notification {
+        id: NotificationId::new(&event, &DeviceId::new(&format!("device-{device}")).unwrap()),
+        token: DeviceToken::fcm(&format!("device-{device}")).unwrap(),
+        rendering: Arc::new(Rendering::new(parts, encoded)),
+        ticket: Ticket { job: JournalPosition(1), device: DeviceNumber(device), cell: 0 },
+    }
+}
+
+impl Setup {
+    fn push(&self, devices: std::ops::Range<u32>) {
+        let mut batch = devices.map(notification).collect();
+        self.lakes.of(EventPriority::Normal).try_push_batch(&mut batch).unwrap();
+    }
+
+    /// Waits until so many are settled, all of them accepted; says how long it took.
+    async fn accepted(&self, name: &str, count: usize) {
+        let started = Instant::now();
+        let outcomes = self.sink.outcomes(count).await;
+        println!("{name}: {count} accepted after {:?}", started.elapsed());
+        let other = outcomes.values().find(|it| it.outcome != Outcome::Accepted);
+        assert!(other.is_none(), "{other:?}");
+    }
+
+    fn count(&self, name: &str) -> u64 {
+        let series = format!("tidings_gateway_{name}{{pool=\"project\",provider=\"fcm\"}} ");
+        let text = self.registry.prometheus();
+        text.lines().find_map(|line| line.strip_prefix(&series)).expect("it is exported").parse().unwrap()
+    }
+
+    /// Waits until a count is at least this.
+    async fn until(&self, name: &str, least: u64) {
+        let reached = async {
+            while self.count(name) < least {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(PATIENCE, reached).await.unwrap_or_else(|_| panic!("{name} is {}", self.count(name)));
+    }
+
+    async fn drain(self) {
+        assert_eq!(self.gateway.drain(Instant::now() + PATIENCE).await.unsettled, 0);
+    }
+}
+
+fn accept() -> Script {
+    Arc::new(|_, _, _| Reply::accept())
+}
+
+/// This reply to each device's first request.
+fn first(reply: Reply) -> Script {
+    Arc::new(move |_, before, _| if before == 0 { reply.clone() } else { Reply::accept() })
+}
+
+#[tokio::test]
+async fn one_token_is_fetched_for_all_connections_and_threads() {
+    let setup = start(Google::start(accept(), vec![Grant::Late]).await, |config| {
+        (config.connection_count_min, config.connection_count_max, config.thread_count) = (4, 4, 2);
+    });
+    setup.push(0..2000);
+    setup.accepted("a late token", 2000).await;
+    assert_eq!(setup.google.asked.load(Ordering::SeqCst), 1);
+    assert_eq!((setup.count("access_tokens_total"), setup.count("access_token_failures_total")), (1, 0));
+    let (all_once, resets) = {
+        let log = setup.google.log.lock().unwrap();
+        (log.requests.values().all(|it| it.len() == 1), log.resets)
+    };
+    assert!(all_once);
+    assert_eq!(resets, 0, "an answer is read to its end: providers count streams that are reset");
+    setup.drain().await;
+}
+
+#[tokio::test]
+async fn while_there_is_no_token_all_waits_in_the_lakes() {
+    let refused = "HTTP/1.1 401 Unauthorized\r\ncontent-length: 25\r\n\r\n{\"error\":\"invalid_grant\"}";
+    let unavailable = "HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\n\r\n";
+    for (name, failure) in [
+        ("endpoint down", Grant::Cut),
+        ("endpoint talks nonsense", Grant::Raw("what?\r\n\r\n")),
+        ("endpoint gives no token", Grant::Raw("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")),
+        ("endpoint refuses", Grant::Raw(refused)),
+        ("endpoint is unavailable", Grant::Raw(unavailable)),
+    ] {
+        let setup = start(Google::start(accept(), vec![failure, Grant::Token(3600)]).await, |_| {});
+        setup.push(0..100);
+        setup.until("access_token_failures_total", 1).await;
+        if setup.google.asked.load(Ordering::SeqCst) < 2 {
+            assert!(setup.google.log.lock().unwrap().requests.is_empty(), "nothing goes out without a token");
+        }
+        setup.accepted(name, 100).await;
+        assert_eq!(setup.count("access_tokens_total"), 1);
+        setup.drain().await;
+    }
+}
+
+#[tokio::test]
+async fn a_token_is_replaced_before_its_end_and_never_used_after_it() {
+    let latest = Arc::new(Mutex::new(None::<(String, Instant)>));
+    let seen = Arc::clone(&latest);
+    let script: Script = Arc::new(move |_, _, token| {
+        let mut seen = seen.lock().unwrap();
+        let (name, since) = seen.get_or_insert_with(|| (token.to_owned(), Instant::now()));
+        if name != token {
+            (*name, *since) = (token.to_owned(), Instant::now());
+        }
+        assert!(since.elapsed() < Duration::from_secs(3), "a token of two seconds is still used");
+        Reply::accept()
+    });
+    // The third token is not given at once: for a while there is none.
+    let grants = vec![Grant::Token(2), Grant::Token(2), Grant::Cut, Grant::Token(3600)];
+    let setup = start(Google::start(script, grants).await, |_| {});
+    let mut device = 0;
+    while setup.count("access_tokens_total") < 3 {
+        setup.push(device..device + 1);
+        device += 1;
+        setup.sink.outcomes(device as usize).await;
+    }
+    setup.accepted("short tokens", device as usize).await;
+    setup.drain().await;
+}
+
+#[tokio::test]
+async fn a_fresh_token_that_is_refused_stops_the_connection_and_loses_nothing() {
+    let unauthenticated = Reply { body: String::new(), ..Reply::error(401, "UNAUTHENTICATED") };
+    let setup = start(Google::start(first(unauthenticated), vec![Grant::Token(3600)]).await, |_| {});
+    setup.push(0..20);
+    setup.accepted("401", 20).await;
+    assert!(setup.count("credential_refused_total") >= 1);
+    assert_eq!(setup.google.asked.load(Ordering::SeqCst), 1, "another token would be refused as well");
+    setup.drain().await;
+}
+
+#[tokio::test]
+async fn retry_after_is_waited_for_by_the_one_that_was_told() {
+    let reply = Reply::error(503, "UNAVAILABLE").after(1);
+    let script: Script =
+        Arc::new(move |device, before, _| if (device, before) == (3, 0) { reply.clone() } else { Reply::accept() });
+    let setup = start(Google::start(script, vec![Grant::Token(3600)]).await, |_| {});
+    setup.push(0..50);
+    setup.accepted("503 with Retry-After", 50).await;
+    let log = Arc::clone(&setup.google.log);
+    {
+        let log = log.lock().unwrap();
+        let times: Vec<_> = log.requests[&3].iter().map(|(at, _)| *at).collect();
+        assert!(times.len() == 2 && times[1] - times[0] >= Duration::from_secs(1), "{times:?}");
+        assert!(log.requests.iter().all(|(device, it)| *device == 3 || it.len() == 1));
+    }
+    setup.drain().await;
+}
+
+#[tokio::test]
+async fn a_spent_quota_stops_the_whole_project_and_what_waits_stays_in_the_lakes() {
+    let reply = Reply::error(429, "RESOURCE_EXHAUSTED").after(1);
+    let script: Script =
+        Arc::new(move |device, before, _| if (device, before) == (0, 0) { reply.clone() } else { Reply::accept() });
+    let setup = start(Google::start(script, vec![Grant::Token(3600)]).await, |config| {
+        (config.connection_count_min, config.connection_count_max, config.thread_count) = (2, 2, 2);
+    });
+    setup.push(0..1);
+    setup.until("pauses_total", 1).await;
+    let paused_at = Instant::now();
+    setup.push(1..100);
+    setup.accepted("429 of the project", 100).await;
+    let earliest = {
+        let log = setup.google.log.lock().unwrap();
+        (1..100).map(|device| log.requests[&device][0].0).min().unwrap()
+    };
+    assert!(earliest + Duration::from_millis(100) >= paused_at + Duration::from_secs(1), "{:?}", earliest - paused_at);
+    setup.drain().await;
+}
+
+#[tokio::test]
+async fn a_quota_is_kept_and_the_urgent_have_it_first() {
+    let setup = start(Google::start(accept(), vec![Grant::Token(3600)]).await, |config| {
+        config.quota_per_minute = Some(60_000); // At first a tenth of a thousand a second.
+    });
+    setup.push(0..200);
+    setup.sink.outcomes(1).await;
+    setup.lakes.of(EventPriority::High).try_push_batch(&mut (1000..1020).map(notification).collect()).unwrap();
+    let started = Instant::now();
+    setup.accepted("a quota of a hundred a second", 220).await;
+    assert!(started.elapsed() >= Duration::from_millis(500), "{:?}", started.elapsed());
+    let log = Arc::clone(&setup.google.log);
+    {
+        let log = log.lock().unwrap();
+        let at = |device| log.requests[&device][0].0;
+        let (urgent, last) = ((1000..1020).map(at).max().unwrap(), (0..200).map(at).max().unwrap());
+        assert!(urgent < last);
+    }
+    setup.drain().await;
+}
+
+#[tokio::test]
+async fn dead_tokens_are_told_and_answers_that_come_slowly_count() {
+    let script: Script = Arc::new(|device, _, _| match device {
+        0 => Reply::error(404, "UNREGISTERED"),
+        1 => Reply { slow: true, ..Reply::error(404, "UNREGISTERED") },
+        2 => Reply { slow: true, ..Reply::accept() },
+        3 => Reply::error(400, "INVALID_ARGUMENT"),
+        4 => Reply { headers: vec![("content-length", "7".to_owned())], ..Reply::accept() },
+        _ => Reply::accept(),
+    });
+    let setup = start(Google::start(script, vec![Grant::Token(3600)]).await, |_| {});
+    setup.push(0..20);
+    let outcomes = setup.sink.outcomes(20).await;
+    for device in 0..2 {
+        assert_eq!(outcomes[&device].outcome, Outcome::Rejected(Reason::Unregistered.into()));
+        assert!(outcomes[&device].token_gone.is_some());
+    }
+    assert_eq!(outcomes[&3].outcome, Outcome::Rejected(Reason::InvalidArgument.into()));
+    assert!(outcomes[&3].token_gone.is_none(), "it may be the message that is wrong");
+    assert!((0..20).all(|device| matches!(device, 0 | 1 | 3) || outcomes[&device].outcome == Outcome::Accepted));
+    setup.drain().await;
+}
+
+#[tokio::test]
+async fn another_account_is_taken_up_and_the_same_one_is_no_change() {
+    let setup = start(Google::start(accept(), vec![Grant::Token(3600)]).await, |_| {});
+    setup.push(0..10);
+    setup.accepted("first account", 10).await;
+    let replaced = setup.gateway.reload(credential(&setup.google), Some(&setup.google.ca_pem)).unwrap();
+    assert!(replaced);
+    setup.push(10..20);
+    setup.accepted("second account", 20).await;
+    let log = Arc::clone(&setup.google.log);
+    {
+        let log = log.lock().unwrap();
+        assert_eq!((&*log.requests[&0][0].1, &*log.requests[&19][0].1), ("token-0", "token-1"));
+    }
+    setup.drain().await;
+}

@@ -1,0 +1,621 @@
+//! The gateway to browsers against push services that misbehave, names that lie and addresses that must not be reached.
+
+mod browser;
+mod net;
+mod service;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use browser::{Browser, verify};
+use bytes::Bytes;
+use net::{HOLE, LOCAL, NOBODY, Net, PUBLIC};
+use rand::rngs::SmallRng;
+use rand::{RngExt as _, SeedableRng as _};
+use service::{DOMAIN, PushService, Reply, Request, Script};
+use tidings_gateway::{AccessError, StartError, WebPushConfig, WebPushGateway};
+use tidings_push::payload::{Encoded, WebPushBody};
+use tidings_push::web_push::Reason;
+use tidings_push::web_push::guard::EndpointRules;
+use tidings_push::web_push::vapid::{VapidKey, VapidTokens};
+use tidings_push::{
+    JobStanding, Lakes, Notification, Outcome, OutcomeSink, Rendering, RenderingParts, Settled, Standing, Ticket,
+};
+use tidings_telemetry::{Registry, unix_now};
+use tidings_types::{
+    AppId, CollapseKey, DeviceId, DeviceNumber, DeviceToken, EventId, EventPriority, JournalPosition, NotificationId,
+    Timestamp, Urgency,
+};
+use tokio::net::TcpListener;
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout};
+
+/// What must have happened by then; far more than any test needs.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+/// Every job but these goes on.
+const CANCELLED_JOB: JournalPosition = JournalPosition(13);
+/// Of this one devices with even numbers have got something newer.
+const OUTDATED_JOB: JournalPosition = JournalPosition(14);
+/// This one is cancelled when the test says so.
+const STOPPED_JOB: JournalPosition = JournalPosition(15);
+const JOB: JournalPosition = JournalPosition(1);
+/// RFC 8291's sender.
+const KEY: &str = "yfWPiYE-n46HLnH0KqZOF1fJJU3MYrct3AELtAQ-oRw";
+const PUBLIC_KEY: &str = "BP4z9KsN6nGRTbVYI_c7VJSPQTBtkgcy27mlmlMoZIIgDll6e3vCYLocInmYWAmS6TlzAC8wEqKK6PBru3jl7A8";
+const CONTACT: &str = "mailto:push@example.org";
+
+#[derive(Default)]
+struct Sink {
+    settled: Mutex<Vec<Settled>>,
+    changed: Notify,
+    is_stopped: AtomicBool,
+}
+
+impl OutcomeSink for Sink {
+    fn settle(&self, settled: &mut Vec<Settled>) {
+        self.settled.lock().unwrap().append(settled);
+        self.changed.notify_waiters();
+    }
+
+    fn job_standing(&self, job: JournalPosition) -> JobStanding {
+        match job {
+            CANCELLED_JOB => JobStanding::Cancelled,
+            STOPPED_JOB if self.is_stopped.load(Ordering::Relaxed) => JobStanding::Cancelled,
+            OUTDATED_JOB => JobStanding::AskEach,
+            _ => JobStanding::Go,
+        }
+    }
+
+    fn standing(&self, ticket: Ticket) -> Standing {
+        assert_eq!(ticket.job, OUTDATED_JOB, "others are not asked about");
+        if ticket.device.0.is_multiple_of(2) { Standing::Superseded } else { Standing::Go }
+    }
+}
+
+impl Sink {
+    fn count(&self) -> usize {
+        self.settled.lock().unwrap().len()
+    }
+
+    /// Waits for so many outcomes and returns them by device; two for one device are a failure.
+    async fn outcomes(&self, count: usize) -> HashMap<u32, Settled> {
+        let all_there = async {
+            loop {
+                let changed = self.changed.notified();
+                if self.count() >= count {
+                    return;
+                }
+                changed.await;
+            }
+        };
+        if timeout(PATIENCE, all_there).await.is_err() {
+            panic!("{} of {count} outcomes came", self.count());
+        }
+        let settled = self.settled.lock().unwrap();
+        let by_device: HashMap<_, _> = settled.iter().map(|it| (it.ticket.device.0, it.clone())).collect();
+        assert_eq!((by_device.len(), settled.len()), (count, count), "one outcome for each");
+        by_device
+    }
+}
+
+struct Setup {
+    service: PushService,
+    net: Arc<Net>,
+    sink: Arc<Sink>,
+    lakes: Lakes,
+    browser: Browser,
+    gateway: WebPushGateway,
+    registry: Registry,
+}
+
+fn vapid(key: &str) -> Arc<VapidTokens> {
+    Arc::new(VapidTokens::new(VapidKey::new(key, CONTACT).unwrap()))
+}
+
+fn rules(ports: &[u16]) -> EndpointRules {
+    EndpointRules::new([DOMAIN, "*.push.example"], ports.iter().copied()).unwrap()
+}
+
+fn config(ca_pem: String, net: Arc<Net>) -> WebPushConfig {
+    WebPushConfig {
+        name: "browsers".to_owned(),
+        vapid: vapid(KEY),
+        rules: rules(&[]),
+        ca_pem: Some(ca_pem),
+        origin_count_max: 100,
+        connection_count_max: 4,
+        held_max: 3000,
+        thread_count: 2,
+        connect_timeout: Duration::from_secs(2),
+        answer_timeout: Duration::from_secs(5),
+        idle_timeout: Duration::from_secs(30),
+        network: net,
+        gauge: Arc::default(),
+    }
+}
+
+async fn setup(script: Script, adapt: impl FnOnce(&mut WebPushConfig, &Net)) -> Setup {
+    let service = PushService::start(script).await;
+    let net = Arc::new(Net::new(service.address));
+    let mut config = config(service.ca_pem.clone(), Arc::clone(&net));
+    adapt(&mut config, &net);
+    let (sink, lakes, registry) = (Arc::<Sink>::default(), Lakes::new(8192), Registry::new());
+    let gateway = WebPushGateway::start(config, lakes.clone(), Arc::clone(&sink) as _, &registry).unwrap();
+    Setup { service, net, sink, lakes, browser: Browser::new(), gateway, registry }
+}
+
+fn always(status: u16) -> Script {
+    Arc::new(move |_| Reply::status(status))
+}
+
+/// By the last part of the target, the device's number.
+fn by_device(reply: impl Fn(u32, &Request) -> Reply + Send + Sync + 'static) -> Script {
+    Arc::new(move |request| reply(device_of(request), request))
+}
+
+fn device_of(request: &Request) -> u32 {
+    request.target.rsplit('/').next().unwrap().parse().unwrap()
+}
+
+fn in_a_while() -> Timestamp {
+    unix_now().saturating_add(Duration::from_secs(600))
+}
+
+fn text_for(device: u32) -> Bytes {
+    Bytes::from(format!(r#"{{"title":"Goal for {device}"}}"#))
+}
+
+fn to(token: DeviceToken, device: u32, job: JournalPosition, expires_at: Timestamp) -> Notification {
+    let parts = RenderingParts {
+        app: AppId::new("org.example.scores").unwrap(),
+        expires_at,
+        collapse_id: CollapseKey::new("match-7").unwrap(),
+    };
+    let body = WebPushBody { bytes: text_for(device), urgency: Some(Urgency::Normal) };
+    Notification {
+        id: NotificationId::new(&EventId::new("goal-1").unwrap(), &DeviceId::new(&format!("device-{device}")).unwrap()),
+        token,
+        rendering: Arc::new(Rendering::new(parts, Encoded::WebPush(body))),
+        ticket: Ticket { job, device: DeviceNumber(device), cell: 0 },
+    }
+}
+
+impl Setup {
+    fn notification(&self, host: &str, device: u32) -> Notification {
+        self.with(host, device, JOB, in_a_while())
+    }
+
+    fn with(&self, host: &str, device: u32, job: JournalPosition, expires_at: Timestamp) -> Notification {
+        to(self.browser.subscription(&format!("https://{host}/push/{device}")), device, job, expires_at)
+    }
+
+    async fn push(&self, notifications: impl IntoIterator<Item = Notification>) {
+        let lake = self.lakes.of(EventPriority::Normal);
+        lake.push_batch(&mut notifications.into_iter().collect()).await.unwrap();
+    }
+
+    /// Ends the gateway; everything must be settled.
+    async fn drain(self) -> PushService {
+        let drained = self.gateway.drain(Instant::now() + PATIENCE).await;
+        assert_eq!(drained.unsettled, 0);
+        self.service
+    }
+}
+
+fn outcomes_of(settled: &HashMap<u32, Settled>) -> HashMap<u32, Outcome> {
+    settled.iter().map(|(device, it)| (*device, it.outcome)).collect()
+}
+
+fn rejected(reason: Reason) -> Outcome {
+    Outcome::Rejected(reason.into())
+}
+
+#[tokio::test]
+async fn a_browser_can_read_it_and_the_service_knows_who_sends() {
+    let setup = setup(always(201), |_, _| {}).await;
+    let hosts = ["push.example", "eu.push.example"];
+    let from = unix_now();
+    setup.push((0..100).map(|device| setup.notification(hosts[device as usize % 2], device))).await;
+    let outcomes = setup.sink.outcomes(100).await;
+    assert!(outcomes.values().all(|it| it.outcome == Outcome::Accepted && it.repeats == 0));
+    let mut bodies = HashSet::new();
+    let requests = setup.service.log(|log| log.requests.clone());
+    assert_eq!(requests.len(), 100);
+    for request in &requests {
+        let device = device_of(request);
+        assert_eq!(request.host, hosts[device as usize % 2]);
+        assert_eq!(setup.browser.decrypt(&request.body), text_for(device));
+        assert!(bodies.insert(request.body[..86].to_vec()), "a salt and a key of its own");
+        let header = |name: &str| request.headers[name].as_str();
+        assert_eq!((header("content-encoding"), header("urgency")), ("aes128gcm", "normal"));
+        assert_eq!(header("topic").len(), 32);
+        assert!((590..=600).contains(&header("ttl").parse().unwrap()), "{}", header("ttl"));
+        let signed = verify(header("authorization"), from.as_secs() as i64);
+        assert_eq!(signed.audience, format!("https://{}", request.host));
+        assert_eq!((&*signed.contact, &*signed.key), (CONTACT, PUBLIC_KEY));
+        assert!((0..=24 * 3600).contains(&signed.expires_in), "{signed:?}");
+    }
+    setup.service.log(|log| {
+        assert!(log.connections <= 8 && log.per_host_max <= 4, "{} connections", log.connections);
+        assert_eq!(log.pipelined, 0);
+    });
+    let page = setup.registry.prometheus();
+    let line = r#"tidings_gateway_settled_total{outcome="accepted",pool="browsers",provider="web_push"} 100"#;
+    assert!(page.contains(line), "{page}");
+    setup.drain().await;
+}
+
+#[tokio::test]
+async fn an_answer_decides_what_becomes_of_it() {
+    let replies = |device, request: &Request| match device {
+        0 => Reply::status(200),
+        1 => Reply::status(404),
+        2 => Reply::status(410),
+        3 => Reply::status(413),
+        4 => Reply::status(400),
+        5 => Reply::status(403),
+        6 if request.before < 2 => Reply::status(503),
+        7 if request.before == 0 => Reply::Cut,
+        8 if request.before == 0 => Reply::CutInAnswer,
+        9 => Reply::Flood(410),
+        10 => Reply::with(307, "Location: https://push.example/push/77"),
+        11 => Reply::Answer(400, String::new(), r#"{"reason":"VapidPkHashMismatch"}"#.to_owned()),
+        12 => Reply::Answer(410, String::new(), "x".repeat(10_000)),
+        _ => Reply::status(201),
+    };
+    let setup = setup(by_device(replies), |_, _| {}).await;
+    let since = unix_now();
+    setup.push((0..14).map(|device| setup.notification(DOMAIN, device))).await;
+    let outcomes = setup.sink.outcomes(14).await;
+    let expected = [
+        Outcome::Accepted,
+        rejected(Reason::SubscriptionGone),
+        rejected(Reason::SubscriptionGone),
+        rejected(Reason::PayloadTooLarge),
+        rejected(Reason::BadRequest),
+        rejected(Reason::VapidRefused),
+        Outcome::Accepted,
+        Outcome::Accepted,
+        Outcome::Accepted,
+        rejected(Reason::SubscriptionGone),
+        rejected(Reason::Other),
+        rejected(Reason::VapidKeyMismatch),
+        rejected(Reason::SubscriptionGone),
+        Outcome::Accepted,
+    ];
+    for (device, expected) in (0..).zip(expected) {
+        let Settled { outcome, token_gone, repeats, .. } = &outcomes[&device];
+        assert_eq!(*outcome, expected, "{device}");
+        let is_gone = expected == rejected(Reason::SubscriptionGone);
+        let token = setup.browser.subscription(&format!("https://{DOMAIN}/push/{device}"));
+        assert_eq!(token_gone.as_ref().map(|it| (&it.token, it.at >= since)), is_gone.then_some((&token, true)));
+        let sent = setup.service.log(|log| log.requests.iter().filter(|it| device_of(it) == device).count());
+        let repeated = match device {
+            6 => 2,
+            7 | 8 => 1,
+            _ => 0,
+        };
+        assert_eq!((*repeats, sent), (repeated, repeated as usize + 1), "{device}");
+    }
+    let requests = setup.service.log(|log| log.requests.clone());
+    assert!(requests.iter().all(|it| device_of(it) != 77), "no redirect is followed");
+    let salts: HashSet<_> = requests.iter().map(|it| it.body[..86].to_vec()).collect();
+    assert_eq!(salts.len(), requests.len(), "a repeat has a salt and a key of its own");
+    assert!(requests.iter().all(|it| setup.browser.decrypt(&it.body) == text_for(device_of(it))));
+    setup.drain().await;
+}
+
+/// A listener on this machine that nobody must come to.
+async fn private() -> (TcpListener, u16) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    (listener, port)
+}
+
+async fn nobody_came(listener: &TcpListener) -> bool {
+    timeout(Duration::from_millis(50), listener.accept()).await.is_err()
+}
+
+#[tokio::test]
+async fn a_name_that_answers_otherwise_the_next_time_gains_nothing() {
+    let (listener, port) = private().await;
+    let cuts = Arc::new(|_: &Request| Reply::Cut);
+    let host = |name: &str| format!("{name}.push.example:{port}");
+    let setup = setup(cuts, |config, net| {
+        config.rules = rules(&[port]);
+        config.idle_timeout = Duration::from_millis(1);
+        // Each connection makes a look-up of its own.
+        net.answer("rebinds.push.example", &[&[PUBLIC], &[LOCAL]]);
+        net.answer("mixes.push.example", &[&[LOCAL, PUBLIC, "169.254.169.254".parse().unwrap()]]);
+        net.answer("maps.push.example", &[&["::ffff:127.0.0.1".parse().unwrap(), "::1".parse().unwrap()]]);
+    })
+    .await;
+    let soon = unix_now().saturating_add(Duration::from_secs(3));
+    setup.push([setup.notification(&host("rebinds"), 0), setup.notification(&host("maps"), 1)]).await;
+    setup.push([setup.with(&host("mixes"), 2, JOB, soon)]).await;
+    let outcomes = setup.sink.outcomes(3).await;
+    assert_eq!(outcomes[&0].outcome, rejected(Reason::ForbiddenEndpoint));
+    assert!(outcomes[&0].repeats > 0 && setup.net.look_ups("rebinds.push.example") > 1, "{:?}", outcomes[&0]);
+    assert_eq!(outcomes[&1].outcome, rejected(Reason::ForbiddenEndpoint));
+    assert_eq!(outcomes[&2].outcome, Outcome::Unknown);
+    assert!(setup.service.log(|log| log.requests.iter().filter(|it| device_of(it) == 2).count()) > 1);
+    assert_eq!(setup.net.dialled(), HashSet::from([PUBLIC]));
+    assert!(nobody_came(&listener).await);
+    setup.drain().await;
+}
+
+#[tokio::test]
+async fn only_allowed_hosts_are_looked_up() {
+    let (listener, port) = private().await;
+    let setup = setup(always(201), |config, _| config.rules = rules(&[port])).await;
+    let endpoints = [
+        format!("https://127.0.0.1:{port}/push/0"),
+        format!("https://[::1]:{port}/push/1"),
+        format!("https://localhost:{port}/push/2"),
+        format!("https://push.example@127.0.0.1:{port}/push/3"),
+        format!("https://push.example.evil.tld:{port}/push/4"),
+        format!("https://2130706433:{port}/push/5"),
+        "https://push.example:22/push/6".to_owned(),
+        "https://fcm.googleapis.com/fcm/send/7".to_owned(),
+    ];
+    for (device, endpoint) in (0..).zip(&endpoints) {
+        setup.push([to(setup.browser.subscription(endpoint), device, JOB, in_a_while())]).await;
+    }
+    setup.push([setup.notification(DOMAIN, 8)]).await;
+    let outcomes = setup.sink.outcomes(9).await;
+    assert!((0..8).all(|it| outcomes[&it].outcome == rejected(Reason::ForbiddenEndpoint)), "{outcomes:?}");
+    assert!(outcomes.values().all(|it| it.token_gone.is_none()));
+    assert_eq!(outcomes[&8].outcome, Outcome::Accepted);
+    assert_eq!((setup.net.dialled(), setup.net.look_ups(DOMAIN)), (HashSet::from([PUBLIC]), 1));
+    assert!(nobody_came(&listener).await);
+    setup.drain().await;
+}
+
+#[tokio::test]
+async fn for_development_private_addresses_can_be_admitted() {
+    let (listener, port) = private().await;
+    let setup = setup(always(201), |config, net| {
+        config.rules = rules(&[port]).admitting_private();
+        net.answer("dev.push.example", &[&[LOCAL]]);
+    })
+    .await;
+    setup.push([setup.notification(&format!("dev.push.example:{port}"), 0)]).await;
+    timeout(PATIENCE, listener.accept()).await.expect("it is connected to").unwrap();
+    drop(setup);
+}
+
+#[tokio::test]
+async fn a_dead_origin_delays_no_other() {
+    let setup =
+        setup(by_device(|device, _| if device < 200 { Reply::Stall } else { Reply::status(201) }), |config, net| {
+            config.answer_timeout = Duration::from_secs(60);
+            config.connect_timeout = Duration::from_secs(60);
+            net.answer("hole.push.example", &[&[HOLE]]);
+            net.answer("nobody.push.example", &[&[NOBODY]]);
+        })
+        .await;
+    setup.push((0..100).map(|device| setup.notification("stalls.push.example", device))).await;
+    setup.push((100..200).map(|device| setup.notification("hole.push.example", device))).await;
+    setup.push((300..400).map(|device| setup.notification("nobody.push.example", device))).await;
+    setup.service.until(|log| log.open.get("stalls.push.example") == Some(&4)).await;
+    setup.push((400..600).map(|device| setup.notification("well.push.example", device))).await;
+    let outcomes = setup.sink.outcomes(200).await;
+    assert!(outcomes.iter().all(|(device, it)| *device >= 400 && it.outcome == Outcome::Accepted));
+    setup.service.log(|log| {
+        let stalled = log.requests.iter().filter(|it| device_of(it) < 200).count();
+        assert_eq!((stalled, log.open["stalls.push.example"]), (4, 4), "it has no more than its own connections");
+    });
+    let drained = setup.gateway.drain(Instant::now()).await;
+    assert_eq!(drained.unsettled, 300, "counted as left behind");
+}
+
+#[tokio::test]
+async fn a_thousand_origins_share_a_hundred_places() {
+    let setup = setup(always(201), |config, _| config.held_max = 6000).await;
+    let host = |device: u32| format!("o{}.push.example", device % 1000);
+    setup.push((0..2000).map(|device| setup.notification(&host(device), device))).await;
+    let outcomes = setup.sink.outcomes(2000).await;
+    assert!(outcomes.values().all(|it| it.outcome == Outcome::Accepted));
+    let hosts_max = setup.service.log(|log| log.hosts_max);
+    // The service hears of a connection's end a little later than its successor's beginning.
+    assert!(hosts_max <= 200, "{hosts_max} origins had connections at a time");
+    setup.drain().await;
+}
+
+#[tokio::test]
+async fn a_pause_holds_for_one_origin() {
+    let replies = |device, request: &Request| match device {
+        0..100 => Reply::with(429, "Retry-After: 3600"),
+        100..103 if request.before == 0 => Reply::with(503, "Retry-After: 1"),
+        _ => Reply::status(201),
+    };
+    let setup = setup(by_device(replies), |_, _| {}).await;
+    setup.push((0..100).map(|device| setup.notification("full.push.example", device))).await;
+    setup.push((100..103).map(|device| setup.notification("busy.push.example", device))).await;
+    setup.push((200..400).map(|device| setup.notification("well.push.example", device))).await;
+    // What would have to wait for longer than it lives is over.
+    let all = setup.sink.outcomes(207).await;
+    let full: Vec<_> = all.iter().filter(|(device, _)| **device < 100).collect();
+    assert!(full.len() == 4 && full.iter().all(|(_, it)| it.outcome == Outcome::Expired), "{full:?}");
+    assert!(all.iter().all(|(device, it)| *device < 100 || it.outcome == Outcome::Accepted));
+    assert!((100..103).any(|device| all[&device].repeats == 1), "the one that was refused");
+    setup.service.log(|log| {
+        let asked = log.requests.iter().filter(|it| it.host == "full.push.example").count();
+        assert_eq!(asked, 4, "those that were under way");
+    });
+    assert_eq!(setup.gateway.drain(Instant::now()).await.unsettled, 96);
+}
+
+#[tokio::test]
+async fn what_is_not_wanted_any_more_is_not_sent() {
+    let setup =
+        setup(by_device(|_, request| Reply::status(if request.before == 0 { 503 } else { 201 })), |config, net| {
+            config.connection_count_max = 1;
+            net.answer("nobody.push.example", &[&[NOBODY]]);
+        })
+        .await;
+    let soon = unix_now().saturating_add(Duration::from_millis(1500));
+    setup.push([setup.with(DOMAIN, 1, JOB, Timestamp(1)), setup.with(DOMAIN, 2, CANCELLED_JOB, in_a_while())]).await;
+    setup.push([3, 4].map(|device| setup.with(DOMAIN, device, OUTDATED_JOB, in_a_while()))).await;
+    // Where nothing is sent at all, queues are looked through.
+    setup.push((10..20).map(|device| setup.with("nobody.push.example", device, JOB, soon))).await;
+    setup.push((20..30).map(|device| setup.with("nobody.push.example", device, STOPPED_JOB, in_a_while()))).await;
+    let outcomes = outcomes_of(&setup.sink.outcomes(14).await);
+    assert_eq!(
+        [1, 2, 3, 4].map(|device| outcomes[&device]),
+        [Outcome::Expired, Outcome::Cancelled, Outcome::Accepted, Outcome::Superseded]
+    );
+    assert!((10..20).all(|device| outcomes[&device] == Outcome::Expired));
+    setup.sink.is_stopped.store(true, Ordering::Relaxed);
+    let outcomes = outcomes_of(&setup.sink.outcomes(24).await);
+    assert!((20..30).all(|device| outcomes[&device] == Outcome::Cancelled));
+    let sent: HashSet<u32> = setup.service.log(|log| log.requests.iter().map(device_of).collect());
+    assert_eq!(sent, HashSet::from([3]));
+    setup.drain().await;
+}
+
+#[tokio::test]
+async fn a_goal_is_not_behind_a_newsletter() {
+    let setup =
+        setup(by_device(|device, _| if device == 0 { Reply::Stall } else { Reply::status(201) }), |config, _| {
+            config.connection_count_max = 2;
+        })
+        .await;
+    // One connection is kept busy; all order is the other's.
+    setup.push([setup.notification(DOMAIN, 0)]).await;
+    setup.service.until(|log| log.requests.len() == 1).await;
+    let newsletter = (1..3000).map(|device| setup.notification(DOMAIN, device)).collect::<Vec<_>>();
+    let lake = Arc::clone(setup.lakes.of(EventPriority::Low));
+    lake.push_batch(&mut { newsletter }).await.unwrap();
+    setup.service.until(|log| log.requests.len() > 50).await;
+    let goal = setup.notification(DOMAIN, 5000);
+    setup.lakes.of(EventPriority::High).push_batch(&mut vec![goal]).await.unwrap();
+    setup.service.until(|log| log.requests.iter().any(|it| device_of(it) == 5000)).await;
+    assert!(setup.sink.count() < 2999, "the newsletter was not done before");
+}
+
+#[tokio::test]
+async fn another_key_is_taken_for_what_comes_then() {
+    let setup = setup(always(201), |_, _| {}).await;
+    setup.push([setup.notification(DOMAIN, 0)]).await;
+    setup.sink.outcomes(1).await;
+    let same = setup.gateway.reload(vapid(KEY), Some(&setup.service.ca_pem)).unwrap();
+    assert!(same, "other tokens, though of the same key");
+    let other = vapid("AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE");
+    let public = other.key().public_key();
+    assert!(setup.gateway.reload(Arc::clone(&other), Some(&setup.service.ca_pem)).unwrap());
+    assert!(!setup.gateway.reload(Arc::clone(&other), Some(&setup.service.ca_pem)).unwrap());
+    let broken = setup.gateway.reload(vapid(KEY), Some("no certificate"));
+    assert!(matches!(broken, Err(AccessError::Certificates)));
+    setup.push([setup.notification(DOMAIN, 1)]).await;
+    setup.sink.outcomes(2).await;
+    let keys = setup.service.log(|log| {
+        let key = |it: &Request| verify(&it.headers["authorization"], unix_now().as_secs() as i64).key;
+        log.requests.iter().map(key).collect::<Vec<_>>()
+    });
+    assert_eq!(keys, [PUBLIC_KEY.to_owned(), public]);
+    setup.drain().await;
+}
+
+#[tokio::test]
+async fn a_gateway_that_cannot_work_does_not_start() {
+    let net = Arc::new(Net::new("127.0.0.1:1".parse().unwrap()));
+    let pem = PushService::start(always(201)).await.ca_pem;
+    let start = |adapt: fn(&mut WebPushConfig)| {
+        let mut config = config(pem.clone(), Arc::clone(&net));
+        adapt(&mut config);
+        WebPushGateway::start(config, Lakes::new(1), Arc::<Sink>::default(), &Registry::new()).err()
+    };
+    assert!(matches!(start(|it| it.origin_count_max = 0), Some(StartError::Zero { field: "origin_count_max" })));
+    assert!(matches!(start(|it| it.held_max = 2), Some(StartError::Zero { field: "held_max" })));
+    let broken = start(|it| it.ca_pem = Some("no certificate".to_owned()));
+    assert!(matches!(broken, Some(StartError::Access(AccessError::Certificates))));
+    assert!(start(|_| {}).is_none());
+}
+
+/// Replies by chance, but the same for the same request of the same seed; and what the service did about it.
+fn chaotic(seed: u64, request: &Request) -> (Reply, bool) {
+    let mut rng = SmallRng::seed_from_u64(seed ^ u64::from(device_of(request)) << 20 ^ request.before as u64);
+    let is_sick = request.host.starts_with("sick");
+    match rng.random_range(0..if is_sick { 20 } else { 200 }) {
+        0 => (Reply::Cut, true),
+        1 => (Reply::Cut, false),
+        2 => (Reply::CutInAnswer, true),
+        3 => (Reply::Stall, rng.random()),
+        4 => (Reply::status(500), false),
+        5 => (Reply::with(503, "Retry-After: 1"), false),
+        6 => (Reply::status(410), false),
+        7 => (Reply::Flood(502), false),
+        8 => (Reply::Answer(201, "Connection: close\r\n".to_owned(), String::new()), true),
+        9 => (Reply::with(302, "Location: https://push.example/"), false),
+        10 => (Reply::Answer(400, "Transfer-Encoding: chunked\r\n".to_owned(), String::new()), false), // Malformed.
+        _ => (Reply::status(201), true),
+    }
+}
+
+async fn chaos(seed: u64) {
+    let taken = Arc::new(Mutex::new(HashMap::<u32, usize>::new()));
+    let (service_taken, mut rng) = (Arc::clone(&taken), SmallRng::seed_from_u64(seed));
+    let script = Arc::new(move |request: &Request| {
+        let (reply, takes) = chaotic(seed, request);
+        *service_taken.lock().unwrap().entry(device_of(request)).or_default() += usize::from(takes);
+        reply
+    });
+    let setup = setup(script, |config, net| {
+        config.origin_count_max = 3;
+        config.held_max = 300;
+        config.answer_timeout = Duration::from_millis(500);
+        config.connect_timeout = Duration::from_millis(500);
+        config.idle_timeout = Duration::from_millis(200);
+        net.answer("hole.push.example", &[&[HOLE]]);
+        net.answer("nobody.push.example", &[&[NOBODY]]);
+        net.answer("inside.push.example", &[&[LOCAL]]);
+        net.answer("turns.push.example", &[&[NOBODY], &[PUBLIC]]);
+    })
+    .await;
+    let hosts = ["well", "fine", "good", "sick", "sick2", "hole", "nobody", "inside", "turns"];
+    let mut notification = |device| {
+        let host = format!("{}.push.example", hosts[rng.random_range(0..hosts.len())]);
+        let job = [JOB, JOB, JOB, JOB, CANCELLED_JOB, OUTDATED_JOB][rng.random_range(0..6)];
+        let expires_at = unix_now().saturating_add(Duration::from_millis(rng.random_range(1..4000)));
+        let expires_at = if host.starts_with("well") { in_a_while() } else { expires_at };
+        (setup.with(&host, device, job, expires_at), host)
+    };
+    let (notifications, at): (Vec<_>, Vec<_>) = (0..1500).map(&mut notification).unzip();
+    let levels: Vec<_> = notifications.iter().map(|it| EventPriority::ALL[it.ticket.device.0 as usize % 3]).collect();
+    for (notification, level) in notifications.into_iter().zip(levels) {
+        setup.lakes.of(level).push_batch(&mut vec![notification]).await.unwrap();
+    }
+    let outcomes = setup.sink.outcomes(1500).await;
+    let taken = taken.lock().unwrap();
+    for (device, Settled { ticket, outcome, token_gone, .. }) in &outcomes {
+        let (taken, host) = (taken.get(device).copied().unwrap_or_default(), &at[*device as usize]);
+        let context = format!("seed {seed}, device {device} at {host}: {outcome:?}, taken {taken} times");
+        match outcome {
+            Outcome::Accepted => assert!(taken > 0, "{context}"),
+            Outcome::Expired | Outcome::Cancelled | Outcome::Superseded => assert_eq!(taken, 0, "{context}"),
+            Outcome::Rejected(_) | Outcome::Unknown => {}
+        }
+        assert_eq!(*outcome == rejected(Reason::SubscriptionGone), token_gone.is_some(), "{context}");
+        assert!(ticket.job != CANCELLED_JOB || (taken == 0 && *outcome != Outcome::Accepted), "{context}");
+        let dead = ["hole", "nobody", "inside"].iter().any(|it| host.starts_with(it));
+        assert!(!dead || taken == 0, "{context}");
+        if host.starts_with("well") && ticket.job == JOB {
+            assert!(!matches!(outcome, Outcome::Expired | Outcome::Unknown), "{context}");
+        }
+    }
+    setup.service.log(|log| {
+        assert!(log.requests.iter().all(|it| setup.browser.decrypt(&it.body) == text_for(device_of(it))));
+        assert_eq!(log.pipelined, 0);
+    });
+    drop(taken);
+    assert_eq!(setup.net.dialled(), HashSet::from([PUBLIC, HOLE, NOBODY]));
+    setup.drain().await;
+}
+
+#[tokio::test]
+async fn nothing_is_lost_and_nothing_is_told_twice() {
+    tokio::join!(chaos(1), chaos(2), chaos(3));
+}

@@ -1,0 +1,181 @@
+//! Which addresses of a host are left alone for a while.
+//!
+//! A host has several addresses, and one of them may be dead while the others work. Each has a [`Breaker`]:
+//!
+//! ```text
+//!            FAILURES_MAX in a row            the pause is over
+//!   closed ────────────────────────► open ──────────────────────► half open
+//!     ▲  ▲                             ▲                           │     │
+//!     │  └─────────────────────────────┼───── the probe succeeds ──┘     │
+//!     └ success                        └────── the probe fails ──────────┘
+//! ```
+//!
+//! A failure is a connection that was not made, or one that fell silent; an answer with an error is none, since who
+//! answers lives. The pause is half to the whole of a time that doubles from 1 s to 60 s with each failed probe. A probe
+//! that nobody reports on is given up after `PROBE_TIMEOUT`. When all addresses are open the caller takes the one whose
+//! [`Breaker::retry_at`] is first.
+
+use std::time::Duration;
+
+use tidings_types::Timestamp;
+
+use crate::retry::backoff;
+
+/// Failures in a row that open it.
+const FAILURES_MAX: u32 = 3;
+/// A probe that is neither reported as success nor as failure in this time is forgotten.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(60);
+
+const PAUSE_BASE: Duration = Duration::from_secs(1);
+const PAUSE_CAP: Duration = Duration::from_secs(60);
+
+/// What is known of one address.
+#[derive(Debug, Clone, Default)]
+pub struct Breaker {
+    state: State,
+}
+
+#[derive(Debug, Clone)]
+enum State {
+    /// Awaits failures; so many came in a row.
+    Closed { failures: u32 },
+    /// Awaits the end of the pause; it was opened so many times in a row.
+    Open { until: Timestamp, opened: u32 },
+    /// Awaits news of the probe.
+    HalfOpen { probed_at: Timestamp, opened: u32 },
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self::Closed { failures: 0 }
+    }
+}
+
+impl Breaker {
+    /// Nothing is known against it.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Whether to connect there now. While it is half open, only the first who asks does.
+    pub fn admits(&mut self, now: Timestamp) -> bool {
+        let opened = match self.state {
+            State::Closed { .. } => return true,
+            State::Open { until, opened } if until <= now => opened,
+            // Of the future, after a clock was set back, counts as long ago.
+            State::HalfOpen { probed_at, opened }
+                if probed_at > now || now.saturating_since(probed_at) >= PROBE_TIMEOUT =>
+            {
+                opened
+            }
+            State::Open { .. } | State::HalfOpen { .. } => return false,
+        };
+        self.state = State::HalfOpen { probed_at: now, opened };
+        true
+    }
+
+    /// A connection there was made.
+    pub fn on_success(&mut self) {
+        self.state = State::default();
+    }
+
+    /// A connection there was not made, or fell silent. `random` is any 64 random bits.
+    pub fn on_failure(&mut self, random: u64, now: Timestamp) {
+        let opened = match self.state {
+            State::Closed { failures } if failures + 1 < FAILURES_MAX => {
+                self.state = State::Closed { failures: failures + 1 };
+                return;
+            }
+            State::Open { .. } => return, // Of one that was made before it opened; the pause is not prolonged.
+            State::Closed { .. } => 1,
+            State::HalfOpen { opened, .. } => opened.saturating_add(1),
+        };
+        let window = backoff(PAUSE_BASE, PAUSE_CAP, opened, u64::MAX);
+        let pause = window / 2 + backoff(PAUSE_BASE, PAUSE_CAP, opened, random) / 2;
+        self.state = State::Open { until: now.saturating_add(pause), opened };
+    }
+
+    /// When it admits again at the earliest; `None` while it does.
+    pub fn retry_at(&self) -> Option<Timestamp> {
+        match self.state {
+            State::Closed { .. } => None,
+            State::Open { until, .. } => Some(until),
+            State::HalfOpen { probed_at, .. } => Some(probed_at.saturating_add(PROBE_TIMEOUT)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const NOW: Timestamp = Timestamp(1_800_000_000_000);
+
+    fn opened() -> Breaker {
+        let mut breaker = Breaker::new();
+        (0..FAILURES_MAX).for_each(|_| breaker.on_failure(u64::MAX, NOW));
+        breaker
+    }
+
+    #[test]
+    fn it_opens_after_failures_in_a_row_only() {
+        let mut breaker = Breaker::new();
+        for _ in 0..10 {
+            (1..FAILURES_MAX).for_each(|_| breaker.on_failure(0, NOW));
+            assert!(breaker.admits(NOW) && breaker.retry_at().is_none());
+            breaker.on_success();
+        }
+        assert!(!opened().admits(NOW));
+    }
+
+    #[test]
+    fn one_probe_at_a_time_and_its_end_decides() {
+        let mut breaker = opened();
+        let at = breaker.retry_at().unwrap();
+        assert!(at > NOW && at <= NOW.saturating_add(Duration::from_secs(1)));
+        assert!(!breaker.admits(Timestamp(at.0 - 1)) && breaker.admits(at) && !breaker.admits(at));
+        breaker.on_failure(u64::MAX, at);
+        let second = breaker.retry_at().unwrap().saturating_since(at);
+        assert!(second > Duration::from_secs(1) && second <= Duration::from_secs(2), "{second:?}");
+        assert!(breaker.admits(at.saturating_add(second)));
+        breaker.on_success();
+        assert!(breaker.admits(at) && breaker.admits(at));
+    }
+
+    #[test]
+    fn a_probe_that_is_never_heard_of_is_followed_by_another() {
+        let mut breaker = opened();
+        let at = breaker.retry_at().unwrap();
+        assert!(breaker.admits(at));
+        let later = at.saturating_add(PROBE_TIMEOUT);
+        assert!(!breaker.admits(Timestamp(later.0 - 1)) && breaker.admits(later));
+    }
+
+    proptest! {
+        /// Whatever happens, it admits again within a minute of the last failure, and never for nothing.
+        #[test]
+        fn it_never_stays_shut(
+            steps in prop::collection::vec((0u64..100_000, 0u8..3, any::<u64>()), 1..100)
+        ) {
+            let (mut breaker, mut now) = (Breaker::new(), NOW);
+            for (pause, step, random) in steps {
+                now = now.saturating_add(Duration::from_millis(pause));
+                let before = breaker.retry_at();
+                match step {
+                    0 => breaker.on_success(),
+                    1 => breaker.on_failure(random, now),
+                    _ => {
+                        let admitted = breaker.admits(now);
+                        prop_assert_eq!(admitted, before.is_none_or(|at| at <= now));
+                    }
+                }
+                if let Some(at) = breaker.retry_at() {
+                    prop_assert!(at.saturating_since(now) <= PROBE_TIMEOUT);
+                    prop_assert!(breaker.clone().admits(at));
+                }
+            }
+        }
+    }
+}

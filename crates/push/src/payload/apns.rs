@@ -1,0 +1,132 @@
+//! The body of a notification through APNs (Apple, "Generating a remote notification").
+//!
+//! With neither alert, sound nor badge left by a patch it is a background push, which APNs takes at low priority only;
+//! with nothing that shows or wakes anything (an empty alert shows nothing) it is refused. Members of `aps` are not
+//! checked beyond that.
+
+use serde::Serialize;
+use tidings_types::{Interruption, Json};
+
+use super::merge::{self, Members, Node};
+use super::{
+    APNS_PAYLOAD_BYTES_MAX, ApnsBody, Content, Origin, PatchError, PayloadError, json, members, patch_members,
+};
+use crate::{Priority, PushType};
+
+pub(super) fn encode(content: &Content<'_>) -> Result<ApnsBody, PayloadError> {
+    let plain = json(&body(content));
+    let plain_bytes = plain.len();
+    let (bytes, push_type) = match &content.patches.apns {
+        None => (plain, PushType::Alert),
+        Some(patch) => patched(&plain, patch)?,
+    };
+    let bytes = content.check_size(bytes, plain_bytes, APNS_PAYLOAD_BYTES_MAX)?;
+    let priority = match push_type {
+        PushType::Alert if content.is_urgent() => Priority::Immediate,
+        PushType::Alert | PushType::Background => Priority::Considerate,
+    };
+    Ok(ApnsBody { bytes, push_type, priority })
+}
+
+fn body<'a>(content: &'a Content<'_>) -> Body<'a> {
+    let present = content.present;
+    Body {
+        aps: Aps {
+            alert: Alert { title: content.title, body: content.body },
+            sound: sound(content),
+            badge: present.badge,
+            thread: present.thread.as_deref().or(content.thread),
+            category: present.category.as_deref(),
+            interruption: present.interruption.map(interruption_level),
+            mutable: present.image.is_some().then_some(1),
+        },
+        tidings: content.origin(),
+        data: content.data,
+    }
+}
+
+/// The sound to play. A critical one must say so in this place too, or a muted device stays silent.
+fn sound<'a>(content: &'a Content<'_>) -> Option<Sound<'a>> {
+    let name = content.sound()?;
+    Some(match content.present.interruption {
+        Some(Interruption::Critical) => Sound::Critical { critical: 1, name, volume: 1 },
+        _ => Sound::Plain(name),
+    })
+}
+
+fn interruption_level(interruption: Interruption) -> &'static str {
+    match interruption {
+        Interruption::Passive => "passive",
+        Interruption::Active => "active",
+        Interruption::TimeSensitive => "time-sensitive",
+        Interruption::Critical => "critical",
+    }
+}
+
+/// The payload with the patch over it, and what kind of push that is.
+fn patched(plain: &[u8], patch: &Json) -> Result<(Vec<u8>, PushType), PatchError> {
+    let patch = patch_members(patch)?;
+    if patch.contains_key("tidings") {
+        return Err(PatchError::Tidings);
+    }
+    let mut whole = members(plain)?;
+    merge::apply(&mut whole, patch)?;
+    let aps = whole.remove("aps").ok_or(PatchError::NoAps)?.into_members()?.ok_or(PatchError::NoAps)?;
+    let push_type = push_type(&aps)?;
+    whole.insert("aps".to_owned(), Node::Object(aps));
+    Ok((json(&whole), push_type))
+}
+
+/// APNs must be told, and penalises an alert that shows nothing and a background push that shows something.
+fn push_type(aps: &Members<'_>) -> Result<PushType, PatchError> {
+    let says_something = |alert: &Node<'_>| match alert {
+        Node::Object(members) => !members.is_empty(),
+        Node::Leaf(value) => value.get() != r#""""#,
+    };
+    let alert = aps.get("alert");
+    if alert.is_some_and(says_something) || aps.contains_key("sound") || aps.contains_key("badge") {
+        return Ok(PushType::Alert);
+    }
+    match aps.get("content-available") {
+        Some(Node::Leaf(value)) if value.get() == "1" && alert.is_none() => Ok(PushType::Background),
+        _ => Err(PatchError::Nothing),
+    }
+}
+
+#[derive(Serialize)]
+struct Body<'a> {
+    aps: Aps<'a>,
+    tidings: Origin<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data: Option<&'a Json>,
+}
+
+#[derive(Serialize)]
+struct Aps<'a> {
+    alert: Alert<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sound: Option<Sound<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    badge: Option<u32>,
+    #[serde(rename = "thread-id", skip_serializing_if = "Option::is_none")]
+    thread: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    category: Option<&'a str>,
+    #[serde(rename = "interruption-level", skip_serializing_if = "Option::is_none")]
+    interruption: Option<&'static str>,
+    #[serde(rename = "mutable-content", skip_serializing_if = "Option::is_none")]
+    mutable: Option<u8>,
+}
+
+#[derive(Serialize)]
+struct Alert<'a> {
+    title: &'a str,
+    body: &'a str,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Sound<'a> {
+    Plain(&'a str),
+    Critical { critical: u8, name: &'a str, volume: u8 },
+}

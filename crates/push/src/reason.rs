@@ -1,0 +1,138 @@
+//! Why a provider refused a notification: one bounded set over all providers.
+
+use tidings_types::Provider;
+
+use crate::{Fault, apns, fcm, web_push};
+
+/// Makes an enum of reasons with their names.
+macro_rules! reasons {
+    ($(#[$about:meta])* enum Reason { $($(#[$doc:meta])* $name:ident = $text:literal,)+ }) => {
+        $(#[$about])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum Reason {
+            $($(#[$doc])* $name,)+
+        }
+
+        impl Reason {
+            /// All reasons, in the order of their declaration.
+            pub const ALL: &[Self] = &[$(Self::$name,)+];
+
+            /// Its name; a bounded set, fit for metrics and rows.
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$name => $text,)+
+                }
+            }
+        }
+    };
+}
+
+pub(crate) use reasons;
+
+/// Why a provider refused a request, or why it could not even be asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Reason {
+    /// In Apple's words.
+    Apns(apns::Reason),
+    /// In Google's words.
+    Fcm(fcm::Reason),
+    /// In ours: push services share numbers, not words.
+    WebPush(web_push::Reason),
+}
+
+const FCM_FROM: usize = apns::Reason::ALL.len();
+const WEB_PUSH_FROM: usize = FCM_FROM + fcm::Reason::ALL.len();
+const COUNT: usize = WEB_PUSH_FROM + web_push::Reason::ALL.len();
+
+const fn all() -> [Reason; COUNT] {
+    let mut all = [Reason::Apns(apns::Reason::Other); COUNT];
+    let mut index = 0;
+    while index < COUNT {
+        all[index] = if index < FCM_FROM {
+            Reason::Apns(apns::Reason::ALL[index])
+        } else if index < WEB_PUSH_FROM {
+            Reason::Fcm(fcm::Reason::ALL[index - FCM_FROM])
+        } else {
+            Reason::WebPush(web_push::Reason::ALL[index - WEB_PUSH_FROM])
+        };
+        index += 1;
+    }
+    all
+}
+
+impl Reason {
+    /// All reasons of all providers.
+    pub const ALL: &[Self] = &all();
+
+    /// Its place in [`Reason::ALL`].
+    pub fn index(self) -> usize {
+        match self {
+            Self::Apns(reason) => reason as usize,
+            Self::Fcm(reason) => FCM_FROM + reason as usize,
+            Self::WebPush(reason) => WEB_PUSH_FROM + reason as usize,
+        }
+    }
+
+    /// Its name, another for each; a bounded set, fit for metrics and rows.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Apns(reason) => reason.as_str(),
+            Self::Fcm(reason) => reason.as_str(),
+            Self::WebPush(reason) => reason.as_str(),
+        }
+    }
+
+    /// The one with this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|reason| reason.as_str() == name)
+    }
+
+    /// Whose word it is.
+    pub fn provider(self) -> Provider {
+        match self {
+            Self::Apns(_) => Provider::Apns,
+            Self::Fcm(_) => Provider::Fcm,
+            Self::WebPush(_) => Provider::WebPush,
+        }
+    }
+
+    /// Whose fault it is.
+    pub fn fault(self) -> Fault {
+        match self {
+            Self::Apns(reason) => reason.fault(),
+            Self::Fcm(reason) => reason.fault(),
+            Self::WebPush(reason) => reason.fault(),
+        }
+    }
+}
+
+impl From<apns::Reason> for Reason {
+    fn from(reason: apns::Reason) -> Self {
+        Self::Apns(reason)
+    }
+}
+
+impl From<fcm::Reason> for Reason {
+    fn from(reason: fcm::Reason) -> Self {
+        Self::Fcm(reason)
+    }
+}
+
+impl From<web_push::Reason> for Reason {
+    fn from(reason: web_push::Reason) -> Self {
+        Self::WebPush(reason)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_reason_has_a_place_and_a_name_of_its_own() {
+        for (place, reason) in Reason::ALL.iter().enumerate() {
+            assert_eq!(reason.index(), place);
+            assert_eq!(Reason::from_name(reason.as_str()), Some(*reason), "another one has the name of {reason:?}");
+        }
+    }
+}

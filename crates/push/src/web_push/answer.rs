@@ -1,0 +1,172 @@
+//! What an answer of a push service means (RFC 8030, 5 and 8; RFC 8292, 4.2).
+//!
+//! | Answer | Verdict |
+//! |---|---|
+//! | 200, 201, 202 | accepted |
+//! | 404, 410 | rejected, the subscription is gone |
+//! | 400 `VapidPkHashMismatch` (Apple) | rejected: the subscription was made with another key |
+//! | 401, 403 | repeat with a new signature; see below |
+//! | 413, other 4xx, other 2xx, 1xx and 3xx | rejected |
+//! | 429 | repeat; all for this origin waits as long as `Retry-After` says, a minute without it |
+//! | 5xx | repeat as `Retry-After` says |
+//!
+//! A subscription is bound to the key it was made with. So where a signature that is fresh is refused too, either this
+//! key is wrong for all of an origin or this subscription is another key's, and no operator could mend it in time: the
+//! driver then rejects instead of repeating. It never deletes: with a wrong key in the configuration all would go.
+//! No redirect is followed: it could lead anywhere.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use http::{HeaderMap, StatusCode};
+use serde::Deserialize;
+use tidings_types::Timestamp;
+
+use crate::reason::reasons;
+use crate::retry::retry_after;
+use crate::{Advice, Fault, Verdict};
+
+/// How long an origin is left alone after a 429 that does not say.
+const QUOTA_PAUSE: Duration = Duration::from_secs(60);
+
+reasons! {
+    /// Why a push service refused a request, or why it was not asked.
+    enum Reason {
+        /// The browser's public key is no point on the curve.
+        BadSubscriptionKey = "bad_subscription_key",
+        /// The endpoint is not one that we ask.
+        ForbiddenEndpoint = "forbidden_endpoint",
+        /// The endpoint's name resolves to no public address.
+        AddressNotPublic = "address_not_public",
+        /// The push service takes nothing, or much less than is there for it, and its share of what is held is full.
+        OriginOverloaded = "origin_overloaded",
+        /// 404, 410: there is no such subscription any more.
+        SubscriptionGone = "subscription_gone",
+        /// 401, 403: the signature is not taken.
+        VapidRefused = "vapid_refused",
+        /// The subscription was made with another key.
+        VapidKeyMismatch = "vapid_key_mismatch",
+        /// 413: the body is too large.
+        PayloadTooLarge = "web_push_payload_too_large",
+        /// 429: too many requests.
+        TooManyRequests = "web_push_too_many_requests",
+        /// Another 4xx.
+        BadRequest = "web_push_bad_request",
+        /// 5xx: the service has trouble.
+        ServiceError = "web_push_service_error",
+        /// Anything else.
+        Other = "web_push_other",
+    }
+}
+
+impl Reason {
+    /// Whose fault it is.
+    pub fn fault(self) -> Fault {
+        match self {
+            Self::BadSubscriptionKey
+            | Self::ForbiddenEndpoint
+            | Self::AddressNotPublic
+            | Self::SubscriptionGone
+            | Self::VapidKeyMismatch => Fault::Device,
+            Self::VapidRefused => Fault::Credential,
+            Self::PayloadTooLarge | Self::BadRequest => Fault::Request,
+            Self::OriginOverloaded | Self::TooManyRequests | Self::ServiceError | Self::Other => Fault::Provider,
+        }
+    }
+}
+
+/// As Apple answers; others' bodies have no such member.
+#[derive(Deserialize, Default)]
+struct Body<'a> {
+    #[serde(borrow, default)]
+    reason: Cow<'a, str>,
+}
+
+/// Reads an answer; `body` is its beginning, at most [`crate::ANSWER_BYTES_MAX`] bytes.
+pub fn classify(status: StatusCode, headers: &HeaderMap, body: &[u8], now: Timestamp) -> Verdict {
+    let rejected = |reason: Reason, gone_at| Verdict::Rejected { reason: reason.into(), gone_at };
+    let repeat = |reason: Reason, advice, otherwise| {
+        let not_before = retry_after(headers, now).unwrap_or(otherwise);
+        Verdict::Repeat { reason: reason.into(), advice, not_before }
+    };
+    match status.as_u16() {
+        200..=202 => Verdict::Accepted,
+        404 | 410 => rejected(Reason::SubscriptionGone, Some(now)),
+        400..=499 if is_key_mismatch(body) => rejected(Reason::VapidKeyMismatch, None),
+        401 | 403 => repeat(Reason::VapidRefused, Advice::RenewCredential, Duration::ZERO),
+        413 => rejected(Reason::PayloadTooLarge, None),
+        429 => repeat(Reason::TooManyRequests, Advice::PauseAll, QUOTA_PAUSE),
+        400..=499 => rejected(Reason::BadRequest, None),
+        500.. => repeat(Reason::ServiceError, Advice::Wait, Duration::ZERO),
+        _ => rejected(Reason::Other, None),
+    }
+}
+
+fn is_key_mismatch(body: &[u8]) -> bool {
+    let body: Body<'_> = serde_json::from_slice(body).unwrap_or_default();
+    body.reason == "VapidPkHashMismatch"
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+    use http::header::RETRY_AFTER;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const NOW: Timestamp = Timestamp(1_800_000_000_000);
+
+    fn answer(status: u16, retry_after: Option<&str>, body: &str) -> Verdict {
+        let retry_after = retry_after.map(|it| (RETRY_AFTER, HeaderValue::from_str(it).unwrap()));
+        let headers = HeaderMap::from_iter(retry_after);
+        classify(StatusCode::from_u16(status).unwrap(), &headers, body.as_bytes(), NOW)
+    }
+
+    #[test]
+    fn the_table() {
+        let rejected = |reason: Reason, gone_at| Verdict::Rejected { reason: reason.into(), gone_at };
+        let repeat = |reason: Reason, advice, seconds| Verdict::Repeat {
+            reason: reason.into(),
+            advice,
+            not_before: Duration::from_secs(seconds),
+        };
+        use Reason as R;
+        let mozilla = r#"{"code":410,"errno":106,"error":"Gone","message":"x"}"#;
+        for (status, retry_after, body, verdict) in [
+            (201, None, "", Verdict::Accepted),
+            (202, None, "", Verdict::Accepted),
+            (200, None, "", Verdict::Accepted),
+            (404, None, "", rejected(R::SubscriptionGone, Some(NOW))),
+            (410, None, mozilla, rejected(R::SubscriptionGone, Some(NOW))),
+            (400, None, r#"{"reason":"VapidPkHashMismatch"}"#, rejected(R::VapidKeyMismatch, None)),
+            (400, None, r#"{"reason":"BadTtl"}"#, rejected(R::BadRequest, None)),
+            (401, None, "", repeat(R::VapidRefused, Advice::RenewCredential, 0)),
+            (403, None, r#"{"reason":"BadJwtToken"}"#, repeat(R::VapidRefused, Advice::RenewCredential, 0)),
+            (405, None, "{", rejected(R::BadRequest, None)),
+            (413, None, "", rejected(R::PayloadTooLarge, None)),
+            (429, None, "", repeat(R::TooManyRequests, Advice::PauseAll, 60)),
+            (429, Some("5"), "", repeat(R::TooManyRequests, Advice::PauseAll, 5)),
+            (429, Some("Fri, 15 Jan 2027 08:00:07 GMT"), "", repeat(R::TooManyRequests, Advice::PauseAll, 7)),
+            (500, None, "", repeat(R::ServiceError, Advice::Wait, 0)),
+            (503, Some("30"), "", repeat(R::ServiceError, Advice::Wait, 30)),
+            (301, None, "", rejected(R::Other, None)),
+            (307, None, "", rejected(R::Other, None)),
+            (204, None, "", rejected(R::Other, None)),
+        ] {
+            assert_eq!(answer(status, retry_after, body), verdict, "{status} {body}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_answer_breaks_us_and_only_a_missing_subscription_costs_one(
+            status in 100u16..1000, body in proptest::collection::vec(any::<u8>(), 0..100)
+        ) {
+            let verdict = classify(StatusCode::from_u16(status).unwrap(), &HeaderMap::new(), &body, NOW);
+            prop_assert_eq!(verdict == Verdict::Accepted, (200..=202).contains(&status));
+            let is_gone = matches!(verdict, Verdict::Rejected { gone_at: Some(_), .. });
+            prop_assert_eq!(is_gone, status == 404 || status == 410);
+        }
+    }
+}

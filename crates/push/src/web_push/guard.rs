@@ -1,0 +1,513 @@
+//! Where Web Push may connect to.
+//!
+//! An endpoint is a URL that a client has chosen: without a guard it makes this server call whatever it can reach, the
+//! inside of its own network first. Three questions, all of which must be answered well:
+//!
+//! 1. [`Endpoint::parse`]: is it a plain https URL with a host *name*? User-info, literal addresses in any spelling,
+//!    backslashes, percent signs and the like in the authority are refused rather than interpreted, since two readers of
+//!    one URL may see two hosts in it.
+//! 2. [`EndpointRules::check`]: is this host one of those that are asked, and the port too? Names are compared label by
+//!    label, so `fcm.googleapis.com.evil.tld` is not Google's, nor is a path that looks like a host.
+//! 3. [`is_public`]: asked of each address the name resolves to, right before the connection to that very address. A name
+//!    that answers differently the second time gains nothing by it.
+//!
+//! Redirects are not followed (the driver), so nothing else decides where a request goes.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use http::Uri;
+
+/// The hosts of the push services of the large browsers.
+pub const DEFAULT_HOSTS: &[&str] = &[
+    "fcm.googleapis.com",          // Chrome and what is made of it.
+    "*.push.services.mozilla.com", // Firefox.
+    "*.push.apple.com",            // Safari.
+    "*.notify.windows.com",        // Edge.
+];
+
+/// The port that is always allowed.
+pub const HTTPS_PORT: u16 = 443;
+
+/// RFC 1035, 2.3.4.
+const HOST_BYTES_MAX: usize = 253;
+const LABEL_BYTES_MAX: usize = 63;
+
+/// Why an endpoint is not asked. The endpoint is not repeated, it is a secret.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum EndpointError {
+    /// Not `https`.
+    #[error("the endpoint must begin with https://")]
+    Scheme,
+    /// A name or password before the host.
+    #[error("the endpoint must not hold user-info")]
+    UserInfo,
+    /// The host is an address, in whatever spelling.
+    #[error("the endpoint's host must be a name, not an address")]
+    Address,
+    /// The host is no name.
+    #[error("the endpoint's host must be a domain name of letters, digits, hyphens and dots")]
+    Host,
+    /// The port is none.
+    #[error("the endpoint's port must be 1 to 65535")]
+    Port,
+    /// What follows the host is no path.
+    #[error("the endpoint must be a URL without a fragment, of visible ASCII characters")]
+    Path,
+    /// No rule allows the host.
+    #[error("the endpoint's host is not among the allowed ones")]
+    ForbiddenHost,
+    /// No rule allows the port.
+    #[error("the endpoint's port is not among the allowed ones")]
+    ForbiddenPort,
+}
+
+/// Where a subscription is sent to, taken apart.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Endpoint {
+    origin: String,
+    host_bytes: usize,
+    port: u16,
+    uri: Uri,
+}
+
+impl Endpoint {
+    /// Takes an endpoint apart.
+    ///
+    /// # Errors
+    /// When it is no plain https URL with a host name.
+    pub fn parse(url: &str) -> Result<Self, EndpointError> {
+        let (scheme, rest) = url.split_at_checked(SCHEME.len()).ok_or(EndpointError::Scheme)?;
+        if !scheme.eq_ignore_ascii_case(SCHEME) {
+            return Err(EndpointError::Scheme);
+        }
+        let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+        let (host, port) = host_and_port(authority)?;
+        if path.contains('#') || !path.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(EndpointError::Path);
+        }
+        let origin = match port {
+            HTTPS_PORT => format!("{SCHEME}{host}"),
+            port => format!("{SCHEME}{host}:{port}"),
+        };
+        let slash = if path.starts_with('/') { "" } else { "/" };
+        let uri = format!("{origin}{slash}{path}").parse().map_err(|_| EndpointError::Path)?;
+        Ok(Self { origin, host_bytes: host.len(), port, uri })
+    }
+
+    /// Scheme, host and port, in lower case and without the usual port: what VAPID tokens are for, and connections.
+    pub fn origin(&self) -> &str {
+        &self.origin
+    }
+
+    /// The host, in lower case and without a final dot.
+    pub fn host(&self) -> &str {
+        &self.origin[SCHEME.len()..SCHEME.len() + self.host_bytes]
+    }
+
+    /// The port.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The whole, for the request.
+    pub fn uri(&self) -> &Uri {
+        &self.uri
+    }
+}
+
+const SCHEME: &str = "https://";
+
+// Endpoints never reach a log (invariant 9); their origins may.
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Endpoint({})", self.origin)
+    }
+}
+
+/// The host in its one spelling, and the port.
+fn host_and_port(authority: &str) -> Result<(String, u16), EndpointError> {
+    if authority.contains('@') {
+        return Err(EndpointError::UserInfo);
+    }
+    if authority.starts_with('[') {
+        return Err(EndpointError::Address);
+    }
+    let (host, port) = match authority.split_once(':') {
+        Some((host, port)) => (host, read_port(port)?),
+        None => (authority, HTTPS_PORT),
+    };
+    Ok((read_host(host)?, port))
+}
+
+fn read_port(text: &str) -> Result<u16, EndpointError> {
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|port| is_number && *port > 0).ok_or(EndpointError::Port)
+}
+
+fn read_host(text: &str) -> Result<String, EndpointError> {
+    let host = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
+    if host.len() > HOST_BYTES_MAX || !host.split('.').all(is_label) {
+        return Err(EndpointError::Host);
+    }
+    // As browsers have it (WHATWG URL, "ends in a number"): 127.1, 0177.0.0.1, 2130706433 and 0x7f.1 are addresses.
+    let last = host.rsplit('.').next().unwrap_or_default();
+    let is_hexadecimal = last.strip_prefix("0x").is_some_and(|it| it.bytes().all(|byte| byte.is_ascii_hexdigit()));
+    if is_hexadecimal || last.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(EndpointError::Address);
+    }
+    Ok(host)
+}
+
+fn is_label(label: &str) -> bool {
+    (1..=LABEL_BYTES_MAX).contains(&label.len())
+        && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+        && !label.starts_with('-')
+        && !label.ends_with('-')
+}
+
+/// Which endpoints are asked: immutable, made from the configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EndpointRules {
+    hosts: Vec<HostRule>,
+    ports: Vec<u16>,
+    admits_private: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum HostRule {
+    Exactly(String),
+    /// With the dot before it.
+    Below(String),
+}
+
+/// A rule is no host name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("a host must be a domain name, or *. and one for all names below it, got {0:?}")]
+pub struct HostRuleError(pub String);
+
+impl EndpointRules {
+    /// Rules that admit these hosts, each as `name` or `*.name` (every name below it, not itself), on port 443 and these
+    /// others.
+    ///
+    /// # Errors
+    /// When a host is no domain name.
+    pub fn new<'a>(
+        hosts: impl IntoIterator<Item = &'a str>,
+        ports: impl IntoIterator<Item = u16>,
+    ) -> Result<Self, HostRuleError> {
+        let rule = |text: &str| {
+            let read = |name: &str| read_host(name).map_err(|_| HostRuleError(text.chars().take(64).collect()));
+            Ok(match text.strip_prefix("*.") {
+                Some(name) => HostRule::Below(format!(".{}", read(name)?)),
+                None => HostRule::Exactly(read(text)?),
+            })
+        };
+        let hosts = hosts.into_iter().map(rule).collect::<Result<_, _>>()?;
+        let ports = ports.into_iter().chain([HTTPS_PORT]).collect();
+        Ok(Self { hosts, ports, admits_private: false })
+    }
+
+    /// The same, but addresses need not be public. For tests and development only: whoever can register a device can
+    /// then make this server call any port that is allowed on any address it reaches, if the host rules let a name of
+    /// theirs through.
+    pub fn admitting_private(self) -> Self {
+        Self { admits_private: true, ..self }
+    }
+
+    /// Whether the addresses need not be public.
+    pub fn admits_private(&self) -> bool {
+        self.admits_private
+    }
+
+    /// Whether this endpoint's host and port are asked.
+    ///
+    /// # Errors
+    /// When they are not.
+    pub fn check(&self, endpoint: &Endpoint) -> Result<(), EndpointError> {
+        let host = endpoint.host();
+        let admits = |rule: &HostRule| match rule {
+            HostRule::Exactly(name) => host == name,
+            HostRule::Below(suffix) => host.ends_with(suffix), // A dot is in front, so it ends at a label's beginning.
+        };
+        if !self.hosts.iter().any(admits) {
+            return Err(EndpointError::ForbiddenHost);
+        }
+        if !self.ports.contains(&endpoint.port) {
+            return Err(EndpointError::ForbiddenPort);
+        }
+        Ok(())
+    }
+
+    /// Whether an address that a host resolved to is connected to.
+    pub fn admits_address(&self, address: IpAddr) -> bool {
+        self.admits_private || is_public(address)
+    }
+}
+
+/// Whether an address is one of the public internet's, by the registries of special-purpose addresses (IANA; RFC 6890).
+/// What they reserve for anything is not: this machine, private and shared networks, links, groups, documentation,
+/// benchmarks, and addresses of IPv6 that carry one of IPv4 (mapped, compatible, NAT64, 6to4, Teredo).
+pub fn is_public(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => is_public_v4(address),
+        IpAddr::V6(address) => is_public_v6(address),
+    }
+}
+
+fn is_public_v4(address: Ipv4Addr) -> bool {
+    const SPECIAL: &[([u8; 4], u32)] = &[
+        ([0, 0, 0, 0], 8),       // This network.
+        ([10, 0, 0, 0], 8),      // Private.
+        ([100, 64, 0, 0], 10),   // Shared by a provider's customers.
+        ([127, 0, 0, 0], 8),     // This machine.
+        ([169, 254, 0, 0], 16),  // Link-local, and the metadata of clouds.
+        ([172, 16, 0, 0], 12),   // Private.
+        ([192, 0, 0, 0], 24),    // Protocols.
+        ([192, 0, 2, 0], 24),    // Documentation.
+        ([192, 88, 99, 0], 24),  // 6to4 relays.
+        ([192, 168, 0, 0], 16),  // Private.
+        ([198, 18, 0, 0], 15),   // Benchmarks.
+        ([198, 51, 100, 0], 24), // Documentation.
+        ([203, 0, 113, 0], 24),  // Documentation.
+        ([224, 0, 0, 0], 4),     // Groups.
+        ([240, 0, 0, 0], 4),     // Reserved, and broadcast.
+    ];
+    let is_in = |&(net, length): &([u8; 4], u32)| (address.to_bits() ^ u32::from_be_bytes(net)) >> (32 - length) == 0;
+    !SPECIAL.iter().any(is_in)
+}
+
+fn is_public_v6(address: Ipv6Addr) -> bool {
+    const GLOBAL_UNICAST: (Ipv6Addr, u32) = (Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), 3);
+    const SPECIAL: &[(Ipv6Addr, u32)] = &[
+        (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 23), // Protocols: Teredo, benchmarks, ORCHID and others.
+        (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), 32), // Documentation.
+        (Ipv6Addr::new(0x2002, 0, 0, 0, 0, 0, 0, 0), 16), // 6to4.
+        (Ipv6Addr::new(0x3fff, 0, 0, 0, 0, 0, 0, 0), 20), // Documentation.
+    ];
+    let is_in = |&(net, length): &(Ipv6Addr, u32)| (address.to_bits() ^ net.to_bits()) >> (128 - length) == 0;
+    is_in(&GLOBAL_UNICAST) && !SPECIAL.iter().any(is_in)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn rules() -> EndpointRules {
+        EndpointRules::new(DEFAULT_HOSTS.iter().copied(), []).unwrap()
+    }
+
+    fn verdict(url: &str) -> Result<(), EndpointError> {
+        rules().check(&Endpoint::parse(url)?)
+    }
+
+    #[test]
+    fn the_browsers_endpoints_are_asked() {
+        for (url, origin) in [
+            ("https://fcm.googleapis.com/fcm/send/abc:def", "https://fcm.googleapis.com"),
+            ("https://fcm.googleapis.com:443/wp/abc", "https://fcm.googleapis.com"),
+            ("https://FCM.GoogleAPIs.com./wp/abc?x=1", "https://fcm.googleapis.com"),
+            ("https://updates.push.services.mozilla.com/wpush/v2/abc", "https://updates.push.services.mozilla.com"),
+            ("https://web.push.apple.com/abc", "https://web.push.apple.com"),
+            ("https://db5p.notify.windows.com/w/?token=abc%2b", "https://db5p.notify.windows.com"),
+        ] {
+            assert_eq!(verdict(url), Ok(()), "{url}");
+            assert_eq!(Endpoint::parse(url).unwrap().origin(), origin);
+        }
+        let endpoint = Endpoint::parse("HTTPS://Push.Example:8443?x").unwrap();
+        assert_eq!((endpoint.host(), endpoint.port()), ("push.example", 8443));
+        assert_eq!(endpoint.uri(), "https://push.example:8443/?x");
+        assert_eq!(format!("{endpoint:?}"), "Endpoint(https://push.example:8443)");
+    }
+
+    #[test]
+    fn what_is_no_plain_https_url_with_a_name_is_refused() {
+        use EndpointError as E;
+        for (url, error) in [
+            ("http://fcm.googleapis.com/x", E::Scheme),
+            ("ftp://fcm.googleapis.com/x", E::Scheme),
+            ("https:/fcm.googleapis.com/x", E::Scheme),
+            ("//fcm.googleapis.com/x", E::Scheme),
+            ("", E::Scheme),
+            ("https://é", E::Host),
+            ("https://fcm.googleapis.com@evil.tld/", E::UserInfo),
+            ("https://a:b@fcm.googleapis.com/", E::UserInfo),
+            ("https://@fcm.googleapis.com/", E::UserInfo),
+            ("https://127.0.0.1/", E::Address),
+            ("https://127.0.0.1./", E::Address),
+            ("https://127.1/", E::Address),
+            ("https://0177.0.0.1/", E::Address),
+            ("https://2130706433/", E::Address),
+            ("https://0x7f000001/", E::Address),
+            ("https://0x7f.1/", E::Address),
+            ("https://a.0x/", E::Address),
+            ("https://[::1]/", E::Address),
+            ("https://[::ffff:10.0.0.1]:443/", E::Address),
+            ("https://169.254.169.254/latest/meta-data", E::Address),
+            ("https://", E::Host),
+            ("https:///x", E::Host),
+            ("https://./", E::Host),
+            ("https://fcm.googleapis.com../", E::Host),
+            ("https://fcm..googleapis.com/", E::Host),
+            ("https://-fcm.googleapis.com/", E::Host),
+            ("https://fcm%2egoogleapis.com/", E::Host),
+            (r"https://evil.tld\.fcm.googleapis.com/", E::Host),
+            ("https://evil.tld\t.fcm.googleapis.com/", E::Host),
+            ("https://fcm_x.googleapis.com/", E::Host),
+            ("https://fcm.googleapis.com:/", E::Port),
+            ("https://fcm.googleapis.com:0/", E::Port),
+            ("https://fcm.googleapis.com:65536/", E::Port),
+            ("https://fcm.googleapis.com:+443/", E::Port),
+            ("https://fcm.googleapis.com:443:443/", E::Port),
+            ("https://fcm.googleapis.com/#x", E::Path),
+            ("https://fcm.googleapis.com#@evil.tld/", E::Path),
+            ("https://fcm.googleapis.com/a b", E::Path),
+            ("https://fcm.googleapis.com/a\r\nHost: x", E::Path),
+        ] {
+            assert_eq!(Endpoint::parse(url).map(|_| ()), Err(error), "{url}");
+        }
+        let long = format!("https://{}fcm.googleapis.com/", "a.".repeat(120));
+        assert_eq!(Endpoint::parse(&long).map(|_| ()), Err(EndpointError::Host));
+    }
+
+    #[test]
+    fn hosts_are_compared_label_by_label() {
+        use EndpointError as E;
+        for (url, error) in [
+            ("https://fcm.googleapis.com.evil.tld/", E::ForbiddenHost),
+            ("https://evil.tld/https://fcm.googleapis.com/", E::ForbiddenHost),
+            ("https://evil.tld/?x=.push.apple.com", E::ForbiddenHost),
+            ("https://evilfcm.googleapis.com/", E::ForbiddenHost),
+            ("https://x.fcm.googleapis.com/", E::ForbiddenHost),
+            ("https://googleapis.com/", E::ForbiddenHost),
+            ("https://push.apple.com/", E::ForbiddenHost),
+            ("https://evilpush.apple.com/", E::ForbiddenHost),
+            ("https://notify.windows.com.evil.tld/", E::ForbiddenHost),
+            ("https://xn--fcm-google.com/", E::ForbiddenHost),
+            ("https://localhost/", E::ForbiddenHost),
+            ("https://fcm.googleapis.com:8443/", E::ForbiddenPort),
+            ("https://fcm.googleapis.com:22/", E::ForbiddenPort),
+        ] {
+            assert_eq!(verdict(url), Err(error), "{url}");
+        }
+        let own = EndpointRules::new(["Push.Example.", "*.xn--bcher-kva.example"], [8443]).unwrap();
+        for (url, admitted) in [
+            ("https://push.example:8443/", true),
+            ("https://a.b.XN--BCHER-kva.example/", true),
+            ("https://xn--bcher-kva.example/", false),
+            ("https://push.example:8444/", false),
+        ] {
+            assert_eq!(own.check(&Endpoint::parse(url).unwrap()).is_ok(), admitted, "{url}");
+        }
+        for rule in ["", "*", "*.", "a.*.b", "10.0.0.1", "https://a.b", "a.b:443"] {
+            assert_eq!(EndpointRules::new([rule], []), Err(HostRuleError(rule.to_owned())));
+        }
+    }
+
+    #[test]
+    fn only_addresses_of_the_public_internet_are_connected_to() {
+        for address in [
+            "127.0.0.1",
+            "0.0.0.0",
+            "10.1.2.3",
+            "172.16.0.1",
+            "172.31.255.255",
+            "192.168.1.1",
+            "169.254.169.254",
+            "100.64.0.1",
+            "100.127.255.255",
+            "192.0.0.8",
+            "192.0.2.1",
+            "198.51.100.7",
+            "203.0.113.9",
+            "192.88.99.1",
+            "198.18.0.1",
+            "198.19.255.255",
+            "224.0.0.1",
+            "239.1.1.1",
+            "240.0.0.1",
+            "255.255.255.255",
+            "::",
+            "::1",
+            "::ffff:10.0.0.1",
+            "::ffff:8.8.8.8",
+            "::8.8.8.8",
+            "64:ff9b::8.8.8.8",
+            "64:ff9b:1::1",
+            "100::1",
+            "2001::1",
+            "2001:2::1",
+            "2001:10::1",
+            "2001:20::1",
+            "2001:db8::1",
+            "2002:0a00:0001::1",
+            "3fff::1",
+            "5f00::1",
+            "fc00::1",
+            "fd12:3456::1",
+            "fe80::1",
+            "fec0::1",
+            "ff02::1",
+            "4000::1",
+        ] {
+            let address = address.parse().unwrap();
+            assert!(!is_public(address), "{address}");
+            assert!(!rules().admits_address(address) && rules().admitting_private().admits_address(address));
+        }
+        for address in [
+            "1.1.1.1",
+            "8.8.8.8",
+            "9.255.255.255",
+            "11.0.0.0",
+            "100.63.255.255",
+            "100.128.0.0",
+            "126.255.255.255",
+            "128.0.0.0",
+            "172.15.255.255",
+            "172.32.0.0",
+            "192.167.255.255",
+            "192.169.0.0",
+            "198.17.255.255",
+            "198.20.0.0",
+            "223.255.255.255",
+            "2001:200::1",
+            "2001:4860:4860::8888",
+            "2003::1",
+            "2606:4700::1111",
+            "2a00:1450::1",
+            "3ffe::1",
+        ] {
+            assert!(is_public(address.parse().unwrap()), "{address}");
+        }
+    }
+
+    proptest! {
+        /// Whatever is accepted says the same to the library that makes the request of it.
+        #[test]
+        fn two_readers_of_an_endpoint_see_one_host(
+            authority in r"[a-zA-Z0-9@:.\[\]%\\ _-]{0,24}", path in r"[/?#a-z@:.\\]{0,8}"
+        ) {
+            let url = format!("https://{authority}{path}");
+            if let Ok(endpoint) = Endpoint::parse(&url) {
+                prop_assert_eq!(endpoint.uri().host(), Some(endpoint.host()));
+                prop_assert_eq!(endpoint.uri().port_u16().unwrap_or(443), endpoint.port());
+                let read_again: Uri = url.parse().unwrap();
+                let host = read_again.host().unwrap().to_ascii_lowercase();
+                prop_assert_eq!(host.trim_end_matches('.'), endpoint.host());
+                prop_assert!(Endpoint::parse(&endpoint.uri().to_string()).as_ref() == Ok(&endpoint));
+            }
+        }
+
+        /// IPv4 within IPv6, in whichever form, is never a way around.
+        #[test]
+        fn an_address_in_another_is_no_way_around(bits: u32) {
+            let inner = Ipv4Addr::from_bits(bits);
+            prop_assert!(!is_public(inner.to_ipv6_mapped().into()));
+            prop_assert!(!is_public(inner.to_ipv6_compatible().into()));
+            let [nat64, six_to_four] = [(0x64_ff9b_u128 << 96) | u128::from(bits), (0x2002_u128 << 112) | u128::from(bits) << 80];
+            prop_assert!(!is_public(Ipv6Addr::from_bits(nat64).into()) && !is_public(Ipv6Addr::from_bits(six_to_four).into()));
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! A notification as a request to a push service (RFC 8030, 5).
+//!
+//! Text and most headers are the rendering's; key pair, salt and ciphertext are new for each device and each attempt.
+
+use aws_lc_rs::digest::{SHA256, digest};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderName};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
+use tidings_types::{DeviceToken, Provider, Timestamp, Urgency};
+
+use super::encryption::{OVERHEAD_BYTES, SALT_BYTES, SenderKey, encrypt};
+use super::guard::Endpoint;
+use super::{Reason, classify};
+use crate::notification::Form;
+use crate::payload::{WEB_PUSH_PAYLOAD_BYTES_MAX, WebPushBody};
+use crate::{Dialect, Notification, RenderingParts, Verdict};
+
+const TTL: HeaderName = HeaderName::from_static("ttl");
+const URGENCY: HeaderName = HeaderName::from_static("urgency");
+const TOPIC: HeaderName = HeaderName::from_static("topic");
+
+/// Headers per request, for sizing the map once.
+const HEADER_COUNT: usize = 6;
+
+/// Of a digest, as many bytes as make 32 characters, the most a topic may have (RFC 8030, 5.4).
+const TOPIC_BYTES: usize = 24;
+
+/// The language of all push services; they differ by endpoint only.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct WebPush;
+
+impl Dialect for WebPush {
+    fn provider(&self) -> Provider {
+        Provider::WebPush
+    }
+
+    fn request(
+        &self,
+        notification: &Notification,
+        authorization: Option<&HeaderValue>,
+        random: &mut dyn FnMut(&mut [u8]),
+        now: Timestamp,
+    ) -> Result<(Request<()>, Bytes), crate::Reason> {
+        let (Form::WebPush { headers, body }, DeviceToken::WebPush(token)) =
+            (notification.rendering.form(), &notification.token)
+        else {
+            return Err(Reason::Other.into()); // Another provider's; whoever chose the pool is mistaken.
+        };
+        let endpoint = Endpoint::parse(token.endpoint()).map_err(|_| Reason::ForbiddenEndpoint)?;
+        let mut salt = [0; SALT_BYTES];
+        random(&mut salt);
+        let sender = SenderKey::from_random(random);
+        let body = encrypt(&body.bytes, token.p256dh(), token.auth(), &sender, &salt)
+            .map_err(|_| Reason::BadSubscriptionKey)?;
+        let mut headers = headers.clone();
+        headers.insert(TTL, notification.rendering.expires_at().saturating_since(now).as_secs().into());
+        if let Some(authorization) = authorization {
+            headers.insert(AUTHORIZATION, authorization.clone());
+        }
+        let mut request = Request::new(());
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = endpoint.uri().clone();
+        *request.headers_mut() = headers;
+        Ok((request, body.into()))
+    }
+
+    fn classify(&self, status: StatusCode, headers: &HeaderMap, body: &[u8], now: Timestamp) -> Verdict {
+        classify(status, headers, body, now)
+    }
+
+    fn proves_first(&self) -> bool {
+        false
+    }
+
+    fn payload_bytes_max(&self) -> usize {
+        WEB_PUSH_PAYLOAD_BYTES_MAX + OVERHEAD_BYTES
+    }
+}
+
+/// The headers that all notifications of one rendering share.
+pub(crate) fn shared_headers(parts: &RenderingParts, body: &WebPushBody) -> HeaderMap {
+    let mut headers = HeaderMap::with_capacity(HEADER_COUNT);
+    headers.insert(CONTENT_ENCODING, HeaderValue::from_static("aes128gcm"));
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+    headers.insert(URGENCY, HeaderValue::from_static(urgency(body.urgency)));
+    headers.insert(TOPIC, topic(parts.collapse_id.as_str()));
+    headers
+}
+
+/// RFC 8030, 5.3.
+fn urgency(urgency: Option<Urgency>) -> &'static str {
+    match urgency {
+        Some(Urgency::VeryLow) => "very-low",
+        Some(Urgency::Low) => "low",
+        Some(Urgency::Normal) => "normal",
+        Some(Urgency::High) | None => "high",
+    }
+}
+
+/// A collapse id may have characters and a length that a topic may not, so it is always its digest.
+fn topic(collapse_id: &str) -> HeaderValue {
+    let digest = digest(&SHA256, collapse_id.as_bytes());
+    let text = URL_SAFE_NO_PAD.encode(&digest.as_ref()[..TOPIC_BYTES]);
+    HeaderValue::try_from(text).expect("base64url is visible ASCII")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::notification::tests::notification_of;
+    use crate::payload::Encoded;
+
+    const P256DH: &str = "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4";
+    const AUTH: &str = "BTBZMqHH6r4Tts7J_aSIgg";
+    const NOW: Timestamp = Timestamp(1_799_999_940_000);
+
+    fn notification(endpoint: &str, p256dh: &str, urgency: Option<Urgency>) -> Notification {
+        let body = WebPushBody { bytes: Bytes::from_static(b"{\"title\":\"Goal\"}"), urgency };
+        notification_of(Encoded::WebPush(body), DeviceToken::web_push(endpoint, p256dh, AUTH).unwrap(), 1)
+    }
+
+    fn ask(notification: &Notification, now: Timestamp) -> Result<(Request<()>, Bytes), crate::Reason> {
+        let mut next = 0;
+        let mut random = |bytes: &mut [u8]| {
+            next += 1;
+            bytes.fill(next);
+        };
+        WebPush.request(notification, Some(&HeaderValue::from_static("vapid t=x, k=y")), &mut random, now)
+    }
+
+    #[test]
+    fn a_request_has_all_that_rfc_8030_asks_for() {
+        let notification = notification("https://Push.Example:443/abc?d=e", P256DH, Some(Urgency::VeryLow));
+        let (request, body) = ask(&notification, NOW).unwrap();
+        assert_eq!(
+            (request.method(), request.uri().to_string()),
+            (&Method::POST, "https://push.example/abc?d=e".into())
+        );
+        let header = |name: &str| request.headers()[name].to_str().unwrap();
+        assert_eq!((header("ttl"), header("urgency")), ("60", "very-low"));
+        assert_eq!(header("content-encoding"), "aes128gcm");
+        assert_eq!(header("content-type"), "application/octet-stream");
+        assert_eq!(header("authorization"), "vapid t=x, k=y");
+        assert_eq!(header("topic").len(), 32);
+        assert_eq!(request.headers().len(), HEADER_COUNT);
+        assert_eq!(body.len(), notification.rendering.payload_bytes());
+        assert_eq!(&body[..SALT_BYTES], [1; SALT_BYTES], "the salt is drawn first");
+        assert_ne!(body.windows(4).position(|window| window == b"Goal"), Some(0));
+    }
+
+    #[test]
+    fn an_expired_one_is_for_browsers_that_are_connected_now() {
+        let (request, _) = ask(&notification("https://push.example/", P256DH, None), Timestamp(u64::MAX)).unwrap();
+        assert_eq!(
+            (&request.headers()["ttl"], &request.headers()["urgency"]),
+            (&"0".parse().unwrap(), &"high".parse().unwrap())
+        );
+    }
+
+    #[test]
+    fn a_topic_has_32_characters_of_base64url_and_tells_collapse_ids_apart() {
+        let topics = ["match-7", "match-8", "a", &"x".repeat(64), "/+=~ä"].map(topic);
+        for (place, topic) in topics.iter().enumerate() {
+            assert!(
+                topic.len() == 32 && topic.as_bytes().iter().all(|it| it.is_ascii_alphanumeric() || b"-_".contains(it))
+            );
+            assert!(!topics[..place].contains(topic));
+        }
+    }
+
+    #[test]
+    fn what_can_never_be_sent_is_refused() {
+        let off_the_curve = format!("{}8", &P256DH[..P256DH.len() - 1]);
+        let refused = |endpoint, p256dh| ask(&notification(endpoint, p256dh, None), NOW).unwrap_err();
+        assert_eq!(refused("https://push.example/", &off_the_curve), Reason::BadSubscriptionKey.into());
+        assert_eq!(refused("https://127.0.0.1/", P256DH), Reason::ForbiddenEndpoint.into());
+        assert_eq!(ask(&crate::notification::tests::notification(1), NOW).unwrap_err(), Reason::Other.into());
+    }
+}

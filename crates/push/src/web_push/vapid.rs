@@ -1,0 +1,261 @@
+//! Who we are, as push services are told (RFC 8292): a signed token per origin, and the key it can be checked with.
+//!
+//! `Authorization: vapid t=<JSON Web Token, ES256>, k=<public key>`, with claims `aud` (the endpoint's origin), `exp` and
+//! `sub` (whom to write to in case of trouble). It says nothing of the subscription, so one serves all of an origin: for
+//! [`TOKEN_LIFE`], and a new one is made an hour before. Apple wants no more than one an hour; a token that is refused is
+//! therefore replaced only if it is older than that ([`VapidTokens::on_refused`]).
+//!
+//! Bound: [`ORIGIN_COUNT_MAX`] tokens are kept; when another one comes, the oldest is forgotten. Guards allow few origins,
+//! so that happens to nobody whose rules are narrow.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use aws_lc_rs::agreement::{ECDH_P256, PrivateKey};
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::HeaderValue;
+use serde::Serialize;
+use tidings_types::Timestamp;
+
+use crate::apns::decode_pem;
+
+/// How long a token is valid; RFC 8292, 2 allows a day.
+pub const TOKEN_LIFE: Duration = Duration::from_secs(12 * 3600);
+/// A token of this age is replaced.
+pub const TOKEN_REFRESH_AGE: Duration = Duration::from_secs(11 * 3600);
+/// A token younger than this is never replaced, not even when it is refused.
+pub const TOKEN_AGE_MIN: Duration = Duration::from_secs(3600);
+/// Origins whose tokens are kept.
+pub const ORIGIN_COUNT_MAX: usize = 1024;
+
+/// How far ahead of us the clock may have been that made a token.
+const CLOCK_TOLERANCE: Duration = Duration::from_secs(10);
+const SUBJECT_BYTES_MAX: usize = 256;
+
+/// Why a key cannot be used. Nothing of the key is repeated.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum VapidError {
+    /// Neither a PEM file nor 32 bytes in base64url, or no key of this curve.
+    #[error("the key must be a P-256 private key: a PEM file (PKCS#8), or 32 bytes in base64url")]
+    Key,
+    /// Push services want to know whom to write to.
+    #[error("the contact must be a mailto: or https: address of at most {SUBJECT_BYTES_MAX} characters, got {0:?}")]
+    Subject(String),
+}
+
+/// The key that browsers were given when they subscribed, and our address.
+pub struct VapidKey {
+    pair: EcdsaKeyPair,
+    random: SystemRandom,
+    subject: String,
+}
+
+impl VapidKey {
+    /// Reads a private key, as PEM (PKCS#8) or as the 32 bytes in base64url that the tools for Web Push write, and the
+    /// contact for the push services.
+    ///
+    /// # Errors
+    /// When either is not what it must be.
+    pub fn new(private_key: &str, subject: &str) -> Result<Self, VapidError> {
+        let is_contact =
+            ["mailto:", "https:"].iter().any(|scheme| subject.strip_prefix(scheme).is_some_and(|it| it != ""));
+        if !is_contact || subject.len() > SUBJECT_BYTES_MAX || !subject.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(VapidError::Subject(subject.chars().take(64).collect()));
+        }
+        let pair = match decode_pem(private_key) {
+            Some(pkcs8) => EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &pkcs8).ok(),
+            None => pair_of_bytes(private_key.trim()),
+        };
+        Ok(Self { pair: pair.ok_or(VapidError::Key)?, random: SystemRandom::new(), subject: subject.to_owned() })
+    }
+
+    /// The public key in base64url: what browsers are given as `applicationServerKey`.
+    pub fn public_key(&self) -> String {
+        URL_SAFE_NO_PAD.encode(self.pair.public_key().as_ref())
+    }
+
+    fn sign(&self, origin: &str, now: Timestamp) -> HeaderValue {
+        #[derive(Serialize)]
+        struct Claims<'a> {
+            aud: &'a str,
+            exp: u64,
+            sub: &'a str,
+        }
+        const HEADER: &[u8] = br#"{"typ":"JWT","alg":"ES256"}"#;
+        let claims = Claims { aud: origin, exp: now.saturating_add(TOKEN_LIFE).as_secs(), sub: &self.subject };
+        let claims = serde_json::to_vec(&claims).expect("texts and numbers always encode");
+        let signed = format!("{}.{}", URL_SAFE_NO_PAD.encode(HEADER), URL_SAFE_NO_PAD.encode(claims));
+        let signature = self.pair.sign(&self.random, signed.as_bytes()).expect("a checked P-256 key signs any bytes");
+        let signature = URL_SAFE_NO_PAD.encode(signature.as_ref());
+        let value = format!("vapid t={signed}.{signature}, k={}", self.public_key());
+        let mut value = HeaderValue::try_from(value).expect("base64url is visible ASCII");
+        value.set_sensitive(true); // Keeps it out of Debug output.
+        value
+    }
+}
+
+fn pair_of_bytes(text: &str) -> Option<EcdsaKeyPair> {
+    let private = URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')).ok().filter(|bytes| bytes.len() == 32)?;
+    let public = PrivateKey::from_private_key(&ECDH_P256, &private).ok()?.compute_public_key().ok()?;
+    EcdsaKeyPair::from_private_key_and_public_key(&ECDSA_P256_SHA256_FIXED_SIGNING, &private, public.as_ref()).ok()
+}
+
+impl fmt::Debug for VapidKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("VapidKey").field("public_key", &self.public_key()).finish_non_exhaustive()
+    }
+}
+
+/// The current tokens of one key, one per origin; to be shared by all who use the key.
+#[derive(Debug)]
+pub struct VapidTokens {
+    key: VapidKey,
+    tokens: Mutex<HashMap<Box<str>, Token>>,
+}
+
+#[derive(Debug)]
+struct Token {
+    authorization: HeaderValue,
+    issued_at: Timestamp,
+}
+
+impl VapidTokens {
+    /// Tokens signed by `key`; none is made yet.
+    pub fn new(key: VapidKey) -> Self {
+        Self { key, tokens: Mutex::default() }
+    }
+
+    /// The key.
+    pub fn key(&self) -> &VapidKey {
+        &self.key
+    }
+
+    /// The value of the `authorization` header for an origin, as [`super::guard::Endpoint::origin`] spells it.
+    pub fn authorization(&self, origin: &str, now: Timestamp) -> HeaderValue {
+        self.at_age(TOKEN_REFRESH_AGE, origin, now)
+    }
+
+    /// Push services refuse `used` (401, 403). A new one is made if it is not too young. Returns whether the next
+    /// [`Self::authorization`] differs from `used`; if not, it is not the signature's age that is wrong.
+    pub fn on_refused(&self, used: &HeaderValue, origin: &str, now: Timestamp) -> bool {
+        self.at_age(TOKEN_AGE_MIN, origin, now) != used
+    }
+
+    fn at_age(&self, refresh_age: Duration, origin: &str, now: Timestamp) -> HeaderValue {
+        let mut tokens = self.tokens.lock().expect("nothing panics while a token is made");
+        // A token of the future, after our clock was set back, may be valid for longer than a day.
+        let is_fresh = |token: &&Token| {
+            now.saturating_since(token.issued_at) < refresh_age
+                && token.issued_at.saturating_since(now) < CLOCK_TOLERANCE
+        };
+        if let Some(token) = tokens.get(origin).filter(is_fresh) {
+            return token.authorization.clone();
+        }
+        if tokens.len() >= ORIGIN_COUNT_MAX && !tokens.contains_key(origin) {
+            let oldest = tokens.iter().min_by_key(|(_, token)| token.issued_at).map(|(origin, _)| origin.clone());
+            oldest.and_then(|origin| tokens.remove(&origin));
+        }
+        let authorization = self.key.sign(origin, now);
+        tokens.insert(origin.into(), Token { authorization: authorization.clone(), issued_at: now });
+        authorization
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED, UnparsedPublicKey};
+    use base64::engine::general_purpose::STANDARD;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const NOW: Timestamp = Timestamp(1_800_000_000_000);
+    const ORIGIN: &str = "https://push.example";
+    /// RFC 8291's sender, as the tools for Web Push write a key.
+    const PRIVATE: &str = "yfWPiYE-n46HLnH0KqZOF1fJJU3MYrct3AELtAQ-oRw";
+    const PUBLIC: &str = "BP4z9KsN6nGRTbVYI_c7VJSPQTBtkgcy27mlmlMoZIIgDll6e3vCYLocInmYWAmS6TlzAC8wEqKK6PBru3jl7A8";
+
+    fn tokens() -> VapidTokens {
+        VapidTokens::new(VapidKey::new(PRIVATE, "mailto:push@example.org").unwrap())
+    }
+
+    fn after(minutes: u64) -> Timestamp {
+        NOW.saturating_add(Duration::from_secs(minutes * 60))
+    }
+
+    #[test]
+    fn a_token_is_what_rfc_8292_says() {
+        let tokens = tokens();
+        let value = tokens.authorization(ORIGIN, NOW);
+        let (token, key) = value.to_str().unwrap().strip_prefix("vapid t=").unwrap().split_once(", k=").unwrap();
+        assert_eq!((key, &*tokens.key().public_key()), (PUBLIC, PUBLIC));
+        let (signed, signature) = token.rsplit_once('.').unwrap();
+        let (header, claims) = signed.split_once('.').unwrap();
+        let decode = |part: &str| URL_SAFE_NO_PAD.decode(part).unwrap();
+        let json_of = |part: &str| serde_json::from_slice::<Value>(&decode(part)).unwrap();
+        assert_eq!(json_of(header), json!({"typ": "JWT", "alg": "ES256"}));
+        let exp = 1_800_000_000 + 12 * 3600;
+        assert_eq!(json_of(claims), json!({"aud": ORIGIN, "exp": exp, "sub": "mailto:push@example.org"}));
+        assert_eq!(decode(signature).len(), 64, "raw R and S, not DER");
+        let public = UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, decode(key));
+        public.verify(signed.as_bytes(), &decode(signature)).unwrap();
+        assert!(!format!("{value:?} {tokens:?}").contains(signed), "a credential must not reach a log");
+    }
+
+    #[test]
+    fn one_token_serves_an_origin_for_eleven_hours() {
+        let tokens = tokens();
+        let first = tokens.authorization(ORIGIN, NOW);
+        assert_ne!(tokens.authorization("https://other.example", NOW), first);
+        assert_eq!(tokens.authorization(ORIGIN, after(659)), first);
+        let second = tokens.authorization(ORIGIN, after(660));
+        assert_ne!(second, first);
+        assert_ne!(tokens.authorization(ORIGIN, NOW), second, "of the future, the clock was set back");
+    }
+
+    #[test]
+    fn a_refused_token_is_replaced_once_and_never_within_an_hour() {
+        let tokens = tokens();
+        let first = tokens.authorization(ORIGIN, NOW);
+        assert!(!tokens.on_refused(&first, ORIGIN, after(59)));
+        assert_eq!(tokens.authorization(ORIGIN, after(59)), first);
+        assert!(tokens.on_refused(&first, ORIGIN, after(61)));
+        let second = tokens.authorization(ORIGIN, after(61));
+        assert_ne!(second, first);
+        assert!(tokens.on_refused(&first, ORIGIN, after(61)), "others were sent with the first one too");
+        assert_eq!(tokens.authorization(ORIGIN, after(61)), second);
+    }
+
+    #[test]
+    fn beyond_the_bound_the_oldest_is_forgotten() {
+        let tokens = tokens();
+        let ask = |number: usize| tokens.authorization(&format!("https://{number}.example"), Timestamp(number as u64));
+        let (first, second) = (ask(0), ask(1));
+        (2..=ORIGIN_COUNT_MAX).for_each(|number| _ = ask(number));
+        assert_eq!(tokens.tokens.lock().unwrap().len(), ORIGIN_COUNT_MAX);
+        assert_eq!(ask(1), second);
+        assert_ne!(ask(0), first);
+    }
+
+    #[test]
+    fn both_spellings_of_a_key_are_read_and_what_is_none_is_refused_without_repeating_it() {
+        let pkcs8 = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &SystemRandom::new()).unwrap();
+        let pem =
+            format!("-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n", STANDARD.encode(pkcs8.as_ref()));
+        assert!(VapidKey::new(&pem, "https://example.org/contact").is_ok());
+        assert!(VapidKey::new(&format!("{PRIVATE}=\n"), "mailto:a@example.org").is_ok());
+        let zero = URL_SAFE_NO_PAD.encode([0; 32]);
+        for key in ["", "secret", &PRIVATE[1..], &zero, "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----"]
+        {
+            assert_eq!(VapidKey::new(key, "mailto:a@example.org").unwrap_err(), VapidError::Key, "{key}");
+        }
+        for subject in ["", "a@example.org", "mailto:", "http://example.org", "mailto:a b"] {
+            assert_eq!(VapidKey::new(PRIVATE, subject).unwrap_err(), VapidError::Subject(subject.to_owned()));
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! What operators hold, as the sender's lanes and reports see it: the store's rows, and which lane each is about.
+//!
+//! A paused lane hands out nothing; what is in its lake already goes. The walk, receipts and the end of an event's time go
+//! on meanwhile.
+
+use std::sync::Arc;
+
+use tidings_store::Brakes;
+use tidings_types::{AppId, BrakeScope, Provider, TopicName};
+use tokio::sync::watch;
+
+/// The store's brakes, and what each lane carries.
+#[derive(Clone)]
+pub(crate) struct Braking {
+    brakes: watch::Receiver<Arc<Brakes>>,
+    /// By lane.
+    lanes: Arc<[(Provider, AppId)]>,
+}
+
+impl Braking {
+    pub(crate) fn new(brakes: watch::Receiver<Arc<Brakes>>, lanes: Arc<[(Provider, AppId)]>) -> Self {
+        Self { brakes, lanes }
+    }
+
+    /// The widest brake that holds all events of a topic.
+    pub(crate) fn of_topic(&self, topic: &TopicName) -> Option<BrakeScope> {
+        self.first([BrakeScope::Everything, BrakeScope::Topic(topic.clone())])
+    }
+
+    /// The widest brake that holds a lane for events of a topic.
+    pub(crate) fn of_lane(&self, topic: &TopicName, lane: usize) -> Option<BrakeScope> {
+        let (provider, app) = &self.lanes[lane];
+        self.of_topic(topic).or_else(|| self.first([BrakeScope::Provider(*provider), BrakeScope::App(app.clone())]))
+    }
+
+    /// The rows as they are now.
+    pub(crate) fn now(&self) -> Arc<Brakes> {
+        self.brakes.borrow().clone()
+    }
+
+    /// Resolves when they have changed since this clone last said so; never after the store's end.
+    pub(crate) async fn changed(&mut self) {
+        if self.brakes.changed().await.is_err() {
+            std::future::pending().await
+        }
+    }
+
+    fn first<const COUNT: usize>(&self, scopes: [BrakeScope; COUNT]) -> Option<BrakeScope> {
+        let brakes = self.brakes.borrow();
+        if brakes.paused.is_empty() {
+            return None;
+        }
+        scopes.into_iter().find(|scope| brakes.is_paused(scope))
+    }
+}

@@ -1,0 +1,200 @@
+//! What all jobs use, and what is found out about devices with it.
+//!
+//! Recipients are read under the store's lock and copied; rendering and hashing happen outside of it.
+
+use std::sync::Arc;
+
+use roaring::RoaringBitmap;
+use tidings_hub::Receipts;
+use tidings_push::{Notification, Rendering, RenderingParts, Ticket};
+use tidings_store::{Recipient, Store};
+use tidings_types::{DeviceId, DeviceNumber, DeviceToken, Event, Filter, NotificationId, Provider};
+
+use crate::brakes::Braking;
+use crate::config::Shadow;
+use crate::desk::Desk;
+use crate::job::{Finding, Job, LaneLimits};
+use crate::metrics::Metrics;
+use crate::outcome::Suppression;
+use crate::routes::Routes;
+use crate::topic::{TextIndex, Topics};
+
+/// What all jobs use.
+pub(crate) struct Context {
+    pub(crate) store: Store,
+    pub(crate) topics: Arc<Topics>,
+    pub(crate) routes: Routes,
+    pub(crate) receipts: Arc<Receipts>,
+    pub(crate) limits: LaneLimits,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) brakes: Braking,
+    pub(crate) shadow: Option<Shadow>,
+    /// Where walks wait for their turn on the sender's thread: those of urgent jobs go first.
+    pub(crate) walks: Arc<Desk>,
+}
+
+/// A window made ready: what is known of its devices, and the notifications for those that belong to the lane.
+#[derive(Default)]
+pub(crate) struct Window {
+    pub(crate) findings: Vec<(DeviceNumber, Finding)>,
+    pub(crate) batch: Vec<Notification>,
+    /// Of the batch those whose token no provider has accepted yet.
+    pub(crate) unproven: Vec<DeviceNumber>,
+}
+
+/// A device about to be handed out, copied from the store's table.
+struct Picked {
+    /// Its place among the findings.
+    place: usize,
+    id: DeviceId,
+    token: DeviceToken,
+    text: TextIndex,
+    is_proven: bool,
+}
+
+impl Context {
+    /// What is known of a piece of the audience.
+    pub(crate) fn find(&self, job: &Job, numbers: &[DeviceNumber]) -> Vec<(DeviceNumber, Finding)> {
+        let mut findings = Vec::with_capacity(numbers.len());
+        self.each_recipient(numbers, |number, recipient| {
+            let finding = match self.route(job, recipient) {
+                Ok((_, _, lane)) => Finding::Lane(lane),
+                Err(why) => Finding::Suppressed(why),
+            };
+            findings.push((number, finding));
+        });
+        findings
+    }
+
+    /// The notifications for the devices that still belong to `lane`, and what is known of all of them. The record read
+    /// here holds the truth: that of the walk may be old.
+    pub(crate) fn make(&self, job: &Job, lane: usize, numbers: &[DeviceNumber]) -> Window {
+        let event = &job.accepted.event;
+        let texts = self.topics.texts(event);
+        let mut window = Window { findings: Vec::with_capacity(numbers.len()), ..Window::default() };
+        let mut picked = Vec::with_capacity(numbers.len());
+        self.each_recipient(numbers, |number, recipient| {
+            let place = window.findings.len();
+            let finding = match self.route(job, recipient) {
+                Ok((recipient, token, found)) => {
+                    if found == lane {
+                        let (id, token, text) = (recipient.id.clone(), token.clone(), texts.index(recipient.locale));
+                        picked.push(Picked { place, id, token, text, is_proven: recipient.proven });
+                    }
+                    Finding::Lane(found)
+                }
+                Err(why) => Finding::Suppressed(why),
+            };
+            window.findings.push((number, finding));
+        });
+        window.batch.reserve(picked.len());
+        for Picked { place, id, token, text, is_proven } in picked {
+            let (device, finding) = &mut window.findings[place];
+            let Some((rendering, cell)) = self.rendering(job, lane, text) else {
+                *finding = Finding::Suppressed(Suppression::NoText);
+                continue;
+            };
+            let ticket = Ticket { job: job.position, device: *device, cell };
+            if !is_proven {
+                window.unproven.push(*device);
+            }
+            window.batch.push(Notification { id: NotificationId::new(&event.id, &id), token, rendering, ticket });
+        }
+        window
+    }
+
+    /// Those of `numbers` that the event's filter admits now. A device that is gone is admitted: nobody is told anyway.
+    pub(crate) async fn admitted(&self, event: &Event, numbers: &RoaringBitmap) -> RoaringBitmap {
+        let Some(filter) = &event.filter else { return numbers.clone() };
+        let mut admitted = RoaringBitmap::new();
+        let mut numbers = numbers.iter().map(DeviceNumber);
+        loop {
+            let piece: Vec<DeviceNumber> = numbers.by_ref().take(self.limits.window_device_count).collect();
+            if piece.is_empty() {
+                return admitted;
+            }
+            self.each_recipient(&piece, |number, recipient| {
+                if recipient.is_none_or(|recipient| is_admitted(filter, &recipient)) {
+                    admitted.insert(number.0);
+                }
+            });
+            tokio::task::yield_now().await; // Lanes of other jobs.
+        }
+    }
+
+    /// How a device is reached for this job, or why it is not.
+    fn route<'a>(
+        &self,
+        job: &Job,
+        recipient: Option<Recipient<'a>>,
+    ) -> Result<(Recipient<'a>, &'a DeviceToken, usize), Suppression> {
+        let recipient = recipient.ok_or(Suppression::Gone)?;
+        if recipient.since > job.position {
+            return Err(Suppression::RegisteredLater);
+        }
+        let (token, lane) = self.reach(&job.accepted.event, &recipient)?;
+        Ok((recipient, token, lane))
+    }
+
+    /// How a device is reached for an event, whenever that was accepted, or why it is not.
+    pub(crate) fn reach<'a>(
+        &self,
+        event: &Event,
+        recipient: &Recipient<'a>,
+    ) -> Result<(&'a DeviceToken, usize), Suppression> {
+        if event.filter.as_ref().is_some_and(|filter| !is_admitted(filter, recipient)) {
+            return Err(Suppression::Filtered);
+        }
+        let token = recipient.token.ok_or(Suppression::NoToken)?;
+        let Recipient { app, environment, proven, id, .. } = *recipient;
+        let lane = self.routes.find(app, token.provider(), environment, proven).ok_or(Suppression::NoPool)?;
+        if event.dry_run && token.provider() != Provider::Fcm {
+            return Err(Suppression::DryRun);
+        }
+        if self.shadow.as_ref().is_some_and(|shadow| !shadow.admits(id)) {
+            return Err(Suppression::Shadow);
+        }
+        Ok((token, lane))
+    }
+
+    /// The rendering all devices of one lane and text share, and where they are counted; made for the first of them.
+    fn rendering(&self, job: &Job, lane: usize, text: TextIndex) -> Option<(Arc<Rendering>, u16)> {
+        let route = &self.routes.lanes()[lane];
+        let mut renderings = job.renderings.lock().expect("no holder of this lock panics");
+        let make = || {
+            let accepted = &job.accepted;
+            let stream = accepted.published.first().map(|(channel, position)| (channel, *position));
+            let texts = self.topics.texts(&accepted.event);
+            let encoded = texts.encode(text, route.provider, stream, &job.collapse_id).inspect_err(|error| {
+                tracing::error!(job = job.position.0, %error, "an accepted event has no text any more");
+            });
+            let encoded = encoded.ok()?;
+            let encoded = if accepted.event.dry_run { encoded.into_dry_run()? } else { encoded };
+            let (expires_at, collapse_id) = (job.expires_at, job.collapse_id.clone());
+            let parts = RenderingParts { app: route.app.clone(), expires_at, collapse_id };
+            let cell = job.cell(route.provider, &route.app, texts.locale(text));
+            Some((Arc::new(Rendering::new(parts, encoded)), cell))
+        };
+        renderings.entry((route.main, text)).or_insert_with(make).clone()
+    }
+
+    /// Shows each of `numbers` in order, with its record if there is one.
+    pub(crate) fn each_recipient(
+        &self,
+        numbers: &[DeviceNumber],
+        mut visit: impl FnMut(DeviceNumber, Option<Recipient<'_>>),
+    ) {
+        let mut rest = numbers.iter().copied();
+        self.store.with_recipients(numbers, |recipient| {
+            for number in rest.by_ref().take_while(|&number| number != recipient.number) {
+                visit(number, None);
+            }
+            visit(recipient.number, Some(recipient));
+        });
+        rest.for_each(|number| visit(number, None));
+    }
+}
+
+fn is_admitted(filter: &Filter, recipient: &Recipient<'_>) -> bool {
+    filter.admits(recipient.platform, recipient.app, recipient.locale, recipient.country)
+}

@@ -1,0 +1,318 @@
+//! Several jobs of one collapse key over overlapping audiences, in any interleaving: nobody is left without news, nobody is
+//! shown the older one last, and each job has one outcome for each of its devices.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+use tidings_push::Ticket;
+
+use super::*;
+use crate::supersede;
+
+const JOB_COUNT: usize = 4;
+/// Devices that no job can reach.
+const UNREACHABLE: u32 = 7;
+
+/// Nothing comes back, and every answer comes.
+const PLAIN: u32 = 9;
+
+/// What one event is, whatever happens.
+#[derive(Debug, Clone)]
+struct Plan {
+    audience: BTreeSet<u32>,
+    /// Whom its filter does not admit.
+    refused: BTreeSet<u32>,
+    readers: BTreeSet<u32>,
+}
+
+/// A notification at the gateway.
+#[derive(Debug, Clone, Copy)]
+struct Attempt {
+    job: usize,
+    device: u32,
+    /// It was tried, and nobody knows what came of it.
+    is_unsure: bool,
+}
+
+struct World {
+    plans: Vec<Plan>,
+    metrics: Metrics,
+    /// Those that have begun in this run; `None` were finished in an earlier one.
+    jobs: Vec<Option<Arc<Job>>>,
+    receipts: Vec<Arc<EventReceipts>>,
+    lake: Vec<Attempt>,
+    /// Rows as of the last checkpoint: `None` of a job that was over.
+    rows: Vec<Option<Vec<u8>>>,
+    cancelled: BTreeSet<usize>,
+    /// Handed out by each job in this run.
+    handed_out: BTreeSet<(usize, u32)>,
+    /// What devices were shown, in order.
+    shown: BTreeMap<u32, Vec<usize>>,
+    /// The same of this run.
+    shown_now: BTreeMap<u32, usize>,
+    /// Got an answer of whatever kind, or a receipt.
+    reached: BTreeSet<(usize, u32)>,
+}
+
+impl World {
+    fn new(plans: Vec<Plan>) -> Self {
+        Self {
+            plans,
+            metrics: Metrics::new(&Registry::new()),
+            jobs: Vec::new(),
+            receipts: Vec::new(),
+            lake: Vec::new(),
+            rows: Vec::new(),
+            cancelled: BTreeSet::new(),
+            handed_out: BTreeSet::new(),
+            shown: BTreeMap::new(),
+            shown_now: BTreeMap::new(),
+            reached: BTreeSet::new(),
+        }
+    }
+
+    /// The next event has its turn, or the next job of an earlier run.
+    fn begin(&mut self, progress: Progress, keeps_receipts: bool) {
+        let index = self.jobs.len();
+        let Plan { audience, refused, readers } = &self.plans[index];
+        let mut accepted = accepted();
+        accepted.event.collapse_key = Some(CollapseKey::new("score").unwrap());
+        let job = Job::new(JournalPosition(index as u64 + 1), accepted, freeze(audience), 2, progress);
+        self.receipts.push(if keeps_receipts { receipts(readers) } else { receipts(&BTreeSet::new()) });
+        let job = Arc::new(job.with_receipts(self.receipts[index].clone(), NOW));
+        if self.cancelled.contains(&index) {
+            job.cancel(&self.metrics);
+        } else {
+            let older: Vec<_> = self.jobs.iter().flatten().cloned().collect();
+            let shared = supersede::shared(&job, &older);
+            if !shared.is_empty() {
+                let admitted = &shared - refused.iter().copied().collect::<RoaringBitmap>();
+                supersede::begin(&job, &older, shared, &admitted, &self.metrics);
+            }
+        }
+        self.jobs.push(Some(job));
+        self.check();
+    }
+
+    fn job(&self, index: usize) -> Option<Arc<Job>> {
+        self.jobs.get(index).cloned().flatten()
+    }
+
+    fn finding(&self, index: usize, number: DeviceNumber, salt: u32) -> Finding {
+        if self.plans[index].refused.contains(&number.0) {
+            Finding::Suppressed(Suppression::Filtered)
+        } else if number.0 % 10 == UNREACHABLE {
+            Finding::Suppressed(Suppression::NoToken)
+        } else {
+            Finding::Lane(((number.0 + salt / 8) % 2) as usize)
+        }
+    }
+
+    fn walk(&mut self, index: usize, salt: u32) -> bool {
+        let Some(job) = self.job(index) else { return false };
+        let numbers = job.walk(LIMITS.window_device_count, &self.metrics, NOW);
+        if salt.is_multiple_of(3) {
+            self.attempt(salt);
+        }
+        let findings: Vec<_> = numbers.iter().map(|&number| (number, self.finding(index, number, salt))).collect();
+        job.assign(&findings, &self.metrics);
+        !numbers.is_empty()
+    }
+
+    fn open(&mut self, index: usize, lane: usize, salt: u32) -> bool {
+        let Some(job) = self.job(index) else { return false };
+        job.take_wanted_lanes();
+        let Step::Open(numbers) = job.step(lane, LIMITS, &self.metrics, NOW) else { return false };
+        if salt.is_multiple_of(3) {
+            self.attempt(salt);
+        }
+        let findings: Vec<_> = numbers.iter().map(|&number| (number, self.finding(index, number, salt))).collect();
+        job.open(lane, &findings, std::iter::empty(), &self.metrics);
+        let mine = findings.iter().filter(|(_, finding)| *finding == Finding::Lane(lane));
+        let mine: Vec<u32> = mine.map(|(number, _)| number.0).collect();
+        let (sent, back) = mine.split_at(mine.len() - mine.len().min(salt as usize % 3));
+        for &device in sent {
+            assert!(self.handed_out.insert((index, device)), "job {index} handed {device} out twice");
+            let rival = self.lake.iter().find(|other| other.device == device);
+            assert!(rival.is_none(), "{device} is on its way for {rival:?} and for {index}");
+            self.lake.push(Attempt { job: index, device, is_unsure: false });
+        }
+        if salt.is_multiple_of(5) && index + 1 == self.jobs.len() && self.jobs.len() < JOB_COUNT {
+            self.begin(Progress::start(), true); // While this one waits for room.
+        }
+        job.take_back(lane, back.iter().copied().map(DeviceNumber), &self.metrics);
+        true
+    }
+
+    /// The gateway turns to one of its notifications.
+    fn attempt(&mut self, salt: u32) {
+        if self.lake.is_empty() {
+            return;
+        }
+        let place = salt as usize / 16 % self.lake.len();
+        let Attempt { job: index, device, is_unsure } = self.lake[place];
+        let job = self.job(index).expect("what is in flight is of a running job");
+        let ticket = Ticket { job: job.position, device: DeviceNumber(device), cell: 0 };
+        let standing = match job.job_standing() {
+            JobStanding::Go => Standing::Go,
+            JobStanding::Cancelled => Standing::Cancelled,
+            JobStanding::AskEach => job.standing(ticket.device),
+        };
+        let outcome = match standing {
+            Standing::Cancelled => Outcome::Cancelled,
+            Standing::Superseded => Outcome::Superseded,
+            Standing::Go if salt.is_multiple_of(4) => {
+                self.show(index, device); // The answer is lost, and it is asked to wait.
+                self.lake[place].is_unsure = true;
+                return;
+            }
+            Standing::Go => {
+                self.show(index, device);
+                Outcome::Accepted
+            }
+        };
+        let outcome = if is_unsure { outcome.after_unknown() } else { outcome };
+        self.lake.swap_remove(place);
+        let settled = Settled { ticket, outcome, token_gone: None, repeats: 0, latency: Duration::ZERO };
+        assert_eq!(job.settle(&[settled], &self.metrics, NOW).strays, 0);
+    }
+
+    fn show(&mut self, index: usize, device: u32) {
+        let last = self.shown_now.insert(device, index);
+        assert!(last.is_none_or(|last| last <= index), "{device} is shown {index} after {last:?}");
+        self.shown.entry(device).or_default().push(index);
+        self.reached.insert((index, device));
+    }
+
+    fn receive(&mut self, index: usize, salt: u32) {
+        let Some(receipts) = self.receipts.get(index) else { return };
+        let audience: Vec<u32> = self.plans[index].readers.iter().copied().collect();
+        let Some(&device) = audience.get(salt as usize % audience.len().max(1)) else { return };
+        receive(receipts, DeviceNumber(device));
+        self.reached.insert((index, device));
+        if let Some(job) = self.job(index) {
+            job.take_receipts(&self.metrics);
+        }
+    }
+
+    fn checkpoint(&mut self) {
+        let row = |job: &Option<Arc<Job>>| {
+            let job = job.as_ref().filter(|job| !job.is_over())?;
+            job.spoil_checkpoint();
+            job.checkpoint()
+        };
+        self.rows = self.jobs.iter().map(row).collect();
+    }
+
+    /// Killed and started again: all jobs of the last checkpoint go on, in order.
+    fn crash(&mut self) {
+        self.jobs.clear();
+        self.receipts.clear();
+        self.lake.clear();
+        self.handed_out.clear();
+        self.shown_now.clear();
+        self.metrics.devices_held.set(0);
+        for row in std::mem::take(&mut self.rows) {
+            match row {
+                Some(row) => {
+                    let JobRow::Running(progress) = JobRow::decode(POSITION, &row).unwrap() else { panic!("running") };
+                    self.begin(progress, false);
+                }
+                None => {
+                    self.jobs.push(None);
+                    self.receipts.push(receipts(&BTreeSet::new()));
+                }
+            }
+        }
+        self.checkpoint();
+    }
+
+    fn check(&self) {
+        self.jobs.iter().flatten().for_each(|job| job.check());
+    }
+
+    /// Lets everything come to its end.
+    fn finish(&mut self) {
+        while self.jobs.len() < JOB_COUNT {
+            self.begin(Progress::start(), true);
+        }
+        while self.jobs.iter().flatten().any(|job| !job.is_over()) {
+            let mut has_moved = !self.lake.is_empty();
+            for index in 0..JOB_COUNT {
+                has_moved |= self.walk(index, PLAIN) | self.open(index, 0, PLAIN) | self.open(index, 1, PLAIN);
+            }
+            (0..self.lake.len()).for_each(|_| self.attempt(PLAIN));
+            if !has_moved {
+                let holding: Vec<_> = self.jobs.iter().flatten().filter(|job| job.is_holding()).cloned().collect();
+                assert!(!holding.is_empty(), "nobody has anything to do, but a job is not over");
+                holding.iter().for_each(|job| job.let_go(&self.metrics));
+            }
+            self.check();
+        }
+    }
+
+    fn check_end(&self) {
+        for (index, job) in self.jobs.iter().enumerate() {
+            let Some(job) = job else { continue };
+            assert_eq!(report(job, NOW).counts.total(), self.plans[index].audience.len() as u64);
+        }
+        assert_eq!(self.metrics.devices_held.value(), 0);
+        let all: BTreeSet<u32> = self.plans.iter().flat_map(|plan| plan.audience.iter().copied()).collect();
+        for device in all.into_iter().filter(|device| device % 10 != UNREACHABLE) {
+            let is_for = |index: &usize| {
+                let Plan { audience, refused, .. } = &self.plans[*index];
+                audience.contains(&device) && !refused.contains(&device)
+            };
+            if (0..JOB_COUNT).filter(is_for).any(|index| self.cancelled.contains(&index)) {
+                continue; // What a cancelled job took it does not give back.
+            }
+            let shown = self.shown.get(&device).map_or(&[][..], Vec::as_slice);
+            assert_eq!(shown.last(), shown.iter().max(), "{device} is shown an older one last: {shown:?}");
+            let Some(newest) = (0..JOB_COUNT).rfind(is_for) else {
+                assert!(shown.is_empty(), "{device} is not meant");
+                continue;
+            };
+            assert!(self.reached.contains(&(newest, device)), "{device} is left without the news of {newest}");
+        }
+    }
+}
+
+fn plan() -> impl Strategy<Value = Plan> {
+    let set = |size: std::ops::Range<usize>| prop::collection::btree_set(0..24_u32, size);
+    (set(1..24), set(0..6), set(0..8)).prop_map(|(audience, refused, readers)| Plan { audience, refused, readers })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1500, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_newer_event_takes_over_whatever_happens_in_between(
+        plans in prop::collection::vec(plan(), JOB_COUNT),
+        actions in prop::collection::vec((0..24_u8, 0..JOB_COUNT, 0..2_usize, any::<u32>()), 0..150),
+    ) {
+        let mut world = World::new(plans);
+        world.begin(Progress::start(), true);
+        for (action, index, lane, salt) in actions {
+            match action {
+                0..=5 => drop(world.walk(index, salt)),
+                6..=11 => drop(world.open(index, lane, salt)),
+                12..=16 => world.attempt(salt),
+                17..=18 => world.receive(index, salt),
+                19 if world.jobs.len() < JOB_COUNT => world.begin(Progress::start(), true),
+                20 => world.checkpoint(),
+                21 => if let Some(job) = world.job(index) { job.let_go(&world.metrics) },
+                22 if salt.is_multiple_of(4) => {
+                    if let Some(job) = world.job(index).filter(|job| !job.is_over()) {
+                        world.cancelled.insert(index);
+                        job.cancel(&world.metrics);
+                    }
+                }
+                23 if salt.is_multiple_of(3) => world.crash(),
+                _ => {}
+            }
+            world.check();
+        }
+        world.finish();
+        world.check_end();
+    }
+}

@@ -1,0 +1,113 @@
+//! Which lane reaches a device: by its provider, app and environment, and whether its token was ever accepted.
+//!
+//! A lane is one app of one pool, so that to pause an app or a provider is to pause lanes. A pool with a quarantine has two
+//! per app: tokens that no provider has accepted yet go through lakes of their own, since providers slow a connection
+//! down after refusals. Which one a device belongs to is found when its window is opened, like everything else: once
+//! accepted, it changes lanes.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tidings_buffer::Lake;
+use tidings_push::{Lakes, Notification};
+use tidings_types::{AppId, Environment, EventPriority, Provider};
+
+use crate::config::Pool;
+use crate::desk::Desk;
+use crate::error::StartError;
+
+/// One app of one pool, or of its quarantine.
+pub(crate) struct Route {
+    pub(crate) provider: Provider,
+    pub(crate) app: AppId,
+    /// Place of the pool.
+    pub(crate) pool: usize,
+    /// The lane of the same app and pool without quarantine, which has the same renderings.
+    pub(crate) main: usize,
+    /// Place of the app among all; lanes of one app take turns as one.
+    pub(crate) group: usize,
+    lakes: Lakes,
+    /// By priority, the doors of those lakes, shared by all lanes that go there.
+    doors: Doors,
+}
+
+type Doors = [Arc<Desk>; EventPriority::ALL.len()];
+
+/// All lanes.
+#[derive(Default)]
+pub(crate) struct Routes {
+    lanes: Vec<Route>,
+    /// By app and [`world`]: the lane for tokens that were accepted, and that for others.
+    by_app: HashMap<AppId, [Option<(usize, usize)>; WORLD_COUNT]>,
+}
+
+const WORLD_COUNT: usize = 4;
+
+/// Where tokens of an app are apart: only APNs has two environments.
+fn world(provider: Provider, environment: Environment) -> usize {
+    match (provider, environment) {
+        (Provider::Apns, Environment::Production) => 0,
+        (Provider::Apns, Environment::Sandbox) => 1,
+        (Provider::Fcm, _) => 2,
+        (Provider::WebPush, _) => 3,
+    }
+}
+
+impl Route {
+    pub(crate) fn lake(&self, priority: EventPriority) -> &Arc<Lake<Notification>> {
+        self.lakes.of(priority)
+    }
+
+    /// Where lanes wait for their turn at that lake.
+    pub(crate) fn door(&self, priority: EventPriority) -> &Arc<Desk> {
+        &self.doors[priority as usize]
+    }
+}
+
+impl Routes {
+    pub(crate) fn new(pools: &[Pool]) -> Result<Self, StartError> {
+        let mut routes = Self::default();
+        let mut groups: HashMap<AppId, usize> = HashMap::new();
+        for (place, pool) in pools.iter().enumerate() {
+            let doors = || -> Doors { std::array::from_fn(|_| Desk::new()) };
+            let (main_doors, quarantine_doors) = (doors(), doors());
+            for app in &pool.apps {
+                let next = groups.len();
+                let group = *groups.entry(app.clone()).or_insert(next);
+                let main = routes.lanes.len();
+                let mut lane = |lakes: &Lakes, doors: &Doors| {
+                    let (provider, app) = (pool.provider, app.clone());
+                    let (lakes, doors) = (lakes.clone(), doors.clone());
+                    routes.lanes.push(Route { provider, app, pool: place, main, group, lakes, doors });
+                    routes.lanes.len() - 1
+                };
+                let accepted = lane(&pool.lakes, &main_doors);
+                let others = pool.quarantine.as_ref().map_or(accepted, |lakes| lane(lakes, &quarantine_doors));
+                let worlds = routes.by_app.entry(app.clone()).or_default();
+                let world = world(pool.provider, pool.environment);
+                if let Some((first, _)) = worlds[world].replace((accepted, others)) {
+                    let first = pools[routes.lanes[first].pool].name.clone();
+                    let (app, environment, second) = (app.clone(), pool.environment, pool.name.clone());
+                    return Err(StartError::PoolOverlap { app, environment, first, second });
+                }
+            }
+        }
+        Ok(routes)
+    }
+
+    /// The lane that reaches such a device.
+    pub(crate) fn find(
+        &self,
+        app: &AppId,
+        provider: Provider,
+        environment: Environment,
+        is_proven: bool,
+    ) -> Option<usize> {
+        let (accepted, others) = self.by_app.get(app)?[world(provider, environment)]?;
+        Some(if is_proven { accepted } else { others })
+    }
+
+    pub(crate) fn lanes(&self) -> &[Route] {
+        &self.lanes
+    }
+}

@@ -1,0 +1,69 @@
+//! A newer event takes the place of older ones with the same collapse key, for the devices in both audiences (R9).
+//!
+//! [`begin`] is called once for a job that begins (or goes on after a restart), before any of its devices is looked at,
+//! with all older jobs of the key that are not over. It decides for each device of the newer job, once and for all:
+//!
+//! - The newer job's filter does not admit it: it is counted as filtered there, and stays the older one's.
+//! - No older job has it, or all are through with it: nothing is to be done.
+//! - An older one has not handed it out: it is counted as superseded there, and is the newer one's alone.
+//! - An older one has it in flight: the gateway gives it up before its next attempt, and the newer one waits for that.
+//!   Whatever became of the older one, the newer is handed out after it, also to who has received it over a live
+//!   connection, since the older one may have got through last.
+//!
+//! So nobody is left without news, and nobody is shown the older one last:
+//! 1. At most one job of a key has a device in flight: a newer one has it blocked until then, or has counted it.
+//! 2. What the older one lost it never gets back: the rest of its walk is a set by now, not a cursor, and a checkpoint
+//!    keeps the set. So also not by a restart that selects anew.
+//! 3. The rows of both jobs change in one batch, and none is made between a device's outcome in the older job and its
+//!    handing out by the newer, which is on the sender's thread, as checkpoints are. So whoever is outstanding in the
+//!    older job's row is so in the newer one's. After a crash all jobs begin again in order, before any lane runs: the
+//!    newer one blocks or takes what the older has, as it did.
+//!
+//! **The older one does not come back** for these devices, whatever becomes of the newer job: paused, it has them wait;
+//! cancelled, expired or without a text in the end, they get neither. A job that is cancelled, or its time over, before it
+//! begins takes nothing. Dry runs take nothing and lose nothing: they are not shown.
+//!
+//! Cost: the open devices of each older job as a set, a few operations on whole sets, and only with a filter a read
+//! record for each device in both.
+
+use std::sync::Arc;
+
+use roaring::RoaringBitmap;
+
+use crate::job::Job;
+use crate::metrics::Metrics;
+use crate::outcome::Suppression;
+
+/// The devices that are still open in `newer`, which has not begun, and in one of `older`, all of one key.
+pub(crate) fn shared(newer: &Job, older: &[Arc<Job>]) -> RoaringBitmap {
+    if older.is_empty() {
+        return RoaringBitmap::new();
+    }
+    let theirs = older.iter().fold(RoaringBitmap::new(), |all, job| all | job.open_devices());
+    theirs & newer.open_devices()
+}
+
+/// Lets `newer` take over from `older`: of the `shared` devices those that its filter admits. Lanes of the older ones may
+/// have gone on since `shared` was asked.
+pub(crate) fn begin(
+    newer: &Arc<Job>,
+    older: &[Arc<Job>],
+    shared: RoaringBitmap,
+    admitted: &RoaringBitmap,
+    metrics: &Metrics,
+) {
+    let refused = &shared - admitted;
+    if !refused.is_empty() {
+        newer.suppress(&refused, Suppression::Filtered, metrics);
+    }
+    for job in older {
+        let numbers = job.open_devices() & admitted;
+        if numbers.is_empty() {
+            continue;
+        }
+        let racing = job.supersede(newer, &numbers, metrics);
+        newer.block(&racing);
+        // Some may have landed before they were blocked, and nobody would say it again.
+        newer.unblock(&(&racing - job.flying()));
+    }
+}

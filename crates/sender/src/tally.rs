@@ -1,0 +1,95 @@
+//! What a job has counted: devices by outcome, and those that a gateway has settled also by provider, app and language.
+//!
+//! Bound: [`PART_COUNT_MAX`] parts per job, and at most texts × lanes; what would be more is in the totals only.
+
+use serde::{Deserialize, Serialize};
+use tidings_types::{AppId, Locale, Provider};
+
+use crate::latency::{Latency, TimeTo};
+use crate::outcome::{Counts, DeviceOutcome};
+
+/// Parts that a job tells apart.
+pub(crate) const PART_COUNT_MAX: usize = 512;
+
+/// The cell of what no part counts.
+const NO_PART: u16 = u16::MAX;
+
+const _: () = assert!(PART_COUNT_MAX < NO_PART as usize);
+
+/// What became of the notifications of one job that were handed out to the devices of one app, in one language.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobPart {
+    /// Who was to deliver them.
+    pub provider: Provider,
+    /// The devices' app.
+    pub app: AppId,
+    /// The language of the text; `None` is the source language of the topic.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub locale: Option<Locale>,
+    /// Devices by outcome. Who was not handed out is in none of the parts.
+    pub counts: Counts,
+}
+
+/// The counts of one job.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Tally {
+    pub(crate) counts: Counts,
+    /// By cell.
+    pub(crate) parts: Vec<JobPart>,
+    /// Attempts that failed and were repeated.
+    pub(crate) retried: u64,
+    pub(crate) latency: Option<Latency>,
+}
+
+impl Tally {
+    /// The place of a part among all, which is made if there is room.
+    pub(crate) fn cell(&mut self, provider: Provider, app: &AppId, locale: Option<&Locale>) -> u16 {
+        let is_it = |part: &JobPart| (part.provider, &part.app, part.locale.as_ref()) == (provider, app, locale);
+        if let Some(place) = self.parts.iter().position(is_it) {
+            return place as u16;
+        }
+        if self.parts.len() >= PART_COUNT_MAX {
+            return NO_PART;
+        }
+        let (app, locale) = (app.clone(), locale.cloned());
+        self.parts.push(JobPart { provider, app, locale, counts: Counts::default() });
+        (self.parts.len() - 1) as u16
+    }
+
+    /// Counts a device in its part too; gives the provider.
+    pub(crate) fn count_part(&mut self, cell: u16, outcome: DeviceOutcome) -> Option<Provider> {
+        let part = self.parts.get_mut(usize::from(cell))?;
+        part.counts.add(outcome, 1);
+        Some(part.provider)
+    }
+
+    /// `None` before the first answer.
+    pub(crate) fn time_to(&self) -> Option<TimeTo> {
+        self.latency.as_ref().and_then(Latency::time_to)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn answered_after(&mut self, latency: std::time::Duration) {
+        self.latency.get_or_insert_default().record(latency);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_no_part_of_its_own_is_still_counted_by_the_caller() {
+        let mut tally = Tally::default();
+        let app = AppId::new("app").unwrap();
+        for index in 0..PART_COUNT_MAX {
+            let app = AppId::new(&format!("app-{index}")).unwrap();
+            assert_eq!(usize::from(tally.cell(Provider::Fcm, &app, None)), index);
+        }
+        assert_eq!(tally.cell(Provider::Fcm, &AppId::new("app-7").unwrap(), None), 7);
+        let none = tally.cell(Provider::Fcm, &app, None);
+        assert_eq!((none, tally.count_part(none, DeviceOutcome::Accepted)), (NO_PART, None));
+        assert_eq!(tally.count_part(7, DeviceOutcome::Accepted), Some(Provider::Fcm));
+        assert_eq!(tally.parts[7].counts.accepted(), 1);
+    }
+}

@@ -1,0 +1,178 @@
+//! Whose turn it is, where many wait for one thing: a lake's door, or the walk on the sender's thread.
+//!
+//! Pure: who waits, and who is next. Classes go before each other, the first before the second; a class that waits is
+//! passed over at most [`PASSED_OVER_MAX`] times in a row. Within a class groups take turns, and within a group its
+//! members, each in the order in which they came: whoever waits gets a turn after at most one turn of each other group
+//! for each member of its own that came before. [`crate::desk`] makes tasks wait by it.
+//!
+//! Bound: one entry per waiting task. Cost: a look over the groups that wait for joining, nothing of note for a turn.
+
+use std::collections::VecDeque;
+
+/// How often in a row a class that waits is passed over, at most.
+const PASSED_OVER_MAX: u32 = 15;
+
+/// Who waits, in the order of their turns, in `CLASSES` classes.
+pub(crate) struct Turns<T, const CLASSES: usize> {
+    classes: [Class<T>; CLASSES],
+}
+
+struct Class<T> {
+    /// Invariant: no group is empty, none is there twice.
+    groups: VecDeque<(usize, VecDeque<T>)>,
+    /// Turns of other classes since it waits or had its last.
+    passed_over: u32,
+}
+
+impl<T, const CLASSES: usize> Turns<T, CLASSES> {
+    pub(crate) fn new() -> Self {
+        Self { classes: std::array::from_fn(|_| Class { groups: VecDeque::new(), passed_over: 0 }) }
+    }
+
+    /// `member` waits from now on.
+    pub(crate) fn join(&mut self, class: usize, group: usize, member: T) {
+        let groups = &mut self.classes[class].groups;
+        match groups.iter_mut().find(|(known, _)| *known == group) {
+            Some((_, members)) => members.push_back(member),
+            None => groups.push_back((group, VecDeque::from([member]))),
+        }
+    }
+
+    /// Whoever is next waits no longer.
+    pub(crate) fn next(&mut self) -> Option<T> {
+        let waits = |class: &&mut Class<T>| !class.groups.is_empty();
+        let overdue = self.classes.iter().rposition(|class| class.passed_over >= PASSED_OVER_MAX);
+        let chosen = overdue.or_else(|| self.classes.iter().position(|class| !class.groups.is_empty()))?;
+        self.classes.iter_mut().filter(waits).for_each(|class| class.passed_over += 1);
+        let class = &mut self.classes[chosen];
+        class.passed_over = 0;
+        let (group, mut members) = class.groups.pop_front()?;
+        let member = members.pop_front();
+        if !members.is_empty() {
+            class.groups.push_back((group, members));
+        }
+        member
+    }
+
+    /// The member that `is` picks out waits no longer; false when it did not.
+    pub(crate) fn leave(&mut self, class: usize, group: usize, is: impl Fn(&T) -> bool) -> bool {
+        let Class { groups, passed_over } = &mut self.classes[class];
+        let Some(place) = groups.iter().position(|(known, _)| *known == group) else { return false };
+        let members = &mut groups[place].1;
+        let Some(member) = members.iter().position(is) else { return false };
+        members.remove(member);
+        if members.is_empty() {
+            groups.remove(place);
+        }
+        if groups.is_empty() {
+            *passed_over = 0;
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Who waits: class, group, member.
+    type Who = (usize, usize, u32);
+
+    /// What has happened since somebody waits.
+    #[derive(Default)]
+    struct Wait {
+        /// Members of its own group that came before it.
+        before: usize,
+        turns_by_group: BTreeMap<usize, usize>,
+    }
+
+    #[derive(Default)]
+    struct Model(BTreeMap<Who, Wait>);
+
+    impl Model {
+        fn join(&mut self, who: Who) {
+            let before = self.0.keys().filter(|other| (other.0, other.1) == (who.0, who.1)).count();
+            self.0.insert(who, Wait { before, ..Wait::default() });
+        }
+
+        fn turn(&mut self, who: Who) {
+            self.0.remove(&who).expect("only who waits has a turn");
+            for ((_, group, _), wait) in self.0.iter_mut().filter(|(other, _)| other.0 == who.0) {
+                let turns = wait.turns_by_group.entry(who.1).or_default();
+                *turns += 1;
+                let most = wait.before + usize::from(who.1 != *group);
+                assert!(*turns <= most, "group {} had {turns} turns while one of {group} waited for {most}", who.1);
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn whoever_waits_is_passed_by_each_other_group_once_for_each_of_its_own_before_it(
+            steps in prop::collection::vec((0..3_u8, 0..3_usize, 0..4_usize, 0..5_u32), 0..400),
+        ) {
+            let (mut turns, mut model) = (Turns::<Who, 3>::new(), Model::default());
+            for (step, class, group, member) in steps {
+                let who = (class, group, member);
+                match step {
+                    0 if !model.0.contains_key(&who) => {
+                        turns.join(class, group, who);
+                        model.join(who);
+                    }
+                    1 if member == 0 => {
+                        prop_assert_eq!(turns.leave(class, group, |other| *other == who), model.0.contains_key(&who));
+                        // Whoever came after it has one less before it; the bound only gets wider.
+                        model.0.remove(&who);
+                    }
+                    _ => match turns.next() {
+                        Some(next) => model.turn(next),
+                        None => prop_assert!(model.0.is_empty(), "nobody is forgotten"),
+                    },
+                }
+            }
+            while let Some(next) = turns.next() {
+                model.turn(next);
+            }
+            prop_assert!(model.0.is_empty(), "nobody is forgotten");
+        }
+
+        /// All come back as soon as they had their turn, as lanes of long jobs do.
+        #[test]
+        fn groups_have_the_same_number_of_turns_however_many_members_they_have(
+            sizes in prop::collection::vec(1..9_u32, 1..6), rounds in 1..40_usize,
+        ) {
+            let mut turns = Turns::<(usize, u32), 1>::new();
+            for (group, &size) in sizes.iter().enumerate() {
+                (0..size).for_each(|member| turns.join(0, group, (group, member)));
+            }
+            let mut had: BTreeMap<(usize, u32), usize> = BTreeMap::new();
+            for _ in 0..rounds * sizes.len() {
+                let next = turns.next().expect("all wait");
+                *had.entry(next).or_default() += 1;
+                turns.join(0, next.0, next);
+            }
+            for (group, &size) in sizes.iter().enumerate() {
+                let of_group: Vec<usize> = (0..size).map(|it| had.get(&(group, it)).copied().unwrap_or(0)).collect();
+                prop_assert_eq!(of_group.iter().sum::<usize>(), rounds);
+                prop_assert!(of_group.iter().max().unwrap() - of_group.iter().min().unwrap() <= 1, "{:?}", of_group);
+            }
+        }
+    }
+
+    #[test]
+    fn a_lower_class_has_one_of_sixteen_turns_while_a_higher_one_waits_all_the_time() {
+        let mut turns = Turns::<usize, 3>::new();
+        (0..3).for_each(|class| turns.join(class, 0, class));
+        let mut had = [0; 3];
+        for _ in 0..1600 {
+            let class = turns.next().expect("all wait");
+            had[class] += 1;
+            turns.join(class, 0, class);
+        }
+        assert!(had[0] >= 1390 && had[1] >= 95 && had[2] >= 95, "{had:?}");
+    }
+}

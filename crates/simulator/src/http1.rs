@@ -1,0 +1,330 @@
+//! One connection over HTTP/1.1: requests are judged as they arrive, answers go out in their order, each when it is due.
+//!
+//! A client that sends ahead (RFC 9112, 9.3.2) is thus answered after one round trip, not after one for each request. At
+//! most [`PIPELINE_COUNT_MAX`] answers wait; then reading rests. Bodies need a `Content-Length`.
+//!
+//! What ends a connection: a malformed or oversized request (400, 411, 413, 431), `Connection: close`, a fault.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use bytes::{Buf, BytesMut};
+use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::request::Parts;
+use http::{HeaderMap, Request, StatusCode};
+use rand::rngs::Xoshiro256PlusPlus;
+use tidings_telemetry::unix_now;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+use tokio_rustls::server::TlsStream;
+
+use crate::config::{Fate, Transport};
+use crate::connection::BODY_BYTES_MAX;
+use crate::ledger::bump;
+use crate::provider::{Answer, Headers, Provider, Scene};
+use crate::server::{End, Orders, Seat, Shared};
+use crate::{Faults, control};
+
+/// Answers that may wait on one connection.
+const PIPELINE_COUNT_MAX: usize = 256;
+const HEAD_BYTES_MAX: usize = 16 * 1024;
+const HEADER_COUNT_MAX: usize = 64;
+
+/// Serves one connection to its end.
+pub(crate) async fn serve<P: Provider>(
+    seat: Seat<P>,
+    stream: TlsStream<TcpStream>,
+    orders: watch::Receiver<Orders<P>>,
+) {
+    let Seat { shared, rng, local, first: Orders { faults, credentials, .. } } = seat;
+    let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+    let session = shared.provider.open(certificate, credentials);
+    bump(&shared.ledger.counters.connections);
+    let mut connection = Connection {
+        stream,
+        shared,
+        faults,
+        rng,
+        local,
+        session,
+        request_total: 0,
+        inbound: BytesMut::new(),
+        answers: VecDeque::new(),
+        stalled_until: None,
+        ending: None,
+    };
+    if connection.run(orders).await == End::Reset {
+        bump(&connection.shared.ledger.counters.resets);
+        // Closing with a linger time of zero makes TCP send RST and forget what was not sent.
+        let _ = connection.stream.get_ref().0.set_zero_linger();
+    } else {
+        let _ = connection.stream.shutdown().await;
+    }
+}
+
+struct Connection<P: Provider> {
+    stream: TlsStream<TcpStream>,
+    shared: Arc<Shared<P>>,
+    faults: Arc<Faults<P::Refusal>>,
+    rng: Xoshiro256PlusPlus,
+    local: Option<IpAddr>,
+    session: P::Session,
+    request_total: u64,
+    inbound: BytesMut,
+    /// Due times and answers as bytes, in the order of the requests.
+    answers: VecDeque<(Instant, Vec<u8>)>,
+    stalled_until: Option<Instant>,
+    /// Nothing more is taken, and this happens when the answers are out.
+    ending: Option<End>,
+}
+
+struct Taken {
+    parts: Parts,
+    body: BytesMut,
+    closes: bool,
+}
+
+impl<P: Provider> Connection<P> {
+    async fn run(&mut self, mut orders: watch::Receiver<Orders<P>>) -> End {
+        loop {
+            if let Some(until) = self.stalled_until.take() {
+                sleep_until(until).await;
+            }
+            self.take_requests();
+            if self.write_due().await.is_err() {
+                return End::Close;
+            }
+            if let Some(ending) = self.ending
+                && (self.answers.is_empty() || ending == End::Reset)
+            {
+                return ending;
+            }
+            if self.stalled_until.is_some() {
+                continue;
+            }
+            let next = self.answers.front().map(|(at, _)| *at);
+            let may_read = self.ending.is_none() && self.answers.len() < PIPELINE_COUNT_MAX;
+            tokio::select! {
+                biased;
+                changed = orders.changed() => {
+                    let Ok(()) = changed else { return End::Close };
+                    let now = orders.borrow_and_update().clone();
+                    if let Some(end) = now.end_of(self.local) {
+                        return end;
+                    }
+                    self.shared.provider.exchange(&mut self.session, now.credentials);
+                    self.faults = now.faults;
+                }
+                () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {}
+                read = self.stream.read_buf(&mut self.inbound), if may_read => {
+                    if !matches!(read, Ok(1..)) {
+                        self.ending = Some(End::Close); // The client has hung up, but may still listen.
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes all requests that have arrived whole.
+    fn take_requests(&mut self) {
+        while self.ending.is_none() && self.stalled_until.is_none() && self.answers.len() < PIPELINE_COUNT_MAX {
+            match take(&mut self.inbound) {
+                Ok(Some(taken)) => self.on_request(taken),
+                Ok(None) => return,
+                Err(status) => {
+                    self.ending = Some(End::Close);
+                    self.answer(Duration::ZERO, Answer::new(status, Headers::None, ""), true);
+                }
+            }
+        }
+    }
+
+    fn on_request(&mut self, Taken { parts, body, closes }: Taken) {
+        if closes {
+            self.ending = Some(End::Close);
+        }
+        let path = parts.uri.path();
+        if path.starts_with(control::PREFIX) {
+            let answer = control::answer(&self.shared, &parts.method, path, &body);
+            return self.answer(Duration::ZERO, answer, closes);
+        }
+        let fate = self.faults.draw_fate(&mut self.rng);
+        self.request_total += 1;
+        let every = self.faults.goaway_every;
+        let goes_away = every > 0 && self.request_total >= every;
+        if goes_away {
+            bump(&self.shared.ledger.counters.goaways);
+            self.ending = Some(End::Close);
+        }
+        if fate.stall {
+            bump(&self.shared.ledger.counters.stalls);
+            self.stalled_until = Some(Instant::now() + Duration::from_millis(self.faults.stall_ms));
+        }
+        match fate.transport {
+            Transport::Refuse => {
+                bump(&self.shared.ledger.counters.streams_refused);
+                self.ending = Some(End::Close);
+                return;
+            }
+            Transport::ResetBefore => {
+                self.ending = Some(End::Reset);
+                return;
+            }
+            Transport::ResetAfter => self.ending = Some(End::Reset),
+            Transport::Answer => {}
+        }
+        let answer = self.judge(&parts, &body, &fate);
+        self.answer(fate.delay, answer, closes || goes_away);
+    }
+
+    fn judge(&mut self, parts: &Parts, body: &[u8], fate: &Fate<P::Refusal>) -> Answer {
+        let head = self.shared.provider.read_head(&self.session, parts);
+        let (shared, faults) = (&*self.shared, &*self.faults);
+        let mut scene = Scene { shared, faults, fate, rng: &mut self.rng, now: unix_now() };
+        shared.provider.judge(&mut self.session, head, body, &mut scene)
+    }
+
+    fn answer(&mut self, delay: Duration, answer: Answer, closes: bool) {
+        self.answers.push_back((Instant::now() + delay, write(answer, closes)));
+        self.shared.ledger.counters.streams_open_max.fetch_max(self.answers.len() as u64, Relaxed);
+    }
+
+    /// Writes what is due; an answer never overtakes one before it.
+    async fn write_due(&mut self) -> std::io::Result<()> {
+        let mut bytes = Vec::new();
+        let now = Instant::now();
+        while self.answers.front().is_some_and(|(at, _)| *at <= now) {
+            let Some((_, answer)) = self.answers.pop_front() else { break };
+            bytes.extend(answer);
+        }
+        if !bytes.is_empty() && self.ending != Some(End::Reset) {
+            self.stream.write_all(&bytes).await?;
+            self.stream.flush().await?;
+        }
+        Ok(())
+    }
+}
+
+/// Cuts the first request off the buffer, if it is there whole.
+///
+/// # Errors
+/// It cannot be read: what it is answered with before the connection is closed.
+fn take(buffer: &mut BytesMut) -> Result<Option<Taken>, StatusCode> {
+    let mut headers = [httparse::EMPTY_HEADER; HEADER_COUNT_MAX];
+    let mut request = httparse::Request::new(&mut headers);
+    let head_len = match request.parse(buffer) {
+        Ok(httparse::Status::Complete(length)) => length,
+        Ok(httparse::Status::Partial) if buffer.len() <= HEAD_BYTES_MAX => return Ok(None),
+        Ok(httparse::Status::Partial) | Err(httparse::Error::TooManyHeaders) => {
+            return Err(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
+        }
+        Err(_) => return Err(StatusCode::BAD_REQUEST),
+    };
+    let parts = parts(&request).ok_or(StatusCode::BAD_REQUEST)?;
+    let body_len = body_len(&parts.headers)?;
+    if buffer.len() < head_len + body_len {
+        return Ok(None);
+    }
+    let is_http1 = request.version == Some(1);
+    let asks = parts.headers.get(CONNECTION).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"close"));
+    buffer.advance(head_len);
+    let body = buffer.split_to(body_len);
+    Ok(Some(Taken { parts, body, closes: asks || !is_http1 }))
+}
+
+fn parts(request: &httparse::Request<'_, '_>) -> Option<Parts> {
+    let mut builder = Request::builder().method(request.method?).uri(request.path?);
+    for header in request.headers.iter() {
+        builder = builder.header(header.name, header.value);
+    }
+    Some(builder.body(()).ok()?.into_parts().0)
+}
+
+fn body_len(headers: &HeaderMap) -> Result<usize, StatusCode> {
+    if headers.contains_key(TRANSFER_ENCODING) {
+        return Err(StatusCode::LENGTH_REQUIRED);
+    }
+    let mut lengths = headers.get_all(CONTENT_LENGTH).iter();
+    let length = match (lengths.next(), lengths.next()) {
+        (None, _) => 0,
+        (Some(length), None) => {
+            let text = length.to_str().ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+            text.and_then(|text| text.parse().ok()).ok_or(StatusCode::BAD_REQUEST)?
+        }
+        (Some(_), Some(_)) => return Err(StatusCode::BAD_REQUEST),
+    };
+    if length > BODY_BYTES_MAX { Err(StatusCode::PAYLOAD_TOO_LARGE) } else { Ok(length) }
+}
+
+fn write(answer: Answer, closes: bool) -> Vec<u8> {
+    let Answer { status, headers, body, .. } = answer;
+    let mut map = HeaderMap::new();
+    headers.put_into(&mut map);
+    let reason = status.canonical_reason().unwrap_or("");
+    let mut bytes = format!("HTTP/1.1 {} {reason}\r\ncontent-length: {}\r\n", status.as_str(), body.len()).into_bytes();
+    for (name, value) in &map {
+        bytes.extend([name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat());
+    }
+    if closes {
+        bytes.extend(b"connection: close\r\n");
+    }
+    bytes.extend(b"\r\n");
+    bytes.extend(body);
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REQUEST: &[u8] = b"POST /a HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\n\r\nabc";
+
+    #[test]
+    fn requests_are_cut_off_one_by_one_however_they_arrive() {
+        for cut in 0..=REQUEST.len() {
+            let mut buffer = BytesMut::from(&REQUEST[..cut]);
+            let early = take(&mut buffer).unwrap();
+            assert_eq!(early.is_some(), cut == REQUEST.len(), "{cut}");
+            if early.is_some() {
+                continue;
+            }
+            buffer.extend_from_slice(&REQUEST[cut..]);
+            buffer.extend_from_slice(REQUEST);
+            for _ in 0..2 {
+                let taken = take(&mut buffer).unwrap().unwrap();
+                assert_eq!((taken.parts.uri.path(), &*taken.body, taken.closes), ("/a", &b"abc"[..], false));
+            }
+            assert!(buffer.is_empty());
+        }
+    }
+
+    #[test]
+    fn what_two_readers_would_cut_differently_is_refused() {
+        for (head, status) in [
+            ("POST / HTTP/1.1\r\ntransfer-encoding: chunked", 411),
+            ("POST / HTTP/1.1\r\ncontent-length: 1\r\ncontent-length: 1", 400),
+            ("POST / HTTP/1.1\r\ncontent-length: +1", 400),
+            ("POST / HTTP/1.1\r\ncontent-length: 65537", 413),
+            ("POST / HTTP/1.1\r\nno colon", 400),
+            ("not http", 400),
+        ] {
+            let mut buffer = BytesMut::from(format!("{head}\r\n\r\n").as_bytes());
+            assert_eq!(take(&mut buffer).err().map(|status| status.as_u16()), Some(status), "{head}");
+        }
+        let mut endless = BytesMut::from(format!("GET /{}", "x".repeat(HEAD_BYTES_MAX)).as_bytes());
+        assert_eq!(take(&mut endless).err().map(|status| status.as_u16()), Some(431));
+    }
+
+    #[test]
+    fn a_client_may_ask_for_the_end() {
+        for (head, closes) in [("HTTP/1.1\r\nconnection: Close", true), ("HTTP/1.0", true), ("HTTP/1.1", false)] {
+            let taken = take(&mut BytesMut::from(format!("GET / {head}\r\n\r\n").as_bytes())).unwrap().unwrap();
+            assert_eq!(taken.closes, closes, "{head}");
+        }
+    }
+}

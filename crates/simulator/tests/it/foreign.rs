@@ -1,0 +1,97 @@
+//! Clients that know no provider: HTTP/2 on `h2`, HTTP/1.1 on hyper, and TLS alone.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Full};
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use serde_json::Value;
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+pub(crate) async fn connect(addr: SocketAddr, ca_pem: &str, alpn: &str) -> std::io::Result<TlsStream<TcpStream>> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(ca_pem.as_bytes()).unwrap()).unwrap();
+    let mut config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    config.alpn_protocols = vec![alpn.as_bytes().to_vec()];
+    let stream = TcpStream::connect(addr).await?;
+    TlsConnector::from(Arc::new(config)).connect(ServerName::try_from("localhost").unwrap(), stream).await
+}
+
+/// What came back.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+impl Answer {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap()
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).map(|value| value.to_str().unwrap())
+    }
+}
+
+/// A connection of either version; it ends with this.
+pub(crate) struct Client {
+    sender: Sender,
+    _driver: JoinSet<()>,
+}
+
+enum Sender {
+    Two(h2::client::SendRequest<Bytes>),
+    One(hyper::client::conn::http1::SendRequest<Full<Bytes>>),
+}
+
+impl Client {
+    pub(crate) async fn two(addr: SocketAddr, ca_pem: &str) -> Self {
+        let stream = connect(addr, ca_pem, "h2").await.unwrap();
+        let (sender, connection) = h2::client::handshake(stream).await.unwrap();
+        let mut driver = JoinSet::new();
+        driver.spawn(async move { drop(connection.await) });
+        Self { sender: Sender::Two(sender), _driver: driver }
+    }
+
+    pub(crate) async fn one(addr: SocketAddr, ca_pem: &str) -> Self {
+        let stream = connect(addr, ca_pem, "http/1.1").await.unwrap();
+        let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
+        let mut driver = JoinSet::new();
+        driver.spawn(async move { drop(connection.await) });
+        Self { sender: Sender::One(sender), _driver: driver }
+    }
+
+    /// Sends a request and waits for its answer; nothing when the connection broke instead.
+    pub(crate) async fn send(&mut self, request: Request<Bytes>) -> Option<Answer> {
+        let (status, headers, body) = match &mut self.sender {
+            Sender::Two(sender) => {
+                let mut sender = sender.clone().ready().await.ok()?;
+                let (parts, body) = request.into_parts();
+                let is_empty = body.is_empty();
+                let (response, mut stream) = sender.send_request(Request::from_parts(parts, ()), is_empty).ok()?;
+                if !is_empty {
+                    let _ = stream.send_data(body, true);
+                }
+                let (parts, body) = crate::client::answer(response).await.ok()?;
+                (parts.status, parts.headers, body)
+            }
+            Sender::One(sender) => {
+                sender.ready().await.ok()?;
+                let response: Response<_> = sender.send_request(request.map(Full::new)).await.ok()?;
+                let (parts, body) = response.into_parts();
+                (parts.status, parts.headers, body.collect().await.ok()?.to_bytes())
+            }
+        };
+        Some(Answer { status, headers, body })
+    }
+}

@@ -1,0 +1,29 @@
+//! What an operator holds, as durable rows that others follow.
+//!
+//! [`Store::brakes`](crate::Store::brakes) shows them as of their last commit, from the opening of the store on. What it
+//! means that something is paused or cancelled is the sender's to know.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tidings_types::{BrakeScope, JournalPosition, Timestamp};
+
+/// Scopes that may be paused at once; with more, [`Store::pause`](crate::Store::pause) refuses.
+pub const PAUSE_COUNT_MAX: usize = 10_000;
+
+/// What is paused and which jobs are cancelled.
+///
+/// Bound: [`PAUSE_COUNT_MAX`] scopes, and as many positions as the journal has events.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Brakes {
+    /// What is paused, since when.
+    pub paused: BTreeMap<BrakeScope, Timestamp>,
+    /// Events whose jobs are cancelled. They stay until their finished job or the event itself is forgotten.
+    pub cancelled: BTreeSet<JournalPosition>,
+}
+
+impl Brakes {
+    /// Whether this very scope is paused; what holds a notification is the caller's to ask, scope by scope.
+    pub fn is_paused(&self, scope: &BrakeScope) -> bool {
+        self.paused.contains_key(scope)
+    }
+}

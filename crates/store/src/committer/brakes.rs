@@ -1,0 +1,60 @@
+//! Pausing, resuming and cancelling: rows that say it, and the whole of them for those who follow.
+
+use std::sync::Arc;
+
+use tidings_types::{BrakeScope, JournalPosition, Timestamp};
+
+use super::draft::Draft;
+use crate::brakes::{Brakes, PAUSE_COUNT_MAX};
+use crate::engine::Table;
+use crate::error::WriteError;
+use crate::rows;
+
+impl Draft<'_> {
+    /// False when it was paused already, since then.
+    pub(super) fn pause(&mut self, scope: BrakeScope, now: Timestamp) -> Result<bool, WriteError> {
+        let paused = &self.brakes.paused;
+        if paused.contains_key(&scope) {
+            return Ok(false);
+        }
+        if paused.len() >= PAUSE_COUNT_MAX {
+            return Err(WriteError::Overloaded { what: "the set of paused scopes", limit: PAUSE_COUNT_MAX as u64 });
+        }
+        self.rows.put(Table::Brake, scope.to_string(), now.0.to_be_bytes());
+        self.change_brakes().paused.insert(scope, now);
+        Ok(true)
+    }
+
+    pub(super) fn resume(&mut self, scope: &BrakeScope) -> bool {
+        if !self.brakes.is_paused(scope) {
+            return false;
+        }
+        self.rows.delete(Table::Brake, scope.to_string());
+        self.change_brakes().paused.remove(scope);
+        true
+    }
+
+    /// False when it was cancelled already, or no event is there: so there are never more than the journal has.
+    pub(super) fn cancel(&mut self, position: JournalPosition) -> bool {
+        let in_journal = self.state.journal_base..self.state.journal_end;
+        if self.brakes.cancelled.contains(&position) || !in_journal.contains(&position.0) {
+            return false;
+        }
+        self.rows.put(Table::Cancelled, rows::position_key(position), []);
+        self.change_brakes().cancelled.insert(position);
+        true
+    }
+
+    /// The job at `position` is not there any more.
+    pub(super) fn forget_cancelled(&mut self, position: JournalPosition) {
+        if self.brakes.cancelled.contains(&position) {
+            self.rows.delete(Table::Cancelled, rows::position_key(position));
+            self.change_brakes().cancelled.remove(&position);
+        }
+    }
+
+    fn change_brakes(&mut self) -> &mut Brakes {
+        self.brakes_changed = true;
+        Arc::make_mut(&mut self.brakes)
+    }
+}

@@ -1,0 +1,122 @@
+//! Events that are accepted and not yet due: kept in the order in which they are, until they are moved into the journal.
+//!
+//! Moving is one atomic step with the publication into the event's channels: a crash leaves an event here or there, never
+//! both or neither. Its id stays taken all the time; only trimming the journal or cancelling the event gives it free.
+
+use std::ops::Bound;
+
+use tidings_types::Timestamp;
+use tracing::error;
+
+use super::draft::Draft;
+use crate::engine::{EngineError, Table};
+use crate::error::WriteError;
+use crate::event::{Appended, AppendedTo, LaterEvent, LaterKey, publication_data};
+use crate::hash::{Hash16, hash32};
+use crate::message::PreparedEvent;
+use crate::rows::{self, EventPlace, LaterRow};
+
+/// Events that are moved in one batch, and their bytes, over the first one.
+const RELEASE_COUNT_MAX: usize = 256;
+const RELEASE_BYTES_MAX: usize = 1 << 20;
+
+impl Draft<'_> {
+    /// Keeps an event until `at`; the caller has found room for it.
+    pub(super) fn put_later(
+        &mut self,
+        event: PreparedEvent,
+        at: Timestamp,
+        now: Timestamp,
+    ) -> Result<Appended, EngineError> {
+        let key = LaterKey { at, arrival: self.state.later_arrival };
+        self.state.later_arrival += 1;
+        for channel in &event.channels {
+            self.found_channel(&channel.name, now)?; // When the event is due there must be room for its channels.
+        }
+        let row = rows::later_row(&event, now);
+        self.state.later_count += 1;
+        self.state.later_bytes += row.len() as u64;
+        self.state.later_first = Some(self.state.later_first.map_or(key, |first| first.min(key)));
+        self.rows.put(Table::Later, rows::later_key(key), row);
+        self.rows.put(Table::EventId, event.id_hash, rows::later_id_row(key, &event.content));
+        Ok(Appended { to: AppendedTo::Later { at }, repeated: false })
+    }
+
+    /// Moves what is due into the journal, the earliest first, as far as there is room and one batch goes. Tells how
+    /// many; an error only if there was no room for the first.
+    pub(super) fn release_later(&mut self, now: Timestamp) -> Result<Result<usize, WriteError>, EngineError> {
+        let (mut released, mut bytes) = (0, 0);
+        for _ in 0..RELEASE_COUNT_MAX {
+            let Some(key) = self.state.later_first.filter(|key| key.at <= now && bytes < RELEASE_BYTES_MAX) else {
+                break;
+            };
+            let row = self.get(Table::Later, &rows::later_key(key))?.unwrap_or_default();
+            match rows::decode_later(key, &row) {
+                Ok(later) => {
+                    if let Err(full) = self.check_journal_room(1, later.json.len() as u64) {
+                        return Ok(if released == 0 { Err(full) } else { Ok(released) });
+                    }
+                    self.append_event(prepared(later), key.at, now)?;
+                    released += 1;
+                }
+                Err(error) => {
+                    error!(%error, "An event that was to be sent later is lost");
+                    rows::later_id_hash(&row).into_iter().for_each(|id| self.rows.delete(Table::EventId, id));
+                }
+            }
+            bytes += row.len();
+            self.take_later(key, row.len())?;
+        }
+        Ok(Ok(released))
+    }
+
+    /// Forgets an event that is not yet due, and its id. False when there is none.
+    pub(super) fn cancel_later(&mut self, id_hash: Hash16) -> Result<bool, EngineError> {
+        let Some((EventPlace::Later(key), _)) = self.known_id(&id_hash)? else { return Ok(false) };
+        let row_bytes = self.get(Table::Later, &rows::later_key(key))?.map_or(0, |row| row.len());
+        self.rows.delete(Table::EventId, id_hash);
+        self.take_later(key, row_bytes)?;
+        Ok(true)
+    }
+
+    fn take_later(&mut self, key: LaterKey, row_bytes: usize) -> Result<(), EngineError> {
+        self.rows.delete(Table::Later, rows::later_key(key));
+        self.state.later_count = self.state.later_count.saturating_sub(1);
+        self.state.later_bytes = self.state.later_bytes.saturating_sub(row_bytes as u64);
+        if self.state.later_first == Some(key) {
+            self.state.later_first = self.later_after(key)?;
+        }
+        Ok(())
+    }
+
+    /// The next one behind `key` as this batch will leave them. What was taken lies before, so it is not walked over again.
+    fn later_after(&self, key: LaterKey) -> Result<Option<LaterKey>, EngineError> {
+        let start = rows::later_key(key);
+        let mut stored = None;
+        self.engine.scan(Table::Later, Bound::Excluded(&start), |found, _| {
+            let is_taken = false;
+            stored = rows::decode_later_key(found).filter(|_| !is_taken);
+            Ok::<_, EngineError>(stored.is_none())
+        })?;
+        let drafted = self.rows.after(Table::Later, &start).find(|(_, row)| row.is_some());
+        let drafted = drafted.and_then(|(found, _)| rows::decode_later_key(found));
+        Ok(stored.into_iter().chain(drafted).min())
+    }
+}
+
+/// The event as if it were handed in now. What its publications ask of connections counts from when it was due, as its time
+/// to live does.
+fn prepared(LaterRow { id_hash, json, channels, later }: LaterRow<'_>) -> PreparedEvent {
+    let LaterEvent { key, event, audience_max, .. } = later;
+    PreparedEvent {
+        id_hash,
+        content: hash32(json.as_bytes()),
+        data: publication_data(&event),
+        receipt: event.receipt_terms(key.at),
+        id: event.id,
+        json: json.as_bytes().to_vec(),
+        channels,
+        audience_max,
+        later_at: None,
+    }
+}

@@ -1,0 +1,53 @@
+//! Which tokens a provider has accepted: a bit per device number, in rows of 2^16 numbers each.
+//!
+//! A batch changes copies of the rows it touches and writes each once, however many bits it sets. A first job to a million
+//! new devices, told in batches as its outcomes come, rewrites 8 KiB per batch and 65 536 device numbers, and no device row.
+
+use tidings_types::DeviceNumber;
+
+use super::draft::Draft;
+use crate::engine::{EngineError, Table};
+use crate::rows::{self, DeviceRow};
+use crate::service::read_lock;
+use crate::table::proven_place;
+
+impl Draft<'_> {
+    /// The provider has accepted a push to what is the token of each of these by now; those without one are passed over.
+    pub(super) fn devices_proven(&mut self, numbers: &[DeviceNumber]) -> Result<(), EngineError> {
+        for &number in numbers {
+            if self.has_token(number)? {
+                self.set_proven(number, true);
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes whether the device's token was accepted before.
+    pub(super) fn set_proven(&mut self, number: DeviceNumber, is_proven: bool) {
+        let (chunk, place) = proven_place(number);
+        let table = read_lock(&self.shared.table);
+        let known = self.proven.get(&chunk).or_else(|| table.proven_chunk(chunk));
+        if known.is_some_and(|chunk| chunk.contains(place)) == is_proven {
+            return;
+        }
+        let bits = self.proven.entry(chunk).or_insert_with(|| table.proven_chunk(chunk).cloned().unwrap_or_default());
+        if is_proven {
+            bits.insert(place);
+        } else {
+            bits.remove(place);
+        }
+    }
+
+    /// Asks memory, unless this batch has changed the device: a row read for each of a million would cost seconds.
+    fn has_token(&self, number: DeviceNumber) -> Result<bool, EngineError> {
+        let key = rows::number_key(number);
+        match self.rows.get(Table::Device, &key) {
+            Some(None) => Ok(false),
+            Some(Some(row)) => Ok(rows::decode::<DeviceRow>(Table::Device, &key, row)?.device.token.is_some()),
+            None => {
+                let table = read_lock(&self.shared.table);
+                Ok(table.recipient(number).is_some_and(|recipient| recipient.token.is_some()))
+            }
+        }
+    }
+}
