@@ -2,21 +2,21 @@ Feature: Sending
   What is urgent goes first, what is new takes the place of what is old, and people hold the brakes.
 
   Scenario: A goal does not wait behind a newsletter
-    Given a newsletter to 20000 phones is on its way
-    And Ada's phone is subscribed to "goal" of "team:42"
+    Given Ada's phone is subscribed to "goal" of "team:42"
+    And a newsletter to 5000 phones is on its way
     When the backend tells of a "goal" about "team:42" with priority "high"
     Then Ada's phone is pushed before the newsletter is through
 
   Scenario: A running job is cancelled
-    Given a newsletter to 20000 phones is on its way
+    Given a newsletter to 5000 phones is on its way
     When the operator cancels it
     Then the job of the newsletter ends as cancelled
     And no further phone is pushed
 
   Scenario: A cancelled job stays cancelled over a crash
-    Given a newsletter to 20000 phones is on its way
+    Given a newsletter to 5000 phones is on its way
     When the operator cancels it
-    And the server dies and comes back
+    And the server is killed and started again
     Then the job of the newsletter ends as cancelled
 
   Scenario: Everything is held and goes on
@@ -24,7 +24,7 @@ Feature: Sending
     And the operator has paused "everything"
     When the backend tells of a "goal" about "team:42"
     And the job of the event waits, paused by "everything"
-    Then Ada's phone is not pushed
+    Then nobody has been pushed so far
     When the operator resumes "everything"
     Then Ada's phone is pushed once
 
@@ -34,13 +34,13 @@ Feature: Sending
     And the operator has paused "topic:score"
     When the backend tells of a "score" about "team:42"
     And the backend tells of a "goal" about "team:42"
-    Then Ada's phone is pushed once
-    And the job of the first event waits, paused by "topic:score"
+    And Ada's phone has got it
+    Then the job of the first event waits, paused by "topic:score"
 
   Scenario: A brake stays on over a crash
     Given Ada's phone is subscribed to "goal" of "team:42"
     And the operator has paused "provider:apns"
-    When the server dies and comes back
+    When the server is killed and started again
     And the backend tells of a "goal" about "team:42"
     And the job of the event waits, paused by "provider:apns"
     And the operator resumes "provider:apns"
@@ -66,7 +66,7 @@ Feature: Sending
   Scenario: An event for later survives a crash
     Given Ada's phone is subscribed to "goal" of "team:42"
     When the backend tells of a "goal" about "team:42" for 2 seconds from now
-    And the server dies and comes back
+    And the server is killed and started again
     Then Ada's phone is pushed once, and not before its time
 
   Scenario: An event for later is taken back
@@ -85,12 +85,12 @@ Feature: Sending
     And the event counts 1 device as suppressed for "shadow"
 
   Scenario: An Android phone is pushed
-    Given Bob's Android phone is subscribed to "goal" of "team:42"
+    Given Bob's Android phone, which Google reaches, is subscribed to "goal" of "team:42"
     When the backend tells of a "goal" about "team:42"
     Then Bob's Android phone shows the goal, once
 
   Scenario: A browser is pushed
-    Given Bob's browser is subscribed to "goal" of "team:42"
+    Given Bob's browser, which its maker reaches, is subscribed to "goal" of "team:42"
     When the backend tells of a "goal" about "team:42"
     Then Bob's browser can read the goal, once
 
@@ -98,4 +98,4 @@ Feature: Sending
     Given Ada's phone in the language "pl" is subscribed to "goal" of "team:42"
     And Bob's phone is subscribed to "goal" of "team:42"
     When the backend tells of a "goal" about "team:42"
-    Then the event counts 1 device as accepted in "pl" and 1 in "en"
+    Then the event counts 1 device as accepted in "pl" and 1 in the language of the source

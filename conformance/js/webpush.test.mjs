@@ -139,7 +139,7 @@ class PushService {
     testing.setRequestHandlers();
     service.requests = [];
     const server = https.createServer({ cert, key }, (request, response) => {
-      service.requests.push({ headers: request.headers, url: request.url });
+      service.requests.push({ headers: { ...request.headers }, url: request.url });
       testing._app(request, response);
     });
     server.listen(0, "127.0.0.1");

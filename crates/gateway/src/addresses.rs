@@ -79,7 +79,7 @@ impl Entry {
         }
     }
 
-    /// The connection fell silent, or ended before it was of any use.
+    /// The connection was not made, fell silent, or ended before it was of any use.
     pub(crate) fn on_failed(&self, random: u64, now: Timestamp) {
         self.addresses.on_failed(self.address, random, now);
     }

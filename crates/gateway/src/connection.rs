@@ -26,6 +26,7 @@ use std::time::Duration;
 
 use h2::{Ping, PingPong, Reason as H2Reason};
 use tidings_push::pacing::Permits;
+use tidings_push::retry::retry_after;
 use tidings_push::{Advice, Dialect, PoolGauge, Reason, Verdict};
 use tidings_telemetry::{LocalHistogram, unix_now};
 use tokio::time::{Instant, Sleep, sleep};
@@ -110,8 +111,10 @@ pub(crate) struct Connection {
     shut_since: Option<Instant>,
     round_trips: LocalHistogram,
     tick: Pin<Box<Sleep>>,
-    /// The largest payload lately, for estimating how many requests make a batch.
+    /// The largest payload of the last batch, for estimating how many requests the cork takes, and the mean, for how many
+    /// the peer's window takes.
     payload_bytes: usize,
+    payload_mean: usize,
     leaving: bool,
     /// `h2` or the socket is through.
     closed: bool,
@@ -158,6 +161,7 @@ impl Connection {
             shared,
             pool,
             payload_bytes: 0,
+            payload_mean: 0,
             leaving: false,
             closed: false,
             over: false,
@@ -248,7 +252,7 @@ impl Connection {
         }
         self.tell_goodbye();
         let stalled = self.check_alive(cx, now);
-        if stalled {
+        if stalled && self.end.useful {
             self.link.entry.on_failed(rand::random(), unix_now());
         }
         if !stalled && !self.closed {
@@ -318,7 +322,11 @@ impl Connection {
                 Answer::Response(status, headers, body) => {
                     self.heard_at = now;
                     self.round_trips.record(now.saturating_duration_since(opened_at));
-                    let verdict = shared.dialect.classify(status, &headers, &body, unix);
+                    let mut verdict = shared.dialect.classify(status, &headers, &body, unix);
+                    if let Verdict::Repeat { not_before, .. } = &mut verdict {
+                        // Whatever the provider's own rules: RFC 9110, 10.2.3.
+                        *not_before = retry_after(&headers, unix).unwrap_or_default().max(*not_before);
+                    }
                     self.on_verdict(&mut pool, attempt, authorization, verdict, now);
                 }
                 Answer::Failed(error) if is_not_processed(&error) => {
@@ -433,7 +441,7 @@ impl Connection {
     /// Whether the peer has given an idle connection no window for too long.
     fn is_shut(&mut self, now: Instant) -> bool {
         let window = self.link.cork.window();
-        if self.leaving || self.permits.in_flight() > 0 || window >= self.payload_bytes.max(1) {
+        if self.leaving || self.permits.in_flight() > 0 || window >= self.payload_mean.max(1) {
             self.shut_since = None;
             return false;
         }
@@ -507,10 +515,10 @@ impl Connection {
         let room = BATCH_BYTES.saturating_sub(self.link.cork.held());
         let by_cork = room / (self.payload_bytes + REQUEST_HEAD_BYTES);
         let window = self.link.cork.window();
-        if window < self.payload_bytes {
+        if window < self.payload_mean {
             return 0; // It would be cut, and wait for its other half where no other connection could take it.
         }
-        self.permits.demand_within(window as u64, self.payload_bytes).min(by_cork)
+        self.permits.demand_within(window as u64, self.payload_mean).min(by_cork)
     }
 
     /// Opens a stream for each notification of the batch. Those that `h2` does not take go back: they were not sent.
@@ -519,12 +527,11 @@ impl Connection {
         let (unix, shared, pool) = (unix_now(), Rc::clone(&self.shared), Rc::clone(&self.pool));
         let (authorization, number) = self.authorization.header(unix);
         let mut random = |bytes: &mut [u8]| rand::fill(bytes);
-        self.payload_bytes = 0;
+        (self.payload_bytes, self.payload_mean) = (0, 0);
         let mut batch = std::mem::take(&mut self.batch);
         let (mut opened, mut refused) = (0, 0);
         for attempt in batch.drain(..) {
-            let request =
-                shared.dialect.request(&attempt.notification, authorization.as_ref(), &mut random, unix);
+            let request = shared.dialect.request(&attempt.notification, authorization.as_ref(), &mut random, unix);
             let (head, payload) = match request {
                 Ok(request) => request,
                 Err(reason) => {
@@ -533,6 +540,7 @@ impl Connection {
                 }
             };
             self.payload_bytes = self.payload_bytes.max(payload.len());
+            self.payload_mean += payload.len();
             match self.link.requests.send_request(head, false) {
                 Ok((response, mut body)) => {
                     // An error would also be the response's: it is dealt with there.
@@ -548,6 +556,7 @@ impl Connection {
             }
         }
         self.batch = batch;
+        self.payload_mean /= (opened + refused).max(1);
         self.shared.metrics.streams_opened.add(opened as u64);
         // Registers the streams' wakers; nothing was read since, so there are no answers to deal with.
         self.collect(now);
@@ -571,6 +580,9 @@ impl Connection {
 
     /// Leaves the lines and passes on what is open.
     fn close(&mut self, now: Instant) {
+        if !self.leaving && !self.end.useful && self.end.credential_refused.is_none() {
+            self.link.entry.on_failed(rand::random(), unix_now());
+        }
         self.leave();
         let mut ended = std::mem::take(&mut self.ended);
         self.answers.end_all(&mut ended);

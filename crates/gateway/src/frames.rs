@@ -199,7 +199,8 @@ mod tests {
     #[test]
     fn only_the_connections_own_window_counts() {
         let mut frames = Frames::new();
-        frames.on_written(&[[0; PREFACE_BYTES].as_slice(), &frame(4, 0, &[0; 12]), &frame(DATA, 1, &[0; 1000])].concat());
+        frames
+            .on_written(&[[0; PREFACE_BYTES].as_slice(), &frame(4, 0, &[0; 12]), &frame(DATA, 1, &[0; 1000])].concat());
         assert_eq!(frames.window(), 64_535);
         frames.on_read(&[update(1, 5000), update(0, 10)].concat());
         assert_eq!(frames.window(), 64_545);

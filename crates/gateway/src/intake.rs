@@ -115,8 +115,7 @@ mod tests {
 
         fn take(&mut self, demand: usize) -> Vec<u32> {
             let (waker, mut out) = (Waker::from(Arc::clone(&self.rings)), Vec::new());
-            self.finished =
-                self.intake.poll_take(&mut Context::from_waker(&waker), demand, &mut self.turns, &mut out);
+            self.finished = self.intake.poll_take(&mut Context::from_waker(&waker), demand, &mut self.turns, &mut out);
             out.iter().map(|it| it.ticket.device.0).collect()
         }
 

@@ -14,16 +14,23 @@
 //! ```
 //!
 //! Guarantees, and what they rest on:
-//! - Never more streams open than the last acknowledged SETTINGS allow: `h2` counts, `cork` keeps the order of frames.
+//! - Never more streams open than the last acknowledged SETTINGS allow: `h2` counts, `cork` keeps the order of frames. Nor
+//!   more than the peer's flow window takes (`frames`), or the provider's quota (`throttle`).
+//! - The urgent first, and nobody starves (`turns`).
 //! - A notification is repeated after an answer that allows it, after GOAWAY or REFUSED_STREAM (not processed), or after
-//!   an unknown outcome, always with the same id and collapse id; never past its expiry.
+//!   an unknown outcome, always with the same id and collapse id; never past its expiry, and never before its
+//!   Retry-After. Before each attempt the sink is asked whether it is still to be made.
 //! - Requests handed over together leave in one write (`cork`).
-//! - A connection has one credential for life. [`Gateway::reload`] replaces it for the connections to come; those there
-//!   are open nothing more and end when what they have open is answered, beside their successors (`slot`).
+//! - A connection has one credential for life, be it a key, a certificate or an account whose tokens are fetched (`oauth`).
+//!   [`Gateway::reload`] replaces it for the connections to come; those there are open nothing more and end when what they
+//!   have open is answered, beside their successors (`slot`).
+//! - One dead address of a provider costs no connection (`addresses`). There are as many connections as are needed
+//!   (`scaling`).
 //!
 //! Bounds, per thread: at most `connections × streams_max` notifications are held, in flight or waiting for a repeat;
-//! while they are, nothing more is taken from the lake, which makes the sender wait. A connection holds at most
-//! 1 MiB (`cork::CORK_BYTES_MAX`) not yet written, and a place has at most two that leave beside the one that works. Closed lake: the rest is sent, then the gateway ends by itself.
+//! while they are, nothing more is taken from the lakes, which makes the sender wait. A connection holds at most
+//! 1 MiB (`cork::CORK_BYTES_MAX`) not yet written, and a place has at most two that leave beside the one that works.
+//! Closed lakes: the rest is sent, then the gateway ends by itself.
 
 mod addresses;
 mod answers;

@@ -84,7 +84,10 @@ impl Metrics {
                 "tidings_gateway_access_token_failures_total",
                 "Attempts to fetch an access token that failed.",
             ),
-            pauses: counter("tidings_gateway_pauses_total", "Pauses that the provider asked for, its quota being spent."),
+            pauses: counter(
+                "tidings_gateway_pauses_total",
+                "Pauses that the provider asked for, its quota being spent.",
+            ),
             latency: registry.histogram(
                 "tidings_gateway_latency_seconds",
                 "From taking a notification out of the lake to its outcome.",

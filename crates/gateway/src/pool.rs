@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use tidings_push::retry::{RetryBudget, repeat_at};
 use tidings_push::{
-    JobStanding, Notification, Outcome, OutcomeSink, Reason, Settled, Standing, Ticket, TokenGone,
+    JobStanding, Lakes, Notification, Outcome, OutcomeSink, Reason, Settled, Standing, Ticket, TokenGone,
 };
 use tidings_telemetry::unix_now;
 use tidings_types::{JournalPosition, Timestamp};
@@ -46,6 +46,12 @@ pub(crate) struct Attempt {
     maybe_delivered: bool,
     /// It was already sent again at once; from then on it waits.
     hurried: bool,
+}
+
+impl Attempt {
+    fn fresh(notification: Notification, now: Instant) -> Self {
+        Self { notification, taken_at: now, failed: 0, maybe_delivered: false, hurried: false }
+    }
 }
 
 /// What a connection can use now.
@@ -133,6 +139,9 @@ pub(crate) struct Pool {
     hungry: Vec<Option<Waker>>,
     seats: Vec<Option<Seat>>,
     settled_total: u64,
+    /// Attempts handed to connections, and how many these were when it was swept.
+    taken_total: u64,
+    swept_at: u64,
     throttle: Arc<Throttle>,
     /// When the throttle is to be asked again, if it gave less than was wanted.
     throttled_until: Option<Instant>,
@@ -168,6 +177,8 @@ impl Pool {
             hungry: vec![None; slot_count],
             seats: vec![None; slot_count],
             settled_total: 0,
+            taken_total: 0,
+            swept_at: 0,
             throttle,
             throttled_until: None,
             turns: Turns::new(),
@@ -233,8 +244,7 @@ impl Pool {
             self.held += self.inbox.len();
             let (settled_before, mut inbox) = (self.settled.len(), std::mem::take(&mut self.inbox));
             for notification in inbox.drain(..) {
-                let fresh = Attempt { notification, taken_at: now, failed: 0, maybe_delivered: false, hurried: false };
-                self.sort(fresh, out, &mut jobs, now, unix);
+                self.sort(Attempt::fresh(notification, now), out, &mut jobs, now, unix);
             }
             self.inbox = inbox;
             if self.settled.len() == settled_before {
@@ -242,6 +252,7 @@ impl Pool {
             }
         }
         self.throttle.give_back(granted - out.len());
+        self.taken_total += out.len() as u64;
         self.hungry[slot] = (out.len() < demand.count).then(|| cx.waker().clone());
         if demand.may_send && granted < demand.count && out.len() == granted {
             self.come_back(now + self.throttle.again_in(unix));
@@ -259,20 +270,46 @@ impl Pool {
         }
     }
 
+    /// Settles what is expired, cancelled or superseded although nobody takes anything: while the provider cannot be
+    /// reached, has no credential of ours or wants a pause, a job comes to its end nevertheless. Does nothing while
+    /// something is taken. Of each lake it looks behind what is over; the first that is not moves up, one at a time.
+    pub(crate) fn sweep(&mut self, lakes: &Lakes) {
+        if std::mem::replace(&mut self.swept_at, self.taken_total) != self.taken_total {
+            return;
+        }
+        let (now, unix) = (Instant::now(), unix_now());
+        let mut jobs = Standings { sink: Arc::clone(&self.sink), last: None };
+        let mut alive = Vec::new();
+        for attempt in std::mem::take(&mut self.ready) {
+            self.sort(attempt, &mut alive, &mut jobs, now, unix);
+        }
+        for lake in lakes.all() {
+            let before = alive.len();
+            while alive.len() == before {
+                if self.held == self.held_max {
+                    self.flush(); // What is settled is held no longer.
+                }
+                let room = self.held < self.held_max;
+                let Some(notification) = room.then(|| lake.pop()).flatten() else { break };
+                self.held += 1;
+                self.sort(Attempt::fresh(notification, now), &mut alive, &mut jobs, now, unix);
+            }
+        }
+        let is_news = !alive.is_empty();
+        self.ready.extend(alive);
+        self.flush();
+        if is_news {
+            self.wake_hungry();
+        }
+    }
+
     /// Nothing is sent to this provider before `pause` is over, by any thread. Returns whether that is news.
     pub(crate) fn pause(&mut self, pause: Duration, now: Timestamp) -> bool {
         self.throttle.pause(pause, now)
     }
 
     /// Lets an attempt be made, unless its time is over, its job cancelled or a newer one in its place.
-    fn sort(
-        &mut self,
-        attempt: Attempt,
-        out: &mut Vec<Attempt>,
-        jobs: &mut Standings,
-        now: Instant,
-        unix: Timestamp,
-    ) {
+    fn sort(&mut self, attempt: Attempt, out: &mut Vec<Attempt>, jobs: &mut Standings, now: Instant, unix: Timestamp) {
         if attempt.notification.rendering.expires_at() <= unix {
             return self.settle(attempt, Outcome::Expired, None, now);
         }
@@ -426,7 +463,7 @@ pub(crate) mod tests {
 
     use bytes::Bytes;
     use tidings_push::payload::{ApnsBody, Encoded};
-    use tidings_push::{Lakes, Priority, PushType, Rendering, RenderingParts};
+    use tidings_push::{Priority, PushType, Rendering, RenderingParts};
     use tidings_telemetry::Registry;
     use tidings_types::{
         AppId, CollapseKey, DeviceId, DeviceNumber, DeviceToken, EventId, EventPriority, NotificationId, Provider,
@@ -469,16 +506,17 @@ pub(crate) mod tests {
 
     /// A notification to this device, for ten minutes.
     pub(crate) fn notification(device: u32) -> Notification {
+        expiring(device, unix_now().saturating_add(Duration::from_secs(600)))
+    }
+
+    fn expiring(device: u32, expires_at: Timestamp) -> Notification {
         let parts = RenderingParts {
             app: AppId::new("org.example.scores").unwrap(),
-            expires_at: unix_now().saturating_add(Duration::from_secs(600)),
+            expires_at,
             collapse_id: CollapseKey::new("match-7").unwrap(),
         };
-        let body = ApnsBody {
-            bytes: Bytes::from_static(b"{}"),
-            push_type: PushType::Alert,
-            priority: Priority::Immediate,
-        };
+        let body =
+            ApnsBody { bytes: Bytes::from_static(b"{}"), push_type: PushType::Alert, priority: Priority::Immediate };
         Notification {
             id: NotificationId::new(&EventId::new("goal-1").unwrap(), &DeviceId::new("phone").unwrap()),
             token: DeviceToken::from_hex("01").unwrap(),
@@ -497,7 +535,8 @@ pub(crate) mod tests {
     }
 
     fn setup(held_max: usize, count: u32) -> Setup {
-        let (lakes, sink, throttle) = (Lakes::new(100), Arc::<Sink>::default(), Arc::new(Throttle::new(None, unix_now())));
+        let (lakes, sink, throttle) =
+            (Lakes::new(100), Arc::<Sink>::default(), Arc::new(Throttle::new(None, unix_now())));
         lakes.of(EventPriority::Normal).try_push_batch(&mut (0..count).map(notification).collect()).unwrap();
         let metrics = Metrics::new(&Registry::new(), Provider::Apns, "main");
         let pool = Pool::new(2, held_max, throttle, Arc::clone(&sink) as _, metrics, unix_now());
@@ -597,5 +636,22 @@ pub(crate) mod tests {
         let again = setup.pool.release(Instant::now()).unwrap();
         assert!(again > Instant::now() + Duration::from_secs(1));
         assert_eq!((setup.pool.release(again), setup.rings(0)), (None, 1));
+    }
+
+    #[tokio::test]
+    async fn what_is_over_is_settled_although_nobody_takes_anything() {
+        let mut setup = setup(10, 0);
+        let lake = Arc::clone(setup.lakes.of(EventPriority::Normal));
+        let over = (0..20).map(|device| expiring(device, Timestamp(1)));
+        lake.try_push_batch(&mut over.chain([SUPERSEDED, 50, 51, CANCELLED].map(notification)).collect()).unwrap();
+        setup.pool.sweep(&setup.lakes);
+        assert_eq!((setup.sink.0.lock().unwrap().len(), setup.pool.held(), setup.lakes.held()), (21, 1, 2));
+        setup.pool.sweep(&setup.lakes);
+        setup.pool.sweep(&setup.lakes);
+        assert_eq!((setup.sink.0.lock().unwrap().len(), setup.pool.held(), setup.lakes.held()), (22, 2, 0));
+        assert_eq!(setup.take(0, 5).len(), 2);
+        lake.try_push_batch(&mut vec![expiring(60, Timestamp(1))]).unwrap();
+        setup.pool.sweep(&setup.lakes);
+        assert_eq!(setup.lakes.held(), 1, "something was taken: those who do will see to it");
     }
 }

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use tidings_push::{Lakes, OutcomeSink};
 use tidings_telemetry::{Registry, unix_now};
@@ -22,6 +23,9 @@ use crate::scaling::{Scaling, TICK};
 use crate::slot::{self, keep_connected};
 use crate::throttle::Throttle;
 use crate::{Credential, GatewayConfig};
+
+/// How often what is over is settled while nothing can be sent.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What the threads are asked to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -237,6 +241,7 @@ async fn drive(plan: Plan, mut phase: watch::Receiver<Phase>) -> usize {
         }));
     }
     let mut helpers = JoinSet::new();
+    helpers.spawn_local(sweep(Rc::clone(&pool), lakes.clone()));
     helpers.spawn_local(follow_tokens(access.clone(), Rc::clone(&pool)));
     if index == 0 {
         helpers.spawn_local(oauth::keep_fresh(access, Rc::clone(&shared)));
@@ -296,6 +301,13 @@ async fn follow_tokens(mut access: watch::Receiver<Arc<Access>>, pool: Rc<RefCel
         if is_same {
             return std::future::pending().await; // The gateway is dropped, and with it this task.
         }
+    }
+}
+
+async fn sweep(pool: Rc<RefCell<Pool>>, lakes: Lakes) {
+    loop {
+        sleep(SWEEP_INTERVAL).await;
+        pool.borrow_mut().sweep(&lakes);
     }
 }
 

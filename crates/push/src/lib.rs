@@ -1,8 +1,8 @@
 //! Push providers without connections: what goes to a device, how its provider is asked, what the answer means.
 //!
-//! Pure logic, called by the gateways, which own sockets and time: it is handed `now` and random bytes and opens nothing.
-//! A provider is a [`Dialect`] ([`apns`], [`fcm`], [`web_push`]), a form in [`payload`] and its reasons in [`Reason`];
-//! nothing else differs between them.
+//! Pure logic, called by the gateways, which own sockets and time: it is handed `now` and random bytes and opens
+//! nothing. A provider is a [`Dialect`] ([`apns`], [`fcm`], [`web_push`]), a form in [`payload`] and its reasons in
+//! [`Reason`]; nothing else differs between them.
 //!
 //! - [`Notification`] and [`Rendering`]: one push to one device; what all devices of one text share.
 //! - [`Lakes`]: what a pool of connections draws from.

@@ -133,8 +133,8 @@ impl Rendering {
         &self.parts
     }
 
-    /// What it says, as it was encoded: the body for APNs, the message without its recipient for FCM, the text before it
-    /// is encrypted for browsers.
+    /// What it says, as it was encoded: the body for APNs, the message without its recipient for FCM, the text before
+    /// it is encrypted for browsers.
     pub fn payload(&self) -> &Bytes {
         match &self.form {
             Form::Apns { body, .. } => &body.bytes,

@@ -119,3 +119,17 @@ pub trait OutcomeSink: Send + Sync {
         Standing::Go
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_certain_stays_so_after_an_attempt_without_an_answer() {
+        use Outcome as O;
+        let rejected = O::Rejected(crate::apns::Reason::BadTopic.into());
+        let after = [O::Accepted, rejected, O::Expired, O::Cancelled, O::Superseded, O::Unknown].map(O::after_unknown);
+        assert_eq!(after, [O::Accepted, rejected, O::Unknown, O::Unknown, O::Unknown, O::Unknown]);
+        assert_eq!(after.map(O::as_str), ["accepted", "rejected", "unknown", "unknown", "unknown", "unknown"]);
+    }
+}

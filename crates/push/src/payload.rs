@@ -1,8 +1,9 @@
-//! What a notification says, as JSON, in each provider's form; for people who write apps described in `docs/payload.md`.
+//! What a notification says, as JSON, in each provider's form; for people who write apps described in
+//! `docs/payload.md`.
 //!
-//! Encoded once per job, app and text, never per device. [`Content`] is the same for all providers, [`Encoded`] what one
-//! of them is given. Beside what the provider shows stand `tidings`, which tells the app what it got and from where in
-//! which channel to resume, and `data`, the producer's own value. For APNs:
+//! Encoded once per job, app and text, never per device. [`Content`] is the same for all providers, [`Encoded`] what
+//! one of them is given. Beside what the provider shows stand `tidings`, which tells the app what it got and from
+//! where in which channel to resume, and `data`, the producer's own value. For APNs:
 //!
 //! ```json
 //! {"aps":{"alert":{"title":"Goal!","body":"1 : 0"},"sound":"default","thread-id":"match:7"},
@@ -12,8 +13,8 @@
 //! A producer's merge patch for the provider (RFC 7396) goes over the whole, `tidings` excepted; what it leaves decides
 //! how the provider must be asked. Each provider's rules are in its module below.
 //!
-//! Limits: [`APNS_PAYLOAD_BYTES_MAX`], [`FCM_PAYLOAD_BYTES_MAX`], [`WEB_PUSH_PAYLOAD_BYTES_MAX`]; nothing is cut, half a
-//! sentence is worse than an error. A patch nests at most 64 objects.
+//! Limits: [`APNS_PAYLOAD_BYTES_MAX`], [`FCM_PAYLOAD_BYTES_MAX`], [`WEB_PUSH_PAYLOAD_BYTES_MAX`]; nothing is cut,
+//! half a sentence is worse than an error. A patch nests at most 64 objects.
 
 use std::fmt;
 
@@ -36,8 +37,8 @@ use merge::{MergeError, Node};
 
 /// The most bytes APNs takes for an alert or background push.
 pub const APNS_PAYLOAD_BYTES_MAX: usize = 4096;
-/// The most bytes of a message we give to FCM, its recipient and time to live apart. FCM allows 4096 for what the app is
-/// given; counting the rest of the message too, nothing we accept is refused there.
+/// The most bytes of a message we give to FCM, its recipient and time to live apart. FCM allows 4096 for what the app
+/// is given; counting the rest of the message too, nothing we accept is refused there.
 pub const FCM_PAYLOAD_BYTES_MAX: usize = 4096;
 /// The most bytes of text for a browser: what is left of the 4096 that every push service takes (RFC 8030, 7.2) when it
 /// is encrypted (RFC 8291, 4). Services that pass it on to phones take less, so up to 2000 are safe everywhere.

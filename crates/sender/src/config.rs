@@ -122,7 +122,12 @@ mod tests {
         };
         let (none, some, more, all) = (admitted(0), admitted(7), admitted(30), admitted(100));
         assert_eq!((none.len(), all.len()), (0, 10_000));
-        assert!((550..850).contains(&some.len()) && (2700..3300).contains(&more.len()), "{} {}", some.len(), more.len());
+        assert!(
+            (550..850).contains(&some.len()) && (2700..3300).contains(&more.len()),
+            "{} {}",
+            some.len(),
+            more.len()
+        );
         assert!(some.is_subset(&more), "with a higher number the same ones and more");
         // Written down: a device must not fall out by an update.
         let first: Vec<&str> = some.iter().take(3).map(|id| id.as_str()).collect();

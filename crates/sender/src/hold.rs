@@ -85,7 +85,10 @@ mod tests {
         const COUNT: u32 = 100_000;
         let metrics = Arc::new(Metrics::new(&Registry::new()));
         let (job, receipts) = all_held(&BTreeSet::from_iter(0..COUNT), unix_now(), &metrics);
-        assert_eq!((report(&job, Timestamp(0)).held, metrics.devices_held.value()), (u64::from(COUNT), i64::from(COUNT)));
+        assert_eq!(
+            (report(&job, Timestamp(0)).held, metrics.devices_held.value()),
+            (u64::from(COUNT), i64::from(COUNT))
+        );
         let (_phase, phases) = watch::channel(Phase::Running);
         let (job, mut tasks) = (Arc::new(job), JoinSet::new());
         let (held, counted) = (job.clone(), metrics.clone());

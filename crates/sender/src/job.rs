@@ -51,9 +51,7 @@ use tidings_audience::Frozen;
 use tidings_hub::EventReceipts;
 use tidings_push::{JobStanding, Outcome, Rendering, Settled, Standing};
 use tidings_store::AcceptedEvent;
-use tidings_types::{
-    AppId, CollapseKey, DeviceNumber, Event, EventId, JournalPosition, Locale, Provider, Timestamp,
-};
+use tidings_types::{AppId, CollapseKey, DeviceNumber, Event, EventId, JournalPosition, Locale, Provider, Timestamp};
 use tokio::sync::Notify;
 use uuid::Uuid;
 

@@ -143,7 +143,9 @@ impl From<Progress> for RunningBody {
 impl TryFrom<RunningBody> for Progress {
     type Error = String;
 
-    fn try_from(RunningBody { next, outstanding, counts, parts, retried, latency }: RunningBody) -> Result<Self, String> {
+    fn try_from(
+        RunningBody { next, outstanding, counts, parts, retried, latency }: RunningBody,
+    ) -> Result<Self, String> {
         let bytes = STANDARD.decode(outstanding).map_err(|error| error.to_string())?;
         let outstanding = RoaringBitmap::deserialize_from(&bytes[..]).map_err(|error| error.to_string())?;
         if let (Some(next), Some(last)) = (next, outstanding.max())
@@ -159,12 +161,14 @@ impl TryFrom<RunningBody> for Progress {
 impl FinishedBody {
     fn new(report: JobReport, telling: Option<Telling>) -> Self {
         let cancelled = report.state == JobState::Cancelled;
-        let JobReport { event, topic, priority, accepted_at, done_at, counts, by: parts, retried, time_to, .. } = report;
+        let JobReport { event, topic, priority, accepted_at, done_at, counts, by: parts, retried, time_to, .. } =
+            report;
         Self { event, topic, priority, cancelled, accepted_at, done_at, counts, parts, retried, time_to, telling }
     }
 
     fn into_report(self, position: JournalPosition) -> JobReport {
-        let Self { event, topic, priority, cancelled, accepted_at, done_at, counts, parts, retried, time_to, .. } = self;
+        let Self { event, topic, priority, cancelled, accepted_at, done_at, counts, parts, retried, time_to, .. } =
+            self;
         JobReport {
             position,
             event,

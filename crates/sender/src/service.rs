@@ -189,7 +189,13 @@ impl Sender {
             let running: Vec<_> = table.running.range(range).rev().take(limit).map(|(_, job)| job.clone()).collect();
             let finished = table.finished.range(range).rev().map(|(_, finished)| finished.report.clone());
             let waiting = table.waiting.iter().rev().filter(|job| before.is_none_or(|before| job.position < before));
-            (running, finished.take(limit).chain(waiting.map(|job| job.report(&self.shared.brakes)).take(limit)).collect::<Vec<_>>())
+            (
+                running,
+                finished
+                    .take(limit)
+                    .chain(waiting.map(|job| job.report(&self.shared.brakes)).take(limit))
+                    .collect::<Vec<_>>(),
+            )
         };
         reports.extend(running.iter().map(|job| job.report(&self.shared.brakes, unix_now())));
         reports.sort_unstable_by_key(|report| Reverse(report.position));

@@ -1,7 +1,7 @@
 //! What the sender's own thread shares with gateways and askers: which jobs there are.
 //!
-//! Locks: the table's, then a job's, then that of an event's receipts, never the other way round; none is held while
-//! waiting.
+//! Locks: the table's, then a job's renderings, then its books, then those of an event's receipts, never the other way
+//! round; never the books of two jobs; none is held while waiting.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -99,12 +99,7 @@ impl Unfinished {
 }
 
 impl Shared {
-    pub(crate) fn new(
-        table: Table,
-        metrics: Arc<Metrics>,
-        brakes: Braking,
-        gone: mpsc::Sender<GoneToken>,
-    ) -> Self {
+    pub(crate) fn new(table: Table, metrics: Arc<Metrics>, brakes: Braking, gone: mpsc::Sender<GoneToken>) -> Self {
         let proven = Mutex::default();
         Self { table: Mutex::new(table), metrics, brakes, proven, gone, more_untold: Notify::new() }
     }

@@ -16,8 +16,8 @@
 //!    keeps the set. So also not by a restart that selects anew.
 //! 3. The rows of both jobs change in one batch, and none is made between a device's outcome in the older job and its
 //!    handing out by the newer, which is on the sender's thread, as checkpoints are. So whoever is outstanding in the
-//!    older job's row is so in the newer one's. After a crash all jobs begin again in order, before any lane runs: the
-//!    newer one blocks or takes what the older has, as it did.
+//!    older job's row is so in the newer one's: after a crash both begin again, the older one first, and the newer one
+//!    takes or blocks what the older has left. Whatever is repeated, the newer comes last.
 //!
 //! **The older one does not come back** for these devices, whatever becomes of the newer job: paused, it has them wait;
 //! cancelled, expired or without a text in the end, they get neither. A job that is cancelled, or its time over, before it

@@ -116,9 +116,10 @@ impl Topics {
         let reached = |provider: &&Provider| is_reached(event, **provider);
         texts.indices().try_for_each(|index| {
             let text = texts.render(index)?;
-            self.providers.iter().filter(reached).try_for_each(|&provider| {
-                texts.encode_text(&text, index, provider, stream, &collapse_id).map(|_| ())
-            })
+            self.providers
+                .iter()
+                .filter(reached)
+                .try_for_each(|&provider| texts.encode_text(&text, index, provider, stream, &collapse_id).map(|_| ()))
         })
     }
 

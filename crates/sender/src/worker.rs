@@ -6,7 +6,7 @@ use std::time::Duration;
 use tidings_audience::Frozen;
 use tidings_store::{AcceptedEvent, GoneToken, Store};
 use tidings_telemetry::unix_now;
-use tidings_types::{DeviceNumber, JournalPosition, PushPolicy};
+use tidings_types::{DeviceNumber, ExpectAudience, JournalPosition, PushPolicy};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep, timeout_at};
@@ -226,7 +226,7 @@ impl Dispatcher {
         self.shared.metrics.events_dispatched.inc();
         let is_pushed = accepted.event.push != PushPolicy::Never;
         let frozen = if is_pushed { self.select(&accepted) } else { Frozen::default() };
-        let is_unexpected = is_pushed && self.is_unexpected(position, &accepted, frozen.len());
+        let is_unexpected = is_pushed && self.is_unexpected(position, &accepted, &frozen).await;
         if frozen.is_empty() || is_unexpected {
             let report = told_nobody(position, &accepted, frozen.len());
             self.shared.metrics.count(NOT_EXPECTED, frozen.len());
@@ -259,14 +259,24 @@ impl Dispatcher {
         true
     }
 
-    /// Whether the audience is of another size than it may be; says so.
-    fn is_unexpected(&self, position: JournalPosition, accepted: &AcceptedEvent, device_count: u64) -> bool {
+    /// Whether the audience, without those that the event's filter does not admit, is of another size than it may be; says
+    /// so.
+    async fn is_unexpected(&self, position: JournalPosition, accepted: &AcceptedEvent, frozen: &Frozen) -> bool {
         let AcceptedEvent { event, audience_max, .. } = accepted;
-        let is_expected = event.expect_audience.is_none_or(|expected| expected.admits(device_count))
-            && audience_max.is_none_or(|max| device_count <= max);
+        let expected = event.expect_audience.unwrap_or(ExpectAudience { min: None, max: None });
+        let max = [expected.max, *audience_max].into_iter().flatten().min();
+        // The filter only makes it smaller: mostly there is nothing to be read.
+        let is_read = event.filter.is_some() && (expected.min.is_some() || max.is_some_and(|max| frozen.len() > max));
+        let device_count = match is_read {
+            true => {
+                self.context.admitted(event, &frozen.iter_from(DeviceNumber(0)).map(|it| it.0).collect()).await.len()
+            }
+            false => frozen.len(),
+        };
+        let is_expected = ExpectAudience { max, ..expected }.admits(device_count);
         if !is_expected {
-            let (job, event, expected) = (position.0, &event.id, event.expect_audience);
-            tracing::warn!(job, %event, device_count, ?expected, ?audience_max, "unexpected audience, nobody is told");
+            let (job, event, min) = (position.0, &event.id, expected.min);
+            tracing::warn!(job, %event, device_count, ?min, ?max, "unexpected audience, nobody is told");
             self.shared.metrics.unexpected_audiences.inc();
         }
         !is_expected

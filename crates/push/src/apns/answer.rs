@@ -170,8 +170,8 @@ struct Body<'a> {
     timestamp: Option<u64>,
 }
 
-/// Reads an answer; `body` is its beginning, at most [`crate::ANSWER_BYTES_MAX`] bytes. Anything unreadable in it counts as
-/// no reason given.
+/// Reads an answer; `body` is its beginning, at most [`crate::ANSWER_BYTES_MAX`] bytes. Anything unreadable in it
+/// counts as no reason given.
 pub fn classify(status: StatusCode, body: &[u8], now: Timestamp) -> Verdict {
     if status == StatusCode::OK {
         return Verdict::Accepted;

@@ -6,7 +6,7 @@
 //! |---|---|
 //! | 2xx | accepted |
 //! | `UNREGISTERED` (404) | rejected, the token is gone |
-//! | `SENDER_ID_MISMATCH` (403) | rejected, the token is gone: it is another project's |
+//! | `SENDER_ID_MISMATCH` (403) | rejected: the token is another project's, or the service account is |
 //! | `INVALID_ARGUMENT` (400) that names a field other than the token | rejected: the message is wrong |
 //! | `INVALID_ARGUMENT` (400) that names the token | rejected, the token is gone |
 //! | `INVALID_ARGUMENT` (400) that names nothing, other 4xx | rejected |
@@ -16,8 +16,9 @@
 //! | the same, about one device | repeat; this one waits as long |
 //! | `UNAVAILABLE` (503), `INTERNAL` (500), other 5xx | repeat as `Retry-After` says, after 10 s without it |
 //!
-//! `INVALID_ARGUMENT` says of a bad token and of a bad message alike, so only one that names the token costs it: a mistake
-//! of ours must never delete a fleet. A wait is at most an hour; what expires before that is not repeated anyway.
+//! `INVALID_ARGUMENT` says of a bad token and of a bad message alike, so only one that names the token costs it; and a
+//! service account of the wrong project gets `SENDER_ID_MISMATCH` for every device there is. Neither mistake of ours may
+//! delete a fleet. A wait is at most an hour; what expires before that is not repeated anyway.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -159,8 +160,8 @@ impl Error<'_> {
     }
 }
 
-/// Reads an answer; `body` is its beginning, at most [`crate::ANSWER_BYTES_MAX`] bytes. Anything unreadable in it counts
-/// as no reason given.
+/// Reads an answer; `body` is its beginning, at most [`crate::ANSWER_BYTES_MAX`] bytes. Anything unreadable in it
+/// counts as no reason given.
 pub fn classify(status: StatusCode, headers: &HeaderMap, body: &[u8], now: Timestamp) -> Verdict {
     if status.is_success() {
         return Verdict::Accepted;
@@ -173,8 +174,8 @@ pub fn classify(status: StatusCode, headers: &HeaderMap, body: &[u8], now: Times
         Verdict::Repeat { reason: reason.into(), advice, not_before }
     };
     match reason {
-        Reason::Unregistered | Reason::InvalidToken | Reason::SenderIdMismatch => rejected(Some(now)),
-        Reason::InvalidArgument | Reason::NotFound => rejected(None),
+        Reason::Unregistered | Reason::InvalidToken => rejected(Some(now)),
+        Reason::SenderIdMismatch | Reason::InvalidArgument | Reason::NotFound => rejected(None),
         Reason::Unauthenticated => repeat(Advice::RenewCredential, Duration::ZERO),
         Reason::ThirdPartyAuthError | Reason::PermissionDenied => repeat(Advice::CredentialRefused, RETRY_PAUSE),
         Reason::QuotaExceeded if error.names_device() => repeat(Advice::Wait, QUOTA_PAUSE),
@@ -233,7 +234,7 @@ mod tests {
         let gone = Some(NOW);
         for (status, name, code, verdict) in [
             (404, "NOT_FOUND", Some("UNREGISTERED"), rejected(R::Unregistered, gone)),
-            (403, "PERMISSION_DENIED", Some("SENDER_ID_MISMATCH"), rejected(R::SenderIdMismatch, gone)),
+            (403, "PERMISSION_DENIED", Some("SENDER_ID_MISMATCH"), rejected(R::SenderIdMismatch, None)),
             (400, "INVALID_ARGUMENT", Some("INVALID_ARGUMENT"), rejected(R::InvalidArgument, None)),
             (400, "INVALID_ARGUMENT", None, rejected(R::InvalidArgument, None)),
             (404, "NOT_FOUND", None, rejected(R::NotFound, None)),

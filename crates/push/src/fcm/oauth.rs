@@ -1,9 +1,10 @@
 //! The access token that goes with requests to FCM (RFC 7523; Google, "Using OAuth 2.0 for server to server
 //! applications").
 //!
-//! A service account's key signs an *assertion*; the token endpoint gives an access token for it, good for an hour, which
-//! all connections of the project share. Nothing here connects: [`ServiceAccount::token_request`] is the body to be posted,
-//! [`read_answer`] reads what comes back, and [`AccessTokens`] knows the current token and when another is due:
+//! A service account's key signs an *assertion*; the token endpoint gives an access token for it, good for an hour,
+//! which all connections of the project share. Nothing here connects: [`ServiceAccount::token_request`] is the body
+//! to be posted, [`read_answer`] reads what comes back, and [`AccessTokens`] knows the current token and when another
+//! is due:
 //!
 //! ```text
 //!            begin_refresh                on_answer(Ok)
@@ -13,8 +14,8 @@
 //! ```
 //!
 //! One refresh at a time, whoever asks; one that is not heard of for [`REFRESH_TIMEOUT`] is given up. A token that is
-//! refused (401) is replaced once: if one that was fetched less than [`TOKEN_AGE_MIN`] ago is refused too, another would
-//! not help, and the operator is told.
+//! refused (401) is replaced once: if one that was fetched less than [`TOKEN_AGE_MIN`] ago is refused too, another
+//! would not help, and the operator is told.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -11,9 +11,9 @@
 //! ```
 //!
 //! A failure is a connection that was not made, or one that fell silent; an answer with an error is none, since who
-//! answers lives. The pause is half to the whole of a time that doubles from 1 s to 60 s with each failed probe. A probe
-//! that nobody reports on is given up after `PROBE_TIMEOUT`. When all addresses are open the caller takes the one whose
-//! [`Breaker::retry_at`] is first.
+//! answers lives. The pause is half to the whole of a time that doubles from 1 s to 60 s with each failed probe. A
+//! probe that nobody reports on is given up after `PROBE_TIMEOUT`. When all addresses are open the caller takes the
+//! one whose [`Breaker::retry_at`] is first.
 
 use std::time::Duration;
 

@@ -1,10 +1,10 @@
 //! How many connections a pool has.
 //!
 //! A rate is connections × streams ÷ round trip, and only the first of these is ours to choose. [`ConnectionCount`] is
-//! asked at every tick, about ten times a second. While there is work for which no connection has a permit, it grows, by
-//! a quarter after each [`GROW_AFTER`], since a new connection needs a moment to be of use. When less than half of the
-//! streams were needed for [`SHRINK_AFTER`], it shrinks by one: providers take connections that come and go for an attack
-//! (Apple: keep them for hours).
+//! asked at every tick, about ten times a second. While there is work for which no connection has a permit, it grows,
+//! by a quarter after each [`GROW_AFTER`], since a new connection needs a moment to be of use. When less than half of
+//! the streams were needed for [`SHRINK_AFTER`], it shrinks by one: providers take connections that come and go for
+//! an attack (Apple: keep them for hours).
 
 use std::time::Duration;
 
@@ -43,8 +43,8 @@ impl ConnectionCount {
         self.count
     }
 
-    /// What was seen since the last tick: whether work waited for which no connection had a permit, and how many streams
-    /// are in flight of how many allowed. Returns how many connections there should be now.
+    /// What was seen since the last tick: whether work waited for which no connection had a permit, and how many
+    /// streams are in flight of how many allowed. Returns how many connections there should be now.
     pub fn on_tick(&mut self, exhausted: bool, in_flight: u64, limit: u64, now: Timestamp) -> u32 {
         let is_idle = !exhausted && in_flight.saturating_mul(2) < limit.max(1);
         if has_lasted(&mut self.exhausted_since, exhausted, GROW_AFTER, now) {

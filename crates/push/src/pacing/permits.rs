@@ -83,8 +83,9 @@ impl Permits {
         if permits >= i64::from(threshold) { permits as usize } else { 0 }
     }
 
-    /// The same where the peer takes `window_bytes` more before it says so, and a request has about `payload_bytes`. With
-    /// nothing in flight one is asked for however small the window is: it goes out piece by piece as the window opens.
+    /// The same where the peer takes `window_bytes` more before it says so, and a request has about `payload_bytes`.
+    /// With nothing in flight one is asked for however small the window is: it goes out piece by piece as the window
+    /// opens.
     pub fn demand_within(&self, window_bytes: u64, payload_bytes: usize) -> usize {
         let fits = usize::try_from(window_bytes / payload_bytes.max(1) as u64).unwrap_or(usize::MAX);
         let least = usize::from(self.in_flight == 0);

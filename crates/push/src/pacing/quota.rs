@@ -1,9 +1,9 @@
 //! A provider's quota: so many notifications a minute, not all in its first second.
 //!
-//! A token bucket that holds a second's worth and is filled evenly, so that in any minute no more than the quota and that
-//! second are sent. Google wants traffic to begin slowly: from a tenth of the rate it rises to the whole within `ramp`, and
-//! falls again while nothing is sent. When the provider says that the quota is spent ([`Quota::pause`]), nothing is given
-//! out until it may be, and then from the slow end.
+//! A token bucket that holds a second's worth and is filled evenly, so that in any minute no more than the quota and
+//! that second are sent. Google wants traffic to begin slowly: from a tenth of the rate it rises to the whole within
+//! `ramp`, and falls again while nothing is sent. When the provider says that the quota is spent ([`Quota::pause`]),
+//! nothing is given out until it may be, and then from the slow end.
 //!
 //! Not for several processes: who runs two servers on one project gives each its share.
 
@@ -194,7 +194,9 @@ mod tests {
         #[test]
         fn never_more_than_the_quota_and_always_what_is_promised(
             per_minute in 1u32..2_000_000, ramp in 0u64..5000,
-            steps in prop::collection::vec((0u64..3000, 0usize..50_000, prop::option::weighted(0.1, 0u64..5000)), 1..80),
+            steps in prop::collection::vec(
+                (0u64..3000, 0usize..50_000, prop::option::weighted(0.1, 0u64..5000)), 1..80
+            ),
         ) {
             let mut quota = Quota::new(per_minute, Duration::from_millis(ramp), NOW);
             let (mut now, mut given) = (0, Vec::new());

@@ -1,14 +1,14 @@
 //! All of pacing together, in virtual time: one seed, one trace.
 //!
-//! A pool as a gateway drives it, against a provider that does everything it may: SETTINGS lowered in the middle of work
-//! and raised again, answers out of order and late, small flow windows, GOAWAY, spent quotas, addresses that die and come
-//! back. Checked at every step, with books of its own:
+//! A pool as a gateway drives it, against a provider that does everything it may: SETTINGS lowered in the middle of
+//! work and raised again, answers out of order and late, small flow windows, GOAWAY, spent quotas, addresses that die
+//! and come back. Checked at every step, with books of its own:
 //!
-//! - streams open ≤ the limit of the last acknowledged SETTINGS when one is opened, and one only before the credential is
-//!   proven; the flow window is never overdrawn but by a single request;
+//! - streams open ≤ the limit of the last acknowledged SETTINGS when one is opened, and one only before the
+//!   credential is proven; the flow window is never overdrawn but by a single request;
 //! - at most one probe at a time of an address in trouble;
-//! - nobody who could send waits while there is work (`check_nobody_starves`), and in the end everything has been answered
-//!   exactly once.
+//! - nobody who could send waits while there is work (`check_nobody_starves`), and in the end everything has been
+//!   answered exactly once.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -185,7 +185,7 @@ impl World {
             Event::Settings { connection, limit } => {
                 if let Some(connection) = self.find(connection) {
                     connection.limit = limit;
-                    connection.permits.on_limit(limit as usize);
+                    if limit > 0 { connection.permits.on_limit(limit as usize); }
                 }
             }
             Event::Answered { connection, notification } => self.on_answered(connection, notification),

@@ -7,15 +7,16 @@
 //!  "notification":{"title":"Goal!","body":"1 : 0"}}
 //! ```
 //!
-//! FCM's `data` is flat and of texts only, so `tidings` is spread over names with a dot, and the producer's own value is
-//! one text. Its `tag` is what makes a repeat harmless: a notification replaces the one of the same tag.
+//! FCM's `data` is flat and of texts only, so `tidings` is spread over names with a dot, and the producer's own value
+//! is one text. Its `tag` is what makes a repeat harmless: a notification replaces the one of the same tag.
 //!
 //! A patch that takes `notification` away makes a *data message*, which the system does not show: the app is woken and
-//! shows what it likes. Then `android.notification` goes too, unless the patch names it, and the text comes in `data` as
-//! `tidings.title` and `tidings.body`. A data message has no tag; the app recognises a repeat by `tidings.event`.
+//! shows what it likes. Then `android.notification` goes too, unless the patch names it, and the text comes in `data`
+//! as `tidings.title` and `tidings.body`. A data message has no tag; the app recognises a repeat by `tidings.event`.
 //!
 //! A patch may change anything but the recipient and what is ours in `data`. What FCM would refuse for every device is
-//! refused here: values of `data` that are no texts, names that Google keeps for itself, an `android` that is no object.
+//! refused here: values of `data` that are no texts, names that Google keeps for itself, an `android` that is no
+//! object.
 
 use bytes::Bytes;
 use serde::Serialize;

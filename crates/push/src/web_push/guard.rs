@@ -4,12 +4,12 @@
 //! inside of its own network first. Three questions, all of which must be answered well:
 //!
 //! 1. [`Endpoint::parse`]: is it a plain https URL with a host *name*? User-info, literal addresses in any spelling,
-//!    backslashes, percent signs and the like in the authority are refused rather than interpreted, since two readers of
-//!    one URL may see two hosts in it.
+//!    backslashes, percent signs and the like in the authority are refused rather than interpreted, since two readers
+//!    of one URL may see two hosts in it.
 //! 2. [`EndpointRules::check`]: is this host one of those that are asked, and the port too? Names are compared label by
 //!    label, so `fcm.googleapis.com.evil.tld` is not Google's, nor is a path that looks like a host.
-//! 3. [`is_public`]: asked of each address the name resolves to, right before the connection to that very address. A name
-//!    that answers differently the second time gains nothing by it.
+//! 3. [`is_public`]: asked of each address the name resolves to, right before the connection to that very address. A
+//!    name that answers differently the second time gains nothing by it.
 //!
 //! Redirects are not followed (the driver), so nothing else decides where a request goes.
 
@@ -187,8 +187,8 @@ enum HostRule {
 pub struct HostRuleError(pub String);
 
 impl EndpointRules {
-    /// Rules that admit these hosts, each as `name` or `*.name` (every name below it, not itself), on port 443 and these
-    /// others.
+    /// Rules that admit these hosts, each as `name` or `*.name` (every name below it, not itself), on port 443 and
+    /// these others.
     ///
     /// # Errors
     /// When a host is no domain name.
@@ -506,8 +506,9 @@ mod tests {
             let inner = Ipv4Addr::from_bits(bits);
             prop_assert!(!is_public(inner.to_ipv6_mapped().into()));
             prop_assert!(!is_public(inner.to_ipv6_compatible().into()));
-            let [nat64, six_to_four] = [(0x64_ff9b_u128 << 96) | u128::from(bits), (0x2002_u128 << 112) | u128::from(bits) << 80];
-            prop_assert!(!is_public(Ipv6Addr::from_bits(nat64).into()) && !is_public(Ipv6Addr::from_bits(six_to_four).into()));
+            let (nat64, six_to_four) = (0x64_ff9b << 96 | u128::from(bits), 0x2002 << 112 | u128::from(bits) << 80);
+            prop_assert!(!is_public(Ipv6Addr::from_bits(nat64).into()));
+            prop_assert!(!is_public(Ipv6Addr::from_bits(six_to_four).into()));
         }
     }
 }

@@ -1,12 +1,12 @@
 //! Who we are, as push services are told (RFC 8292): a signed token per origin, and the key it can be checked with.
 //!
-//! `Authorization: vapid t=<JSON Web Token, ES256>, k=<public key>`, with claims `aud` (the endpoint's origin), `exp` and
-//! `sub` (whom to write to in case of trouble). It says nothing of the subscription, so one serves all of an origin: for
-//! [`TOKEN_LIFE`], and a new one is made an hour before. Apple wants no more than one an hour; a token that is refused is
-//! therefore replaced only if it is older than that ([`VapidTokens::on_refused`]).
+//! `Authorization: vapid t=<JSON Web Token, ES256>, k=<public key>`, with claims `aud` (the endpoint's origin), `exp`
+//! and `sub` (whom to write to in case of trouble). It says nothing of the subscription, so one serves all of an
+//! origin: for [`TOKEN_LIFE`], and a new one is made an hour before. Apple wants no more than one an hour; a token
+//! that is refused is therefore replaced only if it is older than that ([`VapidTokens::on_refused`]).
 //!
-//! Bound: [`ORIGIN_COUNT_MAX`] tokens are kept; when another one comes, the oldest is forgotten. Guards allow few origins,
-//! so that happens to nobody whose rules are narrow.
+//! Bound: [`ORIGIN_COUNT_MAX`] tokens are kept; when another one comes, the oldest is forgotten. Guards allow few
+//! origins, so that happens to nobody whose rules are narrow.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -63,7 +63,7 @@ impl VapidKey {
     /// When either is not what it must be.
     pub fn new(private_key: &str, subject: &str) -> Result<Self, VapidError> {
         let is_contact =
-            ["mailto:", "https:"].iter().any(|scheme| subject.strip_prefix(scheme).is_some_and(|it| it != ""));
+            ["mailto:", "https:"].iter().any(|scheme| subject.strip_prefix(scheme).is_some_and(|it| !it.is_empty()));
         if !is_contact || subject.len() > SUBJECT_BYTES_MAX || !subject.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(VapidError::Subject(subject.chars().take(64).collect()));
         }

@@ -14,7 +14,9 @@ use tidings_types::{
 };
 use tokio::time::Instant;
 
-use crate::world::{Automatic, Gateway, World, addressee, config, device, goal, lake, pool, settled, soon, token, until};
+use crate::world::{
+    Automatic, Gateway, World, addressee, config, device, goal, lake, pool, settled, soon, token, until,
+};
 
 fn addressees(taken: &[Notification]) -> Vec<usize> {
     let mut numbers: Vec<usize> = taken.iter().map(addressee).collect();

@@ -1,9 +1,13 @@
 //! The sender with a real store, real lakes, and a provider that answers by script.
 
+mod brakes;
 mod delivery;
 mod hold;
+mod measure;
 mod model;
+mod providers;
 mod resume;
+mod supersede;
 mod telling;
 mod topic;
 mod world;

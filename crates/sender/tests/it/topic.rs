@@ -8,7 +8,8 @@ use tidings_gettext::{Catalogue, Template, Translations};
 use tidings_push::{Priority, PushType};
 use tidings_sender::{TopicError, TopicTemplates, Topics};
 use tidings_types::{
-    ChannelName, Event, Filter, Json, Locale, ParamValue, Payload, Platform, Present, Provider, PushPolicy, Text, TopicName,
+    ChannelName, Event, Filter, Json, Locale, ParamValue, Payload, Platform, Present, Provider, PushPolicy, Text,
+    TopicName,
 };
 
 use crate::world::{Gateway, World, config, device, goal, pool, topics};
@@ -228,7 +229,8 @@ fn an_event_must_fit_into_the_notification_of_every_provider_that_may_deliver_it
     let all = || std::sync::Arc::into_inner(topics()).unwrap().for_providers(Provider::ALL.iter().copied());
     let data = |bytes: usize| Event { data: Some(Json::of(&"x".repeat(bytes))), ..goal("e") };
     assert_eq!(all().check(&data(3600)), Ok(()));
-    let (bytes, event) = (3600..4096).map(|bytes| (bytes, data(bytes))).find(|(_, event)| all().check(event).is_err()).unwrap();
+    let (bytes, event) =
+        (3600..4096).map(|bytes| (bytes, data(bytes))).find(|(_, event)| all().check(event).is_err()).unwrap();
     let error = all().check(&event).unwrap_err();
     assert!(error.to_string().starts_with("data: the "), "{error}");
     let refused_by = |platforms: &[Platform], event: &Event| {
@@ -236,7 +238,11 @@ fn an_event_must_fit_into_the_notification_of_every_provider_that_may_deliver_it
         all().check(&Event { filter, ..event.clone() }).is_err()
     };
     let who: Vec<bool> = Platform::ALL.iter().map(|&platform| refused_by(&[platform], &event)).collect();
-    assert_eq!(who.iter().filter(|refused| **refused).count(), 1, "{bytes} bytes are too large for one of them: {who:?}");
+    assert_eq!(
+        who.iter().filter(|refused| **refused).count(),
+        1,
+        "{bytes} bytes are too large for one of them: {who:?}"
+    );
     assert!(refused_by(Platform::ALL, &event) && refused_by(&[], &event));
     assert_eq!(topics().check(&event), Ok(()), "there is only APNs");
     let patched = |apns: &str, fcm: &str, webpush: &str| {

@@ -18,8 +18,9 @@ use tidings_store::{
 };
 use tidings_telemetry::{Registry, unix_now};
 use tidings_types::{
-    AppId, ChannelName, DeviceId, DeviceNumber, DeviceToken, Environment, Event, EventId, EventPriority, JournalPosition,
-    Locale, ParamValue, Platform, Provider, PushPolicy, ReceiptPolicy, StreamPosition, Subject, Timestamp, TopicName,
+    AppId, ChannelName, DeviceId, DeviceNumber, DeviceToken, Environment, Event, EventId, EventPriority,
+    JournalPosition, Locale, ParamValue, Platform, Provider, PushPolicy, ReceiptPolicy, StreamPosition, Subject,
+    Timestamp, TopicName,
 };
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
@@ -310,6 +311,14 @@ impl Gateway {
         }
         self.taken.extend(new.iter().cloned());
         self.held.append(&mut new);
+    }
+
+    /// Takes and accepts `count`, one after the other.
+    pub(crate) async fn accept(&mut self, count: usize) {
+        for _ in 0..count {
+            self.take(1).await;
+            self.answer(1, Outcome::Accepted);
+        }
     }
 
     /// Takes what is there.

@@ -42,7 +42,7 @@ async fn ask_token(client: &mut Client, form: String) -> Answer {
 }
 
 /// `Bearer` with a new access token.
-async fn bearer(simulator: &FcmSimulator) -> String {
+pub(crate) async fn bearer(simulator: &FcmSimulator) -> String {
     let mut client = Client::one(simulator.addr(), simulator.ca_pem()).await;
     let answer = ask_token(&mut client, grant(simulator, |_| ())).await;
     assert_eq!(answer.status, 200, "{answer:?}");
@@ -51,14 +51,14 @@ async fn bearer(simulator: &FcmSimulator) -> String {
     format!("Bearer {}", answer["access_token"].as_str().unwrap())
 }
 
-fn message(token: &str, tag: &str, title: &str) -> Value {
+pub(crate) fn message(token: &str, tag: &str, title: &str) -> Value {
     json!({"message": {
         "token": token,
         "android": {"priority": "HIGH", "notification": {"tag": tag, "title": title}},
     }})
 }
 
-fn send_request(authorization: &str, body: &Value) -> Request<Bytes> {
+pub(crate) fn send_request(authorization: &str, body: &Value) -> Request<Bytes> {
     let path = format!("/v1/projects/{PROJECT}/messages:send");
     request(&path, "application/json; charset=utf-8", authorization, body.to_string())
 }

@@ -43,6 +43,13 @@ impl Answer {
     }
 }
 
+/// Of HTTP.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Version {
+    One,
+    Two,
+}
+
 /// A connection of either version; it ends with this.
 pub(crate) struct Client {
     sender: Sender,
@@ -56,19 +63,30 @@ enum Sender {
 
 impl Client {
     pub(crate) async fn two(addr: SocketAddr, ca_pem: &str) -> Self {
-        let stream = connect(addr, ca_pem, "h2").await.unwrap();
-        let (sender, connection) = h2::client::handshake(stream).await.unwrap();
-        let mut driver = JoinSet::new();
-        driver.spawn(async move { drop(connection.await) });
-        Self { sender: Sender::Two(sender), _driver: driver }
+        Self::open(Version::Two, addr, ca_pem).await.unwrap()
     }
 
     pub(crate) async fn one(addr: SocketAddr, ca_pem: &str) -> Self {
-        let stream = connect(addr, ca_pem, "http/1.1").await.unwrap();
-        let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
+        Self::open(Version::One, addr, ca_pem).await.unwrap()
+    }
+
+    pub(crate) async fn open(version: Version, addr: SocketAddr, ca_pem: &str) -> Option<Self> {
         let mut driver = JoinSet::new();
-        driver.spawn(async move { drop(connection.await) });
-        Self { sender: Sender::One(sender), _driver: driver }
+        let sender = match version {
+            Version::Two => {
+                let stream = connect(addr, ca_pem, "h2").await.ok()?;
+                let (sender, connection) = h2::client::handshake(stream).await.ok()?;
+                driver.spawn(async move { drop(connection.await) });
+                Sender::Two(sender)
+            }
+            Version::One => {
+                let stream = TokioIo::new(connect(addr, ca_pem, "http/1.1").await.ok()?);
+                let (sender, connection) = hyper::client::conn::http1::handshake(stream).await.ok()?;
+                driver.spawn(async move { drop(connection.await) });
+                Sender::One(sender)
+            }
+        };
+        Some(Self { sender, _driver: driver })
     }
 
     /// Sends a request and waits for its answer; nothing when the connection broke instead.

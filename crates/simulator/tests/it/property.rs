@@ -3,38 +3,42 @@
 use std::collections::HashMap;
 
 use proptest::prelude::*;
-use tidings_simulator::{ApnsSimulator, Faults, Reason, SimulatorConfig};
+use tidings_simulator::{ApnsSimulator, Faults, FcmConfig, FcmReason, FcmSimulator, Reason, Refusal, SimulatorConfig};
 use uuid::Uuid;
 
 use crate::client::{Client, Push, Seen, see};
+use crate::foreign::Version;
+use crate::{fcm, foreign};
 
 const NOTIFICATIONS: u32 = 120;
 
-fn any_faults() -> impl Strategy<Value = Faults> {
+fn any_faults<R: Refusal>(rejection_reasons: Vec<R>) -> impl Strategy<Value = Faults<R>> {
     let chance = || prop_oneof![2 => Just(0.0), 1 => 0.0..0.05f64];
     let transport = (chance(), chance(), chance(), chance(), chance());
     let verdicts = (chance(), chance(), chance(), chance());
     (transport, verdicts, 0..3u64, 0..3u64, 1..60u32, any::<bool>(), 0..40u64, any::<bool>()).prop_map(
-        |(transport, verdicts, delay_ms, jitter_ms, stream_limit, is_strict, goaway_every, goaway_abrupt)| Faults {
-            refuse_probability: transport.0,
-            reset_before_probability: transport.1,
-            reset_after_probability: transport.2,
-            stall_probability: transport.3,
-            die_after_accept_probability: transport.4,
-            stall_ms: 2,
-            internal_error_probability: verdicts.0,
-            unavailable_probability: verdicts.1,
-            rejection_probability: verdicts.2,
-            rejection_reasons: vec![Reason::BadDeviceToken, Reason::TooManyRequests],
-            gone_share: verdicts.3,
-            delay_ms,
-            jitter_ms,
-            stream_limit,
-            stream_limit_before_token: is_strict.then_some(1),
-            stream_limit_after_rejection: is_strict.then_some(1),
-            goaway_every,
-            goaway_abrupt,
-            ..Faults::default()
+        move |(transport, verdicts, delay_ms, jitter_ms, stream_limit, is_strict, goaway_every, goaway_abrupt)| {
+            Faults {
+                refuse_probability: transport.0,
+                reset_before_probability: transport.1,
+                reset_after_probability: transport.2,
+                stall_probability: transport.3,
+                die_after_accept_probability: transport.4,
+                stall_ms: 2,
+                internal_error_probability: verdicts.0,
+                unavailable_probability: verdicts.1,
+                rejection_probability: verdicts.2,
+                rejection_reasons: rejection_reasons.clone(),
+                gone_share: verdicts.3,
+                delay_ms,
+                jitter_ms,
+                stream_limit,
+                stream_limit_before_token: is_strict.then_some(1),
+                stream_limit_after_rejection: is_strict.then_some(1),
+                goaway_every,
+                goaway_abrupt,
+                ..Faults::default()
+            }
         },
     )
 }
@@ -76,7 +80,7 @@ proptest! {
 
     #[test]
     fn the_ledger_equals_what_clients_saw_and_at_most_the_unknown(
-        faults in any_faults(), seed in any::<u64>(), window in 1..40usize,
+        faults in any_faults(vec![Reason::BadDeviceToken, Reason::TooManyRequests]), seed in any::<u64>(), window in 1..40usize,
     ) {
         let simulator = ApnsSimulator::start(SimulatorConfig { seed, faults, ..SimulatorConfig::default() }).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -104,4 +108,59 @@ proptest! {
         prop_assert_eq!(summary.stream_limit_violations, 0);
         prop_assert_eq!(summary.repeated, 0);
     }
+
+    #[test]
+    fn fcms_ledger_does_so_over_both_versions_of_http(
+        faults in any_faults(vec![FcmReason::Unregistered, FcmReason::QuotaExceeded]), seed in any::<u64>(),
+        version in prop::sample::select(vec![Version::One, Version::Two]),
+    ) {
+        let simulator = FcmSimulator::start(FcmConfig { seed, ..FcmConfig::default() }).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let seen = runtime.block_on(send_all_to_fcm(&simulator, faults, version));
+        simulator.stop();
+
+        let recorded: HashMap<_, _> =
+            simulator.ledger().all().map(|(_, entry)| (entry.title.unwrap().to_string(), entry.count)).collect();
+        for (title, status) in &seen {
+            let recorded = recorded.get(title).copied().unwrap_or(0);
+            match status {
+                Some(200) => prop_assert_eq!(recorded, 1),
+                Some(_) => prop_assert_eq!(recorded, 0),
+                None => prop_assert!(recorded <= 1),
+            }
+        }
+        let summary = simulator.ledger().summary();
+        let told = seen.values().filter(|status| status.is_some()).count() as u64;
+        prop_assert_eq!(seen.len(), FCM_MESSAGES);
+        prop_assert!(summary.accepted + summary.rejected.values().sum::<u64>() >= told);
+        prop_assert_eq!((summary.stream_limit_violations, summary.repeated), (0, 0));
+    }
+}
+
+const FCM_MESSAGES: usize = 40;
+
+/// Sends every message once, one after the other, over as many connections as it takes; the status, or nothing.
+async fn send_all_to_fcm(
+    simulator: &FcmSimulator,
+    faults: Faults<FcmReason>,
+    version: Version,
+) -> HashMap<String, Option<u16>> {
+    let bearer = fcm::bearer(simulator).await;
+    simulator.set_faults(faults).unwrap();
+    let mut seen = HashMap::new();
+    while seen.len() < FCM_MESSAGES {
+        let Some(mut client) = foreign::Client::open(version, simulator.addr(), simulator.ca_pem()).await else {
+            continue;
+        };
+        while seen.len() < FCM_MESSAGES {
+            let title = seen.len().to_string();
+            let request = fcm::send_request(&bearer, &fcm::message("phone:1", "tag", &title));
+            let status = client.send(request).await.map(|answer| answer.status.as_u16());
+            seen.insert(title, status);
+            if status.is_none() {
+                break; // Perhaps only the stream was refused; another connection does no harm.
+            }
+        }
+    }
+    seen
 }

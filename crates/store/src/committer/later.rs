@@ -94,7 +94,7 @@ impl Draft<'_> {
         let start = rows::later_key(key);
         let mut stored = None;
         self.engine.scan(Table::Later, Bound::Excluded(&start), |found, _| {
-            let is_taken = false;
+            let is_taken = self.rows.get(Table::Later, found) == Some(None);
             stored = rows::decode_later_key(found).filter(|_| !is_taken);
             Ok::<_, EngineError>(stored.is_none())
         })?;

@@ -199,3 +199,28 @@ async fn room_for_its_channels_is_kept_from_the_beginning() {
     assert_eq!(store.release_later(after(9)).await, Ok(2));
     assert_eq!(channels(&store, T0)[0].top.0, 2);
 }
+
+/// While the committer is busy with an import, requests gather and become one batch, in which each sees those before it.
+#[tokio::test]
+async fn cancelling_several_in_one_batch_leaves_those_that_remain() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, _) = open(folder.path());
+    for (name, due) in [("e1", 1), ("e2", 2), ("e3", 3), ("e4", 4)] {
+        append(&store, later_event(name, after(due), &[]), T0).await.unwrap();
+    }
+    let devices = (0..1000).map(|n| import(device(&format!("d{n}"), None), vec![])).collect();
+    let cancel = |name: &'static str| {
+        let store = store.clone();
+        async move { store.cancel_later(&event_id(name)).await.unwrap() }
+    };
+    let (_, cancelled, of_first, again, released) = tokio::join!(
+        store.import_devices(devices, T0),
+        cancel("e2"),
+        cancel("e1"),
+        cancel("e2"),
+        store.release_later(after(3))
+    );
+    assert_eq!((cancelled, of_first, again, released), (true, true, false, Ok(1)));
+    assert_eq!((journaled(&store), waiting(&store)), (vec!["e3".to_owned()], vec!["e4".to_owned()]));
+    assert_eq!((*store.next_later().borrow(), store.counts().later), (Some(after(4)), 1));
+}

@@ -13,6 +13,7 @@ use hyper::header::{CONTENT_TYPE, HOST};
 use hyper::{Method, Request};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
+use tidings_types::Timestamp;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
@@ -98,6 +99,21 @@ impl Event {
         self.with("collapse_key", json!(key))
     }
 
+    /// Before which others it goes.
+    pub(crate) fn priority(self, priority: &str) -> Self {
+        self.with("priority", json!(priority))
+    }
+
+    /// It is due then.
+    pub(crate) fn at(self, at: Timestamp) -> Self {
+        self.with("at", json!(tidings_api::Rfc3339(at)))
+    }
+
+    /// Its audience must not be larger.
+    pub(crate) fn expect_at_most(self, count: u64) -> Self {
+        self.with("expect_audience", json!({ "max": count }))
+    }
+
     /// Who scored.
     pub(crate) fn by(self, team: &str) -> Self {
         self.with("params", json!({ "team": team }))
@@ -135,6 +151,8 @@ impl Event {
 #[derive(Debug, Clone)]
 pub(crate) struct Refusal {
     pub(crate) status: u16,
+    /// Which problem it is.
+    pub(crate) kind: String,
     /// The field to blame, the limit and the value, where there are such.
     pub(crate) field: Option<String>,
     pub(crate) limit: Option<u64>,
@@ -209,7 +227,7 @@ impl Backend {
 
     pub(crate) async fn progress(&self, id: &str) -> Progress {
         match self.call(Method::GET, &format!("/v1/events/{id}"), None).await {
-            Ok(report) if report["state"] == "finished" => {
+            Ok(report) if report["state"] == "finished" || report["done_at"].is_string() => {
                 let count = |name: &str| report["outcomes"][name].as_u64().expect("a finished event has counted all");
                 Progress::Finished { received: count("received"), expired: count("expired") }
             }
@@ -218,6 +236,30 @@ impl Backend {
             Err(Refusal { status: 404, .. }) => Progress::Unknown,
             Err(refusal) => panic!("asking for event {id} is refused: {refusal:?}"),
         }
+    }
+
+    /// What the server says of an event; `None` when it does not know it.
+    pub(crate) async fn report(&self, id: &str) -> Option<Value> {
+        match self.call(Method::GET, &format!("/v1/events/{id}"), None).await {
+            Ok(report) => Some(report),
+            Err(Refusal { status: 404, .. }) => None,
+            Err(refusal) => panic!("asking for event {id} is refused: {refusal:?}"),
+        }
+    }
+
+    /// Takes an event back.
+    pub(crate) async fn cancel(&self, id: &str) {
+        self.must(Method::DELETE, &format!("/v1/events/{id}"), None).await;
+    }
+
+    /// Puts a brake on.
+    pub(crate) async fn pause(&self, scope: &str) {
+        self.must(Method::PUT, &format!("/v1/brakes/{scope}"), None).await;
+    }
+
+    /// Takes it off.
+    pub(crate) async fn resume(&self, scope: &str) {
+        self.must(Method::DELETE, &format!("/v1/brakes/{scope}"), None).await;
     }
 
     /// Whether an event was ever accepted.
@@ -285,13 +327,14 @@ impl Backend {
         let answer = timeout(ANSWER_TIMEOUT, self.exchange(method, path, body)).await;
         let answer = answer.unwrap_or_else(|_| panic!("{shown}: no answer within {ANSWER_TIMEOUT:?}"));
         let (status, body) = answer.unwrap_or_else(|error| panic!("{shown}: {error}"));
-        let json = serde_json::from_slice(&body);
+        let json = if body.is_empty() { Ok(Value::Null) } else { serde_json::from_slice(&body) };
         let json: Value = json.unwrap_or_else(|error| panic!("{shown}: {status}, but no JSON: {error}"));
         if (200..300).contains(&status) {
             return Ok(json);
         }
         Err(Refusal {
             status,
+            kind: json["type"].as_str().unwrap_or_default().to_owned(),
             field: json["field"].as_str().map(str::to_owned),
             limit: json["limit"].as_u64(),
             value: json["value"].as_u64(),

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
-use tidings_simulator::{ApnsSimulator, Faults, Reason, SimulatorConfig};
+use tidings_simulator::{ApnsSimulator, Faults, PushSubscription, Reason, SimulatorConfig};
 use tidings_types::{DeviceToken, Timestamp};
 use uuid::Uuid;
 
@@ -17,7 +17,8 @@ const SILENCE_MS: u64 = 600_000;
 #[derive(Debug, Clone)]
 pub(crate) struct Phone {
     pub(crate) id: String,
-    /// Where the provider reaches it.
+    pub(crate) reach: Reach,
+    /// Where the provider reaches it, if that is Apple or Google.
     pub(crate) token: String,
     pub(crate) locale: String,
     pub(crate) country: Option<String>,
@@ -26,6 +27,40 @@ pub(crate) struct Phone {
     pub(crate) credential: String,
     pub(crate) credential_before: Option<String>,
     pub(crate) subscriptions: BTreeSet<Subscription>,
+}
+
+/// Many phones that nobody looks at one by one, all subscribed to the same.
+#[derive(Debug, Clone)]
+pub(crate) struct Crowd {
+    pub(crate) count: usize,
+    pub(crate) subscription: Subscription,
+}
+
+impl Crowd {
+    /// As the server is told of them before it starts.
+    pub(crate) fn seeds(&self) -> impl Iterator<Item = Value> {
+        let Subscription { subject, topic } = &self.subscription;
+        let subscriptions = json!([{ "subject": subject, "topics": [topic] }]);
+        (0..self.count).map(move |number| {
+            json!({
+                "id": format!("crowd-{number}"),
+                "app": APP,
+                "locale": "en",
+                "token": format!("{:064x}", 1_000_000 + number),
+                "proven": true,
+                "subscriptions": subscriptions,
+            })
+        })
+    }
+}
+
+/// Who reaches it.
+#[derive(Debug, Clone)]
+pub(crate) enum Reach {
+    Apple,
+    Google,
+    /// What the browser's page got when it subscribed.
+    Browser(PushSubscription),
 }
 
 /// A topic of a subject.
@@ -38,8 +73,9 @@ pub(crate) struct Subscription {
 impl Phone {
     /// The `number`th phone, called `name`: "Ada's phone".
     pub(crate) fn new(name: &str, number: usize) -> Self {
-        let id = name.to_lowercase().replace("'s ", "-");
+        let id = name.to_lowercase().replace("'s ", "-").replace(' ', "-");
         Self {
+            reach: Reach::Apple,
             token: format!("{number:064x}"),
             locale: "en".to_owned(),
             country: None,
@@ -56,6 +92,8 @@ impl Phone {
         let subscriptions = self.subscriptions.iter();
         let subscriptions = subscriptions.map(|one| json!({ "subject": one.subject, "topics": [one.topic] }));
         let mut device = self.registration();
+        assert!(matches!(self.reach, Reach::Apple), "others are registered when the server runs");
+        device["proven"] = json!(true);
         device["id"] = json!(self.id);
         device["credential"] = json!(self.credential);
         device["subscriptions"] = subscriptions.collect();
@@ -64,14 +102,20 @@ impl Phone {
 
     /// As the backend registers it.
     pub(crate) fn registration(&self) -> Value {
-        json!({
-            "platform": "ios",
+        let mut device = json!({
             "app": APP,
-            "token": self.token,
             "locale": self.locale,
             "country": self.country,
             "user": self.user,
-        })
+        });
+        let (platform, field, address) = match &self.reach {
+            Reach::Apple => ("ios", "token", json!(self.token)),
+            Reach::Google => ("android", "token", json!(self.token)),
+            Reach::Browser(subscription) => ("web", "web_push", json!(subscription)),
+        };
+        device["platform"] = json!(platform);
+        device[field] = address;
+        device
     }
 }
 
@@ -79,6 +123,8 @@ impl Phone {
 #[derive(Debug, Clone)]
 pub(crate) struct Notification {
     id: Uuid,
+    /// What it tells of.
+    pub(crate) event: String,
     /// A later notification with the same one takes its place.
     collapse_id: Vec<u8>,
     pub(crate) title: String,
@@ -103,6 +149,7 @@ impl Provider {
                 let payload: Value = serde_json::from_slice(accepted.payload).expect("the simulator has checked it");
                 let notification = Notification {
                     id: accepted.apns_id,
+                    event: payload["tidings"]["event"].as_str().unwrap_or_default().to_owned(),
                     collapse_id: accepted.collapse_id.unwrap_or_default().to_vec(),
                     title: payload["aps"]["alert"]["title"].as_str().unwrap_or_default().to_owned(),
                     at: accepted.at,
@@ -139,6 +186,16 @@ impl Provider {
             shown.push(notification);
         }
         shown
+    }
+
+    /// How many notifications it has taken.
+    pub(crate) fn accepted_count(&self) -> u64 {
+        self.simulator.ledger().accepted_total()
+    }
+
+    /// It takes a while for each answer.
+    pub(crate) fn be_slow(&self, delay_ms: u64) {
+        self.misbehave(Faults { delay_ms, ..Faults::default() });
     }
 
     /// It takes everything and answers nothing.

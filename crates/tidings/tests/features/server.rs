@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::phone::{APP, Phone, Provider};
+use crate::phone::{APP, Crowd, Phone, Provider};
 use crate::wait::until;
 
 /// How long it may take to begin to listen.
@@ -24,6 +24,8 @@ pub(crate) const HISTORY_SIZE: usize = 100;
 pub(crate) const TOKEN_SECRET: &str = "a-secret-of-the-backend-and-the-server";
 /// The key of the backend, for everything.
 pub(crate) const BACKEND_KEY: &str = "key-of-the-backend-0123456789";
+/// A key for events that reach ten devices at most.
+pub(crate) const SMALL_KEY: &str = "key-for-small-events-0123456789";
 /// A key for devices and nothing else.
 pub(crate) const DEVICES_KEY: &str = "key-for-devices-only-0123456789";
 
@@ -66,6 +68,7 @@ impl Server {
         folder: &Path,
         provider: &Provider,
         phones: impl Iterator<Item = &'a Phone>,
+        crowd: Option<&Crowd>,
         more: &str,
     ) -> Self {
         let polish = folder.join("locales/pl/LC_MESSAGES");
@@ -74,7 +77,8 @@ impl Server {
         fs::write(folder.join("ca.pem"), provider.ca_pem()).unwrap();
         fs::write(folder.join("key.p8"), provider.key_pem()).unwrap();
         fs::write(folder.join("tidings.toml"), configuration(provider) + more).unwrap();
-        let seed = json!({ "devices": phones.map(Phone::seed).collect::<Vec<_>>() });
+        let crowd = crowd.into_iter().flat_map(Crowd::seeds);
+        let seed = json!({ "devices": phones.map(Phone::seed).chain(crowd).collect::<Vec<_>>() });
         fs::write(folder.join("seed.json"), seed.to_string()).unwrap();
         let (child, addr) = launch(folder, 1, &["--seed", "seed.json"]).await;
         Self { folder: folder.to_owned(), child, addr, life: 1 }
@@ -178,6 +182,11 @@ name = "devices"
 key = "{DEVICES_KEY}"
 scopes = ["devices"]
 
+[[api.keys]]
+name = "small"
+key = "{SMALL_KEY}"
+audience_max = 10
+
 [client]
 token_hmac_secret = "{TOKEN_SECRET}"
 connection_count_max = 64
@@ -214,6 +223,7 @@ key_file = "key.p8"
 ca_file = "ca.pem"
 apps = ["{APP}"]
 connection_count = 1
+connection_count_max = 1
 stream_count_max = 100
 lake_capacity = 100
 "#

@@ -10,6 +10,8 @@ mod operation;
 mod phones;
 #[path = "steps/reports.rs"]
 mod reports;
+#[path = "steps/sending.rs"]
+mod sending;
 
 use std::convert::Infallible;
 use std::fmt;
@@ -18,9 +20,9 @@ use std::str::FromStr;
 
 use cucumber::Parameter;
 
-/// A phone or tablet, called by whose it is: "Ada's phone".
+/// A phone, tablet or browser, called by whose it is: "Ada's phone".
 #[derive(Parameter)]
-#[param(name = "phone", regex = r"[A-Z][a-z]+'s (?:phone|tablet)")]
+#[param(name = "phone", regex = r"[A-Z][a-z]+'s (?:phone|tablet|Android phone|browser)")]
 struct PhoneName(String);
 
 /// Somebody: "Ada".

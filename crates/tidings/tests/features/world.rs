@@ -5,13 +5,14 @@ use std::fmt;
 use std::time::Duration;
 
 use tempfile::TempDir;
+use tidings_simulator::{FcmSimulator, WebPushSimulator};
 use tidings_telemetry::unix_now;
 use tidings_types::Timestamp;
 
 use crate::app::{App, End, Identity};
 use crate::backend::{Backend, Count, Event, Progress, Receipts, Refusal, connection_token};
 use crate::ear::Ear;
-use crate::phone::{Notification, Phone, Provider, Subscription};
+use crate::phone::{Crowd, Notification, Phone, Provider, Subscription};
 use crate::server::{BACKEND_KEY, Server, TOKEN_SECRET};
 use crate::wait::{PATIENCE, until};
 
@@ -26,6 +27,11 @@ pub(crate) struct World {
     server: Option<Server>,
     /// Where the backend hears of the end of events, if it wants to.
     ear: Option<Ear>,
+    /// Further settings of the server.
+    pub(crate) settings: String,
+    pub(crate) google: Option<FcmSimulator>,
+    pub(crate) browsers: Option<WebPushSimulator>,
+    pub(crate) crowd: Option<Crowd>,
     phones: BTreeMap<String, Phone>,
     apps: BTreeMap<String, App>,
     /// Events that were accepted, in order.
@@ -61,6 +67,10 @@ impl World {
             provider: Provider::start(),
             server: None,
             ear: None,
+            settings: String::new(),
+            google: None,
+            browsers: None,
+            crowd: None,
             phones: BTreeMap::new(),
             apps: BTreeMap::new(),
             told: Vec::new(),
@@ -78,8 +88,9 @@ impl World {
         let server = match self.server.take() {
             Some(server) => server,
             None => {
-                let settings = self.ear.as_ref().map(Ear::settings).unwrap_or_default();
-                Server::start(self.folder.path(), &self.provider, self.phones.values(), &settings).await
+                let settings = self.ear.as_ref().map(Ear::settings).unwrap_or_default() + &self.settings;
+                let (folder, phones) = (self.folder.path(), self.phones.values());
+                Server::start(folder, &self.provider, phones, self.crowd.as_ref(), &settings).await
             }
         };
         self.server.insert(server)
@@ -89,6 +100,11 @@ impl World {
     pub(crate) async fn open_ear(&mut self) {
         assert!(self.server.is_none(), "it is configured so before it starts");
         self.ear = Some(Ear::open().await);
+    }
+
+    /// What is in this file of the server's folder.
+    pub(crate) fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.folder.path().join(name), text).expect("the folder is ours");
     }
 
     pub(crate) fn ear(&self) -> &Ear {

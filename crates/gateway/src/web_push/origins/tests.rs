@@ -343,6 +343,7 @@ proptest! {
     ) {
         let limits = Limits { origin_count_max: places, held_max: 3 * 40, ..LIMITS };
         let mut world = World::new(limits, kinds);
+        world.jitter = true;
         let mut count = 0;
         for (level, origin, some) in items {
             count += some;

@@ -43,8 +43,8 @@ fn a_browser_is_given_what_it_shows_and_where_to_resume() {
     assert_eq!(
         bytes(Provider::WebPush, &FULL()),
         concat!(
-            r#"{"title":"Goal \"!\"","body":"1 : 0","tag":"match-7","image":"https://example.org/1.jpg","app_badge":3,"#,
-            r#""tidings":{"event":"goal-1","channel":"match:7","epoch":"AbCdEfGh","offset":12,"link":"app://match/7","#,
+            r#"{"title":"Goal \"!\"","body":"1 : 0","tag":"match-7","image":"https://example.org/1.jpg","#,
+            r#""app_badge":3,"tidings":{"event":"goal-1","channel":"match:7","epoch":"AbCdEfGh","offset":12,"link":"app://match/7","#,
             r#""image":"https://example.org/1.jpg"},"data":{"score":[1,0]}}"#
         )
     );
@@ -189,7 +189,8 @@ fn fcm_patch() -> impl Strategy<Value = Value> {
 }
 
 proptest! {
-    /// Whatever is asked for: an error, or what `docs/payload.md` promises; and a body that is the message and the token.
+    /// Whatever is asked for: an error, or what `docs/payload.md` promises; and a body that is the message and the
+    /// token.
     #[test]
     fn a_message_keeps_to_its_schema_and_limit(
         texts in (".{0,200}", ".{0,200}"), present in present(), patch in option::of(fcm_patch()),

@@ -122,11 +122,18 @@ mod tests {
             {"provider": "fcm", "pool": "new", "devices": 134},
         ]))
         .unwrap();
-        let counted =
-            Counted { total: 1134, by_platform: none.clone(), by_locale, by_country: none.clone(), by_app: none, estimate };
+        let counted = Counted {
+            total: 1134,
+            by_platform: none.clone(),
+            by_locale,
+            by_country: none.clone(),
+            by_app: none,
+            estimate,
+        };
         let text = words(&counted);
         assert!(text.starts_with("devices          1134\nlocale   l00     100\n"), "{text}");
-        let end = "locale   others  179\napns     main    1000  about 1m30s\nfcm      new     134   speed not known yet";
+        let end =
+            "locale   others  179\napns     main    1000  about 1m30s\nfcm      new     134   speed not known yet";
         assert!(text.ends_with(end), "{text}");
     }
 }

@@ -192,7 +192,8 @@ mod tests {
     #[test]
     fn a_device_has_a_token_or_a_subscription() {
         let phone = body(&["--token", "0f8e", "--user", "42"]).unwrap();
-        let plain = |platform: &str| json!({"platform": platform, "environment": "production", "app": "a", "locale": "en"});
+        let plain =
+            |platform: &str| json!({"platform": platform, "environment": "production", "app": "a", "locale": "en"});
         let with = |platform: &str, name: &str, value: Value| {
             let mut body = plain(platform);
             body[name] = value;

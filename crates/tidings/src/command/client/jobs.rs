@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::io::Write as _;
 use std::time::Duration;
 
@@ -44,6 +44,8 @@ pub(super) struct Job {
     #[serde(default)]
     pub(super) outcomes: Outcomes,
     #[serde(default)]
+    time_to: Option<TimeTo>,
+    #[serde(default)]
     receipts: Option<Receipts>,
     #[serde(default)]
     by: Vec<Part>,
@@ -67,6 +69,23 @@ pub(super) struct Outcomes {
     pub(super) superseded: u64,
     pub(super) rejected: BTreeMap<String, u64>,
     pub(super) suppressed: BTreeMap<String, u64>,
+}
+
+/// When the provider's answers had come, in milliseconds.
+#[derive(Debug, Deserialize)]
+struct TimeTo {
+    p50_ms: u64,
+    p90_ms: u64,
+    p99_ms: u64,
+    p100_ms: u64,
+}
+
+impl Display for TimeTo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [p50, p90, p99, p100] =
+            [self.p50_ms, self.p90_ms, self.p99_ms, self.p100_ms].map(|millis| millis as f64 / 1000.0);
+        write!(f, "{p50:.2} s, {p90:.2} s, {p99:.2} s, {p100:.2} s")
+    }
 }
 
 /// The devices of one provider, app and language.
@@ -201,7 +220,8 @@ async fn show(id: &str, wait: bool, api: &ApiServer) -> Result<(), CommandError>
 }
 
 fn words(job: &Job) -> String {
-    let Job { id, position, priority, state, at, paused_by, audience, held, retried, outcomes, receipts, by } = job;
+    let Job { id, position, priority, state, at, paused_by, audience, held, retried, outcomes, time_to, receipts, by } =
+        job;
     let row = |name: &str, text: &dyn Display| vec![name.to_owned(), text.to_string()];
     let mut rows = vec![row("event", id), row("state", state)];
     rows.extend(at.iter().map(|at| row("due", at)));
@@ -225,6 +245,7 @@ fn words(job: &Job) -> String {
     rows.extend(counts.into_iter().filter(|&(_, count)| count > 0).map(|(name, count)| row(name, &count)));
     rows.extend(rejected.iter().map(|(why, count)| row(&format!("rejected, {why}"), count)));
     rows.extend(suppressed.iter().map(|(why, count)| row(&format!("not sent, {why}"), count)));
+    rows.extend(time_to.iter().map(|time_to| row("50, 90, 99, 100 % within", time_to)));
     if let Some(Receipts { written, received }) = receipts {
         rows.push(row("written to connections", written));
         rows.push(row("receipts from connections", received));
@@ -266,6 +287,7 @@ mod tests {
                         "rejected":{"Unregistered":1},"suppressed":{"no_token":2}},"retried":3,
             "by":[{"provider":"fcm","app":"a","outcomes":{"accepted":1}},
                   {"provider":"apns","app":"a","locale":"pl","outcomes":{"accepted":3,"rejected":{"Unregistered":1}}}],
+            "time_to":{"first_ms":3,"p50_ms":40,"p90_ms":50,"p99_ms":1500,"p100_ms":62000},
             "receipts":{"written":3,"received":2}}"#;
         let job: Job = serde_json::from_str(answer).unwrap();
         assert_eq!(job.outcomes.total(), job.audience);
@@ -276,6 +298,7 @@ mod tests {
             "superseded by a newer event  1",
             "attempts repeated            3",
             "rejected, Unregistered       1",
+            "50, 90, 99, 100 % within     0.04 s, 0.05 s, 1.50 s, 62.00 s",
             "PROVIDER  APP  LOCALE  DEVICES  ACCEPTED  REJECTED\napns      a    pl      4        3         1\nfcm ",
         ] {
             assert!(text.contains(part), "{text}");

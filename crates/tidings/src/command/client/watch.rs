@@ -4,7 +4,7 @@
 //! per job, else as one more line, with `--json` as the server's report. [`Board`] is that comparison, without clock and
 //! server.
 //!
-//! Bounds: the newest [`JOB_COUNT_MAX`] jobs are followed, of each [`SAMPLE_COUNT_MAX`] looks are kept for its rate.
+//! Bounds: the newest [`JOB_COUNT_MAX`] jobs are followed; of each the looks of [`RATE_WINDOW`] are kept for its rate.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, IsTerminal as _};
@@ -27,8 +27,8 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 const LINE_INTERVAL: Duration = Duration::from_secs(1);
 /// Jobs that are followed.
 const JOB_COUNT_MAX: usize = 100;
-/// Looks that a rate is made of.
-const SAMPLE_COUNT_MAX: usize = 20;
+/// What a rate is made of.
+const RATE_WINDOW: Duration = Duration::from_secs(3);
 
 /// Watches the event until it is done, or without one all jobs until it is stopped.
 pub(super) async fn run(id: Option<&str>, api: &ApiServer) -> Result<(), CommandError> {
@@ -121,10 +121,10 @@ struct Pace(VecDeque<(Duration, u64)>);
 
 impl Pace {
     fn record(&mut self, at: Duration, settled: u64) {
-        if self.0.len() == SAMPLE_COUNT_MAX {
+        self.0.push_back((at, settled));
+        while self.0.get(1).is_some_and(|(second, _)| *second + RATE_WINDOW <= at) {
             self.0.pop_front();
         }
-        self.0.push_back((at, settled));
     }
 
     /// Devices per second over the looks that are kept.
@@ -149,6 +149,10 @@ impl Row {
         }
         let percent = if *audience == 0 { 100 } else { settled.saturating_mul(100) / audience };
         text += &format!("  {settled}/{audience} ({percent}%)");
+        if let Some(rate) = self.rate.filter(|rate| *rate > 0.0 && !self.job.is_closed()) {
+            let left = Duration::from_secs_f64((audience.saturating_sub(settled) as f64 / rate).min(1e9));
+            text += &format!("  {rate:.0}/s  {} left", duration(left));
+        }
         for (name, count) in [
             ("accepted", outcomes.accepted),
             ("rejected", outcomes.refused()),
@@ -163,10 +167,6 @@ impl Row {
             if count > 0 {
                 text += &format!("  {name} {count}");
             }
-        }
-        if let Some(rate) = self.rate.filter(|rate| *rate > 0.0 && !self.job.is_closed()) {
-            let left = Duration::from_secs_f64((audience.saturating_sub(settled) as f64 / rate).min(1e9));
-            text += &format!("  {rate:.0}/s  {} left", duration(left));
         }
         text
     }
@@ -237,7 +237,7 @@ mod tests {
         // A job that begins and ends between two looks is told once, below those before it.
         let later = page(&[report("c", "finished", 1000), report("b", "running", 500), report("a", "finished", 1000)]);
         let rows = board.look(later.clone(), false, second(2)).unwrap();
-        let b = "b  running  500/1000 (50%)  accepted 500  250/s  2s left".to_owned();
+        let b = "b  running  500/1000 (50%)  250/s  2s left  accepted 500".to_owned();
         assert_eq!(told(&rows), [(b, true), ("c  finished  1000/1000 (100%)  accepted 1000".to_owned(), true)]);
         let rows = board.look(later, false, second(3)).unwrap();
         assert_eq!(rows.len(), 1, "what is over is not told again: {rows:?}");
@@ -269,7 +269,8 @@ mod tests {
             "id": "n-1", "position": 7, "state": "paused", "paused_by": "topic:news", "audience": 10, "held": 1,
             "outcomes": {"accepted": 2, "superseded": 1, "rejected": {"Unregistered": 1}, "suppressed": {"no_token": 2}},
         });
-        let expected = "n-1  paused by topic:news  6/10 (60%)  accepted 2  rejected 1  superseded 1  not sent 2  held 1";
+        let expected =
+            "n-1  paused by topic:news  6/10 (60%)  accepted 2  rejected 1  superseded 1  not sent 2  held 1";
         assert_eq!(words(paused), expected);
         let later = json!({"id": "n-2", "state": "scheduled", "at": "2026-07-15T18:04:05.000Z"});
         assert_eq!(words(later), "n-2  scheduled for 2026-07-15T18:04:05.000Z");
@@ -282,7 +283,7 @@ mod tests {
         let mut pace = Pace::default();
         for second in 0..100 {
             pace.record(Duration::from_secs(second), if second < 50 { 0 } else { (second - 49) * 10 });
-            assert!(pace.0.len() <= SAMPLE_COUNT_MAX);
+            assert!(pace.0.len() <= 4, "three seconds of looks");
         }
         assert_eq!(pace.rate(), Some(10.0));
         assert_eq!(Pace::default().rate(), None);

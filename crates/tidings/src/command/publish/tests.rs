@@ -63,17 +63,15 @@ fn nonsense_is_refused_before_anything_is_sent() {
     ] {
         assert!(matches!(request(&args(words)), Err(CommandError::Usage(_))), "{words:?}");
     }
-    for words in
-        [
-            &[] as &[&str],
-            &["--topic", "goal"],
-            &["--channel", "news"],
-            &["{}", "--topic", "goal", "--subject", "a:b"],
-            &["{}", "--dry-run"],
-            &["--topic", "goal", "--subject", "a:b", "--at", "tomorrow"],
-            &["--topic", "goal", "--subject", "a:b", "--priority", "urgent"],
-        ]
-    {
+    for words in [
+        &[] as &[&str],
+        &["--topic", "goal"],
+        &["--channel", "news"],
+        &["{}", "--topic", "goal", "--subject", "a:b"],
+        &["{}", "--dry-run"],
+        &["--topic", "goal", "--subject", "a:b", "--at", "tomorrow"],
+        &["--topic", "goal", "--subject", "a:b", "--priority", "urgent"],
+    ] {
         assert!(Cli::try_parse_from(["tidings", "publish"].iter().chain(words)).is_err(), "{words:?}");
     }
 }

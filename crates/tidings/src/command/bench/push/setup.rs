@@ -124,7 +124,7 @@ impl Folder {
         format!(
             "data_dir = {}\n\
              [http]\nlisten = \"127.0.0.1:0\"\n\
-             [log]\nfilter = \"warn\"\n\
+             [client]\nallow_anonymous = true\nconnection_count_max = 100\n[log]\nfilter = \"warn\"\n\
              [topics.{TOPIC}]\ntitle = \"{}%{{team}}!\"\nbody = \"{}\"\n\
              [translations]\ndir = {}\n\
              [apns.bench]\nhost = \"127.0.0.1\"\nport = {}\nkey_id = \"{}\"\nteam_id = \"{}\"\nkey_file = {}\n\
