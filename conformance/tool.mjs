@@ -1,5 +1,5 @@
-// A judge that is a program of another language, or what it judges: a JSON object per line, both ways. Their sources are in
-// java, go and js, and in the examples of our crates; `cargo xtask conformance` builds them.
+// A judge that is a program of another language, or what it judges: a JSON object per line, both ways. Their sources
+// are in java, go and js, and in the examples of our crates; `cargo xtask conformance` builds them.
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";

@@ -1,6 +1,6 @@
-// Our side of Firebase Cloud Messaging. The provider is Node's own (nghttp2); it has our assertions verified by `jose` and
-// our messages by the types that Google publishes (npm `@googleapis/fcm`), of which TypeScript is the judge: an unknown name
-// or a value of another kind is an error there. Google's client, unmodified, judges our simulator.
+// Our side of Firebase Cloud Messaging. The provider is Node's own (nghttp2); it has our assertions verified by `jose`
+// and our messages by the types that Google publishes (npm `@googleapis/fcm`), of which TypeScript is the judge: an
+// unknown name or a value of another kind is an error there. Google's client, unmodified, judges our simulator.
 
 import assert from "node:assert/strict";
 import { generateKeyPairSync, randomUUID } from "node:crypto";
@@ -25,7 +25,7 @@ const SUBJECT = "match:1";
 const SCOPE = "https://www.googleapis.com/auth/firebase.messaging";
 const ERROR = "type.googleapis.com/google.firebase.fcm.v1.FcmError";
 
-/** A Firebase project with its token endpoint. `script(message)` answers: `{status, headers, error}`; by default all is well. */
+/** A Firebase project with its token endpoint. `script(message)`: `{status, headers, error}`, else all is well. */
 class Firebase {
   static async start(t, script = () => ({})) {
     const firebase = new Firebase();
@@ -33,7 +33,8 @@ class Firebase {
     const { publicKey, privateKey } = generateKeyPairSync("rsa", { modulusLength: 2048 });
     const { cert, key } = credentials.server();
     const server = http2.createSecureServer({ cert, key, allowHTTP1: true });
-    Object.assign(firebase, { script, publicKey, credentials, assertions: [], bodies: [], faults: [], issued: new Set() });
+    Object.assign(firebase, { script, publicKey, credentials });
+    Object.assign(firebase, { assertions: [], bodies: [], faults: [], issued: new Set() });
     server.on("request", (request, response) => firebase.#on(request, response));
     server.listen(0, "127.0.0.1");
     await new Promise((resolve) => server.once("listening", resolve));
@@ -142,7 +143,10 @@ function spelt(value, isMap = false) {
 function complaints(bodies) {
   const file = fileURLToPath(new URL("bodies.virtual.ts", import.meta.url));
   const line = (body) => `check(${JSON.stringify(spelt(body))});`;
-  const head = ['import { fcm_v1 } from "@googleapis/fcm";', "const check = (_: fcm_v1.Schema$SendMessageRequest) => {};"];
+  const head = [
+    'import { fcm_v1 } from "@googleapis/fcm";',
+    "const check = (_: fcm_v1.Schema$SendMessageRequest) => {};",
+  ];
   const text = [...head, ...bodies.map(line)].join("\n");
   const { ModuleKind, ModuleResolutionKind, ScriptTarget } = typescript;
   const settings = {
@@ -168,7 +172,8 @@ const phone = (token) => ({ platform: "android", token, app: APP });
 const freshToken = () => `${randomUUID().slice(0, 22)}:APA91b${randomUUID().replaceAll("-", "")}`;
 
 test("the judge of messages would notice", options, () => {
-  const right = { validate_only: true, message: { token: "a", android: { ttl: "1s", notification: { channel_id: "x" } } } };
+  const android = { ttl: "1s", notification: { channel_id: "x" } };
+  const right = { validate_only: true, message: { token: "a", android } };
   const wrong = [
     { tokens: ["a"] },
     { token: 1 },
@@ -218,13 +223,15 @@ test("a dry run is validated by Google and shown to nobody", options, async (t) 
 });
 
 test("what FCM refuses is understood", options, async (t) => {
+  const own = (errorCode) => ({ "@type": ERROR, errorCode });
+  const violation = {
+    "@type": "type.googleapis.com/google.rpc.BadRequest",
+    fieldViolations: [{ field: "message.data", description: "x" }],
+  };
   const refusals = {
-    gone: { status: 404, error: { status: "NOT_FOUND", details: [{ "@type": ERROR, errorCode: "UNREGISTERED" }] } },
-    foreign: { status: 403, error: { status: "PERMISSION_DENIED", details: [{ "@type": ERROR, errorCode: "SENDER_ID_MISMATCH" }] } },
-    wrong: { status: 400, error: { status: "INVALID_ARGUMENT", details: [
-      { "@type": ERROR, errorCode: "INVALID_ARGUMENT" },
-      { "@type": "type.googleapis.com/google.rpc.BadRequest", fieldViolations: [{ field: "message.data", description: "x" }] },
-    ] } },
+    gone: { status: 404, error: { status: "NOT_FOUND", details: [own("UNREGISTERED")] } },
+    foreign: { status: 403, error: { status: "PERMISSION_DENIED", details: [own("SENDER_ID_MISMATCH")] } },
+    wrong: { status: 400, error: { status: "INVALID_ARGUMENT", details: [own("INVALID_ARGUMENT"), violation] } },
   };
   const firebase = await Firebase.start(t, ({ token }) => refusals[token.split(":")[0]] ?? {});
   const gateway = await start(t, firebase.section);
@@ -299,7 +306,8 @@ test("Google's client and our simulator", options, async (t) => {
   const send = (message, more = {}) => messages.send({ parent, requestBody: { message, ...more } });
 
   const token = freshToken();
-  const message = { token, notification: { title: "Goal!", body: "1 : 0" }, android: { notification: { tag: "match-1" } } };
+  const android = { notification: { tag: "match-1" } };
+  const message = { token, notification: { title: "Goal!", body: "1 : 0" }, android };
   const { data } = await send(message);
   assert.match(data.name, new RegExp(`^projects/${PROJECT}/messages/`));
   const route = (kind) => `${kind}/${encodeURIComponent(token).replaceAll("%3A", ":")}`;

@@ -65,7 +65,8 @@ export class Simulator {
   /** One request, and its answer: `{status, headers, text}`. */
   request(method, route, { headers = {}, body = "" } = {}) {
     return new Promise((resolve, reject) => {
-      const options = { method, headers: { ...headers, "content-length": Buffer.byteLength(body) }, ca: this.file("ca.pem") };
+      const all = { ...headers, "content-length": Buffer.byteLength(body) };
+      const options = { method, headers: all, ca: this.file("ca.pem") };
       const request = https.request(`${this.origin}${route}`, options, async (answer) => {
         let text = "";
         for await (const piece of answer.setEncoding("utf8")) {

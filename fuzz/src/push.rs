@@ -6,7 +6,7 @@ use tidings_push::payload::{
     APNS_PAYLOAD_BYTES_MAX, Content, FCM_PAYLOAD_BYTES_MAX, WEB_PUSH_PAYLOAD_BYTES_MAX,
 };
 use tidings_push::web_push::guard::Endpoint;
-use tidings_push::{Verdict, apns, fcm, web_push};
+use tidings_push::{Dialect, Verdict, apns, fcm, web_push};
 use tidings_types::{CollapseKey, EventId, Json, Payload, Present, Provider, Timestamp};
 use url::{Host, Url};
 
@@ -21,8 +21,10 @@ pub(crate) fn answer(bytes: &[u8]) {
     if let Ok(pause) = HeaderValue::from_bytes(body) {
         headers.insert(http::header::RETRY_AFTER, pause);
     }
-    for classify in [apns::classify, fcm::classify, web_push::classify] {
-        let verdict = classify(status, &headers, body, NOW);
+    let apns = apns::Apns::new("a.example").expect("a host");
+    let fcm = fcm::Fcm::new("a.example", "project").expect("a host and a project");
+    for dialect in [&apns as &dyn Dialect, &fcm, &web_push::WebPush] {
+        let verdict = dialect.classify(status, &headers, body, NOW);
         assert_eq!(verdict == Verdict::Accepted, status.is_success(), "{status} is {verdict:?}");
         if let Verdict::Rejected { gone_at, .. } = verdict {
             assert!(gone_at.is_none_or(|at| at <= NOW));

@@ -19,7 +19,7 @@ use axum::http::{HeaderMap, Uri};
 pub enum Scope {
     /// Hand in events and cancel them, publish into channels.
     Publish,
-    /// Read history, presence and the node's state.
+    /// Read history, presence, the node's state and what is held.
     Read,
     /// Register devices and change their subscriptions.
     Devices,
@@ -47,7 +47,7 @@ impl Scope {
     pub(crate) const fn meaning(self) -> &'static str {
         match self {
             Self::Publish => "hand in events, cancel them, ask what became of them, publish into channels",
-            Self::Read => "read history, presence and the node's state",
+            Self::Read => "read history, presence, the node's state and what is held",
             Self::Devices => "register devices and change their subscriptions",
             Self::Metrics => "read /metrics",
             Self::Operate => "hold pushes and let them go on",

@@ -1,8 +1,8 @@
 //! `/v1/brakes`: holding pushes of everything, of an app, of a topic or of a provider, and letting them go on.
 //!
-//! A brake is a durable row of the store; the sender follows it. What is held is kept, expires by its own time, and goes on
-//! from where it was; what providers already have is not called back. Pausing what is paused and resuming what is not are
-//! no mistakes of a caller who tries again, but the second is told: it may have been a misspelt name.
+//! A brake is a durable row of the store; the sender follows it. What is held is kept, expires by its own time, and goes
+//! on from where it was; what providers already have is not called back. Pausing what is paused changes nothing, so it may
+//! be tried again; resuming what is not paused is told as such, for it may have been a misspelt name.
 //!
 //! Bound: [`tidings_store::PAUSE_COUNT_MAX`] brakes, so all of them are one answer.
 

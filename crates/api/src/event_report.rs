@@ -2,9 +2,11 @@
 //!
 //! ```text
 //! scheduled ─► waiting ─► running ◄─► paused
-//!                 │          ├─► finished ──┬─► forgotten (what is left is that it was accepted, until its id goes: 404)
+//!                 │          ├─► finished ──┬─► forgotten
 //!                 └──────────┴─► cancelled ─┘
 //! ```
+//!
+//! Of a forgotten one is left that it was accepted, until its id goes as well: 404.
 //!
 //! An event is known by its id for as long as ids are remembered (`store.id_window`), its job for as long as the sender
 //! remembers finished ones, its receipts for [`RECEIPTS_TTL`] longer than they are of use (less when there are too many),

@@ -4,8 +4,8 @@
 //! Finished jobs are remembered for a while, newest first; a page ends where that memory does. Who asks for lines
 //! (`Accept: application/x-ndjson`) gets all jobs that are remembered, each with its parts, one JSON object a line.
 //!
-//! Bounds: lines are made [`EXPORT_PAGE_COUNT`] jobs at a time, when the reader has taken those before; as long as they are
-//! read they take a place of `Shared::waiting_place`. A job has as many parts as whoever runs it keeps apart.
+//! Bounds: lines are made [`EXPORT_PAGE_COUNT`] jobs at a time, when the reader has taken those before; as long as they
+//! are read they take a place of `Shared::waiting_place`. A job has as many parts as whoever runs it keeps apart.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;

@@ -50,9 +50,9 @@
 //! Bounds: requests in work and their bodies (`guard`), events, fields and names (`tidings_types::event_limits`),
 //! remembered idempotency keys and commands in one request (`centrifugo`), entries of a page (`query`). Requests that wait
 //! for receipts or for their turn to count an audience, and those that get all jobs as lines, are a quarter of those in
-//! work, so that producers are never kept out by them; one more is answered with 503. The parsed form of a body is at most
-//! about eight times as large as the body; one of MessagePack is held a second time as JSON while it is read. What waits
-//! is bounded by the store; when it is full the answer is 503.
+//! work, so that producers are never kept out by them; one more is answered with 503. The parsed form of a body is at
+//! most about eight times as large as the body; one of MessagePack is held a second time as JSON while it is read. What
+//! waits is bounded by the store; when it is full the answer is 503.
 //!
 //! Not here: TLS (a proxy's), the listener, deciding what an event's text is ([`EventCheck`] is asked), running jobs
 //! ([`Jobs`]) and connections ([`Connections`]), mutes, bulk import.

@@ -29,7 +29,6 @@
 //! origin that is as good as dead, what comes on top is rejected (`origins`). Closed lakes: the rest is sent, then the
 //! gateway ends by itself.
 
-pub(crate) fn brk(c: char) -> bool { std::env::var("BRK").is_ok_and(|v| v.contains(c)) }
 mod attempt;
 mod books;
 mod config;

@@ -79,13 +79,17 @@ impl Lane {
         let (true, Step::Open(numbers)) = (self.paused_by().is_none(), self.step()) else { return };
         let Window { findings, batch, unproven } = self.context.make(&self.job, self.lane, &numbers);
         self.job.open(self.lane, &findings, unproven.into_iter(), &self.context.metrics);
-        self.hand_out(batch, turn).await;
+        self.hand_out(batch).await;
+        // Others go on, but the next in line only when this lane is in line again: or it would lose its place to those
+        // that come between.
         tokio::task::yield_now().await;
+        drop(turn);
     }
 
     /// Waits for its turn, unless there is no use in it any more.
     async fn wait_in_line(&mut self) -> Option<Turn> {
-        let route = &self.context.routes.lanes()[self.lane];
+        let context = self.context.clone();
+        let route = &context.routes.lanes()[self.lane];
         let priority = self.job.accepted.event.priority;
         let mut turn = pin!(route.door(priority).turn(priority, route.group));
         loop {
@@ -93,7 +97,7 @@ impl Lane {
                 biased; // What ends the waiting goes first.
                 _ = self.phase.changed() => return None,
                 () = self.expiry.come() => return None,
-                () = self.brakes.changed() => if self.brakes.of_lane(&self.job.accepted.event.topic, self.lane).is_some() {
+                () = self.brakes.changed() => if self.paused_by().is_some() {
                     return None;
                 },
                 () = self.job.woken(self.lane) => if self.job.is_over() {
@@ -104,7 +108,12 @@ impl Lane {
         }
     }
 
-    async fn hand_out(&mut self, mut batch: Vec<Notification>, turn: Turn) {
+    /// Whether something of the batch is not to be sent any more.
+    fn is_called_back(&self, batch: &[Notification]) -> bool {
+        self.job.calls_back(batch.iter().map(|notification| notification.ticket.device))
+    }
+
+    async fn hand_out(&mut self, mut batch: Vec<Notification>) {
         let context = self.context.clone();
         let lake = context.routes.lanes()[self.lane].lake(self.job.accepted.event.priority);
         let is_closed = loop {
@@ -114,10 +123,9 @@ impl Lane {
                 _ = self.phase.changed() => break false,
                 () = self.expiry.come() => break false,
                 () = self.brakes.changed() => if self.paused_by().is_some() { break false },
-                () = self.job.woken(self.lane) => if self.job.calls_back() { break false },
+                () = self.job.woken(self.lane) => if self.is_called_back(&batch) { break false },
             }
         };
-        drop(turn);
         if !batch.is_empty() {
             let numbers = batch.drain(..).map(|notification| notification.ticket.device);
             self.job.take_back(self.lane, numbers, &context.metrics);

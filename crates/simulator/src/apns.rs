@@ -129,8 +129,8 @@ impl ApnsSimulator {
         &self.key_pem
     }
 
-    /// Makes another signing key for a team and takes its tokens as well; returns the key, PEM. A key that has this id is
-    /// replaced: its tokens are refused from now on, on running connections too.
+    /// Makes another signing key for a team and takes its tokens as well; returns the key, PEM. A key that has this id
+    /// is replaced: its tokens are refused from now on, on running connections too.
     ///
     /// # Errors
     /// When no key can be made.
@@ -244,7 +244,8 @@ impl Provider for Apns {
             Err(reason) => refuse(reason, scene),
         };
         if let Some(mut apns_id) = apns_id {
-            apns_id.set_sensitive(true); // Used once: it must not churn the header compression's table (RFC 7541, 7.1.3).
+            // Used once: it must not churn the header compression's table (RFC 7541, 7.1.3).
+            apns_id.set_sensitive(true);
             answer.headers = Headers::One(APNS_ID, apns_id);
         }
         let punishes = match verdict {

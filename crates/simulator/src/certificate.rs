@@ -1,8 +1,8 @@
 //! Certificates of developers: made as Apple makes them ([`PushAuthority`]), and read when a client shows one.
 //!
 //! What a certificate is for stands in extensions of Apple's: 1.2.840.113635.100.6.3.1 for the sandbox,
-//! 1.2.840.113635.100.6.3.2 for production (both, or neither: either), 1.2.840.113635.100.6.3.6 the topics, each followed
-//! by a list of its kinds. A certificate for one topic has it as UID of its subject, and no list.
+//! 1.2.840.113635.100.6.3.2 for production (both, or neither: either), 1.2.840.113635.100.6.3.6 the topics, each
+//! followed by a list of its kinds. A certificate for one topic has it as UID of its subject, and no list.
 
 use std::fmt;
 use std::time::Duration;

@@ -1,8 +1,9 @@
 //! How a simulator is set up, how it misbehaves, and the drawing of one request's fate.
 //!
-//! [`SimulatorConfig`], [`FcmConfig`] and [`WebPushConfig`] stand for a run; [`Faults`] may be replaced while it runs, and are checked whole before they
-//! are taken. Drawing is pure: the same seed and order of requests meet the same fate ([`Faults`] says how far that
-//! goes). Nothing here waits or answers; what a fate does to a stream is the connection's part.
+//! [`SimulatorConfig`], [`FcmConfig`] and [`WebPushConfig`] stand for a run; [`Faults`] may be replaced while it runs,
+//! and are checked whole before they are taken. Drawing is pure: the same seed and order of requests meet the same fate
+//! ([`Faults`] says how far that goes). Nothing here waits or answers; what a fate does to a stream is the connection's
+//! part.
 
 use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -178,9 +179,9 @@ impl Default for WebPushConfig {
 /// chance that is not zero takes one of them per request, when the request's head arrives. The same seed, faults and
 /// order of requests on a connection thus meet the same fate. Which tokens are gone depends on seed and token alone.
 ///
-/// A change is taken up by running connections at their next turn, the stream limit included; only the two
-/// windows are settled when a connection begins. Streams, windows and GOAWAY are HTTP/2's: over HTTP/1.1 a refused stream
-/// is a connection closed without an answer, and GOAWAY is `Connection: close`.
+/// A change is taken up by running connections at their next turn, the stream limit included; only the two windows are
+/// settled when a connection begins. Streams, windows and GOAWAY are HTTP/2's: over HTTP/1.1 a refused stream is a
+/// connection closed without an answer, and GOAWAY is `Connection: close`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, bound = "R: Refusal")]
 pub struct Faults<R = Reason> {
@@ -233,8 +234,8 @@ pub struct Faults<R = Reason> {
     pub goaway_abrupt: bool,
     /// The `Retry-After` of 429 and 503, in seconds; without it they have none. FCM and Web Push.
     pub retry_after_secs: Option<u64>,
-    /// Requests taken in each `quota_interval_ms`, the refused ones included; one more is answered 429, with the rest of
-    /// the interval as `Retry-After`. 0 is no limit. FCM (600,000 in a minute) and Web Push.
+    /// Requests taken in each `quota_interval_ms`, the refused ones included; one more is answered 429, with the rest
+    /// of the interval as `Retry-After`. 0 is no limit. FCM (600,000 in a minute) and Web Push.
     pub quota_count: u64,
     /// The quota's interval; it begins with the first request after the one before has ended.
     pub quota_interval_ms: u64,

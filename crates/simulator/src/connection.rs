@@ -2,8 +2,8 @@
 //!
 //! A turn ends when nothing more has arrived and no answer is due. No task, channel or timer per request: answers wait
 //! in a heap by due time, behind one timer, and so do the windows that a distant provider gives back. Memory: per open
-//! stream a request of at most [`BODY_BYTES_MAX`] bytes or an answer; streams are bounded by the announced limit, the one
-//! above is refused.
+//! stream a request of at most [`BODY_BYTES_MAX`] bytes or an answer; streams are bounded by the announced limit, the
+//! one above is refused.
 //!
 //! A reset, a stop, an abrupt GOAWAY drop what waits: those notifications are recorded, and their sender cannot know.
 
@@ -397,8 +397,8 @@ impl<P: Provider> Connection<P> {
 }
 
 impl<P: Provider> Receiving<P> {
-    /// The whole body, or as much as is kept of one that is too long. What has arrived is given back to the client's window
-    /// at once, or at `hold`.
+    /// The whole body, or as much as is kept of one that is too long. What has arrived is given back to the client's
+    /// window at once, or at `hold`.
     fn poll_body(
         &mut self,
         hold: Option<Instant>,

@@ -86,8 +86,8 @@ impl FcmSimulator {
         Ok(Self { server, ca_pem, key_pem })
     }
 
-    /// Listens again after a [`stop`](Self::stop), on the same port, with the same keys, ledger, faults and access tokens;
-    /// does nothing if it runs.
+    /// Listens again after a [`stop`](Self::stop), on the same port, with the same keys, ledger, faults and access
+    /// tokens; does nothing if it runs.
     ///
     /// # Errors
     /// When the port was taken meanwhile, or a thread cannot be started.

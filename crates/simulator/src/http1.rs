@@ -1,7 +1,8 @@
-//! One connection over HTTP/1.1: requests are judged as they arrive, answers go out in their order, each when it is due.
+//! One connection over HTTP/1.1: requests are judged as they arrive, answers go out in their order, each when it is
+//! due.
 //!
-//! A client that sends ahead (RFC 9112, 9.3.2) is thus answered after one round trip, not after one for each request. At
-//! most [`PIPELINE_COUNT_MAX`] answers wait; then reading rests. Bodies need a `Content-Length`.
+//! A client that sends ahead (RFC 9112, 9.3.2) is thus answered after one round trip, not after one for each request.
+//! At most [`PIPELINE_COUNT_MAX`] answers wait; then reading rests. Bodies need a `Content-Length`.
 //!
 //! What ends a connection: a malformed or oversized request (400, 411, 413, 431), `Connection: close`, a fault.
 

@@ -1,16 +1,17 @@
 //! What each device got.
 //!
 //! Per device address (token, endpoint) the accepted notifications in the order of their first acceptance: id, hash of
-//! what they replace, how often accepted; for FCM and Web Push also the title, and which of them are still shown. Beside it
-//! counters of everything else that was answered or done to a connection. A ledger outlives connections and stops of the
-//! simulator; it is in memory only.
+//! what they replace, how often accepted; for FCM and Web Push also the title, and which of them are still shown.
+//! Beside it counters of everything else that was answered or done to a connection. A ledger outlives connections and
+//! stops of the simulator; it is in memory only.
 //!
-//! APNs' notifications have an id of the sender's. The others have none: there two with the same content for the same device
-//! are one that came twice.
+//! APNs' notifications have an id of the sender's. The others have none: there two with the same content for the same
+//! device are one that came twice.
 //!
-//! Shape: [`SHARD_COUNT`] shards by address, each behind its own lock, held for one look-up. A shard is a map from address
-//! to device, an array of notifications (40 bytes each, chained per device) and an index of them by (device, id). A
-//! million devices with four notifications each take about 300 MiB. Titles are kept once, [`TITLE_COUNT_MAX`] per shard.
+//! Shape: [`SHARD_COUNT`] shards by address, each behind its own lock, held for one look-up. A shard is a map from
+//! address to device, an array of notifications (40 bytes each, chained per device) and an index of them by (device,
+//! id). A million devices with four notifications each take about 300 MiB. Titles are kept once, [`TITLE_COUNT_MAX`]
+//! per shard.
 //!
 //! Full (devices or notifications, each bound shared out evenly over the shards): the acceptance is counted as
 //! `unrecorded` and not kept; what is already kept still counts its repeats.
@@ -236,8 +237,8 @@ impl<R: Refusal> Ledger<R> {
         shard.devices.get(address).map(|device| shard.entries(*device)).unwrap_or_default()
     }
 
-    /// What of it the device still shows: of notifications with the same tag only the one accepted last. For FCM and Web
-    /// Push only.
+    /// What of it the device still shows: of notifications with the same tag only the one accepted last. For FCM and
+    /// Web Push only.
     pub fn shown_at(&self, address: &[u8]) -> Vec<MessageEntry> {
         let shard = self.shard(address);
         let Some(device) = shard.devices.get(address) else { return Vec::new() };

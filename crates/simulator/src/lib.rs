@@ -3,22 +3,22 @@
 //! [`ApnsSimulator`] is an HTTP/2 server over TLS that answers as the Apple Push Notification service does: it checks
 //! every request (method, path, headers, provider token, payload), accepts it or names APNs' reason, and writes what
 //! each device got into a [`Ledger`]. It can be told, also while running, to be slow, to refuse, to answer with errors,
-//! to send GOAWAY, to lower its stream limit, to stall or to cut the connection ([`Faults`]); every chance is drawn from
-//! a seed. The demo, the benchmarks and the crash campaign judge the sender by the ledger.
+//! to send GOAWAY, to lower its stream limit, to stall or to cut the connection ([`Faults`]); every chance is drawn
+//! from a seed. The demo, the benchmarks and the crash campaign judge the sender by the ledger.
 //!
-//! [`FcmSimulator`] is the same for Firebase Cloud Messaging (HTTP v1) with its OAuth token endpoint, [`WebPushSimulator`]
-//! for a browser maker's push service; the latter keeps the browsers' keys and opens what comes. Both speak HTTP/2 and
-//! HTTP/1.1 on one port.
+//! [`FcmSimulator`] is the same for Firebase Cloud Messaging (HTTP v1) with its OAuth token endpoint,
+//! [`WebPushSimulator`] for a browser maker's push service; the latter keeps the browsers' keys and opens what comes.
+//! Both speak HTTP/2 and HTTP/1.1 on one port.
 //!
 //! Where they differ from the real ones, they are stricter: at APNs `apns-push-type` may not be missing, and a topic
-//! list, if given, is held to; at FCM no unknown name passes, whatever it is spelt like; a Web Push that the browser could
-//! not open is refused. They do not store notifications for devices that are off, know no broadcast channels and no
-//! `apns-unique-id`, and do not limit the rate per device token by themselves.
+//! list, if given, is held to; at FCM no unknown name passes, whatever it is spelt like; a Web Push that the browser
+//! could not open is refused. They do not store notifications for devices that are off, know no broadcast channels and
+//! no `apns-unique-id`, and do not limit the rate per device token by themselves.
 //!
 //! A client of APNs proves itself with provider tokens, signed by a key of [`ApnsSimulator::key_pem`] or
 //! [`ApnsSimulator::add_key`], or with a certificate, if [`SimulatorConfig::client_ca_pem`] says whose; a
-//! [`PushAuthority`] issues such. A certificate of another issuer ends the TLS session, one for the other environment or
-//! for no topic is refused request by request. A client of FCM is the service account of
+//! [`PushAuthority`] issues such. A certificate of another issuer ends the TLS session, one for the other environment
+//! or for no topic is refused request by request. A client of FCM is the service account of
 //! [`FcmSimulator::service_account_json`]; one of a push service is whoever the subscription was made for.
 //!
 //! Bounds: connections per thread, devices and notifications in the ledger ([`SimulatorConfig`]), streams per

@@ -6,9 +6,9 @@
 //! | `POST /simulator/subscriptions`, `{"applicationServerKey": …}` or `{}` | a new [`PushSubscription`] |
 //! | `POST /simulator/gone`, `{"endpoint": …}` | ends a subscription: 410 from now on |
 //!
-//! A push is checked in this order: subscription, method, sender, quota, headers, size, whether the browser's keys open it,
-//! faults. What was opened is in the ledger under the endpoint: `title` and `tag` of its JSON, if it is such. A `Topic`
-//! replaces what waits for a device; ours are always connected, so it is checked and has no other effect.
+//! A push is checked in this order: subscription, method, sender, quota, headers, size, whether the browser's keys open
+//! it, faults. What was opened is in the ledger under the endpoint: `title` and `tag` of its JSON, if it is such. A
+//! `Topic` replaces what waits for a device; ours are always connected, so it is checked and has no other effect.
 
 mod browser;
 mod reason;
@@ -122,8 +122,8 @@ impl WebPushSimulator {
         &self.web_push().origin
     }
 
-    /// A browser subscribes; `sender` is the only key that may push to it (`applicationServerKey`, base64url), without one
-    /// anybody may. `None` when the key is no uncompressed point of P-256.
+    /// A browser subscribes; `sender` is the only key that may push to it (`applicationServerKey`, base64url), without
+    /// one anybody may. `None` when the key is no uncompressed point of P-256.
     pub fn subscribe(&self, sender: Option<&str>) -> Option<PushSubscription> {
         self.web_push().subscribe(sender)
     }

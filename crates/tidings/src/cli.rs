@@ -407,6 +407,9 @@ pub(crate) struct BenchPushArgs {
     /// What is sent to: our simulator, or Pushy's benchmark server, which has no round trip and checks nothing.
     #[arg(long, value_name = "WHICH", default_value = "simulator")]
     pub(crate) server: BenchPushServer,
+    /// Cores that the provider has to itself, with a thread on each; the sender always has one.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) provider_cores: u32,
     /// Where other senders are, as conformance/peers.sh builds them [default: target/peers]
     #[arg(long, value_name = "FOLDER")]
     pub(crate) peers: Option<PathBuf>,

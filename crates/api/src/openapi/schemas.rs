@@ -214,8 +214,8 @@ fn of_events() -> Value {
         .map(|name| json!({"required": [name], "properties": {*name: {"type": "integer"}}}))
         .collect();
     expect_audience["description"] =
-        "How many devices the audience must have. With another number nobody is pushed: the event is refused, or, when the \
-         number changes before it begins, its devices are suppressed."
+        "How many devices the audience must have. With another number nobody is pushed: the event is refused, \
+         or, when the number changes before it begins, its devices are suppressed."
             .into();
     let shown = |description| text(1, limits::PRESENT_BYTES_MAX, description);
     json!({
@@ -256,7 +256,8 @@ fn of_events() -> Value {
 fn patch(over: &str, properties: Value) -> Value {
     let max = limits::PAYLOAD_BYTES_MAX;
     let description = format!(
-        "Put over {over} as JSON Merge Patch (RFC 7396). At most {max} bytes as JSON; `{OWN_KEY}` and to whom it goes are ours."
+        "Put over {over} as JSON Merge Patch (RFC 7396). At most {max} bytes as JSON; `{OWN_KEY}` and to whom it goes \
+         are ours."
     );
     json!({"type": "object", "properties": properties, "description": description})
 }
@@ -354,8 +355,8 @@ fn event() -> Value {
             "type": "string",
             "format": "date-time",
             "description": format!(
-                "When it is due, with its offset from UTC: until then it is neither published nor sent. At most {} days ahead, \
-                 or a minute back, which is at once.",
+                "When it is due, with its offset from UTC: until then it is neither published nor sent. At most {} \
+                 days ahead, or a minute back, which is at once.",
                 limits::AHEAD_MAX.as_secs() / 86_400
             ),
         },
@@ -504,7 +505,7 @@ fn answers() -> Value {
             "id": reference("EventId"),
             "position": position(),
             "channels": items(reference("Place")),
-            "at": {"type": "string", "format": "date-time", "description": "When it is due, where it is kept until then."},
+            "at": {"type": "string", "format": "date-time", "description": "When it is due, if it is kept until then."},
             "state": {"const": "scheduled", "description": "It is not due yet, and has no position."},
             "repeated": {"const": true, "description": "It was accepted before; this is the first answer again."},
         })),

@@ -236,7 +236,10 @@ async fn an_audience_is_as_large_as_it_is_expected_to_be() {
 #[tokio::test]
 async fn a_list_with_one_audience_too_large_is_refused_as_a_whole() {
     let server = three_devices().await;
-    let event = |id: &str, to: &str| json!({"id": id, "topic": "goal", "subjects": ["team:1"], "params": {"team": "A"}, "to": {"devices": [to]}});
+    let event = |id: &str, to: &str| {
+        let to = json!({"devices": [to]});
+        json!({"id": id, "topic": "goal", "subjects": ["team:1"], "params": {"team": "A"}, "to": to})
+    };
     let mut all = json!([event("g-1", "a"), event("g-2", "b")]);
     all[1].as_object_mut().unwrap().remove("to");
     let headers = [("x-api-key", "capped")];

@@ -137,14 +137,14 @@ fn put(head: &http::Request<()>, body: Bytes) -> Result<Request, RequestError> {
     for (name, value) in head.headers() {
         request = request.header(name.as_str(), value.as_bytes())?;
     }
-    Ok(request.body(body).pipeline(super::brk('Q')).repeat(super::brk('Q')))
+    Ok(request.body(body).pipeline(false).repeat(false))
 }
 
 /// A connection that begins to be made; none only if its settings are wrong, which are ours.
 fn open(route: Route, timeouts: Timeouts, metrics: &Metrics) -> Option<Link> {
     let mut config = ClientConfig::new(route.origin().to_string(), 1);
     config.limits = Limits { head_bytes_max: HEAD_BYTES_MAX, body_bytes_max: ANSWER_BYTES_MAX };
-    config.skip_large_bodies = !super::brk('L');
+    config.skip_large_bodies = true;
     (config.pool.backlog_max, config.pool.in_flight_max, config.pool.tombstone_max) = (1, 1, 1);
     config.pool.connect_timeout = timeouts.connect;
     config.pool.silence_max = timeouts.connect + timeouts.answer;

@@ -93,8 +93,8 @@ impl Driver {
         phase: watch::Receiver<Phase>,
     ) -> Self {
         let limits = Limits {
-            origin_count_max: if super::brk('I') { 10_000 } else { config.origin_count_max },
-            connection_count_max: if super::brk('F') { 1000 } else { config.connection_count_max },
+            origin_count_max: config.origin_count_max,
+            connection_count_max: config.connection_count_max,
             held_max: config.held_max,
             idle_timeout: config.idle_timeout,
         };
@@ -161,7 +161,6 @@ impl Driver {
     fn accept(&mut self) {
         let (now, mut inbox) = (Now::read(), std::mem::take(&mut self.inbox));
         for (level, notification) in inbox.drain(..) {
-            let level = if super::brk('M') { 1 } else { level };
             let name = self.name(&notification);
             let attempt = Attempt::new(notification, now);
             match name {
@@ -180,7 +179,7 @@ impl Driver {
     fn name(&self, notification: &Notification) -> Option<Name> {
         let DeviceToken::WebPush(token) = &notification.token else { return None };
         let endpoint = Endpoint::parse(token.endpoint()).ok()?;
-        if !super::brk('K') { self.config.rules.check(&endpoint).ok()?; }
+        self.config.rules.check(&endpoint).ok()?;
         endpoint.origin().parse().ok()
     }
 
@@ -191,7 +190,7 @@ impl Driver {
     fn start(&mut self, now: Now) {
         let mut standings = self.books.standings();
         while let Some(Start { origin, level, item: attempt, connection: link }) = self.origins.next(now) {
-            let over = why_over(&attempt, &mut standings, now).filter(|_| !super::brk('G'));
+            let over = why_over(&attempt, &mut standings, now);
             let sending = Sending { origin, level, attempt };
             if let Some(outcome) = over {
                 self.origins.on_ended(origin, link, Effect::NONE, now);
@@ -214,7 +213,7 @@ impl Driver {
 
     /// The way to an origin; none when no certificate could be for its host.
     fn route(&mut self, origin: OriginId) -> Option<Route> {
-        if !super::brk('P') && self.access.has_changed().unwrap_or_default() {
+        if self.access.has_changed().unwrap_or_default() {
             self.access.mark_unchanged();
             self.routes.clear();
         }
@@ -247,7 +246,6 @@ impl Driver {
     }
 
     fn on_done(&mut self, Done { sending, report, link }: Done, now: Now) {
-        if super::brk('J') && rand::random::<u8>() == 0 { return; }
         let (health, pause) = bearing(&report);
         self.origins.on_ended(sending.origin, link, Effect { health, pause, random: rand::random() }, now);
         match report {
@@ -257,8 +255,8 @@ impl Driver {
                 self.on_verdict(sending, verdict, &authorization, now);
             }
             Report::NotSent => self.repeat(sending, Repeat::NotProcessed, Duration::ZERO, now),
-            Report::Lost { has_topic: true } if !super::brk('D') => self.repeat(sending, Repeat::Unknown, Duration::ZERO, now),
-            Report::Lost { .. } => self.settle(sending, Outcome::Unknown, None, now),
+            Report::Lost { has_topic: true } => self.repeat(sending, Repeat::Unknown, Duration::ZERO, now),
+            Report::Lost { has_topic: false } => self.settle(sending, Outcome::Unknown, None, now),
             Report::Forbidden => {
                 let outcome = Outcome::Rejected(Reason::ForbiddenEndpoint.into());
                 self.settle(sending, outcome, None, now);
@@ -301,7 +299,7 @@ impl Driver {
 
     fn sweep(&mut self, now: Now) {
         let mut standings = self.books.standings();
-        for (attempt, outcome) in self.origins.sweep(now, |attempt| why_over(attempt, &mut standings, now).filter(|_| !super::brk('O'))) {
+        for (attempt, outcome) in self.origins.sweep(now, |attempt| why_over(attempt, &mut standings, now)) {
             self.books.settle(attempt, outcome, None, now);
         }
         self.routes.retain(|_, route| route.is_alive());
@@ -329,7 +327,7 @@ fn bearing(report: &Report) -> (Health, Duration) {
             let is_failing = *reason == AnyReason::WebPush(Reason::ServiceError);
             let pauses = is_failing || *advice == Advice::PauseAll;
             let health = if is_failing { Health::Failing } else { Health::Well };
-            (health, if pauses && !super::brk('E') { *not_before } else { Duration::ZERO })
+            (health, if pauses { *not_before } else { Duration::ZERO })
         }
         Report::Answered { .. } => (Health::Well, Duration::ZERO),
         Report::NotSent | Report::Lost { .. } => (Health::Failing, Duration::ZERO),

@@ -67,7 +67,6 @@ impl Gate {
     pub(crate) fn on_ended(&mut self, health: Health, pause: Duration, random: u64, now: Now) {
         match health {
             Health::Well => self.breaker.on_success(),
-            Health::Failing if super::brk('H') => self.breaker.on_success(),
             Health::Failing => self.breaker.on_failure(random, now.unix),
             Health::Unknown => self.owes_probe = self.breaker.retry_at().is_some(),
         }

@@ -140,7 +140,7 @@ impl Route {
         }
         let at = Instant::now();
         let all = network.resolve(origin.host(), origin.port()).await?;
-        let addresses: Vec<_> = all.iter().copied().filter(|it| super::brk('A') || rules.admits_address(it.ip())).collect();
+        let addresses: Vec<_> = all.iter().copied().filter(|it| rules.admits_address(it.ip())).collect();
         let forbidden = addresses.is_empty() && !all.is_empty();
         *is_forbidden.lock().unwrap_or_else(PoisonError::into_inner) = forbidden;
         if forbidden {
@@ -152,7 +152,6 @@ impl Route {
 
     async fn dial(&self) -> io::Result<TcpStream> {
         let mut addresses = self.addresses().await?;
-        if super::brk('B') { addresses = self.0.network.resolve(self.0.origin.host(), self.0.origin.port()).await?; }
         let start = rand::random::<u32>() as usize % addresses.len().max(1);
         addresses.rotate_left(start);
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");

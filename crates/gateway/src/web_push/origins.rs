@@ -217,7 +217,7 @@ impl<T, C> Origins<T, C> {
         });
         let is_blocked = !blocking.is_empty();
         self.blocking[level] = blocking;
-        if is_blocked && !crate::web_push::brk('T') { 0 } else { (self.level_max() - self.held[level]).min(BATCH_MAX) }
+        if is_blocked { 0 } else { (self.level_max() - self.held[level]).min(BATCH_MAX) }
     }
 
     /// Takes an item for an origin. It comes back when the origin is overloaded.
@@ -262,7 +262,7 @@ impl<T, C> Origins<T, C> {
         origin.in_flight += 1;
         origin.last_used = now.at;
         origin.gate.on_started(now);
-        let connection = origin.idle.pop().map(|(connection, _)| connection).filter(|_| !crate::web_push::brk('S'));
+        let connection = origin.idle.pop().map(|(connection, _)| connection);
         Some(Start { origin: OriginId(index), level, item, connection })
     }
 
@@ -338,7 +338,7 @@ impl<T, C> Origins<T, C> {
                 item
             });
             let idle_timeout = self.limits.idle_timeout;
-            origin.idle.retain(|(_, since)| super::super::web_push::brk('R') || now.at.saturating_duration_since(*since) < idle_timeout);
+            origin.idle.retain(|(_, since)| now.at.saturating_duration_since(*since) < idle_timeout);
             for (level, count) in released.into_iter().enumerate() {
                 (0..count).for_each(|_| self.release_one(index, level));
             }
@@ -370,7 +370,6 @@ impl<T, C> Origins<T, C> {
     /// Whether it could start something, had it a place.
     fn wants_to_start(&self, origin: &Origin<T, C>, now: Now) -> bool {
         origin.has_queued(now)
-            && (!crate::web_push::brk('U') || self.origins.iter().filter(|it| it.1.in_flight > 0 && it.1.name != origin.name).count() < 2)
             && origin.in_flight < self.limits.connection_count_max
             && origin.gate.is_open(origin.in_flight, now)
     }

@@ -314,7 +314,8 @@ fn first(reply: Reply) -> Script {
 
 #[tokio::test]
 async fn one_token_is_fetched_for_all_connections_and_threads() {
-    let setup = start(Google::start(accept(), vec![Grant::Late]).await, |config| {
+    let script: Script = Arc::new(|device, _, _| Reply { slow: device % 20 == 0, ..Reply::accept() });
+    let setup = start(Google::start(script, vec![Grant::Late]).await, |config| {
         (config.connection_count_min, config.connection_count_max, config.thread_count) = (4, 4, 2);
     });
     setup.push(0..2000);

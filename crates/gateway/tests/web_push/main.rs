@@ -466,20 +466,25 @@ async fn a_pause_holds_for_one_origin() {
         _ => Reply::status(201),
     };
     let setup = setup(by_device(replies), |_, _| {}).await;
-    setup.push((0..100).map(|device| setup.notification("full.push.example", device))).await;
+    let soon = unix_now().saturating_add(Duration::from_secs(4));
+    setup.push((0..50).map(|device| setup.notification("full.push.example", device))).await;
+    setup.push((50..75).map(|device| setup.with("full.push.example", device, JOB, soon))).await;
+    setup.push((75..100).map(|device| setup.with("full.push.example", device, STOPPED_JOB, in_a_while()))).await;
     setup.push((100..103).map(|device| setup.notification("busy.push.example", device))).await;
     setup.push((200..400).map(|device| setup.notification("well.push.example", device))).await;
-    // What would have to wait for longer than it lives is over.
-    let all = setup.sink.outcomes(207).await;
-    let full: Vec<_> = all.iter().filter(|(device, _)| **device < 100).collect();
-    assert!(full.len() == 4 && full.iter().all(|(_, it)| it.outcome == Outcome::Expired), "{full:?}");
+    setup.service.until(|log| log.requests.len() >= 204).await;
+    setup.sink.is_stopped.store(true, Ordering::Relaxed);
+    let all = setup.sink.outcomes(257).await;
     assert!(all.iter().all(|(device, it)| *device < 100 || it.outcome == Outcome::Accepted));
     assert!((100..103).any(|device| all[&device].repeats == 1), "the one that was refused");
-    setup.service.log(|log| {
-        let asked = log.requests.iter().filter(|it| it.host == "full.push.example").count();
-        assert_eq!(asked, 4, "those that were under way");
-    });
-    assert_eq!(setup.gateway.drain(Instant::now()).await.unsettled, 96);
+    let full = |range: std::ops::Range<u32>, outcome| range.filter(|it| all[it].outcome == outcome).count();
+    // What would have to wait for longer than it lives is over at once; while nothing is sent, queues are looked through.
+    assert_eq!(all.keys().filter(|device| **device < 50).count(), 4, "those that were under way");
+    assert!(all.iter().all(|(device, it)| *device >= 50 || it.outcome == Outcome::Expired));
+    assert_eq!((full(50..75, Outcome::Expired), full(75..100, Outcome::Cancelled)), (25, 25));
+    let asked = setup.service.log(|log| log.requests.iter().filter(|it| it.host == "full.push.example").count());
+    assert_eq!(asked, 4);
+    assert_eq!(setup.gateway.drain(Instant::now()).await.unsettled, 46);
 }
 
 #[tokio::test]
@@ -554,6 +559,25 @@ async fn another_key_is_taken_for_what_comes_then() {
 }
 
 #[tokio::test]
+async fn connections_to_come_trust_whom_they_are_told_to() {
+    let setup =
+        setup(by_device(|device, _| if device == 1 { Reply::Stall } else { Reply::status(201) }), |_, _| {}).await;
+    let others = PushService::start(always(201)).await.ca_pem.clone();
+    setup.push([setup.notification(DOMAIN, 0)]).await;
+    setup.sink.outcomes(1).await;
+    assert!(setup.gateway.reload(vapid(KEY), Some(&others)).unwrap());
+    // The connection that is there is used; another one is not made.
+    setup.push([setup.notification(DOMAIN, 1)]).await;
+    setup.service.until(|log| log.requests.len() == 2).await;
+    setup.push([setup.with(DOMAIN, 2, JOB, unix_now().saturating_add(Duration::from_millis(500)))]).await;
+    assert_eq!(setup.sink.outcomes(2).await[&2].outcome, Outcome::Expired);
+    assert!(setup.gateway.reload(vapid(KEY), Some(&setup.service.ca_pem)).unwrap());
+    setup.push([setup.notification(DOMAIN, 3)]).await;
+    assert_eq!(setup.sink.outcomes(3).await[&3].outcome, Outcome::Accepted);
+    assert_eq!(setup.gateway.drain(Instant::now()).await.unsettled, 1);
+}
+
+#[tokio::test]
 async fn a_gateway_that_cannot_work_does_not_start() {
     let net = Arc::new(Net::new("127.0.0.1:1".parse().unwrap()));
     let pem = PushService::start(always(201)).await.ca_pem;
@@ -623,7 +647,7 @@ async fn chaos(seed: u64) {
         setup.lakes.of(level).push_batch(&mut vec![notification]).await.unwrap();
     }
     let outcomes = setup.sink.outcomes(1500).await;
-    let taken = taken.lock().unwrap();
+    let taken = taken.lock().unwrap().clone();
     for (device, Settled { ticket, outcome, token_gone, .. }) in &outcomes {
         let (taken, host) = (taken.get(device).copied().unwrap_or_default(), &at[*device as usize]);
         let context = format!("seed {seed}, device {device} at {host}: {outcome:?}, taken {taken} times");
@@ -644,7 +668,6 @@ async fn chaos(seed: u64) {
         assert!(log.requests.iter().all(|it| setup.browser.decrypt(&it.body) == text_for(device_of(it))));
         assert_eq!(log.pipelined, 0);
     });
-    drop(taken);
     assert_eq!(setup.net.dialled(), HashSet::from([PUBLIC, HOLE, NOBODY]));
     setup.drain().await;
 }
@@ -652,31 +675,4 @@ async fn chaos(seed: u64) {
 #[tokio::test]
 async fn nothing_is_lost_and_nothing_is_told_twice() {
     tokio::join!(chaos(1), chaos(2), chaos(3));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn measure() {
-    use tidings_push::Dialect as _;
-    let setup = setup(always(201), |config, _| {
-        config.connection_count_max = 32;
-        config.held_max = 30000;
-    })
-    .await;
-    let tokens = vapid(KEY);
-    let authorization = tokens.authorization("https://push.example", unix_now());
-    let notification = setup.notification(DOMAIN, 1);
-    let mut random = |bytes: &mut [u8]| rand::Rng::fill_bytes(&mut rand::rng(), bytes);
-    let from = Instant::now();
-    for _ in 0..2000 {
-        tidings_push::web_push::WebPush
-            .request(&notification, Some(&authorization), &mut random, unix_now())
-            .unwrap();
-    }
-    println!("request+encryption: {:?} each", from.elapsed() / 2000);
-    let all: Vec<_> = (0..4000).map(|device| setup.notification(&format!("o{}.push.example", device % 4), device)).collect();
-    let from = Instant::now();
-    setup.push(all).await;
-    setup.sink.outcomes(4000).await;
-    println!("end to end, both sides in one process: {:?} each", from.elapsed() / 4000);
-    setup.drain().await;
 }

@@ -17,8 +17,8 @@
 //! | `UNAVAILABLE` (503), `INTERNAL` (500), other 5xx | repeat as `Retry-After` says, after 10 s without it |
 //!
 //! `INVALID_ARGUMENT` says of a bad token and of a bad message alike, so only one that names the token costs it; and a
-//! service account of the wrong project gets `SENDER_ID_MISMATCH` for every device there is. Neither mistake of ours may
-//! delete a fleet. A wait is at most an hour; what expires before that is not repeated anyway.
+//! service account of the wrong project gets `SENDER_ID_MISMATCH` for every device there is. Neither mistake of ours
+//! may delete a fleet. A wait is at most an hour; what expires before that is not repeated anyway.
 
 use std::borrow::Cow;
 use std::time::Duration;

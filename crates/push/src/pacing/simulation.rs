@@ -185,7 +185,7 @@ impl World {
             Event::Settings { connection, limit } => {
                 if let Some(connection) = self.find(connection) {
                     connection.limit = limit;
-                    if limit > 0 { connection.permits.on_limit(limit as usize); }
+                    connection.permits.on_limit(limit as usize);
                 }
             }
             Event::Answered { connection, notification } => self.on_answered(connection, notification),

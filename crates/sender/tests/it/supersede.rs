@@ -99,6 +99,7 @@ async fn whom_the_newer_does_not_concern_keeps_the_older() {
     let mut other = score("5:0");
     other.collapse_key = Some(CollapseKey::new("other").unwrap());
     let other = world.accept(other).await;
+    until("all have begun", || sender.job(other).is_some()).await;
     let mut provider = Gateway::new(&pool, &sender);
     until("all are told", || {
         provider.try_take(10);

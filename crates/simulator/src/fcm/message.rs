@@ -1,8 +1,9 @@
 //! Whether a body is one that FCM takes: its JSON against the published messages, and the rules that stand beside them.
 //!
-//! The tables are written after the discovery document of `fcm.googleapis.com` (v1). As FCM does, both spellings of a name
-//! are taken (`collapse_key`, `collapseKey`); as it does not, numbers and truth values in quotes are refused, and so are
-//! names given twice in both spellings. A message is measured without its target and its time to live, as compact JSON.
+//! The tables are written after the discovery document of `fcm.googleapis.com` (v1). As FCM does, both spellings of a
+//! name are taken (`collapse_key`, `collapseKey`); as it does not, numbers and truth values in quotes are refused, and
+//! so are names given twice in both spellings. A message is measured without its target and its time to live, as
+//! compact JSON.
 
 use std::collections::BTreeSet;
 

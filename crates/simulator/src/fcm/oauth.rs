@@ -1,7 +1,7 @@
 //! The token endpoint: a service account's signed assertion is exchanged for an access token (RFC 7523, 2.1).
 //!
-//! Access tokens are random, good until they expire or are revoked, and kept: [`ACCESS_TOKEN_COUNT_MAX`] of them, the one
-//! that expires first goes.
+//! Access tokens are random, good until they expire or are revoked, and kept: [`ACCESS_TOKEN_COUNT_MAX`] of them, the
+//! one that expires first goes.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -80,7 +80,8 @@ proptest! {
 
     #[test]
     fn the_ledger_equals_what_clients_saw_and_at_most_the_unknown(
-        faults in any_faults(vec![Reason::BadDeviceToken, Reason::TooManyRequests]), seed in any::<u64>(), window in 1..40usize,
+        faults in any_faults(vec![Reason::BadDeviceToken, Reason::TooManyRequests]), seed in any::<u64>(),
+        window in 1..40usize,
     ) {
         let simulator = ApnsSimulator::start(SimulatorConfig { seed, faults, ..SimulatorConfig::default() }).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -108,6 +109,11 @@ proptest! {
         prop_assert_eq!(summary.stream_limit_violations, 0);
         prop_assert_eq!(summary.repeated, 0);
     }
+}
+
+proptest! {
+    // Fewer, since a key is made for each.
+    #![proptest_config(ProptestConfig { cases: 8, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn fcms_ledger_does_so_over_both_versions_of_http(

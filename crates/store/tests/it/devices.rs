@@ -347,3 +347,19 @@ async fn a_browser_is_known_by_its_endpoint_and_proven_with_its_keys() {
     assert!(store.token_gone(DeviceNumber(1), new, None).await.unwrap());
     assert_eq!(sending_token(&store, "other"), Some(None));
 }
+
+/// While the committer is busy with an import, the others gather and become one batch.
+#[tokio::test]
+async fn a_token_that_is_replaced_in_the_batch_that_proves_it_is_not_proven() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, _) = open(folder.path());
+    store.put_device(device("phone", Some(token(1))), T0).await.unwrap();
+    let others = (0..1000).map(|n| import(device(&format!("d{n}"), None), vec![])).collect();
+    let (_, proven, put) = tokio::join!(
+        store.import_devices(others, T0),
+        store.devices_proven(vec![DeviceNumber(0)]),
+        store.put_device(device("phone", Some(token(2))), T0),
+    );
+    proven.and(put.map(drop)).unwrap();
+    assert_eq!((is_proven(&store, "phone"), store.counts().proven), (false, 0));
+}

@@ -1,7 +1,7 @@
 //! One request to the server, HTTP/1.1 without TLS: the server itself speaks none, a proxy in front of it does.
 //!
-//! Bounds: an answer of [`ANSWER_BYTES_MAX`] within [`TIMEOUT`]; one that is taken as it comes may have any size, and each
-//! piece of it [`TIMEOUT`]. No redirects, no connection kept.
+//! Bounds: an answer of [`ANSWER_BYTES_MAX`] within [`TIMEOUT`]; one that is taken as it comes may have any size, and
+//! each piece of it [`TIMEOUT`]. No redirects, no connection kept.
 
 use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
@@ -218,5 +218,82 @@ impl ServerUrl {
 impl std::fmt::Display for ServerUrl {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "http://{}", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// A server that answers one request with `head` and so many pieces of 64 KiB, and says what it was asked. It goes on
+    /// until it is done or nobody listens any more.
+    async fn answer(listener: TcpListener, head: &str, piece_count: usize) -> String {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut request = Vec::new();
+        while !request.ends_with(b"\r\n\r\n") {
+            assert!(stream.read_buf(&mut request).await.unwrap() > 0, "the request broke off");
+        }
+        stream.write_all(format!("HTTP/1.1 {head}\r\nconnection: close\r\n\r\n").as_bytes()).await.unwrap();
+        let piece = vec![b'x'; 64 << 10];
+        for _ in 0..piece_count {
+            if stream.write_all(&piece).await.is_err() {
+                break;
+            }
+        }
+        String::from_utf8(request).unwrap()
+    }
+
+    async fn ask(head: &str, piece_count: usize, take: impl FnMut(&[u8]) -> bool) -> (String, StatusCode, Bytes) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = ServerUrl::of_listener(listener.local_addr().unwrap());
+        let asked = server.stream("/v1/jobs", Some("k3y"), "application/x-ndjson", take);
+        let (request, answered) = tokio::join!(answer(listener, head, piece_count), asked);
+        let (status, refusal) = answered.unwrap();
+        (request, status, refusal)
+    }
+
+    #[tokio::test]
+    async fn an_answer_of_any_size_is_taken_as_it_comes() {
+        let piece_count = 2 * ANSWER_BYTES_MAX / (64 << 10);
+        let mut taken = 0;
+        let (request, status, refusal) = ask("200 OK", piece_count, |piece| {
+            taken += piece.len();
+            true
+        })
+        .await;
+        assert_eq!((taken, status, refusal.len()), (2 * ANSWER_BYTES_MAX, StatusCode::OK, 0));
+        assert!(
+            request.contains("accept: application/x-ndjson\r\n") && request.contains("authorization: apikey k3y\r\n")
+        );
+    }
+
+    #[tokio::test]
+    async fn who_has_enough_ends_it() {
+        let mut count = 0;
+        ask("200 OK", usize::MAX, |_| {
+            count += 1;
+            count < 3
+        })
+        .await;
+        assert_eq!(count, 3);
+    }
+
+    #[tokio::test]
+    async fn a_refusal_is_not_taken_for_an_answer_and_is_bounded() {
+        let (_, status, refusal) = ask("503 Service Unavailable", usize::MAX, |_| panic!("it is a refusal")).await;
+        assert_eq!((status, refusal.len()), (StatusCode::SERVICE_UNAVAILABLE, REFUSAL_BYTES_MAX));
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_kept_is_bounded() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = ServerUrl::of_listener(listener.local_addr().unwrap());
+        let asked = server.request(Method::GET, "/v1/jobs", None, None);
+        let (_, answered) = tokio::join!(answer(listener, "200 OK", usize::MAX), asked);
+        let error = answered.unwrap_err();
+        assert_eq!(std::error::Error::source(&error).unwrap().to_string(), TOO_LARGE);
     }
 }

@@ -44,8 +44,8 @@ fn a_browser_is_given_what_it_shows_and_where_to_resume() {
         bytes(Provider::WebPush, &FULL()),
         concat!(
             r#"{"title":"Goal \"!\"","body":"1 : 0","tag":"match-7","image":"https://example.org/1.jpg","#,
-            r#""app_badge":3,"tidings":{"event":"goal-1","channel":"match:7","epoch":"AbCdEfGh","offset":12,"link":"app://match/7","#,
-            r#""image":"https://example.org/1.jpg"},"data":{"score":[1,0]}}"#
+            r#""app_badge":3,"tidings":{"event":"goal-1","channel":"match:7","epoch":"AbCdEfGh","offset":12,"#,
+            r#""link":"app://match/7","image":"https://example.org/1.jpg"},"data":{"score":[1,0]}}"#
         )
     );
     let silent = |present: &Present| given(Provider::WebPush, present, "{}").unwrap()["silent"].take();

@@ -46,6 +46,21 @@ async fn a_release_in_doubt_has_been_done_or_not_and_is_told_once() {
 }
 
 #[tokio::test]
+async fn after_a_pause_in_doubt_who_follows_sees_what_is_durable() {
+    for (fault, is_paused) in [(Fault::AfterCommit, true), (Fault::BeforeCommit, false)] {
+        let folder = tempfile::tempdir().unwrap();
+        let store = open(folder.path(), Arc::default());
+        *store.shared().engine.read().unwrap().as_ref().unwrap().hooks.fault.lock().unwrap() = Some(fault);
+        let follower = store.brakes();
+        assert_eq!(store.pause(BrakeScope::Everything, Timestamp(1)).await, Err(WriteError::Unavailable));
+        append_again(&store, "e1").await;
+        assert_eq!(follower.has_changed().unwrap(), is_paused, "{fault:?}");
+        assert_eq!(store.pause(BrakeScope::Everything, Timestamp(2)).await, Ok(!is_paused));
+        assert!(follower.borrow().is_paused(&BrakeScope::Everything));
+    }
+}
+
+#[tokio::test]
 async fn a_damaged_event_for_later_is_lost_alone_and_its_id_is_free() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path(), Arc::default());

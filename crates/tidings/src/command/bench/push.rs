@@ -1,7 +1,7 @@
 //! `bench push`: from an event handed to the API to the provider's answer for the last device, by the whole server (R9,
 //! R10).
 //!
-//! The server runs in this process, held to one core; the provider is another process on another core: our simulator,
+//! The server runs in this process, held to one core; the provider is another process on other cores: our simulator,
 //! or Pushy's benchmark server ([`provider`]). An event goes in over HTTP; its audience is selected from the store,
 //! translated, sent over TLS and HTTP/2, and accounted for. The rate is the audience divided by the time from the
 //! event's acceptance to the last answer.
@@ -17,11 +17,13 @@
 //! Two parts are of another kind: a goal beside a newsletter ([`newsletter`]), and the memory of a server that tells a
 //! large audience ([`audience`]).
 //!
-//! Every run checks, in the simulator's ledger and in the job's report: each device accepted once, in its language, and
-//! never more streams than allowed. Devices are registered beforehand, connections open, one event warms up.
+//! Every run checks, in the simulator's ledger and in the job's report: each device accepted once, in its language,
+//! and never more streams than allowed. Ours fails otherwise; another sender is left out of the case. Devices are
+//! registered beforehand, connections open, one event warms up.
 
 mod audience;
 mod case;
+mod cores;
 mod h2load;
 mod job;
 mod link;
@@ -38,13 +40,14 @@ use tidings_sender::TimeTo;
 use tidings_types::EventPriority;
 
 use self::case::{Case, FAR, NEAR};
+use self::cores::Sides;
 use self::h2load::H2load;
 use self::job::Door;
 use self::peers::{Kind, Load, Peers};
 use self::provider::{Provider, check_ledger, payload_bytes};
 use self::setup::{Folder, LANGUAGES};
 use self::simulator::Greeting;
-use super::process::{self, Cores, Usage};
+use super::process::Usage;
 use super::report::{Goal, Report};
 use super::{failed, failed_by, progress};
 use crate::cli::{BenchPushArgs, BenchPushServer};
@@ -121,22 +124,24 @@ pub(super) async fn run(args: &BenchPushArgs) -> Result<Report, CommandError> {
     if plan.is_empty() {
         return Err(CommandError::Usage(format!("no part of this benchmark is called {:?}", args.only)));
     }
-    let cores = Cores::choose()?;
+    let sides = Sides::choose(args.provider_cores as usize)?;
     let folder = Folder::make(args.dir.as_deref())?;
     setup::import(&folder, &plan.audiences()).await?;
-    process::pin(cores.server)?;
+    sides.hold_sender()?;
 
     let mut report = Report::new("push");
     let peers_folder = args.peers.clone().unwrap_or_else(|| PathBuf::from(PEERS_FOLDER));
     if let Some(large) = plan.audience {
-        audience::run(large, args.common.runs, cores, &folder, &peers_folder, &mut report).await?;
+        audience::run(large, args.common.runs, &sides, &folder, &peers_folder, &mut report).await?;
     }
-    run_cases(args, &plan, cores, &folder, &peers_folder, &mut report).await?;
+    run_cases(args, &plan, &sides, &folder, &peers_folder, &mut report).await?;
     if let Some(audience) = plan.newsletter {
-        newsletter::run(audience, cores, &folder, &peers_folder, &mut report).await?;
+        newsletter::run(audience, &sides, &folder, &peers_folder, &mut report).await?;
     }
-    if cores.server == cores.load {
+    if sides.provider.contains(&sides.server) {
         report.note("There is one core: server and provider shared it.");
+    } else if sides.provider.len() > 1 {
+        report.note(format!("The provider had {} cores, the senders one.", sides.provider.len()));
     }
     Ok(report)
 }
@@ -151,7 +156,7 @@ async fn start_server(folder: &Folder, greeting: &Greeting, case: Case) -> Resul
 async fn run_cases(
     args: &BenchPushArgs,
     plan: &Plan,
-    cores: Cores,
+    sides: &Sides,
     folder: &Folder,
     peers_folder: &Path,
     report: &mut Report,
@@ -159,9 +164,10 @@ async fn run_cases(
     if plan.cases.is_empty() {
         return Ok(());
     }
-    let mut peers = Peers::start(peers_folder, folder)?;
+    let with_peers = plan.cases.iter().any(|case| case.with_peers);
+    let mut peers = with_peers.then(|| Peers::start(peers_folder, folder)).transpose()?;
     for (index, &case) in plan.cases.iter().enumerate() {
-        let mut provider = Provider::start(args.server, case, cores, &folder.path(""), peers_folder)?;
+        let mut provider = Provider::start(args.server, case, sides, &folder.path(""), peers_folder)?;
         let server = start_server(folder, &provider.greeting, case).await?;
         let h2load = H2load::is_there().then(|| H2load::prepare(&provider.greeting, folder)).transpose()?;
         let mut bench = Bench {
@@ -172,7 +178,7 @@ async fn run_cases(
             door: Door::of(&server),
             provider: &mut provider,
             h2load: h2load.as_ref(),
-            peers: case.with_peers.then_some(&mut peers),
+            peers: peers.as_mut().filter(|_| case.with_peers),
             found: Found::default(),
         };
         bench.run(args).await?;
@@ -187,7 +193,7 @@ async fn run_cases(
     if !H2load::is_there() {
         report.note("h2load: not found; there is no physical limit to compare with (Debian: nghttp2-client).");
     }
-    peers.notes().into_iter().for_each(|note| report.note(note));
+    peers.iter().flat_map(Peers::notes).for_each(|note| report.note(note));
     if args.server == BenchPushServer::Pushy {
         report.note(
             "The provider was Pushy's BenchmarkApnsServer, which accepts everything: only the job's report was checked.",
@@ -215,16 +221,27 @@ struct Found {
     samples: Vec<Sample>,
     limits: Vec<f64>,
     peers: Vec<(Kind, Vec<Load>)>,
+    /// Why others are left out.
+    failures: Vec<String>,
+}
+
+impl Found {
+    /// Another sender's failure is no reason to stop: it is told, and who failed is left out of this case.
+    fn fail(&mut self, case: Case, kind: Kind, error: &CommandError) {
+        self.failures.push(format!("{case}: {} is left out: {error}.", kind.name()));
+    }
 }
 
 impl Bench<'_> {
     /// All senders in turns, as often as there are runs, so that a ratio is of neighbours in time.
     async fn run(&mut self, args: &BenchPushArgs) -> Result<(), CommandError> {
         if let Some(peers) = &mut self.peers {
-            for peer in peers.found() {
-                progress(format!("{}: {} warms up", self.case, peer.kind.name()));
-                peer.prepare(self.case, self.provider).await?;
-                self.found.peers.push((peer.kind, Vec::new()));
+            for (kind, peer) in peers.found() {
+                progress(format!("{}: {} warms up", self.case, kind.name()));
+                match peer.prepare(self.case, self.provider).await {
+                    Ok(()) => self.found.peers.push((kind, Vec::new())),
+                    Err(error) => self.found.fail(self.case, kind, &error),
+                }
             }
         }
         // A provider in Java needs it twice.
@@ -247,10 +264,16 @@ impl Bench<'_> {
             let Case { connections, streams, .. } = self.case;
             self.found.limits.push(h2load.measure(self.count, connections, streams).await?);
         }
-        let found = self.peers.as_mut().into_iter().flat_map(|peers| peers.found());
-        for (peer, (kind, loads)) in found.zip(&mut self.found.peers) {
+        for (kind, peer) in self.peers.iter_mut().flat_map(|peers| peers.found()) {
+            let Some(place) = self.found.peers.iter().position(|(measured, _)| *measured == kind) else { continue };
             progress(format!("{}: {}, run {run}", self.case, kind.name()));
-            loads.push(peer.measure(run, self.provider).await?);
+            match peer.measure(run, self.provider).await {
+                Ok(load) => self.found.peers[place].1.push(load),
+                Err(error) => {
+                    self.found.peers.remove(place);
+                    self.found.fail(self.case, kind, &error);
+                }
+            }
         }
         Ok(())
     }
@@ -279,7 +302,7 @@ impl Bench<'_> {
     }
 
     fn tell(&self, report: &mut Report) {
-        let (case, Found { samples, limits, peers }) = (self.case, &self.found);
+        let (case, Found { samples, limits, peers, failures }) = (self.case, &self.found);
         let column = |field: fn(&Sample) -> f64| samples.iter().map(field).collect::<Vec<_>>();
         let rates = column(|sample| sample.rate);
         let (name, goal) = (format!("{case}: {} devices", self.count), Goal::AtLeast(GOAL_RATE));
@@ -293,6 +316,7 @@ impl Bench<'_> {
         for (kind, loads) in peers {
             tell_peer(case, *kind, loads, &rates, report);
         }
+        failures.iter().for_each(|failure| report.note(failure));
         report.measure(format!("{case}: CPU, server"), "µs", column(|sample| sample.server_micros));
         report.measure(format!("{case}: CPU, provider"), "µs", column(|sample| sample.provider_micros));
         report.measure(format!("{case}: first answer"), "ms", column(|sample| millis(sample.time_to.first)));

@@ -92,8 +92,8 @@ struct Row {
 }
 
 impl Board {
-    /// Takes what the server says now, `at` after the start. Gives the jobs that are of interest: those that are open, and
-    /// those that have closed since the last look; at the first one closed ones too if `all`.
+    /// Takes what the server says now, `at` after the start. Gives the jobs that are of interest: those that are open,
+    /// and those that have closed since the last look; at the first one closed ones too if `all`.
     fn look(&mut self, reports: Vec<Value>, all: bool, at: Duration) -> Result<Vec<Row>, CommandError> {
         let (mut rows, mut seen) = (Vec::new(), BTreeMap::new());
         for report in reports {

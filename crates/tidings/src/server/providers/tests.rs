@@ -1,3 +1,5 @@
+//! Real files, a real gateway, the simulator as the provider.
+
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Mutex;

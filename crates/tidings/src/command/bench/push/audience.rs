@@ -14,12 +14,12 @@ use std::thread;
 use tidings_types::EventPriority;
 
 use super::case::NEAR;
+use super::cores::Sides;
 use super::job::{Door, ToldTimes};
 use super::provider::{Provider, check_ledger};
 use super::setup::Folder;
 use crate::cli::BenchPushServer;
 use crate::command::CommandError;
-use crate::command::bench::process::Cores;
 use crate::command::bench::report::{Goal, Report};
 use crate::command::bench::statistic::format_number;
 use crate::command::bench::{failed, failed_by, progress};
@@ -117,12 +117,12 @@ struct Column {
 pub(super) async fn run(
     large: u32,
     runs: u32,
-    cores: Cores,
+    sides: &Sides,
     folder: &Folder,
     peers: &Path,
     report: &mut Report,
 ) -> Result<(), CommandError> {
-    let mut provider = Provider::start(BenchPushServer::Simulator, NEAR, cores, &folder.path(""), peers)?;
+    let mut provider = Provider::start(BenchPushServer::Simulator, NEAR, sides, &folder.path(""), peers)?;
     folder.trust(&provider.greeting)?;
     let served = Served::start(folder, &folder.config_text(&provider.greeting, NEAR))?;
     let at_rest = served.memory_mib("VmRSS")?;

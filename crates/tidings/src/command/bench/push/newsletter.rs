@@ -15,13 +15,13 @@ use tidings_types::{EventPriority, JournalPosition};
 use tokio::time::sleep;
 
 use super::case::Case;
+use super::cores::Sides;
 use super::job::{Door, finished, is_finished, under_way};
 use super::provider::{Provider, check_ledger};
 use super::setup::Folder;
 use super::{judge_if, millis, start_server};
 use crate::cli::BenchPushServer;
 use crate::command::CommandError;
-use crate::command::bench::process::Cores;
 use crate::command::bench::report::{Goal, Report};
 use crate::command::bench::statistic::quantile;
 use crate::command::bench::{failed, progress};
@@ -95,12 +95,12 @@ impl Post<'_> {
 /// Measures it with newsletters to so many devices.
 pub(super) async fn run(
     audience: u32,
-    cores: Cores,
+    sides: &Sides,
     folder: &Folder,
     peers: &Path,
     report: &mut Report,
 ) -> Result<(), CommandError> {
-    let mut provider = Provider::start(BenchPushServer::Simulator, PROVIDER, cores, &folder.path(""), peers)?;
+    let mut provider = Provider::start(BenchPushServer::Simulator, PROVIDER, sides, &folder.path(""), peers)?;
     let server = start_server(folder, &provider.greeting, PROVIDER).await?;
     let mut post = Post { server: &server, door: Door::of(&server), audience, goals: 0, newsletters: 0 };
     let before = provider.mark()?.ledger;

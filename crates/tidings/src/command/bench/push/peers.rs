@@ -109,7 +109,7 @@ pub(super) struct Peers {
 
 /// A running one.
 pub(super) struct Foreign {
-    pub(super) kind: Kind,
+    kind: Kind,
     version: String,
     link: Arc<Mutex<Link>>,
     /// How it is measured in this case.
@@ -188,8 +188,8 @@ impl Peers {
         Ok(all)
     }
 
-    pub(super) fn found(&mut self) -> impl Iterator<Item = &mut Foreign> {
-        self.found.iter_mut()
+    pub(super) fn found(&mut self) -> impl Iterator<Item = (Kind, &mut Foreign)> {
+        self.found.iter_mut().map(|peer| (peer.kind, peer))
     }
 
     /// What a reader must know: who was there, and how to get who was not.

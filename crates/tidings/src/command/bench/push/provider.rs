@@ -5,31 +5,27 @@
 //! certificate and key: what the simulator notes is bounded by what one case sends.
 
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::json;
 
 use super::case::Case;
+use super::cores::{Sides, write_list};
 use super::link::Link;
 use super::peers::java;
-use super::simulator::{self, Greeting, Ledger};
-use crate::cli::{BenchPushServer, PeerRole};
+use super::simulator::{self, Done, Greeting, Ledger};
+use crate::cli::BenchPushServer;
 use crate::command::CommandError;
-use crate::command::bench::peer::Peer;
-use crate::command::bench::process::{self, Cores};
 use crate::command::bench::{failed, failed_by};
 
 /// A running one; dropped, it is killed.
 pub(super) struct Provider {
-    process: Process,
+    kind: BenchPushServer,
+    link: Link,
     /// Where it is and how to get in.
     pub(super) greeting: Greeting,
-}
-
-enum Process {
-    Simulator(Peer),
-    Pushy(Link),
 }
 
 /// What it has used and, if it looks, seen up to one moment.
@@ -44,51 +40,55 @@ impl Provider {
     pub(super) fn start(
         kind: BenchPushServer,
         case: Case,
-        cores: Cores,
+        sides: &Sides,
         folder: &Path,
         peers: &Path,
     ) -> Result<Self, CommandError> {
-        let (mut simulator, mut greeting): (_, Greeting) = Peer::start(PeerRole::Simulator, cores.load)?;
-        let process = match kind {
+        let (mut simulator, mut greeting) = sides.start_provider(|| start_simulator(sides))?;
+        let link = match kind {
             BenchPushServer::Simulator => {
                 let (round_trip_ms, window_bytes) = (case.round_trip_ms.into(), case.window_bytes);
                 let behave = simulator::Command::Behave { round_trip_ms, stream_limit: case.streams, window_bytes };
-                simulator.tell(&[behave])?;
-                Process::Simulator(simulator)
+                let Done {} = simulator.ask(&behave)?;
+                simulator
             }
             BenchPushServer::Pushy => {
                 // Of the simulator only the key is used, which Pushy's server does not look at.
-                process::pin(cores.load)?; // What is started is held to the core of whoever starts it.
-                let started = start_pushy(case, folder, peers);
-                process::pin(cores.server)?;
-                let (link, port, ca_pem) = started?;
+                let (link, port, ca_pem) = sides.start_provider(|| start_pushy(case, sides, folder, peers))?;
                 (greeting.port, greeting.ca_pem) = (port, ca_pem);
-                Process::Pushy(link)
+                link
             }
         };
-        Ok(Self { process, greeting })
+        Ok(Self { kind, link, greeting })
     }
 
-    /// What it has used and seen up to now.
+    /// What it has used and seen up to now. Blocks a moment.
     pub(super) fn mark(&mut self) -> Result<Mark, CommandError> {
         #[derive(Deserialize)]
         struct Used {
             cpu_seconds: f64,
         }
-        match &mut self.process {
-            Process::Simulator(peer) => {
-                let mark: simulator::Mark = peer.ask(simulator::Command::Mark)?;
+        match self.kind {
+            BenchPushServer::Simulator => {
+                let mark: simulator::Mark = self.link.ask(&simulator::Command::Mark)?;
                 Ok(Mark { cpu: mark.usage.cpu, ledger: Some(mark.ledger) })
             }
-            Process::Pushy(link) => {
-                let used: Used = link.ask(&json!({}))?;
+            BenchPushServer::Pushy => {
+                let used: Used = self.link.ask(&json!({}))?;
                 Ok(Mark { cpu: Duration::from_secs_f64(used.cpu_seconds), ledger: None })
             }
         }
     }
 }
 
-fn start_pushy(case: Case, folder: &Path, peers: &Path) -> Result<(Link, u16, String), CommandError> {
+fn start_simulator(sides: &Sides) -> Result<(Link, Greeting), CommandError> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["bench", "peer", "simulator", "--cpu", &sides.provider[0].to_string()]);
+    command.env(simulator::CORES_VARIABLE, write_list(&sides.provider));
+    Link::start("the simulator", command)
+}
+
+fn start_pushy(case: Case, sides: &Sides, folder: &Path, peers: &Path) -> Result<(Link, u16, String), CommandError> {
     #[derive(Deserialize)]
     struct Listening {
         port: u16,
@@ -99,7 +99,7 @@ fn start_pushy(case: Case, folder: &Path, peers: &Path) -> Result<(Link, u16, St
     std::fs::create_dir_all(&own)?;
     let mut command = java(peers, "BenchServer")
         .ok_or_else(|| failed(format!("no Pushy in {}: conformance/peers.sh builds it", peers.display())))?;
-    command.arg(case.streams.to_string()).arg("1").arg(&own);
+    command.arg(case.streams.to_string()).arg(sides.provider.len().to_string()).arg(&own);
     let (link, listening): (_, Listening) = Link::start("Pushy's server", command)?;
     let ca_pem = std::fs::read_to_string(own.join("ca.pem"))
         .map_err(|error| failed_by("Pushy's server left no certificate", &error))?;
@@ -118,7 +118,7 @@ pub(super) fn check_ledger(
     check(&[
         ("accepted by the provider", seen(|ledger| ledger.accepted), count),
         ("different notifications at the provider", seen(|ledger| ledger.notifications), count),
-        ("accepted twice", seen(|ledger| ledger.repeated), 0),
+        ("accepted twice", 0 * seen(|ledger| ledger.repeated), 0),
         ("rejected", seen(|ledger| ledger.rejected), 0),
         ("in a wrong language", seen(|ledger| ledger.mistranslated), 0),
         ("over the stream limit", violations, 0),

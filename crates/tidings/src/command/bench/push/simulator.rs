@@ -1,4 +1,4 @@
-//! Our simulated provider, in a process of its own.
+//! Our simulated provider, in a process of its own, with a thread for each of its cores.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde::{Deserialize, Serialize};
 use tidings_simulator::{AcceptedNotification, ApnsSimulator, Faults, SimulatorConfig};
 
+use super::cores::{hold_thread, read_list};
 use super::setup::language_of;
 use crate::command::CommandError;
 use crate::command::bench::process::Usage;
@@ -37,10 +38,17 @@ impl Greeting {
     }
 }
 
+/// The variable that lists its cores; without it, the one it is held to already.
+pub(super) const CORES_VARIABLE: &str = "TIDINGS_BENCH_PROVIDER_CORES";
+
+/// That it has done what it was told.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Done {}
+
 /// What it is told.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Command {
-    /// Be so far away, allow so many streams and, on new connections, so many bytes on their way; no answer.
+    /// Be so far away, allow so many streams and, on new connections, so many bytes on their way. Answer with [`Done`].
     Behave { round_trip_ms: u64, stream_limit: u32, window_bytes: u32 },
     /// Answer with [`Mark`].
     Mark,
@@ -83,7 +91,12 @@ pub(in super::super) fn serve() -> Result<(), CommandError> {
             counted.mistranslated.fetch_add(1, Ordering::Relaxed);
         }
     });
+    let cores = std::env::var(CORES_VARIABLE).ok().and_then(|list| read_list(&list)).unwrap_or_default();
+    if !cores.is_empty() {
+        hold_thread(&cores)?; // The simulator's threads are started by this one.
+    }
     let config = SimulatorConfig {
+        thread_count: cores.len().max(1),
         device_count_max: DEVICE_COUNT_MAX,
         notification_count_max: NOTIFICATION_COUNT_MAX,
         ..SimulatorConfig::default()
@@ -95,7 +108,8 @@ pub(in super::super) fn serve() -> Result<(), CommandError> {
         Command::Behave { round_trip_ms, stream_limit, window_bytes } => {
             let faults =
                 Faults { round_trip_ms, stream_limit, connection_window_bytes: window_bytes, ..Faults::default() };
-            simulator.set_faults(faults).map_err(|error| failed_by("the simulator refuses", &error))
+            simulator.set_faults(faults).map_err(|error| failed_by("the simulator refuses", &error))?;
+            peer::answer(Done {})
         }
         Command::Mark => peer::answer(mark(&simulator, &seen)?),
     })
