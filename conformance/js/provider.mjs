@@ -45,6 +45,7 @@ export class Simulator {
     const port = () => /^(?:port = |allowed_ports = \[)(\d+)/m.exec(simulator.program.log)?.[1];
     await simulator.program.ready("the simulator listens", () => port() !== undefined);
     Object.assign(simulator, { port: Number(port()), folder });
+    simulator.ca = simulator.file(`${kind}-ca.pem`);
     return simulator;
   }
 
@@ -59,14 +60,14 @@ export class Simulator {
 
   /** Connections that trust it. */
   agent() {
-    return new https.Agent({ ca: this.file("ca.pem"), keepAlive: true });
+    return new https.Agent({ ca: this.ca, keepAlive: true });
   }
 
   /** One request, and its answer: `{status, headers, text}`. */
   request(method, route, { headers = {}, body = "" } = {}) {
     return new Promise((resolve, reject) => {
       const all = { ...headers, "content-length": Buffer.byteLength(body) };
-      const options = { method, headers: all, ca: this.file("ca.pem") };
+      const options = { method, headers: all, ca: this.ca };
       const request = https.request(`${this.origin}${route}`, options, async (answer) => {
         let text = "";
         for await (const piece of answer.setEncoding("utf8")) {

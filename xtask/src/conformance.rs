@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use anyhow::Result;
 
 use crate::Workshop;
-use crate::command::run;
+use crate::command::{cargo, run};
 use crate::report::{Failure, Tally};
 use crate::steps::{BINARY, build_for, counted, debian_tool, start_log};
 
@@ -47,6 +47,9 @@ pub(crate) fn conformance(workshop: &Workshop) -> Result<Tally, Failure> {
         return Err(Failure::Missing(format!("{VICTORIA_METRICS} is needed: apt-get install {VICTORIA_METRICS}")));
     }
     build_for(workshop, STEP)?;
+    // Encrypts what other programs decrypt.
+    let encrypt = cargo(workshop, &["build", "--release", "-p", "tidings-push", "--example", "encrypt"]);
+    run(workshop, STEP, encrypt, |_| ())?;
     for command in [npm(workshop), maven(workshop), go(workshop)] {
         run(workshop, STEP, command, |_| ())?;
     }

@@ -4,8 +4,8 @@
 //! refuses, swallows packets or falls silent has a breaker, so that it costs one attempt now and then instead of a
 //! moment of every connection. Where all are broken, the one that will be tried again first is tried all the same.
 //!
-//! Shared by the threads of a gateway. Bound: [`ADDRESS_COUNT_MAX`] addresses are remembered; for another one, one without
-//! connections is forgotten, and if there is none, it is only used and not remembered.
+//! Shared by the threads of a gateway. Bound: [`ADDRESS_COUNT_MAX`] addresses are remembered; for another one, one
+//! without connections is forgotten, and if there is none, it is only used and not remembered.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

@@ -232,7 +232,8 @@ impl Stage {
             }
         }
         let Self::Body(status, _, body, bytes) = self else { unreachable!("the head was read above") };
-        // Read to its end even where nobody needs it: a stream that is dropped before is reset, and a peer counts those.
+        // Read to its end even where nobody needs it: a stream that is dropped before is reset, and a peer counts
+        // those.
         let mut passed = 0;
         loop {
             match ready!(body.poll_data(cx)) {

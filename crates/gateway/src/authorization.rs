@@ -1,7 +1,7 @@
 //! What the requests of one connection carry to prove who we are, and which of them carried what.
 //!
-//! A token is renewed while a connection lives (APNs after 50 minutes). An answer that calls a token expired may be about
-//! the one before: it must not be held against the newer one, which the provider has not even seen.
+//! A token is renewed while a connection lives (APNs after 50 minutes). An answer that calls a token expired may be
+//! about the one before: it must not be held against the newer one, which the provider has not even seen.
 
 use std::sync::Arc;
 
@@ -57,7 +57,8 @@ impl Authorization {
             Source::Token(tokens) => Some(tokens.authorization(now)),
             Source::OAuth(oauth) => oauth.authorization(now),
         };
-        // None where it has ended since the last look: the one before goes out then, and the provider says what it thinks.
+        // None where it has ended since the last look: the one before goes out then, and the provider says what it
+        // thinks.
         if header.is_some() && self.current != header {
             self.current = header;
             self.number = self.number.wrapping_add(1);

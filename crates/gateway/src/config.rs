@@ -38,8 +38,9 @@ pub struct GatewayConfig {
     pub streams_max: u32,
     /// Requests per minute that the provider takes from us, over all connections; `None` without such a quota.
     pub quota_per_minute: Option<u32>,
-    /// Notifications per second that are to go out even when the provider has lowered every limit, by more connections up
-    /// to the maximum: for a pool of tokens that are not proven. `None`: lowered limits are no reason for another connection.
+    /// Notifications per second that are to go out even when the provider has lowered every limit, by more connections
+    /// up to the maximum: for a pool of tokens that are not proven. `None`: lowered limits are no reason for another
+    /// connection.
     pub rate_floor: Option<u32>,
     /// How long resolving, TCP and TLS may take together.
     pub connect_timeout: Duration,

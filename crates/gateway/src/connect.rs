@@ -1,8 +1,8 @@
 //! Making one connection: resolve, TCP, TLS with ALPN `h2`, HTTP/2.
 //!
-//! The name is resolved afresh each time, since providers hand out different addresses; which of them is tried first, and
-//! which not at all, the book of [`Addresses`] says. One that does not answer within [`ATTEMPT_DELAY`] is not waited for
-//! alone: the next is tried beside it, of the other family where there is one (RFC 8305, 4 and 5).
+//! The name is resolved afresh each time, since providers hand out different addresses; which of them is tried first,
+//! and which not at all, the book of [`Addresses`] says. One that does not answer within [`ATTEMPT_DELAY`] is not
+//! waited for alone: the next is tried beside it, of the other family where there is one (RFC 8305, 4 and 5).
 //!
 //! What a connection is made with, the [`Access`], can be replaced at any time; the next connection has the new one.
 
@@ -235,7 +235,8 @@ mod tests {
 
     use super::*;
 
-    /// An address whose packets are dropped: Linux ignores a SYN when the queue of connections not yet accepted is full.
+    /// An address whose packets are dropped: Linux ignores a SYN when the queue of connections not yet accepted is
+    /// full.
     fn black_hole() -> (socket2::Socket, Vec<std::net::TcpStream>, SocketAddr) {
         let listener = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
         listener.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();

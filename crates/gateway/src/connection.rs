@@ -7,8 +7,8 @@
 //!
 //! A turn ends when nothing more can be read, sent or taken; whatever changes that wakes the task. What waits from the
 //! turn before is written before anything is opened, since it is what takes the room. A connection that is *leaving*
-//! (GOAWAY, a refused or replaced credential) opens nothing more, waits for the answers under way and ends; its place in
-//! the lines is another's then.
+//! (GOAWAY, a refused or replaced credential) opens nothing more, waits for the answers under way and ends; its place
+//! in the lines is another's then.
 //!
 //! What is open when it ends has an unknown outcome, except the streams that GOAWAY names as not processed.
 //!
@@ -111,11 +111,13 @@ pub(crate) struct Connection {
     shut_since: Option<Instant>,
     round_trips: LocalHistogram,
     tick: Pin<Box<Sleep>>,
-    /// The largest payload of the last batch, for estimating how many requests the cork takes, and the mean, for how many
-    /// the peer's window takes.
+    /// The largest payload of the last batch, for estimating how many requests the cork takes, and the mean, for how
+    /// many the peer's window takes.
     payload_bytes: usize,
     payload_mean: usize,
     leaving: bool,
+    /// By a GOAWAY.
+    told_to_go: bool,
     /// `h2` or the socket is through.
     closed: bool,
     /// Everything it had open is dealt with.
@@ -163,6 +165,7 @@ impl Connection {
             payload_bytes: 0,
             payload_mean: 0,
             leaving: false,
+            told_to_go: false,
             closed: false,
             over: false,
             end: End::default(),
@@ -292,7 +295,9 @@ impl Connection {
     fn tell_goodbye(&mut self) {
         let Some(GoAway { last_stream, code, reason }) = self.link.cork.take_goaway() else { return };
         let Shared { provider, pool, metrics, .. } = &*self.shared;
-        metrics.goaways.inc();
+        if !std::mem::replace(&mut self.told_to_go, true) {
+            metrics.goaways.inc(); // A second one only says up to where it went in the end (RFC 9113, 6.8).
+        }
         let (slot, count) = (self.slot, self.permits.in_flight());
         info!(provider, pool, slot, code, reason, last_stream, count, "Provider ends the connection");
     }
@@ -504,7 +509,8 @@ impl Connection {
             Poll::Pending => return 0, // One that was handed over is not open yet.
             Poll::Ready(Err(error)) => {
                 if !self.leaving {
-                    debug!(provider = self.shared.provider, pool = self.shared.pool, slot = self.slot, %error, "Connection is leaving");
+                    let Shared { provider, pool, .. } = &*self.shared;
+                    debug!(provider, pool, slot = self.slot, %error, "Connection is leaving");
                 }
                 self.leaving = true;
             }
@@ -572,7 +578,8 @@ impl Connection {
         }
         let written = self.link.cork.poll_uncork(&mut Context::from_waker(&self.bell_waker));
         if let Poll::Ready(Err(error)) = written {
-            debug!(provider = self.shared.provider, pool = self.shared.pool, slot = self.slot, %error, "Connection broken");
+            let Shared { provider, pool, .. } = &*self.shared;
+            debug!(provider, pool, slot = self.slot, %error, "Connection broken");
             self.poll_h2(false); // Answers may have come before it broke.
             self.closed = true;
         }

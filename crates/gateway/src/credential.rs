@@ -154,7 +154,8 @@ impl ClientCertificate {
         &self.topics
     }
 
-    /// Whether notifications for `app` may be sent with it. One that names no topics is left to the provider's judgement.
+    /// Whether notifications for `app` may be sent with it. One that names no topics is left to the provider's
+    /// judgement.
     pub fn covers(&self, app: &AppId) -> bool {
         self.topics.is_empty() || self.topics.iter().any(|topic| topic == app.as_str())
     }

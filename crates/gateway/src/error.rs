@@ -1,4 +1,5 @@
-//! Why a gateway cannot start, or take another credential. What happens later is an outcome of a notification, never an error of the gateway.
+//! Why a gateway cannot start, or take another credential. What happens later is an outcome of a notification, never an
+//! error of the gateway.
 
 use std::io;
 

@@ -164,6 +164,7 @@ impl Scanner {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
     use proptest::prelude::*;
 
     use super::*;
@@ -215,11 +216,11 @@ mod tests {
         /// However the bytes are cut, the same is seen in them.
         #[test]
         fn cuts_make_no_difference(
-            parts in proptest::collection::vec((0u8..10, 0u32..3, proptest::collection::vec(any::<u8>(), 0..40)), 0..30),
-            cuts in proptest::collection::vec(1usize..50, 1..100),
-            garbage in proptest::collection::vec(any::<u8>(), 0..20),
+            parts in vec((0u8..10, 0u32..3, vec(any::<u8>(), 0..40)), 0..30),
+            cuts in vec(1usize..50, 1..100),
+            garbage in vec(any::<u8>(), 0..20),
         ) {
-            let mut bytes: Vec<u8> = parts.iter().flat_map(|(kind, stream, payload)| frame(*kind, *stream, payload)).collect();
+            let mut bytes: Vec<u8> = parts.iter().flat_map(|(kind, stream, body)| frame(*kind, *stream, body)).collect();
             bytes.extend(garbage);
             let (mut whole, mut pieces) = (Frames::new(), Frames::new());
             whole.on_read(&bytes);

@@ -1,9 +1,9 @@
 //! Connections to push providers.
 //!
-//! A [`Gateway`] pulls notifications out of its [`Lakes`](tidings_push::Lakes) as its connections have room, sends each over
-//! HTTP/2, and tells the [`OutcomeSink`](tidings_push::OutcomeSink) what became of it: exactly once for every notification
-//! taken. What a request looks like and what an answer means is a [`Dialect`](tidings_push::Dialect) of `tidings-push`;
-//! whom to tell what, the sender's matter.
+//! A [`Gateway`] pulls notifications out of its [`Lakes`](tidings_push::Lakes) as its connections have room, sends each
+//! over HTTP/2, and tells the [`OutcomeSink`](tidings_push::OutcomeSink) what became of it: exactly once for every
+//! notification taken. What a request looks like and what an answer means is a [`Dialect`](tidings_push::Dialect) of
+//! `tidings-push`; whom to tell what, the sender's matter.
 //!
 //! ```text
 //!            ┌ thread: current-thread runtime ─────────────────────────────────────┐
@@ -14,16 +14,16 @@
 //! ```
 //!
 //! Guarantees, and what they rest on:
-//! - Never more streams open than the last acknowledged SETTINGS allow: `h2` counts, `cork` keeps the order of frames. Nor
-//!   more than the peer's flow window takes (`frames`), or the provider's quota (`throttle`).
+//! - Never more streams open than the last acknowledged SETTINGS allow: `h2` counts, `cork` keeps the order of frames.
+//!   Nor more than the peer's flow window takes (`frames`), or the provider's quota (`throttle`).
 //! - The urgent first, and nobody starves (`turns`).
-//! - A notification is repeated after an answer that allows it, after GOAWAY or REFUSED_STREAM (not processed), or after
-//!   an unknown outcome, always with the same id and collapse id; never past its expiry, and never before its
+//! - A notification is repeated after an answer that allows it, after GOAWAY or REFUSED_STREAM (not processed), or
+//!   after an unknown outcome, always with the same id and collapse id; never past its expiry, and never before its
 //!   Retry-After. Before each attempt the sink is asked whether it is still to be made.
 //! - Requests handed over together leave in one write (`cork`).
-//! - A connection has one credential for life, be it a key, a certificate or an account whose tokens are fetched (`oauth`).
-//!   [`Gateway::reload`] replaces it for the connections to come; those there are open nothing more and end when what they
-//!   have open is answered, beside their successors (`slot`).
+//! - A connection has one credential for life, be it a key, a certificate or an account whose tokens are fetched
+//!   (`oauth`). [`Gateway::reload`] replaces it for the connections to come; those there are open nothing more and end
+//!   when what they have open is answered, beside their successors (`slot`).
 //! - One dead address of a provider costs no connection (`addresses`). There are as many connections as are needed
 //!   (`scaling`).
 //!

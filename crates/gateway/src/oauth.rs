@@ -1,9 +1,9 @@
 //! Access tokens that somebody else makes: fetched once for all connections and threads of a gateway.
 //!
-//! When one is due, what an answer means and how long to wait after a failure, [`AccessTokens`] says; here it is fetched, by
-//! a task of the gateway's first thread and over a connection of its own each time, since it is needed once an hour.
-//! Connections send nothing while there is no token; what is to be sent waits in the lakes then. A fetch that fails is
-//! tried again for ever: an operator may repair it, or the network.
+//! When one is due, what an answer means and how long to wait after a failure, [`AccessTokens`] says; here it is
+//! fetched, by a task of the gateway's first thread and over a connection of its own each time, since it is needed once
+//! an hour. Connections send nothing while there is no token; what is to be sent waits in the lakes then. A fetch that
+//! fails is tried again for ever: an operator may repair it, or the network.
 
 use std::fmt;
 use std::rc::Rc;

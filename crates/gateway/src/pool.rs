@@ -301,6 +301,9 @@ impl Pool {
         if is_news {
             self.wake_hungry();
         }
+        if self.held == 0 {
+            self.changed.notify_one(); // It may have been the last.
+        }
     }
 
     /// Nothing is sent to this provider before `pause` is over, by any thread. Returns whether that is news.

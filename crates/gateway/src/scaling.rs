@@ -1,9 +1,9 @@
 //! How many connections a thread has: more while those there are have no room for what waits, fewer after minutes in
 //! which they had.
 //!
-//! The rule for growing and shrinking is [`ConnectionCount`]; here is what it is told. A provider that lowers its limits
-//! answers bad tokens that way, and more connections would be a way around it. So lowered limits are no reason to grow,
-//! unless less than the configured floor goes out: then as many are opened as that takes, up to the maximum.
+//! The rule for growing and shrinking is [`ConnectionCount`]; here is what it is told. A provider that lowers its
+//! limits answers bad tokens that way, and more connections would be a way around it. So lowered limits are no reason
+//! to grow, unless less than the configured floor goes out: then as many are opened as that takes, up to the maximum.
 
 use std::time::Duration;
 

@@ -3,11 +3,12 @@
 //! A connection that leaves has answers under way; it waits for them beside its successor, so that neither a GOAWAY nor
 //! another credential makes a pause. At most [`LEAVING_COUNT_MAX`] do; then the next connection waits for one of them.
 //!
-//! A connection that could not be made, or left before a single final answer, delays the next one (full jitter, up to 10 s);
-//! a refused credential delays it up to a minute, or until there is another. One that was of use is replaced at once.
+//! A connection that could not be made, or left before a single final answer, delays the next one (full jitter, up to
+//! 10 s); a refused credential delays it up to a minute, or until there is another. One that was of use is replaced at
+//! once.
 //!
-//! Not every place has a connection: those from the thread's *target* on rest until they are wanted (`scaling`). One that
-//! is not wanted any more lets its connection leave.
+//! Not every place has a connection: those from the thread's *target* on rest until they are wanted (`scaling`). One
+//! that is not wanted any more lets its connection leave.
 
 use std::cell::RefCell;
 use std::pin::pin;
@@ -154,8 +155,8 @@ impl Place {
         }
     }
 
-    /// What comes of use only while it leaves, because it was told to go before it was answered, is no failure either. A
-    /// panic is the thread's end, not a connection's.
+    /// What comes of use only while it leaves, because it was told to go before it was answered, is no failure either.
+    /// A panic is the thread's end, not a connection's.
     fn see(&mut self, ended: Result<bool, JoinError>) {
         match ended {
             Ok(true) => self.failures = 0,

@@ -1,7 +1,7 @@
 //! What all threads of a gateway may send together: the provider's quota, and its pauses.
 //!
-//! Asked before the lakes are, so that what waits for a quota waits there, where the most urgent and freshest goes first.
-//! Without a quota and without a pause it costs one atomic read per batch.
+//! Asked before the lakes are, so that what waits for a quota waits there, where the most urgent and freshest goes
+//! first. Without a quota and without a pause it costs one atomic read per batch.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,8 @@ use tidings_types::Timestamp;
 
 /// The longest pause that is obeyed: a provider's slip must not stop everything for a week.
 const PAUSE_MAX: Duration = Duration::from_secs(3600);
-/// How long a quota takes from its slowest to its full rate (Google, "Best practices when sending FCM messages at scale").
+/// How long a quota takes from its slowest to its full rate (Google, "Best practices when sending FCM messages at
+/// scale").
 const RAMP: Duration = Duration::from_secs(60);
 /// How soon to ask again at the earliest, so that a quota is spent in batches.
 const AGAIN_MIN: Duration = Duration::from_millis(10);

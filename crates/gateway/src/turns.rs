@@ -1,8 +1,8 @@
 //! Whose turn it is among lakes of different priority.
 //!
 //! The highest priority that has something goes first, but of [`TURNS`] notifications one goes to the next lower that
-//! has something: a goal is not behind a newsletter, and a newsletter still ends. The same rule holds between the second
-//! and the third.
+//! has something: a goal is not behind a newsletter, and a newsletter still ends. The same rule holds between the
+//! second and the third.
 //!
 //! With demand for n this is a walk of n turns. It is made in one go: what the lower ones are owed is taken first, then
 //! the own, then whatever is left goes to the lower ones in order.
@@ -76,7 +76,10 @@ mod tests {
         /// In whatever pieces demand comes: nothing is left lying while there is demand, nobody starves, and a lower
         /// priority gets no more than its share as long as a higher one has something.
         #[test]
-        fn shares_hold_in_pieces(demands in proptest::collection::vec(0usize..60, 1..200), held in [0usize..4000, 0..4000, 0..4000]) {
+        fn shares_hold_in_pieces(
+            demands in proptest::collection::vec(0usize..60, 1..200),
+            held in [0usize..4000, 0..4000, 0..4000],
+        ) {
             let (mut turns, mut left, mut taken) = (Turns::<3>::new(), held, [0usize; 3]);
             for demand in demands {
                 let before = left;

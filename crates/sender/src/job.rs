@@ -185,7 +185,7 @@ impl Job {
             *awaits = Some(most);
             return Step::Wait;
         }
-        let free = pending.iter().filter(|&number| !blocked.contains(number) || std::env::var("BREAK").as_deref() == Ok("gate"));
+        let free = pending.iter().filter(|&number| !blocked.contains(number));
         let numbers: Vec<DeviceNumber> = free.take(window).map(DeviceNumber).collect();
         // Without any it stays until the job is over: a device may change lanes and come here.
         if numbers.is_empty() { Step::Wait } else { Step::Open(numbers) }
@@ -244,13 +244,12 @@ impl Job {
         *pending |= &numbers;
         books.unproven -= &numbers;
         let superseded = numbers & &books.superseded;
-        if std::env::var("BREAK").as_deref() == Ok("back2") { drop(books); return; }
         books.lanes[lane].pending -= &superseded;
         books.count(DeviceOutcome::Superseded, superseded.len(), metrics);
         let newer = books.free(&superseded);
         self.changed(&mut books);
         drop(books);
-        if !(std::env::var("BREAK").as_deref() == Ok("back")) { newer.iter().for_each(|job| job.unblock(&superseded)); }
+        newer.iter().for_each(|job| job.unblock(&superseded));
     }
 
     /// Takes outcomes of devices in flight.
@@ -284,7 +283,7 @@ impl Job {
         let newer = books.free(&freed);
         self.changed(&mut books);
         drop(books);
-        if !(std::env::var("BREAK").as_deref() == Ok("settle")) { newer.iter().for_each(|job| job.unblock(&freed)); }
+        newer.iter().for_each(|job| job.unblock(&freed));
         metrics.latency.record_n(latency, answers);
         landed
     }
@@ -397,9 +396,7 @@ impl Job {
     pub(crate) fn standing(&self, number: DeviceNumber) -> Standing {
         let books = self.lock();
         match (books.is_cancelled, books.superseded.contains(number.0)) {
-            (true, _) if std::env::var("BREAK").as_deref() == Ok("cancel") => Standing::Go,
             (true, _) => Standing::Cancelled,
-            (false, true) if std::env::var("BREAK").as_deref() == Ok("standing") => Standing::Go,
             (false, true) => Standing::Superseded,
             (false, false) => Standing::Go,
         }

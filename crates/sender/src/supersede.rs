@@ -53,17 +53,17 @@ pub(crate) fn begin(
     metrics: &Metrics,
 ) {
     let refused = &shared - admitted;
-    if !refused.is_empty() && !(std::env::var("BREAK").as_deref() == Ok("refused")) {
+    if !refused.is_empty() {
         newer.suppress(&refused, Suppression::Filtered, metrics);
     }
     for job in older {
-        let numbers = if std::env::var("BREAK").as_deref() == Ok("admit") { job.open_devices() & &shared } else { job.open_devices() & admitted };
+        let numbers = job.open_devices() & admitted;
         if numbers.is_empty() {
             continue;
         }
         let racing = job.supersede(newer, &numbers, metrics);
-        if !(std::env::var("BREAK").as_deref() == Ok("block")) { newer.block(&racing); }
+        newer.block(&racing);
         // Some may have landed before they were blocked, and nobody would say it again.
-
+        newer.unblock(&(&racing - job.flying()));
     }
 }

@@ -44,7 +44,6 @@ impl<T> Class<T> {
         self.groups.extend(self.serving.take().filter(|(_, members)| !members.is_empty()));
         let (group, mut members) = self.groups.pop_front()?;
         let member = members.pop_front();
-        if std::env::var("BREAK").as_deref() == Ok("turns") { if !members.is_empty() { self.groups.push_back((group, members)); } return member; }
         self.serving = Some((group, members));
         member
     }

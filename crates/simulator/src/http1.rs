@@ -281,6 +281,8 @@ fn write(answer: Answer, closes: bool) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const REQUEST: &[u8] = b"POST /a HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\n\r\nabc";
@@ -326,6 +328,21 @@ mod tests {
         for (head, closes) in [("HTTP/1.1\r\nconnection: Close", true), ("HTTP/1.0", true), ("HTTP/1.1", false)] {
             let taken = take(&mut BytesMut::from(format!("GET / {head}\r\n\r\n").as_bytes())).unwrap().unwrap();
             assert_eq!(taken.closes, closes, "{head}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_that_arrives_makes_it_panic(
+            head in prop::sample::select(vec![&b""[..], b"POST / HTTP/1.1\r\n", b"GET /a HTTP/1.1\r\ncontent-length: "]),
+            rest in prop::collection::vec(prop_oneof![Just(b'\r'), Just(b'\n'), Just(b':'), Just(b'1'), any::<u8>()], 0..80),
+        ) {
+            let mut buffer = BytesMut::from(&[head, &rest].concat()[..]);
+            let before = buffer.len();
+            match take(&mut buffer) {
+                Ok(Some(_)) => prop_assert!(buffer.len() < before),
+                Ok(None) | Err(_) => prop_assert_eq!(buffer.len(), before),
+            }
         }
     }
 }

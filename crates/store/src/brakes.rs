@@ -15,7 +15,7 @@ pub const PAUSE_COUNT_MAX: usize = 10_000;
 /// Bound: [`PAUSE_COUNT_MAX`] scopes, and as many positions as the journal has events.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Brakes {
-    /// What is paused, since when.
+    /// What is paused, since when. Everything since 0: a pause could not be read at open, and nobody knows what it held.
     pub paused: BTreeMap<BrakeScope, Timestamp>,
     /// Events whose jobs are cancelled. They stay until their finished job or the event itself is forgotten.
     pub cancelled: BTreeSet<JournalPosition>,

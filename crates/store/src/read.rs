@@ -75,7 +75,8 @@ impl Store {
     }
 
     /// The event with this id while it is not yet due. It moves from here into the journal: ask for this first, then for
-    /// [`Store::event_position`]. For the moment between a release's commit and its acknowledgement neither knows it.
+    /// [`Store::event_position`]. For the moment between a release's commit and its acknowledgement neither knows it; after a
+    /// [`Store::cancel_later`] that found none, the journal does.
     ///
     /// # Errors
     /// When the store is being opened again or the disk fails.

@@ -13,7 +13,7 @@
 //! cancelled     position → nothing
 //! device        number u32 → DeviceRow
 //! device_id     id → number u32
-//! token         hash16 of token → number u32
+//! token         hash16 of token (`token_key`) → number u32
 //! subscription  number u32, subject 0 topic → nothing
 //! proven        upper 16 bits of numbers → Roaring set of the lower 16
 //! ```
@@ -23,13 +23,13 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tidings_types::{
-    BrakeScope, ChannelName, Device, DeviceId, DeviceNumber, Epoch, Event, JournalPosition, Offset, StreamPosition,
-    Subject, Timestamp, TopicName,
+    BrakeScope, ChannelName, Device, DeviceId, DeviceNumber, DeviceToken, Epoch, Event, JournalPosition, Offset,
+    Provider, StreamPosition, Subject, Timestamp, TopicName,
 };
 
 use crate::engine::{EngineError, Table};
 use crate::event::{AcceptedEvent, DurableChannel, LaterEvent, LaterKey, StoredPublication};
-use crate::hash::{Hash16, Hash32};
+use crate::hash::{Hash16, Hash32, hash16};
 use crate::message::PreparedEvent;
 
 /// What `meta/format` says; another value is refused at open.
@@ -140,6 +140,17 @@ pub(crate) fn decode_number(table: Table, key: &[u8], bytes: &[u8]) -> Result<De
 
 pub(crate) fn device_id_key(id: &DeviceId) -> &[u8] {
     id.as_str().as_bytes()
+}
+
+/// An APNs token may be spelt like the identity of another provider's token: such a one gets a key apart, or whoever
+/// registers it takes a stranger's token away.
+pub(crate) fn token_key(token: &DeviceToken) -> Hash16 {
+    const PREFIXES: [&[u8]; 3] = [b"apns\0", b"fcm\0", b"web_push\0"];
+    let identity = token.identity();
+    if token.provider() == Provider::Apns && PREFIXES.iter().any(|prefix| identity.starts_with(prefix)) {
+        return hash16(&[PREFIXES[0], &identity].concat());
+    }
+    hash16(&identity)
 }
 
 /// The head of an event row: what trimming needs without reading the JSON behind it.

@@ -169,7 +169,7 @@ impl Store {
 
     /// Moves events that are due at `now` into the journal and publishes each in its channels, in the order of their times
     /// and, at one time, of their acceptance: as many as one batch takes, so call again until it is 0. They count as accepted
-    /// when they were due, their publications are of `now`. Each is moved in one step: a crash neither loses nor doubles it.
+    /// when they were due, their publications are of `now`. One whose time is over is published nowhere. Each is moved in one step: a crash neither loses nor doubles it.
     ///
     /// # Errors
     /// [`WriteError::Overloaded`] when the journal has no room for the first; it stays where it is, try again.
@@ -213,7 +213,8 @@ impl Store {
         self.ask(Class::Brakes, 256, |reply| Command::Pause { scope, now, reply }).await?
     }
 
-    /// Ends the pause of this very scope; false when it was not paused.
+    /// Ends the pause of this very scope; false when it was not paused. That of everything also ends those that could not be
+    /// read when the store was opened.
     ///
     /// # Errors
     /// When the store is overloaded or cannot write.

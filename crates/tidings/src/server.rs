@@ -98,7 +98,7 @@ pub(crate) enum ServeError {
         /// Which section.
         name: String,
         /// Why.
-        source: ProviderError,
+        source: Box<ProviderError>,
     },
     /// The webhook cannot be set up.
     #[error("cannot start the webhook")]
@@ -174,7 +174,7 @@ impl Server {
         for section in sections {
             let (provider, name) = (section.provider, section.name.clone());
             let started = providers.add(&config, section, sender.sink(), &registry);
-            started.map_err(|source| ServeError::Provider { provider, name, source })?;
+            started.map_err(|source| ServeError::Provider { provider, name, source: Box::new(source) })?;
         }
         let webhook = Webhook::start(&config.webhook, config.sender.report_count_max, sender.clone(), &registry)?;
 

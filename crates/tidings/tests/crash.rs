@@ -8,22 +8,30 @@
 //!   for good; nobody got anything else; nobody got an event under two ids;
 //! - nothing was repeated whose outcome the last checkpoint before the kill knew, pair by pair of device and event;
 //!   repeats within a life of the server are no more than the provider's resets explain;
-//! - what the checkpoints did not know is no more than the stated lag and what was in flight;
+//! - what the checkpoints did not know is no more than the stated lag and what was in flight: the streams of all
+//!   connections, those of the quarantine included, where devices begin. What waits in the lakes (one for each of three
+//!   priorities, and as many for the quarantine) was given to no provider, and repeats nothing;
 //! - every client saw every publication of its channels once and in order, each return recovered, no epoch changed.
+//!
+//! A second campaign, `crash/flood.rs`, is one event to very many devices.
 //!
 //! It is run by `cargo xtask crash`, in release; a plain `cargo test` leaves it out (`test = false` in Cargo.toml). The checkers
 //! have tests of their own beside them, which show each of them failing.
 //!
 //! To vary it, in the environment: `CRASH_SEED` (printed; what the load is drawn from: it does not make the run the
 //! same, since time takes part), `CRASH_KILLS`, `CRASH_DEVICES`, `CRASH_CLIENTS`; with `CRASH_CANARY=forge` or `CRASH_CANARY=drop`
-//! an entry is forged into the ledger or dropped from it, and the campaign must fail.
+//! an entry is forged into the ledger or dropped from it, and the campaigns must fail.
 
 #![expect(clippy::print_stdout, reason = "a report for whoever runs the campaign")]
 
+#[path = "crash/books.rs"]
+mod books;
 #[path = "crash/checkpoint.rs"]
 mod checkpoint;
 #[path = "crash/deliveries.rs"]
 mod deliveries;
+#[path = "crash/flood.rs"]
+mod flood;
 #[path = "crash/http.rs"]
 mod http;
 #[path = "crash/load.rs"]
@@ -70,6 +78,9 @@ const CHANNELS_PER_CLIENT: usize = 2;
 
 /// Streams per connection to the provider; what a reset can make unknown.
 const STREAM_COUNT_MAX: u32 = 250;
+/// Connections to the provider, at most, and those for devices that it has not accepted anything for.
+const CONNECTION_COUNT_MAX: u32 = 4;
+const QUARANTINE_CONNECTION_COUNT: u32 = 2;
 /// How far a checkpoint may lag: 100 ms by configuration, and what two busy cores may add.
 const CHECKPOINT_LAG_MAX: Duration = Duration::from_secs(1);
 /// A life under load ends after at most so many acceptances for each device.
@@ -90,10 +101,6 @@ struct Options {
 
 impl Options {
     fn read() -> Self {
-        fn number(name: &str, default: u64) -> u64 {
-            let text = std::env::var(name).ok();
-            text.map_or(default, |text| text.parse().unwrap_or_else(|error| panic!("{name}={text}: {error}")))
-        }
         Self {
             seed: number("CRASH_SEED", rand::random()),
             kills: number("CRASH_KILLS", 10),
@@ -102,6 +109,22 @@ impl Options {
             canary: std::env::var("CRASH_CANARY").ok(),
         }
     }
+}
+
+/// A number of the environment.
+fn number(name: &str, default: u64) -> u64 {
+    let text = std::env::var(name).ok();
+    text.map_or(default, |text| text.parse().unwrap_or_else(|error| panic!("{name}={text}: {error}")))
+}
+
+/// One campaign at a time: the lag of a checkpoint is measured.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// Runs a campaign when no other runs.
+fn run_alone(campaign: impl Future<Output = ()>) {
+    let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(campaign);
 }
 
 fn event_id(event: u32) -> String {
@@ -445,8 +468,12 @@ impl Campaign {
 
 #[test]
 fn nothing_acknowledged_is_lost_when_the_server_is_killed() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(campaign());
+    run_alone(campaign());
+}
+
+#[test]
+fn one_event_to_very_many_devices_reaches_each_when_the_server_is_killed() {
+    run_alone(flood::campaign());
 }
 
 async fn campaign() {

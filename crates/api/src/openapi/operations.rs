@@ -189,7 +189,10 @@ fn events(name: &str) -> Option<Operation> {
         "DELETE /v1/events/{id}" => {
             Operation::new("cancelEvent", EVENTS, "Call an event off: it is sent to nobody any more")
                 .of("EventId")
-                .answers_nothing("Who was not sent to yet will not be. One that was not due yet is forgotten.")
+                .answers_nothing(
+                    "Who was not sent to yet will not be. One that was not due yet is forgotten, and its id is free: \
+                     a retry of the same id schedules it anew, so stop its producer first.",
+                )
                 .refuses(409)
         }
         "GET /v1/events/{id}" => Operation::new("getEvent", EVENTS, "What became of an event").of("EventId").answers(

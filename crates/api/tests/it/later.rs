@@ -1,5 +1,6 @@
 //! Events that are due later, and events that are called off. The clock is the real one; jobs are fed by hand.
 
+use std::task::Poll;
 use std::time::Duration;
 
 use axum::http::StatusCode;
@@ -165,6 +166,34 @@ async fn what_is_called_off_before_it_is_due_is_forgotten() {
     assert_eq!(server.store.release_later(unix_now().saturating_add(2 * HOUR)).await, Ok(0));
     let again = server.schedule(&event).await.json();
     assert_eq!((&again["state"], again.get("repeated")), (&json!("scheduled"), None), "its id is free");
+}
+
+/// It is committed, but nobody was told of it yet: it waits no more, and is not in the journal either.
+#[tokio::test]
+async fn an_event_that_is_called_off_while_it_is_released_is_cancelled() {
+    let server = Server::start();
+    let at = unix_now().saturating_add(HOUR);
+    server.schedule(&goal("g-1", at)).await;
+    let gate = server.gate.lock().await;
+    let store = server.store.clone();
+    let release = tokio::spawn(async move { store.release_later(at).await });
+    let id = EventId::new("g-1").unwrap();
+    let committed = tokio::time::timeout(Duration::from_secs(20), async {
+        while server.store.later(&id).unwrap().is_some() {
+            tokio::task::yield_now().await;
+        }
+    });
+    committed.await.expect("the release is committed");
+    assert_eq!(server.store.event_position(&id).unwrap(), None);
+    let mut cancel = std::pin::pin!(server.cancel("g-1"));
+    for _ in 0..100 {
+        let answer = std::future::poll_fn(|context| Poll::Ready(cancel.as_mut().poll(context))).await;
+        assert_eq!(answer, Poll::Pending, "nothing is known yet");
+        tokio::task::yield_now().await;
+    }
+    drop(gate);
+    assert_eq!((cancel.await, release.await.unwrap()), (204, Ok(1)));
+    assert!(server.store.brakes().borrow().cancelled.contains(&JournalPosition(server.position(0))));
 }
 
 #[tokio::test]

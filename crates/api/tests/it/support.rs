@@ -49,6 +49,7 @@ pub(crate) struct Server {
     pub(crate) hub: Arc<Hub>,
     pub(crate) jobs: Arc<JobList>,
     pub(crate) revoked: Arc<Revoked>,
+    pub(crate) gate: Arc<Gate>,
     first: JournalPosition,
     _folder: TempDir,
 }
@@ -75,7 +76,13 @@ impl Answer {
 
 /// Hands the journal's publications to the hub, as the binary does.
 #[derive(Default)]
-struct ToHub(OnceLock<Arc<Hub>>);
+struct ToHub {
+    hub: OnceLock<Arc<Hub>>,
+    gate: Arc<Gate>,
+}
+
+/// While it is held, nobody is told of what was committed.
+type Gate = tokio::sync::Mutex<()>;
 
 impl CommitSink for ToHub {
     fn on_publication(
@@ -87,7 +94,8 @@ impl CommitSink for ToHub {
     ) {
         let StoredPublication { data, tags, time, receipt, .. } = publication.clone();
         let publication = Publication { offset: position.offset, data, info: None, tags: Tags::from(tags), receipt };
-        let hub = self.0.get().expect("nothing is published before the hub is there");
+        drop(self.gate.blocking_lock());
+        let hub = self.hub.get().expect("nothing is published before the hub is there");
         hub.publish_durable(channel, position.offset, publication, time).unwrap();
     }
 
@@ -232,7 +240,7 @@ impl Server {
             receipt_event_count_max: 100,
         };
         let hub = Arc::new(Hub::new(hub_config, 1));
-        sink.0.set(hub.clone()).unwrap();
+        sink.hub.set(hub.clone()).unwrap();
         let registry = Registry::new();
         let node = Node {
             uid: "u-1".to_owned(),
@@ -256,7 +264,7 @@ impl Server {
             .merge(tidings_api::health_router(store.clone()))
             .merge(tidings_api::metrics_router(registry, keys()));
         let first = store.journal_end();
-        Self { router, store, hub, jobs, revoked, first, _folder: folder }
+        Self { router, store, hub, jobs, revoked, gate: sink.gate.clone(), first, _folder: folder }
     }
 
     /// Sends as the holder of the key `root`.

@@ -62,12 +62,13 @@ impl Drop for Link {
 pub(super) enum Report {
     /// The service answered, so long after the request was handed over, to this signature.
     Answered { verdict: Verdict, round_trip: Duration, authorization: HeaderValue },
-    /// Nothing was sent.
-    NotSent,
+    /// Nothing was sent; `cut_short` if that is because it expired meanwhile.
+    NotSent { cut_short: bool },
     /// Nothing was sent, and nothing will be: its addresses are not public.
     Forbidden,
-    /// It was sent, at least in part, and no answer came. With a topic the service shows only one of two.
-    Lost { has_topic: bool },
+    /// It was sent, at least in part, and no answer came, or none before it expired. With a topic the service shows only
+    /// one of two.
+    Lost { has_topic: bool, cut_short: bool },
     /// It cannot be put into a request.
     Unsendable(AnyReason),
 }
@@ -98,14 +99,14 @@ impl Plan {
             },
             Err(reason) => return (Report::Unsendable(reason), self.link),
         };
-        let mut timeout = self.timeouts.answer;
-        if self.link.is_none() {
-            timeout += self.timeouts.connect;
-        }
+        let patience = match self.link {
+            Some(_) => self.timeouts.answer,
+            None => self.timeouts.connect + self.timeouts.answer,
+        };
         // Nobody wants an answer that comes when it is over.
-        let timeout = timeout.min(notification.rendering.expires_at().saturating_since(now));
+        let timeout = patience.min(notification.rendering.expires_at().saturating_since(now));
         let Some(link) = self.link.or_else(|| open(self.route, self.timeouts, &self.metrics)) else {
-            return (Report::NotSent, None);
+            return (Report::NotSent { cut_short: false }, None);
         };
         self.metrics.streams_opened.inc();
         let sent_at = Instant::now();
@@ -116,11 +117,14 @@ impl Plan {
                 let verdict = classify(&answer);
                 (Report::Answered { verdict, round_trip: sent_at.elapsed(), authorization }, Some(link))
             }
-            Err(error) if error.may_have_been_sent() => (Report::Lost { has_topic }, None),
             Err(CallError::Refused(_)) => (Report::Unsendable(Reason::BadRequest.into()), None),
-            Err(_) => {
+            Err(error) => {
+                let cut_short = matches!(error, CallError::Timeout { .. }) && timeout < patience;
+                if error.may_have_been_sent() {
+                    return (Report::Lost { has_topic, cut_short }, None);
+                }
                 self.metrics.connect_failures.inc();
-                (if link.route.is_forbidden() { Report::Forbidden } else { Report::NotSent }, None)
+                (if link.route.is_forbidden() { Report::Forbidden } else { Report::NotSent { cut_short } }, None)
             }
         }
     }

@@ -167,7 +167,7 @@ impl Driver {
                 None => self.reject(attempt, Reason::ForbiddenEndpoint, now),
                 Some(name) => {
                     if let Err(attempt) = self.origins.push(&name, level, attempt, now) {
-                        self.reject(attempt, Reason::ServiceError, now);
+                        self.reject(attempt, Reason::OriginOverloaded, now);
                     }
                 }
             }
@@ -247,6 +247,7 @@ impl Driver {
 
     fn on_done(&mut self, Done { sending, report, link }: Done, now: Now) {
         let (health, pause) = bearing(&report);
+        self.metrics.pauses.add(u64::from(!pause.is_zero()));
         self.origins.on_ended(sending.origin, link, Effect { health, pause, random: rand::random() }, now);
         match report {
             Report::Answered { verdict, round_trip, authorization } => {
@@ -254,11 +255,11 @@ impl Driver {
                 self.config.gauge.on_round_trip(round_trip);
                 self.on_verdict(sending, verdict, &authorization, now);
             }
-            Report::NotSent => self.repeat(sending, Repeat::NotProcessed, Duration::ZERO, now),
-            Report::Lost { has_topic: true } => self.repeat(sending, Repeat::Unknown, Duration::ZERO, now),
-            Report::Lost { has_topic: false } => self.settle(sending, Outcome::Unknown, None, now),
+            Report::NotSent { .. } => self.repeat(sending, Repeat::NotProcessed, Duration::ZERO, now),
+            Report::Lost { has_topic: true, .. } => self.repeat(sending, Repeat::Unknown, Duration::ZERO, now),
+            Report::Lost { has_topic: false, .. } => self.settle(sending, Outcome::Unknown, None, now),
             Report::Forbidden => {
-                let outcome = Outcome::Rejected(Reason::ForbiddenEndpoint.into());
+                let outcome = Outcome::Rejected(Reason::AddressNotPublic.into());
                 self.settle(sending, outcome, None, now);
             }
             Report::Unsendable(reason) => self.settle(sending, Outcome::Rejected(reason), None, now),
@@ -330,7 +331,10 @@ fn bearing(report: &Report) -> (Health, Duration) {
             (health, if pauses { *not_before } else { Duration::ZERO })
         }
         Report::Answered { .. } => (Health::Well, Duration::ZERO),
-        Report::NotSent | Report::Lost { .. } => (Health::Failing, Duration::ZERO),
+        Report::NotSent { cut_short: false } | Report::Lost { cut_short: false, .. } => {
+            (Health::Failing, Duration::ZERO)
+        }
+        Report::NotSent { .. } | Report::Lost { .. } => (Health::Unknown, Duration::ZERO),
         // With the next one it is the same, and it is told at once.
         Report::Forbidden | Report::Unsendable(_) => (Health::Unknown, Duration::ZERO),
     }
@@ -354,4 +358,30 @@ fn poll_take(
         progress = Poll::Ready(());
     }
     progress
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_answers_is_well_unless_it_says_that_it_is_not() {
+        let answered = |verdict| {
+            let authorization = HeaderValue::from_static("vapid");
+            bearing(&Report::Answered { verdict, round_trip: Duration::ZERO, authorization })
+        };
+        let repeat = |reason: Reason, advice, seconds| {
+            let not_before = Duration::from_secs(seconds);
+            answered(Verdict::Repeat { reason: reason.into(), advice, not_before })
+        };
+        let pause = Duration::from_secs(7);
+        assert_eq!(answered(Verdict::Accepted), (Health::Well, Duration::ZERO));
+        assert_eq!(repeat(Reason::TooManyRequests, Advice::PauseAll, 7), (Health::Well, pause));
+        assert_eq!(repeat(Reason::ServiceError, Advice::Wait, 7), (Health::Failing, pause));
+        assert_eq!(repeat(Reason::VapidRefused, Advice::RenewCredential, 7), (Health::Well, Duration::ZERO));
+        for (cut_short, health) in [(false, Health::Failing), (true, Health::Unknown)] {
+            assert_eq!(bearing(&Report::NotSent { cut_short }), (health, Duration::ZERO));
+            assert_eq!(bearing(&Report::Lost { has_topic: true, cut_short }), (health, Duration::ZERO));
+        }
+    }
 }

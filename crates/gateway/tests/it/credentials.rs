@@ -56,8 +56,12 @@ impl Pool {
     }
 
     async fn push(&self, devices: impl IntoIterator<Item = u32>) {
+        self.push_text(devices, "Goal").await;
+    }
+
+    async fn push_text(&self, devices: impl IntoIterator<Item = u32>, text: &str) {
         let expires_at = unix_now().saturating_add(Duration::from_secs(600));
-        let json = Bytes::from_static(br#"{"aps":{"alert":"Goal"}}"#);
+        let json = Bytes::from(format!(r#"{{"aps":{{"alert":"{text}"}}}}"#));
         let push = |device| sized(notification(device, JournalPosition(1), expires_at), json.clone());
         let mut batch = devices.into_iter().map(push).collect();
         self.lakes.of(EventPriority::Normal).push_batch(&mut batch).await.unwrap();
@@ -399,5 +403,23 @@ async fn connections_that_are_told_to_go_before_they_were_answered_are_replaced_
     pool.push(0..15).await;
     pool.accepted(15).await;
     assert_eq!(ledger(&simulator), each_once(0..15));
+    pool.drain().await;
+}
+
+#[tokio::test]
+async fn a_small_window_is_used_again_and_again_and_the_books_about_it_stay_right() {
+    let faults = Faults { connection_window_bytes: 65_535, stream_window_bytes: 65_535, ..slow() };
+    let simulator = simulator(SimulatorConfig { faults, ..SimulatorConfig::default() });
+    let (key_id, team_id) = (simulator.key_id().to_owned(), simulator.team_id().to_owned());
+    let pool = Pool::start(&simulator, token(&key_id, &team_id, simulator.key_pem()), |_| {});
+    // Some twenty to a window, fifty windows.
+    pool.push_text(0..500, &"x".repeat(3000)).await;
+    pool.push(500..1000).await;
+    pool.push_text(1000..1500, &"x".repeat(3000)).await;
+    pool.accepted(1500).await;
+    assert_eq!(ledger(&simulator), each_once(0..1500));
+    assert_eq!([pool.repeats("unknown"), pool.repeats("not_processed")], [0, 0]);
+    let summary = simulator.ledger().summary();
+    assert_eq!((summary.stream_limit_violations, summary.connections), (0, 1));
     pool.drain().await;
 }

@@ -45,9 +45,9 @@ impl Reply {
     }
 
     fn error(status: u16, code: &str) -> Self {
-        let body = format!(
-            r#"{{"error":{{"code":{status},"message":"m","status":"{code}","details":[{{"@type":"type.googleapis.com/google.firebase.fcm.v1.FcmError","errorCode":"{code}"}}]}}}}"#
-        );
+        let kind = "type.googleapis.com/google.firebase.fcm.v1.FcmError";
+        let details = format!(r#"[{{"@type":"{kind}","errorCode":"{code}"}}]"#);
+        let body = format!(r#"{{"error":{{"code":{status},"message":"m","status":"{code}","details":{details}}}}}"#);
         Self { status, headers: Vec::new(), body, slow: false }
     }
 
@@ -216,10 +216,9 @@ struct Setup {
 fn account(endpoint: SocketAddr) -> ServiceAccount {
     let key =
         rcgen::KeyPair::generate_for(&rcgen::PKCS_RSA_SHA256).unwrap().serialize_pem().replace(['\r', '\n'], "\\n");
-    let json = format!(
-        r#"{{"type":"service_account","project_id":"test-project","private_key_id":"k1","private_key":"{key}","client_email":"a@b.example","token_uri":"https://localhost:{}/token"}}"#,
-        endpoint.port()
-    );
+    let uri = format!("https://localhost:{}/token", endpoint.port());
+    let who = r#""project_id":"test-project","private_key_id":"k1","client_email":"a@b.example""#;
+    let json = format!(r#"{{{who},"private_key":"{key}","token_uri":"{uri}"}}"#);
     ServiceAccount::parse(json.as_bytes()).unwrap()
 }
 
@@ -364,6 +363,24 @@ async fn what_expires_while_there_is_no_token_is_told() {
     assert!(outcomes.values().all(|it| it.outcome == Outcome::Expired));
     assert!(setup.google.log.lock().unwrap().requests.is_empty());
     setup.drain().await;
+}
+
+#[tokio::test]
+async fn a_drain_without_a_token_ends_when_the_last_has_expired() {
+    let setup = start(Google::start(accept(), vec![Grant::Cut]).await, |_| {});
+    let soon = unix_now().saturating_add(Duration::from_secs(2));
+    setup.lakes.of(EventPriority::High).try_push_batch(&mut vec![expiring(1, soon), expiring(2, soon)]).unwrap();
+    let taken = async {
+        while setup.lakes.held() > 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, taken).await.unwrap();
+    let sink = Arc::clone(&setup.sink);
+    let started = Instant::now();
+    setup.drain().await;
+    assert!(started.elapsed() < PATIENCE / 2);
+    assert_eq!(sink.outcomes(2).await[&1].outcome, Outcome::Expired);
 }
 
 #[tokio::test]

@@ -1,5 +1,5 @@
-//! What providers have been seen to do to their clients, or may: nothing is lost, each notification has one outcome, and
-//! the rules are kept meanwhile. How long each takes to recover is printed, not judged.
+//! What providers have been seen to do to their clients, or may: nothing is lost, each notification has one outcome,
+//! and the rules are kept meanwhile. How long each takes to recover is printed, not judged.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

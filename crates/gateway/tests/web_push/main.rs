@@ -338,9 +338,9 @@ async fn a_name_that_answers_otherwise_the_next_time_gains_nothing() {
     setup.push([setup.notification(&host("rebinds"), 0), setup.notification(&host("maps"), 1)]).await;
     setup.push([setup.with(&host("mixes"), 2, JOB, soon)]).await;
     let outcomes = setup.sink.outcomes(3).await;
-    assert_eq!(outcomes[&0].outcome, rejected(Reason::ForbiddenEndpoint));
+    assert_eq!(outcomes[&0].outcome, rejected(Reason::AddressNotPublic));
     assert!(outcomes[&0].repeats > 0 && setup.net.look_ups("rebinds.push.example") > 1, "{:?}", outcomes[&0]);
-    assert_eq!(outcomes[&1].outcome, rejected(Reason::ForbiddenEndpoint));
+    assert_eq!(outcomes[&1].outcome, rejected(Reason::AddressNotPublic));
     assert_eq!(outcomes[&2].outcome, Outcome::Unknown);
     assert!(setup.service.log(|log| log.requests.iter().filter(|it| device_of(it) == 2).count()) > 1);
     assert_eq!(setup.net.dialled(), HashSet::from([PUBLIC]));

@@ -3,7 +3,6 @@
 mod brakes;
 mod delivery;
 mod hold;
-mod measure;
 mod model;
 mod providers;
 mod resume;

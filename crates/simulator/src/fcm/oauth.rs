@@ -224,6 +224,15 @@ mod tests {
         assert_eq!(check("%"), Err("unsupported_grant_type"));
     }
 
+    proptest::proptest! {
+        #[test]
+        fn a_form_is_read_back_and_no_bytes_make_it_panic(text in ".{0,20}", bytes in ".{0,20}") {
+            let escaped: String = text.bytes().map(|byte| format!("%{byte:02X}")).collect();
+            proptest::prop_assert_eq!(decode(escaped.as_bytes()), Some(text));
+            let _ = decode(bytes.as_bytes());
+        }
+    }
+
     #[test]
     fn access_tokens_are_bounded_and_the_first_to_expire_goes() {
         let tokens = AccessTokens::default();

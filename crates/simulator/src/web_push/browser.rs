@@ -222,6 +222,19 @@ mod tests {
         }
     }
 
+    proptest::proptest! {
+        #[test]
+        fn no_bytes_from_outside_make_it_panic(
+            bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..200), name in ".{0,60}",
+        ) {
+            let (keys, body) = example();
+            proptest::prop_assert_eq!(open(&keys, &bytes), None);
+            // The right header, and whatever behind it.
+            proptest::prop_assert_eq!(open(&keys, &[&body[..HEADER_LEN], &bytes].concat()), None);
+            proptest::prop_assert_eq!(Browsers::new(1).find(&name), None);
+        }
+    }
+
     #[test]
     fn an_endpoint_says_whose_it_is_and_cannot_be_invented() {
         let browsers = Browsers::new(1);

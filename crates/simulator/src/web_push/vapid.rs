@@ -92,3 +92,23 @@ pub(super) fn decode_key(text: &str) -> Option<Vec<u8>> {
     let key = BASE64_URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')).ok()?;
     (key.len() == PUBLIC_KEY_LEN && key[0] == 4).then_some(key)
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn no_authorization_makes_it_panic(text in "(vapid )?([tkx]=[A-Za-z0-9_=.-]{0,90}[, ]{0,2}){0,3}.{0,10}") {
+            prop_assert_eq!(verify(&text, "https://localhost:1"), None);
+        }
+
+        #[test]
+        fn only_an_uncompressed_point_is_a_key(bytes in prop::collection::vec(any::<u8>(), 60..70)) {
+            let is_key = bytes.len() == PUBLIC_KEY_LEN && bytes[0] == 4;
+            prop_assert_eq!(decode_key(&BASE64_URL_SAFE_NO_PAD.encode(&bytes)).is_some(), is_key);
+        }
+    }
+}

@@ -1,12 +1,13 @@
 //! Pausing, resuming and cancelling: rows that say it, and the whole of them for those who follow.
 
+use std::ops::Bound;
 use std::sync::Arc;
 
 use tidings_types::{BrakeScope, JournalPosition, Timestamp};
 
 use super::draft::Draft;
 use crate::brakes::{Brakes, PAUSE_COUNT_MAX};
-use crate::engine::Table;
+use crate::engine::{EngineError, Table};
 use crate::error::WriteError;
 use crate::rows;
 
@@ -25,13 +26,27 @@ impl Draft<'_> {
         Ok(true)
     }
 
-    pub(super) fn resume(&mut self, scope: &BrakeScope) -> bool {
+    pub(super) fn resume(&mut self, scope: &BrakeScope) -> Result<bool, EngineError> {
         if !self.brakes.is_paused(scope) {
-            return false;
+            return Ok(false);
+        }
+        if *scope == BrakeScope::Everything {
+            self.forget_damaged_pauses()?;
         }
         self.rows.delete(Table::Brake, scope.to_string());
         self.change_brakes().paused.remove(scope);
-        true
+        Ok(true)
+    }
+
+    /// They hold everything, and would again when the store is opened.
+    fn forget_damaged_pauses(&mut self) -> Result<(), EngineError> {
+        let rows = &mut self.rows;
+        self.engine.scan(Table::Brake, Bound::Unbounded, |key, row| {
+            if rows::decode_brake(key, row).is_err() && rows.get(Table::Brake, key).is_none() {
+                rows.delete(Table::Brake, key);
+            }
+            Ok::<_, EngineError>(true)
+        })
     }
 
     /// False when it was cancelled already, or no event is there: so there are never more than the journal has.

@@ -103,10 +103,10 @@ impl Draft<'_> {
         new: Option<&DeviceToken>,
     ) -> Result<(), EngineError> {
         if let Some(old) = old.filter(|old| Some(*old) != new) {
-            self.rows.delete(Table::Token, hash::hash16(&old.identity()));
+            self.rows.delete(Table::Token, rows::token_key(old));
         }
         let Some(new) = new else { return Ok(()) };
-        let key = hash::hash16(&new.identity());
+        let key = rows::token_key(new);
         if let Some(row) = self.get(Table::Token, &key)? {
             let holder = rows::decode_number(Table::Token, &key, &row)?;
             if holder != number
@@ -125,7 +125,7 @@ impl Draft<'_> {
         let Some((number, row)) = self.find(id)? else { return self.forget_damaged(id) };
         self.remove_subscriptions(number)?;
         if let Some(token) = &row.device.token {
-            self.rows.delete(Table::Token, hash::hash16(&token.identity()));
+            self.rows.delete(Table::Token, rows::token_key(token));
         }
         self.set_proven(number, false);
         self.rows.delete(Table::DeviceId, rows::device_id_key(id));
@@ -270,11 +270,11 @@ impl Draft<'_> {
         let mut taken = 0;
         for GoneToken { number, token, gone_at } in tokens {
             let Some(mut row) = self.row(number)? else { continue };
-            let same = row.device.token.as_ref().is_some_and(|held| held.identity() == token.identity());
+            let same = row.device.token.as_ref().is_some_and(|held| rows::token_key(held) == rows::token_key(&token));
             let newer = gone_at.is_some_and(|gone_at| row.device.token_at > gone_at);
             if same && !newer {
                 row.device.token = None;
-                self.rows.delete(Table::Token, hash::hash16(&token.identity()));
+                self.rows.delete(Table::Token, rows::token_key(&token));
                 self.set_proven(number, false);
                 self.put_row_of_same_user(number, row);
                 taken += 1;

@@ -140,7 +140,7 @@ impl<'a> Draft<'a> {
                 answer(reply, ())
             }
             Command::Pause { scope, now, reply } => answer(reply, self.pause(scope, now)),
-            Command::Resume { scope, reply } => answer(reply, self.resume(&scope)),
+            Command::Resume { scope, reply } => answer(reply, self.resume(&scope)?),
             Command::Cancel { position, reply } => answer(reply, self.cancel(position)),
             Command::CancelLater { id_hash, reply } => answer(reply, self.cancel_later(id_hash)?),
             Command::ReleaseLater { now, reply } => {

@@ -226,7 +226,7 @@ impl Draft<'_> {
         Ok(row)
     }
 
-    fn channel(&self, name: &ChannelName) -> Result<Option<ChannelRow>, EngineError> {
+    pub(super) fn channel(&self, name: &ChannelName) -> Result<Option<ChannelRow>, EngineError> {
         let key = name.as_str().as_bytes();
         self.get(Table::Channel, key)?.map(|row| rows::decode(Table::Channel, key, &row)).transpose()
     }

@@ -4,6 +4,7 @@
 //! both or neither. Its id stays taken all the time; only trimming the journal or cancelling the event gives it free.
 
 use std::ops::Bound;
+use std::time::Duration;
 
 use tidings_types::Timestamp;
 use tracing::error;
@@ -56,7 +57,8 @@ impl Draft<'_> {
                     if let Err(full) = self.check_journal_room(1, later.json.len() as u64) {
                         return Ok(if released == 0 { Err(full) } else { Ok(released) });
                     }
-                    self.append_event(prepared(later), key.at, now)?;
+                    let event = self.publishable(prepared(later), key.at, now)?;
+                    self.append_event(event, key.at, now)?;
                     released += 1;
                 }
                 Err(error) => {
@@ -68,6 +70,27 @@ impl Draft<'_> {
             self.take_later(key, row.len())?;
         }
         Ok(Ok(released))
+    }
+
+    /// The event with only the channels it is still published in: none when its time is over, and not one whose row is
+    /// damaged, for which the event and all behind it would wait for ever.
+    fn publishable(
+        &self,
+        (mut event, ttl): (PreparedEvent, Duration),
+        at: Timestamp,
+        now: Timestamp,
+    ) -> Result<PreparedEvent, EngineError> {
+        for channel in std::mem::take(&mut event.channels) {
+            match self.channel(&channel.name) {
+                _ if at.saturating_add(ttl) <= now => {}
+                Ok(_) => event.channels.push(channel),
+                Err(error) if error.is_damage() => {
+                    error!(%error, event = %event.id, "An event that was due is not published in a channel")
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(event)
     }
 
     /// Forgets an event that is not yet due, and its id. False when there is none.
@@ -104,11 +127,11 @@ impl Draft<'_> {
     }
 }
 
-/// The event as if it were handed in now. What its publications ask of connections counts from when it was due, as its time
+/// The event as if it were handed in now, and its time to live. What its publications ask of connections counts from when it was due, as its time
 /// to live does.
-fn prepared(LaterRow { id_hash, json, channels, later }: LaterRow<'_>) -> PreparedEvent {
+fn prepared(LaterRow { id_hash, json, channels, later }: LaterRow<'_>) -> (PreparedEvent, Duration) {
     let LaterEvent { key, event, audience_max, .. } = later;
-    PreparedEvent {
+    let prepared = PreparedEvent {
         id_hash,
         content: hash32(json.as_bytes()),
         data: publication_data(&event),
@@ -118,5 +141,6 @@ fn prepared(LaterRow { id_hash, json, channels, later }: LaterRow<'_>) -> Prepar
         channels,
         audience_max,
         later_at: None,
-    }
+    };
+    (prepared, event.ttl)
 }

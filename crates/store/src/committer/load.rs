@@ -3,6 +3,7 @@
 use std::ops::Bound;
 
 use tidings_audience::Index;
+use tidings_types::BrakeScope;
 use tracing::{error, warn};
 
 use super::Derived;
@@ -56,11 +57,15 @@ pub(crate) fn load(engine: &Engine) -> Result<(State, Derived), EngineError> {
     Ok((state, Derived { table, index, brakes }))
 }
 
+/// A pause that cannot be read holds everything: what it held must not be sent. Resuming everything forgets it.
 fn load_brakes(engine: &Engine, damaged_count: &mut usize) -> Result<Brakes, EngineError> {
     let mut brakes = Brakes::default();
     engine.scan(Table::Brake, Bound::Unbounded, |key, row| {
         leave_out_damaged(damaged_count, || {
-            let (scope, since) = rows::decode_brake(key, row)?;
+            let (scope, since) = rows::decode_brake(key, row).inspect_err(|error| {
+                error!(%error, "All sending is paused, for a pause cannot be read; `tidings jobs resume everything` ends it");
+                brakes.paused.entry(BrakeScope::Everything).or_default();
+            })?;
             brakes.paused.insert(scope, since);
             Ok(())
         })

@@ -53,6 +53,25 @@ async fn a_token_moves_to_the_device_that_registered_it_last() {
 }
 
 #[tokio::test]
+async fn an_apns_token_that_spells_a_token_of_another_provider_takes_it_from_nobody() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, _) = open(folder.path());
+    let fcm = DeviceToken::fcm("abc").unwrap();
+    let spelt = DeviceToken::from(&b"fcm\0abc"[..]);
+    let twice = DeviceToken::from(&b"apns\0fcm\0abc"[..]);
+    for (name, token) in [("victim", &fcm), ("thief", &spelt), ("other", &twice)] {
+        store.put_device(device(name, Some(token.clone())), T0).await.unwrap();
+    }
+    for (name, token) in [("victim", fcm.clone()), ("thief", spelt), ("other", twice)] {
+        assert_eq!(sending_token(&store, name), Some(Some(token)), "{name}");
+    }
+    // Nor does it know whose it is any worse.
+    store.delete_device(&id("thief")).await.unwrap();
+    store.put_device(device("next", Some(fcm.clone())), T0).await.unwrap();
+    assert_eq!((sending_token(&store, "victim"), sending_token(&store, "next")), (Some(None), Some(Some(fcm))));
+}
+
+#[tokio::test]
 async fn a_providers_gone_takes_the_token_it_is_about_and_no_newer_registration() {
     let folder = tempfile::tempdir().unwrap();
     let (store, _) = open(folder.path());

@@ -200,6 +200,21 @@ async fn room_for_its_channels_is_kept_from_the_beginning() {
     assert_eq!(channels(&store, T0)[0].top.0, 2);
 }
 
+/// The server was down when it was due, and for as long as it was worth delivering.
+#[tokio::test]
+async fn what_is_released_when_its_time_is_over_is_journaled_and_published_nowhere() {
+    for (passed, expected) in [(HOUR - Duration::from_millis(1), 1), (HOUR, 0)] {
+        let folder = tempfile::tempdir().unwrap();
+        let (store, sink) = open(folder.path());
+        let due = after(5);
+        append(&store, later_event("e1", due, &[channel("match:1", 10)]), T0).await.unwrap();
+        assert_eq!(store.release_later(due.saturating_add(passed)).await, Ok(1));
+        let event = store.event(JournalPosition(1)).unwrap().unwrap();
+        assert_eq!((event.accepted_at, event.published.len()), (due, expected));
+        assert_eq!((sink.told().len(), channels(&store, due)[0].publications.len()), (expected + 1, expected));
+    }
+}
+
 /// While the committer is busy with an import, requests gather and become one batch, in which each sees those before it.
 #[tokio::test]
 async fn cancelling_several_in_one_batch_leaves_those_that_remain() {

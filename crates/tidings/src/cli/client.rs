@@ -52,10 +52,10 @@ pub(crate) enum DevicesCommand {
     /// Register a device, or replace what is known of it; a new one's credential is printed once.
     #[command(after_help = "Examples:
   tidings devices register phone-7 --app com.example.app --token 5f3a… --locale pt-BR --user 42
-  tidings devices register phone-8 --platform android --app com.example.app --token dPx0:APA91b… --locale pl
-  tidings devices register tab-9 --app example.com --locale en --web-push - < subscription.json
+  tidings devices register phone-8 --platform android --app a.b --token dPx0:APA91b --locale pl
+  tidings devices register tab-9 --platform web --app example.com --locale en --web-push -
 
-A browser's subscription is what JSON.stringify(subscription) gives.")]
+A browser's subscription is what JSON.stringify(subscription) gives; - reads standard input.")]
     Register(Box<RegisterArgs>),
     /// Forget a device.
     #[command(after_help = "Example:

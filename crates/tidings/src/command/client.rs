@@ -199,7 +199,9 @@ mod tests {
 
     #[test]
     fn a_duration_is_told_in_its_two_largest_units() {
-        for (seconds, text) in [(0, "0s"), (59, "59s"), (60, "1m00s"), (3599, "59m59s"), (3600, "1h00m"), (93_600, "1d02h")] {
+        for (seconds, text) in
+            [(0, "0s"), (59, "59s"), (60, "1m00s"), (3599, "59m59s"), (3600, "1h00m"), (93_600, "1d02h")]
+        {
             assert_eq!(duration(Duration::from_secs(seconds)), text);
         }
     }

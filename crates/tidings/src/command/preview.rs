@@ -55,12 +55,7 @@ pub(crate) async fn run(args: PreviewArgs) -> Result<(), CommandError> {
     Ok(())
 }
 
-fn payload(
-    topics: &Topics,
-    event: &Event,
-    platform: Platform,
-    locale: &Locale,
-) -> Result<bytes::Bytes, CommandError> {
+fn payload(topics: &Topics, event: &Event, platform: Platform, locale: &Locale) -> Result<bytes::Bytes, CommandError> {
     topics.preview(event, platform, locale).map_err(|error| CommandError::Usage(error.to_string()))
 }
 

@@ -37,7 +37,7 @@ pub(crate) enum SimulateCommand {
 /// What all simulators can be told.
 #[derive(Debug, Args)]
 pub(crate) struct SimulateArgs {
-    /// Folder for the certificate and the keys made at the start.
+    /// Folder for the certificate and the keys made at the start; simulators of several kinds can share it.
     #[arg(long, default_value = "simulator", value_name = "FOLDER")]
     pub(crate) dir: PathBuf,
     /// How it misbehaves, as JSON: delays, rejections, resets.
@@ -80,7 +80,7 @@ pub(crate) struct SimulateApnsArgs {
 #[command(after_help = "Examples:
   tidings simulate fcm
   tidings simulate fcm --round-trip 70ms --project my-project --app com.example.app
-  curl --cacert simulator/ca.pem https://localhost:2198/simulator/shown/TOKEN")]
+  curl --cacert simulator/fcm-ca.pem https://localhost:2198/simulator/shown/TOKEN")]
 pub(crate) struct SimulateFcmArgs {
     /// Where it listens.
     #[arg(long, default_value = "127.0.0.1:2198", value_name = "ADDRESS")]
@@ -99,7 +99,7 @@ pub(crate) struct SimulateFcmArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   tidings simulate web-push --subscriptions 10
-  curl --cacert simulator/ca.pem -d '{}' https://localhost:2199/simulator/subscriptions")]
+  curl --cacert simulator/web-push-ca.pem -d '{}' https://localhost:2199/simulator/subscriptions")]
 pub(crate) struct SimulateWebPushArgs {
     /// Where it listens.
     #[arg(long, default_value = "127.0.0.1:2199", value_name = "ADDRESS")]
@@ -161,7 +161,7 @@ async fn fcm(args: &SimulateFcmArgs) -> Result<(), CommandError> {
         ..FcmConfig::default()
     };
     let simulator = FcmSimulator::start(config).map_err(|error| CommandError::Failed(chain(&error)))?;
-    let ca = write(dir, "ca.pem", simulator.ca_pem(), PUBLIC)?;
+    let ca = write(dir, "fcm-ca.pem", simulator.ca_pem(), PUBLIC)?;
     let account = write(dir, "service-account.json", &simulator.service_account_json(), PRIVATE)?;
     let section = [
         "[fcm.simulator]".to_owned(),
@@ -185,7 +185,7 @@ async fn web_push(args: &SimulateWebPushArgs) -> Result<(), CommandError> {
         ..WebPushConfig::default()
     };
     let simulator = WebPushSimulator::start(config).map_err(|error| CommandError::Failed(chain(&error)))?;
-    let ca = write(dir, "ca.pem", simulator.ca_pem(), PUBLIC)?;
+    let ca = write(dir, "web-push-ca.pem", simulator.ca_pem(), PUBLIC)?;
     let key = write(dir, "vapid.key", &simulator.vapid_key(), PRIVATE)?;
     if args.subscriptions > 0 {
         write(dir, "subscriptions.ndjson", &subscriptions(&simulator, args.subscriptions), PRIVATE)?;

@@ -308,8 +308,12 @@ fn apns_credentials_are_checked() {
         &["t.toml:11:8: `apns.second.apps`: a.b in this environment belongs to `apns.main` already"],
     );
     check(
-        &apns("main", &credentials.key, "connection_count = 1\nstream_count_max = 10\nlake_capacity = 21"),
-        &["t.toml:8:17: `apns.main.lake_capacity`: must be at most twice what is in flight (10), got 21"],
+        &apns(
+            "main",
+            &credentials.key,
+            "connection_count = 1\nconnection_count_max = 1\nstream_count_max = 10\nlake_capacity = 21",
+        ),
+        &["t.toml:9:17: `apns.main.lake_capacity`: must be at most twice what is in flight (10), got 21"],
     );
     check(
         &one.replace("ABC123DEFG", "abc").replace("[\"a.b\"]", "[]"),
@@ -326,6 +330,72 @@ fn apns_credentials_are_checked() {
     assert_eq!(loaded(&sandbox).config.apns["main"].host(), "api.development.push.apple.com");
     fs::write(&credentials.key, "no key").unwrap();
     assert!(mistakes(&one, &[])[0].ends_with("holds no PEM \"PRIVATE KEY\""));
+}
+
+/// Files of the two, in a folder, and the sections that name them.
+fn fcm_and_web_push() -> (tempfile::TempDir, String, String) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let google = tidings_simulator::FcmSimulator::start(Default::default()).unwrap();
+    let browsers = tidings_simulator::WebPushSimulator::start(Default::default()).unwrap();
+    fs::write(path("account.json"), google.service_account_json()).unwrap();
+    fs::write(path("vapid.key"), browsers.vapid_key()).unwrap();
+    let fcm = format!("[fcm.main]\nservice_account_file = {:?}\napps = [\"a.b\"]\n", path("account.json"));
+    let web = format!(
+        "[web_push.main]\nvapid_key_file = {:?}\napps = [\"a.b\"]\ncontact = \"mailto:a@b.c\"\n",
+        path("vapid.key")
+    );
+    (dir, fcm, web)
+}
+
+#[test]
+fn fcm_and_web_push_sections_are_checked() {
+    let (dir, fcm, web) = fcm_and_web_push();
+    let loaded = loaded(&format!("{fcm}{web}")).config;
+    assert_eq!((loaded.fcm["main"].quota_per_minute, loaded.web_push["main"].apps.len()), (600_000, 1));
+    check(
+        &format!("{fcm}{}", fcm.replace("[fcm.main]", "[fcm.second]")),
+        &["t.toml:6:8: `fcm.second.apps`: a.b belongs to `fcm.main` already"],
+    );
+    let bounds = "connection_count = 3\nconnection_count_max = 2\nthread_count = 4\n";
+    check(
+        &format!("{fcm}{bounds}"),
+        &[
+            "t.toml:2:24: `fcm.main.lake_capacity`: must be at most twice what is in flight (200), got 2000",
+            "t.toml:4:20: `fcm.main.connection_count`: must not be more than `connection_count_max`",
+            "t.toml:6:16: `fcm.main.thread_count`: must not be more than `connection_count`",
+        ],
+    );
+    check("[fcm.main]\napps = [\"a.b\"]\n", &["t.toml:2:8: `fcm.main.service_account_file`: is missing"]);
+    check(
+        &web.replace("mailto:a@b.c", "a@b.c"),
+        &[
+            "t.toml:4:11: `web_push.main.contact`: the contact must be a mailto: or https: address of at most 256 characters, \
+           got \"a@b.c\"",
+        ],
+    );
+    check(
+        &format!("{web}allowed_hosts = [\"10.0.0.1\"]\n"),
+        &[
+            "t.toml:5:17: `web_push.main.allowed_hosts`: a host must be a domain name, or *. and one for all names below it, \
+           got \"10.0.0.1\"",
+        ],
+    );
+    for name in ["account.json", "vapid.key"] {
+        fs::write(dir.path().join(name), "a secret").unwrap();
+    }
+    let wrong = mistakes(&format!("{fcm}{web}"), &[]);
+    assert!(wrong.len() == 2 && wrong.iter().all(|wrong| !wrong.contains("a secret")), "{wrong:?}");
+}
+
+#[test]
+fn what_opens_the_network_or_pushes_everybody_is_warned_about() {
+    let warnings = |text: &str| loaded(text).warnings.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let (_dir, _, web) = fcm_and_web_push();
+    let said = warnings(&format!("{web}allow_private = true\n"));
+    assert!(said.iter().any(|it| it.contains("web_push.main.allow_private") && it.contains("inside your network")));
+    let said = warnings("[shadow]\npercent = 5\n");
+    assert!(said.iter().any(|it| it.contains("shadow.enabled") && it.contains("everybody is pushed")), "{said:?}");
 }
 
 #[test]
@@ -601,7 +671,7 @@ fn the_memory_sum_is_its_terms() {
          event_queue_bytes_max = \"8MiB\"\ndevice_queue_bytes_max = \"1MiB\"\nimport_queue_bytes_max = \"1MiB\"\ncache_bytes = \
          \"1MiB\"\ndevice_count_max = 800\n[sender]\njob_count_max = 3\nreport_count_max = 9\n\
          [webhook]\nurl = \"https://a/b\"\nsecret = \"whsec_Y2hhbmdlLW1lLWNoYW5nZS1tZS1jaGFu\"\n{}",
-        apns("main", &credentials.key, "connection_count = 2\nstream_count_max = 100\nlake_capacity = 300")
+        apns("main", &credentials.key, "connection_count_max = 2\nstream_count_max = 100\nlake_capacity = 300")
     );
     let sum = memory_sum(&loaded(&text).config, 4);
     let terms: Vec<_> = sum.terms.iter().map(|term| (term.name, term.bytes())).collect();
@@ -622,8 +692,8 @@ fn the_memory_sum_is_its_terms() {
         ("jobs", 3 * (196_608 + 2 * 100 + 3 * 20)), // Of 800 devices 10 can be connected.
         ("reports", 9 * 1024),
         ("webhook backlog", 2 * 9 * 160),
-        ("lakes", 300 * 512),
-        ("in flight", 200 * 6144),
+        ("lakes", 3 * 2 * 300 * 512), // Three priorities, and the same for the quarantine.
+        ("in flight", (2 + 2) * 100 * 6144), // Connections, and those of the quarantine.
         ("log lines to write", 3 * (4 << 20)),
     ];
     assert_eq!(terms, expected);

@@ -13,12 +13,7 @@ use tidings_types::EventPriority;
 use super::providers::Section;
 
 /// Makes them part of `/metrics`.
-pub(super) fn register(
-    registry: &Registry,
-    store: &Store,
-    hub: &Arc<Hub>,
-    sections: &[Section],
-) {
+pub(super) fn register(registry: &Registry, store: &Store, hub: &Arc<Hub>, sections: &[Section]) {
     let counter = |name: &str, help: &str, value: fn(Counts) -> u64| {
         let store = store.clone();
         let value = Arc::new(move || value(store.counts()) as f64);
@@ -36,7 +31,19 @@ pub(super) fn register(
     let counts = store.clone();
     gauge("tidings_store_subscriptions", "Subscriptions", Arc::new(move || counts.counts().subscriptions as f64));
     let counts = store.clone();
-    gauge("tidings_store_later_events", "Events whose time is still to come", Arc::new(move || counts.counts().later as f64));
+    gauge(
+        "tidings_store_later_events",
+        "Events whose time is still to come",
+        Arc::new(move || counts.counts().later as f64),
+    );
+    let counts = store.clone();
+    gauge(
+        "tidings_store_proven_devices",
+        "Devices whose token a provider has accepted",
+        Arc::new(move || counts.counts().proven as f64),
+    );
+    let counts = store.clone();
+    gauge("tidings_store_brakes", "Brakes that are on", Arc::new(move || counts.counts().paused as f64));
     let counts = hub.clone();
     gauge("tidings_hub_channels", "Channels that exist", Arc::new(move || counts.counts().channels as f64));
     let counts = hub.clone();

@@ -24,8 +24,11 @@ impl tidings_api::Jobs for Jobs {
     fn estimate(&self, event: &Event) -> Vec<Estimate> {
         let estimates = self.0.upgrade().map(|sender| sender.estimate(event)).unwrap_or_default();
         let minutes = |duration: Duration| duration.as_secs_f64() / 60.0;
-        let view = |it: tidings_sender::Estimate| {
-            Estimate { provider: it.provider, pool: it.pool, devices: it.devices, minutes: it.duration.map(minutes) }
+        let view = |it: tidings_sender::Estimate| Estimate {
+            provider: it.provider,
+            pool: it.pool,
+            devices: it.devices,
+            minutes: it.duration.map(minutes),
         };
         estimates.into_iter().map(view).collect()
     }

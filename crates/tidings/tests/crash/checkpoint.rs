@@ -3,7 +3,7 @@
 //! Read from a *copy* of the data folder, so that it is the server itself that recovers from the crash. The rows of jobs
 //! are the sender's (`crates/sender/src/row.rs`), here read by their documented form: JSON with sets in base64.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,7 +50,7 @@ impl Checkpoint {
     }
 
     fn read(folder: &Path) -> Self {
-        let store = Store::open(store_config(folder), Arc::new(Nobody)).expect("what a crash leaves can be opened");
+        let store = open_store(folder);
         let mut journal = BTreeMap::new();
         let mut position = JournalPosition(0);
         loop {
@@ -90,6 +90,17 @@ impl Checkpoint {
     pub(crate) fn is_tokenless(&self, device: u32) -> bool {
         let device = self.store.device(&DeviceId::new(&device_id(device)).unwrap()).unwrap();
         device.is_some_and(|device| device.token.is_none())
+    }
+
+    /// Of these numbers of devices in the store, those without a token.
+    pub(crate) fn tokenless_of(&self, numbers: &[DeviceNumber]) -> HashSet<u32> {
+        let mut tokenless = HashSet::new();
+        self.store.with_recipients(numbers, |recipient| {
+            if recipient.token.is_none() {
+                tokenless.insert(recipient.number.0);
+            }
+        });
+        tokenless
     }
 
     /// Whether everything is there that was acknowledged. `numbers`, by device, are those of earlier kills, and added to.
@@ -165,7 +176,7 @@ impl JobRow {
             }
             Row::Finished { version, counts } => (version, Self::Finished { counts }),
         };
-        assert_eq!(version, 2, "the form of the sender's rows has changed: teach this test");
+        assert_eq!(version, 3, "the form of the sender's rows has changed: teach this test");
         job
     }
 
@@ -184,7 +195,12 @@ pub(crate) fn is_settled(checkpoint: &Checkpoint, numbers: &HashMap<u32, u32>, (
     numbers.get(&device).is_some_and(|number| checkpoint.is_settled(event, *number))
 }
 
-/// The copy is only read; nobody is told.
+/// Opens a store that no server has open.
+pub(crate) fn open_store(folder: &Path) -> Store {
+    Store::open(store_config(folder), Arc::new(Nobody)).expect("what a crash leaves can be opened")
+}
+
+/// Nobody is told of what is written here.
 struct Nobody;
 
 impl CommitSink for Nobody {
@@ -194,7 +210,7 @@ impl CommitSink for Nobody {
 }
 
 fn store_config(folder: &Path) -> StoreConfig {
-    let queue = QueueLimit { count: 16, bytes: 1 << 20 };
+    let queue = QueueLimit { count: 16, bytes: 16 << 20 };
     StoreConfig {
         path: folder.to_owned(),
         event_queue: queue,
@@ -207,6 +223,7 @@ fn store_config(folder: &Path) -> StoreConfig {
         device_count_max: u32::MAX,
         subscription_count_max: u32::MAX,
         channel_count_max: u64::MAX,
+        later_count_max: u64::MAX,
         reopen_backoff_min: Duration::from_millis(100),
         reopen_backoff_max: Duration::from_secs(1),
         cache_bytes: 16 << 20,
@@ -223,7 +240,7 @@ mod tests {
         [3u32, 5].into_iter().collect::<RoaringBitmap>().serialize_into(&mut set).unwrap();
         let set = STANDARD.encode(set);
         let row =
-            format!(r#"{{"version":2,"state":"running","next":8,"outstanding":"{set}","counts":{{}},"latency":null}}"#);
+            format!(r#"{{"version":3,"state":"running","next":8,"outstanding":"{set}","counts":{{}},"latency":null}}"#);
         let job = JobRow::decode(row.as_bytes());
         let settled: Vec<u32> = (0..10).filter(|number| job.is_settled(*number)).collect();
         assert_eq!(settled, [0, 1, 2, 4, 6, 7]);
@@ -234,7 +251,7 @@ mod tests {
     #[test]
     fn a_finished_row_has_its_counts() {
         let row =
-            br#"{"version":2,"state":"finished","event":"e-1","accepted_at":1,"counts":{"accepted":2},"time_to":null}"#;
+            br#"{"version":3,"state":"finished","event":"e-1","accepted_at":1,"counts":{"accepted":2},"retried":1,"time_to":null}"#;
         let JobRow::Finished { counts } = JobRow::decode(row) else { panic!("state") };
         assert_eq!(counts, BTreeMap::from([("accepted".to_owned(), 2)]));
     }

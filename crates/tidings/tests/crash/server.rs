@@ -13,7 +13,7 @@ use tidings_simulator::ApnsSimulator;
 use tokio::time::{Instant, interval, timeout};
 
 use crate::http::Caller;
-use crate::{API_KEY, APP, STREAM_COUNT_MAX};
+use crate::{API_KEY, APP, CONNECTION_COUNT_MAX, QUARANTINE_CONNECTION_COUNT, STREAM_COUNT_MAX};
 
 /// How long it may take to answer on `/health`, or to stop when asked to.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
@@ -28,14 +28,18 @@ pub(crate) struct Server {
 impl Server {
     /// Writes configuration and keys into `folder` and starts it there.
     pub(crate) async fn start(folder: &Path, simulator: &ApnsSimulator) -> Self {
+        let mut server = Self::prepare(folder, simulator, "");
+        server.start_again().await;
+        server
+    }
+
+    /// Writes configuration, with `more` sections, and keys into `folder`.
+    pub(crate) fn prepare(folder: &Path, simulator: &ApnsSimulator, more: &str) -> Self {
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|free| free.local_addr()).unwrap().port();
         fs::write(folder.join("ca.pem"), simulator.ca_pem()).unwrap();
         fs::write(folder.join("key.p8"), simulator.key_pem()).unwrap();
-        fs::write(folder.join("tidings.toml"), configuration(port, folder, simulator)).unwrap();
-        let addr = (Ipv4Addr::LOCALHOST, port).into();
-        let mut server = Self { folder: folder.to_owned(), addr, child: None };
-        server.start_again().await;
-        server
+        fs::write(folder.join("tidings.toml"), configuration(port, folder, simulator) + more).unwrap();
+        Self { folder: folder.to_owned(), addr: (Ipv4Addr::LOCALHOST, port).into(), child: None }
     }
 
     /// Starts the process and returns when it is healthy: how long that took.
@@ -184,6 +188,8 @@ key_file = '{key}'
 ca_file = '{ca}'
 apps = ["{APP}"]
 connection_count = 2
+connection_count_max = {CONNECTION_COUNT_MAX}
+quarantine_connection_count = {QUARANTINE_CONNECTION_COUNT}
 stream_count_max = {STREAM_COUNT_MAX}
 lake_capacity = {STREAM_COUNT_MAX}
 "#

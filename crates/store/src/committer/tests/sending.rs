@@ -171,3 +171,46 @@ async fn brakes_and_releases_are_synced_and_proven_tokens_are_not_and_what_chang
     use Durability::{Handed, Synced};
     assert_eq!(*commits, [Synced, Synced, Synced, Handed, Synced, Synced]);
 }
+
+#[tokio::test]
+async fn a_damaged_channel_holds_up_no_event_that_is_due() {
+    let folder = tempfile::tempdir().unwrap();
+    let sink = Arc::new(Sink::default());
+    let store = open(folder.path(), sink.clone());
+    let mut both = later("e1", 8);
+    let name = ChannelName::new("team:2").unwrap();
+    both[0].channels.push(DurableChannel { name: name.clone(), ..both[0].channels[0].clone() });
+    store.append_events(both, Timestamp(1)).await.unwrap();
+    store.append_events(later("e2", 9), Timestamp(1)).await.unwrap();
+    damage(&store, Table::Channel, b"team:1");
+    assert_eq!(store.release_later(Timestamp(9)).await, Ok(2));
+    let events = store.events_from(JournalPosition(0), 9).unwrap();
+    let published: Vec<Vec<_>> =
+        events.iter().map(|(_, one)| one.published.iter().map(|(name, _)| name.clone()).collect()).collect();
+    assert_eq!((published, sink.0.lock().unwrap().clone()), (vec![vec![name], vec![]], vec![1]));
+    assert_eq!((store.counts().later, store.counts().failures, *store.next_later().borrow()), (0, 0, None));
+}
+
+#[tokio::test]
+async fn a_pause_that_cannot_be_read_pauses_everything_until_that_is_resumed() {
+    for (key, since) in [(&b"nothing we know"[..], None), (b"topic:goal", None), (b"topic:goal", Some(Timestamp(7)))] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = open(folder.path(), Arc::default());
+        let topic = BrakeScope::Topic(TopicName::new("news").unwrap());
+        store.pause(topic.clone(), Timestamp(1)).await.unwrap();
+        if let Some(since) = since {
+            store.pause(BrakeScope::Everything, since).await.unwrap();
+        }
+        damage(&store, Table::Brake, key);
+        for _ in 0..2 {
+            store.close().await;
+            store = open(folder.path(), Arc::default());
+            let all = (BrakeScope::Everything, since.unwrap_or_default());
+            assert_eq!(store.brakes().borrow().paused, [all, (topic.clone(), Timestamp(1))].into());
+        }
+        assert_eq!(store.resume(BrakeScope::Everything).await, Ok(true));
+        store.close().await;
+        store = open(folder.path(), Arc::default());
+        assert_eq!(store.brakes().borrow().paused, [(topic, Timestamp(1))].into());
+    }
+}

@@ -113,7 +113,7 @@ impl Setup {
 fn section(name: &str, simulator: &ApnsSimulator, environment: &str, credential: &str) -> String {
     format!(
         "[apns.{name}]\nhost = \"localhost\"\nport = {}\nca_file = \"DIR/{name}-ca.pem\"\nenvironment = \
-         \"{environment}\"\napps = [\"com.example.app\"]\nconnection_count = 1\nconnection_count_max = 1\nlake_capacity = 1000\n{credential}\n",
+         \"{environment}\"\napps = [\"com.example.app\"]\nconnection_count = 1\nconnection_count_max = 1\nquarantine_connection_count = 0\nlake_capacity = 1000\n{credential}\n",
         simulator.addr().port()
     )
 }

@@ -91,10 +91,11 @@ fn address(stderr: ChildStderr) -> Result<String, CommandError> {
     while lines.read_line(&mut line)? > 0 {
         if let Some((_, rest)) = line.split_once(LISTENING) {
             let url = rest.split_whitespace().next().unwrap_or_default().to_owned();
+            // It ends with the server.
             thread::spawn(move || std::io::copy(&mut lines, &mut std::io::stderr()));
             return Ok(url);
         }
-        eprint!("{line}");
+        crate::log::line(&line);
         line.clear();
     }
     Err(failed("the server ended before it listened"))

@@ -241,7 +241,7 @@ impl Foreign {
     ) -> Result<Load, CommandError> {
         let before = provider.mark()?;
         // One id for all devices of a run: it is the pair of the two that may come only once.
-        let id = Uuid::from_u128((self.kind as u128) << 64 | u128::from(run) + 1);
+        let id = Uuid::from_u128(((self.kind as u128) << 64) | (u128::from(run) + 1));
         let sent: Sent = self.ask(json!({"send": {"count": count, "concurrency": concurrency, "id": id}})).await?;
         let after = provider.mark()?;
         self.check(&sent, count, &before, &after)?;

@@ -118,7 +118,7 @@ pub(super) fn check_ledger(
     check(&[
         ("accepted by the provider", seen(|ledger| ledger.accepted), count),
         ("different notifications at the provider", seen(|ledger| ledger.notifications), count),
-        ("accepted twice", 0 * seen(|ledger| ledger.repeated), 0),
+        ("accepted twice", seen(|ledger| ledger.repeated), 0),
         ("rejected", seen(|ledger| ledger.rejected), 0),
         ("in a wrong language", seen(|ledger| ledger.mistranslated), 0),
         ("over the stream limit", violations, 0),
