@@ -5,6 +5,9 @@
 //! notification taken. What a request looks like and what an answer means is a [`Dialect`](tidings_push::Dialect) of
 //! `tidings-push`; whom to tell what, the sender's matter.
 //!
+//! Browsers have push services of their own, any number of them: [`WebPushGateway`] asks those, and is described in
+//! `web_push`. What follows is about the one provider of a [`Gateway`].
+//!
 //! ```text
 //!            ┌ thread: current-thread runtime ─────────────────────────────────────┐
 //!            │ pool: repeats that wait, budget, books    (one per thread)          │

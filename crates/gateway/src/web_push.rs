@@ -1,8 +1,8 @@
 //! Sending to browsers: a [`WebPushGateway`] asks many push services, each chosen by the browser that subscribed.
 //!
-//! The other gateway has one provider and thousands of streams to it; this one has any number of *origins* (scheme, host,
-//! port of an endpoint) and speaks HTTP/1.1 with each. What a request looks like and what an answer means is decided in
-//! `tidings-push`, how HTTP/1.1 is spoken in `tidings-http1`.
+//! The other gateway has one provider and thousands of streams to it; this one has any number of *origins* (scheme,
+//! host, port of an endpoint) and speaks HTTP/1.1 with each. What a request looks like and what an answer means is
+//! decided in `tidings-push`, how HTTP/1.1 is spoken in `tidings-http1`.
 //!
 //! ```text
 //!            ┌ driver ──────────────────────────────┐       ┌ task per attempt ─────────────────────────┐
@@ -15,14 +15,16 @@
 //! Guarantees, and what they rest on:
 //! - A slow, dead or full origin costs itself: queue, breaker, pauses, retry budget, connections and attempts under way
 //!   are its own (`origins`).
-//! - Nothing is connected to but public addresses, whatever a name says and when (`network`); endpoints whose host is not
-//!   allowed are not even looked up. Rules that admit private addresses are for development, and are logged at start.
-//! - A notification is repeated after an answer that allows it, after an attempt that was not sent, and after one without
-//!   an answer if its request had a topic; never past its expiry, and asked anew each time whether it is still wanted.
+//! - Nothing is connected to but public addresses, whatever a name says and when (`network`); endpoints whose host is
+//!   not allowed are not even looked up. Rules that admit private addresses are for development, and are logged at
+//!   start.
+//! - A notification is repeated after an answer that allows it, after an attempt that was not sent, and after one
+//!   without an answer if its request had a topic; never past its expiry, and asked anew each time whether it is still
+//!   wanted.
 //! - Everything taken from the lakes is settled once (`books`), or counted as left behind when the gateway is aborted.
 //!
-//! One connection has one request under way: a POST behind another would wait for its answer, and share its fate when the
-//! connection breaks. So an origin's rate is at most `connection_count_max` ÷ round trip.
+//! One connection has one request under way: a POST behind another would wait for its answer, and share its fate when
+//! the connection breaks. So an origin's rate is at most `connection_count_max` ÷ round trip.
 //!
 //! Bounds: `held_max` notifications in all; at most `origin_count_max` origins with `connection_count_max` connections
 //! each; of a connection one read, a head and a body of 4 KiB. Full: nothing more is taken from the lakes; for an

@@ -1,7 +1,7 @@
 //! What operators hold, as the sender's lanes and reports see it: the store's rows, and which lane each is about.
 //!
-//! A paused lane hands out nothing; what is in its lake already goes. The walk, receipts and the end of an event's time go
-//! on meanwhile.
+//! A paused lane hands out nothing; what is in its lake already goes. The walk, receipts and the end of an event's time
+//! go on meanwhile.
 
 use std::sync::Arc;
 

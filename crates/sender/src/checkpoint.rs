@@ -67,7 +67,8 @@ impl Checkpointer {
     async fn write(&mut self) -> Result<usize, WriteError> {
         let Snapshot { rows, finished, next, floor } = self.snapshot();
         if rows.is_empty() && next == self.dispatched {
-            // More reports than are kept hold up new jobs: after a start with a smaller bound, or if this failed before.
+            // More reports than are kept hold up new jobs: after a start with a smaller bound, or if this failed
+            // before.
             self.forget(&[]).await?;
             return Ok(0);
         }
@@ -141,8 +142,8 @@ impl Checkpointer {
         Ok(())
     }
 
-    /// Notes what is in the store now, unless it has changed since it was written, and that those which are to be told can
-    /// be: what is told is what a restart finds.
+    /// Notes what is in the store now, unless it has changed since it was written, and that those which are to be told
+    /// can be: what is told is what a restart finds.
     fn clear(&self, written: &[(JournalPosition, Option<Telling>)]) {
         let mut table = self.shared.table();
         let Table { finished, untold, .. } = &mut *table;

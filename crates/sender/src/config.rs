@@ -36,8 +36,8 @@ pub struct SenderConfig {
 pub struct Shadow {
     /// These devices.
     pub devices: BTreeSet<DeviceId>,
-    /// And so many in a hundred, 0 to 100, by a hash of the device's id that never changes: with a higher number the same
-    /// ones and more.
+    /// And so many in a hundred, 0 to 100, by a hash of the device's id that never changes: with a higher number the
+    /// same ones and more.
     pub percent: u8,
 }
 
@@ -102,8 +102,8 @@ pub struct Pool {
     pub apps: Vec<AppId>,
     /// What its gateway draws from.
     pub lakes: Lakes,
-    /// What the gateway draws from for tokens that the provider has not accepted yet, where these have connections of their
-    /// own.
+    /// What the gateway draws from for tokens that the provider has not accepted yet, where these have connections of
+    /// their own.
     pub quarantine: Option<Lakes>,
     /// What the gateway has measured, for [`Sender::estimate`](crate::Sender::estimate).
     pub gauge: Option<Arc<PoolGauge>>,

@@ -1,12 +1,12 @@
 //! Waiting for the receipts of the devices a job holds back.
 //!
 //! A task per job that some device of its audience may answer, beside the job's lanes; a job without has none. It takes
-//! the receipts that have come, at most every [`PACE_MIN`], however many they are: a look costs a few operations on whole
-//! sets, microseconds, or 0.2 ms with 100 000 held among 10 million. The more jobs hold, the seldomer each looks, down to
-//! [`PACE_MAX`], so that a thousand of them leave the thread to the lanes. At the end of the event's `receipt_wait`, by
-//! tokio's clock at the latest, it lets go of who has not answered.
-//! It ends with the first of: nobody is held and the walk is over, or the dispatcher let go for want of room; time is up;
-//! the sender drains. Draining lets nobody go: who is held waits for the next start.
+//! the receipts that have come, at most every [`PACE_MIN`], however many they are: a look costs a few operations on
+//! whole sets, microseconds, or 0.2 ms with 100 000 held among 10 million. The more jobs hold, the seldomer each looks,
+//! down to [`PACE_MAX`], so that a thousand of them leave the thread to the lanes. At the end of the event's
+//! `receipt_wait`, by tokio's clock at the latest, it lets go of who has not answered.
+//! It ends with the first of: nobody is held and the walk is over, or the dispatcher let go for want of room; time is
+//! up; the sender drains. Draining lets nobody go: who is held waits for the next start.
 
 use std::time::Duration;
 

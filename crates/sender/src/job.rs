@@ -1,9 +1,9 @@
 //! One event on its way to its audience, and the books of it.
 //!
 //! A job is a *walk* and *lanes*. The walk looks at every device of the frozen audience once, in the order of their
-//! numbers, and either counts why it is not sent to or gives it to the lane of its pool and app. A lane hands its devices
-//! out in windows, at its pool's pace. The walk does not wait for lanes, so a slow pool does not hold up a fast one: what
-//! the walk found for it waits as a set of numbers.
+//! numbers, and either counts why it is not sent to or gives it to the lane of its pool and app. A lane hands its
+//! devices out in windows, at its pool's pace. The walk does not wait for lanes, so a slow pool does not hold up a fast
+//! one: what the walk found for it waits as a set of numbers.
 //!
 //! ```text
 //!          ┌────────► lane.held ──receipt──────────────────────────────────┐
@@ -13,13 +13,13 @@
 //!    └──────────────────┴── suppressed, expired, cancelled, superseded ────┘
 //! ```
 //!
-//! Every arrow is one step under the job's lock, and each device is in exactly one place: not walked yet, held, pending,
-//! in flight, or counted. That is the whole proof of "exactly one outcome", also for a device that is registered anew,
-//! moved to another app or deleted meanwhile; and it is why cursor + outstanding set + counts is all a checkpoint holds.
-//! A step of the walk or of a lane is three calls (what to do, reading the records, [`Job::assign`] or [`Job::open`]),
-//! which no other step, no cancelling and no superseding comes between: they are one piece without a wait on the sender's
-//! thread. What may come between, since each touches other places than those the step was given, is [`Job::settle`],
-//! [`Job::take_receipts`], [`Job::let_go`] and [`Job::unblock`].
+//! Every arrow is one step under the job's lock, and each device is in exactly one place: not walked yet, held,
+//! pending, in flight, or counted. That is the whole proof of "exactly one outcome", also for a device that is
+//! registered anew, moved to another app or deleted meanwhile; and it is why cursor + outstanding set + counts is all a
+//! checkpoint holds. A step of the walk or of a lane is three calls (what to do, reading the records, [`Job::assign`]
+//! or [`Job::open`]), which no other step, no cancelling and no superseding comes between: they are one piece without a
+//! wait on the sender's thread. What may come between, since each touches other places than those the step was given,
+//! is [`Job::settle`], [`Job::take_receipts`], [`Job::let_go`] and [`Job::unblock`].
 //!
 //! **Held** is, for an event with `push: unless_received`, a device that would be sent to, could answer over a live
 //! connection when the job began, and has not; until `receipt_wait` after the event's acceptance, but for half of its
@@ -30,12 +30,12 @@
 //! **Over before its time**: when the event expires, or from [`Job::cancel`] on, what was not handed out is counted as
 //! that at once; of what is in flight the gateway learns it from the rendering, or from [`Job::job_standing`].
 //!
-//! **Superseded** are the devices that a newer job with the same collapse key takes over ([`crate::supersede`]). What of
-//! them is not walked, held or pending is counted at once; the gateway gives up those in flight
+//! **Superseded** are the devices that a newer job with the same collapse key takes over ([`crate::supersede`]). What
+//! of them is not walked, held or pending is counted at once; the gateway gives up those in flight
 //! before their next attempt, and the newer job hands them out only then: here they are `superseded`, there `blocked`.
 //!
-//! Memory: sets of at most a bit per device number: the frozen audience (shared with the index where it is one set), who
-//! may answer, who has; and per lane who is held and who waits. One rendering per lane and catalogue. The sets of
+//! Memory: sets of at most a bit per device number: the frozen audience (shared with the index where it is one set),
+//! who may answer, who has; and per lane who is held and who waits. One rendering per lane and catalogue. The sets of
 //! superseding are of devices in flight.
 
 mod books;
@@ -149,7 +149,8 @@ impl Job {
         }
     }
 
-    /// Spares those who prove by `receipts` that they need no push, and holds back whom it is worth waiting for at `now`.
+    /// Spares those who prove by `receipts` that they need no push, and holds back whom it is worth waiting for at
+    /// `now`.
     pub(crate) fn with_receipts(mut self, receipts: Arc<EventReceipts>, now: Timestamp) -> Self {
         let hold_until = self.accepted.accepted_at.saturating_add(self.hold_max());
         let books = self.books.get_mut().expect("no holder of this lock panics");
@@ -211,8 +212,8 @@ impl Job {
         self.changed(&mut books);
     }
 
-    /// Takes the findings of a [`Step::Open`] before its notifications are handed to the lake; `unproven` are those of them
-    /// whose token no provider has accepted yet.
+    /// Takes the findings of a [`Step::Open`] before its notifications are handed to the lake; `unproven` are those of
+    /// them whose token no provider has accepted yet.
     pub(crate) fn open(
         &self,
         lane: usize,
@@ -326,8 +327,8 @@ impl Job {
         (0..books.lanes.len()).for_each(|lane| self.wake(&books, lane));
     }
 
-    /// Counts those of `numbers` that were not handed out as superseded by `newer`, which waits for those that were: the
-    /// latter are returned.
+    /// Counts those of `numbers` that were not handed out as superseded by `newer`, which waits for those that were:
+    /// the latter are returned.
     pub(crate) fn supersede(&self, newer: &Arc<Self>, numbers: &RoaringBitmap, metrics: &Metrics) -> RoaringBitmap {
         let mut books = self.lock();
         books.freeze_rest(&self.frozen);
@@ -353,8 +354,8 @@ impl Job {
         self.changed(&mut books);
     }
 
-    /// An older job has these in flight: they are not handed out before [`Job::unblock`], and no receipt spares them a push,
-    /// since the older one may show last.
+    /// An older job has these in flight: they are not handed out before [`Job::unblock`], and no receipt spares them a
+    /// push, since the older one may show last.
     pub(crate) fn block(&self, numbers: &RoaringBitmap) {
         let mut books = self.lock();
         books.blocked |= numbers;
@@ -449,7 +450,8 @@ impl Job {
         self.wakes[lane].notified().await;
     }
 
-    /// Resolves when [`Job::take_wanted_lanes`] has more, or the job is over; at once if that was since it was last asked.
+    /// Resolves when [`Job::take_wanted_lanes`] has more, or the job is over; at once if that was since it was last
+    /// asked.
     pub(crate) async fn lanes_wanted(&self) {
         self.lanes_wanted.notified().await;
     }

@@ -1,7 +1,7 @@
 //! How long the devices of one job waited for their provider's answer, counted from the event's acceptance.
 //!
-//! Two significant digits (1 %), at most 28 KiB and usually under 8 per running job; the first and the last answer are exact. The
-//! clock is that of acceptance, in milliseconds.
+//! Two significant digits (1 %), at most 28 KiB and usually under 8 per running job; the first and the last answer are
+//! exact. The clock is that of acceptance, in milliseconds.
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};

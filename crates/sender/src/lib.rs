@@ -18,36 +18,36 @@
 //! after the event was accepted is not told of it. The record read when its window is opened decides a device's token,
 //! language and pool.
 //!
-//! **In turn.** A lane is one app of one pool. At a lake lanes take turns by app, then by job, a window each (`turns.rs`);
-//! each priority has lakes of its own. Walks take turns on the thread, urgent ones first. So an urgent event waits for
-//! no other of lower priority, except for being dispatched: that is in the order of the journal, which superseding rests
-//! on, and with `job_count_max` jobs in work everybody waits.
+//! **In turn.** A lane is one app of one pool. At a lake lanes take turns by app, then by job, a window each
+//! (`turns.rs`); each priority has lakes of its own. Walks take turns on the thread, urgent ones first. So an urgent
+//! event waits for no other of lower priority, except for being dispatched: that is in the order of the journal, which
+//! superseding rests on, and with `job_count_max` jobs in work everybody waits.
 //!
-//! **Brakes** are the store's rows (`brakes.rs`). Paused lanes hand out nothing; what is in a lake already goes, and what
-//! waits for room in one comes back. Receipts count and events expire meanwhile. A cancelled job counts everything that
-//! is not handed out as cancelled at once; the gateways learn from [`Sender::sink`] not to try the rest again. Both hold
-//! over a restart. An audience that is not as large as the event expects, or larger than the API key may reach, counted
-//! without those that the filter does not admit, is told nothing.
+//! **Brakes** are the store's rows (`brakes.rs`). Paused lanes hand out nothing; what is in a lake already goes, and
+//! what waits for room in one comes back. Receipts count and events expire meanwhile. A cancelled job counts everything
+//! that is not handed out as cancelled at once; the gateways learn from [`Sender::sink`] not to try the rest again.
+//! Both hold over a restart. An audience that is not as large as the event expects, or larger than the API key may
+//! reach, counted without those that the filter does not admit, is told nothing.
 //!
-//! **Superseded.** A newer event with the same `collapse_key` takes the devices in both audiences over; `supersede.rs` holds
-//! the argument that nobody is left without news or shown the older one last.
+//! **Superseded.** A newer event with the same `collapse_key` takes the devices in both audiences over; `supersede.rs`
+//! holds the argument that nobody is left without news or shown the older one last.
 //!
 //! **Received.** An event's receipts are looked at when its job begins, and then, while anybody is held, at most every
-//! 10 ms until `receipt_wait` after its acceptance. A receipt counts that was known when the walk came to the device, or
-//! came while it was held. Nobody is held for longer than half of the event's life: there is time left to push. An
-//! event dispatched later than that holds nobody. Nobody is held for an event that no device of its audience may answer:
-//! such a job has neither a timer nor a task more.
+//! 10 ms until `receipt_wait` after its acceptance. A receipt counts that was known when the walk came to the device,
+//! or came while it was held. Nobody is held for longer than half of the event's life: there is time left to push. An
+//! event dispatched later than that holds nobody. Nobody is held for an event that no device of its audience may
+//! answer: such a job has neither a timer nor a task more.
 //!
-//! **Proven.** The first acceptance of a device's token is told to the store, four times a second and together. Until then
-//! a pool with a quarantine has the device's pushes go through that. Nothing spills from a quarantine into the main lakes:
-//! what it is too slow for expires.
+//! **Proven.** The first acceptance of a device's token is told to the store, four times a second and together. Until
+//! then a pool with a quarantine has the device's pushes go through that. Nothing spills from a quarantine into the
+//! main lakes: what it is too slow for expires.
 //!
 //! **After a crash** a job goes on from its last checkpoint, which lags by at most `checkpoint_interval` (100 ms) and
 //! what the store takes to write it. Nothing is skipped. Repeated are at most the devices whose outcome came since that
-//! checkpoint and those in flight (lake, gateway); a repeat carries the same notification and collapse ids. Receipts are
-//! not durable: who was held is pushed at once, also after an orderly stop, and so is whose receipt came since that
-//! checkpoint. The audience of devices not walked yet is selected anew: a subscription ended or begun meanwhile counts as
-//! it is then.
+//! checkpoint and those in flight (lake, gateway); a repeat carries the same notification and collapse ids. Receipts
+//! are not durable: who was held is pushed at once, also after an orderly stop, and so is whose receipt came since that
+//! checkpoint. The audience of devices not walked yet is selected anew: a subscription ended or begun meanwhile counts
+//! as it is then.
 //!
 //! **Told.** With `tell_finished` the row of a finished job says that somebody outside is to be told, until they are
 //! ([`Sender::take_untold`]). The mark is in the row before the job is told, and "told" comes into it with a later
@@ -59,15 +59,16 @@
 //! job has a task, and one per lane that somebody of its audience belongs to. A job that holds devices back counts as
 //! running, but does not keep others waiting for long: with `job_count_max` jobs running and events waiting, the oldest
 //! that only wait for receipts let go, looked for every 100 ms, half a second after their events' acceptance: some 1500
-//! events a second begin although each has somebody who does not answer. An event that begins late holds shorter, in the
-//! end not at all. Full lake: lanes wait in line, a window each; then running jobs fill up, then the journal does, which
-//! the store bounds; a paused job fills a place too. Dead tokens: `gone_token_count_max` (4096), more are forgotten; first
-//! acceptances: 2^20. Store
+//! events a second begin although each has somebody who does not answer. An event that begins late holds shorter, in
+//! the end not at all. Full lake: lanes wait in line, a window each; then running jobs fill up, then the journal does,
+//! which the store bounds; a paused job fills a place too. Dead tokens: `gone_token_count_max` (4096), more are
+//! forgotten; first acceptances: 2^20. Store
 //! refuses checkpoints: they are repeated; finished jobs wait up to twice `report_count_max` (10 000), then dispatching
 //! stops.
 //!
-//! Threads: everything runs on one own thread, a window of a walk or a lane at a time, except [`Sender::sink`], which runs
-//! on those of the gateways under a lock per job and never waits, and [`Sender::estimate`], which runs on its caller's.
+//! Threads: everything runs on one own thread, a window of a walk or a lane at a time, except [`Sender::sink`], which
+//! runs on those of the gateways under a lock per job and never waits, and [`Sender::estimate`], which runs on its
+//! caller's.
 
 mod brakes;
 mod checkpoint;

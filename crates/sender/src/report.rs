@@ -39,8 +39,8 @@ pub struct JobReport {
     pub paused_by: Option<BrakeScope>,
     /// When the event was accepted.
     pub accepted_at: Timestamp,
-    /// When the sender saw that all devices have their outcome; `None` while it runs, and for one that an older version has
-    /// finished.
+    /// When the sender saw that all devices have their outcome; `None` while it runs, and for one that an older version
+    /// has finished.
     pub done_at: Option<Timestamp>,
     /// Devices selected. For a finished job exactly those counted; a restart selects the rest of the audience anew, and
     /// until a job of an earlier run goes on only those are known that it had looked at.
@@ -49,7 +49,8 @@ pub struct JobReport {
     pub held: u64,
     /// Devices by outcome.
     pub counts: Counts,
-    /// Of these the ones that were handed out, by provider, app and language: at most 512 parts, others are in `counts` only.
+    /// Of these the ones that were handed out, by provider, app and language: at most 512 parts, others are in `counts`
+    /// only.
     pub by: Vec<JobPart>,
     /// Attempts that failed and were repeated.
     pub retried: u64,

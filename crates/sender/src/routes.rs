@@ -1,9 +1,9 @@
 //! Which lane reaches a device: by its provider, app and environment, and whether its token was ever accepted.
 //!
-//! A lane is one app of one pool, so that to pause an app or a provider is to pause lanes. A pool with a quarantine has two
-//! per app: tokens that no provider has accepted yet go through lakes of their own, since providers slow a connection
-//! down after refusals. Which one a device belongs to is found when its window is opened, like everything else: once
-//! accepted, it changes lanes.
+//! A lane is one app of one pool, so that to pause an app or a provider is to pause lanes. A pool with a quarantine has
+//! two per app: tokens that no provider has accepted yet go through lakes of their own, since providers slow a
+//! connection down after refusals. Which one a device belongs to is found when its window is opened, like everything
+//! else: once accepted, it changes lanes.
 
 use std::collections::HashMap;
 use std::sync::Arc;

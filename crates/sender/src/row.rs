@@ -1,12 +1,12 @@
 //! A job as it is checkpointed: JSON, so that an operator can read it, with sets in base64.
 //!
 //! A running job is a cursor, the set of devices before the cursor that have no outcome yet, and counts. That is all
-//! resuming needs: what is before the cursor and not in the set is counted. Which pool a device waits for is not kept, since
-//! its record is read again anyway.
+//! resuming needs: what is before the cursor and not in the set is counted. Which pool a device waits for is not kept,
+//! since its record is read again anyway.
 //!
-//! Versions: 3 has counts by provider, app and language, how often was repeated, and of a finished job its topic, priority
-//! and whether it was cancelled; 2 says of a finished job when it was done and whether that is told (`Telling`); 1 does
-//! not. All are read.
+//! Versions: 3 has counts by provider, app and language, how often was repeated, and of a finished job its topic,
+//! priority and whether it was cancelled; 2 says of a finished job when it was done and whether that is told
+//! (`Telling`); 1 does not. All are read.
 //!
 //! Size: the set takes 2 bytes per device when it is small and at most a bit per device number when it is large.
 
@@ -292,10 +292,11 @@ mod tests {
             assert_eq!((report.state, report.topic, report.by.len()), (JobState::Finished, None, 0));
             assert_eq!(telling, None, "it is told to nobody");
             let row = format!(
-                r#"{{"version":{version},"state":"running","next":3,"outstanding":"OjAAAAAAAAA=","counts":{{"accepted":2}},
-                "latency":null}}"#
+                r#"{{"version":{version},"state":"running","next":3,"outstanding":"OjAAAAAAAAA=",
+                "counts":{{"accepted":2}},"latency":null}}"#
             );
-            let JobRow::Running(progress) = JobRow::decode(POSITION, row.as_bytes()).unwrap() else { panic!("state") };
+            let row = JobRow::decode(POSITION, row.as_bytes()).unwrap();
+            let JobRow::Running(progress) = row else { panic!("state") };
             assert_eq!((progress.next, progress.tally.counts.accepted()), (Some(DeviceNumber(3)), 2));
         }
         let row = br#"{"version":2,"state":"finished","event":"goal-1","accepted_at":5,"done_at":6,"counts":{},
@@ -310,7 +311,8 @@ mod tests {
         assert_eq!(refusal(br#"{"version":4,"jobs":[]}"#), "job 7 has version 4, this version reads 1 to 3");
         assert_eq!(refusal(br#"{"version":0,"jobs":[]}"#), "job 7 has version 0, this version reads 1 to 3");
         assert!(refusal(b"\xff").starts_with("job 7 is damaged: "));
-        let row = br#"{"version":1,"state":"running","next":3,"outstanding":"OjAAAAEAAAAAAAAAEAAAAAUA","counts":{},"latency":null}"#;
+        let row = br#"{"version":1,"state":"running","next":3,"outstanding":"OjAAAAEAAAAAAAAAEAAAAAUA","counts":{},
+            "latency":null}"#;
         assert_eq!(refusal(row), "job 7 is damaged: device 5 is outstanding behind the cursor 3");
     }
 }

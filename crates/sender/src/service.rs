@@ -1,6 +1,7 @@
 //! The handle: starts the sender's thread from what the store knows, answers questions, drains.
 //!
-//! Callers never see the thread. Dropping the handle aborts: jobs go on from their last checkpoint after the next start.
+//! Callers never see the thread. Dropping the handle aborts: jobs go on from their last checkpoint after the next
+//! start.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -99,13 +100,14 @@ impl Sender {
         Ok(Self { shared, context, pools, journal_end, orders, done, thread: Some(thread) })
     }
 
-    /// Where gateways report outcomes and ask what is still to be sent. Outcomes that come after the sender's end are lost, as in a crash.
+    /// Where gateways report outcomes and ask what is still to be sent. Outcomes that come after the sender's end are
+    /// lost, as in a crash.
     pub fn sink(&self) -> Arc<dyn OutcomeSink> {
         self.shared.clone()
     }
 
-    /// Hands out nothing more, waits until `deadline` for the outcomes of what is in flight, and writes a last checkpoint.
-    /// The gateways must run meanwhile. Unfinished jobs go on at the next start.
+    /// Hands out nothing more, waits until `deadline` for the outcomes of what is in flight, and writes a last
+    /// checkpoint. The gateways must run meanwhile. Unfinished jobs go on at the next start.
     ///
     /// # Cancel safety
     /// Cancel safe: draining goes on, and calling it again waits for its end.
@@ -159,14 +161,14 @@ impl Sender {
         self.shared.metrics.by_provider()
     }
 
-    /// How long an event would take through each pool that reaches somebody of its audience, as the gateways go now and if
-    /// nothing else was sent. Reads at most some 65 000 devices, evenly over the audience; blocks for that.
+    /// How long an event would take through each pool that reaches somebody of its audience, as the gateways go now and
+    /// if nothing else was sent. Reads at most some 65 000 devices, evenly over the audience; blocks for that.
     pub fn estimate(&self, event: &Event) -> Vec<Estimate> {
         estimate::estimate(&self.context, &self.pools, event)
     }
 
-    /// How a job stands: any running one, one of an earlier run that waits for its turn, and the last `report_count_max`
-    /// finished ones, also those of earlier runs. `None` for others, and before the event's turn.
+    /// How a job stands: any running one, one of an earlier run that waits for its turn, and the last
+    /// `report_count_max` finished ones, also those of earlier runs. `None` for others, and before the event's turn.
     pub fn job(&self, position: JournalPosition) -> Option<JobReport> {
         let running = {
             let table = self.shared.table();
@@ -204,20 +206,21 @@ impl Sender {
     }
 
     /// Takes at most `limit` of the finished jobs that are to be told to somebody outside: those that finished while
-    /// `tell_finished` was on, in any order. Whoever takes a job ends with [`Sender::told`] or [`Sender::gave_up_telling`];
-    /// one that is taken and not ended comes again after the next start, also after a crash.
+    /// `tell_finished` was on, in any order. Whoever takes a job ends with [`Sender::told`] or
+    /// [`Sender::gave_up_telling`]; one that is taken and not ended comes again after the next start, also after a
+    /// crash.
     ///
-    /// A job comes only once the store has it as finished: whatever is told, a restart tells the same. It stays as long as
-    /// the sender remembers it; when there are more than `report_count_max`, those that are not to be told are forgotten
-    /// first, then the oldest of the others (`tidings_sender_untold_forgotten_total`). Without `tell_finished` the oldest of
-    /// all go first: what an earlier run owed is kept for no longer than the rest.
+    /// A job comes only once the store has it as finished: whatever is told, a restart tells the same. It stays as long
+    /// as the sender remembers it; when there are more than `report_count_max`, those that are not to be told are
+    /// forgotten first, then the oldest of the others (`tidings_sender_untold_forgotten_total`). Without
+    /// `tell_finished` the oldest of all go first: what an earlier run owed is kept for no longer than the rest.
     pub fn take_untold(&self, limit: usize) -> Vec<JournalPosition> {
         let untold = &mut self.shared.table().untold;
         std::iter::from_fn(|| untold.pop_first()).take(limit).collect()
     }
 
-    /// Resolves when there may be something for [`Sender::take_untold`]; at once if something came since the last call. For
-    /// one caller at a time.
+    /// Resolves when there may be something for [`Sender::take_untold`]; at once if something came since the last call.
+    /// For one caller at a time.
     ///
     /// # Cancel safety
     /// Cancel safe: what came is told by the next call.

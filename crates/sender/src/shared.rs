@@ -26,8 +26,8 @@ pub(crate) struct Shared {
     table: Mutex<Table>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) brakes: Braking,
-    /// Devices whose token was accepted for the first time, until the store is told. Set: at most [`PROVEN_COUNT_MAX`]. Full:
-    /// forgotten and counted, the next acceptance says it again.
+    /// Devices whose token was accepted for the first time, until the store is told. Set: at most [`PROVEN_COUNT_MAX`].
+    /// Full: forgotten and counted, the next acceptance says it again.
     proven: Mutex<RoaringBitmap>,
     /// Queue: `gone_token_count_max` dead tokens. Full: forgotten and counted, the provider says it again.
     gone: mpsc::Sender<GoneToken>,

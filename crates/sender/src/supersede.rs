@@ -20,8 +20,8 @@
 //!    takes or blocks what the older has left. Whatever is repeated, the newer comes last.
 //!
 //! **The older one does not come back** for these devices, whatever becomes of the newer job: paused, it has them wait;
-//! cancelled, expired or without a text in the end, they get neither. A job that is cancelled, or its time over, before it
-//! begins takes nothing. Dry runs take nothing and lose nothing: they are not shown.
+//! cancelled, expired or without a text in the end, they get neither. A job that is cancelled, or its time over, before
+//! it begins takes nothing. Dry runs take nothing and lose nothing: they are not shown.
 //!
 //! Cost: the open devices of each older job as a set, a few operations on whole sets, and only with a filter a read
 //! record for each device in both.
@@ -43,8 +43,8 @@ pub(crate) fn shared(newer: &Job, older: &[Arc<Job>]) -> RoaringBitmap {
     theirs & newer.open_devices()
 }
 
-/// Lets `newer` take over from `older`: of the `shared` devices those that its filter admits. Lanes of the older ones may
-/// have gone on since `shared` was asked.
+/// Lets `newer` take over from `older`: of the `shared` devices those that its filter admits. Lanes of the older ones
+/// may have gone on since `shared` was asked.
 pub(crate) fn begin(
     newer: &Arc<Job>,
     older: &[Arc<Job>],

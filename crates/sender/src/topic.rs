@@ -99,8 +99,8 @@ impl Topics {
         Self { providers: providers.into_iter().collect(), ..self }
     }
 
-    /// Whether every device in every language can be told of the event, whichever provider reaches it. Providers that its
-    /// filter leaves no devices are not asked.
+    /// Whether every device in every language can be told of the event, whichever provider reaches it. Providers that
+    /// its filter leaves no devices are not asked.
     ///
     /// # Errors
     /// When there is no text for some language, a parameter is missing or of the wrong type, an own text is no
@@ -123,13 +123,13 @@ impl Topics {
         })
     }
 
-    /// What the notification says that a device of this platform and locale would get: the exact body for APNs, the message
-    /// without its recipient for FCM, the text before it is encrypted for browsers. Where the event's publication
-    /// will stand nobody knows yet: the preview says offset 1 of the epoch `PREVIEWS` in the first channel.
+    /// What the notification says that a device of this platform and locale would get: the exact body for APNs, the
+    /// message without its recipient for FCM, the text before it is encrypted for browsers. Where the event's
+    /// publication will stand nobody knows yet: the preview says offset 1 of the epoch `PREVIEWS` in the first channel.
     ///
     /// # Errors
-    /// As [`Topics::check`], for this platform and locale only. The body may fit here and yet be refused there, since there
-    /// the channel and the offset are the longest possible.
+    /// As [`Topics::check`], for this platform and locale only. The body may fit here and yet be refused there, since
+    /// there the channel and the offset are the longest possible.
     pub fn preview(&self, event: &Event, platform: Platform, locale: &Locale) -> Result<Bytes, TopicError> {
         let texts = self.texts(event);
         let channel = event.channels.first().cloned().or_else(|| subject_channel(event));

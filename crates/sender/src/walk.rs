@@ -1,8 +1,8 @@
 //! The task of a job: walks over its audience, and runs a lane for each pool and app that somebody of it belongs to.
 //!
 //! Walks of all jobs take turns, a window each, the more urgent first: a newsletter's million does not keep a goal
-//! waiting. A walk does not wait for lanes or brakes, so it is over soon, and lanes that nobody of this audience needs are
-//! never begun.
+//! waiting. A walk does not wait for lanes or brakes, so it is over soon, and lanes that nobody of this audience needs
+//! are never begun.
 
 use std::sync::Arc;
 

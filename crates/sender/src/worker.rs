@@ -154,8 +154,8 @@ impl Dispatcher {
         }
     }
 
-    /// Gives the next events their jobs, as many as may run, those of an earlier run first. Tells whether it could go on
-    /// at once; if not, the journal has no more, there is no room, or it cannot be read.
+    /// Gives the next events their jobs, as many as may run, those of an earlier run first. Tells whether it could go
+    /// on at once; if not, the journal has no more, there is no room, or it cannot be read.
     async fn dispatch(&mut self, end: JournalPosition) -> bool {
         while self.room() > 0 && self.resume().await {}
         let room = self.room().min(READ_EVENT_COUNT);
@@ -197,8 +197,8 @@ impl Dispatcher {
         self.config.job_count_max.saturating_sub(table.running.len())
     }
 
-    /// While events wait for room, as many of the oldest jobs that only wait for receipts, and have for a while, wait no
-    /// longer: clients that do not answer cost themselves a push and not others their time.
+    /// While events wait for room, as many of the oldest jobs that only wait for receipts, and have for a while, wait
+    /// no longer: clients that do not answer cost themselves a push and not others their time.
     fn cut_holds(&mut self, end: JournalPosition) {
         if Instant::now() < self.cut_at {
             return;
@@ -259,8 +259,8 @@ impl Dispatcher {
         true
     }
 
-    /// Whether the audience, without those that the event's filter does not admit, is of another size than it may be; says
-    /// so.
+    /// Whether the audience, without those that the event's filter does not admit, is of another size than it may be;
+    /// says so.
     async fn is_unexpected(&self, position: JournalPosition, accepted: &AcceptedEvent, frozen: &Frozen) -> bool {
         let AcceptedEvent { event, audience_max, .. } = accepted;
         let expected = event.expect_audience.unwrap_or(ExpectAudience { min: None, max: None });

@@ -38,6 +38,10 @@ mod http;
 mod load;
 #[path = "crash/model.rs"]
 mod model;
+#[path = "crash/population.rs"]
+mod population;
+#[path = "crash/providers.rs"]
+mod providers;
 #[path = "crash/server.rs"]
 mod server;
 #[path = "crash/sockets.rs"]

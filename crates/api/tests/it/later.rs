@@ -176,7 +176,8 @@ async fn an_event_that_is_called_off_while_it_is_released_is_cancelled() {
     server.schedule(&goal("g-1", at)).await;
     let gate = server.gate.lock().await;
     let store = server.store.clone();
-    let release = tokio::spawn(async move { store.release_later(at).await });
+    let mut release = tokio::task::JoinSet::new();
+    release.spawn(async move { store.release_later(at).await });
     let id = EventId::new("g-1").unwrap();
     let committed = tokio::time::timeout(Duration::from_secs(20), async {
         while server.store.later(&id).unwrap().is_some() {
@@ -192,7 +193,7 @@ async fn an_event_that_is_called_off_while_it_is_released_is_cancelled() {
         tokio::task::yield_now().await;
     }
     drop(gate);
-    assert_eq!((cancel.await, release.await.unwrap()), (204, Ok(1)));
+    assert_eq!((cancel.await, release.join_all().await), (204, vec![Ok(1)]));
     assert!(server.store.brakes().borrow().cancelled.contains(&JournalPosition(server.position(0))));
 }
 

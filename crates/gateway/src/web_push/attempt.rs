@@ -1,8 +1,8 @@
 //! One attempt: sign, encrypt, send, and what came of it.
 //!
-//! A task of its own, so that a slow service keeps nobody waiting and encryption (an ECDH on P-256 and a key pair, about
-//! 0.1 ms) spreads over the runtime's threads. A repeat is encrypted anew, with a new key pair and salt: the texts of two
-//! attempts have nothing in common but their length.
+//! A task of its own, so that a slow service keeps nobody waiting and encryption (an ECDH on P-256 and a key pair,
+//! about 0.1 ms) spreads over the runtime's threads. A repeat is encrypted anew, with a new key pair and salt: the
+//! texts of two attempts have nothing in common but their length.
 //!
 //! A request is alone on its connection and is never sent again below this module: whether it may be is decided by who
 //! knows the answer's meaning. What comes back of a service is bounded: [`HEAD_BYTES_MAX`] of a head, and of a body
@@ -66,8 +66,8 @@ pub(super) enum Report {
     NotSent { cut_short: bool },
     /// Nothing was sent, and nothing will be: its addresses are not public.
     Forbidden,
-    /// It was sent, at least in part, and no answer came, or none before it expired. With a topic the service shows only
-    /// one of two.
+    /// It was sent, at least in part, and no answer came, or none before it expired. With a topic the service shows
+    /// only one of two.
     Lost { has_topic: bool, cut_short: bool },
     /// It cannot be put into a request.
     Unsendable(AnyReason),

@@ -1,7 +1,8 @@
 //! Whether an origin may be sent anything now: a breaker of its own, and the pauses it asked for.
 //!
-//! After failures in a row (no connection, no answer, 5xx) the breaker opens for a while, then one attempt, the *probe*, is
-//! made alone; what comes of it decides. A pause (429, `Retry-After`) shuts the gate for everything of this origin and of no other.
+//! After failures in a row (no connection, no answer, 5xx) the breaker opens for a while, then one attempt, the
+//! *probe*, is made alone; what comes of it decides. A pause (429, `Retry-After`) shuts the gate for everything of this
+//! origin and of no other.
 
 use std::time::Duration;
 

@@ -2,9 +2,9 @@
 //!
 //! An endpoint is a URL that a browser, or whoever pretends to be one, has chosen, so a request to it is a request on
 //! somebody else's behalf ("server-side request forgery"). Its host was checked before it got here
-//! ([`EndpointRules::check`]); here its addresses are: only public ones ([`EndpointRules::admits_address`]) are connected
-//! to, and no name is looked up between the check and the connection, so an answer that changes ("DNS rebinding") changes
-//! nothing. TLS still asks for the name. Redirects are no matter: nobody follows one.
+//! ([`EndpointRules::check`]); here its addresses are: only public ones ([`EndpointRules::admits_address`]) are
+//! connected to, and no name is looked up between the check and the connection, so an answer that changes ("DNS
+//! rebinding") changes nothing. TLS still asks for the name. Redirects are no matter: nobody follows one.
 //!
 //! Look-ups of one origin are made one at a time, and who waits for one takes its answer: the system's resolver works
 //! with threads, and one slow name must not have all of them.

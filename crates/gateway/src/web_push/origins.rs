@@ -21,7 +21,8 @@
 //!
 //! **A place is what an origin needs to have connections**; there are `origin_count_max`. Who needs one takes the place
 //! of the one that was idle for longest; if all are at work it waits in line, and who has had a place for [`TENURE`]
-//! while others wait opens nothing more and leaves it when its answers are there. An origin that is shut counts as idle.
+//! while others wait opens nothing more and leaves it when its answers are there. An origin that is shut counts as
+//! idle.
 //!
 //! Bounds: `held_max` items in all; origins of which nothing is held and that have no place are only remembered while
 //! they are shut, at most [`REMEMBERED_MAX`]. Timers: one per item that waits and about one per shut origin.

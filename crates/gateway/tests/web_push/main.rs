@@ -383,7 +383,7 @@ async fn only_allowed_hosts_are_looked_up() {
 #[tokio::test]
 async fn a_service_must_prove_to_be_the_host() {
     let setup = setup(always(201), |_, _| {}).await;
-    let soon = unix_now().saturating_add(Duration::from_millis(500));
+    let soon = unix_now().saturating_add(Duration::from_secs(2));
     // The certificate is for one label below the domain.
     setup.push([setup.with("two.labels.push.example", 0, JOB, soon)]).await;
     assert_eq!(setup.sink.outcomes(1).await[&0].outcome, Outcome::Expired);
@@ -462,6 +462,7 @@ async fn a_thousand_origins_share_a_hundred_places() {
 async fn a_pause_holds_for_one_origin() {
     let replies = |device, request: &Request| match device {
         0..100 => Reply::with(429, "Retry-After: 3600"),
+        110..120 => Reply::with(429, "Retry-After: 300"),
         100..103 if request.before == 0 => Reply::with(503, "Retry-After: 1"),
         _ => Reply::status(201),
     };
@@ -471,14 +472,18 @@ async fn a_pause_holds_for_one_origin() {
     setup.push((50..75).map(|device| setup.with("full.push.example", device, JOB, soon))).await;
     setup.push((75..100).map(|device| setup.with("full.push.example", device, STOPPED_JOB, in_a_while()))).await;
     setup.push((100..103).map(|device| setup.notification("busy.push.example", device))).await;
+    setup.push((110..120).map(|device| setup.with("long.push.example", device, STOPPED_JOB, in_a_while()))).await;
     setup.push((200..400).map(|device| setup.notification("well.push.example", device))).await;
-    setup.service.until(|log| log.requests.len() >= 204).await;
+    setup.service.until(|log| log.requests.len() >= 208).await;
     setup.sink.is_stopped.store(true, Ordering::Relaxed);
-    let all = setup.sink.outcomes(257).await;
+    let mut all = setup.sink.outcomes(267).await;
+    // Four of them were asked for and would still be in time.
+    assert!((110..120).all(|device| all.remove(&device).unwrap().outcome == Outcome::Cancelled));
     assert!(all.iter().all(|(device, it)| *device < 100 || it.outcome == Outcome::Accepted));
     assert!((100..103).any(|device| all[&device].repeats == 1), "the one that was refused");
     let full = |range: std::ops::Range<u32>, outcome| range.filter(|it| all[it].outcome == outcome).count();
-    // What would have to wait for longer than it lives is over at once; while nothing is sent, queues are looked through.
+    // What would have to wait for longer than it lives is over at once; while nothing is sent, queues are looked
+    // through.
     assert_eq!(all.keys().filter(|device| **device < 50).count(), 4, "those that were under way");
     assert!(all.iter().all(|(device, it)| *device >= 50 || it.outcome == Outcome::Expired));
     assert_eq!((full(50..75, Outcome::Expired), full(75..100, Outcome::Cancelled)), (25, 25));

@@ -1,4 +1,5 @@
-//! A push service that speaks HTTP/1.1 over TLS by hand, so that it can do what no library would, for any number of hosts.
+//! A push service that speaks HTTP/1.1 over TLS by hand, so that it can do what no library would, for any number of
+//! hosts.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

@@ -10,19 +10,21 @@
 //! | 400 `DeviceTokenNotForTopic`, 413, other 4xx | rejected |
 //! | 403 `ExpiredProviderToken` | repeat with a new credential on a new connection |
 //! | 403 others, 4xx that names the credential | repeat, but the credential is refused: the connection closes and others are opened slowly |
-//! | 429 `TooManyRequests` | repeat, this device after a second at the earliest |
+//! | 429 `TooManyRequests` | repeat, this device as `Retry-After` says, after a second without it |
 //! | 429 `TooManyProviderTokenUpdates`, 400 `IdleTimeout`, 503 `Shutdown` | repeat on another connection |
-//! | 5xx | repeat |
+//! | 5xx | repeat as `Retry-After` says |
 //!
 //! A refused credential does not reject notifications: an operator can replace a key while they still matter.
-//! A reason that is not in Apple's table is judged by its status alone.
+//! A reason that is not in Apple's table is judged by its status alone. Apple states no `Retry-After`, but what stands
+//! before it may.
 
 use std::time::Duration;
 
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 use tidings_types::Timestamp;
 
+use crate::retry::retry_after;
 use crate::{Advice, Fault, Verdict};
 
 /// How soon a device that got too many requests is asked again at the earliest.
@@ -172,7 +174,7 @@ struct Body<'a> {
 
 /// Reads an answer; `body` is its beginning, at most [`crate::ANSWER_BYTES_MAX`] bytes. Anything unreadable in it
 /// counts as no reason given.
-pub fn classify(status: StatusCode, body: &[u8], now: Timestamp) -> Verdict {
+pub fn classify(status: StatusCode, headers: &HeaderMap, body: &[u8], now: Timestamp) -> Verdict {
     if status == StatusCode::OK {
         return Verdict::Accepted;
     }
@@ -180,6 +182,7 @@ pub fn classify(status: StatusCode, body: &[u8], now: Timestamp) -> Verdict {
     let reason = Reason::from_text(&body.reason);
     let repeat_after = |not_before, advice| Verdict::Repeat { reason: reason.into(), advice, not_before };
     let repeat = |advice| repeat_after(Duration::ZERO, advice);
+    let wait = |otherwise| repeat_after(retry_after(headers, now).unwrap_or(otherwise), Advice::Wait);
     let rejected = |gone_at| Verdict::Rejected { reason: reason.into(), gone_at };
     match (status.as_u16(), reason) {
         (_, Reason::ExpiredProviderToken) => repeat(Advice::RenewCredential),
@@ -189,8 +192,8 @@ pub fn classify(status: StatusCode, body: &[u8], now: Timestamp) -> Verdict {
         (403, _) => repeat(Advice::CredentialRefused),
         // The reason says more than the status: no device may be blamed for a certificate.
         (400..=499, reason) if reason.fault() == Fault::Credential => repeat(Advice::CredentialRefused),
-        (429, _) => repeat_after(DEVICE_PAUSE, Advice::Wait),
-        (500.., _) => repeat(Advice::Wait),
+        (429, _) => wait(DEVICE_PAUSE),
+        (500.., _) => wait(Duration::ZERO),
         // A moment that lies ahead would condemn registrations yet to come.
         (410, _) => rejected(Some(body.timestamp.map_or(now, Timestamp).min(now))),
         (_, Reason::BadDeviceToken) => rejected(Some(now)),
@@ -203,11 +206,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::Dialect as _;
 
     const NOW: Timestamp = Timestamp(1_800_000_000_000);
 
     fn answer(status: u16, body: &str) -> Verdict {
-        classify(StatusCode::from_u16(status).unwrap(), body.as_bytes(), NOW)
+        classify(StatusCode::from_u16(status).unwrap(), &HeaderMap::new(), body.as_bytes(), NOW)
     }
 
     fn with_reason(status: u16, reason: Reason) -> Verdict {
@@ -293,6 +297,17 @@ mod tests {
     }
 
     #[test]
+    fn a_stated_wait_counts() {
+        let apns = crate::apns::Apns::new("api.push.apple.com").unwrap();
+        let headers = HeaderMap::from_iter([(http::header::RETRY_AFTER, http::HeaderValue::from_static("7"))]);
+        for status in [429, 500, 502, 503] {
+            let verdict = apns.classify(StatusCode::from_u16(status).unwrap(), &headers, b"{}", NOW);
+            let not_before = Duration::from_secs(7);
+            assert_eq!(verdict, Verdict::Repeat { reason: Reason::Other.into(), advice: Advice::Wait, not_before });
+        }
+    }
+
+    #[test]
     fn the_older_spelling_is_understood() {
         assert_eq!(
             answer(403, r#"{"reason":"BadEnvironmentKeyInToken"}"#),
@@ -335,7 +350,7 @@ mod tests {
         fn no_answer_breaks_us_and_only_200_is_success(
             status in 100u16..1000, body in proptest::collection::vec(any::<u8>(), 0..100)
         ) {
-            let verdict = classify(StatusCode::from_u16(status).unwrap(), &body, NOW);
+            let verdict = classify(StatusCode::from_u16(status).unwrap(), &HeaderMap::new(), &body, NOW);
             prop_assert_eq!(verdict == Verdict::Accepted, status == 200);
         }
     }

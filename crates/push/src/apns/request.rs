@@ -104,8 +104,8 @@ impl Dialect for Apns {
         Ok((self.head(id, headers, token, authorization), body.bytes.clone()))
     }
 
-    fn classify(&self, status: StatusCode, _headers: &HeaderMap, body: &[u8], now: Timestamp) -> Verdict {
-        classify(status, body, now)
+    fn classify(&self, status: StatusCode, headers: &HeaderMap, body: &[u8], now: Timestamp) -> Verdict {
+        classify(status, headers, body, now)
     }
 
     fn proves_first(&self) -> bool {

@@ -11,14 +11,18 @@
 //! | `INVALID_ARGUMENT` (400) that names the token | rejected, the token is gone |
 //! | `INVALID_ARGUMENT` (400) that names nothing, other 4xx | rejected |
 //! | `UNAUTHENTICATED` (401) | repeat with a new access token |
-//! | `THIRD_PARTY_AUTH_ERROR` (401), `PERMISSION_DENIED` (403) | repeat, but the credential is refused |
+//! | `THIRD_PARTY_AUTH_ERROR` (401) | rejected: Firebase has no key for this device's platform |
+//! | `PERMISSION_DENIED` (403) | repeat, but the credential is refused |
 //! | `QUOTA_EXCEEDED`, `RESOURCE_EXHAUSTED` (429) | repeat; the whole project waits as long as `Retry-After` says, a minute without it |
 //! | the same, about one device | repeat; this one waits as long |
 //! | `UNAVAILABLE` (503), `INTERNAL` (500), other 5xx | repeat as `Retry-After` says, after 10 s without it |
 //!
 //! `INVALID_ARGUMENT` says of a bad token and of a bad message alike, so only one that names the token costs it; and a
 //! service account of the wrong project gets `SENDER_ID_MISMATCH` for every device there is. Neither mistake of ours
-//! may delete a fleet. A wait is at most an hour; what expires before that is not repeated anyway.
+//! may delete a fleet. `THIRD_PARTY_AUTH_ERROR` is said of iOS and browser registrations alone: our own credential is
+//! taken, and all else must go on. Whose quota is spent, a `google.rpc.QuotaFailure` in the details says by its
+//! subjects; only without one the word "device" in the message counts. A wait is at most an hour; what expires before
+//! that is not repeated anyway.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -53,7 +57,7 @@ reasons! {
         Unavailable = "UNAVAILABLE",
         /// An error inside FCM.
         Internal = "INTERNAL",
-        /// The certificate or key for Apple or browsers that is stored at Firebase is wrong.
+        /// The certificate or key for Apple or browsers that is stored at Firebase is wrong or missing.
         ThirdPartyAuthError = "THIRD_PARTY_AUTH_ERROR",
         /// The access token is missing or too old.
         Unauthenticated = "UNAUTHENTICATED",
@@ -116,14 +120,36 @@ struct Detail<'a> {
     #[serde(borrow, rename = "errorCode")]
     error_code: Cow<'a, str>,
     #[serde(borrow, rename = "fieldViolations")]
-    violations: Vec<Violation<'a>>,
+    fields: Vec<FieldViolation<'a>>,
+    #[serde(borrow, rename = "violations")]
+    quotas: Vec<QuotaViolation<'a>>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct Violation<'a> {
+struct FieldViolation<'a> {
     #[serde(borrow)]
     field: Cow<'a, str>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct QuotaViolation<'a> {
+    /// `kind:name`, for example `project:scores-1`.
+    #[serde(borrow)]
+    subject: Cow<'a, str>,
+}
+
+impl QuotaViolation<'_> {
+    /// Whether it is one device's quota; `None` when its subject does not say.
+    fn is_of_device(&self) -> Option<bool> {
+        // Only the kind: a name may contain any word.
+        let kind = self.subject.split(':').next().unwrap_or_default().to_ascii_lowercase();
+        if kind.contains("project") {
+            return Some(false);
+        }
+        ["device", "token"].iter().any(|word| kind.contains(word)).then_some(true)
+    }
 }
 
 impl Error<'_> {
@@ -147,7 +173,7 @@ impl Error<'_> {
 
     /// Whether it is the token and nothing else that is wrong.
     fn names_token(&self, is_from_fcm: bool) -> bool {
-        let mut violations = self.details.iter().flat_map(|detail| &detail.violations).peekable();
+        let mut violations = self.details.iter().flat_map(|detail| &detail.fields).peekable();
         if violations.peek().is_some() {
             return violations.all(|violation| violation.field == "message.token");
         }
@@ -156,7 +182,10 @@ impl Error<'_> {
 
     /// Whether the quota of one device is spent and not the project's.
     fn names_device(&self) -> bool {
-        self.message.to_ascii_lowercase().contains("device")
+        let is_quota = |detail: &&Detail<'_>| detail.kind.ends_with("google.rpc.QuotaFailure");
+        let quotas = self.details.iter().filter(is_quota).flat_map(|detail| &detail.quotas);
+        let said = quotas.filter_map(QuotaViolation::is_of_device).reduce(|all, one| all && one);
+        said.unwrap_or_else(|| self.message.to_ascii_lowercase().contains("device"))
     }
 }
 
@@ -175,9 +204,11 @@ pub fn classify(status: StatusCode, headers: &HeaderMap, body: &[u8], now: Times
     };
     match reason {
         Reason::Unregistered | Reason::InvalidToken => rejected(Some(now)),
-        Reason::SenderIdMismatch | Reason::InvalidArgument | Reason::NotFound => rejected(None),
+        Reason::SenderIdMismatch | Reason::InvalidArgument | Reason::NotFound | Reason::ThirdPartyAuthError => {
+            rejected(None)
+        }
         Reason::Unauthenticated => repeat(Advice::RenewCredential, Duration::ZERO),
-        Reason::ThirdPartyAuthError | Reason::PermissionDenied => repeat(Advice::CredentialRefused, RETRY_PAUSE),
+        Reason::PermissionDenied => repeat(Advice::CredentialRefused, RETRY_PAUSE),
         Reason::QuotaExceeded if error.names_device() => repeat(Advice::Wait, QUOTA_PAUSE),
         Reason::QuotaExceeded => repeat(Advice::PauseAll, QUOTA_PAUSE),
         Reason::Unavailable | Reason::Internal | Reason::Unspecified => repeat(Advice::Wait, RETRY_PAUSE),
@@ -239,12 +270,7 @@ mod tests {
             (400, "INVALID_ARGUMENT", None, rejected(R::InvalidArgument, None)),
             (404, "NOT_FOUND", None, rejected(R::NotFound, None)),
             (401, "UNAUTHENTICATED", None, repeat(R::Unauthenticated, Advice::RenewCredential, 0)),
-            (
-                401,
-                "UNAUTHENTICATED",
-                Some("THIRD_PARTY_AUTH_ERROR"),
-                repeat(R::ThirdPartyAuthError, Advice::CredentialRefused, 10),
-            ),
+            (401, "UNAUTHENTICATED", Some("THIRD_PARTY_AUTH_ERROR"), rejected(R::ThirdPartyAuthError, None)),
             (403, "PERMISSION_DENIED", None, repeat(R::PermissionDenied, Advice::CredentialRefused, 10)),
             (429, "RESOURCE_EXHAUSTED", Some("QUOTA_EXCEEDED"), repeat(R::QuotaExceeded, Advice::PauseAll, 60)),
             (429, "RESOURCE_EXHAUSTED", None, repeat(R::QuotaExceeded, Advice::PauseAll, 60)),
@@ -286,6 +312,38 @@ mod tests {
     }
 
     #[test]
+    fn a_platform_without_a_key_at_firebase_stops_nobody_else_and_costs_no_token() {
+        let details = fcm("THIRD_PARTY_AUTH_ERROR");
+        for (status, name) in [(401, "UNAUTHENTICATED"), (403, "PERMISSION_DENIED"), (400, "INVALID_ARGUMENT")] {
+            let verdict = answer(status, Some("9"), &error(status, name, "x", &details));
+            assert_eq!(verdict, rejected(Reason::ThirdPartyAuthError, None), "{status}");
+        }
+    }
+
+    #[test]
+    fn whose_quota_is_spent_the_details_say_and_not_the_text() {
+        let of = |message: &str, subjects: &[&str]| {
+            let violations: Vec<_> = subjects.iter().map(|it| json!({"subject": it, "description": "x"})).collect();
+            let mut details = fcm("QUOTA_EXCEEDED");
+            let quota = json!({"@type": "type.googleapis.com/google.rpc.QuotaFailure", "violations": violations});
+            details.as_array_mut().unwrap().push(quota);
+            answer(429, None, &error(429, "RESOURCE_EXHAUSTED", message, &details))
+        };
+        let one = repeat(Reason::QuotaExceeded, Advice::Wait, 60);
+        let all = repeat(Reason::QuotaExceeded, Advice::PauseAll, 60);
+        let (plain, device) = ("Resource has been exhausted", "Device message rate exceeded");
+        for subject in ["device:abc", "token:abc", "registration_token:abc", "token:myproject", "DEVICE"] {
+            assert_eq!(of(plain, &[subject]), one, "{subject}");
+        }
+        for subjects in [&["project:scores-1"][..], &["project:device-farm"], &["device:abc", "project:scores-1"]] {
+            assert_eq!(of(device, subjects), all, "{subjects:?}");
+        }
+        for subjects in [&[][..], &["QUOTA_EXCEEDED"]] {
+            assert_eq!((of(plain, subjects), of(device, subjects)), (all, one), "{subjects:?}");
+        }
+    }
+
+    #[test]
     fn without_a_readable_body_the_status_decides() {
         for body in [json!(""), json!([]), json!({"error": 7}), json!({"error": {"status": "NEW"}}), Value::Null] {
             let of = |status| answer(status, None, &body);
@@ -301,7 +359,8 @@ mod tests {
 
     #[test]
     fn a_fault_of_the_credential_is_never_blamed_on_a_device() {
-        for reason in Reason::ALL.iter().filter(|reason| reason.fault() == Fault::Credential) {
+        let is_ours = |reason: &&Reason| reason.fault() == Fault::Credential && **reason != Reason::ThirdPartyAuthError;
+        for reason in Reason::ALL.iter().filter(is_ours) {
             for status in [400, 401, 403, 404, 429, 500] {
                 let verdict = answer(status, None, &error(status, "X", "x", &fcm(reason.as_str())));
                 assert!(matches!(verdict, Verdict::Repeat { advice, .. } if advice != Advice::Wait), "{verdict:?}");

@@ -13,7 +13,10 @@
 //! A failure is a connection that was not made, or one that fell silent; an answer with an error is none, since who
 //! answers lives. The pause is half to the whole of a time that doubles from 1 s to 60 s with each failed probe. A
 //! probe that nobody reports on is given up after `PROBE_TIMEOUT`. When all addresses are open the caller takes the
-//! one whose [`Breaker::retry_at`] is first.
+//! one whose [`Breaker::due_at`] is first.
+//!
+//! A moment that lies further ahead than any pause lasts was said by a clock that was set back since, and counts as
+//! past.
 
 use std::time::Duration;
 
@@ -59,19 +62,12 @@ impl Breaker {
 
     /// Whether to connect there now. While it is half open, only the first who asks does.
     pub fn admits(&mut self, now: Timestamp) -> bool {
-        let opened = match self.state {
-            State::Closed { .. } => return true,
-            State::Open { until, opened } if until <= now => opened,
-            // Of the future, after a clock was set back, counts as long ago.
-            State::HalfOpen { probed_at, opened }
-                if probed_at > now || now.saturating_since(probed_at) >= PROBE_TIMEOUT =>
-            {
-                opened
-            }
-            State::Open { .. } | State::HalfOpen { .. } => return false,
-        };
-        self.state = State::HalfOpen { probed_at: now, opened };
-        true
+        let (State::Open { opened, .. } | State::HalfOpen { opened, .. }) = self.state else { return true };
+        let is_due = self.due_at(now).is_none_or(|at| at <= now);
+        if is_due {
+            self.state = State::HalfOpen { probed_at: now, opened };
+        }
+        is_due
     }
 
     /// A connection there was made.
@@ -95,7 +91,17 @@ impl Breaker {
         self.state = State::Open { until: now.saturating_add(pause), opened };
     }
 
-    /// When it admits again at the earliest; `None` while it does.
+    /// When it admits again at the earliest, `now` or later; `None` while it is closed.
+    pub fn due_at(&self, now: Timestamp) -> Option<Timestamp> {
+        let longest = match self.state {
+            State::Closed { .. } => return None,
+            State::Open { .. } => PAUSE_CAP,
+            State::HalfOpen { .. } => PROBE_TIMEOUT,
+        };
+        self.retry_at().map(|at| if at.saturating_since(now) > longest { now } else { at.max(now) })
+    }
+
+    /// The same by the clock of then: not to be waited for where that may have been set back ([`Self::due_at`]).
     pub fn retry_at(&self) -> Option<Timestamp> {
         match self.state {
             State::Closed { .. } => None,
@@ -153,7 +159,43 @@ mod tests {
         assert!(!breaker.admits(Timestamp(later.0 - 1)) && breaker.admits(later));
     }
 
+    #[test]
+    fn a_clock_set_back_does_not_keep_it_shut() {
+        let past = Timestamp(NOW.0 - 3_600_000);
+        for probed in [false, true] {
+            let mut breaker = opened();
+            if probed {
+                assert!(breaker.admits(breaker.due_at(NOW).unwrap()));
+            }
+            assert_eq!(breaker.due_at(past), Some(past), "probed: {probed}");
+            assert!(breaker.admits(past) && !breaker.admits(past));
+            assert_eq!(breaker.due_at(past), Some(past.saturating_add(PROBE_TIMEOUT)));
+        }
+    }
+
     proptest! {
+        /// However the clock is set, what it says of the next attempt is near and comes true.
+        #[test]
+        fn what_is_due_is_near_and_admitted(
+            steps in prop::collection::vec((0u64..10_000_000, 0u8..3, any::<u64>()), 1..100)
+        ) {
+            let mut breaker = Breaker::new();
+            for (time, step, random) in steps {
+                let now = NOW.saturating_add(Duration::from_millis(time));
+                match step {
+                    0 => breaker.on_success(),
+                    1 => breaker.on_failure(random, now),
+                    _ => _ = breaker.admits(now),
+                }
+                let due = breaker.due_at(now);
+                prop_assert_eq!(breaker.clone().admits(now), due.is_none_or(|at| at == now));
+                if let Some(at) = due {
+                    prop_assert!(at >= now && at.saturating_since(now) <= PAUSE_CAP.max(PROBE_TIMEOUT));
+                    prop_assert!(breaker.clone().admits(at));
+                }
+            }
+        }
+
         /// Whatever happens, it admits again within a minute of the last failure, and never for nothing.
         #[test]
         fn it_never_stays_shut(

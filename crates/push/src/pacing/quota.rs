@@ -5,6 +5,9 @@
 //! `ramp`, and falls again while nothing is sent. When the provider says that the quota is spent ([`Quota::pause`]),
 //! nothing is given out until it may be, and then from the slow end.
 //!
+//! Threads may hand in their moments out of order: one that lies less than a second back changes nothing. One further
+//! back is of a clock that was set.
+//!
 //! Not for several processes: who runs two servers on one project gives each its share.
 
 use std::time::Duration;
@@ -15,6 +18,8 @@ use tidings_types::Timestamp;
 const PARTS: u64 = 60_000;
 /// A bucket holds what flows in this time.
 const BURST: Duration = Duration::from_secs(1);
+/// Steps back below this are another thread's moment, not a clock that was set.
+const CLOCK_STEP: Duration = Duration::from_secs(1);
 /// Slowest and full rate, per mille.
 const RATE_MIN: u64 = 100;
 const RATE_FULL: u64 = 1000;
@@ -89,7 +94,9 @@ impl Quota {
         self.fill(now);
         let missing = PARTS.saturating_sub(self.level) * RATE_FULL;
         let filled = Duration::from_millis(missing.div_ceil(self.per_minute * self.rate));
-        self.paused_until.saturating_since(now) + filled
+        // Nothing flows before the last filling, of which another thread may have given a later moment than `now`.
+        let flows_at = if missing == 0 { self.paused_until } else { self.paused_until.max(self.filled_at) };
+        flows_at.saturating_since(now) + filled
     }
 
     fn capacity(&self) -> u64 {
@@ -97,6 +104,10 @@ impl Quota {
     }
 
     fn fill(&mut self, now: Timestamp) {
+        let back = self.filled_at.saturating_since(now);
+        if !back.is_zero() && back < CLOCK_STEP {
+            return;
+        }
         // A clock set back: what was said of later moments is no longer true, but the bucket flows on.
         if now < self.filled_at {
             self.paused_until = Timestamp(self.paused_until.0.saturating_sub(self.filled_at.0 - now.0));
@@ -190,6 +201,35 @@ mod tests {
     }
 
     proptest! {
+        /// The same where threads hand in moments up to a second old: a window ends at the latest of them.
+        #[test]
+        fn moments_out_of_order_give_no_more_and_promises_hold(
+            per_minute in 1u32..2_000_000, ramp in 0u64..5000,
+            steps in prop::collection::vec((0u64..500, 0u64..1000, 0usize..50_000, any::<bool>()), 1..80),
+        ) {
+            let mut quota = Quota::new(per_minute, Duration::from_millis(ramp), NOW);
+            let (mut clock, mut latest, mut given) = (1000, 0, Vec::new());
+            for (pause, late, wanted, stops) in steps {
+                clock += pause;
+                let now = clock - late;
+                latest = now.max(latest);
+                if stops && wanted % 8 == 0 {
+                    quota.pause(Duration::from_millis(late), at(now));
+                }
+                given.push((latest, quota.take(wanted, at(now)) as u64));
+                let next = quota.next(at(now)).as_millis() as u64;
+                prop_assert_eq!(quota.clone().take(1, at(now + next)), 1, "promised in {} ms", next);
+            }
+            let rate = u64::from(per_minute);
+            for (place, (from, _)) in given.iter().enumerate() {
+                let mut sum = 0;
+                for (to, count) in &given[place..] {
+                    sum += count;
+                    prop_assert!(sum * PARTS <= (to - from) * rate + (rate * 1000).max(PARTS));
+                }
+            }
+        }
+
         /// In no window of time more than its share and one burst; and what `next` promises comes true.
         #[test]
         fn never_more_than_the_quota_and_always_what_is_promised(

@@ -7,13 +7,18 @@
 //! | 400 `VapidPkHashMismatch` (Apple) | rejected: the subscription was made with another key |
 //! | 401, 403 | repeat with a new signature; see below |
 //! | 413, other 4xx, other 2xx, 1xx and 3xx | rejected |
-//! | 429 | repeat; all for this origin waits as long as `Retry-After` says, a minute without it |
+//! | 429 with `Retry-After` | repeat; all for this origin waits as long as it says |
+//! | 429 without it | repeat; this one waits a minute |
+//! | 429 `TooManyRequests` (Apple) | repeat; this one waits as `Retry-After` says, a minute without it |
 //! | 5xx | repeat as `Retry-After` says |
 //!
 //! A subscription is bound to the key it was made with. So where a signature that is fresh is refused too, either this
 //! key is wrong for all of an origin or this subscription is another key's, and no operator could mend it in time: the
 //! driver then rejects instead of repeating. It never deletes: with a wrong key in the configuration all would go.
 //! No redirect is followed: it could lead anywhere.
+//!
+//! A 429 may be about one subscription that gets too much (RFC 8030, 8.4; Apple's word always is), which must not stop
+//! an origin's others. One that states a wait is taken for the origin's.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -26,7 +31,7 @@ use crate::reason::reasons;
 use crate::retry::retry_after;
 use crate::{Advice, Fault, Verdict};
 
-/// How long an origin is left alone after a 429 that does not say.
+/// How long a subscription is left alone after a 429 that does not say.
 const QUOTA_PAUSE: Duration = Duration::from_secs(60);
 
 reasons! {
@@ -92,19 +97,23 @@ pub fn classify(status: StatusCode, headers: &HeaderMap, body: &[u8], now: Times
     match status.as_u16() {
         200..=202 => Verdict::Accepted,
         404 | 410 => rejected(Reason::SubscriptionGone, Some(now)),
-        400..=499 if is_key_mismatch(body) => rejected(Reason::VapidKeyMismatch, None),
+        400..=499 if has_reason(body, "VapidPkHashMismatch") => rejected(Reason::VapidKeyMismatch, None),
         401 | 403 => repeat(Reason::VapidRefused, Advice::RenewCredential, Duration::ZERO),
         413 => rejected(Reason::PayloadTooLarge, None),
-        429 => repeat(Reason::TooManyRequests, Advice::PauseAll, QUOTA_PAUSE),
+        429 => {
+            let is_origins = retry_after(headers, now).is_some() && !has_reason(body, "TooManyRequests");
+            let advice = if is_origins { Advice::PauseAll } else { Advice::Wait };
+            repeat(Reason::TooManyRequests, advice, QUOTA_PAUSE)
+        }
         400..=499 => rejected(Reason::BadRequest, None),
         500.. => repeat(Reason::ServiceError, Advice::Wait, Duration::ZERO),
         _ => rejected(Reason::Other, None),
     }
 }
 
-fn is_key_mismatch(body: &[u8]) -> bool {
+fn has_reason(body: &[u8], reason: &str) -> bool {
     let body: Body<'_> = serde_json::from_slice(body).unwrap_or_default();
-    body.reason == "VapidPkHashMismatch"
+    body.reason == reason
 }
 
 #[cfg(test)]
@@ -145,7 +154,11 @@ mod tests {
             (403, None, r#"{"reason":"BadJwtToken"}"#, repeat(R::VapidRefused, Advice::RenewCredential, 0)),
             (405, None, "{", rejected(R::BadRequest, None)),
             (413, None, "", rejected(R::PayloadTooLarge, None)),
-            (429, None, "", repeat(R::TooManyRequests, Advice::PauseAll, 60)),
+            (429, None, "", repeat(R::TooManyRequests, Advice::Wait, 60)),
+            (429, Some("soon"), "", repeat(R::TooManyRequests, Advice::Wait, 60)),
+            (429, None, r#"{"reason":"TooManyRequests"}"#, repeat(R::TooManyRequests, Advice::Wait, 60)),
+            (429, Some("5"), r#"{"reason":"TooManyRequests"}"#, repeat(R::TooManyRequests, Advice::Wait, 5)),
+            (429, Some("99999"), "", repeat(R::TooManyRequests, Advice::PauseAll, 3600)),
             (429, Some("5"), "", repeat(R::TooManyRequests, Advice::PauseAll, 5)),
             (429, Some("Fri, 15 Jan 2027 08:00:07 GMT"), "", repeat(R::TooManyRequests, Advice::PauseAll, 7)),
             (500, None, "", repeat(R::ServiceError, Advice::Wait, 0)),

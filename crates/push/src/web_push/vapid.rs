@@ -5,8 +5,9 @@
 //! origin: for [`TOKEN_LIFE`], and a new one is made an hour before. Apple wants no more than one an hour; a token
 //! that is refused is therefore replaced only if it is older than that ([`VapidTokens::on_refused`]).
 //!
-//! Bound: [`ORIGIN_COUNT_MAX`] tokens are kept; when another one comes, the oldest is forgotten. Guards allow few
-//! origins, so that happens to nobody whose rules are narrow.
+//! Bound: [`ORIGIN_COUNT_MAX`] tokens are kept. An origin beyond that is signed for each time, and none that is kept is
+//! forgotten for it before [`TOKEN_KEPT`] has passed: whoever makes up origins must not make us show a real service
+//! more tokens than it likes. Guards allow few origins, so that happens to nobody whose rules are narrow.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -30,6 +31,8 @@ pub const TOKEN_LIFE: Duration = Duration::from_secs(12 * 3600);
 pub const TOKEN_REFRESH_AGE: Duration = Duration::from_secs(11 * 3600);
 /// A token younger than this is never replaced, not even when it is refused.
 pub const TOKEN_AGE_MIN: Duration = Duration::from_secs(3600);
+/// A token of this age may be forgotten; it was of no use for half a day then.
+pub const TOKEN_KEPT: Duration = Duration::from_secs(24 * 3600);
 /// Origins whose tokens are kept.
 pub const ORIGIN_COUNT_MAX: usize = 1024;
 
@@ -137,16 +140,19 @@ impl VapidTokens {
 
     /// The value of the `authorization` header for an origin, as [`super::guard::Endpoint::origin`] spells it.
     pub fn authorization(&self, origin: &str, now: Timestamp) -> HeaderValue {
-        self.at_age(TOKEN_REFRESH_AGE, origin, now)
+        self.at_age(TOKEN_REFRESH_AGE, origin, now).0
     }
 
     /// Push services refuse `used` (401, 403). A new one is made if it is not too young. Returns whether the next
     /// [`Self::authorization`] differs from `used`; if not, it is not the signature's age that is wrong.
+    /// Where no token is kept for want of room, `used` was fresh: then there is no better one.
     pub fn on_refused(&self, used: &HeaderValue, origin: &str, now: Timestamp) -> bool {
-        self.at_age(TOKEN_AGE_MIN, origin, now) != used
+        let (authorization, is_kept) = self.at_age(TOKEN_AGE_MIN, origin, now);
+        is_kept && authorization != used
     }
 
-    fn at_age(&self, refresh_age: Duration, origin: &str, now: Timestamp) -> HeaderValue {
+    /// The token and whether it is kept.
+    fn at_age(&self, refresh_age: Duration, origin: &str, now: Timestamp) -> (HeaderValue, bool) {
         let mut tokens = self.tokens.lock().expect("nothing panics while a token is made");
         // A token of the future, after our clock was set back, may be valid for longer than a day.
         let is_fresh = |token: &&Token| {
@@ -154,15 +160,17 @@ impl VapidTokens {
                 && token.issued_at.saturating_since(now) < CLOCK_TOLERANCE
         };
         if let Some(token) = tokens.get(origin).filter(is_fresh) {
-            return token.authorization.clone();
+            return (token.authorization.clone(), true);
         }
         if tokens.len() >= ORIGIN_COUNT_MAX && !tokens.contains_key(origin) {
-            let oldest = tokens.iter().min_by_key(|(_, token)| token.issued_at).map(|(origin, _)| origin.clone());
-            oldest.and_then(|origin| tokens.remove(&origin));
+            tokens.retain(|_, token| now.saturating_since(token.issued_at) < TOKEN_KEPT);
         }
         let authorization = self.key.sign(origin, now);
-        tokens.insert(origin.into(), Token { authorization: authorization.clone(), issued_at: now });
-        authorization
+        let is_kept = tokens.len() < ORIGIN_COUNT_MAX || tokens.contains_key(origin);
+        if is_kept {
+            tokens.insert(origin.into(), Token { authorization: authorization.clone(), issued_at: now });
+        }
+        (authorization, is_kept)
     }
 }
 
@@ -232,14 +240,28 @@ mod tests {
     }
 
     #[test]
-    fn beyond_the_bound_the_oldest_is_forgotten() {
+    fn made_up_origins_cost_no_service_its_token() {
         let tokens = tokens();
-        let ask = |number: usize| tokens.authorization(&format!("https://{number}.example"), Timestamp(number as u64));
-        let (first, second) = (ask(0), ask(1));
-        (2..=ORIGIN_COUNT_MAX).for_each(|number| _ = ask(number));
-        assert_eq!(tokens.tokens.lock().unwrap().len(), ORIGIN_COUNT_MAX);
-        assert_eq!(ask(1), second);
-        assert_ne!(ask(0), first);
+        let kept = || tokens.tokens.lock().unwrap().len();
+        let ask = |number: usize, minutes| tokens.authorization(&format!("https://{number}.example"), after(minutes));
+        let first = tokens.authorization(ORIGIN, NOW);
+        (0..2 * ORIGIN_COUNT_MAX).for_each(|number| _ = ask(number, 600));
+        assert_eq!((kept(), tokens.authorization(ORIGIN, after(659))), (ORIGIN_COUNT_MAX, first));
+        let second = tokens.authorization(ORIGIN, after(660));
+        (0..2 * ORIGIN_COUNT_MAX).for_each(|number| _ = ask(number, 1300));
+        assert_eq!((kept(), tokens.authorization(ORIGIN, after(1300))), (ORIGIN_COUNT_MAX, second));
+        assert_eq!(ask(5, 1300), ask(5, 1301));
+        ask(usize::MAX, 1300 + 24 * 60);
+        assert_eq!(kept(), 1, "what nobody uses makes room in the end");
+    }
+
+    #[test]
+    fn without_room_a_refusal_is_final() {
+        let tokens = tokens();
+        (0..ORIGIN_COUNT_MAX).for_each(|number| _ = tokens.authorization(&number.to_string(), NOW));
+        let used = tokens.authorization(ORIGIN, NOW);
+        assert_ne!(tokens.authorization(ORIGIN, NOW), used);
+        assert!(!tokens.on_refused(&used, ORIGIN, NOW), "or it would be repeated for ever");
     }
 
     #[test]

@@ -17,8 +17,8 @@ use crate::tally::Tally;
 pub(super) struct Books {
     /// The first number the walk has not looked at.
     pub(super) next: Option<DeviceNumber>,
-    /// What an earlier run had looked at and not finished, or what is left of an audience of which a part was taken out;
-    /// walked before the rest.
+    /// What an earlier run had looked at and not finished, or what is left of an audience of which a part was taken
+    /// out; walked before the rest.
     pub(super) resumed: RoaringBitmap,
     pub(super) lanes: Box<[Lane]>,
     /// Lanes that have a task, few of many.
@@ -134,8 +134,8 @@ impl Books {
         self.next = self.next.and_then(|next| frozen.iter_from(next).next());
     }
 
-    /// Makes the rest of the walk a set of its own, from which devices can be taken and which a checkpoint keeps: nobody
-    /// comes back into it by being selected anew after a restart.
+    /// Makes the rest of the walk a set of its own, from which devices can be taken and which a checkpoint keeps:
+    /// nobody comes back into it by being selected anew after a restart.
     pub(super) fn freeze_rest(&mut self, frozen: &Frozen) {
         let rest = self.rest(frozen);
         self.resumed |= rest;
@@ -209,8 +209,8 @@ impl Books {
         lanes
     }
 
-    /// Counts those of `numbers` that have received it, holds back those that may, and gives the others. Whom an older job
-    /// may still be shown to is not spared the newer one.
+    /// Counts those of `numbers` that have received it, holds back those that may, and gives the others. Whom an older
+    /// job may still be shown to is not spared the newer one.
     pub(super) fn hold_back(&mut self, lane: usize, mut numbers: RoaringBitmap, metrics: &Metrics) -> RoaringBitmap {
         let raced = &numbers & &self.raced;
         numbers -= &raced;

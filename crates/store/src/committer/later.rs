@@ -4,7 +4,6 @@
 //! both or neither. Its id stays taken all the time; only trimming the journal or cancelling the event gives it free.
 
 use std::ops::Bound;
-use std::time::Duration;
 
 use tidings_types::Timestamp;
 use tracing::error;
@@ -53,12 +52,12 @@ impl Draft<'_> {
             };
             let row = self.get(Table::Later, &rows::later_key(key))?.unwrap_or_default();
             match rows::decode_later(key, &row) {
-                Ok(later) => {
+                Ok(mut later) => {
                     if let Err(full) = self.check_journal_room(1, later.json.len() as u64) {
                         return Ok(if released == 0 { Err(full) } else { Ok(released) });
                     }
-                    let event = self.publishable(prepared(later), key.at, now)?;
-                    self.append_event(event, key.at, now)?;
+                    self.keep_publishable(&mut later, now)?;
+                    self.append_event(prepared(later), key.at, now)?;
                     released += 1;
                 }
                 Err(error) => {
@@ -72,25 +71,23 @@ impl Draft<'_> {
         Ok(Ok(released))
     }
 
-    /// The event with only the channels it is still published in: none when its time is over, and not one whose row is
-    /// damaged, for which the event and all behind it would wait for ever.
-    fn publishable(
-        &self,
-        (mut event, ttl): (PreparedEvent, Duration),
-        at: Timestamp,
-        now: Timestamp,
-    ) -> Result<PreparedEvent, EngineError> {
-        for channel in std::mem::take(&mut event.channels) {
+    /// Leaves an event only the channels that it is still published in: none when its time is over, and not one whose row
+    /// is damaged, for which it and all behind it would wait for ever.
+    fn keep_publishable(&self, row: &mut LaterRow<'_>, now: Timestamp) -> Result<(), EngineError> {
+        let LaterEvent { key, event, .. } = &row.later;
+        if key.at.saturating_add(event.ttl) <= now {
+            row.channels.clear();
+        }
+        for channel in std::mem::take(&mut row.channels) {
             match self.channel(&channel.name) {
-                _ if at.saturating_add(ttl) <= now => {}
-                Ok(_) => event.channels.push(channel),
+                Ok(_) => row.channels.push(channel),
                 Err(error) if error.is_damage() => {
-                    error!(%error, event = %event.id, "An event that was due is not published in a channel")
+                    error!(%error, event = %event.id, "An event that is due is not published in a channel");
                 }
                 Err(error) => return Err(error),
             }
         }
-        Ok(event)
+        Ok(())
     }
 
     /// Forgets an event that is not yet due, and its id. False when there is none.
@@ -127,11 +124,11 @@ impl Draft<'_> {
     }
 }
 
-/// The event as if it were handed in now, and its time to live. What its publications ask of connections counts from when it was due, as its time
+/// The event as if it were handed in now. What its publications ask of connections counts from when it was due, as its time
 /// to live does.
-fn prepared(LaterRow { id_hash, json, channels, later }: LaterRow<'_>) -> (PreparedEvent, Duration) {
+fn prepared(LaterRow { id_hash, json, channels, later }: LaterRow<'_>) -> PreparedEvent {
     let LaterEvent { key, event, audience_max, .. } = later;
-    let prepared = PreparedEvent {
+    PreparedEvent {
         id_hash,
         content: hash32(json.as_bytes()),
         data: publication_data(&event),
@@ -141,6 +138,5 @@ fn prepared(LaterRow { id_hash, json, channels, later }: LaterRow<'_>) -> (Prepa
         channels,
         audience_max,
         later_at: None,
-    };
-    (prepared, event.ttl)
+    }
 }

@@ -1,9 +1,10 @@
-//! What the providers' ledgers say of each device of the flood, life by life of the server, and which repeats are excused.
+//! What the providers' ledgers say of each device of the flood, life by life of the server, and which repeats are
+//! excused.
 //!
-//! There is one event, so a device's entry is a number: how often it was accepted up to the end of the last life. What a
-//! life has added is the difference. Acceptances beyond a device's first one in a life are the provider's making (an
-//! answer lost); the first one in a life of a device that had it before is the crash's, and needs an allowance: that the
-//! last checkpoint before the kill did not know the outcome.
+//! There is one event, so a device's entry is a number: how often it was accepted up to the end of the last life. What
+//! a life has added is the difference. Acceptances beyond a device's first one in a life are the provider's making (an
+//! answer lost); the first one in a life of a device that had it before is the crash's, and needs an allowance: that
+//! the last checkpoint before the kill did not know the outcome.
 //!
 //! In memory: 8 bytes per device.
 
@@ -102,7 +103,8 @@ impl Books {
         let (audience, bystanders) = self.seen.split_at(self.audience);
         let mut wrongs = Wrongs::default();
         for (number, seen) in bystanders.iter().enumerate() {
-            wrongs.require(seen.count == 0, || format!("device {} got it and is no part of it", self.audience + number));
+            wrongs
+                .require(seen.count == 0, || format!("device {} got it and is no part of it", self.audience + number));
         }
         let accepted = audience.iter().filter(|seen| seen.count > 0).count() as u64;
         let expected = Said {

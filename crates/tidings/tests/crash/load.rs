@@ -285,7 +285,7 @@ impl Worker {
 
     async fn register(&mut self, device: u32) {
         self.shared.world().send_registration(device);
-        let token = self.shared.tokens[device as usize].to_hex();
+        let token = self.shared.tokens[device as usize].to_text();
         let locale = LOCALES.choose(&mut self.rng).expect("there are some");
         let body = json!({ "platform": "ios", "token": token, "app": APP, "locale": locale });
         self.caller.insist(Method::PUT, &format!("/v1/devices/{}", device_id(device)), Some(&body)).await;

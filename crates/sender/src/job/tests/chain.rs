@@ -1,5 +1,5 @@
-//! Several jobs of one collapse key over overlapping audiences, in any interleaving: nobody is left without news, nobody is
-//! shown the older one last, and each job has one outcome for each of its devices.
+//! Several jobs of one collapse key over overlapping audiences, in any interleaving: nobody is left without news,
+//! nobody is shown the older one last, and each job has one outcome for each of its devices.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -349,9 +349,13 @@ fn who_may_be_shown_the_older_one_after_a_receipt_of_the_newer_is_pushed_that_to
     let mut world = World::new(vec![plan; JOB_COUNT]);
     world.begin(Progress::start(), false);
     world.walk(0, PLAIN);
-    (0..2).for_each(|lane| drop(world.open(0, lane, 13)));
+    for lane in 0..2 {
+        world.open(0, lane, 13);
+    }
     assert_eq!(world.lake.len(), 0, "one that comes back");
-    (0..2).for_each(|lane| drop(world.open(0, lane, 2 * 2 * 3)));
+    for lane in 0..2 {
+        world.open(0, lane, 2 * 2 * 3);
+    }
     world.attempt(PLAIN);
     assert!(world.lake[0].is_sent);
     world.begin(Progress::start(), true);
@@ -360,7 +364,9 @@ fn who_may_be_shown_the_older_one_after_a_receipt_of_the_newer_is_pushed_that_to
     assert_eq!(report(&world.job(1).unwrap(), NOW).counts.received(), 0);
     world.plans.truncate(2);
     while world.job(1).is_some_and(|job| !job.is_over()) {
-        (0..2).for_each(|lane| drop(world.open(1, lane, PLAIN)));
+        for lane in 0..2 {
+            world.open(1, lane, PLAIN);
+        }
         world.attempt(PLAIN);
     }
     assert_eq!(world.shown[&1].iter().map(|(index, _)| *index).collect::<Vec<_>>(), [0, 1]);

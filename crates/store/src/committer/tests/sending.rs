@@ -179,7 +179,8 @@ async fn a_damaged_channel_holds_up_no_event_that_is_due() {
     let store = open(folder.path(), sink.clone());
     let mut both = later("e1", 8);
     let name = ChannelName::new("team:2").unwrap();
-    both[0].channels.push(DurableChannel { name: name.clone(), ..both[0].channels[0].clone() });
+    let second = DurableChannel { name: name.clone(), ..both[0].channels[0].clone() };
+    both[0].channels.push(second);
     store.append_events(both, Timestamp(1)).await.unwrap();
     store.append_events(later("e2", 9), Timestamp(1)).await.unwrap();
     damage(&store, Table::Channel, b"team:1");
