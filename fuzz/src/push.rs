@@ -2,9 +2,7 @@
 
 use http::{HeaderMap, HeaderValue, StatusCode};
 use serde_json::Value;
-use tidings_push::payload::{
-    APNS_PAYLOAD_BYTES_MAX, Content, FCM_PAYLOAD_BYTES_MAX, WEB_PUSH_PAYLOAD_BYTES_MAX,
-};
+use tidings_push::payload::{APNS_PAYLOAD_BYTES_MAX, Content, FCM_PAYLOAD_BYTES_MAX, WEB_PUSH_PAYLOAD_BYTES_MAX};
 use tidings_push::web_push::guard::Endpoint;
 use tidings_push::{Dialect, Verdict, apns, fcm, web_push};
 use tidings_types::{CollapseKey, EventId, Json, Payload, Present, Provider, Timestamp};

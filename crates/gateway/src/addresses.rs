@@ -107,7 +107,7 @@ impl Book {
         for address in addresses {
             match self.known.get(&address) {
                 None => sound.push((0, address)),
-                Some(known) => match known.breaker.retry_at() {
+                Some(known) => match known.breaker.due_at(now) {
                     Some(at) if now < at => broken.push((at, address)),
                     _ => sound.push((known.connections, address)),
                 },

@@ -19,8 +19,9 @@
 //! have tests of their own beside them, which show each of them failing.
 //!
 //! To vary it, in the environment: `CRASH_SEED` (printed; what the load is drawn from: it does not make the run the
-//! same, since time takes part), `CRASH_KILLS`, `CRASH_DEVICES`, `CRASH_CLIENTS`; with `CRASH_CANARY=forge` or `CRASH_CANARY=drop`
-//! an entry is forged into the ledger or dropped from it, and the campaigns must fail.
+//! same, since time takes part), `CRASH_KILLS`, `CRASH_DEVICES`, `CRASH_CLIENTS`; with `CRASH_CANARY=forge` or
+//! `CRASH_CANARY=drop` an entry is forged into the ledger or dropped from it, and both campaigns must fail; with
+//! `CRASH_CANARY=forget` a checkpoint is lost, and the flood must.
 
 #![expect(clippy::print_stdout, reason = "a report for whoever runs the campaign")]
 
@@ -465,7 +466,8 @@ impl Campaign {
             None => {}
             Some("forge") => deliveries.forge(),
             Some("drop") => deliveries.drop_one(),
-            Some(other) => panic!("CRASH_CANARY is forge or drop, got {other:?}"),
+            Some("forget") => {} // The flood's.
+            Some(other) => panic!("CRASH_CANARY is forge, drop or forget, got {other:?}"),
         }
     }
 }

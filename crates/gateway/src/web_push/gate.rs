@@ -48,13 +48,13 @@ impl Gate {
     pub(crate) fn is_open(&self, in_flight: usize, now: Now) -> bool {
         let is_paused = self.paused_until.is_some_and(|until| until > now.at);
         let may_probe = |at| in_flight == 0 && (at <= now.unix || self.owes_probe);
-        !is_paused && self.breaker.retry_at().is_none_or(may_probe)
+        !is_paused && self.breaker.due_at(now.unix).is_none_or(may_probe)
     }
 
     /// When it may open by itself; nothing while it is open or waits for an attempt.
     pub(crate) fn opens_at(&self, now: Now) -> Option<Instant> {
         let pause = self.paused_until.filter(|until| *until > now.at);
-        let retry_at = self.breaker.retry_at().filter(|at| *at > now.unix && !self.owes_probe);
+        let retry_at = self.breaker.due_at(now.unix).filter(|at| *at > now.unix && !self.owes_probe);
         pause.max(retry_at.map(|at| now.at + at.saturating_since(now.unix)))
     }
 
@@ -69,7 +69,7 @@ impl Gate {
         match health {
             Health::Well => self.breaker.on_success(),
             Health::Failing => self.breaker.on_failure(random, now.unix),
-            Health::Unknown => self.owes_probe = self.breaker.retry_at().is_some(),
+            Health::Unknown => self.owes_probe = self.breaker.due_at(now.unix).is_some(),
         }
         if !pause.is_zero() {
             self.paused_until = self.paused_until.max(Some(now.at + pause.min(PAUSE_MAX)));

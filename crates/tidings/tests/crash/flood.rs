@@ -30,7 +30,7 @@ use tidings_types::{DeviceId, DeviceNumber, EventId, NotificationId};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use crate::books::{Books, FloodLife, Said, Totals};
-use crate::checkpoint::Checkpoint;
+use crate::checkpoint::{Checkpoint, forget_jobs};
 use crate::deliveries::Wrongs;
 use crate::http::Caller;
 use crate::population::{Population, TRANSLATED};
@@ -380,6 +380,7 @@ pub(crate) async fn campaign() {
     let seed = number("CRASH_SEED", rand::random());
     let audience = u32::try_from(number("CRASH_FLOOD_DEVICES", 100_000)).expect("CRASH_FLOOD_DEVICES is below 2^32");
     let kills = number("CRASH_FLOOD_KILLS", 6);
+    let canary = std::env::var("CRASH_CANARY").ok();
     println!("CRASH_SEED={seed} CRASH_FLOOD_DEVICES={audience} CRASH_FLOOD_KILLS={kills}");
     let began = Instant::now();
     let mut flood = Flood::start(Population { audience, seed }, folder.path()).await;
@@ -394,17 +395,20 @@ pub(crate) async fn campaign() {
     for number in 1..=kills {
         let kill = flood.kill(kills - number).await;
         flood.check_kill(number, &kill);
+        if canary.as_deref() == Some("forget") && number == kills {
+            forget_jobs(&flood.server.data_folder()).await;
+        }
         let ready = flood.begin_life(number < kills).await;
         print_kill(number, &kill, ready);
     }
     let report = flood.until_accepted(u64::MAX).await.expect("so many are never accepted");
     let rest_after = began.elapsed();
     let tokenless = flood.close_books().await;
-    match std::env::var("CRASH_CANARY").ok().as_deref() {
-        None => {}
+    match canary.as_deref() {
+        None | Some("forget") => {}
         Some("forge") => flood.books.forge(),
         Some("drop") => flood.books.drop_one(),
-        Some(other) => panic!("CRASH_CANARY is forge or drop, got {other:?}"),
+        Some(other) => panic!("CRASH_CANARY is forge, drop or forget, got {other:?}"),
     }
     let said = read_report(&report);
     flood.print_sums(&said, &report);

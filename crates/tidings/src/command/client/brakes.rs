@@ -38,7 +38,7 @@ pub(super) async fn pause(scope: &BrakeScope, api: &ApiServer) -> Result<(), Com
 /// Lets them go on.
 pub(super) async fn resume(scope: &BrakeScope, api: &ApiServer) -> Result<(), CommandError> {
     ApiClient::new(api)?.ask(Method::DELETE, &path(scope), None).await?;
-    Ok(if api.json { line("{}")? } else { line(format!("resumed {scope}"))? })
+    Ok(line(if api.json { "{}".to_owned() } else { format!("resumed {scope}") })?)
 }
 
 /// Prints what is held.

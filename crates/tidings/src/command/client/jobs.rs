@@ -138,7 +138,7 @@ pub(crate) async fn run(command: JobsCommand) -> Result<(), CommandError> {
 
 async fn cancel(id: &str, api: &ApiServer) -> Result<(), CommandError> {
     ApiClient::new(api)?.ask(Method::DELETE, &format!("/v1/events/{}", segment(id)), None).await?;
-    Ok(if api.json { line("{}")? } else { line(format!("cancelled {id}"))? })
+    Ok(line(if api.json { "{}".to_owned() } else { format!("cancelled {id}") })?)
 }
 
 /// Prints what the server streams as it comes.
