@@ -42,12 +42,16 @@ const UNKNOWN: &str = "unknown";
 
 pub(crate) async fn preview(State(shared): State<Arc<Shared>>, body: JsonBody) -> Result<Response, Problem> {
     let event = audience(&body.0)?;
-    let _turn = shared.counting_turn().await?;
+    let turn = shared.counting_turn().await?;
     let mut counts = Counts::default();
     visit(&shared, &event, |recipient| counts.add(recipient)).await;
     let jobs = shared.jobs.clone();
+    let estimating = spawn_blocking(move || {
+        let _turn = turn; // Also when the caller hangs up.
+        jobs.estimate(&event)
+    });
     // It fails only when the runtime stops, and with it the connection that waits for this.
-    let estimate = spawn_blocking(move || jobs.estimate(&event)).await.unwrap_or_default();
+    let estimate = estimating.await.unwrap_or_default();
     Ok(json(StatusCode::OK, &Preview { counts, estimate }))
 }
 

@@ -60,7 +60,8 @@ pub(crate) async fn post_events(
             tokio::task::yield_now().await;
         }
     }
-    let appended = shared.store.append_events(new, now).await;
+    // Counting large audiences may have taken a while: the events' time begins now.
+    let appended = shared.store.append_events(new, unix_now()).await;
     let appended = appended.map_err(|error| Problem::of_append(error, prefix))?;
     let answers: Vec<Accepted<'_>> = ids.iter().zip(&appended).map(Accepted::new).collect();
     Ok(match answers.first() {

@@ -85,7 +85,7 @@ use tidings_hub::Hub;
 use tidings_store::Store;
 use tidings_telemetry::Registry;
 use tidings_types::{DeviceNumber, Event};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 pub use auth::{ApiKey, ApiKeys, Scope};
@@ -220,7 +220,7 @@ struct Shared {
     /// Places for requests that wait.
     waits: Arc<Semaphore>,
     /// One audience is counted at a time.
-    previews: Semaphore,
+    previews: Arc<Semaphore>,
 }
 
 impl Shared {
@@ -232,9 +232,9 @@ impl Shared {
     }
 
     /// Waits for the turn to walk over an audience; it ends when this is dropped.
-    async fn counting_turn(&self) -> Result<(OwnedSemaphorePermit, SemaphorePermit<'_>), Problem> {
+    async fn counting_turn(&self) -> Result<[OwnedSemaphorePermit; 2], Problem> {
         let place = self.waiting_place()?;
-        Ok((place, self.previews.acquire().await.expect("it is never closed")))
+        Ok([place, self.previews.clone().acquire_owned().await.expect("it is never closed")])
     }
 }
 
@@ -244,7 +244,8 @@ pub fn router(api: Api) -> Router {
     let guards = Guards { permits: Arc::new(Semaphore::new(config.request_count_max)), keys, registry };
     let centrifugo = CentrifugoMetrics::new(&guards.registry);
     let (started, turns, idempotency) = (Instant::now(), Turns::default(), Idempotency::default());
-    let (waits, previews) = (Arc::new(Semaphore::new((config.request_count_max / 4).max(1))), Semaphore::new(1));
+    let waits = Arc::new(Semaphore::new((config.request_count_max / 4).max(1)));
+    let previews = Arc::new(Semaphore::new(1));
     let shared = Shared {
         config,
         hub,

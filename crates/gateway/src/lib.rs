@@ -30,8 +30,9 @@
 //! - One dead address of a provider costs no connection (`addresses`). There are as many connections as are needed
 //!   (`scaling`).
 //!
-//! Bounds, per thread: at most `connections × streams_max` notifications are held, in flight or waiting for a repeat;
-//! while they are, nothing more is taken from the lakes, which makes the sender wait. A connection holds at most
+//! Bounds, per thread: at most `connections × streams_max` notifications are taken and neither settled nor waiting for a
+//! repeat, and at most 16 times as many with those that wait; while they are, nothing more is taken from the lakes, which
+//! makes the sender wait (to find what is over, a sweep may take the first once more: `pool`). A connection holds at most
 //! 1 MiB (`cork::CORK_BYTES_MAX`) not yet written, and a place has at most two that leave beside the one that works.
 //! Closed lakes: the rest is sent, then the gateway ends by itself.
 

@@ -10,11 +10,16 @@
 //! What is sent has to be granted by the [`Throttle`] first, repeats too: so what waits for a quota waits in the lakes,
 //! where the most urgent comes first, and not here.
 //!
-//! Bound: `held_max` notifications are held in all, in flight, ready or waiting. At the bound nothing is taken from the
-//! lakes. Every one held is settled exactly once, or counted as left behind when the gateway is stopped before.
+//! What waits takes no place from what can be sent: a provider may have a few devices wait for an hour. What is over
+//! while it waits is settled by a sweep, due or not, since a newer notification of the device may wait for that.
+//!
+//! Bounds: nothing is taken from the lakes while `held_max` notifications are in flight or ready, or while
+//! [`WAITING_FACTOR`]` × held_max` are held in all, waiting ones included. Beyond that only a sweep of the lakes holds
+//! more, up to another `held_max`: so it can settle what is over although nothing is taken. Every one held is settled
+//! exactly once, or counted as left behind when the gateway is stopped before.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
@@ -35,6 +40,10 @@ use crate::turns::Turns;
 
 /// How long a repeat that is due but not paid for waits before it asks again.
 const BUDGET_PAUSE: Duration = Duration::from_millis(100);
+/// How many times `held_max` may be held with those that wait. 100 bytes and a device's address each.
+const WAITING_FACTOR: usize = 16;
+/// Waiting ones that one turn of a sweep looks at: well under a millisecond.
+const SWEEP_TURN: usize = 1024;
 
 /// A notification taken out of the lake, with its history.
 pub(crate) struct Attempt {
@@ -97,38 +106,17 @@ pub(crate) enum Delay {
     Backoff(Duration),
 }
 
-struct Waiting {
-    due: Instant,
-    /// Orders equal moments by arrival.
-    sequence: u64,
-    attempt: Attempt,
-}
-
-impl PartialEq for Waiting {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl Eq for Waiting {}
-
-impl PartialOrd for Waiting {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Waiting {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.due, self.sequence).cmp(&(other.due, other.sequence))
-    }
-}
+/// When a repeat is due; equal moments are told apart by arrival.
+type Due = (Instant, u64);
 
 pub(crate) struct Pool {
+    /// In flight, ready, waiting, or settled and not flushed.
     held: usize,
     held_max: usize,
     ready: VecDeque<Attempt>,
-    waiting: BinaryHeap<Reverse<Waiting>>,
+    waiting: BTreeMap<Due, Attempt>,
+    /// The last one that a sweep under way has looked at.
+    swept_to: Option<Due>,
     sequence: u64,
     budget: RetryBudget,
     settled: Vec<Settled>,
@@ -167,7 +155,8 @@ impl Pool {
             held: 0,
             held_max,
             ready: VecDeque::new(),
-            waiting: BinaryHeap::new(),
+            waiting: BTreeMap::new(),
+            swept_to: None,
             sequence: 0,
             budget: RetryBudget::new(now),
             settled: Vec::new(),
@@ -195,6 +184,12 @@ impl Pool {
     /// Notifications taken and not settled.
     pub(crate) fn held(&self) -> usize {
         self.held
+    }
+
+    /// How many more may be taken from the lakes.
+    fn room(&self) -> usize {
+        let busy = self.held - self.waiting.len();
+        self.held_max.saturating_sub(busy).min((WAITING_FACTOR * self.held_max).saturating_sub(self.held))
     }
 
     /// Whether everything is settled and nothing will come.
@@ -239,7 +234,7 @@ impl Pool {
             {
                 self.sort(attempt, out, &mut jobs, now, unix);
             }
-            let wanted = (granted - out.len()).min(self.held_max - self.held);
+            let wanted = (granted - out.len()).min(self.room());
             self.lakes_finished |= intake.poll_take(cx, wanted, &mut self.turns, &mut self.inbox);
             self.held += self.inbox.len();
             let (settled_before, mut inbox) = (self.settled.len(), std::mem::take(&mut self.inbox));
@@ -278,7 +273,8 @@ impl Pool {
             return;
         }
         let (now, unix) = (Instant::now(), unix_now());
-        let mut jobs = Standings { sink: Arc::clone(&self.sink), last: None };
+        let mut jobs = Standings::new(Arc::clone(&self.sink));
+        let held_max = (WAITING_FACTOR + 1) * self.held_max;
         let mut alive = Vec::new();
         for attempt in std::mem::take(&mut self.ready) {
             self.sort(attempt, &mut alive, &mut jobs, now, unix);
@@ -286,10 +282,10 @@ impl Pool {
         for lake in lakes.all() {
             let before = alive.len();
             while alive.len() == before {
-                if self.held == self.held_max {
+                if self.held >= held_max {
                     self.flush(); // What is settled is held no longer.
                 }
-                let room = self.held < self.held_max;
+                let room = self.held < held_max;
                 let Some(notification) = room.then(|| lake.pop()).flatten() else { break };
                 self.held += 1;
                 self.sort(Attempt::fresh(notification, now), &mut alive, &mut jobs, now, unix);
@@ -306,6 +302,31 @@ impl Pool {
         }
     }
 
+    /// Settles what is expired, cancelled or superseded while it waits, due or not. Looks at [`SWEEP_TURN`] of them and
+    /// returns whether there are more to look at, from where it stopped.
+    pub(crate) fn sweep_waiting(&mut self) -> bool {
+        let (now, unix) = (Instant::now(), unix_now());
+        let mut jobs = Standings::new(Arc::clone(&self.sink));
+        let from = self.swept_to.take().map_or(Bound::Unbounded, Bound::Excluded);
+        let mut over = Vec::new();
+        for (count, (&due, attempt)) in self.waiting.range((from, Bound::Unbounded)).enumerate() {
+            if count == SWEEP_TURN {
+                break;
+            }
+            if let Some(outcome) = verdict(attempt, &mut jobs, unix) {
+                over.push((due, outcome));
+            }
+            self.swept_to = (count + 1 == SWEEP_TURN).then_some(due);
+        }
+        for (due, outcome) in over {
+            if let Some(attempt) = self.waiting.remove(&due) {
+                self.settle(attempt, outcome, None, now);
+            }
+        }
+        self.flush();
+        self.swept_to.is_some()
+    }
+
     /// Nothing is sent to this provider before `pause` is over, by any thread. Returns whether that is news.
     pub(crate) fn pause(&mut self, pause: Duration, now: Timestamp) -> bool {
         self.throttle.pause(pause, now)
@@ -313,13 +334,9 @@ impl Pool {
 
     /// Lets an attempt be made, unless its time is over, its job cancelled or a newer one in its place.
     fn sort(&mut self, attempt: Attempt, out: &mut Vec<Attempt>, jobs: &mut Standings, now: Instant, unix: Timestamp) {
-        if attempt.notification.rendering.expires_at() <= unix {
-            return self.settle(attempt, Outcome::Expired, None, now);
-        }
-        match jobs.standing(attempt.notification.ticket) {
-            Standing::Go => out.push(attempt),
-            Standing::Cancelled => self.settle(attempt, Outcome::Cancelled, None, now),
-            Standing::Superseded => self.settle(attempt, Outcome::Superseded, None, now),
+        match verdict(&attempt, jobs, unix) {
+            None => out.push(attempt),
+            Some(outcome) => self.settle(attempt, outcome, None, now),
         }
     }
 
@@ -362,30 +379,36 @@ impl Pool {
     }
 
     fn wait(&mut self, attempt: Attempt, due: Instant) {
-        if self.waiting.peek().is_none_or(|Reverse(first)| due < first.due) {
+        if self.waiting.first_key_value().is_none_or(|(first, _)| due < first.0) {
             self.changed.notify_one();
         }
+        let was_full = self.room() == 0;
         self.sequence += 1;
-        self.waiting.push(Reverse(Waiting { due, sequence: self.sequence, attempt }));
+        self.waiting.insert((due, self.sequence), attempt);
+        if was_full {
+            self.wake_hungry();
+        }
     }
 
-    /// Makes ready what is due and paid for; returns when to come back.
+    /// Makes ready what is due and paid for; returns when to come back. What is over needs no pay.
     pub(crate) fn release(&mut self, now: Instant) -> Option<Instant> {
         let unix = unix_now();
         let mut jobs = Standings::new(Arc::clone(&self.sink));
         let mut due = Vec::new();
         let next = loop {
-            match self.waiting.peek() {
-                Some(Reverse(first)) if first.due > now => break Some(first.due),
-                Some(Reverse(first)) => {
-                    let dead = first.attempt.notification.rendering.expires_at() <= unix;
-                    if !dead && !self.budget.try_spend(unix) {
-                        break Some(now + BUDGET_PAUSE);
-                    }
-                    let Some(Reverse(first)) = self.waiting.pop() else { break None };
-                    self.sort(first.attempt, &mut due, &mut jobs, now, unix);
-                }
-                None => break None,
+            let Some(first) = self.waiting.first_entry() else { break None };
+            let at = first.key().0;
+            if at > now {
+                break Some(at);
+            }
+            let outcome = verdict(first.get(), &mut jobs, unix);
+            if outcome.is_none() && !self.budget.try_spend(unix) {
+                break Some(now + BUDGET_PAUSE);
+            }
+            let attempt = first.remove();
+            match outcome {
+                None => due.push(attempt),
+                Some(outcome) => self.settle(attempt, outcome, None, now),
             }
         };
         if !due.is_empty() {
@@ -405,7 +428,7 @@ impl Pool {
         if self.settled.is_empty() {
             return;
         }
-        let was_full = self.held == self.held_max;
+        let was_full = self.room() == 0;
         self.held -= self.settled.len();
         self.settled_total += self.settled.len() as u64;
         self.sink.settle(&mut self.settled);
@@ -431,6 +454,18 @@ impl Pool {
     /// Lets every connection that waits look again.
     pub(crate) fn wake_hungry(&mut self) {
         self.hungry.iter_mut().filter_map(Option::take).for_each(Waker::wake);
+    }
+}
+
+/// How an attempt ends that must not be made: its time is over, its job cancelled, or a newer one in its place.
+fn verdict(attempt: &Attempt, jobs: &mut Standings, unix: Timestamp) -> Option<Outcome> {
+    if attempt.notification.rendering.expires_at() <= unix {
+        return Some(Outcome::Expired);
+    }
+    match jobs.standing(attempt.notification.ticket) {
+        Standing::Go => None,
+        Standing::Cancelled => Some(Outcome::Cancelled),
+        Standing::Superseded => Some(Outcome::Superseded),
     }
 }
 
@@ -605,6 +640,69 @@ pub(crate) mod tests {
         now += Duration::from_secs(11);
         assert_eq!(setup.pool.release(now), Some(now + BUDGET_PAUSE));
         assert_eq!((setup.take(0, 1).len(), setup.pool.held()), (0, 1));
+    }
+
+    const LONG: Delay = Delay::Backoff(Duration::from_secs(300));
+
+    impl Setup {
+        /// Has a notification to this device wait, as if it had failed.
+        fn has_wait(&mut self, device: u32, delay: Delay) {
+            self.pool.held += 1;
+            let now = Instant::now();
+            self.pool.on_failed(Attempt::fresh(notification(device), now), Repeat::Answer, delay, now);
+        }
+
+        fn outcomes(&self) -> Vec<Outcome> {
+            self.sink.0.lock().unwrap().iter().map(|it| it.outcome).collect()
+        }
+    }
+
+    #[tokio::test]
+    async fn what_waits_takes_no_place_up_to_its_own_bound() {
+        let mut setup = setup(3, 60);
+        for round in 1..=16 {
+            let taken = setup.take(0, 5);
+            assert_eq!((taken.len(), setup.take(1, 5).len(), setup.rings(1)), (3, 0, round - 1));
+            for attempt in taken {
+                setup.pool.on_failed(attempt, Repeat::Answer, LONG, Instant::now());
+            }
+            assert_eq!(setup.rings(1), round, "a place is free, and a connection waits for it");
+        }
+        assert_eq!((setup.take(0, 5).len(), setup.pool.held(), setup.lakes.held()), (0, 48, 12));
+        assert_eq!(setup.pool.release(Instant::now()).map(|at| at > Instant::now()), Some(true));
+    }
+
+    #[tokio::test]
+    async fn the_lakes_are_swept_although_as_many_wait_as_may() {
+        let mut setup = setup(3, 0);
+        (0..48).for_each(|device| setup.has_wait(device, LONG));
+        let over = (0..20).map(|device| expiring(device, Timestamp(1)));
+        let lake = setup.lakes.of(EventPriority::Normal);
+        lake.try_push_batch(&mut over.chain([SUPERSEDED, 50, CANCELLED].map(notification)).collect()).unwrap();
+        setup.pool.sweep(&setup.lakes);
+        setup.pool.sweep(&setup.lakes);
+        assert_eq!((setup.outcomes().len(), setup.pool.held(), setup.lakes.held()), (22, 49, 0));
+    }
+
+    #[tokio::test]
+    async fn what_is_over_while_it_waits_is_settled_by_the_sweep_in_turns() {
+        let mut setup = setup(1000, 0);
+        (0..500).for_each(|device| setup.has_wait(device, LONG));
+        (0..1000).for_each(|_| setup.has_wait(SUPERSEDED, LONG));
+        (0..700).for_each(|_| setup.has_wait(CANCELLED, LONG));
+        let turns = 1 + std::iter::from_fn(|| setup.pool.sweep_waiting().then_some(())).count();
+        assert_eq!((turns, setup.pool.held(), setup.outcomes().len()), (3, 500, 1700));
+        assert!(!setup.pool.sweep_waiting());
+        assert_eq!(setup.outcomes().len(), 1700);
+    }
+
+    #[tokio::test]
+    async fn what_is_over_needs_no_pay() {
+        let mut setup = setup(10, 0);
+        setup.has_wait(SUPERSEDED, Delay::Backoff(Duration::ZERO));
+        while setup.pool.budget.try_spend(unix_now()) {}
+        assert_eq!(setup.pool.release(Instant::now() + Duration::from_secs(11)), None);
+        assert_eq!((setup.outcomes(), setup.pool.held()), (vec![Outcome::Superseded], 0));
     }
 
     #[tokio::test]

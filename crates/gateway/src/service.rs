@@ -9,7 +9,7 @@ use std::time::Duration;
 use tidings_push::{Lakes, OutcomeSink};
 use tidings_telemetry::{Registry, unix_now};
 use tokio::sync::{oneshot, watch};
-use tokio::task::{JoinSet, LocalSet};
+use tokio::task::{JoinSet, LocalSet, yield_now};
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tracing::info;
 
@@ -24,7 +24,7 @@ use crate::slot::{self, keep_connected};
 use crate::throttle::Throttle;
 use crate::{Credential, GatewayConfig};
 
-/// How often what is over is settled while nothing can be sent.
+/// How often what is over is settled, where it waits for a repeat or while nothing can be sent.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What the threads are asked to do.
@@ -308,6 +308,9 @@ async fn sweep(pool: Rc<RefCell<Pool>>, lakes: Lakes) {
     loop {
         sleep(SWEEP_INTERVAL).await;
         pool.borrow_mut().sweep(&lakes);
+        while pool.borrow_mut().sweep_waiting() {
+            yield_now().await;
+        }
     }
 }
 

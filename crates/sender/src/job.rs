@@ -336,8 +336,7 @@ impl Job {
         books.count(DeviceOutcome::Superseded, count, metrics);
         let racing = books.in_flight() & numbers;
         if !racing.is_empty() {
-            books.superseded |= &racing;
-            books.newer.push(newer.clone());
+            books.await_landing(newer, &racing);
             // What is still on its way into a lake comes back at once.
             (0..books.lanes.len()).for_each(|lane| self.wake(&books, lane));
         }
@@ -418,6 +417,11 @@ impl Job {
             && books.is_walked()
             && books.lanes.iter().all(is_idle)
             && books.held() > 0
+    }
+
+    /// Whether something was not handed out and is not counted.
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.lock().has_unsent()
     }
 
     /// Whether somebody is held or may still be.
@@ -538,6 +542,9 @@ impl Job {
         sets.extend(books.lanes.iter().flat_map(|lane| [&lane.held, &lane.pending, &lane.in_flight]));
         assert!(books.lanes.iter().all(|lane| lane.held.is_subset(&books.may_answer)), "only who may answer is held");
         assert!(books.superseded.is_subset(&books.in_flight()), "of the superseded only those in flight are kept");
+        let waited_for = books.waiters.iter().fold(RoaringBitmap::new(), |all, waiter| all | &waiter.numbers);
+        assert!(waited_for.is_subset(&books.superseded) && books.waiters.iter().all(|it| !it.numbers.is_empty()));
+        assert_eq!(waited_for.len(), books.waiters.iter().map(|it| it.numbers.len()).sum::<u64>(), "one each");
         assert!(books.unproven.is_subset(&books.in_flight()) && books.blocked.is_subset(&books.raced));
         let outstanding = books.outstanding();
         assert_eq!(outstanding.len(), sets.iter().map(|set| set.len()).sum::<u64>(), "the sets are disjoint");

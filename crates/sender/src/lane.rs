@@ -69,7 +69,7 @@ impl Lane {
             () = self.job.woken(self.lane) => {}
             _ = self.phase.changed() => {}
             () = self.brakes.changed() => {}
-            () = self.expiry.come() => {}
+            () = self.expiry.due(&self.job) => {}
         }
     }
 

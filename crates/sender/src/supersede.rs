@@ -14,10 +14,9 @@
 //! 1. At most one job of a key has a device in flight: a newer one has it blocked until then, or has counted it.
 //! 2. What the older one lost it never gets back: the rest of its walk is a set by now, not a cursor, and a checkpoint
 //!    keeps the set. So also not by a restart that selects anew.
-//! 3. The rows of both jobs change in one batch, and none is made between a device's outcome in the older job and its
-//!    handing out by the newer, which is on the sender's thread, as checkpoints are. So whoever is outstanding in the
-//!    older job's row is so in the newer one's: after a crash both begin again, the older one first, and the newer one
-//!    takes or blocks what the older has left. Whatever is repeated, the newer comes last.
+//! 3. The rows of both jobs change in one batch, and in the older one's row what is in flight for the newer one to wait
+//!    for is superseded already. So after a crash it is the newer one's alone, however late that goes on, and also
+//!    where it is cancelled or its time over by then.
 //!
 //! **The older one does not come back** for these devices, whatever becomes of the newer job: paused, it has them wait;
 //! cancelled, expired or without a text in the end, they get neither. A job that is cancelled, or its time over, before

@@ -49,12 +49,18 @@ impl Expiry {
         unix_now().max(at_least)
     }
 
-    /// Resolves at the end of the event's time; never, when that is over already.
+    /// Resolves at the end of the event's time; at once when that is over.
     pub(crate) async fn come(self) {
-        match Instant::now() < self.at {
-            true => sleep_until(self.at).await,
-            false => std::future::pending().await,
+        sleep_until(self.at).await;
+    }
+
+    /// As [`Expiry::come`], but never when it is over and has ended all of the job that it could: or whoever waits for
+    /// what is in flight would spin.
+    pub(crate) async fn due(self, job: &Job) {
+        if Instant::now() >= self.at && !job.has_unsent() {
+            std::future::pending::<()>().await;
         }
+        self.come().await;
     }
 }
 
@@ -75,7 +81,7 @@ pub(crate) async fn run(job: Arc<Job>, context: Arc<Context>, mut phase: watch::
         tokio::select! {
             () = job.lanes_wanted() => {}
             _ = phase.changed() => {}
-            () = expiry.come() => drop(job.walk(0, &context.metrics, expiry.now())),
+            () = expiry.due(&job) => drop(job.walk(0, &context.metrics, expiry.now())),
         }
     }
     while let Some(ended) = lanes.join_next().await {
@@ -94,4 +100,34 @@ async fn walk(job: &Job, context: &Context, expiry: Expiry, phase: &mut watch::R
     let numbers = job.walk(context.limits.window_device_count, &context.metrics, expiry.now());
     job.assign(&context.find(job, &numbers), &context.metrics);
     !numbers.is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::pin::pin;
+    use std::task::Waker;
+
+    use tidings_telemetry::Registry;
+    use tokio::time::advance;
+
+    use super::*;
+    use crate::job::tests::all_held;
+    use crate::metrics::Metrics;
+
+    fn is_ready(future: impl Future<Output = ()>) -> bool {
+        pin!(future).poll(&mut std::task::Context::from_waker(Waker::noop())).is_ready()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_comes_after_the_end_of_its_time_does_not_miss_it_and_does_not_spin() {
+        let metrics = Metrics::new(&Registry::new());
+        let (job, _receipts) = all_held(&BTreeSet::from([1, 2, 3]), unix_now(), &metrics);
+        let expiry = Expiry::of(&job);
+        assert!(!is_ready(expiry.come()) && !is_ready(expiry.due(&job)));
+        advance(Duration::from_secs(61)).await;
+        assert!(is_ready(expiry.come()) && is_ready(expiry.due(&job)), "it passed before somebody waited for it");
+        job.walk(0, &metrics, expiry.now());
+        assert!(job.is_over() && !is_ready(expiry.due(&job)), "there is nothing left to end");
+    }
 }

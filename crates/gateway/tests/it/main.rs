@@ -6,6 +6,7 @@ mod nasty;
 mod peer;
 
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -39,6 +40,8 @@ const OUTDATED_JOB: JournalPosition = JournalPosition(14);
 struct Sink {
     settled: Mutex<Vec<Settled>>,
     changed: Notify,
+    /// Nothing is cancelled or outdated yet.
+    all_go: AtomicBool,
 }
 
 impl OutcomeSink for Sink {
@@ -49,6 +52,7 @@ impl OutcomeSink for Sink {
 
     fn job_standing(&self, job: JournalPosition) -> JobStanding {
         match job {
+            _ if self.all_go.load(Ordering::SeqCst) => JobStanding::Go,
             CANCELLED_JOB => JobStanding::Cancelled,
             OUTDATED_JOB => JobStanding::AskEach,
             _ => JobStanding::Go,
@@ -186,8 +190,12 @@ fn sized(notification: Notification, payload: Bytes) -> Notification {
 
 impl Setup {
     async fn push(&self, devices: impl IntoIterator<Item = u32>) {
-        let expires_at = unix_now().saturating_add(Duration::from_secs(600));
-        let mut batch = devices.into_iter().map(|it| notification(it, JournalPosition(1), expires_at)).collect();
+        self.push_for(Duration::from_secs(600), JournalPosition(1), devices).await;
+    }
+
+    async fn push_for(&self, life: Duration, job: JournalPosition, devices: impl IntoIterator<Item = u32>) {
+        let expires_at = unix_now().saturating_add(life);
+        let mut batch = devices.into_iter().map(|it| notification(it, job, expires_at)).collect();
         self.lake.push_batch(&mut batch).await.unwrap();
     }
 
@@ -316,17 +324,38 @@ async fn what_the_peer_has_no_room_for_stays_in_the_lake() {
     assert_eq!(setup.lake.counters().delivered, 6, "nothing waits inside a connection, where no other could take it");
 }
 
+/// 503, and not to be repeated for an hour.
+fn an_hour() -> Reply {
+    Reply::RefuseFor(503, r#"{"reason":"ServiceUnavailable"}"#.to_owned(), 3600)
+}
+
 #[tokio::test]
-async fn notifications_that_wait_for_a_repeat_count_against_the_bound() {
-    let script: Script = Arc::new(|device, before| match (device, before) {
-        (1..=2, 0) => Reply::refuse(503, "ServiceUnavailable"),
-        _ => Reply::Accept,
-    });
+async fn what_waits_for_an_hour_holds_up_nobody_else() {
+    let script: Script = Arc::new(|device, _| if (1..=20).contains(&device) { an_hour() } else { Reply::Accept });
     let setup = setup(behaviour(script), |config| config.streams_max = 2).await;
-    setup.push(0..20).await;
-    let outcomes = setup.sink.outcomes(20).await;
+    setup.push_for(Duration::from_secs(7200), JournalPosition(1), 0..60).await;
+    let outcomes = setup.sink.outcomes(40).await;
     assert!(outcomes.values().all(|it| it.outcome == Outcome::Accepted));
-    assert_eq!(setup.drain().await, 0);
+    assert_eq!(setup.gateway.drain(Instant::now()).await.unsettled, 20);
+}
+
+#[tokio::test]
+async fn what_is_over_while_it_waits_for_an_hour_is_settled_soon() {
+    let setup = setup(behaviour(always(an_hour())), |_| {}).await;
+    setup.sink.all_go.store(true, Ordering::SeqCst);
+    setup.push_for(Duration::from_secs(7200), CANCELLED_JOB, 0..4).await;
+    setup.push_for(Duration::from_secs(7200), OUTDATED_JOB, 4..8).await;
+    let all_asked = async {
+        while setup.peer.log(|log| log.requests.len()) < 8 {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, all_asked).await.unwrap();
+    setup.sink.all_go.store(false, Ordering::SeqCst);
+    let outcomes = setup.sink.outcomes(6).await;
+    let with = |outcome| outcomes.values().filter(|it| it.outcome == outcome).count();
+    assert_eq!((with(Outcome::Cancelled), with(Outcome::Superseded)), (4, 2));
+    assert_eq!(setup.gateway.drain(Instant::now()).await.unsettled, 2);
 }
 
 #[tokio::test]

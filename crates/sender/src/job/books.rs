@@ -1,6 +1,6 @@
 //! Where each device of a job is. Plain data under the job's lock; nobody is woken here.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use roaring::RoaringBitmap;
 use tidings_audience::Frozen;
@@ -29,8 +29,9 @@ pub(super) struct Books {
     pub(super) received: RoaringBitmap,
     /// In flight, and not to be attempted any more: these are for a newer job. Invariant: of those in flight.
     pub(super) superseded: RoaringBitmap,
-    /// Who waits for those; at most `job_count_max`.
-    pub(super) newer: Vec<Arc<Job>>,
+    /// Who waits for those. Invariant: their sets are disjoint, not empty and of `superseded`. At most `job_count_max`
+    /// and those that ended since the last one came.
+    pub(super) waiters: Vec<Waiter>,
     /// In flight for an older job.
     pub(super) blocked: RoaringBitmap,
     /// Were so when this job began.
@@ -41,6 +42,13 @@ pub(super) struct Books {
     pub(super) tally: Tally,
     /// Changed since the last checkpoint.
     pub(super) dirty: bool,
+}
+
+/// A newer job that has devices blocked until they have landed here. Weak: once it is over nobody is to be told, and an
+/// older job that takes its time keeps no audience in memory.
+pub(super) struct Waiter {
+    job: Weak<Job>,
+    pub(super) numbers: RoaringBitmap,
 }
 
 #[derive(Default)]
@@ -66,7 +74,7 @@ impl Books {
             may_answer: RoaringBitmap::new(),
             received: RoaringBitmap::new(),
             superseded: RoaringBitmap::new(),
-            newer: Vec::new(),
+            waiters: Vec::new(),
             blocked: RoaringBitmap::new(),
             raced: RoaringBitmap::new(),
             unproven: RoaringBitmap::new(),
@@ -85,6 +93,11 @@ impl Books {
 
     pub(super) fn is_walked(&self) -> bool {
         self.next.is_none() && self.resumed.is_empty()
+    }
+
+    /// Whether the end of the event's time would still end something.
+    pub(super) fn has_unsent(&self) -> bool {
+        !self.is_walked() || self.lanes.iter().any(|lane| !lane.held.is_empty() || !lane.pending.is_empty())
     }
 
     pub(super) fn is_holding(&self) -> bool {
@@ -181,13 +194,28 @@ impl Books {
         manned.iter().any(|&lane| lanes[lane].in_flight.remove(device.0))
     }
 
-    /// `numbers` are not in flight any more; gives the jobs that may wait for them.
+    /// `newer` waits for `numbers`, which are in flight, instead of whoever did: it has taken over there too.
+    pub(super) fn await_landing(&mut self, newer: &Arc<Job>, numbers: &RoaringBitmap) {
+        self.superseded |= numbers;
+        self.waiters.iter_mut().for_each(|waiter| waiter.numbers -= numbers);
+        self.waiters.retain(|waiter| !waiter.numbers.is_empty() && waiter.job.strong_count() > 0);
+        self.waiters.push(Waiter { job: Arc::downgrade(newer), numbers: numbers.clone() });
+    }
+
+    /// `numbers` are not in flight any more; gives the jobs that wait for them.
     pub(super) fn free(&mut self, numbers: &RoaringBitmap) -> Vec<Arc<Job>> {
         if numbers.is_empty() {
             return Vec::new();
         }
         self.superseded -= numbers;
-        if self.superseded.is_empty() { std::mem::take(&mut self.newer) } else { self.newer.clone() }
+        let waits = |waiter: &&mut Waiter| !waiter.numbers.is_disjoint(numbers);
+        let told = self.waiters.iter_mut().filter(waits).filter_map(|waiter| {
+            waiter.numbers -= numbers;
+            waiter.job.upgrade()
+        });
+        let told = told.collect();
+        self.waiters.retain(|waiter| !waiter.numbers.is_empty());
+        told
     }
 
     /// Counts the suppressed and gives the others by lane.
@@ -243,7 +271,11 @@ impl Books {
         }
     }
 
+    /// For a checkpoint. What is in flight and superseded is so in the row already: a crash ends the attempt, and it
+    /// does not come back here, also when the newer job is over by then.
     pub(super) fn progress(&self) -> Progress {
-        Progress { next: self.next, outstanding: self.outstanding(), tally: self.tally.clone() }
+        let mut tally = self.tally.clone();
+        tally.counts.add(DeviceOutcome::Superseded, self.superseded.len());
+        Progress { next: self.next, outstanding: self.outstanding() - &self.superseded, tally }
     }
 }

@@ -23,10 +23,13 @@ const SUBSCRIPTION_BYTES: u64 = 256;
 const CHANNEL_BYTES: u64 = 1 << 10;
 /// A publication in a history: a typical one, there is no smaller bound than a request's body.
 const PUBLICATION_BYTES: u64 = 1 << 10;
-/// A notification that waits: ids, a token of at most 200 bytes, its place in the lake. The payload is shared.
+/// A notification that waits: ids, a token of some 200 bytes (a browser's endpoint is of as many), its place in the lake. The payload is
+/// shared.
 const NOTIFICATION_BYTES: u64 = 512;
 /// A notification in flight: the same, its HTTP/2 stream, its headers and a payload of at most 4 KiB until written.
 const IN_FLIGHT_BYTES: u64 = 6 << 10;
+/// A connection to a browser's push service: buffers of HTTP/1.1 and TLS, and the one notification in flight.
+const BROWSER_BYTES: u64 = 100 << 10;
 /// A registered device in memory: number, id, token, locale, app, and its place in the tables.
 const DEVICE_BYTES: u64 = 320;
 /// An event's receipts besides its sets and users: their locks and counts, and its places in up to 16 channels.
@@ -224,6 +227,7 @@ fn delivery_terms(config: &Config) -> Vec<Term> {
     let job = JOB_BYTES + sets;
     let tellings = if config.webhook.url.is_some() { 2 * sender.report_count_max } else { 0 };
     let (lakes, in_flight) = provider_counts(config);
+    let browser = config.web_push.values().map(|it| it.origin_count_max * it.connection_count_max).sum();
     vec![
         peak("store queues", 1, queued, "store.*_queue_bytes_max"),
         standing("store cache", 1, store.cache_bytes.0, "store.cache_bytes"),
@@ -238,6 +242,12 @@ fn delivery_terms(config: &Config) -> Vec<Term> {
         peak("webhook backlog", tellings, TELLING_BYTES, "webhook.url, sender.report_count_max"),
         peak("lakes", lakes, NOTIFICATION_BYTES, "*.lake_capacity, a lake for each priority"),
         peak("in flight", in_flight, IN_FLIGHT_BYTES, "*.connection_count_max, *.stream_count_max"),
+        peak(
+            "browser services",
+            browser,
+            BROWSER_BYTES,
+            "web_push.*.origin_count_max, web_push.*.connection_count_max",
+        ),
     ]
 }
 
@@ -249,7 +259,8 @@ fn provider_counts(config: &Config) -> (usize, usize) {
         (pools * it.lake_capacity, connections * it.stream_count_max)
     });
     let fcm = config.fcm.values().map(|it| (it.lake_capacity, it.connection_count_max * it.stream_count_max));
-    let web = config.web_push.values().map(|it| (it.lake_capacity, it.origin_count_max * it.connection_count_max));
+    // What a gateway for browsers holds beside its lakes is as much as they do.
+    let web = config.web_push.values().map(|it| (2 * it.lake_capacity, 0));
     let sum = |(lakes, in_flight), (lake, streams)| (lakes + EventPriority::ALL.len() * lake, in_flight + streams);
     apns.chain(fcm).chain(web).fold((0, 0), sum)
 }

@@ -384,7 +384,8 @@ pub(crate) async fn campaign() {
     println!("CRASH_SEED={seed} CRASH_FLOOD_DEVICES={audience} CRASH_FLOOD_KILLS={kills}");
     let began = Instant::now();
     let mut flood = Flood::start(Population { audience, seed }, folder.path()).await;
-    println!("{} devices written after {:.1} s", flood.numbers.len(), began.elapsed().as_secs_f64());
+    let (written, took) = (flood.numbers.len(), began.elapsed().as_secs_f64());
+    println!("{written} devices written after {took:.1} s; memory {} at most", memory_max());
 
     flood.begin_life(false).await;
     let mut caller = Caller::new(flood.server.addr());

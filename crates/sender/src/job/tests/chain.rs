@@ -46,6 +46,10 @@ struct World {
     lake: Vec<Attempt>,
     /// Rows as of the last checkpoint: `None` of a job that was over.
     rows: Vec<Option<Vec<u8>>>,
+    /// What a newer job has taken from a job, which is never to hand it out again.
+    lost: BTreeSet<(usize, u32)>,
+    /// The same as of the last checkpoint.
+    lost_in_rows: BTreeSet<(usize, u32)>,
     cancelled: BTreeSet<usize>,
     /// Handed out by each job in this run.
     handed_out: BTreeSet<(usize, u32)>,
@@ -70,6 +74,8 @@ impl World {
             receipts: Vec::new(),
             lake: Vec::new(),
             rows: Vec::new(),
+            lost: BTreeSet::new(),
+            lost_in_rows: BTreeSet::new(),
             cancelled: BTreeSet::new(),
             handed_out: BTreeSet::new(),
             shown: BTreeMap::new(),
@@ -103,6 +109,9 @@ impl World {
             let shared = supersede::shared(&job, &older);
             if !shared.is_empty() {
                 let admitted = &shared - refused.iter().copied().collect::<RoaringBitmap>();
+                for (older, job) in self.jobs.iter().enumerate().filter_map(|(older, job)| Some((older, job.as_ref()?))) {
+                    self.lost.extend((job.open_devices() & &admitted).iter().map(|device| (older, device)));
+                }
                 supersede::begin(&job, &older, shared, &admitted, &self.metrics);
             }
         }
@@ -150,6 +159,7 @@ impl World {
         let (sent, back) = mine.split_at(mine.len() - mine.len().min(salt as usize % 3));
         for &device in sent {
             assert!(self.handed_out.insert((index, device)), "job {index} handed {device} out twice");
+            assert!(!self.lost.contains(&(index, device)), "job {index} has {device} back");
             let rival = self.lake.iter().find(|other| other.device == device);
             assert!(rival.is_none(), "{device} is on its way for {rival:?} and for {index}");
             self.lake.push(Attempt { job: index, device, is_sent: false, is_unsure: false });
@@ -224,6 +234,7 @@ impl World {
             job.checkpoint()
         };
         self.rows = self.jobs.iter().map(row).collect();
+        self.lost_in_rows = self.lost.clone();
     }
 
     /// Killed and started again: all jobs of the last checkpoint go on, in order.
@@ -233,6 +244,7 @@ impl World {
         self.lake.clear();
         self.handed_out.clear();
         self.shown_now.clear();
+        self.lost = self.lost_in_rows.clone();
         self.metrics.devices_held.set(0);
         for row in std::mem::take(&mut self.rows) {
             match row {
@@ -370,4 +382,78 @@ fn who_may_be_shown_the_older_one_after_a_receipt_of_the_newer_is_pushed_that_to
         world.attempt(PLAIN);
     }
     assert_eq!(world.shown[&1].iter().map(|(index, _)| *index).collect::<Vec<_>>(), [0, 1]);
+}
+
+/// Each device of `older` is in flight.
+fn all_in_flight(older: &Job, metrics: &Metrics) {
+    loop {
+        let findings: Vec<_> = older.walk(4, metrics, NOW).into_iter().map(|it| (it, Finding::Lane(0))).collect();
+        if findings.is_empty() {
+            break;
+        }
+        older.assign(&findings, metrics);
+    }
+    older.take_wanted_lanes();
+    while let Step::Open(numbers) = older.step(0, LIMITS, metrics, NOW) {
+        let findings: Vec<_> = numbers.into_iter().map(|number| (number, Finding::Lane(0))).collect();
+        older.open(0, &findings, std::iter::empty(), metrics);
+    }
+}
+
+/// A newer job that takes what it can from `older`.
+fn take_over(older: &[Arc<Job>], audience: &BTreeSet<u32>, metrics: &Metrics) -> Arc<Job> {
+    let newer = Arc::new(job(&freeze(audience), Progress::start()));
+    let shared = supersede::shared(&newer, older);
+    supersede::begin(&newer, older, shared.clone(), &shared, metrics);
+    newer
+}
+
+#[test]
+fn while_a_device_of_the_oldest_is_in_flight_newer_jobs_come_and_go_and_the_newest_has_it_in_the_end() {
+    let (metrics, audience) = (Metrics::new(&Registry::new()), BTreeSet::from([1]));
+    let oldest = Arc::new(job(&freeze(&audience), Progress::start()));
+    all_in_flight(&oldest, &metrics);
+    let mut newest = take_over(std::slice::from_ref(&oldest), &audience, &metrics);
+    for _ in 0..1000 {
+        let newer = take_over(&[oldest.clone(), newest.clone()], &audience, &metrics);
+        assert!(newest.is_over());
+        let retired = Arc::downgrade(&std::mem::replace(&mut newest, newer));
+        assert_eq!((retired.strong_count(), oldest.lock().waiters.len()), (0, 1), "nothing is kept of it");
+        oldest.check();
+    }
+    newest.assign(&[(DeviceNumber(1), Finding::Lane(0))], &metrics);
+    assert_eq!(newest.step(0, LIMITS, &metrics, NOW), Step::Wait);
+    assert_eq!(oldest.settle(&[settled(1)], &metrics, NOW).strays, 0);
+    assert_eq!(newest.step(0, LIMITS, &metrics, NOW), Step::Open(vec![DeviceNumber(1)]));
+    assert!(oldest.is_over() && oldest.lock().waiters.is_empty());
+}
+
+#[test]
+fn who_waits_for_other_devices_is_forgotten_when_it_is_over() {
+    let (metrics, audience) = (Metrics::new(&Registry::new()), BTreeSet::from_iter(1..=8));
+    let oldest = Arc::new(job(&freeze(&audience), Progress::start()));
+    all_in_flight(&oldest, &metrics);
+    assert_eq!(oldest.in_flight(), 8);
+    for number in audience {
+        let newer = take_over(std::slice::from_ref(&oldest), &BTreeSet::from([number]), &metrics);
+        newer.cancel(&metrics);
+        assert_eq!((Arc::strong_count(&newer), oldest.lock().waiters.len()), (1, 1));
+    }
+}
+
+#[test]
+fn the_row_of_the_older_has_nothing_left_of_what_the_newer_waits_for() {
+    let (metrics, audience) = (Metrics::new(&Registry::new()), BTreeSet::from([1, 2]));
+    let older = Arc::new(job(&freeze(&audience), Progress::start()));
+    all_in_flight(&older, &metrics);
+    let newer = take_over(std::slice::from_ref(&older), &BTreeSet::from([2]), &metrics);
+    let row = || {
+        let JobRow::Running(progress) = JobRow::decode(POSITION, &older.checkpoint()?).unwrap() else { return None };
+        Some((progress.outstanding, progress.tally.counts.of(DeviceOutcome::Superseded)))
+    };
+    assert_eq!(row(), Some((RoaringBitmap::from([1]), 1)));
+    newer.walk(0, &metrics, newer.expires_at);
+    assert!(newer.is_over());
+    older.settle(&[settled(2)], &metrics, NOW);
+    assert_eq!(row(), Some((RoaringBitmap::from([1]), 0)), "its own outcome counts when it comes");
 }
