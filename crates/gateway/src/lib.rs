@@ -30,10 +30,11 @@
 //! - One dead address of a provider costs no connection (`addresses`). There are as many connections as are needed
 //!   (`scaling`).
 //!
-//! Bounds, per thread: at most `connections × streams_max` notifications are taken and neither settled nor waiting for a
-//! repeat, and at most 16 times as many with those that wait; while they are, nothing more is taken from the lakes, which
-//! makes the sender wait (to find what is over, a sweep may take the first once more: `pool`). A connection holds at most
-//! 1 MiB (`cork::CORK_BYTES_MAX`) not yet written, and a place has at most two that leave beside the one that works.
+//! Bounds, per thread: nothing is taken from the lakes, which makes the sender wait, while `connections × streams_max`
+//! notifications are in flight or ready to be, or 16 times as many are held with those that wait for a repeat. Only to
+//! find what is over while nothing is sent are up to another `connections × streams_max` held. A connection has at
+//! most 1 MiB (`cork::CORK_BYTES_MAX`) not yet written, and a place has at most two that leave beside the one that
+//! works.
 //! Closed lakes: the rest is sent, then the gateway ends by itself.
 
 mod addresses;

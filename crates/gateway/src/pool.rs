@@ -40,7 +40,7 @@ use crate::turns::Turns;
 
 /// How long a repeat that is due but not paid for waits before it asks again.
 const BUDGET_PAUSE: Duration = Duration::from_millis(100);
-/// How many times `held_max` may be held with those that wait. 100 bytes and a device's address each.
+/// How many times `held_max` may be held with those that wait: some 160 bytes and a device's address each.
 const WAITING_FACTOR: usize = 16;
 /// Waiting ones that one turn of a sweep looks at: well under a millisecond.
 const SWEEP_TURN: usize = 1024;
@@ -511,6 +511,7 @@ pub(crate) mod tests {
 
     const SUPERSEDED: u32 = 1000;
     const CANCELLED: u32 = 1001;
+    const LONG: Delay = Delay::Backoff(Duration::from_secs(300));
 
     #[derive(Default)]
     struct Sink(Mutex<Vec<Settled>>);
@@ -594,6 +595,17 @@ pub(crate) mod tests {
         fn rings(&self, slot: usize) -> usize {
             self.rings[slot].0.load(Ordering::Relaxed)
         }
+
+        /// Has a notification to this device wait, as if it had failed.
+        fn has_wait(&mut self, device: u32, delay: Delay) {
+            self.pool.held += 1;
+            let now = Instant::now();
+            self.pool.on_failed(Attempt::fresh(notification(device), now), Repeat::Answer, delay, now);
+        }
+
+        fn outcomes(&self) -> Vec<Outcome> {
+            self.sink.0.lock().unwrap().iter().map(|it| it.outcome).collect()
+        }
     }
 
     #[tokio::test]
@@ -640,21 +652,6 @@ pub(crate) mod tests {
         now += Duration::from_secs(11);
         assert_eq!(setup.pool.release(now), Some(now + BUDGET_PAUSE));
         assert_eq!((setup.take(0, 1).len(), setup.pool.held()), (0, 1));
-    }
-
-    const LONG: Delay = Delay::Backoff(Duration::from_secs(300));
-
-    impl Setup {
-        /// Has a notification to this device wait, as if it had failed.
-        fn has_wait(&mut self, device: u32, delay: Delay) {
-            self.pool.held += 1;
-            let now = Instant::now();
-            self.pool.on_failed(Attempt::fresh(notification(device), now), Repeat::Answer, delay, now);
-        }
-
-        fn outcomes(&self) -> Vec<Outcome> {
-            self.sink.0.lock().unwrap().iter().map(|it| it.outcome).collect()
-        }
     }
 
     #[tokio::test]
@@ -713,8 +710,7 @@ pub(crate) mod tests {
         let taken = setup.take(0, 3);
         assert_eq!(taken.iter().map(|it| it.notification.ticket.device.0).collect::<Vec<_>>(), [2, 3, 0]);
         setup.pool.flush();
-        let outcomes: Vec<_> = setup.sink.0.lock().unwrap().iter().map(|it| it.outcome).collect();
-        assert_eq!(outcomes, [Outcome::Superseded, Outcome::Cancelled]);
+        assert_eq!(setup.outcomes(), [Outcome::Superseded, Outcome::Cancelled]);
     }
 
     #[tokio::test]

@@ -51,13 +51,14 @@ impl Books {
         Standings::new(Arc::clone(&self.sink))
     }
 
-    /// Notes that an attempt has failed; returns when to repeat it, if there is time for that after `floor`. The floor
-    /// is not waited for here: its origin's gate keeps it, and meanwhile the notification is where sweeps find it.
+    /// Notes that an attempt has failed; returns when to repeat it, if there is time for that after `floor`. What of
+    /// that its origin's gate keeps, `kept`, is not waited for here.
     pub(super) fn on_failed(
         &mut self,
         attempt: &mut Attempt,
         cause: Repeat,
         floor: Duration,
+        kept: Duration,
         now: Now,
     ) -> Option<Instant> {
         self.metrics.on_repeat(cause);
@@ -65,7 +66,7 @@ impl Books {
         attempt.maybe_delivered |= cause == Repeat::Unknown;
         let expires_at = attempt.notification.rendering.expires_at();
         let at = repeat_at(attempt.failed, floor, expires_at, rand::random(), now.unix)?;
-        Some(now.at + at.saturating_since(now.unix).saturating_sub(floor))
+        Some(now.at + at.saturating_since(now.unix).saturating_sub(kept.min(floor)))
     }
 
     /// It is done. `gone_at` says that its subscription is, too.

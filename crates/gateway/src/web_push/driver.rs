@@ -253,10 +253,10 @@ impl Driver {
             Report::Answered { verdict, round_trip, authorization } => {
                 self.metrics.round_trip.record(round_trip);
                 self.config.gauge.on_round_trip(round_trip);
-                self.on_verdict(sending, verdict, &authorization, now);
+                self.on_verdict(sending, verdict, &authorization, pause, now);
             }
-            Report::NotSent { .. } => self.repeat(sending, Repeat::NotProcessed, Duration::ZERO, now),
-            Report::Lost { has_topic: true, .. } => self.repeat(sending, Repeat::Unknown, Duration::ZERO, now),
+            Report::NotSent { .. } => self.repeat(sending, Repeat::NotProcessed, Duration::ZERO, pause, now),
+            Report::Lost { has_topic: true, .. } => self.repeat(sending, Repeat::Unknown, Duration::ZERO, pause, now),
             Report::Lost { has_topic: false, .. } => self.settle(sending, Outcome::Unknown, None, now),
             Report::Forbidden => {
                 let outcome = Outcome::Rejected(Reason::AddressNotPublic.into());
@@ -266,7 +266,8 @@ impl Driver {
         }
     }
 
-    fn on_verdict(&mut self, sending: Sending, verdict: Verdict, used: &HeaderValue, now: Now) {
+    /// `pause` is what its origin's gate keeps of the verdict's wait.
+    fn on_verdict(&mut self, sending: Sending, verdict: Verdict, used: &HeaderValue, pause: Duration, now: Now) {
         match verdict {
             Verdict::Accepted => {
                 self.origins.on_accepted(sending.origin, sending.attempt.is_repeat());
@@ -277,17 +278,17 @@ impl Driver {
                 let name = self.origins.name(sending.origin).to_string();
                 let is_renewed = self.access.borrow().vapid.on_refused(used, &name, now.unix);
                 if is_renewed {
-                    return self.repeat(sending, Repeat::Answer, not_before, now);
+                    return self.repeat(sending, Repeat::Answer, not_before, pause, now);
                 }
                 self.log_refusal(&name, reason, now);
                 self.settle(sending, Outcome::Rejected(reason), None, now);
             }
-            Verdict::Repeat { not_before, .. } => self.repeat(sending, Repeat::Answer, not_before, now),
+            Verdict::Repeat { not_before, .. } => self.repeat(sending, Repeat::Answer, not_before, pause, now),
         }
     }
 
-    fn repeat(&mut self, mut sending: Sending, cause: Repeat, floor: Duration, now: Now) {
-        match self.books.on_failed(&mut sending.attempt, cause, floor, now) {
+    fn repeat(&mut self, mut sending: Sending, cause: Repeat, floor: Duration, kept: Duration, now: Now) {
+        match self.books.on_failed(&mut sending.attempt, cause, floor, kept, now) {
             Some(due) => self.origins.put_back(sending.origin, sending.level, sending.attempt, due),
             None => self.settle(sending, Outcome::Expired, None, now),
         }
@@ -300,7 +301,9 @@ impl Driver {
 
     fn sweep(&mut self, now: Now) {
         let mut standings = self.books.standings();
-        for (attempt, outcome) in self.origins.sweep(now, |attempt| why_over(attempt, &mut standings, now)) {
+        let overloaded = Outcome::Rejected(Reason::OriginOverloaded.into());
+        let over = self.origins.sweep(now, overloaded, |attempt| why_over(attempt, &mut standings, now));
+        for (attempt, outcome) in over {
             self.books.settle(attempt, outcome, None, now);
         }
         self.routes.retain(|_, route| route.is_alive());

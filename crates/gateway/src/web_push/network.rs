@@ -41,7 +41,7 @@ pub type NetworkFuture<'a, T> = Pin<Box<dyn Future<Output = io::Result<T>> + Sen
 /// # Cancel safety
 /// Its futures are dropped when they take too long.
 pub trait Network: Send + Sync + 'static {
-    /// The addresses of a host.
+    /// The addresses of a host. A final dot says that the name is complete: no search domain is to be put behind it.
     fn resolve<'a>(&'a self, host: &'a str, port: u16) -> NetworkFuture<'a, Vec<SocketAddr>>;
 
     /// A connection to this very address. Called only with addresses that were checked.
@@ -86,7 +86,7 @@ struct Shared {
     rules: EndpointRules,
     tls: TlsConnector,
     resolved: Mutex<Option<Resolved>>,
-    /// Whether the last look-up had an address that is not forbidden.
+    /// Whether the last look-up found only addresses that are forbidden.
     is_forbidden: SyncMutex<bool>,
 }
 
@@ -139,10 +139,14 @@ impl Route {
             return Ok(addresses.clone());
         }
         let at = Instant::now();
-        let all = network.resolve(origin.host(), origin.port()).await?;
+        let set_forbidden = |it| *is_forbidden.lock().unwrap_or_else(PoisonError::into_inner) = it;
+        set_forbidden(false); // What an earlier look-up said is no reason to reject if this one fails.
+        // In development a name may be one of a hosts file, where none has a final dot.
+        let name = if rules.admits_private() { origin.host().to_owned() } else { format!("{}.", origin.host()) };
+        let all = network.resolve(&name, origin.port()).await?;
         let addresses: Vec<_> = all.iter().copied().filter(|it| rules.admits_address(it.ip())).collect();
         let forbidden = addresses.is_empty() && !all.is_empty();
-        *is_forbidden.lock().unwrap_or_else(PoisonError::into_inner) = forbidden;
+        set_forbidden(forbidden);
         if forbidden {
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, Forbidden));
         }

@@ -15,14 +15,21 @@
 //! and at most `connection_count_max` attempts under way, each alone on its connection. Of what may be held it has a
 //! *share*: as much as is still free beside it (Choudhury and Hahne, "Dynamic Queue Length Thresholds", 1998), so that
 //! n origins that take nothing leave an (n+1)th part free. One that has its share makes the lakes wait, like any
-//! receiver that is slower than its sender; but if it has been at it for [`GRACE`] and would need longer than
-//! [`WAIT_MAX`] for what it has, it is *overloaded*: what comes on top is shed instead. Priorities have bounds of their
-//! own, or a newsletter that waits would keep a goal in its lake.
+//! receiver that is slower than its sender; but if it has had its share for [`GRACE`] and would need longer than
+//! [`WAIT_MAX`] for what it has, it is *overloaded*: what comes on top is shed instead. A pause that it asked for is
+//! waited for like anything else, and its rate does not fade meanwhile. Priorities have bounds of their own, or a
+//! newsletter that waits would keep a goal in its lake.
+//!
+//! **Origins that do not answer share one share.** Whoever makes up origins, a name and one endpoint each, would else
+//! hold everything and have the share of none. So those that are *silent*, which have had something to send for
+//! [`GRACE`] without an answer, hold half of a priority together; what they have on top is shed by the next sweep. Once
+//! a priority is full, those count as silent at once that have failed and never answered.
 //!
 //! **A place is what an origin needs to have connections**; there are `origin_count_max`. Who needs one takes the place
 //! of the one that was idle for longest; if all are at work it waits in line, and who has had a place for [`TENURE`]
 //! while others wait opens nothing more and leaves it when its answers are there. An origin that is shut counts as
-//! idle.
+//! idle. Origins that have never answered, or whose breaker is open, may hang for as long as timeouts let them: they are
+//! a *class* of their own, with a line of its own, and get a place only while fewer than half are theirs.
 //!
 //! Bounds: `held_max` items in all; origins of which nothing is held and that have no place are only remembered while
 //! they are shut, at most [`REMEMBERED_MAX`]. Timers: one per item that waits and about one per shut origin.
@@ -59,6 +66,9 @@ pub(crate) const REMEMBERED_MAX: usize = 4096;
 const BUDGET_PAUSE: Duration = Duration::from_millis(100);
 /// Over which time an origin's rate is averaged.
 const RATE_WINDOW: Duration = Duration::from_secs(30);
+/// Classes of origins: who answers, and who may not.
+const SOUND: usize = 0;
+const DOUBTFUL: usize = 1;
 
 /// The bounds; see the module's text.
 #[derive(Debug, Clone, Copy)]
@@ -109,8 +119,8 @@ pub(crate) struct Origins<T, C> {
     placed: Vec<usize>,
     /// Origins with a place that may be able to start something; each is in it once.
     ready: VecDeque<usize>,
-    /// Origins that wait for a place; each is in it once.
-    line: VecDeque<usize>,
+    /// Origins that wait for a place, per class; each is in one of them, once.
+    lines: [VecDeque<usize>; 2],
     /// Origins that have got more than their share since the lakes were last asked, per priority.
     blocking: [Vec<usize>; LEVELS],
     timers: BinaryHeap<Reverse<Timer<T>>>,
@@ -132,8 +142,13 @@ struct Origin<T, C> {
     gate: Gate,
     budget: RetryBudget,
     rate: Rate,
-    /// When something was first held for it, after nothing was.
-    busy_since: Instant,
+    /// Since when it has had its share, per priority; cleared by the sweep that finds it below.
+    full_since: [Option<Instant>; LEVELS],
+    /// The last answer, the end of a pause, or the last time it got something to send when it had nothing.
+    quiet_since: Instant,
+    has_answered: bool,
+    /// Since its last answer.
+    has_failed: bool,
     last_used: Instant,
     /// Since when it has a place.
     placed_at: Option<Instant>,
@@ -181,7 +196,7 @@ impl<T, C> Origins<T, C> {
             held: [0; LEVELS],
             placed: Vec::new(),
             ready: VecDeque::new(),
-            line: VecDeque::new(),
+            lines: Default::default(),
             blocking: Default::default(),
             timers: BinaryHeap::new(),
             sequence: 0,
@@ -214,7 +229,7 @@ impl<T, C> Origins<T, C> {
         let mut blocking = std::mem::take(&mut self.blocking[level]);
         blocking.retain(|index| {
             let origin = self.origins.get(*index);
-            origin.is_some_and(|origin| self.has_its_share(origin, level) && !origin.is_overloaded(now))
+            origin.is_some_and(|origin| self.has_its_share(origin, level) && !origin.is_overloaded(level, now))
         });
         let is_blocked = !blocking.is_empty();
         self.blocking[level] = blocking;
@@ -225,19 +240,20 @@ impl<T, C> Origins<T, C> {
     pub(crate) fn push(&mut self, name: &Name, level: usize, item: T, now: Now) -> Result<(), T> {
         let index = self.ids.get(name).copied().unwrap_or_else(|| self.add(name, now));
         let origin = &self.origins[index];
-        if self.has_its_share(origin, level) && origin.is_overloaded(now) {
+        if self.has_its_share(origin, level) && origin.is_overloaded(level, now) {
             self.consider(index, now); // It may have nothing else to be kept for.
             return Err(item);
         }
         self.held[level] += 1;
         let origin = &mut self.origins[index];
-        if origin.is_idle() {
-            origin.busy_since = now.at;
-        }
+        origin.on_queueing(now);
         origin.held[level] += 1;
         origin.fresh[level].push_back(item);
-        if self.has_its_share(&self.origins[index], level) && !self.blocking[level].contains(&index) {
-            self.blocking[level].push(index);
+        if self.has_its_share(&self.origins[index], level) {
+            self.origins[index].full_since[level].get_or_insert(now.at);
+            if !self.blocking[level].contains(&index) {
+                self.blocking[level].push(index);
+            }
         }
         self.consider(index, now);
         Ok(())
@@ -279,9 +295,7 @@ impl<T, C> Origins<T, C> {
         origin.in_flight -= 1;
         origin.last_used = now.at;
         origin.idle.extend(connection.map(|connection| (connection, now.at)));
-        if health == Health::Well {
-            origin.rate.on_answer(now.at);
-        }
+        origin.on_told(health, pause, now);
         origin.gate.on_ended(health, pause, random, now);
         self.consider(index, now);
     }
@@ -294,6 +308,7 @@ impl<T, C> Origins<T, C> {
     /// An item that was handed out is done with.
     pub(crate) fn on_settled(&mut self, OriginId(index): OriginId, level: usize, now: Now) {
         self.release_one(index, level);
+        self.origins[index].rate.on_settled(now.at);
         self.consider(index, now);
     }
 
@@ -314,16 +329,27 @@ impl<T, C> Origins<T, C> {
             if origin.look_at == Some(due) {
                 origin.look_at = None;
             }
+            if item.is_some() {
+                origin.on_queueing(now);
+            }
             origin.repeats.extend(item);
             self.consider(index, now);
         }
         None
     }
 
-    /// Takes out what waits and must not be sent any more, with why not, and closes connections that were idle for too
-    /// long. What waits for its moment is left where it is.
-    pub(crate) fn sweep<R>(&mut self, now: Now, mut why_over: impl FnMut(&T) -> Option<R>) -> Vec<(T, R)> {
+    /// Takes out what waits and must not be sent any more, with why not, and what silent origins have beyond their
+    /// common share, as `overloaded`; closes connections that were idle for too long. What is under way is left.
+    pub(crate) fn sweep<R: Copy>(
+        &mut self,
+        now: Now,
+        overloaded: R,
+        mut why_over: impl FnMut(&T) -> Option<R>,
+    ) -> Vec<(T, R)> {
         let mut over = Vec::new();
+        self.sweep_timers(&mut over, &mut why_over);
+        let mut room = [self.level_max() / 2; LEVELS];
+        let is_full = self.held.map(|held| held >= self.level_max());
         let indices: Vec<usize> = self.origins.iter().map(|(index, _)| index).collect();
         for index in indices {
             // One that left its place to another may be forgotten by now.
@@ -342,10 +368,46 @@ impl<T, C> Origins<T, C> {
             origin.idle.retain(|(_, since)| now.at.saturating_duration_since(*since) < idle_timeout);
             for (level, count) in released.into_iter().enumerate() {
                 (0..count).for_each(|_| self.release_one(index, level));
+                if self.origins[index].is_silent(is_full[level], now) {
+                    self.shed(index, level, &mut room[level], |item| over.push((item, overloaded)));
+                }
+                let origin = &self.origins[index];
+                if !self.has_its_share(origin, level) {
+                    self.origins[index].full_since[level] = None;
+                }
             }
             self.consider(index, now);
         }
         over
+    }
+
+    /// [`Self::sweep`] of what waits for its moment.
+    fn sweep_timers<R>(&mut self, over: &mut Vec<(T, R)>, why_over: &mut impl FnMut(&T) -> Option<R>) {
+        let mut timers = std::mem::take(&mut self.timers).into_vec();
+        for Reverse(Timer { origin, item, .. }) in &mut timers {
+            let Some(why) = item.as_ref().and_then(|(_, item)| why_over(item)) else { continue };
+            let Some((level, item)) = item.take() else { continue };
+            over.push((item, why));
+            self.release_one(*origin, level);
+        }
+        self.timers = timers.into();
+    }
+
+    /// Sheds what an origin holds beyond `room`, the latest first, and takes the rest of it off `room`.
+    fn shed(&mut self, index: usize, level: usize, room: &mut usize, mut shed: impl FnMut(T)) {
+        let origin = &mut self.origins[index];
+        let mut count = 0;
+        while origin.held[level] - count > *room {
+            let item = origin.fresh[level].pop_back().or_else(|| {
+                let at = origin.repeats.iter().rposition(|(of, _)| *of == level)?;
+                origin.repeats.remove(at).map(|(_, item)| item)
+            });
+            let Some(item) = item else { break };
+            shed(item);
+            count += 1;
+        }
+        (0..count).for_each(|_| self.release_one(index, level));
+        *room = room.saturating_sub(self.origins[index].held[level]);
     }
 
     fn add(&mut self, name: &Name, now: Now) -> usize {
@@ -380,23 +442,44 @@ impl<T, C> Origins<T, C> {
         origin.placed_at.is_some() && !self.must_leave(origin, now) && self.wants_to_start(origin, now)
     }
 
-    /// Whether others wait for the place that it has had for long enough.
+    /// Whether others wait for the place that it has had for long enough: of its class, or of the other one while that
+    /// has less than its part.
     fn must_leave(&self, origin: &Origin<T, C>, now: Now) -> bool {
         let is_over = |since| now.at.saturating_duration_since(since) >= TENURE;
-        !self.line.is_empty() && origin.placed_at.is_some_and(is_over)
+        let class = origin.class(now);
+        origin.placed_at.is_some_and(is_over)
+            && (!self.lines[class].is_empty() || self.lacks_places(SOUND + DOUBTFUL - class, now))
+    }
+
+    /// Whether some of this class are in line and it has less than its part of the places.
+    fn lacks_places(&self, class: usize, now: Now) -> bool {
+        !self.lines[class].is_empty() && self.placed_of(class, now) < self.part(class)
+    }
+
+    /// How many of this class have a place.
+    fn placed_of(&self, class: usize, now: Now) -> usize {
+        self.placed.iter().filter(|index| self.origins[**index].class(now) == class).count()
+    }
+
+    /// What the doubtful have at most, and the others at least while they want it.
+    fn part(&self, class: usize) -> usize {
+        let half = self.limits.origin_count_max.div_ceil(2);
+        if class == DOUBTFUL { half } else { (self.limits.origin_count_max - half).max(1) }
     }
 
     /// Puts an origin where it belongs after something about it has changed: its place, its turn, its timer.
     fn consider(&mut self, index: usize, now: Now) {
         self.give_up_place(index, now);
+        self.fill_places(now);
         let origin = &self.origins[index];
         let wants = self.wants_to_start(origin, now) && !self.must_leave(origin, now);
         if wants && !origin.is_ready && !origin.in_line {
             if origin.placed_at.is_some() || self.find_place(index, now) {
                 self.set_ready(index);
             } else {
+                let class = self.origins[index].class(now);
                 self.origins[index].in_line = true;
-                self.line.push_back(index);
+                self.lines[class].push_back(index);
             }
         }
         let origin = &self.origins[index];
@@ -414,12 +497,23 @@ impl<T, C> Origins<T, C> {
             return;
         }
         let is_used = self.wants_to_start(origin, now) && !self.must_leave(origin, now);
-        if is_used || (!origin.idle.is_empty() && self.line.is_empty()) {
-            return;
+        if !is_used && (origin.idle.is_empty() || self.is_awaited(origin, now)) {
+            self.evict(index);
         }
-        self.evict(index);
+    }
+
+    /// Whether somebody in line may have its place.
+    fn is_awaited(&self, origin: &Origin<T, C>, now: Now) -> bool {
+        let own = usize::from(origin.class(now) == DOUBTFUL);
+        let may_doubtful = || self.placed_of(DOUBTFUL, now) - own < self.part(DOUBTFUL);
+        !self.lines[SOUND].is_empty() || (!self.lines[DOUBTFUL].is_empty() && may_doubtful())
+    }
+
+    /// Gives free places to those in line.
+    fn fill_places(&mut self, now: Now) {
         while self.placed.len() < self.limits.origin_count_max {
-            let Some(next) = self.line.pop_front() else { break };
+            let class = [SOUND, DOUBTFUL].into_iter().find(|class| self.lacks_places(*class, now)).unwrap_or(SOUND);
+            let Some(next) = self.lines[class].pop_front() else { break };
             self.origins[next].in_line = false;
             if self.wants_to_start(&self.origins[next], now) {
                 self.place(next, now);
@@ -440,10 +534,12 @@ impl<T, C> Origins<T, C> {
     }
 
     fn find_place(&mut self, index: usize, now: Now) -> bool {
-        if self.placed.len() == self.limits.origin_count_max {
+        let is_doubtful = |index: usize| self.origins[index].class(now) == DOUBTFUL;
+        let is_at_bound = is_doubtful(index) && self.placed_of(DOUBTFUL, now) >= self.part(DOUBTFUL);
+        if is_at_bound || self.placed.len() == self.limits.origin_count_max {
             let unused = self.placed.iter().copied().filter(|placed| {
                 let origin = &self.origins[*placed];
-                origin.in_flight == 0 && !origin.is_ready
+                origin.in_flight == 0 && !origin.is_ready && (!is_at_bound || is_doubtful(*placed))
             });
             let Some(oldest) = unused.min_by_key(|placed| self.origins[*placed].last_used) else { return false };
             self.evict(oldest);
@@ -488,7 +584,7 @@ impl<T, C> Origins<T, C> {
             return;
         }
         if origin.in_line {
-            self.line.retain(|waiting| *waiting != index);
+            self.lines.iter_mut().for_each(|line| line.retain(|waiting| *waiting != index));
         }
         let origin = self.origins.remove(index);
         self.ids.remove(&origin.name);
@@ -509,7 +605,8 @@ impl<T, C> Origins<T, C> {
             assert!(queued + waiting + origin.in_flight <= origin.held.iter().sum(), "held counts all");
             assert_eq!(origin.placed_at.is_some(), self.placed.contains(&index));
             assert_eq!(origin.is_ready, self.ready.contains(&index));
-            assert_eq!(origin.in_line, self.line.contains(&index));
+            let in_line = self.lines.iter().flatten().filter(|waiting| **waiting == index).count();
+            assert_eq!(usize::from(origin.in_line), in_line);
             assert!(origin.placed_at.is_some() || origin.connection_count() == 0, "connections need a place");
             assert!(origin.placed_at.is_some() || !origin.is_ready, "only who has a place is ready");
             assert!(origin.connection_count() <= self.limits.connection_count_max);
@@ -552,7 +649,10 @@ impl<T, C> Origin<T, C> {
             gate: Gate::new(),
             budget: RetryBudget::new(now.unix),
             rate: Rate::new(now.at),
-            busy_since: now.at,
+            full_since: [None; LEVELS],
+            quiet_since: now.at,
+            has_answered: false,
+            has_failed: false,
             last_used: now.at,
             placed_at: None,
             is_ready: false,
@@ -601,18 +701,53 @@ impl<T, C> Origin<T, C> {
         self.in_flight + self.idle.len()
     }
 
+    /// Something to be sent comes.
+    fn on_queueing(&mut self, now: Now) {
+        let has_none = self.in_flight == 0 && self.repeats.is_empty() && self.fresh.iter().all(VecDeque::is_empty);
+        if has_none && !self.has_failed {
+            self.quiet_since = self.quiet_since.max(now.at);
+        }
+    }
+
+    /// What an attempt that is over says about it.
+    fn on_told(&mut self, health: Health, pause: Duration, now: Now) {
+        self.has_answered |= health == Health::Well;
+        if health == Health::Well || !pause.is_zero() {
+            // Who asks for longer than anybody would be waited for is silent after that.
+            let until = now.at + pause.min(WAIT_MAX);
+            self.quiet_since = self.quiet_since.max(until);
+            self.rate.on_pause(now.at, now.at + pause);
+            self.has_failed = false;
+        } else if health == Health::Failing {
+            self.has_failed = true;
+        }
+    }
+
+    fn class(&self, now: Now) -> usize {
+        if self.has_answered && !self.gate.is_broken(now) { SOUND } else { DOUBTFUL }
+    }
+
+    /// Whether nothing is to be heard of it, though something is held; `at_once` says not to wait for one that failed.
+    fn is_silent(&self, at_once: bool, now: Now) -> bool {
+        let is_quiet = now.at.saturating_duration_since(self.quiet_since) >= GRACE;
+        !self.is_idle() && (is_quiet || (at_once && self.has_failed && !self.has_answered))
+    }
+
     /// Whether it needs too long for what it has.
-    fn is_overloaded(&self, now: Now) -> bool {
+    fn is_overloaded(&self, level: usize, now: Now) -> bool {
         let held: usize = self.held.iter().sum();
-        now.at.saturating_duration_since(self.busy_since) >= GRACE
-            && held as f64 > self.rate.per_second(now.at) * WAIT_MAX.as_secs_f64()
+        let pause = self.gate.paused_for(now).as_secs_f64();
+        let is_full = |since| now.at.saturating_duration_since(since) >= GRACE;
+        self.full_since[level].is_some_and(is_full)
+            && held as f64 > self.rate.per_second(now.at) * (WAIT_MAX.as_secs_f64() - pause)
     }
 }
 
-/// Answers per second, averaged with a weight that fades ([`RATE_WINDOW`]).
+/// Items settled per second, averaged with a weight that fades ([`RATE_WINDOW`]) but while it is paused.
 #[derive(Debug, Clone, Copy)]
 struct Rate {
     per_second: f64,
+    /// From when it fades.
     at: Instant,
 }
 
@@ -621,8 +756,14 @@ impl Rate {
         Self { per_second: 0.0, at: now }
     }
 
-    fn on_answer(&mut self, now: Instant) {
-        *self = Self { per_second: self.per_second(now) + 1.0 / RATE_WINDOW.as_secs_f64(), at: now };
+    fn on_settled(&mut self, now: Instant) {
+        let per_second = self.per_second(now) + 1.0 / RATE_WINDOW.as_secs_f64();
+        *self = Self { per_second, at: self.at.max(now) };
+    }
+
+    /// Nothing is to be expected until then.
+    fn on_pause(&mut self, now: Instant, until: Instant) {
+        *self = Self { per_second: self.per_second(now), at: self.at.max(until) };
     }
 
     fn per_second(&self, now: Instant) -> f64 {

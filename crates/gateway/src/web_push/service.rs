@@ -73,14 +73,18 @@ impl WebPushGateway {
     }
 
     /// Signs all requests to come with this key, and makes connections to come with these certificates to trust
-    /// (without any, the system's). Returns whether anything is different; if not, nothing happens.
+    /// (without any, the system's). Returns whether anything is different; if not, nothing happens. While the key and
+    /// its contact are the same, the tokens that there are stay in use: services want few new ones.
     ///
     /// # Errors
     /// When no connection could be made with them; then nothing changes.
     pub fn reload(&self, vapid: Arc<VapidTokens>, ca_pem: Option<&str>) -> Result<bool, AccessError> {
-        if self.access.borrow().is_same(&vapid, ca_pem) {
+        let used = Arc::clone(&self.access.borrow());
+        let is_same_key = used.vapid.key().is_same(vapid.key());
+        if is_same_key && used.ca_pem.as_deref() == ca_pem {
             return Ok(false);
         }
+        let vapid = if is_same_key { Arc::clone(&used.vapid) } else { vapid };
         self.access.send_replace(Arc::new(Access::new(vapid, ca_pem.map(ToOwned::to_owned))?));
         Ok(true)
     }
@@ -115,10 +119,6 @@ impl Access {
     fn new(vapid: Arc<VapidTokens>, ca_pem: Option<String>) -> Result<Self, AccessError> {
         let tls = tls(ca_pem.clone())?;
         Ok(Self { vapid, ca_pem, tls })
-    }
-
-    fn is_same(&self, vapid: &Arc<VapidTokens>, ca_pem: Option<&str>) -> bool {
-        Arc::ptr_eq(&self.vapid, vapid) && self.ca_pem.as_deref() == ca_pem
     }
 }
 

@@ -82,6 +82,11 @@ impl VapidKey {
         URL_SAFE_NO_PAD.encode(self.pair.public_key().as_ref())
     }
 
+    /// Whether push services see the same sender: key and contact.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.pair.public_key().as_ref() == other.pair.public_key().as_ref() && self.subject == other.subject
+    }
+
     fn sign(&self, origin: &str, now: Timestamp) -> HeaderValue {
         #[derive(Serialize)]
         struct Claims<'a> {

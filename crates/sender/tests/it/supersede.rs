@@ -138,7 +138,7 @@ async fn after_a_restart_the_older_one_does_not_come_back() {
                 .row(position)
                 .is_some_and(|row| row["counts"].get(name).and_then(serde_json::Value::as_u64) == Some(count))
         };
-        says(older, "superseded", 190) && world.row(newer).is_some()
+        says(older, "superseded", 200) && world.row(newer).is_some()
     })
     .await;
     drop(sender); // Killed: ten of the older one are in the lake, without an answer.
@@ -151,4 +151,40 @@ async fn after_a_restart_the_older_one_does_not_come_back() {
     let taken = provider.taken();
     assert_eq!((taken.len(), older.state, newer.state), (200, JobState::Finished, JobState::Finished));
     soon("drained", sender.drain(Instant::now() + Duration::from_secs(10))).await;
+}
+
+/// The newer one is cancelled and done before the crash, or cancelled while the sender is down.
+#[tokio::test]
+async fn after_a_crash_the_older_one_does_not_come_back_when_the_newer_has_ended_meanwhile() {
+    for ends_before in [true, false] {
+        let mut world = World::new();
+        world.register((0..10).map(device)).await;
+        let lake_of = |name| pool(name, "app", 10);
+        let first = lake_of("first");
+        let sender = world.start(config(), vec![first.clone()]);
+        let older = world.accept(score("1:0")).await;
+        until("all are in the lake", || lake(&first).counters().held == 10).await;
+        let newer = world.accept(score("2:0")).await;
+        until("both rows say whose they are", || {
+            let row = world.row(older).filter(|_| world.row(newer).is_some());
+            row.is_some_and(|row| row["counts"]["superseded"].as_u64() == Some(10))
+        })
+        .await;
+        if ends_before {
+            world.store.cancel(newer).await.unwrap();
+            until("it is done", || world.row(newer).is_some_and(|row| row["state"] == "finished")).await;
+            assert_eq!(sender.job(older).unwrap().state, JobState::Running);
+        }
+        drop(sender); // Killed: all of the older one are in the lake, without an answer.
+        world = world.restarted().await;
+        if !ends_before {
+            world.store.cancel(newer).await.unwrap();
+        }
+        let second = lake_of("second");
+        let sender = world.start(config(), vec![second.clone()]);
+        let mut provider = Automatic::accepting(&second, &sender);
+        let (older, newer) = (done(&sender, older).await, done(&sender, newer).await);
+        assert_eq!((superseded(&older), older.counts.total(), provider.taken().len()), (10, 10, 0));
+        assert_eq!((newer.state, newer.counts.of(DeviceOutcome::Cancelled)), (JobState::Cancelled, 10));
+    }
 }

@@ -28,6 +28,8 @@ const PUBLICATION_BYTES: u64 = 1 << 10;
 const NOTIFICATION_BYTES: u64 = 512;
 /// A notification in flight: the same, its HTTP/2 stream, its headers and a payload of at most 4 KiB until written.
 const IN_FLIGHT_BYTES: u64 = 6 << 10;
+/// Notifications that may wait for a repeat, for each that may be in flight.
+const WAITING_FACTOR: usize = 16;
 /// A connection to a browser's push service: buffers of HTTP/1.1 and TLS, and the one notification in flight.
 const BROWSER_BYTES: u64 = 100 << 10;
 /// A registered device in memory: number, id, token, locale, app, and its place in the tables.

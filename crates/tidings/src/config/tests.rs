@@ -694,6 +694,7 @@ fn the_memory_sum_is_its_terms() {
         ("webhook backlog", 2 * 9 * 160),
         ("lakes", 3 * 2 * 300 * 512), // Three priorities, and the same for the quarantine.
         ("in flight", (2 + 2) * 100 * 6144), // Connections, and those of the quarantine.
+        ("repeats", 16 * (2 + 2) * 100 * 512),
         ("browser services", 0),
         ("log lines to write", 3 * (4 << 20)),
     ];

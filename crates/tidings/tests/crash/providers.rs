@@ -57,7 +57,8 @@ impl Weather {
             unavailable_probability: self.unavailable,
             retry_after_secs: self.retry_after_secs,
             gone_share: GONE_SHARE,
-            goaway_every: u64::from((audience / 50).clamp(50, 5000)),
+            // Oftener than a connection has streams, more would be lost than got through.
+            goaway_every: u64::from((audience / 50).clamp(2 * STREAM_COUNT_MAX, 5000)),
             goaway_abrupt: self.goaway_abrupt,
             ..Faults::default()
         }

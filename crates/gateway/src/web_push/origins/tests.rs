@@ -138,8 +138,8 @@ impl World {
         self.flights = left;
         let over: Vec<Flight> = over;
         over.into_iter().for_each(|flight| self.end(flight.start));
-        let swept = self.origins.sweep(self.now, |_| None::<()>);
-        assert!(swept.is_empty());
+        let swept = self.origins.sweep(self.now, (), |_| None::<()>);
+        swept.into_iter().for_each(|(item, ())| self.settle(item, Fate::Shed));
         self.origins.check();
         true
     }
@@ -279,9 +279,9 @@ fn connections_are_used_again_and_closed_when_idle() {
     world.run(Duration::from_secs(20));
     assert_eq!((world.connections_made, world.origins.connection_count()), (3, 3));
     let later = |now: Now, by| Now { at: now.at + by, ..now };
-    let swept = world.origins.sweep(later(world.now, LIMITS.idle_timeout - Duration::from_secs(1)), |_| None::<()>);
+    let swept = world.origins.sweep(later(world.now, LIMITS.idle_timeout - Duration::from_secs(1)), (), |_| None::<()>);
     assert_eq!((swept.len(), world.origins.connection_count()), (0, 3));
-    world.origins.sweep(later(world.now, LIMITS.idle_timeout), |_| None::<()>);
+    world.origins.sweep(later(world.now, LIMITS.idle_timeout), (), |_| None::<()>);
     assert_eq!((world.origins.connection_count(), world.origins.origins.len()), (0, 0));
     world.origins.check();
 }
@@ -293,7 +293,7 @@ fn what_is_over_leaves_the_queues() {
     let all = world.add(NORMAL, 0, 40);
     world.run(Duration::from_secs(30));
     assert!(world.flights.len() <= 1, "the breaker lets one try");
-    let over = world.origins.sweep(world.now, |item| (item.id % 2 == 0).then_some("even"));
+    let over = world.origins.sweep(world.now, "shed", |item| (item.id % 2 == 0).then_some("even"));
     assert!(over.iter().all(|(item, why)| item.id % 2 == 0 && *why == "even"));
     assert_eq!(world.origins.held(), all.len() - over.len());
     assert!(over.len() >= 18, "all but what waits for its moment or is under way: {}", over.len());
@@ -321,6 +321,84 @@ fn repeats_that_the_budget_does_not_pay_for_wait_and_fresh_ones_go_on() {
     origins.push(&name(0), NORMAL, 1, now).unwrap();
     assert_eq!(origins.next(now).unwrap().item, 1);
     origins.check();
+}
+
+#[test]
+fn made_up_origins_share_one_share() {
+    // Names that are not there, one endpoint each, are tried for hours.
+    let mut world = World::new(LIMITS, vec![Kind::Dead(20); 2001]);
+    world.attempts_max = u32::MAX;
+    world.kinds[0] = Kind::Good(20);
+    for origin in 1..=1000 {
+        world.add(NORMAL, origin, 1);
+    }
+    let good = world.add(NORMAL, 0, 100);
+    for origin in 1001..=2000 {
+        world.add(NORMAL, origin, 1);
+    }
+    world.run(Duration::from_secs(120));
+    assert!(good.clone().all(|id| world.fate(id) == Some(Fate::Accepted)));
+    assert!(world.lakes[NORMAL].is_empty(), "{} left", world.lakes[NORMAL].len());
+    assert!(world.origins.held() <= 50, "half of what may be held: {}", world.origins.held());
+    let late = world.add(NORMAL, 0, 200);
+    world.run(Duration::from_secs(130));
+    assert!(late.clone().all(|id| world.fate(id) == Some(Fate::Accepted)));
+}
+
+#[test]
+fn an_old_notification_that_waits_takes_no_grace_from_a_burst() {
+    let mut world = World::new(LIMITS, vec![Kind::Good(20)]);
+    let mut origins = Origins::<Item, usize>::new(LIMITS);
+    std::mem::swap(&mut origins, &mut world.origins);
+    // One waits for a minute, as its own subscription was told.
+    let old = Item { id: usize::MAX, origin: 0, attempts: 0 };
+    origins.push(&name(0), NORMAL, old, world.now).unwrap();
+    let Start { origin, level, item, .. } = origins.next(world.now).unwrap();
+    origins.on_ended(origin, None, Effect { health: Health::Well, ..Effect::NONE }, world.now);
+    origins.put_back(origin, level, item, world.now.at + Duration::from_secs(600));
+    world.origins = origins;
+    world.run(Duration::from_secs(500));
+    world.now = Now { at: world.begun + Duration::from_secs(500), ..world.now };
+    let burst = world.add(NORMAL, 0, 1000);
+    world.run(Duration::from_secs(590));
+    assert!(burst.clone().all(|id| world.fate(id) == Some(Fate::Accepted)));
+}
+
+#[test]
+fn a_pause_is_no_reason_to_shed_unless_it_is_too_long() {
+    for (seconds, is_shed) in [(120, false), (3600, true)] {
+        let mut world = World::new(LIMITS, vec![Kind::Good(20)]);
+        let warm = world.add(NORMAL, 0, 100);
+        world.run(Duration::from_secs(5));
+        assert!(warm.clone().all(|id| world.fate(id) == Some(Fate::Accepted)));
+        world.kinds[0] = Kind::Full(1000 * seconds);
+        let all = world.add(NORMAL, 0, 300);
+        let until = world.elapsed() + Duration::from_secs(100);
+        world.run(until);
+        let shed = all.clone().any(|id| world.fate(id) == Some(Fate::Shed));
+        assert_eq!(shed, is_shed, "{seconds} s");
+    }
+}
+
+#[test]
+fn who_answers_does_not_queue_behind_those_who_hang() {
+    let limits = Limits { origin_count_max: 4, held_max: 3 * 1000, ..LIMITS };
+    let mut world = World::new(limits, vec![Kind::Dead(10_000); 201]);
+    world.attempts_max = u32::MAX;
+    world.kinds[0] = Kind::Good(10);
+    world.add(NORMAL, 0, 1);
+    world.run(Duration::from_secs(1));
+    for origin in 1..=200 {
+        world.add(NORMAL, origin, 1);
+    }
+    for _ in 0..30 {
+        let asked_at = world.elapsed();
+        let good = world.add(NORMAL, 0, 20);
+        world.run(asked_at + Duration::from_millis(1500));
+        assert!(good.clone().all(|id| world.fate(id) == Some(Fate::Accepted)), "at {asked_at:?}");
+        let hanging = world.flights.iter().filter(|flight| flight.start.item.origin != 0);
+        assert!(hanging.count() <= 2, "half of the places, an item each");
+    }
 }
 
 fn kinds() -> impl Strategy<Value = Kind> {

@@ -109,7 +109,8 @@ impl World {
             let shared = supersede::shared(&job, &older);
             if !shared.is_empty() {
                 let admitted = &shared - refused.iter().copied().collect::<RoaringBitmap>();
-                for (older, job) in self.jobs.iter().enumerate().filter_map(|(older, job)| Some((older, job.as_ref()?))) {
+                for (older, job) in self.jobs.iter().enumerate().filter_map(|(older, job)| Some((older, job.as_ref()?)))
+                {
                     self.lost.extend((job.open_devices() & &admitted).iter().map(|device| (older, device)));
                 }
                 supersede::begin(&job, &older, shared, &admitted, &self.metrics);
