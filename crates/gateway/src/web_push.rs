@@ -22,13 +22,15 @@
 //!   without an answer if its request had a topic; never past its expiry, and asked anew each time whether it is still
 //!   wanted.
 //! - Everything taken from the lakes is settled once (`books`), or counted as left behind when the gateway is aborted.
+//! - Names and endpoints that somebody has made up take at most half of what may be held of a priority, and half of the
+//!   places (`origins`).
 //!
 //! One connection has one request under way: a POST behind another would wait for its answer, and share its fate when
 //! the connection breaks. So an origin's rate is at most `connection_count_max` ÷ round trip.
 //!
 //! Bounds: `held_max` notifications in all; at most `origin_count_max` origins with `connection_count_max` connections
-//! each; of a connection one read, a head and a body of 4 KiB. Full: nothing more is taken from the lakes; for an
-//! origin that is as good as dead, what comes on top is rejected (`origins`). Closed lakes: the rest is sent, then the
+//! each; of a connection one read, a head and a body of 4 KiB. Full: nothing more is taken from the lakes; for
+//! origins that are as good as dead, what is too much is rejected (`origins`). Closed lakes: the rest is sent, then the
 //! gateway ends by itself.
 
 mod attempt;

@@ -28,11 +28,12 @@
 //! **A place is what an origin needs to have connections**; there are `origin_count_max`. Who needs one takes the place
 //! of the one that was idle for longest; if all are at work it waits in line, and who has had a place for [`TENURE`]
 //! while others wait opens nothing more and leaves it when its answers are there. An origin that is shut counts as
-//! idle. Origins that have never answered, or whose breaker is open, may hang for as long as timeouts let them: they are
-//! a *class* of their own, with a line of its own, and get a place only while fewer than half are theirs.
+//! idle. Origins that have never answered, or whose breaker is open, may hang for as long as timeouts let them: they
+//! are a *class* of their own, with a line of its own, and get a place only while fewer than half are theirs. In that
+//! line those that did answer once are before those that are only said to exist.
 //!
 //! Bounds: `held_max` items in all; origins of which nothing is held and that have no place are only remembered while
-//! they are shut, at most [`REMEMBERED_MAX`]. Timers: one per item that waits and about one per shut origin.
+//! they are shut or because they have answered, at most [`REMEMBERED_MAX`]. Timers: one per item that waits and about one per shut origin.
 
 #[cfg(test)]
 mod tests;
@@ -60,8 +61,10 @@ pub(crate) const GRACE: Duration = Duration::from_secs(10);
 pub(crate) const WAIT_MAX: Duration = Duration::from_secs(300);
 /// How long an origin keeps its place at least, unless it is idle or shut.
 pub(crate) const TENURE: Duration = Duration::from_secs(1);
-/// Shut origins that are remembered without anything held for them.
+/// Origins that are remembered without anything held for them: those that are shut, and those that have answered.
 pub(crate) const REMEMBERED_MAX: usize = 4096;
+/// How long it is remembered that an origin has answered.
+const REMEMBERED_FOR: Duration = Duration::from_secs(3600);
 /// How long a repeat that is due but not paid for waits before it asks again.
 const BUDGET_PAUSE: Duration = Duration::from_millis(100);
 /// Over which time an origin's rate is averaged.
@@ -384,12 +387,13 @@ impl<T, C> Origins<T, C> {
     /// [`Self::sweep`] of what waits for its moment.
     fn sweep_timers<R>(&mut self, over: &mut Vec<(T, R)>, why_over: &mut impl FnMut(&T) -> Option<R>) {
         let mut timers = std::mem::take(&mut self.timers).into_vec();
-        for Reverse(Timer { origin, item, .. }) in &mut timers {
-            let Some(why) = item.as_ref().and_then(|(_, item)| why_over(item)) else { continue };
-            let Some((level, item)) = item.take() else { continue };
+        timers.retain_mut(|Reverse(Timer { origin, item, .. })| {
+            let Some(why) = item.as_ref().and_then(|(_, item)| why_over(item)) else { return true };
+            let Some((level, item)) = item.take() else { return true };
             over.push((item, why));
             self.release_one(*origin, level);
-        }
+            false
+        });
         self.timers = timers.into();
     }
 
@@ -477,9 +481,7 @@ impl<T, C> Origins<T, C> {
             if origin.placed_at.is_some() || self.find_place(index, now) {
                 self.set_ready(index);
             } else {
-                let class = self.origins[index].class(now);
-                self.origins[index].in_line = true;
-                self.lines[class].push_back(index);
+                self.join_line(index, now);
             }
         }
         let origin = &self.origins[index];
@@ -502,8 +504,22 @@ impl<T, C> Origins<T, C> {
         }
     }
 
+    fn join_line(&mut self, index: usize, now: Now) {
+        let origin = &mut self.origins[index];
+        origin.in_line = true;
+        let (class, is_known) = (origin.class(now), origin.has_answered);
+        if class == DOUBTFUL && is_known {
+            self.lines[class].push_front(index);
+        } else {
+            self.lines[class].push_back(index);
+        }
+    }
+
     /// Whether somebody in line may have its place.
     fn is_awaited(&self, origin: &Origin<T, C>, now: Now) -> bool {
+        if self.placed.len() < self.limits.origin_count_max {
+            return false; // They have found room elsewhere, or may not have it.
+        }
         let own = usize::from(origin.class(now) == DOUBTFUL);
         let may_doubtful = || self.placed_of(DOUBTFUL, now) - own < self.part(DOUBTFUL);
         !self.lines[SOUND].is_empty() || (!self.lines[DOUBTFUL].is_empty() && may_doubtful())
@@ -578,7 +594,8 @@ impl<T, C> Origins<T, C> {
         if !origin.is_idle() || origin.placed_at.is_some() {
             return;
         }
-        let worth_remembering = origin.gate.opens_at(now).is_some();
+        let is_recent = now.at.saturating_duration_since(origin.last_used) < REMEMBERED_FOR;
+        let worth_remembering = origin.gate.opens_at(now).is_some() || (origin.has_answered && is_recent);
         let is_room = self.origins.len() <= self.held() + self.placed.len() + REMEMBERED_MAX;
         if worth_remembering && is_room {
             return;
@@ -704,7 +721,7 @@ impl<T, C> Origin<T, C> {
     /// Something to be sent comes.
     fn on_queueing(&mut self, now: Now) {
         let has_none = self.in_flight == 0 && self.repeats.is_empty() && self.fresh.iter().all(VecDeque::is_empty);
-        if has_none && !self.has_failed {
+        if has_none && (!self.has_failed || self.is_idle()) {
             self.quiet_since = self.quiet_since.max(now.at);
         }
     }

@@ -493,6 +493,44 @@ async fn a_pause_holds_for_one_origin() {
 }
 
 #[tokio::test]
+async fn a_subscription_that_gets_too_much_waits_and_its_origin_does_not() {
+    let replies = |device, request: &Request| match device {
+        0 => Reply::status(429),
+        1 if request.before < 4 => Reply::status(503),
+        _ => Reply::status(201),
+    };
+    let setup = setup(by_device(replies), |_, _| {}).await;
+    setup.push([setup.notification("full.push.example", 0)]).await;
+    setup.service.until(|log| log.requests.len() == 1).await;
+    setup.push((2..50).map(|device| setup.notification("full.push.example", device))).await;
+    setup.push([setup.notification("sick.push.example", 1)]).await;
+    let outcomes = setup.sink.outcomes(49).await;
+    assert!(outcomes.values().all(|it| it.outcome == Outcome::Accepted));
+    assert_eq!(setup.service.log(|log| log.requests.iter().filter(|it| device_of(it) == 0).count()), 1);
+    assert_eq!(setup.gateway.drain(Instant::now()).await.unsettled, 1);
+}
+
+#[tokio::test]
+async fn a_look_up_that_fails_says_nothing_of_addresses() {
+    let setup =
+        setup(by_device(|device, _| if device == 0 { Reply::Stall } else { Reply::status(201) }), |config, net| {
+            config.answer_timeout = Duration::from_secs(60);
+            net.answer("turns.push.example", &[&[PUBLIC], &[LOCAL], &[], &[PUBLIC]]);
+        })
+        .await;
+    // As long as it has a connection, what was found out of its name is shared.
+    setup.push([setup.notification("turns.push.example", 0)]).await;
+    setup.service.until(|log| log.requests.len() == 1).await;
+    setup.push([setup.notification("turns.push.example", 1)]).await;
+    assert_eq!(setup.sink.outcomes(1).await[&1].outcome, rejected(Reason::AddressNotPublic));
+    setup.push([setup.notification("turns.push.example", 2)]).await;
+    let outcome = &setup.sink.outcomes(2).await[&2];
+    assert_eq!((outcome.outcome, outcome.repeats), (Outcome::Accepted, 1));
+    assert_eq!(setup.net.look_ups("turns.push.example"), 4);
+    assert_eq!(setup.gateway.drain(Instant::now()).await.unsettled, 1);
+}
+
+#[tokio::test]
 async fn what_is_not_wanted_any_more_is_not_sent() {
     let setup =
         setup(by_device(|_, request| Reply::status(if request.before == 0 { 503 } else { 201 })), |config, net| {
@@ -546,20 +584,27 @@ async fn another_key_is_taken_for_what_comes_then() {
     setup.push([setup.notification(DOMAIN, 0)]).await;
     setup.sink.outcomes(1).await;
     let same = setup.gateway.reload(vapid(KEY), Some(&setup.service.ca_pem)).unwrap();
-    assert!(same, "other tokens, though of the same key");
+    assert!(!same, "other tokens, but of the same key");
+    let more = format!("{}\n", setup.service.ca_pem);
+    assert!(setup.gateway.reload(vapid(KEY), Some(&more)).unwrap());
+    setup.push([setup.notification(DOMAIN, 1)]).await;
+    setup.sink.outcomes(2).await;
+    let tokens: Vec<_> =
+        setup.service.log(|log| log.requests.iter().map(|it| it.headers["authorization"].clone()).collect());
+    assert_eq!(tokens[0], tokens[1], "the key is the same, and so is its token");
     let other = vapid("AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE");
     let public = other.key().public_key();
     assert!(setup.gateway.reload(Arc::clone(&other), Some(&setup.service.ca_pem)).unwrap());
     assert!(!setup.gateway.reload(Arc::clone(&other), Some(&setup.service.ca_pem)).unwrap());
     let broken = setup.gateway.reload(vapid(KEY), Some("no certificate"));
     assert!(matches!(broken, Err(AccessError::Certificates)));
-    setup.push([setup.notification(DOMAIN, 1)]).await;
-    setup.sink.outcomes(2).await;
+    setup.push([setup.notification(DOMAIN, 2)]).await;
+    setup.sink.outcomes(3).await;
     let keys = setup.service.log(|log| {
         let key = |it: &Request| verify(&it.headers["authorization"], unix_now().as_secs() as i64).key;
         log.requests.iter().map(key).collect::<Vec<_>>()
     });
-    assert_eq!(keys, [PUBLIC_KEY.to_owned(), public]);
+    assert_eq!(keys, [PUBLIC_KEY, PUBLIC_KEY, &public]);
     setup.drain().await;
 }
 

@@ -19,7 +19,8 @@ pub(crate) const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 pub(crate) struct Net {
     service: SocketAddr,
-    /// Answers of names that are not simply [`PUBLIC`], one after the other; the last one stays.
+    /// Answers of names that are not simply [`PUBLIC`], one after the other; the last one stays. Without an address the
+    /// look-up fails.
     answers: Mutex<HashMap<String, VecDeque<Vec<IpAddr>>>>,
     looked_up: Mutex<Vec<String>>,
     dialled: Mutex<Vec<SocketAddr>>,
@@ -35,9 +36,9 @@ impl Net {
         self.answers.lock().unwrap().insert(host.to_owned(), answers);
     }
 
-    /// How often this name was looked up.
+    /// How often this name was looked up, as a complete one.
     pub(crate) fn look_ups(&self, host: &str) -> usize {
-        self.looked_up.lock().unwrap().iter().filter(|it| *it == host).count()
+        self.looked_up.lock().unwrap().iter().filter(|it| it.strip_suffix('.') == Some(host)).count()
     }
 
     /// All addresses that connections were asked for to.
@@ -50,11 +51,14 @@ impl Network for Net {
     fn resolve<'a>(&'a self, host: &'a str, port: u16) -> NetworkFuture<'a, Vec<SocketAddr>> {
         self.looked_up.lock().unwrap().push(host.to_owned());
         let mut answers = self.answers.lock().unwrap();
-        let addresses = match answers.get_mut(host) {
+        let addresses = match answers.get_mut(host.trim_end_matches('.')) {
             None => vec![PUBLIC],
             Some(answers) if answers.len() > 1 => answers.pop_front().unwrap(),
             Some(answers) => answers[0].clone(),
         };
+        if addresses.is_empty() {
+            return Box::pin(async { Err(io::ErrorKind::NotFound.into()) });
+        }
         Box::pin(async move { Ok(addresses.into_iter().map(|ip| SocketAddr::new(ip, port)).collect()) })
     }
 

@@ -221,6 +221,14 @@ mod tests {
     }
 
     #[test]
+    fn a_sender_is_its_key_and_its_contact() {
+        let key = |private, subject| VapidKey::new(private, subject).unwrap();
+        let (one, contact) = (key(PRIVATE, "mailto:push@example.org"), "mailto:other@example.org");
+        assert!(one.is_same(tokens().key()) && !one.is_same(&key(PRIVATE, contact)));
+        assert!(!key("AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE", contact).is_same(&key(PRIVATE, contact)));
+    }
+
+    #[test]
     fn one_token_serves_an_origin_for_eleven_hours() {
         let tokens = tokens();
         let first = tokens.authorization(ORIGIN, NOW);
