@@ -244,6 +244,7 @@ fn delivery_terms(config: &Config) -> Vec<Term> {
         peak("webhook backlog", tellings, TELLING_BYTES, "webhook.url, sender.report_count_max"),
         peak("lakes", lakes, NOTIFICATION_BYTES, "*.lake_capacity, a lake for each priority"),
         peak("in flight", in_flight, IN_FLIGHT_BYTES, "*.connection_count_max, *.stream_count_max"),
+        peak("repeats", WAITING_FACTOR * in_flight, NOTIFICATION_BYTES, "*.connection_count_max, *.stream_count_max"),
         peak(
             "browser services",
             browser,
