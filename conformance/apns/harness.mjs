@@ -89,6 +89,8 @@ ${proof(credentials, apns)}
 ca_file = ${JSON.stringify(credentials.caFile)}
 apps = ["${APP}"]
 connection_count = ${apns.connections ?? 1}
+connection_count_max = ${apns.connections ?? 1}
+quarantine_connection_count = 0
 stream_count_max = 1000
 lake_capacity = 1000
 stall_timeout = "${apns.stallTimeout ?? "10s"}"
