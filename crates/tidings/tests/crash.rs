@@ -85,7 +85,8 @@ const CHANNELS_PER_CLIENT: usize = 2;
 const STREAM_COUNT_MAX: u32 = 250;
 /// Connections to the provider, at most, and those for devices that it has not accepted anything for.
 const CONNECTION_COUNT_MAX: u32 = 4;
-const QUARANTINE_CONNECTION_COUNT: u32 = 2;
+/// None: tokens here are all new, and a provider in trouble lets a quarantine send so little that no load comes about.
+const QUARANTINE_CONNECTION_COUNT: u32 = 0;
 /// How far a checkpoint may lag: 100 ms by configuration, and what two busy cores may add.
 const CHECKPOINT_LAG_MAX: Duration = Duration::from_secs(1);
 /// A life under load ends after at most so many acceptances for each device.
