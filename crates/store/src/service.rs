@@ -461,18 +461,28 @@ impl Store {
     pub fn counts(&self) -> Counts {
         let shared = self.shared();
         let value = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        // Each lock is let go before the next: who reads twice waits for a writer who waits for him.
+        let (devices, proven) = {
+            let table = read_lock(&shared.table);
+            (table.count(), table.proven_count())
+        };
+        let subscriptions = read_lock(&shared.index).subscription_count();
+        let (paused, cancelled) = {
+            let brakes = shared.brakes.borrow();
+            (brakes.paused.len() as u64, brakes.cancelled.len() as u64)
+        };
         Counts {
             batches: value(&shared.counters.batches),
             commands: value(&shared.counters.commands),
             failures: value(&shared.counters.failures),
             reopened: value(&shared.counters.reopened),
             overloaded: value(&shared.counters.overloaded),
-            devices: read_lock(&shared.table).count(),
-            subscriptions: read_lock(&shared.index).subscription_count(),
-            proven: read_lock(&shared.table).proven_count(),
+            devices,
+            subscriptions,
+            proven,
             later: value(&shared.later_count),
-            paused: shared.brakes.borrow().paused.len() as u64,
-            cancelled: shared.brakes.borrow().cancelled.len() as u64,
+            paused,
+            cancelled,
         }
     }
 

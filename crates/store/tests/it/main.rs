@@ -1,6 +1,7 @@
 //! The store from outside: what is acknowledged is there, whatever happens in between.
 
 mod brakes;
+mod counts;
 mod crash;
 mod devices;
 mod full_disk;

@@ -21,6 +21,7 @@ pub(crate) type Key = (u16, u8);
 #[derive(Default)]
 pub(crate) struct World {
     tick: u64,
+    answer_count: u64,
     pub(crate) devices: Vec<Device>,
     pub(crate) events: Vec<Event>,
 }
@@ -83,7 +84,7 @@ impl World {
     }
 
     pub(crate) fn acknowledge_registration(&mut self, device: u32) {
-        let tick = self.next_tick();
+        let tick = self.end();
         if let Some(span) = &mut self.devices[device as usize].registration {
             span.acknowledged.get_or_insert(tick);
         }
@@ -96,7 +97,7 @@ impl World {
     }
 
     pub(crate) fn acknowledge_change(&mut self, device: u32) {
-        let tick = self.next_tick();
+        let tick = self.end();
         if let Some((span, _)) = self.devices[device as usize].changes.last_mut() {
             span.acknowledged = Some(tick);
         }
@@ -110,7 +111,7 @@ impl World {
     }
 
     pub(crate) fn acknowledge_event(&mut self, event: u32, answer: Acknowledged) {
-        let tick = self.next_tick();
+        let tick = self.end();
         let event = &mut self.events[event as usize];
         event.span.acknowledged = Some(tick);
         event.answer = Some(answer);
@@ -150,8 +151,18 @@ impl World {
         self.events.iter().filter(|event| event.answer.is_none()).count()
     }
 
+    /// How many requests were answered.
+    pub(crate) fn answer_count(&self) -> u64 {
+        self.answer_count
+    }
+
     fn begin(&mut self) -> Span {
         Span { sent: self.next_tick(), acknowledged: None }
+    }
+
+    fn end(&mut self) -> u64 {
+        self.answer_count += 1;
+        self.next_tick()
     }
 
     fn next_tick(&mut self) -> u64 {

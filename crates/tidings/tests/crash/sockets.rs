@@ -94,6 +94,10 @@ impl Clients {
         self.seen.lock().unwrap().readers.len()
     }
 
+    pub(crate) fn publication_count(&self) -> u64 {
+        self.seen.lock().unwrap().publications
+    }
+
     /// Whether everybody has everything up to `tops`, by channel.
     pub(crate) fn have_all(&self, tops: &HashMap<String, u64>) -> bool {
         let seen = self.seen.lock().unwrap();
