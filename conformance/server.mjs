@@ -194,6 +194,11 @@ export class Wire {
     }
   }
 
+  /** The other side says that it will say no more, though it still listens. */
+  halve() {
+    [...this.sockets].filter(({ isNear }) => isNear).forEach((socket) => socket.end());
+  }
+
   /** Cuts, and lets nobody through until `open`. */
   close() {
     this.shut = true;

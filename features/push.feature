@@ -63,6 +63,11 @@ Feature: Push
     And the backend tells of another "goal" about "team:42" with collapse key "match-1-score"
     Then Ada's phone shows one notification
 
+  Scenario: An app is woken without showing anything
+    Given Ada's phone is subscribed to "goal" of "team:42"
+    When the backend tells of a "goal" about "team:42" silently
+    Then Ada's phone is woken once, and shows nothing
+
   @pending
   Scenario: A muted team is silent
     Given Ada's phone is subscribed to "goal" of "team:42"

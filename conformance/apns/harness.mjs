@@ -87,7 +87,7 @@ host = "localhost"
 port = ${providerPort}
 ${proof(credentials, apns)}
 ca_file = ${JSON.stringify(credentials.caFile)}
-apps = ["${APP}"]
+apps = ["${apns.app ?? APP}"]
 connection_count = ${apns.connections ?? 1}
 connection_count_max = ${apns.connections ?? 1}
 quarantine_connection_count = 0
@@ -126,11 +126,11 @@ export class Gateway extends Server {
   }
 
   /** Registers a device per token, which follow `subject`; a device is named like its token. */
-  async follow(subject, tokens, { locale = "en" } = {}) {
+  async follow(subject, tokens, { locale = "en", app = APP } = {}) {
     const waiting = [...tokens];
     const register = async () => {
       for (let token = waiting.pop(); token !== undefined; token = waiting.pop()) {
-        await this.ok("PUT", `/v1/devices/${token}`, { platform: "ios", token, app: APP, locale });
+        await this.ok("PUT", `/v1/devices/${token}`, { platform: "ios", token, app, locale });
         const subscriptions = [{ subject, topics: ["goal"] }];
         await this.ok("PUT", `/v1/devices/${token}/subscriptions`, { subscriptions });
       }

@@ -13,10 +13,10 @@ const options = { timeout: 60_000 };
 
 /** The mock with what it saw, and a way to tell it about tokens. */
 class Mock {
-  static async start(t, credentials, streams = 100) {
+  static async start(t, credentials, streams = 100, app = APP) {
     const mock = new Mock();
     const { certFile, keyFile } = credentials.server();
-    const words = [certFile, keyFile, credentials.publicKeyFile, KEY_ID, TEAM_ID, APP, String(streams), credentials.caFile];
+    const words = [certFile, keyFile, credentials.publicKeyFile, KEY_ID, TEAM_ID, app, String(streams), credentials.caFile];
     mock.tool = await Tool.start(t, java("Mock", words));
     return mock;
   }
@@ -133,6 +133,15 @@ describe("Pushy's mock", options, () => {
     assert.equal(claims.iss, TEAM_ID);
     assert.equal(signature.length, 64, "R and S as they are, not DER");
   });
+
+  // Not `very_low`: the mock takes Apple's priority 1 for a bad one. The simulator judges it (crates/gateway, push_types).
+  for (const [urgency, priority] of Object.entries({ high: "10", normal: "5", low: "5" })) {
+    test(`takes urgency ${urgency} as priority ${priority}`, async () => {
+      const token = await mock.token();
+      assert.deepEqual(await push(token, { urgency }), { accepted: 1 });
+      assert.equal(mock.seen(token)[0].headers["apns-priority"], priority);
+    });
+  }
 
   test("takes the largest payload the server lets through", async () => {
     const token = await mock.token();
@@ -329,6 +338,22 @@ test("a key the mock does not know: all is taken after SIGHUP with the right one
   gateway.replace([keyFile, readFileSync(credentials.keyFile)]);
   assert.deepEqual(await gateway.outcomes(id), { accepted: tokens.length });
   assert.ok(tokens.every((token) => answers(mock.seen(token)).at(-1) === "accepted"));
+});
+
+test("a token for calls is taken under its own topic only", options, async (t) => {
+  const credentials = Credentials.make(t);
+  const app = `${APP}.voip`;
+  const mock = await Mock.start(t, credentials, 100, app);
+  const gateway = await Gateway.start(t, credentials, mock.port, { app });
+  const tokens = [await mock.token(), await mock.token()];
+  await gateway.follow("match:1", tokens, { app });
+  const [id] = await gateway.push("match:1", 1, { urgency: "low" });
+  assert.deepEqual(await gateway.outcomes(id), { accepted: tokens.length });
+  for (const { headers } of tokens.flatMap((token) => mock.seen(token))) {
+    assert.equal(headers["apns-topic"], app);
+    assert.equal(headers["apns-push-type"], "voip");
+    assert.equal(headers["apns-priority"], "10");
+  }
 });
 
 test("a stream limit of 7 is kept under load", options, async (t) => {

@@ -3,128 +3,19 @@
 // unknown name or a value of another kind is an error there. Google's client, unmodified, judges our simulator.
 
 import assert from "node:assert/strict";
-import { generateKeyPairSync, randomUUID } from "node:crypto";
-import { writeFileSync } from "node:fs";
-import http2 from "node:http2";
-import path from "node:path";
+import { randomUUID } from "node:crypto";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 
 import { auth, fcm } from "@googleapis/fcm";
-import { jwtVerify } from "jose";
 import typescript from "typescript";
 
-import { Credentials } from "../apns/harness.mjs";
 import { until } from "../server.mjs";
+import { ERROR, Firebase, PROJECT, SCOPE, freshToken, phone } from "./firebase.mjs";
 import { Simulator, follow, start } from "./provider.mjs";
 
 const options = { timeout: 120_000 };
-const APP = "com.example.app";
-const PROJECT = "judge-1";
 const SUBJECT = "match:1";
-const SCOPE = "https://www.googleapis.com/auth/firebase.messaging";
-const ERROR = "type.googleapis.com/google.firebase.fcm.v1.FcmError";
-
-/** A Firebase project with its token endpoint. `script(message)`: `{status, headers, error}`, else all is well. */
-class Firebase {
-  static async start(t, script = () => ({})) {
-    const firebase = new Firebase();
-    const credentials = Credentials.make(t);
-    const { publicKey, privateKey } = generateKeyPairSync("rsa", { modulusLength: 2048 });
-    const { cert, key } = credentials.server();
-    const server = http2.createSecureServer({ cert, key, allowHTTP1: true });
-    Object.assign(firebase, { script, publicKey, credentials });
-    Object.assign(firebase, { assertions: [], bodies: [], faults: [], issued: new Set() });
-    server.on("request", (request, response) => firebase.#on(request, response));
-    server.listen(0, "127.0.0.1");
-    await new Promise((resolve) => server.once("listening", resolve));
-    t.after(() => server.close());
-    firebase.port = server.address().port;
-    firebase.account = {
-      type: "service_account",
-      project_id: PROJECT,
-      private_key_id: "k".repeat(40),
-      private_key: privateKey.export({ type: "pkcs8", format: "pem" }),
-      client_email: `judge@${PROJECT}.iam.gserviceaccount.com`,
-      token_uri: `https://localhost:${firebase.port}/token`,
-    };
-    firebase.accountFile = path.join(credentials.folder, "account.json");
-    writeFileSync(firebase.accountFile, JSON.stringify(firebase.account));
-    return firebase;
-  }
-
-  get section() {
-    return `[fcm.judge]
-host = "localhost"
-port = ${this.port}
-service_account_file = ${JSON.stringify(this.accountFile)}
-ca_file = ${JSON.stringify(this.credentials.caFile)}
-apps = ["${APP}"]
-`;
-  }
-
-  async #on(request, response) {
-    let text = "";
-    for await (const piece of request.setEncoding("utf8")) {
-      text += piece;
-    }
-    const answer = (status, body, headers = {}) => {
-      response.writeHead(status, { "content-type": "application/json", ...headers });
-      response.end(JSON.stringify(body));
-    };
-    try {
-      assert.equal(request.method, "POST");
-      if (request.url === "/token") {
-        answer(200, await this.#token(request, text));
-      } else {
-        const { status = 200, headers, error, name } = this.#message(request, text);
-        answer(status, status === 200 ? { name } : { error: { code: status, ...error } }, headers);
-      }
-    } catch (error) {
-      this.faults.push(error);
-      answer(400, { error: { code: 400, message: error.message, status: "INVALID_ARGUMENT" } });
-    }
-  }
-
-  async #token(request, text) {
-    assert.equal(request.headers["content-type"], "application/x-www-form-urlencoded");
-    const form = new URLSearchParams(text);
-    assert.equal(form.get("grant_type"), "urn:ietf:params:oauth:grant-type:jwt-bearer");
-    const { payload, protectedHeader } = await jwtVerify(form.get("assertion"), this.publicKey, {
-      algorithms: ["RS256"],
-      typ: "JWT",
-      issuer: this.account.client_email,
-      audience: this.account.token_uri,
-      requiredClaims: ["iat", "exp", "scope"],
-      maxTokenAge: "1m",
-    });
-    assert.equal(protectedHeader.kid, this.account.private_key_id);
-    assert.ok(payload.scope.split(" ").includes(SCOPE), payload.scope);
-    assert.ok(payload.exp - payload.iat <= 3600, `${payload.exp - payload.iat} s`);
-    this.assertions.push(payload);
-    const token = `ya29.${randomUUID()}`;
-    this.issued.add(token);
-    return { access_token: token, expires_in: 3600, token_type: "Bearer" };
-  }
-
-  #message(request, text) {
-    assert.equal(request.url, `/v1/projects/${PROJECT}/messages:send`);
-    assert.match(request.headers["content-type"], /^application\/json\b/);
-    const token = /^Bearer (\S+)$/.exec(request.headers.authorization)?.[1];
-    if (!this.issued.has(token)) {
-      return { status: 401, error: { message: "no token of ours", status: "UNAUTHENTICATED" } };
-    }
-    const body = JSON.parse(text);
-    this.bodies.push(body);
-    return { name: `projects/${PROJECT}/messages/${this.bodies.length}`, ...this.script(body.message) };
-  }
-
-  /** Nobody did anything that the protocol does not allow. */
-  check() {
-    assert.deepEqual(this.faults, []);
-    assert.deepEqual(complaints(this.bodies), []);
-  }
-}
 
 /** A name in the other of the two spellings of protocol buffers: `collapse_key` as `collapseKey`. */
 const camel = (name) => name.replace(/_([a-z])/g, (_, letter) => letter.toUpperCase());
@@ -167,9 +58,11 @@ function complaints(bodies) {
   });
 }
 
-const phone = (token) => ({ platform: "android", token, app: APP });
-/** A token in the form of Google's. */
-const freshToken = () => `${randomUUID().slice(0, 22)}:APA91b${randomUUID().replaceAll("-", "")}`;
+/** Nobody did anything that the protocol does not allow, and all messages are of Google's types. */
+function check(firebase) {
+  firebase.check();
+  assert.deepEqual(complaints(firebase.bodies), []);
+}
 
 test("the judge of messages would notice", options, () => {
   const android = { ttl: "1s", notification: { channel_id: "x" } };
@@ -186,6 +79,72 @@ test("the judge of messages would notice", options, () => {
   assert.deepEqual(found.map(({ body }) => body), [1, 2, 3, 4, 5, 6], JSON.stringify(found));
 });
 
+/** Whatever a producer may want of FCM beside what we write. */
+const BLOCKS = {
+  notification: { image: "https://example.com/a.png" },
+  android: {
+    collapse_key: "scores", restricted_package_name: "com.example.app", direct_boot_ok: true,
+    data: { of: "android" },
+    notification: {
+      icon: "ball", color: "#00ff00", click_action: "OPEN", title_loc_key: "goal", title_loc_args: ["Sweden"],
+      channel_id: "goals", ticker: "Goal", sticky: true, event_time: "2026-11-22T12:00:00Z", local_only: false,
+      notification_priority: "PRIORITY_HIGH", default_vibrate_timings: false, vibrate_timings: ["0.1s", "0.2s"],
+      visibility: "PUBLIC", notification_count: 2,
+      light_settings: { color: { red: 1, alpha: 1 }, light_on_duration: "1s", light_off_duration: "1s" },
+    },
+    fcm_options: { analytics_label: "android" },
+  },
+  apns: {
+    headers: { "apns-priority": "5", "apns-collapse-id": "match-1" },
+    payload: { aps: { badge: 1, "mutable-content": 1 }, own: { deep: [1] } },
+    fcm_options: { analytics_label: "apple", image: "https://example.com/a.png" },
+  },
+  webpush: {
+    headers: { TTL: "60", Urgency: "high" },
+    data: { of: "browser" },
+    notification: { title: "Goal!", actions: [{ action: "open", title: "Open" }] },
+    fcm_options: { link: "https://example.com/1", analytics_label: "browser" },
+  },
+  fcm_options: { analytics_label: "all" },
+};
+
+test("a producer's blocks for Android, Apple and browsers arrive as they are", options, async (t) => {
+  const firebase = await Firebase.start(t);
+  const gateway = await start(t, firebase.section);
+  await follow(gateway, SUBJECT, "phone", phone(freshToken()));
+  const [id] = await gateway.push(SUBJECT, 1, { collapse_key: "match-1", payload: { fcm: BLOCKS } });
+  assert.deepEqual(await gateway.outcomes(id), { accepted: 1 });
+  const [{ message }] = firebase.bodies;
+  const { android, apns, webpush, fcm_options } = message;
+  assert.deepEqual([apns, webpush, fcm_options], [BLOCKS.apns, BLOCKS.webpush, BLOCKS.fcm_options]);
+  assert.deepEqual({ ...android, ...BLOCKS.android, notification: android.notification }, android);
+  assert.deepEqual({ ...android.notification, ...BLOCKS.android.notification }, android.notification);
+  assert.equal(android.notification.tag, "match-1", "what makes a repeat harmless is still there");
+  check(firebase);
+});
+
+test("a notification is shown by the system, a data message by the app", options, async (t) => {
+  const firebase = await Firebase.start(t);
+  const gateway = await start(t, firebase.section);
+  await follow(gateway, SUBJECT, "phone", phone(freshToken()));
+  const text = { title: "Goal for Sweden!", body: "1 : 0" };
+  const ids = [];
+  for (const more of [{}, { collapse_key: "match-1" }, { payload: { fcm: { notification: null } } }]) {
+    const [id] = await gateway.push(SUBJECT, 1, { data: { score: [1, 0] }, ...more });
+    assert.deepEqual(await gateway.outcomes(id), { accepted: 1 });
+    ids.push(id);
+  }
+  const [plain, keyed, data] = firebase.bodies.map(({ message }) => message);
+  assert.deepEqual([plain.notification, keyed.notification, data.notification], [text, text, undefined]);
+  assert.ok(plain.android.notification.tag.length > 0);
+  assert.equal(keyed.android.notification.tag, "match-1");
+  assert.equal(data.android.notification, undefined, "with it the system would show something");
+  assert.deepEqual([data.data["tidings.title"], data.data["tidings.body"]], [text.title, text.body]);
+  assert.deepEqual([plain, keyed, data].map((it) => it.data["tidings.event"]), ids);
+  assert.ok([plain, keyed, data].every((it) => it.data.data === '{"score":[1,0]}' && it.android.priority === "HIGH"));
+  check(firebase);
+});
+
 test("messages of every kind are of Google's types, and the assertion is right", options, async (t) => {
   const firebase = await Firebase.start(t);
   const gateway = await start(t, firebase.section);
@@ -200,6 +159,7 @@ test("messages of every kind are of Google's types, and the assertion is right",
     ...["passive", "active", "time-sensitive", "critical"].map((interruption) => ({ present: { interruption } })),
     { payload: { fcm: { android: { direct_boot_ok: true, ttl: "3.5s" }, fcm_options: { analytics_label: "x" } } } },
     { payload: { fcm: { notification: null, data: { own: "1" } } } },
+    { payload: { fcm: BLOCKS } },
     { params: { team: "\"Curaçao\"", text: "‏🏴󠁧󠁢󠁷󠁬󠁳󠁿".repeat(12) } },
   ];
   for (const kind of kinds) {
@@ -209,7 +169,7 @@ test("messages of every kind are of Google's types, and the assertion is right",
   assert.equal(firebase.bodies.length, kinds.length * tokens.length);
   assert.deepEqual(new Set(firebase.bodies.map(({ message }) => message.token)), new Set(tokens));
   assert.equal(firebase.assertions.length, 1, "one access token serves all");
-  firebase.check();
+  check(firebase);
 });
 
 test("a dry run is validated by Google and shown to nobody", options, async (t) => {
@@ -219,7 +179,7 @@ test("a dry run is validated by Google and shown to nobody", options, async (t) 
   const [id] = await gateway.push(SUBJECT, 1, { dry_run: true });
   assert.deepEqual(await gateway.outcomes(id), { accepted: 1 });
   assert.deepEqual(firebase.bodies.map(({ validate_only }) => validate_only), [true]);
-  firebase.check();
+  check(firebase);
 });
 
 test("what FCM refuses is understood", options, async (t) => {
@@ -244,7 +204,7 @@ test("what FCM refuses is understood", options, async (t) => {
   await until("the token that is gone is forgotten", async () => !(await gateway.hasToken("gone")));
   assert.ok(await gateway.hasToken("good"));
   assert.ok(await gateway.hasToken("wrong"), "a mistake of ours is no reason to forget a device");
-  firebase.check();
+  check(firebase);
 });
 
 test("a fresh access token that is refused is no reason for a storm", options, async (t) => {
@@ -257,7 +217,7 @@ test("a fresh access token that is refused is no reason for a storm", options, a
   assert.equal(outcomes.accepted, undefined, JSON.stringify(outcomes));
   assert.ok(firebase.assertions.length <= 2, `${firebase.assertions.length} access tokens`);
   assert.ok(await gateway.hasToken("phone-0"), "the device is not to blame");
-  firebase.check();
+  check(firebase);
 });
 
 test("a message that must wait comes once the wait is over", options, async (t) => {
@@ -274,7 +234,7 @@ test("a message that must wait comes once the wait is over", options, async (t) 
   const [[refused, repeated, ...more]] = tried.values();
   assert.deepEqual(more, []);
   assert.ok(repeated - refused >= 990, `repeated after ${repeated - refused} ms`);
-  firebase.check();
+  check(firebase);
 });
 
 /** What Google's client wants to be fetched, from the simulator; as its own transport would answer. */

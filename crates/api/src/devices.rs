@@ -27,7 +27,7 @@ use crate::query::Params;
 use crate::{Connections, Shared};
 
 pub(crate) const DEVICE: Schema = Schema {
-    fields: &["platform", "token", "web_push", "app", "locale", "environment", "country", "user"],
+    fields: &["platform", "token", "web_push", "app", "locale", "environment", "country", "user", "proven"],
     refused: &[
         ("id", "is given by the path"),
         ("subscriptions", "is not part of this: use PUT /v1/devices/{id}/subscriptions"),
@@ -87,7 +87,8 @@ pub(crate) async fn put_device(
     IdPath(id): IdPath<DeviceId>,
     body: JsonBody,
 ) -> Result<Response, Problem> {
-    let registered = shared.store.put_device(new_device(id, &body.0)?, unix_now()).await?;
+    let (device, proven) = new_device(id, &body.0)?;
+    let registered = shared.store.put_device_stating(device, proven, unix_now()).await?;
     let credential = registered.credential.as_ref().map(|credential| credential.as_str());
     let status = if registered.created { StatusCode::CREATED } else { StatusCode::OK };
     Ok(secret(json(status, &View::new(&registered.device, credential))))
@@ -276,10 +277,12 @@ fn selected(uri: &Uri) -> Result<(Subject, Vec<TopicName>), Invalid> {
     Ok((subject, topic.map_err(|error| Invalid::name("topic", error))?.into_iter().collect()))
 }
 
-pub(crate) fn new_device(id: DeviceId, body: &[u8]) -> Result<NewDevice, Problem> {
+/// What is said of a device, and whether its token is said to have worked before.
+pub(crate) fn new_device(id: DeviceId, body: &[u8]) -> Result<(NewDevice, Option<bool>), Problem> {
     let mut object = input::root(body)?.object(&DEVICE)?;
     let platform = object.require("platform", "")?.one_of(&PLATFORMS)?;
-    Ok(NewDevice {
+    let proven = object.take("proven").map(|proven| proven.boolean()).transpose()?;
+    let device = NewDevice {
         id,
         platform,
         token: Some(address(&mut object, platform)?),
@@ -288,7 +291,8 @@ pub(crate) fn new_device(id: DeviceId, body: &[u8]) -> Result<NewDevice, Problem
         environment: environment(&mut object, platform)?,
         country: object.take("country").map(|country| country.name(Country::new)).transpose()?,
         user: object.take("user").map(|user| user.name(UserId::new)).transpose()?,
-    })
+    };
+    Ok((device, proven))
 }
 
 /// Where the device is reached: in the one field that its platform has for it.

@@ -24,7 +24,7 @@ use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 use serde::Serialize;
 use tidings_hub::{EventReceipts, Hub, RECEIPTS_TTL, ReceiptSummary};
-use tidings_store::AcceptedEvent;
+use tidings_store::{AcceptedEvent, LaterEvent};
 use tidings_types::{EventId, EventPriority, JournalPosition, TopicName};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
@@ -39,6 +39,8 @@ use crate::rfc3339::Rfc3339;
 
 /// Without a change for so long, and everybody asked has answered: nothing more is expected.
 const SETTLED: Duration = Duration::from_millis(100);
+/// How long the store may take to tell of what it has committed: as long as publishing a batch takes.
+const TOLD_TIMEOUT: Duration = Duration::from_secs(5);
 /// Between two looks while answers come in: each look copies the names of users.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -84,10 +86,11 @@ struct Counted {
 }
 
 pub(crate) async fn event(State(shared): State<Arc<Shared>>, IdPath(id): IdPath<EventId>) -> Result<Response, Problem> {
-    if let Some(later) = shared.store.later(&id)? {
-        return Ok(json(StatusCode::OK, &Scheduled::new(&later)));
-    }
-    let (position, accepted) = find(&shared, &id)?;
+    let (position, accepted) = match locate(&shared, &id).await? {
+        Some(Located::Journal(position, accepted)) => (position, accepted),
+        Some(Located::Later(later)) => return Ok(json(StatusCode::OK, &Scheduled::new(&later))),
+        None => return Err(unknown(&id)),
+    };
     // The store first: a job that begins in between is then found, and its event not taken for forgotten.
     let dispatched = shared.store.dispatched()?;
     let job = shared.jobs.job(position);
@@ -143,7 +146,7 @@ pub(crate) async fn event_receipts(
 ) -> Result<Response, Problem> {
     let mut params = Params::read(&uri, &["wait"])?;
     let wait = params.take("wait").map(|wait| wait_of_query(&wait)).transpose()?.unwrap_or_default();
-    let (position, accepted) = find(&shared, &id)?;
+    let (position, accepted) = find(&shared, &id).await?;
     let is_of_users = accepted.event.receipt;
     let receipts = match receipts(&shared.hub, position, &accepted) {
         Receipts::Kept(receipts) => receipts,
@@ -185,19 +188,47 @@ impl Counted {
 }
 
 /// The event of this id in the journal.
-pub(crate) fn find(shared: &Shared, id: &EventId) -> Result<(JournalPosition, AcceptedEvent), Problem> {
-    let found = match shared.store.event_position(id)? {
-        Some(position) => shared.store.event(position)?.map(|accepted| (position, accepted)),
-        None => None,
-    };
-    if let Some(found) = found {
-        return Ok(found);
+pub(crate) async fn find(shared: &Shared, id: &EventId) -> Result<(JournalPosition, AcceptedEvent), Problem> {
+    match locate(shared, id).await? {
+        Some(Located::Journal(position, accepted)) => Ok((position, accepted)),
+        Some(Located::Later(later)) => {
+            let detail = format!("event {id} is not due before {}", Rfc3339(later.key.at));
+            Err(Problem::new(Kind::NotFound, detail))
+        }
+        None => Err(unknown(id)),
     }
-    let detail = match shared.store.later(id)? {
-        Some(later) => format!("event {id} is not due before {}", Rfc3339(later.key.at)),
-        None => format!("no event has the id {id}, or it is forgotten by now (store.id_window)"),
-    };
-    Err(Problem::new(Kind::NotFound, detail))
+}
+
+fn unknown(id: &EventId) -> Problem {
+    Problem::new(Kind::NotFound, format!("no event has the id {id}, or it is forgotten by now (store.id_window)"))
+}
+
+/// Where an event is that was accepted.
+enum Located {
+    Journal(JournalPosition, AcceptedEvent),
+    Later(LaterEvent),
+}
+
+/// Finds an event. Between the commit that accepts or releases it and the word of it, it is in neither place: that is
+/// waited for, so that what was accepted is never said to be unknown.
+async fn locate(shared: &Shared, id: &EventId) -> Result<Option<Located>, Problem> {
+    let (mut end, deadline) = (shared.store.watch_journal_end(), Instant::now() + TOLD_TIMEOUT);
+    loop {
+        end.mark_unchanged(); // Before the look, so that no change falls between the two.
+        if let Some(later) = shared.store.later(id)? {
+            return Ok(Some(Located::Later(later)));
+        }
+        if let Some(position) = shared.store.event_position(id)? {
+            let accepted = shared.store.event(position)?;
+            return Ok(accepted.map(|accepted| Located::Journal(position, accepted)));
+        }
+        if !shared.store.is_known(id)? {
+            return Ok(None);
+        }
+        if timeout_at(deadline, end.changed()).await.is_err() {
+            return Err(Problem::new(Kind::Unavailable, format!("event {id} is being released")));
+        }
+    }
 }
 
 /// What is known of an event's receipts.

@@ -13,13 +13,15 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use tidings_hub::Hub;
 use tidings_protocol::NamespaceOptions;
-use tidings_store::{Appended, AppendedTo, DurableChannel, LaterEvent, LaterKey, NewEvent, ReadError};
+use tidings_store::{Appended, AppendedTo, DurableChannel, LaterEvent, LaterKey, NewEvent};
 use tidings_telemetry::unix_now;
 use tidings_types::{
     ChannelName, Epoch, Event, EventId, JournalPosition, Offset, StreamPosition, Timestamp, TopicName,
     event_limits as limits,
 };
 
+use crate::Shared;
+use crate::audience::{self, Walks};
 use crate::auth::Caller;
 use crate::event_input::Batch;
 use crate::event_report::find;
@@ -29,7 +31,6 @@ use crate::jobs::JobState;
 use crate::problem::{Invalid, Kind, Problem, json};
 use crate::query::Params;
 use crate::rfc3339::Rfc3339;
-use crate::{Shared, audience};
 
 /// By how much an event may come too late for its own time: clocks differ and retries take a while.
 const LATE_MAX: Duration = Duration::from_secs(60);
@@ -46,14 +47,14 @@ pub(crate) async fn post_events(
     let Batch { events, is_list } = Batch::read(&body.0)?;
     let prefix = |index: usize| if is_list { format!("[{index}].") } else { String::new() };
     let ids: Vec<EventId> = events.iter().map(|event| event.id.clone()).collect();
-    let mut new = Vec::with_capacity(events.len());
+    let (mut new, mut walks) = (Vec::with_capacity(events.len()), Walks::default());
     for (index, event) in events.into_iter().enumerate() {
         let channels = durable_channels(&shared.hub, &event, &prefix(index))?;
         shared.check.check(&event).map_err(|error| error.at(&prefix(index)))?;
         let is_conditional = event.at.is_some() || event.expect_audience.is_some() || audience_max.is_some();
-        if is_conditional && !is_known(&shared, &event.id)? {
+        if is_conditional && !shared.store.is_known(&event.id)? {
             check_time(&event, now, &prefix(index))?;
-            audience::admit(&shared, &event, audience_max, &prefix(index)).await?;
+            audience::admit(&shared, &event, audience_max, &prefix(index), &mut walks).await?;
         }
         new.push(NewEvent { event, channels, audience_max });
         if (index + 1) % CHECK_TURN_COUNT == 0 {
@@ -68,10 +69,6 @@ pub(crate) async fn post_events(
         Some(answer) if !is_list => json(StatusCode::ACCEPTED, answer),
         _ => json(StatusCode::ACCEPTED, &answers),
     })
-}
-
-fn is_known(shared: &Shared, id: &EventId) -> Result<bool, ReadError> {
-    Ok(shared.store.event_position(id)?.is_some() || shared.store.later(id)?.is_some())
 }
 
 /// Whether the time of a new event is near enough.
@@ -153,7 +150,7 @@ pub(crate) async fn cancel_event(
     if shared.store.cancel_later(&id).await? {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
-    let (position, _) = find(&shared, &id)?;
+    let (position, _) = find(&shared, &id).await?;
     // The store first, as in the report.
     let dispatched = shared.store.dispatched()?;
     match shared.jobs.job(position).map(|job| job.state) {

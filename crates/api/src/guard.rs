@@ -47,8 +47,8 @@ pub(crate) struct Guard {
     /// `None`: the handler asks for what it needs.
     pub(crate) scope: Option<Scope>,
     pub(crate) dialect: Dialect,
-    /// `None`: also under load.
-    pub(crate) permits: Option<Arc<Semaphore>>,
+    /// Places for requests in work, and how many there are; `None`: also under load.
+    pub(crate) permits: Option<(Arc<Semaphore>, usize)>,
     pub(crate) metrics: Arc<RouteMetrics>,
 }
 
@@ -84,14 +84,11 @@ impl Guard {
             let detail = format!("the key {} lacks the scope {}", caller.name(), scope.name());
             return Err(Problem::new(Kind::Forbidden, detail).into_response());
         }
-        let permit = self.permits.clone().map(Semaphore::try_acquire_owned).transpose();
-        match permit {
-            Ok(permit) => Ok((caller, permit)),
-            Err(_) => {
-                let detail = "as many requests are in work as http.request_count_max allows";
-                Err(Problem::new(Kind::Overloaded, detail).into_response())
-            }
-        }
+        let Some((permits, max)) = self.permits.clone() else { return Ok((caller, None)) };
+        permits.try_acquire_owned().map(|permit| (caller, Some(permit))).map_err(|_| {
+            let detail = format!("at most {max} requests may be in work (http.request_count_max), and {max} are");
+            Problem::new(Kind::Overloaded, detail).limit(max as u64).value(max).into_response()
+        })
     }
 }
 

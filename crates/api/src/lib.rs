@@ -48,11 +48,12 @@
 //! An event that is known already is not counted: it has its first answer again.
 //!
 //! Bounds: requests in work and their bodies (`guard`), events, fields and names (`tidings_types::event_limits`),
-//! remembered idempotency keys and commands in one request (`centrifugo`), entries of a page (`query`). Requests that wait
-//! for receipts or for their turn to count an audience, and those that get all jobs as lines, are a quarter of those in
-//! work, so that producers are never kept out by them; one more is answered with 503. The parsed form of a body is at
-//! most about eight times as large as the body; one of MessagePack is held a second time as JSON while it is read. What
-//! waits is bounded by the store; when it is full the answer is 503.
+//! remembered idempotency keys and commands in one request (`centrifugo`), entries of a page (`query`), audiences that
+//! one request has counted, one at a time of all requests (`audience`). Requests that wait for receipts or for their
+//! turn to count an audience, and those that get all jobs as lines, are a quarter of those in work, so that producers
+//! are never kept out by them; one more is answered with 503. The parsed form of a body is at most about eight times
+//! as large as the body; one of MessagePack is held a second time as JSON while it is read. What waits is bounded by
+//! the store; when it is full the answer is 503.
 //!
 //! Not here: TLS (a proxy's), the listener, deciding what an event's text is ([`EventCheck`] is asked), running jobs
 //! ([`Jobs`]) and connections ([`Connections`]), mutes, bulk import.
@@ -79,6 +80,7 @@ mod routes;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use tidings_hub::Hub;
@@ -86,7 +88,7 @@ use tidings_store::Store;
 use tidings_telemetry::Registry;
 use tidings_types::{DeviceNumber, Event};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 pub use auth::{ApiKey, ApiKeys, Scope};
 pub use jobs::{Estimate, JobEntry, JobPart, JobState, JobView, Jobs, Outcomes, TimeTo};
@@ -204,6 +206,9 @@ impl CheckError {
     }
 }
 
+/// How long a request waits for its turn to count an audience: a large one takes a good part of a second.
+const TURN_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// What the handlers share.
 struct Shared {
     config: ApiConfig,
@@ -217,8 +222,9 @@ struct Shared {
     turns: Turns,
     idempotency: Idempotency,
     centrifugo: CentrifugoMetrics,
-    /// Places for requests that wait.
+    /// Places for requests that wait, and how many there are.
     waits: Arc<Semaphore>,
+    wait_count_max: usize,
     /// One audience is counted at a time.
     previews: Arc<Semaphore>,
 }
@@ -227,24 +233,35 @@ impl Shared {
     /// A place for a request that may wait for long without work; there are a quarter as many as for all requests.
     fn waiting_place(&self) -> Result<OwnedSemaphorePermit, Problem> {
         self.waits.clone().try_acquire_owned().map_err(|_| {
-            Problem::new(Kind::Overloaded, "as many requests wait as may: a quarter of http.request_count_max")
+            let max = self.wait_count_max;
+            let detail = format!("at most {max} requests may wait, a quarter of http.request_count_max, and {max} do");
+            Problem::new(Kind::Overloaded, detail).limit(max as u64).value(max)
         })
     }
 
-    /// Waits for the turn to walk over an audience; it ends when this is dropped.
-    async fn counting_turn(&self) -> Result<[OwnedSemaphorePermit; 2], Problem> {
-        let place = self.waiting_place()?;
-        Ok([place, self.previews.clone().acquire_owned().await.expect("it is never closed")])
+    /// Waits for the turn to walk over an audience, in one's [`Shared::waiting_place`]; it ends when this is dropped.
+    async fn counting_turn(&self) -> Result<OwnedSemaphorePermit, Problem> {
+        match timeout(TURN_TIMEOUT, self.previews.clone().acquire_owned()).await {
+            Ok(turn) => Ok(turn.expect("it is never closed")),
+            Err(_) => {
+                let seconds = TURN_TIMEOUT.as_secs();
+                let detail =
+                    format!("one audience is counted at a time, and its turn did not come within {seconds} seconds");
+                Err(Problem::new(Kind::Overloaded, detail).limit(seconds))
+            }
+        }
     }
 }
 
 /// `/v1`, `/api` and `/openapi.json`. Unknown paths below them are answered here as well; the rest is the caller's.
 pub fn router(api: Api) -> Router {
     let Api { config, hub, store, keys, check, jobs, connections, registry, node } = api;
-    let guards = Guards { permits: Arc::new(Semaphore::new(config.request_count_max)), keys, registry };
+    let request_count_max = config.request_count_max;
+    let guards = Guards { permits: Arc::new(Semaphore::new(request_count_max)), request_count_max, keys, registry };
     let centrifugo = CentrifugoMetrics::new(&guards.registry);
     let (started, turns, idempotency) = (Instant::now(), Turns::default(), Idempotency::default());
-    let waits = Arc::new(Semaphore::new((config.request_count_max / 4).max(1)));
+    let wait_count_max = (config.request_count_max / 4).max(1);
+    let waits = Arc::new(Semaphore::new(wait_count_max));
     let previews = Arc::new(Semaphore::new(1));
     let shared = Shared {
         config,
@@ -259,6 +276,7 @@ pub fn router(api: Api) -> Router {
         idempotency,
         centrifugo,
         waits,
+        wait_count_max,
         previews,
     };
     let Routes { router, known } = Routes::new(&guards);

@@ -9,6 +9,7 @@ use serde::Serialize;
 use serde_json::Value;
 use tidings_store::{AppendError, ReadError, SubscribeError, WriteError};
 use tidings_types::{DeviceId, NameError};
+use tracing::error;
 
 /// What the type of every problem begins with.
 pub(crate) const TYPE_PREFIX: &str = "urn:tidings:problem:";
@@ -30,13 +31,14 @@ pub(crate) enum Kind {
     JobFinished,
     TooLarge,
     UnsupportedMediaType,
+    Damaged,
     Overloaded,
     Unavailable,
 }
 
 impl Kind {
     /// All of them, in the order of their declaration.
-    pub(crate) const ALL: [Self; 16] = [
+    pub(crate) const ALL: [Self; 17] = [
         Self::MalformedJson,
         Self::MalformedMessagePack,
         Self::Invalid,
@@ -51,6 +53,7 @@ impl Kind {
         Self::JobFinished,
         Self::TooLarge,
         Self::UnsupportedMediaType,
+        Self::Damaged,
         Self::Overloaded,
         Self::Unavailable,
     ];
@@ -82,6 +85,7 @@ impl Kind {
             Self::UnsupportedMediaType => {
                 ("unsupported-media-type", StatusCode::UNSUPPORTED_MEDIA_TYPE, "The body is in an unknown format")
             }
+            Self::Damaged => ("damaged", StatusCode::INTERNAL_SERVER_ERROR, "A stored record is damaged"),
             Self::Overloaded => ("overloaded", StatusCode::SERVICE_UNAVAILABLE, "Too much is waiting already"),
             Self::Unavailable => ("unavailable", StatusCode::SERVICE_UNAVAILABLE, "The store is not available"),
         }
@@ -178,8 +182,13 @@ impl From<WriteError> for Problem {
 }
 
 impl From<ReadError> for Problem {
-    fn from(_: ReadError) -> Self {
-        Self::new(Kind::Unavailable, "the store cannot read now") // What exactly is for the store's log.
+    fn from(error: ReadError) -> Self {
+        // What exactly is for the store's log.
+        if error.is_damage() {
+            error!(%error, "A request needs a damaged row");
+            return Self::new(Kind::Damaged, "a stored record that this needs is damaged; the server's log names it");
+        }
+        Self::new(Kind::Unavailable, "the store cannot read now")
     }
 }
 

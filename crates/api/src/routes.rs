@@ -144,6 +144,8 @@ fn parts(name: &str) -> (MethodFilter, &str) {
 pub(crate) struct Guards {
     pub(crate) keys: ApiKeys,
     pub(crate) permits: Arc<Semaphore>,
+    /// How many there are.
+    pub(crate) request_count_max: usize,
     pub(crate) registry: Registry,
 }
 
@@ -154,7 +156,8 @@ impl Guards {
             _ => RouteMetrics::new(&self.registry, route.name),
         };
         let Route { scope, dialect, .. } = route;
-        let (keys, permits, metrics) = (self.keys.clone(), Some(self.permits.clone()), Arc::new(metrics));
+        let permits = Some((self.permits.clone(), self.request_count_max));
+        let (keys, metrics) = (self.keys.clone(), Arc::new(metrics));
         handlers.route_layer(from_fn_with_state(Guard { keys, scope, dialect, permits, metrics }, guard))
     }
 }

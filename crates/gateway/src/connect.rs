@@ -33,6 +33,8 @@ use crate::{Credential, GatewayConfig};
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 /// Answers are small but many: the window must never be what holds them up.
 const CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
+/// Names and values of an answer's head, uncompressed; providers send under 1 KiB. What has more counts as broken off.
+const ANSWER_HEAD_BYTES_MAX: u32 = 16 * 1024;
 
 /// What connections are made with: whom we trust, and who we are.
 pub(crate) struct Access {
@@ -135,6 +137,7 @@ impl Connector {
             // Token authentication allows one stream until the first was accepted; also until SETTINGS came.
             .initial_max_send_streams(1)
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .max_header_list_size(ANSWER_HEAD_BYTES_MAX)
             .enable_push(false)
             .handshake(io)
             .await

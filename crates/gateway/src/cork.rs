@@ -98,6 +98,10 @@ impl<S: AsyncWrite + Unpin> CorkHandle<S> {
     }
 
     /// Whether `h2` has been told to wait and may hold frames back.
+    ///
+    /// Uncorking alone does not end that, since `h2` still holds what it was to wait with; its next write does. That is
+    /// sure to come: who refused it has registered the waker that `h2` was polled with, and polled again it begins with
+    /// what it holds.
     pub(crate) fn is_blocked(&self) -> bool {
         self.0.borrow().blocked
     }
@@ -186,9 +190,13 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Cork<S> {
 
 #[cfg(test)]
 mod tests {
+    use std::future::poll_fn;
     use std::task::Waker;
+    use std::time::Duration;
 
-    use tokio::io::{AsyncReadExt, duplex};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, copy, duplex, sink, split};
+    use tokio::task::JoinSet;
+    use tokio::time::timeout;
 
     use super::*;
 
@@ -196,7 +204,7 @@ mod tests {
         Context::from_waker(Waker::noop())
     }
 
-    fn write(cork: &mut Cork<tokio::io::DuplexStream>, bytes: &[u8]) -> bool {
+    fn write(cork: &mut Cork<DuplexStream>, bytes: &[u8]) -> bool {
         match Pin::new(cork).poll_write(&mut cx(), bytes) {
             Poll::Ready(result) => result.is_ok_and(|count| count == bytes.len()),
             Poll::Pending => false,
@@ -233,12 +241,41 @@ mod tests {
     async fn a_closed_gate_lets_nothing_in() {
         let (near, mut far) = duplex(10);
         let (mut io, handle) = cork(near);
-        tokio::io::AsyncWriteExt::write_all(&mut far, b"x").await.unwrap();
+        far.write_all(b"x").await.unwrap();
         handle.close_gate(true);
         let mut seen = [0];
         assert!(Pin::new(&mut io).poll_read(&mut cx(), &mut ReadBuf::new(&mut seen)).is_pending());
         handle.close_gate(false);
         assert!(Pin::new(&mut io).poll_read(&mut cx(), &mut ReadBuf::new(&mut seen)).is_ready());
         assert_eq!(&seen, b"x");
+    }
+
+    /// A peer that asks for answers and does not read them, until it does.
+    #[tokio::test]
+    async fn a_block_ends_when_the_peer_reads_again() {
+        const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+        const PING: [u8; 17] = [0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
+        let (near, far) = duplex(64 * 1024);
+        let (io, handle) = cork(near);
+        let (_requests, mut h2) = h2::client::handshake(io).await.unwrap();
+        let (mut read, mut write) = split(far);
+        let mut peer = JoinSet::new();
+        peer.spawn(async move {
+            write.write_all(&SETTINGS).await.unwrap();
+            write.write_all(&PING.repeat(2 * CORK_BYTES_MAX / PING.len())).await.unwrap();
+            std::future::pending::<()>().await; // It does not hang up.
+        });
+        let mut drive_until = async |is_blocked| {
+            let turns = poll_fn(|cx| {
+                assert!(
+                    Pin::new(&mut h2).poll(cx).is_pending() && !matches!(handle.poll_uncork(cx), Poll::Ready(Err(_)))
+                );
+                if handle.is_blocked() == is_blocked { Poll::Ready(()) } else { Poll::Pending }
+            });
+            timeout(Duration::from_secs(20), turns).await.expect("it comes to that");
+        };
+        drive_until(true).await;
+        peer.spawn(async move { _ = copy(&mut read, &mut sink()).await });
+        drive_until(false).await;
     }
 }

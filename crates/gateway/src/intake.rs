@@ -30,18 +30,27 @@ impl Intake {
         Self { lines }
     }
 
-    /// Appends up to `demand` notifications to `out`; returns whether all lakes are closed and empty. What is missing
-    /// wakes the task when it comes. A demand of 0 leaves all lines.
+    /// Takes up to `demand`, of each lake after what `at_hand` has of its priority: that is told how many are wanted
+    /// and returns how many it had. Out of the lakes come at most `room`, appended to `out` by priority. Returns
+    /// whether all lakes are closed and empty. What is missing wakes the task when it comes. Without demand or room it
+    /// leaves all lines.
     pub(crate) fn poll_take(
         &mut self,
         cx: &mut Context<'_>,
-        demand: usize,
+        (demand, mut room): (usize, usize),
         turns: &mut Turns<LAKE_COUNT>,
-        out: &mut Vec<Notification>,
+        at_hand: &mut impl FnMut(usize, usize) -> usize,
+        out: &mut [Vec<Notification>; LAKE_COUNT],
     ) -> bool {
-        let mut missing = demand - turns.take(demand, &mut |level, wanted| self.lines[level].take(cx, wanted, out));
+        let taken = turns.take(demand, &mut |level, wanted| {
+            let had = at_hand(level, wanted);
+            let drawn = self.lines[level].take(cx, (wanted - had).min(room), &mut out[level]);
+            room -= drawn;
+            had + drawn
+        });
+        let mut missing = (demand - taken).min(room);
         let mut finished = 0;
-        for line in &mut self.lines {
+        for (line, out) in self.lines.iter_mut().zip(out.iter_mut()) {
             match line.wait(cx, missing, out) {
                 Poll::Ready(0) => finished += 1,
                 Poll::Ready(count) => missing -= count, // It came meanwhile.
@@ -49,7 +58,7 @@ impl Intake {
             }
         }
         if missing == 0 {
-            self.lines.iter_mut().for_each(|line| _ = line.wait(cx, 0, out));
+            self.lines.iter_mut().zip(out).for_each(|(line, out)| _ = line.wait(cx, 0, out));
         }
         finished == LAKE_COUNT
     }
@@ -114,9 +123,19 @@ mod tests {
         }
 
         fn take(&mut self, demand: usize) -> Vec<u32> {
-            let (waker, mut out) = (Waker::from(Arc::clone(&self.rings)), Vec::new());
-            self.finished = self.intake.poll_take(&mut Context::from_waker(&waker), demand, &mut self.turns, &mut out);
-            out.iter().map(|it| it.ticket.device.0).collect()
+            self.take_beside(demand, usize::MAX, &mut |_, _| 0)
+        }
+
+        fn take_beside(
+            &mut self,
+            demand: usize,
+            room: usize,
+            at_hand: &mut impl FnMut(usize, usize) -> usize,
+        ) -> Vec<u32> {
+            let (waker, mut out) = (Waker::from(Arc::clone(&self.rings)), <[Vec<_>; LAKE_COUNT]>::default());
+            let cx = &mut Context::from_waker(&waker);
+            self.finished = self.intake.poll_take(cx, (demand, room), &mut self.turns, at_hand, &mut out);
+            out.iter().flatten().map(|it| it.ticket.device.0).collect()
         }
 
         fn rings(&self) -> usize {
@@ -163,5 +182,25 @@ mod tests {
         lakes.close();
         _ = taker.take(2);
         assert_eq!((taker.take(1), taker.finished), (Vec::new(), true));
+    }
+
+    #[test]
+    fn what_is_at_hand_comes_before_its_own_lake_and_needs_no_room() {
+        let lakes = Lakes::new(100);
+        let mut taker = Taker::new(&lakes);
+        push(&lakes, EventPriority::High, 0..2);
+        push(&lakes, EventPriority::Normal, 10..20);
+        let mut held = [1, 3, 0];
+        let mut at_hand = |level: usize, wanted: usize| {
+            let count = wanted.min(held[level]);
+            held[level] -= count;
+            count
+        };
+        assert_eq!(taker.take_beside(4, usize::MAX, &mut at_hand), [0, 1], "one at hand before, one after them");
+        assert_eq!(taker.take_beside(5, 2, &mut at_hand), [10, 11], "two at hand");
+        assert_eq!(taker.take_beside(5, 0, &mut at_hand), [0; 0]);
+        push(&lakes, EventPriority::High, 3..4);
+        assert_eq!(taker.rings(), 0, "without room it stands in no line");
+        assert_eq!(taker.take(1), [3]);
     }
 }

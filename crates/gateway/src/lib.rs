@@ -51,6 +51,8 @@ mod intake;
 mod metrics;
 mod oauth;
 mod pool;
+#[cfg(test)]
+mod progress;
 mod scaling;
 mod service;
 mod slot;

@@ -1,13 +1,19 @@
 //! Access tokens that somebody else makes: fetched once for all connections and threads of a gateway.
 //!
 //! When one is due, what an answer means and how long to wait after a failure, [`AccessTokens`] says; here it is
-//! fetched, by a task of the gateway's first thread and over a connection of its own each time, since it is needed once
-//! an hour. Connections send nothing while there is no token; what is to be sent waits in the lakes then. A fetch that
-//! fails is tried again for ever: an operator may repair it, or the network.
+//! fetched, over a connection of its own each time, since it is needed once an hour. Connections send nothing while
+//! there is no token; what is to be sent waits in the lakes then. A fetch that fails is tried again for ever: an
+//! operator may repair it, or the network.
+//!
+//! A gateway with such a credential has one more thread for this, `gateway-tokens`: in a drain the others come to their
+//! end one by one, and the last may need tokens for longer than any of them lives. Gateways that share an [`OAuth`] all
+//! look after it; one of them fetches at a time, and another goes on if that one ends.
 
 use std::fmt;
+use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use http::HeaderValue;
@@ -15,12 +21,13 @@ use tidings_http1::{Client, ClientConfig, Limits, Origin, OriginError, Request, 
 use tidings_push::fcm::oauth::{AccessToken, AccessTokens, ServiceAccount, TokenError, read_answer};
 use tidings_telemetry::unix_now;
 use tidings_types::Timestamp;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::time::sleep;
 use tracing::{error, info, warn};
 
 use crate::connect::Access;
 use crate::connection::Shared;
+use crate::metrics::Metrics;
 use crate::slot::chain;
 
 /// How long one attempt may take, connecting included; under `tidings_push`'s `REFRESH_TIMEOUT`.
@@ -81,39 +88,30 @@ impl OAuth {
     }
 
     /// Fetches whenever it is due, for ever.
-    async fn keep_fresh(&self, roots: &Roots, shared: &Shared) {
+    ///
+    /// # Cancel safety
+    /// Cancel safe: a fetch that is broken off may be begun again at once.
+    async fn keep_fresh(&self, roots: &Roots, teller: &Teller) {
         let mut changes = self.changes.subscribe();
         loop {
             changes.borrow_and_update();
-            if !self.tokens.begin_refresh(unix_now()) {
-                let pause = self.tokens.refresh_after(unix_now()).clamp(Duration::from_millis(1), WAIT_MAX);
-                tokio::select! {
-                    () = sleep(pause) => {}
-                    _ = changes.changed() => {}
-                }
+            if let Some(refresh) = self.begin_refresh() {
+                let answer = self.fetch(roots).await;
+                teller.tell(&answer);
+                refresh.end(&answer);
                 continue;
             }
-            let answer = self.fetch(roots).await;
-            self.tell(&answer, shared);
-            self.tokens.on_answer(&answer, rand::random(), unix_now());
-            self.on_change();
+            let pause = self.tokens.refresh_after(unix_now()).clamp(Duration::from_millis(1), WAIT_MAX);
+            tokio::select! {
+                () = sleep(pause) => {}
+                _ = changes.changed() => {}
+            }
         }
     }
 
-    fn tell(&self, answer: &Result<AccessToken, TokenError>, shared: &Shared) {
-        let Shared { provider, pool, metrics, .. } = shared;
-        let Err(failure) = answer else {
-            metrics.tokens_fetched.inc();
-            return info!(provider, pool, "Access token fetched");
-        };
-        metrics.token_failures.inc();
-        let error = chain(failure);
-        match failure {
-            TokenError::Refused(_) => error!(provider, pool, error, "Service account is refused"),
-            TokenError::Unavailable(_) | TokenError::Unreadable => {
-                warn!(provider, pool, error, "Cannot fetch an access token");
-            }
-        }
+    /// The right to fetch, if it is due and nobody else has it.
+    fn begin_refresh(&self) -> Option<Refresh<'_>> {
+        self.tokens.begin_refresh(unix_now()).then(|| Refresh { oauth: self, is_answered: false })
     }
 
     async fn fetch(&self, roots: &Roots) -> Result<AccessToken, TokenError> {
@@ -139,21 +137,159 @@ impl fmt::Debug for OAuth {
     }
 }
 
-/// Fetches the tokens of whatever credential the gateway has at the time. Never ends; dropped when the gateway stops.
+/// A refresh that has begun. Dropped without an answer, it lets another begin.
+struct Refresh<'a> {
+    oauth: &'a OAuth,
+    is_answered: bool,
+}
+
+impl Refresh<'_> {
+    fn end(mut self, answer: &Result<AccessToken, TokenError>) {
+        self.oauth.tokens.on_answer(answer, rand::random(), unix_now());
+        self.is_answered = true;
+    }
+}
+
+impl Drop for Refresh<'_> {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            self.oauth.tokens.on_abandoned();
+        }
+        self.oauth.on_change();
+    }
+}
+
+/// Tells operators what came of a fetch.
+#[derive(Clone)]
+struct Teller {
+    provider: &'static str,
+    pool: String,
+    metrics: Metrics,
+}
+
+impl Teller {
+    fn tell(&self, answer: &Result<AccessToken, TokenError>) {
+        let Self { provider, pool, metrics } = self;
+        let Err(failure) = answer else {
+            metrics.tokens_fetched.inc();
+            return info!(provider, pool, "Access token fetched");
+        };
+        metrics.token_failures.inc();
+        let error = chain(failure);
+        match failure {
+            TokenError::Refused(_) => error!(provider, pool, error, "Service account is refused"),
+            TokenError::Unavailable(_) | TokenError::Unreadable => {
+                warn!(provider, pool, error, "Cannot fetch an access token");
+            }
+        }
+    }
+}
+
+/// Has the tokens fetched of whatever credential the gateway has at the time, for as long as there is the gateway:
+/// dropping the future, which never ends, changes nothing about that.
 pub(crate) async fn keep_fresh(mut access: watch::Receiver<Arc<Access>>, shared: Rc<Shared>) {
+    let is_needed = access.wait_for(|access| access.credential.oauth().is_some()).await.is_ok();
+    if is_needed {
+        let teller = Teller { provider: shared.provider, pool: shared.pool.clone(), metrics: shared.metrics.clone() };
+        match spawn(access.clone(), teller.clone()) {
+            Ok((thread, ended)) => until_broken(thread, ended).await,
+            Err(error) => {
+                let (provider, pool) = (&teller.provider, &teller.pool);
+                error!(provider, pool, %error, "No thread for access tokens, a drain may end without one");
+                follow(access, teller).await;
+            }
+        }
+    }
+    std::future::pending().await
+}
+
+/// Starts the thread that fetches. It ends by itself when the gateway is gone.
+fn spawn(access: watch::Receiver<Arc<Access>>, teller: Teller) -> io::Result<(JoinHandle<()>, oneshot::Receiver<()>)> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let (ended_tx, ended) = oneshot::channel();
+    let thread = std::thread::Builder::new().name("gateway-tokens".to_owned()).spawn(move || {
+        runtime.block_on(follow(access, teller));
+        // A name being resolved would hold up a plain shutdown.
+        runtime.shutdown_background();
+        _ = ended_tx.send(()); // Nobody listens when the thread that asked has come to its end.
+    })?;
+    Ok((thread, ended))
+}
+
+/// Returns when the thread has ended as it should; passes its panic on.
+async fn until_broken(thread: JoinHandle<()>, ended: oneshot::Receiver<()>) {
+    if ended.await.is_err()
+        && let Err(panic) = thread.join()
+    {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+/// Fetches for one credential after the other, until the gateway is gone.
+async fn follow(mut access: watch::Receiver<Arc<Access>>, teller: Teller) {
     loop {
         let current = Arc::clone(&access.borrow_and_update());
         let fetching = async {
             match current.credential.oauth() {
-                Some(oauth) => oauth.keep_fresh(&current.roots(), &shared).await,
+                Some(oauth) => oauth.keep_fresh(&current.roots(), &teller).await,
                 None => std::future::pending().await,
             }
         };
         tokio::select! {
             changed = access.changed() => if changed.is_err() {
-                return std::future::pending().await; // The gateway is dropped, and with it this task.
+                return;
             },
             () = fetching => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Credential;
+    use crate::authorization::Authorization;
+
+    fn oauth() -> OAuth {
+        let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_RSA_SHA256).unwrap().serialize_pem();
+        let file = serde_json::json!({
+            "project_id": "p", "private_key_id": "k", "private_key": key, "client_email": "a@b.example",
+            "token_uri": "https://localhost/token",
+        });
+        OAuth::new(ServiceAccount::parse(file.to_string().as_bytes()).unwrap()).unwrap()
+    }
+
+    fn token(name: &'static str, fetched_at: Timestamp) -> AccessToken {
+        let expires_at = fetched_at.saturating_add(Duration::from_secs(3600));
+        AccessToken { authorization: HeaderValue::from_static(name), fetched_at, expires_at }
+    }
+
+    #[test]
+    fn many_that_are_refused_have_one_token_fetched() {
+        let (oauth, now) = (Arc::new(oauth()), unix_now());
+        let old = Timestamp(now.as_millis() - 600_000);
+        oauth.tokens.on_answer(&Ok(token("old", old)), 0, old);
+        let connect = || Authorization::new(&Credential::OAuth(Arc::clone(&oauth)));
+        let mut connections: Vec<_> = (0..50).map(|_| connect()).collect();
+        let numbers: Vec<_> = connections.iter_mut().map(|it| it.header(now).1).collect();
+        let mut changes = oauth.subscribe();
+        for (connection, number) in connections.iter_mut().zip(&numbers) {
+            assert!((0..3).all(|_| connection.on_expired(*number, now)), "another will be fetched");
+            assert!(!connection.is_ready(now));
+            assert!(changes.has_changed().unwrap(), "or who fetches would sleep on");
+            changes.mark_unchanged();
+        }
+        let refresh = oauth.begin_refresh().expect("it is due");
+        assert!(oauth.begin_refresh().is_none(), "one at a time");
+        drop(refresh);
+        assert!(changes.has_changed().unwrap(), "another gateway goes on");
+        oauth.begin_refresh().expect("nobody fetches").end(&Ok(token("new", now)));
+        for (connection, number) in connections.iter_mut().zip(numbers) {
+            assert!(connection.is_ready(now) && connection.on_expired(number, now), "a late answer to the old one");
+            let (header, number) = connection.header(now);
+            assert_eq!(header, Some(HeaderValue::from_static("new")));
+            assert!(!connection.on_expired(number, now), "a third one would not help");
+        }
+        assert!(oauth.begin_refresh().is_none());
     }
 }

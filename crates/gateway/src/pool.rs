@@ -7,6 +7,8 @@
 //!             └────────────────────  waiting (until due, and paid) ────┘
 //! ```
 //!
+//! What is ready goes out before what its lake holds, but not before what is more urgent: each priority has its own.
+//!
 //! What is sent has to be granted by the [`Throttle`] first, repeats too: so what waits for a quota waits in the lakes,
 //! where the most urgent comes first, and not here.
 //!
@@ -29,7 +31,7 @@ use tidings_push::{
     JobStanding, Lakes, Notification, Outcome, OutcomeSink, Reason, Settled, Standing, Ticket, TokenGone,
 };
 use tidings_telemetry::unix_now;
-use tidings_types::{JournalPosition, Timestamp};
+use tidings_types::{EventPriority, JournalPosition, Timestamp};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -39,7 +41,7 @@ use crate::throttle::Throttle;
 use crate::turns::Turns;
 
 /// How long a repeat that is due but not paid for waits before it asks again.
-const BUDGET_PAUSE: Duration = Duration::from_millis(100);
+pub(crate) const BUDGET_PAUSE: Duration = Duration::from_millis(100);
 /// How many times `held_max` may be held with those that wait: some 160 bytes and a device's address each.
 const WAITING_FACTOR: usize = 16;
 /// Waiting ones that one turn of a sweep looks at: well under a millisecond.
@@ -55,11 +57,12 @@ pub(crate) struct Attempt {
     maybe_delivered: bool,
     /// It was already sent again at once; from then on it waits.
     hurried: bool,
+    priority: EventPriority,
 }
 
 impl Attempt {
-    fn fresh(notification: Notification, now: Instant) -> Self {
-        Self { notification, taken_at: now, failed: 0, maybe_delivered: false, hurried: false }
+    fn fresh(notification: Notification, priority: EventPriority, now: Instant) -> Self {
+        Self { notification, taken_at: now, failed: 0, maybe_delivered: false, hurried: false, priority }
     }
 }
 
@@ -113,7 +116,8 @@ pub(crate) struct Pool {
     /// In flight, ready, waiting, or settled and not flushed.
     held: usize,
     held_max: usize,
-    ready: VecDeque<Attempt>,
+    /// By priority.
+    ready: [VecDeque<Attempt>; LAKE_COUNT],
     waiting: BTreeMap<Due, Attempt>,
     /// The last one that a sweep under way has looked at.
     swept_to: Option<Due>,
@@ -134,8 +138,9 @@ pub(crate) struct Pool {
     /// When the throttle is to be asked again, if it gave less than was wanted.
     throttled_until: Option<Instant>,
     turns: Turns<LAKE_COUNT>,
-    /// What the lakes gave, before it is looked at; empty between calls.
-    inbox: Vec<Notification>,
+    /// What was ready and what the lakes gave, before it is looked at; empty between calls.
+    candidates: Vec<Attempt>,
+    inbox: [Vec<Notification>; LAKE_COUNT],
     /// The lakes are closed and empty.
     lakes_finished: bool,
     /// Wakes the pool's own task: a repeat waits, or everything is done.
@@ -154,7 +159,7 @@ impl Pool {
         Self {
             held: 0,
             held_max,
-            ready: VecDeque::new(),
+            ready: <_>::default(),
             waiting: BTreeMap::new(),
             swept_to: None,
             sequence: 0,
@@ -171,7 +176,8 @@ impl Pool {
             throttle,
             throttled_until: None,
             turns: Turns::new(),
-            inbox: Vec::new(),
+            candidates: Vec::new(),
+            inbox: <_>::default(),
             lakes_finished: false,
             changed: Arc::new(Notify::new()),
         }
@@ -229,19 +235,12 @@ impl Pool {
         let granted = if demand.may_send { self.throttle.grant(demand.count, unix) } else { 0 };
         let mut jobs = Standings::new(Arc::clone(&self.sink));
         loop {
-            while out.len() < granted
-                && let Some(attempt) = self.ready.pop_front()
-            {
+            self.draw(cx, intake, granted - out.len(), now);
+            let (settled_before, mut candidates) = (self.settled.len(), std::mem::take(&mut self.candidates));
+            for attempt in candidates.drain(..) {
                 self.sort(attempt, out, &mut jobs, now, unix);
             }
-            let wanted = (granted - out.len()).min(self.room());
-            self.lakes_finished |= intake.poll_take(cx, wanted, &mut self.turns, &mut self.inbox);
-            self.held += self.inbox.len();
-            let (settled_before, mut inbox) = (self.settled.len(), std::mem::take(&mut self.inbox));
-            for notification in inbox.drain(..) {
-                self.sort(Attempt::fresh(notification, now), out, &mut jobs, now, unix);
-            }
-            self.inbox = inbox;
+            self.candidates = candidates;
             if self.settled.len() == settled_before {
                 break; // The lakes had no more, and the intake waits.
             }
@@ -254,6 +253,21 @@ impl Pool {
         }
         if self.is_finished() {
             self.changed.notify_one();
+        }
+    }
+
+    /// Draws up to `demand` candidates: by priority, of each what is ready and then what its lake holds.
+    fn draw(&mut self, cx: &mut Context<'_>, intake: &mut Intake, demand: usize, now: Instant) {
+        let (room, ready, candidates) = (self.room(), &mut self.ready, &mut self.candidates);
+        let mut at_hand = |level: usize, wanted: usize| {
+            let count = ready[level].len().min(wanted);
+            candidates.extend(ready[level].drain(..count));
+            count
+        };
+        self.lakes_finished |= intake.poll_take(cx, (demand, room), &mut self.turns, &mut at_hand, &mut self.inbox);
+        for (priority, inbox) in EventPriority::ALL.into_iter().zip(&mut self.inbox) {
+            self.held += inbox.len();
+            self.candidates.extend(inbox.drain(..).map(|it| Attempt::fresh(it, priority, now)));
         }
     }
 
@@ -276,10 +290,10 @@ impl Pool {
         let mut jobs = Standings::new(Arc::clone(&self.sink));
         let held_max = (WAITING_FACTOR + 1) * self.held_max;
         let mut alive = Vec::new();
-        for attempt in std::mem::take(&mut self.ready) {
+        for attempt in std::mem::take(&mut self.ready).into_iter().flatten() {
             self.sort(attempt, &mut alive, &mut jobs, now, unix);
         }
-        for lake in lakes.all() {
+        for (priority, lake) in EventPriority::ALL.into_iter().zip(lakes.all()) {
             let before = alive.len();
             while alive.len() == before {
                 if self.held >= held_max {
@@ -288,11 +302,11 @@ impl Pool {
                 let room = self.held < held_max;
                 let Some(notification) = room.then(|| lake.pop()).flatten() else { break };
                 self.held += 1;
-                self.sort(Attempt::fresh(notification, now), &mut alive, &mut jobs, now, unix);
+                self.sort(Attempt::fresh(notification, priority, now), &mut alive, &mut jobs, now, unix);
             }
         }
         let is_news = !alive.is_empty();
-        self.ready.extend(alive);
+        self.make_ready(alive);
         self.flush();
         if is_news {
             self.wake_hungry();
@@ -343,7 +357,7 @@ impl Pool {
     /// Gives back what was taken but not sent.
     pub(crate) fn put_back(&mut self, attempt: Attempt) {
         self.throttle.give_back(1);
-        self.ready.push_front(attempt);
+        self.ready[attempt.priority as usize].push_front(attempt);
         self.wake_hungry();
     }
 
@@ -365,7 +379,7 @@ impl Pool {
         let floor = match delay {
             Delay::Hurry if !attempt.hurried => {
                 attempt.hurried = true;
-                self.ready.push_back(attempt);
+                self.ready[attempt.priority as usize].push_back(attempt);
                 return self.wake_hungry();
             }
             Delay::Hurry => Duration::ZERO,
@@ -412,7 +426,7 @@ impl Pool {
             }
         };
         if !due.is_empty() {
-            self.ready.extend(due);
+            self.make_ready(due);
             self.wake_hungry();
         }
         self.flush();
@@ -421,6 +435,10 @@ impl Pool {
             self.wake_hungry();
         }
         [next, self.throttled_until].into_iter().flatten().min()
+    }
+
+    fn make_ready(&mut self, attempts: Vec<Attempt>) {
+        attempts.into_iter().for_each(|attempt| self.ready[attempt.priority as usize].push_back(attempt));
     }
 
     /// Tells the sink what is done.
@@ -503,9 +521,7 @@ pub(crate) mod tests {
     use tidings_push::payload::{ApnsBody, Encoded};
     use tidings_push::{Priority, PushType, Rendering, RenderingParts};
     use tidings_telemetry::Registry;
-    use tidings_types::{
-        AppId, CollapseKey, DeviceId, DeviceNumber, DeviceToken, EventId, EventPriority, NotificationId, Provider,
-    };
+    use tidings_types::{AppId, CollapseKey, DeviceId, DeviceNumber, DeviceToken, EventId, NotificationId, Provider};
 
     use super::*;
 
@@ -600,7 +616,12 @@ pub(crate) mod tests {
         fn has_wait(&mut self, device: u32, delay: Delay) {
             self.pool.held += 1;
             let now = Instant::now();
-            self.pool.on_failed(Attempt::fresh(notification(device), now), Repeat::Answer, delay, now);
+            self.pool.on_failed(
+                Attempt::fresh(notification(device), EventPriority::Normal, now),
+                Repeat::Answer,
+                delay,
+                now,
+            );
         }
 
         fn outcomes(&self) -> Vec<Outcome> {
@@ -750,5 +771,50 @@ pub(crate) mod tests {
         lake.try_push_batch(&mut vec![expiring(60, Timestamp(1))]).unwrap();
         setup.pool.sweep(&setup.lakes);
         assert_eq!(setup.lakes.held(), 1, "something was taken: those who do will see to it");
+    }
+
+    fn push(setup: &Setup, priority: EventPriority, devices: impl IntoIterator<Item = u32>) {
+        let mut batch = devices.into_iter().map(notification).collect();
+        setup.lakes.of(priority).try_push_batch(&mut batch).unwrap();
+    }
+
+    fn devices(attempts: &[Attempt]) -> Vec<u32> {
+        attempts.iter().map(|it| it.notification.ticket.device.0).collect()
+    }
+
+    #[tokio::test]
+    async fn what_a_sweep_has_moved_up_goes_before_nothing_more_urgent() {
+        let mut setup = setup(10, 0);
+        push(&setup, EventPriority::Low, 30..33);
+        (0..3).for_each(|_| setup.pool.sweep(&setup.lakes));
+        assert_eq!((setup.lakes.held(), setup.pool.held()), (0, 3));
+        push(&setup, EventPriority::High, 0..2);
+        push(&setup, EventPriority::Normal, 10..12);
+        assert_eq!(devices(&setup.take(0, 3)), [0, 1, 10]);
+        assert_eq!(devices(&setup.take(0, 3)), [30, 31, 11], "what is held comes before what is drawn");
+        assert_eq!(devices(&setup.take(0, 3)), [32]);
+    }
+
+    #[tokio::test]
+    async fn a_repeat_comes_first_among_its_own_and_after_what_is_more_urgent() {
+        let mut setup = setup(10, 3);
+        let taken = setup.take(0, 2);
+        for attempt in taken {
+            setup.pool.on_failed(attempt, Repeat::NotProcessed, Delay::Hurry, Instant::now());
+        }
+        push(&setup, EventPriority::High, 20..21);
+        assert_eq!(devices(&setup.take(1, 2)).iter().filter(|device| **device == 20).count(), 1);
+        assert_eq!(devices(&setup.take(1, 2)), [1, 2]);
+    }
+
+    #[tokio::test]
+    async fn what_is_ready_goes_out_although_nothing_more_may_be_drawn() {
+        let mut setup = setup(3, 10);
+        let taken = setup.take(0, 3);
+        let (mut taken, lake) = (taken.into_iter(), setup.lakes.held());
+        setup.pool.put_back(taken.next().unwrap());
+        push(&setup, EventPriority::High, 20..21);
+        assert_eq!(devices(&setup.take(1, 5)), [0], "the bound is reached, and nothing is drawn");
+        assert_eq!((setup.lakes.held(), setup.pool.held()), (lake + 1, 3));
     }
 }

@@ -2,14 +2,18 @@
 //!
 //! One notification is one `POST /3/device/<token>` over HTTP/2. [`Apns`] builds it, [`classify`] reads the answer,
 //! [`ProviderTokens`] keeps the credential that goes with it; a certificate, the other kind of credential, is the
-//! connection's matter, and requests on it go without. Connections are the gateway's.
+//! connection's matter, and requests on it go without. Of which kind a push is, the app's topic says: [`check_app`].
+//! Connections are the gateway's.
 
 mod answer;
 mod request;
 mod token;
+mod topic;
 
 pub use answer::{Reason, classify};
 pub use request::Apns;
 pub(crate) use request::shared_headers;
 pub(crate) use token::decode_pem;
 pub use token::{KeyError, ProviderKey, ProviderKeys, ProviderTokens, TOKEN_AGE_MIN, TOKEN_REFRESH_AGE};
+pub(crate) use topic::addressed;
+pub use topic::{UnsupportedApp, check_app};

@@ -43,6 +43,20 @@ pub enum PushType {
     Alert,
     /// Wakes the app without showing anything; its priority must be [`Priority::Considerate`].
     Background,
+    /// An incoming call; always [`Priority::Immediate`].
+    Voip,
+    /// Somebody speaks in a push-to-talk channel; always [`Priority::Immediate`].
+    PushToTalk,
+    /// New data for a complication of a watch face.
+    Complication,
+    /// Something changed in the folder of a file provider.
+    FileProvider,
+    /// Asks where the device is.
+    Location,
+    /// A widget is to be loaded anew.
+    Widgets,
+    /// A control is to be loaded anew.
+    Controls,
 }
 
 impl PushType {
@@ -51,6 +65,13 @@ impl PushType {
         match self {
             Self::Alert => "alert",
             Self::Background => "background",
+            Self::Voip => "voip",
+            Self::PushToTalk => "pushtotalk",
+            Self::Complication => "complication",
+            Self::FileProvider => "fileprovider",
+            Self::Location => "location",
+            Self::Widgets => "widgets",
+            Self::Controls => "controls",
         }
     }
 }
@@ -62,6 +83,8 @@ pub enum Priority {
     Immediate,
     /// When it suits the device's battery: 5.
     Considerate,
+    /// The battery before all else, without waking the device: 1.
+    PowerFirst,
 }
 
 impl Priority {
@@ -70,6 +93,7 @@ impl Priority {
         match self {
             Self::Immediate => "10",
             Self::Considerate => "5",
+            Self::PowerFirst => "1",
         }
     }
 }
@@ -99,10 +123,14 @@ pub(crate) enum Form {
 }
 
 impl Rendering {
-    /// Prepares what [`crate::payload::Content::encode`] made for sending.
+    /// Prepares what [`crate::payload::Content::encode`] made for sending. For APNs the app may be one that only
+    /// pushes of another kind go to, calls for instance: then it is one of those.
     pub fn new(parts: RenderingParts, encoded: Encoded) -> Self {
         let form = match encoded {
-            Encoded::Apns(body) => Form::Apns { headers: apns::shared_headers(&parts, &body), body },
+            Encoded::Apns(body) => {
+                let body = apns::addressed(body, &parts.app);
+                Form::Apns { headers: apns::shared_headers(&parts, &body), body }
+            }
             Encoded::Fcm(body) => Form::Fcm(body),
             Encoded::WebPush(body) => Form::WebPush { headers: web_push::shared_headers(&parts, &body), body },
         };

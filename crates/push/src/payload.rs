@@ -35,7 +35,7 @@ mod web_push;
 pub use fcm::FcmBody;
 use merge::{MergeError, Node};
 
-/// The most bytes APNs takes for an alert or background push.
+/// The most bytes APNs takes; for a call it would take 5120, but what is encoded here is for any app.
 pub const APNS_PAYLOAD_BYTES_MAX: usize = 4096;
 /// The most bytes of a message we give to FCM, its recipient and time to live apart. FCM allows 4096 for what the app
 /// is given; counting the rest of the message too, nothing we accept is refused there.
@@ -109,9 +109,10 @@ impl Encoded {
 pub struct ApnsBody {
     /// The body.
     pub bytes: Bytes,
-    /// What kind of push it is.
+    /// What kind of push its payload makes it, [`PushType::Alert`] or [`PushType::Background`]. An app that only another
+    /// kind goes to makes it one of those: [`crate::Rendering`].
     pub push_type: PushType,
-    /// How urgently it is delivered.
+    /// How urgently it is delivered, as far as its kind leaves the choice.
     pub priority: Priority,
 }
 

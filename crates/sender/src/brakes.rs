@@ -33,6 +33,12 @@ impl Braking {
         self.of_topic(topic).or_else(|| self.first([BrakeScope::Provider(*provider), BrakeScope::App(app.clone())]))
     }
 
+    /// Whether a brake on its app or provider holds a lane.
+    pub(crate) fn is_lane_paused(&self, lane: usize) -> bool {
+        let (provider, app) = &self.lanes[lane];
+        self.first([BrakeScope::Provider(*provider), BrakeScope::App(app.clone())]).is_some()
+    }
+
     /// The rows as they are now.
     pub(crate) fn now(&self) -> Arc<Brakes> {
         self.brakes.borrow().clone()

@@ -90,20 +90,25 @@ impl Checkpointer {
     }
 
     fn snapshot(&self) -> Snapshot {
-        let table = self.shared.table();
+        let mut table = self.shared.table();
         let (next, floor) = (table.next, table.floor());
         let running: Vec<_> = table.running.values().cloned().collect();
+        let parked = table.lot.take_dirty();
         let finished: Vec<_> = dirty(&table).map(|(&position, finished)| (position, finished.telling)).collect();
         let mut rows: Vec<_> = dirty(&table).map(|(&position, finished)| (position, row(finished))).collect();
         drop(table);
         // Outside of the table's lock: a job that finishes meanwhile has a running row with nothing left to do.
+        rows.extend(parked.into_iter().map(|(position, progress)| (position, JobRow::Running(progress).encode())));
         rows.extend(running.iter().filter_map(|job| Some((job.position, job.checkpoint()?))));
         Snapshot { rows, finished, next, floor }
     }
 
     fn spoil(&self, positions: &[JournalPosition]) {
-        let table = self.shared.table();
-        positions.iter().filter_map(|position| table.running.get(position)).for_each(|job| job.spoil_checkpoint());
+        let mut table = self.shared.table();
+        for &position in positions {
+            table.running.get(&position).into_iter().for_each(|job| job.spoil_checkpoint());
+            table.lot.spoil_checkpoint(position);
+        }
     }
 
     /// Keeps the last finished jobs only. Those that are not in the store yet stay: their old rows say "running".

@@ -13,7 +13,7 @@ use crate::error::StartError;
 /// What bounds the sender.
 #[derive(Debug, Clone)]
 pub struct SenderConfig {
-    /// Jobs in work; further events wait in the journal.
+    /// Places for jobs that have something to hand out: others are parked, 64 times as many at most.
     pub job_count_max: usize,
     /// Devices read, rendered and handed to a lake in one go.
     pub window_device_count: usize,

@@ -30,6 +30,10 @@
 //! **Over before its time**: when the event expires, or from [`Job::cancel`] on, what was not handed out is counted as
 //! that at once; of what is in flight the gateway learns it from the rendering, or from [`Job::job_standing`].
 //!
+//! **Put aside** is a job that cannot go on, or makes room for a more urgent one ([`crate::lot`]): walked, nobody held
+//! and nothing in flight or blocked, it gives its set of pending devices and its counts away and is over. What comes
+//! back is another job, which heeds no receipts: pending is pushed.
+//!
 //! **Superseded** are the devices that a newer job with the same collapse key takes over ([`crate::supersede`]). What
 //! of them is not walked, held or pending is counted at once; the gateway gives up those in flight
 //! before their next attempt, and the newer job hands them out only then: here they are `superseded`, there `blocked`.
@@ -56,6 +60,7 @@ use tokio::sync::Notify;
 use uuid::Uuid;
 
 use crate::brakes::Braking;
+use crate::flow::Flow;
 use crate::metrics::Metrics;
 use crate::outcome::{DeviceOutcome, Suppression};
 use crate::report::{JobReport, JobState};
@@ -419,6 +424,35 @@ impl Job {
             && books.held() > 0
     }
 
+    /// Whether all that is left to do is to wait: for answers, or for lanes that `flow` says are stuck.
+    pub(crate) fn is_stuck(&self, flow: &Flow) -> bool {
+        let (event, books) = (&self.accepted.event, self.lock());
+        let is_waiting = |lane: usize, pending: &RoaringBitmap| {
+            pending.is_subset(&books.blocked) || flow.is_stuck(&event.topic, event.priority, lane)
+        };
+        let mut lanes = books.lanes.iter().enumerate();
+        books.is_walked() && books.held() == 0 && lanes.all(|(lane, Lane { pending, .. })| is_waiting(lane, pending))
+    }
+
+    /// Gives up what is left of it, to be gone on with as a job of its own, and the lanes that it waits for: then this
+    /// one is over. `None` if it has something in flight, or an older one has for it; if it is not walked, holds
+    /// somebody back, or is about to end.
+    pub(crate) fn put_aside(&self) -> Option<(Progress, Box<[usize]>)> {
+        let mut books = self.lock();
+        let flies = |lane: &Lane| !lane.in_flight.is_empty() || !lane.pending.is_disjoint(&books.blocked);
+        let is_busy = books.held() > 0 || books.lanes.iter().any(flies);
+        if is_busy || !books.is_walked() || books.is_cancelled || books.is_over() {
+            return None;
+        }
+        let progress = books.progress();
+        let waits = (0..books.lanes.len()).filter(|&lane| !books.lanes[lane].pending.is_empty());
+        let waits = waits.collect();
+        books.lanes.iter_mut().for_each(|lane| lane.pending.clear());
+        books.aside = progress.outstanding.len();
+        self.changed(&mut books);
+        Some((progress, waits))
+    }
+
     /// Whether something was not handed out and is not counted.
     pub(crate) fn has_unsent(&self) -> bool {
         self.lock().has_unsent()
@@ -507,7 +541,7 @@ impl Job {
     pub(crate) fn report(&self, brakes: &Braking, now: Timestamp) -> JobReport {
         let event = &self.accepted.event;
         let books = self.lock();
-        let over = books.is_over();
+        let over = books.is_over() && books.aside == 0;
         let paused_by = if over || books.is_cancelled { None } else { books.paused_by(&event.topic, brakes) };
         let state = match (books.is_cancelled, over, &paused_by) {
             (true, ..) => JobState::Cancelled,
@@ -525,7 +559,11 @@ impl Job {
             accepted_at: self.accepted.accepted_at,
             done_at: over.then(|| *self.done_at.get_or_init(|| now)),
             // What is left of an audience is known exactly once it was walked.
-            audience: if books.next.is_none() { books.known() } else { self.frozen.len().max(books.known()) },
+            audience: if books.next.is_none() {
+                books.known() + books.aside
+            } else {
+                self.frozen.len().max(books.known())
+            },
             held: books.held(),
             counts: books.tally.counts.clone(),
             by: books.tally.parts.clone(),
@@ -534,9 +572,9 @@ impl Job {
         }
     }
 
-    /// Panics when a device is in two places.
+    /// Panics when a device is in two places, or there are not as many as selected.
     #[cfg(test)]
-    fn check(&self) {
+    fn check(&self, audience: u64) {
         let books = self.lock();
         let mut sets: Vec<&RoaringBitmap> = vec![&books.resumed];
         sets.extend(books.lanes.iter().flat_map(|lane| [&lane.held, &lane.pending, &lane.in_flight]));
@@ -553,7 +591,7 @@ impl Job {
         }
         let unwalked = books.rest(&self.frozen).len();
         let all = unwalked + outstanding.len() + books.tally.counts.total();
-        assert_eq!(all, self.frozen.len(), "nobody is lost or doubled");
+        assert_eq!(all, audience, "nobody is lost or doubled");
     }
 
     /// Counts the held that have received it by now; whether there were any.

@@ -14,6 +14,7 @@ pub(crate) struct Metrics {
     /// Also sets how often each of them looks.
     pub(crate) jobs_holding: Gauge,
     pub(crate) holds_cut: Counter,
+    pub(crate) jobs_put_aside: Counter,
     pub(crate) events_dispatched: Counter,
     pub(crate) outcomes: [Counter; OUTCOME_COUNT],
     /// By provider, in the order of `Outcome::NAMES`.
@@ -57,6 +58,10 @@ impl Metrics {
             ),
             jobs_holding: registry.gauge("tidings_sender_jobs_holding", "Jobs that wait for receipts.", &[]),
             holds_cut: counter("holds_cut", "Jobs that stopped waiting for receipts early, to make room for others."),
+            jobs_put_aside: counter(
+                "jobs_put_aside",
+                "Jobs that lost their place, since they could hand out nothing, or to a more urgent one.",
+            ),
             events_dispatched: counter("events_dispatched", "Events that were given a job."),
             outcomes: outcomes.try_into().expect("one counter per outcome"),
             provider_outcomes: Provider::ALL.iter().map(|&provider| provider_outcomes(registry, provider)).collect(),

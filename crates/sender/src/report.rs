@@ -74,7 +74,7 @@ pub enum Telling {
 /// What is still to be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Backlog {
-    /// Accepted events that have no job yet, jobs of an earlier run that are not resumed yet included.
+    /// Accepted events that have no job yet, and jobs that have no place.
     pub events_waiting: u64,
     /// Jobs in work.
     pub jobs_running: u64,

@@ -33,7 +33,7 @@ pub(crate) enum JobRow {
 }
 
 /// How far a job has come.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Progress {
     /// The first device number that was not looked at; `None` when all were.
     pub(crate) next: Option<DeviceNumber>,
@@ -46,6 +46,11 @@ impl Progress {
     /// A job that has not begun.
     pub(crate) fn start() -> Self {
         Self { next: Some(DeviceNumber(0)), outstanding: RoaringBitmap::new(), tally: Tally::default() }
+    }
+
+    /// Whether nothing has come of it yet.
+    pub(crate) fn is_start(&self) -> bool {
+        self.next == Some(DeviceNumber(0)) && self.outstanding.is_empty() && self.tally.counts.total() == 0
     }
 }
 

@@ -4,7 +4,7 @@
 //! start.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -25,13 +25,15 @@ use crate::context::Context;
 use crate::desk::Desk;
 use crate::error::StartError;
 use crate::estimate;
+use crate::flow::Flow;
 use crate::job::LaneLimits;
+use crate::lot::{Lot, Parked};
 use crate::metrics::Metrics;
 use crate::outcome::{Counts, DeviceOutcome};
 use crate::report::{Backlog, Drained, Estimate, JobReport, Telling};
 use crate::routes::Routes;
 use crate::row::JobRow;
-use crate::shared::{Finished, Shared, Table, Unfinished};
+use crate::shared::{Finished, Shared, Table};
 use crate::topic::Topics;
 use crate::worker::{Order, Worker};
 
@@ -129,7 +131,7 @@ impl Sender {
     pub fn idle(&self) -> bool {
         let end = *self.journal_end.borrow();
         let table = self.shared.table();
-        table.next >= end && table.running.is_empty() && table.waiting.is_empty()
+        table.next >= end && table.running.is_empty() && table.lot.is_empty()
     }
 
     /// What is still to be done.
@@ -138,7 +140,7 @@ impl Sender {
         let (waiting, running) = {
             let table = self.shared.table();
             let unread = end.0.saturating_sub(table.next.0);
-            (unread + table.waiting.len() as u64, table.running.values().cloned().collect::<Vec<_>>())
+            (unread + table.lot.len() as u64, table.running.values().cloned().collect::<Vec<_>>())
         };
         Backlog {
             events_waiting: waiting,
@@ -167,16 +169,16 @@ impl Sender {
         estimate::estimate(&self.context, &self.pools, event)
     }
 
-    /// How a job stands: any running one, one of an earlier run that waits for its turn, and the last
-    /// `report_count_max` finished ones, also those of earlier runs. `None` for others, and before the event's turn.
+    /// How a job stands: any that has begun, also one that has no place now or has not gone on since an earlier run,
+    /// and the last `report_count_max` finished ones. `None` for others, and before the event's turn.
     pub fn job(&self, position: JournalPosition) -> Option<JobReport> {
         let running = {
             let table = self.shared.table();
             if let Some(finished) = table.finished.get(&position) {
                 return Some(finished.report.clone());
             }
-            if let Ok(place) = table.waiting.binary_search_by_key(&position, |job| job.position) {
-                return Some(table.waiting[place].report(&self.shared.brakes));
+            if let Some(parked) = table.lot.get(position) {
+                return parked.report(position, &self.shared.brakes);
             }
             table.running.get(&position).cloned()
         };
@@ -190,14 +192,9 @@ impl Sender {
             let table = self.shared.table();
             let running: Vec<_> = table.running.range(range).rev().take(limit).map(|(_, job)| job.clone()).collect();
             let finished = table.finished.range(range).rev().map(|(_, finished)| finished.report.clone());
-            let waiting = table.waiting.iter().rev().filter(|job| before.is_none_or(|before| job.position < before));
-            (
-                running,
-                finished
-                    .take(limit)
-                    .chain(waiting.map(|job| job.report(&self.shared.brakes)).take(limit))
-                    .collect::<Vec<_>>(),
-            )
+            let report = |(position, parked): (_, &Parked)| parked.report(position, &self.shared.brakes);
+            let parked = table.lot.range(range).rev().filter_map(report);
+            (running, finished.take(limit).chain(parked.take(limit)).collect::<Vec<_>>())
         };
         reports.extend(running.iter().map(|job| job.report(&self.shared.brakes, unix_now())));
         reports.sort_unstable_by_key(|report| Reverse(report.position));
@@ -283,16 +280,17 @@ fn restore(store: &Store) -> Result<Table, StartError> {
     let first = JournalPosition(1); // Before the first checkpoint the store says 0, which no event has.
     let mut table = Table {
         next: store.dispatched()?.max(first),
-        waiting: VecDeque::new(),
+        lot: Lot::default(),
         running: BTreeMap::new(),
         finished: BTreeMap::new(),
         untold: BTreeSet::new(),
     };
+    let flow = Flow::new(0); // Which lanes their devices wait for is not known.
     for (position, row) in store.jobs()? {
         match JobRow::decode(position, &row)? {
             JobRow::Running(progress) => {
                 let accepted = store.event(position)?.ok_or(StartError::EventMissing(position))?;
-                table.waiting.push_back(Unfinished { position, accepted, progress });
+                table.lot.insert(position, Parked::restored(&accepted, progress), &flow, unix_now());
             }
             JobRow::Finished(report, telling) => {
                 let report = *report;

@@ -3,21 +3,21 @@
 //! Locks: the table's, then a job's renderings, then its books, then those of an event's receipts, never the other way
 //! round; never the books of two jobs; none is held while waiting.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use roaring::RoaringBitmap;
 use tidings_push::{JobStanding, OutcomeSink, Settled, Standing, Ticket};
-use tidings_store::{AcceptedEvent, GoneToken};
+use tidings_store::GoneToken;
 use tidings_telemetry::unix_now;
 use tidings_types::{DeviceNumber, JournalPosition, Timestamp};
 use tokio::sync::{Notify, mpsc};
 
 use crate::brakes::Braking;
 use crate::job::{Job, Landed};
+use crate::lot::Lot;
 use crate::metrics::Metrics;
-use crate::report::{JobReport, JobState, Telling};
-use crate::row::Progress;
+use crate::report::{JobReport, Telling};
 
 /// First acceptances that wait for the store; as a set 2 MiB at most.
 const PROVEN_COUNT_MAX: u64 = 1 << 20;
@@ -35,25 +35,19 @@ pub(crate) struct Shared {
     pub(crate) more_untold: Notify,
 }
 
-/// The jobs. A position is in at most one of the three maps; those from `next` on are in none.
+/// The jobs. A position is in at most one of `running`, `finished` and `lot`; those from `next` on are in none.
 pub(crate) struct Table {
     /// The first event without a job.
     pub(crate) next: JournalPosition,
-    /// Jobs of an earlier run that have not begun again, in order; not more than that run had at a time.
-    pub(crate) waiting: VecDeque<Unfinished>,
-    /// At most `job_count_max`.
+    /// Jobs without a place.
+    pub(crate) lot: Lot,
+    /// At most `job_count_max` that have something to hand out, and others with something in flight: see
+    /// `crate::dispatcher`.
     pub(crate) running: BTreeMap<JournalPosition, Arc<Job>>,
     /// The last `report_count_max`, and those not checkpointed yet, at most as many again.
     pub(crate) finished: BTreeMap<JournalPosition, Finished>,
     /// Of the finished ones those that are to be told, whose rows say so, and that nobody has come for yet.
     pub(crate) untold: BTreeSet<JournalPosition>,
-}
-
-/// A job of an earlier run.
-pub(crate) struct Unfinished {
-    pub(crate) position: JournalPosition,
-    pub(crate) accepted: AcceptedEvent,
-    pub(crate) progress: Progress,
 }
 
 pub(crate) struct Finished {
@@ -66,35 +60,6 @@ pub(crate) struct Finished {
 impl Finished {
     pub(crate) fn is_owed(&self) -> bool {
         self.telling == Some(Telling::Owed)
-    }
-}
-
-impl Unfinished {
-    /// How it stood when that run ended, under the present brakes.
-    pub(crate) fn report(&self, brakes: &Braking) -> JobReport {
-        let (Progress { outstanding, tally, .. }, event) = (&self.progress, &self.accepted.event);
-        let is_cancelled = brakes.now().cancelled.contains(&self.position);
-        let paused_by = if is_cancelled { None } else { brakes.of_topic(&event.topic) };
-        JobReport {
-            position: self.position,
-            event: event.id.clone(),
-            topic: Some(event.topic.clone()),
-            priority: event.priority,
-            state: match (is_cancelled, &paused_by) {
-                (true, _) => JobState::Cancelled,
-                (false, Some(_)) => JobState::Paused,
-                (false, None) => JobState::Running,
-            },
-            paused_by,
-            accepted_at: self.accepted.accepted_at,
-            done_at: None,
-            audience: tally.counts.total() + outstanding.len(),
-            held: 0,
-            counts: tally.counts.clone(),
-            by: tally.parts.clone(),
-            retried: tally.retried,
-            time_to: tally.time_to(),
-        }
     }
 }
 
@@ -191,7 +156,37 @@ impl Table {
     /// No event before this position is needed any more once the present rows are in the store.
     pub(crate) fn floor(&self) -> JournalPosition {
         let running = self.running.first_key_value().map(|(&position, _)| position);
-        let waiting = self.waiting.front().map(|job| job.position);
-        [running, waiting].into_iter().flatten().fold(self.next, JournalPosition::min)
+        [running, self.lot.first()].into_iter().flatten().fold(self.next, JournalPosition::min)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tidings_store::AcceptedEvent;
+    use tidings_types::{Event, EventId, Subject, TopicName};
+
+    use super::*;
+    use crate::flow::Flow;
+    use crate::lot::Parked;
+
+    #[test]
+    fn events_are_kept_from_the_oldest_job_on_that_is_not_finished() {
+        let next = JournalPosition(9);
+        let (running, finished, untold) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
+        let mut table = Table { next, lot: Lot::default(), running, finished, untold };
+        assert_eq!(table.floor(), next);
+        let subjects = vec![Subject::new("team:1").unwrap()];
+        let mut event = Event::new(EventId::new("goal-1").unwrap(), TopicName::new("goal").unwrap(), subjects);
+        event.ttl = Duration::from_secs(60);
+        let accepted_at = Timestamp(1_000_000);
+        let accepted = AcceptedEvent { accepted_at, published: Vec::new(), audience_max: None, event };
+        for position in [7, 3, 5].map(JournalPosition) {
+            table.lot.insert(position, Parked::unbegun(&accepted), &Flow::new(0), accepted_at);
+        }
+        assert_eq!(table.floor(), JournalPosition(3));
+        table.lot.remove(JournalPosition(3));
+        assert_eq!((table.floor(), table.lot.len(), table.lot.ready_count()), (JournalPosition(5), 2, 2));
     }
 }

@@ -1,7 +1,8 @@
 //! A newer event takes the place of older ones with the same collapse key, for the devices in both audiences (R9).
 //!
-//! [`begin`] is called once for a job that begins (or goes on after a restart), before any of its devices is looked at,
-//! with all older jobs of the key that are not over. It decides for each device of the newer job, once and for all:
+//! [`begin`] is called once for a job that begins (or comes back to a place), before any of its devices is looked at,
+//! with all older jobs of the key that are not over; [`crate::lot::Lot::supersede`] does the same, in the same step,
+//! with those that are parked. It decides for each device of the newer job, once and for all:
 //!
 //! - The newer job's filter does not admit it: it is counted as filtered there, and stays the older one's.
 //! - No older job has it, or all are through with it: nothing is to be done.
@@ -13,7 +14,8 @@
 //! So nobody is left without news, and nobody is shown the older one last:
 //! 1. At most one job of a key has a device in flight: a newer one has it blocked until then, or has counted it.
 //! 2. What the older one lost it never gets back: the rest of its walk is a set by now, not a cursor, and a checkpoint
-//!    keeps the set. So also not by a restart that selects anew.
+//!    keeps the set. So also not by a restart that selects anew, and not by beginning after the newer one: a parked job
+//!    without an audience gets it as a set when the newer one begins.
 //! 3. The rows of both jobs change in one batch, and in the older one's row what is in flight for the newer one to wait
 //!    for is superseded already. So after a crash it is the newer one's alone, however late that goes on, and also
 //!    where it is cancelled or its time over by then.
@@ -33,13 +35,10 @@ use crate::job::Job;
 use crate::metrics::Metrics;
 use crate::outcome::Suppression;
 
-/// The devices that are still open in `newer`, which has not begun, and in one of `older`, all of one key.
-pub(crate) fn shared(newer: &Job, older: &[Arc<Job>]) -> RoaringBitmap {
-    if older.is_empty() {
-        return RoaringBitmap::new();
-    }
-    let theirs = older.iter().fold(RoaringBitmap::new(), |all, job| all | job.open_devices());
-    theirs & newer.open_devices()
+/// The devices that are still open in `newer`, which has not begun, and in one of `older`, all of one key, or `parked`.
+pub(crate) fn shared(newer: &Job, older: &[Arc<Job>], parked: RoaringBitmap) -> RoaringBitmap {
+    let theirs = older.iter().fold(parked, |all, job| all | job.open_devices());
+    if theirs.is_empty() { theirs } else { theirs & newer.open_devices() }
 }
 
 /// Lets `newer` take over from `older`: of the `shared` devices those that its filter admits. Lanes of the older ones

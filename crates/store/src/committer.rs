@@ -10,8 +10,9 @@
 //! ```
 //!
 //! A draft reads its own rows before the engine's, so requests of one batch see each other. Nothing outside changes
-//! before the batch is durable, so a failed draft is simply dropped; the callers' channels with it, which refuses them.
-//! A draft that meets a damaged row is dropped too, and that is all: opening again would find the row as it is.
+//! before the batch is durable, so a failed draft is simply dropped; the callers' channels with it, which refuses
+//! them. A request that meets a damaged row is taken back out of the draft and refused, and that is all: the others of
+//! its batch are done, and opening again would find the row as it is.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -77,12 +78,17 @@ pub(crate) struct Committer {
     lock: Option<File>,
 }
 
-/// Why a batch was not acknowledged.
-enum Failure {
-    /// A row it rests on is damaged: nothing of it was written.
-    Damage,
-    /// The disk refused: reading, or writing this.
-    Disk(Option<Doubtful>),
+/// The disk refused: reading, or writing this.
+struct Failure(Option<Doubtful>);
+
+/// What a look for old rows found.
+enum Look {
+    /// No more, for now.
+    Done,
+    /// More than one look takes.
+    More,
+    /// A damaged row that it cannot pass.
+    Damaged,
 }
 
 /// A batch whose commit failed: perhaps it is durable nevertheless.
@@ -105,7 +111,7 @@ impl Committer {
                 Drained::Closed => return,
                 Drained::Commands(commands) if commands.is_empty() => {}
                 Drained::Commands(commands) => {
-                    if let Err(Failure::Disk(doubtful)) = self.commit(commands)
+                    if let Err(Failure(doubtful)) = self.commit(commands)
                         && self.reopen(doubtful) == Reopened::Closed
                     {
                         return;
@@ -114,10 +120,10 @@ impl Committer {
             }
             if Instant::now() >= self.next_maintenance {
                 let pause = match self.maintain() {
-                    Ok(true) => MAINTENANCE_BUSY,
-                    Ok(false) => MAINTENANCE_IDLE,
-                    Err(Failure::Damage) => MAINTENANCE_DAMAGED,
-                    Err(Failure::Disk(doubtful)) => match self.reopen(doubtful) {
+                    Ok(Look::More) => MAINTENANCE_BUSY,
+                    Ok(Look::Done) => MAINTENANCE_IDLE,
+                    Ok(Look::Damaged) => MAINTENANCE_DAMAGED,
+                    Err(Failure(doubtful)) => match self.reopen(doubtful) {
                         Reopened::Closed => return,
                         Reopened::Open => MAINTENANCE_IDLE,
                     },
@@ -133,7 +139,7 @@ impl Committer {
         // On an error `acks` is dropped on the way out, which refuses the callers before the store is opened again.
         self.write(|draft| {
             for command in commands {
-                acks.push(draft.handle(command)?);
+                acks.extend(draft.handle(command)?); // Without one its caller is refused.
             }
             Ok(())
         })?;
@@ -142,18 +148,23 @@ impl Committer {
         Ok(())
     }
 
-    /// Looks for old rows; true when there are more than one look takes.
-    fn maintain(&mut self) -> Result<bool, Failure> {
+    /// Looks for old rows.
+    fn maintain(&mut self) -> Result<Look, Failure> {
         let trim_to = JournalPosition(self.shared.trim_to.load(Ordering::Relaxed));
         let mut cursor = std::mem::take(&mut self.channel_cursor);
-        let mut more = false;
+        let mut looks = [None; 2];
         self.write(|draft| {
-            more = draft.trim_journal(trim_to)?;
-            more |= draft.trim_channels(&mut cursor)?;
+            // Each for itself: a damaged channel is no reason to keep all events.
+            looks[0] = draft.attempt(|draft| draft.trim_journal(trim_to))?;
+            looks[1] = draft.attempt(|draft| draft.trim_channels(&mut cursor))?;
             Ok(())
         })?;
         self.channel_cursor = cursor;
-        Ok(more)
+        Ok(match looks {
+            [Some(true), _] | [_, Some(true)] => Look::More,
+            [Some(false), Some(false)] => Look::Done,
+            _ => Look::Damaged,
+        })
     }
 
     /// Fills a draft and makes it durable, visible and known, in this order.
@@ -164,13 +175,8 @@ impl Committer {
             engine.as_ref().expect("only reopen takes the engine away, and it ends this committer or puts one back");
         let mut draft = Draft::new(engine, &shared, self.state, self.now);
         if let Err(error) = fill(&mut draft) {
-            if error.is_damage() {
-                self.shared.counters.failures.fetch_add(1, Ordering::Relaxed);
-                error!(%error, "A batch is refused");
-                return Err(Failure::Damage);
-            }
             self.refuse(&error);
-            return Err(Failure::Disk(None));
+            return Err(Failure(None));
         }
         let (rows, durability, state, now, effects) = draft.finish();
         self.now = now;
@@ -179,7 +185,7 @@ impl Committer {
         }
         if let Err(error) = engine.commit(rows, durability) {
             self.refuse(&error);
-            return Err(Failure::Disk(Some(Doubtful { commit: state.commit, effects })));
+            return Err(Failure(Some(Doubtful { commit: state.commit, effects })));
         }
         self.shared.counters.batches.fetch_add(1, Ordering::Relaxed);
         effects.chunks(APPLY_COUNT).for_each(|chunk| self.apply(chunk));

@@ -152,19 +152,44 @@ pub(crate) enum Durability {
     Handed,
 }
 
+/// What is to be under a key; `None`: nothing.
+type Row = Option<Vec<u8>>;
+
 /// Rows to be written in one step: the last word on each key, so that a batch never holds a key twice.
 #[derive(Debug, Default)]
 pub(crate) struct Rows {
-    tables: [BTreeMap<Vec<u8>, Option<Vec<u8>>>; Table::ALL.len()],
+    tables: [BTreeMap<Vec<u8>, Row>; Table::ALL.len()],
+    /// What was there instead of the rows since the last [`Rows::keep`], the latest last.
+    replaced: Vec<(Table, Vec<u8>, Option<Row>)>,
 }
 
 impl Rows {
     pub(crate) fn put(&mut self, table: Table, key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) {
-        self.tables[table as usize].insert(key.into(), Some(value.into()));
+        self.set(table, key.into(), Some(value.into()));
     }
 
     pub(crate) fn delete(&mut self, table: Table, key: impl Into<Vec<u8>>) {
-        self.tables[table as usize].insert(key.into(), None);
+        self.set(table, key.into(), None);
+    }
+
+    fn set(&mut self, table: Table, key: Vec<u8>, row: Row) {
+        let old = self.tables[table as usize].insert(key.clone(), row);
+        self.replaced.push((table, key, old));
+    }
+
+    /// What there is now is not taken back any more.
+    pub(crate) fn keep(&mut self) {
+        self.replaced.clear();
+    }
+
+    /// Takes back all since the last [`Rows::keep`].
+    pub(crate) fn take_back(&mut self) {
+        while let Some((table, key, old)) = self.replaced.pop() {
+            match old {
+                Some(old) => self.tables[table as usize].insert(key, old),
+                None => self.tables[table as usize].remove(&key),
+            };
+        }
     }
 
     /// What will be under the key: `None` when these rows do not say.
@@ -220,6 +245,23 @@ pub(crate) enum Fault {
     AfterCommit,
 }
 
+/// A block whose checksum is wrong is damaged like a row: opening the store again finds it as it is. `key` is that of
+/// the row, or of the one before it.
+fn read_error(error: fjall::Error, table: Table, key: &[u8]) -> EngineError {
+    use fjall::LsmError;
+    match error {
+        fjall::Error::Storage(
+            LsmError::ChecksumMismatch { .. }
+            | LsmError::Decompress(_)
+            | LsmError::InvalidTag(_)
+            | LsmError::InvalidTrailer
+            | LsmError::InvalidHeader(_)
+            | LsmError::Utf8(_),
+        ) => EngineError::damaged(table, key),
+        error => error.into(),
+    }
+}
+
 /// How many sealed write buffers, and how many runs of fresh files, a table may have before a commit waits. fjall
 /// sleeps inside a commit at 4 and at 20, and a commit of ours adds at most one.
 const SEALED_BUFFER_COUNT_MAX: usize = 3;
@@ -271,7 +313,7 @@ impl Engine {
     }
 
     pub(crate) fn get(&self, table: Table, key: &[u8]) -> Result<Option<impl AsRef<[u8]> + use<>>, EngineError> {
-        Ok(self.keyspace(table).get(key)?)
+        self.keyspace(table).get(key).map_err(|error| read_error(error, table, key))
     }
 
     /// Hands out the rows from `start` on, in order of their keys, until `visit` says stop (false). The view is of one moment.
@@ -282,11 +324,18 @@ impl Engine {
         mut visit: impl FnMut(&[u8], &[u8]) -> Result<bool, E>,
     ) -> Result<(), E> {
         let snapshot = self.database.snapshot();
+        let mut last = match start {
+            Bound::Included(key) | Bound::Excluded(key) => key.to_vec(),
+            Bound::Unbounded => Vec::new(),
+        };
         for row in snapshot.range::<&[u8], _>(self.keyspace(table), (start, Bound::Unbounded)) {
-            let (key, value) = row.into_inner().map_err(EngineError::from)?;
+            // Which key it is, nobody can tell: it comes behind the last that could be read.
+            let (key, value) = row.into_inner().map_err(|error| read_error(error, table, &last))?;
             if !visit(&key, &value)? {
                 break;
             }
+            last.clear();
+            last.extend_from_slice(&key);
         }
         Ok(())
     }
@@ -340,6 +389,12 @@ impl Engine {
             std::thread::park_timeout(Duration::from_millis(2));
         }
         Ok(())
+    }
+
+    /// Writes a table into files: until then its rows are in memory and in the log.
+    #[cfg(test)]
+    pub(crate) fn flush(&self, table: Table) {
+        self.keyspace(table).rotate_memtable_and_wait().unwrap();
     }
 
     fn keyspace(&self, table: Table) -> &Keyspace {

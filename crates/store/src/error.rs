@@ -100,3 +100,11 @@ pub enum ReadError {
     #[error(transparent)]
     Engine(#[from] EngineError),
 }
+
+impl ReadError {
+    /// Whether a stored row is damaged: asking again finds it as it is. Otherwise the disk or the store's state is to
+    /// blame.
+    pub fn is_damage(&self) -> bool {
+        matches!(self, Self::Engine(error) if error.is_damage())
+    }
+}

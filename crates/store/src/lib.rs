@@ -21,9 +21,21 @@
 //! Full: a queue, the journal or a count at its bound refuses with [`WriteError::Overloaded`]. A failing disk refuses
 //! with [`WriteError::Unavailable`] until writing works again; reading and sending from memory go on meanwhile.
 //!
-//! A damaged row costs what needs it and no more: it is named in the log and in the error, a device or subscription of it
-//! is left out at open (up to 16; with more the store does not open), a publication ends the history before it, and a batch
-//! that rests on it is refused without closing the store. A folder whose data is gone or another store's is never taken
+//! A damaged row, or block of a file, costs what needs it and no more. It is named in the log and in the error, and a
+//! request that rests on it is refused, while the others of its batch are done and the store stays open:
+//!
+//! - `event`: left out of the journal, so it is sent to nobody; trimmed when its turn comes. A retry of it is refused
+//!   until then. `event_id`: as that. `later`: lost when its turn comes, its id free.
+//! - `channel`: goes on behind the last publication of its history, or else behind all offsets that it can have given
+//!   out. `history`: ends the history before it.
+//! - `device`, `subscription`, `proven`: left out at open, up to 16 rows; with more, or a block that cannot be read,
+//!   the store does not open. A device comes back when it registers. `device_id`, `token`: memory is asked, and the
+//!   row written anew.
+//! - `brake`: everything is paused until that is resumed. `cancelled`: left out. `job`: its bytes are the sender's to
+//!   judge.
+//! - `meta`: the store does not open, or nobody knows up to where events have jobs; a copy of the folder is needed.
+//!
+//! A folder whose data is gone or another store's is never taken
 //! for this one, nor begun anew, while the store is in use.
 //!
 //! Not here: who is to be told (audience), what is sent (sender), fan-out (hub), clocks: every write brings its `now`,
@@ -46,7 +58,7 @@ mod rows;
 mod service;
 mod table;
 
-pub use brakes::{Brakes, PAUSE_COUNT_MAX};
+pub use brakes::{Brakes, PAUSE_COUNT_MAX, PositionSet};
 pub use config::{QueueLimit, StoreConfig};
 pub use device::{Credential, GoneToken, Imported, NewDevice, NewImport, Recipient, Registered, Selection};
 pub use engine::EngineError;

@@ -57,6 +57,8 @@ pub(crate) enum Command {
     },
     PutDevice {
         device: NewDevice,
+        /// Whether its token has worked, where the caller knows.
+        proven: Option<bool>,
         now: Timestamp,
         reply: Reply<Result<Registered, WriteError>>,
     },

@@ -2,7 +2,7 @@
 
 use std::ops::Bound;
 
-use tidings_types::{Device, DeviceId, DeviceNumber, EventId, JournalPosition, Timestamp};
+use tidings_types::{ChannelName, Device, DeviceId, DeviceNumber, EventId, JournalPosition, Timestamp};
 use tracing::error;
 
 use crate::device::Selection;
@@ -15,10 +15,13 @@ use crate::service::{Store, read_lock};
 
 /// Bytes of events handed out at once, over the first event.
 const EVENTS_BYTES_MAX: usize = 8 << 20;
+/// Events that cannot be read at all and are passed over one by one, in one call: a block of a file holds fewer.
+const UNREADABLE_COUNT_MAX: usize = 10_000;
 
 impl Store {
-    /// The events from `start` on, oldest first: at most `limit` and about 8 MiB; fewer than asked does not mean the end.
-    /// Events that have been trimmed are left out, so the first position may be a later one.
+    /// The events from `start` on, oldest first: at most `limit` and about 8 MiB; fewer than asked does not mean the
+    /// end, none does. Events that have been trimmed are left out, so the first position may be a later one; and so
+    /// are damaged ones, each with a word in the log.
     ///
     /// # Errors
     /// When the store is being opened again or the disk fails.
@@ -28,20 +31,44 @@ impl Store {
         limit: usize,
     ) -> Result<Vec<(JournalPosition, AcceptedEvent)>, ReadError> {
         let end = self.journal_end(); // A later event may be readable already, but the sink was not told of it yet.
-        let (mut events, mut bytes) = (Vec::new(), 0);
+        let (mut events, mut bytes, mut next) = (Vec::new(), 0, start);
         if limit == 0 {
             return Ok(events);
         }
+        // False: it has enough.
+        let mut take = |position: JournalPosition, row: &[u8]| {
+            bytes += row.len();
+            if position >= end || (bytes > EVENTS_BYTES_MAX && !events.is_empty()) {
+                return false;
+            }
+            match rows::decode_event(&rows::position_key(position), row) {
+                Ok(event) => events.push((position, event)),
+                Err(error) => error!(%error, "An event is left out of the journal"),
+            }
+            events.len() < limit
+        };
         self.with_engine(|engine| {
-            engine.scan(Table::Event, Bound::Included(&rows::position_key(start)), |key, row| {
-                let position = rows::decode_position(Table::Event, key, key)?;
-                bytes += row.len();
-                if position >= end || (bytes > EVENTS_BYTES_MAX && !events.is_empty()) {
-                    return Ok(false);
+            for _ in 0..UNREADABLE_COUNT_MAX {
+                let scanned = engine.scan(Table::Event, Bound::Included(&rows::position_key(next)), |key, row| {
+                    let position = rows::decode_position(Table::Event, key, key)?;
+                    next = JournalPosition(position.0 + 1);
+                    Ok::<_, EngineError>(take(position, row))
+                });
+                match scanned {
+                    Err(error) if error.is_damage() && next < end => {}
+                    scanned => return scanned,
                 }
-                events.push((position, rows::decode_event(key, row)?));
-                Ok(events.len() < limit)
-            })
+                // A scan ends at a block that cannot be read, also one that begins just behind it.
+                let position = next;
+                next = JournalPosition(position.0 + 1);
+                match engine.get(Table::Event, &rows::position_key(position)) {
+                    Ok(Some(row)) if !take(position, row.as_ref()) => return Ok(()),
+                    Ok(_) => {}
+                    Err(error) if error.is_damage() => error!(%error, "An event is left out of the journal"),
+                    Err(error) => return Err(error),
+                }
+            }
+            Err(EngineError::damaged(Table::Event, &rows::position_key(next)))
         })?;
         Ok(events)
     }
@@ -71,6 +98,29 @@ impl Store {
                 Some(EventPlace::Journal(position)) if position < end => Some(position),
                 _ => None,
             })
+        })
+    }
+
+    /// Whether an event with this id was accepted and is remembered: in the journal, not yet due, or on its way from
+    /// the one to the other. Who was told that it is accepted finds it here at once, until its id is forgotten.
+    ///
+    /// # Errors
+    /// When the store is being opened again or the disk fails.
+    pub fn is_known(&self, id: &EventId) -> Result<bool, ReadError> {
+        self.with_engine(|engine| {
+            let mut place = find_event(engine, id)?;
+            while let Some(EventPlace::Later(key)) = place {
+                if engine.get(Table::Later, &rows::later_key(key))?.is_some() {
+                    return Ok(true);
+                }
+                // Between the two reads it was moved or called off; if not, its row is lost.
+                let again = find_event(engine, id)?;
+                if again == place {
+                    return Ok(false);
+                }
+                place = again;
+            }
+            Ok(place.is_some())
         })
     }
 
@@ -149,7 +199,7 @@ impl Store {
     /// # Errors
     /// When the store is being opened again or the disk fails.
     pub fn device(&self, id: &DeviceId) -> Result<Option<Device>, ReadError> {
-        self.with_engine(|engine| Ok(find_device(engine, id)?.map(|(_, row)| row.device)))
+        self.with_engine(|engine| Ok(self.find_device(engine, id)?.map(|(_, row)| row.device)))
     }
 
     /// The number of a device.
@@ -157,7 +207,7 @@ impl Store {
     /// # Errors
     /// When the store is being opened again or the disk fails.
     pub fn device_number(&self, id: &DeviceId) -> Result<Option<DeviceNumber>, ReadError> {
-        self.with_engine(|engine| find_number(engine, id))
+        self.with_engine(|engine| self.find_number(engine, id))
     }
 
     /// The number of a device that has been proven: by `credential`, or without one by other means, such as a token signed
@@ -168,7 +218,8 @@ impl Store {
     pub fn prove(&self, id: &DeviceId, credential: Option<&str>) -> Result<Option<DeviceNumber>, ReadError> {
         let Some(credential) = credential else { return self.device_number(id) };
         self.with_engine(|engine| {
-            let proven = find_device(engine, id)?
+            let proven = self
+                .find_device(engine, id)?
                 .filter(|(_, row)| row.credential.is_some_and(|known| hash::credential_matches(credential, &known)));
             Ok(proven.map(|(number, _)| number))
         })
@@ -185,12 +236,12 @@ impl Store {
         }
         let start = after.map_or(Bound::Unbounded, |id| Bound::Excluded(rows::device_id_key(id)));
         self.with_engine(|engine| {
-            engine.scan(Table::DeviceId, start, |_, number| {
-                // Deleted meanwhile: its row is gone, though this view still has its id.
-                let Some(row) = engine.get(Table::Device, number)? else { return Ok(true) };
-                match rows::decode(Table::Device, number, row.as_ref()) {
-                    Ok(DeviceRow { device, .. }) => devices.push(device),
-                    Err(error) => error!(%error, "A device is left out of a list"),
+            engine.scan(Table::DeviceId, start, |id, number| {
+                match read_device(engine, id, number) {
+                    Ok(Some((_, row))) => devices.push(row.device),
+                    Ok(None) => {} // Deleted meanwhile: its row is gone, though this view still has its id.
+                    Err(error) if error.is_damage() => error!(%error, "A device is left out of a list"),
+                    Err(error) => return Err(error),
                 }
                 Ok::<_, EngineError>(devices.len() < limit)
             })
@@ -204,14 +255,20 @@ impl Store {
     /// When the store is being opened again or the disk fails.
     pub fn subscriptions(&self, id: &DeviceId) -> Result<Option<Selection>, ReadError> {
         self.with_engine(|engine| {
-            let Some(number) = find_number(engine, id)? else { return Ok(None) };
+            let Some(number) = self.find_number(engine, id)? else { return Ok(None) };
             let mut selection = Selection::new();
             let prefix = rows::number_key(number);
             engine.scan(Table::Subscription, Bound::Included(&prefix), |key, _| {
                 if !key.starts_with(&prefix) {
                     return Ok(false);
                 }
-                let (_, subject, topic) = rows::decode_subscription(key)?;
+                let (_, subject, topic) = match rows::decode_subscription(key) {
+                    Ok(subscription) => subscription,
+                    Err(error) => {
+                        error!(%error, "A subscription is left out of a list");
+                        return Ok(true);
+                    }
+                };
                 match selection.last_mut() {
                     Some((last, topics)) if *last == subject => topics.push(topic),
                     _ => selection.push((subject, vec![topic])),
@@ -242,6 +299,27 @@ impl Store {
         })
     }
 
+    /// Where the row that names the device is damaged, memory knows its number.
+    fn find_number(&self, engine: &Engine, id: &DeviceId) -> Result<Option<DeviceNumber>, EngineError> {
+        let key = rows::device_id_key(id);
+        let number = engine
+            .get(Table::DeviceId, key)
+            .and_then(|row| row.map(|row| rows::decode_number(Table::DeviceId, key, row.as_ref())).transpose());
+        match number {
+            Err(error) if error.is_damage() => {
+                error!(%error, "A device is looked for in memory");
+                Ok(read_lock(&self.shared().table).find_all(|found| found.id == id).pop())
+            }
+            number => number,
+        }
+    }
+
+    fn find_device(&self, engine: &Engine, id: &DeviceId) -> Result<Option<(DeviceNumber, DeviceRow)>, EngineError> {
+        let Some(number) = self.find_number(engine, id)? else { return Ok(None) };
+        // Between the two reads the device may have been deleted.
+        read_device(engine, rows::device_id_key(id), &rows::number_key(number))
+    }
+
     fn with_engine<T>(&self, read: impl FnOnce(&Engine) -> Result<T, EngineError>) -> Result<T, ReadError> {
         let engine = read_lock(&self.shared().engine);
         Ok(read(engine.as_ref().ok_or(ReadError::Unavailable)?)?)
@@ -254,24 +332,58 @@ fn find_event(engine: &Engine, id: &EventId) -> Result<Option<EventPlace>, Engin
     Ok(row.map(|row| rows::decode_event_id(&key, row.as_ref())).transpose()?.map(|(place, _)| place))
 }
 
-fn find_number(engine: &Engine, id: &DeviceId) -> Result<Option<DeviceNumber>, EngineError> {
-    let key = rows::device_id_key(id);
-    engine.get(Table::DeviceId, key)?.map(|row| rows::decode_number(Table::DeviceId, key, row.as_ref())).transpose()
+/// The device under `number`, if it is the one that `id` names: the row of another proves nothing of this one.
+fn read_device(engine: &Engine, id: &[u8], number: &[u8]) -> Result<Option<(DeviceNumber, DeviceRow)>, EngineError> {
+    let place = rows::decode_number(Table::DeviceId, id, number)?;
+    let Some(row) = engine.get(Table::Device, number)? else { return Ok(None) };
+    let row: DeviceRow = rows::decode(Table::Device, number, row.as_ref())?;
+    if rows::device_id_key(&row.device.id) != id {
+        return Err(EngineError::damaged(Table::DeviceId, id));
+    }
+    Ok(Some((place, row)))
 }
 
-fn find_device(engine: &Engine, id: &DeviceId) -> Result<Option<(DeviceNumber, DeviceRow)>, EngineError> {
-    let Some(number) = find_number(engine, id)? else { return Ok(None) };
-    let key = rows::number_key(number);
-    // Between the two reads the device may have been deleted.
-    let row = engine.get(Table::Device, &key)?;
-    row.map(|row| Ok((number, rows::decode(Table::Device, &key, row.as_ref())?))).transpose()
+/// A channel's row as its history tells it, which ends with the last publication as long as it holds any. `None`: it
+/// holds none, and which offsets were given out nobody knows.
+pub(crate) fn channel_of_history(engine: &Engine, name: &ChannelName) -> Result<Option<ChannelRow>, EngineError> {
+    let prefix = rows::history_prefix(name);
+    let mut found: Option<ChannelRow> = None;
+    engine.scan(Table::History, Bound::Included(&prefix), |key, row| {
+        if !key.starts_with(&prefix) {
+            return Ok(false);
+        }
+        let top = rows::decode_history_offset(key)?;
+        let published = rows::decode::<HistoryRow>(Table::History, key, row).map(|row| row.publication.time);
+        let base = found.map_or(top, |row| row.base);
+        found = Some(ChannelRow { top, base, published_at: published.unwrap_or_default() });
+        Ok::<_, EngineError>(true)
+    })?;
+    Ok(found)
+}
+
+/// A channel, made anew from its history where its row is damaged.
+fn read_channel(engine: &Engine, key: &[u8], row: &[u8]) -> Result<(ChannelName, ChannelRow), EngineError> {
+    let name = rows::decode_channel_name(key)?;
+    let damage = match rows::decode::<ChannelRow>(Table::Channel, key, row) {
+        Ok(row) => return Ok((name, row)),
+        Err(damage) => damage,
+    };
+    let row = channel_of_history(engine, &name)?.ok_or(damage)?;
+    error!(channel = %name, "The row of a channel is damaged; it goes on behind the last publication of its history");
+    Ok((name, row))
 }
 
 fn next_channel(engine: &Engine, after: &[u8], now: Timestamp) -> Result<Option<RestoredChannel>, EngineError> {
     let mut found = None;
     engine.scan(Table::Channel, Bound::Excluded(after), |key, row| {
-        found = Some((rows::decode_channel_name(key)?, rows::decode::<ChannelRow>(Table::Channel, key, row)?));
-        Ok::<_, EngineError>(false)
+        found = match read_channel(engine, key, row) {
+            Err(error) if error.is_damage() => {
+                error!(%error, "A channel comes back with its next publication only");
+                None
+            }
+            channel => Some(channel?),
+        };
+        Ok::<_, EngineError>(found.is_none())
     })?;
     let Some((name, row)) = found else { return Ok(None) };
     let mut publications = Vec::new();

@@ -259,6 +259,9 @@ pub(crate) fn decode_later(key: LaterKey, row: &[u8]) -> Result<LaterRow<'_>, En
     let Body { accepted_at, channels, audience_max, event } = body;
     let json = event.get();
     let event: Event = serde_json::from_str(json).map_err(|_| damaged())?;
+    if id_hash != hash16(event.id.as_str().as_bytes()) {
+        return Err(damaged()); // One of the two is not what it was: under a wrong id a retry would be another event.
+    }
     Ok(LaterRow { id_hash, json, channels, later: LaterEvent { key, accepted_at, audience_max, event } })
 }
 

@@ -266,7 +266,24 @@ impl Store {
     /// # Cancel safety
     /// Dropped: registered or not; the credential of a new device is then lost.
     pub async fn put_device(&self, device: NewDevice, now: Timestamp) -> Result<Registered, WriteError> {
-        self.ask(Class::Devices, 1024, |reply| Command::PutDevice { device, now, reply }).await?
+        self.put_device_stating(device, None, now).await
+    }
+
+    /// As [`Store::put_device`]; who may be trusted says whether the device's provider has accepted pushes to its token
+    /// before. `None` leaves what is known of the same address, and takes a new one for unproven.
+    ///
+    /// # Errors
+    /// As [`Store::put_device`].
+    ///
+    /// # Cancel safety
+    /// As [`Store::put_device`].
+    pub async fn put_device_stating(
+        &self,
+        device: NewDevice,
+        proven: Option<bool>,
+        now: Timestamp,
+    ) -> Result<Registered, WriteError> {
+        self.ask(Class::Devices, 1024, |reply| Command::PutDevice { device, proven, now, reply }).await?
     }
 
     /// Forgets a device and its subscriptions; false when it was not known.
@@ -429,7 +446,7 @@ impl Store {
         read.map_or_else(
             |_| {
                 let ids: HashSet<&DeviceId> = ids.iter().collect();
-                read_lock(&self.shared().table).find_all(|id| ids.contains(id))
+                read_lock(&self.shared().table).find_all(|found| ids.contains(found.id))
             },
             |numbers| numbers.into_iter().flatten().collect(),
         )
@@ -523,7 +540,7 @@ impl PreparedEvent {
     }
 }
 
-fn prepare(NewEvent { event, channels, audience_max }: NewEvent, now: Timestamp) -> PreparedEvent {
+pub(crate) fn prepare(NewEvent { event, channels, audience_max }: NewEvent, now: Timestamp) -> PreparedEvent {
     let json = rows::encode(&event);
     PreparedEvent {
         id_hash: hash16(event.id.as_str().as_bytes()),

@@ -119,10 +119,9 @@ impl DeviceTable {
     }
 
     /// The numbers of the devices that `is_meant`: a look at every device.
-    pub(crate) fn find_all(&self, is_meant: impl Fn(&DeviceId) -> bool) -> Vec<DeviceNumber> {
-        let entries = (0..).map(DeviceNumber).zip(&self.entries);
-        let found = |entry: &Option<Entry>| entry.as_ref().is_some_and(|entry| is_meant(&entry.id));
-        entries.filter(|(_, entry)| found(entry)).map(|(number, _)| number).collect()
+    pub(crate) fn find_all(&self, is_meant: impl Fn(&Recipient<'_>) -> bool) -> Vec<DeviceNumber> {
+        let numbers = (0..self.entries.len() as u32).map(DeviceNumber);
+        numbers.filter(|number| self.recipient(*number).is_some_and(|found| is_meant(&found))).collect()
     }
 
     pub(crate) fn count(&self) -> u64 {

@@ -2,7 +2,7 @@
 //!
 //! Each scenario has everything for itself: a folder, a server process, a simulated provider, phones and apps. A step is
 //! a sentence and what it says of these ([`steps`]); how a backend, an app, a phone or a process does it is in one layer
-//! of client objects below ([`backend`], [`ear`], [`app`], [`phone`], [`server`]), the only ones that know the wire. That
+//! of client objects below ([`backend`], [`ear`], [`app`], [`operator`], [`phone`], [`server`]), the only ones that know the wire. That
 //! something does *not* happen is never waited for: the server is asked until it has done all it was told.
 //!
 //! A scenario with the tag `@pending` is not automated yet. It counts as uncovered and fails nobody, unless it passes: then
@@ -21,6 +21,8 @@ mod backend;
 mod canary;
 #[path = "features/ear.rs"]
 mod ear;
+#[path = "features/operator.rs"]
+mod operator;
 #[path = "features/phone.rs"]
 mod phone;
 #[path = "features/report.rs"]

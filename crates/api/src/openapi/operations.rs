@@ -143,6 +143,9 @@ impl Operation {
     /// The statuses of all its refusals.
     pub(super) fn refusals(&self, dialect: Dialect) -> Vec<u16> {
         let mut statuses = vec![401, 403, 503];
+        if dialect == Dialect::Tidings {
+            statuses.push(500);
+        }
         if !self.parameters.is_empty() {
             statuses.push(400);
         }
@@ -376,6 +379,7 @@ fn device_examples() -> Value {
             "environment": "sandbox",
             "country": "SE",
             "user": "u-1",
+            "proven": true,
         }},
         "android": {"value": {
             "platform": "android", "token": "dPx0:APA91b-8_x", "app": "com.example.app", "locale": "pl",

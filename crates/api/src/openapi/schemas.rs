@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 use tidings_types::{Provider, event_limits as limits};
 
 use crate::ApiConfig;
+use crate::audience::WALK_COUNT_MAX;
 use crate::devices::{
     DEVICE, ENDPOINT_BYTES_MAX, ENVIRONMENTS, PLATFORMS, SUBSCRIPTION, SUBSCRIPTIONS, WEB_PUSH, WEB_PUSH_KEYS,
 };
@@ -224,7 +225,12 @@ fn of_events() -> Value {
                 reference("Event"),
                 {"type": "array", "items": reference("Event"), "minItems": 1, "maxItems": limits::BATCH_COUNT_MAX},
             ],
-            "description": "A list is accepted as a whole or not at all.",
+            "description": format!(
+                "A list is accepted as a whole or not at all. Of its new events at most {WALK_COUNT_MAX} may have \
+                 their audience counted device by device: those with a `filter` and an `expect_audience.min`, or with \
+                 more devices before the filter than `expect_audience.max` or the key's cap allows. One more is \
+                 refused (400)."
+            ),
         },
         "Event": event(),
         "Audience": taken(&AUDIENCE, &["topic", "subjects"], addressed()),
@@ -387,6 +393,10 @@ fn new_device() -> Value {
             "environment": words_or_first(&ENVIRONMENTS),
             "country": reference("Country"),
             "user": reference("UserId"),
+            "proven": {"type": "boolean", "description":
+                "Whether a push to this very token has worked before, with another system. A device without that is \
+                 sent to with the unproven ones until its provider accepts a push. Without a word what is known of \
+                 the token stays; a token that is new here is unproven."},
         }),
     );
     let absent = json!({"type": "null"});

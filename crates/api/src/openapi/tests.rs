@@ -18,7 +18,7 @@ use crate::routes::{Guards, Routes};
 
 fn known() -> Vec<Route> {
     let (keys, permits) = (ApiKeys::new(Vec::new()), Semaphore::new(1).into());
-    Routes::new(&Guards { keys, permits, registry: Registry::new() }).known
+    Routes::new(&Guards { keys, permits, request_count_max: 1, registry: Registry::new() }).known
 }
 
 fn made() -> Value {

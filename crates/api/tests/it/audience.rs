@@ -1,5 +1,6 @@
 //! Audiences: `POST /v1/audience/preview`, and how large one may be and must be.
 
+use std::task::Poll;
 use std::time::Duration;
 
 use axum::http::StatusCode;
@@ -280,4 +281,63 @@ async fn an_accepted_event_keeps_its_cap_and_its_answer_while_its_audience_grows
     assert_eq!(tell(&server, "capped", json!({"id": "g-4"})).await.status, StatusCode::FORBIDDEN);
     let other = tell(&server, "publish", json!({})).await;
     assert_eq!(other.json()["repeated"], true, "whoever hands it in again: {other:?}");
+}
+
+#[tokio::test]
+async fn a_request_has_so_many_audiences_counted_and_no_more() {
+    let server = three_devices().await;
+    let event = |id: usize, filter: bool| {
+        let mut event =
+            json!({"id": format!("g-{id}"), "topic": "goal", "subjects": ["team:1"], "params": {"team": "A"}});
+        event["expect_audience"] = if filter { json!({"min": 2, "max": 2}) } else { json!({"min": 3}) };
+        if filter {
+            event["filter"] = json!({"locales": ["pt"]});
+        }
+        event
+    };
+    let all = |counted: usize| -> Vec<Value> {
+        // What needs no counting is not counted: that is how many there are, or known before.
+        (0..100).map(|id| event(id, false)).chain((100..100 + counted).map(|id| event(id, true))).collect()
+    };
+    let refused = server.post("/v1/events", json!(all(17)).to_string()).await;
+    let expected = json!({
+        "type": "urn:tidings:problem:invalid",
+        "title": "The request breaks a rule",
+        "status": 400,
+        "detail": "[116].filter: at most 16 events of a request may have their audience counted device by device, for \
+                   their filter, got 17: send them in several requests",
+        "field": "[116].filter",
+        "limit": 16,
+        "value": 17,
+    });
+    assert_eq!((refused.status, refused.json(), server.accepted()), (StatusCode::BAD_REQUEST, expected, 0));
+    assert_eq!(server.post("/v1/events", json!(all(16)).to_string()).await.status, StatusCode::ACCEPTED);
+    let rest = server.post("/v1/events", json!(all(32)).to_string()).await;
+    assert_eq!(rest.status, StatusCode::ACCEPTED, "what is known is not counted again: {rest:?}");
+    assert_eq!(server.accepted(), 132);
+}
+
+#[tokio::test]
+async fn whoever_waits_too_long_for_its_turn_to_count_is_told() {
+    let server = three_devices().await;
+    let ask = json!({"topic": "goal", "subjects": ["team:1"]}).to_string();
+    let held = server.jobs.hold_estimates().await;
+    tokio::time::pause();
+    let first = server.post(PREVIEW, ask.clone());
+    let second = async {
+        server.jobs.estimating().await;
+        let mut second = std::pin::pin!(server.post(PREVIEW, ask.clone()));
+        assert!(futures_util::poll!(second.as_mut()).is_pending());
+        tokio::time::advance(Duration::from_secs(9)).await;
+        assert!(futures_util::poll!(second.as_mut()).is_pending());
+        tokio::time::advance(Duration::from_secs(2)).await;
+        let Poll::Ready(refused) = futures_util::poll!(second.as_mut()) else { panic!("it waits on") };
+        let detail = "one audience is counted at a time, and its turn did not come within 10 seconds";
+        assert_eq!((refused.status.as_u16(), refused.detail()), (503, detail.to_owned()));
+        assert_eq!((&refused.json()["limit"], &refused.headers["retry-after"]), (&json!(10), &"1".parse().unwrap()));
+        drop(held);
+    };
+    assert_eq!(tokio::join!(first, second).0.status, StatusCode::OK);
+    tokio::time::resume();
+    assert_eq!(server.post(PREVIEW, ask).await.status, StatusCode::OK, "the turn is free again");
 }

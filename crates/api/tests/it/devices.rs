@@ -558,3 +558,40 @@ fn subscriptions_behave_as_a_bounded_set() {
     };
     runner.run(&steps(), run).unwrap();
 }
+
+#[tokio::test]
+async fn a_device_is_proven_as_long_as_it_keeps_the_token_that_was_said_to_work() {
+    let server = Server::start();
+    let cases = Cases::default();
+    let is_proven = || {
+        let number = server.store.device_number(&DeviceId::new("phone-1").unwrap()).unwrap().unwrap();
+        let mut proven = false;
+        server.store.with_recipients(&[number], |recipient| proven = recipient.proven);
+        proven
+    };
+    for (name, token, proven, expected) in [
+        ("a new one", "aa", None, false),
+        ("it is said to work", "aa", Some(true), true),
+        ("the same without a word", "aa", None, true),
+        ("another token", "bb", None, false),
+        ("another that is said to work", "cc", Some(true), true),
+        ("the same, doubted", "cc", Some(false), false),
+        ("the same, doubted, without a word", "cc", None, false),
+        ("again", "cc", Some(true), true),
+        ("another, doubted", "dd", Some(false), false),
+    ] {
+        let mut body = json!({"platform": "ios", "token": token, "app": "a", "locale": "en"});
+        if let Some(proven) = proven {
+            body["proven"] = json!(proven);
+        }
+        let put = server.send_with("PUT", PHONE, &[("x-api-key", "devices")], body.to_string()).await;
+        cases.check(name, (put.status.is_success(), is_proven()), (true, expected));
+    }
+    let body = json!({"platform": "ios", "token": "dd", "app": "a", "locale": "en", "proven": "yes"});
+    let refused = server.send("PUT", PHONE, body.to_string()).await;
+    let expected = (400, "proven: must be true or false, got text".to_owned());
+    assert_eq!((refused.status.as_u16(), refused.detail()), expected);
+    let body = json!({"platform": "ios", "token": "dd", "app": "a", "locale": "en", "proven": true});
+    let refused = server.send_with("PUT", PHONE, &[("x-api-key", "publish")], body.to_string()).await;
+    assert_eq!((refused.status, is_proven()), (StatusCode::FORBIDDEN, false), "not everybody is believed");
+}

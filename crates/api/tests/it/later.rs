@@ -1,14 +1,15 @@
 //! Events that are due later, and events that are called off. The clock is the real one; jobs are fed by hand.
 
+use std::future::Future;
 use std::task::Poll;
 use std::time::Duration;
 
 use axum::http::StatusCode;
 use serde_json::{Value, json};
 use tidings_api::{JobState, Rfc3339};
-use tidings_store::NewEvent;
+use tidings_store::{DurableChannel, NewEvent};
 use tidings_telemetry::unix_now;
-use tidings_types::{Event, EventId, JournalPosition, Subject, Timestamp, TopicName};
+use tidings_types::{ChannelName, Event, EventId, JournalPosition, Subject, Timestamp, TopicName};
 
 use crate::reports::job;
 use crate::support::{Answer, Cases, Server};
@@ -273,4 +274,65 @@ async fn a_stored_moment_that_is_read_back_is_not_misread() {
     spelt.as_object_mut().unwrap().remove("receipt_wait");
     let refused = tidings_api::read_event(spelt.to_string().as_bytes()).unwrap_err();
     assert_eq!(refused, "at: must be text, got a number", "milliseconds are no seconds");
+}
+
+/// The gate holds the store between the commit of a release and the word of it.
+async fn releasing<T>(server: &Server, id: &str, while_held: impl AsyncFnOnce() -> T) -> T {
+    let gate = server.gate.lock().await;
+    let store = server.store.clone();
+    let mut release = tokio::task::JoinSet::new();
+    release.spawn(async move { store.release_later(unix_now()).await });
+    let event = EventId::new(id).unwrap();
+    let committed = tokio::time::timeout(Duration::from_secs(20), async {
+        while server.store.later(&event).unwrap().is_some() {
+            tokio::task::yield_now().await;
+        }
+    });
+    committed.await.expect("the release is committed");
+    let result = while_held().await;
+    drop(gate);
+    assert_eq!(release.join_all().await, vec![Ok(1)]);
+    result
+}
+
+/// An event that was due an hour ago, accepted when that was still ahead.
+async fn overdue(server: &Server, id: &str) -> Value {
+    let body = goal(id, earlier(HOUR));
+    let event = tidings_api::read_event(body.to_string().as_bytes()).unwrap();
+    let name = ChannelName::new("team:42").unwrap();
+    let channels = vec![DurableChannel { name, history_size: 10, history_ttl: HOUR }];
+    let new = NewEvent { event, channels, audience_max: None };
+    server.store.append_events(vec![new], earlier(2 * HOUR)).await.unwrap();
+    body
+}
+
+/// Polls a request a hundred times; it is not answered yet.
+async fn assert_waits(mut answer: std::pin::Pin<&mut impl Future<Output = Answer>>) {
+    for _ in 0..100 {
+        let polled = std::future::poll_fn(|context| Poll::Ready(answer.as_mut().poll(context))).await;
+        assert!(polled.is_pending(), "{polled:?}");
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_retry_while_it_is_released_has_the_first_answer() {
+    let server = Server::start();
+    let body = overdue(&server, "g-1").await;
+    let mut retry = std::pin::pin!(server.schedule(&body));
+    releasing(&server, "g-1", async || assert_waits(retry.as_mut()).await).await;
+    let answer = retry.await;
+    assert_eq!(answer.status, StatusCode::ACCEPTED, "{answer:?}");
+    assert_eq!((&answer.json()["position"], &answer.json()["repeated"]), (&json!(server.position(0)), &json!(true)));
+}
+
+#[tokio::test]
+async fn an_event_that_is_being_released_is_not_unknown() {
+    let server = Server::start();
+    overdue(&server, "g-1").await;
+    let mut report = std::pin::pin!(server.send("GET", "/v1/events/g-1", ""));
+    releasing(&server, "g-1", async || assert_waits(report.as_mut()).await).await;
+    let report = report.await;
+    assert_eq!((report.status, &report.json()["position"]), (StatusCode::OK, &json!(server.position(0))), "{report:?}");
+    assert_eq!(server.send("GET", "/v1/events/g-2", "").await.status, StatusCode::NOT_FOUND);
 }

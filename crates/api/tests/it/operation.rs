@@ -181,7 +181,7 @@ async fn a_request_over_the_bound_is_refused_and_those_without_a_key_take_no_pla
             (answer.status, answer.headers["retry-after"].to_str().unwrap()),
             (StatusCode::SERVICE_UNAVAILABLE, "1")
         );
-        assert_eq!(answer.detail(), "as many requests are in work as http.request_count_max allows");
+        assert_eq!(answer.detail(), "at most 1 requests may be in work (http.request_count_max), and 1 are");
         assert_eq!(server.send("GET", "/metrics", "").await.status, StatusCode::OK, "metrics have no such bound");
     }
     let mut request = endless();

@@ -288,7 +288,7 @@ async fn those_who_wait_leave_room_for_producers() {
         sleep(Duration::from_secs(1)).await;
         let one_more = server.get("/v1/events/g-1/receipts?wait=2s").await;
         assert_eq!(one_more.status, StatusCode::SERVICE_UNAVAILABLE, "{one_more:?}");
-        assert_eq!(one_more.detail(), "as many requests wait as may: a quarter of http.request_count_max");
+        assert_eq!(one_more.detail(), "at most 2 requests may wait, a quarter of http.request_count_max, and 2 do");
         assert_eq!(one_more.headers["retry-after"], "1");
         let preview = server.post("/v1/audience/preview", r#"{"topic":"goal","subjects":["team:1"]}"#).await;
         assert_eq!(preview.status, StatusCode::SERVICE_UNAVAILABLE, "{preview:?}");

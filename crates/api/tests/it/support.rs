@@ -20,6 +20,7 @@ use tidings_store::{CommitSink, DurableChannel, QueueLimit, Store, StoreConfig, 
 use tidings_stream::TailBounds;
 use tidings_telemetry::{Registry, unix_now};
 use tidings_types::{ChannelName, DeviceNumber, Event, JournalPosition, Provider, PushPolicy, StreamPosition};
+use tokio::sync::{MutexGuard, Notify};
 use tower::ServiceExt;
 
 /// SHA-256 of "root", "publish", "read", "devices", "metrics", "operate" and "capped".
@@ -81,7 +82,7 @@ struct ToHub {
     gate: Arc<Gate>,
 }
 
-/// While it is held, nobody is told of what was committed.
+/// Holds up whoever has to pass: the store before it tells what was committed, or those who estimate.
 type Gate = tokio::sync::Mutex<()>;
 
 impl CommitSink for ToHub {
@@ -125,26 +126,43 @@ impl EventCheck for OneTopic {
 
 /// Jobs as the test says they stand.
 #[derive(Default)]
-pub(crate) struct JobList(Mutex<BTreeMap<JournalPosition, JobView>>);
+pub(crate) struct JobList {
+    jobs: Mutex<BTreeMap<JournalPosition, JobView>>,
+    /// While it is held, nothing is estimated.
+    estimates: Gate,
+    /// Told when an estimate begins.
+    estimating: Notify,
+}
 
 impl JobList {
     pub(crate) fn set(&self, job: JobView) {
-        self.0.lock().unwrap().insert(job.position, job);
+        self.jobs.lock().unwrap().insert(job.position, job);
+    }
+
+    pub(crate) async fn hold_estimates(&self) -> MutexGuard<'_, ()> {
+        self.estimates.lock().await
+    }
+
+    /// Until an estimate has begun.
+    pub(crate) async fn estimating(&self) {
+        self.estimating.notified().await;
     }
 }
 
 impl Jobs for JobList {
     fn job(&self, position: JournalPosition) -> Option<JobView> {
-        self.0.lock().unwrap().get(&position).cloned()
+        self.jobs.lock().unwrap().get(&position).cloned()
     }
 
     fn jobs(&self, before: Option<JournalPosition>, limit: usize) -> Vec<JobView> {
         let end = before.unwrap_or(JournalPosition(u64::MAX));
-        self.0.lock().unwrap().range(..end).rev().take(limit).map(|(_, job)| job.clone()).collect()
+        self.jobs.lock().unwrap().range(..end).rev().take(limit).map(|(_, job)| job.clone()).collect()
     }
 
     /// As many devices as the event has subjects, in a minute and a half; the second pool was never measured.
     fn estimate(&self, event: &Event) -> Vec<Estimate> {
+        self.estimating.notify_one();
+        drop(self.estimates.blocking_lock());
         let devices = event.subjects.len() as u64;
         let estimate = |provider, pool: &str, minutes| Estimate { provider, pool: pool.to_owned(), devices, minutes };
         vec![estimate(Provider::Apns, "main", Some(1.5)), estimate(Provider::Fcm, "new", None)]

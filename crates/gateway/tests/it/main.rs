@@ -2,8 +2,11 @@
 
 mod credentials;
 mod fcm;
+mod idle;
 mod nasty;
 mod peer;
+mod push_types;
+mod unproven;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};

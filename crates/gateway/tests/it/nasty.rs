@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use tidings_gateway::GatewayConfig;
 use tidings_push::{Outcome, Settled};
@@ -48,6 +48,32 @@ async fn retry_after_is_waited_for() {
         assert!(started.elapsed() >= Duration::from_secs(1), "status {status}");
         assert!(requests(&setup).values().all(|count| *count == 2));
         assert_eq!(repeats(&setup.sink.outcomes(5).await), 5);
+        assert_eq!(setup.drain().await, 0);
+    }
+}
+
+#[tokio::test]
+async fn a_date_in_retry_after_is_waited_for() {
+    for status in [503, 429] {
+        let until = unix_now().as_secs() + 2;
+        let date = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(until));
+        let reply = Reply::RefuseUntil(status, UNAVAILABLE.to_owned(), date);
+        let setup = recovers("retry-after with a date", behaviour(third(reply)), 5, |_| {}).await;
+        assert!(unix_now().as_secs() >= until, "status {status}");
+        assert_eq!((requests(&setup)[&3], requests(&setup)[&2]), (2, 1));
+        assert_eq!(setup.drain().await, 0);
+    }
+}
+
+#[tokio::test]
+async fn a_token_that_is_called_expired_or_wrong_twice_costs_no_notification() {
+    for reason in ["ExpiredProviderToken", "InvalidProviderToken"] {
+        let script: Script = Arc::new(move |device, before| match (device, before) {
+            (3, 0 | 1) => Reply::refuse(403, reason),
+            _ => Reply::Accept,
+        });
+        let setup = recovers(&format!("{reason} twice"), behaviour(script), 10, |_| {}).await;
+        assert_eq!(requests(&setup)[&3], 3);
         assert_eq!(setup.drain().await, 0);
     }
 }

@@ -37,6 +37,8 @@ pub(crate) enum Reply {
     Refuse(u16, String),
     /// The same with a `retry-after` of so many seconds.
     RefuseFor(u16, String, u32),
+    /// The same with a `retry-after` of this date.
+    RefuseUntil(u16, String, String),
     /// The same, a byte at a time, with the peer's latency between two.
     Drip(u16, String),
     /// The same, broken off in the middle of the body.
@@ -334,7 +336,10 @@ impl Session {
             return true;
         }
         let Some(body) = self.open.get(&stream) else { return true };
-        let device: u32 = std::str::from_utf8(body).unwrap().trim().parse().unwrap();
+        let text = std::str::from_utf8(body).unwrap();
+        // A message for FCM has it in its token.
+        let text = text.split_once("\"token\":\"device-").map_or(text, |(_, rest)| rest.split('"').next().unwrap());
+        let device: u32 = text.trim().parse().unwrap();
         let before = {
             let mut log = self.log.lock().unwrap();
             log.order.push(device);
@@ -380,7 +385,11 @@ impl Session {
                     self.frame(DATA, END_STREAM, stream, body.as_bytes());
                 }
                 Reply::RefuseFor(status, body, seconds) => {
-                    self.frame(HEADERS, END_HEADERS, stream, &head(status, &[("retry-after", seconds)]));
+                    self.frame(HEADERS, END_HEADERS, stream, &head(status, &[("retry-after", &seconds.to_string())]));
+                    self.frame(DATA, END_STREAM, stream, body.as_bytes());
+                }
+                Reply::RefuseUntil(status, body, date) => {
+                    self.frame(HEADERS, END_HEADERS, stream, &head(status, &[("retry-after", &date)]));
                     self.frame(DATA, END_STREAM, stream, body.as_bytes());
                 }
                 Reply::Drip(status, body) => {
@@ -404,7 +413,7 @@ impl Session {
                     self.frame(RST_STREAM, 0, stream, &2u32.to_be_bytes());
                 }
                 Reply::WrongLength => {
-                    self.frame(HEADERS, END_HEADERS, stream, &head(200, &[("content-length", 5)]));
+                    self.frame(HEADERS, END_HEADERS, stream, &head(200, &[("content-length", "5")]));
                     self.frame(DATA, END_STREAM, stream, b"{}");
                     *self.log.lock().unwrap().accepted.entry(device).or_default() += 1;
                 }
@@ -425,15 +434,14 @@ impl Session {
     }
 }
 
-/// A status and numbers as headers: literals without indexing (RFC 7541, 6.2.2), `:status` from the static table.
-fn head(status: u16, numbers: &[(&str, u32)]) -> Vec<u8> {
+/// A status and further headers: literals without indexing (RFC 7541, 6.2.2), `:status` from the static table.
+fn head(status: u16, more: &[(&str, &str)]) -> Vec<u8> {
     let mut head = [&[0x08, 3][..], status.to_string().as_bytes()].concat();
-    for (name, number) in numbers {
-        let number = number.to_string();
+    for (name, value) in more {
         head.extend([0, name.len() as u8]);
         head.extend(name.as_bytes());
-        head.push(number.len() as u8);
-        head.extend(number.as_bytes());
+        head.push(value.len() as u8);
+        head.extend(value.as_bytes());
     }
     head
 }

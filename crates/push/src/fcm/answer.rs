@@ -15,7 +15,7 @@
 //! | `PERMISSION_DENIED` (403) | repeat, but the credential is refused |
 //! | `QUOTA_EXCEEDED`, `RESOURCE_EXHAUSTED` (429) | repeat; the whole project waits as long as `Retry-After` says, a minute without it |
 //! | the same, about one device | repeat; this one waits as long |
-//! | `UNAVAILABLE` (503), `INTERNAL` (500), other 5xx | repeat as `Retry-After` says, after 10 s without it |
+//! | `UNAVAILABLE` (503), `INTERNAL` (500), other 5xx, 408 | repeat as `Retry-After` says, after 10 s without it |
 //!
 //! `INVALID_ARGUMENT` says of a bad token and of a bad message alike, so only one that names the token costs it; and a
 //! service account of the wrong project gets `SENDER_ID_MISMATCH` for every device there is. Neither mistake of ours
@@ -89,7 +89,8 @@ impl Reason {
         if text == "RESOURCE_EXHAUSTED" {
             return Self::QuotaExceeded; // The name outside of FCM's own details.
         }
-        Self::ALL.iter().copied().find(|reason| reason.as_str() == text).unwrap_or(Self::Other)
+        let is_said = |reason: &Self| reason.as_str() == text && *reason != Self::InvalidToken; // That word is ours.
+        Self::ALL.iter().copied().find(is_said).unwrap_or(Self::Other)
     }
 }
 
@@ -162,6 +163,7 @@ impl Error<'_> {
                 401 => Reason::Unauthenticated,
                 403 => Reason::PermissionDenied,
                 404 => Reason::NotFound,
+                408 => Reason::Unavailable, // Said on the way, by who never had the whole request (RFC 9110, 15.5.9).
                 429 => Reason::QuotaExceeded,
                 503 => Reason::Unavailable,
                 500..=599 => Reason::Internal,
@@ -351,9 +353,21 @@ mod tests {
             assert_eq!(of(401), repeat(Reason::Unauthenticated, Advice::RenewCredential, 0), "{body}");
             assert_eq!(of(403), repeat(Reason::PermissionDenied, Advice::CredentialRefused, 10), "{body}");
             assert_eq!(of(404), rejected(Reason::NotFound, None), "a wrong address must not delete a fleet");
+            assert_eq!(of(408), repeat(Reason::Unavailable, Advice::Wait, 10), "{body}");
             assert_eq!(of(413), rejected(Reason::Other, None), "{body}");
             assert_eq!(of(429), repeat(Reason::QuotaExceeded, Advice::PauseAll, 60), "{body}");
             assert_eq!(of(502), repeat(Reason::Internal, Advice::Wait, 10), "{body}");
+        }
+    }
+
+    #[test]
+    fn names_that_are_only_ours_mean_nothing_to_us_in_an_answer() {
+        for name in ["INVALID_ARGUMENT_TOKEN", "FCM_OTHER"] {
+            for details in [json!([]), fcm(name)] {
+                let of = |status| answer(status, None, &error(status, name, "x", &details));
+                assert_eq!(of(400), rejected(Reason::Other, None), "{name}");
+                assert_eq!(of(503), repeat(Reason::Unavailable, Advice::Wait, 10), "{name}");
+            }
         }
     }
 
@@ -375,6 +389,42 @@ mod tests {
         ) {
             let verdict = classify(StatusCode::from_u16(status).unwrap(), &HeaderMap::new(), &body, NOW);
             prop_assert_eq!(verdict == Verdict::Accepted, (200..300).contains(&status));
+        }
+
+        /// Whatever the parts are: only FCM's own word about a token costs one, and no wait is longer than an hour.
+        #[test]
+        fn no_error_breaks_us_and_only_a_dead_token_costs_one(
+            status in 300u16..1000,
+            name in prop::sample::select(vec!["NOT_FOUND", "INVALID_ARGUMENT", "UNAUTHENTICATED", "X", ""]),
+            code in prop::option::of(prop::sample::select(vec![
+                json!("UNREGISTERED"), json!("INVALID_ARGUMENT"), json!("QUOTA_EXCEEDED"), json!(null), json!(7),
+            ])),
+            field in prop::option::of(prop::sample::select(vec!["message.token", "message.data", ""])),
+            message in "registration token|.{0,20}",
+            retry_after in prop::option::of("[0-9]{1,25}|[ -~]{0,20}"),
+            cut in 0usize..400,
+        ) {
+            let mut details: Vec<Value> = Vec::new();
+            details.extend(code.clone().map(|code| {
+                json!({"@type": "type.googleapis.com/google.firebase.fcm.v1.FcmError", "errorCode": code})
+            }));
+            details.extend(field.map(|field| {
+                json!({"@type": "type.googleapis.com/google.rpc.BadRequest", "fieldViolations": [{"field": field}]})
+            }));
+            let body = error(status, name, &message, &json!(details)).to_string();
+            let headers = retry_after.map(|it| (RETRY_AFTER, HeaderValue::from_str(&it).unwrap()));
+            let headers = HeaderMap::from_iter(headers);
+            let body = &body.as_bytes()[..body.len().saturating_sub(cut / 4)]; // Mostly what is left is no JSON.
+            match classify(StatusCode::from_u16(status).unwrap(), &headers, body, NOW) {
+                Verdict::Accepted => prop_assert!(false, "it is an error"),
+                Verdict::Rejected { gone_at: Some(_), .. } => {
+                    let is_dead = code == Some(json!("UNREGISTERED"));
+                    let names_token = field == Some("message.token") || message == "registration token";
+                    prop_assert!(is_dead || names_token, "{status} {name} {code:?} {field:?} {message}");
+                }
+                Verdict::Rejected { gone_at: None, .. } => {}
+                Verdict::Repeat { not_before, .. } => prop_assert!(not_before <= Duration::from_secs(3600)),
+            }
         }
     }
 }

@@ -30,6 +30,8 @@ use http::{HeaderValue, StatusCode};
 use serde::{Deserialize, Serialize};
 use tidings_types::Timestamp;
 
+use super::ProjectError;
+use super::request::check_project;
 use crate::apns::decode_pem;
 use crate::retry::backoff;
 
@@ -45,8 +47,8 @@ pub const TOKEN_AGE_MIN: Duration = Duration::from_secs(60);
 pub const REFRESH_TIMEOUT: Duration = Duration::from_secs(30);
 /// What is believed of `expires_in`.
 const TOKEN_LIFE_MAX: Duration = Duration::from_secs(24 * 3600);
-/// Bytes of a token; Google's have about a thousand.
-const TOKEN_BYTES_MAX: usize = 8192;
+/// Bytes of a token; Google's own bound ("Using OAuth 2.0 to Access Google APIs", token size). Each request carries it.
+const TOKEN_BYTES_MAX: usize = 2048;
 
 const PAUSE_BASE: Duration = Duration::from_secs(1);
 const PAUSE_CAP: Duration = Duration::from_secs(60);
@@ -62,6 +64,9 @@ pub enum ServiceAccountError {
     /// A part of it is missing or empty.
     #[error("the service account has no {0}")]
     Missing(&'static str),
+    /// Its project cannot be in an address.
+    #[error(transparent)]
+    Project(ProjectError),
     /// The token endpoint is not asked over TLS.
     #[error("the service account's token_uri must begin with https://")]
     TokenUri,
@@ -118,6 +123,7 @@ impl ServiceAccount {
         if let Some((name, _)) = needed.iter().find(|(_, value)| value.is_empty()) {
             return Err(ServiceAccountError::Missing(name));
         }
+        check_project(&file.project_id).map_err(ServiceAccountError::Project)?;
         if !file.token_uri.starts_with("https://") {
             return Err(ServiceAccountError::TokenUri);
         }
@@ -293,7 +299,8 @@ impl AccessTokens {
         self.locked(|state| state.usable(now).map(|token| token.authorization.clone()))
     }
 
-    /// Whether the caller shall fetch a token now. Who gets `true` owes an [`Self::on_answer`].
+    /// Whether the caller shall fetch a token now. Who gets `true` owes an [`Self::on_answer`], or an
+    /// [`Self::on_abandoned`].
     pub fn begin_refresh(&self, now: Timestamp) -> bool {
         self.locked(|state| {
             let begins = state.due_at(now) <= now;
@@ -323,6 +330,11 @@ impl AccessTokens {
                 }
             }
         });
+    }
+
+    /// A refresh was given up without an answer, for no fault of the endpoint's: another may begin at once.
+    pub fn on_abandoned(&self) {
+        self.locked(|state| state.awaited_since = None);
     }
 
     /// FCM refused `used` (401). Returns whether another token is there or will be fetched. If not, a fresh one was
@@ -421,6 +433,7 @@ mod tests {
         assert_eq!(ServiceAccount::parse(b"secret").unwrap_err(), E::Json);
         assert_eq!(of(json!({"private_key": 7})), E::Json);
         assert_eq!(of(json!({"client_email": ""})), E::Missing("client_email"));
+        assert_eq!(of(json!({"project_id": "../x"})), E::Project(ProjectError::Id("../x".to_owned())));
         assert_eq!(of(json!({"token_uri": "http://oauth2.example/token"})), E::TokenUri);
         for key in ["secret", "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----"] {
             assert_eq!(of(json!({"private_key": key})), E::Key);
@@ -440,6 +453,9 @@ mod tests {
         assert_eq!(read(401, "<html>"), refused("401"));
         assert_eq!(read(429, "{}"), unavailable("429"));
         assert_eq!(read(503, r#"{"error":"backend"}"#), unavailable("backend"));
+        let sized = |bytes| read(200, &json!({"access_token": "x".repeat(bytes), "expires_in": 9}).to_string());
+        assert!(sized(2048).is_ok());
+        assert_eq!(sized(2049), Err(TokenError::Unreadable));
         for body in [
             "",
             "{}",
@@ -458,6 +474,8 @@ mod tests {
         assert_eq!((tokens.authorization(NOW), tokens.refresh_after(NOW)), (None, Duration::ZERO));
         assert!(tokens.begin_refresh(NOW) && !tokens.begin_refresh(NOW));
         assert!(tokens.begin_refresh(after(30)), "the first was not heard of");
+        tokens.on_abandoned();
+        assert!(tokens.begin_refresh(after(30)) && !tokens.begin_refresh(after(31)), "the second was given up");
         let first = token("a", 3600, NOW);
         tokens.on_answer(&Ok(first.clone()), 0, NOW);
         assert_eq!(tokens.authorization(after(3299)), Some(first.authorization.clone()));

@@ -43,16 +43,23 @@ impl Fcm {
     /// # Errors
     /// When either is malformed.
     pub fn new(authority: &str, project: &str) -> Result<Self, ProjectError> {
-        let cut = |text: &str| text.chars().take(64).collect();
-        let is_part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b':');
-        if project.is_empty() || project.len() > PROJECT_BYTES_MAX || !project.bytes().all(is_part) {
-            return Err(ProjectError::Id(cut(project)));
-        }
+        check_project(project)?;
         let is_authority = |_: InvalidUri| ProjectError::Authority(cut(authority));
         let authority: http::uri::Authority = authority.parse().map_err(is_authority)?;
         let uri = format!("https://{authority}/v1/projects/{project}/messages:send");
         Ok(Self { uri: uri.parse().expect("an authority and a path of visible ASCII make a URI") })
     }
+}
+
+/// Whether a project has a form that can be in an address.
+pub(super) fn check_project(project: &str) -> Result<(), ProjectError> {
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b':');
+    let is_valid = !project.is_empty() && project.len() <= PROJECT_BYTES_MAX && project.bytes().all(is_part);
+    is_valid.then_some(()).ok_or_else(|| ProjectError::Id(cut(project)))
+}
+
+fn cut(text: &str) -> String {
+    text.chars().take(64).collect()
 }
 
 impl Dialect for Fcm {

@@ -1,11 +1,11 @@
 //! The body of a notification through APNs (Apple, "Generating a remote notification").
 //!
-//! With neither alert, sound nor badge left by a patch it is a background push, which APNs takes at low priority only;
-//! with nothing that shows or wakes anything (an empty alert shows nothing) it is refused. Members of `aps` are not
-//! checked beyond that.
+//! With neither alert, sound nor badge left by a patch it is a background push; with nothing that shows or wakes anything
+//! (an empty alert shows nothing) it is refused. Members of `aps` are not checked beyond that. The app is not known here:
+//! one that is not for notifications (calls, widgets) has the kind and the priority changed in [`crate::Rendering`].
 
 use serde::Serialize;
-use tidings_types::{Interruption, Json};
+use tidings_types::{Interruption, Json, Urgency};
 
 use super::merge::{self, Members, Node};
 use super::{
@@ -21,11 +21,15 @@ pub(super) fn encode(content: &Content<'_>) -> Result<ApnsBody, PayloadError> {
         Some(patch) => patched(&plain, patch)?,
     };
     let bytes = content.check_size(bytes, plain_bytes, APNS_PAYLOAD_BYTES_MAX)?;
-    let priority = match push_type {
-        PushType::Alert if content.is_urgent() => Priority::Immediate,
-        PushType::Alert | PushType::Background => Priority::Considerate,
-    };
-    Ok(ApnsBody { bytes, push_type, priority })
+    Ok(ApnsBody { bytes, push_type, priority: priority(content.urgency) })
+}
+
+fn priority(urgency: Option<Urgency>) -> Priority {
+    match urgency {
+        None | Some(Urgency::High) => Priority::Immediate,
+        Some(Urgency::Normal | Urgency::Low) => Priority::Considerate,
+        Some(Urgency::VeryLow) => Priority::PowerFirst,
+    }
 }
 
 fn body<'a>(content: &'a Content<'_>) -> Body<'a> {

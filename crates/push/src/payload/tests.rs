@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use proptest::option;
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
-use tidings_types::{Epoch, Interruption, Offset};
+use tidings_types::{AppId, Epoch, Interruption, Offset};
 
 use super::*;
 
@@ -51,8 +51,9 @@ fn patches(patch: Option<&Json>) -> Payload {
 }
 
 fn apns(content: &Content<'_>) -> Result<ApnsBody, PayloadError> {
+    let app = AppId::new("org.example.scores").unwrap();
     content.encode(Provider::Apns).map(|encoded| match encoded {
-        Encoded::Apns(body) => body,
+        Encoded::Apns(body) => crate::apns::addressed(body, &app),
         other => panic!("{other:?}"),
     })
 }

@@ -6,10 +6,11 @@
 //! | 404, 410 | rejected, the subscription is gone |
 //! | 400 `VapidPkHashMismatch` (Apple) | rejected: the subscription was made with another key |
 //! | 401, 403 | repeat with a new signature; see below |
+//! | 400 `IdleTimeout` (Apple), 408 | repeat: it was too slow, and is not taken |
+//! | 406 (Windows), 429 `TooManyRequests` (Apple) | repeat; this one waits as `Retry-After` says, a minute without it |
 //! | 413, other 4xx, other 2xx, 1xx and 3xx | rejected |
 //! | 429 with `Retry-After` | repeat; all for this origin waits as long as it says |
 //! | 429 without it | repeat; this one waits a minute |
-//! | 429 `TooManyRequests` (Apple) | repeat; this one waits as `Retry-After` says, a minute without it |
 //! | 5xx | repeat as `Retry-After` says |
 //!
 //! A subscription is bound to the key it was made with. So where a signature that is fresh is refused too, either this
@@ -53,11 +54,11 @@ reasons! {
         VapidKeyMismatch = "vapid_key_mismatch",
         /// 413: the body is too large.
         PayloadTooLarge = "web_push_payload_too_large",
-        /// 429: too many requests.
+        /// 406, 429: too many requests.
         TooManyRequests = "web_push_too_many_requests",
         /// Another 4xx.
         BadRequest = "web_push_bad_request",
-        /// 5xx: the service has trouble.
+        /// 408, 5xx: the service has trouble.
         ServiceError = "web_push_service_error",
         /// Anything else.
         Other = "web_push_other",
@@ -99,7 +100,10 @@ pub fn classify(status: StatusCode, headers: &HeaderMap, body: &[u8], now: Times
         404 | 410 => rejected(Reason::SubscriptionGone, Some(now)),
         400..=499 if has_reason(body, "VapidPkHashMismatch") => rejected(Reason::VapidKeyMismatch, None),
         401 | 403 => repeat(Reason::VapidRefused, Advice::RenewCredential, Duration::ZERO),
+        408 => repeat(Reason::ServiceError, Advice::Wait, Duration::ZERO),
+        400 if has_reason(body, "IdleTimeout") => repeat(Reason::ServiceError, Advice::Wait, Duration::ZERO),
         413 => rejected(Reason::PayloadTooLarge, None),
+        406 => repeat(Reason::TooManyRequests, Advice::Wait, QUOTA_PAUSE),
         429 => {
             let is_origins = retry_after(headers, now).is_some() && !has_reason(body, "TooManyRequests");
             let advice = if is_origins { Advice::PauseAll } else { Advice::Wait };
@@ -152,7 +156,11 @@ mod tests {
             (400, None, r#"{"reason":"BadTtl"}"#, rejected(R::BadRequest, None)),
             (401, None, "", repeat(R::VapidRefused, Advice::RenewCredential, 0)),
             (403, None, r#"{"reason":"BadJwtToken"}"#, repeat(R::VapidRefused, Advice::RenewCredential, 0)),
+            (400, None, r#"{"reason":"IdleTimeout"}"#, repeat(R::ServiceError, Advice::Wait, 0)),
             (405, None, "{", rejected(R::BadRequest, None)),
+            (406, None, "", repeat(R::TooManyRequests, Advice::Wait, 60)),
+            (406, Some("5"), "", repeat(R::TooManyRequests, Advice::Wait, 5)),
+            (408, None, "", repeat(R::ServiceError, Advice::Wait, 0)),
             (413, None, "", rejected(R::PayloadTooLarge, None)),
             (429, None, "", repeat(R::TooManyRequests, Advice::Wait, 60)),
             (429, Some("soon"), "", repeat(R::TooManyRequests, Advice::Wait, 60)),
@@ -178,6 +186,17 @@ mod tests {
         ) {
             let verdict = classify(StatusCode::from_u16(status).unwrap(), &HeaderMap::new(), &body, NOW);
             prop_assert_eq!(verdict == Verdict::Accepted, (200..=202).contains(&status));
+            let is_gone = matches!(verdict, Verdict::Rejected { gone_at: Some(_), .. });
+            prop_assert_eq!(is_gone, status == 404 || status == 410);
+        }
+
+        /// Whatever is in the place where a word of Apple's may be.
+        #[test]
+        fn no_word_breaks_us_and_none_costs_a_subscription(
+            status in 100u16..1000, reason in r#"[A-Za-z]{0,20}|"|\\u0000|[\[{]{0,200}"#, quoted: bool
+        ) {
+            let body = if quoted { format!("{{\"reason\":\"{reason}\"}}") } else { format!("{{\"reason\":{reason}") };
+            let verdict = classify(StatusCode::from_u16(status).unwrap(), &HeaderMap::new(), body.as_bytes(), NOW);
             let is_gone = matches!(verdict, Verdict::Rejected { gone_at: Some(_), .. });
             prop_assert_eq!(is_gone, status == 404 || status == 410);
         }

@@ -39,6 +39,8 @@ pub(super) struct Books {
     /// In flight, to tokens that no provider has accepted yet. Invariant: of those in flight.
     pub(super) unproven: RoaringBitmap,
     pub(super) is_cancelled: bool,
+    /// Devices that another job of the same event goes on with.
+    pub(super) aside: u64,
     pub(super) tally: Tally,
     /// Changed since the last checkpoint.
     pub(super) dirty: bool,
@@ -79,6 +81,7 @@ impl Books {
             raced: RoaringBitmap::new(),
             unproven: RoaringBitmap::new(),
             is_cancelled: false,
+            aside: 0,
             tally,
             dirty: true,
         };

@@ -84,11 +84,16 @@ fn settled(number: u32) -> Settled {
     Settled { ticket, outcome: Outcome::Accepted, token_gone: None, repeats: 0, latency: Duration::ZERO }
 }
 
+/// Of two lanes.
+fn unbraked() -> Braking {
+    let lanes = [(Provider::Apns, AppId::new("one").unwrap()), (Provider::Fcm, AppId::new("two").unwrap())];
+    let (_, none) = tokio::sync::watch::channel(Arc::default());
+    Braking::new(none, Arc::new(lanes))
+}
+
 /// Under no brakes.
 pub(crate) fn report(job: &Job, now: Timestamp) -> JobReport {
-    let brakes = [(Provider::Apns, AppId::new("one").unwrap()), (Provider::Fcm, AppId::new("two").unwrap())];
-    let (_, none) = tokio::sync::watch::channel(Arc::default());
-    job.report(&Braking::new(none, Arc::new(brakes)), now)
+    job.report(&unbraked(), now)
 }
 
 /// The world around a job: what each lake and provider hold, and who may answer over a connection.
@@ -172,7 +177,7 @@ impl Around {
     }
 
     fn check(&mut self) {
-        self.job.check();
+        self.job.check(self.frozen.len());
         assert_eq!(self.metrics.devices_held.value(), report(&self.job, Timestamp(0)).held as i64);
         let is_holding = self.job.is_holding();
         assert!(!self.was_holding || is_holding || is_told(&self.job), "nobody says that the wait is over");

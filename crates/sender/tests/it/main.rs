@@ -4,6 +4,7 @@ mod brakes;
 mod delivery;
 mod hold;
 mod model;
+mod places;
 mod providers;
 mod resume;
 mod supersede;

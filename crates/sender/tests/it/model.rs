@@ -1,5 +1,5 @@
-//! Devices change and answer over connections while a job runs, in any order: nobody is skipped, nobody is told twice,
-//! no stranger is told.
+//! Devices change and answer over connections while a job runs, and newsletters and brakes cost it its only place, in
+//! any order: nobody is skipped, nobody is told twice, no stranger is told.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -8,9 +8,12 @@ use proptest::prelude::*;
 use tidings_push::{Notification, Outcome};
 use tidings_sender::{JobState, Sender, SenderConfig};
 use tidings_store::NewDevice;
-use tidings_types::{AppId, DeviceNumber, DeviceToken, JournalPosition, Locale};
+use tidings_telemetry::unix_now;
+use tidings_types::{
+    AppId, BrakeScope, DeviceNumber, DeviceToken, Event, EventPriority, JournalPosition, Locale, Subject, TopicName,
+};
 
-use crate::world::{Gateway, World, device, pool, quiet_goal, token, until};
+use crate::world::{Gateway, World, device, goal, pool, quiet_goal, token, until};
 
 const DEVICE_COUNT: usize = 40;
 const CONNECTED: std::ops::Range<usize> = 5..25;
@@ -28,6 +31,12 @@ enum Operation {
     Receive(usize),
     /// Registered (again) with this app, locale, and a token or none.
     Register(usize, usize, usize, bool),
+    /// A newsletter comes that nobody takes before the end.
+    Newsletter,
+    /// Another event that is as urgent, to a device of its own.
+    Rival,
+    Pause(usize),
+    Resume(usize),
     /// Killed and started again.
     Crash,
 }
@@ -41,6 +50,10 @@ fn operation(crashes: bool) -> impl Strategy<Value = Operation> {
         6 => (0..DEVICE_COUNT).prop_map(Operation::Receive),
         6 => (index(), 0..3_usize, 0..3_usize, prop::bool::weighted(0.8))
             .prop_map(|(index, app, locale, token)| Operation::Register(index, app, locale, token)),
+        2 => Just(Operation::Newsletter),
+        2 => Just(Operation::Rival),
+        2 => (0..4_usize).prop_map(Operation::Pause),
+        2 => (0..4_usize).prop_map(Operation::Resume),
         u32::from(crashes) => Just(Operation::Crash),
     ]
 }
@@ -86,7 +99,7 @@ impl Model {
 
     /// Checks what a pool's provider got.
     fn told(&mut self, pool: usize, taken: &[Notification]) {
-        for notification in taken {
+        for notification in taken.iter().filter(|taken| taken.rendering.parts().collapse_id.as_str() == "goal") {
             let number = notification.ticket.device;
             assert!(self.audience.contains(&number), "{number:?} registered after the event");
             assert!(self.told.insert(number), "{number:?} was told twice");
@@ -112,18 +125,36 @@ impl Model {
     }
 }
 
+fn scope(index: usize) -> BrakeScope {
+    let app = |index: usize| BrakeScope::App(AppId::new(APPS[index]).unwrap());
+    [app(0), app(1), BrakeScope::Topic(TopicName::new("goal").unwrap()), BrakeScope::Everything][index].clone()
+}
+
+/// To the two devices that follow nothing else.
+fn side_event(place: usize, priority: EventPriority) -> Event {
+    let subjects = vec![Subject::new("side:1").unwrap()];
+    Event { subjects, priority, ..goal(&format!("side-{place}")) }
+}
+
 struct Run {
     sender: Sender,
     providers: [Gateway; 2],
+    newsletters: [Gateway; 2],
 }
 
 impl Run {
     fn new(world: &World) -> Self {
         let pools = [pool("one", APPS[0], 4), pool("two", APPS[1], 4)];
-        let config = SenderConfig { window_device_count: 3, window_open_count_max: 2, ..crate::world::config() };
+        let config = SenderConfig {
+            job_count_max: 1,
+            window_device_count: 3,
+            window_open_count_max: 2,
+            ..crate::world::config()
+        };
         let sender = world.start(config, pools.to_vec());
+        let newsletters = pools.each_ref().map(|pool| Gateway::of(pool.lakes.of(EventPriority::Low), &sender));
         let providers = pools.map(|pool| Gateway::new(&pool, &sender));
-        Self { sender, providers }
+        Self { sender, providers, newsletters }
     }
 
     async fn take(&mut self, model: &mut Model, pool: usize, count: usize) {
@@ -137,7 +168,8 @@ impl Run {
     fn answer(&mut self, model: &mut Model, pool: usize, count: usize) {
         let provider = &mut self.providers[pool];
         let count = count.min(provider.held.len());
-        model.answered.extend(provider.held[..count].iter().map(|held| held.ticket.device));
+        let own = |held: &&Notification| held.rendering.parts().collapse_id.as_str() == "goal";
+        model.answered.extend(provider.held[..count].iter().filter(own).map(|held| held.ticket.device));
         provider.answer(count, Outcome::Accepted);
     }
 }
@@ -149,6 +181,9 @@ async fn play(operations: Vec<Operation>) {
         model.register(&world, index, index % 2, index % 3, true).await;
     }
     model.audience = model.lives.keys().copied().collect();
+    let side = |index: usize| NewDevice { app: AppId::new(APPS[index]).unwrap(), ..device(1000 + index) };
+    world.register_for((0..2).map(side), &["side:1"]).await;
+    let mut side_count = 0;
     world.connect(CONNECTED);
     let numbers: Vec<DeviceNumber> = (0..DEVICE_COUNT).map(|index| world.number(index)).collect();
     // Time is up somewhere in the middle.
@@ -171,6 +206,14 @@ async fn play(operations: Vec<Operation>) {
             Operation::Register(index, app, locale, has_token) => {
                 model.register(&world, index, app, locale, has_token).await;
             }
+            Operation::Newsletter | Operation::Rival => {
+                let is_rival = matches!(operation, Operation::Rival);
+                let priority = if is_rival { EventPriority::Normal } else { EventPriority::Low };
+                side_count += 1;
+                world.accept(side_event(side_count, priority)).await;
+            }
+            Operation::Pause(index) => drop(world.store.pause(scope(index), unix_now()).await.unwrap()),
+            Operation::Resume(index) => drop(world.store.resume(scope(index)).await.unwrap()),
             Operation::Crash => {
                 drop(run);
                 world = world.restarted().await;
@@ -179,6 +222,9 @@ async fn play(operations: Vec<Operation>) {
             }
         }
     }
+    for index in 0..4 {
+        world.store.resume(scope(index)).await.unwrap();
+    }
     until("everybody is told", || {
         for pool in 0..2 {
             let provider = &mut run.providers[pool];
@@ -186,11 +232,17 @@ async fn play(operations: Vec<Operation>) {
             provider.try_take(100);
             model.told(pool, &provider.taken[before..]);
             run.answer(&mut model, pool, 100);
+            run.newsletters[pool].try_take(100);
+            run.newsletters[pool].answer(run.newsletters[pool].held.len(), Outcome::Accepted);
         }
         run.sender.idle()
     })
     .await;
     model.check_end(&run.sender, position).await;
+    for side in 1..=side_count {
+        let side = JournalPosition(position.0 + side as u64);
+        assert_eq!(run.sender.job(side).unwrap().counts.accepted(), 2);
+    }
     // Whoever was there all along, reachable and unchanged, was told.
     let unchanged = |number: &&DeviceNumber| model.lives[*number].len() == 1;
     for number in model.audience.iter().filter(unchanged) {

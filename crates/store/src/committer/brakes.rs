@@ -22,7 +22,7 @@ impl Draft<'_> {
             return Err(WriteError::Overloaded { what: "the set of paused scopes", limit: PAUSE_COUNT_MAX as u64 });
         }
         self.rows.put(Table::Brake, scope.to_string(), now.0.to_be_bytes());
-        self.change_brakes().paused.insert(scope, now);
+        Arc::make_mut(&mut self.change_brakes().paused).insert(scope, now);
         Ok(true)
     }
 
@@ -34,7 +34,7 @@ impl Draft<'_> {
             self.forget_damaged_pauses()?;
         }
         self.rows.delete(Table::Brake, scope.to_string());
-        self.change_brakes().paused.remove(scope);
+        Arc::make_mut(&mut self.change_brakes().paused).remove(scope);
         Ok(true)
     }
 
@@ -64,7 +64,7 @@ impl Draft<'_> {
     pub(super) fn forget_cancelled(&mut self, position: JournalPosition) {
         if self.brakes.cancelled.contains(&position) {
             self.rows.delete(Table::Cancelled, rows::position_key(position));
-            self.change_brakes().cancelled.remove(&position);
+            self.change_brakes().cancelled.remove(position);
         }
     }
 

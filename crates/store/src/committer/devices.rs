@@ -12,8 +12,9 @@ use super::draft::{Draft, Effect};
 use crate::device::{Credential, GoneToken, Imported, NewDevice, NewImport, Registered, Selection};
 use crate::engine::{EngineError, Table};
 use crate::error::{SubscribeError, WriteError};
-use crate::hash::{self, Hash32};
+use crate::hash::{self, Hash16, Hash32};
 use crate::rows::{self, DeviceRow};
+use crate::service::read_lock;
 
 type Pairs = Vec<(Subject, TopicName)>;
 /// A device's number, if it has one, and the subscriptions of an import that are new to it.
@@ -22,8 +23,9 @@ type Wanted<'a> = (Option<DeviceNumber>, BTreeSet<&'a (Subject, TopicName)>);
 /// Who says what is put into a device's row.
 #[derive(Debug, Clone, Copy)]
 enum Origin {
-    /// The device itself: it gets a secret when it is new.
-    Device,
+    /// The device itself, or who speaks for it: it gets a secret when it is new, and may say that its token is proven,
+    /// or not.
+    Device { proven: Option<bool> },
     /// An import: no secret is made; a given one counts.
     Import { credential: Option<Hash32>, proven: bool },
 }
@@ -32,9 +34,10 @@ impl Draft<'_> {
     pub(super) fn put_device(
         &mut self,
         device: NewDevice,
+        proven: Option<bool>,
         now: Timestamp,
     ) -> Result<Result<Registered, WriteError>, EngineError> {
-        Ok(self.register(device, now, Origin::Device)?.map(|(_, registered)| registered))
+        Ok(self.register(device, now, Origin::Device { proven })?.map(|(_, registered)| registered))
     }
 
     fn register(
@@ -61,19 +64,21 @@ impl Draft<'_> {
             }
         };
         match origin {
-            Origin::Device if created => {
+            Origin::Device { .. } if created => {
                 let (secret, hash) = hash::new_credential();
                 (issued, credential) = (Some(secret), Some(hash));
             }
             Origin::Import { credential: Some(given), .. } => credential = Some(given),
-            Origin::Device | Origin::Import { credential: None, .. } => {}
+            Origin::Device { .. } | Origin::Import { credential: None, .. } => {}
         }
         let is_same_address = old.as_ref().is_some_and(|old| is_same_address(old, &new));
-        if !is_same_address {
-            self.set_proven(number, false);
-        }
-        if matches!(origin, Origin::Import { proven: true, .. }) && new.token.is_some() {
-            self.set_proven(number, true);
+        let stated = match origin {
+            Origin::Device { proven } => proven,
+            Origin::Import { proven, .. } => proven.then_some(true),
+        };
+        let is_proven = stated.or((!is_same_address).then_some(false)); // A new address has proven nothing.
+        if let Some(is_proven) = is_proven {
+            self.set_proven(number, is_proven && new.token.is_some());
         }
         let since = old.as_ref().map_or(JournalPosition(self.state.journal_end), |old| old.since);
         let (old_token, old_token_at, user_before) =
@@ -81,15 +86,17 @@ impl Draft<'_> {
         self.move_token(number, old_token.as_ref(), new.token.as_ref())?;
         // Only the device itself knows that its token lives now: what a provider says of an imported one counts always.
         let token_at = match (origin, old_token == new.token) {
-            (Origin::Device, _) => now,
+            (Origin::Device { .. }, _) => now,
             (Origin::Import { .. }, true) => old_token_at,
             (Origin::Import { .. }, false) => Timestamp(0),
         };
         let NewDevice { id, user, app, platform, environment, token, locale, country } = new;
         let device = Device { id, user, app, platform, environment, token, locale, country, token_at, since };
         if created {
+            self.set_subscription_count(number, 0);
+        }
+        if created || !self.is_named(&device.id, number) {
             self.rows.put(Table::DeviceId, rows::device_id_key(&device.id), rows::number_key(number));
-            self.subscription_counts.insert(number, 0);
         }
         self.put_row(number, DeviceRow { device: device.clone(), credential }, user_before);
         Ok(Ok((number, Registered { device, created, credential: issued })))
@@ -107,11 +114,10 @@ impl Draft<'_> {
         }
         let Some(new) = new else { return Ok(()) };
         let key = rows::token_key(new);
-        if let Some(row) = self.get(Table::Token, &key)? {
-            let holder = rows::decode_number(Table::Token, &key, &row)?;
-            if holder != number
-                && let Some(mut row) = self.row(holder)?
-            {
+        for holder in self.holders(&key)?.into_iter().filter(|holder| *holder != number) {
+            // Whoever has another token by now, as a damaged row may say, keeps it.
+            let held = |row: &DeviceRow| row.device.token.as_ref().is_some_and(|token| rows::token_key(token) == key);
+            if let Some(mut row) = self.row(holder)?.filter(held) {
                 row.device.token = None;
                 self.set_proven(holder, false);
                 self.put_row_of_same_user(holder, row);
@@ -119,6 +125,22 @@ impl Draft<'_> {
         }
         self.rows.put(Table::Token, key, rows::number_key(number));
         Ok(())
+    }
+
+    /// Who has the token of this key. Where its row is damaged, all devices in memory are looked at: an address that
+    /// two devices have would be told twice.
+    fn holders(&self, key: &Hash16) -> Result<Vec<DeviceNumber>, EngineError> {
+        let holder = self
+            .get(Table::Token, key)
+            .and_then(|row| row.map(|row| rows::decode_number(Table::Token, key, &row)).transpose());
+        match holder {
+            Err(error) if error.is_damage() => {
+                error!(%error, "Who has a token is asked of memory");
+                let table = read_lock(&self.shared.table);
+                Ok(table.find_all(|found| found.token.is_some_and(|token| rows::token_key(token) == *key)))
+            }
+            holder => Ok(holder?.into_iter().collect()),
+        }
     }
 
     pub(super) fn delete_device(&mut self, id: &DeviceId) -> Result<bool, EngineError> {
@@ -199,7 +221,7 @@ impl Draft<'_> {
         let Some(count) = u32::try_from(count).ok().filter(|count| *count <= limit) else {
             return Err(SubscribeError::TooMany { limit, count });
         };
-        self.subscription_counts.insert(number, count);
+        self.set_subscription_count(number, count);
         let added = new.len();
         for (subject, topic) in new {
             self.rows.put(Table::Subscription, rows::subscription_key(number, &subject, &topic), []);
@@ -241,7 +263,7 @@ impl Draft<'_> {
             return false;
         }
         let count = self.subscription_count(number).saturating_sub(1);
-        self.subscription_counts.insert(number, count);
+        self.set_subscription_count(number, count);
         self.rows.delete(Table::Subscription, key);
         self.effects.push(Effect::Unsubscribed { number, subject, topic });
         true
@@ -263,7 +285,9 @@ impl Draft<'_> {
                 None => keys.remove(key),
             };
         }
-        keys.iter().map(|key| rows::decode_subscription(key).map(|(_, subject, topic)| (subject, topic))).collect()
+        // One that cannot be read was left out of the index: it is no subscription.
+        let names = keys.iter().filter_map(|key| rows::decode_subscription(key).ok());
+        Ok(names.map(|(_, subject, topic)| (subject, topic)).collect())
     }
 
     pub(super) fn tokens_gone(&mut self, tokens: Vec<GoneToken>) -> Result<usize, EngineError> {
@@ -340,14 +364,31 @@ impl Draft<'_> {
         Ok(Ok(()))
     }
 
+    /// The device's number. Where the row that says it is damaged, memory knows.
     fn find_number(&self, id: &DeviceId) -> Result<Option<DeviceNumber>, EngineError> {
+        match self.named_number(id) {
+            Err(error) if error.is_damage() => {
+                error!(%error, "A device is looked for in memory");
+                Ok(read_lock(&self.shared.table).find_all(|found| found.id == id).pop())
+            }
+            number => number,
+        }
+    }
+
+    /// What the row says that names the device.
+    fn named_number(&self, id: &DeviceId) -> Result<Option<DeviceNumber>, EngineError> {
         let key = rows::device_id_key(id);
         self.get(Table::DeviceId, key)?.map(|row| rows::decode_number(Table::DeviceId, key, &row)).transpose()
     }
 
+    fn is_named(&self, id: &DeviceId, number: DeviceNumber) -> bool {
+        self.named_number(id).is_ok_and(|named| named == Some(number))
+    }
+
     fn find(&self, id: &DeviceId) -> Result<Option<(DeviceNumber, DeviceRow)>, EngineError> {
         let Some(number) = self.find_number(id)? else { return Ok(None) };
-        Ok(self.row(number)?.map(|row| (number, row)))
+        // A row of another device is not this one's, whatever names it.
+        Ok(self.row(number)?.filter(|row| row.device.id == *id).map(|row| (number, row)))
     }
 
     /// What is kept of a device. One whose row is damaged is not known: registered again, it gets a new number.

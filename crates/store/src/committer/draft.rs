@@ -6,10 +6,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use roaring::RoaringBitmap;
 use tidings_audience::Index;
 use tidings_types::{Device, DeviceNumber, StreamPosition, Subject, Timestamp, TopicName, UserId};
+use tracing::error;
 
 use crate::brakes::Brakes;
 use crate::engine::{Durability, Engine, EngineError, Rows, Table};
@@ -95,13 +97,22 @@ pub(super) struct Draft<'a> {
     pub(super) now: Timestamp,
     pub(super) effects: Vec<Effect>,
     /// Subscriptions of the devices this batch touches, as they will be.
-    pub(super) subscription_counts: HashMap<DeviceNumber, u32>,
+    subscription_counts: HashMap<DeviceNumber, u32>,
     /// The chunks of the proven set that this batch changes, as they will be.
     pub(super) proven: BTreeMap<u16, RoaringBitmap>,
+    /// What has changed in these two since the request at hand began, the latest last.
+    pub(super) undo: Vec<Undo>,
     /// As they will be.
     pub(super) brakes: Arc<Brakes>,
     pub(super) brakes_changed: bool,
     synced: bool,
+}
+
+/// How to take back a change of what a draft holds in memory.
+pub(super) enum Undo {
+    SubscriptionCount(DeviceNumber, Option<u32>),
+    /// Whether the device was proven.
+    Proven(DeviceNumber, bool),
 }
 
 impl<'a> Draft<'a> {
@@ -115,14 +126,55 @@ impl<'a> Draft<'a> {
             effects: Vec::new(),
             subscription_counts: HashMap::new(),
             proven: BTreeMap::new(),
+            undo: Vec::new(),
             brakes: shared.brakes.borrow().clone(),
             brakes_changed: false,
             synced: false,
         }
     }
 
-    /// Adds what a caller asks for. A refusal is an answer too and waits like the others: it may rest on rows of this batch.
-    pub(super) fn handle(&mut self, command: Command) -> Result<Ack, EngineError> {
+    /// Adds what a caller asks for. `None`: it rests on a damaged row, nothing of it is done, and the caller is
+    /// refused.
+    pub(super) fn handle(&mut self, command: Command) -> Result<Option<Ack>, EngineError> {
+        self.attempt(|draft| draft.perform(command))
+    }
+
+    /// Does something as a whole, or nothing of it where it meets a damaged row: then `None`, and a word in the log.
+    /// Everything else of the batch stays.
+    pub(super) fn attempt<T>(
+        &mut self,
+        what: impl FnOnce(&mut Self) -> Result<T, EngineError>,
+    ) -> Result<Option<T>, EngineError> {
+        self.rows.keep();
+        self.undo.clear();
+        let (state, effect_count) = (self.state, self.effects.len());
+        let (brakes, brakes_changed) = (self.brakes.clone(), self.brakes_changed);
+        match what(self) {
+            Err(error) if error.is_damage() => {
+                self.shared.counters.failures.fetch_add(1, Ordering::Relaxed);
+                error!(%error, "What rests on a damaged row is refused");
+                self.rows.take_back();
+                self.take_back();
+                (self.state, self.brakes, self.brakes_changed) = (state, brakes, brakes_changed);
+                self.effects.truncate(effect_count);
+                Ok(None)
+            }
+            done => done.map(Some),
+        }
+    }
+
+    fn take_back(&mut self) {
+        for change in std::mem::take(&mut self.undo).into_iter().rev() {
+            match change {
+                Undo::SubscriptionCount(number, Some(count)) => _ = self.subscription_counts.insert(number, count),
+                Undo::SubscriptionCount(number, None) => _ = self.subscription_counts.remove(&number),
+                Undo::Proven(number, was) => self.set_proven(number, was),
+            }
+        }
+    }
+
+    /// A refusal is an answer too and waits like the others: it may rest on rows of this batch.
+    fn perform(&mut self, command: Command) -> Result<Ack, EngineError> {
         if !matches!(command, Command::Jobs { .. } | Command::DevicesProven { .. }) {
             self.synced = true;
         }
@@ -148,9 +200,9 @@ impl<'a> Draft<'a> {
                 answer(reply, self.release_later(now)?)
             }
             Command::DevicesProven { numbers, reply } => answer(reply, self.devices_proven(&numbers)?),
-            Command::PutDevice { device, now, reply } => {
+            Command::PutDevice { device, proven, now, reply } => {
                 self.now = self.now.max(now);
-                answer(reply, self.put_device(device, now)?)
+                answer(reply, self.put_device(device, proven, now)?)
             }
             Command::DeleteDevice { id, reply } => answer(reply, self.delete_device(&id)?),
             Command::RotateCredential { id, reply } => answer(reply, self.rotate_credential(&id)?),
@@ -195,6 +247,11 @@ impl<'a> Draft<'a> {
             Some(row) => row.is_some(),
             None => read_lock(&self.shared.index).contains(number, subject, topic),
         }
+    }
+
+    pub(super) fn set_subscription_count(&mut self, number: DeviceNumber, count: u32) {
+        let before = self.subscription_counts.insert(number, count);
+        self.undo.push(Undo::SubscriptionCount(number, before));
     }
 
     pub(super) fn subscription_count(&self, number: DeviceNumber) -> u32 {

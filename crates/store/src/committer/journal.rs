@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use tidings_types::{ChannelName, JournalPosition, Offset, ReceiptRequest, StreamPosition, Timestamp};
+use tracing::error;
 
 use super::draft::{Draft, Effect};
 use crate::engine::{EngineError, Table};
@@ -11,6 +12,7 @@ use crate::event::{Appended, AppendedTo, DurableChannel, StoredPublication};
 use crate::former;
 use crate::hash::{Hash16, Hash32};
 use crate::message::PreparedEvent;
+use crate::read;
 use crate::rows::{self, ChannelRow, DISPATCHED_KEY, EventHead, EventPlace, HistoryRow};
 
 /// What an event of a request turned out to be.
@@ -72,13 +74,14 @@ impl Draft<'_> {
         Ok(Ok(fates))
     }
 
-    /// What is remembered of an id. One that waited for its time and was lost by a damaged row is not known.
+    /// What is remembered of an id. One that waited for its time and was lost by a damaged row is not known, nor is one
+    /// whose event was trimmed unread.
     pub(super) fn known_id(&self, id_hash: &Hash16) -> Result<Option<(EventPlace, Hash32)>, EngineError> {
         let Some(row) = self.get(Table::EventId, id_hash)? else { return Ok(None) };
         let known = rows::decode_event_id(id_hash, &row)?;
         let is_lost = match known.0 {
             EventPlace::Later(key) => self.get(Table::Later, &rows::later_key(key))?.is_none(),
-            EventPlace::Journal(_) => false,
+            EventPlace::Journal(position) => position.0 < self.state.journal_base,
         };
         Ok((!is_lost).then_some(known))
     }
@@ -226,9 +229,27 @@ impl Draft<'_> {
         Ok(row)
     }
 
+    /// A channel's row. One that is damaged is made anew from the channel's history, which ends with the last
+    /// publication. Without one the channel goes on at this moment in milliseconds: behind all offsets that it can
+    /// have given out, unless it had more than one publication a millisecond ever since 1970. Who resumes from before
+    /// is told of the gap.
     pub(super) fn channel(&self, name: &ChannelName) -> Result<Option<ChannelRow>, EngineError> {
         let key = name.as_str().as_bytes();
-        self.get(Table::Channel, key)?.map(|row| rows::decode(Table::Channel, key, &row)).transpose()
+        let read = self
+            .get(Table::Channel, key)
+            .and_then(|row| row.map(|row| rows::decode(Table::Channel, key, &row)).transpose());
+        match read {
+            Err(error) if error.is_damage() => {
+                let anew = || {
+                    let top = Offset(self.now.as_millis());
+                    ChannelRow { top, base: top.next(), published_at: self.now }
+                };
+                let row = read::channel_of_history(self.engine, name)?.unwrap_or_else(anew);
+                error!(%error, top = row.top.0, "A channel goes on behind the last offset that it may have given out");
+                Ok(Some(row))
+            }
+            read => read,
+        }
     }
 
     pub(super) fn jobs(

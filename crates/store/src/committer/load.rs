@@ -1,6 +1,7 @@
 //! Reading at open what is kept in memory.
 
 use std::ops::Bound;
+use std::sync::Arc;
 
 use tidings_audience::Index;
 use tidings_types::BrakeScope;
@@ -64,9 +65,9 @@ fn load_brakes(engine: &Engine, damaged_count: &mut usize) -> Result<Brakes, Eng
         leave_out_damaged(damaged_count, || {
             let (scope, since) = rows::decode_brake(key, row).inspect_err(|error| {
                 error!(%error, "All sending is paused, for a pause cannot be read; `tidings jobs resume everything` ends it");
-                brakes.paused.entry(BrakeScope::Everything).or_default();
+                Arc::make_mut(&mut brakes.paused).entry(BrakeScope::Everything).or_default();
             })?;
-            brakes.paused.insert(scope, since);
+            Arc::make_mut(&mut brakes.paused).insert(scope, since);
             Ok(())
         })
     })?;

@@ -3,10 +3,11 @@
 use std::ops::Bound;
 
 use tidings_types::{ChannelName, JournalPosition, Offset};
+use tracing::error;
 
 use super::draft::Draft;
 use crate::engine::{EngineError, Table};
-use crate::rows::{self, ChannelRow, HistoryRow};
+use crate::rows::{self, ChannelRow, EventHead, HistoryRow};
 
 /// Events one look may take, and channels it may pass: a few milliseconds.
 const EVENT_COUNT: u64 = 2000;
@@ -19,42 +20,59 @@ impl Draft<'_> {
     /// may be more. A journal close to its bounds forgets ids earlier: rather a shorter window than no new events.
     pub(super) fn trim_journal(&mut self, trim_to: JournalPosition) -> Result<bool, EngineError> {
         let (window, window_count) = (self.shared.config.id_window, self.shared.config.id_window_count);
-        let first = self.state.journal_base;
-        let start = rows::position_key(JournalPosition(first));
-        let (engine, end, now) = (self.engine, self.state.journal_end, self.now);
+        let (first, end, now) = (self.state.journal_base, self.state.journal_end, self.now);
         let (count_max, bytes_max) = (self.shared.config.journal_event_count_max, self.shared.config.journal_bytes_max);
         let is_pressed =
             end - first >= count_max - count_max / 8 || self.state.journal_bytes >= bytes_max - bytes_max / 8;
-        engine.scan(Table::Event, Bound::Included(&start), |key, row| {
-            let position = rows::decode_position(Table::Event, key, key)?;
-            let head = rows::decode_event_head(key, row)?;
-            let is_young = now.saturating_since(head.accepted_at) <= window;
-            let in_window = !is_pressed && end - position.0 <= window_count && is_young;
-            if position >= trim_to || in_window || position.0 - first >= EVENT_COUNT {
-                return Ok(false);
+        for position in (first..trim_to.0.min(end).min(first + EVENT_COUNT)).map(JournalPosition) {
+            let key = rows::position_key(position);
+            // One that cannot be read goes when its turn comes: all before it are old.
+            if let Some((head, row_bytes)) = self.event_head(&key)? {
+                let is_young = now.saturating_since(head.accepted_at) <= window;
+                if !is_pressed && end - position.0 <= window_count && is_young {
+                    break;
+                }
+                self.rows.delete(Table::EventId, head.id_hash);
+                self.state.journal_bytes = self.state.journal_bytes.saturating_sub(row_bytes);
             }
             self.rows.delete(Table::Event, key);
-            self.rows.delete(Table::EventId, head.id_hash);
             self.forget_cancelled(position);
             self.state.journal_base = position.0 + 1;
-            self.state.journal_bytes = self.state.journal_bytes.saturating_sub(row.len() as u64);
-            Ok::<_, EngineError>(true)
-        })?;
+        }
+        if self.state.journal_base == end {
+            self.state.journal_bytes = 0; // Also those of rows that could not be read.
+        }
         Ok(self.state.journal_base - first >= EVENT_COUNT)
+    }
+
+    /// What trimming needs of an event, and the bytes of its row. `None`, with a word in the log: nobody can read it.
+    fn event_head(&self, key: &[u8]) -> Result<Option<(EventHead, u64)>, EngineError> {
+        let read = self.engine.get(Table::Event, key).and_then(|row| {
+            let row = row.ok_or_else(|| EngineError::damaged(Table::Event, key))?;
+            Ok((rows::decode_event_head(key, row.as_ref())?, row.as_ref().len() as u64))
+        });
+        match read {
+            Err(error) if error.is_damage() => {
+                error!(%error, "An event is forgotten unread");
+                Ok(None)
+            }
+            read => read.map(Some),
+        }
     }
 
     /// Walks on over the channels from `cursor` and takes expired publications. True when some were left for the next look.
     pub(super) fn trim_channels(&mut self, cursor: &mut Vec<u8>) -> Result<bool, EngineError> {
         let mut channels = Vec::with_capacity(CHANNEL_COUNT);
+        let (mut seen, mut last) = (0, Vec::new());
         self.engine.scan(Table::Channel, Bound::Excluded(cursor), |key, row| {
-            channels.push((rows::decode_channel_name(key)?, rows::decode::<ChannelRow>(Table::Channel, key, row)?));
-            Ok::<_, EngineError>(channels.len() < CHANNEL_COUNT)
+            let name = rows::decode_channel_name(key).ok();
+            // A damaged one keeps what it has until something is published in it, which tells of it.
+            channels.extend(name.zip(rows::decode::<ChannelRow>(Table::Channel, key, row).ok()));
+            (seen, last) = (seen + 1, key.to_vec());
+            Ok::<_, EngineError>(seen < CHANNEL_COUNT)
         })?;
-        if channels.len() < CHANNEL_COUNT {
-            cursor.clear(); // The end: the next look begins again.
-        } else if let Some((name, _)) = channels.last() {
-            *cursor = name.as_str().as_bytes().to_vec();
-        }
+        // At the end the next look begins again.
+        *cursor = if seen < CHANNEL_COUNT { Vec::new() } else { last };
         let mut taken = 0;
         for (name, mut row) in channels {
             let base = row.base;
@@ -77,7 +95,10 @@ impl Draft<'_> {
         while row.base <= row.top {
             let key = rows::history_key(name, row.base);
             // A damaged row goes like an expired one: with it and all before it, readers are told of the gap.
-            let history = self.engine.get(Table::History, &key)?;
+            let history = match self.engine.get(Table::History, &key) {
+                Err(error) if !error.is_damage() => return Err(error),
+                read => read.ok().flatten(),
+            };
             let history = history.and_then(|row| rows::decode(Table::History, &key, row.as_ref()).ok());
             if history.is_some_and(|history: HistoryRow| history.expires_at > self.now) {
                 return Ok(());

@@ -5,7 +5,7 @@
 
 use tidings_types::DeviceNumber;
 
-use super::draft::Draft;
+use super::draft::{Draft, Undo};
 use crate::engine::{EngineError, Table};
 use crate::rows::{self, DeviceRow};
 use crate::service::read_lock;
@@ -30,6 +30,7 @@ impl Draft<'_> {
         if known.is_some_and(|chunk| chunk.contains(place)) == is_proven {
             return;
         }
+        self.undo.push(Undo::Proven(number, !is_proven));
         let bits = self.proven.entry(chunk).or_insert_with(|| table.proven_chunk(chunk).cloned().unwrap_or_default());
         if is_proven {
             bits.insert(place);

@@ -15,6 +15,7 @@ use crate::{
     WriteError,
 };
 
+mod damage;
 mod derived;
 mod older;
 mod sending;

@@ -3,10 +3,14 @@
 use std::pin::Pin;
 use std::time::Duration;
 
-use tidings_store::{PAUSE_COUNT_MAX, WriteError};
+use tidings_store::{PAUSE_COUNT_MAX, PositionSet, WriteError};
 use tidings_types::{AppId, BrakeScope, JournalPosition, Timestamp};
 
 use crate::support::*;
+
+fn positions<const COUNT: usize>(positions: [u64; COUNT]) -> PositionSet {
+    positions.into_iter().map(JournalPosition).collect()
+}
 
 #[tokio::test]
 async fn what_is_paused_or_cancelled_stays_so_over_a_restart_until_it_is_taken_back() {
@@ -27,8 +31,8 @@ async fn what_is_paused_or_cancelled_stays_so_over_a_restart_until_it_is_taken_b
     assert!(follower.has_changed().unwrap());
     for restarted in [false, true] {
         let brakes = store.brakes().borrow().clone();
-        assert_eq!(brakes.paused, [(goals.clone(), T0)].into(), "restarted: {restarted}");
-        assert_eq!(brakes.cancelled, [JournalPosition(2)].into());
+        assert_eq!(*brakes.paused, [(goals.clone(), T0)].into(), "restarted: {restarted}");
+        assert_eq!(brakes.cancelled, positions([2]));
         assert_eq!((store.counts().paused, store.counts().cancelled), (1, 1));
         store.close().await;
         store = open(folder.path()).0;
@@ -49,14 +53,14 @@ async fn a_cancelled_job_is_forgotten_with_its_row_or_its_event() {
     }
     // Its job may have finished at the same moment: forgetting the job forgets that it was cancelled all the same.
     store.remove_jobs(vec![JournalPosition(2), JournalPosition(4)]).await.unwrap();
-    assert_eq!(store.brakes().borrow().cancelled, [JournalPosition(1), JournalPosition(3)].into());
+    assert_eq!(store.brakes().borrow().cancelled, positions([1, 3]));
     store.trim(JournalPosition(2));
     store.append_events(vec![new_event("e5", 5, &[])], T0.saturating_add(HOUR)).await.unwrap();
     eventually("trimming", || store.event(JournalPosition(1)).unwrap().is_none()).await;
-    assert_eq!(store.brakes().borrow().cancelled, [JournalPosition(3)].into());
+    assert_eq!(store.brakes().borrow().cancelled, positions([3]));
     assert!(!store.cancel(JournalPosition(1)).await.unwrap(), "the event is gone");
     store.close().await;
-    assert_eq!(open(folder.path()).0.brakes().borrow().cancelled, [JournalPosition(3)].into());
+    assert_eq!(open(folder.path()).0.brakes().borrow().cancelled, positions([3]));
 }
 
 #[tokio::test]

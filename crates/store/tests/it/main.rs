@@ -6,6 +6,7 @@ mod crash;
 mod devices;
 mod full_disk;
 mod journal;
+mod known;
 mod later;
 mod model;
 mod open;

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use proptest::prelude::*;
 use tempfile::TempDir;
@@ -496,7 +497,7 @@ fn check(store: &Store, model: &Model) {
     assert_eq!(ids, model.devices.keys().map(|&device| DEVICES[device]).collect::<Vec<_>>());
     check_events(store, model);
     let brakes = Brakes {
-        paused: model.paused.iter().map(|(&scope, &since)| (SCOPES[scope].clone(), at(since))).collect(),
+        paused: Arc::new(model.paused.iter().map(|(&scope, &since)| (SCOPES[scope].clone(), at(since))).collect()),
         cancelled: model.cancelled.iter().copied().map(JournalPosition).collect(),
     };
     assert_eq!(**store.brakes().borrow(), brakes);
@@ -574,7 +575,7 @@ fn open_small(path: &Path) -> Store {
 }
 
 /// A copy of the folder as the disk has it while the store is open: what a crash would leave.
-fn copy(from: &Path, to: &Path) {
+pub(crate) fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
         if entry.file_type().unwrap().is_dir() {

@@ -143,6 +143,9 @@ pub(crate) struct RegisterArgs {
     /// Who uses it.
     #[arg(long)]
     pub(crate) user: Option<String>,
+    /// Whether a push to this token has worked before, with another system: then it needs no quarantine.
+    #[arg(long, value_name = "BOOL")]
+    pub(crate) proven: Option<bool>,
     #[command(flatten)]
     pub(crate) api: ApiServer,
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use tidings_gateway::ClientCertificate;
 use tidings_gettext::{Plural, Template, TemplateError};
 use tidings_protocol::NamespaceOptions;
+use tidings_push::apns::check_app;
 use tidings_push::fcm::oauth::ServiceAccount;
 use tidings_push::web_push::guard::{DEFAULT_HOSTS, EndpointRules, HostRuleError};
 use tidings_push::web_push::vapid::{VapidError, VapidKey};
@@ -412,6 +413,9 @@ impl Check<'_> {
     fn apns(&mut self, path: &str, apns: &Apns) {
         if apns.apps.is_empty() {
             self.problem(&format!("{path}.apps"), "is empty: name the apps this credential is for");
+        }
+        for error in apns.apps.iter().filter_map(|app| check_app(app).err()) {
+            self.problem(&format!("{path}.apps"), &error.to_string());
         }
         self.connections(path, apns.connection_count, apns.connection_count_max, apns.thread_count);
         self.lake(path, apns.lake_capacity, apns.connection_count_max * apns.stream_count_max);

@@ -235,7 +235,8 @@ section! {
         certificate_file: Option<PathBuf>, like "certificate.pem";
         /// The certificate's private key (PEM, without a passphrase); may be the same file.
         certificate_key_file: Option<PathBuf>, like "certificate.pem";
-        /// Bundle ids of the apps this credential is for.
+        /// Bundle ids of the apps this credential is for; with a suffix such as `.voip` for tokens of another kind
+        /// (docs/payload.md).
         apps: Vec<AppId>, like "[\"com.example.app\"]";
         /// Connections kept open.
         connection_count: usize = "2", from "1" to "64";
@@ -373,7 +374,7 @@ section! {
 
     /// Jobs: events on their way to devices.
     Sender {
-        /// Jobs in work; further events wait in the journal, and those in work wait only 500 ms for receipts then.
+        /// Jobs that have something to hand out; others are parked, and wait only 500 ms for receipts then.
         job_count_max: usize = "1024", from "1" to "100000";
         /// Devices read, translated for and handed on in one go.
         window_device_count: usize = "1024", from "1" to "65536";

@@ -328,6 +328,11 @@ fn apns_credentials_are_checked() {
     let sandbox =
         apns("main", &credentials.key, "host = \"api.development.push.apple.com\"\nenvironment = \"sandbox\"");
     assert_eq!(loaded(&sandbox).config.apns["main"].host(), "api.development.push.apple.com");
+    check(
+        &one.replace("[\"a.b\"]", "[\"a.b\", \"a.b.voip\", \"a.b.push-type.liveactivity\"]"),
+        &["t.toml:5:8: `apns.main.apps`: a.b.push-type.liveactivity is a topic of Live Activities, which are not \
+           supported yet"],
+    );
     fs::write(&credentials.key, "no key").unwrap();
     assert!(mistakes(&one, &[])[0].ends_with("holds no PEM \"PRIVATE KEY\""));
 }
@@ -689,7 +694,9 @@ fn the_memory_sum_is_its_terms() {
         ("store queues", 10 << 20),
         ("store cache", 1 << 20),
         ("devices", 800 * 320),
-        ("jobs", 3 * (196_608 + 2 * 100 + 3 * 20)), // Of 800 devices 10 can be connected.
+        ("jobs", 16 * 3 * (196_608 + 2 * 100 + 3 * 20)), // Of 800 devices 10 can be connected.
+        ("parked jobs", 64 * 3 * 1024),
+        ("sets of parked jobs", 64 << 20),
         ("reports", 9 * 1024),
         ("webhook backlog", 2 * 9 * 160),
         ("lakes", 3 * 2 * 300 * 512), // Three priorities, and the same for the quarantine.

@@ -2,8 +2,8 @@
 //! credential from the files that the section names, and the same files again when the operator has changed them.
 //!
 //! A file that is wrong at the start ends the start. Later it costs nothing: the gateway keeps the credential it has,
-//! and the log says which file is wrong. Sections with the same signing key share its tokens, for Apple refuses who
-//! makes too many.
+//! and the log says which file is wrong, or that it is of another Firebase project. Sections with the same signing key
+//! share its tokens, for Apple refuses who makes too many.
 
 mod apns;
 mod fcm;
@@ -13,6 +13,7 @@ mod web_push;
 mod tests;
 
 use std::path::Path;
+use std::slice::from_ref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -76,6 +77,17 @@ pub(crate) enum CredentialError {
         path: String,
         /// Why.
         source: OriginError,
+    },
+    /// A service account of another project: messages would go on to the first one, which does not know this account,
+    /// and tokens of devices are of one project.
+    #[error("{path} is of the Firebase project {found:?}, but this section sends for {used:?} until a restart")]
+    Project {
+        /// The file.
+        path: String,
+        /// The project that it is of.
+        found: String,
+        /// The project that is sent for.
+        used: String,
     },
     /// A key for Web Push, or the contact that goes with it.
     #[error("{path} cannot be used")]
@@ -181,7 +193,12 @@ struct Running {
 
 enum AnyGateway {
     /// The main one, and that of the quarantine.
-    Http2(Vec<Gateway>),
+    Apns(Vec<Gateway>),
+    /// It sends for this project.
+    Fcm {
+        gateway: Gateway,
+        project: String,
+    },
     WebPush(WebPushGateway),
 }
 
@@ -202,11 +219,11 @@ impl Providers {
                 let aside = quarantine.map(|lakes| (apns::quarantine(main.clone(), apns), lakes));
                 let started = [(main, lakes)].into_iter().chain(aside);
                 let started = started.map(|(config, lakes)| Gateway::start(config, lakes, sink.clone(), registry));
-                AnyGateway::Http2(started.collect::<Result<_, _>>()?)
+                AnyGateway::Apns(started.collect::<Result<_, _>>()?)
             }
             Provider::Fcm => {
-                let config = fcm::gateway(&name, &config.fcm[&name], gauge)?;
-                AnyGateway::Http2(vec![Gateway::start(config, lakes, sink, registry)?])
+                let (config, project) = fcm::gateway(&name, &config.fcm[&name], gauge)?;
+                AnyGateway::Fcm { gateway: Gateway::start(config, lakes, sink, registry)?, project }
             }
             Provider::WebPush => {
                 let config = web_push::gateway(&name, &config.web_push[&name], gauge)?;
@@ -236,18 +253,18 @@ impl Providers {
 
     /// Whether anything was replaced; `None` without such a section.
     fn reload_one(&self, config: &Config, running: &Running) -> Option<Result<bool, ReloadError>> {
-        let Running { provider, name, gateway } = running;
-        Some(match (provider, gateway) {
-            (Provider::Apns, AnyGateway::Http2(gateways)) => {
+        let Running { name, gateway, .. } = running;
+        Some(match gateway {
+            AnyGateway::Apns(gateways) => {
                 let apns = config.apns.get(name)?;
                 let credential = apns::credential(apns, &self.keys);
                 reload_http2(gateways, credential, apns.ca_file.as_deref())
             }
-            (_, AnyGateway::Http2(gateways)) => {
+            AnyGateway::Fcm { gateway, project } => {
                 let fcm = config.fcm.get(name)?;
-                reload_http2(gateways, fcm::credential(fcm), fcm.ca_file.as_deref())
+                reload_http2(from_ref(gateway), fcm::credential(fcm, project), fcm.ca_file.as_deref())
             }
-            (_, AnyGateway::WebPush(gateway)) => {
+            AnyGateway::WebPush(gateway) => {
                 let web_push = config.web_push.get(name)?;
                 let ca_file = web_push.ca_file.as_deref();
                 reload(web_push::tokens(web_push), ca_file, |tokens, ca_pem| gateway.reload(tokens.clone(), ca_pem))
@@ -259,11 +276,12 @@ impl Providers {
     pub(super) async fn drain(self, deadline: Instant) {
         for running in self.all {
             match running.gateway {
-                AnyGateway::Http2(gateways) => {
+                AnyGateway::Apns(gateways) => {
                     for gateway in gateways {
                         gateway.drain(deadline).await;
                     }
                 }
+                AnyGateway::Fcm { gateway, .. } => _ = gateway.drain(deadline).await,
                 AnyGateway::WebPush(gateway) => _ = gateway.drain(deadline).await,
             }
         }

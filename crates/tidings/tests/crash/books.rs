@@ -1,20 +1,24 @@
-//! What the providers' ledgers say of each device of the flood, life by life of the server, and which repeats are
-//! excused.
+//! What the providers' ledgers say of each device of one event of the flood, life by life of the server, and which
+//! repeats are excused.
 //!
-//! There is one event, so a device's entry is a number: how often it was accepted up to the end of the last life. What
-//! a life has added is the difference. Acceptances beyond a device's first one in a life are the provider's making (an
-//! answer lost); the first one in a life of a device that had it before is the crash's, and needs an allowance: that
-//! the last checkpoint before the kill did not know the outcome.
+//! A device's entry is a number: how often the event was accepted for it up to the end of the last life. What a life
+//! has added is the difference. Acceptances beyond a device's first one in a life are the provider's making (an answer
+//! lost). What the last checkpoint before a kill called settled, as accepted, superseded or whatever, is accepted no
+//! more. Any other device that had it may get it again: a repeat by the crash. How many may at most is `lag.rs`'s.
 //!
-//! In memory: 8 bytes per device.
+//! In memory: 8 bytes per device and event.
+
+use std::ops::Add;
 
 use crate::deliveries::Wrongs;
 
 /// Everything accepted up to the end of the last life.
 pub(crate) struct Books {
-    /// By number of the device; those from `audience` on are bystanders, who are owed nothing.
+    event: u32,
+    /// By number of the device.
     seen: Vec<Seen>,
-    audience: usize,
+    /// It was cancelled before the last life ended: nothing is accepted any more.
+    is_closed: bool,
     pub(crate) totals: Totals,
     /// What no server may do, in words; with a limit.
     pub(crate) wrongs: Wrongs,
@@ -23,8 +27,10 @@ pub(crate) struct Books {
 #[derive(Debug, Clone, Copy, Default)]
 struct Seen {
     count: u32,
-    /// The last life ended before the outcome was noted.
-    may_repeat: bool,
+    /// It is of the audience; others are bystanders.
+    is_owed: bool,
+    /// The last life ended with its outcome noted.
+    is_noted: bool,
 }
 
 /// Of all lives so far.
@@ -33,11 +39,22 @@ pub(crate) struct Totals {
     /// Repeats included.
     pub(crate) accepted: u64,
     pub(crate) crash_repeats: u64,
-    pub(crate) crash_repeats_allowed: u64,
     pub(crate) fault_repeats: u64,
 }
 
-/// How a life ended.
+impl Add for Totals {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            accepted: self.accepted + other.accepted,
+            crash_repeats: self.crash_repeats + other.crash_repeats,
+            fault_repeats: self.fault_repeats + other.fault_repeats,
+        }
+    }
+}
+
+/// How a life ended, for one event or for all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct FloodLife {
     /// Devices accepted so far.
@@ -50,6 +67,19 @@ pub(crate) struct FloodLife {
     pub(crate) fault_repeats: u64,
 }
 
+impl Add for FloodLife {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            devices: self.devices + other.devices,
+            noted: self.noted + other.noted,
+            fresh: self.fresh + other.fresh,
+            fault_repeats: self.fault_repeats + other.fault_repeats,
+        }
+    }
+}
+
 /// What the server says of the whole audience.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Said {
@@ -57,42 +87,47 @@ pub(crate) struct Said {
     pub(crate) accepted: u64,
     /// Refused as gone, or without a token after that was noted.
     pub(crate) gone: u64,
+    /// Superseded or cancelled, also after an attempt without an answer: it may have been accepted or not.
+    pub(crate) given_up: u64,
     /// Every outcome, whatever its name.
     pub(crate) outcomes: u64,
 }
 
 impl Books {
-    pub(crate) fn new(audience: u32, bystanders: u32) -> Self {
-        let seen = vec![Seen::default(); (audience + bystanders) as usize];
-        Self { seen, audience: audience as usize, totals: Totals::default(), wrongs: Wrongs::default() }
+    /// For so many devices; `is_owed` tells whom the event is for.
+    pub(crate) fn new(event: u32, device_count: u32, is_owed: impl Fn(u32) -> bool) -> Self {
+        let seen = (0..device_count).map(|device| Seen { is_owed: is_owed(device), ..Seen::default() }).collect();
+        Self { event, seen, is_closed: false, totals: Totals::default(), wrongs: Wrongs::default() }
+    }
+
+    /// The event was cancelled, and no life after this one hands it out.
+    pub(crate) fn close(&mut self) {
+        self.is_closed = true;
     }
 
     /// The server was killed or stopped. `count_of` is what the ledger has of a device by now, `is_noted` tells whether
     /// the last checkpoint knows its outcome.
     pub(crate) fn end_life(&mut self, count_of: impl Fn(u32) -> u32, is_noted: impl Fn(u32) -> bool) -> FloodLife {
         let (mut life, totals, wrongs) = (FloodLife::default(), &mut self.totals, &mut self.wrongs);
+        let event = self.event;
         for (device, seen) in self.seen.iter_mut().enumerate() {
             let device = device as u32;
-            let count = count_of(device);
-            if count == 0 {
-                continue;
-            }
+            let (count, is_noted) = (count_of(device), is_noted(device));
             let fresh = count.saturating_sub(seen.count);
             totals.accepted += u64::from(fresh);
             life.fault_repeats += u64::from(fresh.saturating_sub(1));
-            if seen.count > 0 && fresh > 0 {
-                totals.crash_repeats += 1;
-                wrongs.require(seen.may_repeat, || format!("device {device} got it again, though that was noted"));
+            if fresh > 0 {
+                totals.crash_repeats += u64::from(seen.count > 0);
+                wrongs.require(!(seen.is_owed && seen.is_noted), || {
+                    let before = seen.count;
+                    format!("device {device} got event {event} {before} times before and again, though it was settled")
+                });
+                wrongs.require(!self.is_closed, || format!("device {device} got event {event}, which was cancelled"));
             }
-            let is_noted = is_noted(device);
-            if !is_noted {
-                // An allowance that was not used is not given twice.
-                totals.crash_repeats_allowed += u64::from(fresh > 0 || !seen.may_repeat);
-                life.fresh += u64::from(fresh > 0);
-            }
-            life.devices += 1;
-            life.noted += u64::from(is_noted);
-            *seen = Seen { count, may_repeat: !is_noted };
+            life.devices += u64::from(count > 0);
+            life.noted += u64::from(count > 0 && is_noted);
+            life.fresh += u64::from(fresh > 0 && !is_noted);
+            *seen = Seen { count, is_noted, ..*seen };
         }
         totals.fault_repeats += life.fault_repeats;
         life
@@ -100,23 +135,17 @@ impl Books {
 
     /// Holds the server's report against what was accepted.
     pub(crate) fn check(&self, said: &Said) -> Wrongs {
-        let (audience, bystanders) = self.seen.split_at(self.audience);
         let mut wrongs = Wrongs::default();
-        for (number, seen) in bystanders.iter().enumerate() {
-            wrongs
-                .require(seen.count == 0, || format!("device {} got it and is no part of it", self.audience + number));
+        for (device, _) in self.seen.iter().enumerate().filter(|(_, seen)| !seen.is_owed && seen.count > 0) {
+            wrongs.add(|| format!("device {device} got event {} and is no part of it", self.event));
         }
-        let accepted = audience.iter().filter(|seen| seen.count > 0).count() as u64;
-        let expected = Said {
-            audience: self.audience as u64,
-            accepted,
-            gone: self.audience as u64 - accepted,
-            outcomes: self.audience as u64,
-        };
-        wrongs.require(*said == expected, || format!("the server says {said:?}, the ledgers say {expected:?}"));
-        let Totals { crash_repeats, crash_repeats_allowed, .. } = self.totals;
-        wrongs.require(crash_repeats <= crash_repeats_allowed, || {
-            format!("{crash_repeats} repeats by kills, allowed {crash_repeats_allowed}")
+        let owed = self.seen.iter().filter(|seen| seen.is_owed).count() as u64;
+        let got = self.seen.iter().filter(|seen| seen.is_owed && seen.count > 0).count() as u64;
+        let Said { audience, accepted, gone, given_up, outcomes } = *said;
+        let adds_up = [audience, outcomes, accepted + gone + given_up] == [owed; 3];
+        wrongs.require(adds_up, || format!("event {}: the server says {said:?}, it was for {owed}", self.event));
+        wrongs.require(accepted <= got && got <= accepted + given_up, || {
+            format!("event {}: the server says {said:?}, the ledgers have {got} devices", self.event)
         });
         wrongs
     }
@@ -125,14 +154,9 @@ impl Books {
         self.seen.get(device as usize).is_some_and(|seen| seen.count > 0)
     }
 
-    /// Those of the audience that nothing was accepted for.
-    pub(crate) fn missing(&self) -> impl Iterator<Item = u32> {
-        (0..self.audience as u32).filter(|device| !self.is_accepted(*device))
-    }
-
     /// For the canary: a bystander got it.
     pub(crate) fn forge(&mut self) {
-        self.seen.last_mut().expect("there are bystanders").count = 1;
+        self.seen.iter_mut().find(|seen| !seen.is_owed).expect("there are bystanders").count = 1;
     }
 
     /// For the canary: one delivery is forgotten.
@@ -146,11 +170,11 @@ impl Books {
 mod tests {
     use super::*;
 
-    const GOOD: Said = Said { audience: 4, accepted: 3, gone: 1, outcomes: 4 };
+    const GOOD: Said = Said { audience: 4, accepted: 3, gone: 1, given_up: 0, outcomes: 4 };
 
     /// Devices 0 to 3, of which 3 is gone, and bystander 4; all lives are one.
     fn books() -> Books {
-        let mut books = Books::new(4, 1);
+        let mut books = Books::new(7, 5, |device| device < 4);
         books.end_life(|device| u32::from(device < 3), |_| true);
         books
     }
@@ -159,7 +183,6 @@ mod tests {
     fn who_got_it_once_or_is_gone_is_right() {
         let wrongs = books().check(&GOOD);
         assert!(wrongs.is_empty(), "{wrongs}");
-        assert_eq!(books().missing().collect::<Vec<_>>(), [3]);
     }
 
     #[test]
@@ -168,12 +191,27 @@ mod tests {
             Said { audience: 5, ..GOOD },
             Said { accepted: 4, gone: 0, ..GOOD },
             Said { accepted: 2, gone: 2, ..GOOD },
+            Said { accepted: 2, ..GOOD },
             Said { gone: 2, ..GOOD },
+            Said { gone: 0, ..GOOD },
+            Said { given_up: 1, ..GOOD },
             Said { outcomes: 3, ..GOOD },
             Said { outcomes: 5, ..GOOD },
         ];
         for said in others {
             assert!(!books().check(&said).is_empty(), "{said:?}");
+        }
+    }
+
+    #[test]
+    fn who_was_given_up_may_have_got_it_or_not_but_is_one_of_the_audience() {
+        for right in [Said { accepted: 2, given_up: 1, ..GOOD }, Said { gone: 0, given_up: 1, ..GOOD }] {
+            let wrongs = books().check(&right);
+            assert!(wrongs.is_empty(), "{wrongs}");
+        }
+        let more_accepted = Said { accepted: 4, gone: 0, ..GOOD };
+        for wrong in [more_accepted, Said { accepted: 1, given_up: 1, gone: 2, ..GOOD }] {
+            assert!(!books().check(&wrong).is_empty(), "{wrong:?}");
         }
     }
 
@@ -188,31 +226,49 @@ mod tests {
 
     #[test]
     fn a_repeat_after_a_kill_is_excused_if_its_outcome_was_not_noted() {
-        let mut books = Books::new(2, 0);
+        let mut books = Books::new(7, 2, |_| true);
         let life = books.end_life(|_| 1, |device| device == 0);
         assert_eq!(life, FloodLife { devices: 2, noted: 1, fresh: 1, fault_repeats: 0 });
         books.end_life(|device| 1 + device, |_| true);
         assert!(books.wrongs.is_empty(), "{}", books.wrongs);
-        assert_eq!((books.totals.crash_repeats, books.totals.crash_repeats_allowed), (1, 1));
+        assert_eq!(books.totals.crash_repeats, 1);
         books.end_life(|_| 2, |_| true);
-        assert!(books.wrongs.to_string().contains("device 0 got it again"), "{}", books.wrongs);
+        assert!(books.wrongs.to_string().contains("device 0 got event 7 1 times"), "{}", books.wrongs);
     }
 
     #[test]
-    fn each_repeat_needs_an_allowance_of_its_own() {
-        let mut books = Books::new(1, 0);
-        books.end_life(|_| 1, |_| false);
-        assert_eq!(books.end_life(|_| 1, |_| false).fresh, 0, "nothing new in that life");
-        assert_eq!(books.totals.crash_repeats_allowed, 1, "two kills, but only one acceptance to repeat");
-        books.end_life(|_| 2, |_| false);
-        books.end_life(|_| 3, |_| true);
+    fn what_was_settled_without_an_acceptance_is_accepted_no_more() {
+        let mut books = Books::new(7, 2, |_| true);
+        books.end_life(|_| 0, |device| device == 1);
+        books.end_life(|device| u32::from(device == 0), |_| true);
         assert!(books.wrongs.is_empty(), "{}", books.wrongs);
-        assert_eq!((books.totals.crash_repeats, books.totals.crash_repeats_allowed), (2, 2));
+        books.end_life(|_| 1, |_| true);
+        assert!(books.wrongs.to_string().contains("device 1 got event 7 0 times"), "{}", books.wrongs);
+    }
+
+    #[test]
+    fn what_was_cancelled_is_accepted_no_more() {
+        let mut books = Books::new(7, 2, |_| true);
+        books.end_life(|device| device, |_| false);
+        books.close();
+        books.end_life(|device| device, |_| false);
+        assert!(books.wrongs.is_empty(), "{}", books.wrongs);
+        books.end_life(|_| 1, |_| true);
+        assert!(books.wrongs.to_string().contains("device 0 got event 7, which"), "{}", books.wrongs);
+    }
+
+    #[test]
+    fn fresh_is_what_this_life_has_added() {
+        let mut books = Books::new(7, 1, |_| true);
+        assert_eq!(books.end_life(|_| 1, |_| false).fresh, 1);
+        assert_eq!(books.end_life(|_| 1, |_| false).fresh, 0, "nothing new in that life");
+        assert_eq!(books.end_life(|_| 2, |_| false).fresh, 1);
+        assert_eq!((books.wrongs.is_empty(), books.totals.crash_repeats), (true, 1));
     }
 
     #[test]
     fn a_repeat_within_a_life_is_counted_apart() {
-        let mut books = Books::new(1, 0);
+        let mut books = Books::new(7, 1, |_| true);
         assert_eq!(books.end_life(|_| 3, |_| true).fault_repeats, 2);
         assert_eq!(books.totals, Totals { accepted: 3, fault_repeats: 2, ..Totals::default() });
     }

@@ -41,8 +41,6 @@ pub(crate) struct Counts {
     pub(crate) accepted: u64,
     /// In this life.
     pub(crate) accepted_in_life: u64,
-    /// Repeats that the kills so far may have brought or may still bring.
-    pub(crate) crash_repeats_allowed: u64,
     pub(crate) crash_repeats: u64,
     pub(crate) fault_repeats: u64,
 }
@@ -52,9 +50,11 @@ pub(crate) struct Counts {
 pub(crate) struct LifeEnd {
     /// Pairs accepted so far whose outcome is noted.
     pub(crate) settled: u64,
-    /// Pairs accepted whose outcome is not.
-    pub(crate) allowed: u64,
-    /// Of those, the ones accepted in this life, but longer ago than a checkpoint may lag.
+    /// Pairs accepted in this life whose outcome is not.
+    pub(crate) fresh: u64,
+    /// Pairs accepted in this life, so shortly before its end that a checkpoint need not know of them.
+    pub(crate) recent: u64,
+    /// Of `fresh`, those accepted so long ago that every checkpoint must know them.
     pub(crate) late: u64,
 }
 
@@ -130,20 +130,22 @@ impl Deliveries {
         }
     }
 
-    /// The server was killed; `is_settled` tells what its last checkpoint knows to be done with; what was
-    /// accepted before `noted_before` should be.
-    pub(crate) fn end_life(&mut self, is_settled: impl Fn(Pair) -> bool, noted_before: Timestamp) -> LifeEnd {
-        let mut end = LifeEnd { settled: 0, allowed: 0, late: 0 };
+    /// The server was killed; `is_settled` tells what its last checkpoint knows to be done with. What was accepted from
+    /// `recent_from` on is recent, and before `late_before` late.
+    pub(crate) fn end_life(
+        &mut self,
+        is_settled: impl Fn(Pair) -> bool,
+        recent_from: Timestamp,
+        late_before: Timestamp,
+    ) -> LifeEnd {
+        let mut end = LifeEnd { settled: 0, fresh: 0, recent: 0, late: 0 };
         for (pair, delivery) in &mut self.pairs {
-            let could_repeat = std::mem::replace(&mut delivery.may_repeat, !is_settled(*pair));
-            if delivery.may_repeat {
-                // An allowance that was not used is not given twice.
-                self.counts.crash_repeats_allowed += u64::from(!could_repeat);
-                end.allowed += 1;
-                end.late += u64::from(delivery.life == self.life && delivery.last_at < noted_before);
-            } else {
-                end.settled += 1;
-            }
+            delivery.may_repeat = !is_settled(*pair);
+            let is_new = delivery.life == self.life;
+            end.settled += u64::from(!delivery.may_repeat);
+            end.fresh += u64::from(is_new && delivery.may_repeat);
+            end.recent += u64::from(is_new && delivery.last_at >= recent_from);
+            end.late += u64::from(is_new && delivery.may_repeat && delivery.last_at < late_before);
         }
         self.counts.accepted_in_life = 0;
         self.life += 1;
@@ -197,40 +199,43 @@ pub(crate) mod tests {
         deliveries.accept(&token(device), id, Some(event), Timestamp(100));
     }
 
+    /// What was accepted from `at` on is recent, and before it late.
+    fn end_life(deliveries: &mut Deliveries, is_settled: impl Fn(Pair) -> bool, at: u64) -> LifeEnd {
+        deliveries.end_life(is_settled, Timestamp(at), Timestamp(at))
+    }
+
     #[test]
     fn a_repeat_after_a_crash_is_wrong_if_its_outcome_was_noted() {
         let mut deliveries = deliveries();
         accept(&mut deliveries, 1, 7);
         accept(&mut deliveries, 2, 7);
-        let end = deliveries.end_life(|(device, _)| device == 1, Timestamp(100));
-        assert_eq!(end, LifeEnd { settled: 1, allowed: 1, late: 0 });
+        let end = end_life(&mut deliveries, |(device, _)| device == 1, 100);
+        assert_eq!(end, LifeEnd { settled: 1, fresh: 1, recent: 2, late: 0 });
         accept(&mut deliveries, 2, 7);
         assert!(deliveries.wrongs.is_empty());
         accept(&mut deliveries, 1, 7);
         assert!(!deliveries.wrongs.is_empty());
-        assert_eq!((deliveries.counts.crash_repeats, deliveries.counts.crash_repeats_allowed), (2, 1));
+        assert_eq!(deliveries.counts.crash_repeats, 2);
     }
 
     #[test]
-    fn each_repeat_needs_an_allowance_of_its_own() {
+    fn fresh_and_recent_is_what_this_life_has_added() {
         let mut deliveries = deliveries();
         accept(&mut deliveries, 1, 7);
-        deliveries.end_life(|_| false, Timestamp(100));
-        assert_eq!(deliveries.end_life(|_| false, Timestamp(100)).allowed, 1);
-        assert_eq!(deliveries.counts.crash_repeats_allowed, 1, "two kills, but only one acceptance to repeat");
+        assert_eq!(end_life(&mut deliveries, |_| false, 101), LifeEnd { settled: 0, fresh: 1, recent: 0, late: 1 });
+        assert_eq!(end_life(&mut deliveries, |_| false, 0).fresh, 0, "nothing new in that life");
         accept(&mut deliveries, 1, 7);
-        deliveries.end_life(|_| false, Timestamp(100));
-        accept(&mut deliveries, 1, 7);
+        assert_eq!(end_life(&mut deliveries, |_| false, 100), LifeEnd { settled: 0, fresh: 1, recent: 1, late: 0 });
         assert!(deliveries.wrongs.is_empty());
-        assert_eq!((deliveries.counts.crash_repeats, deliveries.counts.crash_repeats_allowed), (2, 2));
+        assert_eq!(deliveries.counts.crash_repeats, 1);
     }
 
     #[test]
     fn a_repeat_is_excused_by_the_last_kill_only() {
         let mut deliveries = deliveries();
         accept(&mut deliveries, 1, 7);
-        deliveries.end_life(|_| false, Timestamp(101));
-        deliveries.end_life(|_| true, Timestamp(101));
+        end_life(&mut deliveries, |_| false, 101);
+        end_life(&mut deliveries, |_| true, 101);
         accept(&mut deliveries, 1, 7);
         assert!(!deliveries.wrongs.is_empty(), "noted meanwhile, without having been sent again");
     }
@@ -241,7 +246,7 @@ pub(crate) mod tests {
         accept(&mut deliveries, 1, 7);
         accept(&mut deliveries, 1, 7);
         assert_eq!((deliveries.counts.fault_repeats, deliveries.counts.crash_repeats), (1, 0));
-        assert_eq!(deliveries.end_life(|_| false, Timestamp(101)).late, 1);
+        assert_eq!(end_life(&mut deliveries, |_| false, 100).recent, 1);
     }
 
     #[test]

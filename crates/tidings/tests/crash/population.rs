@@ -1,7 +1,7 @@
 //! The devices of the flood: who they are follows from their number and the seed.
 //!
 //! Seven in eight are reached by APNs and one by FCM; most are proven. Those behind the audience are bystanders:
-//! registered like the others, subscribed to nothing.
+//! registered like the others, subscribed to nothing. And the events: who they are for, and what they replace.
 
 use std::path::Path;
 
@@ -12,19 +12,38 @@ use tidings_telemetry::unix_now;
 use tidings_types::{AppId, DeviceId, DeviceNumber, DeviceToken, Environment, Locale, Platform, Subject, TopicName};
 
 use crate::checkpoint::open_store;
-use crate::{APP, LEAGUE, TOPICS, device_id, subject};
+use crate::{APP, CHANNEL_COUNT, LEAGUE, TOPICS, device_id, event_id, subject};
+
+/// The event for all, by its number.
+pub(crate) const FLOOD: u32 = 0;
+/// For three in five of them, with the same collapse key, posted while that goes out.
+pub(crate) const NEWER: u32 = 1;
+/// For all, without a key, and soon cancelled.
+pub(crate) const CALLED_OFF: u32 = 2;
+pub(crate) const EVENT_COUNT: usize = 3;
+pub(crate) const COLLAPSE_KEY: &str = "score";
 
 const LOCALES: [&str; 4] = ["en", "de", "pl", "sv-SE"];
 /// Each has a text of its own in the event; the others get the one for all others.
 pub(crate) const TRANSLATED: [&str; 2] = ["de", "pl"];
 /// One in so many is reached by FCM, is unproven; for so many there is a bystander.
-const FCM_EVERY: u32 = 8;
+pub(crate) const FCM_EVERY: u32 = 8;
 const UNPROVEN_EVERY: u32 = 20;
 const BYSTANDER_EVERY: u32 = 50;
 /// Devices written at once.
 const IMPORT_COUNT: usize = 10_000;
 
-/// Whom the event is for, and who else is there.
+/// What an event is about; all have the same topic.
+pub(crate) fn subject_of(event: u32) -> String {
+    subject(if event == NEWER { CHANNEL_COUNT } else { LEAGUE })
+}
+
+/// What the provider is told that its notifications replace.
+pub(crate) fn collapse_id(event: u32) -> String {
+    if [FLOOD, NEWER].contains(&event) { COLLAPSE_KEY.to_owned() } else { event_id(event) }
+}
+
+/// Whom the events are for, and who else is there.
 #[derive(Clone, Copy)]
 pub(crate) struct Population {
     pub(crate) audience: u32,
@@ -38,6 +57,16 @@ impl Population {
 
     pub(crate) fn all(self) -> std::ops::Range<u32> {
         0..self.audience + self.bystander_count()
+    }
+
+    /// Whom one of our events is for.
+    pub(crate) fn is_owed(self, event: u32, device: u32) -> bool {
+        device < self.audience && (event != NEWER || device % 5 < 3)
+    }
+
+    /// How many that are.
+    pub(crate) fn audience_of(self, event: u32) -> u64 {
+        (0..self.audience).filter(|device| self.is_owed(event, *device)).count() as u64
     }
 
     pub(crate) fn is_fcm(device: u32) -> bool {
@@ -57,9 +86,11 @@ impl Population {
     }
 
     fn import(self, device: u32, proven: bool) -> NewImport {
-        let (subject, topic) = (Subject::new(&subject(LEAGUE)), TopicName::new(TOPICS[0]));
-        let subscription = (subject.expect("it is one"), topic.expect("it is one"));
-        let is_owed = device < self.audience;
+        let subscription = |event: u32| {
+            let (subject, topic) = (Subject::new(&subject_of(event)), TopicName::new(TOPICS[0]));
+            (subject.expect("it is one"), topic.expect("it is one"))
+        };
+        let owed = [FLOOD, NEWER].into_iter().filter(|event| self.is_owed(*event, device));
         NewImport {
             device: NewDevice {
                 id: DeviceId::new(&device_id(device)).expect("ours are short"),
@@ -71,7 +102,7 @@ impl Population {
                 locale: Locale::new(Self::locale(device)).expect("it is one"),
                 country: None,
             },
-            subscriptions: is_owed.then_some(subscription).into_iter().collect(),
+            subscriptions: owed.map(subscription).collect(),
             credential: None,
             proven,
         }

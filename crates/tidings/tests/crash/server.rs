@@ -26,9 +26,9 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Writes configuration and keys into `folder` and starts it there.
-    pub(crate) async fn start(folder: &Path, simulator: &ApnsSimulator) -> Self {
-        let mut server = Self::prepare(folder, simulator, "");
+    /// Writes configuration, with `more` sections, and keys into `folder` and starts it there.
+    pub(crate) async fn start(folder: &Path, simulator: &ApnsSimulator, more: &str) -> Self {
+        let mut server = Self::prepare(folder, simulator, more);
         server.start_again().await;
         server
     }
@@ -164,7 +164,7 @@ listen = "127.0.0.1:{port}"
 [[api.keys]]
 name = "campaign"
 key = "{API_KEY}"
-scopes = ["publish", "read", "devices", "metrics"]
+scopes = ["publish", "read", "devices", "metrics", "operate"]
 
 [client]
 allow_anonymous = true

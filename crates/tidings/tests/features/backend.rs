@@ -104,6 +104,16 @@ impl Event {
         self.with("priority", json!(priority))
     }
 
+    /// It is shown to nobody.
+    pub(crate) fn dry_run(self) -> Self {
+        self.with("dry_run", json!(true))
+    }
+
+    /// It wakes the app and shows nothing.
+    pub(crate) fn silent(self) -> Self {
+        self.with("payload", json!({ "apns": { "aps": { "alert": null, "sound": null, "content-available": 1 } } }))
+    }
+
     /// It is due then.
     pub(crate) fn at(self, at: Timestamp) -> Self {
         self.with("at", json!(tidings_api::Rfc3339(at)))
@@ -185,12 +195,19 @@ pub(crate) enum Progress {
 pub(crate) struct Count {
     pub(crate) total: u64,
     by_country: Value,
+    estimate: Value,
 }
 
 impl Count {
     /// Those in this country.
     pub(crate) fn in_country(&self, country: &str) -> u64 {
         self.by_country[country].as_u64().unwrap_or_default()
+    }
+
+    /// How many minutes telling those of this provider would take; `None` while nobody knows.
+    pub(crate) fn minutes(&self, provider: &str) -> Option<f64> {
+        let mut pools = self.estimate.as_array().expect("a list of pools").iter();
+        pools.find(|pool| pool["provider"] == provider).expect("one for its devices")["minutes"].as_f64()
     }
 }
 
@@ -285,7 +302,7 @@ impl Backend {
         let body = json!({ "topic": topic, "subjects": [subject] });
         let mut answer = self.must(Method::POST, "/v1/audience/preview", Some(&body)).await;
         let total = answer["total"].as_u64().expect("a total");
-        Count { total, by_country: answer["by_country"].take() }
+        Count { total, by_country: answer["by_country"].take(), estimate: answer["estimate"].take() }
     }
 
     /// Registers a phone, or changes what is known of it; a new one gets its credential.

@@ -1,6 +1,6 @@
 //! Phones, and the provider that delivers to them: what it has accepted for a phone is what the phone was pushed.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
@@ -176,6 +176,13 @@ impl Provider {
     /// When any phone got something first.
     pub(crate) fn first_delivery(&self) -> Option<Timestamp> {
         self.delivered.lock().unwrap().values().flatten().map(|notification| notification.at).min()
+    }
+
+    /// The phones that have got this event.
+    pub(crate) fn told_of(&self, event: &str) -> HashSet<DeviceToken> {
+        let delivered = self.delivered.lock().unwrap();
+        let told = delivered.iter().filter(|(_, got)| got.iter().any(|notification| notification.event == event));
+        told.map(|(token, _)| token.clone()).collect()
     }
 
     /// What of it is on the phone's screen: a notification takes the place of that with the same collapse id.

@@ -4,8 +4,12 @@
 mod apps;
 #[path = "steps/backend.rs"]
 mod backend;
+#[path = "steps/google.rs"]
+mod google;
 #[path = "steps/operation.rs"]
 mod operation;
+#[path = "steps/operator.rs"]
+mod operator;
 #[path = "steps/phones.rs"]
 mod phones;
 #[path = "steps/reports.rs"]

@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
+use serde_json::Value;
 use tempfile::TempDir;
-use tidings_simulator::{FcmSimulator, WebPushSimulator};
+use tidings_simulator::{FcmConfig, FcmSimulator, WebPushSimulator};
 use tidings_telemetry::unix_now;
 use tidings_types::Timestamp;
 
 use crate::app::{App, End, Identity};
 use crate::backend::{Backend, Count, Event, Progress, Receipts, Refusal, connection_token};
 use crate::ear::Ear;
-use crate::phone::{Crowd, Notification, Phone, Provider, Subscription};
+use crate::phone::{Crowd, Notification, Phone, Provider, Reach, Subscription};
 use crate::server::{BACKEND_KEY, Server, TOKEN_SECRET};
 use crate::wait::{PATIENCE, until};
 
@@ -29,7 +30,9 @@ pub(crate) struct World {
     ear: Option<Ear>,
     /// Further settings of the server.
     pub(crate) settings: String,
-    pub(crate) google: Option<FcmSimulator>,
+    google: Option<FcmSimulator>,
+    /// How many messages a minute Google takes, where that is said.
+    pub(crate) google_quota: Option<u32>,
     pub(crate) browsers: Option<WebPushSimulator>,
     pub(crate) crowd: Option<Crowd>,
     phones: BTreeMap<String, Phone>,
@@ -46,6 +49,8 @@ pub(crate) struct World {
     pub(crate) refused_connection: Option<End>,
     pub(crate) count: Option<Count>,
     pub(crate) receipts: Option<Receipts>,
+    /// What the operator was shown, a line each.
+    pub(crate) seen: Vec<Value>,
 }
 
 /// An event that was accepted.
@@ -69,6 +74,7 @@ impl World {
             ear: None,
             settings: String::new(),
             google: None,
+            google_quota: None,
             browsers: None,
             crowd: None,
             phones: BTreeMap::new(),
@@ -80,6 +86,7 @@ impl World {
             refused_connection: None,
             count: None,
             receipts: None,
+            seen: Vec::new(),
         }
     }
 
@@ -94,6 +101,12 @@ impl World {
             }
         };
         self.server.insert(server)
+    }
+
+    /// Google; it is there from when it was first spoken of.
+    pub(crate) fn google(&mut self) -> &FcmSimulator {
+        let start = || FcmSimulator::start(FcmConfig::default()).expect("the simulator starts");
+        self.google.get_or_insert_with(start)
     }
 
     /// The backend wants to hear of the end of events from now on. The server must not run yet.
@@ -271,9 +284,30 @@ impl World {
 
     /// Waits until a phone has been pushed at all.
     pub(crate) async fn first_push(&mut self, name: &str) {
-        let phone = self.phone(name);
-        let got = async || (!self.provider.delivered_to(phone).is_empty()).then_some(());
+        let got = async || (self.push_count(name) > 0).then_some(());
         until(&format!("{name} is pushed"), PATIENCE, got).await;
+    }
+
+    /// How many notifications a phone has got, whoever reaches it, repeats included.
+    pub(crate) fn push_count(&self, name: &str) -> usize {
+        let phone = self.phone(name);
+        let entries = match &phone.reach {
+            Reach::Apple => return self.provider.delivered_to(phone).len(),
+            Reach::Google => self.google.as_ref().map(|google| google.ledger().for_token(&phone.token)),
+            Reach::Browser(it) => self.browsers.as_ref().map(|browsers| browsers.ledger().for_endpoint(&it.endpoint)),
+        };
+        entries.into_iter().flatten().map(|entry| entry.count as usize).sum()
+    }
+
+    /// How many of them it shows.
+    pub(crate) fn shown_count(&self, name: &str) -> usize {
+        let phone = self.phone(name);
+        let shown = match &phone.reach {
+            Reach::Apple => return self.provider.shown_on(phone).len(),
+            Reach::Google => self.google.as_ref().map(|google| google.ledger().shown(&phone.token)),
+            Reach::Browser(it) => self.browsers.as_ref().map(|browsers| browsers.ledger().shown(&it.endpoint)),
+        };
+        shown.map_or(0, |shown| shown.len())
     }
 
     /// Connects somebody's app.

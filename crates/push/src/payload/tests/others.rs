@@ -62,7 +62,7 @@ fn each_provider_is_told_the_urgency_in_its_words() {
         (Some(Urgency::High), Priority::Immediate, "HIGH"),
         (Some(Urgency::Normal), Priority::Considerate, "NORMAL"),
         (Some(Urgency::Low), Priority::Considerate, "NORMAL"),
-        (Some(Urgency::VeryLow), Priority::Considerate, "NORMAL"),
+        (Some(Urgency::VeryLow), Priority::PowerFirst, "NORMAL"),
     ] {
         let content = Content { urgency, ..content("Goal", &event, &NOTHING) };
         assert_eq!(apns(&content).unwrap().priority, immediate);

@@ -1,5 +1,6 @@
-//! Several jobs of one collapse key over overlapping audiences, in any interleaving: nobody is left without news,
-//! nobody is shown the older one last, and each job has one outcome for each of its devices.
+//! Several jobs of one collapse key over overlapping audiences, in any interleaving, with places lost and found in any
+//! order: nobody is left without news, nobody is shown the older one last, and each job has one outcome for each of its
+//! devices.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,6 +8,8 @@ use proptest::prelude::*;
 use tidings_push::Ticket;
 
 use super::*;
+use crate::flow::Flow;
+use crate::lot::{Lot, Parked};
 use crate::supersede;
 
 const JOB_COUNT: usize = 4;
@@ -25,6 +28,10 @@ struct Plan {
     readers: BTreeSet<u32>,
 }
 
+fn position(index: usize) -> JournalPosition {
+    JournalPosition(index as u64 + 1)
+}
+
 /// A notification at the gateway.
 #[derive(Debug, Clone, Copy)]
 struct Attempt {
@@ -39,10 +46,12 @@ struct Attempt {
 struct World {
     plans: Vec<Plan>,
     metrics: Metrics,
-    /// Those that have begun in this run; `None` were finished in an earlier one.
+    /// Those whose events were read in this run; `None` are parked, or were finished in an earlier one.
     jobs: Vec<Option<Arc<Job>>>,
     /// None are known of an event that was accepted in an earlier run.
     receipts: Vec<Option<Arc<EventReceipts>>>,
+    lot: Lot,
+    flow: Flow,
     lake: Vec<Attempt>,
     /// Rows as of the last checkpoint: `None` of a job that was over.
     rows: Vec<Option<Vec<u8>>>,
@@ -58,7 +67,7 @@ struct World {
     /// Counts what is shown.
     clock: usize,
     /// When each job began first.
-    begun: Vec<usize>,
+    begun: BTreeMap<usize, usize>,
     /// The same of this run.
     shown_now: BTreeMap<u32, usize>,
     /// Got an answer of whatever kind, or a receipt.
@@ -72,6 +81,8 @@ impl World {
             metrics: Metrics::new(&Registry::new()),
             jobs: Vec::new(),
             receipts: Vec::new(),
+            lot: Lot::default(),
+            flow: Flow::new(2),
             lake: Vec::new(),
             rows: Vec::new(),
             lost: BTreeSet::new(),
@@ -80,43 +91,88 @@ impl World {
             handed_out: BTreeSet::new(),
             shown: BTreeMap::new(),
             clock: 0,
-            begun: Vec::new(),
+            begun: BTreeMap::new(),
             shown_now: BTreeMap::new(),
             reached: BTreeSet::new(),
         }
     }
 
-    /// The next event has its turn, or the next job of an earlier run.
-    fn begin(&mut self, progress: Progress, has_receipts: bool) {
-        let index = self.jobs.len();
-        let is_first_time = index == self.begun.len();
-        if is_first_time {
-            self.begun.push(self.clock);
-        }
-        let Plan { audience, refused, readers } = &self.plans[index];
+    fn accepted() -> AcceptedEvent {
         let mut accepted = accepted();
         accepted.event.collapse_key = Some(CollapseKey::new("score").unwrap());
-        let job = Job::new(JournalPosition(index as u64 + 1), accepted, freeze(audience), 2, progress);
-        self.receipts.push((has_receipts && is_first_time).then(|| receipts(readers)));
-        let job = Arc::new(match &self.receipts[index] {
-            Some(receipts) => job.with_receipts(receipts.clone(), NOW),
-            None => job,
-        });
-        if self.cancelled.contains(&index) {
-            job.cancel(&self.metrics);
-        } else {
-            let older: Vec<_> = self.jobs.iter().flatten().cloned().collect();
-            let shared = supersede::shared(&job, &older);
-            if !shared.is_empty() {
-                let admitted = &shared - refused.iter().copied().collect::<RoaringBitmap>();
-                for (older, job) in self.jobs.iter().enumerate().filter_map(|(older, job)| Some((older, job.as_ref()?)))
-                {
-                    self.lost.extend((job.open_devices() & &admitted).iter().map(|device| (older, device)));
-                }
-                supersede::begin(&job, &older, shared, &admitted, &self.metrics);
+        accepted
+    }
+
+    /// The next event is read from the journal, and finds no place.
+    fn park(&mut self, has_receipts: bool) {
+        let index = self.jobs.len();
+        self.begun.entry(index).or_insert(usize::MAX);
+        self.receipts.push(has_receipts.then(|| receipts(&self.plans[index].readers)));
+        self.jobs.push(None);
+        self.lot.insert(position(index), Parked::unbegun(&Self::accepted()), &self.flow, NOW);
+        self.check();
+    }
+
+    /// The next event has its turn at once.
+    fn begin(&mut self, has_receipts: bool) {
+        self.park(has_receipts);
+        self.bring_back(self.jobs.len() - 1);
+    }
+
+    /// A parked job comes to a place, as the dispatcher does it.
+    fn bring_back(&mut self, index: usize) {
+        if self.lot.get(position(index)).is_none() {
+            return;
+        }
+        let (accepted, is_cancelled) = (Self::accepted(), self.cancelled.contains(&index));
+        let key = accepted.event.collapse_key.clone().unwrap();
+        let parked_older = self.lot.older_of(&key, position(index));
+        if !is_cancelled {
+            for &older in &parked_older {
+                self.lot.freeze(older, &freeze(&self.plans[older.0 as usize - 1].audience));
             }
         }
-        self.jobs.push(Some(job));
+        let begun = self.begun.entry(index).or_default();
+        *begun = (*begun).min(self.clock);
+        let parked = self.lot.remove(position(index)).unwrap();
+        let frozen = if parked.is_frozen() { Frozen::default() } else { freeze(&self.plans[index].audience) };
+        let receipts = self.receipts[index].clone().filter(|_| !parked.has_begun());
+        let job = Job::new(position(index), accepted, frozen, 2, parked.into_progress());
+        let job = Arc::new(match receipts {
+            Some(receipts) => job.with_receipts(receipts, NOW),
+            None => job,
+        });
+        if is_cancelled {
+            job.cancel(&self.metrics);
+        } else {
+            let older: Vec<_> = self.jobs[..index].iter().flatten().cloned().collect();
+            let shared = supersede::shared(&job, &older, self.lot.open_devices(&parked_older));
+            if !shared.is_empty() {
+                let admitted = &shared - self.plans[index].refused.iter().copied().collect::<RoaringBitmap>();
+                for older in &older {
+                    let lost = older.open_devices() & &admitted;
+                    self.lost.extend(lost.iter().map(|device| (older.position.0 as usize - 1, device)));
+                }
+                for older in &parked_older {
+                    let lost = self.lot.open_devices(&[*older]) & &admitted;
+                    self.lost.extend(lost.iter().map(|device| (older.0 as usize - 1, device)));
+                }
+                supersede::begin(&job, &older, shared, &admitted, &self.metrics);
+                self.lot.supersede(&parked_older, &admitted, &self.metrics);
+            }
+        }
+        self.jobs[index] = Some(job);
+        self.check();
+    }
+
+    /// A running job loses its place, if it can.
+    fn put_aside(&mut self, index: usize) {
+        let Some(job) = self.job(index) else { return };
+        let Some((progress, lanes)) = job.put_aside() else { return };
+        assert!(job.is_over(), "its tasks end");
+        assert!(self.lake.iter().all(|attempt| attempt.job != index), "something of it is in flight");
+        self.lot.insert(position(index), Parked::put_aside(&job.accepted, progress, lanes), &self.flow, NOW);
+        self.jobs[index] = None;
         self.check();
     }
 
@@ -166,7 +222,7 @@ impl World {
             self.lake.push(Attempt { job: index, device, is_sent: false, is_unsure: false });
         }
         if salt.is_multiple_of(5) && index + 1 == self.jobs.len() && self.jobs.len() < JOB_COUNT {
-            self.begin(Progress::start(), true); // While this one waits for room.
+            self.begin(true); // While this one waits for room.
         }
         job.take_back(lane, back.iter().copied().map(DeviceNumber), &self.metrics);
         true
@@ -229,47 +285,62 @@ impl World {
     }
 
     fn checkpoint(&mut self) {
-        let row = |job: &Option<Arc<Job>>| {
-            let job = job.as_ref().filter(|job| !job.is_over())?;
+        let running = |job: &Arc<Job>| {
+            if job.is_over() {
+                return None;
+            }
             job.spoil_checkpoint();
             job.checkpoint()
         };
-        self.rows = self.jobs.iter().map(row).collect();
+        (0..self.jobs.len()).for_each(|index| self.lot.spoil_checkpoint(position(index)));
+        let parked = self.lot.take_dirty().into_iter().map(|(at, progress)| (at, JobRow::Running(progress).encode()));
+        let parked: BTreeMap<_, _> = parked.collect();
+        let jobs = self.jobs.iter().enumerate();
+        let row = |(index, job): (_, &Option<_>)| match job {
+            Some(job) => running(job),
+            None => parked.get(&position(index)).cloned(),
+        };
+        self.rows = jobs.map(row).collect();
         self.lost_in_rows = self.lost.clone();
     }
 
-    /// Killed and started again: all jobs of the last checkpoint go on, in order.
+    /// Killed and started again: all jobs of the last checkpoint are parked.
     fn crash(&mut self) {
         self.jobs.clear();
         self.receipts.clear();
         self.lake.clear();
+        self.lot = Lot::default();
         self.handed_out.clear();
         self.shown_now.clear();
         self.lost = self.lost_in_rows.clone();
         self.metrics.devices_held.set(0);
-        for row in std::mem::take(&mut self.rows) {
-            match row {
-                Some(row) => {
-                    let JobRow::Running(progress) = JobRow::decode(POSITION, &row).unwrap() else { panic!("running") };
-                    self.begin(progress, false);
-                }
-                None => {
-                    self.jobs.push(None);
-                    self.receipts.push(None);
-                }
-            }
+        for (index, row) in self.rows.iter().enumerate() {
+            self.jobs.push(None);
+            self.receipts.push(None);
+            let Some(row) = row else { continue };
+            let JobRow::Running(progress) = JobRow::decode(POSITION, row).unwrap() else { panic!("running") };
+            self.lot.insert(position(index), Parked::restored(&Self::accepted(), progress), &self.flow, NOW);
         }
-        self.checkpoint();
     }
 
     fn check(&self) {
-        self.jobs.iter().flatten().for_each(|job| job.check());
+        for (index, job) in self.jobs.iter().enumerate() {
+            let audience = self.plans[index].audience.len() as u64;
+            if let Some(job) = job {
+                job.check(audience);
+            } else if let Some(parked) = self.lot.get(position(index)).filter(|parked| parked.is_frozen()) {
+                assert_eq!(parked.full_report(position(index), &unbraked()).audience, audience);
+            }
+        }
     }
 
     /// Lets everything come to its end.
     fn finish(&mut self) {
         while self.jobs.len() < JOB_COUNT {
-            self.begin(Progress::start(), true);
+            self.begin(true);
+        }
+        while let Some((_, position)) = self.lot.next() {
+            self.bring_back(position.0 as usize - 1);
         }
         while self.jobs.iter().flatten().any(|job| !job.is_over()) {
             let mut has_moved = !self.lake.is_empty();
@@ -309,7 +380,7 @@ impl World {
             let has_news = self.reached.contains(&(newest, device)) || last > Some(newest);
             assert!(has_news, "{device} is left without the news of {newest}");
             // Who has it over a live connection is still pushed, when an older one may have come after it.
-            let is_overtaken = shown.iter().any(|(index, at)| *index < newest && *at > self.begun[newest]);
+            let is_overtaken = shown.iter().any(|(index, at)| *index < newest && *at > self.begun[&newest]);
             assert!(!is_overtaken || last >= Some(newest), "{device} has {newest}, and then was shown {shown:?}");
         }
     }
@@ -326,26 +397,33 @@ proptest! {
     #[test]
     fn a_newer_event_takes_over_whatever_happens_in_between(
         plans in prop::collection::vec(plan(), JOB_COUNT),
-        actions in prop::collection::vec((0..25_u8, 0..JOB_COUNT, 0..2_usize, any::<u32>()), 0..150),
+        actions in prop::collection::vec((0..31_u8, 0..JOB_COUNT, 0..2_usize, any::<u32>()), 0..150),
     ) {
         let mut world = World::new(plans);
-        world.begin(Progress::start(), true);
+        world.begin(true);
         for (action, index, lane, salt) in actions {
             match action {
                 0..=5 => drop(world.walk(index, salt)),
                 6..=11 => drop(world.open(index, lane, salt)),
                 12..=16 => world.attempt(salt),
                 17..=18 => world.receive(index, salt),
-                19 | 24 if world.jobs.len() < JOB_COUNT => world.begin(Progress::start(), true),
+                19 | 24 if world.jobs.len() < JOB_COUNT => world.begin(true),
                 20 => world.checkpoint(),
                 21 => if let Some(job) = world.job(index) { job.let_go(&world.metrics) },
                 22 if salt.is_multiple_of(4) => {
-                    if let Some(job) = world.job(index).filter(|job| !job.is_over()) {
-                        world.cancelled.insert(index);
-                        job.cancel(&world.metrics);
+                    match world.job(index) {
+                        Some(job) if !job.is_over() => {
+                            world.cancelled.insert(index);
+                            job.cancel(&world.metrics);
+                        }
+                        None if world.lot.get(position(index)).is_some() => drop(world.cancelled.insert(index)),
+                        _ => {}
                     }
                 }
                 23 if salt.is_multiple_of(3) => world.crash(),
+                25 if world.jobs.len() < JOB_COUNT => world.park(true),
+                26..=27 => world.put_aside(index),
+                28..=30 => world.bring_back(index),
                 _ => {}
             }
             world.check();
@@ -360,7 +438,7 @@ proptest! {
 fn who_may_be_shown_the_older_one_after_a_receipt_of_the_newer_is_pushed_that_too() {
     let plan = Plan { audience: BTreeSet::from([1]), refused: BTreeSet::new(), readers: BTreeSet::from([1]) };
     let mut world = World::new(vec![plan; JOB_COUNT]);
-    world.begin(Progress::start(), false);
+    world.begin(false);
     world.walk(0, PLAIN);
     for lane in 0..2 {
         world.open(0, lane, 13);
@@ -371,7 +449,7 @@ fn who_may_be_shown_the_older_one_after_a_receipt_of_the_newer_is_pushed_that_to
     }
     world.attempt(PLAIN);
     assert!(world.lake[0].is_sent);
-    world.begin(Progress::start(), true);
+    world.begin(true);
     world.receive(1, 0);
     world.walk(1, PLAIN);
     assert_eq!(report(&world.job(1).unwrap(), NOW).counts.received(), 0);
@@ -382,6 +460,31 @@ fn who_may_be_shown_the_older_one_after_a_receipt_of_the_newer_is_pushed_that_to
         }
         world.attempt(PLAIN);
     }
+    assert_eq!(world.shown[&1].iter().map(|(index, _)| *index).collect::<Vec<_>>(), [0, 1]);
+}
+
+/// As before, and the newer one loses its place when it has walked: its receipts count no more when it comes back.
+#[test]
+fn also_when_the_newer_one_was_put_aside_in_between() {
+    let plan = Plan { audience: BTreeSet::from([1]), refused: BTreeSet::new(), readers: BTreeSet::from([1]) };
+    let mut world = World::new(vec![plan; 2]);
+    world.begin(false);
+    world.walk(0, PLAIN);
+    (0..2).for_each(|lane| assert_eq!(world.open(0, lane, 2 * 2 * 3), lane == 0));
+    world.attempt(PLAIN);
+    assert!(world.lake[0].is_sent);
+    world.begin(true);
+    world.receive(1, 0);
+    world.walk(1, 10); // Without a turn of the gateway.
+    world.put_aside(1);
+    assert!(world.job(1).is_some(), "it waits for what is in flight");
+    world.attempt(PLAIN);
+    world.put_aside(1);
+    assert!(world.job(1).is_none());
+    world.bring_back(1);
+    world.walk(1, PLAIN);
+    (0..2).for_each(|lane| assert_eq!(world.open(1, lane, 2 * 2 * 3), lane == 0));
+    (0..2).for_each(|_| world.attempt(PLAIN));
     assert_eq!(world.shown[&1].iter().map(|(index, _)| *index).collect::<Vec<_>>(), [0, 1]);
 }
 
@@ -404,7 +507,7 @@ fn all_in_flight(older: &Job, metrics: &Metrics) {
 /// A newer job that takes what it can from `older`.
 fn take_over(older: &[Arc<Job>], audience: &BTreeSet<u32>, metrics: &Metrics) -> Arc<Job> {
     let newer = Arc::new(job(&freeze(audience), Progress::start()));
-    let shared = supersede::shared(&newer, older);
+    let shared = supersede::shared(&newer, older, RoaringBitmap::new());
     supersede::begin(&newer, older, shared.clone(), &shared, metrics);
     newer
 }
@@ -420,7 +523,7 @@ fn while_a_device_of_the_oldest_is_in_flight_newer_jobs_come_and_go_and_the_newe
         assert!(newest.is_over());
         let retired = Arc::downgrade(&std::mem::replace(&mut newest, newer));
         assert_eq!((retired.strong_count(), oldest.lock().waiters.len()), (0, 1), "nothing is kept of it");
-        oldest.check();
+        oldest.check(1);
     }
     newest.assign(&[(DeviceNumber(1), Finding::Lane(0))], &metrics);
     assert_eq!(newest.step(0, LIMITS, &metrics, NOW), Step::Wait);

@@ -188,7 +188,10 @@ async fn a_damaged_channel_holds_up_no_event_that_is_due() {
     let events = store.events_from(JournalPosition(0), 9).unwrap();
     let published: Vec<Vec<_>> =
         events.iter().map(|(_, one)| one.published.iter().map(|(name, _)| name.clone()).collect()).collect();
-    assert_eq!((published, sink.0.lock().unwrap().clone()), (vec![vec![name], vec![]], vec![1]));
+    // It has no history to go on from, so it goes on behind all that it can have given out by then.
+    let first = ChannelName::new("team:1").unwrap();
+    assert_eq!(published, [vec![first.clone(), name], vec![first]]);
+    assert_eq!(*sink.0.lock().unwrap(), [10, 1, 11]);
     assert_eq!((store.counts().later, store.counts().failures, *store.next_later().borrow()), (0, 0, None));
 }
 
@@ -207,11 +210,11 @@ async fn a_pause_that_cannot_be_read_pauses_everything_until_that_is_resumed() {
             store.close().await;
             store = open(folder.path(), Arc::default());
             let all = (BrakeScope::Everything, since.unwrap_or_default());
-            assert_eq!(store.brakes().borrow().paused, [all, (topic.clone(), Timestamp(1))].into());
+            assert_eq!(*store.brakes().borrow().paused, [all, (topic.clone(), Timestamp(1))].into());
         }
         assert_eq!(store.resume(BrakeScope::Everything).await, Ok(true));
         store.close().await;
         store = open(folder.path(), Arc::default());
-        assert_eq!(store.brakes().borrow().paused, [(topic, Timestamp(1))].into());
+        assert_eq!(*store.brakes().borrow().paused, [(topic, Timestamp(1))].into());
     }
 }

@@ -136,6 +136,9 @@ fn new_device(args: &RegisterArgs) -> Result<Value, CommandError> {
             body[name] = json!(value);
         }
     }
+    if let Some(proven) = args.proven {
+        body["proven"] = json!(proven);
+    }
     if let Some(text) = &args.web_push {
         let text = if text == "-" { read_stdin()? } else { text.clone() };
         // Its value is not repeated: whoever has a subscription may be able to push.
@@ -202,6 +205,8 @@ mod tests {
         let mut expected = with("ios", "token", json!("0f8e"));
         expected["user"] = json!("42");
         assert_eq!(phone, expected);
+        expected["proven"] = json!(true);
+        assert_eq!(body(&["--token", "0f8e", "--user", "42", "--proven", "true"]).unwrap(), expected);
         let android = body(&["--token", "dPx0:x", "--platform", "android"]);
         assert_eq!(android, Ok(with("android", "token", json!("dPx0:x"))));
         let browser = body(&["--web-push", r#"{"endpoint": "https://push.example/x"}"#]);

@@ -15,27 +15,42 @@ use crate::config::Fcm;
 /// Google closes connections that ask for signs of life more often ("too many pings").
 const PING_INTERVAL_MIN: Duration = Duration::from_secs(30);
 
-fn account(fcm: &Fcm) -> Result<ServiceAccount, CredentialError> {
+/// The service account of a section as its file has it now.
+fn account(path: &Path) -> Result<ServiceAccount, CredentialError> {
+    let error = |source| CredentialError::Account { path: path.display().to_string(), source };
+    ServiceAccount::parse(read(path)?.as_bytes()).map_err(error)
+}
+
+fn path(fcm: &Fcm) -> &Path {
     let Some(file) = &fcm.service_account_file else {
         unreachable!("the check of the configuration lets no section without a credential pass");
     };
-    ServiceAccount::parse(read(file)?.as_bytes())
-        .map_err(|source| CredentialError::Account { path: file.display().to_string(), source })
+    file
 }
 
-/// The credential of a section as its file has it now.
-pub(super) fn credential(fcm: &Fcm) -> Result<Credential, CredentialError> {
-    let path = || fcm.service_account_file.as_deref().unwrap_or(Path::new("")).display().to_string();
-    let oauth = OAuth::new(account(fcm)?).map_err(|source| CredentialError::TokenUri { path: path(), source })?;
-    Ok(Credential::OAuth(Arc::new(oauth)))
+fn tokens(account: ServiceAccount, path: &Path) -> Result<Credential, CredentialError> {
+    let error = |source| CredentialError::TokenUri { path: path.display().to_string(), source };
+    Ok(Credential::OAuth(Arc::new(OAuth::new(account).map_err(error)?)))
 }
 
-/// For its connections.
-pub(super) fn gateway(name: &str, fcm: &Fcm, gauge: Arc<PoolGauge>) -> Result<GatewayConfig, ProviderError> {
+/// The credential of a section as its file has it now, for a gateway that sends for `project`.
+pub(super) fn credential(fcm: &Fcm, project: &str) -> Result<Credential, CredentialError> {
+    let path = path(fcm);
+    let account = account(path)?;
+    if account.project() != project {
+        let (found, used) = (account.project().to_owned(), project.to_owned());
+        return Err(CredentialError::Project { path: path.display().to_string(), found, used });
+    }
+    tokens(account, path)
+}
+
+/// For its connections, and the project that they are to.
+pub(super) fn gateway(name: &str, fcm: &Fcm, gauge: Arc<PoolGauge>) -> Result<(GatewayConfig, String), ProviderError> {
     let wrong_name = |_| StartError::ServerName(fcm.host.clone());
-    let account = account(fcm)?;
-    let dialect = push::Fcm::new(&authority(&fcm.host, fcm.port), account.project()).map_err(wrong_name)?;
-    Ok(GatewayConfig {
+    let account = account(path(fcm))?;
+    let project = account.project().to_owned();
+    let dialect = push::Fcm::new(&authority(&fcm.host, fcm.port), &project).map_err(wrong_name)?;
+    let config = GatewayConfig {
         name: name.to_owned(),
         dialect: Arc::new(dialect),
         host: fcm.host.clone(),
@@ -43,7 +58,7 @@ pub(super) fn gateway(name: &str, fcm: &Fcm, gauge: Arc<PoolGauge>) -> Result<Ga
         addresses: Vec::new(),
         server_name: fcm.host.clone(),
         ca_pem: ca_pem(fcm.ca_file.as_deref())?,
-        credential: credential(fcm)?,
+        credential: tokens(account, path(fcm))?,
         connection_count_min: fcm.connection_count,
         connection_count_max: fcm.connection_count_max,
         thread_count: fcm.thread_count,
@@ -56,5 +71,6 @@ pub(super) fn gateway(name: &str, fcm: &Fcm, gauge: Arc<PoolGauge>) -> Result<Ga
         ping_idle: None,
         ping_interval_min: PING_INTERVAL_MIN,
         gauge,
-    })
+    };
+    Ok((config, project))
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tidings_push::payload::Content;
 use tidings_push::{Notification, Outcome, Rendering, RenderingParts, Settled, Ticket};
-use tidings_simulator::{ApnsSimulator, PushAuthority, SimulatorConfig};
+use tidings_simulator::{ApnsSimulator, FcmConfig, FcmSimulator, PushAuthority, SimulatorConfig};
 use tidings_telemetry::unix_now;
 use tidings_types::{
     CollapseKey, DeviceId, DeviceNumber, DeviceToken, Environment, EventId, EventPriority, JournalPosition,
@@ -63,8 +63,12 @@ impl Setup {
         self.dir.path().join(name)
     }
 
-    /// Pushes to these devices through the section with this place in the order of names.
+    /// Pushes to these iPhones through the section with this place in the order of providers and names.
     async fn push(&self, section: usize, devices: std::ops::Range<u32>) {
+        self.push_to(Provider::Apns, section, devices).await;
+    }
+
+    async fn push_to(&self, provider: Provider, section: usize, devices: std::ops::Range<u32>) {
         let (event, collapse_id) = (EventId::new("goal-1").unwrap(), CollapseKey::new("match-7").unwrap());
         let content = Content {
             title: "Goal",
@@ -83,10 +87,13 @@ impl Setup {
             expires_at: unix_now().saturating_add(Duration::from_secs(600)),
             collapse_id: collapse_id.clone(),
         };
-        let rendering = Arc::new(Rendering::new(parts, content.encode(Provider::Apns).unwrap()));
+        let rendering = Arc::new(Rendering::new(parts, content.encode(provider).unwrap()));
         let notification = |device: u32| Notification {
             id: NotificationId::new(&event, &DeviceId::new(&format!("phone-{device}")).unwrap()),
-            token: DeviceToken::from(&device.to_be_bytes()[..]),
+            token: match provider {
+                Provider::Fcm => DeviceToken::fcm(&format!("device-{device}")).unwrap(),
+                _ => DeviceToken::from(&device.to_be_bytes()[..]),
+            },
             rendering: Arc::clone(&rendering),
             ticket: Ticket { job: JournalPosition(1), device: DeviceNumber(device), cell: 0 },
         };
@@ -280,4 +287,39 @@ async fn sections_with_one_key_share_its_token() {
         _ => panic!("a key was configured"),
     };
     assert!(Arc::ptr_eq(&tokens("one"), &tokens("two")));
+}
+
+#[tokio::test]
+async fn a_service_account_of_another_project_is_not_taken_up() {
+    let config = |project: &str| FcmConfig { project_id: project.to_owned(), ..FcmConfig::default() };
+    let (ours, other) =
+        (FcmSimulator::start(config("ours-1")).unwrap(), FcmSimulator::start(config("other-2")).unwrap());
+    let account = ours.service_account_json();
+    let section = format!(
+        "[fcm.main]\nhost = \"localhost\"\nport = {}\nca_file = \"DIR/ca.pem\"\n\
+         service_account_file = \"DIR/account.json\"\n\
+         apps = [\"com.example.app\"]\n",
+        ours.addr().port()
+    );
+    let setup = Setup::start(&[("account.json", &account), ("ca.pem", ours.ca_pem())], &section);
+    setup.push_to(Provider::Fcm, 0, 0..10).await;
+    setup.accepted(10).await;
+
+    fs::write(setup.file("account.json"), other.service_account_json()).unwrap();
+    let refused = setup.providers.reload_one(&setup.config, &setup.providers.all[0]).unwrap();
+    let (error, path) = (chain(&refused.unwrap_err()), setup.file("account.json").display().to_string());
+    let of = "is of the Firebase project \"other-2\", but this section sends for \"ours-1\" until a restart";
+    assert_eq!(error, format!("{path} {of}"));
+    setup.push_to(Provider::Fcm, 0, 10..20).await;
+    setup.accepted(20).await;
+
+    // Another key of the same project is taken up; here another account of it.
+    fs::write(setup.file("account.json"), account.replace("simulator@", "unknown@")).unwrap();
+    assert!(setup.providers.reload_one(&setup.config, &setup.providers.all[0]).unwrap().unwrap());
+    fs::write(setup.file("account.json"), account).unwrap();
+    assert!(setup.providers.reload_one(&setup.config, &setup.providers.all[0]).unwrap().unwrap());
+    setup.push_to(Provider::Fcm, 0, 20..30).await;
+    setup.accepted(30).await;
+    assert_eq!((ours.ledger().accepted_total(), other.ledger().accepted_total()), (30, 0));
+    setup.providers.drain(Instant::now() + PATIENCE).await;
 }

@@ -76,6 +76,12 @@ async fn tells_with_collapse_key(world: &mut World, topic: String, subject: Stri
     world.tell(event).await;
 }
 
+#[when(expr = "the backend tells of a {string} about {string} silently")]
+async fn tells_silently(world: &mut World, topic: String, subject: String) {
+    let event = world.event(&topic, &subject).silent();
+    world.tell(event).await;
+}
+
 #[when(expr = "the backend tells of a {string} about {string} by {string}")]
 async fn tells_by_whom(world: &mut World, topic: String, subject: String, team: String) {
     let event = world.event(&topic, &subject).by(&team);

@@ -70,8 +70,21 @@ async fn pushed_again_and_shows_one(world: &mut World, phone: PhoneName) {
 
 #[then(expr = "{phone} shows one notification")]
 async fn shows_one(world: &mut World, phone: PhoneName) {
-    let (pushed, shown) = (world.pushed(&phone).await, world.shown(&phone).await);
-    assert_eq!(shown.len(), 1, "{phone} was pushed {} times", pushed.len());
+    world.settle().await;
+    assert_eq!(world.shown_count(&phone), 1, "{phone} was pushed {} times", world.push_count(&phone));
+}
+
+#[then(expr = "{phone} was pushed {int} time(s) and shows {int} notification(s)")]
+async fn pushed_and_shows(world: &mut World, phone: PhoneName, pushed: usize, shown: usize) {
+    world.settle().await;
+    assert_eq!((world.push_count(&phone), world.shown_count(&phone)), (pushed, shown));
+}
+
+/// That it is of the kind for this, and not urgent, is for the provider to judge: it would have refused it.
+#[then(expr = "{phone} is woken once, and shows nothing")]
+async fn woken(world: &mut World, phone: PhoneName) {
+    let pushed = world.pushed(&phone).await;
+    assert!(matches!(&pushed[..], [one] if one.title.is_empty()), "{phone} was pushed {pushed:?}");
 }
 
 #[then(expr = "{phone} shows {string}")]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use cucumber::{given, then, when};
 use serde_json::Value;
-use tidings_simulator::{FcmConfig, FcmSimulator, WebPushConfig, WebPushSimulator};
+use tidings_simulator::{WebPushConfig, WebPushSimulator};
 use tidings_telemetry::unix_now;
 
 use super::PhoneName;
@@ -16,7 +16,8 @@ use crate::world::World;
 
 /// With 100 streams some 2000 notifications a second.
 const SLOW_MS: u64 = 50;
-const NEWSLETTER: &str = "newsletter-1";
+pub(super) const NEWSLETTER: &str = "newsletter-1";
+const OTHER_NEWSLETTER: &str = "newsletter-2";
 
 #[given(expr = "{int} phones are subscribed to {string} of {string}")]
 async fn crowd(world: &mut World, count: usize, topic: String, subject: String) {
@@ -51,21 +52,9 @@ async fn shadow(world: &mut World, phone: PhoneName) {
     world.settings = format!("[shadow]\nenabled = true\ndevices = [\"{id}\"]\n");
 }
 
-#[given(expr = "{phone}, which Google reaches, is subscribed to {string} of {string}")]
-async fn android(world: &mut World, phone: PhoneName, topic: String, subject: String) {
-    let google = FcmSimulator::start(FcmConfig::default()).expect("the simulator starts");
-    world.write("account.json", &google.service_account_json());
-    world.write("google.pem", google.ca_pem());
-    world.settings = format!(
-        "[fcm.simulator]\nservice_account_file = \"account.json\"\nca_file = \"google.pem\"\nhost = \"localhost\"\n\
-         port = {}\napps = [\"{}\"]\n",
-        google.addr().port(),
-        crate::phone::APP
-    );
-    world.google = Some(google);
-    world.server().await;
-    world.register(&phone, |phone| phone.reach = Reach::Google).await;
-    world.subscribe(&phone, topic, subject).await;
+#[given(expr = "the operator lets {int} of a hundred phones be pushed")]
+async fn shadow_percent(world: &mut World, percent: u8) {
+    world.settings = format!("[shadow]\nenabled = true\npercent = {percent}\n");
 }
 
 #[given(expr = "{phone}, which its maker reaches, is subscribed to {string} of {string}")]
@@ -120,6 +109,17 @@ async fn tells_and_expects(world: &mut World, topic: String, subject: String, co
 async fn tells_with_small_key(world: &mut World, topic: String, subject: String) {
     let event = world.event(&topic, &subject);
     world.try_to_tell_as(Some(SMALL_KEY), event).await;
+}
+
+#[when(expr = "the backend tells of a {string} about {string} as a dry run")]
+async fn tells_dry(world: &mut World, topic: String, subject: String) {
+    let event = world.event(&topic, &subject).dry_run();
+    world.tell(event).await;
+}
+
+#[when("the backend sends another newsletter to the same phones")]
+async fn another_newsletter(world: &mut World) {
+    world.tell(Event::new(OTHER_NEWSLETTER, "goal", "news:1").priority("low")).await;
 }
 
 #[when("the operator cancels it")]
@@ -197,6 +197,18 @@ async fn before_the_newsletter(world: &mut World, phone: PhoneName) {
     assert_eq!(report["state"], "running", "{report}");
 }
 
+/// Not just while the end of the first is under way: most of it is still to come.
+#[then("both go out side by side")]
+async fn side_by_side(world: &mut World) {
+    let backend = world.backend().await;
+    let accepted = async |id: &str| backend.report(id).await.and_then(|it| it["outcomes"]["accepted"].as_u64());
+    let other = async || accepted(OTHER_NEWSLETTER).await.filter(|count| *count > 0);
+    until("somebody has the other newsletter", PATIENCE, other).await;
+    let audience = world.crowd.as_ref().expect("they were spoken of").count as u64;
+    let first = accepted(NEWSLETTER).await.expect("it is on its way");
+    assert!(first < audience * 3 / 4, "{first} of {audience} have the first one already");
+}
+
 #[then(expr = "{phone} is pushed once, with the event {string}")]
 async fn pushed_with(world: &mut World, phone: PhoneName, event: String) {
     let pushed = world.pushed(&phone).await;
@@ -223,6 +235,25 @@ async fn counts_suppressed(world: &mut World, count: u64, why: String) {
     assert_eq!(report["outcomes"]["suppressed"][why.as_str()], count, "{report}");
 }
 
+#[then(expr = "the event counts {int} device(s) as accepted")]
+async fn counts_accepted(world: &mut World, count: u64) {
+    let report = finished(world).await;
+    assert_eq!(report["outcomes"]["accepted"], count, "{report}");
+}
+
+#[then(expr = "the same phones are pushed each time, {int} to {int} of them")]
+async fn the_same_each_time(world: &mut World, least: usize, most: usize) {
+    world.settle().await;
+    let all = world.crowd.as_ref().expect("they were spoken of").count;
+    let told: Vec<_> = world.told_ids().iter().map(|id| world.provider.told_of(id)).collect();
+    assert!((least..=most).contains(&told[0].len()), "{} of {all}", told[0].len());
+    assert!(told.len() > 1 && told.iter().all(|phones| *phones == told[0]), "others are pushed the next time");
+    for id in world.told_ids() {
+        let report = report(world, &id).await;
+        assert_eq!(report["outcomes"]["suppressed"]["shadow"], all - told[0].len(), "{report}");
+    }
+}
+
 #[then(expr = "the event counts {int} device(s) as accepted in {string} and {int} in the language of the source")]
 async fn counts_languages(world: &mut World, count: u64, locale: String, others: u64) {
     let report = finished(world).await;
@@ -233,14 +264,6 @@ async fn counts_languages(world: &mut World, count: u64, locale: String, others:
     };
     assert_eq!((accepted(Some(&locale)), accepted(None)), (count, others), "{report}");
     assert!(parts.iter().all(|part| part["provider"] == "apns" && part["app"] == crate::phone::APP), "{report}");
-}
-
-#[then(expr = "{phone} shows the goal, once")]
-async fn google_delivers(world: &mut World, phone: PhoneName) {
-    world.settle().await;
-    let token = world.phone(&phone).token.clone();
-    let got = world.google.as_ref().expect("it was spoken of").ledger().for_token(&token);
-    assert!(matches!(&got[..], [one] if one.count == 1 && one.title.as_deref() == Some("Goal for Sweden!")), "{got:?}");
 }
 
 #[then(expr = "{phone} can read the goal, once")]

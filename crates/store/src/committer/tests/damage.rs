@@ -1,0 +1,423 @@
+//! Rows that are not what was written: each costs what needs it, and nothing else.
+
+use std::collections::BTreeSet;
+use std::ops::Bound;
+
+use proptest::prelude::*;
+use tidings_types::{BrakeScope, DeviceToken, Json};
+
+use super::*;
+use crate::committer::draft::Draft;
+use crate::engine::EngineError;
+use crate::hash::hash16;
+use crate::rows;
+use crate::service::read_lock;
+use crate::{NewImport, ReadError};
+
+fn later(id: &str, due: u64) -> Vec<NewEvent> {
+    let mut events = event(id);
+    events[0].event.at = Some(Timestamp(due));
+    events
+}
+
+fn id(name: &str) -> DeviceId {
+    DeviceId::new(name).unwrap()
+}
+
+fn token(name: &str) -> Option<DeviceToken> {
+    Some(DeviceToken::from(name.as_bytes()))
+}
+
+fn goals() -> Vec<(Subject, TopicName)> {
+    vec![(Subject::new("team:1").unwrap(), TopicName::new("goal").unwrap())]
+}
+
+fn import(name: &str) -> NewImport {
+    let device = NewDevice { token: token(name), ..device(name) };
+    NewImport { device, subscriptions: goals(), credential: None, proven: true }
+}
+
+/// The devices that are told of a goal, with their tokens as text.
+fn told(store: &Store) -> Vec<(String, Option<DeviceToken>)> {
+    let numbers: Vec<_> = store.select(&event("e").remove(0).event).iter_from(DeviceNumber(0)).collect();
+    let mut told = Vec::new();
+    store.with_recipients(&numbers, |found| told.push((found.id.to_string(), found.token.cloned())));
+    told
+}
+
+fn with_draft<T>(store: &Store, work: impl FnOnce(&mut Draft<'_>) -> T) -> T {
+    let shared = store.shared();
+    let engine = read_lock(&shared.engine);
+    let engine = engine.as_ref().unwrap();
+    let state = super::super::load(engine).unwrap().0;
+    work(&mut Draft::new(engine, shared, state, Timestamp(1)))
+}
+
+/// A few changes of every kind, told apart by `name`.
+fn change(draft: &mut Draft<'_>, name: &str) -> Result<(), EngineError> {
+    draft.import(vec![import(name)], Timestamp(1))?.unwrap();
+    draft
+        .unsubscribe(&id("kept"), goals().into_iter().map(|(subject, topic)| (subject, vec![topic])).collect())?
+        .unwrap();
+    draft.set_proven(DeviceNumber(0), name == "second");
+    draft.pause(BrakeScope::App(AppId::new(name).unwrap()), Timestamp(1)).unwrap();
+    draft.cancel(JournalPosition(1));
+    draft.cancel_later(hash16(b"later"))?;
+    let prepared = |new: NewEvent| crate::service::prepare(new, Timestamp(1));
+    draft.append_events(event(name).into_iter().map(prepared).collect(), Timestamp(1))?.unwrap();
+    draft
+        .append_events(later(&format!("{name}-later"), 99).into_iter().map(prepared).collect(), Timestamp(1))?
+        .unwrap();
+    Ok(())
+}
+
+/// What a batch would write and change in memory, the number of effects for these.
+fn outcome(store: &Store, work: impl FnOnce(&mut Draft<'_>)) -> (String, usize) {
+    with_draft(store, |draft| {
+        work(draft);
+        let counts = draft.subscription_count(DeviceNumber(0));
+        let proven = draft.proven.values().map(|bits| format!("{bits:?}")).collect::<Vec<_>>().concat();
+        draft.rows.keep();
+        (format!("{:?} {:?} {:?} {counts} {proven}", draft.rows, draft.state, draft.brakes), draft.effects.len())
+    })
+}
+
+#[tokio::test]
+async fn a_request_that_meets_damage_leaves_no_trace_in_its_batch() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path(), Arc::default());
+    store.import_devices(vec![import("kept")], Timestamp(1)).await.unwrap();
+    store.append_events(event("e1"), Timestamp(1)).await.unwrap();
+    store.append_events(later("later", 50), Timestamp(1)).await.unwrap();
+    let refused = |draft: &mut Draft<'_>, name: &str| {
+        let done = draft.attempt(|draft| {
+            change(draft, name)?;
+            Err::<(), _>(EngineError::damaged(Table::Event, b"e"))
+        });
+        assert!(done.unwrap().is_none());
+    };
+    let expected = outcome(&store, |draft| draft.attempt(|draft| change(draft, "first")).map(drop).unwrap());
+    let found = outcome(&store, |draft| {
+        refused(draft, "second");
+        draft.attempt(|draft| change(draft, "first")).map(drop).unwrap();
+        refused(draft, "third");
+    });
+    assert_eq!(found, expected);
+    let nothing = outcome(&store, |draft| refused(draft, "second"));
+    assert_eq!(nothing.1, 0);
+}
+
+/// A producer that tries again and again what rests on a damaged row costs nobody else a refusal.
+#[tokio::test]
+async fn others_of_the_batch_are_not_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path(), Arc::default());
+    store.append_events(event("e1"), Timestamp(1)).await.unwrap();
+    damage(&store, Table::Event, &1u64.to_be_bytes());
+    for round in 0..20 {
+        let (first, second) = (format!("a{round}"), format!("b{round}"));
+        let (damaged, first, second, device) = tokio::join!(
+            store.append_events([event("new"), event("e1")].concat(), Timestamp(1)),
+            store.append_events(event(&first), Timestamp(1)),
+            store.append_events(event(&second), Timestamp(1)),
+            store.put_device(device("phone"), Timestamp(1)),
+        );
+        assert_eq!(damaged.unwrap_err(), AppendError::Write(WriteError::Unavailable));
+        assert!(first.is_ok() && second.is_ok() && device.is_ok(), "round {round}");
+    }
+    assert!(!store.is_known(&EventId::new("new").unwrap()).unwrap(), "all or nothing");
+    assert_eq!((store.counts().failures, store.counts().reopened), (20, 0));
+}
+
+#[tokio::test]
+async fn a_damaged_event_is_passed_over_and_trimmed_and_so_is_all_around_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = config(folder.path());
+    (config.id_window, config.id_window_count) = (Duration::ZERO, 1);
+    let store = Store::open(config, Arc::new(Sink::default())).unwrap();
+    for name in ["e1", "e2", "e3", "e4"] {
+        store.append_events(event(name), Timestamp(1)).await.unwrap();
+    }
+    damage(&store, Table::Event, &2u64.to_be_bytes());
+    damage(&store, Table::Channel, b"team:0"); // Trimming looks at channels as well.
+    let read = |limit| -> Vec<u64> {
+        store.events_from(JournalPosition(2), limit).unwrap().into_iter().map(|(position, _)| position.0).collect()
+    };
+    assert_eq!((read(1), read(9)), (vec![3], vec![3, 4]), "never nothing where there is something");
+    store.trim(JournalPosition(5));
+    store.append_events(event("e5"), Timestamp(9)).await.unwrap();
+    wait_trimmed(&store, 5).await;
+    assert!(!store.append_events(event("e2"), Timestamp(9)).await.unwrap()[0].repeated, "its id is free");
+}
+
+/// Waits until `position` is the first that is left.
+async fn wait_trimmed(store: &Store, position: u64) {
+    let mut pulse = tokio::time::interval(Duration::from_millis(2));
+    let trimmed = tokio::time::timeout(Duration::from_secs(20), async {
+        while store.events_from(JournalPosition(0), 1).unwrap().first().is_none_or(|(first, _)| first.0 < position) {
+            pulse.tick().await;
+        }
+    });
+    trimmed.await.expect("old events are trimmed");
+}
+
+#[tokio::test]
+async fn a_device_whose_name_or_token_leads_nowhere_is_found_in_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut store = open(folder.path(), Arc::default());
+    store.import_devices(vec![import("phone"), import("tablet")], Timestamp(1)).await.unwrap();
+    damage(&store, Table::DeviceId, b"phone");
+    damage(&store, Table::Token, &rows::token_key(&token("tablet").unwrap()));
+    for restarted in [false, true] {
+        assert_eq!(store.device(&id("phone")).unwrap().unwrap().id, id("phone"), "restarted: {restarted}");
+        assert_eq!(store.devices(None, 9).unwrap().len(), 1, "it is left out of the list");
+        store.close().await;
+        store = open(folder.path(), Arc::default());
+    }
+    // It takes the token of the other, and its own name again.
+    let moved = NewDevice { token: token("tablet"), ..device("phone") };
+    let registered = store.put_device(moved, Timestamp(2)).await.unwrap();
+    assert!(!registered.created);
+    let expected = [("phone", token("tablet")), ("tablet", None)];
+    assert_eq!(told(&store), expected.map(|(name, token)| (name.to_owned(), token)));
+    assert_eq!(store.devices(None, 9).unwrap().len(), 2);
+    assert!(store.delete_device(&id("phone")).await.unwrap());
+    assert_eq!(store.counts().devices, 1);
+}
+
+/// Rows that lead to another's number: nothing is taken from it, nothing proven by it.
+#[tokio::test]
+async fn a_row_that_leads_to_a_stranger_is_not_believed() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path(), Arc::default());
+    let secret = store.put_device(NewDevice { token: token("a"), ..device("a") }, Timestamp(1)).await.unwrap();
+    let secret = secret.credential.unwrap();
+    store.put_device(NewDevice { token: token("b"), ..device("b") }, Timestamp(1)).await.unwrap();
+    let mut rows = Rows::default();
+    rows.put(Table::DeviceId, &b"b"[..], 0u32.to_be_bytes());
+    rows.put(Table::Token, rows::token_key(&token("c").unwrap()), 0u32.to_be_bytes());
+    store.shared().engine.read().unwrap().as_ref().unwrap().commit(rows, Durability::Synced).unwrap();
+    assert!(matches!(store.prove(&id("b"), Some(secret.as_str())), Err(error) if error.is_damage()));
+    assert!(matches!(store.device(&id("b")), Err(ReadError::Engine(_))));
+    store.put_device(NewDevice { token: token("c"), ..device("c") }, Timestamp(1)).await.unwrap();
+    assert_eq!(store.device(&id("a")).unwrap().unwrap().token, token("a"), "its token is its own");
+}
+
+#[tokio::test]
+async fn a_damaged_channel_goes_on_from_its_history_and_others_come_back_as_well() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut store = open(folder.path(), Arc::default());
+    for name in ["e1", "e2"] {
+        store.append_events(event(name), Timestamp(1)).await.unwrap();
+    }
+    let other = DurableChannel {
+        name: ChannelName::new("team:2").unwrap(),
+        history_size: 0,
+        history_ttl: Duration::from_secs(60),
+    };
+    let publish = |store: Store, channel: DurableChannel| async move {
+        store.append_publication(channel, Json::of(&1), Default::default(), None, Timestamp(1000)).await
+    };
+    publish(store.clone(), other.clone()).await.unwrap();
+    publish(store.clone(), DurableChannel { name: ChannelName::new("team:3").unwrap(), ..other.clone() })
+        .await
+        .unwrap();
+    damage(&store, Table::Channel, b"team:1");
+    damage(&store, Table::Channel, b"team:2");
+    let tops = |store: &Store| -> Vec<(String, u64)> {
+        let channels = store.durable_channels(Timestamp(1)).map(Result::unwrap);
+        channels.map(|channel| (channel.name.to_string(), channel.top.0)).collect()
+    };
+    // Of the second nobody knows which offsets were given out: it goes on behind them all.
+    assert_eq!(tops(&store), [("team:1".to_owned(), 2), ("team:3".to_owned(), 1)]);
+    for expected in [1001, 1002] {
+        assert_eq!(publish(store.clone(), other.clone()).await.unwrap().offset.0, expected);
+    }
+    assert_eq!(store.append_events(event("e3"), Timestamp(1)).await.unwrap()[0].published()[0].1.offset.0, 3);
+    store.close().await;
+    store = open(folder.path(), Arc::default());
+    assert_eq!(tops(&store)[..2], [("team:1".to_owned(), 3), ("team:2".to_owned(), 1002)]);
+}
+
+/// Everything there is, twice: `a` is to be damaged, `b` to be as it was.
+async fn fill(store: &Store) {
+    for name in ["a", "b"] {
+        store.put_device(NewDevice { token: token(name), ..device(name) }, Timestamp(1)).await.unwrap();
+        store.import_devices(vec![import(name)], Timestamp(1)).await.unwrap();
+        let mut new = event(name);
+        new[0].channels[0].name = ChannelName::new(&format!("team:{name}")).unwrap();
+        store.append_events(new, Timestamp(1)).await.unwrap();
+        store.append_events(later(&format!("later-{name}"), 9), Timestamp(1)).await.unwrap();
+        store.pause(BrakeScope::App(AppId::new(name).unwrap()), Timestamp(1)).await.unwrap();
+    }
+    store.put_jobs(vec![(JournalPosition(1), vec![1; 9]), (JournalPosition(2), vec![2; 9])], None).await.unwrap();
+}
+
+/// The tables whose rows are flipped; that of `meta` decides whether the store is a store.
+const FLIPPED: [Table; 11] = [
+    Table::Event,
+    Table::EventId,
+    Table::Channel,
+    Table::History,
+    Table::Job,
+    Table::Device,
+    Table::DeviceId,
+    Table::Token,
+    Table::Later,
+    Table::Brake,
+    Table::Proven,
+];
+
+/// Flips bits of a byte of the first row of a table, that of `a`, wherever it is.
+fn flip(store: &Store, table: Table, place: prop::sample::Index, mask: u8) {
+    let engine = store.shared().engine.read().unwrap();
+    let engine = engine.as_ref().unwrap();
+    let first = match table {
+        Table::Token => rows::token_key(&token("a").unwrap()).to_vec(),
+        Table::EventId => hash16(b"a").to_vec(),
+        _ => Vec::new(),
+    };
+    let mut rows = Rows::default();
+    let visit = |key: &[u8], row: &[u8]| {
+        let mut row = row.to_vec();
+        let index = place.index(row.len());
+        row[index] ^= mask;
+        rows.put(table, key, row);
+        Ok::<_, EngineError>(false)
+    };
+    engine.scan(table, Bound::Included(&first), visit).unwrap();
+    engine.commit(rows, Durability::Synced).unwrap();
+}
+
+/// Everything that is done to a store goes on with `b`, and with what is new.
+async fn goes_on(store: &Store) {
+    assert_eq!(store.device(&id("b")).unwrap().unwrap().token, token("b"));
+    assert!(told(store).contains(&("b".to_owned(), token("b"))), "{:?}", told(store));
+    let mut again = event("b");
+    again[0].channels[0].name = ChannelName::new("team:b").unwrap();
+    assert!(store.append_events(again, Timestamp(1)).await.unwrap()[0].repeated);
+    assert!(!store.append_events(event("new"), Timestamp(2)).await.unwrap()[0].repeated);
+    let names = |store: &Store| -> BTreeSet<String> {
+        let events = store.events_from(JournalPosition(0), 100).unwrap();
+        events.into_iter().map(|(_, accepted)| accepted.event.id.to_string()).collect()
+    };
+    assert!(names(store).is_superset(&["b", "new"].map(str::to_owned).into()), "{:?}", names(store));
+    assert!(store.later_events(None, 9).unwrap().iter().any(|later| later.event.id.as_str() == "later-b"));
+    while store.release_later(Timestamp(9)).await.unwrap() > 0 {}
+    assert!(names(store).contains("later-b"));
+    assert!(store.brakes().borrow().is_paused(&BrakeScope::App(AppId::new("b").unwrap())));
+    assert!(store.jobs().unwrap().contains(&(JournalPosition(2), vec![2; 9])));
+    assert!(store.put_device(NewDevice { token: token("c"), ..device("c") }, Timestamp(3)).await.unwrap().created);
+    // Also what was flipped can be said anew.
+    store.put_device(NewDevice { token: token("a"), ..device("a") }, Timestamp(3)).await.unwrap();
+    store.delete_device(&id("a")).await.unwrap();
+    let restored = store.durable_channels(Timestamp(1)).map(Result::unwrap);
+    assert!(restored.into_iter().any(|channel| channel.name.as_str() == "team:b" && channel.publications.len() == 1));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 20, max_shrink_iters: 60, ..ProptestConfig::default() })]
+
+    /// Whatever byte of whatever row is not what it was: the store opens, and all others are served.
+    #[test]
+    fn a_flipped_byte_costs_its_own_row(
+        table in prop::sample::select(&FLIPPED[..]),
+        place in any::<prop::sample::Index>(),
+        mask in 1..=u8::MAX,
+        is_reopened in any::<bool>(),
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let folder = tempfile::tempdir().unwrap();
+            let mut store = open(folder.path(), Arc::default());
+            fill(&store).await;
+            flip(&store, table, place, mask);
+            if is_reopened {
+                store.close().await;
+                store = open(folder.path(), Arc::default());
+            }
+            goes_on(&store).await;
+            assert_eq!(store.counts().reopened, 0, "a damaged row is no failing disk");
+            store.trim(store.journal_end());
+            store.close().await;
+            goes_on_after_restart(&open(folder.path(), Arc::default()));
+        });
+    }
+}
+
+fn goes_on_after_restart(store: &Store) {
+    assert_eq!(store.device(&id("b")).unwrap().unwrap().token, token("b"));
+    assert!(told(store).iter().any(|(name, _)| name == "b"));
+}
+
+fn files(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
+}
+
+/// A byte that the disk has changed: the block around it cannot be read, and opening the store again does not help.
+#[tokio::test]
+async fn a_block_that_cannot_be_read_costs_its_own_events() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = || {
+        let mut config = config(folder.path());
+        (config.id_window, config.id_window_count) = (Duration::ZERO, 1);
+        Store::open(config, Arc::new(Sink::default())).unwrap()
+    };
+    let store = open();
+    for index in 0..60_u64 {
+        // Of no two alike, so that they do not become small.
+        let data: Vec<_> = (0..100).map(|part| hash16(&(1000 * index + part).to_be_bytes())).collect();
+        let mut new = event(&format!("e{index}"));
+        (new[0].event.data, new[0].channels) = (Some(Json::of(&data)), Vec::new());
+        store.append_events(new, Timestamp(1)).await.unwrap();
+    }
+    store.shared().engine.read().unwrap().as_ref().unwrap().flush(Table::Event);
+    store.close().await;
+    let size = |path: &std::path::PathBuf| std::fs::metadata(path).unwrap().len();
+    let tables = files(&folder.path().join("data"));
+    let tables = tables.into_iter().filter(|path| path.parent().is_some_and(|parent| parent.ends_with("tables")));
+    let largest = tables.max_by_key(size).unwrap();
+    let mut bytes = std::fs::read(&largest).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 0xff;
+    std::fs::write(&largest, bytes).unwrap();
+
+    let store = open();
+    let read = |store: &Store| store.events_from(JournalPosition(0), 100).unwrap().len();
+    let count = read(&store);
+    assert!((40..60).contains(&count), "{count} of 60 events");
+    let lost = (1..=60).map(JournalPosition).filter(|position| store.event(*position).is_err()).collect::<Vec<_>>();
+    assert_eq!(lost.len(), 60 - count, "{lost:?}");
+    for position in &lost {
+        let name = format!("e{}", position.0 - 1);
+        assert!(store.append_events(event(&name), Timestamp(1)).await.is_err(), "what it holds is not known");
+    }
+    store.append_events(event("new"), Timestamp(9)).await.unwrap();
+    assert_eq!((read(&store), store.counts().reopened), (count + 1, 0), "it is no failing disk");
+    store.trim(JournalPosition(61));
+    wait_trimmed(&store, 61).await;
+    store.close().await;
+    let store = open();
+    assert_eq!((read(&store), store.journal_end()), (1, JournalPosition(62)));
+}
+
+/// Under a wrong id a retry would be another event, and everybody told twice.
+#[tokio::test]
+async fn an_event_for_later_is_not_released_under_another_id() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path(), Arc::default());
+    store.append_events(later("e1", 9), Timestamp(1)).await.unwrap();
+    let key = rows::later_key(store.later(&EventId::new("e1").unwrap()).unwrap().unwrap().key);
+    {
+        let engine = store.shared().engine.read().unwrap();
+        let engine = engine.as_ref().unwrap();
+        let mut row = engine.get(Table::Later, &key).unwrap().unwrap().as_ref().to_vec();
+        row[3] ^= 1;
+        let mut rows = Rows::default();
+        rows.put(Table::Later, key, row);
+        engine.commit(rows, Durability::Synced).unwrap();
+    }
+    assert_eq!(store.release_later(Timestamp(9)).await, Ok(0));
+    assert!(!store.append_events(event("e1"), Timestamp(9)).await.unwrap()[0].repeated, "it can be handed in again");
+}
