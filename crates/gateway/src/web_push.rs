@@ -14,7 +14,13 @@
 //!
 //! Guarantees, and what they rest on:
 //! - A slow, dead or full origin costs itself: queue, breaker, pauses, retry budget, connections and attempts under way
-//!   are its own (`origins`).
+//!   are its own. Others pass it until it holds all that may be held of a priority; then what is behind it in that
+//!   priority's lake waits until it takes some, what it has is over, or it is dead: for 10 minutes at most if it asks
+//!   for pauses, 5 if it is silent, about 20 s if it has never answered (`origins`).
+//! - Nothing that may still be sent is thrown away but what the dead have on top of half of a priority, and nobody is
+//!   dead while it may be our own network that is away: an outage rejects nothing.
+//! - What is expired, cancelled or superseded ends within a second wherever it is held, and in a lake once nothing that
+//!   is still to be sent is before it; one of that moves up a second, while there is room (`driver`).
 //! - Nothing is connected to but public addresses, whatever a name says and when (`network`); endpoints whose host is
 //!   not allowed are not even looked up. Rules that admit private addresses are for development, and are logged at
 //!   start.
@@ -22,16 +28,15 @@
 //!   without an answer if its request had a topic; never past its expiry, and asked anew each time whether it is still
 //!   wanted.
 //! - Everything taken from the lakes is settled once (`books`), or counted as left behind when the gateway is aborted.
-//! - Names and endpoints that somebody has made up take at most half of what may be held of a priority, and half of the
+//! - Names and endpoints that somebody has made up keep at most half of what may be held of a priority, and half of the
 //!   places (`origins`).
 //!
 //! One connection has one request under way: a POST behind another would wait for its answer, and share its fate when
 //! the connection breaks. So an origin's rate is at most `connection_count_max` ÷ round trip.
 //!
 //! Bounds: `held_max` notifications in all; at most `origin_count_max` origins with `connection_count_max` connections
-//! each; of a connection one read, a head and a body of 4 KiB. Full: nothing more is taken from the lakes; for
-//! origins that are as good as dead, what is too much is rejected (`origins`). Closed lakes: the rest is sent, then the
-//! gateway ends by itself.
+//! each; of a connection one read, a head and a body of 4 KiB. Full: nothing more is taken from the lakes; what dead
+//! origins have too much of is rejected. Closed lakes: the rest is sent, then the gateway ends by itself.
 
 mod attempt;
 mod books;

@@ -401,6 +401,7 @@ impl Dispatcher {
         self.shared.metrics.events_dispatched.inc();
         let is_pushed = accepted.event.push != PushPolicy::Never;
         let frozen = if is_pushed { self.select(accepted) } else { Frozen::default() };
+        self.shared.metrics.devices_selected.add(frozen.len());
         let is_unexpected = is_pushed && self.is_unexpected(position, accepted, &frozen).await;
         if !frozen.is_empty() && !is_unexpected {
             return Some(frozen);

@@ -264,7 +264,7 @@ impl Job {
         let (mut landed, mut freed, mut answers) = (Landed::default(), RoaringBitmap::new(), 0);
         let mut books = self.lock();
         for settled in settled {
-            let Settled { ticket, outcome, repeats, .. } = settled;
+            let Settled { ticket, outcome, .. } = settled;
             if !books.land(ticket.device) {
                 landed.strays += 1;
                 continue;
@@ -275,13 +275,8 @@ impl Job {
             if books.unproven.remove(ticket.device.0) && *outcome == Outcome::Accepted {
                 landed.proven.push(ticket.device);
             }
-            let outcome = DeviceOutcome::from(*outcome);
-            books.count(outcome, 1, metrics);
-            if let Some(provider) = books.tally.count_part(ticket.cell, outcome) {
-                metrics.count_provider(provider, outcome);
-            }
-            books.tally.retried += u64::from(*repeats);
-            if outcome.is_answer() {
+            books.count_settled(settled, metrics);
+            if DeviceOutcome::from(*outcome).is_answer() {
                 books.tally.latency.get_or_insert_default().record(latency);
                 answers += 1;
             }

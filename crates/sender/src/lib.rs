@@ -87,6 +87,7 @@ mod latency;
 mod lot;
 mod metrics;
 mod outcome;
+mod parts;
 mod report;
 mod routes;
 mod row;

@@ -1,10 +1,13 @@
 //! What the sender counts and times: jobs, outcomes by kind, selection, and acceptance to outcome.
+//!
+//! Counters begin at zero with the process. A job that goes on after a restart adds what it comes to from then on.
 
 use tidings_push::Outcome;
 use tidings_telemetry::{Counter, Gauge, Histogram, Registry};
-use tidings_types::Provider;
+use tidings_types::{AppId, Locale, Provider};
 
 use crate::outcome::{DeviceOutcome, OUTCOME_COUNT};
+use crate::parts::PartTotals;
 
 /// What the sender measures.
 #[derive(Debug)]
@@ -16,9 +19,13 @@ pub(crate) struct Metrics {
     pub(crate) holds_cut: Counter,
     pub(crate) jobs_put_aside: Counter,
     pub(crate) events_dispatched: Counter,
+    /// With the outcomes of all jobs that are done the same number.
+    pub(crate) devices_selected: Counter,
+    pub(crate) attempts_repeated: Counter,
     pub(crate) outcomes: [Counter; OUTCOME_COUNT],
     /// By provider, in the order of `Outcome::NAMES`.
     provider_outcomes: Vec<[Counter; Outcome::NAMES.len()]>,
+    pub(crate) parts: PartTotals,
     /// How long it took to freeze an audience.
     pub(crate) selection: Histogram,
     /// From acceptance to the provider's answer.
@@ -63,8 +70,14 @@ impl Metrics {
                 "Jobs that lost their place, since they could hand out nothing, or to a more urgent one.",
             ),
             events_dispatched: counter("events_dispatched", "Events that were given a job."),
+            devices_selected: counter("devices_selected", "Devices in the audiences of events that were given a job."),
+            attempts_repeated: counter(
+                "attempts_repeated",
+                "Attempts beyond the first, counted when the device has its outcome.",
+            ),
             outcomes: outcomes.try_into().expect("one counter per outcome"),
             provider_outcomes: Provider::ALL.iter().map(|&provider| provider_outcomes(registry, provider)).collect(),
+            parts: PartTotals::new(registry, [], []),
             selection: registry.histogram("tidings_sender_selection_seconds", "Time to select an audience.", &[]),
             latency: registry.histogram(
                 "tidings_sender_latency_seconds",
@@ -96,6 +109,16 @@ impl Metrics {
             ),
             strays: counter("strays", "Outcomes of devices that were not on their way: a bug."),
         }
+    }
+
+    /// From the beginning on these apps and languages have totals of their own.
+    pub(crate) fn telling_apart<'a>(
+        self,
+        registry: &Registry,
+        apps: impl IntoIterator<Item = &'a AppId>,
+        locales: impl IntoIterator<Item = &'a Locale>,
+    ) -> Self {
+        Self { parts: PartTotals::new(registry, apps, locales), ..self }
     }
 
     pub(crate) fn count(&self, outcome: DeviceOutcome, count: u64) {

@@ -23,19 +23,27 @@ type Outcomes = [Counter; Outcome::NAMES.len()];
 /// All these counters.
 #[derive(Debug)]
 pub(crate) struct PartTotals {
-    apps: BTreeMap<AppId, Outcomes>,
-    other_apps: Outcomes,
-    locales: BTreeMap<Locale, Outcomes>,
-    source: Outcomes,
-    other_locales: Outcomes,
+    apps: ByName<AppId>,
+    /// `None` is the source language.
+    locales: ByName<Option<Locale>>,
 }
 
 /// Where the devices of one part of a job are counted.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct PartPlace {
-    app: Outcomes,
-    locale: Outcomes,
+    app: u8,
+    locale: u8,
 }
+
+/// Outcomes by one label.
+#[derive(Debug)]
+struct ByName<K> {
+    places: BTreeMap<K, u8>,
+    /// By place; the last one is that of whatever has no name here.
+    outcomes: Vec<Outcomes>,
+}
+
+const _: () = assert!(NAME_COUNT_MAX + 1 < u8::MAX as usize);
 
 impl PartTotals {
     pub(crate) fn new<'a>(
@@ -43,32 +51,37 @@ impl PartTotals {
         apps: impl IntoIterator<Item = &'a AppId>,
         locales: impl IntoIterator<Item = &'a Locale>,
     ) -> Self {
-        let of_app = |name: &str| outcomes(registry, "app", name);
-        let of_locale = |name: &str| outcomes(registry, "locale", name);
         let apps = BTreeSet::from_iter(apps).into_iter().take(NAME_COUNT_MAX);
         let locales = BTreeSet::from_iter(locales).into_iter().take(NAME_COUNT_MAX);
+        let languages = locales.map(|locale| (Some(locale.clone()), locale.as_str()));
         Self {
-            apps: apps.map(|app| (app.clone(), of_app(app.as_str()))).collect(),
-            other_apps: of_app("other"),
-            locales: locales.map(|locale| (locale.clone(), of_locale(locale.as_str()))).collect(),
-            source: of_locale("source"),
-            other_locales: of_locale("other"),
+            apps: ByName::new(registry, "app", apps.map(|app| (app.clone(), app.as_str()))),
+            locales: ByName::new(registry, "locale", languages.chain([(None, "source")])),
         }
     }
 
     pub(crate) fn place(&self, part: &JobPart) -> PartPlace {
-        let locale = match &part.locale {
-            Some(locale) => self.locales.get(locale).unwrap_or(&self.other_locales),
-            None => &self.source,
-        };
-        PartPlace { app: self.apps.get(&part.app).unwrap_or(&self.other_apps).clone(), locale: locale.clone() }
+        PartPlace { app: self.apps.place(&part.app), locale: self.locales.place(&part.locale) }
+    }
+
+    /// Counts one device; the place is one of this table's.
+    pub(crate) fn count(&self, place: PartPlace, outcome: Outcome) {
+        self.apps.outcomes[usize::from(place.app)][outcome.index()].inc();
+        self.locales.outcomes[usize::from(place.locale)][outcome.index()].inc();
     }
 }
 
-impl PartPlace {
-    pub(crate) fn count(&self, outcome: Outcome) {
-        self.app[outcome.index()].inc();
-        self.locale[outcome.index()].inc();
+impl<K: Ord> ByName<K> {
+    /// At most [`NAME_COUNT_MAX`] names and one more.
+    fn new<'a>(registry: &Registry, label: &str, names: impl Iterator<Item = (K, &'a str)>) -> Self {
+        let (keys, mut names): (Vec<K>, Vec<&str>) = names.unzip();
+        names.push("other");
+        let outcomes = names.iter().map(|name| outcomes(registry, label, name)).collect();
+        Self { places: (0..).zip(keys).map(|(place, key)| (key, place)).collect(), outcomes }
+    }
+
+    fn place(&self, key: &K) -> u8 {
+        self.places.get(key).copied().unwrap_or(self.places.len() as u8)
     }
 }
 
@@ -91,16 +104,17 @@ mod tests {
         let app = |index: usize| AppId::new(&format!("app-{index:03}")).unwrap();
         let apps: Vec<AppId> = (0..NAME_COUNT_MAX + 10).map(app).collect();
         let totals = PartTotals::new(&registry, apps.iter().chain(&apps), &[Locale::new("pl").unwrap()]);
-        let count = |app: &AppId, locale: Option<&str>| {
+        let count = |app: &AppId, locale: Option<&str>, outcome| {
             let (app, locale) = (app.clone(), locale.map(|it| Locale::new(it).unwrap()));
-            totals.place(&JobPart { provider: Provider::Fcm, app, locale, counts: Counts::default() })
+            let place = totals.place(&JobPart { provider: Provider::Fcm, app, locale, counts: Counts::default() });
+            totals.count(place, outcome);
         };
         for app in &apps {
-            count(app, Some("pl")).count(Outcome::Accepted);
+            count(app, Some("pl"), Outcome::Accepted);
         }
-        count(&app(999), None).count(Outcome::Unknown);
-        count(&app(0), Some("sv")).count(Outcome::Accepted);
-        count(&app(0), Some("und")).count(Outcome::Accepted);
+        count(&app(999), None, Outcome::Unknown);
+        count(&app(0), Some("sv"), Outcome::Accepted);
+        count(&app(0), Some("und"), Outcome::Accepted);
         let text = registry.prometheus();
         let has = |line: &str| assert!(text.lines().any(|it| it == line), "{line} in {text}");
         has(r#"tidings_sender_app_outcomes_total{app="app-000",outcome="accepted"} 3"#);

@@ -73,7 +73,8 @@ impl Sender {
         let table = restore(&store)?;
         let dispatched = table.next;
         store.trim(table.floor()); // The store does not remember it, and perhaps no checkpoint comes that would say it.
-        let metrics = Arc::new(Metrics::new(registry));
+        let apps = routes.lanes().iter().map(|lane| &lane.app);
+        let metrics = Arc::new(Metrics::new(registry).telling_apart(registry, apps, topics.languages()));
         metrics.jobs_untold.add(table.untold.len() as i64);
         let (gone_tx, gone) = mpsc::channel(config.gone_token_count_max);
         let shared = Arc::new(Shared::new(table, metrics.clone(), brakes.clone(), gone_tx));

@@ -147,6 +147,11 @@ impl Topics {
         texts.indices().map(|index| texts.locale(index).cloned().unwrap_or_else(undetermined)).collect()
     }
 
+    /// The languages that there are catalogues for; some more than once.
+    pub(crate) fn languages(&self) -> impl Iterator<Item = &Locale> {
+        self.domains.values().flat_map(|domain| &domain.locales)
+    }
+
     /// The texts of an event.
     pub(crate) fn texts<'a>(&'a self, event: &'a Event) -> Texts<'a> {
         let domain = |templates: &TopicTemplates| self.domains.get(&templates.domain).unwrap_or(&self.untranslated);

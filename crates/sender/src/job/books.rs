@@ -4,12 +4,14 @@ use std::sync::{Arc, Weak};
 
 use roaring::RoaringBitmap;
 use tidings_audience::Frozen;
+use tidings_push::Settled;
 use tidings_types::{BrakeScope, DeviceNumber, TopicName};
 
 use super::{Finding, Job, set};
 use crate::brakes::Braking;
 use crate::metrics::Metrics;
 use crate::outcome::DeviceOutcome;
+use crate::parts::PartPlace;
 use crate::row::Progress;
 use crate::tally::Tally;
 
@@ -42,6 +44,8 @@ pub(super) struct Books {
     /// Devices that another job of the same event goes on with.
     pub(super) aside: u64,
     pub(super) tally: Tally,
+    /// By cell, where the parts of the tally are counted over all jobs; those of the newest may be missing.
+    places: Vec<PartPlace>,
     /// Changed since the last checkpoint.
     pub(super) dirty: bool,
 }
@@ -83,6 +87,7 @@ impl Books {
             is_cancelled: false,
             aside: 0,
             tally,
+            places: Vec::new(),
             dirty: true,
         };
         books.skip_to_member(frozen);
@@ -262,6 +267,23 @@ impl Books {
     pub(super) fn count(&mut self, outcome: DeviceOutcome, count: u64, metrics: &Metrics) {
         self.tally.counts.add(outcome, count);
         metrics.count(outcome, count);
+    }
+
+    /// Counts a device that a gateway has settled.
+    pub(super) fn count_settled(&mut self, settled: &Settled, metrics: &Metrics) {
+        let Settled { ticket, outcome, repeats, .. } = settled;
+        let device_outcome = DeviceOutcome::from(*outcome);
+        self.count(device_outcome, 1, metrics);
+        self.tally.retried += u64::from(*repeats);
+        metrics.attempts_repeated.add(u64::from(*repeats));
+        if let Some(provider) = self.tally.count_part(ticket.cell, device_outcome) {
+            metrics.count_provider(provider, device_outcome);
+            let unplaced = self.tally.parts.iter().skip(self.places.len());
+            self.places.extend(unplaced.map(|part| metrics.parts.place(part)));
+            if let Some(place) = self.places.get(usize::from(ticket.cell)) {
+                metrics.parts.count(*place, *outcome);
+            }
+        }
     }
 
     /// The brake, if any, that keeps everything back which is left to hand out.

@@ -10,4 +10,5 @@ mod resume;
 mod supersede;
 mod telling;
 mod topic;
+mod totals;
 mod world;

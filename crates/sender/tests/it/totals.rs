@@ -115,6 +115,33 @@ async fn a_job_that_goes_on_after_a_restart_is_counted_once_over_both_lives() {
     check(&[&first, &second], &[report]);
 }
 
+/// What was not walked is selected anew in the second life, and nobody counted twice for that.
+#[tokio::test]
+async fn a_job_that_stops_in_the_middle_of_its_walk_is_counted_once_over_both_lives() {
+    const COUNT: usize = 2000;
+    let world = World::new();
+    world.register((0..COUNT).map(mixed)).await;
+    let (first, second) = (Registry::new(), Registry::new());
+    let before = pools();
+    let slow_walk = SenderConfig { window_device_count: 1, ..config() };
+    let sender = world.start_measured(slow_walk, before.clone(), &first);
+    let providers = [provider(&before[0], &sender, 1), provider(&before[1], &sender, 0)];
+    let position = world.accept(own_goal("goal")).await;
+    until("somebody is told", || sum(&[&first], "tidings_sender_app_outcomes_total") > 0).await;
+    let drained = soon("drained", sender.drain(Instant::now() + Duration::from_secs(20))).await;
+    assert_eq!((drained.checkpointed, drained.devices_in_flight), (true, 0));
+    drop((sender, providers));
+
+    let world = world.restarted().await;
+    let after = pools();
+    let sender = world.start_measured(config(), after.clone(), &second);
+    let _providers = [provider(&after[0], &sender, 0), provider(&after[1], &sender, 2)];
+    let report = done(&sender, position).await;
+    assert_eq!(report.audience, COUNT as u64);
+    assert_eq!(sum(&[&second], "tidings_sender_devices_selected_total"), 0, "they were selected in the first life");
+    check(&[&first, &second], &[report]);
+}
+
 #[tokio::test]
 async fn jobs_that_lose_their_place_and_come_back_are_counted_once() {
     let world = World::new();

@@ -163,6 +163,11 @@ impl World {
         Sender::start(config, self.store.clone(), topics(), pools, receipts, &Registry::new())
     }
 
+    /// As [`World::start`], with metrics that can be read.
+    pub(crate) fn start_measured(&self, config: SenderConfig, pools: Vec<Pool>, registry: &Registry) -> Sender {
+        Sender::start(config, self.store.clone(), topics(), pools, self.live.receipts.clone(), registry).unwrap()
+    }
+
     /// Accepts by a clock that is ahead: the event's times run in full from when its job begins, however long the disk
     /// takes to write it.
     pub(crate) async fn accept_ahead(&self, event: Event) -> JournalPosition {

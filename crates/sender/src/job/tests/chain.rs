@@ -106,8 +106,9 @@ impl World {
     /// The next event is read from the journal, and finds no place.
     fn park(&mut self, has_receipts: bool) {
         let index = self.jobs.len();
+        let is_new = !self.begun.contains_key(&index); // Of events of an earlier run no receipts are known.
         self.begun.entry(index).or_insert(usize::MAX);
-        self.receipts.push(has_receipts.then(|| receipts(&self.plans[index].readers)));
+        self.receipts.push((is_new && has_receipts).then(|| receipts(&self.plans[index].readers)));
         self.jobs.push(None);
         self.lot.insert(position(index), Parked::unbegun(&Self::accepted()), &self.flow, NOW);
         self.check();
