@@ -35,6 +35,7 @@ const TOPIC: HeaderName = HeaderName::from_static("topic");
 pub(super) struct Access {
     pub(super) vapid: Arc<VapidTokens>,
     pub(super) ca_pem: Option<String>,
+    /// Another one only with other certificates to trust.
     pub(super) tls: Arc<TlsConfig>,
 }
 
@@ -50,6 +51,13 @@ pub(super) struct Link {
     client: Client,
     route: Route,
     closed: Counter,
+}
+
+impl Link {
+    /// Whether it was made with these certificates to trust.
+    pub(super) fn is_with(&self, tls: &Arc<TlsConfig>) -> bool {
+        self.route.is_with(tls)
+    }
 }
 
 impl Drop for Link {

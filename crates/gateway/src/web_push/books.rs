@@ -33,7 +33,7 @@ impl Attempt {
     }
 }
 
-/// Outcomes on their way to the sink. At most as many as are held.
+/// Outcomes on their way to the sink. At most as many as are held, or as a lake has room for.
 pub(super) struct Books {
     sink: Arc<dyn OutcomeSink>,
     metrics: Metrics,

@@ -26,6 +26,7 @@ use super::gate::{Health, Now};
 use super::network::{Route, WeakRoute};
 use super::origins::{Effect, LEVELS, Limits, OriginId, Origins, Start};
 use crate::metrics::{Metrics, Repeat};
+use crate::pool::Standings;
 
 /// How often queues are looked through for what is over, and idle connections closed.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
@@ -71,6 +72,8 @@ pub(super) struct Driver {
     books: Books,
     metrics: Metrics,
     access: watch::Receiver<Arc<Access>>,
+    /// What attempts are made with now.
+    current: Arc<Access>,
     phase: watch::Receiver<Phase>,
     tasks: JoinSet<Done>,
     sweep_at: Instant,
@@ -98,6 +101,7 @@ impl Driver {
             held_max: config.held_max,
             idle_timeout: config.idle_timeout,
         };
+        let current = Arc::clone(&access.borrow());
         Self {
             consumers: lakes.all().each_ref().map(|lake| Some(Consumer::new(Arc::clone(lake)))),
             inbox: Vec::new(),
@@ -105,6 +109,7 @@ impl Driver {
             routes: HashMap::new(),
             books: Books::new(sink, metrics.clone()),
             metrics,
+            current,
             access,
             phase,
             tasks: JoinSet::new(),
@@ -123,8 +128,8 @@ impl Driver {
             if self.lakes.is_finished() && self.origins.held() == 0 {
                 break;
             }
-            let (phase, tasks) = (&mut self.phase, &mut self.tasks);
-            let (consumers, origins, inbox) = (&mut self.consumers, &mut self.origins, &mut self.inbox);
+            let (phase, access, tasks) = (&mut self.phase, &mut self.access, &mut self.tasks);
+            let (consumers, origins, inbox) = (&mut self.consumers, &self.origins, &mut self.inbox);
             let mut done = None;
             tokio::select! {
                 biased; // Stop first: a busy gateway must not postpone it.
@@ -133,6 +138,7 @@ impl Driver {
                         break;
                     }
                 }
+                Ok(()) = access.changed() => {} // The next turn takes it up.
                 () = poll_fn(|cx| poll_take(cx, consumers, origins, inbox)) => {} // Bounded by what is held.
                 Some(joined) = tasks.join_next() => done = Some(joined),
                 () = sleep_until(next) => {}
@@ -147,6 +153,7 @@ impl Driver {
 
     /// Does what is due and starts what can be; returns when to come back.
     fn turn(&mut self, now: Now) -> Instant {
+        self.renew(now);
         let due = self.origins.release(now);
         if now.at >= self.sweep_at {
             self.sweep_at = now.at + SWEEP_INTERVAL;
@@ -157,22 +164,44 @@ impl Driver {
         due.map_or(self.sweep_at, |due| due.min(self.sweep_at))
     }
 
+    /// Takes up what there is to make attempts with. With other certificates to trust, ways are looked for anew, and
+    /// connections made with the old ones end.
+    fn renew(&mut self, now: Now) {
+        let access = Arc::clone(&self.access.borrow());
+        let tls = &std::mem::replace(&mut self.current, access).tls;
+        if !Arc::ptr_eq(tls, &self.current.tls) {
+            self.routes.clear();
+            self.origins.retain_idle(now, |link| link.is_with(&self.current.tls));
+        }
+    }
+
     /// Gives what the lakes gave to its origins.
     fn accept(&mut self) {
         let (now, mut inbox) = (Now::read(), std::mem::take(&mut self.inbox));
+        let mut standings = self.books.standings();
         for (level, notification) in inbox.drain(..) {
-            let name = self.name(&notification);
-            let attempt = Attempt::new(notification, now);
-            match name {
-                None => self.reject(attempt, Reason::ForbiddenEndpoint, now),
-                Some(name) => {
-                    if let Err(attempt) = self.origins.push(&name, level, attempt, now) {
-                        self.reject(attempt, Reason::OriginOverloaded, now);
-                    }
-                }
-            }
+            self.admit(level, notification, &mut standings, now);
         }
         self.inbox = inbox;
+    }
+
+    /// Gives a notification to its origin, if it is still to be sent and may be; returns whether it is.
+    fn admit(&mut self, level: usize, notification: Notification, standings: &mut Standings, now: Now) -> bool {
+        let attempt = Attempt::new(notification, now);
+        if let Some(outcome) = why_over(&attempt, standings, now) {
+            self.books.settle(attempt, outcome, None, now);
+            return false;
+        }
+        let Some(name) = self.name(&attempt.notification) else {
+            self.reject(attempt, Reason::ForbiddenEndpoint, now);
+            return false;
+        };
+        let refused = self.origins.push(&name, level, attempt, now).err();
+        let is_taken = refused.is_none();
+        if let Some(attempt) = refused {
+            self.reject(attempt, Reason::OriginOverloaded, now);
+        }
+        is_taken
     }
 
     /// Where a notification goes, if it may go there.
@@ -202,7 +231,7 @@ impl Driver {
                 continue;
             };
             let timeouts = Timeouts { connect: self.config.connect_timeout, answer: self.config.answer_timeout };
-            let (access, metrics) = (Arc::clone(&self.access.borrow()), self.metrics.clone());
+            let (access, metrics) = (Arc::clone(&self.current), self.metrics.clone());
             let plan = Plan { access, timeouts, metrics, route, link };
             self.tasks.spawn(async move {
                 let (report, link) = plan.make(&sending.attempt.notification).await;
@@ -213,15 +242,11 @@ impl Driver {
 
     /// The way to an origin; none when no certificate could be for its host.
     fn route(&mut self, origin: OriginId) -> Option<Route> {
-        if self.access.has_changed().unwrap_or_default() {
-            self.access.mark_unchanged();
-            self.routes.clear();
-        }
         let name = self.origins.name(origin);
         if let Some(route) = self.routes.get(name).and_then(WeakRoute::upgrade) {
             return Some(route);
         }
-        let (network, tls) = (Arc::clone(&self.config.network), Arc::clone(&self.access.borrow().tls));
+        let (network, tls) = (Arc::clone(&self.config.network), Arc::clone(&self.current.tls));
         let route = Route::new(name.clone(), network, self.config.rules.clone(), tls)?;
         self.routes.insert(name.clone(), route.downgrade());
         Some(route)
@@ -229,11 +254,11 @@ impl Driver {
 
     /// Does what reports say: of the one that came and of those that are there as well.
     fn finish(&mut self, first: Option<Result<Done, JoinError>>) {
-        let now = Now::read();
         let mut next = first.or_else(|| self.tasks.try_join_next());
         for count in 1.. {
             match next {
-                Some(Ok(done)) => self.on_done(done, now),
+                // What it says of waiting counts from its end, which may be after that of the one before.
+                Some(Ok(done)) => self.on_done(done, Now::read()),
                 // Nobody aborts one while the driver runs.
                 Some(Err(error)) => std::panic::resume_unwind(error.into_panic()),
                 None => return,
@@ -247,6 +272,7 @@ impl Driver {
 
     fn on_done(&mut self, Done { sending, report, link }: Done, now: Now) {
         let (health, pause) = bearing(&report);
+        let link = link.filter(|link| link.is_with(&self.current.tls));
         self.metrics.pauses.add(u64::from(!pause.is_zero()));
         self.origins.on_ended(sending.origin, link, Effect { health, pause, random: rand::random() }, now);
         match report {
@@ -276,7 +302,7 @@ impl Driver {
             Verdict::Rejected { reason, gone_at } => self.settle(sending, Outcome::Rejected(reason), gone_at, now),
             Verdict::Repeat { reason, advice: Advice::RenewCredential, not_before } => {
                 let name = self.origins.name(sending.origin).to_string();
-                let is_renewed = self.access.borrow().vapid.on_refused(used, &name, now.unix);
+                let is_renewed = self.current.vapid.on_refused(used, &name, now.unix);
                 if is_renewed {
                     return self.repeat(sending, Repeat::Answer, not_before, pause, now);
                 }
@@ -306,10 +332,30 @@ impl Driver {
         for (attempt, outcome) in over {
             self.books.settle(attempt, outcome, None, now);
         }
+        self.sweep_lakes(&mut standings, now);
         self.routes.retain(|_, route| route.is_alive());
         let streams = self.origins.placed_count() * self.config.connection_count_max;
         self.config.gauge.set_streams(streams as u64);
         self.metrics.streams_allowed.set(streams as i64);
+    }
+
+    /// Settles what is over at the front of lakes that nothing is asked of, because origins take nothing of what they
+    /// hold. The first that is to be sent moves up, while there is room: what is over behind it ends with a later
+    /// sweep, and if its origin takes it, others pass.
+    fn sweep_lakes(&mut self, standings: &mut Standings, now: Now) {
+        let lakes = self.lakes.clone();
+        for (level, lake) in lakes.all().iter().enumerate() {
+            if self.origins.demand(level) > 0 {
+                continue; // It is taken from as it fills.
+            }
+            for _ in 0..lake.capacity() {
+                let next = self.origins.has_room(level).then(|| lake.pop()).flatten();
+                if next.is_none_or(|notification| self.admit(level, notification, standings, now)) {
+                    break;
+                }
+            }
+            self.books.flush();
+        }
     }
 
     /// An origin does not take our key: once in a while, for it may be many notifications'.
@@ -347,13 +393,13 @@ fn bearing(report: &Report) -> (Health, Duration) {
 fn poll_take(
     cx: &mut Context<'_>,
     consumers: &mut [Option<Consumer<Notification>>; LEVELS],
-    origins: &mut Origins<Attempt, Link>,
+    origins: &Origins<Attempt, Link>,
     inbox: &mut Vec<(usize, Notification)>,
 ) -> Poll<()> {
-    let (now, mut taken, mut progress) = (Now::read(), Vec::new(), Poll::Pending);
+    let (mut taken, mut progress) = (Vec::new(), Poll::Pending);
     for (level, consumer) in consumers.iter_mut().enumerate() {
         let Some(open) = consumer else { continue };
-        match open.poll_take(cx, origins.demand(level, now), &mut taken) {
+        match open.poll_take(cx, origins.demand(level), &mut taken) {
             Poll::Pending => continue,
             Poll::Ready(0) => *consumer = None,
             Poll::Ready(_) => inbox.extend(taken.drain(..).map(|notification| (level, notification))),

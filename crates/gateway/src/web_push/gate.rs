@@ -56,11 +56,6 @@ impl Gate {
         self.breaker.due_at(now.unix).is_some()
     }
 
-    /// For how long it is still to be left alone, as it asked.
-    pub(crate) fn paused_for(&self, now: Now) -> Duration {
-        self.paused_until.map_or(Duration::ZERO, |until| until.saturating_duration_since(now.at))
-    }
-
     /// When it may open by itself; nothing while it is open or waits for an attempt.
     pub(crate) fn opens_at(&self, now: Now) -> Option<Instant> {
         let pause = self.paused_until.filter(|until| *until > now.at);

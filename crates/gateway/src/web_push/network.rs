@@ -14,7 +14,8 @@ use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex as SyncMutex, PoisonError, Weak};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use rustls::ClientConfig;
@@ -62,16 +63,21 @@ impl Network for SystemNetwork {
     }
 }
 
-/// The way to one origin. Clones share what the last attempts have found.
+/// The way to one origin, for one attempt and its connection: clones share the verdict on its addresses.
 #[derive(Clone)]
-pub(crate) struct Route(Arc<Shared>);
+pub(crate) struct Route {
+    shared: Arc<Shared>,
+    /// Whether its last look-up found only addresses that are forbidden.
+    is_forbidden: Arc<AtomicBool>,
+}
 
-/// A way that is kept by those who use it.
+/// A way that is kept by those who use it. They share what the last look-up has found, but each has a verdict of its
+/// own: another's look-up under way says nothing of the one that is over.
 pub(crate) struct WeakRoute(Weak<Shared>);
 
 impl WeakRoute {
     pub(crate) fn upgrade(&self) -> Option<Route> {
-        self.0.upgrade().map(Route)
+        self.0.upgrade().map(Route::over)
     }
 
     pub(crate) fn is_alive(&self) -> bool {
@@ -86,8 +92,6 @@ struct Shared {
     rules: EndpointRules,
     tls: TlsConnector,
     resolved: Mutex<Option<Resolved>>,
-    /// Whether the last look-up found only addresses that are forbidden.
-    is_forbidden: SyncMutex<bool>,
 }
 
 #[derive(Clone)]
@@ -111,47 +115,61 @@ impl Route {
     ) -> Option<Self> {
         let server_name = ServerName::try_from(origin.host().to_owned()).ok()?;
         let tls = TlsConnector::from(tls);
-        let (resolved, is_forbidden) = (Mutex::new(None), SyncMutex::new(false));
-        Some(Self(Arc::new(Shared { origin, server_name, network, rules, tls, resolved, is_forbidden })))
+        let resolved = Mutex::new(None);
+        Some(Self::over(Arc::new(Shared { origin, server_name, network, rules, tls, resolved })))
+    }
+
+    fn over(shared: Arc<Shared>) -> Self {
+        Self { shared, is_forbidden: Arc::default() }
     }
 
     pub(crate) fn downgrade(&self) -> WeakRoute {
-        WeakRoute(Arc::downgrade(&self.0))
+        WeakRoute(Arc::downgrade(&self.shared))
     }
 
     pub(crate) fn origin(&self) -> &Origin {
-        &self.0.origin
+        &self.shared.origin
     }
 
-    /// Whether the last look-up found addresses, and none that may be connected to.
+    /// Whether connections are made with this.
+    pub(crate) fn is_with(&self, tls: &Arc<ClientConfig>) -> bool {
+        Arc::ptr_eq(self.shared.tls.config(), tls)
+    }
+
+    /// Whether the last look-up that was made for it found addresses, and none that may be connected to.
     pub(crate) fn is_forbidden(&self) -> bool {
-        *self.0.is_forbidden.lock().unwrap_or_else(PoisonError::into_inner)
+        self.is_forbidden.load(Ordering::Acquire)
     }
 
     /// The addresses that may be connected to, by a look-up that began after this call.
     async fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
-        let Shared { origin, network, rules, resolved, is_forbidden, .. } = &*self.0;
         let asked_at = Instant::now();
-        let mut resolved = resolved.lock().await;
+        let mut resolved = self.shared.resolved.lock().await;
         if let Some(Resolved { at, addresses }) = &*resolved
             && *at >= asked_at
         {
             return Ok(addresses.clone());
         }
         let at = Instant::now();
-        let set_forbidden = |it| *is_forbidden.lock().unwrap_or_else(PoisonError::into_inner) = it;
-        set_forbidden(false); // What an earlier look-up said is no reason to reject if this one fails.
-        // In development a name may be one of a hosts file, where none has a final dot.
-        let name = if rules.admits_private() { origin.host().to_owned() } else { format!("{}.", origin.host()) };
-        let all = network.resolve(&name, origin.port()).await?;
-        let addresses: Vec<_> = all.iter().copied().filter(|it| rules.admits_address(it.ip())).collect();
-        let forbidden = addresses.is_empty() && !all.is_empty();
-        set_forbidden(forbidden);
-        if forbidden {
+        let found = self.look_up().await;
+        // A look-up that failed says nothing of addresses, whatever an earlier one has said.
+        let is_forbidden = matches!(&found, Ok((addresses, count)) if addresses.is_empty() && *count > 0);
+        self.is_forbidden.store(is_forbidden, Ordering::Release);
+        let (addresses, _) = found?;
+        if is_forbidden {
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, Forbidden));
         }
         *resolved = Some(Resolved { at, addresses: addresses.clone() });
         Ok(addresses)
+    }
+
+    /// The addresses that may be connected to, and how many there are of any kind.
+    async fn look_up(&self) -> io::Result<(Vec<SocketAddr>, usize)> {
+        let Shared { origin, network, rules, .. } = &*self.shared;
+        // In development a name may be one of a hosts file, where none has a final dot.
+        let name = if rules.admits_private() { origin.host().to_owned() } else { format!("{}.", origin.host()) };
+        let all = network.resolve(&name, origin.port()).await?;
+        Ok((all.iter().copied().filter(|it| rules.admits_address(it.ip())).collect(), all.len()))
     }
 
     async fn dial(&self) -> io::Result<TcpStream> {
@@ -160,7 +178,7 @@ impl Route {
         addresses.rotate_left(start);
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
         for address in addresses.into_iter().take(ADDRESS_COUNT_MAX) {
-            match timeout(ADDRESS_TIMEOUT, self.0.network.connect(address)).await {
+            match timeout(ADDRESS_TIMEOUT, self.shared.network.connect(address)).await {
                 Ok(Ok(stream)) => return Ok(stream),
                 Ok(Err(error)) => last = error,
                 Err(_) => last = io::ErrorKind::TimedOut.into(),
@@ -176,12 +194,12 @@ impl Connect for Route {
     async fn connect(&self) -> io::Result<TlsStream<TcpStream>> {
         let stream = self.dial().await?;
         stream.set_nodelay(true)?;
-        self.0.tls.connect(self.0.server_name.clone(), stream).await
+        self.shared.tls.connect(self.shared.server_name.clone(), stream).await
     }
 }
 
 impl fmt::Debug for Route {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Route").field("origin", &self.0.origin).finish_non_exhaustive()
+        f.debug_struct("Route").field("origin", &self.shared.origin).finish_non_exhaustive()
     }
 }

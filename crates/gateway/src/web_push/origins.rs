@@ -12,18 +12,24 @@
 //! ```
 //!
 //! **An origin costs itself.** It has a queue, a [`Gate`] (breaker, pauses it asked for) and a retry budget of its own,
-//! and at most `connection_count_max` attempts under way, each alone on its connection. Of what may be held it has a
-//! *share*: as much as is still free beside it (Choudhury and Hahne, "Dynamic Queue Length Thresholds", 1998), so that
-//! n origins that take nothing leave an (n+1)th part free. One that has its share makes the lakes wait, like any
-//! receiver that is slower than its sender; but if it has had its share for [`GRACE`] and would need longer than
-//! [`WAIT_MAX`] for what it has, it is *overloaded*: what comes on top is shed instead. A pause that it asked for is
-//! waited for like anything else, and its rate does not fade meanwhile. Priorities have bounds of their own, or a
-//! newsletter that waits would keep a goal in its lake.
+//! and at most `connection_count_max` attempts under way, each alone on its connection. What may be held is for all of
+//! them: others pass one that takes nothing until it holds all there is room for. Then the lake waits, as it does for
+//! any receiver that is slower than its sender, for nothing that may still be sent is thrown away. Priorities have
+//! bounds of their own, or a newsletter that waits would keep a goal in its lake.
 //!
-//! **Origins that do not answer share one share.** Whoever makes up origins, a name and one endpoint each, would else
-//! hold everything and have the share of none. So those that are *silent*, which have had something to send for
-//! [`GRACE`] without an answer, hold half of a priority together; what they have on top is shed by the next sweep. Once
-//! a priority is full, those count as silent at once that have failed and never answered.
+//! **Only the dead are shed, so that others pass.** The *dead* hold half of a priority together; what they have on top
+//! is shed by the next sweep, and what comes on top then at once. An origin is dead if nothing was heard of it for
+//! [`WAIT_MAX`] (which begins when a pause that it asked for is over, and after [`WAIT_MAX`] of pauses at the latest),
+//! or for [`GRACE`] if it has never answered: whoever makes up origins, a name and one endpoint each, would else hold
+//! everything. Once a priority is full, the latter need not be waited for. All that only of origins that failed while
+//! others had been answering for [`GRACE`]: if nobody answers it may be our own network that is away, and nothing is
+//! shed, nor when it comes back. For others to answer there must be something to send them when a priority is full:
+//! [`RESERVE_MAX`] is kept for what is taken one by one ([`Origins::has_room`]).
+//!
+//! So an origin that takes nothing holds up others of its priority once it holds all of it, and until it takes some, is
+//! dead, or what it has is over. Known gaps: what is behind it in the lake, which has one order, waits that long. And
+//! if those that take nothing come one behind the other, more than there is room for with the reserve, before any other
+//! has answered, that is taken for an outage of ours until another one answers, of whatever priority.
 //!
 //! **A place is what an origin needs to have connections**; there are `origin_count_max`. Who needs one takes the place
 //! of the one that was idle for longest; if all are at work it waits in line, and who has had a place for [`TENURE`]
@@ -33,7 +39,8 @@
 //! line those that did answer once are before those that are only said to exist.
 //!
 //! Bounds: `held_max` items in all; origins of which nothing is held and that have no place are only remembered while
-//! they are shut or because they have answered, at most [`REMEMBERED_MAX`]. Timers: one per item that waits and about one per shut origin.
+//! they are shut or because they have answered, at most [`REMEMBERED_MAX`]. Timers: one per item that waits and about
+//! one per shut origin.
 
 #[cfg(test)]
 mod tests;
@@ -55,20 +62,21 @@ use crate::turns::Turns;
 pub(crate) const LEVELS: usize = EventPriority::ALL.len();
 /// Most items of one priority that are asked for at once.
 pub(crate) const BATCH_MAX: usize = 64;
-/// How long an origin that has its share makes the lakes wait in any case.
+/// Most that is kept free of a priority for what is taken one by one; a quarter of it, if that is less.
+pub(crate) const RESERVE_MAX: usize = 64;
+/// How long an origin that has never answered may be silent, and how long others have answered when a failure is an
+/// origin's own.
 pub(crate) const GRACE: Duration = Duration::from_secs(10);
-/// An origin that needs longer than this for what it has is overloaded.
+/// How long an origin that has answered may be silent.
 pub(crate) const WAIT_MAX: Duration = Duration::from_secs(300);
 /// How long an origin keeps its place at least, unless it is idle or shut.
 pub(crate) const TENURE: Duration = Duration::from_secs(1);
 /// Origins that are remembered without anything held for them: those that are shut, and those that have answered.
 pub(crate) const REMEMBERED_MAX: usize = 4096;
-/// How long it is remembered that an origin has answered.
-const REMEMBERED_FOR: Duration = Duration::from_secs(3600);
+/// How long it is remembered that an origin has answered, and so was not made up.
+const REMEMBERED_FOR: Duration = Duration::from_secs(7 * 24 * 3600);
 /// How long a repeat that is due but not paid for waits before it asks again.
 const BUDGET_PAUSE: Duration = Duration::from_millis(100);
-/// Over which time an origin's rate is averaged.
-const RATE_WINDOW: Duration = Duration::from_secs(30);
 /// Classes of origins: who answers, and who may not.
 const SOUND: usize = 0;
 const DOUBTFUL: usize = 1;
@@ -124,10 +132,16 @@ pub(crate) struct Origins<T, C> {
     ready: VecDeque<usize>,
     /// Origins that wait for a place, per class; each is in one of them, once.
     lines: [VecDeque<usize>; 2],
-    /// Origins that have got more than their share since the lakes were last asked, per priority.
-    blocking: [Vec<usize>; LEVELS],
+    answers: Option<Answers>,
     timers: BinaryHeap<Reverse<Timer<T>>>,
     sequence: u64,
+}
+
+/// Answers of any origins, each within [`GRACE`] of the one before.
+#[derive(Debug, Clone, Copy)]
+struct Answers {
+    first_at: Instant,
+    last_at: Instant,
 }
 
 struct Origin<T, C> {
@@ -144,14 +158,20 @@ struct Origin<T, C> {
     idle: Vec<(C, Instant)>,
     gate: Gate,
     budget: RetryBudget,
-    rate: Rate,
-    /// Since when it has had its share, per priority; cleared by the sweep that finds it below.
-    full_since: [Option<Instant>; LEVELS],
-    /// The last answer, the end of a pause, or the last time it got something to send when it had nothing.
+    /// What it may hold if the last sweep found it dead, per priority.
+    held_max: [Option<usize>; LEVELS],
+    /// The last answer that took something, the first that wanted a pause since, or the last time it got something to
+    /// send when it had nothing.
+    heard_at: Instant,
+    /// The same, or the end of the pause.
     quiet_since: Instant,
+    /// Since when its answers are nothing but that it wants a pause.
+    paused_since: Option<Instant>,
     has_answered: bool,
     /// Since its last answer.
     has_failed: bool,
+    /// And others had answered for a while then; or it wants to be left alone for longer than anybody is waited for.
+    fails_alone: bool,
     last_used: Instant,
     /// Since when it has a place.
     placed_at: Option<Instant>,
@@ -200,7 +220,7 @@ impl<T, C> Origins<T, C> {
             placed: Vec::new(),
             ready: VecDeque::new(),
             lines: Default::default(),
-            blocking: Default::default(),
+            answers: None,
             timers: BinaryHeap::new(),
             sequence: 0,
         }
@@ -227,23 +247,23 @@ impl<T, C> Origins<T, C> {
         &self.origins[index].name
     }
 
-    /// How many more items of this priority may be pushed now; 0 while an origin makes them wait.
-    pub(crate) fn demand(&mut self, level: usize, now: Now) -> usize {
-        let mut blocking = std::mem::take(&mut self.blocking[level]);
-        blocking.retain(|index| {
-            let origin = self.origins.get(*index);
-            origin.is_some_and(|origin| self.has_its_share(origin, level) && !origin.is_overloaded(level, now))
-        });
-        let is_blocked = !blocking.is_empty();
-        self.blocking[level] = blocking;
-        if is_blocked { 0 } else { (self.level_max() - self.held[level]).min(BATCH_MAX) }
+    /// How many more items of this priority are asked for now.
+    pub(crate) fn demand(&self, level: usize) -> usize {
+        let reserve = RESERVE_MAX.min(self.level_max() / 4);
+        (self.level_max() - reserve).saturating_sub(self.held[level]).min(BATCH_MAX)
     }
 
-    /// Takes an item for an origin. It comes back when the origin is overloaded.
+    /// Whether an item of this priority may be pushed, asked for or not. Who pushes one at times although none is asked
+    /// for may so find an origin that answers.
+    pub(crate) fn has_room(&self, level: usize) -> bool {
+        self.held[level] < self.level_max()
+    }
+
+    /// Takes an item for an origin; there must be room. It comes back when the origin is dead and has enough.
     pub(crate) fn push(&mut self, name: &Name, level: usize, item: T, now: Now) -> Result<(), T> {
         let index = self.ids.get(name).copied().unwrap_or_else(|| self.add(name, now));
         let origin = &self.origins[index];
-        if self.has_its_share(origin, level) && origin.is_overloaded(level, now) {
+        if origin.held_max[level].is_some_and(|max| origin.held[level] >= max) {
             self.consider(index, now); // It may have nothing else to be kept for.
             return Err(item);
         }
@@ -252,12 +272,6 @@ impl<T, C> Origins<T, C> {
         origin.on_queueing(now);
         origin.held[level] += 1;
         origin.fresh[level].push_back(item);
-        if self.has_its_share(&self.origins[index], level) {
-            self.origins[index].full_since[level].get_or_insert(now.at);
-            if !self.blocking[level].contains(&index) {
-                self.blocking[level].push(index);
-            }
-        }
         self.consider(index, now);
         Ok(())
     }
@@ -298,7 +312,10 @@ impl<T, C> Origins<T, C> {
         origin.in_flight -= 1;
         origin.last_used = now.at;
         origin.idle.extend(connection.map(|connection| (connection, now.at)));
-        origin.on_told(health, pause, now);
+        let others_answer = self.answers.is_some_and(|answers| answers.have_lasted(now));
+        if origin.on_told(health, pause, others_answer, now) {
+            self.answers = Some(Answers::and_now(self.answers, now));
+        }
         origin.gate.on_ended(health, pause, random, now);
         self.consider(index, now);
     }
@@ -311,7 +328,6 @@ impl<T, C> Origins<T, C> {
     /// An item that was handed out is done with.
     pub(crate) fn on_settled(&mut self, OriginId(index): OriginId, level: usize, now: Now) {
         self.release_one(index, level);
-        self.origins[index].rate.on_settled(now.at);
         self.consider(index, now);
     }
 
@@ -341,8 +357,18 @@ impl<T, C> Origins<T, C> {
         None
     }
 
-    /// Takes out what waits and must not be sent any more, with why not, and what silent origins have beyond their
-    /// common share, as `overloaded`; closes connections that were idle for too long. What is under way is left.
+    /// Closes the unused connections that are not to be kept.
+    pub(crate) fn retain_idle(&mut self, now: Now, mut is_kept: impl FnMut(&C) -> bool) {
+        for index in self.placed.clone() {
+            // One that left its place to another may be forgotten by now.
+            let Some(origin) = self.origins.get_mut(index) else { continue };
+            origin.idle.retain(|(connection, _)| is_kept(connection));
+            self.consider(index, now);
+        }
+    }
+
+    /// Takes out what waits and must not be sent any more, with why not, and what dead origins have beyond their
+    /// common half, as `overloaded`; closes connections that were idle for too long. What is under way is left.
     pub(crate) fn sweep<R: Copy>(
         &mut self,
         now: Now,
@@ -352,7 +378,7 @@ impl<T, C> Origins<T, C> {
         let mut over = Vec::new();
         self.sweep_timers(&mut over, &mut why_over);
         let mut room = [self.level_max() / 2; LEVELS];
-        let is_full = self.held.map(|held| held >= self.level_max());
+        let is_full: [bool; LEVELS] = std::array::from_fn(|level| self.demand(level) == 0);
         let indices: Vec<usize> = self.origins.iter().map(|(index, _)| index).collect();
         for index in indices {
             // One that left its place to another may be forgotten by now.
@@ -371,12 +397,10 @@ impl<T, C> Origins<T, C> {
             origin.idle.retain(|(_, since)| now.at.saturating_duration_since(*since) < idle_timeout);
             for (level, count) in released.into_iter().enumerate() {
                 (0..count).for_each(|_| self.release_one(index, level));
-                if self.origins[index].is_silent(is_full[level], now) {
+                let is_dead = self.origins[index].is_dead(is_full[level], self.answers, now);
+                self.origins[index].held_max[level] = is_dead.then_some(room[level]);
+                if is_dead {
                     self.shed(index, level, &mut room[level], |item| over.push((item, overloaded)));
-                }
-                let origin = &self.origins[index];
-                if !self.has_its_share(origin, level) {
-                    self.origins[index].full_since[level] = None;
                 }
             }
             self.consider(index, now);
@@ -427,11 +451,6 @@ impl<T, C> Origins<T, C> {
 
     fn level_max(&self) -> usize {
         self.limits.held_max / LEVELS
-    }
-
-    /// Whether as much is held for it as is free.
-    fn has_its_share(&self, origin: &Origin<T, C>, level: usize) -> bool {
-        origin.held[level] + self.held[level] >= self.level_max()
     }
 
     /// Whether it could start something, had it a place.
@@ -517,12 +536,13 @@ impl<T, C> Origins<T, C> {
 
     /// Whether somebody in line may have its place.
     fn is_awaited(&self, origin: &Origin<T, C>, now: Now) -> bool {
-        if self.placed.len() < self.limits.origin_count_max {
-            return false; // They have found room elsewhere, or may not have it.
-        }
         let own = usize::from(origin.class(now) == DOUBTFUL);
         let may_doubtful = || self.placed_of(DOUBTFUL, now) - own < self.part(DOUBTFUL);
-        !self.lines[SOUND].is_empty() || (!self.lines[DOUBTFUL].is_empty() && may_doubtful())
+        let by_doubtful = || !self.lines[DOUBTFUL].is_empty() && may_doubtful();
+        if self.placed.len() < self.limits.origin_count_max {
+            return own == 1 && by_doubtful(); // Others have found room elsewhere, or may not have it.
+        }
+        !self.lines[SOUND].is_empty() || by_doubtful()
     }
 
     /// Gives free places to those in line.
@@ -665,11 +685,13 @@ impl<T, C> Origin<T, C> {
             idle: Vec::new(),
             gate: Gate::new(),
             budget: RetryBudget::new(now.unix),
-            rate: Rate::new(now.at),
-            full_since: [None; LEVELS],
+            held_max: [None; LEVELS],
+            heard_at: now.at,
             quiet_since: now.at,
+            paused_since: None,
             has_answered: false,
             has_failed: false,
+            fails_alone: false,
             last_used: now.at,
             placed_at: None,
             is_ready: false,
@@ -722,69 +744,66 @@ impl<T, C> Origin<T, C> {
     fn on_queueing(&mut self, now: Now) {
         let has_none = self.in_flight == 0 && self.repeats.is_empty() && self.fresh.iter().all(VecDeque::is_empty);
         if has_none && (!self.has_failed || self.is_idle()) {
-            self.quiet_since = self.quiet_since.max(now.at);
+            self.on_heard(now.at, now.at);
+            self.fails_alone = false;
         }
     }
 
-    /// What an attempt that is over says about it.
-    fn on_told(&mut self, health: Health, pause: Duration, now: Now) {
+    /// What an attempt that is over says about it; returns whether that was an answer.
+    fn on_told(&mut self, health: Health, pause: Duration, others_answer: bool, now: Now) -> bool {
         self.has_answered |= health == Health::Well;
-        if health == Health::Well || !pause.is_zero() {
-            // Who asks for longer than anybody would be waited for is silent after that.
-            let until = now.at + pause.min(WAIT_MAX);
-            self.quiet_since = self.quiet_since.max(until);
-            self.rate.on_pause(now.at, now.at + pause);
-            self.has_failed = false;
+        let is_answer = health == Health::Well || !pause.is_zero();
+        if is_answer {
+            let is_shut = self.fails_alone && self.quiet_since > now.at;
+            let since = self.paused_since.filter(|_| !pause.is_zero()).unwrap_or(now.at);
+            self.paused_since = (!pause.is_zero()).then_some(since);
+            // Who asks for longer than anybody would be waited for, at once or bit by bit, is silent after that.
+            let (until, wait_until) = (now.at + pause, since + WAIT_MAX);
+            self.on_heard(since, until.min(wait_until));
+            (self.has_failed, self.fails_alone) = (false, is_shut || until > wait_until);
         } else if health == Health::Failing {
             self.has_failed = true;
+            self.fails_alone |= others_answer;
         }
+        is_answer
+    }
+
+    fn on_heard(&mut self, heard_at: Instant, quiet_since: Instant) {
+        self.heard_at = self.heard_at.max(heard_at);
+        self.quiet_since = self.quiet_since.max(quiet_since);
+        self.held_max = [None; LEVELS];
     }
 
     fn class(&self, now: Now) -> usize {
         if self.has_answered && !self.gate.is_broken(now) { SOUND } else { DOUBTFUL }
     }
 
-    /// Whether nothing is to be heard of it, though something is held; `at_once` says not to wait for one that failed.
-    fn is_silent(&self, at_once: bool, now: Now) -> bool {
-        let is_quiet = now.at.saturating_duration_since(self.quiet_since) >= GRACE;
-        !self.is_idle() && (is_quiet || (at_once && self.has_failed && !self.has_answered))
-    }
-
-    /// Whether it needs too long for what it has.
-    fn is_overloaded(&self, level: usize, now: Now) -> bool {
-        let held: usize = self.held.iter().sum();
-        let pause = self.gate.paused_for(now).as_secs_f64();
-        let is_full = |since| now.at.saturating_duration_since(since) >= GRACE;
-        self.full_since[level].is_some_and(is_full)
-            && held as f64 > self.rate.per_second(now.at) * (WAIT_MAX.as_secs_f64() - pause)
+    /// Whether something is held for it, nothing is heard of it, and others are heard. `is_full` says not to wait for
+    /// one that has never answered.
+    fn is_dead(&self, is_full: bool, answers: Option<Answers>, now: Now) -> bool {
+        let is_silent = |patience| now.at.saturating_duration_since(self.quiet_since) >= patience;
+        let others_since = |Answers { last_at, .. }| last_at.saturating_duration_since(self.heard_at) >= GRACE;
+        let is_over = match self.has_answered {
+            true => is_silent(WAIT_MAX) && answers.is_some_and(others_since),
+            false => is_full || is_silent(GRACE),
+        };
+        !self.is_idle() && self.fails_alone && is_over
     }
 }
 
-/// Items settled per second, averaged with a weight that fades ([`RATE_WINDOW`]) but while it is paused.
-#[derive(Debug, Clone, Copy)]
-struct Rate {
-    per_second: f64,
-    /// From when it fades.
-    at: Instant,
-}
-
-impl Rate {
-    fn new(now: Instant) -> Self {
-        Self { per_second: 0.0, at: now }
+impl Answers {
+    /// One more.
+    fn and_now(before: Option<Self>, now: Now) -> Self {
+        let first_at = before.filter(|it| it.is_going_on(now)).map_or(now.at, |it| it.first_at);
+        Self { first_at, last_at: now.at }
     }
 
-    fn on_settled(&mut self, now: Instant) {
-        let per_second = self.per_second(now) + 1.0 / RATE_WINDOW.as_secs_f64();
-        *self = Self { per_second, at: self.at.max(now) };
+    fn is_going_on(self, now: Now) -> bool {
+        now.at.saturating_duration_since(self.last_at) <= GRACE
     }
 
-    /// Nothing is to be expected until then.
-    fn on_pause(&mut self, now: Instant, until: Instant) {
-        *self = Self { per_second: self.per_second(now), at: self.at.max(until) };
-    }
-
-    fn per_second(&self, now: Instant) -> f64 {
-        let elapsed = now.saturating_duration_since(self.at).as_secs_f64();
-        self.per_second * (-elapsed / RATE_WINDOW.as_secs_f64()).exp()
+    /// Whether there have been some for [`GRACE`], up to now.
+    fn have_lasted(self, now: Now) -> bool {
+        self.is_going_on(now) && now.at.saturating_duration_since(self.first_at) >= GRACE
     }
 }

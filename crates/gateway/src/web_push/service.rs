@@ -73,8 +73,9 @@ impl WebPushGateway {
     }
 
     /// Signs all requests to come with this key, and makes connections to come with these certificates to trust
-    /// (without any, the system's). Returns whether anything is different; if not, nothing happens. While the key and
-    /// its contact are the same, the tokens that there are stay in use: services want few new ones.
+    /// (without any, the system's). With other certificates, connections that are open end: at once if they are unused,
+    /// else when what they have under way is answered. Returns whether anything is different; if not, nothing happens.
+    /// While the key and its contact are the same, the tokens that there are stay in use: services want few new ones.
     ///
     /// # Errors
     /// When no connection could be made with them; then nothing changes.
@@ -85,7 +86,12 @@ impl WebPushGateway {
             return Ok(false);
         }
         let vapid = if is_same_key { Arc::clone(&used.vapid) } else { vapid };
-        self.access.send_replace(Arc::new(Access::new(vapid, ca_pem.map(ToOwned::to_owned))?));
+        let access = if used.ca_pem.as_deref() == ca_pem {
+            Access { vapid, ca_pem: used.ca_pem.clone(), tls: Arc::clone(&used.tls) }
+        } else {
+            Access::new(vapid, ca_pem.map(ToOwned::to_owned))?
+        };
+        self.access.send_replace(Arc::new(access));
         Ok(true)
     }
 

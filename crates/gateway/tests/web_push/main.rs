@@ -23,7 +23,8 @@ use tidings_push::web_push::Reason;
 use tidings_push::web_push::guard::EndpointRules;
 use tidings_push::web_push::vapid::{VapidKey, VapidTokens};
 use tidings_push::{
-    JobStanding, Lakes, Notification, Outcome, OutcomeSink, Rendering, RenderingParts, Settled, Standing, Ticket,
+    JobStanding, Lakes, Notification, Outcome, OutcomeSink, PoolGauge, Rendering, RenderingParts, Settled, Standing,
+    Ticket,
 };
 use tidings_telemetry::{Registry, unix_now};
 use tidings_types::{
@@ -31,7 +32,7 @@ use tidings_types::{
     Timestamp, Urgency,
 };
 use tokio::net::TcpListener;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio::time::{Instant, timeout};
 
 /// What must have happened by then; far more than any test needs.
@@ -46,6 +47,8 @@ const JOB: JournalPosition = JournalPosition(1);
 /// RFC 8291's sender.
 const KEY: &str = "yfWPiYE-n46HLnH0KqZOF1fJJU3MYrct3AELtAQ-oRw";
 const PUBLIC_KEY: &str = "BP4z9KsN6nGRTbVYI_c7VJSPQTBtkgcy27mlmlMoZIIgDll6e3vCYLocInmYWAmS6TlzAC8wEqKK6PBru3jl7A8";
+/// Another one.
+const OTHER_KEY: &str = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE";
 const CONTACT: &str = "mailto:push@example.org";
 
 #[derive(Default)]
@@ -353,29 +356,111 @@ async fn only_allowed_hosts_are_looked_up() {
     let (listener, port) = private().await;
     let setup = setup(always(201), |config, _| config.rules = rules(&[port])).await;
     let endpoints = [
-        format!("https://127.0.0.1:{port}/push/0"),
-        format!("https://[::1]:{port}/push/1"),
-        format!("https://localhost:{port}/push/2"),
-        format!("https://push.example@127.0.0.1:{port}/push/3"),
-        format!("https://push.example.evil.tld:{port}/push/4"),
-        format!("https://2130706433:{port}/push/5"),
-        "https://push.example:22/push/6".to_owned(),
+        format!("https://127.0.0.1:{port}/push"),
+        format!("https://127.1:{port}/push"),
+        format!("https://2130706433:{port}/push"),
+        format!("https://0177.0.0.1:{port}/push"),
+        format!("https://0x7f000001:{port}/push"),
+        format!("https://0x7f.1:{port}/push"),
+        format!("https://[::1]:{port}/push"),
+        format!("https://[::ffff:127.0.0.1]:{port}/push"),
+        "https://[::ffff:10.0.0.1]/push".to_owned(),
+        "https://169.254.169.254/latest/meta-data".to_owned(),
+        format!("https://localhost:{port}/push"),
+        format!("https://push.example@127.0.0.1:{port}/push"),
+        format!("https://push.example:x@localhost:{port}/push"),
+        format!("https://push.example.evil.tld:{port}/push"),
+        format!("https://evilpush.example:{port}/push"),
+        format!("https://evil.tld:{port}/https://push.example/push"),
+        format!("https://evil.tld:{port}/.push.example"),
+        format!("https://evil.tld:{port}?.push.example"),
+        format!("https://evil.tld:{port}#.push.example"),
+        format!(r"https://127.0.0.1:{port}\.push.example/push"),
+        format!("https://127.0.0.1:{port}%2f.push.example/push"),
+        "https://push.example:22/push".to_owned(),
         "https://fcm.googleapis.com/fcm/send/7".to_owned(),
     ];
+    // Others cannot even be said.
+    for endpoint in ["http://push.example/push", "ftp://push.example/", "//push.example/", "https:///push"] {
+        let keys = [&[4; 65][..], &[1; 16]].map(|key| BASE64URL.encode(key));
+        assert!(DeviceToken::web_push(endpoint, &keys[0], &keys[1]).is_err(), "{endpoint}");
+    }
     for (device, endpoint) in (0..).zip(&endpoints) {
         setup.push([to(setup.browser.subscription(endpoint), device, JOB, in_a_while())]).await;
     }
     let no_point =
         DeviceToken::web_push("https://push.example/push/9", &BASE64URL.encode([4; 65]), &BASE64URL.encode([1; 16]))
             .unwrap();
-    setup.push([setup.notification(DOMAIN, 8), to(no_point, 9, JOB, in_a_while())]).await;
-    let outcomes = setup.sink.outcomes(10).await;
-    assert!((0..8).all(|it| outcomes[&it].outcome == rejected(Reason::ForbiddenEndpoint)), "{outcomes:?}");
+    setup.push([setup.notification(DOMAIN, 98), to(no_point, 99, JOB, in_a_while())]).await;
+    let outcomes = setup.sink.outcomes(endpoints.len() + 2).await;
+    for (device, endpoint) in (0..).zip(&endpoints) {
+        assert_eq!(outcomes[&device].outcome, rejected(Reason::ForbiddenEndpoint), "{endpoint}");
+    }
     assert!(outcomes.values().all(|it| it.token_gone.is_none()));
-    assert_eq!(outcomes[&8].outcome, Outcome::Accepted);
-    assert_eq!(outcomes[&9].outcome, rejected(Reason::BadSubscriptionKey));
+    assert_eq!(outcomes[&98].outcome, Outcome::Accepted);
+    assert_eq!(outcomes[&99].outcome, rejected(Reason::BadSubscriptionKey));
     assert_eq!(setup.service.log(|log| log.requests.len()), 1);
     assert_eq!((setup.net.dialled(), setup.net.look_ups(DOMAIN)), (HashSet::from([PUBLIC]), 1));
+    assert!(nobody_came(&listener).await);
+    setup.drain().await;
+}
+
+#[tokio::test]
+async fn a_name_of_an_address_inside_is_not_connected_to_whatever_its_form() {
+    let addresses = [
+        "127.0.0.1",
+        "10.0.0.1",
+        "172.16.0.1",
+        "192.168.0.1",
+        "169.254.169.254",
+        "100.64.0.1",
+        "0.0.0.0",
+        "224.0.0.1",
+        "255.255.255.255",
+        "::1",
+        "::",
+        "::ffff:10.0.0.1",
+        "::10.0.0.1",
+        "64:ff9b::a00:1",
+        "2002:a00:1::1",
+        "2001:0:a00:1::1",
+        "fd00::1",
+        "fe80::1",
+        "ff02::1",
+    ];
+    let setup = setup(always(201), |_, net| {
+        for (number, address) in addresses.iter().enumerate() {
+            net.answer(&format!("inside-{number}.push.example"), &[&[address.parse().unwrap()]]);
+        }
+    })
+    .await;
+    let notification = |number: usize| setup.notification(&format!("inside-{number}.push.example"), number as u32);
+    setup.push((0..addresses.len()).map(notification)).await;
+    let outcomes = setup.sink.outcomes(addresses.len()).await;
+    for (device, address) in (0..).zip(addresses) {
+        assert_eq!(outcomes[&device].outcome, rejected(Reason::AddressNotPublic), "{address}");
+        assert!(outcomes[&device].token_gone.is_none(), "{address}");
+    }
+    assert_eq!(setup.net.dialled(), HashSet::new());
+    setup.drain().await;
+}
+
+#[tokio::test]
+async fn a_redirect_leads_nowhere() {
+    let (listener, port) = private().await;
+    let inside = format!("Location: https://127.0.0.1:{port}/push/77");
+    let replies = move |device, _: &Request| match device {
+        0..5 => Reply::with([301, 302, 303, 307, 308][device as usize], &inside),
+        5 => Reply::with(307, "Location: https://other.push.example/push/77"),
+        _ => Reply::with(201, &inside), // The message's own address, which nobody asks for.
+    };
+    let setup = setup(by_device(replies), |_, _| {}).await;
+    setup.push((0..7).map(|device| setup.notification(DOMAIN, device))).await;
+    let outcomes = setup.sink.outcomes(7).await;
+    assert!((0..6).all(|device| outcomes[&device].outcome == rejected(Reason::Other)), "{outcomes:?}");
+    assert_eq!(outcomes[&6].outcome, Outcome::Accepted);
+    assert_eq!((setup.net.dialled(), setup.net.look_ups("other.push.example")), (HashSet::from([PUBLIC]), 0));
+    assert_eq!(setup.service.log(|log| log.requests.len()), 7);
     assert!(nobody_came(&listener).await);
     setup.drain().await;
 }
@@ -531,6 +616,20 @@ async fn a_look_up_that_fails_says_nothing_of_addresses() {
 }
 
 #[tokio::test]
+async fn each_attempt_is_told_of_its_own_look_up() {
+    let setup = setup(always(201), |_, net| {
+        net.answer("inside.push.example", &[&[LOCAL]]);
+        net.delay_look_ups(Duration::from_millis(5)); // The next one is under way when an attempt ends.
+    })
+    .await;
+    setup.push((0..40).map(|device| setup.notification("inside.push.example", device))).await;
+    let outcomes = setup.sink.outcomes(40).await;
+    let is_told_at_once = |it: &Settled| (it.outcome, it.repeats) == (rejected(Reason::AddressNotPublic), 0);
+    assert!(outcomes.values().all(is_told_at_once), "{outcomes:?}");
+    setup.drain().await;
+}
+
+#[tokio::test]
 async fn what_is_not_wanted_any_more_is_not_sent() {
     let setup =
         setup(by_device(|_, request| Reply::status(if request.before == 0 { 503 } else { 201 })), |config, net| {
@@ -556,6 +655,32 @@ async fn what_is_not_wanted_any_more_is_not_sent() {
     let sent: HashSet<u32> = setup.service.log(|log| log.requests.iter().map(device_of).collect());
     assert_eq!(sent, HashSet::from([3]));
     setup.drain().await;
+}
+
+#[tokio::test]
+async fn what_is_over_behind_a_paused_origin_ends_in_the_lake_and_others_pass() {
+    let replies = |device, _: &Request| match device {
+        0..32 => Reply::with(429, "Retry-After: 300"),
+        _ => Reply::status(201),
+    };
+    // 40 of a priority, 10 of which are kept for what moves up.
+    let setup = setup(by_device(replies), |config, _| config.held_max = 3 * 40).await;
+    setup.push([setup.notification("full.push.example", 0)]).await;
+    setup.service.until(|log| log.requests.len() == 1).await;
+    // 29 and the first one are held, and two wait in the lake before all others.
+    setup.push((1..32).map(|device| setup.notification("full.push.example", device))).await;
+    let soon = unix_now().saturating_add(Duration::from_secs(2));
+    setup.push((100..400).map(|device| setup.with("full.push.example", device, JOB, soon))).await;
+    setup.push((400..700).map(|device| setup.with("well.push.example", device, STOPPED_JOB, in_a_while()))).await;
+    setup.push((700..702).map(|device| setup.notification("well.push.example", device))).await;
+    setup.sink.is_stopped.store(true, Ordering::Relaxed);
+    let outcomes = outcomes_of(&setup.sink.outcomes(602).await);
+    for (devices, outcome) in
+        [(100..400, Outcome::Expired), (400..700, Outcome::Cancelled), (700..702, Outcome::Accepted)]
+    {
+        assert!(devices.clone().all(|device| outcomes[&device] == outcome), "{devices:?}");
+    }
+    assert_eq!(setup.gateway.drain(Instant::now()).await.unsettled, 32, "none that may still be sent is gone");
 }
 
 #[tokio::test]
@@ -592,7 +717,7 @@ async fn another_key_is_taken_for_what_comes_then() {
     let tokens: Vec<_> =
         setup.service.log(|log| log.requests.iter().map(|it| it.headers["authorization"].clone()).collect());
     assert_eq!(tokens[0], tokens[1], "the key is the same, and so is its token");
-    let other = vapid("AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE");
+    let other = vapid(OTHER_KEY);
     let public = other.key().public_key();
     assert!(setup.gateway.reload(Arc::clone(&other), Some(&setup.service.ca_pem)).unwrap());
     assert!(!setup.gateway.reload(Arc::clone(&other), Some(&setup.service.ca_pem)).unwrap());
@@ -609,22 +734,162 @@ async fn another_key_is_taken_for_what_comes_then() {
 }
 
 #[tokio::test]
-async fn connections_to_come_trust_whom_they_are_told_to() {
-    let setup =
-        setup(by_device(|device, _| if device == 1 { Reply::Stall } else { Reply::status(201) }), |_, _| {}).await;
+async fn with_other_certificates_to_trust_connections_are_replaced_in_order() {
+    let gate = Arc::new(Semaphore::new(0));
+    let held = Reply::Held(Arc::clone(&gate), 201);
+    let script = by_device(move |device, _| if device == 1 { held.clone() } else { Reply::status(201) });
+    let setup = setup(script, |_, _| {}).await;
     let others = PushService::start(always(201)).await.ca_pem.clone();
-    setup.push([setup.notification(DOMAIN, 0)]).await;
+    // One connection with a request under way, one without.
+    setup.push([setup.notification(DOMAIN, 0), setup.notification(DOMAIN, 1)]).await;
     setup.sink.outcomes(1).await;
-    assert!(setup.gateway.reload(vapid(KEY), Some(&others)).unwrap());
-    // The connection that is there is used; another one is not made.
-    setup.push([setup.notification(DOMAIN, 1)]).await;
-    setup.service.until(|log| log.requests.len() == 2).await;
-    setup.push([setup.with(DOMAIN, 2, JOB, unix_now().saturating_add(Duration::from_millis(500)))]).await;
-    assert_eq!(setup.sink.outcomes(2).await[&2].outcome, Outcome::Expired);
-    assert!(setup.gateway.reload(vapid(KEY), Some(&setup.service.ca_pem)).unwrap());
-    setup.push([setup.notification(DOMAIN, 3)]).await;
-    assert_eq!(setup.sink.outcomes(3).await[&3].outcome, Outcome::Accepted);
-    assert_eq!(setup.gateway.drain(Instant::now()).await.unsettled, 1);
+    setup.service.until(|log| log.requests.len() == 2 && log.open.get(DOMAIN) == Some(&2)).await;
+    // Another key is no reason to part from anybody.
+    assert!(setup.gateway.reload(vapid(OTHER_KEY), Some(&setup.service.ca_pem)).unwrap());
+    setup.push([setup.notification(DOMAIN, 2)]).await;
+    setup.sink.outcomes(2).await;
+    assert_eq!(setup.service.log(|log| (log.connections, log.open[DOMAIN])), (2, 2));
+
+    assert!(setup.gateway.reload(vapid(OTHER_KEY), Some(&others)).unwrap());
+    setup.service.until(|log| log.open.get(DOMAIN) == Some(&1)).await;
+    // Who is not trusted any more gets nothing, over an old connection neither.
+    setup.push([setup.with(DOMAIN, 3, JOB, unix_now().saturating_add(Duration::from_millis(500)))]).await;
+    assert_eq!(setup.sink.outcomes(3).await[&3].outcome, Outcome::Expired);
+    gate.add_permits(1);
+    assert_eq!(setup.sink.outcomes(4).await[&1].outcome, Outcome::Accepted, "it was under way");
+    setup.service.until(|log| log.open.is_empty()).await;
+    assert_eq!(setup.service.log(|log| log.requests.len()), 3);
+
+    assert!(setup.gateway.reload(vapid(OTHER_KEY), Some(&setup.service.ca_pem)).unwrap());
+    setup.push([setup.notification(DOMAIN, 4)]).await;
+    assert_eq!(setup.sink.outcomes(5).await[&4].outcome, Outcome::Accepted);
+    setup.drain().await;
+}
+
+/// What a topic header must be: `match-7` and the like have a form of ours, since not all keys could be one.
+fn topic_of(collapse_id: &str) -> String {
+    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, collapse_id.as_bytes());
+    BASE64URL.encode(digest)[..32].to_owned()
+}
+
+#[tokio::test]
+async fn each_request_says_its_own_life_urgency_and_topic() {
+    let replies = |_, request: &Request| match request.before {
+        0 => Reply::with(503, "Retry-After: 2"),
+        _ => Reply::status(201),
+    };
+    let setup = setup(by_device(replies), |config, _| config.connection_count_max = 1).await;
+    let wanted = [
+        (Some(Urgency::VeryLow), "very-low", "match-7", 30),
+        (Some(Urgency::Low), "low", "match-8", 100_000),
+        (Some(Urgency::Normal), "normal", "match-7", 600),
+        (Some(Urgency::High), "high", "news/7+8~", 7200),
+        (None, "high", "match-7", 40 * 24 * 3600),
+    ];
+    let from = unix_now();
+    for ((urgency, _, collapse_id, life), device) in wanted.into_iter().zip(0..) {
+        let expires_at = from.saturating_add(Duration::from_secs(life));
+        let notification = setup.with(DOMAIN, device, JOB, expires_at);
+        let parts = RenderingParts {
+            collapse_id: CollapseKey::new(collapse_id).unwrap(),
+            ..notification.rendering.parts().clone()
+        };
+        let encoded = Encoded::WebPush(WebPushBody { bytes: text_for(device), urgency });
+        setup.push([Notification { rendering: Arc::new(Rendering::new(parts, encoded)), ..notification }]).await;
+    }
+    let outcomes = setup.sink.outcomes(wanted.len()).await;
+    let passed = unix_now().saturating_since(from).as_secs() + 1;
+    assert!(outcomes.values().all(|it| it.outcome == Outcome::Accepted && it.repeats == 1), "{outcomes:?}");
+    for ((_, urgency, collapse_id, life), device) in wanted.into_iter().zip(0..) {
+        let requests: Vec<_> = setup
+            .service
+            .log(|log| log.requests.iter().filter(|it| device_of(it) == device).map(|it| it.headers.clone()).collect());
+        let lives: Vec<u64> = requests.iter().map(|it| it["ttl"].parse().unwrap()).collect();
+        assert!(lives.iter().all(|it| (life - passed..=life).contains(it)), "{lives:?} of {life}");
+        assert!(lives[0] >= lives[1] + 2, "a repeat has less time left: {lives:?}");
+        assert!(requests.iter().all(|it| (&*it["urgency"], &*it["topic"]) == (urgency, &*topic_of(collapse_id))));
+    }
+    setup.drain().await;
+}
+
+#[tokio::test]
+async fn the_gauge_tells_connections_and_round_trips() {
+    let gauge = Arc::<PoolGauge>::default();
+    let setup = setup(always(201), |config, _| config.gauge = Arc::clone(&gauge)).await;
+    assert_eq!((gauge.per_second(), gauge.round_trip()), (None, None));
+    let hosts = ["push.example", "eu.push.example"];
+    setup.push((0..20).map(|device| setup.notification(hosts[device as usize % 2], device))).await;
+    setup.sink.outcomes(20).await;
+    let told = async {
+        let connections = || Some((gauge.per_second()? * gauge.round_trip()?.as_secs_f64()).round() as u64);
+        while connections() != Some(8) {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, told).await.expect("two origins of four connections each");
+    setup.drain().await;
+}
+
+/// Pushes to `count` devices of [`DOMAIN`], all to be accepted in the end; returns how often each was sent.
+#[expect(clippy::print_stdout, reason = "the time to recover is for people to read")]
+async fn recovers(
+    name: &str,
+    count: u32,
+    reply: impl Fn(u32, &Request) -> Reply + Send + Sync + 'static,
+) -> Vec<usize> {
+    let setup = setup(by_device(reply), |config, _| config.answer_timeout = Duration::from_secs(1)).await;
+    let started = Instant::now();
+    setup.push((0..count).map(|device| setup.notification(DOMAIN, device))).await;
+    let outcomes = setup.sink.outcomes(count as usize).await;
+    println!("{name}: {count} accepted after {:?}", started.elapsed());
+    assert!(outcomes.values().all(|it| it.outcome == Outcome::Accepted), "{name}: {outcomes:?}");
+    let service = setup.drain().await;
+    let requests = |device| service.log(|log| log.requests.iter().filter(|it| device_of(it) == device).count());
+    (0..count).map(requests).collect()
+}
+
+#[tokio::test]
+async fn a_stated_wait_is_kept_in_seconds_and_as_a_date() {
+    for status in [503, 429] {
+        let started = Instant::now();
+        let seconds = move |device, request: &Request| match (device, request.before) {
+            (3, 0) => Reply::with(status, "Retry-After: 1"),
+            _ => Reply::status(201),
+        };
+        let sent = recovers(&format!("{status} for a second"), 10, seconds).await;
+        assert!(started.elapsed() >= Duration::from_secs(1) && sent[3] == 2, "{sent:?}");
+        let until = unix_now().as_secs() + 2;
+        let date = httpdate::fmt_http_date(std::time::UNIX_EPOCH + Duration::from_secs(until));
+        let until_then = move |device, request: &Request| match (device, request.before) {
+            (3, 0) => Reply::with(status, &format!("Retry-After: {date}")),
+            _ => Reply::status(201),
+        };
+        let sent = recovers(&format!("{status} until a date"), 10, until_then).await;
+        assert!(unix_now().as_secs() >= until && sent[3] == 2, "{sent:?}");
+    }
+}
+
+#[tokio::test]
+async fn answers_that_come_in_odd_ways_lose_nothing() {
+    let accepted = "HTTP/1.1 201 Created\r\nContent-Length: 2\r\n\r\n{}";
+    for (name, reply, sent_at_most) in [
+        ("slow body", Reply::Drip(accepted.to_owned()), 1),
+        ("half-closed after the answer", Reply::HalfClose(accepted.to_owned()), 1),
+        ("half-closed without an answer", Reply::HalfClose(String::new()), 2),
+        ("content-length too large", Reply::HalfClose(accepted.replace(": 2", ": 20")), 2),
+        ("content-length too small", Reply::Drip(accepted.replace(": 2", ": 1")), 2),
+        ("content-length twice", Reply::Drip(accepted.replace(": 2", ": 2\r\nContent-Length: 3")), 2),
+        ("cut", Reply::Cut, 2),
+        ("silent", Reply::Stall, 2),
+    ] {
+        let third = move |device, request: &Request| match (device, request.before) {
+            (3, 0) => reply.clone(),
+            _ => Reply::status(201),
+        };
+        let sent = recovers(name, 10, third).await;
+        assert!(sent.iter().enumerate().all(|(device, count)| *count == 1 || device == 3), "{name}: {sent:?}");
+        assert!(sent[3] <= sent_at_most, "{name}: {sent:?}");
+    }
 }
 
 #[tokio::test]

@@ -4,9 +4,11 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Mutex;
+use std::time::Duration;
 
 use tidings_gateway::{Network, NetworkFuture};
 use tokio::net::TcpStream;
+use tokio::time::sleep;
 
 /// A public address at which the push service is.
 pub(crate) const PUBLIC: IpAddr = IpAddr::V4(Ipv4Addr::new(93, 184, 215, 14));
@@ -22,13 +24,20 @@ pub(crate) struct Net {
     /// Answers of names that are not simply [`PUBLIC`], one after the other; the last one stays. Without an address the
     /// look-up fails.
     answers: Mutex<HashMap<String, VecDeque<Vec<IpAddr>>>>,
+    /// How long a look-up takes.
+    latency: Mutex<Duration>,
     looked_up: Mutex<Vec<String>>,
     dialled: Mutex<Vec<SocketAddr>>,
 }
 
 impl Net {
     pub(crate) fn new(service: SocketAddr) -> Self {
-        Self { service, answers: Mutex::default(), looked_up: Mutex::default(), dialled: Mutex::default() }
+        let (answers, latency) = (Mutex::default(), Mutex::default());
+        Self { service, answers, latency, looked_up: Mutex::default(), dialled: Mutex::default() }
+    }
+
+    pub(crate) fn delay_look_ups(&self, latency: Duration) {
+        *self.latency.lock().unwrap() = latency;
     }
 
     pub(crate) fn answer(&self, host: &str, answers: &[&[IpAddr]]) {
@@ -56,10 +65,14 @@ impl Network for Net {
             Some(answers) if answers.len() > 1 => answers.pop_front().unwrap(),
             Some(answers) => answers[0].clone(),
         };
-        if addresses.is_empty() {
-            return Box::pin(async { Err(io::ErrorKind::NotFound.into()) });
-        }
-        Box::pin(async move { Ok(addresses.into_iter().map(|ip| SocketAddr::new(ip, port)).collect()) })
+        let latency = *self.latency.lock().unwrap();
+        Box::pin(async move {
+            sleep(latency).await;
+            if addresses.is_empty() {
+                return Err(io::ErrorKind::NotFound.into());
+            }
+            Ok(addresses.into_iter().map(|ip| SocketAddr::new(ip, port)).collect())
+        })
     }
 
     fn connect(&self, address: SocketAddr) -> NetworkFuture<'_, TcpStream> {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
@@ -40,6 +40,12 @@ pub(crate) enum Reply {
     Stall,
     /// This status, and a body without an end.
     Flood(u16),
+    /// This answer, when there is a permit for it.
+    Held(Arc<Semaphore>, u16),
+    /// The bytes as they are, one by one, and the connection goes on.
+    Drip(String),
+    /// The bytes as they are; nothing more is said, but what comes is read.
+    HalfClose(String),
 }
 
 impl Reply {
@@ -213,6 +219,26 @@ async fn reply(tls: &mut TlsStream<TcpStream>, reply: Reply) -> bool {
         Reply::Answer(status, headers, body) => {
             let answer = format!("HTTP/1.1 {status} X\r\n{headers}Content-Length: {}\r\n\r\n{body}", body.len());
             tls.write_all(answer.as_bytes()).await.is_ok() && tls.flush().await.is_ok()
+        }
+        Reply::Held(gate, status) => {
+            gate.acquire().await.unwrap().forget();
+            let answer = format!("HTTP/1.1 {status} X\r\nContent-Length: 0\r\n\r\n");
+            tls.write_all(answer.as_bytes()).await.is_ok() && tls.flush().await.is_ok()
+        }
+        Reply::Drip(answer) => {
+            for byte in answer.into_bytes() {
+                if tls.write_all(&[byte]).await.is_err() || tls.flush().await.is_err() {
+                    return false;
+                }
+                tokio::task::yield_now().await;
+            }
+            true
+        }
+        Reply::HalfClose(answer) => {
+            _ = tls.write_all(answer.as_bytes()).await;
+            _ = tls.shutdown().await;
+            while let Ok(1..) = tls.read(&mut [0; 64]).await {}
+            false
         }
         Reply::Cut => false,
         Reply::CutInAnswer => {

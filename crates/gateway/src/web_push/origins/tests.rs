@@ -22,6 +22,8 @@ enum Kind {
     Dead(u64),
     /// Each second answer asks for a pause of so many milliseconds and takes nothing.
     Full(u64),
+    /// Each answer asks for such a pause.
+    Shut(u64),
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -56,6 +58,7 @@ struct World {
     answers: usize,
     attempts_max: u32,
     connections_made: usize,
+    swept_at: Instant,
     /// Each second answer takes a millisecond longer.
     jitter: bool,
 }
@@ -74,6 +77,7 @@ impl World {
             answers: 0,
             attempts_max: 5,
             connections_made: 0,
+            swept_at: begun,
             jitter: false,
         }
     }
@@ -82,6 +86,19 @@ impl World {
         let first = self.fates.len() + self.lakes.iter().map(VecDeque::len).sum::<usize>() + self.origins.held();
         self.lakes[level].extend((first..first + count).map(|id| Item { id, origin, attempts: 0 }));
         first..first + count
+    }
+
+    /// Adds as many of each origin as is said, well mixed.
+    fn add_mixed(&mut self, level: usize, counts: &[usize]) -> Vec<std::ops::Range<usize>> {
+        let first = self.lakes[level].len();
+        let ranges = counts.iter().enumerate().map(|(origin, count)| self.add(level, origin, *count)).collect();
+        let place = |item: &Item| item.id.wrapping_mul(0x9e37_79b9) & 0xffff;
+        self.lakes[level].make_contiguous()[first..].sort_by_key(place);
+        ranges
+    }
+
+    fn shed(&self, range: &std::ops::Range<usize>) -> usize {
+        range.clone().filter(|id| self.fate(*id) == Some(Fate::Shed)).count()
     }
 
     fn elapsed(&self) -> Duration {
@@ -93,10 +110,15 @@ impl World {
         assert!(before.is_none(), "{item:?} was {before:?}");
     }
 
-    /// Pushes what is asked for and starts what can be.
+    /// Pushes what is asked for, or one a second if nothing is, and starts what can be.
     fn turn(&mut self) {
+        let is_swept = self.now.at.saturating_duration_since(self.swept_at) >= Duration::from_secs(1);
+        if is_swept {
+            self.swept_at = self.now.at;
+        }
         for level in 0..LEVELS {
-            let demand = self.origins.demand(level, self.now);
+            let one = usize::from(is_swept && self.origins.has_room(level));
+            let demand = self.origins.demand(level).max(one);
             for _ in 0..demand.min(self.lakes[level].len()) {
                 let item = self.lakes[level].pop_front().unwrap();
                 if let Err(item) = self.origins.push(&name(item.origin), level, item, self.now) {
@@ -115,7 +137,7 @@ impl World {
             });
             let millis = match self.kinds[start.item.origin] {
                 Kind::Good(millis) | Kind::Dead(millis) => millis,
-                Kind::Full(_) => 20,
+                Kind::Full(_) | Kind::Shut(_) => 20,
             };
             let millis = millis + u64::from(self.jitter && start.item.id.is_multiple_of(2));
             self.flights.push(Flight { ends_at: self.now.at + Duration::from_millis(millis), start });
@@ -150,6 +172,7 @@ impl World {
         let kind = self.kinds[item.origin];
         let pause = match kind {
             Kind::Full(millis) if self.answers.is_multiple_of(2) => Duration::from_millis(millis),
+            Kind::Shut(millis) => Duration::from_millis(millis),
             _ => Duration::ZERO,
         };
         let health = if matches!(kind, Kind::Dead(_)) { Health::Failing } else { Health::Well };
@@ -193,19 +216,88 @@ fn a_dead_origin_costs_itself() {
 }
 
 #[test]
-fn an_origin_that_takes_nothing_is_shed_only_beyond_its_share() {
-    let mut world = World::new(LIMITS, vec![Kind::Dead(1000), Kind::Good(50)]);
+fn an_outage_of_our_own_sheds_nothing() {
+    for is_new in [true, false] {
+        let mut world = World::new(LIMITS, vec![Kind::Good(20); 3]);
+        world.attempts_max = u32::MAX;
+        if !is_new {
+            world.add_mixed(NORMAL, &[3000, 1000, 1000]); // For more than `GRACE`.
+            world.run(Duration::from_secs(100));
+            assert!(world.fates.len() == 5000 && world.elapsed() > 2 * GRACE, "{:?}", world.elapsed());
+        }
+        let begun = world.elapsed();
+        world.kinds = vec![Kind::Dead(1000); 3];
+        let all = world.add_mixed(NORMAL, &[700, 200, 100]);
+        world.run(begun + Duration::from_secs(3600));
+        assert_eq!(all.iter().map(|it| world.shed(it)).sum::<usize>(), 0, "{is_new}");
+        // And none when it is over, though the others answer before one does.
+        for origin in [2, 1, 0] {
+            world.kinds[origin] = Kind::Good(20);
+            world.run(world.elapsed() + Duration::from_secs(5));
+        }
+        world.run(world.elapsed() + Duration::from_secs(1000));
+        assert!(all.into_iter().flatten().all(|id| world.fate(id) == Some(Fate::Accepted)), "{is_new}");
+    }
+}
+
+#[test]
+fn a_failure_is_an_origins_own_when_others_have_answered_for_a_while() {
+    let (mut origins, begun) = (Origins::<usize, usize>::new(LIMITS), World::new(LIMITS, Vec::new()).now);
+    let at = |millis| Now { at: begun.at + Duration::from_millis(millis), ..begun };
+    let [well, failing] = [Health::Well, Health::Failing].map(|health| Effect { health, ..Effect::NONE });
+    let answer = |origins: &mut Origins<usize, usize>, millis| {
+        origins.push(&name(1), NORMAL, 1000, at(millis)).unwrap();
+        let Start { origin, level, item, connection } = origins.next(at(millis)).unwrap();
+        assert_eq!(item, 1000);
+        origins.on_ended(origin, connection.or(Some(1)), well, at(millis));
+        origins.on_settled(origin, level, at(millis));
+    };
+    (0..98).for_each(|id| origins.push(&name(0), NORMAL, id, begun).unwrap());
+    let [first, second] = [0; 2].map(|_| origins.next(begun).unwrap());
+    answer(&mut origins, 5000);
+    // It was begun when it may have been our network that was away.
+    origins.on_ended(first.origin, None, failing, at(6000));
+    origins.put_back(first.origin, NORMAL, first.item, at(6000).at);
+    assert_eq!(origins.sweep(at(7000), "shed", |_| None), []);
+    let third = origins.next(at(7000)).unwrap();
+    answer(&mut origins, 10_000);
+    answer(&mut origins, 15_100);
+    assert_eq!(origins.sweep(at(15_200), "shed", |_| None), [], "it has not failed since");
+    origins.on_ended(second.origin, None, failing, at(15_300));
+    origins.put_back(second.origin, NORMAL, second.item, at(15_300).at);
+    assert_eq!(origins.sweep(at(15_400), "shed", |_| None).len(), 48, "all but half of what may be held");
+    assert_eq!(origins.push(&name(0), NORMAL, 98, at(15_500)), Err(98), "nor does it get more");
+    origins.on_ended(third.origin, Some(0), well, at(15_600));
+    origins.push(&name(0), NORMAL, 98, at(15_600)).expect("it has answered");
+    origins.check();
+}
+
+#[test]
+fn a_dead_origin_is_shed_beyond_half_when_others_have_answered_for_long() {
+    let mut world = World::new(LIMITS, vec![Kind::Good(20); 2]);
     world.attempts_max = u32::MAX;
-    let dead = world.add(NORMAL, 0, 500);
-    let good = world.add(NORMAL, 1, 100);
-    world.run(Duration::from_secs(60));
-    let shed = dead.clone().filter(|id| world.fate(*id) == Some(Fate::Shed)).count();
-    let held = world.origins.held();
-    assert!((50..=BATCH_MAX).contains(&held) && shed + held == 500, "half of what may be held: {held}");
-    assert!(dead.clone().take(held).all(|id| world.fate(id).is_none()), "the first ones still have their chance");
+    world.add_mixed(NORMAL, &[1000, 1000]);
+    world.run(Duration::from_secs(100));
+    assert_eq!(world.fates.len(), 2000);
+    world.kinds[0] = Kind::Dead(1000);
+    let begun = world.elapsed();
+    let [dead, good] = <[_; 2]>::try_from(world.add_mixed(NORMAL, &[500, 500])).unwrap();
+    world.run(begun + WAIT_MAX - Duration::from_secs(1));
+    assert_eq!(world.shed(&dead), 0);
+    let waiting = good.clone().filter(|id| world.fate(*id).is_none()).count();
+    assert!((100..450).contains(&waiting), "some pass before it holds everything: {waiting}");
+    world.run(begun + WAIT_MAX + Duration::from_secs(30));
     assert!(good.clone().all(|id| world.fate(id) == Some(Fate::Accepted)));
-    let first_shed = dead.filter_map(|id| world.fates.get(&id)).map(|(_, at)| *at).min().unwrap();
-    assert!(first_shed >= GRACE);
+    let held = world.origins.held();
+    assert!(world.shed(&dead) + held == 500 && held == 50, "half of what may be held: {held}");
+    let first = (0..500).map(|at| dead.start + at).filter(|id| world.fate(*id).is_none());
+    assert_eq!(first.count(), held);
+    // It is well again: what is left still has its chance, and what comes is taken.
+    world.kinds[0] = Kind::Good(20);
+    let more = world.add(NORMAL, 0, 300);
+    world.run(world.elapsed() + Duration::from_secs(300));
+    assert!(more.clone().skip(100).all(|id| world.fate(id) == Some(Fate::Accepted)));
+    assert_eq!((world.origins.held(), world.lakes[NORMAL].len()), (0, 0));
 }
 
 #[test]
@@ -271,6 +363,25 @@ fn busy_origins_leave_their_places_to_those_in_line() {
     assert!(late.iter().all(|id| world.fate(*id) == Some(Fate::Accepted)));
     world.run(Duration::from_secs(120));
     assert_eq!(world.fates.len(), 6030);
+}
+
+#[test]
+fn a_doubtful_origin_with_an_idle_connection_leaves_its_place_to_another_though_sound_ones_need_none() {
+    let limits = Limits { origin_count_max: 2, ..LIMITS };
+    let (mut origins, mut now) = (Origins::<usize, usize>::new(limits), World::new(limits, Vec::new()).now);
+    (0..2).for_each(|id| origins.push(&name(0), NORMAL, id, now).unwrap());
+    origins.push(&name(1), NORMAL, 2, now).unwrap();
+    let Start { origin, level, .. } = origins.next(now).unwrap();
+    let other = origins.next(now).unwrap();
+    assert!(origins.next(now).is_none(), "the doubtful have one place");
+    now.at += TENURE;
+    // It answers that it cannot, and the connection is kept.
+    let failing = Effect { health: Health::Failing, ..Effect::NONE };
+    origins.on_ended(other.origin, Some(1), failing, now);
+    origins.on_ended(origin, Some(0), failing, now);
+    origins.on_settled(origin, level, now);
+    assert_eq!(origins.next(now).unwrap().item, 2);
+    origins.check();
 }
 
 #[test]
@@ -340,18 +451,13 @@ fn repeats_that_the_budget_does_not_pay_for_wait_and_fresh_ones_go_on() {
 }
 
 #[test]
-fn made_up_origins_share_one_share() {
+fn made_up_origins_share_one_half() {
     // Names that are not there, one endpoint each, are tried for hours.
     let mut world = World::new(LIMITS, vec![Kind::Dead(20); 601]);
     world.attempts_max = u32::MAX;
     world.kinds[0] = Kind::Good(20);
-    for origin in 1..=300 {
-        world.add(NORMAL, origin, 1);
-    }
-    let good = world.add(NORMAL, 0, 100);
-    for origin in 301..=600 {
-        world.add(NORMAL, origin, 1);
-    }
+    let counts: Vec<usize> = std::iter::once(200).chain([1; 600]).collect();
+    let good = world.add_mixed(NORMAL, &counts).swap_remove(0);
     world.run(Duration::from_secs(120));
     assert!(good.clone().all(|id| world.fate(id) == Some(Fate::Accepted)));
     assert!(world.lakes[NORMAL].is_empty(), "{} left", world.lakes[NORMAL].len());
@@ -359,6 +465,25 @@ fn made_up_origins_share_one_share() {
     let late = world.add(NORMAL, 0, 200);
     world.run(Duration::from_secs(130));
     assert!(late.clone().all(|id| world.fate(id) == Some(Fate::Accepted)));
+}
+
+#[test]
+fn an_answer_of_any_priority_tells_made_up_origins_from_an_outage() {
+    let mut world = World::new(LIMITS, vec![Kind::Dead(20); 301]);
+    world.attempts_max = u32::MAX;
+    world.kinds[0] = Kind::Good(20);
+    for origin in 1..=300 {
+        world.add(NORMAL, origin, 1);
+    }
+    let good = world.add(NORMAL, 0, 50);
+    world.run(Duration::from_secs(60));
+    assert!(!world.fates.values().any(|(fate, _)| *fate == Fate::Shed), "nobody has answered");
+    assert_eq!(world.origins.held(), 100);
+    for _ in 0..15 {
+        world.add(HIGH, 0, 1);
+        world.run(world.elapsed() + Duration::from_secs(5));
+    }
+    assert!(good.clone().all(|id| world.fate(id) == Some(Fate::Accepted)));
 }
 
 #[test]
@@ -382,17 +507,16 @@ fn an_old_notification_that_waits_takes_no_grace_from_a_burst() {
 
 #[test]
 fn a_pause_is_no_reason_to_shed_unless_it_is_too_long() {
-    for (seconds, is_shed) in [(120, false), (3600, true)] {
-        let mut world = World::new(LIMITS, vec![Kind::Good(20)]);
-        let warm = world.add(NORMAL, 0, 100);
-        world.run(Duration::from_secs(5));
-        assert!(warm.clone().all(|id| world.fate(id) == Some(Fate::Accepted)));
-        world.kinds[0] = Kind::Full(1000 * seconds);
-        let all = world.add(NORMAL, 0, 300);
-        let until = world.elapsed() + Duration::from_secs(100);
-        world.run(until);
-        let shed = all.clone().any(|id| world.fate(id) == Some(Fate::Shed));
-        assert_eq!(shed, is_shed, "{seconds} s");
+    let (full, shut) = (|seconds: u64| Kind::Full(1000 * seconds), |seconds: u64| Kind::Shut(1000 * seconds));
+    for (kind, is_shed) in [(full(240), false), (full(3600), true), (shut(240), true)] {
+        let mut world = World::new(LIMITS, vec![kind, Kind::Good(7)]);
+        world.attempts_max = u32::MAX;
+        let [paused, good] = <[_; 2]>::try_from(world.add_mixed(NORMAL, &[300, 300])).unwrap();
+        world.run(2 * WAIT_MAX - Duration::from_secs(10));
+        assert_eq!(world.shed(&paused), 0, "{kind:?}");
+        world.run(2 * WAIT_MAX + Duration::from_secs(60));
+        assert_eq!(world.shed(&paused) > 0, is_shed, "{kind:?}");
+        assert!(!is_shed || good.clone().all(|id| world.fate(id) == Some(Fate::Accepted)), "{kind:?}");
     }
 }
 
@@ -433,13 +557,14 @@ fn kinds() -> impl Strategy<Value = Kind> {
         4 => (1u64..300).prop_map(Kind::Good),
         1 => (1u64..6000).prop_map(Kind::Dead),
         1 => (1u64..3000).prop_map(Kind::Full),
+        1 => (1u64..3000).prop_map(Kind::Shut),
     ]
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
 
-    /// Whatever the origins do: the books are right at every step, and every item has one fate in the end.
+    /// Whatever the origins do: the books are right at every step, and every item has one fate once they are well.
     #[test]
     fn every_item_has_one_fate(
         places in 1usize..5,
@@ -455,6 +580,8 @@ proptest! {
             let origin = origin % world.kinds.len();
             world.add(level, origin, some);
         }
+        world.run(Duration::from_secs(3600));
+        world.kinds.fill(Kind::Good(50));
         world.run(Duration::from_secs(36_000));
         prop_assert_eq!((world.fates.len(), world.origins.held(), world.flights.len()), (count, 0, 0));
         for (id, (fate, _)) in &world.fates {
