@@ -25,7 +25,8 @@
 //! request that rests on it is refused, while the others of its batch are done and the store stays open:
 //!
 //! - `event`: left out of the journal, so it is sent to nobody; trimmed when its turn comes. A retry of it is refused
-//!   until then. `event_id`: as that. `later`: lost when its turn comes, its id free.
+//!   until then. `event_id`: as that. `later`: lost when its turn comes, its id free. Those behind a block of `later`
+//!   that cannot be read are found by their ids, at the price of a walk over all of them.
 //! - `channel`: goes on behind the last publication of its history, or else behind all offsets that it can have given
 //!   out. `history`: ends the history before it.
 //! - `device`, `subscription`, `proven`: left out at open, up to 16 rows; with more, or a block that cannot be read,

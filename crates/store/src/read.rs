@@ -1,5 +1,6 @@
 //! Reading rows: from the engine's memory or the disk, at the caller's cost, never behind a write.
 
+use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use tidings_types::{ChannelName, Device, DeviceId, DeviceNumber, EventId, JournalPosition, Timestamp};
@@ -9,7 +10,7 @@ use crate::device::Selection;
 use crate::engine::{Engine, EngineError, Table};
 use crate::error::ReadError;
 use crate::event::{AcceptedEvent, LaterEvent, LaterKey, RestoredChannel};
-use crate::hash;
+use crate::hash::{self, Hash16};
 use crate::rows::{self, ChannelRow, DISPATCHED_KEY, DeviceRow, EventPlace, HistoryRow};
 use crate::service::{Store, read_lock};
 
@@ -140,7 +141,7 @@ impl Store {
     }
 
     /// The events that are not yet due, the earliest first, behind `after`: at most `limit` and about 8 MiB; none means that
-    /// there are no more.
+    /// there are no more. Damaged ones are left out, each with a word in the log.
     ///
     /// # Errors
     /// When the store is being opened again or the disk fails.
@@ -149,21 +150,41 @@ impl Store {
         if limit == 0 {
             return Ok(events);
         }
+        // False: it has enough.
+        let mut take = |key: LaterKey, row: &[u8]| {
+            bytes += row.len();
+            if bytes > EVENTS_BYTES_MAX && !events.is_empty() {
+                return false;
+            }
+            match rows::decode_later(key, row) {
+                Ok(row) => events.push(row.later),
+                Err(error) => error!(%error, "An event for later is left out of a list"),
+            }
+            events.len() < limit
+        };
+        let mut last = after;
         let after = after.map(rows::later_key);
         let start = after.as_ref().map_or(Bound::Unbounded, |key| Bound::Excluded(&key[..]));
         self.with_engine(|engine| {
-            engine.scan(Table::Later, start, |key, row| {
-                bytes += row.len();
-                if bytes > EVENTS_BYTES_MAX && !events.is_empty() {
-                    return Ok(false);
-                }
+            let scanned = engine.scan(Table::Later, start, |key, row| {
                 let Some(key) = rows::decode_later_key(key) else { return Ok(true) };
-                match rows::decode_later(key, row) {
-                    Ok(row) => events.push(row.later),
-                    Err(error) => error!(%error, "An event for later is left out of a list"),
+                last = Some(key);
+                Ok::<_, EngineError>(take(key, row))
+            });
+            match scanned {
+                Err(error) if error.is_damage() => {}
+                scanned => return scanned,
+            }
+            // The scan ended at a block that cannot be read.
+            for key in later_ids(engine)?.into_keys().filter(|key| Some(*key) > last) {
+                match engine.get(Table::Later, &rows::later_key(key)) {
+                    Ok(Some(row)) if !take(key, row.as_ref()) => return Ok(()),
+                    Ok(_) => {}
+                    Err(error) if error.is_damage() => error!(%error, "An event for later is left out of a list"),
+                    Err(error) => return Err(error),
                 }
-                Ok::<_, EngineError>(events.len() < limit)
-            })
+            }
+            Ok(())
         })?;
         Ok(events)
     }
@@ -324,6 +345,19 @@ impl Store {
         let engine = read_lock(&self.shared().engine);
         Ok(read(engine.as_ref().ok_or(ReadError::Unavailable)?)?)
     }
+}
+
+/// Where the events for later are, by the ids that lead there; of some the row may be gone. For when their own table
+/// cannot be walked over: this walks over every id that is remembered.
+pub(crate) fn later_ids(engine: &Engine) -> Result<BTreeMap<LaterKey, Hash16>, EngineError> {
+    let mut ids = BTreeMap::new();
+    engine.scan(Table::EventId, Bound::Unbounded, |id, row| {
+        if let (Ok(id), Ok((EventPlace::Later(key), _))) = (id.try_into(), rows::decode_event_id(id, row)) {
+            ids.insert(key, id);
+        }
+        Ok::<_, EngineError>(true)
+    })?;
+    Ok(ids)
 }
 
 fn find_event(engine: &Engine, id: &EventId) -> Result<Option<EventPlace>, EngineError> {

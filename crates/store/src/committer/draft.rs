@@ -15,7 +15,8 @@ use tracing::error;
 
 use crate::brakes::Brakes;
 use crate::engine::{Durability, Engine, EngineError, Rows, Table};
-use crate::event::{DurableChannel, StoredPublication};
+use crate::event::{DurableChannel, LaterKey, StoredPublication};
+use crate::hash::Hash16;
 use crate::message::{Command, Reply};
 use crate::rows::{self, STATE_KEY, State};
 use crate::service::{Shared, read_lock};
@@ -105,6 +106,9 @@ pub(super) struct Draft<'a> {
     /// As they will be.
     pub(super) brakes: Arc<Brakes>,
     pub(super) brakes_changed: bool,
+    /// Where the events for later were when they were first looked up by their ids, if they were; at most
+    /// `later_count_max`.
+    pub(super) later_ids: Option<BTreeMap<LaterKey, Hash16>>,
     synced: bool,
 }
 
@@ -129,6 +133,7 @@ impl<'a> Draft<'a> {
             undo: Vec::new(),
             brakes: shared.brakes.borrow().clone(),
             brakes_changed: false,
+            later_ids: None,
             synced: false,
         }
     }

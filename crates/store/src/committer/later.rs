@@ -3,10 +3,11 @@
 //! Moving is one atomic step with the publication into the event's channels: a crash leaves an event here or there, never
 //! both or neither. Its id stays taken all the time; only trimming the journal or cancelling the event gives it free.
 
+use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use tidings_types::Timestamp;
-use tracing::error;
+use tracing::{error, warn};
 
 use super::draft::Draft;
 use crate::engine::{EngineError, Table};
@@ -14,6 +15,7 @@ use crate::error::WriteError;
 use crate::event::{Appended, AppendedTo, LaterEvent, LaterKey, publication_data};
 use crate::hash::{Hash16, hash32};
 use crate::message::PreparedEvent;
+use crate::read::later_ids;
 use crate::rows::{self, EventPlace, LaterRow};
 
 /// Events that are moved in one batch, and their bytes, over the first one.
@@ -65,7 +67,11 @@ impl Draft<'_> {
                 }
                 Err(error) => {
                     error!(%error, "An event that was to be sent later is lost");
-                    rows::later_id_hash(&row).into_iter().for_each(|id| self.rows.delete(Table::EventId, id));
+                    let id = match rows::later_id_hash(&row) {
+                        Some(id) => Some(id),
+                        None => self.later_ids()?.get(&key).copied(),
+                    };
+                    id.into_iter().for_each(|id| self.rows.delete(Table::EventId, id));
                 }
             }
             bytes += row.len();
@@ -105,7 +111,10 @@ impl Draft<'_> {
     fn take_later(&mut self, key: LaterKey, row_bytes: usize) -> Result<(), EngineError> {
         self.rows.delete(Table::Later, rows::later_key(key));
         self.state.later_count = self.state.later_count.saturating_sub(1);
-        self.state.later_bytes = self.state.later_bytes.saturating_sub(row_bytes as u64);
+        self.state.later_bytes = match self.state.later_count {
+            0 => 0, // Also those of rows that could not be read.
+            _ => self.state.later_bytes.saturating_sub(row_bytes as u64),
+        };
         if self.state.later_first == Some(key) {
             self.state.later_first = self.later_after(key)?;
         }
@@ -113,17 +122,52 @@ impl Draft<'_> {
     }
 
     /// The next one behind `key` as this batch will leave them. What was taken lies before, so it is not walked over again.
-    fn later_after(&self, key: LaterKey) -> Result<Option<LaterKey>, EngineError> {
+    fn later_after(&mut self, key: LaterKey) -> Result<Option<LaterKey>, EngineError> {
         let start = rows::later_key(key);
         let mut stored = None;
-        self.engine.scan(Table::Later, Bound::Excluded(&start), |found, _| {
+        let scanned = self.engine.scan(Table::Later, Bound::Excluded(&start), |found, _| {
             let is_taken = self.rows.get(Table::Later, found) == Some(None);
             stored = rows::decode_later_key(found).filter(|_| !is_taken);
             Ok::<_, EngineError>(stored.is_none())
-        })?;
+        });
+        match scanned {
+            Err(error) if error.is_damage() => stored = self.later_after_by_ids(key)?,
+            scanned => scanned?,
+        }
         let drafted = self.rows.after(Table::Later, &start).find(|(_, row)| row.is_some());
         let drafted = drafted.and_then(|(found, _)| rows::decode_later_key(found));
         Ok(stored.into_iter().chain(drafted).min())
+    }
+
+    /// The next one that is stored, where a block that cannot be read ends the scan. It may be in that block itself: then
+    /// it is lost when its turn comes.
+    fn later_after_by_ids(&mut self, key: LaterKey) -> Result<Option<LaterKey>, EngineError> {
+        self.later_ids()?;
+        let behind = (Bound::Excluded(key), Bound::Unbounded);
+        for (&key, _) in self.later_ids.iter().flat_map(|ids| ids.range(behind)) {
+            match self.get(Table::Later, &rows::later_key(key)) {
+                Ok(None) => {} // An id whose row was lost.
+                Err(error) if !error.is_damage() => return Err(error),
+                _ => return Ok(Some(key)),
+            }
+        }
+        Ok(None)
+    }
+
+    /// What [`later_ids`] found, once in a batch: it looks at every id that is remembered.
+    fn later_ids(&mut self) -> Result<&BTreeMap<LaterKey, Hash16>, EngineError> {
+        let ids = match self.later_ids.take() {
+            Some(ids) => ids,
+            None => {
+                let ids = later_ids(self.engine)?;
+                warn!(
+                    count = ids.len(),
+                    "A block of events for later cannot be read; the others are found by their ids"
+                );
+                ids
+            }
+        };
+        Ok(self.later_ids.insert(ids))
     }
 }
 

@@ -84,10 +84,17 @@ fn load_brakes(engine: &Engine, damaged_count: &mut usize) -> Result<Brakes, Eng
 /// written them meanwhile, and what was accepted is still owed.
 fn count_later(engine: &Engine, state: &mut State) -> Result<(), EngineError> {
     let mut first = None;
-    engine.scan(Table::Later, Bound::Unbounded, |key, _| {
+    let scanned = engine.scan(Table::Later, Bound::Unbounded, |key, _| {
         first = rows::decode_later_key(key);
         Ok::<_, EngineError>(first.is_none())
-    })?;
+    });
+    match scanned {
+        Err(error) if error.is_damage() => {
+            error!(%error, "Events for later cannot be counted; the counters are believed");
+            return Ok(());
+        }
+        scanned => scanned?,
+    }
     if first == state.later_first {
         return Ok(());
     }

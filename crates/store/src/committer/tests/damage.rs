@@ -355,6 +355,26 @@ fn files(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
     entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
 }
 
+/// Flips a byte of the largest file of a table at each of these places, between 0 and 1.
+fn flip_in_largest(folder: &std::path::Path, places: &[f64]) {
+    let size = |path: &std::path::PathBuf| std::fs::metadata(path).unwrap().len();
+    let tables = files(&folder.join("data"));
+    let tables = tables.into_iter().filter(|path| path.parent().is_some_and(|parent| parent.ends_with("tables")));
+    let largest = tables.max_by_key(size).unwrap();
+    let mut bytes = std::fs::read(&largest).unwrap();
+    for place in places {
+        let index = (bytes.len() as f64 * place) as usize;
+        bytes[index] ^= 0xff;
+    }
+    std::fs::write(&largest, bytes).unwrap();
+}
+
+/// So many times 16 bytes, of no two indexes alike, so that they do not become small.
+fn bulk(index: u64, count: u64) -> Json {
+    let data: Vec<_> = (0..count).map(|part| hash16(&(1000 * index + part).to_be_bytes())).collect();
+    Json::of(&data)
+}
+
 /// A byte that the disk has changed: the block around it cannot be read, and opening the store again does not help.
 #[tokio::test]
 async fn a_block_that_cannot_be_read_costs_its_own_events() {
@@ -366,22 +386,13 @@ async fn a_block_that_cannot_be_read_costs_its_own_events() {
     };
     let store = open();
     for index in 0..60_u64 {
-        // Of no two alike, so that they do not become small.
-        let data: Vec<_> = (0..100).map(|part| hash16(&(1000 * index + part).to_be_bytes())).collect();
         let mut new = event(&format!("e{index}"));
-        (new[0].event.data, new[0].channels) = (Some(Json::of(&data)), Vec::new());
+        (new[0].event.data, new[0].channels) = (Some(bulk(index, 100)), Vec::new());
         store.append_events(new, Timestamp(1)).await.unwrap();
     }
     store.shared().engine.read().unwrap().as_ref().unwrap().flush(Table::Event);
     store.close().await;
-    let size = |path: &std::path::PathBuf| std::fs::metadata(path).unwrap().len();
-    let tables = files(&folder.path().join("data"));
-    let tables = tables.into_iter().filter(|path| path.parent().is_some_and(|parent| parent.ends_with("tables")));
-    let largest = tables.max_by_key(size).unwrap();
-    let mut bytes = std::fs::read(&largest).unwrap();
-    let middle = bytes.len() / 2;
-    bytes[middle] ^= 0xff;
-    std::fs::write(&largest, bytes).unwrap();
+    flip_in_largest(folder.path(), &[0.5]);
 
     let store = open();
     let read = |store: &Store| store.events_from(JournalPosition(0), 100).unwrap().len();
@@ -400,6 +411,56 @@ async fn a_block_that_cannot_be_read_costs_its_own_events() {
     store.close().await;
     let store = open();
     assert_eq!((read(&store), store.journal_end()), (1, JournalPosition(62)));
+}
+
+/// Two gaps among those that wait: what can be read is released, also what comes in between later, and the store opens
+/// when a gap is the first that it finds.
+#[tokio::test]
+async fn a_block_that_cannot_be_read_holds_up_no_event_for_later() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path(), Arc::default());
+    let (due, name) = (|index: u64| 100 + 10 * index, |index: u64| format!("e{index}"));
+    for index in 0..60 {
+        let mut new = later(&name(index), due(index));
+        new[0].event.data = Some(bulk(index, 12)); // Several in a block.
+        store.append_events(new, Timestamp(1)).await.unwrap();
+    }
+    store.shared().engine.read().unwrap().as_ref().unwrap().flush(Table::Later);
+    store.close().await;
+    flip_in_largest(folder.path(), &[0.3, 0.6]);
+
+    let store = open(folder.path(), Arc::default());
+    let is_lost = |index: &u64| store.later(&EventId::new(&name(*index)).unwrap()).is_err();
+    let (lost, kept): (Vec<_>, Vec<_>) = (0..60).partition(is_lost);
+    let listed = |store: &Store| -> Vec<String> {
+        store.later_events(None, 100).unwrap().into_iter().map(|later| later.event.id.to_string()).collect()
+    };
+    assert_eq!(listed(&store), kept.iter().copied().map(name).collect::<Vec<_>>());
+    let gaps = lost.chunk_by(|one, next| one + 1 == *next).collect::<Vec<_>>();
+    assert!(gaps.len() == 2 && gaps.iter().all(|gap| gap.len() > 1) && lost[0] > 1, "{gaps:?}");
+
+    let (before, between) = (gaps[0][0] - 1, gaps[1][0] - 1);
+    store.append_events(later("new0", due(lost[0]) + 1), Timestamp(1)).await.unwrap();
+    store.append_events(later("new1", due(lost[1]) + 1), Timestamp(1)).await.unwrap();
+    assert_eq!(store.release_later(Timestamp(due(before) - 1)).await, Ok(before as usize));
+    assert_eq!(store.cancel_later(&EventId::new(&name(before)).unwrap()).await, Ok(true));
+    assert!(store.release_later(Timestamp(due(lost[0]) + 1)).await.is_ok());
+    assert!(store.release_later(Timestamp(due(between) - 1)).await.unwrap() > 0);
+    assert_eq!((store.counts().failures, store.counts().reopened), (0, 0), "nothing was refused");
+    store.close().await;
+    let store = open(folder.path(), Arc::default());
+    assert_eq!(*store.next_later().borrow(), Some(Timestamp(due(between))));
+    store.release_later(Timestamp(due(60))).await.unwrap();
+
+    let journaled = store.events_from(JournalPosition(0), 100).unwrap();
+    let journaled: Vec<_> = journaled.into_iter().map(|(_, accepted)| accepted.event.id.to_string()).collect();
+    let (early, late) =
+        kept.into_iter().filter(|index| *index != before).partition::<Vec<_>, _>(|index| *index < before);
+    let names = |indexes: Vec<u64>| indexes.into_iter().map(name).collect::<Vec<_>>();
+    assert_eq!(journaled, [names(early), vec!["new0".to_owned(), "new1".to_owned()], names(late)].concat());
+    assert_eq!((listed(&store), *store.next_later().borrow(), store.counts().later), (vec![], None, 0));
+    let engine = read_lock(&store.shared().engine);
+    assert!(crate::read::later_ids(engine.as_ref().unwrap()).unwrap().is_empty(), "the ids of the lost are free");
 }
 
 /// Under a wrong id a retry would be another event, and everybody told twice.
