@@ -15,11 +15,13 @@
 //! devices back for receipts; while these bounds hold:
 //! - [`PARKED_PER_PLACE`] × `job_count_max` parked jobs, 1 KiB each (65 536 by default), the last `job_count_max` of
 //!   them for jobs that are put aside. Full: the next event waits in the journal until there is a place.
-//! - [`PARKED_BYTES_MAX`] of their sets and counts. Full: nothing more is put aside.
+//! - [`PARKED_BYTES_MAX`] of their sets and counts. Full: nothing more is put aside. Beyond it only what newer events
+//!   leave of older parked ones of their key.
 //! - 2 × `job_count_max` running jobs that have something to hand out, the second half for more urgent ones. Full:
 //!   events are parked.
-//! - [`RUNNING_PER_PLACE`] × `job_count_max` running jobs (16 384). Those that are neither among the former nor put
-//!   aside have devices in flight: no more than lakes and gateways hold. Full: as before.
+//! - [`RUNNING_PER_PLACE`] × `job_count_max` running jobs (16 384), 15 × for normal and 14 × for low priority. Those that
+//!   are neither among the former nor put aside have devices in flight: no more than lakes and gateways hold, which
+//!   repeats to one failing provider can be. Full: as before.
 //!
 //! **Order within a key.** A newer event supersedes the older ones when it begins ([`crate::supersede`]), also those
 //! that are parked; of these that have no audience yet it is selected then, so that what the newer one takes is taken
@@ -32,6 +34,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use roaring::RoaringBitmap;
 use tidings_audience::Frozen;
 use tidings_store::{AcceptedEvent, ReadError};
 use tidings_telemetry::unix_now;
@@ -64,12 +67,21 @@ const LOOK_PERIOD: Duration = Duration::from_millis(100);
 const CUT_HOLD_AFTER: Duration = Duration::from_millis(500);
 /// Of so many jobs that come back one is the oldest.
 const BY_AGE: u32 = 16;
-/// Running jobs, in units of [`SenderConfig::job_count_max`].
+/// Running jobs, in units of [`SenderConfig::job_count_max`]; the last are for more urgent ones.
 pub const RUNNING_PER_PLACE: usize = 16;
 /// Parked jobs, in the same units.
 pub const PARKED_PER_PLACE: usize = 64;
 /// Bytes of the sets and counts of all parked jobs together.
 pub const PARKED_BYTES_MAX: usize = 64 << 20;
+
+/// What was read of a parked job's event.
+enum Read {
+    Event(Box<AcceptedEvent>),
+    /// There is none, and the job is ended.
+    Lost,
+    /// To be tried again.
+    Failed,
+}
 
 pub(crate) struct Dispatcher {
     config: SenderConfig,
@@ -130,7 +142,7 @@ impl Dispatcher {
                 }
                 () = self.brakes.changed() => {
                     self.cancel_marked();
-                    self.look_at = Instant::now();
+                    self.look_at_brakes();
                 }
                 Some(ended) = self.jobs.join_next(), if !self.jobs.is_empty() => self.retire(ended),
                 () = tokio::task::yield_now(), if more => {}
@@ -159,13 +171,13 @@ impl Dispatcher {
         }
         self.look();
         let more = self.bring_back().await;
+        // The last of them are for jobs that are put aside.
+        let parked_max = (PARKED_PER_PLACE - 1) * self.config.job_count_max;
         let (next, room) = {
             let table = self.shared.table();
-            // The last of them are for jobs that are put aside.
-            let parked_max = (PARKED_PER_PLACE - 1) * self.config.job_count_max;
             (table.next, parked_max.saturating_sub(table.lot.len()))
         };
-        let room = room.max(self.room()).min(STEP_COUNT);
+        let room = room.max(self.room(EventPriority::High)).min(STEP_COUNT);
         if room == 0 || next >= end {
             return more;
         }
@@ -176,6 +188,9 @@ impl Dispatcher {
         }
         for (position, accepted) in events {
             if accepted.event.push != PushPolicy::Never && !self.has_place(accepted.event.priority) {
+                if self.shared.table().lot.len() >= parked_max {
+                    return more;
+                }
                 self.park(position, Parked::unbegun(&accepted));
             } else if !self.start(position, accepted).await {
                 return false;
@@ -196,18 +211,35 @@ impl Dispatcher {
         failed.ok()
     }
 
-    /// The event of a parked job. One that is not there, which the store should have kept, ends the job as it is.
-    fn read(&mut self, position: JournalPosition) -> Option<AcceptedEvent> {
-        let event = self.readable(self.context.store.event(position))?;
-        if event.is_none() {
-            tracing::error!(job = position.0, "the event of a parked job is not in the journal any more");
-            let mut table = self.shared.table();
-            if let Some(parked) = table.lot.remove(position) {
-                let report = parked.full_report(position, &self.brakes);
-                self.shared.finish(&mut table, report, self.config.tell_finished, unix_now());
+    /// The event of a parked job. One that is damaged, or not there, which the store should have kept, ends the job.
+    fn read(&mut self, position: JournalPosition) -> Read {
+        match self.context.store.event(position) {
+            Err(error) if error.is_damage() => {
+                self.shared.metrics.reads_failed.inc();
+                tracing::error!(job = position.0, %error, "the event of a parked job is damaged, the job ends");
             }
+            read => match self.readable(read) {
+                Some(Some(event)) => return Read::Event(Box::new(event)),
+                Some(None) => tracing::error!(job = position.0, "the event of a parked job is not in the journal"),
+                None => return Read::Failed,
+            },
         }
-        event
+        let mut table = self.shared.table();
+        if let Some(parked) = table.lot.remove(position) {
+            let report = parked.lose(position, &self.brakes, &self.shared.metrics);
+            self.shared.finish(&mut table, report, self.config.tell_finished, unix_now());
+        }
+        Read::Lost
+    }
+
+    /// Brakes have changed. Unless only more is cancelled, it is time to look who needs a place.
+    fn look_at_brakes(&mut self) {
+        let paused = self.flow.brakes().paused.clone();
+        self.flow.look(&self.context.routes, &self.brakes);
+        if self.flow.brakes().paused != paused {
+            self.look_at = Instant::now();
+        }
+        self.shared.table().lot.sort_out(&self.flow, unix_now());
     }
 
     /// Looks who needs a place, if it is time.
@@ -241,7 +273,7 @@ impl Dispatcher {
     /// While parked jobs wait for room, as many of the oldest that only wait for receipts, and have for a while, wait
     /// no longer: clients that do not answer cost themselves a push and not others their time.
     fn cut_holds(&self, running: &[Arc<Job>]) {
-        if self.room() > 0 {
+        if self.room(EventPriority::High) > 0 {
             return;
         }
         let (wanted, now) = (self.shared.table().lot.ready_count(), unix_now());
@@ -251,30 +283,32 @@ impl Dispatcher {
         }
     }
 
-    /// How many more jobs may run without taking anybody's place.
-    fn room(&self) -> usize {
-        self.room_in(self.config.job_count_max)
+    /// How many more jobs of a priority may run without taking anybody's place.
+    fn room(&self, priority: EventPriority) -> usize {
+        self.room_in(self.config.job_count_max, priority)
     }
 
     /// The same if there were so many places.
-    fn room_in(&self, places: usize) -> usize {
+    fn room_in(&self, places: usize, priority: EventPriority) -> usize {
         let running = self.shared.table().running.len();
-        let room = (RUNNING_PER_PLACE * self.config.job_count_max).saturating_sub(running);
-        places.saturating_sub(running - self.stuck.len()).min(room)
+        // `High` is 0: the last of the others are not for less urgent ones.
+        let running_max = (RUNNING_PER_PLACE - priority as usize) * self.config.job_count_max;
+        places.saturating_sub(running - self.stuck.len()).min(running_max.saturating_sub(running))
     }
 
     /// Whether there is a place, if need be that of a less urgent job, which is put aside, or one beside it.
     fn has_place(&mut self, priority: EventPriority) -> bool {
-        if self.room() > 0 {
+        if self.room(priority) > 0 {
             return true;
         }
         while let Some(&(other, position)) = self.others.last().filter(|(other, _)| *other > priority) {
             self.others.remove(&(other, position));
-            if self.put_aside(position) && self.room() > 0 {
+            if self.put_aside(position) && self.room(priority) > 0 {
                 return true;
             }
         }
-        self.least_urgent.is_some_and(|least| least > priority) && self.room_in(2 * self.config.job_count_max) > 0
+        self.least_urgent.is_some_and(|least| least > priority)
+            && self.room_in(2 * self.config.job_count_max, priority) > 0
     }
 
     /// Parks a running job; false if it cannot be, or there is no room for it.
@@ -304,33 +338,39 @@ impl Dispatcher {
     /// Brings parked jobs to places; false when there are no more of either, or the journal cannot be read.
     async fn bring_back(&mut self) -> bool {
         for _ in 0..STEP_COUNT {
-            let Some((turn, position)) = self.next_parked() else { return false };
-            if turn.is_some_and(|priority| !self.has_place(priority)) || !self.resume(position).await {
+            let Some(position) = self.next_parked() else { return false };
+            if !self.resume(position).await {
                 return false;
             }
         }
         true
     }
 
-    fn next_parked(&mut self) -> Option<(Turn, JournalPosition)> {
-        let has_room = self.room() > 0;
-        let table = self.shared.table();
-        let next = table.lot.next()?;
-        if next.0.is_none() || !has_room {
-            return Some(next);
+    /// Who has a place, or only ends.
+    fn next_parked(&mut self) -> Option<JournalPosition> {
+        let (turn, next) = self.shared.table().lot.next(&self.flow, unix_now())?;
+        let Some(priority) = turn else { return Some(next) };
+        if !self.has_place(priority) {
+            return None;
         }
         self.picks = (self.picks + 1) % BY_AGE;
-        if self.picks == 0 { table.lot.oldest() } else { Some(next) }
+        if self.picks > 0 {
+            return Some(next);
+        }
+        // The oldest may have that place, also one beside the others; not one among the last that may run.
+        let oldest = self.shared.table().lot.oldest(&self.flow, unix_now());
+        let has_room = |turn: Turn| turn.is_none_or(|it| self.room_in(2 * self.config.job_count_max, it) > 0);
+        Some(oldest.filter(|&(turn, _)| has_room(turn)).map_or(next, |(_, position)| position))
     }
 
     /// Gives an event its job, first of all or as a parked one. False when the store cannot be read: it is to be tried
     /// again.
     async fn start(&mut self, position: JournalPosition, accepted: AcceptedEvent) -> bool {
         let takes_over = self.takes_over(position, &accepted);
-        if takes_over && !self.freeze_older(position, &accepted).await {
-            return false;
-        }
         if let Some(frozen) = self.audience(position, &accepted).await {
+            if takes_over && !self.freeze_older(position, &accepted, || all(&frozen)).await {
+                return false;
+            }
             let job = self.job(position, accepted, frozen, Progress::start(), true);
             self.run_job(&mut self.shared.table(), &job);
             self.begin(&job, takes_over).await;
@@ -340,16 +380,26 @@ impl Dispatcher {
 
     /// Goes on with a parked job, as [`Dispatcher::start`].
     async fn resume(&mut self, position: JournalPosition) -> bool {
-        let Some(accepted) = self.read(position) else { return false };
+        let accepted = match self.read(position) {
+            Read::Event(accepted) => *accepted,
+            Read::Lost => return true,
+            Read::Failed => return false,
+        };
         if self.shared.table().lot.get(position).is_none_or(Parked::is_unbegun) {
             return self.start(position, accepted).await;
         }
-        let takes_over = self.takes_over(position, &accepted);
-        if takes_over && !self.freeze_older(position, &accepted).await {
-            return false;
-        }
         let is_frozen = self.shared.table().lot.get(position).is_some_and(Parked::is_frozen);
         let frozen = if is_frozen { Frozen::default() } else { self.select(&accepted) };
+        let takes_over = self.takes_over(position, &accepted);
+        let shared = self.shared.clone();
+        let open = || {
+            let table = shared.table();
+            let progress = table.lot.get(position).map(Parked::progress);
+            progress.map(|progress| Parked::open_devices(progress, &frozen)).unwrap_or_default()
+        };
+        if takes_over && !self.freeze_older(position, &accepted, open).await {
+            return false;
+        }
         let job = {
             let mut table = self.shared.table();
             let Some(parked) = table.lot.remove(position) else { return true };
@@ -374,26 +424,41 @@ impl Dispatcher {
         superseding_key(accepted).is_some() && !is_over && !self.brakes.now().cancelled.contains(&position)
     }
 
-    /// Makes a set of the audience of each older parked job of the same key, to be taken from. False when the store
-    /// cannot be read.
-    async fn freeze_older(&mut self, position: JournalPosition, accepted: &AcceptedEvent) -> bool {
-        let older = superseding_key(accepted).map(|key| self.shared.table().lot.older_of(key, position));
-        for position in older.unwrap_or_default() {
-            let (is_frozen, is_unbegun) = match self.shared.table().lot.get(position) {
-                Some(parked) => (parked.is_frozen(), parked.is_unbegun()),
-                None => continue,
+    /// Makes a set of the audience of each older parked job of the same key, less what is taken from it: those of `open`
+    /// that the newer event admits. False when the store cannot be read.
+    async fn freeze_older(
+        &mut self,
+        position: JournalPosition,
+        accepted: &AcceptedEvent,
+        open: impl Fn() -> RoaringBitmap,
+    ) -> bool {
+        let Some(key) = superseding_key(accepted) else { return true };
+        let older = self.shared.table().lot.unfrozen_older_of(key, position);
+        let open = if older.is_empty() { RoaringBitmap::new() } else { open() };
+        for position in older {
+            let older = match self.read(position) {
+                Read::Event(older) => older,
+                Read::Lost => continue,
+                Read::Failed => return false,
             };
-            if is_frozen {
-                continue;
-            }
-            let Some(accepted) = self.read(position) else { return false };
-            let frozen =
-                if is_unbegun { self.audience(position, &accepted).await } else { Some(self.select(&accepted)) };
+            let is_unbegun = self.shared.table().lot.get(position).is_some_and(Parked::is_unbegun);
+            let frozen = if is_unbegun { self.audience(position, &older).await } else { Some(self.select(&older)) };
             if let Some(frozen) = frozen {
-                self.shared.table().lot.freeze(position, &frozen);
+                self.freeze(position, &frozen, &open, accepted).await;
             }
+            tokio::task::yield_now().await; // Lanes, and the walks of other jobs.
         }
         true
+    }
+
+    /// Makes a set of the audience of one, less the `open` devices of the newer event that it admits.
+    async fn freeze(&self, position: JournalPosition, frozen: &Frozen, open: &RoaringBitmap, newer: &AcceptedEvent) {
+        let progress = self.shared.table().lot.get(position).map(|parked| parked.progress().clone());
+        let Some(progress) = progress else { return };
+        let mut rest = Parked::open_devices(&progress, frozen);
+        let taken = self.context.admitted(&newer.event, &(&rest & open)).await;
+        rest -= &taken;
+        self.shared.table().lot.freeze(position, rest, taken.len(), &self.context.metrics);
     }
 
     /// Whom an event that has not begun is for. One that concerns nobody, or not as many as expected, is done at once.
@@ -469,9 +534,13 @@ impl Dispatcher {
     /// Cancels the running jobs that the store says are cancelled.
     fn cancel_marked(&self) {
         let brakes = self.brakes.now();
+        if brakes.cancelled.is_empty() {
+            return;
+        }
         let marked: Vec<_> = {
             let table = self.shared.table();
-            brakes.cancelled.iter().filter_map(|position| table.running.get(position).cloned()).collect()
+            let marked = table.running.iter().filter(|(position, _)| brakes.cancelled.contains(position));
+            marked.map(|(_, job)| job.clone()).collect()
         };
         marked.iter().for_each(|job| job.cancel(&self.context.metrics));
     }
@@ -543,6 +612,10 @@ impl Dispatcher {
 
 /// What is counted of an audience of another size than expected.
 const NOT_EXPECTED: DeviceOutcome = DeviceOutcome::Suppressed(Suppression::UnexpectedAudience);
+
+fn all(frozen: &Frozen) -> RoaringBitmap {
+    frozen.iter_from(DeviceNumber(0)).map(|number| number.0).collect()
+}
 
 /// The report of an event that nobody is told of: without push, or whose audience is empty or not as expected.
 fn told_nobody(position: JournalPosition, accepted: &AcceptedEvent, audience: u64) -> JobReport {

@@ -1,7 +1,8 @@
 //! Which lanes can hand something out: those that no brake holds and whose lake does not stand still.
 //!
-//! A lake stands still that was full at two samples, [`PERIOD`] apart or more, and of which nothing was taken in
-//! between: its provider is dead, or its breaker open. One that is slow moves.
+//! A lake stands still that was full at two samples, [`PERIOD`] apart or more, and of which next to nothing was taken in
+//! between, one in [`STILL_PART`] at most: its provider is dead, or its breaker open. Its gateway still takes one now
+//! and then, to give it up or as a probe. One that is slow moves.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +16,9 @@ use crate::routes::Routes;
 
 /// Between two samples of the lakes, at least.
 const PERIOD: Duration = Duration::from_millis(100);
+
+/// Of a lake's capacity, what may be taken of one that stands still; of one that holds fewer than so many, nothing.
+const STILL_PART: u64 = 64;
 
 /// As of the last [`Flow::look`].
 pub(crate) struct Flow {
@@ -33,11 +37,29 @@ struct Sample {
     is_still: bool,
 }
 
+impl Sample {
+    /// The next sample after this one.
+    fn then(self, delivered: u64, held: u64, capacity: u64) -> Self {
+        // One that was taken has left room, until somebody comes.
+        let taken = delivered.saturating_sub(self.delivered);
+        let is_full = held.saturating_add(capacity / STILL_PART) >= capacity;
+        let is_still = is_full && self.is_full && taken <= capacity / STILL_PART;
+        Self { delivered, is_full, is_still }
+    }
+}
+
 impl Flow {
     /// Everything flows.
     pub(crate) fn new(lane_count: usize) -> Self {
         let (paused, lakes) = (vec![false; lane_count], vec![Default::default(); lane_count]);
         Self { brakes: Arc::default(), paused, lakes, sampled_at: None }
+    }
+
+    /// No lake moves.
+    #[cfg(test)]
+    pub(crate) fn all_still(lane_count: usize) -> Self {
+        let still = Sample { is_still: true, ..Sample::default() };
+        Self { lakes: vec![[still; EventPriority::ALL.len()]; lane_count], ..Self::new(lane_count) }
     }
 
     pub(crate) fn look(&mut self, routes: &Routes, brakes: &Braking) {
@@ -51,9 +73,7 @@ impl Flow {
             for (sample, priority) in samples.iter_mut().zip(EventPriority::ALL) {
                 let lake = route.lake(priority);
                 let counters = lake.counters();
-                let is_full = counters.held >= lake.capacity() as u64;
-                let is_still = is_full && sample.is_full && counters.delivered == sample.delivered;
-                *sample = Sample { delivered: counters.delivered, is_full, is_still };
+                *sample = sample.then(counters.delivered, counters.held, lake.capacity() as u64);
             }
         }
     }
@@ -70,5 +90,22 @@ impl Flow {
     /// The rows that were looked at.
     pub(crate) fn brakes(&self) -> &Brakes {
         &self.brakes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lake_of_which_its_gateway_takes_one_now_and_then_stands_still_and_one_that_is_slow_moves() {
+        let is_still = |capacity: u64, held: u64, taken: u64| {
+            let sample = Sample::default().then(7, held, capacity).then(7 + taken, held, capacity);
+            sample.is_still
+        };
+        assert!(is_still(16_384, 16_384, 0) && is_still(16_384, 16_383, 1) && is_still(64, 63, 1));
+        assert!(!is_still(16_384, 16_384, 1000) && !is_still(16_384, 8000, 0));
+        assert!(!is_still(4, 4, 1) && !is_still(4, 3, 0) && is_still(4, 4, 0));
+        assert!(!Sample::default().then(0, 4, 4).is_still, "one sample says nothing");
     }
 }

@@ -161,7 +161,8 @@ impl Job {
         let books = self.books.get_mut().expect("no holder of this lock panics");
         books.received = receipts.received();
         if now < hold_until {
-            books.may_answer = members(&self.frozen, &(receipts.may_answer() - &books.received));
+            let may_answer = receipts.may_answer() - &books.received;
+            books.may_answer = members(&self.frozen, &may_answer) | (may_answer & &books.resumed);
         }
         self.receipts = Some(receipts);
         self

@@ -23,7 +23,7 @@ use tidings_types::{CollapseKey, EventId, EventPriority, JournalPosition, Timest
 use crate::brakes::Braking;
 use crate::flow::Flow;
 use crate::metrics::Metrics;
-use crate::outcome::DeviceOutcome;
+use crate::outcome::{DeviceOutcome, Suppression};
 use crate::report::{JobReport, JobState};
 use crate::row::Progress;
 
@@ -33,6 +33,9 @@ const PART_BYTES: usize = 256;
 
 /// Records looked at in one go: some milliseconds at most.
 const SORT_COUNT: usize = 8192;
+
+/// What is counted of who is left of a job whose event cannot be read.
+pub(crate) const EVENT_LOST: DeviceOutcome = DeviceOutcome::Suppressed(Suppression::NoText);
 
 /// When a parked job has a place: `None`, which is before all others, to be ended.
 pub(crate) type Turn = Option<EventPriority>;
@@ -117,8 +120,21 @@ impl Parked {
         self.has_begun
     }
 
+    pub(crate) fn progress(&self) -> &Progress {
+        &self.progress
+    }
+
     pub(crate) fn into_progress(self) -> Progress {
         self.progress
+    }
+
+    /// All who have no outcome, when its audience is `frozen`; as [`crate::job::Job::open_devices`].
+    pub(crate) fn open_devices(progress: &Progress, frozen: &Frozen) -> RoaringBitmap {
+        let mut open = progress.outstanding.clone();
+        if let Some(next) = progress.next {
+            open.extend(frozen.iter_from(next).map(|number| number.0));
+        }
+        open
     }
 
     fn turn(&self, position: JournalPosition, flow: &Flow, now: Timestamp) -> Option<Turn> {
@@ -131,18 +147,42 @@ impl Parked {
         (!is_stuck).then_some(Some(self.priority))
     }
 
+    /// Finds its turn out anew, for `ready` too.
+    fn sort(
+        &mut self,
+        position: JournalPosition,
+        ready: &mut BTreeSet<(Turn, JournalPosition)>,
+        flow: &Flow,
+        now: Timestamp,
+    ) -> Option<Turn> {
+        let turn = self.turn(position, flow, now);
+        if turn != self.turn {
+            self.turn.map(|turn| ready.remove(&(turn, position)));
+            ready.extend(turn.map(|turn| (turn, position)));
+            self.turn = turn;
+        }
+        turn
+    }
+
     fn count_bytes(&self) -> usize {
         let Progress { outstanding, tally, .. } = &self.progress;
         let latency = tally.latency.as_ref().map_or(0, |_| LATENCY_BYTES);
         outstanding.serialized_size() + tally.parts.len() * PART_BYTES + latency
     }
 
-    /// How it stands under the present brakes; `None` before its event's turn.
-    pub(crate) fn report(&self, position: JournalPosition, brakes: &Braking) -> Option<JobReport> {
-        (!self.is_unbegun()).then(|| self.full_report(position, brakes))
+    /// Ends it when its event cannot be read any more: there is nothing that those who are left could be told.
+    pub(crate) fn lose(mut self, position: JournalPosition, brakes: &Braking, metrics: &Metrics) -> JobReport {
+        let count = self.progress.outstanding.len();
+        self.progress.outstanding.clear();
+        self.progress.tally.counts.add(EVENT_LOST, count);
+        metrics.count(EVENT_LOST, count);
+        let report = self.report(position, brakes);
+        let state = if report.state == JobState::Cancelled { JobState::Cancelled } else { JobState::Finished };
+        JobReport { state, paused_by: None, ..report }
     }
 
-    pub(crate) fn full_report(&self, position: JournalPosition, brakes: &Braking) -> JobReport {
+    /// How it stands under the present brakes. Before its event's turn its audience is not known: 0.
+    pub(crate) fn report(&self, position: JournalPosition, brakes: &Braking) -> JobReport {
         let Progress { outstanding, tally, .. } = &self.progress;
         let is_cancelled = brakes.now().cancelled.contains(&position);
         let mut lanes = self.lanes.iter().map(|&lane| brakes.of_lane(&self.topic, lane));
@@ -239,24 +279,31 @@ impl Lot {
     pub(crate) fn sort_out(&mut self, flow: &Flow, now: Timestamp) {
         let mut rest = self.jobs.range_mut(self.sorted..);
         for (&position, parked) in rest.by_ref().take(SORT_COUNT) {
-            let turn = parked.turn(position, flow, now);
-            if turn != parked.turn {
-                parked.turn.map(|turn| self.ready.remove(&(turn, position)));
-                self.ready.extend(turn.map(|turn| (turn, position)));
-                parked.turn = turn;
-            }
+            parked.sort(position, &mut self.ready, flow, now);
         }
         self.sorted = rest.next().map(|(&position, _)| position).unwrap_or_default();
     }
 
-    /// Whose turn it is.
-    pub(crate) fn next(&self) -> Option<(Turn, JournalPosition)> {
-        self.ready.first().copied()
+    /// Whose turn it is by `flow`, which may have changed since they were sorted out. `None` also when those that were
+    /// looked at, [`SORT_COUNT`] at most, cannot go on any more.
+    pub(crate) fn next(&mut self, flow: &Flow, now: Timestamp) -> Option<(Turn, JournalPosition)> {
+        for _ in 0..SORT_COUNT {
+            let &next = self.ready.first()?;
+            if self.sort(next.1, flow, now) == Some(next.0) {
+                return Some(next);
+            }
+        }
+        None
     }
 
-    /// The oldest that may have a place, whatever its priority.
-    pub(crate) fn oldest(&self) -> Option<(Turn, JournalPosition)> {
-        self.ready.iter().min_by_key(|(_, position)| *position).copied()
+    /// The oldest that may have a place, whatever its priority; `None` also when it cannot go on any more.
+    pub(crate) fn oldest(&mut self, flow: &Flow, now: Timestamp) -> Option<(Turn, JournalPosition)> {
+        let position = self.ready.iter().map(|(_, position)| *position).min()?;
+        Some((self.sort(position, flow, now)?, position))
+    }
+
+    fn sort(&mut self, position: JournalPosition, flow: &Flow, now: Timestamp) -> Option<Turn> {
+        self.jobs.get_mut(&position)?.sort(position, &mut self.ready, flow, now)
     }
 
     /// Those before `position` that a newer event of this key takes devices from.
@@ -265,12 +312,25 @@ impl Lot {
         positions.copied().take_while(|&older| older < position).collect()
     }
 
-    /// Makes a set of what the walk of a job has not come to, as [`crate::job::Job::supersede`] does.
-    pub(crate) fn freeze(&mut self, position: JournalPosition, frozen: &Frozen) {
+    /// Those of them that have no set yet.
+    pub(crate) fn unfrozen_older_of(&self, key: &CollapseKey, position: JournalPosition) -> Vec<JournalPosition> {
+        let is_unfrozen = |older: &JournalPosition| !self.jobs.get(older).is_none_or(Parked::is_frozen);
+        self.older_of(key, position).into_iter().filter(is_unfrozen).collect()
+    }
+
+    /// Gives a job a set of all who have no outcome, in place of its cursor, less `superseded` that a newer one took.
+    pub(crate) fn freeze(
+        &mut self,
+        position: JournalPosition,
+        open: RoaringBitmap,
+        superseded: u64,
+        metrics: &Metrics,
+    ) {
         self.change(position, |parked| {
-            if let Some(next) = parked.progress.next.take() {
-                parked.progress.outstanding.extend(frozen.iter_from(next).map(|number| number.0));
-            }
+            parked.progress.next = None;
+            parked.progress.outstanding = open;
+            parked.progress.tally.counts.add(DeviceOutcome::Superseded, superseded);
+            metrics.count(DeviceOutcome::Superseded, superseded);
         });
     }
 
@@ -324,4 +384,61 @@ impl Lot {
 /// The key by which an event takes devices from older ones, and loses them to newer ones. Dry runs do neither.
 pub(crate) fn superseding_key(accepted: &AcceptedEvent) -> Option<&CollapseKey> {
     accepted.event.collapse_key.as_ref().filter(|_| !accepted.event.dry_run)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tidings_telemetry::Registry;
+    use tidings_types::Event;
+
+    use super::*;
+
+    const NOW: Timestamp = Timestamp(1_000_000);
+    const POSITION: JournalPosition = JournalPosition(3);
+
+    fn accepted(life: Duration) -> AcceptedEvent {
+        let mut event = Event::new(EventId::new("goal-1").unwrap(), TopicName::new("goal").unwrap(), Vec::new());
+        event.ttl = life;
+        AcceptedEvent { accepted_at: NOW, published: Vec::new(), audience_max: None, event }
+    }
+
+    fn begun() -> Parked {
+        let mut progress = Progress::start();
+        progress.outstanding.extend([1, 2, 5]);
+        progress.next = None;
+        progress.tally.counts.add(DeviceOutcome::Accepted, 4);
+        Parked::restored(&accepted(Duration::from_secs(60)), progress)
+    }
+
+    #[test]
+    fn whose_event_is_lost_is_finished_with_one_outcome_for_everybody() {
+        let store_brakes = tokio::sync::watch::channel(Default::default()).1;
+        let brakes = Braking::new(store_brakes, std::sync::Arc::new([]));
+        let metrics = Metrics::new(&Registry::new());
+        let report = begun().lose(POSITION, &brakes, &metrics);
+        assert_eq!((report.state, report.audience, report.counts.total()), (JobState::Finished, 7, 7));
+        assert_eq!((report.counts.of(EVENT_LOST), metrics.outcomes[EVENT_LOST.index()].value()), (3, 3));
+        let unbegun = Parked::unbegun(&accepted(Duration::from_secs(60))).report(POSITION, &brakes);
+        assert_eq!((unbegun.state, unbegun.audience, unbegun.done_at), (JobState::Running, 0, None));
+    }
+
+    /// The lot was sorted out before; whoever cannot go on since is not next.
+    #[test]
+    fn whose_turn_it_is_is_found_out_at_the_moment_of_asking() {
+        let (mut lot, flow) = (Lot::default(), Flow::new(1));
+        lot.insert(POSITION, begun(), &flow, NOW);
+        let high = JournalPosition(9);
+        let mut urgent = accepted(Duration::from_secs(60));
+        urgent.event.priority = EventPriority::High;
+        lot.insert(high, Parked::put_aside(&urgent, begun().into_progress(), Box::new([0])), &flow, NOW);
+        assert_eq!(lot.next(&flow, NOW), Some((Some(EventPriority::High), high)));
+        let stuck = Flow::all_still(1);
+        assert_eq!(lot.next(&stuck, NOW), Some((Some(EventPriority::Normal), POSITION)));
+        assert_eq!((lot.ready_count(), lot.oldest(&stuck, NOW)), (1, Some((Some(EventPriority::Normal), POSITION))));
+        let late = NOW.saturating_add(Duration::from_secs(60));
+        lot.sort_out(&stuck, late);
+        assert_eq!(lot.next(&stuck, late), Some((None, POSITION)));
+    }
 }

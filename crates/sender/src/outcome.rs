@@ -40,7 +40,7 @@ pub enum Suppression {
     Filtered,
     /// No pool reaches its app and environment.
     NoPool,
-    /// There is no text: topic or texts were changed after the event was accepted.
+    /// There is no text: topic or texts were changed after the event was accepted, or the event is damaged on disk.
     NoText,
     /// In shadow mode, and it is not among those that are really sent to.
     Shadow,

@@ -43,7 +43,7 @@ pub struct JobReport {
     /// has finished.
     pub done_at: Option<Timestamp>,
     /// Devices selected. For a finished job exactly those counted; a restart selects the rest of the audience anew, and
-    /// until a job of an earlier run goes on only those are known that it had looked at.
+    /// until a job of an earlier run goes on only those are known that it had looked at; 0 before the event's turn.
     pub audience: u64,
     /// Devices held back now, because they may prove that they got it over a live connection.
     pub held: u64,

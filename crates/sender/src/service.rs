@@ -14,7 +14,7 @@ use tidings_hub::Receipts;
 use tidings_push::{Lakes, OutcomeSink};
 use tidings_store::Store;
 use tidings_telemetry::{Registry, unix_now};
-use tidings_types::{Environment, Event, JournalPosition, Provider};
+use tidings_types::{Environment, Event, EventId, EventPriority, JournalPosition, Provider, Timestamp};
 use tokio::runtime;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
@@ -27,12 +27,12 @@ use crate::error::StartError;
 use crate::estimate;
 use crate::flow::Flow;
 use crate::job::LaneLimits;
-use crate::lot::{Lot, Parked};
+use crate::lot::{EVENT_LOST, Lot, Parked};
 use crate::metrics::Metrics;
 use crate::outcome::{Counts, DeviceOutcome};
-use crate::report::{Backlog, Drained, Estimate, JobReport, Telling};
+use crate::report::{Backlog, Drained, Estimate, JobReport, JobState, Telling};
 use crate::routes::Routes;
-use crate::row::JobRow;
+use crate::row::{JobRow, Progress};
 use crate::shared::{Finished, Shared, Table};
 use crate::topic::Topics;
 use crate::worker::{Order, Worker};
@@ -170,8 +170,8 @@ impl Sender {
         estimate::estimate(&self.context, &self.pools, event)
     }
 
-    /// How a job stands: any that has begun, also one that has no place now or has not gone on since an earlier run,
-    /// and the last `report_count_max` finished ones. `None` for others, and before the event's turn.
+    /// How a job stands: any that is not finished, also one that has no place or has not gone on since an earlier run,
+    /// and the last `report_count_max` finished ones. `None` for others, and for events that were not read yet.
     pub fn job(&self, position: JournalPosition) -> Option<JobReport> {
         let running = {
             let table = self.shared.table();
@@ -179,7 +179,7 @@ impl Sender {
                 return Some(finished.report.clone());
             }
             if let Some(parked) = table.lot.get(position) {
-                return parked.report(position, &self.shared.brakes);
+                return Some(parked.report(position, &self.shared.brakes));
             }
             table.running.get(&position).cloned()
         };
@@ -194,7 +194,7 @@ impl Sender {
             let running: Vec<_> = table.running.range(range).rev().take(limit).map(|(_, job)| job.clone()).collect();
             let finished = table.finished.range(range).rev().map(|(_, finished)| finished.report.clone());
             let report = |(position, parked): (_, &Parked)| parked.report(position, &self.shared.brakes);
-            let parked = table.lot.range(range).rev().filter_map(report);
+            let parked = table.lot.range(range).rev().map(report);
             (running, finished.take(limit).chain(parked.take(limit)).collect::<Vec<_>>())
         };
         reports.extend(running.iter().map(|job| job.report(&self.shared.brakes, unix_now())));
@@ -290,7 +290,15 @@ fn restore(store: &Store) -> Result<Table, StartError> {
     for (position, row) in store.jobs()? {
         match JobRow::decode(position, &row)? {
             JobRow::Running(progress) => {
-                let accepted = store.event(position)?.ok_or(StartError::EventMissing(position))?;
+                let accepted = match store.event(position) {
+                    Err(error) if error.is_damage() => {
+                        tracing::error!(job = position.0, %error, "the event of a job is damaged, the job ends");
+                        let report = unreadable(position, progress);
+                        table.finished.insert(position, Finished { report, telling: None, dirty: true });
+                        continue;
+                    }
+                    read => read?.ok_or(StartError::EventMissing(position))?,
+                };
                 table.lot.insert(position, Parked::restored(&accepted, progress), &flow, unix_now());
             }
             JobRow::Finished(report, telling) => {
@@ -304,4 +312,25 @@ fn restore(store: &Store) -> Result<Table, StartError> {
         }
     }
     Ok(table)
+}
+
+/// The report of a job that ends because its event is damaged, as [`Parked::lose`]. It is told to nobody: its id is lost.
+fn unreadable(position: JournalPosition, Progress { outstanding, mut tally, .. }: Progress) -> JobReport {
+    tally.counts.add(EVENT_LOST, outstanding.len());
+    JobReport {
+        position,
+        event: EventId::new(&format!("unreadable-{}", position.0)).expect("a short name of letters and digits"),
+        topic: None,
+        priority: EventPriority::default(),
+        state: JobState::Finished,
+        paused_by: None,
+        accepted_at: Timestamp::default(),
+        done_at: Some(unix_now()),
+        audience: tally.counts.total(),
+        held: 0,
+        time_to: tally.time_to(),
+        counts: tally.counts,
+        by: tally.parts,
+        retried: tally.retried,
+    }
 }

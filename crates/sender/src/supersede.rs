@@ -18,7 +18,8 @@
 //!    without an audience gets it as a set when the newer one begins.
 //! 3. The rows of both jobs change in one batch, and in the older one's row what is in flight for the newer one to wait
 //!    for is superseded already. So after a crash it is the newer one's alone, however late that goes on, and also
-//!    where it is cancelled or its time over by then.
+//!    where it is cancelled or its time over by then. Only a parked job that gets its audience as a set loses its part
+//!    of it a moment before the newer one begins: after a crash in between, that begins anew and takes the rest.
 //!
 //! **The older one does not come back** for these devices, whatever becomes of the newer job: paused, it has them wait;
 //! cancelled, expired or without a text in the end, they get neither. A job that is cancelled, or its time over, before

@@ -6,7 +6,9 @@ use tidings_push::Outcome;
 use tidings_sender::{DeviceOutcome, JobReport, JobState, Pool, Sender, SenderConfig};
 use tidings_store::NewDevice;
 use tidings_telemetry::unix_now;
-use tidings_types::{AppId, BrakeScope, CollapseKey, Event, EventPriority, JournalPosition, ReceiptPolicy, Subject};
+use tidings_types::{
+    AppId, BrakeScope, CollapseKey, Event, EventPriority, JournalPosition, PushPolicy, ReceiptPolicy, Subject,
+};
 
 use crate::world::{Automatic, Gateway, World, addressee, config, device, goal, lake, pool, quiet_goal, until};
 
@@ -69,7 +71,7 @@ async fn a_goal_is_sent_behind_any_number_of_paused_jobs_and_jobs_of_a_dead_prov
     assert_eq!(lake(&pools[0]).counters().accepted, 0);
     // And another, when all have settled.
     let newest = stuck.last().unwrap().1;
-    until("the last of them has begun", || sender.job(newest).is_some()).await;
+    until("the last of them has its turn", || sender.job(newest).is_some()).await;
     let goal = world.accept(normal("another-goal", "all:alive")).await;
     assert_eq!(done(&sender, goal).await.counts.accepted(), 20);
     assert_eq!(alive.taken().len(), 40);
@@ -187,7 +189,9 @@ async fn events_that_found_no_place_survive_a_crash_in_the_order_of_their_priori
     for (index, priority) in [EventPriority::Low, EventPriority::Normal].into_iter().cycle().take(6).enumerate() {
         positions.push(world.accept(event(&format!("event-{index}"), "all:alive", priority)).await);
     }
-    let is_parked = |position: &JournalPosition| world.row(*position).is_some() && sender.job(*position).is_none();
+    let is_parked = |position: &JournalPosition| {
+        world.row(*position).is_some() && sender.job(*position).is_some_and(|job| job.audience == 0)
+    };
     until("all have a row, and none has begun", || positions.iter().all(is_parked)).await;
     until("the store knows", || world.store.dispatched().unwrap().0 == positions[5].0 + 1).await;
     assert_eq!((sender.backlog().events_waiting, sender.idle()), (6, false));
@@ -223,7 +227,7 @@ async fn a_parked_job_ends_when_it_is_cancelled_or_its_time_is_over() {
         positions.into_iter().nth(index % 3).unwrap().push(position);
     }
     let newest = *kept.last().unwrap();
-    until("all have begun", || sender.job(newest).is_some()).await;
+    until("all have begun or are parked", || sender.job(newest).is_some()).await;
     until("most are parked", || sender.backlog().jobs_running <= PLACES as u64).await;
     for &position in &cancelled {
         assert!(world.store.cancel(position).await.unwrap());
@@ -292,7 +296,7 @@ async fn a_parked_job_ends_when_a_newer_one_has_taken_all_of_it() {
     }
     let key = |event: Event| Event { collapse_key: Some(CollapseKey::new("score").unwrap()), ..event };
     let older = world.accept(key(normal("older", "all:paused"))).await;
-    until("it has begun", || sender.job(older).is_some()).await;
+    until("it has begun", || sender.job(older).is_some_and(|job| job.audience > 0)).await;
     until("the youngest is parked", || sender.backlog().jobs_running <= PLACES as u64).await;
     let newer = world.accept(key(normal("newer", "all:paused"))).await;
     let report = done(&sender, older).await;
@@ -313,7 +317,7 @@ async fn receipts_do_not_count_any_more_of_a_job_that_was_put_aside() {
     let mut quiet = quiet_goal("quiet", Duration::from_millis(100));
     quiet.subjects = vec![Subject::new("all:paused").unwrap()];
     let quiet = world.accept(quiet).await;
-    until("it has begun", || sender.job(quiet).is_some()).await;
+    until("it has begun", || sender.job(quiet).is_some_and(|job| job.audience > 0)).await;
     until("it is parked", || sender.backlog().jobs_running <= PLACES as u64).await;
     world.receive(quiet, 0..5);
     world.store.resume(paused()).await.unwrap();
@@ -334,9 +338,9 @@ async fn no_more_are_parked_than_may_be() {
     }
     until("the lot is full", || world.store.jobs().unwrap().len() >= 64).await;
     let waiting = |sender: &Sender| sender.backlog().events_waiting;
-    until("nothing moves", || sender.backlog().jobs_running == 16).await;
-    assert!(world.store.jobs().unwrap().len() <= 64 + 16);
-    assert!(waiting(&sender) >= 200 - 16);
+    until("nothing moves", || sender.backlog().jobs_running == 15).await;
+    assert!(world.store.jobs().unwrap().len() <= 64 + 15);
+    assert!(waiting(&sender) >= 200 - 15);
     world.store.resume(paused()).await.unwrap();
     let mut provider = Automatic::accepting(&pools[0], &sender);
     until("all are told", || sender.idle()).await;
@@ -373,4 +377,117 @@ async fn receipts_count_of_an_event_that_found_no_place() {
     .await;
     let counts = sender.job(second).unwrap().counts;
     assert_eq!((counts.received(), counts.accepted()), (5, 15));
+}
+
+/// Answers that do not come, as of a provider whose notifications all wait for their repeat, need no places; there are
+/// so many of them that a bound is reached, but not by more urgent events.
+#[tokio::test]
+async fn a_goal_is_sent_while_as_many_less_urgent_jobs_as_may_run_wait_for_answers() {
+    let (world, pools) = world(&["silent", "alive"], 5).await;
+    let sender = world.start(SenderConfig { job_count_max: 1, ..config() }, pools.clone());
+    let mut silent = Gateway::new(&pools[0], &sender);
+    for index in 0..40 {
+        world.accept(normal(&format!("silent-{index}"), "one:silent")).await;
+    }
+    until("no more may run", || {
+        silent.try_take(100);
+        let backlog = sender.backlog();
+        (backlog.jobs_running, backlog.events_waiting, silent.held.len()) == (15, 25, 15)
+    })
+    .await;
+    for index in 0..4 {
+        let goal = world.accept(event(&format!("goal-{index}"), "all:alive", EventPriority::High)).await;
+        Gateway::of(pools[1].lakes.of(EventPriority::High), &sender).accept(5).await;
+        assert_eq!(done(&sender, goal).await.counts.accepted(), 5);
+    }
+    assert_eq!(sender.backlog().events_waiting, 25, "none of the others has taken its place");
+    until("all are told", || {
+        silent.try_take(100);
+        silent.answer(silent.held.len(), Outcome::Accepted);
+        sender.idle()
+    })
+    .await;
+    assert_eq!(silent.taken.len(), 40);
+}
+
+/// It is given a place only by its age, and beside the only one, which is never free.
+#[tokio::test]
+async fn who_waits_longest_comes_to_its_turn_behind_more_urgent_ones_that_go_beside_the_places() {
+    let (world, pools) = world(&["held", "slow", "alive"], 20).await;
+    let sender = world.start(SenderConfig { job_count_max: 1, ..config() }, pools.clone());
+    world.connect(0..1);
+    let mut held = quiet_goal("held", Duration::from_secs(60));
+    held.subjects = vec![Subject::new("one:held").unwrap()];
+    let held = world.accept_ahead(held).await;
+    until("it holds its device", || sender.job(held).is_some_and(|job| job.held == 1)).await;
+    let patient = world.accept(normal("patient", "one:alive")).await;
+    let mut goals = Vec::new();
+    for index in 0..40 {
+        goals.push(world.accept(event(&format!("goal-{index}"), "all:slow", EventPriority::High)).await);
+    }
+    until("all have their turn", || sender.job(goals[39]).is_some()).await;
+    let _alive = Automatic::accepting(&pools[2], &sender);
+    let mut slow = Gateway::of(pools[1].lakes.of(EventPriority::High), &sender);
+    until("the patient one is told", || {
+        slow.try_take(10);
+        slow.answer(slow.held.len(), Outcome::Accepted);
+        sender.job(patient).is_some_and(|job| job.done_at.is_some())
+    })
+    .await;
+    assert!(sender.job(held).is_some_and(|job| job.held == 1), "it still has the place");
+}
+
+/// The older one found no place; a newer one of its key has begun before it and taken one device. It still heeds
+/// receipts. Another newer one that is not to be pushed takes nothing.
+#[tokio::test]
+async fn receipts_count_of_an_event_that_a_newer_one_took_from_before_it_began() {
+    let (world, pools) = world(&["held", "alive"], 5).await;
+    let sender = world.start(SenderConfig { job_count_max: 1, ..config() }, pools.clone());
+    world.connect([0, 101, 102]);
+    let mut held = quiet_goal("held", Duration::from_secs(60));
+    held.subjects = vec![Subject::new("one:held").unwrap()];
+    let held = world.accept_ahead(held).await;
+    until("it holds its device", || sender.job(held).is_some_and(|job| job.held == 1)).await;
+    let key = |event: Event| Event { collapse_key: Some(CollapseKey::new("score").unwrap()), ..event };
+    let mut older = key(quiet_goal("older", Duration::from_secs(60)));
+    older.subjects = vec![Subject::new("all:alive").unwrap()];
+    let older = world.accept_ahead(older).await;
+    until("it is parked", || sender.job(older).is_some()).await;
+    let mut live_only = key(event("live-only", "all:alive", EventPriority::High));
+    live_only.push = PushPolicy::Never;
+    let live_only = world.accept(live_only).await;
+    done(&sender, live_only).await;
+    assert_eq!(sender.job(older).map(|job| job.audience), Some(0), "it has no audience yet");
+    let newer = world.accept(key(event("newer", "one:alive", EventPriority::High))).await;
+    Gateway::of(pools[1].lakes.of(EventPriority::High), &sender).accept(1).await;
+    assert_eq!(done(&sender, newer).await.counts.accepted(), 1);
+    assert_eq!(sender.job(older).map(|job| (job.audience, job.counts.total())), Some((5, 1)));
+    world.receive(held, 0..1);
+    done(&sender, held).await;
+    let mut provider = Gateway::new(&pools[1], &sender);
+    provider.accept(2).await;
+    until("it holds who may answer", || sender.job(older).is_some_and(|job| job.held == 2)).await;
+    world.receive(older, 101..103);
+    let counts = done(&sender, older).await.counts;
+    assert_eq!((counts.received(), counts.accepted(), counts.of(DeviceOutcome::Superseded)), (2, 2, 1));
+}
+
+/// Whoever calls it off need not wait until it has a place.
+#[tokio::test]
+async fn an_event_without_a_place_is_known_and_can_be_cancelled() {
+    let (world, pools) = world(&["held", "alive"], 5).await;
+    let sender = world.start(SenderConfig { job_count_max: 1, ..config() }, pools.clone());
+    world.connect(0..1);
+    let mut held = quiet_goal("held", Duration::from_secs(60));
+    held.subjects = vec![Subject::new("one:held").unwrap()];
+    let held = world.accept_ahead(held).await;
+    until("it holds its device", || sender.job(held).is_some_and(|job| job.held == 1)).await;
+    let waiting = world.accept(normal("waiting", "all:alive")).await;
+    until("the store knows", || world.store.dispatched().unwrap() > waiting).await;
+    assert_eq!(sender.job(waiting).map(|job| (job.state, job.audience)), Some((JobState::Running, 0)));
+    assert!(sender.jobs(None, 10).iter().any(|job| job.position == waiting));
+    assert!(world.store.cancel(waiting).await.unwrap());
+    let report = done(&sender, waiting).await;
+    assert_eq!((report.state, report.counts.of(DeviceOutcome::Cancelled)), (JobState::Cancelled, 5));
+    assert_eq!(lake(&pools[1]).counters().accepted, 0);
 }

@@ -120,6 +120,22 @@ impl World {
         self.bring_back(self.jobs.len() - 1);
     }
 
+    /// As the dispatcher does it.
+    fn freeze_older(&mut self, index: usize, key: &CollapseKey) {
+        let open = |lot: &Lot, index: usize| {
+            let progress = lot.get(position(index)).unwrap().progress();
+            Parked::open_devices(progress, &freeze(&self.plans[index].audience))
+        };
+        let refused = self.plans[index].refused.iter().copied().collect::<RoaringBitmap>();
+        let mine = open(&self.lot, index) - refused;
+        for older in self.lot.unfrozen_older_of(key, position(index)) {
+            let rest = open(&self.lot, older.0 as usize - 1);
+            let taken = &rest & &mine;
+            self.lost.extend(taken.iter().map(|device| (older.0 as usize - 1, device)));
+            self.lot.freeze(older, rest - &taken, taken.len(), &self.metrics);
+        }
+    }
+
     /// A parked job comes to a place, as the dispatcher does it.
     fn bring_back(&mut self, index: usize) {
         if self.lot.get(position(index)).is_none() {
@@ -129,9 +145,7 @@ impl World {
         let key = accepted.event.collapse_key.clone().unwrap();
         let parked_older = self.lot.older_of(&key, position(index));
         if !is_cancelled {
-            for &older in &parked_older {
-                self.lot.freeze(older, &freeze(&self.plans[older.0 as usize - 1].audience));
-            }
+            self.freeze_older(index, &key);
         }
         let begun = self.begun.entry(index).or_default();
         *begun = (*begun).min(self.clock);
@@ -330,7 +344,7 @@ impl World {
             if let Some(job) = job {
                 job.check(audience);
             } else if let Some(parked) = self.lot.get(position(index)).filter(|parked| parked.is_frozen()) {
-                assert_eq!(parked.full_report(position(index), &unbraked()).audience, audience);
+                assert_eq!(parked.report(position(index), &unbraked()).audience, audience);
             }
         }
     }
@@ -340,7 +354,7 @@ impl World {
         while self.jobs.len() < JOB_COUNT {
             self.begin(true);
         }
-        while let Some((_, position)) = self.lot.next() {
+        while let Some((_, position)) = self.lot.next(&self.flow, NOW) {
             self.bring_back(position.0 as usize - 1);
         }
         while self.jobs.iter().flatten().any(|job| !job.is_over()) {
