@@ -26,7 +26,7 @@ use serde::Serialize;
 use tidings_hub::{EventReceipts, Hub, RECEIPTS_TTL, ReceiptSummary};
 use tidings_store::{AcceptedEvent, LaterEvent};
 use tidings_types::{EventId, EventPriority, JournalPosition, TopicName};
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use crate::Shared;
 use crate::event_input::wait_of_query;
@@ -41,6 +41,8 @@ use crate::rfc3339::Rfc3339;
 const SETTLED: Duration = Duration::from_millis(100);
 /// How long the store may take to tell of what it has committed: as long as publishing a batch takes.
 const TOLD_TIMEOUT: Duration = Duration::from_secs(5);
+/// Between two looks, at most.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// Between two looks while answers come in: each look copies the names of users.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -225,9 +227,11 @@ async fn locate(shared: &Shared, id: &EventId) -> Result<Option<Located>, Proble
         if !shared.store.is_known(id)? {
             return Ok(None);
         }
-        if timeout_at(deadline, end.changed()).await.is_err() {
-            return Err(Problem::new(Kind::Unavailable, format!("event {id} is being released")));
+        if Instant::now() >= deadline {
+            return Err(Problem::new(Kind::Unavailable, format!("event {id} is being accepted or released")));
         }
+        // The journal tells of events in it only, and this one may just have become an event for later.
+        let _ = timeout(LOOK_AGAIN, end.changed()).await;
     }
 }
 

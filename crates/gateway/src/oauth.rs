@@ -13,7 +13,6 @@ use std::fmt;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use http::HeaderValue;
@@ -191,38 +190,45 @@ pub(crate) async fn keep_fresh(mut access: watch::Receiver<Arc<Access>>, shared:
     let is_needed = access.wait_for(|access| access.credential.oauth().is_some()).await.is_ok();
     if is_needed {
         let teller = Teller { provider: shared.provider, pool: shared.pool.clone(), metrics: shared.metrics.clone() };
-        match spawn(access.clone(), teller.clone()) {
-            Ok((thread, ended)) => until_broken(thread, ended).await,
-            Err(error) => {
-                let (provider, pool) = (&teller.provider, &teller.pool);
-                error!(provider, pool, %error, "No thread for access tokens, a drain may end without one");
-                follow(access, teller).await;
-            }
+        let builder = std::thread::Builder::new().name("gateway-tokens".to_owned());
+        if let Err(error) = follow_apart(builder, access.clone(), teller.clone()).await {
+            let (provider, pool) = (&teller.provider, &teller.pool);
+            error!(provider, pool, %error, "No thread for access tokens, a drain may end without one");
+            follow(access, teller).await;
         }
     }
     std::future::pending().await
 }
 
-/// Starts the thread that fetches. It ends by itself when the gateway is gone.
-fn spawn(access: watch::Receiver<Arc<Access>>, teller: Teller) -> io::Result<(JoinHandle<()>, oneshot::Receiver<()>)> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+/// [`follow`] in a thread of its own, which ends by itself when the gateway is gone; passes its panic on.
+///
+/// # Errors
+/// When there is no such thread.
+///
+/// # Cancel safety
+/// The thread goes on.
+async fn follow_apart(
+    builder: std::thread::Builder,
+    access: watch::Receiver<Arc<Access>>,
+    teller: Teller,
+) -> io::Result<()> {
     let (ended_tx, ended) = oneshot::channel();
-    let thread = std::thread::Builder::new().name("gateway-tokens".to_owned()).spawn(move || {
-        runtime.block_on(follow(access, teller));
-        // A name being resolved would hold up a plain shutdown.
-        runtime.shutdown_background();
-        _ = ended_tx.send(()); // Nobody listens when the thread that asked has come to its end.
+    // The runtime is made in there: one that ends in here, because there is no thread, would panic.
+    let thread = builder.spawn(move || {
+        _ = ended_tx.send(block_on(follow(access, teller))); // Nobody listens when who asked has come to its end.
     })?;
-    Ok((thread, ended))
+    match ended.await {
+        Ok(result) => result,
+        Err(_) => thread.join().map_err(|panic| std::panic::resume_unwind(panic)),
+    }
 }
 
-/// Returns when the thread has ended as it should; passes its panic on.
-async fn until_broken(thread: JoinHandle<()>, ended: oneshot::Receiver<()>) {
-    if ended.await.is_err()
-        && let Err(panic) = thread.join()
-    {
-        std::panic::resume_unwind(panic);
-    }
+fn block_on(future: impl Future<Output = ()>) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(future);
+    // A name being resolved would hold up a plain shutdown.
+    runtime.shutdown_background();
+    Ok(())
 }
 
 /// Fetches for one credential after the other, until the gateway is gone.
@@ -262,6 +268,18 @@ mod tests {
     fn token(name: &'static str, fetched_at: Timestamp) -> AccessToken {
         let expires_at = fetched_at.saturating_add(Duration::from_secs(3600));
         AccessToken { authorization: HeaderValue::from_static(name), fetched_at, expires_at }
+    }
+
+    #[tokio::test]
+    async fn without_a_thread_of_their_own_tokens_are_fetched_all_the_same() {
+        let access = Access::new(Credential::OAuth(Arc::new(oauth())), None).unwrap();
+        let metrics = Metrics::new(&tidings_telemetry::Registry::new(), tidings_types::Provider::Fcm, "p");
+        let teller = Teller { provider: "fcm", pool: "p".to_owned(), metrics };
+        let (alive, access) = watch::channel(Arc::new(access));
+        let too_large = || std::thread::Builder::new().stack_size(1 << 60);
+        follow_apart(too_large(), access.clone(), teller.clone()).await.expect_err("no memory has so much");
+        drop(alive);
+        follow_apart(std::thread::Builder::new(), access, teller).await.expect("the gateway is gone, so it ends");
     }
 
     #[test]

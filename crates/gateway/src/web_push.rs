@@ -16,9 +16,11 @@
 //! - A slow, dead or full origin costs itself: queue, breaker, pauses, retry budget, connections and attempts under way
 //!   are its own. Others pass it until it holds all that may be held of a priority; then what is behind it in that
 //!   priority's lake waits until it takes some, what it has is over, or it is dead: for 10 minutes at most if it asks
-//!   for pauses, 5 if it is silent, about 20 s if it has never answered (`origins`).
+//!   for pauses, 5 if it is silent or answers nothing but 5xx, about 20 s if it has never answered, each if others
+//!   answer (`origins`).
 //! - Nothing that may still be sent is thrown away but what the dead have on top of half of a priority, and nobody is
-//!   dead while it may be our own network that is away: an outage rejects nothing.
+//!   dead for a failure that may be our own network's: an outage rejects nothing, nor does its end. What one of less
+//!   than 10 s may cost, `origins` says.
 //! - What is expired, cancelled or superseded ends within a second wherever it is held, and in a lake once nothing that
 //!   is still to be sent is before it; one of that moves up a second, while there is room (`driver`).
 //! - Nothing is connected to but public addresses, whatever a name says and when (`network`); endpoints whose host is

@@ -46,9 +46,13 @@ impl Gate {
 
     /// Whether an attempt may be made beside so many that are under way.
     pub(crate) fn is_open(&self, in_flight: usize, now: Now) -> bool {
-        let is_paused = self.paused_until.is_some_and(|until| until > now.at);
         let may_probe = |at| in_flight == 0 && (at <= now.unix || self.owes_probe);
-        !is_paused && self.breaker.due_at(now.unix).is_none_or(may_probe)
+        !self.is_paused(now) && self.breaker.due_at(now.unix).is_none_or(may_probe)
+    }
+
+    /// Whether a pause that was asked for lasts.
+    pub(crate) fn is_paused(&self, now: Now) -> bool {
+        self.paused_until.is_some_and(|until| until > now.at)
     }
 
     /// Whether failures keep it shut, or a probe is still to show that it works.

@@ -67,7 +67,7 @@ impl Network for SystemNetwork {
 #[derive(Clone)]
 pub(crate) struct Route {
     shared: Arc<Shared>,
-    /// Whether its last look-up found only addresses that are forbidden.
+    /// Whether its last look-up, or another's that it took, found only addresses that are forbidden.
     is_forbidden: Arc<AtomicBool>,
 }
 
@@ -148,6 +148,7 @@ impl Route {
         if let Some(Resolved { at, addresses }) = &*resolved
             && *at >= asked_at
         {
+            self.is_forbidden.store(false, Ordering::Release);
             return Ok(addresses.clone());
         }
         let at = Instant::now();
@@ -201,5 +202,50 @@ impl Connect for Route {
 impl fmt::Debug for Route {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Route").field("origin", &self.shared.origin).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::net::IpAddr;
+
+    use super::*;
+
+    /// Each look-up takes a while and finds one of these addresses.
+    struct Script(std::sync::Mutex<VecDeque<&'static str>>);
+
+    impl Network for Script {
+        fn resolve<'a>(&'a self, _: &'a str, port: u16) -> NetworkFuture<'a, Vec<SocketAddr>> {
+            let address: IpAddr = self.0.lock().unwrap().pop_front().unwrap().parse().unwrap();
+            Box::pin(async move {
+                tokio::task::yield_now().await;
+                Ok(vec![SocketAddr::new(address, port)])
+            })
+        }
+
+        fn connect(&self, _: SocketAddr) -> NetworkFuture<'_, TcpStream> {
+            Box::pin(async { Err(io::ErrorKind::ConnectionRefused.into()) })
+        }
+    }
+
+    #[tokio::test]
+    async fn who_takes_anothers_look_up_is_no_longer_forbidden() {
+        let script = Script(std::sync::Mutex::new(["10.0.0.1", "9.9.9.9", "9.9.9.9"].into()));
+        let rules = EndpointRules::new(["push.example"], []).unwrap();
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let tls = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let tls = Arc::new(tls.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth());
+        let network = Arc::new(script);
+        let origin = "https://push.example".parse().unwrap();
+        let route = Route::new(origin, Arc::clone(&network) as Arc<dyn Network>, rules, tls).unwrap();
+        route.connect().await.unwrap_err();
+        assert!(route.is_forbidden());
+        // While the first looks up both others ask, so the last takes the answer of the one before it.
+        let [first, second] = [0; 2].map(|_| route.downgrade().upgrade().unwrap());
+        let results = tokio::join!(first.connect(), second.connect(), route.connect());
+        assert!(results.0.is_err() && results.1.is_err() && results.2.is_err());
+        assert!(network.0.lock().unwrap().is_empty(), "two look-ups for three");
+        assert!(!route.is_forbidden(), "it was not connected to, but may be");
     }
 }

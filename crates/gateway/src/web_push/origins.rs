@@ -21,15 +21,22 @@
 //! is shed by the next sweep, and what comes on top then at once. An origin is dead if nothing was heard of it for
 //! [`WAIT_MAX`] (which begins when a pause that it asked for is over, and after [`WAIT_MAX`] of pauses at the latest),
 //! or for [`GRACE`] if it has never answered: whoever makes up origins, a name and one endpoint each, would else hold
-//! everything. Once a priority is full, the latter need not be waited for. All that only of origins that failed while
-//! others had been answering for [`GRACE`]: if nobody answers it may be our own network that is away, and nothing is
-//! shed, nor when it comes back. For others to answer there must be something to send them when a priority is full:
-//! [`RESERVE_MAX`] is kept for what is taken one by one ([`Origins::has_room`]).
+//! everything. Heard is what takes something or asks for a pause; a 5xx without `Retry-After` is a failure.
+//!
+//! **A failure is an origin's own only by what others answered after it.** If nobody answers it may be our own network
+//! that is away, and nothing is shed for that, nor when it comes back. Answers of any origins, each within [`GRACE`] of
+//! the one before, are a *run*: an outage ends it. An origin *fails alone* if an attempt that was begun and has failed
+//! in a run was followed by [`GRACE`] of the same run, pauses not counted; until it is heard of. Who fails alone may be
+//! dead, and besides only who is in a pause of its own that is longer than anybody is waited for. For others to answer
+//! there must be something to send them when a priority is full: [`RESERVE_MAX`] is kept for what is taken one by one
+//! ([`Origins::has_room`]).
 //!
 //! So an origin that takes nothing holds up others of its priority once it holds all of it, and until it takes some, is
 //! dead, or what it has is over. Known gaps: what is behind it in the lake, which has one order, waits that long. And
-//! if those that take nothing come one behind the other, more than there is room for with the reserve, before any other
-//! has answered, that is taken for an outage of ours until another one answers, of whatever priority.
+//! if those that take nothing come one behind the other, more than there is room for with the reserve, before others
+//! have answered for [`GRACE`] after their failures, that is taken for an outage of ours until others do, of whatever
+//! priority. An outage that is shorter than [`GRACE`] is not told from an origin's own trouble if that has never
+//! answered.
 //!
 //! **A place is what an origin needs to have connections**; there are `origin_count_max`. Who needs one takes the place
 //! of the one that was idle for longest; if all are at work it waits in line, and who has had a place for [`TENURE`]
@@ -64,8 +71,8 @@ pub(crate) const LEVELS: usize = EventPriority::ALL.len();
 pub(crate) const BATCH_MAX: usize = 64;
 /// Most that is kept free of a priority for what is taken one by one; a quarter of it, if that is less.
 pub(crate) const RESERVE_MAX: usize = 64;
-/// How long an origin that has never answered may be silent, and how long others have answered when a failure is an
-/// origin's own.
+/// How long an origin that has never answered may be silent, how long others answer after a failure that is an origin's
+/// own, and how far apart their answers may be.
 pub(crate) const GRACE: Duration = Duration::from_secs(10);
 /// How long an origin that has answered may be silent.
 pub(crate) const WAIT_MAX: Duration = Duration::from_secs(300);
@@ -137,11 +144,18 @@ pub(crate) struct Origins<T, C> {
     sequence: u64,
 }
 
-/// Answers of any origins, each within [`GRACE`] of the one before.
+/// A run: answers of any origins, each within [`GRACE`] of the one before.
 #[derive(Debug, Clone, Copy)]
 struct Answers {
     first_at: Instant,
     last_at: Instant,
+}
+
+/// A failure in a run, which is named by its first answer.
+#[derive(Debug, Clone, Copy)]
+struct Failure {
+    run: Instant,
+    at: Instant,
 }
 
 struct Origin<T, C> {
@@ -154,6 +168,8 @@ struct Origin<T, C> {
     broke_until: Instant,
     held: [usize; LEVELS],
     in_flight: usize,
+    /// Since when something is in flight, if something is.
+    busy_since: Instant,
     /// Open and unused, the latest used at the end.
     idle: Vec<(C, Instant)>,
     gate: Gate,
@@ -170,8 +186,12 @@ struct Origin<T, C> {
     has_answered: bool,
     /// Since its last answer.
     has_failed: bool,
-    /// And others had answered for a while then; or it wants to be left alone for longer than anybody is waited for.
+    /// The first since then that was begun and has failed in the run of then.
+    failure: Option<Failure>,
+    /// And others have answered for a while after it.
     fails_alone: bool,
+    /// Its last answer wants it to be left alone for longer than anybody is waited for.
+    asks_too_long: bool,
     last_used: Instant,
     /// Since when it has a place.
     placed_at: Option<Instant>,
@@ -293,6 +313,9 @@ impl<T, C> Origins<T, C> {
     fn take(&mut self, index: usize, now: Now) -> Option<Start<T, C>> {
         let origin = &mut self.origins[index];
         let (level, item) = origin.take(now)?;
+        if origin.in_flight == 0 {
+            origin.busy_since = now.at;
+        }
         origin.in_flight += 1;
         origin.last_used = now.at;
         origin.gate.on_started(now);
@@ -312,8 +335,7 @@ impl<T, C> Origins<T, C> {
         origin.in_flight -= 1;
         origin.last_used = now.at;
         origin.idle.extend(connection.map(|connection| (connection, now.at)));
-        let others_answer = self.answers.is_some_and(|answers| answers.have_lasted(now));
-        if origin.on_told(health, pause, others_answer, now) {
+        if origin.on_told(health, pause, self.answers, now) {
             self.answers = Some(Answers::and_now(self.answers, now));
         }
         origin.gate.on_ended(health, pause, random, now);
@@ -378,11 +400,11 @@ impl<T, C> Origins<T, C> {
         let mut over = Vec::new();
         self.sweep_timers(&mut over, &mut why_over);
         let mut room = [self.level_max() / 2; LEVELS];
-        let is_full: [bool; LEVELS] = std::array::from_fn(|level| self.demand(level) == 0);
         let indices: Vec<usize> = self.origins.iter().map(|(index, _)| index).collect();
         for index in indices {
             // One that left its place to another may be forgotten by now.
             let Some(origin) = self.origins.get_mut(index) else { continue };
+            origin.compare(self.answers);
             let mut released = [0; LEVELS];
             for (level, queue) in origin.fresh.iter_mut().enumerate() {
                 let before = over.len();
@@ -397,7 +419,7 @@ impl<T, C> Origins<T, C> {
             origin.idle.retain(|(_, since)| now.at.saturating_duration_since(*since) < idle_timeout);
             for (level, count) in released.into_iter().enumerate() {
                 (0..count).for_each(|_| self.release_one(index, level));
-                let is_dead = self.origins[index].is_dead(is_full[level], self.answers, now);
+                let is_dead = self.origins[index].is_dead(self.answers, now);
                 self.origins[index].held_max[level] = is_dead.then_some(room[level]);
                 if is_dead {
                     self.shed(index, level, &mut room[level], |item| over.push((item, overloaded)));
@@ -682,6 +704,7 @@ impl<T, C> Origin<T, C> {
             broke_until: now.at,
             held: [0; LEVELS],
             in_flight: 0,
+            busy_since: now.at,
             idle: Vec::new(),
             gate: Gate::new(),
             budget: RetryBudget::new(now.unix),
@@ -691,7 +714,9 @@ impl<T, C> Origin<T, C> {
             paused_since: None,
             has_answered: false,
             has_failed: false,
+            failure: None,
             fails_alone: false,
+            asks_too_long: false,
             last_used: now.at,
             placed_at: None,
             is_ready: false,
@@ -745,25 +770,27 @@ impl<T, C> Origin<T, C> {
         let has_none = self.in_flight == 0 && self.repeats.is_empty() && self.fresh.iter().all(VecDeque::is_empty);
         if has_none && (!self.has_failed || self.is_idle()) {
             self.on_heard(now.at, now.at);
-            self.fails_alone = false;
         }
     }
 
-    /// What an attempt that is over says about it; returns whether that was an answer.
-    fn on_told(&mut self, health: Health, pause: Duration, others_answer: bool, now: Now) -> bool {
+    /// What an attempt that is over says about it, beside those of any origins; returns whether that was an answer.
+    fn on_told(&mut self, health: Health, pause: Duration, answers: Option<Answers>, now: Now) -> bool {
         self.has_answered |= health == Health::Well;
         let is_answer = health == Health::Well || !pause.is_zero();
         if is_answer {
-            let is_shut = self.fails_alone && self.quiet_since > now.at;
+            let is_shut = self.asks_too_long && self.quiet_since > now.at;
             let since = self.paused_since.filter(|_| !pause.is_zero()).unwrap_or(now.at);
             self.paused_since = (!pause.is_zero()).then_some(since);
             // Who asks for longer than anybody would be waited for, at once or bit by bit, is silent after that.
             let (until, wait_until) = (now.at + pause, since + WAIT_MAX);
             self.on_heard(since, until.min(wait_until));
-            (self.has_failed, self.fails_alone) = (false, is_shut || until > wait_until);
+            (self.has_failed, self.asks_too_long) = (false, is_shut || until > wait_until);
         } else if health == Health::Failing {
             self.has_failed = true;
-            self.fails_alone |= others_answer;
+            // What was under way before the run may have met the end of an outage.
+            let run = answers.filter(|it| it.is_going_on(now) && it.first_at <= self.busy_since).map(|it| it.first_at);
+            let before = self.failure.filter(|before| run.is_none_or(|run| run == before.run));
+            self.failure = before.or(run.map(|run| Failure { run, at: now.at }));
         }
         is_answer
     }
@@ -772,22 +799,27 @@ impl<T, C> Origin<T, C> {
         self.heard_at = self.heard_at.max(heard_at);
         self.quiet_since = self.quiet_since.max(quiet_since);
         self.held_max = [None; LEVELS];
+        (self.failure, self.fails_alone) = (None, false);
+    }
+
+    /// Notes if others have answered for long enough after its failure, in the same run.
+    fn compare(&mut self, answers: Option<Answers>) {
+        let Some((Failure { run, at }, answers)) = self.failure.zip(answers) else { return };
+        let answered_for = answers.last_at.saturating_duration_since(at.max(self.quiet_since));
+        self.fails_alone |= answers.first_at == run && answered_for >= GRACE;
     }
 
     fn class(&self, now: Now) -> usize {
         if self.has_answered && !self.gate.is_broken(now) { SOUND } else { DOUBTFUL }
     }
 
-    /// Whether something is held for it, nothing is heard of it, and others are heard. `is_full` says not to wait for
-    /// one that has never answered.
-    fn is_dead(&self, is_full: bool, answers: Option<Answers>, now: Now) -> bool {
-        let is_silent = |patience| now.at.saturating_duration_since(self.quiet_since) >= patience;
+    /// Whether something is held for it, nothing is heard of it, and that is no outage of ours.
+    fn is_dead(&self, answers: Option<Answers>, now: Now) -> bool {
+        let patience = if self.has_answered { WAIT_MAX } else { GRACE };
+        let is_silent = now.at.saturating_duration_since(self.quiet_since) >= patience;
         let others_since = |Answers { last_at, .. }| last_at.saturating_duration_since(self.heard_at) >= GRACE;
-        let is_over = match self.has_answered {
-            true => is_silent(WAIT_MAX) && answers.is_some_and(others_since),
-            false => is_full || is_silent(GRACE),
-        };
-        !self.is_idle() && self.fails_alone && is_over
+        let is_shut = || self.asks_too_long && self.gate.is_paused(now) && answers.is_some_and(others_since);
+        !self.is_idle() && is_silent && (self.fails_alone || is_shut())
     }
 }
 
@@ -800,10 +832,5 @@ impl Answers {
 
     fn is_going_on(self, now: Now) -> bool {
         now.at.saturating_duration_since(self.last_at) <= GRACE
-    }
-
-    /// Whether there have been some for [`GRACE`], up to now.
-    fn have_lasted(self, now: Now) -> bool {
-        self.is_going_on(now) && now.at.saturating_duration_since(self.first_at) >= GRACE
     }
 }

@@ -35,6 +35,8 @@ struct Item {
 
 struct Flight {
     ends_at: Instant,
+    /// Of its origin when it began.
+    kind: Kind,
     start: Start<Item, usize>,
 }
 
@@ -61,6 +63,8 @@ struct World {
     swept_at: Instant,
     /// Each second answer takes a millisecond longer.
     jitter: bool,
+    /// Of what is left to chance; without one it is always the same.
+    seed: Option<u64>,
 }
 
 impl World {
@@ -79,6 +83,7 @@ impl World {
             connections_made: 0,
             swept_at: begun,
             jitter: false,
+            seed: None,
         }
     }
 
@@ -135,12 +140,13 @@ impl World {
                 self.connections_made += 1;
                 self.connections_made
             });
-            let millis = match self.kinds[start.item.origin] {
+            let kind = self.kinds[start.item.origin];
+            let millis = match kind {
                 Kind::Good(millis) | Kind::Dead(millis) => millis,
                 Kind::Full(_) | Kind::Shut(_) => 20,
             };
             let millis = millis + u64::from(self.jitter && start.item.id.is_multiple_of(2));
-            self.flights.push(Flight { ends_at: self.now.at + Duration::from_millis(millis), start });
+            self.flights.push(Flight { ends_at: self.now.at + Duration::from_millis(millis), kind, start });
         }
     }
 
@@ -159,17 +165,18 @@ impl World {
         let (over, left) = std::mem::take(&mut self.flights).into_iter().partition(|it| it.ends_at <= self.now.at);
         self.flights = left;
         let over: Vec<Flight> = over;
-        over.into_iter().for_each(|flight| self.end(flight.start));
+        over.into_iter().for_each(|flight| self.end(flight));
         let swept = self.origins.sweep(self.now, (), |_| None::<()>);
         swept.into_iter().for_each(|(item, ())| self.settle(item, Fate::Shed));
         self.origins.check();
         true
     }
 
-    fn end(&mut self, Start { origin, level, mut item, connection }: Start<Item, usize>) {
+    fn end(&mut self, Flight { kind, start: Start { origin, level, mut item, connection }, .. }: Flight) {
         item.attempts += 1;
         self.answers += 1;
-        let kind = self.kinds[item.origin];
+        let random = |seed: u64| (seed + self.answers as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let random = self.seed.map_or(u64::MAX / 2, random);
         let pause = match kind {
             Kind::Full(millis) if self.answers.is_multiple_of(2) => Duration::from_millis(millis),
             Kind::Shut(millis) => Duration::from_millis(millis),
@@ -177,7 +184,7 @@ impl World {
         };
         let health = if matches!(kind, Kind::Dead(_)) { Health::Failing } else { Health::Well };
         let connection = connection.filter(|_| health == Health::Well);
-        self.origins.on_ended(origin, connection, Effect { health, pause, random: u64::MAX / 2 }, self.now);
+        self.origins.on_ended(origin, connection, Effect { health, pause, random }, self.now);
         let fate = match health {
             Health::Well if pause.is_zero() => Fate::Accepted,
             _ if item.attempts >= self.attempts_max => Fate::GivenUp,
@@ -215,61 +222,133 @@ fn a_dead_origin_costs_itself() {
     assert!(good.clone().all(|id| world.fate(id) == Some(Fate::Accepted)) && late < Duration::from_secs(4), "{late:?}");
 }
 
+/// An outage begins and ends for all at once, but they are tried again one after the other.
+fn outage(counts: [usize; 4], is_new: bool, hang: u64, seed: u64) {
+    let mut world = World::new(LIMITS, vec![Kind::Good(20); 4]);
+    (world.attempts_max, world.seed) = (u32::MAX, Some(seed));
+    if !is_new {
+        world.add_mixed(NORMAL, &[1500, 600, 600]);
+        world.run(Duration::from_secs(100));
+        assert!(world.fates.len() == 2700 && world.elapsed() > GRACE, "{:?}", world.elapsed());
+    }
+    let begun = world.elapsed();
+    world.kinds = vec![Kind::Dead(hang); 4];
+    let all = world.add_mixed(NORMAL, &counts);
+    world.run(begun + Duration::from_secs(900 + 7 * seed));
+    let context = format!("{counts:?}, new: {is_new}, {hang} ms, seed {seed}");
+    assert_eq!(all.iter().map(|it| world.shed(it)).sum::<usize>(), 0, "while it lasts: {context}");
+    world.kinds = vec![Kind::Good(20); 4];
+    world.run(world.elapsed() + Duration::from_secs(1000));
+    let accepted = all.into_iter().flatten().filter(|id| world.fate(*id) == Some(Fate::Accepted)).count();
+    assert_eq!(accepted, counts.iter().sum::<usize>(), "when it is over: {context}");
+}
+
 #[test]
 fn an_outage_of_our_own_sheds_nothing() {
-    for is_new in [true, false] {
-        let mut world = World::new(LIMITS, vec![Kind::Good(20); 3]);
-        world.attempts_max = u32::MAX;
-        if !is_new {
-            world.add_mixed(NORMAL, &[3000, 1000, 1000]); // For more than `GRACE`.
-            world.run(Duration::from_secs(100));
-            assert!(world.fates.len() == 5000 && world.elapsed() > 2 * GRACE, "{:?}", world.elapsed());
-        }
-        let begun = world.elapsed();
-        world.kinds = vec![Kind::Dead(1000); 3];
-        let all = world.add_mixed(NORMAL, &[700, 200, 100]);
-        world.run(begun + Duration::from_secs(3600));
-        assert_eq!(all.iter().map(|it| world.shed(it)).sum::<usize>(), 0, "{is_new}");
-        // And none when it is over, though the others answer before one does.
-        for origin in [2, 1, 0] {
-            world.kinds[origin] = Kind::Good(20);
-            world.run(world.elapsed() + Duration::from_secs(5));
-        }
-        world.run(world.elapsed() + Duration::from_secs(1000));
-        assert!(all.into_iter().flatten().all(|id| world.fate(id) == Some(Fate::Accepted)), "{is_new}");
+    for (seed, hang) in (0..4).flat_map(|seed| [(seed, 1000), (seed, 12_000)]) {
+        outage([700, 200, 100, 0], false, hang, seed);
+        outage([700, 200, 100, 0], true, hang, seed);
     }
 }
 
 #[test]
-fn a_failure_is_an_origins_own_when_others_have_answered_for_a_while() {
-    let (mut origins, begun) = (Origins::<usize, usize>::new(LIMITS), World::new(LIMITS, Vec::new()).now);
-    let at = |millis| Now { at: begun.at + Duration::from_millis(millis), ..begun };
-    let [well, failing] = [Health::Well, Health::Failing].map(|health| Effect { health, ..Effect::NONE });
-    let answer = |origins: &mut Origins<usize, usize>, millis| {
-        origins.push(&name(1), NORMAL, 1000, at(millis)).unwrap();
-        let Start { origin, level, item, connection } = origins.next(at(millis)).unwrap();
-        assert_eq!(item, 1000);
-        origins.on_ended(origin, connection.or(Some(1)), well, at(millis));
-        origins.on_settled(origin, level, at(millis));
-    };
-    (0..98).for_each(|id| origins.push(&name(0), NORMAL, id, begun).unwrap());
-    let [first, second] = [0; 2].map(|_| origins.next(begun).unwrap());
-    answer(&mut origins, 5000);
-    // It was begun when it may have been our network that was away.
-    origins.on_ended(first.origin, None, failing, at(6000));
-    origins.put_back(first.origin, NORMAL, first.item, at(6000).at);
-    assert_eq!(origins.sweep(at(7000), "shed", |_| None), []);
-    let third = origins.next(at(7000)).unwrap();
-    answer(&mut origins, 10_000);
-    answer(&mut origins, 15_100);
-    assert_eq!(origins.sweep(at(15_200), "shed", |_| None), [], "it has not failed since");
-    origins.on_ended(second.origin, None, failing, at(15_300));
-    origins.put_back(second.origin, NORMAL, second.item, at(15_300).at);
-    assert_eq!(origins.sweep(at(15_400), "shed", |_| None).len(), 48, "all but half of what may be held");
-    assert_eq!(origins.push(&name(0), NORMAL, 98, at(15_500)), Err(98), "nor does it get more");
-    origins.on_ended(third.origin, Some(0), well, at(15_600));
-    origins.push(&name(0), NORMAL, 98, at(15_600)).expect("it has answered");
-    origins.check();
+fn an_outage_of_our_own_sheds_nothing_of_an_origin_that_is_heard_of_first_while_it_lasts() {
+    for (seed, hang) in (0..4).flat_map(|seed| [(seed, 1000), (seed, 12_000)]) {
+        outage([50, 50, 50, 700], false, hang, seed);
+    }
+}
+
+#[test]
+fn a_pause_that_ends_in_an_outage_sheds_nothing() {
+    for seconds in [60, 320] {
+        let mut world = World::new(LIMITS, vec![Kind::Shut(1000 * seconds), Kind::Good(400)]);
+        world.attempts_max = u32::MAX;
+        let paused = world.add_mixed(NORMAL, &[80, 400]).swap_remove(0);
+        world.run(Duration::from_secs(seconds - 1));
+        assert!(world.fates.len() > 200, "others answer while it lasts: {}", world.fates.len());
+        world.kinds = vec![Kind::Dead(1000); 2];
+        world.run(Duration::from_secs(1500));
+        world.kinds = vec![Kind::Good(20); 2];
+        world.run(Duration::from_secs(2500));
+        assert!(paused.clone().all(|id| world.fate(id) == Some(Fate::Accepted)), "{seconds}: {}", world.shed(&paused));
+    }
+}
+
+const WELL: Effect = Effect { health: Health::Well, ..Effect::NONE };
+const FAILING: Effect = Effect { health: Health::Failing, ..Effect::NONE };
+
+/// Another origin answers.
+fn answer(origins: &mut Origins<usize, usize>, now: Now) {
+    origins.push(&name(1), NORMAL, 1000, now).unwrap();
+    let Start { origin, level, item, connection } = origins.next(now).unwrap();
+    assert_eq!(item, 1000);
+    origins.on_ended(origin, connection.or(Some(1)), WELL, now);
+    origins.on_settled(origin, level, now);
+}
+
+/// An attempt ends and is to be repeated.
+fn end(
+    origins: &mut Origins<usize, usize>,
+    Start { origin, level, item, .. }: Start<usize, usize>,
+    is: Effect,
+    now: Now,
+) {
+    origins.on_ended(origin, None, is, now);
+    origins.put_back(origin, level, item, now.at);
+}
+
+#[test]
+fn a_failure_is_an_origins_own_when_others_answer_for_a_while_after_it() {
+    let run_ends: &[u64] = &[24_000, 34_100, 44_000, 50_000];
+    for (times, shed) in [(&[24_000, 28_000, 60_000][..], 48), (&[24_000, 27_900], 0), (run_ends, 0)] {
+        let (mut origins, begun) = (Origins::<usize, usize>::new(LIMITS), World::new(LIMITS, Vec::new()).now);
+        let at = |millis| Now { at: begun.at + Duration::from_millis(millis), ..begun };
+        (0..98).for_each(|id| origins.push(&name(0), NORMAL, id, begun).unwrap());
+        let [first, second] = [0; 2].map(|_| origins.next(begun).unwrap());
+        answer(&mut origins, at(5000));
+        end(&mut origins, first, FAILING, at(6000));
+        end(&mut origins, second, FAILING, at(7000));
+        let [third, fourth] = [0; 2].map(|_| origins.next(at(7000)).unwrap());
+        answer(&mut origins, at(14_000));
+        answer(&mut origins, at(17_500));
+        assert_eq!(origins.sweep(at(17_600), "shed", |_| None), [], "they were begun when nobody answered");
+        end(&mut origins, third, FAILING, at(18_000));
+        let mut count = 0;
+        for millis in times {
+            answer(&mut origins, at(*millis));
+            count += origins.sweep(at(*millis), "shed", |_| None).len();
+        }
+        assert_eq!(count, shed, "all but half of what may be held, or nothing: {times:?}");
+        let refused = origins.push(&name(0), NORMAL, 98, at(60_000));
+        assert_eq!(refused.is_err(), shed > 0, "nor does it get more");
+        origins.on_ended(fourth.origin, Some(0), WELL, at(60_000));
+        origins.push(&name(0), NORMAL, 99, at(60_000)).expect("it has answered");
+        origins.check();
+    }
+}
+
+#[test]
+fn what_others_answer_in_an_origins_pause_says_nothing_of_its_failures() {
+    for (last, shed) in [(60_000, 0), (75_000, 48)] {
+        let (mut origins, begun) = (Origins::<usize, usize>::new(LIMITS), World::new(LIMITS, Vec::new()).now);
+        let at = |millis| Now { at: begun.at + Duration::from_millis(millis), ..begun };
+        answer(&mut origins, begun);
+        (0..98).for_each(|id| origins.push(&name(0), NORMAL, id, begun).unwrap());
+        let [first, second] = [0; 2].map(|_| origins.next(begun).unwrap());
+        end(&mut origins, first, Effect { pause: Duration::from_secs(60), ..WELL }, at(1000));
+        end(&mut origins, second, FAILING, at(2000));
+        let mut under_way = Vec::new();
+        for millis in (5000..=last).step_by(5000) {
+            if millis == 65_000 {
+                origins.release(at(millis));
+                under_way.extend([0; 2].map(|_| origins.next(at(millis)).unwrap()));
+            }
+            answer(&mut origins, at(millis));
+            assert_eq!(origins.sweep(at(millis), "shed", |_| None), []);
+        }
+        assert_eq!(origins.sweep(at(400_000), "shed", |_| None).len(), shed, "{last}");
+        origins.check();
+    }
 }
 
 #[test]
@@ -458,13 +537,15 @@ fn made_up_origins_share_one_half() {
     world.kinds[0] = Kind::Good(20);
     let counts: Vec<usize> = std::iter::once(200).chain([1; 600]).collect();
     let good = world.add_mixed(NORMAL, &counts).swap_remove(0);
-    world.run(Duration::from_secs(120));
+    world.run(Duration::from_secs(300));
     assert!(good.clone().all(|id| world.fate(id) == Some(Fate::Accepted)));
     assert!(world.lakes[NORMAL].is_empty(), "{} left", world.lakes[NORMAL].len());
+    for _ in 0..40 {
+        let (late, asked_at) = (world.add(NORMAL, 0, 3), world.elapsed());
+        world.run(asked_at + Duration::from_secs(5));
+        assert!(late.clone().all(|id| world.fate(id) == Some(Fate::Accepted)), "at {asked_at:?}");
+    }
     assert!(world.origins.held() <= 50, "half of what may be held: {}", world.origins.held());
-    let late = world.add(NORMAL, 0, 200);
-    world.run(Duration::from_secs(130));
-    assert!(late.clone().all(|id| world.fate(id) == Some(Fate::Accepted)));
 }
 
 #[test]
@@ -479,7 +560,7 @@ fn an_answer_of_any_priority_tells_made_up_origins_from_an_outage() {
     world.run(Duration::from_secs(60));
     assert!(!world.fates.values().any(|(fate, _)| *fate == Fate::Shed), "nobody has answered");
     assert_eq!(world.origins.held(), 100);
-    for _ in 0..15 {
+    for _ in 0..60 {
         world.add(HIGH, 0, 1);
         world.run(world.elapsed() + Duration::from_secs(5));
     }
