@@ -33,10 +33,15 @@ pub(crate) enum Table {
     Brake,
     Cancelled,
     Proven,
+    Block,
+    Mute,
+    MuteEnd,
+    Change,
+    Import,
 }
 
 impl Table {
-    const ALL: [Self; 14] = [
+    const ALL: [Self; 19] = [
         Self::Meta,
         Self::Event,
         Self::EventId,
@@ -51,6 +56,11 @@ impl Table {
         Self::Brake,
         Self::Cancelled,
         Self::Proven,
+        Self::Block,
+        Self::Mute,
+        Self::MuteEnd,
+        Self::Change,
+        Self::Import,
     ];
 
     fn name(self) -> &'static str {
@@ -69,6 +79,11 @@ impl Table {
             Self::Brake => "brake",
             Self::Cancelled => "cancelled",
             Self::Proven => "proven",
+            Self::Block => "block",
+            Self::Mute => "mute",
+            Self::MuteEnd => "mute_end",
+            Self::Change => "change",
+            Self::Import => "import",
         }
     }
 
