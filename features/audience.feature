@@ -31,6 +31,13 @@ Feature: Whom
     When the backend tells of a "goal" about "user:ada"
     Then Ada's phone is not pushed
 
+  Scenario: A phone that shows no notifications is not pushed
+    Given Ada's phone is subscribed to "goal" of "team:42"
+    And Ada's phone does not let its app show notifications
+    When the backend tells of a "goal" about "team:42"
+    Then Ada's phone is not pushed
+    And the event counts 1 device as suppressed for "no_permission"
+
   Scenario: Only in one country
     Given Ada's phone in "SE" is subscribed to "goal" of "team:42"
     And Bob's phone in "PL" is subscribed to "goal" of "team:42"

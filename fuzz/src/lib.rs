@@ -14,10 +14,12 @@
 //! An input that was found: copy it into `corpus/NAME` and run the test, which names it; mend; leave it there.
 //!
 //! Not here: the other bodies of the HTTP API, and MessagePack, whose parsers are not public and have tests beside them;
-//! configuration and rows, which are ours and not remote; the control requests of the simulator, which is no part of
+//! configuration and rows, which are ours and not remote (the shards of the index's checkpoint are too, and are here since
+//! they are read at every start); the control requests of the simulator, which is no part of
 //! `serve`; HTTP on the server's side and TLS, which are libraries.
 
 mod api;
+mod audience;
 mod gettext;
 mod http1;
 mod protocol;
@@ -38,10 +40,12 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("http1_request", http1::request),
     ("http1_response", http1::response),
     ("introduction", protocol::introduction),
+    ("index_shard", audience::shard),
     ("json", types::json),
     ("name", types::name),
     ("payload", push::payload),
     ("plural", gettext::plural),
+    ("selector", types::selector),
     ("session", session::session),
     ("template", gettext::template),
     ("token", protocol::token),

@@ -2,7 +2,8 @@
 
 use serde::de::IgnoredAny;
 use tidings_types::{
-    AppId, ChannelName, CollapseKey, Country, DeviceId, DeviceToken, EventId, Json, Locale, Subject, TopicName, UserId,
+    AppId, ChannelName, CollapseKey, Country, DeviceId, DeviceToken, EventId, Json, Locale, Selector, Subject,
+    TopicName, UserId, selector_limits,
 };
 
 /// One JSON value: taken exactly when it is JSON in UTF-8, one line, the same when read again.
@@ -44,4 +45,22 @@ pub(crate) fn name(bytes: &[u8]) {
     if let Ok(token) = DeviceToken::fcm(text) {
         assert_eq!(token.to_text(), text);
     }
+}
+
+/// A selector: read or refused at a place within the text; what is read has one canonical form, which is its own.
+pub(crate) fn selector(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let selector = match text.parse::<Selector>() {
+        Ok(selector) => selector,
+        Err(error) => {
+            assert!((1..=text.chars().count() + 1).contains(&error.position), "{error}");
+            assert!(text.get(error.span.clone()).is_some(), "{error}");
+            return;
+        }
+    };
+    let canonical = selector.to_string();
+    assert!(canonical.len() <= selector_limits::BYTES_MAX && text.len() <= selector_limits::BYTES_MAX);
+    assert_eq!(canonical.parse().as_ref(), Ok(&selector), "{canonical}");
+    let json = serde_json::to_string(&selector).expect("a text is JSON");
+    assert_eq!(serde_json::from_str::<Selector>(&json).expect("what we write we read"), selector);
 }

@@ -1,4 +1,4 @@
-//! Who calls: API keys with scopes.
+//! Who calls: API keys with scopes. (Apps: `apps`.)
 //!
 //! Only the SHA-256 of a key is known here. Several keys are valid at a time, so that one can be replaced without a gap.
 //! A presented key is hashed and compared with every known one in constant time: neither how much of a key is right nor
@@ -27,10 +27,13 @@ pub enum Scope {
     Metrics,
     /// Hold pushes and let them go on. Not part of [`Scope::Publish`]: a brake must hold also those who publish.
     Operate,
+    /// Take a backup of everything, with all tokens and the hashes of all credentials.
+    Backup,
 }
 
 impl Scope {
-    pub(crate) const ALL: [Self; 5] = [Self::Publish, Self::Read, Self::Devices, Self::Metrics, Self::Operate];
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Publish, Self::Read, Self::Devices, Self::Metrics, Self::Operate, Self::Backup];
 
     /// Its name, as in configurations and refusals.
     pub const fn name(self) -> &'static str {
@@ -40,6 +43,7 @@ impl Scope {
             Self::Devices => "devices",
             Self::Metrics => "metrics",
             Self::Operate => "operate",
+            Self::Backup => "backup",
         }
     }
 
@@ -51,6 +55,7 @@ impl Scope {
             Self::Devices => "register devices and change their subscriptions",
             Self::Metrics => "read /metrics",
             Self::Operate => "hold pushes and let them go on",
+            Self::Backup => "take a backup of everything, all tokens in it",
         }
     }
 }
@@ -120,6 +125,12 @@ fn authorization(headers: &HeaderMap) -> Option<&[u8]> {
     known.then(|| key.trim().as_bytes())
 }
 
+/// What stands in `Authorization: Bearer …`, which may be a key or an app's token.
+pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, token) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
 fn query_key(uri: &Uri) -> Option<String> {
     let Query(pairs) = Query::<Vec<(String, String)>>::try_from_uri(uri).ok()?;
     pairs.into_iter().find_map(|(name, value)| (name == "api_key").then_some(value))
@@ -135,6 +146,11 @@ pub(crate) struct Caller {
 impl Caller {
     pub(crate) fn name(&self) -> &str {
         &self.key().name
+    }
+
+    /// Which of the keys it is.
+    pub(crate) fn index(&self) -> usize {
+        self.index
     }
 
     pub(crate) fn may(&self, scope: Scope) -> bool {

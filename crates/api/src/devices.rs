@@ -2,41 +2,58 @@
 //!
 //! A credential is a secret: it is in the answer that makes it and nowhere else, and no cache may keep that answer. When a
 //! device gets another one, is logged out or forgotten, its connections lose their proof; at a log-out they are closed.
+//! Looking a device up by its token takes that in a body, so that it is in nobody's log of paths.
+//!
+//! A change on a condition is a read and a write that holds only if the device is still what was read; when something came
+//! between, it is judged anew, at most [`ATTEMPT_COUNT_MAX`] times.
 
 use std::collections::BTreeSet;
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::header::CACHE_CONTROL;
+use axum::http::header::{CACHE_CONTROL, ETAG};
 use axum::http::{HeaderValue, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
-use tidings_store::{Credential, NewDevice, WriteError};
+use tidings_store::{ChangeError, Credential, NewDevice, Precondition, PutTerms, Registered, WriteError};
 use tidings_telemetry::unix_now;
 use tidings_types::{
-    AppId, Country, Device, DeviceId, DeviceNumber, DeviceToken, Environment, Locale, Platform, Subject, TopicName,
-    UserId,
+    AppId, Country, Device, DeviceId, DeviceNumber, DeviceToken, Environment, Locale, Platform, PushPermission,
+    Subject, TimeZone, Timestamp, TopicName, UserId,
 };
-use tokio::sync::{Mutex, MutexGuard};
 
-use crate::guard::{IdPath, JsonBody};
+use crate::conditions::{Conditions, tag};
+use crate::guard::JsonBody;
 use crate::input::{self, Field, LATER, Object, Schema};
-use crate::problem::{Invalid, Problem, json};
+use crate::problem::{Invalid, Kind, Problem, json};
 use crate::query::Params;
+use crate::rfc3339::Rfc3339;
+use crate::target::Target;
 use crate::{Connections, Shared};
 
 pub(crate) const DEVICE: Schema = Schema {
-    fields: &["platform", "token", "web_push", "app", "locale", "environment", "country", "user", "proven"],
+    fields: &[
+        "platform",
+        "token",
+        "web_push",
+        "app",
+        "locale",
+        "environment",
+        "country",
+        "time_zone",
+        "push_permission",
+        "user",
+        "proven",
+    ],
     refused: &[
         ("id", "is given by the path"),
         ("subscriptions", "is not part of this: use PUT /v1/devices/{id}/subscriptions"),
         ("endpoint", IN_WEB_PUSH),
         ("keys", IN_WEB_PUSH),
-        ("time_zone", LATER),
-        ("push_permission", LATER),
+        ("mutes", "is not part of this: use PUT /v1/devices/{id}/mutes/{scope}"),
     ],
 };
+pub(crate) const LOOKUP: Schema = Schema { fields: &["platform", "token", "web_push"], refused: &[] };
 /// What `PushSubscription.toJSON()` of a browser gives.
 pub(crate) const WEB_PUSH: Schema = Schema { fields: &["endpoint", "expirationTime", "keys"], refused: &[] };
 pub(crate) const WEB_PUSH_KEYS: Schema = Schema { fields: &["p256dh", "auth"], refused: &[] };
@@ -53,45 +70,86 @@ pub(crate) const PLATFORMS: [(&str, Platform); 3] =
 pub(crate) const ENVIRONMENTS: [(&str, Environment); 2] =
     [("production", Environment::Production), ("sandbox", Environment::Sandbox)];
 
+/// What a device says of its permission, by its words.
+pub(crate) const PUSH_PERMISSIONS: [(&str, PushPermission); 4] = [
+    ("unknown", PushPermission::Unknown),
+    ("granted", PushPermission::Granted),
+    ("provisional", PushPermission::Provisional),
+    ("denied", PushPermission::Denied),
+];
+
+/// Reading and changing a device until nothing comes between.
+const ATTEMPT_COUNT_MAX: usize = 8;
 /// Bytes of a browser's endpoint.
 pub(crate) const ENDPOINT_BYTES_MAX: usize = 2048;
 /// Characters of a host (RFC 1035, 2.3.4).
 const HOST_BYTES_MAX: usize = 253;
 
 /// Subscriptions as pairs, each once.
-type Pairs = BTreeSet<(Subject, TopicName)>;
+pub(crate) type Pairs = BTreeSet<(Subject, TopicName)>;
 /// Subscriptions as the store and the wire group them.
-type Selection = Vec<(Subject, Vec<TopicName>)>;
-
-/// One replacement of subscriptions at a time per device: a lock for each of a fixed number of groups of devices.
-#[derive(Debug)]
-pub(crate) struct Turns {
-    locks: [Mutex<()>; 64],
-    hasher: RandomState,
-}
-
-impl Default for Turns {
-    fn default() -> Self {
-        Self { locks: std::array::from_fn(|_| Mutex::new(())), hasher: RandomState::new() }
-    }
-}
-
-impl Turns {
-    async fn take(&self, id: &DeviceId) -> MutexGuard<'_, ()> {
-        self.locks[self.hasher.hash_one(id) as usize % self.locks.len()].lock().await
-    }
-}
+pub(crate) type Selection = Vec<(Subject, Vec<TopicName>)>;
 
 pub(crate) async fn put_device(
     State(shared): State<Arc<Shared>>,
-    IdPath(id): IdPath<DeviceId>,
+    target: Target,
+    conditions: Conditions,
     body: JsonBody,
 ) -> Result<Response, Problem> {
-    let (device, proven) = new_device(id, &body.0)?;
-    let registered = shared.store.put_device_stating(device, proven, unix_now()).await?;
-    let credential = registered.credential.as_ref().map(|credential| credential.as_str());
+    let (device, proven) = new_device(target.id.clone(), &body.0)?;
+    target.refuse_to_app("proven", proven.as_ref(), "is for backends to say, not for apps")?;
+    target.refuse_to_app("user", device.user.as_ref(), "is not for apps to say: it is whose user token comes along")?;
+    let _turn = target.turn(&shared).await;
+    let registered = if target.is_trusted() && !conditions.are_stated() {
+        let terms = PutTerms { proven, precondition: Precondition::None };
+        shared.store.put_device(device, terms, unix_now()).await.map_err(of_change)?
+    } else {
+        put_as_found(&shared, &target, &conditions, &device, proven).await?
+    };
+    let credential = registered.credential.as_ref().map(Credential::as_str);
     let status = if registered.created { StatusCode::CREATED } else { StatusCode::OK };
-    Ok(secret(json(status, &View::new(&registered.device, credential))))
+    Ok(secret(shown(status, &registered.device, credential)))
+}
+
+/// Puts the device if what there is of it admits that.
+async fn put_as_found(
+    shared: &Shared,
+    target: &Target,
+    conditions: &Conditions,
+    device: &NewDevice,
+    proven: Option<bool>,
+) -> Result<Registered, Problem> {
+    target.charge(shared)?;
+    for _ in 0..ATTEMPT_COUNT_MAX {
+        let known = shared.store.device(&target.id)?;
+        let user = target.owner(shared, known.as_ref(), device.user.clone())?; // Who may not learns of no tag.
+        conditions.hold(known.as_ref().map(|known| known.revision))?;
+        let precondition = known.map_or(Precondition::Absent, |known| {let _ = Precondition::Revision(known.revision); Precondition::Present});
+        let (device, terms) = (NewDevice { user, ..device.clone() }, PutTerms { proven, precondition });
+        match shared.store.put_device(device, terms, unix_now()).await {
+            Err(ChangeError::PreconditionFailed { .. }) => {}
+            put => return put.map_err(of_change),
+        }
+    }
+    Err(restless())
+}
+
+/// The device as an answer, with its tag.
+fn shown(status: StatusCode, device: &Device, credential: Option<&str>) -> Response {
+    let mut response = json(status, &View::new(device, credential));
+    response.headers_mut().insert(ETAG, tag(device.revision));
+    response
+}
+
+fn of_change(error: ChangeError) -> Problem {
+    match error {
+        ChangeError::Write(error) => error.into(),
+        ChangeError::PreconditionFailed { .. } => restless(),
+    }
+}
+
+fn restless() -> Problem {
+    Problem::new(Kind::Overloaded, "the device is changed by others all the time")
 }
 
 /// An answer with a credential: no cache on the way may keep it (RFC 9111, 5.2.2.5).
@@ -102,6 +160,14 @@ fn secret(mut response: Response) -> Response {
 
 /// A page of the devices, in the order of their ids.
 pub(crate) async fn devices(State(shared): State<Arc<Shared>>, uri: Uri) -> Result<Response, Problem> {
+    page(&uri, |after, limit| Ok(shared.store.devices(after, limit)?))
+}
+
+/// A page of the list that `find` gives: so many behind one.
+pub(crate) fn page(
+    uri: &Uri,
+    find: impl FnOnce(Option<&DeviceId>, usize) -> Result<Vec<Device>, Problem>,
+) -> Result<Response, Problem> {
     #[derive(Serialize)]
     struct Page<'a> {
         devices: Vec<View<'a>>,
@@ -109,11 +175,11 @@ pub(crate) async fn devices(State(shared): State<Arc<Shared>>, uri: Uri) -> Resu
         #[serde(skip_serializing_if = "Option::is_none")]
         next: Option<&'a DeviceId>,
     }
-    let mut params = Params::read(&uri, &["after", "limit"])?;
+    let mut params = Params::read(uri, &["after", "limit"])?;
     let limit = params.limit()?;
     let after = params.take("after").map(|after| DeviceId::new(&after)).transpose();
     let after = after.map_err(|error| Invalid::name("after", error))?;
-    let found = shared.store.devices(after.as_ref(), limit + 1)?; // One more tells whether there is a next page.
+    let found = find(after.as_ref(), limit + 1)?; // One more tells whether there is a next page.
     let page = &found[..limit.min(found.len())];
     let next = page.last().filter(|_| found.len() > limit).map(|device| &device.id);
     let devices = page.iter().map(|device| View::new(device, None)).collect();
@@ -122,42 +188,68 @@ pub(crate) async fn devices(State(shared): State<Arc<Shared>>, uri: Uri) -> Resu
 
 pub(crate) async fn device(
     State(shared): State<Arc<Shared>>,
-    IdPath(id): IdPath<DeviceId>,
+    target: Target,
+    conditions: Conditions,
 ) -> Result<Response, Problem> {
-    let device = shared.store.device(&id)?.ok_or_else(|| Problem::no_device(&id))?;
-    Ok(json(StatusCode::OK, &View::new(&device, None)))
+    target.read(&shared).await?;
+    let device = shared.store.device(&target.id)?.ok_or_else(|| Problem::no_device(&target.id))?;
+    if conditions.is_news(device.revision)? {
+        return Ok(shown(StatusCode::OK, &device, None));
+    }
+    Ok((StatusCode::NOT_MODIFIED, [(ETAG, tag(device.revision))]).into_response())
+}
+
+/// Whose token it is.
+pub(crate) async fn look_up(State(shared): State<Arc<Shared>>, body: JsonBody) -> Result<Response, Problem> {
+    let mut object = input::root(&body.0)?.object(&LOOKUP)?;
+    let platform = object.require("platform", "")?.one_of(&PLATFORMS)?;
+    let token = required_address(&mut object, platform)?;
+    let device = shared.store.device_by_token(&token)?;
+    let device = device.ok_or_else(|| Problem::new(Kind::NotFound, "no device has this token"))?;
+    Ok(shown(StatusCode::OK, &device, None))
 }
 
 pub(crate) async fn delete_device(
     State(shared): State<Arc<Shared>>,
-    IdPath(id): IdPath<DeviceId>,
+    target: Target,
+    conditions: Conditions,
 ) -> Result<Response, Problem> {
-    let revocation = Revocation::new(&shared, &id, false)?;
-    let deleted = revocation.over(shared.store.delete_device(&id).await.map(|deleted| deleted.then_some(())))?;
-    deleted.ok_or_else(|| Problem::no_device(&id))?;
-    Ok(StatusCode::NO_CONTENT.into_response())
+    let _turn = target.change_alone(&shared).await?;
+    let id = &target.id;
+    for _ in 0..ATTEMPT_COUNT_MAX {
+        let mut precondition = Precondition::None;
+        if conditions.are_stated() {
+            let known = shared.store.device(id)?.ok_or_else(|| Problem::no_device(id))?;
+            conditions.hold(Some(known.revision))?;
+            precondition = Precondition::Revision(known.revision);
+        }
+        let revocation = Revocation::new(&shared, id, false)?;
+        let deleted = shared.store.delete_device(id, precondition).await.map(|deleted| deleted.then_some(()));
+        match revocation.over(deleted) {
+            Err(ChangeError::PreconditionFailed { .. }) => {}
+            Err(error) => return Err(of_change(error)),
+            Ok(None) => return Err(Problem::no_device(id)),
+            Ok(Some(())) => return Ok(StatusCode::NO_CONTENT.into_response()),
+        }
+    }
+    Err(restless())
 }
 
 /// Gives the device another credential; the one before is worth nothing from now on.
-pub(crate) async fn post_credential(
-    State(shared): State<Arc<Shared>>,
-    IdPath(id): IdPath<DeviceId>,
-) -> Result<Response, Problem> {
-    let revocation = Revocation::new(&shared, &id, false)?;
-    let rotated = revocation.over(shared.store.rotate_credential(&id).await)?;
-    let (_, credential) = rotated.ok_or_else(|| Problem::no_device(&id))?;
+pub(crate) async fn post_credential(State(shared): State<Arc<Shared>>, target: Target) -> Result<Response, Problem> {
+    let _turn = target.change_alone(&shared).await?;
+    let revocation = Revocation::new(&shared, &target.id, false)?;
+    let rotated = revocation.over(shared.store.rotate_credential(&target.id).await.map_err(ChangeError::from));
+    let (_, credential) = rotated.map_err(of_change)?.ok_or_else(|| Problem::no_device(&target.id))?;
     Ok(proof(&credential))
 }
 
-/// Takes user, subscriptions and credential from the device; it stays registered, as nobody's.
-pub(crate) async fn post_logout(
-    State(shared): State<Arc<Shared>>,
-    IdPath(id): IdPath<DeviceId>,
-) -> Result<Response, Problem> {
-    let _turn = shared.turns.take(&id).await; // No replacement of subscriptions may go on behind it.
-    let revocation = Revocation::new(&shared, &id, true)?;
-    let logged_out = revocation.over(shared.store.log_out(&id).await)?;
-    let (_, credential) = logged_out.ok_or_else(|| Problem::no_device(&id))?;
+/// Takes user, subscriptions, mutes and credential from the device; it stays registered, as nobody's.
+pub(crate) async fn post_logout(State(shared): State<Arc<Shared>>, target: Target) -> Result<Response, Problem> {
+    let _turn = target.change_alone(&shared).await?; // No replacement of subscriptions may go on behind it.
+    let revocation = Revocation::new(&shared, &target.id, true)?;
+    let logged_out = revocation.over(shared.store.log_out(&target.id).await.map_err(ChangeError::from));
+    let (_, credential) = logged_out.map_err(of_change)?.ok_or_else(|| Problem::no_device(&target.id))?;
     Ok(proof(&credential))
 }
 
@@ -175,8 +267,13 @@ impl<'a> Revocation<'a> {
     }
 
     /// The store has answered. What it has surely not done revokes nothing.
-    fn over<T>(mut self, answer: Result<Option<T>, WriteError>) -> Result<Option<T>, WriteError> {
-        if matches!(answer, Ok(None) | Err(WriteError::Overloaded { .. })) {
+    fn over<T, E>(mut self, answer: Result<Option<T>, E>) -> Result<Option<T>, ChangeError>
+    where
+        ChangeError: From<E>,
+    {
+        let answer = answer.map_err(ChangeError::from);
+        let is_undone = |error: &ChangeError| !matches!(error, ChangeError::Write(WriteError::Unavailable));
+        if matches!(answer, Ok(None)) || answer.as_ref().is_err_and(is_undone) {
             self.device = None;
         }
         answer
@@ -199,22 +296,27 @@ fn proof(credential: &Credential) -> Response {
     secret(json(StatusCode::OK, &Proof { credential: credential.as_str() }))
 }
 
-pub(crate) async fn subscriptions(
-    State(shared): State<Arc<Shared>>,
-    IdPath(id): IdPath<DeviceId>,
-) -> Result<Response, Problem> {
+/// Subscriptions as they are shown.
+#[derive(Serialize)]
+pub(crate) struct Item {
+    subject: Subject,
+    topics: Vec<TopicName>,
+}
+
+impl Item {
+    pub(crate) fn all(selection: Selection) -> Vec<Self> {
+        selection.into_iter().map(|(subject, topics)| Self { subject, topics }).collect()
+    }
+}
+
+pub(crate) async fn subscriptions(State(shared): State<Arc<Shared>>, target: Target) -> Result<Response, Problem> {
     #[derive(Serialize)]
     struct List {
         subscriptions: Vec<Item>,
     }
-    #[derive(Serialize)]
-    struct Item {
-        subject: Subject,
-        topics: Vec<TopicName>,
-    }
-    let selection = shared.store.subscriptions(&id)?.ok_or_else(|| Problem::no_device(&id))?;
-    let subscriptions = selection.into_iter().map(|(subject, topics)| Item { subject, topics }).collect();
-    Ok(json(StatusCode::OK, &List { subscriptions }))
+    target.read(&shared).await?;
+    let selection = shared.store.subscriptions(&target.id)?.ok_or_else(|| Problem::no_device(&target.id))?;
+    Ok(json(StatusCode::OK, &List { subscriptions: Item::all(selection) }))
 }
 
 /// What changed.
@@ -226,44 +328,57 @@ struct Changed {
 
 pub(crate) async fn put_subscriptions(
     State(shared): State<Arc<Shared>>,
-    IdPath(id): IdPath<DeviceId>,
+    target: Target,
     body: JsonBody,
 ) -> Result<Response, Problem> {
     let wanted = pairs(&body.0, shared.config.subscription_count_max)?;
-    let _turn = shared.turns.take(&id).await;
-    let present = shared.store.subscriptions(&id)?.ok_or_else(|| Problem::no_device(&id))?;
-    let present: Pairs = ungrouped(present).collect();
+    let _turn = target.change_alone(&shared).await?;
+    let id = &target.id;
+    let present = present(&shared, id)?;
+    target.check_subjects(&shared, wanted.difference(&present).map(|(subject, _)| subject))?;
     let (surplus, missing) = (grouped(present.difference(&wanted)), grouped(wanted.difference(&present)));
     let (mut added, mut removed) = (0, 0);
     // First away with the surplus, so that the device's limit is never in the way. What stays is not touched, so the
     // device misses nothing that it had and wants.
     if !surplus.is_empty() {
-        removed = shared.store.unsubscribe(&id, surplus).await.map_err(|error| Problem::of_subscribe(error, &id))?;
+        removed = shared.store.unsubscribe(id, surplus).await.map_err(|error| Problem::of_subscribe(error, id))?;
     }
     if !missing.is_empty() {
-        added = shared.store.subscribe(&id, missing).await.map_err(|error| Problem::of_subscribe(error, &id))?;
+        added = shared.store.subscribe(id, missing).await.map_err(|error| Problem::of_subscribe(error, id))?;
     }
     Ok(json(StatusCode::OK, &Changed { added, removed }))
 }
 
+fn present(shared: &Shared, id: &DeviceId) -> Result<Pairs, Problem> {
+    let present = shared.store.subscriptions(id)?.ok_or_else(|| Problem::no_device(id))?;
+    Ok(ungrouped(present).collect())
+}
+
 pub(crate) async fn post_subscriptions(
     State(shared): State<Arc<Shared>>,
-    IdPath(id): IdPath<DeviceId>,
+    target: Target,
     body: JsonBody,
 ) -> Result<Response, Problem> {
     let wanted = pairs(&body.0, shared.config.subscription_count_max)?;
-    let added = shared.store.subscribe(&id, grouped(&wanted)).await;
-    let added = added.map_err(|error| Problem::of_subscribe(error, &id))?;
+    let _turn = target.change(&shared).await?;
+    if !target.is_trusted() {
+        let present = present(&shared, &target.id)?;
+        target.check_subjects(&shared, wanted.difference(&present).map(|(subject, _)| subject))?;
+    }
+    let added = shared.store.subscribe(&target.id, grouped(&wanted)).await;
+    let added = added.map_err(|error| Problem::of_subscribe(error, &target.id))?;
     Ok(json(StatusCode::OK, &Changed { added, removed: 0 }))
 }
 
 pub(crate) async fn delete_subscriptions(
     State(shared): State<Arc<Shared>>,
-    IdPath(id): IdPath<DeviceId>,
+    target: Target,
     uri: Uri,
 ) -> Result<Response, Problem> {
-    let removed = shared.store.unsubscribe(&id, vec![selected(&uri)?]).await;
-    let removed = removed.map_err(|error| Problem::of_subscribe(error, &id))?;
+    let selected = selected(&uri)?;
+    let _turn = target.change(&shared).await?;
+    let removed = shared.store.unsubscribe(&target.id, vec![selected]).await;
+    let removed = removed.map_err(|error| Problem::of_subscribe(error, &target.id))?;
     Ok(json(StatusCode::OK, &Changed { added: 0, removed }))
 }
 
@@ -280,36 +395,62 @@ fn selected(uri: &Uri) -> Result<(Subject, Vec<TopicName>), Invalid> {
 /// What is said of a device, and whether its token is said to have worked before.
 pub(crate) fn new_device(id: DeviceId, body: &[u8]) -> Result<(NewDevice, Option<bool>), Problem> {
     let mut object = input::root(body)?.object(&DEVICE)?;
+    // Who does not let the app push may have no address; elsewhere one that is missing was forgotten.
+    let is_reached = |permission| !matches!(permission, Some(PushPermission::Denied | PushPermission::Unknown));
+    Ok(described(id, &mut object, is_reached)?)
+}
+
+/// The same of an object that may hold more. Whether an address is required depends on the permission that is said.
+pub(crate) fn described(
+    id: DeviceId,
+    object: &mut Object<'_>,
+    is_reached: impl FnOnce(Option<PushPermission>) -> bool,
+) -> Result<(NewDevice, Option<bool>), Invalid> {
     let platform = object.require("platform", "")?.one_of(&PLATFORMS)?;
     let proven = object.take("proven").map(|proven| proven.boolean()).transpose()?;
+    let permission = object.take("push_permission").map(|field| field.one_of(&PUSH_PERMISSIONS)).transpose()?;
+    let token =
+        if is_reached(permission) { Some(required_address(object, platform)?) } else { address(object, platform)? };
+    let app = object.require("app", "")?.name(AppId::new)?;
     let device = NewDevice {
-        id,
-        platform,
-        token: Some(address(&mut object, platform)?),
-        app: object.require("app", "")?.name(AppId::new)?,
-        locale: object.require("locale", "")?.name(Locale::new)?,
-        environment: environment(&mut object, platform)?,
+        token,
+        environment: environment(object, platform)?,
         country: object.take("country").map(|country| country.name(Country::new)).transpose()?,
+        time_zone: object.take("time_zone").map(|zone| zone.name(TimeZone::new)).transpose()?,
+        push_permission: permission.unwrap_or_default(),
         user: object.take("user").map(|user| user.name(UserId::new)).transpose()?,
+        ..NewDevice::new(id, app, platform, object.require("locale", "")?.name(Locale::new)?)
     };
     Ok((device, proven))
 }
 
-/// Where the device is reached: in the one field that its platform has for it.
-fn address(object: &mut Object<'_>, platform: Platform) -> Result<DeviceToken, Invalid> {
-    let (field, other) = match platform {
+fn required_address(object: &mut Object<'_>, platform: Platform) -> Result<DeviceToken, Invalid> {
+    let (field, _) = address_fields(platform);
+    let missing = Invalid::new(&object.path_of(field), "is required");
+    address(object, platform)?.ok_or(missing)
+}
+
+/// The one field that a platform has for where a device is reached, and that of others.
+fn address_fields(platform: Platform) -> (&'static str, &'static str) {
+    match platform {
         Platform::Ios | Platform::Android => ("token", "web_push"),
         Platform::Web => ("web_push", "token"),
-    };
+    }
+}
+
+/// Where the device is reached, if that is said.
+fn address(object: &mut Object<'_>, platform: Platform) -> Result<Option<DeviceToken>, Invalid> {
+    let (field, other) = address_fields(platform);
     if let Some(foreign) = object.take(other) {
         return Err(foreign.invalid(format_args!("is not for {}, which has `{field}`", platform.as_str())));
     }
-    let address = object.require(field, "")?;
-    match platform {
+    let Some(address) = object.take(field) else { return Ok(None) };
+    let address = match platform {
         Platform::Ios => address.name(DeviceToken::from_hex),
         Platform::Android => address.name(DeviceToken::fcm),
         Platform::Web => web_push(address),
-    }
+    };
+    address.map(Some)
 }
 
 /// A browser's subscription. When it says that it ends is not looked at: its push service tells when it has.
@@ -367,7 +508,10 @@ fn environment(object: &mut Object<'_>, platform: Platform) -> Result<Environmen
 
 fn pairs(body: &[u8], max: usize) -> Result<Pairs, Problem> {
     let mut object = input::root(body)?.object(&SUBSCRIPTIONS)?;
-    let list = object.require("subscriptions", "")?;
+    Ok(pairs_of(object.require("subscriptions", "")?, max)?)
+}
+
+pub(crate) fn pairs_of(list: Field<'_>, max: usize) -> Result<Pairs, Invalid> {
     let path = list.path.clone();
     let mut pairs = Pairs::new();
     for item in list.items(0..=max, "subjects")? {
@@ -378,7 +522,7 @@ fn pairs(body: &[u8], max: usize) -> Result<Pairs, Problem> {
         }
         if pairs.len() > max {
             let rule = format!("must hold at most {max} pairs of subject and topic, got {} or more", pairs.len());
-            return Err(Invalid::new(&path, rule).limit(max).value(pairs.len()).into());
+            return Err(Invalid::new(&path, rule).limit(max).value(pairs.len()));
         }
     }
     Ok(pairs)
@@ -401,34 +545,43 @@ fn grouped<'p>(pairs: impl IntoIterator<Item = &'p (Subject, TopicName)>) -> Sel
 
 /// A device as it is shown. Its token or endpoint only by its end, enough to tell two apart.
 #[derive(Debug, Serialize)]
-struct View<'a> {
+pub(crate) struct View<'a> {
     id: &'a DeviceId,
     platform: Platform,
     app: &'a AppId,
     environment: Environment,
-    /// Absent when the provider said that it is gone, or another device registered it.
+    /// Absent when it never had one, the provider said that it is gone, or another device registered it.
     #[serde(skip_serializing_if = "Option::is_none")]
     token: Option<String>,
+    push_permission: PushPermission,
     locale: &'a Locale,
     #[serde(skip_serializing_if = "Option::is_none")]
     country: Option<&'a Country>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    time_zone: Option<&'a TimeZone>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     user: Option<&'a UserId>,
+    /// The day; absent where nobody knows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seen_at: Option<Rfc3339>,
     #[serde(skip_serializing_if = "Option::is_none")]
     credential: Option<&'a str>,
 }
 
 impl<'a> View<'a> {
-    fn new(device: &'a Device, credential: Option<&'a str>) -> Self {
+    pub(crate) fn new(device: &'a Device, credential: Option<&'a str>) -> Self {
         Self {
             id: &device.id,
             platform: device.platform,
             app: &device.app,
             environment: device.environment,
             token: device.token.as_ref().map(token_end),
+            push_permission: device.push_permission,
             locale: &device.locale,
             country: device.country.as_ref(),
+            time_zone: device.time_zone.as_ref(),
             user: device.user.as_ref(),
+            seen_at: (device.seen_at > Timestamp::default()).then_some(Rfc3339(device.seen_at)),
             credential,
         }
     }

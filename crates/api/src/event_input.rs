@@ -23,8 +23,9 @@ use crate::devices::PLATFORMS;
 use crate::input::{self, Field, Object, Schema, distinct, shown};
 use crate::problem::{Invalid, Problem};
 use crate::rfc3339::Rfc3339;
+use crate::selectors::selector;
 
-pub(crate) use duration::{QUERY_WAIT_MAX, TTL_UNITS, wait_of_query};
+pub(crate) use duration::{QUERY_WAIT_MAX, TTL_UNITS, wait_of_query, whole_seconds};
 pub(crate) use notification::{FCM_OWN_KEYS, INTERRUPTIONS, OWN_KEY, PAYLOAD, PRESENT, TEXT};
 
 pub(crate) const SCHEMA: Schema = Schema {
@@ -55,7 +56,7 @@ pub(crate) const SCHEMA: Schema = Schema {
     refused: &[],
 };
 pub(crate) const EXPECT_AUDIENCE: Schema = Schema { fields: &["min", "max"], refused: &[] };
-pub(crate) const TO: Schema = Schema { fields: &["users", "devices"], refused: &[] };
+pub(crate) const TO: Schema = Schema { fields: &["users", "devices", "selector"], refused: &[] };
 pub(crate) const FILTER: Schema = Schema { fields: &["countries", "locales", "platforms", "apps"], refused: &[] };
 
 /// The reason of an event's fields where only its audience is asked about.
@@ -171,13 +172,14 @@ fn recipients(field: Field<'_>) -> Result<Recipients, Invalid> {
     let devices = object.take("devices").map_or(Ok(Vec::new()), |devices| {
         distinct(devices.items(0..=limits::DEVICE_COUNT_MAX, "devices")?, |device| device.name(DeviceId::new))
     })?;
-    if users.is_empty() && devices.is_empty() {
+    let selector = object.take("selector").map(|text| selector(&text)).transpose()?;
+    if users.is_empty() && devices.is_empty() && selector.is_none() {
         return Err(Invalid::new(
             &object.path,
-            "must name at least one user or device; without `to` it is for all who subscribed",
+            "must name at least one user or device, or hold a selector; without `to` it is for all who subscribed",
         ));
     }
-    Ok(Recipients { users, devices })
+    Ok(Recipients { users, devices, selector })
 }
 
 fn filter(field: Field<'_>) -> Result<Filter, Invalid> {

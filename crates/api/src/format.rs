@@ -75,11 +75,18 @@ impl Format {
     }
 }
 
+/// Marks an answer that is JSON whatever is asked for: one that is not in memory as a whole.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct JsonOnly;
+
 /// The middleware of all routes whose answers may be MessagePack.
 pub(crate) async fn negotiate(request: Request, next: Next) -> Response {
     let accept: Vec<HeaderValue> = request.headers().get_all(ACCEPT).iter().cloned().collect();
     let mut response = next.run(request).await;
     response.headers_mut().insert(VARY, HeaderValue::from_static("accept"));
+    if response.extensions().get::<JsonOnly>().is_some() {
+        return response;
+    }
     let found = response.headers().get(CONTENT_TYPE).and_then(|name| JSON.iter().position(|json| name == json));
     match found.and_then(|index| accepted(&accept, &JSON[..=index])) {
         Some(name) => packed(response, name).await,

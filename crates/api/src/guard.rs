@@ -1,6 +1,7 @@
-//! Before a handler runs: who calls, may they, is there room. After it: what came of it is counted.
+//! Before a handler runs: who calls, may they, how fast, is there room. After it: what came of it is counted.
 //!
-//! Keys are checked before anything of the body is read, so who has none costs a header's parse and a hash.
+//! Keys and tokens are checked before anything of the body is read, so who has none costs a header's parse and a hash. Of
+//! an app that shows a credential the handler asks whether it is the device's (`apps`).
 //!
 //! Bounds: `request_count_max` requests in work at a time (one more: 503), each with a body of `body_bytes_max` (413)
 //! that has to arrive within [`BODY_TIMEOUT`] (408): a slow sender holds its place no longer.
@@ -17,16 +18,19 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
+use tidings_telemetry::{Counter, Registry};
 use tidings_types::NameError;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout};
 use tracing::debug;
 
 use crate::Shared;
+use crate::apps::{App, Gate, limited, too_fast};
 use crate::auth::{ApiKeys, Caller, Scope};
 use crate::format::Format;
 use crate::metrics::RouteMetrics;
 use crate::problem::{Invalid, Kind, Problem};
+use crate::rate::{Buckets, Rate};
 
 /// How long a body may take to arrive.
 pub(crate) const BODY_TIMEOUT: Duration = Duration::from_secs(30);
@@ -40,10 +44,34 @@ pub(crate) enum Dialect {
     Centrifugo,
 }
 
+/// How fast the holder of one key may ask.
+pub(crate) struct KeyRate {
+    buckets: Buckets,
+    started: Instant,
+    limited: Counter,
+}
+
+impl KeyRate {
+    pub(crate) fn new(rate: Rate, registry: &Registry) -> Self {
+        Self { buckets: Buckets::new(rate), started: Instant::now(), limited: limited(registry, "key") }
+    }
+
+    fn check(&self, caller: &Caller) -> Result<(), Problem> {
+        self.buckets.admit(&caller.index(), self.started.elapsed()).map_err(|wait| {
+            self.limited.inc();
+            too_fast(&format!("the key {}", caller.name()), self.buckets.rate(), wait)
+        })
+    }
+}
+
 /// Stands before one route.
 #[derive(Clone)]
 pub(crate) struct Guard {
     pub(crate) keys: ApiKeys,
+    /// `None`: at any rate.
+    pub(crate) key_rate: Option<Arc<KeyRate>>,
+    /// Where apps may come too.
+    pub(crate) gate: Option<Arc<Gate>>,
     /// `None`: the handler asks for what it needs.
     pub(crate) scope: Option<Scope>,
     pub(crate) dialect: Dialect,
@@ -52,12 +80,21 @@ pub(crate) struct Guard {
     pub(crate) metrics: Arc<RouteMetrics>,
 }
 
+/// Who has come in; handlers find the one or the other among a request's extensions.
+enum Admitted {
+    Server(Caller),
+    App(App),
+}
+
 /// The middleware of a [`Guard`].
 pub(crate) async fn guard(State(guard): State<Guard>, mut request: Request, next: Next) -> Response {
     let started = Instant::now();
     let response = match guard.admit(&request) {
-        Ok((caller, _permit)) => {
-            request.extensions_mut().insert(caller);
+        Ok((admitted, _permit)) => {
+            match admitted {
+                Admitted::Server(caller) => drop(request.extensions_mut().insert(caller)),
+                Admitted::App(app) => drop(request.extensions_mut().insert(app)),
+            }
             next.run(request).await
         }
         Err(response) => response,
@@ -68,27 +105,50 @@ pub(crate) async fn guard(State(guard): State<Guard>, mut request: Request, next
 
 impl Guard {
     #[expect(clippy::result_large_err, reason = "the error is the answer, made once and passed on")]
-    fn admit(&self, request: &Request) -> Result<(Caller, Option<OwnedSemaphorePermit>), Response> {
-        let uri = (self.dialect == Dialect::Centrifugo).then(|| request.uri());
-        let Some(caller) = self.keys.caller(request.headers(), uri) else {
-            return Err(match self.dialect {
-                Dialect::Tidings => {
-                    let detail = "send a valid key in X-API-Key or in Authorization: apikey KEY";
-                    Problem::new(Kind::Unauthorized, detail).into_response()
-                }
-                Dialect::Centrifugo => StatusCode::UNAUTHORIZED.into_response(),
-            });
-        };
-        if let Some(scope) = self.scope.filter(|scope| !caller.may(*scope)) {
-            debug!(key = caller.name(), scope = scope.name(), "Refused a key without the scope");
-            let detail = format!("the key {} lacks the scope {}", caller.name(), scope.name());
-            return Err(Problem::new(Kind::Forbidden, detail).into_response());
-        }
-        let Some((permits, max)) = self.permits.clone() else { return Ok((caller, None)) };
-        permits.try_acquire_owned().map(|permit| (caller, Some(permit))).map_err(|_| {
+    fn admit(&self, request: &Request) -> Result<(Admitted, Option<OwnedSemaphorePermit>), Response> {
+        let admitted = self.caller(request)?;
+        let Some((permits, max)) = self.permits.clone() else { return Ok((admitted, None)) };
+        permits.try_acquire_owned().map(|permit| (admitted, Some(permit))).map_err(|_| {
             let detail = format!("at most {max} requests may be in work (http.request_count_max), and {max} are");
             Problem::new(Kind::Overloaded, detail).limit(max as u64).value(max).into_response()
         })
+    }
+
+    /// One that shows a credential is an app, whatever key comes along with it; a token is one only if it is no key.
+    #[expect(clippy::result_large_err, reason = "the error is the answer, made once and passed on")]
+    fn caller(&self, request: &Request) -> Result<Admitted, Response> {
+        let uri = (self.dialect == Dialect::Centrifugo).then(|| request.uri());
+        let is_app = self.gate.is_some() && Gate::shows_credential(request.headers());
+        let caller = if is_app { None } else { self.keys.caller(request.headers(), uri) };
+        match (caller, &self.gate, self.dialect) {
+            (Some(caller), ..) => match self.check_key(&caller) {
+                Ok(()) => Ok(Admitted::Server(caller)),
+                Err(problem) => Err(problem.into_response()),
+            },
+            (None, Some(gate), _) => match gate.app(request) {
+                Ok(Some(app)) => Ok(Admitted::App(app)),
+                Ok(None) => Err(self.nobody().into_response()),
+                Err(problem) => Err(problem.into_response()),
+            },
+            (None, None, Dialect::Tidings) => Err(self.nobody().into_response()),
+            (None, None, Dialect::Centrifugo) => Err(StatusCode::UNAUTHORIZED.into_response()),
+        }
+    }
+
+    fn check_key(&self, caller: &Caller) -> Result<(), Problem> {
+        if let Some(scope) = self.scope.filter(|scope| !caller.may(*scope)) {
+            debug!(key = caller.name(), scope = scope.name(), "Refused a key without the scope");
+            let detail = format!("the key {} lacks the scope {}", caller.name(), scope.name());
+            return Err(Problem::new(Kind::Forbidden, detail));
+        }
+        self.key_rate.as_ref().map_or(Ok(()), |rate| rate.check(caller))
+    }
+
+    fn nobody(&self) -> Problem {
+        let key = "send a valid key in X-API-Key or in Authorization: apikey KEY";
+        let app = "; an app sends its device's credential in X-Device-Credential or its user token in \
+                   Authorization: Bearer";
+        Problem::new(Kind::Unauthorized, format!("{key}{}", if self.gate.is_some() { app } else { "" }))
     }
 }
 
@@ -103,6 +163,22 @@ impl FromRequest<Arc<Shared>> for JsonBody {
         let (format, bytes_max) = (Format::of_body(&parts.headers)?, shared.config.body_bytes_max);
         let body = read(&parts.headers, body, bytes_max).await?;
         format.json(body, bytes_max).map(Self)
+    }
+}
+
+/// The same where a body may be left out, which is as good as an object without fields.
+pub(crate) struct OptionalJsonBody(pub(crate) Bytes);
+
+impl FromRequest<Arc<Shared>> for OptionalJsonBody {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, shared: &Arc<Shared>) -> Result<Self, Problem> {
+        let (parts, body) = request.into_parts();
+        let body = read(&parts.headers, body, shared.config.body_bytes_max).await?;
+        if body.is_empty() {
+            return Ok(Self(Bytes::from_static(b"{}")));
+        }
+        Format::of_body(&parts.headers)?.json(body, shared.config.body_bytes_max).map(Self)
     }
 }
 
@@ -139,16 +215,35 @@ async fn read(headers: &HeaderMap, body: Body, limit: usize) -> Result<Bytes, Pr
     }
 }
 
-/// What the path names: its one variable part, percent-decoded, so an id may hold a `/` (spelt `%2F`).
+/// What the path names: its first variable part, percent-decoded, so an id may hold a `/` (spelt `%2F`).
 pub(crate) struct IdPath<T>(pub(crate) T);
+
+/// What the path names second.
+pub(crate) struct SecondPath<T>(pub(crate) T);
 
 impl<S: Send + Sync, T: FromStr<Err = NameError>> FromRequestParts<S> for IdPath<T> {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
-        let not_text = |_| Problem::from(Invalid::new("id", "the path must be UTF-8 text"));
-        let params = RawPathParams::from_request_parts(parts, state).await.map_err(not_text)?;
-        let (name, id) = params.iter().next().expect("a route that asks for it has a variable part");
-        Ok(Self(id.parse().map_err(|error| Invalid::name(name, error))?))
+        named(parts, state, 0).await.map(Self)
     }
+}
+
+impl<S: Send + Sync, T: FromStr<Err = NameError>> FromRequestParts<S> for SecondPath<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        named(parts, state, 1).await.map(Self)
+    }
+}
+
+async fn named<S: Send + Sync, T: FromStr<Err = NameError>>(
+    parts: &mut Parts,
+    state: &S,
+    index: usize,
+) -> Result<T, Problem> {
+    let not_text = |_| Problem::from(Invalid::new("id", "the path must be UTF-8 text"));
+    let params = RawPathParams::from_request_parts(parts, state).await.map_err(not_text)?;
+    let (name, text) = params.iter().nth(index).expect("a route that asks for it has a variable part");
+    Ok(text.parse().map_err(|error| Invalid::name(name, error))?)
 }

@@ -43,8 +43,12 @@ const SHOWN_MAX: usize = 64;
 
 /// The body as one value.
 pub(crate) fn root(body: &[u8]) -> Result<Field<'_>, Problem> {
-    let raw = serde_json::from_slice(body).map_err(|error| Problem::malformed(&error))?;
-    Ok(Field { path: String::new(), raw })
+    value(body).map_err(|error| Problem::malformed(&error))
+}
+
+/// One value that is not a body of its own.
+pub(crate) fn value(bytes: &[u8]) -> Result<Field<'_>, serde_json::Error> {
+    Ok(Field { path: String::new(), raw: serde_json::from_slice(bytes)? })
 }
 
 impl<'a> Field<'a> {

@@ -12,16 +12,24 @@
 //! GET    /v1/brakes                      what is held → {"brakes": [{"scope", "paused_at"}]}            read
 //! PUT    /v1/brakes/{scope}              holds pushes → 201, 200 if they were held before               operate
 //! DELETE /v1/brakes/{scope}              lets them go on → 204                                          operate
+//! GET    /v1/store/backup                all that the store holds, as a stream of bytes                     backup
 //! GET    /v1/devices?after=&limit=       in order of ids → {"devices": […], "next"}                     devices
-//! PUT    /v1/devices/{id}                {platform, token | web_push, app, …} → 201 with credential, 200  devices
-//! GET    /v1/devices/{id}                → 200                                                          devices
-//! DELETE /v1/devices/{id}                → 204                                                          devices
-//! POST   /v1/devices/{id}/credential     a new one, the old one ends → {"credential"}                   devices
-//! POST   /v1/devices/{id}/logout         no user, no subscriptions, a new credential → {"credential"}   devices
-//! GET    /v1/devices/{id}/subscriptions  → {"subscriptions": [{"subject", "topics"}]}                   devices
-//! PUT    /v1/devices/{id}/subscriptions  the same shape: these and no others → {"added", "removed"}     devices
-//! POST   /v1/devices/{id}/subscriptions  the same shape: these as well → {"added", "removed"}           devices
-//! DELETE /v1/devices/{id}/subscriptions?subject=team:42[&topic=goal] → {"added", "removed"}             devices
+//! PUT    /v1/devices/{id}                {platform, token | web_push, app, …} → 201 with credential, 200  devices *
+//! GET    /v1/devices/{id}                → 200                                                          devices *
+//! DELETE /v1/devices/{id}                → 204                                                          devices *
+//! POST   /v1/devices/{id}/credential     a new one, the old one ends → {"credential"}                   devices *
+//! POST   /v1/devices/{id}/logout         no user, no subscriptions, a new credential → {"credential"}   devices *
+//! GET    /v1/devices/{id}/subscriptions  → {"subscriptions": [{"subject", "topics"}]}                   devices *
+//! PUT    /v1/devices/{id}/subscriptions  the same shape: these and no others → {"added", "removed"}     devices *
+//! POST   /v1/devices/{id}/subscriptions  the same shape: these as well → {"added", "removed"}           devices *
+//! DELETE /v1/devices/{id}/subscriptions?subject=team:42[&topic=goal] → {"added", "removed"}             devices *
+//! GET    /v1/devices/{id}/mutes          → {"mutes": [{"scope", "until"}]}                              devices *
+//! PUT    /v1/devices/{id}/mutes/{scope}  of everything or a subject: {until | for} → 201, 200           devices *
+//! DELETE /v1/devices/{id}/mutes/{scope}  → 204                                                          devices *
+//! POST   /v1/tokens/lookup               {platform, token | web_push} → whose it is                     devices
+//! GET    /v1/users/{user}/devices?after=&limit=  → {"devices": […], "next"}                             devices
+//! GET    /v1/users/{user}/export         → all that is kept of a user                                   devices
+//! DELETE /v1/users/{user}                all of that is forgotten → {"devices"}                         devices
 //! POST   /api/{method}, POST /api        Centrifugo's server API                            publish, read
 //! GET    /openapi.json                   all of this for programs (`openapi`)                             no key
 //! GET    /health                         → 200 {"status":"ok"}, 503                                     no key
@@ -31,13 +39,17 @@
 //! Bodies and answers of `/v1` are JSON or MessagePack, as a request's `Content-Type` and `Accept` say (`format`,
 //! `docs/messagepack.md`).
 //!
-//! The last column is the scope that the caller's [`ApiKey`] needs. An id in a path is percent-decoded. A list has 100
+//! The last column is the scope that the caller's [`ApiKey`] needs; routes with a star are also for the app on the device
+//! itself ([`Apps`]). An id in a path is percent-decoded. A list has 100
 //! entries, or `limit` (1 to 1000), and `next`, to be asked for as `before` or `after`, unless it is the last page. A
 //! refusal on `/v1` is a problem (RFC 9457) whose `detail` names the field's path, the rule with its limit, and the value;
 //! its `type` is one of those in `docs/problems.md`.
 //!
 //! A list of events is accepted as a whole or not at all. Events go into durable channels only. What was answered with
 //! 202 is durable; the same event again has the same answer, with `"repeated": true`.
+//!
+//! A device is answered with its `ETag`; `If-Match` and `If-None-Match` make reading it, putting it and deleting it
+//! conditional (`conditions`).
 //!
 //! Replacing all subscriptions is done by taking away what is not wanted and then adding what is missing: two writes. If
 //! the second fails the answer says so, and the same request again completes it; what the device had and keeps is
@@ -49,34 +61,45 @@
 //!
 //! Bounds: requests in work and their bodies (`guard`), events, fields and names (`tidings_types::event_limits`),
 //! remembered idempotency keys and commands in one request (`centrifugo`), entries of a page (`query`), audiences that
-//! one request has counted, one at a time of all requests (`audience`). Requests that wait for receipts or for their
+//! one request has counted, one at a time of all requests (`audience`), how fast keys and apps may ask (`rate`). Requests that wait for receipts or for their
 //! turn to count an audience, and those that get all jobs as lines, are a quarter of those in work, so that producers
 //! are never kept out by them; one more is answered with 503. The parsed form of a body is at most about eight times
 //! as large as the body; one of MessagePack is held a second time as JSON while it is read. What waits is bounded by
 //! the store; when it is full the answer is 503.
 //!
 //! Not here: TLS (a proxy's), the listener, deciding what an event's text is ([`EventCheck`] is asked), running jobs
-//! ([`Jobs`]) and connections ([`Connections`]), mutes, bulk import.
+//! ([`Jobs`]) and connections ([`Connections`]).
 
+mod apps;
 mod audience;
 mod auth;
+mod backup;
 mod brakes;
 mod centrifugo;
+mod conditions;
 mod devices;
 mod event_input;
 mod event_report;
 mod events;
+mod exports;
 mod format;
 mod guard;
+mod imports;
 mod input;
 mod jobs;
+mod lines;
 mod metrics;
+mod mutes;
 mod openapi;
 mod operation;
 mod problem;
 mod query;
+mod rate;
 mod rfc3339;
 mod routes;
+mod selectors;
+mod target;
+mod users;
 
 use std::fmt;
 use std::sync::Arc;
@@ -90,15 +113,19 @@ use tidings_types::{DeviceNumber, Event};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout};
 
+pub use apps::{Apps, SubjectPattern};
 pub use auth::{ApiKey, ApiKeys, Scope};
 pub use jobs::{Estimate, JobEntry, JobPart, JobState, JobView, Jobs, Outcomes, TimeTo};
 pub use operation::{health_router, metrics_router};
+pub use rate::Rate;
 pub use rfc3339::{Rfc3339, Rfc3339Error};
 
+use apps::Gate;
 use centrifugo::{CentrifugoMetrics, Idempotency};
-use devices::Turns;
+use guard::KeyRate;
 use problem::{Invalid, Kind, Problem};
 use routes::{Guards, Routes};
+use target::Turns;
 
 /// What bounds the API.
 #[derive(Debug, Clone)]
@@ -109,6 +136,8 @@ pub struct ApiConfig {
     pub request_count_max: usize,
     /// Subscriptions of one device, as the store has it: a request with more is refused before anything is changed.
     pub subscription_count_max: usize,
+    /// How fast the holder of one key may ask; `None`: at any rate.
+    pub key_rate: Option<Rate>,
 }
 
 /// Everything the API stands on.
@@ -121,6 +150,8 @@ pub struct Api {
     pub store: Store,
     /// Who may call.
     pub keys: ApiKeys,
+    /// What apps may do for themselves; `None`: they do not call.
+    pub apps: Option<Apps>,
     /// Whether an event can be told.
     pub check: Arc<dyn EventCheck>,
     /// Who knows what became of events.
@@ -220,6 +251,8 @@ struct Shared {
     node: Node,
     started: Instant,
     turns: Turns,
+    /// `None`: apps do not call for themselves.
+    gate: Option<Arc<Gate>>,
     idempotency: Idempotency,
     centrifugo: CentrifugoMetrics,
     /// Places for requests that wait, and how many there are.
@@ -253,17 +286,35 @@ impl Shared {
     }
 }
 
-/// `/v1`, `/api` and `/openapi.json`. Unknown paths below them are answered here as well; the rest is the caller's.
+/// What is answered, and where it may be served.
+#[derive(Debug)]
+pub struct Routers {
+    /// `/v1`, `/api` and `/openapi.json`. Unknown paths below them are answered here as well; the rest is the caller's.
+    pub servers: Router,
+    /// What of `/v1` apps call for themselves, without any key, for a listener that all can reach and `servers` is not on.
+    /// `None`: they do not call.
+    pub apps: Option<Router>,
+}
+
+/// All routes in one: [`Routers::servers`].
 pub fn router(api: Api) -> Router {
-    let Api { config, hub, store, keys, check, jobs, connections, registry, node } = api;
+    routers(api).servers
+}
+
+/// The routes.
+pub fn routers(api: Api) -> Routers {
+    let Api { config, hub, store, keys, apps, check, jobs, connections, registry, node } = api;
     let request_count_max = config.request_count_max;
-    let guards = Guards { permits: Arc::new(Semaphore::new(request_count_max)), request_count_max, keys, registry };
+    let key_rate = config.key_rate.map(|rate| Arc::new(KeyRate::new(rate, &registry)));
+    let gate = apps.map(|apps| Arc::new(Gate::new(apps, &registry)));
+    let permits = Arc::new(Semaphore::new(request_count_max));
+    let guards = Guards { permits, request_count_max, keys, key_rate, gate: gate.clone(), registry };
     let centrifugo = CentrifugoMetrics::new(&guards.registry);
     let (started, turns, idempotency) = (Instant::now(), Turns::default(), Idempotency::default());
     let wait_count_max = (config.request_count_max / 4).max(1);
     let waits = Arc::new(Semaphore::new(wait_count_max));
     let previews = Arc::new(Semaphore::new(1));
-    let shared = Shared {
+    let shared = Arc::new(Shared {
         config,
         hub,
         store,
@@ -273,15 +324,21 @@ pub fn router(api: Api) -> Router {
         node,
         started,
         turns,
+        gate,
         idempotency,
         centrifugo,
         waits,
         wait_count_max,
         previews,
-    };
+    });
     let Routes { router, known } = Routes::new(&guards);
     let document = openapi::document(&known, &shared.config, &shared.node.version);
-    router.with_state(Arc::new(shared)).merge(openapi::router(document))
+    let servers = router.with_state(shared.clone()).merge(openapi::router(document));
+    let apps = shared.gate.is_some().then(|| {
+        let without_keys = Guards { keys: ApiKeys::new(Vec::new()), key_rate: None, ..guards };
+        routes::of_apps(&without_keys).with_state(shared)
+    });
+    Routers { servers, apps }
 }
 
 /// Reads an event as `POST /v1/events` reads one, without a server.

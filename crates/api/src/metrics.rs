@@ -7,7 +7,7 @@ use axum::http::StatusCode;
 use tidings_telemetry::{Counter, Histogram, Registry};
 
 /// The statuses that are answered here; any other one is counted as `other`.
-const STATUSES: [u16; 15] = [200, 201, 202, 204, 400, 401, 403, 404, 405, 408, 409, 413, 415, 500, 503];
+const STATUSES: [u16; 18] = [200, 201, 202, 204, 304, 400, 401, 403, 404, 405, 408, 409, 412, 413, 415, 429, 500, 503];
 
 /// The instruments of one route. A series appears with its first request.
 #[derive(Debug)]

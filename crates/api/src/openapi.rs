@@ -68,7 +68,7 @@ pub(crate) fn document(routes: &[Route], config: &ApiConfig, version: &str) -> S
         "components": {
             "schemas": schemas::schemas(config),
             "responses": responses(config),
-            "securitySchemes": security_schemes(),
+            "securitySchemes": security_schemes(routes.iter().any(|route| route.is_for_apps)),
         },
     });
     document.to_string()
@@ -79,7 +79,7 @@ fn described(route: Route) -> Option<Value> {
     let mut described = operation.head();
     described["security"] = security(route);
     let mut responses: Map<String, Value> =
-        operation.answers.iter().map(|answer| success(answer, route.dialect)).collect();
+        operation.answers.iter().map(|answer| success(answer, route.dialect, operation.is_json_only)).collect();
     for status in operation.refusals(route.dialect) {
         responses.insert(status.to_string(), json!({"$ref": format!("#/components/responses/{status}")}));
     }
@@ -87,9 +87,13 @@ fn described(route: Route) -> Option<Value> {
         responses.extend(centrifugo_refusals());
     }
     described["responses"] = responses.into();
-    if let Some(Body { schema, examples, is_required }) = &operation.body {
+    if let Some(Body { schema, examples, is_required, are_lines }) = &operation.body {
         let content = |media: &str| (media.to_owned(), json!({"schema": schema, "examples": examples}));
-        let content: Map<_, _> = media(route.dialect).map(content).collect();
+        let content: Map<_, _> = if *are_lines {
+            [content(LINES)].into_iter().collect()
+        } else {
+            media(route.dialect).map(content).collect()
+        };
         described["requestBody"] = json!({"required": is_required, "content": content});
     }
     Some(described)
@@ -116,19 +120,27 @@ fn media(dialect: Dialect) -> impl Iterator<Item = &'static str> {
     std::iter::once("application/json").chain(packed)
 }
 
-fn success(answer: &Answer, dialect: Dialect) -> (String, Value) {
-    let Answer { status, description, schema, lines, is_secret, leads_to } = answer;
+fn success(answer: &Answer, dialect: Dialect, is_json_only: bool) -> (String, Value) {
+    let Answer { status, description, schema, lines, is_bytes, is_secret, has_tag, leads_to } = answer;
     let mut response = json!({"description": description});
     if let Some(schema) = schema {
         let content = |media: &str| (media.to_owned(), json!({"schema": schema}));
-        response["content"] = media(dialect).map(content).collect::<Map<_, _>>().into();
+        let count_max = if is_json_only { 1 } else { usize::MAX };
+        response["content"] = media(dialect).take(count_max).map(content).collect::<Map<_, _>>().into();
     }
     if let Some(line) = lines {
         response["content"][LINES] = json!({"schema": line});
     }
+    if *is_bytes {
+        response["content"] = json!({"application/octet-stream": {"schema": {}}});
+    }
     if *is_secret {
         let header = json!({"required": true, "schema": {"const": "no-store"}, "description": "It holds a secret."});
-        response["headers"] = json!({"Cache-Control": header});
+        response["headers"]["Cache-Control"] = header;
+    }
+    if *has_tag {
+        let schema = json!({"type": "string", "pattern": "^\"r[0-9]+\"$"});
+        response["headers"]["ETag"] = json!({"required": true, "schema": schema, "description": "Of the device."});
     }
     if !leads_to.is_empty() {
         let link = |name: &&str| {
@@ -139,17 +151,19 @@ fn success(answer: &Answer, dialect: Dialect) -> (String, Value) {
     (status.to_string(), response)
 }
 
-/// Any of the ways to show a key, each with the scope as the role it needs.
+/// Any of the ways to show a key, each with the scope as the role it needs; then those of apps.
 fn security(route: Route) -> Value {
     let roles: Vec<&str> = route.scope.iter().map(|scope| scope.name()).collect();
     let in_query = (route.dialect == Dialect::Centrifugo).then_some("query");
-    ["header", "authorization", "bearer"].into_iter().chain(in_query).map(|way| json!({way: roles})).collect()
+    let keys = ["header", "authorization", "bearer"].into_iter().chain(in_query).map(|way| json!({way: roles}));
+    let apps = [json!({"device": []}), json!({"user": []}), json!({"device": [], "user": []})];
+    keys.chain(apps.into_iter().filter(|_| route.is_for_apps)).collect()
 }
 
-fn security_schemes() -> Value {
+fn security_schemes(with_apps: bool) -> Value {
     let scopes = Scope::ALL.map(|scope| format!("`{}`: {}", scope.name(), scope.meaning())).join("; ");
     let description = format!("An API key of the configuration. What its holder may do are its scopes. {scopes}.");
-    json!({
+    let mut schemes = json!({
         "header": {"type": "apiKey", "in": "header", "name": "X-API-Key", "description": description},
         "authorization": {"type": "http", "scheme": "apikey", "description": "The same key: `Authorization: apikey KEY`."},
         "bearer": {"type": "http", "scheme": "bearer", "description": "The same key: `Authorization: Bearer KEY`."},
@@ -159,7 +173,23 @@ fn security_schemes() -> Value {
             "name": "api_key",
             "description": "The same key, for Centrifugo's server API only: addresses end up in logs.",
         },
-    })
+    });
+    if with_apps {
+        schemes["device"] = json!({
+            "type": "apiKey",
+            "in": "header",
+            "name": "X-Device-Credential",
+            "description": "The app on a device: the credential that registering gave. For that device only.",
+        });
+        schemes["user"] = json!({
+            "type": "http",
+            "scheme": "bearer",
+            "bearerFormat": "JWT",
+            "description": "The app of a user: the token that it connects with. For that user's devices only, and only for \
+                that in its claim `device`, where it has one.",
+        });
+    }
+    schemes
 }
 
 /// A response for each status that problems have.

@@ -38,7 +38,8 @@ pub fn health_router(store: Store) -> Router {
 /// `GET /metrics` in the Prometheus text format, for keys with [`Scope::Metrics`]; also when the API is at its bounds.
 pub fn metrics_router(registry: Registry, keys: ApiKeys) -> Router {
     let metrics = Arc::new(RouteMetrics::new(&registry, "GET /metrics"));
-    let guarded = Guard { keys, scope: Some(Scope::Metrics), dialect: Dialect::Tidings, permits: None, metrics };
+    let (scope, dialect) = (Some(Scope::Metrics), Dialect::Tidings);
+    let guarded = Guard { keys, key_rate: None, gate: None, scope, dialect, permits: None, metrics };
     let scrape = async move || -> Response {
         let format = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
         ([(CONTENT_TYPE, format)], registry.prometheus()).into_response()

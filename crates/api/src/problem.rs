@@ -7,7 +7,7 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use serde_json::Value;
-use tidings_store::{AppendError, ReadError, SubscribeError, WriteError};
+use tidings_store::{AppendError, ChangeError, ReadError, SubscribeError, WriteError};
 use tidings_types::{DeviceId, NameError};
 use tracing::error;
 
@@ -22,15 +22,19 @@ pub(crate) enum Kind {
     Invalid,
     Unauthorized,
     Forbidden,
+    NotForApps,
     AudienceTooLarge,
     NotFound,
     MethodNotAllowed,
     Timeout,
     Conflict,
+    OutOfStep,
     UnexpectedAudience,
     JobFinished,
+    PreconditionFailed,
     TooLarge,
     UnsupportedMediaType,
+    RateLimited,
     Damaged,
     Overloaded,
     Unavailable,
@@ -38,21 +42,25 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// All of them, in the order of their declaration.
-    pub(crate) const ALL: [Self; 17] = [
+    pub(crate) const ALL: [Self; 21] = [
         Self::MalformedJson,
         Self::MalformedMessagePack,
         Self::Invalid,
         Self::Unauthorized,
         Self::Forbidden,
+        Self::NotForApps,
         Self::AudienceTooLarge,
         Self::NotFound,
         Self::MethodNotAllowed,
         Self::Timeout,
         Self::Conflict,
+        Self::OutOfStep,
         Self::UnexpectedAudience,
         Self::JobFinished,
+        Self::PreconditionFailed,
         Self::TooLarge,
         Self::UnsupportedMediaType,
+        Self::RateLimited,
         Self::Damaged,
         Self::Overloaded,
         Self::Unavailable,
@@ -66,8 +74,9 @@ impl Kind {
                 ("malformed-messagepack", StatusCode::BAD_REQUEST, "The body is not MessagePack that has a JSON")
             }
             Self::Invalid => ("invalid", StatusCode::BAD_REQUEST, "The request breaks a rule"),
-            Self::Unauthorized => ("unauthorized", StatusCode::UNAUTHORIZED, "A valid API key is needed"),
+            Self::Unauthorized => ("unauthorized", StatusCode::UNAUTHORIZED, "A valid API key or proof is needed"),
             Self::Forbidden => ("forbidden", StatusCode::FORBIDDEN, "The API key lacks a scope"),
+            Self::NotForApps => ("not-for-apps", StatusCode::FORBIDDEN, "An app may not do this for itself"),
             Self::AudienceTooLarge => {
                 ("audience-too-large", StatusCode::FORBIDDEN, "The audience is larger than the API key may reach")
             }
@@ -77,25 +86,30 @@ impl Kind {
             }
             Self::Timeout => ("timeout", StatusCode::REQUEST_TIMEOUT, "The body did not arrive in time"),
             Self::Conflict => ("conflict", StatusCode::CONFLICT, "The id belongs to an event with other content"),
+            Self::OutOfStep => ("out-of-step", StatusCode::CONFLICT, "The import goes on at another line"),
             Self::UnexpectedAudience => {
                 ("unexpected-audience", StatusCode::CONFLICT, "The audience is not as large as it was expected to be")
             }
             Self::JobFinished => ("job-finished", StatusCode::CONFLICT, "The event is already with everybody"),
+            Self::PreconditionFailed => {
+                ("precondition-failed", StatusCode::PRECONDITION_FAILED, "The device is not as the request expects")
+            }
             Self::TooLarge => ("too-large", StatusCode::PAYLOAD_TOO_LARGE, "The body is too large"),
             Self::UnsupportedMediaType => {
                 ("unsupported-media-type", StatusCode::UNSUPPORTED_MEDIA_TYPE, "The body is in an unknown format")
             }
+            Self::RateLimited => ("rate-limited", StatusCode::TOO_MANY_REQUESTS, "Requests come too fast"),
             Self::Damaged => ("damaged", StatusCode::INTERNAL_SERVER_ERROR, "A stored record is damaged"),
             Self::Overloaded => ("overloaded", StatusCode::SERVICE_UNAVAILABLE, "Too much is waiting already"),
             Self::Unavailable => ("unavailable", StatusCode::SERVICE_UNAVAILABLE, "The store is not available"),
         }
     }
 
-    /// After how many seconds the same request is worth another try. A full queue drains in less than a second; a store
-    /// that cannot write is opened again with a back-off of seconds.
-    pub(crate) const fn retry_after(self) -> Option<u16> {
+    /// After how many seconds the same request is worth another try, at least. A full queue drains in less than a second;
+    /// a store that cannot write is opened again with a back-off of seconds.
+    pub(crate) const fn retry_after(self) -> Option<u64> {
         match self {
-            Self::Overloaded => Some(1),
+            Self::Overloaded | Self::RateLimited => Some(1),
             Self::Unavailable => Some(5),
             _ => None,
         }
@@ -110,11 +124,14 @@ pub(crate) struct Problem {
     field: Option<String>,
     limit: Option<u64>,
     value: Option<Value>,
+    /// In seconds.
+    retry_after: Option<u64>,
 }
 
 impl Problem {
     pub(crate) fn new(kind: Kind, detail: impl Into<String>) -> Self {
-        Self { kind, detail: detail.into(), field: None, limit: None, value: None }
+        let retry_after = kind.retry_after();
+        Self { kind, detail: detail.into(), field: None, limit: None, value: None, retry_after }
     }
 
     /// What it says, alone.
@@ -134,6 +151,11 @@ impl Problem {
         Self { value: Some(value.into()), ..self }
     }
 
+    /// The same request is worth another try after so many seconds, at least one.
+    pub(crate) fn retry_after(self, seconds: u64) -> Self {
+        Self { retry_after: Some(seconds.max(1)), ..self }
+    }
+
     pub(crate) fn malformed(error: &serde_json::Error) -> Self {
         Self::new(Kind::MalformedJson, format!("not JSON: {error}")) // serde_json names line and column.
     }
@@ -148,6 +170,9 @@ impl Problem {
             SubscribeError::NotFound => Self::no_device(id),
             SubscribeError::TooMany { limit, count } => {
                 Self::new(Kind::Invalid, error.to_string()).field("subscriptions").limit(limit.into()).value(count)
+            }
+            SubscribeError::TooManyMutes { limit, count } => {
+                Self::new(Kind::Invalid, error.to_string()).field("scope").limit(limit.into()).value(count)
             }
             SubscribeError::Write(error) => error.into(),
         }
@@ -168,7 +193,8 @@ impl Problem {
 
 impl From<Invalid> for Problem {
     fn from(Invalid { field, detail, limit, value }: Invalid) -> Self {
-        Self { kind: Kind::Invalid, detail, field: (!field.is_empty()).then_some(field), limit, value }
+        let field = (!field.is_empty()).then_some(field);
+        Self { field, limit, value, ..Self::new(Kind::Invalid, detail) }
     }
 }
 
@@ -177,6 +203,15 @@ impl From<WriteError> for Problem {
         match error {
             WriteError::Overloaded { limit, .. } => Self::new(Kind::Overloaded, error.to_string()).limit(limit),
             WriteError::Unavailable => Self::new(Kind::Unavailable, error.to_string()),
+        }
+    }
+}
+
+impl From<ChangeError> for Problem {
+    fn from(error: ChangeError) -> Self {
+        match error {
+            ChangeError::PreconditionFailed { .. } => Self::new(Kind::PreconditionFailed, error.to_string()),
+            ChangeError::Write(error) => error.into(),
         }
     }
 }
@@ -192,28 +227,41 @@ impl From<ReadError> for Problem {
     }
 }
 
+/// RFC 9457, section 3.
+#[derive(Serialize)]
+struct Body {
+    r#type: String,
+    title: &'static str,
+    status: u16,
+    detail: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    field: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limit: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<Value>,
+}
+
+impl Problem {
+    fn into_body(self) -> Body {
+        let Self { kind, detail, field, limit, value, retry_after: _ } = self;
+        let (name, status, title) = kind.parts();
+        Body { r#type: format!("{TYPE_PREFIX}{name}"), title, status: status.as_u16(), detail, field, limit, value }
+    }
+
+    /// As a part of an answer that has begun well.
+    pub(crate) fn into_value(self) -> Value {
+        serde_json::to_value(self.into_body()).expect("our own shapes have string keys")
+    }
+}
+
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        #[derive(Serialize)]
-        struct Body {
-            r#type: String,
-            title: &'static str,
-            status: u16,
-            detail: String,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            field: Option<String>,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            limit: Option<u64>,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            value: Option<Value>,
-        }
-        let Self { kind, detail, field, limit, value } = self;
-        let (name, status, title) = kind.parts();
-        let r#type = format!("{TYPE_PREFIX}{name}");
-        let mut response = json(status, &Body { r#type, title, status: status.as_u16(), detail, field, limit, value });
+        let (kind, retry_after) = (self.kind, self.retry_after);
+        let mut response = json(kind.parts().1, &self.into_body());
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-        if let Some(seconds) = kind.retry_after() {
+        if let Some(seconds) = retry_after {
             headers.insert(RETRY_AFTER, seconds.into());
         }
         if kind == Kind::Unauthorized {

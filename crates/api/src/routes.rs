@@ -13,13 +13,17 @@ use axum::routing::{MethodFilter, MethodRouter, any, on};
 use tidings_telemetry::Registry;
 use tokio::sync::Semaphore;
 
+use crate::apps::Gate;
 use crate::auth::{ApiKeys, Scope};
 use crate::centrifugo::Method;
 use crate::format::negotiate;
-use crate::guard::{Dialect, Guard, guard};
+use crate::guard::{Dialect, Guard, KeyRate, guard};
 use crate::metrics::RouteMetrics;
 use crate::problem::{Kind, Problem};
-use crate::{Shared, audience, brakes, centrifugo, devices, event_report, events, input, jobs};
+use crate::{
+    Shared, audience, backup, brakes, centrifugo, devices, event_report, events, exports, imports, input, jobs, mutes,
+    selectors, users,
+};
 
 /// An entry, as it is described.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,9 +33,11 @@ pub(crate) struct Route {
     /// `None`: what it asks for depends on the body.
     pub(crate) scope: Option<Scope>,
     pub(crate) dialect: Dialect,
+    /// Apps may call it too, for what is theirs.
+    pub(crate) is_for_apps: bool,
 }
 
-/// All that needs a key and [`Shared`].
+/// All that needs a key, or what an app shows, and [`Shared`].
 pub(crate) struct Routes {
     pub(crate) router: Router<Arc<Shared>>,
     pub(crate) known: Vec<Route>,
@@ -39,14 +45,8 @@ pub(crate) struct Routes {
 
 impl Routes {
     pub(crate) fn new(guards: &Guards) -> Self {
-        let own = own_routes(Entries::new(guards, Dialect::Tidings));
-        let own_router = own
-            .router
-            .method_not_allowed_fallback(method_not_allowed)
-            .route("/v1", any(not_found))
-            .route("/v1/", any(not_found))
-            .route("/v1/{*rest}", any(not_found))
-            .layer(from_fn(negotiate));
+        let own = app_routes(own_routes(Entries::new(guards, Dialect::Tidings)));
+        let own_router = with_fallbacks(own.router);
         let centrifugo = centrifugo_routes(Entries::new(guards, Dialect::Centrifugo));
         let centrifugo_router =
             centrifugo.router.method_not_allowed_fallback(method_not_allowed).route("/api/{*rest}", any(not_found));
@@ -55,6 +55,20 @@ impl Routes {
             known: own.known.into_iter().chain(centrifugo.known).collect(),
         }
     }
+}
+
+/// Only what apps may call.
+pub(crate) fn of_apps(guards: &Guards) -> Router<Arc<Shared>> {
+    with_fallbacks(app_routes(Entries::new(guards, Dialect::Tidings)).router)
+}
+
+fn with_fallbacks(router: Router<Arc<Shared>>) -> Router<Arc<Shared>> {
+    router
+        .method_not_allowed_fallback(method_not_allowed)
+        .route("/v1", any(not_found))
+        .route("/v1/", any(not_found))
+        .route("/v1/{*rest}", any(not_found))
+        .layer(from_fn(negotiate))
 }
 
 async fn method_not_allowed() -> Problem {
@@ -66,7 +80,7 @@ async fn not_found(uri: Uri) -> Problem {
 }
 
 fn own_routes(entries: Entries<'_>) -> Entries<'_> {
-    use Scope::{Devices, Operate, Publish, Read};
+    use Scope::{Backup, Devices, Operate, Publish, Read};
     entries
         .add("POST /v1/events", Publish, events::post_events)
         .add("GET /v1/events", Publish, events::scheduled_events)
@@ -76,10 +90,26 @@ fn own_routes(entries: Entries<'_>) -> Entries<'_> {
         .add("GET /v1/jobs", Publish, jobs::jobs)
         .add("GET /v1/jobs/{position}", Publish, jobs::job)
         .add("POST /v1/audience/preview", Publish, audience::preview)
+        .add("POST /v1/audience/explain", Publish, selectors::explain)
         .add("GET /v1/brakes", Read, brakes::brakes)
         .add("PUT /v1/brakes/{scope}", Operate, brakes::pause)
         .add("DELETE /v1/brakes/{scope}", Operate, brakes::resume)
+        .add("GET /v1/store/backup", Backup, backup::backup)
         .add("GET /v1/devices", Devices, devices::devices)
+        .add("GET /v1/export", Devices, exports::export)
+        .add("POST /v1/imports", Devices, imports::import)
+        .add("GET /v1/imports/{name}", Devices, imports::progress)
+        .add("POST /v1/tokens/lookup", Devices, devices::look_up)
+        .add("GET /v1/users/{user}/devices", Devices, users::devices)
+        .add("GET /v1/users/{user}/export", Devices, users::export)
+        .add("DELETE /v1/users/{user}", Devices, users::erase)
+}
+
+/// What apps may call too, each for its own device.
+fn app_routes(mut entries: Entries<'_>) -> Entries<'_> {
+    use Scope::Devices;
+    entries.are_for_apps = true;
+    entries
         .add("GET /v1/devices/{id}", Devices, devices::device)
         .add("PUT /v1/devices/{id}", Devices, devices::put_device)
         .add("DELETE /v1/devices/{id}", Devices, devices::delete_device)
@@ -89,6 +119,9 @@ fn own_routes(entries: Entries<'_>) -> Entries<'_> {
         .add("PUT /v1/devices/{id}/subscriptions", Devices, devices::put_subscriptions)
         .add("POST /v1/devices/{id}/subscriptions", Devices, devices::post_subscriptions)
         .add("DELETE /v1/devices/{id}/subscriptions", Devices, devices::delete_subscriptions)
+        .add("GET /v1/devices/{id}/mutes", Devices, mutes::mutes)
+        .add("PUT /v1/devices/{id}/mutes/{scope}", Devices, mutes::mute)
+        .add("DELETE /v1/devices/{id}/mutes/{scope}", Devices, mutes::unmute)
 }
 
 fn centrifugo_routes(entries: Entries<'_>) -> Entries<'_> {
@@ -104,13 +137,15 @@ fn centrifugo_routes(entries: Entries<'_>) -> Entries<'_> {
 struct Entries<'g> {
     guards: &'g Guards,
     dialect: Dialect,
+    /// Those that are entered from now on.
+    are_for_apps: bool,
     router: Router<Arc<Shared>>,
     known: Vec<Route>,
 }
 
 impl<'g> Entries<'g> {
     fn new(guards: &'g Guards, dialect: Dialect) -> Self {
-        Self { guards, dialect, router: Router::new(), known: Vec::new() }
+        Self { guards, dialect, are_for_apps: false, router: Router::new(), known: Vec::new() }
     }
 
     fn add<T: 'static>(
@@ -119,7 +154,8 @@ impl<'g> Entries<'g> {
         scope: impl Into<Option<Scope>>,
         handler: impl Handler<T, Arc<Shared>>,
     ) -> Self {
-        let route = Route { name, scope: scope.into(), dialect: self.dialect };
+        let is_for_apps = self.are_for_apps && self.guards.gate.is_some();
+        let route = Route { name, scope: scope.into(), dialect: self.dialect, is_for_apps };
         let (method, path) = parts(name);
         self.router = self.router.route(path, self.guards.before(route, on(method, handler)));
         self.known.push(route);
@@ -143,6 +179,9 @@ fn parts(name: &str) -> (MethodFilter, &str) {
 /// Makes the guards of all routes.
 pub(crate) struct Guards {
     pub(crate) keys: ApiKeys,
+    pub(crate) key_rate: Option<Arc<KeyRate>>,
+    /// `None`: apps do not call for themselves.
+    pub(crate) gate: Option<Arc<Gate>>,
     pub(crate) permits: Arc<Semaphore>,
     /// How many there are.
     pub(crate) request_count_max: usize,
@@ -155,9 +194,11 @@ impl Guards {
             "POST /v1/events" => RouteMetrics::of_events(&self.registry, route.name),
             _ => RouteMetrics::new(&self.registry, route.name),
         };
-        let Route { scope, dialect, .. } = route;
+        let Route { scope, dialect, is_for_apps, .. } = route;
         let permits = Some((self.permits.clone(), self.request_count_max));
-        let (keys, metrics) = (self.keys.clone(), Arc::new(metrics));
-        handlers.route_layer(from_fn_with_state(Guard { keys, scope, dialect, permits, metrics }, guard))
+        let (keys, key_rate, metrics) = (self.keys.clone(), self.key_rate.clone(), Arc::new(metrics));
+        let gate = self.gate.clone().filter(|_| is_for_apps);
+        handlers
+            .route_layer(from_fn_with_state(Guard { keys, key_rate, gate, scope, dialect, permits, metrics }, guard))
     }
 }

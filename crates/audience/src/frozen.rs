@@ -9,7 +9,7 @@ use std::sync::Arc;
 use roaring::RoaringBitmap;
 use tidings_types::DeviceNumber;
 
-use crate::index::SHARD_DEVICE_COUNT;
+use crate::sets::SHARD_DEVICE_COUNT;
 
 /// The audience of one event as it was when asked: device numbers, each once, in order. Cheap to clone.
 #[derive(Debug, Clone, Default)]
@@ -24,6 +24,16 @@ impl Frozen {
         let shards: Arc<[_]> = shards.collect();
         let count = shards.iter().flatten().map(|shard| shard.len()).sum();
         Self { shards, count }
+    }
+
+    /// Who is in either.
+    pub fn union(&self, other: &Self) -> Self {
+        let shards = |frozen: &Self, index: usize| frozen.shards.get(index).cloned().flatten();
+        let count = self.shards.len().max(other.shards.len());
+        Self::from_shards((0..count).map(|index| match (shards(self, index), shards(other, index)) {
+            (Some(one), Some(two)) => Some(Arc::new(&*one | &*two)),
+            (one, two) => one.or(two),
+        }))
     }
 
     /// How many devices.

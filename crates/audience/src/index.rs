@@ -1,62 +1,75 @@
-//! The index: who subscribed to which topic on which subject, and which devices a user has.
+//! The index: who subscribed to which topic on which subject, what each device is, and who does not want to be told.
 //!
 //! ```text
-//!  shards[number / 2^20] ─► (topic number, subject number) ─► Set of device numbers
-//!                           (every topic,  user number)       one │ sorted array │ Roaring
-//!  names ────────────────────────┴──────────────┘
+//!  sets: (topic, subject) ─► device numbers      (family, name) ─► device numbers
+//!           └───────┴─ names ─┴──────────────────────────┘         family: user, app, locale, country, platform, muted
 //! ```
 //!
-//! A pair is two small numbers of our own ([`Names`]), so a key costs 8 bytes however long the names are. Only pairs
-//! that somebody subscribed to exist: the last device takes the set with it, and a name goes with its last set. The
-//! index knows no way from a device to its subscriptions or its user; the store, which has them as rows, hands them in.
+//! What a device is lies in sets like what it subscribed to, so a filter and a mute are set algebra
+//! ([`Index::freeze`]). A locale is in the set of each tag it falls back to: `pt` in a filter means one set, and
+//! exactly what [`Filter::admits`] says. Only sets with members exist, and a name goes with its last set. The index
+//! knows no way from a device to its sets; the store, which has them as rows, hands them in.
 //!
-//! The devices of a user are a set like the others, under a topic that is no topic. They are told of an event about the
-//! subject `user:<id>` whatever its topic is. A user with one device costs about 80 bytes, up to 140 just after a table
-//! has grown, and its name.
+//! The devices of a user are told of an event about the subject `user:<id>` whatever its topic is.
 //!
 //! No lock is here: the store's committer changes it and everybody else asks it, under the store's lock. A change
-//! costs a few hash look-ups and one set; [`Index::freeze`] a look-up per shard and subject, and a union only where a
-//! device may be found twice. No bound of its own: the store limits devices, and subscriptions per device.
+//! costs a few hash look-ups and one set. No bound of its own: the store limits devices, and subscriptions per device.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use roaring::RoaringBitmap;
-use tidings_types::{DeviceNumber, Subject, TopicName, UserId};
+use tidings_types::{AppId, Country, DeviceNumber, Filter, Locale, Platform, Subject, TopicName, UserId};
 
 use crate::frozen::Frozen;
 use crate::names::{NameNumber, Names};
-use crate::set::Set;
-
-/// Device numbers in one shard: a change or a union touches sets of at most this many.
-pub const SHARD_DEVICE_COUNT: u32 = 1 << 20;
+use crate::set::Wide;
+use crate::sets::{Added, Members, Removed, SetKey, Sets, family, shard_index};
 
 /// The kind of the subjects that are users: all devices of the user `42` are told what is about `user:42`.
 pub const USER_KIND: &str = "user";
 
-/// Stands where the sets of users have their topic; no topic has this number, [`Names`] counts up from 0.
-const EVERY_TOPIC: NameNumber = NameNumber(u32::MAX);
+/// Stands for the name of no country and of no user; a name has at least one character.
+pub(crate) const NO_NAME: &str = "";
 
-/// Who subscribed to which topic on which subject, and whose each device is.
+/// Devices by what they subscribed to, by what they are, and by what they muted.
 #[derive(Debug, Default)]
 pub struct Index {
-    topics: Names<TopicName>,
-    subjects: Names<Subject>,
-    users: Names<UserId>,
-    /// By `number / SHARD_DEVICE_COUNT`.
-    shards: Vec<Shard>,
+    topics: Names,
+    subjects: Names,
+    users: Names,
+    apps: Names,
+    /// Language tags: `pt-BR` of a device, and `pt`, which it falls back to.
+    locales: Names,
+    countries: Names,
+    muted_subjects: Names,
+    sets: Sets,
     subscription_count: u64,
 }
 
-type Shard = HashMap<SetKey, Set, BuildHasherDefault<SetKeyHasher>>;
-
-/// Topic and subject of a set; or [`EVERY_TOPIC`] and a user.
+/// What a device is, as far as audiences are chosen by it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct SetKey {
-    topic: NameNumber,
-    subject: NameNumber,
+pub struct Traits<'a> {
+    /// Its kind.
+    pub platform: Platform,
+    /// The application it runs.
+    pub app: &'a AppId,
+    /// The language of its user.
+    pub locale: &'a Locale,
+    /// Its country.
+    pub country: Option<&'a Country>,
+    /// Whose it is.
+    pub user: Option<&'a UserId>,
+}
+
+impl<'a> Traits<'a> {
+    /// Family and name of each set that the device is in; the name of a platform is a number already. No user and no
+    /// country have sets too, under [`NO_NAME`], so that selectors find them.
+    fn sets(self) -> impl Iterator<Item = (NameNumber, &'a str)> {
+        let locales = self.locale.fallbacks().map(|tag| (family::LOCALE, tag));
+        let country = (family::COUNTRY, self.country.map_or(NO_NAME, Country::as_str));
+        let user = (family::USER, self.user.map_or(NO_NAME, UserId::as_str));
+        locales.chain([(family::APP, self.app.as_str()), country, user])
+    }
 }
 
 impl Index {
@@ -67,11 +80,11 @@ impl Index {
 
     /// Adds the subscription of `number`; false when it was there.
     pub fn insert(&mut self, number: DeviceNumber, subject: &Subject, topic: &TopicName) -> bool {
-        let key = SetKey { topic: self.topics.number(topic), subject: self.subjects.number(subject) };
-        let added = self.add(number, key);
+        let key = SetKey { family: self.topics.number(topic.as_str()), name: self.subjects.number(subject.as_str()) };
+        let added = self.sets.insert(key, number);
         if added == Added::First {
-            self.topics.retain(key.topic);
-            self.subjects.retain(key.subject);
+            self.topics.retain(key.family);
+            self.subjects.retain(key.name);
         }
         self.subscription_count += u64::from(added != Added::Not);
         added != Added::Not
@@ -79,63 +92,115 @@ impl Index {
 
     /// Removes the subscription of `number`; false when there was none.
     pub fn remove(&mut self, number: DeviceNumber, subject: &Subject, topic: &TopicName) -> bool {
-        let Some(key) = self.key(topic, subject) else { return false };
-        let removed = self.take(number, key);
+        let Some(key) = self.subscription_key(topic, subject) else { return false };
+        let removed = self.sets.remove(key, number);
         if removed == Removed::Last {
-            self.topics.release(topic, key.topic);
-            self.subjects.release(subject, key.subject);
+            self.topics.release(key.family);
+            self.subjects.release(key.name);
         }
         self.subscription_count -= u64::from(removed != Removed::Not);
         removed != Removed::Not
     }
 
-    /// Says whose device `number` is from now on: it leaves the devices of `before` and is one of `after`.
-    pub fn set_user(&mut self, number: DeviceNumber, before: Option<&UserId>, after: Option<&UserId>) {
-        if before == after {
-            return;
+    /// Says what device `number` is from now on: it leaves the sets that `before` says and is in those of `after`.
+    /// Saying it again changes nothing.
+    pub fn set_device(&mut self, number: DeviceNumber, before: Option<Traits<'_>>, after: Option<Traits<'_>>) {
+        if let Some(before) = before {
+            self.sets.remove(platform_key(before.platform), number);
+            before.sets().for_each(|(family, name)| _ = self.take(number, family, name));
         }
-        if let Some(user) = before
-            && let Some(name) = self.users.find(user)
-            && self.take(number, SetKey { topic: EVERY_TOPIC, subject: name }) == Removed::Last
-        {
-            self.users.release(user, name);
+        if let Some(after) = after {
+            self.sets.insert(platform_key(after.platform), number);
+            after.sets().for_each(|(family, name)| _ = self.put(number, family, name));
         }
-        if let Some(user) = after {
-            let name = self.users.number(user);
-            if self.add(number, SetKey { topic: EVERY_TOPIC, subject: name }) == Added::First {
-                self.users.retain(name);
+    }
+
+    /// Takes `number` out of every event about `subject`, or without one out of all; false when it was.
+    pub fn mute(&mut self, number: DeviceNumber, subject: Option<&Subject>) -> bool {
+        match subject {
+            Some(subject) => self.put(number, family::MUTED, subject.as_str()),
+            None => self.sets.insert(MUTED_ALL, number) != Added::Not,
+        }
+    }
+
+    /// Takes a mute back; false when there was none.
+    pub fn unmute(&mut self, number: DeviceNumber, subject: Option<&Subject>) -> bool {
+        match subject {
+            Some(subject) => self.take(number, family::MUTED, subject.as_str()),
+            None => self.sets.remove(MUTED_ALL, number) != Removed::Not,
+        }
+    }
+
+    /// Adds `number` to a set that is no subscription; false when it was there.
+    fn put(&mut self, number: DeviceNumber, family: NameNumber, name: &str) -> bool {
+        let names = self.names_mut(family);
+        let key = SetKey { family, name: names.number(name) };
+        let added = self.sets.insert(key, number);
+        if added == Added::First {
+            self.names_mut(family).retain(key.name);
+        }
+        added != Added::Not
+    }
+
+    /// Takes `number` out of a set that is no subscription; false when it was not there.
+    fn take(&mut self, number: DeviceNumber, family: NameNumber, name: &str) -> bool {
+        let Some(key) = self.key(family, name) else { return false };
+        let removed = self.sets.remove(key, number);
+        if removed == Removed::Last {
+            self.names_mut(family).release(key.name);
+        }
+        removed != Removed::Not
+    }
+
+    /// Takes a device out of all sets but those of its subscriptions, which the caller knows: for when nobody knows
+    /// what it is. Looks at all sets.
+    pub fn forget_device(&mut self, number: DeviceNumber) {
+        let is_in = |(key, members): (SetKey, Members<'_>)| {
+            (key.family.0 >= family::FIRST.0 && members.contains(number.0)).then_some(key)
+        };
+        let keys: Vec<SetKey> = self.sets.iter_from(0).filter_map(is_in).collect();
+        for key in keys {
+            if self.sets.remove(key, number) == Removed::Last && has_name(key) {
+                self.names_mut(key.family).release(key.name);
             }
         }
     }
 
-    fn add(&mut self, number: DeviceNumber, key: SetKey) -> Added {
-        let shard_index = shard_index(number);
-        if self.shards.len() <= shard_index {
-            self.shards.resize_with(shard_index + 1, HashMap::default);
-        }
-        match self.shards[shard_index].entry(key) {
-            Entry::Vacant(place) => {
-                place.insert(Set::One(number.0));
-                Added::First
-            }
-            Entry::Occupied(mut set) => match set.get_mut().insert(number.0) {
-                true => Added::More,
-                false => Added::Not,
-            },
+    /// Adds, for each subscription, one to the place of its device; devices beyond are left out.
+    pub fn count_into(&self, counts: &mut [u16]) {
+        let subscriptions = self.sets.iter_from(0).filter(|(key, _)| key.family.0 < family::FIRST.0);
+        for (_, members) in subscriptions {
+            members.for_each(|number| {
+                if let Some(count) = counts.get_mut(number as usize) {
+                    *count = count.saturating_add(1);
+                }
+            });
         }
     }
 
-    fn take(&mut self, number: DeviceNumber, key: SetKey) -> Removed {
-        let Some(shard) = self.shards.get_mut(shard_index(number)) else { return Removed::Not };
-        let Some(set) = shard.get_mut(&key) else { return Removed::Not };
-        if !set.remove(number.0) {
-            return Removed::Not;
+    /// Adds the numbers of gaps to a set; `checked` is what [`gaps::check`](crate::gaps::check) says of them.
+    pub(crate) fn add_gaps(&mut self, key: SetKey, gaps: &[u8], checked: (usize, u32)) {
+        let added = self.sets.add_gaps(key, gaps, checked);
+        self.count_added(key, added);
+    }
+
+    /// Adds the members of `wide` to a set.
+    pub(crate) fn add_wide(&mut self, key: SetKey, wide: Wide) {
+        let added = self.sets.add_wide(key, wide);
+        self.count_added(key, added);
+    }
+
+    fn count_added(&mut self, key: SetKey, (is_new, count): (bool, u64)) {
+        let is_subscription = key.family.0 < family::FIRST.0;
+        if is_subscription {
+            self.subscription_count += count;
         }
-        if !set.is_empty() {
-            return Removed::Some;
+        if is_new && is_subscription {
+            self.topics.retain(key.family);
+            self.subjects.retain(key.name);
+        } else if is_new && has_name(key) {
+            self.names_mut(key.family).retain(key.name);
         }
-        shard.remove(&key);
-        Removed::Last
     }
 
     /// Removes all subscriptions of a device, which the caller knows: the index has no way from a device to its sets.
@@ -151,36 +216,127 @@ impl Index {
 
     /// Whether `number` subscribed to `topic` on `subject`.
     pub fn contains(&self, number: DeviceNumber, subject: &Subject, topic: &TopicName) -> bool {
-        let shard = self.shards.get(shard_index(number));
-        let set = shard.zip(self.key(topic, subject)).and_then(|(shard, key)| shard.get(&key));
-        set.is_some_and(|set| set.contains(number.0))
+        self.subscription_key(topic, subject).is_some_and(|key| self.sets.contains(key, number))
     }
 
     /// Everyone who subscribed to `topic` on any of `subjects`, and all devices of those subjects that are users, each
-    /// once, as it is now.
-    pub fn freeze(&self, topic: &TopicName, subjects: &[Subject]) -> Frozen {
-        let topic = self.topics.find(topic);
-        let subscribed = |subject| Some(SetKey { topic: topic?, subject: self.subjects.find(subject)? });
-        let keys: Vec<SetKey> = subjects
-            .iter()
-            .flat_map(|subject| [subscribed(subject), user_of(subject).and_then(|user| self.user_key(user))])
-            .flatten()
-            .collect();
-        Frozen::from_shards(self.shards.iter().map(|shard| union(shard, &keys)))
+    /// once, as it is now; of these whom `filter` admits and who muted neither everything nor any of `subjects`.
+    pub fn freeze(&self, topic: &TopicName, subjects: &[Subject], filter: &Filter) -> Frozen {
+        let users = subjects.iter().filter_map(user_of);
+        let subscribed = subjects.iter().filter_map(|subject| self.subscription_key(topic, subject));
+        let keys: Vec<SetKey> = subscribed.chain(users.filter_map(|user| self.key(family::USER, user))).collect();
+        self.limited(subjects, filter, |shard| self.union(shard, &keys), self.sets.shard_count())
     }
 
-    /// All devices of `users`, and `devices` themselves, each once, as it is now.
-    pub fn freeze_named(&self, users: &[UserId], devices: &[DeviceNumber]) -> Frozen {
-        let keys: Vec<SetKey> = users.iter().filter_map(|user| self.user_key(user.as_str())).collect();
-        let mut shards: Vec<_> = self.shards.iter().map(|shard| union(shard, &keys)).collect();
-        for &number in devices {
-            let shard_index = shard_index(number);
-            if shards.len() <= shard_index {
-                shards.resize(shard_index + 1, None);
+    /// All devices of `user`, in order of their numbers.
+    pub fn devices_of_user(&self, user: &UserId) -> Vec<DeviceNumber> {
+        let Some(key) = self.key(family::USER, user.as_str()) else { return Vec::new() };
+        let sets = (0..self.sets.shard_count()).filter_map(|shard| self.union(shard, &[key]));
+        sets.flat_map(|set| set.iter().map(DeviceNumber).collect::<Vec<_>>()).collect()
+    }
+
+    /// All devices of `users`, and `devices` themselves, each once, as it is now; of these whom `filter` admits and who
+    /// muted neither everything nor any of `subjects`.
+    pub fn freeze_named(
+        &self,
+        users: &[UserId],
+        devices: &[DeviceNumber],
+        subjects: &[Subject],
+        filter: &Filter,
+    ) -> Frozen {
+        let keys: Vec<SetKey> = users.iter().filter_map(|user| self.key(family::USER, user.as_str())).collect();
+        let highest = devices.iter().map(|&number| shard_index(number) + 1).max();
+        let named = |shard| {
+            let mut union = self.union(shard, &keys);
+            for number in devices.iter().filter(|&&number| shard_index(number) == shard) {
+                Arc::make_mut(union.get_or_insert_default()).insert(number.0);
             }
-            Arc::make_mut(shards[shard_index].get_or_insert_default()).insert(number.0);
+            union
+        };
+        self.limited(subjects, filter, named, self.sets.shard_count().max(highest.unwrap_or(0)))
+    }
+
+    /// Of those that `told` says, shard by shard, whom `filter` admits and who muted neither everything nor any of
+    /// `subjects`.
+    pub(crate) fn limited(
+        &self,
+        subjects: &[Subject],
+        filter: &Filter,
+        told: impl Fn(usize) -> Option<Arc<RoaringBitmap>>,
+        shard_count: usize,
+    ) -> Frozen {
+        let lists = self.filter_keys(filter);
+        let muted = subjects.iter().filter_map(|subject| self.key(family::MUTED, subject.as_str()));
+        let muted: Vec<SetKey> = muted.chain([MUTED_ALL]).collect();
+        Frozen::from_shards((0..shard_count).map(|shard| {
+            let mut audience = told(shard)?;
+            for list in &lists {
+                audience = self.admitted(shard, audience, list);
+            }
+            for muted in muted.iter().filter_map(|&key| self.sets.bitmap(shard, key)) {
+                if !muted.is_disjoint(&audience) {
+                    *Arc::make_mut(&mut audience) -= &*muted;
+                }
+            }
+            (!audience.is_empty()).then_some(audience)
+        }))
+    }
+
+    /// The sets of each list of a filter that is not empty: [`Filter::admits`] in terms of sets.
+    fn filter_keys(&self, filter: &Filter) -> Vec<Vec<SetKey>> {
+        let Filter { countries, locales, platforms, apps } = filter;
+        let mut lists = Vec::new();
+        if !platforms.is_empty() {
+            lists.push(platforms.iter().map(|&platform| platform_key(platform)).collect());
         }
-        Frozen::from_shards(shards.into_iter())
+        let mut named = |family, names: Vec<&str>| {
+            if !names.is_empty() {
+                lists.push(names.iter().filter_map(|name| self.key(family, name)).collect());
+            }
+        };
+        named(family::APP, apps.iter().map(AppId::as_str).collect());
+        named(family::COUNTRY, countries.iter().map(Country::as_str).collect());
+        named(family::LOCALE, locales.iter().map(Locale::as_str).collect());
+        lists
+    }
+
+    /// Those of `audience` that are in any of the sets. A small one costs what it is, however large the sets are.
+    fn admitted(&self, shard: usize, mut audience: Arc<RoaringBitmap>, keys: &[SetKey]) -> Arc<RoaringBitmap> {
+        if keys.len() < 2 || audience.len() > DENSE_DEVICE_COUNT {
+            let admitted = self.union(shard, keys).unwrap_or_default();
+            match Arc::get_mut(&mut audience) {
+                Some(audience) => *audience &= &*admitted,
+                None => audience = Arc::new(&*audience & &*admitted),
+            }
+            return audience;
+        }
+        let sets = keys.iter().filter_map(|&key| self.sets.bitmap(shard, key));
+        Arc::new(sets.fold(RoaringBitmap::new(), |admitted, set| admitted | (&*audience & &*set)))
+    }
+
+    /// All members of the sets under `keys` in a shard; a large set alone is shared, not copied.
+    pub(crate) fn union(&self, shard: usize, keys: &[SetKey]) -> Option<Arc<RoaringBitmap>> {
+        let mut sets = keys.iter().filter_map(|&key| self.sets.bitmap(shard, key));
+        let mut union = sets.next()?;
+        for set in sets {
+            *Arc::make_mut(&mut union) |= &*set;
+        }
+        Some(union)
+    }
+
+    /// The members of one set in a shard; a large set is shared, not copied. `None`: nobody.
+    pub(crate) fn bitmap(&self, shard: usize, key: SetKey) -> Option<Arc<RoaringBitmap>> {
+        self.sets.bitmap(shard, key)
+    }
+
+    /// How many are in one set.
+    pub(crate) fn set_len(&self, key: SetKey) -> u64 {
+        self.sets.len(key)
+    }
+
+    /// Number ranges of [`SHARD_DEVICE_COUNT`](crate::SHARD_DEVICE_COUNT) that somebody may be in.
+    pub(crate) fn range_count(&self) -> usize {
+        self.sets.shard_count()
     }
 
     /// Subscriptions in the index.
@@ -195,98 +351,129 @@ impl Index {
 
     /// Users that have a device.
     pub fn user_count(&self) -> usize {
-        self.users.len()
+        self.users.len() - usize::from(self.users.find(NO_NAME).is_some())
     }
 
-    fn key(&self, topic: &TopicName, subject: &Subject) -> Option<SetKey> {
-        Some(SetKey { topic: self.topics.find(topic)?, subject: self.subjects.find(subject)? })
+    /// The set of those who subscribed to `topic` on `subject`.
+    pub(crate) fn subscription_key(&self, topic: &TopicName, subject: &Subject) -> Option<SetKey> {
+        Some(SetKey { family: self.topics.find(topic.as_str())?, name: self.subjects.find(subject.as_str())? })
     }
 
-    fn user_key(&self, user: &str) -> Option<SetKey> {
-        Some(SetKey { topic: EVERY_TOPIC, subject: self.users.find(user)? })
+    /// The sets of those who subscribed to whatever topic on any of `subjects`.
+    pub(crate) fn subject_keys(&self, subjects: &[Subject]) -> Vec<SetKey> {
+        let names: Vec<_> = subjects.iter().filter_map(|subject| self.subjects.find(subject.as_str())).collect();
+        self.sets.topic_keys(&self.topics, &names)
+    }
+
+    /// The set of a family that is no topic. A locale's tag stands for all locales that fall back to it.
+    pub(crate) fn key(&self, family: NameNumber, name: &str) -> Option<SetKey> {
+        Some(SetKey { family, name: self.names(family).find(name)? })
+    }
+
+    pub(crate) fn sets(&self) -> &Sets {
+        &self.sets
+    }
+
+    pub(crate) fn topics(&self) -> &Names {
+        &self.topics
+    }
+
+    pub(crate) fn topics_mut(&mut self) -> &mut Names {
+        &mut self.topics
+    }
+
+    pub(crate) fn subjects(&self) -> &Names {
+        &self.subjects
+    }
+
+    pub(crate) fn subjects_mut(&mut self) -> &mut Names {
+        &mut self.subjects
+    }
+
+    /// The names of a family that is no topic.
+    pub(crate) fn names(&self, of: NameNumber) -> &Names {
+        match of {
+            family::USER => &self.users,
+            family::APP => &self.apps,
+            family::LOCALE => &self.locales,
+            family::COUNTRY => &self.countries,
+            family::MUTED => &self.muted_subjects,
+            _ => unreachable!("the other families have no names"),
+        }
+    }
+
+    /// The same to change.
+    pub(crate) fn names_mut(&mut self, of: NameNumber) -> &mut Names {
+        match of {
+            family::USER => &mut self.users,
+            family::APP => &mut self.apps,
+            family::LOCALE => &mut self.locales,
+            family::COUNTRY => &mut self.countries,
+            family::MUTED => &mut self.muted_subjects,
+            _ => unreachable!("the other families have no names"),
+        }
     }
 
     /// Panics when an invariant is broken.
     #[cfg(test)]
     pub(crate) fn check(&self) {
-        let sets = || self.shards.iter().flatten();
-        sets().for_each(|(_, set)| set.check());
-        if self.subscription_count == 0 {
-            assert!(sets().all(|(key, _)| key.topic == EVERY_TOPIC), "a set without members is kept");
-            assert_eq!((self.topics.len(), self.subjects.len()), (0, 0), "a name without sets is kept");
+        use std::collections::HashMap;
+        self.sets.check();
+        let mut uses: HashMap<NameNumber, HashMap<u32, u32>> = HashMap::new();
+        let (mut of_topics, mut of_subjects): (HashMap<u32, u32>, HashMap<u32, u32>) = Default::default();
+        let mut subscription_count = 0;
+        for (key, members) in self.sets.iter_from(0) {
+            let is_topic = key.family.0 < family::FIRST.0;
+            let names = if is_topic { &mut of_subjects } else { uses.entry(key.family).or_default() };
+            *names.entry(key.name.0).or_default() += 1;
+            if is_topic {
+                *of_topics.entry(key.family.0).or_default() += 1;
+                members.for_each(|_| subscription_count += 1);
+            }
         }
-        let of_users = sets().filter(|(key, _)| key.topic == EVERY_TOPIC);
-        let users: std::collections::HashSet<_> = of_users.map(|(key, _)| key.subject).collect();
-        assert_eq!(users.len(), self.users.len(), "a user is kept without devices, or forgotten with them");
+        assert_eq!(self.subscription_count, subscription_count);
+        self.topics.check(&of_topics);
+        self.subjects.check(&of_subjects);
+        let of = |family| uses.get(&family).cloned().unwrap_or_default();
+        for family in [family::USER, family::APP, family::LOCALE, family::COUNTRY, family::MUTED] {
+            self.names(family).check(&of(family));
+        }
+    }
+
+    /// Memory taken: of sets, and of names.
+    #[cfg(test)]
+    pub(crate) fn bytes(&self) -> (usize, usize) {
+        let Self { topics, subjects, users, apps, locales, countries, muted_subjects, sets, .. } = self;
+        let names = [topics, subjects, users, apps, locales, countries, muted_subjects];
+        (sets.bytes(), names.map(Names::bytes).iter().sum())
     }
 }
 
-#[derive(Debug, PartialEq, Eq)]
-enum Added {
-    Not,
-    /// Its set is new.
-    First,
-    More,
+/// Of more devices in a shard each step takes about as long as of all.
+const DENSE_DEVICE_COUNT: u64 = 32 * 1024;
+
+/// Who muted everything.
+pub(crate) const MUTED_ALL: SetKey = SetKey { family: family::MUTED_ALL, name: NameNumber(0) };
+
+/// Whether the family of a set that is no subscription has names.
+fn has_name(key: SetKey) -> bool {
+    !matches!(key.family, family::PLATFORM | family::MUTED_ALL)
 }
 
-#[derive(Debug, PartialEq, Eq)]
-enum Removed {
-    Not,
-    Some,
-    /// Its set is gone.
-    Last,
-}
-
-fn shard_index(number: DeviceNumber) -> usize {
-    (number.0 / SHARD_DEVICE_COUNT) as usize
+/// The set of a platform.
+pub(crate) fn platform_key(platform: Platform) -> SetKey {
+    let name = match platform {
+        Platform::Ios => 0,
+        Platform::Android => 1,
+        Platform::Web => 2,
+    };
+    SetKey { family: family::PLATFORM, name: NameNumber(name) }
 }
 
 /// The user that a subject is, when it is one.
-fn user_of(subject: &Subject) -> Option<&str> {
+pub(crate) fn user_of(subject: &Subject) -> Option<&str> {
     subject.as_str().split_once(':').filter(|(kind, _)| *kind == USER_KIND).map(|(_, user)| user)
 }
 
-/// All members of the sets under `keys`; a large set alone is shared, not copied.
-fn union(shard: &Shard, keys: &[SetKey]) -> Option<Arc<RoaringBitmap>> {
-    let mut sets = keys.iter().filter_map(|key| shard.get(key));
-    let mut union = sets.next()?.to_bitmap();
-    for set in sets {
-        set.add_to(Arc::make_mut(&mut union));
-    }
-    Some(union)
-}
-
-/// What the table of a map takes: hashbrown keeps a power of two of places, 7 of 8 filled at most, and a byte for each.
 #[cfg(test)]
-pub(crate) fn map_bytes<K, V, S>(map: &HashMap<K, V, S>) -> usize {
-    (map.capacity() * 8).div_ceil(7).next_power_of_two() * (size_of::<(K, V)>() + 1)
-}
-
-impl std::hash::Hash for SetKey {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write_u64(u64::from(self.topic.0) << 32 | u64::from(self.subject.0));
-    }
-}
-
-/// Multiply and fold. The keys are numbers we gave ourselves, so nobody outside can make them collide.
-#[derive(Debug, Default)]
-struct SetKeyHasher(u64);
-
-impl Hasher for SetKeyHasher {
-    fn write(&mut self, _bytes: &[u8]) {
-        unreachable!("a set key is hashed as one number");
-    }
-
-    fn write_u64(&mut self, key: u64) {
-        // 2^64 divided by the golden ratio: neighbouring numbers spread over all bits (Knuth, volume 3, 6.4).
-        let product = u128::from(key ^ 0x243f_6a88_85a3_08d3) * 0x9e37_79b9_7f4a_7c15;
-        self.0 = product as u64 ^ (product >> 64) as u64;
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
-}
-
-#[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,26 +1,40 @@
-//! Who is to be told (R8): sets of device numbers per (topic, subject) and per user, and their union for one event.
+//! Who is to be told (R8): sets of device numbers per (topic, subject), per user, platform, app, locale and country,
+//! and of those who muted, and what becomes of them for one event.
 //!
-//! The [`Index`] is derived from the durable subscriptions and can be thrown away; the store fills it, keeps it in
-//! step and asks it. [`Index::freeze`] answers an event with a [`Frozen`] audience: every device that subscribed to the
-//! event's topic on any of its subjects, and whatever the topic every device of a user that is a subject (`user:<id>`),
-//! each once, in the order of device numbers. [`Index::freeze_named`] answers one that names users and devices itself.
-//! Later changes of the index do not touch what is frozen, so a job can stream it and resume from any number without
-//! skipping or doubling.
+//! The [`Index`] is derived from the durable rows and can be thrown away; the store fills it, keeps it in step and asks
+//! it. [`Index::freeze`] answers an event with a [`Frozen`] audience: every device that subscribed to the event's topic
+//! on any of its subjects, and whatever the topic every device of a user that is a subject (`user:<id>`), each once, in
+//! the order of device numbers. [`Index::freeze_named`] answers one that names users and devices itself,
+//! [`Index::freeze_selected`] one with a selector. Each takes a filter and leaves out who muted everything or one of
+//! the event's subjects. Later changes of the index do not touch what is frozen, so a job can stream it and resume from
+//! any number without skipping or doubling. [`Index::encode_shard`] writes the index piece by piece while it changes.
 //!
-//! Not here: what a device is, its token or its language; who is muted; files, clocks, locks.
+//! Not here: what a device is beside its [`Traits`]; until when something is muted; files, clocks, locks.
 //!
-//! Shape: numbers are split in shards of 2^20 (`SHARD_DEVICE_COUNT`). In a shard each (topic, subject) has one set: the
-//! number itself when there is one, a sorted array up to 4096 (`ARRAY_DEVICE_COUNT_MAX`), Roaring above. Names are kept once and sets
-//! are keyed by their 32-bit numbers, so that a subscription costs about 4 bytes in an array (with at most an eighth of
-//! slack) and 2 or less in a Roaring set; a name is forgotten with its last set. A user with one device costs about 80
-//! bytes and its name.
+//! Shape: a (topic, subject), a user, a language tag and so on has one set, in the cheapest of four forms (`set`): some
+//! bytes in the table, bytes in a pool, 2 bytes for each number, and Roaring for a large one, the last two by shards of
+//! 2^20 numbers (`SHARD_DEVICE_COUNT`), so that a change or a union never touches more than 128 KiB at once. Names are
+//! kept once, each with a number by which sets are known. 25 million subscriptions of 5 million devices, skewed as in
+//! life, take some 4.5 bytes each, everything included; a user with one device 60 bytes and its name. A name is
+//! forgotten with its last set.
 //!
 //! Bound: the caller's; the store limits subscriptions per device.
 
+mod codec;
+mod evaluate;
 mod frozen;
+mod gaps;
+mod halves;
 mod index;
+mod lookup;
 mod names;
+mod pool;
 mod set;
+mod sets;
+mod slots;
 
+pub use codec::DecodeError;
+pub use evaluate::{ExplainedNode, Explanation};
 pub use frozen::Frozen;
-pub use index::{Index, SHARD_DEVICE_COUNT, USER_KIND};
+pub use index::{Index, Traits, USER_KIND};
+pub use sets::SHARD_DEVICE_COUNT;

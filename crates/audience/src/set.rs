@@ -1,134 +1,304 @@
-//! A set of device numbers in the cheapest of three forms.
+//! A set of device numbers in the cheapest of its forms.
+//!
+//! | form | of | takes |
+//! |---|---|---|
+//! | gaps within the set's own 16 bytes | up to 4 numbers or so | nothing more |
+//! | [gaps](crate::gaps) in a [pool](crate::pool) | some hundred | 2 to 3 bytes each |
+//! | by shard: [halves](crate::halves) | 8192 in each shard | 2 bytes each, an eighth of slack |
+//! | by shard: Roaring | more | 1 bit of a dense range, 3 bytes at worst, less for runs |
+//!
+//! A set that shrinks goes back at half of the limit up or less, so that none flaps.
 
 use std::sync::Arc;
 
 use roaring::RoaringBitmap;
 
-/// Up to here a sorted array, above it Roaring.
-pub(crate) const ARRAY_DEVICE_COUNT_MAX: usize = 4096;
+use crate::gaps;
+use crate::halves::{HALVES_COUNT_MAX, Halves};
+use crate::pool::Place;
+use crate::sets::SHARD_DEVICE_COUNT;
 
-/// Below this an array comes back from Roaring; lower than the limit up, so that a set at the limit does not flap.
-const ARRAY_DEVICE_COUNT_BACK: u64 = ARRAY_DEVICE_COUNT_MAX as u64 * 3 / 4;
+/// Gaps that need no memory of their own.
+pub(crate) const INLINE_BYTES_MAX: usize = 14;
 
-/// Device numbers of one shard for one (topic, subject).
-///
-/// Invariant: `Array` is sorted, without duplicates, at most `ARRAY_DEVICE_COUNT_MAX` long.
+/// Fewer numbers than this are gaps again.
+pub(crate) const WIDE_COUNT_MIN: usize = 128;
+
+/// Fewer numbers of a shard than this are halves again.
+const BITMAP_COUNT_MIN: u32 = HALVES_COUNT_MAX as u32 / 2;
+
+/// After so many changes a bitmap is looked through for runs.
+const TIDY_CHANGE_COUNT: u32 = 4096;
+
+/// Bytes of the runs of a block at most, on average: 64 runs. More take less memory than bits do and more time.
+const RUN_BYTES_MAX: u64 = 256;
+
+/// Device numbers of one key. [`Sets`](crate::sets::Sets) has the pool and chooses the form.
 #[derive(Debug)]
 pub(crate) enum Set {
-    /// Most sets have one member: it needs no memory of its own.
-    One(u32),
-    Array(Vec<u32>),
-    /// Shared with frozen audiences; copied by the first change after a freeze.
-    Roaring(Arc<RoaringBitmap>),
+    Inline { length: u8, bytes: [u8; INLINE_BYTES_MAX] },
+    Pooled(Place),
+    Wide(Box<Wide>),
 }
 
-impl Set {
-    /// Adds `number`; false when it was there.
+impl Default for Set {
+    fn default() -> Self {
+        Self::Inline { length: 0, bytes: [0; INLINE_BYTES_MAX] }
+    }
+}
+
+/// A set with a part for each shard that somebody is in, in order.
+#[derive(Debug, Default)]
+pub(crate) struct Wide {
+    parts: Vec<(u16, Part)>,
+}
+
+/// The members in one shard; there are some.
+#[derive(Debug)]
+pub(crate) enum Part {
+    Halves(Halves),
+    Bitmap(Bitmap),
+}
+
+/// Shared with frozen audiences; copied by the first change after a freeze.
+#[derive(Debug)]
+pub(crate) struct Bitmap {
+    bitmap: Arc<RoaringBitmap>,
+    /// Its length, which Roaring would have to count.
+    count: u32,
+    /// Since it was looked through for runs.
+    changes: u32,
+}
+
+impl Wide {
+    pub(crate) fn parts(&self) -> impl Iterator<Item = (u16, &Part)> {
+        self.parts.iter().map(|(shard, part)| (*shard, part))
+    }
+
+    pub(crate) fn part(&self, shard: u16) -> Option<&Part> {
+        let place = self.parts.binary_search_by_key(&shard, |(shard, _)| *shard).ok()?;
+        Some(&self.parts[place].1)
+    }
+
+    /// Puts a part behind those there are; false when its shard is not.
+    pub(crate) fn push(&mut self, shard: u16, part: Part) -> bool {
+        let is_next = self.parts.last().is_none_or(|(last, _)| *last < shard);
+        if is_next {
+            self.parts.reserve_exact(1);
+            self.parts.push((shard, part));
+        }
+        is_next
+    }
+
     pub(crate) fn insert(&mut self, number: u32) -> bool {
-        match self {
-            Self::One(only) if *only == number => false,
-            Self::One(only) => {
-                let mut pair = vec![*only, number];
-                pair.sort_unstable();
-                *self = Self::Array(pair);
+        let shard = shard_of(number);
+        match self.parts.binary_search_by_key(&shard, |(shard, _)| *shard) {
+            Ok(place) => self.parts[place].1.insert(shard, number),
+            Err(place) => {
+                let mut halves = Halves::default();
+                halves.insert(number);
+                self.parts.reserve_exact(1);
+                self.parts.insert(place, (shard, Part::Halves(halves)));
                 true
             }
-            Self::Array(numbers) => {
-                let Err(place) = numbers.binary_search(&number) else { return false };
-                if numbers.len() == ARRAY_DEVICE_COUNT_MAX {
-                    let mut bitmap: RoaringBitmap = sorted(numbers);
-                    bitmap.insert(number);
-                    *self = Self::Roaring(Arc::new(bitmap));
-                    return true;
-                }
-                if numbers.len() == numbers.capacity() {
-                    numbers.reserve_exact(numbers.len() / 8 + 1); // An eighth of slack instead of the usual half.
-                }
-                numbers.insert(place, number);
-                true
-            }
-            Self::Roaring(bitmap) => !bitmap.contains(number) && Arc::make_mut(bitmap).insert(number),
         }
     }
 
-    /// Removes `number`; false when it was not there. An emptied set is an empty array: the owner drops it.
     pub(crate) fn remove(&mut self, number: u32) -> bool {
-        match self {
-            Self::One(only) => {
-                let found = *only == number;
-                if found {
-                    *self = Self::Array(Vec::new());
-                }
-                found
-            }
-            Self::Array(numbers) => {
-                let Ok(place) = numbers.binary_search(&number) else { return false };
-                numbers.remove(place);
-                if numbers.len() < numbers.capacity() / 2 {
-                    numbers.shrink_to(numbers.len() + numbers.len() / 8);
-                }
-                true
-            }
-            Self::Roaring(bitmap) => {
-                if !bitmap.contains(number) {
-                    return false;
-                }
-                Arc::make_mut(bitmap).remove(number);
-                if bitmap.len() < ARRAY_DEVICE_COUNT_BACK {
-                    let numbers: Vec<u32> = bitmap.iter().collect();
-                    *self = Self::Array(numbers);
-                }
-                true
-            }
+        let shard = shard_of(number);
+        let Ok(place) = self.parts.binary_search_by_key(&shard, |(shard, _)| *shard) else { return false };
+        let part = &mut self.parts[place].1;
+        let removed = part.remove(number);
+        if part.len() == 0 {
+            self.parts.remove(place);
         }
+        removed
     }
 
     pub(crate) fn contains(&self, number: u32) -> bool {
-        match self {
-            Self::One(only) => *only == number,
-            Self::Array(numbers) => numbers.binary_search(&number).is_ok(),
-            Self::Roaring(bitmap) => bitmap.contains(number),
-        }
+        self.part(shard_of(number)).is_some_and(|part| part.contains(number))
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        matches!(self, Self::Array(numbers) if numbers.is_empty())
+    pub(crate) fn len(&self) -> u64 {
+        self.parts.iter().map(|(_, part)| part.len() as u64).sum()
     }
 
-    /// All members as a bitmap; a large set is shared, not copied.
-    pub(crate) fn to_bitmap(&self) -> Arc<RoaringBitmap> {
-        match self {
-            Self::One(only) => Arc::new(RoaringBitmap::from_iter([*only])),
-            Self::Array(numbers) => Arc::new(sorted(numbers)),
-            Self::Roaring(bitmap) => bitmap.clone(),
-        }
-    }
-
-    /// Adds all members to `union`.
-    pub(crate) fn add_to(&self, union: &mut RoaringBitmap) {
-        match self {
-            Self::One(only) => {
-                union.insert(*only);
+    pub(crate) fn for_each(&self, mut visit: impl FnMut(u32)) {
+        for (shard, part) in &self.parts {
+            match part {
+                Part::Halves(halves) => halves.numbers(*shard).for_each(&mut visit),
+                Part::Bitmap(part) => part.bitmap.iter().for_each(&mut visit),
             }
-            Self::Array(numbers) => *union |= sorted(numbers),
-            Self::Roaring(bitmap) => *union |= &**bitmap,
         }
     }
 
-    /// Panics when the invariant is broken.
-    #[cfg(test)]
-    pub(crate) fn check(&self) {
+    /// Whether it should be gaps.
+    pub(crate) fn is_small(&self) -> bool {
+        self.len() < WIDE_COUNT_MIN as u64
+    }
+}
+
+impl Part {
+    /// `None` when the bitmap has none or others than of this shard.
+    pub(crate) fn from_bitmap(shard: u16, bitmap: RoaringBitmap) -> Option<Self> {
+        let is_within = shard_of(bitmap.min()?) == shard && shard_of(bitmap.max()?) == shard;
+        let count = bitmap.len() as u32;
+        if is_within && count < BITMAP_COUNT_MIN {
+            let mut halves = Halves::default();
+            bitmap.iter().for_each(|number| _ = halves.insert(number));
+            return Some(Self::Halves(halves));
+        }
+        is_within.then(|| Self::Bitmap(Bitmap { bitmap: Arc::new(bitmap), count, changes: 0 }))
+    }
+
+    fn insert(&mut self, shard: u16, number: u32) -> bool {
         match self {
-            Self::One(_) => {}
-            Self::Array(numbers) => {
-                assert!(!numbers.is_empty() && numbers.len() <= ARRAY_DEVICE_COUNT_MAX);
-                assert!(numbers.is_sorted_by(|a, b| a < b));
+            Self::Halves(halves) if halves.len() < HALVES_COUNT_MAX => halves.insert(number),
+            Self::Halves(halves) => {
+                if halves.contains(number) {
+                    return false;
+                }
+                let mut bitmap = halves.to_bitmap(shard);
+                bitmap.insert(number);
+                tidy(&mut bitmap);
+                let count = bitmap.len() as u32;
+                *self = Self::Bitmap(Bitmap { bitmap: Arc::new(bitmap), count, changes: 0 });
+                true
             }
-            Self::Roaring(bitmap) => assert!(bitmap.len() >= ARRAY_DEVICE_COUNT_BACK),
+            Self::Bitmap(part) => part.change(number, true),
+        }
+    }
+
+    fn remove(&mut self, number: u32) -> bool {
+        match self {
+            Self::Halves(halves) => halves.remove(number),
+            Self::Bitmap(part) => {
+                let removed = part.change(number, false);
+                if part.count < BITMAP_COUNT_MIN {
+                    let mut halves = Halves::default();
+                    part.bitmap.iter().for_each(|number| _ = halves.insert(number));
+                    *self = Self::Halves(halves);
+                }
+                removed
+            }
+        }
+    }
+
+    fn contains(&self, number: u32) -> bool {
+        match self {
+            Self::Halves(halves) => halves.contains(number),
+            Self::Bitmap(part) => part.bitmap.contains(number),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Halves(halves) => halves.len(),
+            Self::Bitmap(part) => part.count as usize,
+        }
+    }
+
+    /// As a bitmap; one that is one is shared, not copied.
+    pub(crate) fn to_bitmap(&self, shard: u16) -> Arc<RoaringBitmap> {
+        match self {
+            Self::Halves(halves) => Arc::new(halves.to_bitmap(shard)),
+            Self::Bitmap(part) => part.bitmap.clone(),
         }
     }
 }
 
-fn sorted(numbers: &[u32]) -> RoaringBitmap {
-    RoaringBitmap::from_sorted_iter(numbers.iter().copied()).expect("the array is sorted (invariant of Set::Array)")
+impl Bitmap {
+    pub(crate) fn roaring(&self) -> &RoaringBitmap {
+        &self.bitmap
+    }
+
+    /// Adds or removes `number`; false when that was so.
+    fn change(&mut self, number: u32, add: bool) -> bool {
+        if self.bitmap.contains(number) == add {
+            return false;
+        }
+        let bitmap = Arc::make_mut(&mut self.bitmap);
+        if add {
+            bitmap.insert(number);
+            self.count += 1;
+        } else {
+            bitmap.remove(number);
+            self.count -= 1;
+        }
+        self.changes += 1;
+        if self.changes >= TIDY_CHANGE_COUNT {
+            tidy(bitmap);
+            self.changes = 0;
+        }
+        true
+    }
+}
+
+/// Keeps as runs what has few, and as bits or numbers what has many.
+fn tidy(bitmap: &mut RoaringBitmap) {
+    bitmap.optimize();
+    let statistics = bitmap.statistics();
+    if statistics.n_bytes_run_containers > u64::from(statistics.n_run_containers) * RUN_BYTES_MAX {
+        bitmap.remove_run_compression();
+    }
+}
+
+pub(crate) fn shard_of(number: u32) -> u16 {
+    (number / SHARD_DEVICE_COUNT) as u16
+}
+
+/// Gaps as they lie within a set.
+pub(crate) fn inline(gaps: &[u8]) -> Option<Set> {
+    let mut bytes = [0; INLINE_BYTES_MAX];
+    bytes.get_mut(..gaps.len())?.copy_from_slice(gaps);
+    Some(Set::Inline { length: gaps.len() as u8, bytes })
+}
+
+/// The numbers of gaps by shard.
+pub(crate) fn wide(gaps: &[u8]) -> Box<Wide> {
+    let mut wide = Wide::default();
+    gaps::numbers(gaps).for_each(|number| _ = wide.insert(number));
+    Box::new(wide)
+}
+
+#[cfg(test)]
+impl Part {
+    pub(crate) fn is_bitmap(&self) -> bool {
+        matches!(self, Self::Bitmap(_))
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::Halves(halves) => halves.bytes(),
+            // A head for each block, and what is in it as it would be written.
+            Self::Bitmap(part) => part.bitmap.serialized_size() + 16 * 40,
+        }
+    }
+}
+
+#[cfg(test)]
+impl Wide {
+    pub(crate) fn bytes(&self) -> usize {
+        let parts: usize = self.parts.iter().map(|(_, part)| part.bytes()).sum();
+        size_of::<Self>() + self.parts.capacity() * size_of::<(u16, Part)>() + parts
+    }
+
+    /// Panics when an invariant is broken.
+    pub(crate) fn check(&self) {
+        assert!(!self.is_small());
+        assert!(self.parts.is_sorted_by(|(a, _), (b, _)| a < b));
+        for (shard, part) in &self.parts {
+            assert!(part.len() > 0);
+            match part {
+                Part::Halves(halves) => {
+                    assert!(Halves::from_parts(*halves.ends(), halves.lows().to_vec()).is_some());
+                }
+                Part::Bitmap(part) => {
+                    assert!(part.count >= BITMAP_COUNT_MIN && u64::from(part.count) == part.bitmap.len());
+                    assert!(part.bitmap.iter().all(|number| shard_of(number) == *shard));
+                    assert_eq!(part.bitmap.internal_validate(), Ok(()));
+                }
+            }
+        }
+    }
 }

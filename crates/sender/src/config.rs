@@ -25,6 +25,9 @@ pub struct SenderConfig {
     pub report_count_max: usize,
     /// Dead tokens that wait for the store; more are forgotten, and the provider says it again at the next event.
     pub gone_token_count_max: usize,
+    /// How long a token waits for its removal that the provider has called none of its own, and over how long such answers
+    /// are counted: many of them keep the token and raise an alarm.
+    pub doubt_window: Duration,
     /// Whether jobs that finish from now on are to be told to somebody outside: see `Sender::take_untold`.
     pub tell_finished: bool,
     /// In shadow mode, who is really sent to; all others are counted as suppressed.
@@ -42,10 +45,10 @@ pub struct Shadow {
 }
 
 impl Shadow {
-    /// Whether the device is really sent to.
-    pub fn admits(&self, device: &DeviceId) -> bool {
+    /// Whether the device of this id is really sent to.
+    pub fn admits(&self, device: &str) -> bool {
         const NAMESPACE: Uuid = Uuid::from_u128(0x9b1d_61c3_44c1_4a0e_8a0f_52b7_2f0e_6d11);
-        let hundredth = || Uuid::new_v5(&NAMESPACE, device.as_str().as_bytes()).as_u128() % 100;
+        let hundredth = || Uuid::new_v5(&NAMESPACE, device.as_bytes()).as_u128() % 100;
         self.devices.contains(device) || (self.percent > 0 && hundredth() < u128::from(self.percent))
     }
 }
@@ -59,6 +62,7 @@ impl Default for SenderConfig {
             checkpoint_interval: Duration::from_millis(100),
             report_count_max: 10_000,
             gone_token_count_max: 4096,
+            doubt_window: Duration::from_secs(60),
             tell_finished: false,
             shadow: None,
         }
@@ -118,7 +122,7 @@ mod tests {
         let ids: Vec<DeviceId> = (0..10_000).map(|index| DeviceId::new(&format!("d{index}")).unwrap()).collect();
         let admitted = |percent| -> BTreeSet<&DeviceId> {
             let shadow = Shadow { percent, ..Shadow::default() };
-            ids.iter().filter(|id| shadow.admits(id)).collect()
+            ids.iter().filter(|id| shadow.admits(id.as_str())).collect()
         };
         let (none, some, more, all) = (admitted(0), admitted(7), admitted(30), admitted(100));
         assert_eq!((none.len(), all.len()), (0, 10_000));
@@ -133,6 +137,6 @@ mod tests {
         let first: Vec<&str> = some.iter().take(3).map(|id| id.as_str()).collect();
         assert_eq!(first, ["d102", "d1025", "d105"]);
         let named = Shadow { devices: BTreeSet::from([ids[3].clone()]), percent: 0 };
-        assert!(named.admits(&ids[3]) && !named.admits(&ids[4]));
+        assert!(named.admits(ids[3].as_str()) && !named.admits(ids[4].as_str()));
     }
 }

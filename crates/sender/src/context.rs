@@ -2,13 +2,14 @@
 //!
 //! Recipients are read under the store's lock and copied; rendering and hashing happen outside of it.
 
+use std::mem;
 use std::sync::Arc;
 
 use roaring::RoaringBitmap;
 use tidings_hub::Receipts;
 use tidings_push::{Notification, Rendering, RenderingParts, Ticket};
 use tidings_store::{Recipient, Store};
-use tidings_types::{DeviceId, DeviceNumber, DeviceToken, Event, Filter, NotificationId, Provider};
+use tidings_types::{DeviceNumber, DeviceToken, Event, Filter, NotificationId, Provider, PushPermission, TokenRef};
 
 use crate::brakes::Braking;
 use crate::config::Shadow;
@@ -23,7 +24,7 @@ use crate::topic::{TextIndex, Topics};
 pub(crate) struct Context {
     pub(crate) store: Store,
     pub(crate) topics: Arc<Topics>,
-    pub(crate) routes: Routes,
+    pub(crate) routes: Arc<Routes>,
     pub(crate) receipts: Arc<Receipts>,
     pub(crate) limits: LaneLimits,
     pub(crate) metrics: Arc<Metrics>,
@@ -46,7 +47,8 @@ pub(crate) struct Window {
 struct Picked {
     /// Its place among the findings.
     place: usize,
-    id: DeviceId,
+    /// Where its id ends among those of the window.
+    id_end: usize,
     token: DeviceToken,
     text: TextIndex,
     is_proven: bool,
@@ -73,13 +75,15 @@ impl Context {
         let texts = self.topics.texts(event);
         let mut window = Window { findings: Vec::with_capacity(numbers.len()), ..Window::default() };
         let mut picked = Vec::with_capacity(numbers.len());
+        let mut ids = String::new(); // One piece of memory for all of them.
         self.each_recipient(numbers, |number, recipient| {
             let place = window.findings.len();
             let finding = match self.route(job, recipient) {
                 Ok((recipient, token, found)) => {
                     if found == lane {
-                        let (id, token, text) = (recipient.id.clone(), token.clone(), texts.index(recipient.locale));
-                        picked.push(Picked { place, id, token, text, is_proven: recipient.proven });
+                        ids.push_str(recipient.id);
+                        let (token, text) = (token.to_token(), texts.index(recipient.locale));
+                        picked.push(Picked { place, id_end: ids.len(), token, text, is_proven: recipient.proven });
                     }
                     Finding::Lane(found)
                 }
@@ -88,7 +92,9 @@ impl Context {
             window.findings.push((number, finding));
         });
         window.batch.reserve(picked.len());
-        for Picked { place, id, token, text, is_proven } in picked {
+        let mut id_start = 0;
+        for Picked { place, id_end, token, text, is_proven } in picked {
+            let id = &ids[mem::replace(&mut id_start, id_end)..id_end];
             let (device, finding) = &mut window.findings[place];
             let Some((rendering, cell)) = self.rendering(job, lane, text) else {
                 *finding = Finding::Suppressed(Suppression::NoText);
@@ -98,7 +104,7 @@ impl Context {
             if !is_proven {
                 window.unproven.push(*device);
             }
-            window.batch.push(Notification { id: NotificationId::new(&event.id, &id), token, rendering, ticket });
+            window.batch.push(Notification { id: NotificationId::new(&event.id, id), token, rendering, ticket });
         }
         window
     }
@@ -127,7 +133,7 @@ impl Context {
         &self,
         job: &Job,
         recipient: Option<Recipient<'a>>,
-    ) -> Result<(Recipient<'a>, &'a DeviceToken, usize), Suppression> {
+    ) -> Result<(Recipient<'a>, TokenRef<'a>, usize), Suppression> {
         let recipient = recipient.ok_or(Suppression::Gone)?;
         if recipient.since > job.position {
             return Err(Suppression::RegisteredLater);
@@ -141,9 +147,12 @@ impl Context {
         &self,
         event: &Event,
         recipient: &Recipient<'a>,
-    ) -> Result<(&'a DeviceToken, usize), Suppression> {
+    ) -> Result<(TokenRef<'a>, usize), Suppression> {
         if event.filter.as_ref().is_some_and(|filter| !is_admitted(filter, recipient)) {
             return Err(Suppression::Filtered);
+        }
+        if recipient.push_permission == PushPermission::Denied {
+            return Err(Suppression::NoPermission);
         }
         let token = recipient.token.ok_or(Suppression::NoToken)?;
         let Recipient { app, environment, proven, id, .. } = *recipient;

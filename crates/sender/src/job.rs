@@ -46,7 +46,7 @@ mod books;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
@@ -66,6 +66,7 @@ use crate::outcome::{DeviceOutcome, Suppression};
 use crate::report::{JobReport, JobState};
 use crate::row::{JobRow, Progress};
 use crate::topic::TextIndex;
+use crate::wave::{Answers, is_doubtful};
 use books::{Books, Lane};
 
 /// One event on its way.
@@ -127,6 +128,26 @@ pub(crate) struct Landed {
     pub(crate) strays: u64,
     /// Whose token was accepted for the first time.
     pub(crate) proven: Vec<DeviceNumber>,
+    /// By lane, what providers said of its tokens.
+    pub(crate) answers: BTreeMap<usize, Answers>,
+    /// Places of outcomes that say that a token is gone, and their lanes.
+    pub(crate) gone: Vec<(usize, usize)>,
+}
+
+impl Landed {
+    /// Takes what the outcome at `place` says of its token.
+    fn take_answer(&mut self, place: usize, settled: &Settled, lane: usize) {
+        match settled.outcome {
+            Outcome::Accepted => self.answers.entry(lane).or_default().accepted += 1,
+            Outcome::Rejected(reason) if is_doubtful(reason) => {
+                self.answers.entry(lane).or_default().doubtful += 1;
+            }
+            _ => {}
+        }
+        if settled.token_gone.is_some() {
+            self.gone.push((place, lane));
+        }
+    }
 }
 
 impl Job {
@@ -264,12 +285,13 @@ impl Job {
         let latency = now.saturating_since(self.accepted.accepted_at);
         let (mut landed, mut freed, mut answers) = (Landed::default(), RoaringBitmap::new(), 0);
         let mut books = self.lock();
-        for settled in settled {
+        for (place, settled) in settled.iter().enumerate() {
             let Settled { ticket, outcome, .. } = settled;
-            if !books.land(ticket.device) {
+            let Some(lane) = books.land(ticket.device) else {
                 landed.strays += 1;
                 continue;
-            }
+            };
+            landed.take_answer(place, settled, lane);
             if books.superseded.contains(ticket.device.0) {
                 freed.insert(ticket.device.0);
             }

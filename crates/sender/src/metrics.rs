@@ -8,6 +8,7 @@ use tidings_types::{AppId, Locale, Provider};
 
 use crate::outcome::{DeviceOutcome, OUTCOME_COUNT};
 use crate::parts::PartTotals;
+use crate::routes::Route;
 
 /// What the sender measures.
 #[derive(Debug)]
@@ -38,6 +39,9 @@ pub(crate) struct Metrics {
     pub(crate) untold_forgotten: Counter,
     pub(crate) gone_tokens: Counter,
     pub(crate) gone_tokens_dropped: Counter,
+    pub(crate) gone_tokens_kept: Counter,
+    /// By lane; those of a pool and its quarantine are one.
+    pub(crate) environment_alarms: Vec<Gauge>,
     pub(crate) proven_dropped: Counter,
     pub(crate) unexpected_audiences: Counter,
     /// Outcomes of devices that were not on their way: a bug, if not of an earlier life of the sender.
@@ -99,6 +103,11 @@ impl Metrics {
             ),
             gone_tokens: counter("gone_tokens", "Tokens reported to the store as dead."),
             gone_tokens_dropped: counter("gone_tokens_dropped", "Dead tokens not reported because too many waited."),
+            gone_tokens_kept: counter(
+                "gone_tokens_kept",
+                "Tokens called none of the provider's own and kept, because many were called so at once.",
+            ),
+            environment_alarms: Vec::new(),
             proven_dropped: counter(
                 "proven_dropped",
                 "First acceptances of a token not noted because too many waited; the next says it again.",
@@ -109,6 +118,19 @@ impl Metrics {
             ),
             strays: counter("strays", "Outcomes of devices that were not on their way: a bug."),
         }
+    }
+
+    /// Each lane has an alarm.
+    pub(crate) fn with_alarms(self, registry: &Registry, lanes: &[Route]) -> Self {
+        let alarm = |lane: &Route| {
+            let (provider, environment) = (lane.provider.as_str(), lane.environment.as_str());
+            registry.gauge(
+                "tidings_sender_environment_alarm",
+                "1 while many tokens of an app are refused as not of their environment: none of them is deleted.",
+                &[("provider", provider), ("environment", environment), ("app", lane.app.as_str())],
+            )
+        };
+        Self { environment_alarms: lanes.iter().map(alarm).collect(), ..self }
     }
 
     /// From the beginning on these apps and languages have totals of their own.

@@ -48,6 +48,8 @@ pub enum Suppression {
     DryRun,
     /// The audience was smaller or larger than the event expects, or larger than the API key may reach: nobody is told.
     UnexpectedAudience,
+    /// It has said that its user does not let the app show notifications.
+    NoPermission,
 }
 
 impl Suppression {
@@ -62,6 +64,7 @@ impl Suppression {
         Self::Shadow,
         Self::DryRun,
         Self::UnexpectedAudience,
+        Self::NoPermission,
     ];
 
     /// A name for metrics and rows.
@@ -76,6 +79,7 @@ impl Suppression {
             Self::Shadow => "shadow",
             Self::DryRun => "dry_run",
             Self::UnexpectedAudience => "unexpected_audience",
+            Self::NoPermission => "no_permission",
         }
     }
 }

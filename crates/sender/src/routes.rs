@@ -20,6 +20,7 @@ use crate::error::StartError;
 pub(crate) struct Route {
     pub(crate) provider: Provider,
     pub(crate) app: AppId,
+    pub(crate) environment: Environment,
     /// Place of the pool.
     pub(crate) pool: usize,
     /// The lane of the same app and pool without quarantine, which has the same renderings.
@@ -76,9 +77,9 @@ impl Routes {
                 let group = *groups.entry(app.clone()).or_insert(next);
                 let main = routes.lanes.len();
                 let mut lane = |lakes: &Lakes, doors: &Doors| {
-                    let (provider, app) = (pool.provider, app.clone());
+                    let (provider, app, environment) = (pool.provider, app.clone(), pool.environment);
                     let (lakes, doors) = (lakes.clone(), doors.clone());
-                    routes.lanes.push(Route { provider, app, pool: place, main, group, lakes, doors });
+                    routes.lanes.push(Route { provider, app, environment, pool: place, main, group, lakes, doors });
                     routes.lanes.len() - 1
                 };
                 let accepted = lane(&pool.lakes, &main_doors);

@@ -35,6 +35,7 @@ use crate::routes::Routes;
 use crate::row::{JobRow, Progress};
 use crate::shared::{Finished, Shared, Table};
 use crate::topic::Topics;
+use crate::wave::Waves;
 use crate::worker::{Order, Worker};
 
 /// The sender, running on its own thread. Dropped, it stops where it stands, as in a crash; [`Sender::drain`] first.
@@ -67,17 +68,20 @@ impl Sender {
         if pools.is_empty() {
             pools.push(nowhere());
         }
-        let routes = Routes::new(&pools)?;
+        let routes = Arc::new(Routes::new(&pools)?);
         let carried = routes.lanes().iter().map(|lane| (lane.provider, lane.app.clone())).collect();
         let brakes = Braking::new(store.brakes(), carried);
         let table = restore(&store)?;
         let dispatched = table.next;
         store.trim(table.floor()); // The store does not remember it, and perhaps no checkpoint comes that would say it.
         let apps = routes.lanes().iter().map(|lane| &lane.app);
-        let metrics = Arc::new(Metrics::new(registry).telling_apart(registry, apps, topics.languages()));
+        let metrics = Metrics::new(registry).telling_apart(registry, apps, topics.languages());
+        let metrics = Arc::new(metrics.with_alarms(registry, routes.lanes()));
         metrics.jobs_untold.add(table.untold.len() as i64);
         let (gone_tx, gone) = mpsc::channel(config.gone_token_count_max);
-        let shared = Arc::new(Shared::new(table, metrics.clone(), brakes.clone(), gone_tx));
+        let waves = Waves::new(config.doubt_window, routes.lanes().len(), Instant::now());
+        let shared = Shared::new(table, metrics.clone(), brakes.clone(), gone_tx, waves, routes.clone());
+        let shared = Arc::new(shared);
         let journal_end = store.watch_journal_end();
         let limits =
             LaneLimits { window_device_count: config.window_device_count, in_flight_max: config.in_flight_max() };

@@ -1,23 +1,26 @@
 //! What the sender's own thread shares with gateways and askers: which jobs there are.
 //!
 //! Locks: the table's, then a job's renderings, then its books, then those of an event's receipts, never the other way
-//! round; never the books of two jobs; none is held while waiting.
+//! round; that of the waves alone; never the books of two jobs; none is held while waiting.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use roaring::RoaringBitmap;
-use tidings_push::{JobStanding, OutcomeSink, Settled, Standing, Ticket};
+use tidings_push::{JobStanding, Outcome, OutcomeSink, Settled, Standing, Ticket};
 use tidings_store::GoneToken;
 use tidings_telemetry::unix_now;
 use tidings_types::{DeviceNumber, JournalPosition, Timestamp};
 use tokio::sync::{Notify, mpsc};
+use tokio::time::Instant;
 
 use crate::brakes::Braking;
 use crate::job::{Job, Landed};
 use crate::lot::Lot;
 use crate::metrics::Metrics;
 use crate::report::{JobReport, Telling};
+use crate::routes::{Route, Routes};
+use crate::wave::{Answers, Change, Waves, is_doubtful};
 
 /// First acceptances that wait for the store; as a set 2 MiB at most.
 const PROVEN_COUNT_MAX: u64 = 1 << 20;
@@ -30,9 +33,18 @@ pub(crate) struct Shared {
     /// Full: forgotten and counted, the next acceptance says it again.
     proven: Mutex<RoaringBitmap>,
     /// Queue: `gone_token_count_max` dead tokens. Full: forgotten and counted, the provider says it again.
-    gone: mpsc::Sender<GoneToken>,
+    gone: mpsc::Sender<Gone>,
+    waves: Mutex<Waves>,
+    routes: Arc<Routes>,
     /// `Table::untold` has got more.
     pub(crate) more_untold: Notify,
+}
+
+/// A token that its provider says is gone.
+pub(crate) struct Gone {
+    pub(crate) token: GoneToken,
+    /// The group whose alarm would keep it: the provider only says that it is none of its own.
+    pub(crate) doubted: Option<usize>,
 }
 
 /// The jobs. A position is in at most one of `running`, `finished` and `lot`; those from `next` on are in none.
@@ -64,9 +76,17 @@ impl Finished {
 }
 
 impl Shared {
-    pub(crate) fn new(table: Table, metrics: Arc<Metrics>, brakes: Braking, gone: mpsc::Sender<GoneToken>) -> Self {
-        let proven = Mutex::default();
-        Self { table: Mutex::new(table), metrics, brakes, proven, gone, more_untold: Notify::new() }
+    pub(crate) fn new(
+        table: Table,
+        metrics: Arc<Metrics>,
+        brakes: Braking,
+        gone: mpsc::Sender<Gone>,
+        waves: Waves,
+        routes: Arc<Routes>,
+    ) -> Self {
+        let (table, proven, waves, more_untold) =
+            (Mutex::new(table), Mutex::default(), Mutex::new(waves), Notify::new());
+        Self { table, metrics, brakes, proven, gone, waves, routes, more_untold }
     }
 
     pub(crate) fn table(&self) -> MutexGuard<'_, Table> {
@@ -93,13 +113,15 @@ impl Shared {
     }
 
     /// Takes the outcomes of one job.
-    fn settle_job(&self, settled: &[Settled], now: Timestamp) {
+    fn settle_job(&self, settled: &mut [Settled], now: Timestamp) {
         let job = self.running(settled[0].ticket.job);
-        let Landed { strays, proven } = match job {
+        let Landed { strays, proven, answers, gone } = match job {
             Some(job) => job.settle(settled, &self.metrics, now),
             None => Landed { strays: settled.len() as u64, ..Landed::default() },
         };
         self.note_proven(&proven);
+        answers.into_iter().for_each(|(lane, answers)| self.count_answers(lane, answers));
+        gone.into_iter().for_each(|(place, lane)| self.report_gone(&mut settled[place], lane));
         self.metrics.strays.add(strays);
         debug_assert!(strays == 0, "{strays} outcomes of devices that were not in flight");
     }
@@ -123,21 +145,42 @@ impl Shared {
         self.table().running.get(&position).cloned()
     }
 
-    fn report_gone(&self, settled: &mut Settled) {
-        let Some(gone) = settled.token_gone.take() else { return };
-        let gone = GoneToken { number: settled.ticket.device, token: gone.token, gone_at: Some(gone.at) };
-        match self.gone.try_send(gone) {
-            Ok(()) => self.metrics.gone_tokens.inc(),
-            Err(_) => self.metrics.gone_tokens_dropped.inc(),
+    fn count_answers(&self, lane: usize, answers: Answers) {
+        let group = self.routes.lanes()[lane].main;
+        let change = self.waves().count(group, answers, Instant::now());
+        let Some(change) = change else { return };
+        let Route { provider, app, environment, .. } = &self.routes.lanes()[group];
+        let environment = environment.as_str();
+        self.metrics.environment_alarms[group].set(i64::from(change != Change::Ended));
+        match change {
+            Change::Raised(Answers { accepted, doubtful }) => tracing::error!(
+                %provider, %app, environment, doubtful, accepted,
+                "Many tokens are refused as not of this environment, and none is deleted for it. Are devices registered \
+                 with the wrong environment or app?"
+            ),
+            Change::Ended => tracing::warn!(%provider, %app, environment, "Tokens are of their environment again"),
         }
+    }
+
+    fn report_gone(&self, settled: &mut Settled, lane: usize) {
+        let Some(gone) = settled.token_gone.take() else { return };
+        let is_doubtful = matches!(settled.outcome, Outcome::Rejected(reason) if is_doubtful(reason));
+        let doubted = is_doubtful.then(|| self.routes.lanes()[lane].main);
+        let token = GoneToken { number: settled.ticket.device, token: gone.token, gone_at: Some(gone.at) };
+        if self.gone.try_send(Gone { token, doubted }).is_err() {
+            self.metrics.gone_tokens_dropped.inc();
+        }
+    }
+
+    pub(crate) fn waves(&self) -> MutexGuard<'_, Waves> {
+        self.waves.lock().expect("no holder of this lock panics")
     }
 }
 
 impl OutcomeSink for Shared {
     fn settle(&self, settled: &mut Vec<Settled>) {
         let now = unix_now();
-        settled.iter_mut().for_each(|settled| self.report_gone(settled));
-        for run in settled.chunk_by(|a, b| a.ticket.job == b.ticket.job) {
+        for run in settled.chunk_by_mut(|a, b| a.ticket.job == b.ticket.job) {
             self.settle_job(run, now);
         }
         settled.clear();

@@ -1,6 +1,7 @@
 //! The sender's thread: runs the dispatcher, checkpoints, and what the store is told of devices, and ends them in
 //! order.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,14 +9,14 @@ use tidings_store::{GoneToken, Store};
 use tidings_types::{DeviceNumber, JournalPosition};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use crate::checkpoint::Checkpointer;
 use crate::config::SenderConfig;
 use crate::context::Context;
 use crate::dispatcher::Dispatcher;
 use crate::report::Drained;
-use crate::shared::Shared;
+use crate::shared::{Gone, Shared};
 use crate::walk::Phase;
 
 /// Dead tokens reported to the store at once.
@@ -43,7 +44,7 @@ pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
     pub(crate) orders: watch::Receiver<Order>,
     pub(crate) done: watch::Sender<Option<Drained>>,
-    pub(crate) gone: mpsc::Receiver<GoneToken>,
+    pub(crate) gone: mpsc::Receiver<Gone>,
     /// Up to where the store knows that events have a job.
     pub(crate) dispatched: JournalPosition,
 }
@@ -53,7 +54,8 @@ impl Worker {
         let Self { config, context, shared, mut orders, done, gone, dispatched } = self;
         let (phase, phases) = watch::channel(Phase::Running);
         let (mut checkpoints, mut reports) = (JoinSet::new(), JoinSet::new());
-        reports.spawn(report_gone(context.store.clone(), gone, phases.clone()));
+        let doubted = Doubted::new(shared.clone(), config.gone_token_count_max);
+        reports.spawn(report_gone(context.store.clone(), gone, doubted, phases.clone()));
         reports.spawn(report_proven(context.store.clone(), shared.clone(), phases.clone()));
         let checkpointer = Checkpointer {
             store: context.store.clone(),
@@ -111,21 +113,83 @@ async fn report_proven(store: Store, shared: Arc<Shared>, mut phase: watch::Rece
 
 /// Tells the store which tokens are dead, until the sender closes. What the store refuses is tried again, and meanwhile
 /// the queue behind fills and drops.
-async fn report_gone(store: Store, mut gone: mpsc::Receiver<GoneToken>, mut phase: watch::Receiver<Phase>) {
+async fn report_gone(
+    store: Store,
+    mut gone: mpsc::Receiver<Gone>,
+    mut doubted: Doubted,
+    mut phase: watch::Receiver<Phase>,
+) {
     let mut batch = Vec::with_capacity(GONE_BATCH_COUNT);
     loop {
+        let next = doubted.next().unwrap_or_else(|| Instant::now() + PROVEN_INTERVAL);
         let count = tokio::select! {
             biased; // What waits is reported before the end.
-            count = gone.recv_many(&mut batch, GONE_BATCH_COUNT) => count,
-            _ = phase.wait_for(|phase| *phase == Phase::Closing) => 0,
+            count = gone.recv_many(&mut batch, GONE_BATCH_COUNT) => Some(count),
+            _ = phase.wait_for(|phase| *phase == Phase::Closing) => Some(0),
+            () = sleep_until(next) => None,
         };
-        if count == 0 {
-            return;
+        if count == Some(0) {
+            return; // Of those in doubt the provider says it again.
         }
-        while let Err(error) = store.tokens_gone(batch.clone()).await {
+        let now = Instant::now();
+        let mut tokens: Vec<GoneToken> = batch.drain(..).filter_map(|gone| doubted.pass(gone, now)).collect();
+        tokens.extend(doubted.ripe(now));
+        if tokens.is_empty() {
+            continue;
+        }
+        while let Err(error) = store.tokens_gone(tokens.clone()).await {
             tracing::debug!(%error, "dead tokens were not taken, trying again");
             sleep(RETRY_PAUSE).await;
         }
-        batch.clear();
+    }
+}
+
+/// Tokens that wait until it is clear whether their group raises an alarm. Queue: `count_max`. Full: forgotten and counted,
+/// the provider says it again.
+struct Doubted {
+    shared: Arc<Shared>,
+    count_max: usize,
+    /// Until when, of which group; the first to come in first.
+    waiting: VecDeque<(Instant, usize, GoneToken)>,
+}
+
+impl Doubted {
+    fn new(shared: Arc<Shared>, count_max: usize) -> Self {
+        Self { shared, count_max, waiting: VecDeque::new() }
+    }
+
+    /// When the first has waited long enough.
+    fn next(&self) -> Option<Instant> {
+        self.waiting.front().map(|(until, ..)| *until)
+    }
+
+    /// Gives back a token that is surely gone, and keeps others.
+    fn pass(&mut self, gone: Gone, now: Instant) -> Option<GoneToken> {
+        let metrics = &self.shared.metrics;
+        let Some(group) = gone.doubted else {
+            metrics.gone_tokens.inc();
+            return Some(gone.token);
+        };
+        if self.waiting.len() == self.count_max {
+            metrics.gone_tokens_dropped.inc();
+        } else {
+            let until = now + self.shared.waves().window();
+            self.waiting.push_back((until, group, gone.token));
+        }
+        None
+    }
+
+    /// Those that have waited long enough, where there is no alarm; the others are kept by their devices.
+    fn ripe(&mut self, now: Instant) -> Vec<GoneToken> {
+        let mut ripe = Vec::new();
+        while let Some((_, group, token)) = self.waiting.pop_front_if(|(until, ..)| *until <= now) {
+            if self.shared.waves().is_alarmed(group) {
+                self.shared.metrics.gone_tokens_kept.inc();
+            } else {
+                self.shared.metrics.gone_tokens.inc();
+                ripe.push(token);
+            }
+        }
+        ripe
     }
 }

@@ -15,9 +15,8 @@
 //! its batch are done, and opening again would find the row as it is.
 
 use std::fs::File;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use tidings_audience::Index;
 use tidings_types::JournalPosition;
@@ -25,9 +24,12 @@ use tidings_types::Timestamp;
 use tokio::time::Instant;
 use tracing::{error, info, warn};
 
-use self::draft::{Ack, Draft, Effect};
+use self::draft::{Ack, Draft, Effect, Finished};
+use self::maintain::Rounds;
+use crate::blocks::Blocks;
 use crate::brakes::Brakes;
-use crate::engine::{Engine, EngineError, probe};
+use crate::checkpoint::{Checkpointer, Loaded};
+use crate::engine::{self, Engine, EngineError, probe};
 use crate::event::CommitSink;
 use crate::message::Command;
 use crate::queue::Drained;
@@ -36,13 +38,19 @@ use crate::service::{Shared, read_lock, write_lock};
 use crate::table::DeviceTable;
 
 mod brakes;
+mod changes;
 mod devices;
 mod draft;
+mod expire;
+mod imports;
 mod journal;
 mod later;
 mod load;
 mod maintain;
+mod mutes;
+mod numbers;
 mod proven;
+mod tend;
 #[cfg(test)]
 mod tests;
 
@@ -50,11 +58,8 @@ pub(crate) use self::load::load;
 
 /// Bytes of requests in one batch, over the first request.
 const BATCH_BYTES_MAX: usize = 1 << 20;
-/// How often old rows are looked for when nothing else happens, and when there were more than one look takes.
-const MAINTENANCE_IDLE: Duration = Duration::from_millis(250);
-const MAINTENANCE_BUSY: Duration = Duration::from_millis(20);
-/// How long old rows are let be after a damaged one was met among them.
-const MAINTENANCE_DAMAGED: Duration = Duration::from_secs(60);
+/// A log up to here is read quickly enough.
+const LOG_BYTES_KEPT: u64 = if cfg!(test) { 0 } else { 1 << 20 };
 /// Effects applied under one lock, so that readers wait for a few hundred microseconds at most.
 const APPLY_COUNT: usize = 1024;
 
@@ -63,6 +68,9 @@ pub(crate) struct Derived {
     pub(crate) table: DeviceTable,
     pub(crate) index: Index,
     pub(crate) brakes: Brakes,
+    pub(crate) blocks: Blocks,
+    /// The checkpoint from which table and index were made; `None`: they were made from all rows.
+    pub(crate) checkpoint: Option<Loaded>,
 }
 
 pub(crate) struct Committer {
@@ -71,25 +79,13 @@ pub(crate) struct Committer {
     state: State,
     /// The latest `now` of a write: what expires, expires by this.
     now: Timestamp,
-    next_maintenance: Instant,
-    /// Where the search for expired publications goes on.
-    channel_cursor: Vec<u8>,
+    rounds: Rounds,
     /// Held for as long as the store is open.
     lock: Option<File>,
 }
 
 /// The disk refused: reading, or writing this.
 struct Failure(Option<Doubtful>);
-
-/// What a look for old rows found.
-enum Look {
-    /// No more, for now.
-    Done,
-    /// More than one look takes.
-    More,
-    /// A damaged row that it cannot pass.
-    Damaged,
-}
 
 /// A batch whose commit failed: perhaps it is durable nevertheless.
 struct Doubtful {
@@ -99,36 +95,58 @@ struct Doubtful {
 
 impl Committer {
     pub(crate) fn new(shared: Arc<Shared>, sink: Arc<dyn CommitSink>, state: State, lock: File) -> Self {
-        let (now, next_maintenance) = (Timestamp::default(), Instant::now() + MAINTENANCE_IDLE);
-        Self { shared, sink, state, now, next_maintenance, channel_cursor: Vec::new(), lock: Some(lock) }
+        let rounds = Rounds::new(Instant::now());
+        Self { shared, sink, state, now: Timestamp::default(), rounds, lock: Some(lock) }
     }
 
-    /// Runs until the queue is closed and empty.
+    /// Runs until the queue is closed and empty, and leaves a checkpoint of the end and little of a log.
     pub(crate) fn run(mut self) {
+        let checkpointer = Checkpointer::start(self.shared.clone());
+        if self.serve() == Reopened::Open {
+            checkpointer.finish();
+            if let Err(error) = self.settle() {
+                warn!(error = %chain(&error), "The log stays as it is, and is read at the next start");
+            }
+        }
+    }
+
+    /// Writes all rows into files: reading a long log at the next start would take seconds.
+    fn settle(&self) -> Result<(), EngineError> {
+        let folder = &self.shared.config.path;
+        if engine::log_bytes(folder)? <= LOG_BYTES_KEPT {
+            return Ok(());
+        }
+        let flushed = read_lock(&self.shared.engine).as_ref().map(Engine::flush_all).transpose()?;
+        if flushed != Some(true) {
+            return Ok(());
+        }
+        *write_lock(&self.shared.engine) = None;
+        self.shared.backup.clear();
+        engine::forget_log(folder)
+    }
+
+    /// Runs until the queue is closed and empty; whether the store is open then.
+    fn serve(&mut self) -> Reopened {
         loop {
-            let timeout = self.next_maintenance.saturating_duration_since(Instant::now());
+            let timeout = self.rounds.next().saturating_duration_since(Instant::now());
             match self.shared.queue.drain(BATCH_BYTES_MAX, timeout) {
-                Drained::Closed => return,
+                Drained::Closed => return Reopened::Open,
                 Drained::Commands(commands) if commands.is_empty() => {}
                 Drained::Commands(commands) => {
                     if let Err(Failure(doubtful)) = self.commit(commands)
                         && self.reopen(doubtful) == Reopened::Closed
                     {
-                        return;
+                        return Reopened::Closed;
                     }
                 }
             }
-            if Instant::now() >= self.next_maintenance {
-                let pause = match self.maintain() {
-                    Ok(Look::More) => MAINTENANCE_BUSY,
-                    Ok(Look::Done) => MAINTENANCE_IDLE,
-                    Ok(Look::Damaged) => MAINTENANCE_DAMAGED,
-                    Err(Failure(doubtful)) => match self.reopen(doubtful) {
-                        Reopened::Closed => return,
-                        Reopened::Open => MAINTENANCE_IDLE,
-                    },
-                };
-                self.next_maintenance = Instant::now() + pause;
+            if Instant::now() >= self.rounds.next() {
+                self.shared.backup.clear_idle();
+                if let Err(Failure(doubtful)) = self.maintain()
+                    && self.reopen(doubtful) == Reopened::Closed
+                {
+                    return Reopened::Closed;
+                }
             }
         }
     }
@@ -148,23 +166,19 @@ impl Committer {
         Ok(())
     }
 
-    /// Looks for old rows.
-    fn maintain(&mut self) -> Result<Look, Failure> {
+    /// Looks for old rows, wherever it is time to. Here alone the clock is read: what ends by itself does so also when
+    /// nobody writes.
+    fn maintain(&mut self) -> Result<(), Failure> {
         let trim_to = JournalPosition(self.shared.trim_to.load(Ordering::Relaxed));
-        let mut cursor = std::mem::take(&mut self.channel_cursor);
-        let mut looks = [None; 2];
+        // After an error all begins anew.
+        let mut rounds = std::mem::replace(&mut self.rounds, Rounds::new(Instant::now()));
         self.write(|draft| {
-            // Each for itself: a damaged channel is no reason to keep all events.
-            looks[0] = draft.attempt(|draft| draft.trim_journal(trim_to))?;
-            looks[1] = draft.attempt(|draft| draft.trim_channels(&mut cursor))?;
-            Ok(())
+            draft.now = draft.now.max((draft.shared.config.clock)());
+            rounds.look(draft, trim_to, Instant::now())
         })?;
-        self.channel_cursor = cursor;
-        Ok(match looks {
-            [Some(true), _] | [_, Some(true)] => Look::More,
-            [Some(false), Some(false)] => Look::Done,
-            _ => Look::Damaged,
-        })
+        self.shared.counters.expired.fetch_add(rounds.take_expired(), Ordering::Relaxed);
+        self.rounds = rounds;
+        Ok(())
     }
 
     /// Fills a draft and makes it durable, visible and known, in this order.
@@ -178,10 +192,17 @@ impl Committer {
             self.refuse(&error);
             return Err(Failure(None));
         }
-        let (rows, durability, state, now, effects) = draft.finish();
+        let Finished { rows, durability, state, now, effects, change_count } = draft.finish();
         self.now = now;
         if rows.is_empty() {
             return Ok(());
+        }
+        let room: u64 = effects.iter().map(Effect::table_room).sum();
+        if room > 0
+            && let Err(error) = write_lock(&shared.table).reserve(room)
+        {
+            self.refuse(&error.into());
+            return Err(Failure(None));
         }
         if let Err(error) = engine.commit(rows, durability) {
             self.refuse(&error);
@@ -189,6 +210,8 @@ impl Committer {
         }
         self.shared.counters.batches.fetch_add(1, Ordering::Relaxed);
         effects.chunks(APPLY_COUNT).for_each(|chunk| self.apply(chunk));
+        let limit = shared.config.checkpoint_change_count;
+        shared.checkpoint.on_changes(state.change_end, change_count, limit);
         self.tell(&effects, state);
         Ok(())
     }
@@ -205,6 +228,7 @@ impl Committer {
         for effect in effects {
             effect.apply_to_table(&mut table);
         }
+        table.flush();
         drop(table);
         let mut index = write_lock(&self.shared.index);
         for effect in effects {
@@ -220,8 +244,12 @@ impl Committer {
 
     fn tell(&mut self, effects: &[Effect], state: State) {
         for effect in effects {
-            if let Effect::Published { channel, position, publication } = effect {
-                self.sink.on_publication(&channel.name, *position, publication, channel);
+            match effect {
+                Effect::Published { channel, position, publication } => {
+                    self.sink.on_publication(&channel.name, *position, publication, channel);
+                }
+                Effect::DeviceRemoved { number, .. } => self.sink.on_device_removed(*number),
+                _ => {}
             }
         }
         let end = JournalPosition(state.journal_end);
@@ -240,6 +268,9 @@ impl Committer {
     /// Closes the engine and opens it again as soon as the disk takes writes; what is durable then is the truth.
     fn reopen(&mut self, doubtful: Option<Doubtful>) -> Reopened {
         *write_lock(&self.shared.engine) = None;
+        self.shared.backup.clear(); // It holds the folder.
+        let shared = self.shared.clone();
+        let _no_checkpoint = shared.checkpoint.interrupt(); // Its file is read, and what it would be of is replaced.
         let mut pause = self.shared.config.reopen_backoff_min;
         let (engine, state, derived) = loop {
             if self.shared.queue.wait_closed(pause) {
@@ -254,8 +285,10 @@ impl Committer {
             }
             pause = (pause * 2).min(self.shared.config.reopen_backoff_max);
         };
+        shared.checkpoint.on_loaded(&shared.config, state.change_end, derived.checkpoint, derived.table.count());
         *write_lock(&self.shared.table) = derived.table;
         *write_lock(&self.shared.index) = derived.index;
+        *self.shared.blocks.lock().unwrap_or_else(PoisonError::into_inner) = derived.blocks;
         self.shared.brakes.send_if_modified(|brakes| {
             let is_other = **brakes != derived.brakes;
             if is_other {
@@ -276,7 +309,7 @@ impl Committer {
         let config = &self.shared.config;
         probe(&config.path)?;
         let engine = Engine::open_again(&config.path, config.cache_bytes)?;
-        let (state, derived) = load(&engine)?;
+        let (state, derived) = load(&engine, &config.path)?;
         if state.epoch != self.shared.epoch {
             return Err(EngineError::replaced());
         }
@@ -297,6 +330,7 @@ impl Drop for Committer {
         self.shared.queue.close();
         self.shared.queue.suspend();
         *write_lock(&self.shared.engine) = None;
+        self.shared.backup.clear();
         self.lock = None;
         self.shared.ended.send_replace(true);
         info!("Store closed");

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tidings_types::Timestamp;
+
 /// Where the store lives and what bounds it.
 #[derive(Debug, Clone)]
 pub struct StoreConfig {
@@ -25,18 +27,27 @@ pub struct StoreConfig {
     pub id_window: Duration,
     /// How many ids are remembered; with more, the oldest are forgotten before `id_window` is over.
     pub id_window_count: u64,
-    /// Devices ever registered: numbers are not used again yet.
+    /// Devices that live. Twice as many numbers and 65 536 more may be in use, with 10 bytes of memory each.
     pub device_count_max: u32,
-    /// Subscriptions of one device, counted as (subject, topic).
+    /// Subscriptions of one device, counted as (subject, topic). At most 65 535; more count as that.
     pub subscription_count_max: u32,
+    /// Mutes of one device, counted by scope.
+    pub mute_count_max: u32,
+    /// How long a device that is not seen is kept: then it is deleted, within about a day. `None`: for ever.
+    pub idle_max: Option<Duration>,
     /// Durable channels ever used: their top offsets are kept as long as the store, so that no offset is given twice.
     pub channel_count_max: u64,
+    /// How many changes of devices, subscriptions and mutes make a new checkpoint due: with more, there are fewer
+    /// checkpoints, and opening takes longer. 1 M are replayed in some seconds.
+    pub checkpoint_change_count: u64,
     /// First pause before a failed store is opened again; doubles up to `reopen_backoff_max`.
     pub reopen_backoff_min: Duration,
     /// Longest pause between two tries.
     pub reopen_backoff_max: Duration,
     /// Memory for blocks read from disk, in bytes.
     pub cache_bytes: u64,
+    /// The wall clock: what ends by itself (mutes, idle devices) also ends while nobody writes.
+    pub clock: fn() -> Timestamp,
 }
 
 /// Bound of one of the committer's queues. Full: the caller is refused at once. Closed: what waits is still written.

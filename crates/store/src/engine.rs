@@ -9,12 +9,16 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::ops::Bound;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use fjall::config::{BlockSizePolicy, FilterPolicy};
 use fjall::{
-    AbstractTree as _, Database, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode, Readable as _,
+    AbstractTree as _, AnyTree, Database, Keyspace, KeyspaceCreateOptions, LsmError, OwnedWriteBatch, PersistMode,
+    Readable as _, Slice,
 };
+use tokio::time::Instant;
 
 /// The tables; `rows.rs` says what is in them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,7 +45,7 @@ pub(crate) enum Table {
 }
 
 impl Table {
-    const ALL: [Self; 19] = [
+    pub(crate) const ALL: [Self; 19] = [
         Self::Meta,
         Self::Event,
         Self::EventId,
@@ -63,7 +67,7 @@ impl Table {
         Self::Import,
     ];
 
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Meta => "meta",
             Self::Event => "event",
@@ -84,6 +88,21 @@ impl Table {
             Self::MuteEnd => "mute_end",
             Self::Change => "change",
             Self::Import => "import",
+        }
+    }
+
+    /// How its files are made. Tables that exist keep what they were made with.
+    fn options(self) -> KeyspaceCreateOptions {
+        let options = KeyspaceCreateOptions::default().max_memtable_size(self.write_buffer_bytes());
+        match self {
+            // Never asked for a key, the index knows: only walked along. So filters are of no use, and large blocks are
+            // smaller together.
+            Self::Subscription | Self::Change => options
+                .filter_policy(FilterPolicy::disabled())
+                .data_block_size_policy(BlockSizePolicy::all(WALKED_BLOCK_BYTES)),
+            // Who asks for a number knows that it is there.
+            Self::Device => options.expect_point_read_hits(true),
+            _ => options,
         }
     }
 
@@ -118,6 +137,8 @@ enum Cause {
     Io(#[source] std::io::Error),
     #[error("row {key} of table {table} is damaged; a copy of the folder has it as it was")]
     Damaged { table: &'static str, key: String },
+    #[error("the heap of devices cannot be used")]
+    Heap(#[source] Box<dyn std::error::Error + Send + Sync>),
     #[error("the folder holds no data any more")]
     Missing,
     #[error("the folder holds another store than before")]
@@ -149,6 +170,18 @@ impl From<fjall::Error> for EngineError {
             fjall::Error::Locked => Self(Cause::Locked),
             error => Self(Cause::Fjall(error)),
         }
+    }
+}
+
+impl From<tidings_heap::ReserveError> for EngineError {
+    fn from(error: tidings_heap::ReserveError) -> Self {
+        Self(Cause::Heap(Box::new(error)))
+    }
+}
+
+impl From<tidings_heap::OpenError> for EngineError {
+    fn from(error: tidings_heap::OpenError) -> Self {
+        Self(Cause::Heap(Box::new(error)))
     }
 }
 
@@ -232,12 +265,55 @@ impl Rows {
     }
 }
 
+/// Where a store's folder has the database.
+const PLACE: &str = "data";
+
 /// One opened database. The folder stays locked until all clones of its parts are gone.
 pub(crate) struct Engine {
     database: Database,
     keyspaces: [Keyspace; Table::ALL.len()],
+    /// Held while a batch is applied. fjall makes all visible that was begun before a file of rows is registered, so a
+    /// snapshot taken meanwhile may show half of the batch.
+    applying: Mutex<()>,
     #[cfg(test)]
     pub(crate) hooks: Hooks,
+}
+
+/// All rows as they were between two commits, table after table.
+///
+/// It holds the write buffers and files of that moment and nothing that is written later: a snapshot would, in memory,
+/// for as long as it lives. The folder cannot be opened again before this is dropped.
+pub(crate) struct Cut {
+    tables: std::vec::IntoIter<(Table, CutRows)>,
+    current: Option<(Table, CutRows)>,
+    /// The key of the last row: one that cannot be read comes behind it.
+    last: Slice,
+    _database: Database,
+}
+
+type CutRows = Box<dyn Iterator<Item = Result<(Slice, Slice), LsmError>> + Send>;
+
+impl Iterator for Cut {
+    type Item = Result<(Table, Slice, Slice), EngineError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if self.current.is_none() {
+                self.current = Some(self.tables.next()?);
+                self.last = Slice::empty();
+            }
+            let (table, rows) = self.current.as_mut().expect("there is one now");
+            let Some(row) = rows.next() else {
+                self.current = None;
+                continue;
+            };
+            let row = row.map_err(|error| read_error(error.into(), *table, &self.last));
+            return Some(row.map(|(key, value)| {
+                self.last = key.clone();
+                (*table, key, value)
+            }));
+        }
+    }
 }
 
 /// What tests see of the disk, and do to it.
@@ -277,6 +353,12 @@ fn read_error(error: fjall::Error, table: Table, key: &[u8]) -> EngineError {
     }
 }
 
+/// Bytes of a block in tables that are walked along.
+const WALKED_BLOCK_BYTES: u32 = 16 << 10;
+/// With more in the log, tables with old rows in it are written to files. A part of what a start after a crash has to read.
+const JOURNALING_BYTES_MAX: u64 = 128 << 20;
+/// How long to wait at the end for rows to be in files.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(60);
 /// How many sealed write buffers, and how many runs of fresh files, a table may have before a commit waits. fjall
 /// sleeps inside a commit at 4 and at 20, and a commit of ours adds at most one.
 const SEALED_BUFFER_COUNT_MAX: usize = 3;
@@ -285,26 +367,52 @@ const FRESH_RUN_COUNT_MAX: usize = 19;
 impl Engine {
     /// Opens the database in `folder`, creating it with `first` rows when there is none.
     pub(crate) fn open(folder: &Path, cache_bytes: u64, first: impl FnOnce() -> Rows) -> Result<Self, EngineError> {
-        let place = folder.join("data");
-        if !place.try_exists()? {
-            let beside = folder.join("data.new");
+        if !Self::is_in(folder)? {
+            Self::create(folder, cache_bytes, |engine| engine.commit(first(), Durability::Synced))?;
+        }
+        Self::open_at(&folder.join(PLACE), cache_bytes)
+    }
+
+    /// Whether there is a database in `folder`.
+    pub(crate) fn is_in(folder: &Path) -> Result<bool, EngineError> {
+        Ok(folder.join(PLACE).try_exists()?)
+    }
+
+    /// Makes a database in `folder`, which has none: with all that `fill` writes, or not at all.
+    pub(crate) fn create<E: From<EngineError>>(
+        folder: &Path,
+        cache_bytes: u64,
+        fill: impl FnOnce(&Self) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let (place, beside) = (folder.join(PLACE), folder.join("data.new"));
+        let clear = || -> Result<(), EngineError> {
             if beside.try_exists()? {
                 fs::remove_dir_all(&beside)?; // A creation that was interrupted; nothing was ever acknowledged from it.
             }
-            Self::open_at(&beside, cache_bytes)?.commit(first(), Durability::Synced)?;
+            Ok(())
+        };
+        clear()?;
+        let filled = Self::open_at(&beside, cache_bytes).map_err(E::from).and_then(|engine| fill(&engine));
+        if let Err(error) = filled {
+            _ = clear(); // What is left goes with the next try.
+            return Err(error);
+        }
+        let moved = || -> Result<(), EngineError> {
+            sync_all(&beside)?;
             fs::rename(&beside, &place)?;
             // Both may be new names: ours in the folder, and the folder in its own.
             for named_in in [Some(folder), folder.parent()].into_iter().flatten().filter(|path| path.is_dir()) {
                 File::open(named_in)?.sync_all()?;
             }
-        }
-        Self::open_at(&place, cache_bytes)
+            Ok(())
+        };
+        Ok(moved()?)
     }
 
     /// Opens the database that was in `folder` before; never creates one, which would be empty in place of what was
     /// acknowledged.
     pub(crate) fn open_again(folder: &Path, cache_bytes: u64) -> Result<Self, EngineError> {
-        let place = folder.join("data");
+        let place = folder.join(PLACE);
         if !place.try_exists()? {
             return Err(EngineError(Cause::Missing));
         }
@@ -312,16 +420,20 @@ impl Engine {
     }
 
     fn open_at(path: &Path, cache_bytes: u64) -> Result<Self, EngineError> {
-        let database = Database::builder(path).cache_size(cache_bytes).worker_threads(2).open()?;
+        let database = Database::builder(path)
+            .cache_size(cache_bytes)
+            .worker_threads(2)
+            .max_journaling_size(JOURNALING_BYTES_MAX)
+            .open()?;
         let mut keyspaces = Vec::with_capacity(Table::ALL.len());
         for table in Table::ALL {
-            let options = || KeyspaceCreateOptions::default().max_memtable_size(table.write_buffer_bytes());
-            keyspaces.push(database.keyspace(table.name(), options)?);
+            keyspaces.push(database.keyspace(table.name(), || table.options())?);
         }
         let keyspaces = keyspaces.try_into().ok().expect("one keyspace was opened per table");
         Ok(Self {
             database,
             keyspaces,
+            applying: Mutex::new(()),
             #[cfg(test)]
             hooks: Hooks::default(),
         })
@@ -385,12 +497,66 @@ impl Engine {
                 }
             }
         }
+        let applying = self.applying.lock().unwrap_or_else(PoisonError::into_inner);
         batch.commit()?;
+        drop(applying);
         #[cfg(test)]
         if fault == Some(Fault::AfterCommit) {
             return Err(fjall::Error::Poisoned.into());
         }
         Ok(())
+    }
+
+    /// Writes all rows into the files of their tables, so that nothing of the log is needed. Whether it is so: not while
+    /// rows are written, nor when it takes too long.
+    pub(crate) fn flush_all(&self) -> Result<bool, EngineError> {
+        for keyspace in &self.keyspaces {
+            keyspace.rotate_memtable()?;
+        }
+        let deadline = Instant::now() + FLUSH_TIMEOUT;
+        while self.keyspaces.iter().any(|keyspace| keyspace.sealed_memtable_count() > 0) {
+            if Instant::now() > deadline {
+                return Ok(false);
+            }
+            self.database.persist(PersistMode::Buffer)?; // Fails when the flushing thread has died.
+            std::thread::park_timeout(Duration::from_millis(2));
+        }
+        Ok(self.keyspaces.iter().all(|keyspace| keyspace.tree.active_memtable().is_empty()))
+    }
+
+    /// Makes durable what was only handed to the operating system.
+    pub(crate) fn sync(&self) -> Result<(), EngineError> {
+        Ok(self.database.persist(PersistMode::SyncData)?)
+    }
+
+    /// The rows of these tables between two commits. Waits for the commit at hand.
+    pub(crate) fn cut(&self, tables: &[Table]) -> Cut {
+        let _not_applying = self.applying.lock().unwrap_or_else(PoisonError::into_inner);
+        let snapshot = self.database.snapshot(); // Keeps what it sees until every iterator has its files.
+        let rows = |table: Table| -> CutRows {
+            match &self.keyspace(table).tree {
+                AnyTree::Standard(tree) => Box::new(tree.create_iter(snapshot.seqno(), None)),
+                AnyTree::Blob(_) => unreachable!("no table keeps its values apart"),
+            }
+        };
+        let tables: Vec<_> = tables.iter().map(|&table| (table, rows(table))).collect();
+        let (tables, last, _database) = (tables.into_iter(), Slice::empty(), self.database.clone());
+        Cut { tables, current: None, last, _database }
+    }
+
+    /// Writes the rows that `rows` hands to its argument, into a table that holds none: past the log, which is quick, and
+    /// not atomic. They are on the disk when it returns.
+    ///
+    /// # Panics
+    /// When the keys do not increase.
+    pub(crate) fn fill<E: From<EngineError>>(
+        &self,
+        table: Table,
+        rows: impl FnOnce(&mut dyn FnMut(&[u8], &[u8]) -> Result<(), EngineError>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut ingestion = self.keyspace(table).start_ingestion().map_err(EngineError::from)?;
+        rows(&mut |key, value| Ok(ingestion.write(key, value)?))?;
+        Ok(ingestion.finish().map_err(EngineError::from)?)
     }
 
     /// Waits while flushing is behind; the queues fill meanwhile and refuse, which is the back-pressure we want.
@@ -412,9 +578,60 @@ impl Engine {
         self.keyspace(table).rotate_memtable_and_wait().unwrap();
     }
 
+    /// Writes each table into one run of files; tells the bytes of each.
+    #[cfg(test)]
+    pub(crate) fn compact(&self) -> Vec<(&'static str, u64)> {
+        Table::ALL.map(|table| {
+            self.flush(table);
+            self.keyspace(table).major_compact().unwrap();
+            (table.name(), self.keyspace(table).disk_space())
+        })
+        .to_vec()
+    }
+
     fn keyspace(&self, table: Table) -> &Keyspace {
         &self.keyspaces[table as usize]
     }
+}
+
+/// Syncs a folder with all that is in it.
+fn sync_all(folder: &Path) -> std::io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() { sync_all(&entry.path())? } else { File::open(entry.path())?.sync_all()? }
+    }
+    File::open(folder)?.sync_all()
+}
+
+/// The files of the log of the database in `folder`, the one that is written last.
+fn log_files(folder: &Path) -> Result<Vec<PathBuf>, EngineError> {
+    let mut files = Vec::new();
+    for file in fs::read_dir(folder.join(PLACE))? {
+        let path = file?.path();
+        let number = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".jnl")?.parse::<u64>().ok());
+        files.extend(number.map(|number| (number, path)));
+    }
+    files.sort_unstable();
+    Ok(files.into_iter().map(|(_, path)| path).collect())
+}
+
+/// What the log takes, holes not counted: all of it is read when the database is opened.
+pub(crate) fn log_bytes(folder: &Path) -> Result<u64, EngineError> {
+    use std::os::unix::fs::MetadataExt as _;
+    const BLOCK_BYTES: u64 = 512; // The unit of st_blocks, whatever the file system's.
+    let files = log_files(folder)?;
+    files.iter().try_fold(0, |sum, file| Ok(sum + fs::metadata(file)?.blocks() * BLOCK_BYTES))
+}
+
+/// Empties the log of a closed database after [`Engine::flush_all`]. An empty one is what fjall leaves itself when it
+/// ends right behind a new log file.
+pub(crate) fn forget_log(folder: &Path) -> Result<(), EngineError> {
+    if let Some(last) = log_files(folder)?.pop() {
+        let file = File::options().write(true).open(last)?;
+        file.set_len(0)?;
+        file.sync_all()?;
+    }
+    Ok(())
 }
 
 /// Bytes that must be writable before a failed store is opened again; opening means to rebuild all that is derived.

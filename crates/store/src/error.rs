@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 
-use tidings_types::EventId;
+use tidings_types::{DeviceId, EventId};
 
 use crate::engine::EngineError;
 
@@ -71,7 +71,24 @@ pub enum AppendError {
     Write(#[from] WriteError),
 }
 
-/// Subscriptions were not changed.
+/// A device was not put or deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ChangeError {
+    /// What the caller said must be so before is not so; nothing was done.
+    #[error("the precondition does not hold: {}", match .revision {
+        Some(revision) => format!("the device has revision {revision}"),
+        None => "there is no such device".to_owned(),
+    })]
+    PreconditionFailed {
+        /// The device's revision; `None`: there is no such device.
+        revision: Option<u64>,
+    },
+    /// Not now.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+}
+
+/// Subscriptions or mutes were not changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SubscribeError {
     /// No such device.
@@ -84,6 +101,40 @@ pub enum SubscribeError {
         limit: u32,
         /// Subscriptions it would have.
         count: u64,
+    },
+    /// The device would have too many mutes; nothing of the request was done.
+    #[error("mutes of one device: limit {limit}, got {count}")]
+    TooManyMutes {
+        /// Mutes one device may have.
+        limit: u32,
+        /// Mutes it would have.
+        count: u64,
+    },
+    /// Not now.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+}
+
+/// Devices were not imported; nothing of the chunk was done.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ImportError {
+    /// The step is not the next one of its import: that goes on behind what is recorded.
+    #[error("the import has {recorded} lines done, not {lines_before}")]
+    OutOfStep {
+        /// Lines that are done.
+        recorded: u64,
+        /// Lines that the step says are.
+        lines_before: u64,
+    },
+    /// A device of it has too much.
+    #[error("cannot import device {id}")]
+    Device {
+        /// Which of those handed in; an id may be there twice.
+        index: usize,
+        /// The device.
+        id: DeviceId,
+        /// Why.
+        source: SubscribeError,
     },
     /// Not now.
     #[error(transparent)]

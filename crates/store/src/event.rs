@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tidings_types::{
-    ChannelName, Event, JournalPosition, Json, Offset, ParamValue, ReceiptRequest, StreamPosition, Subject, Timestamp,
+    ChannelName, DeviceNumber, Event, JournalPosition, Json, Offset, ParamValue, ReceiptRequest, StreamPosition, Subject, Timestamp,
     TopicName,
 };
 
@@ -166,6 +166,10 @@ pub trait CommitSink: Send + Sync {
 
     /// The journal now ends at `end`: every event before it can be read.
     fn on_events(&self, end: JournalPosition);
+
+    /// The device of this number is gone, and some time later the number is given to another one: what is known by it is to
+    /// be forgotten within some seconds, above all which live connections were proven to be it.
+    fn on_device_removed(&self, _: DeviceNumber) {}
 }
 
 /// What connected clients are given of an event: its own data, or else what it says of itself.

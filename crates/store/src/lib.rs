@@ -1,5 +1,5 @@
 //! What survives `kill -9` (R7, R9): the journal of events, and those that are not yet due; durable channels; devices
-//! with their users, secrets and subscriptions, and which tokens are proven; jobs and brakes.
+//! with their users, secrets, subscriptions and mutes, and which tokens are proven; how far imports are; jobs and brakes.
 //!
 //! [`Store`] is a cheap handle. All writing goes through one *committer* on a thread of its own: it drains bounded
 //! queues (events before devices before imports, none for ever), makes one atomic batch, syncs it, applies it to the device table and
@@ -15,7 +15,7 @@
 //! Guarantees: what was acknowledged is there after a crash; a batch is there as a whole or not at all; a write that
 //! was *not* acknowledged may still be there, and repeating it gives the same answer (events by id, the rest by nature).
 //! These rest on fjall's journal (checksummed batches, a torn one is cut off at open) and on `fdatasync`. Job rows,
-//! trimming and proven tokens are handed to the operating system without a sync: after a power failure they lag, which
+//! trimming, proven tokens and when a device was seen are handed to the operating system without a sync: after a power failure they lag, which
 //! their readers allow.
 //!
 //! Full: a queue, the journal or a count at its bound refuses with [`WriteError::Overloaded`]. A failing disk refuses
@@ -32,6 +32,8 @@
 //! - `device`, `subscription`, `proven`: left out at open, up to 16 rows; with more, or a block that cannot be read,
 //!   the store does not open. A device comes back when it registers. `device_id`, `token`: memory is asked, and the
 //!   row written anew.
+//! - `mute`: one whose end cannot be read holds until it is taken back. `mute_end`: its mute, and with a block those behind
+//!   it, hold until they are taken back. `import`: its next step is refused; under another name it begins anew.
 //! - `brake`: everything is paused until that is resumed. `cancelled`: left out. `job`: its bytes are the sender's to
 //!   judge.
 //! - `meta`: the store does not open, or nobody knows up to where events have jobs; a copy of the folder is needed.
@@ -40,10 +42,12 @@
 //! for this one, nor begun anew, while the store is in use.
 //!
 //! Not here: who is to be told (audience), what is sent (sender), fan-out (hub), clocks: every write brings its `now`,
-//! and what expires, expires by the latest one seen. Mutes, index checkpoint and number blocks come later: until then opening
-//! reads all devices and subscriptions, and device numbers are never used again.
+//! and what expires, expires by the latest one seen, or by [`StoreConfig::clock`] while nobody writes.
 
+pub mod backup;
+mod blocks;
 mod brakes;
+mod checkpoint;
 mod committer;
 mod config;
 mod device;
@@ -53,6 +57,7 @@ mod event;
 mod former;
 mod hash;
 mod message;
+mod packed;
 mod queue;
 mod read;
 mod rows;
@@ -61,9 +66,12 @@ mod table;
 
 pub use brakes::{Brakes, PAUSE_COUNT_MAX, PositionSet};
 pub use config::{QueueLimit, StoreConfig};
-pub use device::{Credential, GoneToken, Imported, NewDevice, NewImport, Recipient, Registered, Selection};
+pub use device::{
+    Credential, CredentialHash, Exported, GivenCredential, GoneToken, ImportProgress, ImportStep, Imported, NewDevice,
+    NewImport, Precondition, PutTerms, Recipient, Registered, Selection,
+};
 pub use engine::EngineError;
-pub use error::{AppendError, OpenError, ReadError, SubscribeError, WriteError};
+pub use error::{AppendError, ChangeError, ImportError, OpenError, ReadError, SubscribeError, WriteError};
 pub use event::{
     AcceptedEvent, Appended, AppendedTo, CommitSink, DurableChannel, LaterEvent, LaterKey, NewEvent, RestoredChannel,
     StoredPublication,

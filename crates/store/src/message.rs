@@ -2,12 +2,15 @@
 //! that the store cannot write now.
 
 use tidings_types::{
-    BrakeScope, DeviceId, DeviceNumber, EventId, JournalPosition, Json, ReceiptTerms, StreamPosition, Timestamp,
+    BrakeScope, DeviceId, DeviceNumber, EventId, JournalPosition, Json, Mute, MuteScope, ReceiptTerms, StreamPosition,
+    Timestamp, UserId,
 };
 use tokio::sync::oneshot;
 
-use crate::device::{Credential, GoneToken, Imported, NewDevice, NewImport, Registered, Selection};
-use crate::error::{AppendError, SubscribeError, WriteError};
+use crate::device::{
+    Credential, GoneToken, ImportStep, Imported, NewDevice, NewImport, Precondition, PutTerms, Registered, Selection,
+};
+use crate::error::{AppendError, ChangeError, ImportError, SubscribeError, WriteError};
 use crate::event::{Appended, DurableChannel, StoredPublication};
 use crate::hash::{Hash16, Hash32};
 
@@ -57,14 +60,35 @@ pub(crate) enum Command {
     },
     PutDevice {
         device: NewDevice,
-        /// Whether its token has worked, where the caller knows.
-        proven: Option<bool>,
+        terms: PutTerms,
         now: Timestamp,
-        reply: Reply<Result<Registered, WriteError>>,
+        reply: Reply<Result<Registered, ChangeError>>,
     },
     DeleteDevice {
         id: DeviceId,
-        reply: Reply<bool>,
+        precondition: Precondition,
+        reply: Reply<Result<bool, ChangeError>>,
+    },
+    /// Some of the devices of a user.
+    EraseUser {
+        user: UserId,
+        reply: Reply<usize>,
+    },
+    Touch {
+        id: DeviceId,
+        now: Timestamp,
+        reply: Reply<()>,
+    },
+    Mute {
+        id: DeviceId,
+        mute: Mute,
+        now: Timestamp,
+        reply: Reply<Result<bool, SubscribeError>>,
+    },
+    Unmute {
+        id: DeviceId,
+        scope: MuteScope,
+        reply: Reply<Result<bool, SubscribeError>>,
     },
     RotateCredential {
         id: DeviceId,
@@ -90,9 +114,18 @@ pub(crate) enum Command {
     },
     Import {
         devices: Vec<NewImport>,
+        part: Option<StepPart>,
         now: Timestamp,
-        reply: Reply<Result<Imported, SubscribeError>>,
+        reply: Reply<Result<Imported, ImportError>>,
     },
+}
+
+/// Which part of an import's step a chunk is.
+#[derive(Debug, Clone)]
+pub(crate) struct StepPart {
+    pub(crate) step: ImportStep,
+    /// What the earlier chunks of the step did, when this is the last one: with it the step is done.
+    pub(crate) done_before: Option<Imported>,
 }
 
 /// An event with all that can be computed before its turn, in the caller's own task.

@@ -3,10 +3,13 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use tidings_types::{ChannelName, Device, DeviceId, DeviceNumber, EventId, JournalPosition, Timestamp};
+use tidings_types::{
+    ChannelName, Device, DeviceId, DeviceNumber, DeviceToken, EventId, ImportName, JournalPosition, Mute, Subject,
+    Timestamp, TopicName, UserId,
+};
 use tracing::error;
 
-use crate::device::Selection;
+use crate::device::{CredentialHash, Exported, ImportProgress, Selection};
 use crate::engine::{Engine, EngineError, Table};
 use crate::error::ReadError;
 use crate::event::{AcceptedEvent, LaterEvent, LaterKey, RestoredChannel};
@@ -270,6 +273,141 @@ impl Store {
         Ok(devices)
     }
 
+    /// The devices of a user whose ids come after `after`, in order of ids, at most `limit`; fewer means that there are no
+    /// more. Costs a look at each of his devices.
+    ///
+    /// # Errors
+    /// When the store is being opened again or the disk fails.
+    pub fn devices_of_user(
+        &self,
+        user: &UserId,
+        after: Option<&DeviceId>,
+        limit: usize,
+    ) -> Result<Vec<Device>, ReadError> {
+        let numbers = read_lock(&self.shared().index).devices_of_user(user);
+        self.with_engine(|engine| {
+            let mut devices: BTreeMap<DeviceId, Device> = BTreeMap::new();
+            for number in numbers {
+                let key = rows::number_key(number);
+                let row = engine.get(Table::Device, &key)?.map(|row| rows::decode_device(&key, row.as_ref()));
+                let device = match row.transpose() {
+                    Ok(row) => row.map(|row| row.device),
+                    Err(error) if error.is_damage() => {
+                        error!(%error, "A device is left out of a list");
+                        None
+                    }
+                    Err(error) => return Err(error),
+                };
+                // Meanwhile it may have been deleted or be another's.
+                if let Some(device) = device.filter(|device| device.user.as_ref() == Some(user))
+                    && after.is_none_or(|after| device.id > *after)
+                {
+                    devices.insert(device.id.clone(), device);
+                    if devices.len() > limit {
+                        devices.pop_last();
+                    }
+                }
+            }
+            Ok(devices.into_values().collect())
+        })
+    }
+
+    /// The device that has this address.
+    ///
+    /// # Errors
+    /// When the store is being opened again or the disk fails.
+    pub fn device_by_token(&self, token: &DeviceToken) -> Result<Option<Device>, ReadError> {
+        let token_key = rows::token_key(token);
+        self.with_engine(|engine| {
+            let Some(number) = engine.get(Table::Token, &token_key)? else { return Ok(None) };
+            let key = rows::number_key(rows::decode_number(Table::Token, &token_key, number.as_ref())?);
+            let row =
+                engine.get(Table::Device, &key)?.map(|row| rows::decode_device(&key, row.as_ref())).transpose()?;
+            // Between the two reads it may have got another.
+            let has_it = |device: &Device| device.token.as_ref().is_some_and(|had| rows::token_key(had) == token_key);
+            Ok(row.map(|row| row.device).filter(has_it))
+        })
+    }
+
+    /// Devices with all that belongs to them, paged as [`Store::devices`]. A device that changes while it is read may
+    /// have what belongs to it from before or after the change.
+    ///
+    /// # Errors
+    /// When the store is being opened again or the disk fails.
+    pub fn export(&self, after: Option<&DeviceId>, limit: usize) -> Result<Vec<Exported>, ReadError> {
+        let mut exported: Vec<(DeviceNumber, Exported)> = Vec::new();
+        if limit == 0 {
+            return Ok(Vec::new());
+        }
+        let start = after.map_or(Bound::Unbounded, |id| Bound::Excluded(rows::device_id_key(id)));
+        self.with_engine(|engine| {
+            engine.scan(Table::DeviceId, start, |id, number| {
+                match read_device(engine, id, number) {
+                    Ok(Some((number, row))) => exported.push((number, read_all(engine, number, row)?)),
+                    Ok(None) => {} // As above.
+                    Err(error) if error.is_damage() => error!(%error, "A device is left out of an export"),
+                    Err(error) => return Err(error),
+                }
+                Ok::<_, EngineError>(exported.len() < limit)
+            })
+        })?;
+        Ok(self.with_proven(exported))
+    }
+
+    /// The devices of these numbers that there are, in this order, each as [`Store::export`] has it.
+    ///
+    /// # Errors
+    /// When the store is being opened again or the disk fails.
+    pub fn export_numbers(&self, numbers: &[DeviceNumber]) -> Result<Vec<Exported>, ReadError> {
+        let mut exported: Vec<(DeviceNumber, Exported)> = Vec::with_capacity(numbers.len());
+        self.with_engine(|engine| {
+            for &number in numbers {
+                let key = rows::number_key(number);
+                let read = engine.get(Table::Device, &key).and_then(|row| {
+                    let row = row.map(|row| rows::decode_device(&key, row.as_ref())).transpose()?;
+                    row.map(|row| read_all(engine, number, row)).transpose()
+                });
+                match read {
+                    Ok(device) => exported.extend(device.map(|device| (number, device))),
+                    Err(error) if error.is_damage() => error!(%error, "A device is left out of an export"),
+                    Err(error) => return Err(error),
+                }
+            }
+            Ok(())
+        })?;
+        Ok(self.with_proven(exported))
+    }
+
+    fn with_proven(&self, devices: Vec<(DeviceNumber, Exported)>) -> Vec<Exported> {
+        let table = read_lock(&self.shared().table);
+        let told = |(number, device): (_, Exported)| Exported { proven: table.is_proven(number), ..device };
+        devices.into_iter().map(told).collect()
+    }
+
+    /// How far the import of this name is; `None`: it never took a step, or is forgotten.
+    ///
+    /// # Errors
+    /// When the store is being opened again or the disk fails.
+    pub fn import_progress(&self, name: &ImportName) -> Result<Option<ImportProgress>, ReadError> {
+        let key = name.as_str().as_bytes();
+        self.with_engine(|engine| {
+            let row = engine.get(Table::Import, key)?;
+            row.map(|row| rows::decode(Table::Import, key, row.as_ref())).transpose()
+        })
+    }
+
+    /// What a device has muted, everything first, then in the order of subjects; `None` when there is no such device. One
+    /// that is over may still be there for a moment.
+    ///
+    /// # Errors
+    /// When the store is being opened again or the disk fails.
+    pub fn mutes(&self, id: &DeviceId) -> Result<Option<Vec<Mute>>, ReadError> {
+        self.with_engine(|engine| {
+            let number = self.find_number(engine, id)?;
+            number.map(|number| read_mutes(engine, number)).transpose()
+        })
+    }
+
     /// What a device is subscribed to, in the order of names; `None` when there is no such device.
     ///
     /// # Errors
@@ -278,24 +416,12 @@ impl Store {
         self.with_engine(|engine| {
             let Some(number) = self.find_number(engine, id)? else { return Ok(None) };
             let mut selection = Selection::new();
-            let prefix = rows::number_key(number);
-            engine.scan(Table::Subscription, Bound::Included(&prefix), |key, _| {
-                if !key.starts_with(&prefix) {
-                    return Ok(false);
-                }
-                let (_, subject, topic) = match rows::decode_subscription(key) {
-                    Ok(subscription) => subscription,
-                    Err(error) => {
-                        error!(%error, "A subscription is left out of a list");
-                        return Ok(true);
-                    }
-                };
+            for (subject, topic) in read_subscriptions(engine, number)? {
                 match selection.last_mut() {
                     Some((last, topics)) if *last == subject => topics.push(topic),
                     _ => selection.push((subject, vec![topic])),
                 }
-                Ok::<_, EngineError>(true)
-            })?;
+            }
             Ok(Some(selection))
         })
     }
@@ -329,7 +455,7 @@ impl Store {
         match number {
             Err(error) if error.is_damage() => {
                 error!(%error, "A device is looked for in memory");
-                Ok(read_lock(&self.shared().table).find_all(|found| found.id == id).pop())
+                Ok(read_lock(&self.shared().table).find_all(|found| found.id == id.as_str()).pop())
             }
             number => number,
         }
@@ -341,7 +467,7 @@ impl Store {
         read_device(engine, rows::device_id_key(id), &rows::number_key(number))
     }
 
-    fn with_engine<T>(&self, read: impl FnOnce(&Engine) -> Result<T, EngineError>) -> Result<T, ReadError> {
+    pub(crate) fn with_engine<T>(&self, read: impl FnOnce(&Engine) -> Result<T, EngineError>) -> Result<T, ReadError> {
         let engine = read_lock(&self.shared().engine);
         Ok(read(engine.as_ref().ok_or(ReadError::Unavailable)?)?)
     }
@@ -370,11 +496,48 @@ fn find_event(engine: &Engine, id: &EventId) -> Result<Option<EventPlace>, Engin
 fn read_device(engine: &Engine, id: &[u8], number: &[u8]) -> Result<Option<(DeviceNumber, DeviceRow)>, EngineError> {
     let place = rows::decode_number(Table::DeviceId, id, number)?;
     let Some(row) = engine.get(Table::Device, number)? else { return Ok(None) };
-    let row: DeviceRow = rows::decode(Table::Device, number, row.as_ref())?;
+    let row = rows::decode_device(number, row.as_ref())?;
     if rows::device_id_key(&row.device.id) != id {
         return Err(EngineError::damaged(Table::DeviceId, id));
     }
     Ok(Some((place, row)))
+}
+
+/// A device with what rows have of it.
+fn read_all(engine: &Engine, number: DeviceNumber, row: DeviceRow) -> Result<Exported, EngineError> {
+    let DeviceRow { device, credential } = row;
+    let (subscriptions, mutes) = (read_subscriptions(engine, number)?, read_mutes(engine, number)?);
+    Ok(Exported { device, credential: credential.map(CredentialHash), subscriptions, mutes, proven: false })
+}
+
+/// What a device is subscribed to, in the order of names.
+fn read_subscriptions(engine: &Engine, number: DeviceNumber) -> Result<Vec<(Subject, TopicName)>, EngineError> {
+    let (prefix, mut subscriptions) = (rows::number_key(number), Vec::new());
+    engine.scan(Table::Subscription, Bound::Included(&prefix), |key, _| {
+        let is_ours = key.starts_with(&prefix);
+        match rows::decode_subscription(key) {
+            Ok((_, subject, topic)) if is_ours => subscriptions.push((subject, topic)),
+            Err(error) if is_ours => error!(%error, "A subscription is left out of a list"),
+            Ok(_) | Err(_) => {}
+        }
+        Ok::<_, EngineError>(is_ours)
+    })?;
+    Ok(subscriptions)
+}
+
+/// What a device has muted, everything first, then in the order of subjects.
+fn read_mutes(engine: &Engine, number: DeviceNumber) -> Result<Vec<Mute>, EngineError> {
+    let (prefix, mut mutes) = (rows::number_key(number), Vec::new());
+    engine.scan(Table::Mute, Bound::Included(&prefix), |key, row| {
+        let is_ours = key.starts_with(&prefix);
+        match rows::decode_mute(key, row) {
+            Ok((_, mute)) if is_ours => mutes.push(mute),
+            Err(error) if is_ours => error!(%error, "A mute is left out of a list"),
+            Ok(_) | Err(_) => {}
+        }
+        Ok::<_, EngineError>(is_ours)
+    })?;
+    Ok(mutes)
 }
 
 /// A channel's row as its history tells it, which ends with the last publication as long as it holds any. `None`: it

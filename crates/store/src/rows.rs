@@ -11,11 +11,16 @@
 //! job           position → bytes of the sender
 //! brake         scope → paused at u64
 //! cancelled     position → nothing
-//! device        number u32 → DeviceRow
+//! device        number u32 → DeviceRow (`rows/device.rs`)
 //! device_id     id → number u32
 //! token         hash16 of token (`token_key`) → number u32
 //! subscription  number u32, subject 0 topic → nothing
+//! block         first number u32 → group, length, numbers given (`rows/block.rs`)
+//! change        number u64 → what one batch changed of what the checkpoint holds
 //! proven        upper 16 bits of numbers → Roaring set of the lower 16
+//! mute          number u32, subject or nothing → until u64, 0 for never
+//! mute_end      until u64, key of the mute → nothing
+//! import        name → ImportProgress
 //! ```
 
 use roaring::RoaringBitmap;
@@ -23,7 +28,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tidings_types::{
-    BrakeScope, ChannelName, Device, DeviceId, DeviceNumber, DeviceToken, Epoch, Event, JournalPosition, Offset,
+    BrakeScope, ChannelName, DeviceId, DeviceNumber, DeviceToken, Epoch, Event, JournalPosition, Offset,
     Provider, StreamPosition, Subject, Timestamp, TopicName,
 };
 
@@ -32,8 +37,20 @@ use crate::event::{AcceptedEvent, DurableChannel, LaterEvent, LaterKey, StoredPu
 use crate::hash::{Hash16, Hash32, hash16};
 use crate::message::PreparedEvent;
 
-/// What `meta/format` says; another value is refused at open.
-pub(crate) const FORMAT: &str = "tidings-store-1";
+mod block;
+mod change;
+mod device;
+mod mute;
+
+pub(crate) use self::block::{block_key, block_row, decode_block};
+pub(crate) use self::change::{Change, ChangeWriter, Changes};
+pub(crate) use self::device::{DeviceRow, decode_device, encode_device};
+pub(crate) use self::mute::{decode_mute, decode_mute_end, decode_mute_key, mute_end_key, mute_key, mute_row};
+
+/// What `meta/format` says.
+pub(crate) const FORMAT: &str = "tidings-store-2";
+/// The format before, which is read too: devices are JSON there, and there is no `change`. Any other is refused at open.
+pub(crate) const FORMAT_BEFORE: &str = "tidings-store-1";
 pub(crate) const FORMAT_KEY: &[u8] = b"format";
 pub(crate) const STATE_KEY: &[u8] = b"state";
 pub(crate) const DISPATCHED_KEY: &[u8] = b"dispatched";
@@ -55,6 +72,16 @@ pub(crate) struct State {
     pub(crate) channel_count: u64,
     /// The life of all durable channels: that of the store.
     pub(crate) epoch: Epoch,
+    /// The number of the oldest row of `change`, and of the next one; the bytes of those kept.
+    #[serde(default)]
+    pub(crate) change_base: u64,
+    #[serde(default)]
+    pub(crate) change_end: u64,
+    #[serde(default)]
+    pub(crate) change_bytes: u64,
+    /// The latest revision of any device.
+    #[serde(default)]
+    pub(crate) revision: u64,
     /// The last part of the next later event's key.
     #[serde(default)]
     pub(crate) later_arrival: u64,
@@ -79,6 +106,10 @@ impl State {
             device_next: 0,
             channel_count: 0,
             epoch,
+            change_base: 0,
+            change_end: 0,
+            change_bytes: 0,
+            revision: 0,
             later_arrival: 0,
             later_count: 0,
             later_bytes: 0,
@@ -103,14 +134,6 @@ pub(crate) struct HistoryRow {
     pub(crate) publication: StoredPublication,
 }
 
-#[derive(Serialize, Deserialize)]
-pub(crate) struct DeviceRow {
-    pub(crate) device: Device,
-    /// Hash of the credential; none was issued to imported devices.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) credential: Option<Hash32>,
-}
-
 pub(crate) fn encode<T: Serialize>(row: &T) -> Vec<u8> {
     serde_json::to_vec(row).expect("our rows have string keys")
 }
@@ -127,6 +150,10 @@ pub(crate) fn position_key(position: JournalPosition) -> [u8; 8] {
 pub(crate) fn decode_position(table: Table, key: &[u8], bytes: &[u8]) -> Result<JournalPosition, EngineError> {
     let bytes = bytes.try_into().map_err(|_| EngineError::damaged(table, key))?;
     Ok(JournalPosition(u64::from_be_bytes(bytes)))
+}
+
+pub(crate) fn change_key(number: u64) -> [u8; 8] {
+    number.to_be_bytes()
 }
 
 pub(crate) fn number_key(number: DeviceNumber) -> [u8; 4] {

@@ -7,29 +7,36 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File, TryLockError};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 
-use tidings_audience::{Frozen, Index};
+use tidings_audience::{Explanation, Frozen, Index};
 use tidings_types::{
-    BrakeScope, DeviceId, DeviceNumber, DeviceToken, Epoch, Event, EventId, JournalPosition, Json, StreamPosition,
-    Timestamp,
+    BrakeScope, DeviceId, DeviceNumber, DeviceToken, Epoch, Event, EventId, Filter, JournalPosition, Json, Mute,
+    MuteScope, Selector, StreamPosition, Timestamp, UserId,
 };
 use tokio::sync::{oneshot, watch};
+use tracing::info;
 
+use crate::blocks::Blocks;
 use crate::brakes::Brakes;
+use crate::checkpoint::Checkpointing;
 use crate::committer::{Committer, Derived, load};
 use crate::config::StoreConfig;
-use crate::device::{Credential, GoneToken, Imported, NewDevice, NewImport, Recipient, Registered, Selection};
-use crate::engine::{Engine, Rows, Table};
-use crate::error::{AppendError, OpenError, SubscribeError, WriteError};
+use crate::device::{
+    Credential, GivenCredential, GoneToken, ImportStep, Imported, NewDevice, NewImport, Precondition, PutTerms,
+    Recipient, Registered, Selection,
+};
+use crate::engine::{Durability, Engine, EngineError, Rows, Table};
+use crate::error::{AppendError, ChangeError, ImportError, OpenError, SubscribeError, WriteError};
 use crate::event::{Appended, CommitSink, DurableChannel, NewEvent, StoredPublication, publication_data};
 use crate::hash;
 use crate::hash::{hash16, hash32};
-use crate::message::{Command, PreparedEvent, Reply};
+use crate::message::{Command, PreparedEvent, Reply, StepPart};
 use crate::queue::{BRAKE_QUEUE, Class, JOB_QUEUE, Queue};
-use crate::rows::{self, FORMAT, FORMAT_KEY, STATE_KEY, State};
-use crate::table::DeviceTable;
+use crate::rows::{self, FORMAT, FORMAT_BEFORE, FORMAT_KEY, STATE_KEY, State};
+use crate::table::{DeviceTable, Losses};
 
 /// Handle to the store; cheap to clone. With the last one the store closes on its own; [`Store::close`] also waits for it.
 ///
@@ -59,6 +66,10 @@ pub(crate) struct Shared {
     pub(crate) engine: RwLock<Option<Engine>>,
     pub(crate) table: RwLock<DeviceTable>,
     pub(crate) index: RwLock<Index>,
+    /// Devices of the table that are to be read anew.
+    pub(crate) losses: Losses,
+    /// Which numbers devices get; the committer's alone.
+    pub(crate) blocks: Mutex<Blocks>,
     /// The epoch of every durable channel.
     pub(crate) epoch: Epoch,
     pub(crate) journal_end: watch::Sender<JournalPosition>,
@@ -69,6 +80,8 @@ pub(crate) struct Shared {
     /// The sender needs no event before this position.
     pub(crate) trim_to: AtomicU64,
     pub(crate) counters: Counters,
+    pub(crate) backup: crate::backup::Slot,
+    pub(crate) checkpoint: Checkpointing,
     /// True when the committer has ended and the folder is free.
     pub(crate) ended: watch::Sender<bool>,
 }
@@ -82,6 +95,11 @@ pub(crate) struct Counters {
     /// Tries to open the store again that failed.
     pub(crate) not_reopened: AtomicU64,
     pub(crate) overloaded: AtomicU64,
+    /// Devices whose record was written anew.
+    pub(crate) repaired: AtomicU64,
+    /// Looks for numbers that may be given again.
+    pub(crate) looks: AtomicU64,
+    pub(crate) expired: AtomicU64,
 }
 
 /// What the store has done since it was opened, which only grows; and from `devices` on, what it holds.
@@ -97,8 +115,22 @@ pub struct Counts {
     pub reopened: u64,
     /// Requests refused because a queue was full.
     pub overloaded: u64,
+    /// Checkpoints of devices and audience index written.
+    pub checkpoints: u64,
+    /// Checkpoints that could not be written.
+    pub checkpoints_failed: u64,
+    /// Times, of opening and opening again, that no checkpoint could be used, and all rows were read.
+    pub rebuilt: u64,
+    /// Devices deleted because nobody had seen them for longer than `idle_max`.
+    pub expired: u64,
+    /// Devices whose record in the heap was damaged, written anew from their rows.
+    pub repaired: u64,
     /// Devices known.
     pub devices: u64,
+    /// Bytes of the heap's files, and of what lives in them.
+    pub heap_bytes: u64,
+    /// See `heap_bytes`.
+    pub heap_live_bytes: u64,
     /// Subscriptions known.
     pub subscriptions: u64,
     /// Devices whose token was accepted by its provider.
@@ -116,17 +148,25 @@ impl Store {
     ///
     /// # Errors
     /// When the folder is in use or cannot be used, or holds another format, or is damaged.
-    pub fn open(config: StoreConfig, sink: Arc<dyn CommitSink>) -> Result<Self, OpenError> {
-        let lock = lock_folder(&config)?;
+    pub fn open(mut config: StoreConfig, sink: Arc<dyn CommitSink>) -> Result<Self, OpenError> {
+        config.subscription_count_max = config.subscription_count_max.min(u32::from(u16::MAX)); // As the table counts.
+        let lock = lock_folder(&config.path)?;
         let engine = Engine::open(&config.path, config.cache_bytes, first_rows)?;
-        check_format(&engine)?;
-        let (state, Derived { table, index, brakes }) = load(&engine)?;
+        let is_former = check_format(&engine)?;
+        let (state, Derived { table, index, brakes, blocks, checkpoint }) = load(&engine, &config.path)?;
+        if is_former {
+            mark_format(&engine)?;
+        }
+        let checkpointing = Checkpointing::default();
+        checkpointing.on_loaded(&config, state.change_end, checkpoint, table.count());
         let shared = Arc::new(Shared {
             queue: Queue::new([BRAKE_QUEUE, JOB_QUEUE, config.event_queue, config.device_queue, config.import_queue]),
             config,
             engine: RwLock::new(Some(engine)),
             table: RwLock::new(table),
             index: RwLock::new(index),
+            losses: Losses::default(),
+            blocks: Mutex::new(blocks),
             epoch: state.epoch,
             journal_end: watch::Sender::new(JournalPosition(state.journal_end)),
             brakes: watch::Sender::new(Arc::new(brakes)),
@@ -134,6 +174,8 @@ impl Store {
             later_count: AtomicU64::new(state.later_count),
             trim_to: AtomicU64::new(0),
             counters: Counters::default(),
+            backup: crate::backup::Slot::default(),
+            checkpoint: checkpointing,
             ended: watch::Sender::new(false),
         });
         let committer = Committer::new(shared.clone(), sink, state, lock);
@@ -258,40 +300,96 @@ impl Store {
         self.ask(Class::Events, bytes, |reply| Command::Publish { channel, publication, reply }).await?
     }
 
-    /// Registers a device, or replaces what is known of it; its subscriptions stay. A new one gets a credential.
+    /// Registers a device, or replaces what is known of it; its subscriptions and mutes stay. A new one gets a credential.
     ///
     /// # Errors
-    /// When the store is overloaded, has `device_count_max` devices, or cannot write.
+    /// When the precondition does not hold, or the store is overloaded, has `device_count_max` devices, or cannot write.
     ///
     /// # Cancel safety
     /// Dropped: registered or not; the credential of a new device is then lost.
-    pub async fn put_device(&self, device: NewDevice, now: Timestamp) -> Result<Registered, WriteError> {
-        self.put_device_stating(device, None, now).await
-    }
-
-    /// As [`Store::put_device`]; who may be trusted says whether the device's provider has accepted pushes to its token
-    /// before. `None` leaves what is known of the same address, and takes a new one for unproven.
-    ///
-    /// # Errors
-    /// As [`Store::put_device`].
-    ///
-    /// # Cancel safety
-    /// As [`Store::put_device`].
-    pub async fn put_device_stating(
+    pub async fn put_device(
         &self,
         device: NewDevice,
-        proven: Option<bool>,
+        terms: PutTerms,
         now: Timestamp,
-    ) -> Result<Registered, WriteError> {
-        self.ask(Class::Devices, 1024, |reply| Command::PutDevice { device, proven, now, reply }).await?
+    ) -> Result<Registered, ChangeError> {
+        self.ask(Class::Devices, 1024, |reply| Command::PutDevice { device, terms, now, reply }).await?
     }
 
-    /// Forgets a device and its subscriptions; false when it was not known.
+    /// Forgets a device with its subscriptions and mutes; false when it was not known.
     ///
     /// # Errors
-    /// When the store is overloaded or cannot write.
-    pub async fn delete_device(&self, id: &DeviceId) -> Result<bool, WriteError> {
-        self.ask(Class::Devices, 1024, |reply| Command::DeleteDevice { id: id.clone(), reply }).await
+    /// When the precondition does not hold, or the store is overloaded or cannot write.
+    pub async fn delete_device(&self, id: &DeviceId, precondition: Precondition) -> Result<bool, ChangeError> {
+        let id = id.clone();
+        self.ask(Class::Devices, 1024, |reply| Command::DeleteDevice { id, precondition, reply }).await?
+    }
+
+    /// Forgets every device of a user with all that belongs to it: addresses, secrets, subscriptions, mutes. Some at a time;
+    /// tells how many it were. 0: the user has none.
+    ///
+    /// What else is known of him is not kept by devices, and goes by itself: events that name him, in the journal with
+    /// their jobs, until the sender is done with them and their ids are forgotten (`id_window`), those for later until they
+    /// are due or called off; what durable channels published, with whoever did, until the channel's `history_ttl`. Who
+    /// is present in a channel is not here but in the hub, until the connection ends.
+    ///
+    /// # Errors
+    /// When the store is overloaded or cannot write; some devices may be gone by then. Repeat it until it tells 0.
+    ///
+    /// # Cancel safety
+    /// Dropped: done in part, as on an error.
+    pub async fn erase_user(&self, user: &UserId) -> Result<u64, WriteError> {
+        let mut erased = 0;
+        loop {
+            let user = user.clone();
+            match self.ask(Class::Devices, ERASE_BYTES, |reply| Command::EraseUser { user, reply }).await? {
+                0 => return Ok(erased),
+                count => erased += count as u64,
+            }
+        }
+    }
+
+    /// Notes that a device was seen, so that it does not expire (`idle_max`): one row a day, however often it is said. Not
+    /// synced; an unknown device is passed over.
+    ///
+    /// # Errors
+    /// When the store is overloaded or cannot write: the next time will do.
+    ///
+    /// # Cancel safety
+    /// Dropped: noted or not.
+    pub async fn touch(&self, id: &DeviceId, now: Timestamp) -> Result<(), WriteError> {
+        // What is known already is no reason to wait for the disk; what cannot be read is the committer's to judge.
+        if self.device(id).is_ok_and(|device| device.is_none_or(|device| device.seen_at >= now.start_of_day())) {
+            return Ok(());
+        }
+        let id = id.clone();
+        self.ask(Class::Devices, 256, |reply| Command::Touch { id, now, reply }).await
+    }
+
+    /// Mutes a device, or changes until when; false when the scope was muted before. One whose end is past only ends what
+    /// there is of its scope.
+    ///
+    /// # Errors
+    /// When there is no such device or it would have more than `mute_count_max`, or the store is overloaded or cannot
+    /// write.
+    ///
+    /// # Cancel safety
+    /// Dropped: muted or not.
+    pub async fn mute(&self, id: &DeviceId, mute: Mute, now: Timestamp) -> Result<bool, SubscribeError> {
+        let id = id.clone();
+        self.ask(Class::Devices, 1024, |reply| Command::Mute { id, mute, now, reply }).await?
+    }
+
+    /// Ends the mute of this very scope; false when there was none.
+    ///
+    /// # Errors
+    /// When there is no such device, or the store is overloaded or cannot write.
+    ///
+    /// # Cancel safety
+    /// Dropped: ended or not.
+    pub async fn unmute(&self, id: &DeviceId, scope: &MuteScope) -> Result<bool, SubscribeError> {
+        let (id, scope) = (id.clone(), scope.clone());
+        self.ask(Class::Devices, 1024, |reply| Command::Unmute { id, scope, reply }).await?
     }
 
     /// Gives a device a new secret; from the acknowledgement on the old one proves nothing. `None`: no such device. Live
@@ -306,7 +404,7 @@ impl Store {
         self.ask(Class::Devices, 1024, |reply| Command::RotateCredential { id: id.clone(), reply }).await
     }
 
-    /// Parts a device from its user: it has none, its subscriptions are gone, and its secret is a new one; its address
+    /// Parts a device from its user: it has none, its subscriptions and mutes are gone, and its secret is a new one; its address
     /// stays. All in one step. `None`: no such device. Jobs whose audience was frozen before still hold it, but it is owed
     /// none of their events any more: what was for its former user does not show up on the next one's phone.
     ///
@@ -337,25 +435,47 @@ impl Store {
         self.ask(Class::Devices, bytes, |reply| Command::Unsubscribe { id, selection, reply }).await?
     }
 
-    /// Registers many devices with subscriptions, `IMPORT_CHUNK_COUNT` at a time; no credentials are issued, given ones
-    /// count. A chunk is done as a whole or not at all, and the same import again changes nothing: after an error, repeat it.
+    /// Registers many devices with subscriptions and mutes, `IMPORT_CHUNK_COUNT` at a time; no credentials are issued, given
+    /// ones count. A chunk is done as a whole or not at all, and the same import again changes nothing: after an error,
+    /// repeat it.
+    ///
+    /// A step of a longer import is only done where it is the next one; its progress is noted in the same batch as its last
+    /// chunk, also when it has no devices. The progress of 1000 imports is kept, [`Store::import_progress`] tells it;
+    /// of the next one, the one that was longest without a step is forgotten, and begins anew.
     ///
     /// # Errors
-    /// When a device would have too many subscriptions, or the store is overloaded or cannot write.
-    pub async fn import_devices(&self, devices: Vec<NewImport>, now: Timestamp) -> Result<Imported, SubscribeError> {
+    /// When the step is not the next one, a device would have too many subscriptions or mutes, or the store is overloaded
+    /// or cannot write.
+    ///
+    /// # Cancel safety
+    /// Dropped: done in part, as on an error.
+    pub async fn import_devices(
+        &self,
+        devices: Vec<NewImport>,
+        step: Option<ImportStep>,
+        now: Timestamp,
+    ) -> Result<Imported, ImportError> {
         let mut imported = Imported::default();
         let mut devices = devices.into_iter();
+        let mut first = 0;
         loop {
             let chunk: Vec<_> = devices.by_ref().take(IMPORT_CHUNK_COUNT).collect();
-            if chunk.is_empty() {
+            let is_last = devices.len() == 0;
+            if chunk.is_empty() && step.is_none() {
                 return Ok(imported);
             }
-            let bytes = chunk.iter().map(import_bytes).sum();
-            let done =
-                self.ask(Class::Imports, bytes, |reply| Command::Import { devices: chunk, now, reply }).await??;
-            imported.created += done.created;
-            imported.updated += done.updated;
-            imported.subscribed += done.subscribed;
+            let done_before = is_last.then_some(imported);
+            let part = step.clone().map(|step| StepPart { step, done_before });
+            let bytes = 256 + chunk.iter().map(import_bytes).sum::<usize>();
+            let import = |reply| Command::Import { devices: chunk, part, now, reply };
+            imported += self.ask(Class::Imports, bytes, import).await?.map_err(|error| match error {
+                ImportError::Device { index, id, source } => ImportError::Device { index: first + index, id, source },
+                other => other,
+            })?;
+            if is_last {
+                return Ok(imported);
+            }
+            first += IMPORT_CHUNK_COUNT;
         }
     }
 
@@ -428,13 +548,32 @@ impl Store {
         self.shared().trim_to.fetch_max(position.0, Ordering::Relaxed);
     }
 
-    /// Who is told of the event, as it is now: whoever it names, or else whoever subscribed to its topic on any of its
-    /// subjects and all devices of the users among these. Named devices cost a row read each. What its filter says is not
-    /// asked here.
+    /// Who is told of the event, as it is now: whoever it names or selects, or else whoever subscribed to its topic on any
+    /// of its subjects and all devices of the users among these. Named devices cost a row read each. What its filter says
+    /// is not asked here.
     pub fn select(&self, event: &Event) -> Frozen {
-        let Some(to) = &event.to else { return read_lock(&self.shared().index).freeze(&event.topic, &event.subjects) };
+        let filter = Filter::default();
+        let Some(to) = &event.to else {
+            return read_lock(&self.shared().index).freeze(&event.topic, &event.subjects, &filter);
+        };
         let devices = self.numbers_of(&to.devices);
-        read_lock(&self.shared().index).freeze_named(&to.users, &devices)
+        let index = read_lock(&self.shared().index);
+        let named = index.freeze_named(&to.users, &devices, &event.subjects, &filter);
+        match &to.selector {
+            Some(selector) => named.union(&index.freeze_selected(selector, &event.subjects, &filter)),
+            None => named,
+        }
+    }
+
+    /// All devices that a selector means as it is now, the muted too.
+    pub fn selected(&self, selector: &Selector) -> Frozen {
+        read_lock(&self.shared().index).selected(selector)
+    }
+
+    /// How many devices each part of a selector means, counted one by one, as it is now. Changes wait meanwhile: up to
+    /// some milliseconds for each part and million of devices.
+    pub fn explain(&self, selector: &Selector) -> Explanation {
+        read_lock(&self.shared().index).explain(selector)
     }
 
     /// The numbers of those devices that exist. Where the rows cannot be read, memory knows them too: sending goes on.
@@ -445,7 +584,7 @@ impl Store {
         let read: Result<Vec<_>, _> = ids.iter().map(|id| self.device_number(id)).collect();
         read.map_or_else(
             |_| {
-                let ids: HashSet<&DeviceId> = ids.iter().collect();
+                let ids: HashSet<&str> = ids.iter().map(DeviceId::as_str).collect();
                 read_lock(&self.shared().table).find_all(|found| ids.contains(found.id))
             },
             |numbers| numbers.into_iter().flatten().collect(),
@@ -453,10 +592,32 @@ impl Store {
     }
 
     /// Hands out what sending needs of the devices among `numbers` that exist, in this order, and tells how many that were.
-    /// Changes wait meanwhile: at most a window of some thousand at once, and `visit` must not call the store.
-    pub fn with_recipients(&self, numbers: &[DeviceNumber], visit: impl FnMut(Recipient<'_>)) -> usize {
-        let table = read_lock(&self.shared().table);
-        numbers.iter().filter_map(|&number| table.recipient(number)).map(visit).count()
+    /// Changes wait meanwhile: at most a window of some thousand at once, and `visit` must not call the store. A device whose
+    /// record is damaged costs a row read; while the store is opened again it is passed over.
+    pub fn with_recipients(&self, numbers: &[DeviceNumber], mut visit: impl FnMut(Recipient<'_>)) -> usize {
+        let (mut rest, mut count) = (numbers, 0);
+        let mut visit = |recipient: Recipient<'_>| {
+            count += 1;
+            visit(recipient);
+        };
+        loop {
+            let visited = read_lock(&self.shared().table).visit(rest, &mut visit);
+            let Err(lost) = visited else { return count };
+            self.visit_lost(rest[lost], &mut visit);
+            rest = &rest[lost + 1..];
+        }
+    }
+
+    fn visit_lost(&self, number: DeviceNumber, visit: impl FnOnce(Recipient<'_>)) {
+        self.shared().losses.note(number);
+        let proven = read_lock(&self.shared().table).is_proven(number);
+        let row = self.with_engine(|engine| {
+            let key = rows::number_key(number);
+            engine.get(Table::Device, &key)?.map(|row| rows::decode_device(&key, row.as_ref())).transpose()
+        });
+        if let Ok(Some(row)) = row {
+            visit(Recipient::of(number, &row.device, proven));
+        }
     }
 
     /// The epoch of every durable channel: one life of the store, since no durable channel is ever forgotten.
@@ -479,9 +640,9 @@ impl Store {
         let shared = self.shared();
         let value = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         // Each lock is let go before the next: who reads twice waits for a writer who waits for him.
-        let (devices, proven) = {
+        let (devices, proven, heap) = {
             let table = read_lock(&shared.table);
-            (table.count(), table.proven_count())
+            (table.count(), table.proven_count(), table.heap_usage())
         };
         let subscriptions = read_lock(&shared.index).subscription_count();
         let (paused, cancelled) = {
@@ -494,7 +655,14 @@ impl Store {
             failures: value(&shared.counters.failures),
             reopened: value(&shared.counters.reopened),
             overloaded: value(&shared.counters.overloaded),
+            checkpoints: value(&shared.checkpoint.taken_count),
+            checkpoints_failed: value(&shared.checkpoint.failed_count),
+            rebuilt: value(&shared.checkpoint.rebuilt_count),
+            expired: value(&shared.counters.expired),
+            repaired: value(&shared.counters.repaired),
             devices,
+            heap_bytes: heap.disk_bytes,
+            heap_live_bytes: heap.live_bytes,
             subscriptions,
             proven,
             later: value(&shared.later_count),
@@ -504,6 +672,11 @@ impl Store {
     }
 
     pub(crate) fn shared(&self) -> &Shared {
+        &self.handle.shared
+    }
+
+    /// For what goes on without keeping the store open.
+    pub(crate) fn shared_arc(&self) -> &Arc<Shared> {
         &self.handle.shared
     }
 
@@ -524,6 +697,9 @@ impl Store {
 
 /// What a release may make of its request: it fills a batch of its own.
 const RELEASE_BYTES: usize = 1 << 20;
+
+/// What erasing some devices may make of its request.
+const ERASE_BYTES: usize = 256 << 10;
 
 /// Devices an import writes in one batch.
 const IMPORT_CHUNK_COUNT: usize = 1000;
@@ -556,21 +732,25 @@ pub(crate) fn prepare(NewEvent { event, channels, audience_max }: NewEvent, now:
 }
 
 fn import_bytes(import: &NewImport) -> usize {
-    1024 + 128 * import.subscriptions.len() + import.credential.as_ref().map_or(0, String::len)
+    let credential = match &import.credential {
+        Some(GivenCredential::Secret(text)) => text.len(),
+        Some(GivenCredential::Hash(_)) | None => 32,
+    };
+    1024 + 128 * (import.subscriptions.len() + import.mutes.len()) + credential
 }
 
 fn selection_bytes(selection: &Selection) -> usize {
     256 + selection.iter().map(|(_, topics)| 128 * (1 + topics.len())).sum::<usize>()
 }
 
-fn lock_folder(config: &StoreConfig) -> Result<File, OpenError> {
-    let folder = |source| OpenError::Folder { path: config.path.clone(), source };
-    fs::create_dir_all(&config.path).map_err(folder)?;
-    let file =
-        File::options().create(true).truncate(false).write(true).open(config.path.join("lock")).map_err(folder)?;
+/// Takes a store's folder, which is made if it is not there, for as long as the file is held.
+pub(crate) fn lock_folder(path: &Path) -> Result<File, OpenError> {
+    let folder = |source| OpenError::Folder { path: path.to_owned(), source };
+    fs::create_dir_all(path).map_err(folder)?;
+    let file = File::options().create(true).truncate(false).write(true).open(path.join("lock")).map_err(folder)?;
     match file.try_lock() {
         Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(OpenError::Locked { path: config.path.clone() }),
+        Err(TryLockError::WouldBlock) => Err(OpenError::Locked { path: path.to_owned() }),
         Err(TryLockError::Error(source)) => Err(folder(source)),
     }
 }
@@ -583,13 +763,23 @@ fn first_rows() -> Rows {
     rows
 }
 
-fn check_format(engine: &Engine) -> Result<(), OpenError> {
+/// Whether the format is the one before, which is read as it is and then marked as ours.
+fn check_format(engine: &Engine) -> Result<bool, OpenError> {
     let found = engine.get(Table::Meta, FORMAT_KEY)?;
     let found = found.as_ref().map_or(&b"none"[..], AsRef::as_ref);
-    if found == FORMAT.as_bytes() {
-        return Ok(());
+    if found == FORMAT.as_bytes() || found == FORMAT_BEFORE.as_bytes() {
+        return Ok(found == FORMAT_BEFORE.as_bytes());
     }
     Err(OpenError::Format { found: String::from_utf8_lossy(found).chars().take(64).collect(), known: FORMAT })
+}
+
+/// From here on versions that only know the format before refuse the store: they would not understand what we write.
+fn mark_format(engine: &Engine) -> Result<(), EngineError> {
+    let mut rows = Rows::default();
+    rows.put(Table::Meta, FORMAT_KEY, FORMAT);
+    engine.commit(rows, Durability::Synced)?;
+    info!(from = FORMAT_BEFORE, to = FORMAT, "Store has another format now");
+    Ok(())
 }
 
 pub(crate) fn read_lock<T>(lock: &RwLock<T>) -> std::sync::RwLockReadGuard<'_, T> {

@@ -1,159 +1,474 @@
-//! What sending needs of every device, in memory, by device number: derived from the rows, rebuilt at open.
+//! What sending needs of every device, by device number: derived from the rows.
 //!
-//! Beside it the set of proven tokens, a bit each, in the chunks in which it is stored.
+//! In memory there are 8 bytes per number, the *slot*, and 2 for the count of its subscriptions; beside them a bit per
+//! proven token and what names there are (`names`). The rest, about 90 bytes for a phone, is a record of the heap
+//! (`record`), read through a map without a copy. A record holds app, locale and country by their numbers.
 //!
-//! Bound: `device_count_max`. A device costs about 100 bytes, its id and its token; app, locale and country are shared.
+//! ```text
+//!                     ┌ 0: no such device
+//!  slots[number] ─────┤ 1: kept in memory, in `resident`: the heap or the names had no room
+//!                     ├ 2: lost; its row has it
+//!                     └ place ─► heap: checksum over number and record │ app, locale, country by number │ id, token
+//! ```
+//!
+//! **Damage.** A record that is not what was written is [`Lost`]: whoever hands devices out reads the row instead, and the
+//! committer writes the record anew (`committer/tend.rs`). Numbers of such wait in [`Losses`].
+//!
+//! **Room.** The committer calls [`DeviceTable::reserve`] before a batch is durable, and is refused when the disk is full;
+//! then [`DeviceTable::set`] cannot fail for want of room. Where it does nevertheless, the device stays in memory.
+//!
+//! **Checkpoint.** Slots go into it in parts of 2^20 numbers, each with all names ([`DeviceTable::encode`]); the heap's
+//! files stay, synced ([`DeviceTable::unsynced`]). A name's number means the same as long as the heap does: it is never
+//! given to another. Records in place of which a checkpoint's slots have older ones are set anew by its replay.
+//! Without a checkpoint the heap begins with nothing.
+//!
+//! **Garbage.** [`DeviceTable::collect`] moves what lives in segments that are mostly garbage. Their files are deleted when
+//! a checkpoint that does not speak of them is durable ([`DeviceTable::begin_checkpoint`], [`DeviceTable::end_checkpoint`]).
+//!
+//! Bound: `device_count_max`.
 
-use std::collections::HashSet;
-use std::hash::Hash;
+use std::collections::{BTreeSet, HashMap};
+use std::hint::black_box;
+use std::io;
+use std::mem;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use roaring::RoaringBitmap;
-use tidings_types::{
-    AppId, Country, Device, DeviceId, DeviceNumber, DeviceToken, Environment, JournalPosition, Locale, Platform,
-};
+use tidings_heap::{Heap, Limits, OpenError, Place, ReserveError, Retired, Unsynced, Usage};
+use tidings_types::{Device, DeviceNumber};
+use tracing::{error, warn};
 
+use self::names::Names;
+use self::proven::Proven;
 use crate::device::Recipient;
+use crate::packed::{Unpack, put_varint};
 
-#[derive(Debug, Default)]
+mod names;
+mod proven;
+mod record;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use self::proven::proven_place;
+
+const FOLDER: &str = "heap";
+/// A small store takes a mebibyte. All of these are small in tests, so that there is more than one of each.
+const LIMITS: Limits = match cfg!(test) {
+    false => Limits { segment_bytes_min: 1 << 20, segment_bytes_max: 64 << 20 },
+    true => Limits { segment_bytes_min: 64 << 10, segment_bytes_max: 128 << 10 },
+};
+/// Numbers in one part of a checkpoint.
+const PART_COUNT: usize = if cfg!(test) { 32 } else { 1 << 20 };
+/// Records whose memory is waited for together.
+const TOUCH_COUNT: usize = 32;
+/// From so many on it is worth telling the kernel.
+const WILL_NEED_COUNT: usize = 1024;
+/// What one call of [`DeviceTable::collect`] looks at and moves: a few milliseconds.
+const COLLECT_SLOT_COUNT: usize = if cfg!(test) { 64 } else { 1 << 16 };
+const COLLECT_BYTES: u64 = if cfg!(test) { 16 << 10 } else { 256 << 10 };
+/// Devices that one call of it writes into the heap for which there was no room before.
+const SETTLE_COUNT: usize = 1024;
+/// Segments of which one walk over all slots collects what lives.
+const SWEEP_SEGMENT_COUNT: usize = 16;
+
+/// Devices of a checkpoint that may be lost, however few there are.
+const LOST_COUNT_MAX: u64 = 1000;
+
+/// Slots that are no places; others below 2^40 do not occur.
+const NONE: u64 = 0;
+const RESIDENT: u64 = 1;
+const LOST: u64 = 2;
+
 pub(crate) struct DeviceTable {
-    entries: Vec<Option<Entry>>,
-    apps: Shared<AppId>,
-    locales: Shared<Locale>,
-    countries: Shared<Country>,
+    heap: Heap,
+    slots: Vec<u64>,
+    /// Of each slot; a device that had more than fit here has so many.
+    subscription_counts: Vec<u16>,
+    resident: HashMap<DeviceNumber, Box<Device>>,
+    /// Of these, and of others perhaps, those that only want room.
+    unsettled: Vec<DeviceNumber>,
+    /// The disk had no room for a segment when it was last asked.
+    is_full: bool,
+    /// Devices of a checkpoint whose records are not there.
+    lost_count: u64,
+    names: Names,
     count: u64,
-    /// By [`proven_place`].
-    proven: Vec<RoaringBitmap>,
+    proven: Proven,
+    sweep: Option<Sweep>,
+    /// The last record written, for its memory.
+    record: Vec<u8>,
 }
 
-/// In which chunk of the proven set a number is, and where in it.
-pub(crate) fn proven_place(number: DeviceNumber) -> (u16, u32) {
-    ((number.0 >> 16) as u16, number.0 & 0xffff)
-}
+/// What of the table's heap cannot be read: the device's row has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Lost;
 
+/// A part of a checkpoint is not what [`DeviceTable::encode`] wrote.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a part of the device table is damaged")]
+pub(crate) struct DecodeError;
+
+/// A walk over all slots to move what lives in these segments.
 #[derive(Debug)]
-struct Entry {
-    id: DeviceId,
-    app: AppId,
-    locale: Locale,
-    country: Option<Country>,
-    token: Option<DeviceToken>,
-    since: JournalPosition,
-    subscription_count: u32,
-    platform: Platform,
-    environment: Environment,
+struct Sweep {
+    segments: Vec<u32>,
+    next: usize,
 }
 
 impl DeviceTable {
-    /// Adds or replaces a device; its count of subscriptions stays.
+    /// One without devices; what is in its folder is deleted.
+    pub(crate) fn create(store: &Path) -> Result<Self, OpenError> {
+        Ok(Self::over(Heap::create(&store.join(FOLDER), LIMITS)?))
+    }
+
+    /// One to be filled by [`DeviceTable::decode`] and then [`DeviceTable::finish_decoding`].
+    pub(crate) fn open(store: &Path) -> Result<Self, OpenError> {
+        Ok(Self::over(Heap::open(&store.join(FOLDER), LIMITS)?))
+    }
+
+    fn over(heap: Heap) -> Self {
+        Self {
+            heap,
+            slots: Vec::new(),
+            subscription_counts: Vec::new(),
+            resident: HashMap::new(),
+            unsettled: Vec::new(),
+            is_full: false,
+            lost_count: 0,
+            names: Names::default(),
+            count: 0,
+            proven: Proven::default(),
+            sweep: None,
+            record: Vec::new(),
+        }
+    }
+
+    /// Makes room for so many bytes of [`DeviceTable::room_for`].
+    pub(crate) fn reserve(&mut self, bytes: u64) -> Result<(), ReserveError> {
+        self.heap.reserve(bytes)
+    }
+
+    /// What is to be reserved for a device, in bytes.
+    pub(crate) fn room_for(device: &Device) -> u64 {
+        record::room_for(device)
+    }
+
+    /// [`DeviceTable::set`] with the room that it needs, for those that come one by one: what was accepted can be sent, also
+    /// while the disk is full. A device without room is kept in memory until [`DeviceTable::collect`] finds some.
+    pub(crate) fn set_reserving(&mut self, number: DeviceNumber, device: Device) {
+        if !self.is_full {
+            self.is_full = self.reserve(Self::room_for(&device)).is_err();
+        }
+        self.set(number, device);
+    }
+
+    /// Adds or replaces a device, for which room was reserved; its count of subscriptions stays.
     pub(crate) fn set(&mut self, number: DeviceNumber, device: Device) {
         let index = number.0 as usize;
-        if self.entries.len() <= index {
-            self.entries.resize_with(index + 1, || None);
+        if self.slots.len() <= index {
+            self.slots.resize(index + 1, NONE);
+            self.subscription_counts.resize(index + 1, 0);
         }
-        let slot = &mut self.entries[index];
-        self.count += u64::from(slot.is_none());
-        let subscription_count = slot.as_ref().map_or(0, |entry| entry.subscription_count);
-        *slot = Some(Entry {
-            id: device.id,
-            app: self.apps.share(device.app),
-            locale: self.locales.share(device.locale),
-            country: device.country.map(|country| self.countries.share(country)),
-            token: device.token,
-            since: device.since,
-            subscription_count,
-            platform: device.platform,
-            environment: device.environment,
-        });
+        let written = record::encode(&device, &mut self.names, &mut self.record);
+        let place = written.and_then(|()| self.heap.append(number.0, &self.record).ok());
+        self.put_slot(index, place.map_or(RESIDENT, Place::to_bits));
+        if place.is_none() {
+            self.unsettled.extend(written.map(|()| number));
+            self.resident.insert(number, Box::new(device));
+        }
     }
 
     pub(crate) fn remove(&mut self, number: DeviceNumber) {
-        let removed = self.entries.get_mut(number.0 as usize).and_then(Option::take);
-        self.count -= u64::from(removed.is_some());
+        let index = number.0 as usize;
+        if index < self.slots.len() {
+            self.put_slot(index, NONE);
+            self.subscription_counts[index] = 0;
+        }
+    }
+
+    /// Forgets what was in the slot before.
+    fn put_slot(&mut self, index: usize, slot: u64) {
+        let old = mem::replace(&mut self.slots[index], slot);
+        self.count = self.count + u64::from(slot != NONE) - u64::from(old != NONE);
+        if old == RESIDENT {
+            self.resident.remove(&DeviceNumber(index as u32));
+        } else if let Some(place) = Place::from_bits(old) {
+            self.heap.release(place);
+        }
+    }
+
+    /// To be called when a batch is over, under the lock under which it was set. What the disk does not take is lost.
+    pub(crate) fn flush(&mut self) {
+        if let Err(error) = self.heap.flush() {
+            error!(%error, "Devices are read from their rows, for their records cannot be written");
+        }
     }
 
     /// Counts a subscription more (1) or less (-1).
-    pub(crate) fn count_subscription(&mut self, number: DeviceNumber, by: i32) {
-        if let Some(Some(entry)) = self.entries.get_mut(number.0 as usize) {
-            entry.subscription_count = entry.subscription_count.saturating_add_signed(by);
+    pub(crate) fn count_subscription(&mut self, number: DeviceNumber, by: i16) {
+        if let Some(count) = self.subscription_counts.get_mut(number.0 as usize) {
+            *count = count.saturating_add_signed(by);
         }
     }
 
     pub(crate) fn subscription_count(&self, number: DeviceNumber) -> u32 {
-        self.entry(number).map_or(0, |entry| entry.subscription_count)
+        self.subscription_counts.get(number.0 as usize).copied().map_or(0, u32::from)
     }
 
-    pub(crate) fn recipient(&self, number: DeviceNumber) -> Option<Recipient<'_>> {
-        self.entry(number).map(|entry| Recipient {
-            number,
-            id: &entry.id,
-            token: entry.token.as_ref(),
-            proven: self.is_proven(number),
-            app: &entry.app,
-            platform: entry.platform,
-            environment: entry.environment,
-            locale: &entry.locale,
-            country: entry.country.as_ref(),
-            since: entry.since,
-        })
+    /// The counts of all numbers, to be counted anew.
+    pub(crate) fn subscription_counts_mut(&mut self) -> &mut [u16] {
+        &mut self.subscription_counts
     }
 
-    fn is_proven(&self, number: DeviceNumber) -> bool {
-        let (chunk, place) = proven_place(number);
-        self.proven_chunk(chunk).is_some_and(|bits| bits.contains(place))
-    }
-
-    pub(crate) fn proven_chunk(&self, chunk: u16) -> Option<&RoaringBitmap> {
-        self.proven.get(usize::from(chunk))
-    }
-
-    pub(crate) fn set_proven_chunk(&mut self, chunk: u16, bits: RoaringBitmap) {
-        let index = usize::from(chunk);
-        if self.proven.len() <= index {
-            self.proven.resize_with(index + 1, RoaringBitmap::new);
+    /// What sending needs of the device, if there is one.
+    pub(crate) fn recipient(&self, number: DeviceNumber) -> Result<Option<Recipient<'_>>, Lost> {
+        match self.slot(number) {
+            NONE => Ok(None),
+            RESIDENT => {
+                let device = self.resident.get(&number).ok_or(Lost)?;
+                Ok(Some(Recipient::of(number, device, self.is_proven(number))))
+            }
+            slot => {
+                let place = Place::from_bits(slot).ok_or(Lost)?;
+                let record = self.heap.get(number.0, place).map_err(|_| Lost)?;
+                record::decode(number, record, &self.names, self.is_proven(number)).map(Some).ok_or(Lost)
+            }
         }
-        self.proven[index] = bits;
     }
 
-    pub(crate) fn proven_count(&self) -> u64 {
-        self.proven.iter().map(RoaringBitmap::len).sum()
+    /// The numbers that devices have.
+    pub(crate) fn numbers(&self) -> RoaringBitmap {
+        let byte = |slots: &[u64]| slots.iter().rev().fold(0, |bits, slot| bits << 1 | u8::from(*slot != NONE));
+        RoaringBitmap::from_lsb0_bytes(0, &self.slots.chunks(8).map(byte).collect::<Vec<u8>>())
     }
 
-    /// The numbers of the devices that `is_meant`: a look at every device.
+    pub(crate) fn contains(&self, number: DeviceNumber) -> bool {
+        self.slot(number) != NONE
+    }
+
+    fn slot(&self, number: DeviceNumber) -> u64 {
+        self.slots.get(number.0 as usize).copied().unwrap_or(NONE)
+    }
+
+    fn place(&self, number: DeviceNumber) -> Option<Place> {
+        Place::from_bits(self.slot(number))
+    }
+
+    /// Hands out those of `numbers` that there are, in this order, until one is lost: then its index.
+    pub(crate) fn visit(&self, numbers: &[DeviceNumber], mut visit: impl FnMut(Recipient<'_>)) -> Result<(), usize> {
+        if numbers.len() >= WILL_NEED_COUNT {
+            self.heap.will_need(numbers.iter().filter_map(|number| self.place(*number)));
+        }
+        for (group, numbers) in numbers.chunks(TOUCH_COUNT).enumerate() {
+            let touch = |number: &DeviceNumber| self.place(*number).map_or(0, |place| self.heap.touch(place));
+            black_box(numbers.iter().fold(0, |sum, number| sum ^ touch(number)));
+            for (index, number) in numbers.iter().enumerate() {
+                match self.recipient(*number) {
+                    Ok(Some(recipient)) => visit(recipient),
+                    Ok(None) => {}
+                    Err(Lost) => return Err(group * TOUCH_COUNT + index),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The numbers of the devices that `is_meant`: a look at every device but those that are lost.
     pub(crate) fn find_all(&self, is_meant: impl Fn(&Recipient<'_>) -> bool) -> Vec<DeviceNumber> {
-        let numbers = (0..self.entries.len() as u32).map(DeviceNumber);
-        numbers.filter(|number| self.recipient(*number).is_some_and(|found| is_meant(&found))).collect()
+        let numbers = (0..self.slots.len() as u32).map(DeviceNumber);
+        numbers
+            .filter(|number| self.recipient(*number).is_ok_and(|found| found.is_some_and(|it| is_meant(&it))))
+            .collect()
     }
 
     pub(crate) fn count(&self) -> u64 {
         self.count
     }
 
-    fn entry(&self, number: DeviceNumber) -> Option<&Entry> {
-        self.entries.get(number.0 as usize)?.as_ref()
+    pub(crate) fn is_proven(&self, number: DeviceNumber) -> bool {
+        self.proven.contains(number)
+    }
+
+    /// The proven of a chunk (see [`proven_place`]).
+    pub(crate) fn proven_chunk(&self, chunk: u16) -> RoaringBitmap {
+        self.proven.chunk(chunk)
+    }
+
+    pub(crate) fn set_proven_chunk(&mut self, chunk: u16, bits: &RoaringBitmap) {
+        self.proven.set_chunk(chunk, bits);
+    }
+
+    pub(crate) fn proven_count(&self) -> u64 {
+        self.proven.count()
+    }
+
+    /// What the heap takes.
+    pub(crate) fn heap_usage(&self) -> Usage {
+        self.heap.usage()
     }
 }
 
-/// Different values that are kept once; beyond that, new ones keep their own copy.
-const SHARED_VALUE_COUNT_MAX: usize = 4096;
+/// The checkpoint.
+impl DeviceTable {
+    /// Before the first part is encoded.
+    pub(crate) fn begin_checkpoint(&mut self) {
+        self.heap.retire();
+    }
 
-/// Keeps one copy of equal values.
-#[derive(Debug)]
-struct Shared<T>(HashSet<T>);
+    /// After the checkpoint is durable: what no checkpoint speaks of any more, to be deleted without a lock. Also after one
+    /// that failed: rather devices that are read from their rows at the next start than a disk full of garbage.
+    pub(crate) fn end_checkpoint(&mut self) -> Retired {
+        self.heap.take_retired()
+    }
 
-impl<T> Default for Shared<T> {
-    fn default() -> Self {
-        Self(HashSet::new())
+    pub(crate) fn part_count(&self) -> u32 {
+        self.slots.len().div_ceil(PART_COUNT) as u32
+    }
+
+    /// Adds a part to `out`: all names, then the slots, 8 bytes each.
+    pub(crate) fn encode(&self, part: u32, out: &mut Vec<u8>) {
+        let start = (part as usize * PART_COUNT).min(self.slots.len());
+        let slots = &self.slots[start..self.slots.len().min(start + PART_COUNT)];
+        self.names.encode(out);
+        put_varint(out, slots.len() as u64);
+        out.reserve(8 * slots.len());
+        // What is in memory only is lost at the next start, as far as the heap is concerned.
+        let kept = |slot: &u64| if *slot == RESIDENT { NONE } else { *slot };
+        slots.iter().map(kept).for_each(|slot| out.extend_from_slice(&slot.to_le_bytes()));
+    }
+
+    /// What is to be synced before slots that were encoded are durable, without a lock.
+    pub(crate) fn unsynced(&self) -> Unsynced {
+        self.heap.unsynced()
+    }
+
+    /// Takes in a part of numbers below `number_end`. Whatever the bytes, it does not panic; after an error the table is of
+    /// no use. A slot that points to nowhere is a lost device.
+    pub(crate) fn decode(&mut self, part: u32, bytes: &[u8], number_end: u32) -> Result<(), DecodeError> {
+        let mut rest = Unpack(bytes);
+        self.names.decode(&mut rest).ok_or(DecodeError)?;
+        let count = rest.varint().ok_or(DecodeError)?;
+        let start = u64::from(part) * PART_COUNT as u64;
+        let is_valid = count <= PART_COUNT as u64
+            && start + count <= u64::from(number_end)
+            && rest.0.len() as u64 == 8 * count
+            && self.slots.len() as u64 <= start;
+        if !is_valid {
+            return Err(DecodeError);
+        }
+        self.slots.resize(start as usize, NONE);
+        for slot in rest.0.as_chunks().0 {
+            let slot = u64::from_le_bytes(*slot);
+            let slot = match Place::from_bits(slot) {
+                Some(place) if self.heap.adopt(place) => slot,
+                Some(_) => LOST,
+                None if slot == NONE || slot == LOST => slot,
+                None => return Err(DecodeError),
+            };
+            self.count += u64::from(slot != NONE);
+            self.lost_count += u64::from(slot == LOST);
+            self.slots.push(slot);
+        }
+        self.subscription_counts.resize(self.slots.len(), 0);
+        Ok(())
+    }
+
+    /// All parts were taken in: files that none of them speaks of are deleted.
+    ///
+    /// # Errors
+    /// When a file cannot be deleted, or so much is lost that to read all rows at once is quicker.
+    pub(crate) fn finish_decoding(&mut self) -> io::Result<()> {
+        if self.lost_count > LOST_COUNT_MAX.max(self.count / 8) {
+            return Err(io::Error::other(format!("{} of {} devices are not in the heap", self.lost_count, self.count)));
+        }
+        self.heap.remove_unused()
     }
 }
 
-impl<T: Clone + Eq + Hash> Shared<T> {
-    fn share(&mut self, value: T) -> T {
-        if let Some(shared) = self.0.get(&value) {
-            return shared.clone();
+/// Garbage and damage.
+impl DeviceTable {
+    /// Moves some records out of segments that are mostly garbage, and devices for which there was no room into the heap.
+    /// True when there is more to do.
+    pub(crate) fn collect(&mut self) -> bool {
+        self.is_full = false;
+        for number in self.unsettled.split_off(self.unsettled.len().saturating_sub(SETTLE_COUNT)) {
+            if let Some(device) = self.resident.get(&number).cloned() {
+                self.set_reserving(number, *device);
+            }
         }
-        if self.0.len() < SHARED_VALUE_COUNT_MAX {
-            self.0.insert(value.clone());
+        self.flush();
+        let has_more = !self.unsettled.is_empty() && !self.is_full;
+        let mut sweep = match self.sweep.take() {
+            Some(sweep) => sweep,
+            None => {
+                let segments: Vec<u32> = self.heap.sparse().take(SWEEP_SEGMENT_COUNT).collect();
+                if segments.is_empty() {
+                    return has_more;
+                }
+                Sweep { segments, next: 0 }
+            }
+        };
+        if self.heap.reserve(2 * COLLECT_BYTES).is_err() {
+            return false; // A full disk is told of by who must write.
         }
-        value
+        let (end, mut moved) = (self.slots.len().min(sweep.next + COLLECT_SLOT_COUNT), 0);
+        while sweep.next < end && moved < COLLECT_BYTES {
+            moved += self.move_out(sweep.next, &sweep.segments);
+            sweep.next += 1;
+        }
+        self.flush();
+        if sweep.next < self.slots.len() {
+            self.sweep = Some(sweep);
+        }
+        true
+    }
+
+    /// Moves the record of the slot if it is in one of the segments; tells its bytes.
+    fn move_out(&mut self, index: usize, segments: &[u32]) -> u64 {
+        let slot = self.slots[index];
+        let Some(place) = Place::from_bits(slot).filter(|place| segments.contains(&place.segment())) else { return 0 };
+        self.record.clear();
+        let moved = match self.heap.get(index as u32, place) {
+            Ok(record) => {
+                self.record.extend_from_slice(record);
+                self.heap.append(index as u32, &self.record).map_or(LOST, Place::to_bits)
+            }
+            Err(_) => LOST,
+        };
+        self.put_slot(index, moved);
+        self.record.len() as u64
+    }
+}
+
+impl std::fmt::Debug for DeviceTable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DeviceTable").field("count", &self.count).field("heap", &self.heap).finish_non_exhaustive()
+    }
+}
+
+/// Devices whose records are lost and wait to be written anew. At most 65 536; of more it is found out again when they
+/// are read.
+#[derive(Debug, Default)]
+pub(crate) struct Losses(Mutex<BTreeSet<DeviceNumber>>);
+
+const LOSS_COUNT_MAX: usize = 1 << 16;
+
+impl Losses {
+    /// Notes one, with a word in the log when it is the first that waits.
+    pub(crate) fn note(&self, number: DeviceNumber) {
+        let mut losses = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if losses.is_empty() {
+            warn!(device = number.0, "A device is read from its row, for its record is damaged");
+        }
+        if losses.len() < LOSS_COUNT_MAX {
+            losses.insert(number);
+        }
+    }
+
+    /// Takes some out.
+    pub(crate) fn take(&self, count: usize) -> Vec<DeviceNumber> {
+        let mut losses = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        std::iter::from_fn(|| losses.pop_first()).take(count).collect()
     }
 }

@@ -5,6 +5,7 @@
 //! standard error; `--json` makes results machine-readable. Colours only on a terminal.
 
 mod client;
+mod store;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,6 +18,7 @@ use crate::command::simulate::SimulateCommand;
 use crate::config::parse_duration;
 
 pub(crate) use client::*;
+pub(crate) use store::*;
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -58,13 +60,20 @@ pub(crate) enum Command {
     /// Register devices, look at them, log them out.
     #[command(subcommand)]
     Devices(DevicesCommand),
-    /// Count who would be told of an event, without telling anybody.
-    Audience(AudienceArgs),
+    /// Hand out or forget all that is kept of a user.
+    #[command(subcommand)]
+    Users(UsersCommand),
+    /// Count who would be told, without telling anybody.
+    #[command(subcommand)]
+    Audience(AudienceCommand),
     /// See what became of events, call them off, hold pushes and let them go on.
     #[command(subcommand)]
     Jobs(JobsCommand),
     /// Show what a notification says, in one language or in all.
     Preview(PreviewArgs),
+    /// Back the store up, restore it, see whether it is sound.
+    #[command(subcommand)]
+    Store(StoreCommand),
     /// Look at the configuration.
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -305,7 +314,11 @@ pub(crate) enum BenchCommand {
     /// Finding who is to be told, and keeping that durable.
     #[command(after_help = "Examples:
   tidings bench audience
-  tidings bench audience --subscriptions 25M --dir /var/tmp --json")]
+  tidings bench audience --subscriptions 25M --dir /var/tmp --json
+  tidings bench audience --control-subscriptions 25M
+
+SQLite is shown beside when built with --features bench-peers, and PostgreSQL when it is on the
+machine as well (Debian: postgresql).")]
     Audience(BenchAudienceArgs),
     /// Notifications, from the event to a simulated provider's answer.
     #[command(after_help = "Examples:
@@ -376,9 +389,12 @@ pub(crate) struct BenchFanoutArgs {
 pub(crate) struct BenchAudienceArgs {
     #[command(flatten)]
     pub(crate) common: BenchArgs,
-    /// Subscriptions; a fifth as many devices. 25M is what the goals are stated for.
+    /// Subscriptions, 6.35 of each device. Goals are stated for 25M, some for 127M.
     #[arg(long, value_name = "N", default_value = "5M", value_parser = count)]
     pub(crate) subscriptions: u32,
+    /// Subscriptions that SQLite, PostgreSQL and our store are compared with.
+    #[arg(long, value_name = "N", default_value = "2.5M", value_parser = count)]
+    pub(crate) control_subscriptions: u32,
     /// Where the store is put; removed afterwards [default: the system's temporary folder]
     #[arg(long, value_name = "FOLDER")]
     pub(crate) dir: Option<PathBuf>,

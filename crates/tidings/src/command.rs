@@ -11,6 +11,7 @@ pub(crate) mod preview;
 pub(crate) mod publish;
 pub(crate) mod serve;
 pub(crate) mod simulate;
+pub(crate) mod store;
 pub(crate) mod subscribe;
 pub(crate) mod token;
 

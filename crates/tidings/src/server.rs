@@ -29,7 +29,7 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
-use tidings_api::{Api, ApiConfig, ClientCounts, Node};
+use tidings_api::{Api, ApiConfig, Apps, ClientCounts, Node, Rate};
 use tidings_edge::{Edge, EdgeConfig};
 use tidings_hub::{Hub, HubConfig};
 use tidings_protocol::token::TokenVerifier;
@@ -183,12 +183,14 @@ impl Server {
         let devices = Arc::new(Devices(store.clone()));
         let edge = Edge::start(edge_config(&config), session, hub.clone(), publisher, devices, &registry);
         let edge = Arc::new(edge.map_err(ServeError::Thread)?);
+        sink.revoke_at(&edge);
 
         let api = Api {
             config: api_config(&config),
             hub: hub.clone(),
             store: store.clone(),
             keys: keys.clone(),
+            apps: apps(&config),
             check: Arc::new(text::Door(topics)),
             jobs: Arc::new(Jobs(Arc::downgrade(&sender))),
             connections: Arc::new(Connections(Arc::downgrade(&edge))),
@@ -203,7 +205,8 @@ impl Server {
             .route("/connection/websocket", get(upgrade))
             .with_state(edge.clone())
             .merge(tidings_api::health_router(store.clone()));
-        let internal = tidings_api::metrics_router(registry.clone(), keys.clone()).merge(tidings_api::router(api));
+        let routers = tidings_api::routers(api);
+        let internal = tidings_api::metrics_router(registry.clone(), keys.clone()).merge(routers.servers);
         let mut internal_addr = None;
         let limits =
             listener::Limits { connection_count_max: config.client.connection_count_max, head_timeout: HEAD_TIMEOUT };
@@ -215,7 +218,7 @@ impl Server {
             Some(addr) => {
                 let inside = bind(addr)?;
                 internal_addr = inside.local_addr().ok();
-                serve(listener, public);
+                serve(listener, public.merge(routers.apps.unwrap_or_default()));
                 serve(inside, internal.merge(tidings_api::health_router(store.clone())));
             }
         }
@@ -354,6 +357,10 @@ fn store_config(config: &Config) -> StoreConfig {
         reopen_backoff_min: store.reopen_backoff_min,
         reopen_backoff_max: store.reopen_backoff_max,
         cache_bytes: store.cache_bytes.as_usize() as u64,
+        checkpoint_change_count: store.checkpoint_change_count,
+        mute_count_max: store.mute_count_max,
+        idle_max: Some(store.device_idle_max).filter(|idle_max| !idle_max.is_zero()),
+        clock: unix_now,
     }
 }
 
@@ -388,15 +395,9 @@ fn edge_config(config: &Config) -> EdgeConfig {
 
 fn session_config(config: &Config) -> SessionConfig {
     let client = &config.client;
-    let secret = |secret: &crate::config::Secret| {
-        TokenSecret::new(secret.expose().as_bytes()).expect("the configuration has no empty secret")
-    };
-    let previous = client.token_hmac_previous_secret.as_ref().map(secret);
-    let verifier =
-        client.token_hmac_secret.as_ref().map(|current| TokenVerifier::new(&secret(current), previous.as_ref()));
     SessionConfig {
         namespaces: config.namespaces(),
-        token_verifier: verifier,
+        token_verifier: token_verifier(config),
         allow_anonymous: client.allow_anonymous,
         insecure: client.insecure,
         channel_count_max: client.channel_count_max,
@@ -405,11 +406,38 @@ fn session_config(config: &Config) -> SessionConfig {
     }
 }
 
+fn token_verifier(config: &Config) -> Option<TokenVerifier> {
+    let client = &config.client;
+    let secret = |secret: &crate::config::Secret| {
+        TokenSecret::new(secret.expose().as_bytes()).expect("the configuration has no empty secret")
+    };
+    let previous = client.token_hmac_previous_secret.as_ref().map(secret);
+    client.token_hmac_secret.as_ref().map(|current| TokenVerifier::new(&secret(current), previous.as_ref()))
+}
+
+fn apps(config: &Config) -> Option<Apps> {
+    let (apps, limits) = (&config.apps, &config.limits);
+    apps.enabled.then(|| Apps {
+        verifier: token_verifier(config),
+        subjects: apps.subjects.clone(),
+        user_device_count_max: apps.user_device_count_max,
+        rate: rate(limits.app_per_second, limits.app_burst),
+        address_rate: rate(limits.address_per_second, limits.address_burst),
+        address_header: apps.address_header.clone(),
+    })
+}
+
+/// None at all is any number.
+fn rate(per_second: u32, burst: u32) -> Option<Rate> {
+    (per_second > 0).then_some(Rate { per_second, burst })
+}
+
 fn api_config(config: &Config) -> ApiConfig {
     ApiConfig {
         body_bytes_max: config.http.body_bytes_max.as_usize(),
         request_count_max: config.http.request_count_max,
         subscription_count_max: config.store.subscription_count_max as usize,
+        key_rate: rate(config.limits.key_per_second, config.limits.key_burst),
     }
 }
 
@@ -433,6 +461,7 @@ fn sender_config(config: &Config) -> SenderConfig {
         checkpoint_interval: sender.checkpoint_interval,
         report_count_max: sender.report_count_max,
         gone_token_count_max: sender.gone_token_count_max,
+        doubt_window: sender.doubt_window,
         tell_finished: config.webhook.url.is_some(),
         shadow: config.shadow.enabled.then(|| Shadow {
             devices: config.shadow.devices.iter().cloned().collect(),

@@ -11,7 +11,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{AppId, Country, DeviceId, DeviceToken, JournalPosition, Locale, NameError, Timestamp, UserId};
+use crate::{AppId, Country, DeviceId, DeviceToken, JournalPosition, Locale, NameError, TimeZone, Timestamp, UserId};
 
 /// Our dense number for a device, the unit of audience sets. Never reused while a set or a job may hold it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -108,6 +108,51 @@ pub enum Environment {
     Sandbox,
 }
 
+impl Environment {
+    /// Its name, as in JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Production => "production",
+            Self::Sandbox => "sandbox",
+        }
+    }
+}
+
+/// Whether its user lets the app show notifications, as the device last said. It is told, not obeyed: a provider takes
+/// a push for a device that shows none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PushPermission {
+    /// Shown.
+    Granted,
+    /// Shown silently, until the user decides (iOS).
+    Provisional,
+    /// Not shown.
+    Denied,
+    /// The device has not said.
+    #[default]
+    Unknown,
+}
+
+impl PushPermission {
+    /// All of them.
+    pub const ALL: &[Self] = &[Self::Granted, Self::Provisional, Self::Denied, Self::Unknown];
+
+    /// Its name, as in JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Granted => "granted",
+            Self::Provisional => "provisional",
+            Self::Denied => "denied",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    fn is_unknown(&self) -> bool {
+        *self == Self::Unknown
+    }
+}
+
 /// What is kept of a device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Device {
@@ -131,8 +176,26 @@ pub struct Device {
     /// Its country.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub country: Option<Country>,
+    /// Where its user's clock is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_zone: Option<TimeZone>,
+    /// Whether it shows what is pushed to it.
+    #[serde(default, skip_serializing_if = "PushPermission::is_unknown")]
+    pub push_permission: PushPermission,
     /// When the token was last registered: a provider's "gone" of an earlier moment is about an older registration.
     pub token_at: Timestamp,
     /// The journal's end when the device was first registered or last logged out: it is owed no earlier event.
     pub since: JournalPosition,
+    /// Grows with each change of what is kept of the device, except of `seen_at`; no two states of devices of this name
+    /// have the same, not even when the device was deleted in between. 0 only where an older version wrote it.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub revision: u64,
+    /// The day on which it last registered, said something itself or proved itself: the day's first moment in UTC. 0
+    /// where nobody knows.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub seen_at: Timestamp,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }

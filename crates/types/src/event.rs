@@ -8,6 +8,7 @@
 //!
 //! Not here: the texts of a topic.
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
@@ -16,8 +17,8 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::{
-    AppId, ChannelName, CollapseKey, Country, DeviceId, EventId, JournalPosition, Json, Locale, Platform, Subject,
-    Timestamp, TopicName, UserId,
+    AppId, ChannelName, CollapseKey, Country, DeviceId, EventId, JournalPosition, Json, Locale, Platform, Selector,
+    Subject, Timestamp, TopicName, UserId,
 };
 
 /// The limits an event is checked against; a refusal names the field, the limit and the value.
@@ -255,7 +256,7 @@ impl ExpectAudience {
     }
 }
 
-/// Who is told, by name. Invariant: not both empty.
+/// Who is told: everybody whom any of these names, each once. Invariant: it names somebody.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Recipients {
     /// All devices of these users.
@@ -264,6 +265,9 @@ pub struct Recipients {
     /// These devices.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<DeviceId>,
+    /// The devices it selects.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub selector: Option<Selector>,
 }
 
 /// Who of an audience is pushed: a device that is in each list that is not empty.
@@ -475,13 +479,14 @@ impl fmt::Debug for ParamValue {
 pub struct NotificationId(pub Uuid);
 
 impl NotificationId {
-    /// The UUIDv5 (RFC 9562, 5.5) of event id and device id, in a name space of our own.
-    pub fn new(event: &EventId, device: &DeviceId) -> Self {
+    /// The UUIDv5 (RFC 9562, 5.5) of event id and device id (a [`DeviceId`], or its text), in a name space of our own.
+    pub fn new(event: &EventId, device: &(impl Borrow<str> + ?Sized)) -> Self {
         const NAMESPACE: Uuid = Uuid::from_u128(0x7d1f_b1c4_52d9_4f0e_9a57_2c1c_0d6e_a2f1);
-        let mut name = Vec::with_capacity(event.as_str().len() + device.as_str().len() + 1);
+        let device: &str = device.borrow();
+        let mut name = Vec::with_capacity(event.as_str().len() + device.len() + 1);
         name.extend_from_slice(event.as_str().as_bytes());
         name.push(b' '); // Neither id can hold a space, so no two pairs share a name.
-        name.extend_from_slice(device.as_str().as_bytes());
+        name.extend_from_slice(device.as_bytes());
         Self(Uuid::new_v5(&NAMESPACE, &name))
     }
 }

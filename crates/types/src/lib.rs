@@ -8,21 +8,26 @@ mod brake;
 mod device;
 mod event;
 mod json;
+mod mute;
 mod name;
 mod position;
+mod selector;
 mod time;
 mod token;
 
 pub use brake::BrakeScope;
-pub use device::{Device, DeviceNumber, Environment, Platform, Provider};
+pub use device::{Device, DeviceNumber, Environment, Platform, Provider, PushPermission};
 pub use event::{
     Event, EventPriority, ExpectAudience, Filter, Interruption, NotificationId, ParamValue, Payload, Present,
     PushPolicy, ReceiptPolicy, ReceiptRequest, ReceiptTerms, Recipients, Text, Urgency, event_limits,
 };
 pub use json::{Json, JsonError};
+pub use mute::{Mute, MuteScope};
 pub use name::{
-    AppId, ChannelName, CollapseKey, Country, DeviceId, EventId, Locale, NameError, Subject, TopicName, UserId,
+    AppId, ChannelName, CollapseKey, Country, DeviceId, EventId, ImportName, Locale, NameError, Subject, TimeZone,
+    TopicName, UserId,
 };
 pub use position::{Epoch, JournalPosition, Offset, StreamPosition};
+pub use selector::{Selector, SelectorError, SelectorNode, SelectorProblem, selector_limits};
 pub use time::Timestamp;
-pub use token::{DeviceToken, WebPushToken};
+pub use token::{DeviceToken, TokenRef, WebPushToken};

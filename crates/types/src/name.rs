@@ -6,7 +6,8 @@
 //! channel, 128 for most, 64 for topics and collapse keys; a [`NameError`] names the rule and repeats at most 64
 //! characters.
 //!
-//! Sources: BCP 47 (of which extensions, variants and private use are not taken), ISO 3166-1.
+//! Sources: BCP 47 (of which extensions, variants and private use are not taken), ISO 3166-1, the IANA time zone
+//! database's rules for names.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -137,6 +138,10 @@ name!(
     UserId, "user id", "must be 1 to 128 visible ASCII characters", |text| visible_ascii(text, 128)
 );
 name!(
+    /// Its caller's name for a long import of devices, under which it can be continued.
+    ImportName, "import name", "must be 1 to 64 visible ASCII characters", |text| visible_ascii(text, 64)
+);
+name!(
     /// The application a device runs: on Apple platforms the bundle id, which is the APNs topic.
     AppId, "app", "must be 1 to 128 visible ASCII characters", |text| visible_ascii(text, 128)
 );
@@ -148,6 +153,17 @@ name!(
     /// A country as two letters (ISO 3166-1 alpha-2), for example `SE`.
     Country, "country", "must be two letters A-Z (ISO 3166-1)", |text| {
         text.len() == 2 && text.bytes().all(|byte| byte.is_ascii_uppercase())
+    }
+);
+name!(
+    /// Where a clock is, as the IANA time zone database names it: `Europe/Stockholm`, `Etc/GMT+5`, `UTC`. Checked by its
+    /// syntax only: which zones there are changes several times a year.
+    TimeZone, "time zone", "must be an IANA name such as Europe/Stockholm, 1 to 64 characters", |text| {
+        let part = |part: &str| {
+            part.starts_with(|first: char| first.is_ascii_alphabetic())
+                && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'+' | b'-'))
+        };
+        text.len() <= 64 && text.split('/').all(part)
     }
 );
 
@@ -252,6 +268,17 @@ mod tests {
     fn fallbacks_go_from_special_to_general() {
         let locale = Locale::new("zh-Hant-TW").unwrap();
         assert_eq!(locale.fallbacks().collect::<Vec<_>>(), ["zh-Hant-TW", "zh-Hant", "zh"]);
+    }
+
+    #[test]
+    fn a_time_zone_is_spelt_as_iana_spells_them() {
+        for text in ["UTC", "Europe/Stockholm", "America/Argentina/Buenos_Aires", "Etc/GMT+5", "NZ-CHAT", "EST5EDT"] {
+            assert_eq!(TimeZone::new(text).unwrap().as_str(), text);
+        }
+        for text in ["", "/", "Europe/", "/UTC", "+02:00", "../etc/passwd", "Europe Stockholm", "Å/Ä", &"x".repeat(65)]
+        {
+            assert!(TimeZone::new(text).is_err(), "{text}");
+        }
     }
 
     #[test]

@@ -26,6 +26,11 @@ impl Timestamp {
         self.0 / 1000
     }
 
+    /// The first moment of its day, in UTC.
+    pub fn start_of_day(self) -> Self {
+        Self(self.0 - self.0 % (24 * 3600 * 1000))
+    }
+
     /// The moment `duration` later; stays at the end of time instead of overflowing.
     pub fn saturating_add(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)))

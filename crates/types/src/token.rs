@@ -184,6 +184,91 @@ impl WebPushToken {
     }
 }
 
+/// The address of a device, borrowed from wherever its bytes are. Whoever keeps many packs them ([`TokenRef::pack`]) and
+/// reads them without a copy.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct TokenRef<'a>(Borrowed<'a>);
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Borrowed<'a> {
+    Apns(&'a [u8]),
+    Fcm(&'a str),
+    WebPush { endpoint: &'a str, p256dh: &'a [u8; P256DH_BYTES], auth: &'a [u8; AUTH_BYTES] },
+}
+
+impl<'a> TokenRef<'a> {
+    /// Whose address it is.
+    pub fn provider(self) -> Provider {
+        match self.0 {
+            Borrowed::Apns(_) => Provider::Apns,
+            Borrowed::Fcm(_) => Provider::Fcm,
+            Borrowed::WebPush { .. } => Provider::WebPush,
+        }
+    }
+
+    /// As [`DeviceToken::as_bytes`].
+    pub fn as_bytes(self) -> &'a [u8] {
+        match self.0 {
+            Borrowed::Apns(bytes) => bytes,
+            Borrowed::Fcm(text) => text.as_bytes(),
+            Borrowed::WebPush { endpoint, .. } => endpoint.as_bytes(),
+        }
+    }
+
+    /// A copy of its own.
+    pub fn to_token(self) -> DeviceToken {
+        match self.0 {
+            Borrowed::Apns(bytes) => DeviceToken::Apns(bytes.into()),
+            Borrowed::Fcm(text) => DeviceToken::Fcm(text.into()),
+            Borrowed::WebPush { endpoint, p256dh, auth } => {
+                let endpoint = endpoint.into();
+                DeviceToken::WebPush(Box::new(WebPushToken { endpoint, p256dh: *p256dh, auth: *auth }))
+            }
+        }
+    }
+
+    /// Adds its bytes to `out`. They tell neither whose address it is nor how long: the caller keeps both.
+    pub fn pack(self, out: &mut Vec<u8>) {
+        if let Borrowed::WebPush { p256dh, auth, .. } = self.0 {
+            out.extend_from_slice(p256dh);
+            out.extend_from_slice(auth);
+        }
+        out.extend_from_slice(self.as_bytes());
+    }
+
+    /// Reads what [`TokenRef::pack`] wrote, as a checksum of the caller's has proven: a text's rules are not asked again.
+    /// `None` where it cannot be such.
+    pub fn unpack(provider: Provider, bytes: &'a [u8]) -> Option<Self> {
+        Some(Self(match provider {
+            Provider::Apns => Borrowed::Apns(bytes),
+            Provider::Fcm => Borrowed::Fcm(std::str::from_utf8(bytes).ok()?),
+            Provider::WebPush => {
+                let (p256dh, rest) = bytes.split_first_chunk()?;
+                let (auth, endpoint) = rest.split_first_chunk()?;
+                Borrowed::WebPush { endpoint: std::str::from_utf8(endpoint).ok()?, p256dh, auth }
+            }
+        }))
+    }
+}
+
+impl<'a> From<&'a DeviceToken> for TokenRef<'a> {
+    fn from(token: &'a DeviceToken) -> Self {
+        Self(match token {
+            DeviceToken::Apns(bytes) => Borrowed::Apns(bytes),
+            DeviceToken::Fcm(text) => Borrowed::Fcm(text),
+            DeviceToken::WebPush(token) => {
+                Borrowed::WebPush { endpoint: &token.endpoint, p256dh: &token.p256dh, auth: &token.auth }
+            }
+        })
+    }
+}
+
+impl PartialEq<DeviceToken> for TokenRef<'_> {
+    fn eq(&self, other: &DeviceToken) -> bool {
+        *self == TokenRef::from(other)
+    }
+}
+
 impl From<&[u8]> for DeviceToken {
     /// An APNs token.
     fn from(bytes: &[u8]) -> Self {
@@ -226,6 +311,12 @@ impl fmt::Debug for DeviceToken {
     }
 }
 
+impl fmt::Debug for TokenRef<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TokenRef({}, {} bytes)", self.provider(), self.as_bytes().len())
+    }
+}
+
 impl fmt::Debug for WebPushToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "WebPushToken({} bytes)", self.endpoint.len())
@@ -255,6 +346,11 @@ mod tests {
             assert_eq!(serde_json::to_string(&token).unwrap(), form);
             assert_eq!(serde_json::from_str::<DeviceToken>(&form).unwrap(), token);
             assert!(!format!("{token:?}").contains(&*token.to_text()), "{token:?}");
+            let mut bytes = Vec::new();
+            TokenRef::from(&token).pack(&mut bytes);
+            let borrowed = TokenRef::unpack(token.provider(), &bytes).unwrap();
+            assert!(borrowed == token && borrowed.to_token() == token && borrowed.as_bytes() == token.as_bytes());
+            assert!(!format!("{borrowed:?}").contains(&*token.to_text()), "{borrowed:?}");
         }
     }
 

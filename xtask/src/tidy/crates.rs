@@ -23,6 +23,7 @@ const ROWS: [&[&str]; 5] = [
         "gettext",
         "feed", // cores
         "batch",
+        "heap",
         "pool",
         "telemetry", // mechanisms
     ],

@@ -17,10 +17,15 @@ pub(crate) const QUERY_WAIT_MAX: Duration = Duration::from_secs(30);
 // The journal's rows have milliseconds. None of theirs may be taken for seconds.
 const _: () = assert!(limits::RECEIPT_WAIT_MIN.as_millis() > limits::RECEIPT_WAIT_MAX.as_secs() as u128);
 
-/// Whole seconds. A number that is one may be spelt as any (`90.0`).
+/// Seconds, as long as an event may be worth delivering.
 pub(super) fn ttl(field: Field<'_>) -> Result<Duration, Invalid> {
+    whole_seconds(field, limits::TTL_MAX)
+}
+
+/// Whole seconds, at least one. A number that is one may be spelt as any (`90.0`).
+pub(crate) fn whole_seconds(field: Field<'_>, max: Duration) -> Result<Duration, Invalid> {
     let text = if field.is_text() { field.text()? } else { field.raw.get().to_owned() };
-    let max = limits::TTL_MAX.as_secs();
+    let max = max.as_secs();
     let seconds = if field.is_text() { seconds_with_unit(&text) } else { field.whole_number(max) };
     seconds.filter(|seconds| (1..=max).contains(seconds)).map(Duration::from_secs).ok_or_else(|| {
         let got = Value::from(shown(&text));

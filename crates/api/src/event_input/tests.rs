@@ -37,6 +37,7 @@ fn an_event_with_everything_is_read() {
         to: Some(Recipients {
             users: vec![UserId::new("u-1").unwrap()],
             devices: ["d-1", "d-2"].map(|id| DeviceId::new(id).unwrap()).to_vec(),
+            selector: None,
         }),
         filter: Some(Filter {
             countries: vec![Country::new("BR").unwrap()],
@@ -239,8 +240,12 @@ fn list<T: Clone + std::fmt::Debug + 'static>(
 
 fn recipients() -> impl Strategy<Value = Recipients> {
     prop_oneof![
-        (names(UserId::new), names(DeviceId::new)).prop_map(|(users, devices)| Recipients { users, devices }),
-        names(UserId::new).prop_map(|users| Recipients { users, devices: Vec::new() }),
+        (names(UserId::new), names(DeviceId::new)).prop_map(|(users, devices)| Recipients {
+            users,
+            devices,
+            selector: None
+        }),
+        names(UserId::new).prop_map(|users| Recipients { users, ..Recipients::default() }),
     ]
 }
 

@@ -7,23 +7,30 @@ use tidings_telemetry::unix_now;
 
 use super::schemas::{query_wait, reference};
 use crate::guard::Dialect;
+use crate::imports::FROM_MAX;
 use crate::query::{LIMIT_DEFAULT, LIMIT_RANGE};
 use crate::rfc3339::Rfc3339;
 use crate::routes::Route;
 
 const EVENTS: &str = "Events";
 const DEVICES: &str = "Devices";
+const USERS: &str = "Users";
 const BRAKES: &str = "Brakes";
 const CENTRIFUGO: &str = "Centrifugo";
 const OPERATION: &str = "Operation";
 
-pub(super) const TAGS: [(&str, &str); 5] = [
+pub(super) const TAGS: [(&str, &str); 6] = [
     (EVENTS, "Hand in events and ask what became of them."),
     (BRAKES, "Hold pushes of everything, of an app, a topic or a provider, and let them go on."),
-    (DEVICES, "Register devices, say what they are subscribed to."),
+    (DEVICES, "Register devices, say what they are subscribed to and what they have muted."),
+    (USERS, "All devices of a user: list, hand out, forget."),
     (CENTRIFUGO, "Centrifugo's server API, for its client libraries; its documentation is theirs."),
     (OPERATION, "For those who run the server."),
 ];
+
+/// A list of entity tags, or `*`.
+const ENTITY_TAGS: &str =
+    "^[ \\t]*(\\*|[ \\t,]*(W/)?\"[!#-~\\u0080-\\u00ff]*\"([ \\t]*,[ \\t,]*(W/)?\"[!#-~\\u0080-\\u00ff]*\")*[ \\t,]*)$";
 
 /// What a route takes and answers.
 #[derive(Debug)]
@@ -36,6 +43,8 @@ pub(super) struct Operation {
     pub(super) answers: Vec<Answer>,
     /// Statuses of refusals that do not follow from the rest.
     refusals: Vec<u16>,
+    /// Answers are JSON whatever is asked for.
+    pub(super) is_json_only: bool,
 }
 
 #[derive(Debug)]
@@ -44,6 +53,8 @@ pub(super) struct Body {
     /// By their names.
     pub(super) examples: Value,
     pub(super) is_required: bool,
+    /// One on each line, and in no other format.
+    pub(super) are_lines: bool,
 }
 
 #[derive(Debug)]
@@ -53,15 +64,20 @@ pub(super) struct Answer {
     pub(super) schema: Option<Value>,
     /// What each line holds, where it may be had as lines.
     pub(super) lines: Option<Value>,
+    /// It is bytes and nothing else.
+    pub(super) is_bytes: bool,
     /// No cache may keep it.
     pub(super) is_secret: bool,
+    /// It comes with the tag of a device.
+    pub(super) has_tag: bool,
     /// Operations that take the answer's `id`.
     pub(super) leads_to: &'static [&'static str],
 }
 
 impl Operation {
     fn new(id: &'static str, tag: &'static str, summary: &'static str) -> Self {
-        Self { id, tag, summary, parameters: Vec::new(), body: None, answers: Vec::new(), refusals: Vec::new() }
+        let (parameters, answers, refusals) = (Vec::new(), Vec::new(), Vec::new());
+        Self { id, tag, summary, parameters, body: None, answers, refusals, is_json_only: false }
     }
 
     fn parameter(mut self, parameter: Value) -> Self {
@@ -88,7 +104,7 @@ impl Operation {
     }
 
     fn takes(mut self, schema: &str, examples: Value) -> Self {
-        self.body = Some(Body { schema: reference(schema), examples, is_required: true });
+        self.body = Some(Body { schema: reference(schema), examples, is_required: true, are_lines: false });
         self
     }
 
@@ -98,23 +114,55 @@ impl Operation {
             description,
             schema: Some(reference(schema)),
             lines: None,
+            is_bytes: false,
             is_secret: false,
+            has_tag: false,
             leads_to: &[],
         });
         self
     }
 
+    /// The same, one on each line and in no other format.
+    fn answers_lines(self, status: u16, description: &'static str, schema: &str) -> Self {
+        let mut operation = self.answers_empty(status, description);
+        operation.answers.last_mut().expect("just added").lines = Some(reference(schema));
+        operation
+    }
+
     /// It is done, and there is nothing to say.
-    fn answers_nothing(mut self, description: &'static str) -> Self {
+    fn answers_nothing(self, description: &'static str) -> Self {
+        self.answers_empty(204, description)
+    }
+
+    fn answers_empty(mut self, status: u16, description: &'static str) -> Self {
         self.answers.push(Answer {
-            status: 204,
+            status,
             description,
             schema: None,
             lines: None,
+            is_bytes: false,
             is_secret: false,
+            has_tag: false,
             leads_to: &[],
         });
         self
+    }
+
+    /// All answers so far tell the device's tag.
+    fn tagged(mut self) -> Self {
+        self.answers.iter_mut().for_each(|answer| answer.has_tag = true);
+        self
+    }
+
+    /// It may depend on the device's tag (RFC 9110, 13.1).
+    fn conditional(self) -> Self {
+        let field = |name: &str, description: &str| {
+            let schema = json!({"type": "string", "pattern": ENTITY_TAGS, "examples": ["\"r7\"", "*"]});
+            json!({"name": name, "in": "header", "schema": schema, "description": description})
+        };
+        self.parameter(field("If-Match", "Only if the device has one of these tags; `*`: any."))
+            .parameter(field("If-None-Match", "Only if the device has none of these tags; `*`: is not registered."))
+            .refuses(412)
     }
 
     /// What the thing that all answers are about is good for.
@@ -142,7 +190,7 @@ impl Operation {
 
     /// The statuses of all its refusals.
     pub(super) fn refusals(&self, dialect: Dialect) -> Vec<u16> {
-        let mut statuses = vec![401, 403, 503];
+        let mut statuses = vec![401, 403, 429, 503];
         if dialect == Dialect::Tidings {
             statuses.push(500);
         }
@@ -171,8 +219,12 @@ pub(super) fn operation(route: Route) -> Option<Operation> {
     events(name)
         .or_else(|| jobs(name))
         .or_else(|| brakes(name))
+        .or_else(|| store(name))
         .or_else(|| devices(name))
         .or_else(|| subscriptions(name))
+        .or_else(|| mutes(name))
+        .or_else(|| users(name))
+        .or_else(|| bulk(name))
 }
 
 fn events(name: &str) -> Option<Operation> {
@@ -224,6 +276,15 @@ fn events(name: &str) -> Option<Operation> {
                 .takes("Audience", examples)
                 .answers(200, "Devices, counted.", "AudienceCounts")
         }
+        "POST /v1/audience/explain" => {
+            let examples = json!({
+                "subscribers": {"value": {"selector": "goal on team:42 and country in (SE, NO)"}},
+                "others": {"value": {"selector": "platform = ios and not locale = sv"}},
+            });
+            Operation::new("explainSelector", EVENTS, "What each part of a selector means now")
+                .takes("Selection", examples)
+                .answers(200, "The selector as a tree, with devices counted.", "ExplainedSelector")
+        }
         _ => return None,
     })
 }
@@ -246,6 +307,17 @@ fn jobs(name: &str) -> Option<Operation> {
                 .refuses(404)
         }
         _ => return None,
+    })
+}
+
+fn store(name: &str) -> Option<Operation> {
+    (name == "GET /v1/store/backup").then(|| {
+        let summary = "All that the store holds, as of one moment; `tidings store restore` makes a store of it";
+        let mut operation = Operation::new("backUp", OPERATION, summary)
+            .answers_nothing("A backup, if it comes to its end: `tidings store verify` tells.");
+        let answer = operation.answers.last_mut().expect("just added");
+        (answer.status, answer.is_bytes, answer.is_secret) = (200, true, true);
+        operation
     })
 }
 
@@ -326,13 +398,14 @@ fn event_examples() -> Value {
 }
 
 /// What takes the id of a device that is registered.
-const OF_A_DEVICE: [&str; 8] = [
+const OF_A_DEVICE: [&str; 9] = [
     "getDevice",
     "rotateCredential",
     "getSubscriptions",
     "putSubscriptions",
     "postSubscriptions",
     "deleteSubscriptions",
+    "getMutes",
     "logOut",
     "deleteDevice",
 ];
@@ -343,24 +416,39 @@ fn devices(name: &str) -> Option<Operation> {
         "GET /v1/devices" => new("getDevices", "All devices, in the order of their ids")
             .page("after", &reference("DeviceId"))
             .answers(200, "A page of them.", "Devices"),
-        "GET /v1/devices/{id}" => new("getDevice", "A device").of("DeviceId").answers(200, "The device.", "Device"),
+        "GET /v1/devices/{id}" => new("getDevice", "A device")
+            .of("DeviceId")
+            .conditional()
+            .answers(200, "The device.", "Device")
+            .answers_empty(304, "It has the tag that you have.")
+            .tagged(),
         "PUT /v1/devices/{id}" => {
             let mut operation = new("putDevice", "Register a device, or say what has changed")
                 .of("DeviceId")
                 .takes("NewDevice", device_examples())
                 .answers(200, "It was known, and is changed.", "Device")
                 .answers_a_secret(201, "It is new. The answer has its credential, once.", "Device")
-                .leads_to(&OF_A_DEVICE);
+                .leads_to(&OF_A_DEVICE)
+                .tagged();
             operation.refusals.clear(); // One that is not known is made.
-            operation
+            operation.conditional()
         }
         "DELETE /v1/devices/{id}" => {
-            new("deleteDevice", "Forget a device").of("DeviceId").answers_nothing("It is forgotten.")
+            new("deleteDevice", "Forget a device").of("DeviceId").conditional().answers_nothing("It is forgotten.")
+        }
+        "POST /v1/tokens/lookup" => {
+            let examples = json!({"phone": {"value": {"platform": "ios", "token": "0f8e".repeat(16)}}});
+            new("lookUpToken", "Whose token it is")
+                .takes("Lookup", examples)
+                .answers(200, "The device that has it.", "Device")
+                .leads_to(&OF_A_DEVICE)
+                .tagged()
+                .refuses(404)
         }
         "POST /v1/devices/{id}/credential" => new("rotateCredential", "Give a device another credential")
             .of("DeviceId")
             .answers_a_secret(200, "The new one; the one before is worth nothing.", "Credential"),
-        "POST /v1/devices/{id}/logout" => new("logOut", "Take user, subscriptions and credential from a device")
+        "POST /v1/devices/{id}/logout" => new("logOut", "Take user, subscriptions, mutes and credential from a device")
             .of("DeviceId")
             .answers_a_secret(200, "Its new credential.", "Credential"),
         _ => return None,
@@ -378,6 +466,8 @@ fn device_examples() -> Value {
             "locale": "sv",
             "environment": "sandbox",
             "country": "SE",
+            "time_zone": "Europe/Stockholm",
+            "push_permission": "granted",
             "user": "u-1",
             "proven": true,
         }},
@@ -397,6 +487,7 @@ fn device_examples() -> Value {
             "app": "example.com",
             "locale": "en",
         }},
+        "denied": {"value": {"platform": "web", "push_permission": "denied", "app": "example.com", "locale": "en"}},
     })
 }
 
@@ -430,6 +521,107 @@ fn subscriptions(name: &str) -> Option<Operation> {
     })
 }
 
+fn mutes(name: &str) -> Option<Operation> {
+    let new = |id, summary| Operation::new(id, DEVICES, summary).of("DeviceId");
+    let scope = |operation: Operation| operation.of_named("scope", reference("MuteScope"));
+    Some(match name {
+        "GET /v1/devices/{id}/mutes" => {
+            new("getMutes", "What a device does not want to be told").answers(200, "All of it.", "Mutes")
+        }
+        "PUT /v1/devices/{id}/mutes/{scope}" => {
+            let mut operation = scope(new("mute", "Tell a device nothing, or nothing of a subject"))
+                .takes("Mute", json!({"forever": {"value": {}}, "night": {"value": {"for": "8h"}}}))
+                .answers(200, "It was muted before; it ends as said now.", "MuteView")
+                .answers(201, "It is muted from now on.", "MuteView");
+            operation.body.as_mut().expect("it takes one").is_required = false;
+            operation
+        }
+        "DELETE /v1/devices/{id}/mutes/{scope}" => {
+            scope(new("unmute", "Tell a device of it again")).answers_nothing("It is not muted any more.")
+        }
+        _ => return None,
+    })
+}
+
+fn users(name: &str) -> Option<Operation> {
+    let new = |id, summary| Operation::new(id, USERS, summary).of_named("user", reference("UserId"));
+    Some(match name {
+        "GET /v1/users/{user}/devices" => new("getDevicesOfUser", "The devices of a user, in the order of their ids")
+            .page("after", &reference("DeviceId"))
+            .answers(200, "A page of them.", "Devices"),
+        "GET /v1/users/{user}/export" => {
+            let mut operation = new("exportUser", "Everything that is kept of a user, as one document")
+                .answers_a_secret(200, "All devices, with what they are subscribed to and have muted.", "UserExport");
+            operation.is_json_only = true;
+            operation
+        }
+        "DELETE /v1/users/{user}" => new("eraseUser", "Forget all devices of a user, with all that belongs to them")
+            .answers(200, "How many devices it were.", "Erased"),
+        _ => return None,
+    })
+}
+
+/// Many devices at once, one a line.
+fn bulk(name: &str) -> Option<Operation> {
+    let new = |id, summary| Operation::new(id, DEVICES, summary);
+    let query = |name: &str, schema: Value, description: &str| json!({"name": name, "in": "query", "schema": schema, "description": description});
+    Some(match name {
+        "POST /v1/imports" => {
+            let named = "Names the import, so that it can be resumed.";
+            let from = "Lines of the import before the first one of the body.";
+            let on_error = "What is done with a wrong line.";
+            let mut operation =
+                new("importDevices", "Register many devices, one a line, with all that belongs to them")
+                    .parameter(query("name", reference("ImportName"), named))
+                    .parameter(query(
+                        "from",
+                        json!({"type": "integer", "minimum": 0, "maximum": FROM_MAX, "default": 0}),
+                        from,
+                    ))
+                    .parameter(query("on_error", json!({"enum": ["stop", "skip"], "default": "stop"}), on_error))
+                    .takes("ImportedDevice", import_examples())
+                    .answers_lines(
+                        200,
+                        "How far it is, a line for some devices; the last one has `done`.",
+                        "ImportTold",
+                    )
+                    .refuses(409);
+            operation.body.as_mut().expect("it takes one").are_lines = true;
+            operation
+        }
+        "GET /v1/imports/{name}" => new("getImport", "How far an import is")
+            .of_named("name", reference("ImportName"))
+            .answers(200, "What of it is done.", "ImportProgress")
+            .refuses(404),
+        "GET /v1/export" => {
+            let after = "Begin behind this device.";
+            let selector = "Only those that it means; not with `after`.";
+            let mut operation = new("exportDevices", "All devices, one a line, as an import takes them")
+                .parameter(query("after", reference("DeviceId"), after))
+                .parameter(query("selector", reference("Selector"), selector))
+                .answers_lines(200, "Devices with all that belongs to them.", "ImportedDevice");
+            operation.answers[0].is_secret = true;
+            operation
+        }
+        _ => return None,
+    })
+}
+
+fn import_examples() -> Value {
+    let phone = json!({
+        "id": "phone-1",
+        "platform": "ios",
+        "token": "0f8e".repeat(16),
+        "app": "com.example.app",
+        "locale": "sv",
+        "user": "u-1",
+        "proven": true,
+        "subscriptions": [{"subject": "team:42", "topics": ["goal"]}],
+        "mutes": [{"scope": "team:7"}],
+    });
+    json!({"phone": {"value": phone}})
+}
+
 /// All of Centrifugo's have one shape; what their bodies hold is for their clients to know.
 fn centrifugo(name: &'static str) -> Operation {
     let id = name.trim_start_matches("POST /");
@@ -446,7 +638,7 @@ fn centrifugo(name: &'static str) -> Operation {
     };
     let mut operation =
         Operation::new(id, CENTRIFUGO, "A method of Centrifugo's server API").answers(200, answer, "CentrifugoAnswer");
-    operation.body = Some(Body { schema, examples: json!({}), is_required: name == "POST /api" });
+    operation.body = Some(Body { schema, examples: json!({}), is_required: name == "POST /api", are_lines: false });
     operation
 }
 

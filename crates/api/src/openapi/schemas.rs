@@ -1,23 +1,28 @@
 //! The shapes of requests and answers, as JSON Schema.
 
 use serde_json::{Map, Value, json};
-use tidings_types::{Provider, event_limits as limits};
+use tidings_protocol::CREDENTIAL_BYTES_MAX;
+use tidings_types::{Provider, event_limits as limits, selector_limits};
 
 use crate::ApiConfig;
 use crate::audience::WALK_COUNT_MAX;
 use crate::devices::{
-    DEVICE, ENDPOINT_BYTES_MAX, ENVIRONMENTS, PLATFORMS, SUBSCRIPTION, SUBSCRIPTIONS, WEB_PUSH, WEB_PUSH_KEYS,
+    DEVICE, ENDPOINT_BYTES_MAX, ENVIRONMENTS, LOOKUP, PLATFORMS, PUSH_PERMISSIONS, SUBSCRIPTION, SUBSCRIPTIONS,
+    WEB_PUSH, WEB_PUSH_KEYS,
 };
 use crate::event_input::{
     AUDIENCE, AUDIENCE_COUNT_MAX, EXPECT_AUDIENCE, FCM_OWN_KEYS, FILTER, INTERRUPTIONS, OWN_KEY, PAYLOAD, PRESENT,
     PRIORITIES, PUSH_POLICIES, QUERY_WAIT_MAX, RECEIPT_POLICIES, SCHEMA, TEXT, TO, TTL_UNITS, URGENCIES,
 };
+use crate::imports::{IMPORT, IMPORT_MUTE, MUTE_COUNT_MAX};
 use crate::input::Schema;
+use crate::mutes::{MUTE, MUTE_MAX};
 use crate::problem::{Kind, TYPE_PREFIX};
+use crate::selectors::EXPLAIN;
 
 /// What requests hold: each component with the fields that are read.
 #[cfg(test)]
-pub(super) const TAKEN: [(&str, &Schema); 13] = [
+pub(super) const TAKEN: [(&str, &Schema); 18] = [
     ("Event", &SCHEMA),
     ("Recipients", &TO),
     ("Filter", &FILTER),
@@ -25,19 +30,25 @@ pub(super) const TAKEN: [(&str, &Schema); 13] = [
     ("Present", &PRESENT),
     ("Payload", &PAYLOAD),
     ("Audience", &AUDIENCE),
+    ("Selection", &EXPLAIN),
     ("ExpectAudience", &EXPECT_AUDIENCE),
     ("NewDevice", &DEVICE),
+    ("Lookup", &LOOKUP),
+    ("Mute", &MUTE),
     ("PushSubscription", &WEB_PUSH),
     ("PushSubscriptionKeys", &WEB_PUSH_KEYS),
     ("Subscriptions", &SUBSCRIPTIONS),
     ("Subscription", &SUBSCRIPTION),
+    ("ImportedDevice", &IMPORT),
+    ("ImportedMute", &IMPORT_MUTE),
 ];
 
 /// Names as texts: the component, its rule, an example.
-pub(super) const NAMES: [(&str, &str, &str); 16] = [
+pub(super) const NAMES: [(&str, &str, &str); 19] = [
     ("EventId", "^[!-~]{1,128}$", "goal-17"),
     ("DeviceId", "^[!-~]{1,128}$", "phone-1"),
     ("UserId", "^[!-~]{1,128}$", "u-1"),
+    ("ImportName", "^[!-~]{1,64}$", "from-the-old-system"),
     ("AppId", "^[!-~]{1,128}$", "com.example.app"),
     ("CollapseKey", "^[!-~]{1,64}$", "match-7"),
     ("TopicName", "^[a-z0-9_-]{1,64}$", "goal"),
@@ -45,6 +56,8 @@ pub(super) const NAMES: [(&str, &str, &str); 16] = [
     ("ChannelName", "^[!-~]{1,255}$", "match:7"),
     ("Country", "^[A-Z]{2}$", "SE"),
     ("Locale", "^[A-Za-z]{2,3}([-_][A-Za-z]{4})?([-_]([A-Za-z]{2}|[0-9]{3}))?$", "pt-BR"),
+    ("TimeZone", "^[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z][A-Za-z0-9_+-]*)*$", "Europe/Stockholm"),
+    ("MuteScope", "^(everything|[a-z0-9_-]+:[!-~]+)$", "team:42"),
     ("ApnsToken", "^([0-9A-Fa-f]{2}){1,200}$", "0f8e"),
     ("FcmToken", "^[!-~]+$", "dPx0:APA91b-8_x"),
     // A port has no more than 65535 of its numbers, which a pattern says in as many pieces.
@@ -66,7 +79,8 @@ pub(super) const NAMES: [(&str, &str, &str); 16] = [
 /// The most characters of a name whose pattern does not say it.
 pub(super) fn characters_max(name: &str) -> Option<usize> {
     match name {
-        "Subject" => Some(128),
+        "Subject" | "MuteScope" => Some(128),
+        "TimeZone" => Some(64),
         "FcmToken" => Some(4096),
         "Endpoint" => Some(ENDPOINT_BYTES_MAX),
         _ => None,
@@ -89,7 +103,12 @@ pub(super) fn schemas(config: &ApiConfig) -> Map<String, Value> {
         Value::Object(entries) => entries,
         value => unreachable!("an object: {value}"),
     };
-    names.chain(entries(of_events())).chain(entries(of_devices(config))).chain(entries(answers())).collect()
+    names
+        .chain(entries(of_events()))
+        .chain(entries(of_devices(config)))
+        .chain(entries(of_audiences()))
+        .chain(entries(answers()))
+        .collect()
 }
 
 /// An object with the fields of `schema` and no others. Those that need not be there may also be `null`.
@@ -155,6 +174,15 @@ fn whole(min: u64, max: u64) -> String {
     format!("({})", all.join("|"))
 }
 
+/// Seconds from 1 to `max`, as a number or as text with a unit: the choices.
+fn whole_seconds(max: u64) -> Value {
+    let text = TTL_UNITS.map(|(unit, seconds)| whole(1, max / seconds) + unit).join("|");
+    json!([
+        {"type": "integer", "minimum": 1, "maximum": max},
+        {"type": "string", "pattern": format!("^0*({text})$")},
+    ])
+}
+
 /// How long a request for receipts may wait: seconds, or text with a unit.
 pub(super) fn query_wait() -> Value {
     let (seconds, millis) = (QUERY_WAIT_MAX.as_secs(), QUERY_WAIT_MAX.as_millis() as u64);
@@ -186,9 +214,12 @@ fn of_events() -> Value {
         json!({
             "users": list("UserId", 0, limits::USER_COUNT_MAX),
             "devices": list("DeviceId", 0, limits::DEVICE_COUNT_MAX),
+            "selector": reference("Selector"),
         }),
     );
-    recipients["anyOf"] = any_of_lists(TO.fields, 1);
+    let mut named = any_of_lists(&["users", "devices"], 1);
+    named.as_array_mut().expect("a list").push(json!({"required": ["selector"]}));
+    recipients["anyOf"] = named;
     let mut filter = taken(
         &FILTER,
         &[],
@@ -234,6 +265,14 @@ fn of_events() -> Value {
         },
         "Event": event(),
         "Audience": taken(&AUDIENCE, &["topic", "subjects"], addressed()),
+        "Selection": taken(&EXPLAIN, &["selector"], json!({"selector": reference("Selector")})),
+        "Selector": {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": selector_limits::BYTES_MAX,
+            "description": "Devices in words, such as `goal on team:42 and not country = SE`; see docs/selectors.md.",
+            "examples": ["goal on team:42 and not country = SE"],
+        },
         "Recipients": recipients,
         "Filter": filter,
         "Text": taken(&TEXT, &["title", "body"], json!({
@@ -342,13 +381,7 @@ fn event() -> Value {
         "receipt_policy": words_or_first(&RECEIPT_POLICIES),
         "collapse_key": reference("CollapseKey"),
         "ttl": {
-            "anyOf": [
-                {"type": "integer", "minimum": 1, "maximum": limits::TTL_MAX.as_secs()},
-                {"type": "string", "pattern": format!(
-                    "^0*({})$",
-                    TTL_UNITS.map(|(unit, seconds)| whole(1, limits::TTL_MAX.as_secs() / seconds) + unit).join("|")
-                )},
-            ],
+            "anyOf": whole_seconds(limits::TTL_MAX.as_secs()),
             "default": limits::TTL_DEFAULT.as_secs(),
             "description": format!(
                 "Seconds, or text with a unit, at most {} seconds: how long it is worth delivering, from its `at` on.",
@@ -379,7 +412,8 @@ fn event() -> Value {
     taken(&SCHEMA, &["id", "topic", "subjects"], properties)
 }
 
-/// Each platform has its address in a field of its own, and only Apple has two environments.
+/// Each platform has its address in a field of its own, and only Apple has two environments. Who says that it is not
+/// pushed may leave the address out.
 fn new_device() -> Value {
     let mut device = taken(
         &DEVICE,
@@ -392,6 +426,8 @@ fn new_device() -> Value {
             "locale": reference("Locale"),
             "environment": words_or_first(&ENVIRONMENTS),
             "country": reference("Country"),
+            "time_zone": reference("TimeZone"),
+            "push_permission": push_permission(),
             "user": reference("UserId"),
             "proven": {"type": "boolean", "description":
                 "Whether a push to this very token has worked before, with another system. A device without that is \
@@ -400,31 +436,120 @@ fn new_device() -> Value {
         }),
     );
     let absent = json!({"type": "null"});
-    let platform = |name: &str, required: &str, fields: Value| {
-        let mut properties = json!({"platform": {"const": name}});
+    let platform = |name: &str, field: &str, address: Value, other: &str, fields: Value| {
+        let mut properties = json!({"platform": {"const": name}, (other): absent});
         if let (Some(properties), Value::Object(fields)) = (properties.as_object_mut(), fields) {
             properties.extend(fields);
         }
-        json!({"required": [required], "properties": properties})
+        let (mut reached, mut silent) = (properties.clone(), properties);
+        reached[field] = address.clone();
+        silent[field] = nullable(address);
+        silent["push_permission"] = json!({"enum": ["unknown", "denied"]});
+        json!([
+            {"required": [field], "properties": reached},
+            {"required": ["push_permission"], "properties": silent},
+        ])
     };
-    let production = json!({"enum": [ENVIRONMENTS[0].0, null]});
-    device["oneOf"] = json!([
-        platform("ios", "token", json!({"token": reference("ApnsToken"), "web_push": absent})),
-        platform(
-            "android",
-            "token",
-            json!({
-                "token": reference("FcmToken"), "web_push": absent, "environment": production,
-            })
-        ),
-        platform(
-            "web",
-            "web_push",
-            json!({
-                "web_push": reference("PushSubscription"), "token": absent, "environment": production,
-            })
-        ),
+    let production = json!({"environment": {"enum": [ENVIRONMENTS[0].0, null]}});
+    let choices = [
+        platform("ios", "token", reference("ApnsToken"), "web_push", json!({})),
+        platform("android", "token", reference("FcmToken"), "web_push", production.clone()),
+        platform("web", "web_push", reference("PushSubscription"), "token", production),
+    ];
+    device["anyOf"] = choices.iter().flat_map(|choice| choice.as_array().cloned().unwrap_or_default()).collect();
+    device
+}
+
+/// The words of it, with what they mean here.
+fn push_permission() -> Value {
+    let mut schema = words_or_first(&PUSH_PERMISSIONS);
+    schema["description"] =
+        "Whether its user lets the app show notifications, as it last said. One that says `denied` is \
+        not pushed (`suppressed`, for `no_permission`). Who says `denied` or `unknown` may leave its address out."
+            .into();
+    schema
+}
+
+/// A token, as the platform has it, and nothing else.
+fn lookup() -> Value {
+    let mut lookup = taken(
+        &LOOKUP,
+        &["platform"],
+        json!({
+            "platform": words(&PLATFORMS),
+            "token": {"type": "string"},
+            "web_push": reference("PushSubscription"),
+        }),
+    );
+    let absent = json!({"type": "null"});
+    let choice = |name: &str, field: &str, address: &str, other: &str| {
+        json!({
+            "required": [field],
+            "properties": {"platform": {"const": name}, (field): reference(address), (other): absent},
+        })
+    };
+    lookup["oneOf"] = json!([
+        choice("ios", "token", "ApnsToken", "web_push"),
+        choice("android", "token", "FcmToken", "web_push"),
+        choice("web", "web_push", "PushSubscription", "token"),
     ]);
+    lookup
+}
+
+/// When it ends, said in one way or not at all.
+fn mute() -> Value {
+    let mut mute = taken(
+        &MUTE,
+        &[],
+        json!({
+            "until": {"type": "string", "format": "date-time", "description": "When it ends: a moment to come."},
+            "for": {
+                "anyOf": whole_seconds(MUTE_MAX.as_secs()),
+                "description": "How long: seconds, or text with a unit.",
+            },
+        }),
+    );
+    mute["anyOf"] = MUTE.fields.iter().map(|name| json!({"properties": {*name: {"type": "null"}}})).collect();
+    mute["description"] = "When it ends by itself; with neither it does not.".into();
+    mute
+}
+
+/// A line of an import or an export.
+fn imported_device(subscription_count_max: usize) -> Value {
+    let moment = |description: &str| json!({"type": "string", "format": "date-time", "description": description});
+    let mut device = taken(
+        &IMPORT,
+        &["id", "platform", "app", "locale"],
+        json!({
+            "id": reference("DeviceId"),
+            "platform": words(&PLATFORMS),
+            "token": {"type": "string", "description": "Of ios an `ApnsToken`, of android an `FcmToken`."},
+            "web_push": reference("PushSubscription"),
+            "app": reference("AppId"),
+            "locale": reference("Locale"),
+            "environment": words_or_first(&ENVIRONMENTS),
+            "country": reference("Country"),
+            "time_zone": reference("TimeZone"),
+            "push_permission": words_or_first(&PUSH_PERMISSIONS),
+            "user": reference("UserId"),
+            "proven": {"type": "boolean", "default": false, "description": "A push to its token has worked before."},
+            "subscriptions": {
+                "type": "array",
+                "items": reference("Subscription"),
+                "maxItems": subscription_count_max,
+                "description": "Those it has already stay.",
+            },
+            "mutes": {"type": "array", "items": reference("ImportedMute"), "maxItems": MUTE_COUNT_MAX},
+            "credential": text(1, CREDENTIAL_BYTES_MAX, "The secret that its app proves itself with."),
+            "credential_hash": {
+                "type": "string",
+                "pattern": "^[A-Za-z0-9_-]{42}[AEIMQUYcgkosw048]$",
+                "description": "The same secret's SHA-256, base64url without padding; not beside `credential`.",
+            },
+            "seen_at": moment("When it was last heard of."),
+        }),
+    );
+    device["description"] = "A device with all that belongs to it.".into();
     device
 }
 
@@ -442,6 +567,13 @@ fn of_devices(config: &ApiConfig) -> Value {
     push_subscription["description"] = "A browser's, as its `toJSON()` gives it (W3C Push API).".into();
     json!({
         "NewDevice": new_device(),
+        "ImportedDevice": imported_device(max),
+        "ImportedMute": taken(&IMPORT_MUTE, &["scope"], json!({
+            "scope": reference("MuteScope"),
+            "until": {"type": "string", "format": "date-time", "description": "When it ends by itself."},
+        })),
+        "Lookup": lookup(),
+        "Mute": mute(),
         "PushSubscription": push_subscription,
         "PushSubscriptionKeys": taken(&WEB_PUSH_KEYS, &["p256dh", "auth"], json!({
             "p256dh": reference("P256dh"),
@@ -483,6 +615,59 @@ fn states_of<'w>(words: impl Iterator<Item = &'w str>) -> Value {
 
 fn items(of: Value) -> Value {
     json!({"type": "array", "items": of})
+}
+
+/// A device as it is shown, with more where it is shown with all that belongs to it.
+fn device(more: Value) -> Value {
+    let mut device = json!({
+        "id": reference("DeviceId"),
+        "platform": words(&PLATFORMS),
+        "app": reference("AppId"),
+        "environment": words(&ENVIRONMENTS),
+        "token": {"type": "string", "description": "Its end; absent when it has none, or the provider said that it is gone."},
+        "push_permission": words(&PUSH_PERMISSIONS),
+        "locale": reference("Locale"),
+        "country": reference("Country"),
+        "time_zone": reference("TimeZone"),
+        "user": reference("UserId"),
+        "seen_at": {"type": "string", "format": "date-time", "description": "The day on which it last registered or called."},
+    });
+    if let (Some(device), Value::Object(more)) = (device.as_object_mut(), more) {
+        device.extend(more);
+    }
+    device
+}
+
+fn of_audiences() -> Value {
+    let provider = || states_of(Provider::ALL.iter().map(|provider| provider.as_str()));
+    json!({
+        "AudienceCounts": given(&[], json!({
+            "total": count(), "by_platform": counts(), "by_locale": counts(), "by_country": counts(), "by_app": counts(),
+            "estimate": items(reference("Estimate")),
+        })),
+        "ExplainedSelector": given(&[], json!({
+            "selector": reference("Selector"),
+            "devices": count(),
+            "unmuted": count(),
+            "of": count(),
+            "tree": reference("ExplainedPart"),
+        })),
+        "ExplainedPart": given(&["parts"], json!({
+            "text": {"type": "string"},
+            "devices": count(),
+            "parts": items(reference("ExplainedPart")),
+        })),
+        "Estimate": given(&["minutes"], json!({
+            "provider": provider(),
+            "pool": {"type": "string"},
+            "devices": count(),
+            "minutes": {
+                "type": "number",
+                "minimum": 0,
+                "description": "Until the last one is answered; absent while nothing is known of the provider's speed.",
+            },
+        })),
+    })
 }
 
 fn answers() -> Value {
@@ -599,30 +784,37 @@ fn answers() -> Value {
         })),
         "Brakes": given(&[], json!({"brakes": items(reference("Brake"))})),
         "Brake": given(&[], json!({"scope": reference("BrakeScope"), "paused_at": moment()})),
-        "AudienceCounts": given(&[], json!({
-            "total": count(), "by_platform": counts(), "by_locale": counts(), "by_country": counts(), "by_app": counts(),
-            "estimate": items(reference("Estimate")),
-        })),
-        "Estimate": given(&["minutes"], json!({
-            "provider": provider(),
-            "pool": {"type": "string"},
-            "devices": count(),
-            "minutes": {
-                "type": "number",
-                "minimum": 0,
-                "description": "Until the last one is answered; absent while nothing is known of the provider's speed.",
-            },
-        })),
-        "Device": given(&["token", "country", "user", "credential"], json!({
-            "id": reference("DeviceId"),
-            "platform": words(&PLATFORMS),
-            "app": reference("AppId"),
-            "environment": words(&ENVIRONMENTS),
-            "token": {"type": "string", "description": "Its end; absent when the provider said that it is gone."},
-            "locale": reference("Locale"),
-            "country": reference("Country"),
-            "user": reference("UserId"),
+        "Device": given(&["token", "country", "time_zone", "user", "seen_at", "credential"], device(json!({
             "credential": {"type": "string", "description": "Only in the answer that makes it."},
+        }))),
+        "DeviceWithAll": given(&["token", "country", "time_zone", "user", "seen_at"], device(json!({
+            "subscriptions": items(reference("Subscription")),
+            "mutes": items(reference("MuteView")),
+        }))),
+        "UserExport": given(&[], json!({
+            "user": reference("UserId"),
+            "exported_at": moment(),
+            "devices": items(reference("DeviceWithAll")),
+        })),
+        "ImportTold": given(&["lines", "repeated", "created", "updated", "subscribed", "rejected", "done", "line", "problem"], json!({
+            "lines": {"type": "integer", "minimum": 0, "description": "Lines of the import that are done."},
+            "repeated": {"type": "integer", "minimum": 0, "description": "Lines of this request that were done before."},
+            "created": count(),
+            "updated": count(),
+            "subscribed": count(),
+            "rejected": {"type": "integer", "minimum": 0, "description": "Wrong lines."},
+            "done": {"type": "boolean", "description": "Only on the last line: whether all lines were read."},
+            "line": {"type": "integer", "minimum": 1, "description": "The line that `problem` is about."},
+            "problem": reference("Problem"),
+        })),
+        "ImportProgress": given(&[], json!({
+            "lines": count(), "created": count(), "updated": count(), "subscribed": count(), "at": moment(),
+        })),
+        "Erased": given(&[], json!({"devices": count()})),
+        "Mutes": given(&[], json!({"mutes": items(reference("MuteView"))})),
+        "MuteView": given(&["until"], json!({
+            "scope": reference("MuteScope"),
+            "until": {"type": "string", "format": "date-time", "description": "Absent: it does not end by itself."},
         })),
         "Devices": given(&["next"], json!({"devices": items(reference("Device")), "next": reference("DeviceId")})),
         "Credential": given(&[], json!({"credential": {"type": "string"}})),

@@ -13,16 +13,28 @@ use tokio::sync::Semaphore;
 use super::schemas::{NAMES, TAKEN, characters_max};
 use super::*;
 use crate::ApiKeys;
+use crate::apps::{Apps, Gate};
 use crate::event_input::SCHEMA;
 use crate::routes::{Guards, Routes};
 
 fn known() -> Vec<Route> {
     let (keys, permits) = (ApiKeys::new(Vec::new()), Semaphore::new(1).into());
-    Routes::new(&Guards { keys, permits, request_count_max: 1, registry: Registry::new() }).known
+    let (registry, request_count_max) = (Registry::new(), 1);
+    let apps = Apps {
+        verifier: None,
+        subjects: Vec::new(),
+        user_device_count_max: 1,
+        rate: None,
+        address_rate: None,
+        address_header: None,
+    };
+    let gate = Some(Gate::new(apps, &registry).into());
+    Routes::new(&Guards { keys, key_rate: None, gate, permits, request_count_max, registry }).known
 }
 
 fn made() -> Value {
-    let config = ApiConfig { body_bytes_max: 1 << 20, request_count_max: 1, subscription_count_max: 100 };
+    let config =
+        ApiConfig { body_bytes_max: 1 << 20, request_count_max: 1, subscription_count_max: 100, key_rate: None };
     serde_json::from_str(&document(&known(), &config, "1.2.3")).unwrap()
 }
 
@@ -70,8 +82,11 @@ fn every_field_that_is_read_is_described_and_no_other() {
         include_str!("../devices.rs"),
         include_str!("../event_input.rs"),
         include_str!("../event_input/notification.rs"),
+        include_str!("../mutes.rs"),
+        include_str!("../selectors.rs"),
+        include_str!("../imports.rs"),
     ];
-    let declared: usize = sources.iter().map(|source| source.matches(": Schema = Schema {").count()).sum();
+    let declared: usize = sources.iter().map(|source| source.matches(": Schema =").count()).sum();
     assert_eq!(declared, TAKEN.len(), "a schema is not in TAKEN");
 }
 
@@ -142,10 +157,11 @@ fn the_examples_show_every_field_of_an_event() {
 type Accepts = fn(&str) -> bool;
 
 /// What accepts a name, by the component that describes it.
-const ACCEPT: [(&str, Accepts); 16] = [
+const ACCEPT: [(&str, Accepts); 19] = [
     ("EventId", |text| types::EventId::new(text).is_ok()),
     ("DeviceId", |text| types::DeviceId::new(text).is_ok()),
     ("UserId", |text| types::UserId::new(text).is_ok()),
+    ("ImportName", |text| types::ImportName::new(text).is_ok()),
     ("AppId", |text| types::AppId::new(text).is_ok()),
     ("CollapseKey", |text| types::CollapseKey::new(text).is_ok()),
     ("TopicName", |text| types::TopicName::new(text).is_ok()),
@@ -153,6 +169,8 @@ const ACCEPT: [(&str, Accepts); 16] = [
     ("ChannelName", |text| types::ChannelName::new(text).is_ok()),
     ("Country", |text| types::Country::new(text).is_ok()),
     ("Locale", |text| types::Locale::new(text).is_ok()),
+    ("TimeZone", |text| types::TimeZone::new(text).is_ok()),
+    ("MuteScope", |text| text.parse::<types::MuteScope>().is_ok()),
     ("ApnsToken", |text| types::DeviceToken::from_hex(text).is_ok()),
     ("FcmToken", |text| types::DeviceToken::fcm(text).is_ok()),
     ("Endpoint", |text| subscribes(text, P256DH, AUTH)),
@@ -199,6 +217,8 @@ proptest! {
             "https://[a-z.@:]{0,8}[0-9]{0,6}[!-~]{0,12}",
             "https://[a-z]{0,2}:[0-9]{1,6}",
             "(topic|app|provider|x):[a-z:]{0,9}",
+            "(everything|[A-Z][a-z+_-]{0,5}(/[A-Za-z+0-9_-]{0,6}){0,2})",
+            "[A-Za-z/]{62,66}",
             "B[A-Q][A-Za-z0-9_-]{83,86}=?",
             "[A-Za-z0-9_-]{20,23}={0,3}",
         ],
@@ -250,5 +270,18 @@ fn every_name_has_an_example_and_a_judge() {
     for (name, _, example) in NAMES {
         let accepts = ACCEPT.iter().find(|(known, _)| *known == name).expect("it is judged").1;
         assert!(accepts(example), "{name} {example}");
+    }
+}
+
+#[test]
+fn what_apps_may_call_says_how() {
+    let document = made();
+    let apps: Vec<&str> = known().iter().filter(|route| route.is_for_apps).map(|route| route.name).collect();
+    assert!(apps.contains(&"PUT /v1/devices/{id}") && !apps.contains(&"GET /v1/devices"), "{apps:?}");
+    for Route { name, is_for_apps, .. } in known() {
+        let (method, path) = name.split_once(' ').unwrap();
+        let security = document["paths"][path][method.to_lowercase()]["security"].as_array().unwrap();
+        assert_eq!(security.contains(&json!({"device": []})), is_for_apps, "{name}");
+        assert_eq!(security.contains(&json!({"user": []})), is_for_apps, "{name}");
     }
 }

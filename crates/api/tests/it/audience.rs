@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tidings_api::Rfc3339;
 use tidings_store::{NewDevice, NewImport};
 use tidings_telemetry::unix_now;
-use tidings_types::{AppId, DeviceId, Environment, EventId, JournalPosition, Locale, Platform, Subject, TopicName};
+use tidings_types::{AppId, DeviceId, EventId, JournalPosition, Locale, Platform, Subject, TopicName};
 
 use crate::support::{AUDIENCE_MAX, Answer, Cases, Server};
 
@@ -104,22 +104,13 @@ async fn a_large_audience_is_counted_to_its_end() {
     const COUNT: usize = 2500; // Several windows, the last one not full.
     let server = Server::with(|store, _| store.device_count_max = COUNT as u32);
     let (subject, topic) = (Subject::new("team:1").unwrap(), TopicName::new("goal").unwrap());
-    let device = |index: usize| NewImport {
-        device: NewDevice {
-            id: DeviceId::new(&format!("d-{index}")).unwrap(),
-            user: None,
-            app: AppId::new(&format!("app-{}", index % 250)).unwrap(),
-            platform: Platform::Ios,
-            environment: Environment::Production,
-            token: None,
-            locale: Locale::new("en").unwrap(),
-            country: None,
-        },
-        subscriptions: vec![(subject.clone(), topic.clone())],
-        credential: None,
-        proven: false,
+    let device = |index: usize| {
+        let id = DeviceId::new(&format!("d-{index}")).unwrap();
+        let app = AppId::new(&format!("app-{}", index % 250)).unwrap();
+        let new = NewDevice::new(id, app, Platform::Ios, Locale::new("en").unwrap());
+        NewImport { subscriptions: vec![(subject.clone(), topic.clone())], ..new.into() }
     };
-    server.store.import_devices((0..COUNT).map(device).collect(), unix_now()).await.unwrap();
+    server.store.import_devices((0..COUNT).map(device).collect(), None, unix_now()).await.unwrap();
     let answer = server.post(PREVIEW, r#"{"topic":"goal","subjects":["team:1"]}"#).await.json();
     assert_eq!((&answer["total"], &answer["by_locale"]), (&json!(COUNT), &json!({"en": COUNT})));
     let apps = answer["by_app"].as_object().unwrap();

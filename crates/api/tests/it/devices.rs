@@ -6,6 +6,8 @@ use axum::http::StatusCode;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use serde_json::{Value, json};
+use tidings_api::Rfc3339;
+use tidings_telemetry::unix_now;
 use tidings_types::{DeviceId, DeviceToken, Platform};
 
 use crate::support::{Cases, SUBSCRIPTION_COUNT_MAX, Server};
@@ -29,7 +31,8 @@ fn phone_with(change: Value) -> String {
 #[tokio::test]
 async fn a_device_is_registered_changed_shown_and_forgotten() {
     let server = Server::start();
-    let created = server.send("PUT", PHONE, phone_with(json!({"country": "BR", "user": "u-7"}))).await;
+    let said = json!({"country": "BR", "user": "u-7", "time_zone": "America/Bahia", "push_permission": "provisional"});
+    let created = server.send("PUT", PHONE, phone_with(said)).await;
     assert_eq!(created.status, StatusCode::CREATED);
     assert_eq!(created.headers["cache-control"], "no-store");
     let credential = created.json()["credential"].as_str().unwrap().to_owned();
@@ -37,7 +40,8 @@ async fn a_device_is_registered_changed_shown_and_forgotten() {
     assert!(server.store.prove(&id, Some(&credential)).unwrap().is_some());
     let mut shown = json!({
         "id": "phone-1", "platform": "ios", "app": "com.example.scores", "environment": "production",
-        "token": "…8899", "locale": "pt-BR", "country": "BR", "user": "u-7",
+        "token": "…8899", "push_permission": "provisional", "locale": "pt-BR", "country": "BR",
+        "time_zone": "America/Bahia", "user": "u-7", "seen_at": today(),
     });
     let found = server.send("GET", PHONE, "").await;
     assert_eq!((found.status, found.json()), (StatusCode::OK, shown.clone()));
@@ -47,7 +51,7 @@ async fn a_device_is_registered_changed_shown_and_forgotten() {
     let changed = server.send("PUT", PHONE, phone_with(json!({"environment": "sandbox"}))).await;
     let expected = json!({
         "id": "phone-1", "platform": "ios", "app": "com.example.scores", "environment": "sandbox", "token": "…8899",
-        "locale": "pt-BR",
+        "push_permission": "unknown", "locale": "pt-BR", "seen_at": today(),
     });
     assert_eq!((changed.status, changed.json()), (StatusCode::OK, expected), "as a whole, and no new credential");
 
@@ -59,6 +63,55 @@ async fn a_device_is_registered_changed_shown_and_forgotten() {
             (absent.status, absent.detail().as_str()),
             (StatusCode::NOT_FOUND, "device phone-1 is not registered")
         );
+    }
+}
+
+/// The day, as a device that was seen has it.
+fn today() -> String {
+    Rfc3339(unix_now().start_of_day()).to_string()
+}
+
+#[tokio::test]
+async fn who_does_not_let_the_app_push_may_have_no_address() {
+    let server = Server::start();
+    for (permission, platform, field) in [("denied", "web", "web_push"), ("unknown", "ios", "token")] {
+        let said = json!({"platform": platform, "push_permission": permission, "app": "a", "locale": "en"});
+        let made = server.send("PUT", PHONE, said.to_string()).await;
+        assert!(made.status.is_success(), "{made:?}");
+        let shown = server.send("GET", PHONE, "").await.json();
+        assert_eq!((&shown["push_permission"], shown.get("token")), (&json!(permission), None), "{shown}");
+        let mut unsaid = said;
+        unsaid.as_object_mut().unwrap().remove("push_permission");
+        let refused = server.send("PUT", PHONE, unsaid.to_string()).await;
+        assert_eq!(refused.detail(), format!("{field}: is required"), "forgotten, if nothing else is said");
+    }
+}
+
+#[tokio::test]
+async fn a_device_is_found_by_its_token() {
+    let server = Server::start();
+    server.send("PUT", PHONE, phone_with(json!({"user": "ada"}))).await;
+    server.send("PUT", "/v1/devices/tab-1", browser(&subscription("https://push.example/x"))).await;
+    let look_up = async |body: Value| server.post("/v1/tokens/lookup", body.to_string()).await;
+    let found = look_up(json!({"platform": "ios", "token": TOKEN})).await;
+    assert_eq!(
+        (found.status, &found.json()["id"], &found.json()["user"]),
+        (StatusCode::OK, &json!("phone-1"), &json!("ada"))
+    );
+    assert!(!found.body.contains(TOKEN) && found.headers.contains_key("etag"), "{found:?}");
+    let found = look_up(json!({"platform": "web", "web_push": subscription("https://push.example/x")})).await;
+    assert_eq!(found.json()["id"], "tab-1");
+    let cases = Cases::default();
+    for (body, status, detail) in [
+        (json!({"platform": "ios", "token": "aabb"}), 404, "no device has this token"),
+        (json!({"platform": "android", "token": TOKEN}), 404, "no device has this token"),
+        (json!({"platform": "ios"}), 400, "token: is required"),
+        (json!({"token": TOKEN}), 400, "platform: is required"),
+        (json!({"platform": "web", "token": TOKEN}), 400, "token: is not for web, which has `web_push`"),
+        (json!({"platform": "ios", "token": TOKEN, "id": "a"}), 400, "unknown field `id`"),
+    ] {
+        let answer = look_up(body.clone()).await;
+        cases.check(&body.to_string(), (answer.status.as_u16(), answer.detail().as_str()), (status, detail));
     }
 }
 
@@ -94,7 +147,21 @@ async fn a_wrong_device_is_refused_with_the_fields_path_the_rule_and_the_value()
     };
     for (name, body, expected) in [
         ("unknown field", phone_with(json!({"local": "en"})), "unknown field `local`, did you mean `locale`?"),
-        ("field of a later version", phone_with(json!({"time_zone": "x"})), "field `time_zone` is not supported yet"),
+        (
+            "wrong time zone",
+            phone_with(json!({"time_zone": "+02:00"})),
+            "time_zone: time zone must be an IANA name such as Europe/Stockholm, 1 to 64 characters, got \"+02:00\"",
+        ),
+        (
+            "wrong permission",
+            phone_with(json!({"push_permission": "default"})),
+            "push_permission: must be \"unknown\" or \"granted\" or \"provisional\" or \"denied\", got \"default\"",
+        ),
+        (
+            "permitted, without a token",
+            phone_with(json!({"push_permission": "granted", "token": null})),
+            "token: is required",
+        ),
         (
             "part of a subscription",
             phone_with(json!({"endpoint": "x"})),
@@ -401,7 +468,7 @@ async fn devices_are_listed_in_the_order_of_their_ids_page_by_page() {
     let first = server.send("GET", "/v1/devices?limit=2", "").await.json();
     let device = json!({
         "id": "a", "platform": "ios", "app": "com.example.scores", "environment": "production", "token": "…0003",
-        "locale": "pt-BR", "user": "ann",
+        "push_permission": "unknown", "locale": "pt-BR", "user": "ann", "seen_at": today(),
     });
     assert_eq!((&first["devices"][0], &first["next"]), (&device, &json!("a/1")));
     let second = server.send("GET", "/v1/devices?limit=2&after=a%2F1", "").await.json();

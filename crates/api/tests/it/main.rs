@@ -1,13 +1,20 @@
 //! The API as its callers see it: the router, a real store in a temporary folder, a real hub.
 
+mod apps;
 mod audience;
+mod backup;
 mod brakes;
 mod centrifugo;
+mod conditions;
 mod devices;
 mod events;
+mod exports;
+mod imports;
 mod later;
 mod messagepack;
+mod mutes;
 mod openapi;
 mod operation;
 mod reports;
 mod support;
+mod users;

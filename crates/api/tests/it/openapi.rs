@@ -65,7 +65,12 @@ impl Judge {
         let media = media.split(';').next().unwrap();
         let schema = &response["content"][media]["schema"];
         assert!(schema.is_object(), "{name} {status} in {media} is not described");
-        if media.ends_with("json") {
+        if media == "application/x-ndjson" {
+            for line in answer.body.lines() {
+                let fits = self.fits(&document, schema, &serde_json::from_str(line).unwrap(), "");
+                fits.unwrap_or_else(|what| panic!("{name} {status}: {what}\n{answer:?}"));
+            }
+        } else if media.ends_with("json") {
             let fits = self.fits(&document, schema, &answer.json(), "");
             fits.unwrap_or_else(|what| panic!("{name} {status}: {what}\n{answer:?}"));
         }
@@ -85,16 +90,26 @@ impl Judge {
                 return wrong("one of the choices");
             }
         }
-        let is = |kind: &Value| match kind.as_str().unwrap() {
+        if let Some(choices) = schema["anyOf"].as_array()
+            && !choices.iter().any(|choice| self.fits(document, choice, value, component).is_ok())
+        {
+            return wrong("any of the choices");
+        }
+        let is = |kind: &str| match kind {
             "object" => value.is_object(),
             "array" => value.is_array(),
             "string" => value.is_string(),
             "integer" => value.is_u64() || value.is_i64(),
             "boolean" => value.is_boolean(),
             "number" => value.is_number(),
+            "null" => value.is_null(),
             kind => panic!("{kind} is not used in answers"),
         };
-        if schema.get("type").is_some_and(|kind| !is(kind)) {
+        let kinds = |kind: &Value| match kind {
+            Value::Array(kinds) => kinds.iter().any(|kind| kind.as_str().is_some_and(is)),
+            kind => kind.as_str().is_some_and(is),
+        };
+        if schema.get("type").is_some_and(|kind| !kinds(kind)) {
             return wrong("of the type");
         }
         if schema["enum"].as_array().is_some_and(|words| !words.contains(value)) {
@@ -140,20 +155,24 @@ async fn the_examples_are_accepted_in_either_format() {
         "POST /v1/audience/preview",
         "PUT /v1/devices/{id}/subscriptions",
         "POST /v1/devices/{id}/subscriptions",
+        "PUT /v1/devices/{id}/mutes/{scope}",
+        "POST /v1/tokens/lookup",
+        "POST /v1/audience/explain",
+        "POST /v1/imports",
     ];
     for name in names {
         let (method, path) = name.split_once(' ').unwrap();
         let content = document["paths"][path][method.to_lowercase()]["requestBody"]["content"].clone();
-        for media in ["application/json", "application/msgpack"] {
-            for (title, example) in content[media]["examples"].as_object().unwrap() {
+        for (media, described) in content.as_object().unwrap() {
+            for (title, example) in described["examples"].as_object().unwrap() {
                 let value = &example["value"];
                 let body = if media.ends_with("json") {
                     serde_json::to_vec(value).unwrap()
                 } else {
                     rmp_serde::to_vec(value).unwrap()
                 };
-                let headers = [("x-api-key", "root"), ("content-type", media)];
-                let answer = server.send_with(method, &path.replace("{id}", "phone-1"), &headers, body).await;
+                let headers = [("x-api-key", "root"), ("content-type", media.as_str())];
+                let answer = server.send_with(method, &filled(path, "phone-1"), &headers, body).await;
                 assert!(answer.status.is_success(), "{name} {title}: {answer:?}");
                 judge.judge(name, &answer);
                 count += 1;
@@ -175,31 +194,27 @@ async fn every_route_that_is_described_is_there() {
     for (path, methods) in paths {
         for method in methods.as_object().unwrap().keys() {
             let name = format!("{} {path}", method.to_uppercase());
-            let answer = server
-                .send(
-                    &method.to_uppercase(),
-                    &path.replace("{id}", "nobody").replace("{position}", "1").replace("{scope}", "app:none"),
-                    "",
-                )
-                .await;
+            let answer = server.send(&method.to_uppercase(), &filled(&path, "nobody"), "").await;
             let is_routed = answer.status != StatusCode::METHOD_NOT_ALLOWED
                 && !answer.detail_or_none().starts_with("there is nothing at");
             assert!(is_routed, "{name}: {answer:?}");
             judge.judge(&name, &answer);
             if methods[method]["security"] != json!([]) {
-                let nobody = server
-                    .send_with(
-                        &method.to_uppercase(),
-                        &path.replace("{id}", "nobody").replace("{position}", "1").replace("{scope}", "app:none"),
-                        &[],
-                        "",
-                    )
-                    .await;
+                let nobody = server.send_with(&method.to_uppercase(), &filled(&path, "nobody"), &[], "").await;
                 assert_eq!(nobody.status, StatusCode::UNAUTHORIZED, "{name}");
                 judge.judge(&name, &nobody);
             }
         }
     }
+}
+
+/// A path of the document with something in its places.
+fn filled(path: &str, id: &str) -> String {
+    path.replace("{id}", id)
+        .replace("{position}", "1")
+        .replace("{scope}", "app:none")
+        .replace("{user}", "nobody")
+        .replace("{name}", "none")
 }
 
 impl Answer {
@@ -246,8 +261,7 @@ fn job(position: u64) -> JobView {
 async fn answers_are_as_described() {
     const GOAL: &str = r#"{"id":"g-1","topic":"goal","subjects":["team:42"],"params":{"team":"A"},"receipt":true}"#;
     const OTHER: &str = r#"{"id":"g-1","topic":"goal","subjects":["team:42"],"params":{"team":"B"}}"#;
-    const DEVICE: &str =
-        r#"{"platform":"ios","token":"0f8e0f8e0f8e0f8e","app":"a","locale":"sv","country":"SE","user":"u-1"}"#;
+    const DEVICE: &str = r#"{"platform":"ios","token":"0f8e0f8e0f8e0f8e","app":"a","locale":"sv","country":"SE","user":"u-1","time_zone":"UTC"}"#;
     const SUBSCRIPTIONS: &str = r#"{"subscriptions":[{"subject":"team:42","topics":["goal"]}]}"#;
     let server = Server::start();
     let mut judge = Judge::of(&server).await;
@@ -286,6 +300,32 @@ async fn answers_are_as_described() {
         ("GET /v1/devices/{id}/subscriptions", "/v1/devices/d-2/subscriptions", ""),
         ("POST /v1/audience/preview", "/v1/audience/preview", r#"{"topic":"goal","subjects":["team:42"]}"#),
         ("DELETE /v1/devices/{id}/subscriptions", "/v1/devices/d-2/subscriptions?subject=team:42", ""),
+        ("POST /v1/tokens/lookup", "/v1/tokens/lookup", r#"{"platform":"ios","token":"0f8e0f8e0f8e0f8e"}"#),
+        ("POST /v1/tokens/lookup", "/v1/tokens/lookup", r#"{"platform":"ios","token":"aa"}"#),
+        ("PUT /v1/devices/{id}/subscriptions", "/v1/devices/d-2/subscriptions", SUBSCRIPTIONS),
+        ("PUT /v1/devices/{id}/mutes/{scope}", "/v1/devices/d-2/mutes/everything", ""),
+        ("PUT /v1/devices/{id}/mutes/{scope}", "/v1/devices/d-2/mutes/everything", r#"{"for":"1h"}"#),
+        ("GET /v1/devices/{id}/mutes", "/v1/devices/d-2/mutes", ""),
+        (
+            "POST /v1/imports",
+            "/v1/imports?name=move",
+            r#"{"id":"i-1","platform":"ios","token":"aa","app":"a","locale":"sv","seen_at":"2026-01-01T00:00:00Z","credential":"x","country":"SE","time_zone":"UTC","user":"u-9","subscriptions":[{"subject":"team:42","topics":["goal"]}],"mutes":[{"scope":"everything","until":"2099-01-01T00:00:00Z"}]}"#,
+        ),
+        ("POST /v1/imports", "/v1/imports?name=move", "\n{}"),
+        (
+            "POST /v1/imports",
+            "/v1/imports",
+            r#"{"id":"i-2","platform":"web","app":"a","locale":"sv","web_push":{"endpoint":"https://push.example.net/wp/gAAAA","keys":{"p256dh":"BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4","auth":"BTBZMqHH6r4Tts7J_aSIgg"}}}"#,
+        ),
+        ("POST /v1/imports", "/v1/imports?name=move&from=3", ""),
+        ("GET /v1/imports/{name}", "/v1/imports/move", ""),
+        ("GET /v1/export", "/v1/export", ""),
+        ("POST /v1/audience/explain", "/v1/audience/explain", r#"{"selector":"platform = ios and country = SE"}"#),
+        ("GET /v1/users/{user}/devices", "/v1/users/u-1/devices", ""),
+        ("GET /v1/users/{user}/export", "/v1/users/u-1/export", ""),
+        ("DELETE /v1/devices/{id}/mutes/{scope}", "/v1/devices/d-2/mutes/everything", ""),
+        ("DELETE /v1/devices/{id}/mutes/{scope}", "/v1/devices/d-2/mutes/everything", ""),
+        ("DELETE /v1/users/{user}", "/v1/users/nobody", ""),
         ("POST /v1/devices/{id}/credential", "/v1/devices/d-2/credential", ""),
         ("POST /v1/devices/{id}/logout", "/v1/devices/d-2/logout", ""),
         ("DELETE /v1/devices/{id}", "/v1/devices/d-2", ""),
@@ -297,10 +337,17 @@ async fn answers_are_as_described() {
         ("GET /metrics", "/metrics", ""),
         ("GET /openapi.json", "/openapi.json", ""),
         ("GET /health", "/health", ""),
+        ("GET /v1/store/backup", "/v1/store/backup", ""),
     ] {
         let (method, _) = name.split_once(' ').unwrap();
         judge.judge(name, &server.send(method, path, body).await);
     }
+    let tagged = async |method: &str, name: &str| {
+        let headers = [("x-api-key", "root"), (name, "*")];
+        server.send_with(method, "/v1/devices/d-1", &headers, if method == "PUT" { DEVICE } else { "" }).await
+    };
+    judge.judge("GET /v1/devices/{id}", &tagged("GET", "if-none-match").await);
+    judge.judge("PUT /v1/devices/{id}", &tagged("PUT", "if-none-match").await);
     for position in [server.position(0), server.position(1)] {
         server.jobs.set(job(position));
     }
@@ -327,8 +374,13 @@ async fn answers_are_as_described() {
         "ExpectAudience",
         "Audience",
         "NewDevice",
+        "Lookup",
+        "Mute",
         "PushSubscription",
         "PushSubscriptionKeys",
+        "ImportedDevice",
+        "ImportedMute",
+        "Selection",
     ];
     let answered = schemas.iter().filter(|(name, _)| !taken.contains(&name.as_str()));
     let described = answered.flat_map(|(name, schema)| {

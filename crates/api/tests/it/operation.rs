@@ -47,7 +47,7 @@ async fn without_a_key_ours_answers_a_problem_and_centrifugos_an_empty_body() {
     let own = server.send_with("POST", "/v1/events", &[], EVENT).await;
     let expected = json!({
         "type": "urn:tidings:problem:unauthorized",
-        "title": "A valid API key is needed",
+        "title": "A valid API key or proof is needed",
         "status": 401,
         "detail": "send a valid key in X-API-Key or in Authorization: apikey KEY",
     });
@@ -81,6 +81,13 @@ async fn a_key_opens_what_its_scopes_say_and_nothing_else() {
         ("PUT", "/v1/devices/d/subscriptions", r#"{"subscriptions":[]}"#, "devices"),
         ("POST", "/v1/devices/d/subscriptions", r#"{"subscriptions":[]}"#, "devices"),
         ("DELETE", "/v1/devices/d/subscriptions?subject=team:1", "", "devices"),
+        ("PUT", "/v1/devices/d/mutes/everything", "", "devices"),
+        ("GET", "/v1/devices/d/mutes", "", "devices"),
+        ("DELETE", "/v1/devices/d/mutes/everything", "", "devices"),
+        ("POST", "/v1/tokens/lookup", r#"{"platform":"ios","token":"aabb"}"#, "devices"),
+        ("GET", "/v1/users/u/devices", "", "devices"),
+        ("GET", "/v1/users/u/export", "", "devices"),
+        ("DELETE", "/v1/users/u", "", "devices"),
         ("POST", "/v1/devices/d/credential", "", "devices"),
         ("POST", "/v1/devices/d/logout", "", "devices"),
         ("DELETE", "/v1/devices/d", "", "devices"),

@@ -11,8 +11,8 @@ use http_body_util::BodyExt;
 use serde_json::Value;
 use tempfile::TempDir;
 use tidings_api::{
-    Api, ApiConfig, ApiKey, ApiKeys, CheckError, ClientCounts, Connections, Estimate, EventCheck, JobView, Jobs, Node,
-    Scope,
+    Api, ApiConfig, ApiKey, ApiKeys, Apps, CheckError, ClientCounts, Connections, Estimate, EventCheck, JobView, Jobs,
+    Node, Routers, Scope,
 };
 use tidings_hub::{Hub, HubConfig};
 use tidings_protocol::{NamespaceOptions, Namespaces, Publication, Tags};
@@ -28,7 +28,7 @@ const KEYS: [(&str, &str, &[Scope]); 7] = [
     (
         "root",
         "4813494d137e1631bba301d5acab6e7bb7aa74ce1185d456565ef51d737677b2",
-        &[Scope::Publish, Scope::Read, Scope::Devices, Scope::Metrics, Scope::Operate],
+        &[Scope::Publish, Scope::Read, Scope::Devices, Scope::Metrics, Scope::Operate, Scope::Backup],
     ),
     ("publish", "a5d47a4311d759db69e576d9eedd6a02fcfd9cd214129fa8492ee1e9c7343def", &[Scope::Publish]),
     ("read", "3316348dbadfb7b11c7c2ea235949419e23f9fa898ad2c198f999617912a9925", &[Scope::Read]),
@@ -42,10 +42,13 @@ pub(crate) const AUDIENCE_MAX: u64 = 2;
 
 pub(crate) const BODY_BYTES_MAX: usize = 128 << 10;
 pub(crate) const SUBSCRIPTION_COUNT_MAX: usize = 6;
+pub(crate) const MUTE_COUNT_MAX: u32 = 8;
 
 /// A server and what it stands on.
 pub(crate) struct Server {
     pub(crate) router: Router,
+    /// What alone is served where the rest is not.
+    pub(crate) apps: Option<Router>,
     pub(crate) store: Store,
     pub(crate) hub: Arc<Hub>,
     pub(crate) jobs: Arc<JobList>,
@@ -228,6 +231,10 @@ pub(crate) fn store_config(folder: &TempDir) -> StoreConfig {
         reopen_backoff_min: Duration::from_millis(10),
         reopen_backoff_max: Duration::from_millis(100),
         cache_bytes: 1 << 20,
+        checkpoint_change_count: 100_000,
+        mute_count_max: MUTE_COUNT_MAX,
+        idle_max: None,
+        clock: tidings_telemetry::unix_now,
     }
 }
 
@@ -238,12 +245,18 @@ impl Server {
 
     /// A server whose bounds `change` has changed.
     pub(crate) fn with(change: impl FnOnce(&mut StoreConfig, &mut ApiConfig)) -> Self {
+        Self::with_apps(None, change)
+    }
+
+    /// The same, where apps call for themselves.
+    pub(crate) fn with_apps(apps: Option<Apps>, change: impl FnOnce(&mut StoreConfig, &mut ApiConfig)) -> Self {
         let folder = TempDir::new().unwrap();
         let mut store_config = store_config(&folder);
         let mut config = ApiConfig {
             body_bytes_max: BODY_BYTES_MAX,
             request_count_max: 64,
             subscription_count_max: SUBSCRIPTION_COUNT_MAX,
+            key_rate: None,
         };
         change(&mut store_config, &mut config);
         let tail = TailBounds { frame_count_max: 64, bytes_max: 1 << 20 };
@@ -272,17 +285,19 @@ impl Server {
             hub: hub.clone(),
             store: store.clone(),
             keys: keys(),
+            apps,
             check: Arc::new(OneTopic),
             jobs: jobs.clone(),
             connections: revoked.clone(),
             registry: registry.clone(),
             node,
         };
-        let router = tidings_api::router(api)
+        let Routers { servers, apps } = tidings_api::routers(api);
+        let router = servers
             .merge(tidings_api::health_router(store.clone()))
             .merge(tidings_api::metrics_router(registry, keys()));
         let first = store.journal_end();
-        Self { router, store, hub, jobs, revoked, gate: sink.gate.clone(), first, _folder: folder }
+        Self { router, apps, store, hub, jobs, revoked, gate: sink.gate.clone(), first, _folder: folder }
     }
 
     /// Sends as the holder of the key `root`.

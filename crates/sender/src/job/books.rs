@@ -196,10 +196,10 @@ impl Books {
         count
     }
 
-    /// Takes a device out of whichever lane has it in flight; false when none has.
-    pub(super) fn land(&mut self, device: DeviceNumber) -> bool {
+    /// Takes a device out of whichever lane has it in flight, and tells which.
+    pub(super) fn land(&mut self, device: DeviceNumber) -> Option<usize> {
         let Self { manned, lanes, .. } = self;
-        manned.iter().any(|&lane| lanes[lane].in_flight.remove(device.0))
+        manned.iter().copied().find(|&lane| lanes[lane].in_flight.remove(device.0))
     }
 
     /// `newer` waits for `numbers`, which are in flight, instead of whoever did: it has taken over there too.

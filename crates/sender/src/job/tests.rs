@@ -33,7 +33,7 @@ fn freeze(audience: &BTreeSet<u32>) -> Frozen {
     for &number in audience {
         index.insert(DeviceNumber(number), &event.subjects[0], &event.topic);
     }
-    index.freeze(&event.topic, &event.subjects)
+    index.freeze(&event.topic, &event.subjects, &tidings_types::Filter::default())
 }
 
 fn job(frozen: &Frozen, progress: Progress) -> Job {

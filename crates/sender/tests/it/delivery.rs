@@ -9,14 +9,15 @@ use tidings_push::{Notification, Outcome};
 use tidings_sender::{Backlog, DeviceOutcome, JobState, Sender, SenderConfig, StartError, Suppression};
 use tidings_telemetry::unix_now;
 use tidings_types::{
-    AppId, CollapseKey, Country, Environment, Filter, JournalPosition, Locale, NotificationId, PushPolicy, Subject,
-    Timestamp,
+    AppId, CollapseKey, Country, Environment, Filter, JournalPosition, Locale, NotificationId, PushPermission,
+    PushPolicy, Subject, Timestamp,
 };
 use tokio::time::Instant;
 
 use crate::world::{
     Automatic, Gateway, World, addressee, config, device, goal, lake, pool, settled, soon, token, until,
 };
+use tidings_store::{Precondition, PutTerms};
 
 fn addressees(taken: &[Notification]) -> Vec<usize> {
     let mut numbers: Vec<usize> = taken.iter().map(addressee).collect();
@@ -169,7 +170,10 @@ async fn who_cannot_or_must_not_be_told_is_counted_with_the_reason() {
     foreign.app = AppId::new("other").unwrap();
     let mut sandbox = device(3);
     sandbox.environment = Environment::Sandbox;
-    world.register([device(0), silent, foreign, sandbox]).await;
+    let [mut denied, mut unreachable] = [device(5), device(6)];
+    denied.push_permission = PushPermission::Denied;
+    (unreachable.push_permission, unreachable.token) = (PushPermission::Denied, None);
+    world.register([device(0), silent, foreign, sandbox, denied, unreachable]).await;
     let position = world.accept(goal("goal")).await;
     world.register([device(4)]).await; // After the event, before it is dispatched.
     let pool = pool("main", "app", 5);
@@ -181,7 +185,8 @@ async fn who_cannot_or_must_not_be_told_is_counted_with_the_reason() {
     assert_eq!(suppressed(Suppression::NoToken), 1);
     assert_eq!(suppressed(Suppression::NoPool), 2);
     assert_eq!(suppressed(Suppression::RegisteredLater), 1);
-    assert_eq!((counts.accepted(), counts.total()), (1, 5));
+    assert_eq!(suppressed(Suppression::NoPermission), 2);
+    assert_eq!((counts.accepted(), counts.total()), (1, 7));
     assert_eq!(addressees(&provider.taken()), [0]);
 }
 
@@ -206,7 +211,7 @@ async fn who_is_not_admitted_by_the_filter_when_its_turn_comes_is_not_pushed() {
     // All but its own window of 16 are still to be read when one moves away.
     let mut moved = device(28);
     moved.country = Some(Country::new("DE").unwrap());
-    world.store.put_device(moved, unix_now()).await.unwrap();
+    world.store.put_device(moved, PutTerms::default(), unix_now()).await.unwrap();
     provider.take(18).await;
     provider.answer(19, Outcome::Accepted);
     finished(&sender, position).await;
@@ -410,10 +415,10 @@ async fn a_device_gone_between_selection_and_its_turn_is_counted_as_gone() {
     let position = world.accept(goal("goal")).await;
     let mut provider = Gateway::new(&pool, &sender);
     provider.take(1).await;
-    world.store.delete_device(&device(99).id).await.unwrap();
+    world.store.delete_device(&device(99).id, Precondition::None).await.unwrap();
     let mut moved = device(98);
     (moved.token, moved.locale) = (Some(token(98, 1)), Locale::new("pl").unwrap());
-    world.store.put_device(moved, unix_now()).await.unwrap();
+    world.store.put_device(moved, PutTerms::default(), unix_now()).await.unwrap();
     provider.take(63).await; // All that may be in flight.
     provider.answer(64, Outcome::Accepted);
     provider.take(35).await;

@@ -9,6 +9,7 @@ use tidings_types::{AppId, Country, Filter, JournalPosition, Platform, PushPolic
 use tokio::time::Instant;
 
 use crate::world::{Automatic, Gateway, World, addressee, config, device, goal, pool, quiet_goal, soon, until};
+use tidings_store::{Precondition, PutTerms};
 
 /// Longer than any test: what ends before was not waited for.
 const LONG: Duration = Duration::from_secs(600);
@@ -207,9 +208,9 @@ async fn what_is_true_when_time_is_up_decides() {
     moved.app = AppId::new("other").unwrap();
     let (gone, also_gone) = (device(0).id, device(1).id);
     let (first_delete, second_delete, put) = tokio::join!(
-        world.store.delete_device(&gone),
-        world.store.delete_device(&also_gone),
-        world.store.put_device(moved, unix_now()),
+        world.store.delete_device(&gone, Precondition::None),
+        world.store.delete_device(&also_gone, Precondition::None),
+        world.store.put_device(moved, PutTerms::default(), unix_now()),
     );
     assert!(first_delete.is_ok() && second_delete.is_ok() && put.is_ok());
     let report = finished(&sender, position).await;

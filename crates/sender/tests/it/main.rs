@@ -11,4 +11,5 @@ mod supersede;
 mod telling;
 mod topic;
 mod totals;
+mod waves;
 mod world;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tidings_push::{Notification, Outcome};
 use tidings_sender::{JobState, Sender, SenderConfig};
-use tidings_store::NewDevice;
+use tidings_store::{NewDevice, Precondition};
 use tidings_telemetry::unix_now;
 use tidings_types::{
     AppId, BrakeScope, DeviceNumber, DeviceToken, Event, EventPriority, JournalPosition, Locale, Subject, TopicName,
@@ -195,7 +195,7 @@ async fn play(operations: Vec<Operation>) {
             Operation::Take(pool, count) => run.take(&mut model, pool, count).await,
             Operation::Answer(pool, count) => run.answer(&mut model, pool, count),
             Operation::Delete(index) => {
-                world.store.delete_device(&device(index).id).await.unwrap();
+                world.store.delete_device(&device(index).id, Precondition::None).await.unwrap();
             }
             Operation::Receive(index) => {
                 if !model.crashed && CONNECTED.contains(&index) {

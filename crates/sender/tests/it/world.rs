@@ -139,8 +139,8 @@ impl World {
     pub(crate) async fn register_for(&self, devices: impl IntoIterator<Item = NewDevice>, subjects: &[&str]) {
         let goal = TopicName::new("goal").unwrap();
         let follows: Vec<_> = subjects.iter().map(|subject| (Subject::new(subject).unwrap(), goal.clone())).collect();
-        let import = |device| NewImport { device, subscriptions: follows.clone(), credential: None, proven: false };
-        self.store.import_devices(devices.into_iter().map(import).collect(), unix_now()).await.unwrap();
+        let import = |device| NewImport { subscriptions: follows.clone(), ..NewImport::from(device) };
+        self.store.import_devices(devices.into_iter().map(import).collect(), None, unix_now()).await.unwrap();
     }
 
     pub(crate) async fn accept(&self, event: Event) -> JournalPosition {
@@ -200,6 +200,10 @@ fn open(folder: &TempDir, live: Arc<Live>, id_window: Duration) -> Store {
         reopen_backoff_min: Duration::from_millis(10),
         reopen_backoff_max: Duration::from_millis(100),
         cache_bytes: 8 << 20,
+        checkpoint_change_count: 100_000,
+        mute_count_max: 8,
+        idle_max: None,
+        clock: tidings_telemetry::unix_now,
     };
     Store::open(config, live).unwrap()
 }
@@ -232,16 +236,9 @@ pub(crate) fn lake(pool: &Pool) -> &Arc<Lake<Notification>> {
 }
 
 pub(crate) fn device(index: usize) -> NewDevice {
-    NewDevice {
-        id: DeviceId::new(&format!("d{index}")).unwrap(),
-        user: None,
-        app: AppId::new("app").unwrap(),
-        platform: Platform::Ios,
-        environment: Environment::Production,
-        token: Some(token(index, 0)),
-        locale: Locale::new("en").unwrap(),
-        country: None,
-    }
+    let (id, app) = (DeviceId::new(&format!("d{index}")).unwrap(), AppId::new("app").unwrap());
+    let new = NewDevice::new(id, app, Platform::Ios, Locale::new("en").unwrap());
+    NewDevice { token: Some(token(index, 0)), ..new }
 }
 
 /// The address of a device after so many registrations.

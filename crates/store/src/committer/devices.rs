@@ -1,6 +1,6 @@
 //! Devices, their tokens and subscriptions.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::ops::Bound;
 
 use tidings_types::{
@@ -9,38 +9,51 @@ use tidings_types::{
 use tracing::error;
 
 use super::draft::{Draft, Effect};
-use crate::device::{Credential, GoneToken, Imported, NewDevice, NewImport, Registered, Selection};
+use crate::device::{Credential, GoneToken, NewDevice, Precondition, PutTerms, Registered, Selection};
 use crate::engine::{EngineError, Table};
-use crate::error::{SubscribeError, WriteError};
+use crate::error::{ChangeError, SubscribeError, WriteError};
 use crate::hash::{self, Hash16, Hash32};
 use crate::rows::{self, DeviceRow};
 use crate::service::read_lock;
 
 type Pairs = Vec<(Subject, TopicName)>;
-/// A device's number, if it has one, and the subscriptions of an import that are new to it.
-type Wanted<'a> = (Option<DeviceNumber>, BTreeSet<&'a (Subject, TopicName)>);
+
+/// Devices of a user that are deleted in one step: each may take thousands of subscriptions with it.
+const ERASE_COUNT: usize = 16;
 
 /// Who says what is put into a device's row.
 #[derive(Debug, Clone, Copy)]
-enum Origin {
+pub(super) enum Origin {
     /// The device itself, or who speaks for it: it gets a secret when it is new, and may say that its token is proven,
     /// or not.
     Device { proven: Option<bool> },
     /// An import: no secret is made; a given one counts.
-    Import { credential: Option<Hash32>, proven: bool },
+    Import { credential: Option<Hash32>, proven: bool, seen_at: Option<Timestamp> },
 }
 
 impl Draft<'_> {
     pub(super) fn put_device(
         &mut self,
         device: NewDevice,
-        proven: Option<bool>,
+        PutTerms { proven, precondition }: PutTerms,
         now: Timestamp,
-    ) -> Result<Result<Registered, WriteError>, EngineError> {
-        Ok(self.register(device, now, Origin::Device { proven })?.map(|(_, registered)| registered))
+    ) -> Result<Result<Registered, ChangeError>, EngineError> {
+        if let Err(error) = self.check(&device.id, precondition)? {
+            return Ok(Err(error));
+        }
+        let registered = self.register(device, now, Origin::Device { proven })?;
+        Ok(registered.map(|(_, registered)| registered).map_err(ChangeError::from))
     }
 
-    fn register(
+    fn check(&self, id: &DeviceId, precondition: Precondition) -> Result<Result<(), ChangeError>, EngineError> {
+        if precondition == Precondition::None {
+            return Ok(Ok(()));
+        }
+        let revision = self.find(id)?.map(|(_, row)| row.device.revision);
+        Ok(if precondition.holds(revision) { Ok(()) } else { Err(ChangeError::PreconditionFailed { revision }) })
+    }
+
+    pub(super) fn register(
         &mut self,
         new: NewDevice,
         now: Timestamp,
@@ -48,29 +61,23 @@ impl Draft<'_> {
     ) -> Result<Result<(DeviceNumber, Registered), WriteError>, EngineError> {
         let known = self.find(&new.id)?;
         let created = known.is_none();
-        let mut issued: Option<Credential> = None;
-        let old = known.map(|(number, row)| (number, row.device, row.credential));
-        let (number, old, mut credential) = match old {
-            Some((number, device, credential)) => (number, Some(device), credential),
+        let (number, old) = match known {
+            Some((number, row)) => (number, Some(row)),
             None => {
-                let limit = self.shared.config.device_count_max;
-                if self.state.device_next >= limit {
-                    return Ok(Err(WriteError::Overloaded { what: "the set of devices", limit: u64::from(limit) }));
-                }
                 self.forget_damaged(&new.id)?;
-                let number = DeviceNumber(self.state.device_next);
-                self.state.device_next += 1;
-                (number, None, None)
+                match self.new_number(&new) {
+                    Ok(number) => (number, None),
+                    Err(error) => return Ok(Err(error)),
+                }
             }
         };
-        match origin {
-            Origin::Device { .. } if created => {
-                let (secret, hash) = hash::new_credential();
-                (issued, credential) = (Some(secret), Some(hash));
-            }
-            Origin::Import { credential: Some(given), .. } => credential = Some(given),
-            Origin::Device { .. } | Origin::Import { credential: None, .. } => {}
-        }
+        let known_credential = old.as_ref().and_then(|old| old.credential);
+        let old = old.map(|old| old.device);
+        let (issued, credential) = match origin {
+            Origin::Device { .. } if created => Some(hash::new_credential()).unzip(),
+            Origin::Import { credential: Some(given), .. } => (None, Some(given)),
+            Origin::Device { .. } | Origin::Import { credential: None, .. } => (None, known_credential),
+        };
         let is_same_address = old.as_ref().is_some_and(|old| is_same_address(old, &new));
         let stated = match origin {
             Origin::Device { proven } => proven,
@@ -80,25 +87,19 @@ impl Draft<'_> {
         if let Some(is_proven) = is_proven {
             self.set_proven(number, is_proven && new.token.is_some());
         }
-        let since = old.as_ref().map_or(JournalPosition(self.state.journal_end), |old| old.since);
-        let (old_token, old_token_at, user_before) =
-            old.map_or((None, Timestamp(0), None), |old| (old.token, old.token_at, old.user));
-        self.move_token(number, old_token.as_ref(), new.token.as_ref())?;
-        // Only the device itself knows that its token lives now: what a provider says of an imported one counts always.
-        let token_at = match (origin, old_token == new.token) {
-            (Origin::Device { .. }, _) => now,
-            (Origin::Import { .. }, true) => old_token_at,
-            (Origin::Import { .. }, false) => Timestamp(0),
-        };
-        let NewDevice { id, user, app, platform, environment, token, locale, country } = new;
-        let device = Device { id, user, app, platform, environment, token, locale, country, token_at, since };
+        let old_token = old.as_ref().and_then(|old| old.token.as_ref());
+        self.move_token(number, old_token, new.token.as_ref())?;
+        let mut device = merge(new, old.as_ref(), origin, now, JournalPosition(self.state.journal_end));
         if created {
             self.set_subscription_count(number, 0);
         }
         if created || !self.is_named(&device.id, number) {
             self.rows.put(Table::DeviceId, rows::device_id_key(&device.id), rows::number_key(number));
         }
-        self.put_row(number, DeviceRow { device: device.clone(), credential }, user_before);
+        let is_repeated = matches!(origin, Origin::Import { .. }) && credential == known_credential;
+        if !is_repeated || old.as_ref() != Some(&device) {
+            device.revision = self.put_row(number, DeviceRow { device: device.clone(), credential }, old);
+        }
         Ok(Ok((number, Registered { device, created, credential: issued })))
     }
 
@@ -137,34 +138,84 @@ impl Draft<'_> {
             Err(error) if error.is_damage() => {
                 error!(%error, "Who has a token is asked of memory");
                 let table = read_lock(&self.shared.table);
-                Ok(table.find_all(|found| found.token.is_some_and(|token| rows::token_key(token) == *key)))
+                Ok(table.find_all(|found| found.token.is_some_and(|token| rows::token_key(&token.to_token()) == *key)))
             }
             holder => Ok(holder?.into_iter().collect()),
         }
     }
 
-    pub(super) fn delete_device(&mut self, id: &DeviceId) -> Result<bool, EngineError> {
-        let Some((number, row)) = self.find(id)? else { return self.forget_damaged(id) };
+    pub(super) fn delete_device(
+        &mut self,
+        id: &DeviceId,
+        precondition: Precondition,
+    ) -> Result<Result<bool, ChangeError>, EngineError> {
+        if let Err(error) = self.check(id, precondition)? {
+            return Ok(Err(error));
+        }
+        let Some((number, row)) = self.find(id)? else { return self.forget_damaged(id).map(Ok) };
+        self.remove_device(number, row)?;
+        Ok(Ok(true))
+    }
+
+    /// Deletes some devices of the user and tells how many; 0 when he has none.
+    pub(super) fn erase_user(&mut self, user: &UserId) -> Result<usize, EngineError> {
+        let known = read_lock(&self.shared.index).devices_of_user(user);
+        // The index does not know yet what this batch says.
+        let new = self.effects.iter().filter_map(|effect| match effect {
+            Effect::DeviceSet { number, device, .. } if device.user.as_ref() == Some(user) => Some(*number),
+            _ => None,
+        });
+        let numbers: BTreeSet<DeviceNumber> = known.into_iter().chain(new).collect();
+        let mut erased = 0;
+        for number in numbers {
+            if let Some(row) = self.row(number)?.filter(|row| row.device.user.as_ref() == Some(user)) {
+                self.remove_device(number, row)?;
+                erased += 1;
+            }
+            if erased == ERASE_COUNT {
+                break;
+            }
+        }
+        Ok(erased)
+    }
+
+    /// Takes away a device with all that belongs to it.
+    pub(super) fn remove_device(&mut self, number: DeviceNumber, row: DeviceRow) -> Result<(), EngineError> {
         self.remove_subscriptions(number)?;
+        self.remove_mutes(number)?;
         if let Some(token) = &row.device.token {
             self.rows.delete(Table::Token, rows::token_key(token));
         }
         self.set_proven(number, false);
-        self.rows.delete(Table::DeviceId, rows::device_id_key(id));
+        self.rows.delete(Table::DeviceId, rows::device_id_key(&row.device.id));
         self.rows.delete(Table::Device, rows::number_key(number));
-        self.effects.push(Effect::DeviceRemoved { number, user: row.device.user });
-        Ok(true)
+        self.free_number(number);
+        self.effects.push(Effect::DeviceRemoved { number, before: Some(Box::new(row.device)) });
+        Ok(())
+    }
+
+    /// Notes that a device was seen: a new row on a new day.
+    pub(super) fn touch(&mut self, id: &DeviceId, now: Timestamp) -> Result<(), EngineError> {
+        if let Some((number, row)) = self.find(id)?.filter(|(_, row)| row.device.seen_at < now.start_of_day()) {
+            self.note_seen(number, row, now);
+        }
+        Ok(())
     }
 
     /// Takes away what is left of a device whose row is damaged; its number is told nothing any more.
     fn forget_damaged(&mut self, id: &DeviceId) -> Result<bool, EngineError> {
         let Some(number) = self.find_number(id)? else { return Ok(false) };
-        self.remove_subscriptions(number)?;
-        self.set_proven(number, false);
         self.rows.delete(Table::DeviceId, rows::device_id_key(id));
+        if self.row(number)?.is_some() {
+            return Ok(false); // It is another device's by now.
+        }
+        self.remove_subscriptions(number)?;
+        self.remove_mutes(number)?;
+        self.set_proven(number, false);
         self.rows.delete(Table::Device, rows::number_key(number));
+        self.free_number(number);
         // Whose it was, nobody knows; the set of that user keeps the number until the store is opened again.
-        self.effects.push(Effect::DeviceRemoved { number, user: None });
+        self.effects.push(Effect::DeviceRemoved { number, before: None });
         Ok(true)
     }
 
@@ -180,15 +231,17 @@ impl Draft<'_> {
         Ok(Some((number, credential)))
     }
 
-    /// The device is nobody's and subscribed to nothing; its address stays for its next user.
+    /// The device is nobody's, subscribed to nothing and has muted nothing; its address stays for its next user.
     pub(super) fn log_out(&mut self, id: &DeviceId) -> Result<Option<(DeviceNumber, Credential)>, EngineError> {
         let Some((number, mut row)) = self.find(id)? else { return Ok(None) };
         self.remove_subscriptions(number)?;
+        self.remove_mutes(number)?;
         let (credential, hash) = hash::new_credential();
         row.credential = Some(hash);
         row.device.since = JournalPosition(self.state.journal_end); // What waits to be pushed is its former user's.
-        let user_before = row.device.user.take();
-        self.put_row(number, row, user_before);
+        let before = row.device.clone();
+        row.device.user = None;
+        self.put_row(number, row, Some(before));
         Ok(Some((number, credential)))
     }
 
@@ -204,7 +257,7 @@ impl Draft<'_> {
         Ok(self.add_subscriptions(number, pairs))
     }
 
-    fn add_subscriptions(
+    pub(super) fn add_subscriptions(
         &mut self,
         number: DeviceNumber,
         pairs: impl IntoIterator<Item = (Subject, TopicName)>,
@@ -250,7 +303,7 @@ impl Draft<'_> {
         Ok(Ok(removed))
     }
 
-    fn remove_subscriptions(&mut self, number: DeviceNumber) -> Result<(), EngineError> {
+    pub(super) fn remove_subscriptions(&mut self, number: DeviceNumber) -> Result<(), EngineError> {
         for (subject, topic) in self.subscriptions(&rows::number_key(number))? {
             self.remove_subscription(number, subject, topic);
         }
@@ -307,69 +360,12 @@ impl Draft<'_> {
         Ok(taken)
     }
 
-    /// A chunk of an import, done as a whole or not at all.
-    pub(super) fn import(
-        &mut self,
-        devices: Vec<NewImport>,
-        now: Timestamp,
-    ) -> Result<Result<Imported, SubscribeError>, EngineError> {
-        if let Err(error) = self.check_import(&devices)? {
-            return Ok(Err(error));
-        }
-        let mut imported = Imported::default();
-        for NewImport { device, subscriptions, credential, proven } in devices {
-            let credential = credential.map(|credential| hash::hash32(credential.as_bytes()));
-            let done = self
-                .register(device, now, Origin::Import { credential, proven })?
-                .map_err(SubscribeError::from)
-                .and_then(|(number, registered)| {
-                    Ok((registered.created, self.add_subscriptions(number, subscriptions)?))
-                });
-            let (created, added) = done.expect("check_import found room for all");
-            imported.created += u64::from(created);
-            imported.updated += u64::from(!created);
-            imported.subscribed += added as u64;
-        }
-        Ok(Ok(imported))
-    }
-
-    /// Whether all of the chunk fits. What a device has already counts once, so that an import can be repeated.
-    fn check_import(&self, devices: &[NewImport]) -> Result<Result<(), SubscribeError>, EngineError> {
-        let (device_limit, limit) = (self.shared.config.device_count_max, self.shared.config.subscription_count_max);
-        let mut created = 0;
-        let mut seen: HashMap<&DeviceId, Wanted<'_>> = HashMap::new();
-        for NewImport { device, subscriptions, .. } in devices {
-            if !seen.contains_key(&device.id) {
-                let number = self.find(&device.id)?.map(|(number, _)| number);
-                created += u64::from(number.is_none());
-                seen.insert(&device.id, (number, BTreeSet::new()));
-            }
-            let (number, added) = seen.get_mut(&device.id).expect("just put there");
-            added.extend(subscriptions.iter().filter(|(subject, topic)| {
-                number.is_none_or(|number| {
-                    let key = rows::subscription_key(number, subject, topic);
-                    !self.is_subscribed(&key, number, subject, topic)
-                })
-            }));
-            let known = number.map_or(0, |number| u64::from(self.subscription_count(number)));
-            let count = known + added.len() as u64;
-            if count > u64::from(limit) {
-                return Ok(Err(SubscribeError::TooMany { limit, count }));
-            }
-        }
-        if self.state.device_next as u64 + created > u64::from(device_limit) {
-            let limit = u64::from(device_limit);
-            return Ok(Err(WriteError::Overloaded { what: "the set of devices", limit }.into()));
-        }
-        Ok(Ok(()))
-    }
-
     /// The device's number. Where the row that says it is damaged, memory knows.
-    fn find_number(&self, id: &DeviceId) -> Result<Option<DeviceNumber>, EngineError> {
+    pub(super) fn find_number(&self, id: &DeviceId) -> Result<Option<DeviceNumber>, EngineError> {
         match self.named_number(id) {
             Err(error) if error.is_damage() => {
                 error!(%error, "A device is looked for in memory");
-                Ok(read_lock(&self.shared.table).find_all(|found| found.id == id).pop())
+                Ok(read_lock(&self.shared.table).find_all(|found| found.id == id.as_str()).pop())
             }
             number => number,
         }
@@ -385,16 +381,16 @@ impl Draft<'_> {
         self.named_number(id).is_ok_and(|named| named == Some(number))
     }
 
-    fn find(&self, id: &DeviceId) -> Result<Option<(DeviceNumber, DeviceRow)>, EngineError> {
+    pub(super) fn find(&self, id: &DeviceId) -> Result<Option<(DeviceNumber, DeviceRow)>, EngineError> {
         let Some(number) = self.find_number(id)? else { return Ok(None) };
         // A row of another device is not this one's, whatever names it.
         Ok(self.row(number)?.filter(|row| row.device.id == *id).map(|row| (number, row)))
     }
 
     /// What is kept of a device. One whose row is damaged is not known: registered again, it gets a new number.
-    fn row(&self, number: DeviceNumber) -> Result<Option<DeviceRow>, EngineError> {
+    pub(super) fn row(&self, number: DeviceNumber) -> Result<Option<DeviceRow>, EngineError> {
         let key = rows::number_key(number);
-        let row = self.get(Table::Device, &key)?.map(|row| rows::decode(Table::Device, &key, &row));
+        let row = self.get(Table::Device, &key)?.map(|row| rows::decode_device(&key, &row));
         match row.transpose() {
             Err(error) if error.is_damage() => {
                 error!(%error, "A device is not known any more");
@@ -404,14 +400,49 @@ impl Draft<'_> {
         }
     }
 
-    fn put_row(&mut self, number: DeviceNumber, row: DeviceRow, user_before: Option<UserId>) {
-        self.rows.put(Table::Device, rows::number_key(number), rows::encode(&row));
-        self.effects.push(Effect::DeviceSet { number, device: row.device, user_before });
+    /// Writes a changed row; its new revision.
+    fn put_row(&mut self, number: DeviceNumber, mut row: DeviceRow, before: Option<Device>) -> u64 {
+        self.state.revision += 1;
+        row.device.revision = self.state.revision;
+        self.rows.put(Table::Device, rows::number_key(number), rows::encode_device(&row));
+        self.effects.push(Effect::DeviceSet { number, device: row.device, before: before.map(Box::new) });
+        self.state.revision
     }
 
     fn put_row_of_same_user(&mut self, number: DeviceNumber, row: DeviceRow) {
-        let user = row.device.user.clone();
-        self.put_row(number, row, user);
+        let before = row.device.clone();
+        self.put_row(number, row, Some(before));
+    }
+}
+
+/// What is kept of a device after `new` was said of it; of an import, what only the device itself knows stays.
+fn merge(new: NewDevice, old: Option<&Device>, origin: Origin, now: Timestamp, journal_end: JournalPosition) -> Device {
+    let known_token_at = old.filter(|old| old.token == new.token).map(|old| old.token_at);
+    let (token_at, seen_at) = match origin {
+        Origin::Device { .. } => (now, now.start_of_day()),
+        // What a provider says of an imported token counts always: only the device itself knows that it lives now.
+        Origin::Import { seen_at, .. } => {
+            let seen_at = seen_at.map(|seen_at| seen_at.min(now).start_of_day());
+            let known = old.map(|old| old.seen_at);
+            (known_token_at.unwrap_or_default(), seen_at.max(known).unwrap_or(now.start_of_day()))
+        }
+    };
+    let NewDevice { id, user, app, platform, environment, token, locale, country, time_zone, push_permission } = new;
+    Device {
+        id,
+        user,
+        app,
+        platform,
+        environment,
+        token,
+        locale,
+        country,
+        time_zone,
+        push_permission,
+        token_at,
+        since: old.map_or(journal_end, |old| old.since),
+        revision: old.map_or(0, |old| old.revision),
+        seen_at,
     }
 }
 

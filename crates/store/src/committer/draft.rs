@@ -1,7 +1,8 @@
 //! One batch in the making: what the requests of a drain want written, and what that changes in memory.
 //!
 //! A [`Draft`] is built from the state before it and touches nothing else; only when its rows are durable does the
-//! committer apply its [`Effect`]s and answer. Dropped, it never was. Its rows are bounded by the drain (1 MiB of
+//! committer apply its [`Effect`]s and answer. Dropped, it never was, but for the numbers it gave: then the store is opened
+//! again, which knows who lives. Its rows are bounded by the drain (1 MiB of
 //! requests over the first one) and the limits of each request.
 
 use std::collections::{BTreeMap, HashMap};
@@ -9,10 +10,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use roaring::RoaringBitmap;
-use tidings_audience::Index;
-use tidings_types::{Device, DeviceNumber, StreamPosition, Subject, Timestamp, TopicName, UserId};
+use tidings_audience::{Index, Traits};
+use tidings_types::{Device, DeviceNumber, StreamPosition, Subject, Timestamp, TopicName};
 use tracing::error;
 
+use super::changes;
 use crate::brakes::Brakes;
 use crate::engine::{Durability, Engine, EngineError, Rows, Table};
 use crate::event::{DurableChannel, LaterKey, StoredPublication};
@@ -30,11 +32,13 @@ pub(super) enum Effect {
     DeviceSet {
         number: DeviceNumber,
         device: Device,
-        user_before: Option<UserId>,
+        /// What it was before, if it was there.
+        before: Option<Box<Device>>,
     },
     DeviceRemoved {
         number: DeviceNumber,
-        user: Option<UserId>,
+        /// What it was; nobody knows when its row was damaged.
+        before: Option<Box<Device>>,
     },
     Subscribed {
         number: DeviceNumber,
@@ -45,6 +49,15 @@ pub(super) enum Effect {
         number: DeviceNumber,
         subject: Subject,
         topic: TopicName,
+    },
+    /// Without a subject: everything.
+    Muted {
+        number: DeviceNumber,
+        subject: Option<Subject>,
+    },
+    Unmuted {
+        number: DeviceNumber,
+        subject: Option<Subject>,
     },
     Published {
         channel: DurableChannel,
@@ -67,8 +80,16 @@ impl Effect {
             Self::DeviceRemoved { number, .. } => table.remove(*number),
             Self::Subscribed { number, .. } => table.count_subscription(*number, 1),
             Self::Unsubscribed { number, .. } => table.count_subscription(*number, -1),
-            Self::Proven { chunk, bits } => table.set_proven_chunk(*chunk, bits.clone()),
-            Self::Published { .. } | Self::Braked(_) => {}
+            Self::Proven { chunk, bits } => table.set_proven_chunk(*chunk, bits),
+            Self::Published { .. } | Self::Braked(_) | Self::Muted { .. } | Self::Unmuted { .. } => {}
+        }
+    }
+
+    /// What the device table reserves for it, in bytes.
+    pub(super) fn table_room(&self) -> u64 {
+        match self {
+            Self::DeviceSet { device, .. } => DeviceTable::room_for(device),
+            _ => 0,
         }
     }
 
@@ -80,13 +101,24 @@ impl Effect {
             Self::Unsubscribed { number, subject, topic } => {
                 index.remove(*number, subject, topic);
             }
-            Self::DeviceSet { number, device, user_before } => {
-                index.set_user(*number, user_before.as_ref(), device.user.as_ref());
+            Self::DeviceSet { number, device, before } => {
+                index.set_device(*number, before.as_deref().map(traits), Some(traits(device)));
             }
-            Self::DeviceRemoved { number, user } => index.set_user(*number, user.as_ref(), None),
+            Self::DeviceRemoved { number, before: Some(before) } => {
+                index.set_device(*number, Some(traits(before)), None);
+            }
+            Self::DeviceRemoved { number, before: None } => index.forget_device(*number),
             Self::Published { .. } | Self::Proven { .. } | Self::Braked(_) => {}
+            Self::Muted { number, subject } => _ = index.mute(*number, subject.as_ref()),
+            Self::Unmuted { number, subject } => _ = index.unmute(*number, subject.as_ref()),
         }
     }
+}
+
+/// What the index chooses a device by.
+pub(super) fn traits(device: &Device) -> Traits<'_> {
+    let Device { platform, app, locale, country, user, .. } = device;
+    Traits { platform: *platform, app, locale, country: country.as_ref(), user: user.as_ref() }
 }
 
 /// One batch in the making: reads see its own rows first, then the engine's.
@@ -117,6 +149,17 @@ pub(super) enum Undo {
     SubscriptionCount(DeviceNumber, Option<u32>),
     /// Whether the device was proven.
     Proven(DeviceNumber, bool),
+}
+
+/// A batch that is ready to be written.
+pub(super) struct Finished {
+    pub(super) rows: Rows,
+    pub(super) durability: Durability,
+    pub(super) state: State,
+    pub(super) now: Timestamp,
+    pub(super) effects: Vec<Effect>,
+    /// Changes in its row of `change`.
+    pub(super) change_count: u64,
 }
 
 impl<'a> Draft<'a> {
@@ -151,6 +194,7 @@ impl<'a> Draft<'a> {
         what: impl FnOnce(&mut Self) -> Result<T, EngineError>,
     ) -> Result<Option<T>, EngineError> {
         self.rows.keep();
+        self.blocks().keep();
         self.undo.clear();
         let (state, effect_count) = (self.state, self.effects.len());
         let (brakes, brakes_changed) = (self.brakes.clone(), self.brakes_changed);
@@ -159,6 +203,7 @@ impl<'a> Draft<'a> {
                 self.shared.counters.failures.fetch_add(1, Ordering::Relaxed);
                 error!(%error, "What rests on a damaged row is refused");
                 self.rows.take_back();
+                self.blocks().take_back();
                 self.take_back();
                 (self.state, self.brakes, self.brakes_changed) = (state, brakes, brakes_changed);
                 self.effects.truncate(effect_count);
@@ -180,7 +225,7 @@ impl<'a> Draft<'a> {
 
     /// A refusal is an answer too and waits like the others: it may rest on rows of this batch.
     fn perform(&mut self, command: Command) -> Result<Ack, EngineError> {
-        if !matches!(command, Command::Jobs { .. } | Command::DevicesProven { .. }) {
+        if !matches!(command, Command::Jobs { .. } | Command::DevicesProven { .. } | Command::Touch { .. }) {
             self.synced = true;
         }
         Ok(match command {
@@ -205,25 +250,37 @@ impl<'a> Draft<'a> {
                 answer(reply, self.release_later(now)?)
             }
             Command::DevicesProven { numbers, reply } => answer(reply, self.devices_proven(&numbers)?),
-            Command::PutDevice { device, proven, now, reply } => {
+            Command::PutDevice { device, terms, now, reply } => {
                 self.now = self.now.max(now);
-                answer(reply, self.put_device(device, proven, now)?)
+                answer(reply, self.put_device(device, terms, now)?)
             }
-            Command::DeleteDevice { id, reply } => answer(reply, self.delete_device(&id)?),
+            Command::DeleteDevice { id, precondition, reply } => {
+                answer(reply, self.delete_device(&id, precondition)?)
+            }
+            Command::EraseUser { user, reply } => answer(reply, self.erase_user(&user)?),
+            Command::Touch { id, now, reply } => {
+                self.now = self.now.max(now);
+                answer(reply, self.touch(&id, now)?)
+            }
+            Command::Mute { id, mute, now, reply } => {
+                self.now = self.now.max(now);
+                answer(reply, self.mute(&id, mute)?)
+            }
+            Command::Unmute { id, scope, reply } => answer(reply, self.unmute(&id, &scope)?),
             Command::RotateCredential { id, reply } => answer(reply, self.rotate_credential(&id)?),
             Command::LogOut { id, reply } => answer(reply, self.log_out(&id)?),
             Command::Subscribe { id, selection, reply } => answer(reply, self.subscribe(&id, selection)?),
             Command::Unsubscribe { id, selection, reply } => answer(reply, self.unsubscribe(&id, selection)?),
             Command::TokensGone { tokens, reply } => answer(reply, self.tokens_gone(tokens)?),
-            Command::Import { devices, now, reply } => {
+            Command::Import { devices, part, now, reply } => {
                 self.now = self.now.max(now);
-                answer(reply, self.import(devices, now)?)
+                answer(reply, self.import(devices, part, now)?)
             }
         })
     }
 
     /// What there is to write; nothing when nothing changed.
-    pub(super) fn finish(mut self) -> (Rows, Durability, State, Timestamp, Vec<Effect>) {
+    pub(super) fn finish(mut self) -> Finished {
         for (chunk, bits) in self.proven {
             self.rows.put(Table::Proven, rows::proven_key(chunk), rows::proven_row(&bits));
             self.effects.push(Effect::Proven { chunk, bits });
@@ -231,11 +288,19 @@ impl<'a> Draft<'a> {
         if self.brakes_changed {
             self.effects.push(Effect::Braked(self.brakes));
         }
+        let mut change_count = 0;
+        if let Some((row, count)) = changes::row(&self.effects) {
+            self.state.change_bytes += row.len() as u64;
+            self.rows.put(Table::Change, rows::change_key(self.state.change_end), row);
+            self.state.change_end += 1;
+            change_count = count;
+        }
         if !self.rows.is_empty() {
             self.rows.put(Table::Meta, STATE_KEY, rows::encode(&self.state));
         }
         let durability = if self.synced { Durability::Synced } else { Durability::Handed };
-        (self.rows, durability, self.state, self.now, self.effects)
+        let Self { rows, state, now, effects, .. } = self;
+        Finished { rows, durability, state, now, effects, change_count }
     }
 
     /// The row under `key` as this batch will leave it.

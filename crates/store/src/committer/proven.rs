@@ -7,9 +7,9 @@ use tidings_types::DeviceNumber;
 
 use super::draft::{Draft, Undo};
 use crate::engine::{EngineError, Table};
-use crate::rows::{self, DeviceRow};
+use crate::rows;
 use crate::service::read_lock;
-use crate::table::proven_place;
+use crate::table::{Lost, proven_place};
 
 impl Draft<'_> {
     /// The provider has accepted a push to what is the token of each of these by now; those without one are passed over.
@@ -26,12 +26,12 @@ impl Draft<'_> {
     pub(super) fn set_proven(&mut self, number: DeviceNumber, is_proven: bool) {
         let (chunk, place) = proven_place(number);
         let table = read_lock(&self.shared.table);
-        let known = self.proven.get(&chunk).or_else(|| table.proven_chunk(chunk));
-        if known.is_some_and(|chunk| chunk.contains(place)) == is_proven {
+        let known = self.proven.get(&chunk).map(|bits| bits.contains(place));
+        if known.unwrap_or_else(|| table.is_proven(number)) == is_proven {
             return;
         }
         self.undo.push(Undo::Proven(number, !is_proven));
-        let bits = self.proven.entry(chunk).or_insert_with(|| table.proven_chunk(chunk).cloned().unwrap_or_default());
+        let bits = self.proven.entry(chunk).or_insert_with(|| table.proven_chunk(chunk));
         if is_proven {
             bits.insert(place);
         } else {
@@ -44,10 +44,13 @@ impl Draft<'_> {
         let key = rows::number_key(number);
         match self.rows.get(Table::Device, &key) {
             Some(None) => Ok(false),
-            Some(Some(row)) => Ok(rows::decode::<DeviceRow>(Table::Device, &key, row)?.device.token.is_some()),
+            Some(Some(row)) => Ok(rows::decode_device(&key, row)?.device.token.is_some()),
             None => {
-                let table = read_lock(&self.shared.table);
-                Ok(table.recipient(number).is_some_and(|recipient| recipient.token.is_some()))
+                let known = read_lock(&self.shared.table).recipient(number).map(|found| found.map(|it| it.token.is_some()));
+                match known {
+                    Ok(has_token) => Ok(has_token.unwrap_or_default()),
+                    Err(Lost) => Ok(self.row(number)?.is_some_and(|row| row.device.token.is_some())),
+                }
             }
         }
     }

@@ -11,17 +11,20 @@ use tidings_types::{
 
 use crate::engine::{Durability, Engine, Fault, Rows, Table};
 use crate::{
-    AppendError, CommitSink, DurableChannel, NewDevice, NewEvent, QueueLimit, Store, StoreConfig, StoredPublication,
-    WriteError,
+    AppendError, CommitSink, DurableChannel, NewDevice, NewEvent, Precondition, PutTerms, QueueLimit, Store,
+    StoreConfig, StoredPublication, WriteError,
 };
 
 mod damage;
 mod derived;
+mod heap;
+mod expire;
 mod older;
 mod sending;
+mod size;
 
 #[derive(Default)]
-struct Sink(Mutex<Vec<u64>>);
+struct Sink(Mutex<Vec<u64>>, Mutex<Vec<DeviceNumber>>);
 
 impl CommitSink for Sink {
     fn on_publication(&self, _: &ChannelName, position: StreamPosition, _: &StoredPublication, _: &DurableChannel) {
@@ -29,6 +32,10 @@ impl CommitSink for Sink {
     }
 
     fn on_events(&self, _: JournalPosition) {}
+
+    fn on_device_removed(&self, number: DeviceNumber) {
+        self.1.lock().unwrap().push(number);
+    }
 }
 
 fn open(path: &std::path::Path, sink: Arc<Sink>) -> Store {
@@ -54,6 +61,10 @@ fn config(path: &std::path::Path) -> StoreConfig {
         reopen_backoff_min: Duration::from_millis(1),
         reopen_backoff_max: Duration::from_millis(10),
         cache_bytes: 1 << 20,
+        checkpoint_change_count: 100_000,
+        mute_count_max: 8,
+        idle_max: None,
+        clock: || Timestamp(0),
     }
 }
 
@@ -69,16 +80,9 @@ fn event(id: &str) -> Vec<NewEvent> {
 }
 
 fn device(name: &str) -> NewDevice {
-    NewDevice {
-        id: DeviceId::new(name).unwrap(),
-        user: None,
-        app: AppId::new("app").unwrap(),
-        platform: Platform::Ios,
-        environment: Environment::Sandbox,
-        token: None,
-        locale: Locale::new("sv").unwrap(),
-        country: None,
-    }
+    let (id, app) = (DeviceId::new(name).unwrap(), AppId::new("app").unwrap());
+    let new = NewDevice::new(id, app, Platform::Ios, Locale::new("sv").unwrap());
+    NewDevice { environment: Environment::Sandbox, ..new }
 }
 
 /// Writes past the store what a bug or a broken disk might.
@@ -147,12 +151,15 @@ async fn what_is_acknowledged_was_synced_except_the_checkpoints_of_jobs() {
     store.append_events(event("e1"), Timestamp(1)).await.unwrap();
     store.put_jobs(vec![(JournalPosition(1), vec![1])], None).await.unwrap();
     store.append_events(event("e1"), Timestamp(1)).await.unwrap(); // Known: there is nothing to write.
-    store.delete_device(&DeviceId::new("nobody").unwrap()).await.unwrap();
+    store.delete_device(&DeviceId::new("nobody").unwrap(), Precondition::None).await.unwrap();
     let device = device("phone");
     // Together in one batch, or in two: the device is synced either way.
-    let (jobs, device) =
-        tokio::join!(store.remove_jobs(vec![JournalPosition(1)]), store.put_device(device, Timestamp(1)));
-    jobs.and(device.map(drop)).unwrap();
+    let (jobs, device) = tokio::join!(
+        store.remove_jobs(vec![JournalPosition(1)]),
+        store.put_device(device, PutTerms::default(), Timestamp(1))
+    );
+    jobs.unwrap();
+    device.unwrap();
     let engine = store.shared().engine.read().unwrap();
     let commits = engine.as_ref().unwrap().hooks.commits.lock().unwrap();
     assert_eq!(commits[..2], [Durability::Synced, Durability::Handed]);
@@ -165,7 +172,7 @@ async fn a_damaged_row_is_named_and_costs_the_others_nothing() {
     let store = open(folder.path(), Arc::default());
     let (phone, tablet) = (DeviceId::new("phone").unwrap(), DeviceId::new("tablet").unwrap());
     for name in ["phone", "tablet"] {
-        store.put_device(device(name), Timestamp(1)).await.unwrap();
+        store.put_device(device(name), PutTerms::default(), Timestamp(1)).await.unwrap();
     }
     store.append_events(event("e1"), Timestamp(1)).await.unwrap();
     damage(&store, Table::Device, &[0, 0, 0, 0]);
@@ -179,18 +186,22 @@ async fn a_damaged_row_is_named_and_costs_the_others_nothing() {
     assert_eq!(store.devices(None, 10).unwrap().len(), 1);
     assert_eq!((store.counts().failures, store.counts().reopened), (1, 0));
     store.close().await;
-    // It opens without the device, which comes back when it registers again.
+    // From the checkpoint all are there; from the rows all but this one, which comes back when it registers again.
     let store = open(folder.path(), Arc::default());
-    assert_eq!(store.counts().devices, 1);
-    assert!(store.put_device(device("phone"), Timestamp(2)).await.unwrap().created);
+    assert_eq!((store.counts().devices, store.counts().rebuilt), (2, 0));
+    store.close().await;
+    std::fs::remove_file(folder.path().join("checkpoint")).unwrap();
+    let store = open(folder.path(), Arc::default());
+    assert_eq!((store.counts().devices, store.counts().rebuilt), (1, 1));
+    assert!(store.put_device(device("phone"), PutTerms::default(), Timestamp(2)).await.unwrap().created);
     assert_eq!(store.prove(&phone, None).unwrap(), Some(DeviceNumber(2)), "a number of its own");
     // Damaged while the store is open: registered again, the device is there once.
     damage(&store, Table::Device, &[0, 0, 0, 2]);
-    assert!(store.put_device(device("phone"), Timestamp(3)).await.unwrap().created);
+    assert!(store.put_device(device("phone"), PutTerms::default(), Timestamp(3)).await.unwrap().created);
     let numbers = [0, 1, 2, 3].map(DeviceNumber);
     assert_eq!((store.counts().devices, store.with_recipients(&numbers, |_| ())), (2, 2));
     damage(&store, Table::Device, &[0, 0, 0, 3]);
-    assert!(store.delete_device(&phone).await.unwrap());
+    assert!(store.delete_device(&phone, Precondition::None).await.unwrap());
     assert_eq!((store.counts().devices, store.prove(&phone, None).unwrap()), (1, None));
 }
 
@@ -202,7 +213,7 @@ async fn with_many_damaged_rows_the_store_is_not_opened() {
         damage(&store, Table::Device, &number.to_be_bytes());
     }
     store.close().await;
-    let error = super::load(&Engine::open_again(folder.path(), 1 << 20).unwrap()).err().unwrap();
+    let error = super::load(&Engine::open_again(folder.path(), 1 << 20).unwrap(), folder.path()).err().unwrap();
     assert!(error.to_string().starts_with(r"row \x00\x00\x00\x10 of table device is damaged"), "{error}");
 }
 
@@ -210,13 +221,13 @@ async fn with_many_damaged_rows_the_store_is_not_opened() {
 async fn a_row_of_a_number_that_was_never_given_out_makes_no_room_for_all_before_it() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path(), Arc::default());
-    store.put_device(device("phone"), Timestamp(1)).await.unwrap();
+    store.put_device(device("phone"), PutTerms::default(), Timestamp(1)).await.unwrap();
     let engine = store.shared().engine.read().unwrap();
     let engine = engine.as_ref().unwrap();
     let mut rows = Rows::default();
     rows.put(Table::Device, 5000u32.to_be_bytes(), engine.get(Table::Device, &[0; 4]).unwrap().unwrap().as_ref());
     engine.commit(rows, Durability::Synced).unwrap();
-    assert_eq!(super::load(engine).unwrap().1.table.count(), 1);
+    assert_eq!(super::load(engine, tempfile::tempdir().unwrap().path()).unwrap().1.table.count(), 1);
 }
 
 #[tokio::test]
@@ -264,7 +275,7 @@ async fn named_devices_are_found_in_memory_while_the_rows_cannot_be_read() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path(), Arc::default());
     for name in ["phone", "tablet", "watch"] {
-        store.put_device(device(name), Timestamp(1)).await.unwrap();
+        store.put_device(device(name), PutTerms::default(), Timestamp(1)).await.unwrap();
     }
     let names = ["watch", "nothing", "phone"].map(|name| DeviceId::new(name).unwrap());
     let to = Recipients { devices: names.into(), ..Recipients::default() };

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use tidings_store::PutTerms;
+
 use crate::support::*;
 
 #[tokio::test]
@@ -23,7 +25,7 @@ async fn whoever_counts_never_waits_for_a_writer_who_waits_for_him() {
     }
     let writes = async {
         for number in 0..WRITES {
-            store.put_device(device(&format!("d{number}"), None), T0).await.unwrap();
+            store.put_device(device(&format!("d{number}"), None), PutTerms::default(), T0).await.unwrap();
         }
     };
     tokio::time::timeout(Duration::from_secs(60), writes).await.expect("writer and readers wait for each other");

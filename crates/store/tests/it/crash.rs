@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Command, Stdio};
 
-use tidings_store::{NewDevice, NewEvent};
+use tidings_store::{NewDevice, NewEvent, PutTerms};
 use tidings_types::{AppId, BrakeScope, JournalPosition, Json, Offset, Timestamp};
 use tokio::task::JoinSet;
 
@@ -104,14 +104,21 @@ async fn write_one(store: &tidings_store::Store, name: &str, writer: usize, coun
         }
         Kind::Device => {
             let new = NewDevice { user: Some(user("ann")), ..device(name, Some(name.as_bytes().into())) };
-            let credential = store.put_device(new, T0).await.unwrap().credential.unwrap();
+            let credential = store.put_device(new, PutTerms::default(), T0).await.unwrap().credential.unwrap();
             store.subscribe(&id(name), vec![(subject("team:1"), vec![topic("goal")])]).await.unwrap();
             store.devices_proven(store.device_number(&id(name)).unwrap().into_iter().collect()).await.unwrap();
             return credential.as_str().to_owned();
         }
         Kind::Secret => {
             let name = id(&rotated(writer));
-            store.put_device(NewDevice { user: Some(user("bob")), ..device(name.as_str(), None) }, T0).await.unwrap();
+            store
+                .put_device(
+                    NewDevice { user: Some(user("bob")), ..device(name.as_str(), None) },
+                    PutTerms::default(),
+                    T0,
+                )
+                .await
+                .unwrap();
             let issued =
                 if count.is_multiple_of(2) { store.rotate_credential(&name).await } else { store.log_out(&name).await };
             return issued.unwrap().expect("it is registered").1.as_str().to_owned();
@@ -165,6 +172,7 @@ async fn everything_acknowledged_is_there_after_kill_9() {
     let mut names = Vec::new();
     for round in 0..4 {
         names.extend(write_and_kill(folder.path(), round, 150 + 250 * round));
+        assert_sound(folder.path());
         let (store, _) = open(folder.path());
         check(&store, &names).await;
         check_later(&store, &names).await;

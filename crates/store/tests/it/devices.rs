@@ -1,6 +1,6 @@
 //! Devices, tokens, subscriptions and imports: what is kept, what moves, what is limited.
 
-use tidings_store::{GoneToken, NewDevice, NewImport, Store, SubscribeError};
+use tidings_store::{GoneToken, ImportError, NewDevice, NewImport, Precondition, PutTerms, Store, SubscribeError};
 use tidings_types::{AppId, Country, DeviceNumber, DeviceToken, JournalPosition, Platform, Timestamp};
 
 use crate::support::*;
@@ -10,14 +10,14 @@ async fn a_new_device_gets_a_credential_once_and_is_owed_what_comes_after_it() {
     let folder = tempfile::tempdir().unwrap();
     let (store, _) = open(folder.path());
     store.append_events(vec![new_event("before", 1, &[])], T0).await.unwrap();
-    let registered = store.put_device(device("phone", Some(token(1))), T0).await.unwrap();
+    let registered = store.put_device(device("phone", Some(token(1))), PutTerms::default(), T0).await.unwrap();
     assert!(registered.created);
     assert_eq!((registered.device.since, registered.device.token_at), (JournalPosition(2), T0));
     let credential = registered.credential.unwrap();
     assert_eq!(credential.as_str().len(), 43, "32 bytes in base64url");
     store.append_events(vec![new_event("after", 1, &[])], T0).await.unwrap();
     let later = Timestamp(T0.0 + 1);
-    let again = store.put_device(device("phone", Some(token(1))), later).await.unwrap();
+    let again = store.put_device(device("phone", Some(token(1))), PutTerms::default(), later).await.unwrap();
     assert_eq!((again.created, again.credential), (false, None));
     assert_eq!((again.device.since, again.device.token_at), (JournalPosition(2), later));
     store.close().await;
@@ -36,19 +36,19 @@ async fn a_new_device_gets_a_credential_once_and_is_owed_what_comes_after_it() {
 async fn a_token_moves_to_the_device_that_registered_it_last() {
     let folder = tempfile::tempdir().unwrap();
     let (store, _) = open(folder.path());
-    store.put_device(device("old", Some(token(1))), T0).await.unwrap();
-    store.put_device(device("new", Some(token(1))), T0).await.unwrap();
+    store.put_device(device("old", Some(token(1))), PutTerms::default(), T0).await.unwrap();
+    store.put_device(device("new", Some(token(1))), PutTerms::default(), T0).await.unwrap();
     for restarted in [false, true] {
         assert_eq!(store.device(&id("old")).unwrap().unwrap().token, None);
         assert_eq!(sending_token(&store, "old"), Some(None), "restarted: {restarted}");
         assert_eq!(sending_token(&store, "new"), Some(Some(token(1))));
         // The old device comes back with a token of its own; that of the new one stays.
-        store.put_device(device("old", Some(token(2))), T0).await.unwrap();
-        store.put_device(device("old", None), T0).await.unwrap();
+        store.put_device(device("old", Some(token(2))), PutTerms::default(), T0).await.unwrap();
+        store.put_device(device("old", None), PutTerms::default(), T0).await.unwrap();
     }
     // A token that its device gave up belongs to nobody: taking it takes from nobody.
-    store.put_device(device("new", Some(token(3))), T0).await.unwrap();
-    store.put_device(device("old", Some(token(1))), T0).await.unwrap();
+    store.put_device(device("new", Some(token(3))), PutTerms::default(), T0).await.unwrap();
+    store.put_device(device("old", Some(token(1))), PutTerms::default(), T0).await.unwrap();
     assert_eq!(sending_token(&store, "new"), Some(Some(token(3))));
 }
 
@@ -60,14 +60,14 @@ async fn an_apns_token_that_spells_a_token_of_another_provider_takes_it_from_nob
     let spelt = DeviceToken::from(&b"fcm\0abc"[..]);
     let twice = DeviceToken::from(&b"apns\0fcm\0abc"[..]);
     for (name, token) in [("victim", &fcm), ("thief", &spelt), ("other", &twice)] {
-        store.put_device(device(name, Some(token.clone())), T0).await.unwrap();
+        store.put_device(device(name, Some(token.clone())), PutTerms::default(), T0).await.unwrap();
     }
     for (name, token) in [("victim", fcm.clone()), ("thief", spelt), ("other", twice)] {
         assert_eq!(sending_token(&store, name), Some(Some(token)), "{name}");
     }
     // Nor does it know whose it is any worse.
-    store.delete_device(&id("thief")).await.unwrap();
-    store.put_device(device("next", Some(fcm.clone())), T0).await.unwrap();
+    store.delete_device(&id("thief"), Precondition::None).await.unwrap();
+    store.put_device(device("next", Some(fcm.clone())), PutTerms::default(), T0).await.unwrap();
     assert_eq!((sending_token(&store, "victim"), sending_token(&store, "next")), (Some(None), Some(Some(fcm))));
 }
 
@@ -75,7 +75,7 @@ async fn an_apns_token_that_spells_a_token_of_another_provider_takes_it_from_nob
 async fn a_providers_gone_takes_the_token_it_is_about_and_no_newer_registration() {
     let folder = tempfile::tempdir().unwrap();
     let (store, _) = open(folder.path());
-    store.put_device(device("phone", Some(token(1))), T0).await.unwrap();
+    store.put_device(device("phone", Some(token(1))), PutTerms::default(), T0).await.unwrap();
     let number = store.device_number(&id("phone")).unwrap().unwrap();
     let gone = |byte, gone_at| store.token_gone(number, token(byte), gone_at);
     assert!(!gone(1, Some(Timestamp(T0.0 - 1))).await.unwrap(), "registered again after the provider's moment");
@@ -84,7 +84,7 @@ async fn a_providers_gone_takes_the_token_it_is_about_and_no_newer_registration(
     assert_eq!(sending_token(&store, "phone"), Some(Some(token(1))));
     assert!(gone(1, Some(T0)).await.unwrap());
     assert_eq!(sending_token(&store, "phone"), Some(None));
-    store.put_device(device("phone", Some(token(1))), T0).await.unwrap();
+    store.put_device(device("phone", Some(token(1))), PutTerms::default(), T0).await.unwrap();
     let twice = vec![GoneToken { number, token: token(1), gone_at: None }; 2];
     assert_eq!(store.tokens_gone(twice).await.unwrap(), 1, "the second finds it gone, in the same batch");
 }
@@ -99,7 +99,7 @@ async fn subscriptions_have_a_limit_per_device_and_go_singly_or_by_subject() {
         |subject_name: &str, topics: &[&str]| (subject(subject_name), topics.iter().map(|name| topic(name)).collect());
     let phone = id("phone");
     assert_eq!(store.subscribe(&phone, vec![]).await, Err(SubscribeError::NotFound));
-    store.put_device(device("phone", None), T0).await.unwrap();
+    store.put_device(device("phone", None), PutTerms::default(), T0).await.unwrap();
     assert_eq!(store.subscribe(&phone, vec![pick("team:1", &["goal", "goal", "card"])]).await, Ok(2));
     assert_eq!(store.subscribe(&phone, vec![pick("team:1", &["goal"]), pick("team:2", &["goal"])]).await, Ok(1));
     let too_many = store.subscribe(&phone, vec![pick("team:3", &["goal", "card"])]).await;
@@ -119,10 +119,10 @@ async fn requests_of_one_batch_see_each_other() {
     let selection = || vec![(subject("team:1"), vec![topic("goal")])];
     // Queued together; the first batch may hold only the first of them, all that matters is that none needs a pause.
     let (put, subscribed, deleted, put_again, subscriptions) = tokio::join!(
-        store.put_device(device("phone", Some(token(1))), T0),
+        store.put_device(device("phone", Some(token(1))), PutTerms::default(), T0),
         store.subscribe(&phone, selection()),
-        store.delete_device(&phone),
-        store.put_device(device("phone", Some(token(1))), T0),
+        store.delete_device(&phone, Precondition::None),
+        store.put_device(device("phone", Some(token(1))), PutTerms::default(), T0),
         store.subscribe(&phone, selection()),
     );
     assert!(put.unwrap().created && put_again.unwrap().created);
@@ -144,9 +144,9 @@ async fn an_import_is_quick_to_repeat_and_gives_no_credentials() {
             import(new, vec![(subject("team:1"), topic("goal")), (subject(&format!("team:{}", n % 7)), topic("card"))])
         })
     };
-    let imported = store.import_devices(devices().collect(), T0).await.unwrap();
+    let imported = store.import_devices(devices().collect(), None, T0).await.unwrap();
     assert_eq!((imported.created, imported.updated, imported.subscribed), (2500, 0, 5000));
-    let again = store.import_devices(devices().collect(), T0).await.unwrap();
+    let again = store.import_devices(devices().collect(), None, T0).await.unwrap();
     assert_eq!((again.created, again.updated, again.subscribed), (0, 2500, 0));
     assert_eq!(audience(&store, "goal", &["team:1", "team:2"]).len(), 2500);
     store.close().await;
@@ -159,8 +159,9 @@ async fn an_import_is_quick_to_repeat_and_gives_no_credentials() {
     assert_eq!(tokens, 2500);
     let wide = (0..101).map(|n| (subject(&format!("match:{n}")), topic("goal"))).collect();
     let chunk = vec![import(device("fine", None), vec![]), import(device("wide", None), wide)];
-    let refused = store.import_devices(chunk, T0).await;
-    assert_eq!(refused, Err(SubscribeError::TooMany { limit: 100, count: 101 }));
+    let refused = store.import_devices(chunk, None, T0).await;
+    let source = SubscribeError::TooMany { limit: 100, count: 101 };
+    assert!(matches!(refused, Err(ImportError::Device { source: found, .. }) if found == source));
     assert_eq!(store.device(&id("fine")).unwrap(), None, "a chunk is done as a whole or not at all");
 }
 
@@ -169,7 +170,7 @@ async fn an_import_that_fills_a_device_to_its_limit_can_be_repeated_and_makes_no
     let folder = tempfile::tempdir().unwrap();
     let (store, _) = open(folder.path());
     let all = |count: usize| (0..count).map(|n| (subject(&format!("team:{n}")), topic("goal"))).collect::<Vec<_>>();
-    let import = |count| store.import_devices(vec![import(device("d", Some(token(1))), all(count))], T0);
+    let import = |count| store.import_devices(vec![import(device("d", Some(token(1))), all(count))], None, T0);
     assert_eq!(import(60).await.unwrap().subscribed, 60);
     assert_eq!(import(100).await.unwrap().subscribed, 40);
     assert_eq!(import(100).await.unwrap().subscribed, 0);
@@ -191,19 +192,20 @@ async fn a_user_is_told_on_all_devices_and_a_device_belongs_to_whom_it_registere
     let folder = tempfile::tempdir().unwrap();
     let (mut store, _) = open(folder.path());
     for name in ["phone", "tablet"] {
-        store.put_device(of_user(name, Some("ann")), T0).await.unwrap();
+        store.put_device(of_user(name, Some("ann")), PutTerms::default(), T0).await.unwrap();
     }
     let watch = NewDevice { country: Some(Country::new("SE").unwrap()), ..of_user("watch", None) };
-    store.put_device(watch, T0).await.unwrap();
-    let [phone, tablet, watch] = [0, 1, 2].map(DeviceNumber);
+    store.put_device(watch, PutTerms::default(), T0).await.unwrap();
+    let [phone, tablet, watch] =
+        ["phone", "tablet", "watch"].map(|name| store.device_number(&id(name)).unwrap().unwrap());
     assert_eq!(audience(&store, "whatever", &["user:ann"]), [phone, tablet]);
     store.subscribe(&id("watch"), vec![(subject("user:ann"), vec![topic("goal")])]).await.unwrap();
     store.subscribe(&id("phone"), vec![(subject("team:1"), vec![topic("goal")])]).await.unwrap();
     assert_eq!(audience(&store, "goal", &["team:1", "user:ann"]), [phone, tablet, watch], "each once");
     assert_eq!(named(&store, &["ann", "nobody"], &["watch", "nothing"]), [phone, tablet, watch]);
     assert_eq!(named(&store, &[], &["watch", "watch", "phone"]), [phone, watch], "not who subscribed");
-    store.put_device(of_user("tablet", Some("bob")), T0).await.unwrap();
-    store.put_device(of_user("phone", Some("ann")), T0).await.unwrap();
+    store.put_device(of_user("tablet", Some("bob")), PutTerms::default(), T0).await.unwrap();
+    store.put_device(of_user("phone", Some("ann")), PutTerms::default(), T0).await.unwrap();
     for restarted in [false, true] {
         assert_eq!(named(&store, &["ann"], &[]), [phone], "restarted: {restarted}");
         assert_eq!(audience(&store, "whatever", &["user:bob"]), [tablet]);
@@ -213,7 +215,7 @@ async fn a_user_is_told_on_all_devices_and_a_device_belongs_to_whom_it_registere
         store.close().await;
         store = open(folder.path()).0;
     }
-    store.delete_device(&id("tablet")).await.unwrap();
+    store.delete_device(&id("tablet"), Precondition::None).await.unwrap();
     assert_eq!(named(&store, &["bob"], &["tablet"]), []);
 }
 
@@ -224,7 +226,7 @@ async fn logging_out_parts_device_and_user_and_leaves_the_address() {
     assert_eq!(store.log_out(&id("phone")).await.unwrap(), None);
     assert_eq!(store.rotate_credential(&id("phone")).await.unwrap(), None);
     let new = NewDevice { token: Some(token(1)), ..of_user("phone", Some("ann")) };
-    let first = store.put_device(new.clone(), T0).await.unwrap().credential.unwrap();
+    let first = store.put_device(new.clone(), PutTerms::default(), T0).await.unwrap().credential.unwrap();
     store.subscribe(&id("phone"), vec![(subject("team:1"), vec![topic("goal"), topic("card")])]).await.unwrap();
     let (number, second) = store.rotate_credential(&id("phone")).await.unwrap().unwrap();
     assert_eq!(named(&store, &["ann"], &[]), [number], "a new secret changes nothing else");
@@ -249,7 +251,7 @@ async fn logging_out_parts_device_and_user_and_leaves_the_address() {
         store = open(folder.path()).0;
     }
     // The next user of the phone: registering again gives no secret away.
-    let again = store.put_device(NewDevice { user: Some(user("bob")), ..new }, T0).await.unwrap();
+    let again = store.put_device(NewDevice { user: Some(user("bob")), ..new }, PutTerms::default(), T0).await.unwrap();
     assert_eq!((again.created, again.credential), (false, None));
     assert_eq!(store.prove(&id("phone"), Some(third.as_str())).unwrap(), Some(number));
     assert_eq!(named(&store, &["bob"], &[]), [number]);
@@ -260,15 +262,18 @@ async fn an_imported_secret_counts_and_is_shown_nowhere() {
     let folder = tempfile::tempdir().unwrap();
     let (store, _) = open(folder.path());
     let with = |credential: Option<&str>| {
-        vec![NewImport { credential: credential.map(str::to_owned), ..import(device("phone", None), vec![]) }]
+        vec![NewImport {
+            credential: credential.map(|text| text.to_owned().into()),
+            ..import(device("phone", None), vec![])
+        }]
     };
     let proves = |text| store.prove(&id("phone"), Some(text)).unwrap().is_some();
-    store.import_devices(with(Some("brought along")), T0).await.unwrap();
+    store.import_devices(with(Some("brought along")), None, T0).await.unwrap();
     assert!(proves("brought along") && !proves(""));
     assert!(!format!("{:?}", with(Some("brought along"))).contains("brought"));
-    store.import_devices(with(None), T0).await.unwrap();
+    store.import_devices(with(None), None, T0).await.unwrap();
     assert!(proves("brought along"), "an import that says nothing of it changes nothing");
-    store.import_devices(with(Some("another")), T0).await.unwrap();
+    store.import_devices(with(Some("another")), None, T0).await.unwrap();
     assert!(proves("another") && !proves("brought along"));
 }
 
@@ -277,9 +282,9 @@ async fn devices_come_in_pages_in_the_order_of_their_ids() {
     let folder = tempfile::tempdir().unwrap();
     let (store, _) = open(folder.path());
     for name in ["d", "b", "a", "c"] {
-        store.put_device(device(name, None), T0).await.unwrap();
+        store.put_device(device(name, None), PutTerms::default(), T0).await.unwrap();
     }
-    store.delete_device(&id("b")).await.unwrap();
+    store.delete_device(&id("b"), Precondition::None).await.unwrap();
     let page = |after: Option<&str>, limit| {
         let devices = store.devices(after.map(id).as_ref(), limit).unwrap();
         devices.iter().map(|device| device.id.as_str().to_owned()).collect::<Vec<_>>()
@@ -295,9 +300,9 @@ async fn a_token_is_proven_from_its_first_acceptance_until_it_is_another() {
     let folder = tempfile::tempdir().unwrap();
     let (mut store, _) = open(folder.path());
     let phone = || device("phone", Some(token(1)));
-    let number = store.put_device(phone(), T0).await.map(|_| DeviceNumber(0)).unwrap();
+    let number = store.put_device(phone(), PutTerms::default(), T0).await.map(|_| DeviceNumber(0)).unwrap();
     assert!(!is_proven(&store, "phone"));
-    store.put_device(device("mute", None), T0).await.unwrap();
+    store.put_device(device("mute", None), PutTerms::default(), T0).await.unwrap();
     store.devices_proven(vec![number, DeviceNumber(1), DeviceNumber(99), number]).await.unwrap();
     for restarted in [false, true] {
         assert!(is_proven(&store, "phone") && !is_proven(&store, "mute"), "restarted: {restarted}");
@@ -305,19 +310,19 @@ async fn a_token_is_proven_from_its_first_acceptance_until_it_is_another() {
         store.close().await;
         store = open(folder.path()).0;
     }
-    store.put_device(phone(), Timestamp(T0.0 + 1)).await.unwrap();
+    store.put_device(phone(), PutTerms::default(), Timestamp(T0.0 + 1)).await.unwrap();
     store.log_out(&id("phone")).await.unwrap();
     assert!(is_proven(&store, "phone"), "the address is the same");
     let elsewhere = NewDevice { app: AppId::new("com.example.other").unwrap(), ..phone() };
     for other in [device("phone", Some(token(2))), device("phone", None), elsewhere] {
-        store.put_device(phone(), T0).await.unwrap();
+        store.put_device(phone(), PutTerms::default(), T0).await.unwrap();
         store.devices_proven(vec![number]).await.unwrap();
         assert!(is_proven(&store, "phone"));
-        store.put_device(other, T0).await.unwrap();
+        store.put_device(other, PutTerms::default(), T0).await.unwrap();
         assert!(!is_proven(&store, "phone"));
     }
     let prove = async || {
-        store.put_device(phone(), T0).await.unwrap();
+        store.put_device(phone(), PutTerms::default(), T0).await.unwrap();
         store.devices_proven(vec![store.device_number(&id("phone")).unwrap().unwrap()]).await.unwrap();
         assert_eq!((is_proven(&store, "phone"), store.counts().proven), (true, 1));
     };
@@ -325,10 +330,10 @@ async fn a_token_is_proven_from_its_first_acceptance_until_it_is_another() {
     store.token_gone(number, token(1), None).await.unwrap();
     assert!(!is_proven(&store, "phone") && store.counts().proven == 0);
     prove().await;
-    store.put_device(device("mute", Some(token(1))), T0).await.unwrap();
+    store.put_device(device("mute", Some(token(1))), PutTerms::default(), T0).await.unwrap();
     assert!(!is_proven(&store, "phone") && !is_proven(&store, "mute") && store.counts().proven == 0);
     prove().await;
-    store.delete_device(&id("phone")).await.unwrap();
+    store.delete_device(&id("phone"), Precondition::None).await.unwrap();
     assert_eq!(store.counts().proven, 0);
     store.close().await;
     assert_eq!(open(folder.path()).0.counts().proven, 0);
@@ -340,10 +345,13 @@ async fn an_import_may_say_that_tokens_are_proven() {
     let (store, _) = open(folder.path());
     let say = |byte, proven| vec![NewImport { proven, ..import(device("phone", Some(token(byte))), vec![]) }];
     for (byte, says, is) in [(1, false, false), (1, true, true), (1, false, true), (2, false, false), (3, true, true)] {
-        store.import_devices(say(byte, says), T0).await.unwrap();
+        store.import_devices(say(byte, says), None, T0).await.unwrap();
         assert_eq!(is_proven(&store, "phone"), is, "{byte} {says}");
     }
-    store.import_devices(vec![NewImport { proven: true, ..import(device("phone", None), vec![]) }], T0).await.unwrap();
+    store
+        .import_devices(vec![NewImport { proven: true, ..import(device("phone", None), vec![]) }], None, T0)
+        .await
+        .unwrap();
     assert_eq!(store.counts().proven, 0, "without a token there is nothing to prove");
 }
 
@@ -356,12 +364,12 @@ async fn a_browser_is_known_by_its_endpoint_and_proven_with_its_keys() {
     let (old, new) = (token("BTBZMqHH6r4Tts7J_aSIgg"), token("CTBZMqHH6r4Tts7J_aSIgg"));
     let browser =
         |name, token: &DeviceToken| NewDevice { platform: Platform::Web, ..device(name, Some(token.clone())) };
-    store.put_device(browser("tab", &old), T0).await.unwrap();
+    store.put_device(browser("tab", &old), PutTerms::default(), T0).await.unwrap();
     store.devices_proven(vec![DeviceNumber(0)]).await.unwrap();
-    store.put_device(browser("tab", &new), T0).await.unwrap();
+    store.put_device(browser("tab", &new), PutTerms::default(), T0).await.unwrap();
     assert_eq!((sending_token(&store, "tab"), is_proven(&store, "tab")), (Some(Some(new.clone())), false));
     // The same address from another device moves, whatever its keys; and is gone as a whole.
-    store.put_device(browser("other", &old), T0).await.unwrap();
+    store.put_device(browser("other", &old), PutTerms::default(), T0).await.unwrap();
     assert_eq!((sending_token(&store, "tab"), sending_token(&store, "other")), (Some(None), Some(Some(old))));
     assert!(store.token_gone(DeviceNumber(1), new, None).await.unwrap());
     assert_eq!(sending_token(&store, "other"), Some(None));
@@ -372,13 +380,14 @@ async fn a_browser_is_known_by_its_endpoint_and_proven_with_its_keys() {
 async fn a_token_that_is_replaced_in_the_batch_that_proves_it_is_not_proven() {
     let folder = tempfile::tempdir().unwrap();
     let (store, _) = open(folder.path());
-    store.put_device(device("phone", Some(token(1))), T0).await.unwrap();
+    store.put_device(device("phone", Some(token(1))), PutTerms::default(), T0).await.unwrap();
     let others = (0..1000).map(|n| import(device(&format!("d{n}"), None), vec![])).collect();
     let (_, proven, put) = tokio::join!(
-        store.import_devices(others, T0),
+        store.import_devices(others, None, T0),
         store.devices_proven(vec![DeviceNumber(0)]),
-        store.put_device(device("phone", Some(token(2))), T0),
+        store.put_device(device("phone", Some(token(2))), PutTerms::default(), T0),
     );
-    proven.and(put.map(drop)).unwrap();
+    proven.unwrap();
+    put.unwrap();
     assert_eq!((is_proven(&store, "phone"), store.counts().proven), (false, 0));
 }

@@ -7,8 +7,8 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::Command;
 
-use tidings_store::{AppendError, Store, WriteError};
-use tidings_types::{BrakeScope, EventId, JournalPosition, Json, Timestamp};
+use tidings_store::{AppendError, PutTerms, Store, WriteError};
+use tidings_types::{BrakeScope, EventId, JournalPosition, Json, Timestamp, TokenRef};
 
 use crate::support::*;
 
@@ -38,7 +38,7 @@ async fn on_a_small_disk() {
     let folder = std::env::var_os(FOLDER).expect("started by the full disk test");
     let folder = Path::new(&folder);
     let (store, sink) = open(&folder.join("store"));
-    let phone = store.put_device(device("phone", Some(token(1))), T0).await.unwrap().device;
+    let phone = store.put_device(device("phone", Some(token(1))), PutTerms::default(), T0).await.unwrap().device;
     store.subscribe(&id("phone"), vec![(subject("team:1"), vec![topic("goal")])]).await.unwrap();
     store.devices_proven(vec![store.device_number(&id("phone")).unwrap().unwrap()]).await.unwrap();
     store.pause(BrakeScope::Everything, T0).await.unwrap();
@@ -60,7 +60,7 @@ async fn on_a_small_disk() {
         // Sending goes on from memory.
         let audience = audience(&store, "goal", &["team:1"]);
         let mut tokens = Vec::new();
-        store.with_recipients(&audience, |recipient| tokens.extend(recipient.token.cloned()));
+        store.with_recipients(&audience, |recipient| tokens.extend(recipient.token.map(TokenRef::to_token)));
         assert_eq!(tokens, [token(1)]);
         assert!(store.append_events(vec![new_event("refused", 1, &[])], T0).await.is_err(), "still full");
         assert!(store.resume(BrakeScope::Everything).await.is_err() && store.release_later(due).await.is_err());

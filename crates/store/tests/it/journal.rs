@@ -5,7 +5,9 @@ use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tidings_store::{AppendError, CommitSink, DurableChannel, QueueLimit, Store, StoredPublication, WriteError};
+use tidings_store::{
+    AppendError, CommitSink, DurableChannel, PutTerms, QueueLimit, Store, StoredPublication, WriteError,
+};
 use tidings_types::{
     ChannelName, EventId, JournalPosition, Json, Offset, PushPolicy, ReceiptPolicy, ReceiptRequest, ReceiptTerms,
     StreamPosition, Timestamp,
@@ -277,7 +279,10 @@ async fn a_full_queue_refuses_at_once_and_nothing_is_acknowledged_before_the_sin
     assert!(is_pending(&mut second).await && is_pending(&mut third).await && is_pending(&mut first).await);
     let limit = WriteError::Overloaded { what: "the queue of events", limit: 2 };
     assert_eq!(append("e3", &[]).await.unwrap_err(), AppendError::Write(limit));
-    assert!(store.put_device(device("phone", None), T0).now_or_pending().await, "the other queues have room");
+    assert!(
+        store.put_device(device("phone", None), PutTerms::default(), T0).now_or_pending().await,
+        "the other queues have room"
+    );
     go_on_tx.send(()).unwrap();
     for answer in [first.await, second.await, third.await] {
         answer.unwrap();

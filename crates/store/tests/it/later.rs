@@ -229,7 +229,7 @@ async fn cancelling_several_in_one_batch_leaves_those_that_remain() {
         async move { store.cancel_later(&event_id(name)).await.unwrap() }
     };
     let (_, cancelled, of_first, again, released) = tokio::join!(
-        store.import_devices(devices, T0),
+        store.import_devices(devices, None, T0),
         cancel("e2"),
         cancel("e1"),
         cancel("e2"),

@@ -34,7 +34,7 @@ async fn an_unknown_format_is_refused_by_name() {
         meta.insert("format", "tidings-store-99").unwrap();
     }
     let error = open_error(folder.path());
-    assert_eq!(error.to_string(), "the store has format tidings-store-99, this version reads format tidings-store-1");
+    assert_eq!(error.to_string(), "the store has format tidings-store-99, this version reads format tidings-store-2");
 }
 
 /// A folder of before there were events for later, brakes and proven tokens.
@@ -59,7 +59,7 @@ async fn a_store_without_the_newer_tables_is_opened_and_gets_them() {
     store.append_events(vec![later], T0).await.unwrap();
     store.pause(BrakeScope::Everything, T0).await.unwrap();
     let proven = NewImport { proven: true, ..import(device("phone", Some(token(1))), vec![]) };
-    store.import_devices(vec![proven], T0).await.unwrap();
+    store.import_devices(vec![proven], None, T0).await.unwrap();
     for _ in 0..2 {
         assert_eq!(*store.next_later().borrow(), Some(Timestamp(T0.0 + 1)));
         assert!(store.brakes().borrow().is_paused(&BrakeScope::Everything) && is_proven(&store, "phone"));

@@ -12,8 +12,9 @@ use tidings_store::{
     StoreConfig, StoredPublication,
 };
 use tidings_types::{
-    AppId, ChannelName, DeviceId, DeviceNumber, DeviceToken, Environment, Event, EventId, JournalPosition, Locale,
-    ParamValue, Platform, PushPolicy, Recipients, StreamPosition, Subject, Timestamp, TopicName, UserId,
+    AppId, ChannelName, DeviceId, DeviceNumber, DeviceToken, Event, EventId, JournalPosition, Locale,
+    Mute, ParamValue, Platform, PushPolicy, Recipients, StreamPosition, Subject, Timestamp, TokenRef, TopicName,
+    UserId,
 };
 
 pub(crate) const HOUR: Duration = Duration::from_secs(3600);
@@ -38,6 +39,10 @@ pub(crate) fn config(path: &Path) -> StoreConfig {
         reopen_backoff_min: Duration::from_millis(5),
         reopen_backoff_max: Duration::from_millis(50),
         cache_bytes: 1 << 20,
+        checkpoint_change_count: 100_000,
+        mute_count_max: 8,
+        idle_max: None,
+        clock: || Timestamp(0),
     }
 }
 
@@ -105,20 +110,12 @@ pub(crate) fn token(byte: u8) -> DeviceToken {
 }
 
 pub(crate) fn device(name: &str, token: Option<DeviceToken>) -> NewDevice {
-    NewDevice {
-        id: id(name),
-        user: None,
-        app: AppId::new("com.example.app").unwrap(),
-        platform: Platform::Ios,
-        environment: Environment::Production,
-        token,
-        locale: Locale::new("sv-SE").unwrap(),
-        country: None,
-    }
+    let (app, locale) = (AppId::new("com.example.app").unwrap(), Locale::new("sv-SE").unwrap());
+    NewDevice { token, ..NewDevice::new(id(name), app, Platform::Ios, locale) }
 }
 
 pub(crate) fn import(device: NewDevice, subscriptions: Vec<(Subject, TopicName)>) -> NewImport {
-    NewImport { device, subscriptions, credential: None, proven: false }
+    NewImport { subscriptions, ..device.into() }
 }
 
 pub(crate) fn event(id: &str, minute: i64) -> Event {
@@ -157,7 +154,7 @@ pub(crate) fn audience(store: &Store, topic_name: &str, subjects: &[&str]) -> Ve
 pub(crate) fn named(store: &Store, users: &[&str], devices: &[&str]) -> Vec<DeviceNumber> {
     let (users, devices) =
         (users.iter().map(|name| user(name)).collect(), devices.iter().map(|name| id(name)).collect());
-    let event = Event { to: Some(Recipients { users, devices }), ..event("asked", 1) };
+    let event = Event { to: Some(Recipients { users, devices, selector: None }), ..event("asked", 1) };
     store.select(&event).iter_from(DeviceNumber(0)).collect()
 }
 
@@ -165,7 +162,7 @@ pub(crate) fn named(store: &Store, users: &[&str], devices: &[&str]) -> Vec<Devi
 pub(crate) fn sending_token(store: &Store, name: &str) -> Option<Option<DeviceToken>> {
     let number = store.device_number(&id(name)).unwrap()?;
     let mut found = None;
-    store.with_recipients(&[number], |recipient| found = Some(recipient.token.cloned()));
+    store.with_recipients(&[number], |recipient| found = Some(recipient.token.map(TokenRef::to_token)));
     found
 }
 
@@ -195,6 +192,11 @@ pub(crate) async fn join_all<'a, T>(futures: Vec<Pin<Box<dyn Future<Output = T> 
     futures.into_iter().filter_map(|(_, output)| output).collect()
 }
 
+/// A mute as text has its scope: `everything`, or a subject.
+pub(crate) fn mute(scope: &str, until: Option<Timestamp>) -> Mute {
+    Mute { scope: scope.parse().unwrap(), until }
+}
+
 /// Waits until `condition` holds.
 ///
 /// # Panics
@@ -207,4 +209,10 @@ pub(crate) async fn eventually(what: &str, condition: impl Fn() -> bool) {
         }
     });
     assert!(waited.await.is_ok(), "{what} did not happen within 20 s");
+}
+
+/// All rows of the store in `folder`, which is not open, can be read and belong together.
+pub(crate) fn assert_sound(folder: &Path) {
+    let findings = tidings_store::backup::verify_folder(folder, |_| ()).unwrap().findings;
+    assert_eq!(findings, Default::default());
 }

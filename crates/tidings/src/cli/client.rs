@@ -29,8 +29,12 @@ pub(crate) enum DevicesCommand {
     /// List devices in the order of their ids.
     #[command(after_help = "Examples:
   tidings devices list
+  tidings devices list --user 42
   tidings devices list --after phone-7 --limit 1000 --json")]
     List {
+        /// Only those of this user.
+        #[arg(long)]
+        user: Option<String>,
         /// Begin behind this id.
         #[arg(long, value_name = "ID")]
         after: Option<String>,
@@ -46,6 +50,23 @@ pub(crate) enum DevicesCommand {
     Show {
         /// The device.
         id: String,
+        #[command(flatten)]
+        api: ApiServer,
+    },
+    /// Find the device that has a token.
+    #[command(after_help = "Examples:
+  tidings devices find --platform ios < token.txt
+  tidings devices find --platform web --token-file subscription.json
+
+The token is read from a file, so that it is neither in the list of processes nor in the shell's
+history. Of web it is the browser's subscription as JSON.")]
+    Find {
+        /// Its kind: ios, android or web.
+        #[arg(long, default_value = "ios")]
+        platform: String,
+        /// File that holds the token; `-` reads standard input.
+        #[arg(long, value_name = "FILE", default_value = "-")]
+        token_file: PathBuf,
         #[command(flatten)]
         api: ApiServer,
     },
@@ -94,6 +115,67 @@ A browser's subscription is what JSON.stringify(subscription) gives; - reads sta
         #[command(flatten)]
         api: ApiServer,
     },
+    /// Tell a device nothing, or nothing of a subject, for a time or until it is unmuted.
+    #[command(after_help = "Examples:
+  tidings devices mute phone-7 --for 8h
+  tidings devices mute phone-7 --subject team:42
+  tidings devices mute phone-7 --subject match:7 --until 2026-12-24T18:00:00+01:00")]
+    Mute {
+        /// The device.
+        id: String,
+        /// Only what is about this, kind:key; without one, everything.
+        #[arg(long, value_name = "KIND:KEY")]
+        subject: Option<String>,
+        /// When it ends by itself, RFC 3339.
+        #[arg(long, value_name = "MOMENT", conflicts_with = "for")]
+        until: Option<String>,
+        /// How long it lasts: 30m, 8h, 7d.
+        #[arg(long, value_name = "DURATION")]
+        r#for: Option<String>,
+        #[command(flatten)]
+        api: ApiServer,
+    },
+    /// End a mute.
+    #[command(after_help = "Examples:
+  tidings devices unmute phone-7
+  tidings devices unmute phone-7 --subject team:42")]
+    Unmute {
+        /// The device.
+        id: String,
+        /// The mute of this subject, kind:key; without one, that of everything.
+        #[arg(long, value_name = "KIND:KEY")]
+        subject: Option<String>,
+        #[command(flatten)]
+        api: ApiServer,
+    },
+    /// List what a device has muted.
+    #[command(after_help = "Example:
+  tidings devices mutes phone-7")]
+    Mutes {
+        /// The device.
+        id: String,
+        #[command(flatten)]
+        api: ApiServer,
+    },
+    /// Register many devices from a file, one JSON object a line.
+    #[command(after_help = "Examples:
+  tidings devices import devices.ndjson
+  tidings devices import devices.ndjson --name from-the-old-system --on-error skip
+  zcat devices.ndjson.gz | tidings devices import - --name from-the-old-system
+
+A line:
+  {\"id\": \"phone-7\", \"platform\": \"ios\", \"token\": \"5f3a…\", \"app\": \"com.example.app\",
+   \"locale\": \"sv\", \"subscriptions\": [{\"subject\": \"team:42\", \"topics\": [\"goal\"]}]}
+
+After a lost connection a file goes on where it stands. With a name that also holds for the next
+run of this command: the server remembers how many lines are done, so give each file a name of its
+own. See docs/devices.md.")]
+    Import(ImportArgs),
+    /// Print all devices with what belongs to them, as `import` takes them; it holds their tokens.
+    #[command(after_help = "Examples:
+  tidings devices export --out devices.ndjson
+  tidings devices export --selector 'platform = ios and country = SE' | jq -r .id")]
+    Export(ExportArgs),
     /// Give a device a new credential; the old one proves nothing any more.
     #[command(after_help = "Example:
   tidings devices rotate phone-7")]
@@ -109,6 +191,66 @@ A browser's subscription is what JSON.stringify(subscription) gives; - reads sta
     Logout {
         /// The device.
         id: String,
+        #[command(flatten)]
+        api: ApiServer,
+    },
+}
+
+/// Arguments of `devices import`.
+#[derive(Debug, Args)]
+pub(crate) struct ImportArgs {
+    /// File with the devices; `-` reads standard input.
+    pub(crate) file: PathBuf,
+    /// Name of the import, under which another run of this command goes on.
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// What is done with a wrong line: stop there, or skip it and tell.
+    #[arg(long, value_name = "WHAT", default_value = "stop", value_parser = ["stop", "skip"])]
+    pub(crate) on_error: String,
+    #[command(flatten)]
+    pub(crate) api: ApiServer,
+}
+
+/// Arguments of `devices export`.
+#[derive(Debug, Args)]
+pub(crate) struct ExportArgs {
+    /// Only devices that this selector means, see `tidings audience explain`.
+    #[arg(long, conflicts_with = "after")]
+    pub(crate) selector: Option<String>,
+    /// Begin behind this id.
+    #[arg(long, value_name = "ID")]
+    pub(crate) after: Option<String>,
+    /// File to write, for you alone; `-` is standard output.
+    #[arg(long, short, value_name = "FILE", default_value = "-")]
+    pub(crate) out: PathBuf,
+    #[command(flatten)]
+    pub(crate) api: ApiServer,
+}
+
+/// What can be done with all devices of a user.
+#[derive(Debug, Subcommand)]
+pub(crate) enum UsersCommand {
+    /// Print everything that is kept of a user, as one JSON document.
+    #[command(after_help = "Example:
+  tidings users export 42 --out user-42.json")]
+    Export {
+        /// The user.
+        user: String,
+        /// File to write, for you alone; `-` is standard output.
+        #[arg(long, short, value_name = "FILE", default_value = "-")]
+        out: PathBuf,
+        #[command(flatten)]
+        api: ApiServer,
+    },
+    /// Forget all devices of a user, with all that belongs to them. There is no way back.
+    #[command(after_help = "Example:
+  tidings users erase 42 --yes")]
+    Erase {
+        /// The user.
+        user: String,
+        /// Really.
+        #[arg(long, required = true)]
+        yes: bool,
         #[command(flatten)]
         api: ApiServer,
     },
@@ -150,15 +292,33 @@ pub(crate) struct RegisterArgs {
     pub(crate) api: ApiServer,
 }
 
-/// Arguments of `audience`.
-#[derive(Debug, Args)]
-#[command(after_help = "Examples:
-  tidings audience goal --subject team:42
-  tidings audience goal --subject team:42 --subject match:1 --locale pt --country BR
-  tidings audience order --subject order:7 --to-user 42 --json
+/// What can be asked about audiences. Nothing is sent.
+#[derive(Debug, Subcommand)]
+pub(crate) enum AudienceCommand {
+    /// Count the devices that an event would be for, by kind, and how long pushing would take.
+    #[command(after_help = "Examples:
+  tidings audience preview goal --subject team:42
+  tidings audience preview goal --subject team:42 --subject match:1 --locale pt --country BR
+  tidings audience preview order --subject order:7 --to-user 42 --json
+  tidings audience preview news --subject site:all --to 'platform = ios and country in (SE, NO)'")]
+    Preview(PreviewAudienceArgs),
+    /// Show what each part of a selector means: the selector as a tree with devices counted.
+    #[command(after_help = "Examples:
+  tidings audience explain 'goal on team:42 and country in (SE, NO)'
+  tidings audience explain 'platform = ios and not locale = sv' --json
 
-Nothing is sent. Counted are the devices that an event with these fields would be for.")]
-pub(crate) struct AudienceArgs {
+The language is described in docs/selectors.md.")]
+    Explain {
+        /// The selector, in quotes.
+        selector: String,
+        #[command(flatten)]
+        api: ApiServer,
+    },
+}
+
+/// Arguments of `audience preview`.
+#[derive(Debug, Args)]
+pub(crate) struct PreviewAudienceArgs {
     /// Which kind of event.
     pub(crate) topic: String,
     /// What it is about, kind:key; may be given several times.
@@ -170,6 +330,9 @@ pub(crate) struct AudienceArgs {
     /// Instead of who subscribed: this device. May be given several times.
     #[arg(long, value_name = "ID")]
     pub(crate) to_device: Vec<String>,
+    /// Instead of who subscribed: whom this selector means, see `tidings audience explain`.
+    #[arg(long, value_name = "SELECTOR")]
+    pub(crate) to: Option<String>,
     /// Only in this country. May be given several times.
     #[arg(long)]
     pub(crate) country: Vec<String>,

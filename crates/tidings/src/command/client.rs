@@ -1,11 +1,13 @@
-//! The commands that ask a server's API, and how they find it: `devices`, `audience`, `jobs`.
+//! The commands that ask a server's API, and how they find it: `devices`, `users`, `audience`, `jobs`.
 //!
 //! The key of the server's own folder is only ever sent to this machine.
 
 mod audience;
 mod brakes;
+mod bulk;
 mod devices;
 mod jobs;
+mod users;
 mod watch;
 
 use std::path::Path;
@@ -23,6 +25,7 @@ use crate::config::{Secret, read_file};
 pub(crate) use audience::run as audience;
 pub(crate) use devices::run as devices;
 pub(crate) use jobs::run as jobs;
+pub(crate) use users::run as users;
 
 /// A server with the key for it.
 pub(super) struct ApiClient {
@@ -68,7 +71,7 @@ impl ApiClient {
     }
 
     /// Hands the answer to `take` as it comes, until that says false.
-    async fn stream(
+    pub(super) async fn stream(
         &self,
         path: &str,
         accept: &'static str,
@@ -122,7 +125,7 @@ fn duration(duration: Duration) -> String {
 }
 
 /// Columns, each as wide as its widest text.
-fn table(rows: &[Vec<String>]) -> String {
+pub(super) fn table(rows: &[Vec<String>]) -> String {
     let column_count = rows.iter().map(Vec::len).max().unwrap_or_default();
     let width = |column: usize| rows.iter().filter_map(|row| Some(row.get(column)?.chars().count())).max();
     let widths: Vec<usize> = (0..column_count).map(|column| width(column).unwrap_or_default()).collect();

@@ -185,7 +185,7 @@ impl Stage {
         for start in (0..count).step_by(IMPORT_BATCH_COUNT as usize) {
             let end = count.min(start + IMPORT_BATCH_COUNT);
             let phones = self.population.registrations(start..end);
-            let imported = self.server.store().import_devices(phones, unix_now()).await;
+            let imported = self.server.store().import_devices(phones, None, unix_now()).await;
             imported.map_err(|error| CommandError::Failed(format!("cannot register phones: {}", chain(&error))))?;
             bar.set(end);
         }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
+use hyper::body::Body;
 use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
 use hyper::http::request::Builder;
 use hyper::http::uri::{Authority, Scheme};
@@ -133,7 +134,7 @@ impl ServerUrl {
         let request = builder.body(Full::new(body.unwrap_or_default()));
         let request = request.expect("the path is ours and the host was checked");
         let mut answer = Vec::new();
-        let whole = self.exchange(request, |_, chunk| {
+        let whole = self.exchange(request, TIMEOUT, |_, chunk| {
             if answer.len() + chunk.len() > ANSWER_BYTES_MAX {
                 return Err(TOO_LARGE.into());
             }
@@ -160,9 +161,42 @@ impl ServerUrl {
         let builder = self.builder(Method::GET, path, api_key)?.header(ACCEPT, accept);
         let request = builder.body(Full::default()).expect("the path is ours and the host was checked");
         let mut refusal = Vec::new();
-        let status = self.exchange(request, |status, chunk| {
+        let status = self.exchange(request, TIMEOUT, |status, chunk| {
             if status.is_success() {
                 return Ok(take(chunk));
+            }
+            let room = REFUSAL_BYTES_MAX - refusal.len();
+            refusal.extend_from_slice(&chunk[..chunk.len().min(room)]);
+            Ok(refusal.len() < REFUSAL_BYTES_MAX)
+        });
+        let status = status.await?;
+        Ok((status, refusal.into()))
+    }
+
+    /// Posts lines of any number, while the answer's are handed to `take` as they come; each of them may take `patience`.
+    /// What is given back is the answer where it is a refusal, else nothing.
+    ///
+    /// # Cancel safety
+    /// Dropped, the request was carried out in part.
+    pub(crate) async fn upload<B>(
+        &self,
+        path: &str,
+        api_key: Option<&str>,
+        (media, lines): (&'static str, B),
+        patience: Duration,
+        mut take: impl FnMut(&[u8]),
+    ) -> Result<(StatusCode, Bytes), HttpError>
+    where
+        B: Body<Data = Bytes> + 'static,
+        B::Error: Into<Broken>,
+    {
+        let builder = self.builder(Method::POST, path, api_key)?.header(CONTENT_TYPE, media);
+        let request = builder.body(lines).expect("the path is ours and the host was checked");
+        let mut refusal = Vec::new();
+        let status = self.exchange(request, patience, |status, chunk| {
+            if status.is_success() {
+                take(chunk);
+                return Ok(true);
             }
             let room = REFUSAL_BYTES_MAX - refusal.len();
             refusal.extend_from_slice(&chunk[..chunk.len().min(room)]);
@@ -180,12 +214,17 @@ impl ServerUrl {
         Ok(builder.header(AUTHORIZATION, value))
     }
 
-    /// One request; what its answer's body holds goes to `take`, until that says false. Each step has [`TIMEOUT`].
-    async fn exchange(
+    /// One request; what its answer's body holds goes to `take`, until that says false. Each step may take `patience`.
+    async fn exchange<B>(
         &self,
-        request: Request<Full<Bytes>>,
+        request: Request<B>,
+        patience: Duration,
         mut take: impl FnMut(StatusCode, &[u8]) -> Result<bool, Broken>,
-    ) -> Result<StatusCode, HttpError> {
+    ) -> Result<StatusCode, HttpError>
+    where
+        B: Body<Data = Bytes> + 'static,
+        B::Error: Into<Broken>,
+    {
         let address = (self.0.host().trim_start_matches('[').trim_end_matches(']'), self.0.port_u16().unwrap_or(80));
         let late = |_| HttpError::Timeout(self.to_string());
         let stream = timeout(TIMEOUT, TcpStream::connect(address)).await.map_err(late)?;
@@ -194,10 +233,10 @@ impl ServerUrl {
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|error| broke(error.into()))?;
         let answer = async {
-            let response = timeout(TIMEOUT, sender.send_request(request)).await.map_err(late)?;
+            let response = timeout(patience, sender.send_request(request)).await.map_err(late)?;
             let response = response.map_err(|error| broke(error.into()))?;
             let (status, mut body) = (response.status(), response.into_body());
-            while let Some(frame) = timeout(TIMEOUT, body.frame()).await.map_err(late)? {
+            while let Some(frame) = timeout(patience, body.frame()).await.map_err(late)? {
                 let frame = frame.map_err(|error| broke(error.into()))?;
                 if !take(status, frame.data_ref().map_or(&b""[..], Bytes::as_ref)).map_err(broke)? {
                     break;

@@ -13,6 +13,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use axum::http::HeaderName;
+use tidings_api::SubjectPattern;
 use tidings_types::{AppId, DeviceId, Environment};
 
 use super::tree::{
@@ -315,7 +317,8 @@ macro_rules! leaf {
 }
 
 leaf!(bool, u16, u32, u64, usize, String, PathBuf, SocketAddr, Duration);
-leaf!(AppId, AppleId, ByteSize, DeviceId, Environment, HostPort, LogFormat, Scope, Secret, Sha256, Tag, WebUrl);
+leaf!(AppId, AppleId, ByteSize, DeviceId, Environment, HeaderName, HostPort, LogFormat, Scope, Secret, Sha256);
+leaf!(SubjectPattern, Tag, WebUrl);
 
 impl<T: Field> Field for Option<T> {
     const SHAPE: Shape = Shape::Optional(&T::SHAPE);

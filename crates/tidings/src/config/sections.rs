@@ -8,6 +8,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use axum::http::HeaderName;
+use tidings_api::SubjectPattern;
 use tidings_types::{AppId, DeviceId, Environment, TopicName};
 
 use super::field::section;
@@ -22,6 +24,10 @@ section! {
         http: Http;
         /// Who may call the server API.
         api: Api;
+        /// Apps that call the API themselves.
+        apps: Apps;
+        /// How fast callers of the API may ask.
+        limits: Limits;
         /// Client connections.
         client: Client;
         /// How publications are written to connections.
@@ -82,10 +88,42 @@ section! {
         key_file: Option<PathBuf>, like "/run/secrets/tidings-api-key";
         /// The SHA-256 of the key in hexadecimal digits, so that the key is nowhere on this machine.
         sha256: Option<Sha256>, like "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
-        /// What its holder may do: publish, read, devices, metrics, and operate, which is to hold the brakes.
+        /// What its holder may do: publish, read, devices, metrics, operate, which is to hold the brakes, and backup,
+        /// which is to take away everything the store holds; that one only where it is named.
         scopes: Vec<Scope> = "[\"publish\", \"read\", \"devices\", \"metrics\", \"operate\"]";
         /// Devices that one event of its holder may go to; one with a larger audience is refused. Without it any number.
         audience_max: Option<u64>, like "10000";
+    }
+
+    /// Apps that call the API themselves, each for its own device (docs/apps.md): with their device's credential, and where
+    /// `client.token_hmac_secret` is set, with the token that they connect with. They do so on `http.listen`.
+    Apps {
+        /// Whether they may.
+        enabled: bool = "false";
+        /// What an app may subscribe its device to: a subject, team:* for all of a kind, or * for all. Users are never
+        /// among them, and what a backend subscribes a device to does not depend on it.
+        subjects: Vec<SubjectPattern>, like "[\"team:*\", \"match:*\"]";
+        /// Devices of a user from which on no app registers one more.
+        user_device_count_max: usize = "20", from "1" to "10000";
+        /// Behind a proxy: the header in which it says who asks; the last address in it counts.
+        address_header: Option<HeaderName>, like "X-Forwarded-For";
+    }
+
+    /// How fast callers of the API may ask; what is too fast is refused with 429. 0 is no limit.
+    Limits {
+        /// Requests a second of one API key.
+        key_per_second: u32 = "0", from "0" to "1000000";
+        /// Its requests at once after a pause.
+        key_burst: u32 = "1000", from "1" to "1000000";
+        /// Requests a second of the apps of one user, or of one device that shows its credential only.
+        app_per_second: u32 = "10", from "0" to "1000000";
+        /// Their requests at once after a pause.
+        app_burst: u32 = "60", from "1" to "1000000";
+        /// Requests a second of apps from one address, before they have proven anything: of IPv6 a /64. Behind a proxy only
+        /// with `apps.address_header`.
+        address_per_second: u32 = "0", from "0" to "1000000";
+        /// Their requests at once after a pause.
+        address_burst: u32 = "600", from "1" to "1000000";
     }
 
     /// Client connections.
@@ -359,13 +397,21 @@ section! {
         /// Devices that can be registered.
         device_count_max: u32 = "10000000", from "1" to "4000000000";
         /// Subscriptions of one device, each a subject with a topic.
-        subscription_count_max: u32 = "10000", from "1" to "1000000";
+        subscription_count_max: u32 = "10000", from "1" to "65535";
+        /// Mutes of one device, each of a subject or of everything.
+        mute_count_max: u32 = "256", from "1" to "10000";
+        /// A device that nobody has seen for this long is deleted, within about a day: it did not register, change or prove
+        /// itself. 0s keeps it for ever.
+        device_idle_max: Duration = "0s", from "0s" to "3650d";
         /// Events whose time is still to come; one more is refused with 503.
         later_count_max: u64 = "100000", from "1" to "10000000";
         /// Durable channels that are remembered.
         channel_count_max: u64 = "1000000", from "1" to "100000000";
         /// Memory for blocks read from disk.
         cache_bytes: ByteSize = "64MiB", from "1MiB" to "1024GiB";
+        /// Changes of devices and subscriptions until the next checkpoint of what is in memory; with more of them a start
+        /// after a crash takes longer.
+        checkpoint_change_count: u64 = "100000", from "1000" to "100000000";
         /// First pause before the store is opened again after the disk failed; it doubles.
         reopen_backoff_min: Duration = "100ms", from "1ms" to "1m";
         /// Longest pause before the store is opened again.
@@ -384,6 +430,9 @@ section! {
         report_count_max: usize = "10000", from "1" to "1000000";
         /// Dead tokens that wait to be removed; more are forgotten until the provider names them again.
         gone_token_count_max: usize = "4096", from "1" to "1000000";
+        /// A token that its provider calls none of its own is removed after this long, unless many are called so meanwhile:
+        /// these are kept, and `tidings_sender_environment_alarm` is 1.
+        doubt_window: Duration = "1m", from "1s" to "1d";
         /// Progress is noted at least this often: after a crash, what was sent since may be sent again.
         checkpoint_interval: Duration = "100ms", from "10ms" to "10s";
     }

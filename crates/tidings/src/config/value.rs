@@ -9,6 +9,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use axum::http::HeaderName;
+use tidings_api::SubjectPattern;
 use tidings_http1::Origin;
 use tidings_types::{AppId, DeviceId, Environment};
 
@@ -296,6 +298,30 @@ impl Leaf for AppId {
     }
 }
 
+impl Leaf for SubjectPattern {
+    const EXPECTED: &'static str = "a subject such as \"team:42\", \"team:*\" for a kind, or \"*\"; not of users";
+
+    fn parse(text: &str) -> Option<Self> {
+        text.parse().ok()
+    }
+
+    fn show(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl Leaf for HeaderName {
+    const EXPECTED: &'static str = "the name of a header";
+
+    fn parse(text: &str) -> Option<Self> {
+        text.parse().ok()
+    }
+
+    fn show(&self) -> String {
+        self.to_string()
+    }
+}
+
 impl Leaf for DeviceId {
     const EXPECTED: &'static str = "a device id of 1 to 128 visible ASCII characters";
 
@@ -431,14 +457,17 @@ pub(crate) enum Scope {
     Metrics,
     /// Hold the brakes: pause and resume pushes.
     Operate,
+    /// Take a backup of everything.
+    Backup,
 }
 
 impl Scope {
     /// Every one.
-    pub(crate) const ALL: [Self; 5] = [Self::Publish, Self::Read, Self::Devices, Self::Metrics, Self::Operate];
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Publish, Self::Read, Self::Devices, Self::Metrics, Self::Operate, Self::Backup];
 }
 
-words!(Scope: "\"publish\", \"read\", \"devices\", \"metrics\" or \"operate\"", "publish" => Scope::Publish, "read" => Scope::Read, "devices" => Scope::Devices, "metrics" => Scope::Metrics, "operate" => Scope::Operate);
+words!(Scope: "\"publish\", \"read\", \"devices\", \"metrics\", \"operate\" or \"backup\"", "publish" => Scope::Publish, "read" => Scope::Read, "devices" => Scope::Devices, "metrics" => Scope::Metrics, "operate" => Scope::Operate, "backup" => Scope::Backup);
 
 impl From<LogFormat> for tidings_telemetry::log::Format {
     fn from(format: LogFormat) -> Self {

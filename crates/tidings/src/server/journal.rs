@@ -1,10 +1,10 @@
 //! Between store, hub and edge, which do not see each other: what became durable is published, what was durable comes
 //! back, and a device is proven by what is stored of it.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use tidings_edge::{DeviceDirectory, DurablePublisher, PublishFuture};
+use tidings_edge::{DeviceDirectory, DurablePublisher, Edge, PublishFuture};
 use tidings_hub::Hub;
 use tidings_protocol::{ClientInfo, ErrorCode, Namespaces, Publication};
 use tidings_store::{CommitSink, DurableChannel, ReadError, Store, StoredPublication, WriteError};
@@ -22,12 +22,20 @@ const LATER_RETRY: Duration = Duration::from_millis(100);
 
 /// Publishes on the committer's thread what has become durable, before it is acknowledged.
 #[derive(Default)]
-pub(super) struct Sink(OnceLock<Arc<Hub>>);
+pub(super) struct Sink {
+    hub: OnceLock<Arc<Hub>>,
+    edge: OnceLock<Weak<Edge>>,
+}
 
 impl Sink {
     /// From now on publications go to the hub; called once, after the durable channels were restored.
     pub(super) fn follow(&self, hub: Arc<Hub>) {
-        assert!(self.0.set(hub).is_ok(), "the sink follows one hub");
+        assert!(self.hub.set(hub).is_ok(), "the sink follows one hub");
+    }
+
+    /// From now on the connections of devices that are gone lose their proof; called once, before the listeners are open.
+    pub(super) fn revoke_at(&self, edge: &Arc<Edge>) {
+        assert!(self.edge.set(Arc::downgrade(edge)).is_ok(), "the sink knows one edge");
     }
 }
 
@@ -40,7 +48,7 @@ impl CommitSink for Sink {
         _: &DurableChannel,
     ) {
         // Before there is a hub nothing is written: the listeners are not open.
-        let Some(hub) = self.0.get() else { return };
+        let Some(hub) = self.hub.get() else { return };
         let publication = publication(position.offset, stored.clone());
         if let Err(error) = hub.publish_durable(channel, position.offset, publication, stored.time) {
             // It is durable: whoever subscribes when there is room gets it from the history.
@@ -49,6 +57,12 @@ impl CommitSink for Sink {
     }
 
     fn on_events(&self, _: JournalPosition) {} // The sender follows the journal by itself.
+
+    fn on_device_removed(&self, device: DeviceNumber) {
+        if let Some(edge) = self.edge.get().and_then(Weak::upgrade) {
+            edge.revoke(device, false);
+        }
+    }
 }
 
 fn publication(offset: Offset, stored: StoredPublication) -> Publication {

@@ -61,6 +61,7 @@ fn scope_of(scope: Scope) -> tidings_api::Scope {
         Scope::Devices => tidings_api::Scope::Devices,
         Scope::Metrics => tidings_api::Scope::Metrics,
         Scope::Operate => tidings_api::Scope::Operate,
+        Scope::Backup => tidings_api::Scope::Backup,
     }
 }
 

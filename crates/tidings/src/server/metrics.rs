@@ -24,10 +24,19 @@ pub(super) fn register(registry: &Registry, store: &Store, hub: &Arc<Hub>, secti
     counter("failures", "Batches the disk refused", |counts| counts.failures);
     counter("reopened", "Times the store was opened again after that", |counts| counts.reopened);
     counter("overloaded", "Requests refused because a queue was full", |counts| counts.overloaded);
+    let help = "Devices whose record was damaged, written anew from their rows";
+    counter("repaired_devices", help, |counts| counts.repaired);
     let gauge =
         |name: &str, help: &str, value: Arc<dyn Fn() -> f64 + Send + Sync>| registry.gauge_fn(name, help, &[], value);
     let counts = store.clone();
     gauge("tidings_store_devices", "Registered devices", Arc::new(move || counts.counts().devices as f64));
+    for (name, help, bytes) in [
+        ("tidings_store_heap_bytes", "Bytes of the device heap's files", (|counts| counts.heap_bytes) as fn(Counts) -> u64),
+        ("tidings_store_heap_live_bytes", "Bytes of the devices in them", |counts| counts.heap_live_bytes),
+    ] {
+        let counts = store.clone();
+        gauge(name, help, Arc::new(move || bytes(counts.counts()) as f64));
+    }
     let counts = store.clone();
     gauge("tidings_store_subscriptions", "Subscriptions", Arc::new(move || counts.counts().subscriptions as f64));
     let counts = store.clone();

@@ -13,9 +13,12 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Deserializer, de};
 use tidings_protocol::CREDENTIAL_BYTES_MAX;
-use tidings_store::{NewDevice, NewImport, Store, SubscribeError};
+use tidings_store::{GivenCredential, ImportError, NewDevice, NewImport, Store};
 use tidings_telemetry::unix_now;
-use tidings_types::{AppId, Country, DeviceId, DeviceToken, Environment, Locale, Platform, Subject, TopicName, UserId};
+use tidings_types::{
+    AppId, Country, DeviceId, DeviceToken, Environment, Locale, Platform, PushPermission, Subject, TimeZone, TopicName,
+    UserId,
+};
 
 /// The largest file that is read.
 pub(crate) const SEED_BYTES_MAX: u64 = 64 << 20;
@@ -44,7 +47,7 @@ pub(crate) enum SeedError {
     },
     /// The store refuses.
     #[error("cannot register the devices of the seed")]
-    Refused(#[from] SubscribeError),
+    Refused(#[from] ImportError),
 }
 
 #[derive(Deserialize)]
@@ -68,6 +71,9 @@ struct SeedDevice {
     environment: Environment,
     token: Option<DeviceToken>,
     country: Option<Country>,
+    time_zone: Option<TimeZone>,
+    #[serde(default)]
+    push_permission: PushPermission,
     user: Option<UserId>,
     #[serde(default, deserialize_with = "credential")]
     credential: Option<String>,
@@ -108,6 +114,8 @@ impl From<SeedDevice> for NewImport {
             environment,
             token,
             country,
+            time_zone,
+            push_permission,
             user,
             credential,
             subscriptions,
@@ -115,12 +123,10 @@ impl From<SeedDevice> for NewImport {
         let pairs = |SeedSubscription { subject, topics }: SeedSubscription| {
             topics.into_iter().map(move |topic| (subject.clone(), topic))
         };
-        Self {
-            device: NewDevice { id, user, app, platform, environment, token, locale, country },
-            subscriptions: subscriptions.into_iter().flat_map(pairs).collect(),
-            credential,
-            proven,
-        }
+        let subscriptions = subscriptions.into_iter().flat_map(pairs).collect();
+        let new = NewDevice::new(id, app, platform, locale);
+        let device = NewDevice { user, environment, token, country, time_zone, push_permission, ..new };
+        Self { subscriptions, credential: credential.map(GivenCredential::Secret), proven, ..device.into() }
     }
 }
 
@@ -128,7 +134,7 @@ impl From<SeedDevice> for NewImport {
 pub(super) async fn plant(path: &Path, store: &Store) -> Result<usize, SeedError> {
     let devices = read(path)?;
     let count = devices.len();
-    store.import_devices(devices.into_iter().map(NewImport::from).collect(), unix_now()).await?;
+    store.import_devices(devices.into_iter().map(NewImport::from).collect(), None, unix_now()).await?;
     Ok(count)
 }
 

@@ -236,6 +236,10 @@ fn store_config(folder: &Path) -> StoreConfig {
         reopen_backoff_min: Duration::from_millis(100),
         reopen_backoff_max: Duration::from_secs(1),
         cache_bytes: 16 << 20,
+        checkpoint_change_count: 100_000,
+        mute_count_max: u32::MAX,
+        idle_max: None,
+        clock: unix_now,
     }
 }
 

@@ -91,21 +91,12 @@ impl Population {
             (subject.expect("it is one"), topic.expect("it is one"))
         };
         let owed = [FLOOD, NEWER].into_iter().filter(|event| self.is_owed(*event, device));
-        NewImport {
-            device: NewDevice {
-                id: DeviceId::new(&device_id(device)).expect("ours are short"),
-                user: None,
-                app: AppId::new(APP).expect("it is one"),
-                platform: if Self::is_fcm(device) { Platform::Android } else { Platform::Ios },
-                environment: Environment::Production,
-                token: Some(self.token(device)),
-                locale: Locale::new(Self::locale(device)).expect("it is one"),
-                country: None,
-            },
-            subscriptions: owed.map(subscription).collect(),
-            credential: None,
-            proven,
-        }
+        let id = DeviceId::new(&device_id(device)).expect("ours are short");
+        let platform = if Self::is_fcm(device) { Platform::Android } else { Platform::Ios };
+        let locale = Locale::new(Self::locale(device)).expect("it is one");
+        let new = NewDevice::new(id, AppId::new(APP).expect("it is one"), platform, locale);
+        let new = NewDevice { token: Some(self.token(device)), ..new };
+        NewImport { subscriptions: owed.map(subscription).collect(), proven, ..new.into() }
     }
 
     /// Writes them into a store that no server has open; their numbers there.
@@ -120,7 +111,7 @@ impl Population {
             let chunk: Vec<u32> = devices.by_ref().take(IMPORT_COUNT).collect();
             let is_proven = |device: u32| all_proven || !device.is_multiple_of(UNPROVEN_EVERY);
             let imports = chunk.iter().map(|device| self.import(*device, is_proven(*device))).collect();
-            store.import_devices(imports, unix_now()).await.expect("the store takes them");
+            store.import_devices(imports, None, unix_now()).await.expect("the store takes them");
             let number = |device: &u32| store.device_number(&DeviceId::new(&device_id(*device)).expect("short"));
             numbers.extend(chunk.iter().map(|device| number(device).unwrap().expect("it was written")));
         }

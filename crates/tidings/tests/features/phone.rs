@@ -23,6 +23,8 @@ pub(crate) struct Phone {
     pub(crate) locale: String,
     pub(crate) country: Option<String>,
     pub(crate) user: Option<String>,
+    /// Whether its user lets the app show notifications, in the API's words.
+    pub(crate) permission: Option<String>,
     /// What it proves itself with; [`Phone::credential_before`] was it earlier.
     pub(crate) credential: String,
     pub(crate) credential_before: Option<String>,
@@ -80,6 +82,7 @@ impl Phone {
             locale: "en".to_owned(),
             country: None,
             user: None,
+            permission: None,
             credential: format!("first-credential-of-{id}"),
             credential_before: None,
             subscriptions: BTreeSet::new(),
@@ -108,6 +111,9 @@ impl Phone {
             "country": self.country,
             "user": self.user,
         });
+        if let Some(permission) = &self.permission {
+            device["push_permission"] = json!(permission);
+        }
         let (platform, field, address) = match &self.reach {
             Reach::Apple => ("ios", "token", json!(self.token)),
             Reach::Google => ("android", "token", json!(self.token)),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 
 use proptest::prelude::*;
-use tidings_types::{BrakeScope, DeviceToken, Json};
+use tidings_types::{BrakeScope, DeviceToken, Json, TokenRef};
 
 use super::*;
 use crate::committer::draft::Draft;
@@ -34,14 +34,14 @@ fn goals() -> Vec<(Subject, TopicName)> {
 
 fn import(name: &str) -> NewImport {
     let device = NewDevice { token: token(name), ..device(name) };
-    NewImport { device, subscriptions: goals(), credential: None, proven: true }
+    NewImport { subscriptions: goals(), proven: true, ..device.into() }
 }
 
 /// The devices that are told of a goal, with their tokens as text.
 fn told(store: &Store) -> Vec<(String, Option<DeviceToken>)> {
     let numbers: Vec<_> = store.select(&event("e").remove(0).event).iter_from(DeviceNumber(0)).collect();
     let mut told = Vec::new();
-    store.with_recipients(&numbers, |found| told.push((found.id.to_string(), found.token.cloned())));
+    store.with_recipients(&numbers, |found| told.push((found.id.to_string(), found.token.map(TokenRef::to_token))));
     told
 }
 
@@ -49,13 +49,14 @@ fn with_draft<T>(store: &Store, work: impl FnOnce(&mut Draft<'_>) -> T) -> T {
     let shared = store.shared();
     let engine = read_lock(&shared.engine);
     let engine = engine.as_ref().unwrap();
-    let state = super::super::load(engine).unwrap().0;
+    let (state, derived) = super::super::load(engine, tempfile::tempdir().unwrap().path()).unwrap();
+    *shared.blocks.lock().unwrap() = derived.blocks; // Where a draft is dropped, the store is opened again.
     work(&mut Draft::new(engine, shared, state, Timestamp(1)))
 }
 
 /// A few changes of every kind, told apart by `name`.
 fn change(draft: &mut Draft<'_>, name: &str) -> Result<(), EngineError> {
-    draft.import(vec![import(name)], Timestamp(1))?.unwrap();
+    draft.import(vec![import(name)], None, Timestamp(1))?.unwrap();
     draft
         .unsubscribe(&id("kept"), goals().into_iter().map(|(subject, topic)| (subject, vec![topic])).collect())?
         .unwrap();
@@ -86,7 +87,7 @@ fn outcome(store: &Store, work: impl FnOnce(&mut Draft<'_>)) -> (String, usize) 
 async fn a_request_that_meets_damage_leaves_no_trace_in_its_batch() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path(), Arc::default());
-    store.import_devices(vec![import("kept")], Timestamp(1)).await.unwrap();
+    store.import_devices(vec![import("kept")], None, Timestamp(1)).await.unwrap();
     store.append_events(event("e1"), Timestamp(1)).await.unwrap();
     store.append_events(later("later", 50), Timestamp(1)).await.unwrap();
     let refused = |draft: &mut Draft<'_>, name: &str| {
@@ -120,7 +121,7 @@ async fn others_of_the_batch_are_not_refused() {
             store.append_events([event("new"), event("e1")].concat(), Timestamp(1)),
             store.append_events(event(&first), Timestamp(1)),
             store.append_events(event(&second), Timestamp(1)),
-            store.put_device(device("phone"), Timestamp(1)),
+            store.put_device(device("phone"), PutTerms::default(), Timestamp(1)),
         );
         assert_eq!(damaged.unwrap_err(), AppendError::Write(WriteError::Unavailable));
         assert!(first.is_ok() && second.is_ok() && device.is_ok(), "round {round}");
@@ -165,7 +166,7 @@ async fn wait_trimmed(store: &Store, position: u64) {
 async fn a_device_whose_name_or_token_leads_nowhere_is_found_in_memory() {
     let folder = tempfile::tempdir().unwrap();
     let mut store = open(folder.path(), Arc::default());
-    store.import_devices(vec![import("phone"), import("tablet")], Timestamp(1)).await.unwrap();
+    store.import_devices(vec![import("phone"), import("tablet")], None, Timestamp(1)).await.unwrap();
     damage(&store, Table::DeviceId, b"phone");
     damage(&store, Table::Token, &rows::token_key(&token("tablet").unwrap()));
     for restarted in [false, true] {
@@ -176,12 +177,12 @@ async fn a_device_whose_name_or_token_leads_nowhere_is_found_in_memory() {
     }
     // It takes the token of the other, and its own name again.
     let moved = NewDevice { token: token("tablet"), ..device("phone") };
-    let registered = store.put_device(moved, Timestamp(2)).await.unwrap();
+    let registered = store.put_device(moved, PutTerms::default(), Timestamp(2)).await.unwrap();
     assert!(!registered.created);
     let expected = [("phone", token("tablet")), ("tablet", None)];
     assert_eq!(told(&store), expected.map(|(name, token)| (name.to_owned(), token)));
     assert_eq!(store.devices(None, 9).unwrap().len(), 2);
-    assert!(store.delete_device(&id("phone")).await.unwrap());
+    assert!(store.delete_device(&id("phone"), Precondition::None).await.unwrap());
     assert_eq!(store.counts().devices, 1);
 }
 
@@ -190,16 +191,19 @@ async fn a_device_whose_name_or_token_leads_nowhere_is_found_in_memory() {
 async fn a_row_that_leads_to_a_stranger_is_not_believed() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path(), Arc::default());
-    let secret = store.put_device(NewDevice { token: token("a"), ..device("a") }, Timestamp(1)).await.unwrap();
+    let secret = store
+        .put_device(NewDevice { token: token("a"), ..device("a") }, PutTerms::default(), Timestamp(1))
+        .await
+        .unwrap();
     let secret = secret.credential.unwrap();
-    store.put_device(NewDevice { token: token("b"), ..device("b") }, Timestamp(1)).await.unwrap();
+    store.put_device(NewDevice { token: token("b"), ..device("b") }, PutTerms::default(), Timestamp(1)).await.unwrap();
     let mut rows = Rows::default();
     rows.put(Table::DeviceId, &b"b"[..], 0u32.to_be_bytes());
     rows.put(Table::Token, rows::token_key(&token("c").unwrap()), 0u32.to_be_bytes());
     store.shared().engine.read().unwrap().as_ref().unwrap().commit(rows, Durability::Synced).unwrap();
     assert!(matches!(store.prove(&id("b"), Some(secret.as_str())), Err(error) if error.is_damage()));
     assert!(matches!(store.device(&id("b")), Err(ReadError::Engine(_))));
-    store.put_device(NewDevice { token: token("c"), ..device("c") }, Timestamp(1)).await.unwrap();
+    store.put_device(NewDevice { token: token("c"), ..device("c") }, PutTerms::default(), Timestamp(1)).await.unwrap();
     assert_eq!(store.device(&id("a")).unwrap().unwrap().token, token("a"), "its token is its own");
 }
 
@@ -242,8 +246,11 @@ async fn a_damaged_channel_goes_on_from_its_history_and_others_come_back_as_well
 /// Everything there is, twice: `a` is to be damaged, `b` to be as it was.
 async fn fill(store: &Store) {
     for name in ["a", "b"] {
-        store.put_device(NewDevice { token: token(name), ..device(name) }, Timestamp(1)).await.unwrap();
-        store.import_devices(vec![import(name)], Timestamp(1)).await.unwrap();
+        store
+            .put_device(NewDevice { token: token(name), ..device(name) }, PutTerms::default(), Timestamp(1))
+            .await
+            .unwrap();
+        store.import_devices(vec![import(name)], None, Timestamp(1)).await.unwrap();
         let mut new = event(name);
         new[0].channels[0].name = ChannelName::new(&format!("team:{name}")).unwrap();
         store.append_events(new, Timestamp(1)).await.unwrap();
@@ -307,10 +314,16 @@ async fn goes_on(store: &Store) {
     assert!(names(store).contains("later-b"));
     assert!(store.brakes().borrow().is_paused(&BrakeScope::App(AppId::new("b").unwrap())));
     assert!(store.jobs().unwrap().contains(&(JournalPosition(2), vec![2; 9])));
-    assert!(store.put_device(NewDevice { token: token("c"), ..device("c") }, Timestamp(3)).await.unwrap().created);
+    assert!(
+        store
+            .put_device(NewDevice { token: token("c"), ..device("c") }, PutTerms::default(), Timestamp(3))
+            .await
+            .unwrap()
+            .created
+    );
     // Also what was flipped can be said anew.
-    store.put_device(NewDevice { token: token("a"), ..device("a") }, Timestamp(3)).await.unwrap();
-    store.delete_device(&id("a")).await.unwrap();
+    store.put_device(NewDevice { token: token("a"), ..device("a") }, PutTerms::default(), Timestamp(3)).await.unwrap();
+    store.delete_device(&id("a"), Precondition::None).await.unwrap();
     let restored = store.durable_channels(Timestamp(1)).map(Result::unwrap);
     assert!(restored.into_iter().any(|channel| channel.name.as_str() == "team:b" && channel.publications.len() == 1));
 }

@@ -3,12 +3,14 @@
 use std::ops::Bound;
 
 use proptest::prelude::*;
-use tidings_types::{BrakeScope, DeviceToken, Provider, UserId};
+use tidings_audience::Index;
+use tidings_types::{TokenRef, BrakeScope, DeviceToken, Filter, Mute, MuteScope, Provider, UserId};
 
 use super::super::{Derived, load};
 use super::*;
 use crate::brakes::Brakes;
 use crate::rows::{self, State};
+use crate::table::DeviceTable;
 use crate::{GoneToken, NewImport};
 
 const DEVICES: [&str; 3] = ["d0", "d1", "d2"];
@@ -27,6 +29,10 @@ enum Change {
     Subscribe(usize, usize, usize),
     Unsubscribe(usize, usize),
     Delete(usize),
+    /// One of the subjects, or everything.
+    Mute(usize, Option<usize>, Option<u64>),
+    Unmute(usize, Option<usize>),
+    Erase(usize),
     LogOut(usize),
     Rotate(usize),
     Gone(u32, u8),
@@ -49,6 +55,10 @@ fn change() -> impl Strategy<Value = Change> {
         3 => (device(), 0..SUBJECTS.len(), 0..TOPICS.len()).prop_map(|(d, s, t)| Change::Subscribe(d, s, t)),
         1 => (device(), 0..SUBJECTS.len()).prop_map(|(device, subject)| Change::Unsubscribe(device, subject)),
         1 => device().prop_map(Change::Delete),
+        3 => (device(), prop::option::of(0..SUBJECTS.len()), prop::option::of(2..9u64))
+            .prop_map(|(device, subject, until)| Change::Mute(device, subject, until)),
+        1 => (device(), prop::option::of(0..SUBJECTS.len())).prop_map(|(device, of)| Change::Unmute(device, of)),
+        1 => (0..USERS.len()).prop_map(Change::Erase),
         2 => device().prop_map(Change::LogOut),
         1 => device().prop_map(Change::Rotate),
         1 => (0..6u32, 0..2u8).prop_map(|(number, token)| Change::Gone(number, token)),
@@ -79,6 +89,10 @@ fn subject(index: usize) -> Subject {
     Subject::new(SUBJECTS[index]).unwrap()
 }
 
+fn scope(of: Option<usize>) -> MuteScope {
+    of.map_or(MuteScope::Everything, |index| MuteScope::Subject(subject(index)))
+}
+
 fn topic(index: usize) -> TopicName {
     TopicName::new(TOPICS[index]).unwrap()
 }
@@ -87,19 +101,27 @@ fn topic(index: usize) -> TopicName {
 async fn apply(store: &Store, change: Change) {
     let id = |index: usize| DeviceId::new(DEVICES[index]).unwrap();
     match change {
-        Change::Put(device, user, token) => drop(store.put_device(new(device, user, token), Timestamp(1)).await),
+        Change::Put(device, user, token) => {
+            drop(store.put_device(new(device, user, token), PutTerms::default(), Timestamp(1)).await)
+        }
         Change::Import(devices) => {
             let import = |(device, user, token, subscribes, proven)| {
                 let subscriptions = vec![(subject(0), topic(0)); usize::from(subscribes)];
-                NewImport { device: new(device, user, token), subscriptions, credential: None, proven }
+                NewImport { subscriptions, proven, ..new(device, user, token).into() }
             };
-            drop(store.import_devices(devices.into_iter().map(import).collect(), Timestamp(1)).await);
+            drop(store.import_devices(devices.into_iter().map(import).collect(), None, Timestamp(1)).await);
         }
         Change::Subscribe(device, s, t) => {
             drop(store.subscribe(&id(device), vec![(subject(s), vec![topic(t)])]).await);
         }
         Change::Unsubscribe(device, s) => drop(store.unsubscribe(&id(device), vec![(subject(s), vec![])]).await),
-        Change::Delete(device) => drop(store.delete_device(&id(device)).await),
+        Change::Delete(device) => drop(store.delete_device(&id(device), Precondition::None).await),
+        Change::Mute(device, of, until) => {
+            let mute = Mute { scope: scope(of), until: until.map(Timestamp) };
+            drop(store.mute(&id(device), mute, Timestamp(1)).await);
+        }
+        Change::Unmute(device, of) => drop(store.unmute(&id(device), &scope(of)).await),
+        Change::Erase(user) => drop(store.erase_user(&named(user)).await),
         Change::LogOut(device) => drop(store.log_out(&id(device)).await),
         Change::Rotate(device) => drop(store.rotate_credential(&id(device)).await),
         Change::Gone(number, byte) => {
@@ -125,26 +147,27 @@ async fn apply(store: &Store, change: Change) {
 }
 
 /// All that can be asked of what is in memory.
-fn facts(Derived { table, index, brakes }: &Derived) -> Vec<String> {
+fn facts(table: &DeviceTable, index: &Index, brakes: &Brakes) -> Vec<String> {
     let mut facts = vec![
         format!("{} {} {}", table.count(), index.subscription_count(), index.user_count()),
         format!("{brakes:?}"),
         format!("{}", table.proven_count()),
     ];
     // A bit that outlived its token would prove the next device's.
-    let recipients = || (0..64).filter_map(|number| table.recipient(DeviceNumber(number)));
+    let recipients = || (0..64).filter_map(|number| table.recipient(DeviceNumber(number)).unwrap());
     assert_eq!(recipients().filter(|one| one.proven && one.token.is_some()).count() as u64, table.proven_count());
     for number in (0..64).map(DeviceNumber) {
         let token =
-            table.recipient(number).and_then(|recipient| recipient.token.map(|token| token.to_text().into_owned()));
+            table.recipient(number).unwrap().and_then(|recipient| recipient.token.map(TokenRef::to_token));
+        let token = token.map(|token| token.to_text().into_owned());
         facts.push(format!("{:?} {token:?} {}", table.recipient(number), table.subscription_count(number)));
     }
     let mut ask = |frozen: tidings_audience::Frozen| {
         facts.push(format!("{:?}", frozen.iter_from(DeviceNumber(0)).collect::<Vec<_>>()));
     };
-    (0..USERS.len()).for_each(|index_of| ask(index.freeze_named(&[named(index_of)], &[])));
+    (0..USERS.len()).for_each(|index_of| ask(index.freeze_named(&[named(index_of)], &[], &[], &Filter::default())));
     for t in 0..TOPICS.len() {
-        (0..SUBJECTS.len()).for_each(|s| ask(index.freeze(&topic(t), &[subject(s)])));
+        (0..SUBJECTS.len()).for_each(|s| ask(index.freeze(&topic(t), &[subject(s)], &Filter::default())));
     }
     facts
 }
@@ -167,9 +190,25 @@ fn check_later(store: &Store, state: State) {
     assert_eq!(store.counts().later, keys.len() as u64);
 }
 
+/// What the checkpoint of the moment and the changes since make, in a folder of its own; `None` when there is none yet.
+fn from_checkpoint(store: &Store) -> Option<(Derived, tempfile::TempDir)> {
+    let shared = store.shared();
+    let _no_other_is_written = shared.checkpoint.interrupt();
+    let (folder, copy) = (&shared.config.path, tempfile::tempdir().unwrap());
+    std::fs::copy(folder.join("checkpoint"), copy.path().join("checkpoint")).ok()?;
+    std::fs::create_dir(copy.path().join("heap")).unwrap();
+    for file in std::fs::read_dir(folder.join("heap")).unwrap().map(Result::unwrap) {
+        std::fs::copy(file.path(), copy.path().join("heap").join(file.file_name())).unwrap();
+    }
+    let (_, loaded) = load(shared.engine.read().unwrap().as_ref().unwrap(), copy.path()).unwrap();
+    assert!(loaded.checkpoint.is_some(), "the checkpoint is of no use");
+    Some((loaded, copy))
+}
+
 async fn run(changes: Vec<(Vec<Change>, Option<Fault>)>) {
     let folder = tempfile::tempdir().unwrap();
-    let store = open(folder.path(), Arc::default());
+    let config = StoreConfig { checkpoint_change_count: 2, ..config(folder.path()) };
+    let store = Store::open(config, Arc::<Sink>::default()).unwrap();
     let nobody = DeviceId::new("nobody").unwrap();
     let mut pulse = tokio::time::interval(Duration::from_millis(1));
     for (changes, fault) in changes {
@@ -177,18 +216,19 @@ async fn run(changes: Vec<(Vec<Change>, Option<Fault>)>) {
         for change in changes {
             apply(&store, change).await;
         }
-        while store.delete_device(&nobody).await.is_err() {
+        while store.delete_device(&nobody, Precondition::None).await.is_err() {
             pulse.tick().await; // Until the store is open again.
         }
         let shared = store.shared();
-        let (state, rebuilt) = load(shared.engine.read().unwrap().as_ref().unwrap()).unwrap();
-        let (table, index) =
-            (std::mem::take(&mut *shared.table.write().unwrap()), std::mem::take(&mut *shared.index.write().unwrap()));
-        let brakes = Brakes::clone(&shared.brakes.borrow());
-        let held = Derived { table, index, brakes };
-        assert_eq!(facts(&held), facts(&rebuilt));
-        (*shared.table.write().unwrap(), *shared.index.write().unwrap()) = (held.table, held.index);
+        let held = facts(&shared.table.read().unwrap(), &shared.index.read().unwrap(), &shared.brakes.borrow());
+        let scratch = tempfile::tempdir().unwrap();
+        let (state, rebuilt) = load(shared.engine.read().unwrap().as_ref().unwrap(), scratch.path()).unwrap();
+        assert_eq!(rebuilt.checkpoint, None);
+        assert_eq!(held, facts(&rebuilt.table, &rebuilt.index, &rebuilt.brakes));
         check_later(&store, state);
+        if let Some((loaded, _folder)) = from_checkpoint(&store) {
+            assert_eq!(held, facts(&loaded.table, &loaded.index, &loaded.brakes));
+        }
     }
     store.close().await;
 }

@@ -105,7 +105,7 @@ async fn all_that_an_older_version_kept_is_read() {
     assert_eq!((store.prove(&phone, Some("Secret")).unwrap(), store.prove(&tablet, Some("")).unwrap()), (None, None));
     // Users are found although no version before kept them in memory.
     assert_eq!(store.select(&full).iter_from(DeviceNumber(0)).collect::<Vec<_>>(), [DeviceNumber(0)]);
-    let to = Recipients { users: vec![UserId::new("ann").unwrap()], devices: vec![tablet] };
+    let to = Recipients { users: vec![UserId::new("ann").unwrap()], devices: vec![tablet], selector: None };
     let named = store.select(&Event { to: Some(to), ..full });
     assert_eq!(named.iter_from(DeviceNumber(0)).collect::<Vec<_>>(), [DeviceNumber(0), DeviceNumber(1)]);
     assert_eq!((store.counts().devices, store.counts().subscriptions), (2, 1));
@@ -113,6 +113,27 @@ async fn all_that_an_older_version_kept_is_read() {
         store.append_events(super::event("new"), Timestamp(2000)).await.unwrap()[0].position(),
         Some(JournalPosition(4))
     );
+}
+
+#[tokio::test]
+async fn a_store_of_format_1_is_marked_when_it_is_open_and_goes_on_in_format_2() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open_older(folder.path());
+    let raw = |store: &Store, table, key: &[u8]| -> Vec<u8> {
+        let engine = store.shared().engine.read().unwrap();
+        engine.as_ref().unwrap().get(table, key).unwrap().unwrap().as_ref().to_vec()
+    };
+    assert_eq!(raw(&store, Table::Meta, b"format"), b"tidings-store-2");
+    let tablet = DeviceId::new("tablet").unwrap();
+    let (_, secret) = store.rotate_credential(&tablet).await.unwrap().unwrap();
+    assert_eq!([0, 1].map(|number| raw(&store, Table::Device, &[0, 0, 0, number])[0]), [b'{', 2]);
+    store.close().await;
+    let store = open(folder.path(), Arc::default());
+    assert_eq!(store.prove(&tablet, Some(secret.as_str())).unwrap(), Some(DeviceNumber(1)));
+    let devices = store.devices(None, 9).unwrap();
+    let spelt: Vec<_> = devices.iter().map(|device| serde_json::to_string(device).unwrap()).collect();
+    assert_eq!(spelt[0], PHONE);
+    assert_eq!((&devices[1].id, devices[1].token_at, store.counts().subscriptions), (&tablet, Timestamp(0), 1));
 }
 
 #[tokio::test]

@@ -20,7 +20,7 @@ fn proven(store: &Store, numbers: &[u32]) -> Vec<u32> {
 
 async fn put_with_token(store: &Store, name: &str) {
     let token = Some(DeviceToken::from(name.as_bytes()));
-    store.put_device(NewDevice { token, ..device(name) }, Timestamp(1)).await.unwrap();
+    store.put_device(NewDevice { token, ..device(name) }, PutTerms::default(), Timestamp(1)).await.unwrap();
 }
 
 /// What a release says when its commit fails, and then when the store is open again; and what the sink was told in all.
@@ -123,7 +123,7 @@ async fn proven_tokens_are_kept_on_both_sides_of_a_chunk() {
     }
     let all = [65534, 65535, 65536, 65537];
     store.devices_proven(all[1..].iter().copied().map(DeviceNumber).collect()).await.unwrap();
-    store.delete_device(&DeviceId::new("c").unwrap()).await.unwrap();
+    store.delete_device(&DeviceId::new("c").unwrap(), Precondition::None).await.unwrap();
     for restarted in [false, true] {
         assert_eq!(proven(&store, &all), [65535, 65537], "restarted: {restarted}");
         assert_eq!(store.counts().proven, 2);

@@ -1,81 +1,200 @@
-//! `bench audience`: how quickly an event's audience is found and handed out, and what keeping it durable costs.
+//! `bench audience`: how quickly an event's audience is found and handed out, and what keeping it durable costs (R7, R8).
 //!
 //! Everything is our own store as `serve` uses it, in a temporary folder: devices and subscriptions are imported,
-//! audiences frozen and read window by window with their tokens, subscriptions changed by 64 writers at once, the
-//! store closed and opened again. Memory per subscription is that of the index alone, built once without a store.
+//! audiences frozen and read window by window with their tokens ([`select`]), subscriptions changed by 64 writers at once
+//! ([`update`]), devices found by their tokens, imported and exported while an audience is selected ([`bulk`]), the store
+//! closed and opened again, with and without its checkpoint, and read from files that are in no cache ([`start`]). Memory
+//! and changes of the index alone are measured without a store ([`index`]).
 //!
-//! The data is drawn from seeds (see [`data`]), so every audience is compared, device by device, with what a plain
-//! walk over all devices says; after the changes and the opening nothing may be missing either.
+//! Beside it SQLite and PostgreSQL answer the same questions about a smaller data set, and our store with them
+//! ([`controls`]).
 //!
-//! Warm only: everything selecting needs is in memory. One thread selects.
+//! The data is drawn from seeds ([`data`]), so every audience is compared, device by device, with what a plain walk over
+//! all devices says; after the changes and the opening nothing may be missing either. One thread selects.
 
+mod bulk;
+#[cfg(feature = "bench-peers")]
+mod controls;
 mod data;
+mod goals;
+mod index;
 mod select;
+mod start;
 mod update;
 
 use std::path::Path;
+use std::time::Duration;
 
-use tidings_audience::Index;
-use tidings_store::{NewImport, Store};
-use tidings_telemetry::unix_now;
-use tidings_types::DeviceNumber;
-use tokio::time::Instant;
+use tidings_store::Store;
+use tidings_types::Filter;
 
 use self::data::Data;
-use self::select::Audience;
-use super::process::Usage;
+use self::goals::Goals;
+use self::select::{Audience, Selecting, Times};
 use super::report::{Goal, Report};
 use super::{failed, failed_by, progress, store};
 use crate::cli::BenchAudienceArgs;
 use crate::command::CommandError;
 
-/// Audiences looked for, with the goal for handing all of one out, in milliseconds.
-const SIZES: [(u64, f64); 4] = [(10_000, 5.0), (400_000, 45.0), (1_300_000, 75.0), (4_000_000, 120.0)];
-/// Until the first device of an audience is handed out, in milliseconds.
-const GOAL_FIRST_MS: f64 = 1.0;
-const GOAL_INDEX_BYTES: f64 = 5.0;
-const GOAL_DISK_BYTES: f64 = 60.0;
-const GOAL_UPDATES: f64 = 40_000.0;
-const GOAL_UPDATES_SELECTING: f64 = 30_000.0;
-const GOAL_UPDATE_P99_MS: f64 = 20.0;
-/// Opening without a checkpoint, in seconds.
-const GOAL_REBUILD_S: f64 = 15.0;
-/// What the goals are stated for.
-const GOAL_SUBSCRIPTIONS: u64 = 25_000_000;
-/// Devices imported in one request.
-const IMPORT_COUNT: u32 = 10_000;
+/// What is measured, and what is in the store by now.
+struct Bench<'a> {
+    data: &'a Data,
+    goals: Goals,
+    runs: u32,
+    /// In the store.
+    device_count: u64,
+    subscription_count: u64,
+    /// Updates made.
+    update_count: u64,
+    report: Report,
+}
 
 pub(super) async fn run(args: &BenchAudienceArgs) -> Result<Report, CommandError> {
-    let data = Data::new(args.subscriptions / data::SUBSCRIPTION_COUNT_MEAN);
-    let mut report = Report::new("audience");
-    progress(format!("the index alone: subscriptions of {} devices", data.device_count));
-    let subscriptions = index_alone(&data, &mut report)?;
-
+    let data = Data::of_subscriptions(args.subscriptions);
+    let mut bench = Bench::new(&data, Goals::of(args.subscriptions), args.common.runs);
+    bench.measure_index()?;
     let folder = folder(args.dir.as_deref())?;
-    let store = store::open(folder.path()).await?;
-    import(&data, &store, subscriptions, &mut report).await?;
-    let audiences = select::find(&data, &store, &SIZES.map(|(size, _)| size))?;
-    select(&audiences, &data, &store, args.common.runs, &mut report)?;
-    let added = update(&audiences, &store, args.common.runs, &mut report).await?;
-    let store = reopen(store, folder.path(), subscriptions + added, args.common.runs, &mut report).await?;
-    // What was changed is about a subject of its own: the audiences are what they were.
-    audiences.iter().try_for_each(|audience| audience.check(&data, &store))?;
-    store.close().await;
-    let size = disk_bytes(folder.path())? as f64;
-    report.judge(
-        "disk",
-        "B per subscription",
-        vec![size / (subscriptions + added) as f64],
-        Goal::AtMost(GOAL_DISK_BYTES),
-    );
+    bench.measure_store(folder.path()).await?;
+    drop(folder); // The next data sets want its room.
+    let report = &mut bench.report;
+    #[cfg(feature = "bench-peers")]
+    controls::run(args, report).await?;
+    #[cfg(not(feature = "bench-peers"))]
     report.note(format!(
-        "{subscriptions} subscriptions of {} devices; one thread selects, all is in memory.",
-        data.device_count
+        "SQLite and PostgreSQL at {} subscriptions: not measured: built without --features bench-peers.",
+        args.control_subscriptions
     ));
-    if subscriptions < GOAL_SUBSCRIPTIONS * 9 / 10 {
-        report.note("Goals are stated for 25 M subscriptions; with fewer, opening and selecting are easier to reach.");
+    goals::note(args.subscriptions, report);
+    Ok(bench.report)
+}
+
+impl<'a> Bench<'a> {
+    fn new(data: &'a Data, goals: Goals, runs: u32) -> Self {
+        let report = Report::new("audience");
+        Self { data, goals, runs, device_count: 0, subscription_count: 0, update_count: 0, report }
     }
-    Ok(report)
+
+    async fn measure_store(&mut self, folder: &Path) -> Result<(), CommandError> {
+        let mut store = store::open(folder).await?;
+        self.import(&store).await?;
+        let audiences = self.select(&store)?;
+        let busy = audiences.iter().rfind(|audience| audience.wanted <= 1_300_000).unwrap_or(&audiences[0]);
+        self.filter(busy, &store)?;
+        self.update(busy, &store).await?;
+        self.look_up(&store)?;
+        self.bulk(busy, &store).await?;
+        store = self.start(store, folder, busy).await?;
+        // What was changed is about subjects of its own: the audiences are what they were.
+        audiences.iter().try_for_each(|audience| audience.check(self.data, &store))?;
+        self.mute(&store).await?;
+        let name = format!("{} with mutes", busy.len);
+        self.hand_out(&name, &busy.muted(&store), &store, None)?;
+        store.close().await;
+        let size = disk_bytes(folder)? as f64 / self.subscription_count as f64;
+        let goal = self.goals.main(Goal::AtMost(goals::DISK_BYTES));
+        self.judge("disk, closed, devices included", "B per subscription", vec![size], goal);
+        Ok(())
+    }
+
+    /// Measures, and judges where a goal is stated.
+    fn judge(&mut self, name: impl Into<String>, unit: &'static str, runs: Vec<f64>, goal: Option<Goal>) {
+        match goal {
+            Some(goal) => self.report.judge(name, unit, runs, goal),
+            None => self.report.measure(name, unit, runs),
+        }
+    }
+
+    /// Whether all that was written is there.
+    fn check_counts(&self, store: &Store) -> Result<(), CommandError> {
+        let counts = store.counts();
+        if (counts.devices, counts.subscriptions) == (self.device_count, self.subscription_count) {
+            return Ok(());
+        }
+        Err(failed(format!(
+            "the store has {} of {} devices, {} of {} subscriptions",
+            counts.devices, self.device_count, counts.subscriptions, self.subscription_count
+        )))
+    }
+
+    /// All sizes, warm.
+    fn select(&mut self, store: &Store) -> Result<Vec<Audience>, CommandError> {
+        let audiences = select::find(self.data, store, &self.goals.sizes.map(|(size, _)| size));
+        if audiences.is_empty() {
+            return Err(failed("there are too few devices for the smallest audience"));
+        }
+        for audience in &audiences {
+            let goal = self.goals.of_size(audience.wanted);
+            self.hand_out(&audience.len.to_string(), audience, store, goal)?;
+        }
+        for (wanted, _) in self.goals.sizes {
+            if audiences.iter().all(|audience| audience.wanted != wanted) {
+                self.report.note(format!("Too few devices for an audience of {wanted}."));
+            }
+        }
+        Ok(audiences)
+    }
+
+    fn hand_out(
+        &mut self,
+        name: &str,
+        audience: &Audience,
+        store: &Store,
+        goal: Option<Goal>,
+    ) -> Result<(), CommandError> {
+        audience.check(self.data, store)?;
+        progress(format!("selecting {name}, {} devices", audience.len));
+        let timed: Vec<Times> = (0..self.runs).map(|_| audience.hand_out(store)).collect::<Result<_, _>>()?;
+        let first_goal = goal.is_some().then_some(self.goals.first);
+        self.report.measure(format!("{name}: frozen"), "ms", millis(&timed, |times| times.frozen));
+        self.judge(format!("{name}: first device"), "ms", millis(&timed, |times| times.first), first_goal);
+        self.judge(format!("{name}: all handed out"), "ms", millis(&timed, |times| times.all), goal);
+        let rates = timed.iter().map(|times| audience.len as f64 / times.all.as_secs_f64() / 1e6).collect();
+        let rate_goal = self.goals.main(Goal::AtLeast(goals::DEVICES_M)).filter(|_| audience.wanted == 1_300_000);
+        self.judge(format!("{name}: rate"), "M/s", rates, rate_goal.filter(|_| goal.is_some()));
+        Ok(())
+    }
+
+    /// One country and its language of an audience.
+    fn filter(&mut self, audience: &Audience, store: &Store) -> Result<(), CommandError> {
+        let (country, locale) = self.data.largest_country();
+        let filter = Filter { countries: vec![country.clone()], locales: vec![locale.clone()], ..Filter::default() };
+        let name = format!("{} in {country} with {locale}", audience.len);
+        self.hand_out(&format!("{name}, filtered"), &audience.filtered(&filter, self.data), store, None)?;
+        self.hand_out(&format!("{name}, by a selector"), &audience.selected(&filter, self.data), store, None)
+    }
+
+    /// Durable updates, alone and while an audience is selected over and over.
+    async fn update(&mut self, busy: &Audience, store: &Store) -> Result<(), CommandError> {
+        let writers = format!("{} writers", update::WRITER_COUNT);
+        for selected in [None, Some(busy)] {
+            let (mut rates, mut slow, mut selecting) = (Vec::new(), Vec::new(), Vec::new());
+            for run in 1..=self.runs {
+                progress(format!("{writers}, run {run}"));
+                let thread = selected.map(|audience| Selecting::start(audience, store));
+                let done = update::measure_ours(store, self.data.device_count, self.update_count).await?;
+                if let Some(thread) = thread {
+                    selecting.extend(thread.stop().await?);
+                }
+                self.update_count += done.count;
+                self.subscription_count += done.count;
+                rates.push(done.rate);
+                slow.push(done.p99_millis);
+            }
+            let (name, rate) = match selected {
+                None => (writers.clone(), goals::UPDATES),
+                Some(audience) => (format!("{writers} while selecting {}", audience.len), goals::UPDATES_SELECTING),
+            };
+            let (rate, p99) = (Goal::AtLeast(rate), Goal::AtMost(goals::UPDATE_P99_MS));
+            self.judge(format!("{name}: durable updates"), "1/s", rates, self.goals.main(rate));
+            self.judge(format!("{name}: p99"), "ms", slow, self.goals.main(p99));
+            self.report.measure(format!("{name}: all handed out"), "ms", selecting);
+        }
+        self.check_counts(store)
+    }
+}
+
+fn millis(timed: &[Times], field: fn(&Times) -> Duration) -> Vec<f64> {
+    timed.iter().map(|times| field(times).as_secs_f64() * 1e3).collect()
 }
 
 fn folder(parent: Option<&Path>) -> Result<tempfile::TempDir, CommandError> {
@@ -86,150 +205,59 @@ fn folder(parent: Option<&Path>) -> Result<tempfile::TempDir, CommandError> {
     folder.map_err(|error| failed_by("cannot make a temporary folder", &error))
 }
 
-/// Memory of the index for all subscriptions; tells how many there are.
-fn index_alone(data: &Data, report: &mut Report) -> Result<u64, CommandError> {
-    let before = Usage::now()?;
-    let mut index = Index::new();
-    let mut count = 0;
-    for device in 0..data.device_count {
-        for (subject, topic) in data.subscriptions(device) {
-            count += u64::from(index.insert(DeviceNumber(device), subject, topic));
-        }
-    }
-    let after = Usage::now()?;
-    if count != index.subscription_count() {
-        return Err(failed(format!("the index has {} of {count} subscriptions", index.subscription_count())));
-    }
-    let grown = after.resident_bytes.saturating_sub(before.resident_bytes) as f64;
-    report.judge("index: memory", "B per subscription", vec![grown / count as f64], Goal::AtMost(GOAL_INDEX_BYTES));
-    report.measure(
-        "index: building, per subscription",
-        "ns",
-        vec![(after.cpu - before.cpu).as_secs_f64() * 1e9 / count as f64],
-    );
-    Ok(count)
-}
-
-/// Puts every device and its subscriptions into the store.
-async fn import(data: &Data, store: &Store, subscriptions: u64, report: &mut Report) -> Result<(), CommandError> {
-    let began = Instant::now();
-    for start in (0..data.device_count).step_by(IMPORT_COUNT as usize) {
-        if start % 500_000 == 0 {
-            progress(format!("import: {start} of {} devices", data.device_count));
-        }
-        let end = data.device_count.min(start + IMPORT_COUNT);
-        let import = |device| NewImport {
-            device: data.device(device),
-            subscriptions: data.owned_subscriptions(device),
-            credential: None,
-            proven: true,
-        };
-        let devices = (start..end).map(import).collect();
-        store.import_devices(devices, unix_now()).await.map_err(|error| failed_by("cannot import", &error))?;
-    }
-    let elapsed = began.elapsed().as_secs_f64();
-    let counts = store.counts();
-    if (counts.devices, counts.subscriptions) != (data.device_count.into(), subscriptions) {
-        return Err(failed(format!(
-            "the store has {} devices, {} subscriptions",
-            counts.devices, counts.subscriptions
-        )));
-    }
-    report.measure("import, durable", "subscriptions/s", vec![subscriptions as f64 / elapsed]);
-    Ok(())
-}
-
-fn select(
-    audiences: &[Audience],
-    data: &Data,
-    store: &Store,
-    runs: u32,
-    report: &mut Report,
-) -> Result<(), CommandError> {
-    for audience in audiences {
-        audience.check(data, store)?;
-        let size = audience.len;
-        progress(format!("selecting {size} devices, about {} subjects", audience.subject_count()));
-        let timed: Vec<_> = (0..runs).map(|_| audience.hand_out(store)).collect::<Result<_, _>>()?;
-        let millis = |field: fn(&select::Times) -> std::time::Duration| {
-            timed.iter().map(|times| field(times).as_secs_f64() * 1e3).collect::<Vec<_>>()
-        };
-        let goal = SIZES.iter().find(|&&(wanted, _)| wanted == audience.wanted).map_or(f64::MAX, |&(_, goal)| goal);
-        report.measure(format!("{size}: frozen"), "ms", millis(|times| times.frozen));
-        report.judge(format!("{size}: first device"), "ms", millis(|times| times.first), Goal::AtMost(GOAL_FIRST_MS));
-        report.judge(format!("{size}: all handed out"), "ms", millis(|times| times.all), Goal::AtMost(goal));
-    }
-    for (wanted, _) in SIZES {
-        if audiences.iter().all(|audience| audience.wanted != wanted) {
-            report.note(format!("Too few devices for an audience of {wanted}."));
-        }
-    }
-    Ok(())
-}
-
-/// Durable updates, alone and while an audience is selected over and over; tells how many subscriptions were added.
-async fn update(audiences: &[Audience], store: &Store, runs: u32, report: &mut Report) -> Result<u64, CommandError> {
-    let mut added = 0;
-    let busy = audiences.iter().rfind(|audience| audience.wanted <= 1_300_000);
-    for selected in [None, busy] {
-        let (mut rates, mut slow, mut selecting) = (Vec::new(), Vec::new(), Vec::new());
-        for run in 1..=runs {
-            progress(format!("{} writers, run {run}", update::WRITER_COUNT));
-            let done = update::measure(store, selected, added).await?;
-            added += done.count;
-            rates.push(done.rate);
-            slow.push(done.p99_millis);
-            selecting.extend(done.select_millis);
-        }
-        let (name, goal) = match selected {
-            None => (String::new(), GOAL_UPDATES),
-            Some(audience) => (format!(" while selecting {}", audience.len), GOAL_UPDATES_SELECTING),
-        };
-        let writers = update::WRITER_COUNT;
-        report.judge(format!("{writers} writers{name}: durable updates"), "1/s", rates, Goal::AtLeast(goal));
-        report.judge(format!("{writers} writers{name}: p99"), "ms", slow, Goal::AtMost(GOAL_UPDATE_P99_MS));
-        report.measure(format!("{writers} writers{name}: all handed out"), "ms", selecting);
-        if busy.is_none() {
-            break;
-        }
-    }
-    Ok(added)
-}
-
-/// Closes and opens the store; everything must still be there.
-async fn reopen(
-    mut store: Store,
-    folder: &Path,
-    subscriptions: u64,
-    runs: u32,
-    report: &mut Report,
-) -> Result<Store, CommandError> {
-    let mut seconds = Vec::new();
-    for run in 1..=runs {
-        progress(format!("opening again, run {run}"));
-        let devices = store.counts().devices;
-        store.close().await;
-        let began = Instant::now();
-        store = store::open(folder).await?;
-        seconds.push(began.elapsed().as_secs_f64());
-        let counts = store.counts();
-        if (counts.devices, counts.subscriptions) != (devices, subscriptions) {
-            return Err(failed(format!("{} of {subscriptions} subscriptions came back", counts.subscriptions)));
-        }
-    }
-    report.judge("opening, everything rebuilt", "s", seconds, Goal::AtMost(GOAL_REBUILD_S));
-    Ok(store)
-}
-
 /// What the files in a folder take, holes not counted.
 fn disk_bytes(folder: &Path) -> std::io::Result<u64> {
     use std::os::unix::fs::MetadataExt as _;
     const BLOCK_BYTES: u64 = 512; // The unit of st_blocks, whatever the file system's.
     let mut sum = 0;
-    for entry in std::fs::read_dir(folder)? {
-        let entry = entry?;
-        let meta = entry.metadata()?;
-        sum += if meta.is_dir() { disk_bytes(&entry.path())? } else { meta.blocks() * BLOCK_BYTES };
-    }
+    each_file(folder, &mut |path| {
+        sum += path.metadata()?.blocks() * BLOCK_BYTES;
+        Ok(())
+    })?;
     Ok(sum)
+}
+
+/// Every file in a folder and those below.
+fn each_file(folder: &Path, visit: &mut impl FnMut(&Path) -> std::io::Result<()>) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            each_file(&path, visit)?;
+        } else {
+            visit(&path)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn every_goal_is_told_beside_what_was_measured() {
+        let data = Data::new(2500);
+        let mut goals = Goals::of(25_000_000);
+        goals.sizes = [(250, 5.0), (500, 45.0), (1_200, 75.0), (2_500, 120.0)].map(|(size, goal)| (size, Some(goal)));
+        let mut bench = Bench::new(&data, goals, 1);
+        let folder = folder(None).unwrap();
+        bench.measure_index().unwrap();
+        bench.measure_store(folder.path()).await.unwrap();
+        assert!(bench.update_count > 0);
+
+        let report = bench.report.to_json();
+        let is_judged = |name: &str| {
+            let measures = report["measures"].as_array().unwrap();
+            let found = measures.iter().find(|measure| measure["name"].as_str().unwrap().contains(name));
+            found.unwrap_or_else(|| panic!("{name} is not measured"))["goal"].is_object()
+        };
+        assert!(is_judged("2500: all handed out") && is_judged("2500: first device"));
+        assert!(is_judged("durable updates") && is_judged("p99"));
+        assert!(is_judged("index: memory") && is_judged("disk, closed"));
+        assert!(is_judged("opening from the checkpoint") && is_judged("opening without a checkpoint"));
+        let without =
+            ["live updates", "filtered", "by a selector", "with mutes", "token looked up", "import", "export"];
+        assert!(without.iter().all(|name| !is_judged(name)));
+        assert!(!is_judged("cold files"), "its goals are for 1.3 M devices");
+    }
 }

@@ -78,7 +78,7 @@ impl Report {
         self.measures.iter().filter_map(|measure| Some((measure, Spread::of(&measure.runs)?)))
     }
 
-    fn to_json(&self) -> serde_json::Value {
+    pub(super) fn to_json(&self) -> serde_json::Value {
         let measures = self.rows().map(|(measure, spread)| {
             let mut row = json!({
                 "name": measure.name, "unit": measure.unit, "runs": measure.runs,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidings_store::{CommitSink, DurableChannel, QueueLimit, Store, StoreConfig, StoredPublication};
+use tidings_telemetry::unix_now;
 use tidings_types::{ChannelName, JournalPosition, StreamPosition};
 
 use super::failed_by;
@@ -38,11 +39,15 @@ fn config(path: &Path) -> StoreConfig {
         id_window: Duration::from_secs(3600),
         id_window_count: 1_000_000,
         device_count_max: 100_000_000,
-        subscription_count_max: 1_000_000,
+        subscription_count_max: 65_535,
         later_count_max: 1000,
         channel_count_max: 1000,
         reopen_backoff_min: Duration::from_millis(100),
         reopen_backoff_max: Duration::from_secs(1),
         cache_bytes: 64 << 20,
+        checkpoint_change_count: 100_000,
+        mute_count_max: 256,
+        idle_max: None,
+        clock: unix_now,
     }
 }

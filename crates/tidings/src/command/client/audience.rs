@@ -1,4 +1,5 @@
-//! `tidings audience`: how many devices an event would be for, by kind, and how long pushing would take.
+//! `tidings audience`: how many devices an event would be for, by kind, and how long pushing would take; and what a
+//! selector means, part by part.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::{ApiClient, duration, parse, table};
-use crate::cli::AudienceArgs;
+use crate::cli::{ApiServer, AudienceCommand, PreviewAudienceArgs};
 use crate::command::CommandError;
 use crate::command::output::line;
 
@@ -43,8 +44,64 @@ impl Estimate {
     }
 }
 
-/// Asks and prints the counts.
-pub(crate) async fn run(args: AudienceArgs) -> Result<(), CommandError> {
+#[derive(Deserialize)]
+struct Explained {
+    devices: u64,
+    unmuted: u64,
+    of: u64,
+    tree: Part,
+}
+
+#[derive(Deserialize)]
+struct Part {
+    text: String,
+    devices: u64,
+    #[serde(default)]
+    parts: Vec<Self>,
+}
+
+/// Asks and prints the answer.
+pub(crate) async fn run(command: AudienceCommand) -> Result<(), CommandError> {
+    match command {
+        AudienceCommand::Preview(args) => preview(args).await,
+        AudienceCommand::Explain { selector, api } => explain(&selector, &api).await,
+    }
+}
+
+async fn explain(selector: &str, api: &ApiServer) -> Result<(), CommandError> {
+    let body = json!({ "selector": selector }).to_string();
+    let answer = ApiClient::new(api)?.post("/v1/audience/explain", body.into()).await?;
+    if api.json {
+        return Ok(line(answer.trim_end())?);
+    }
+    Ok(line(tree(&parse(&answer)?))?)
+}
+
+/// The parts under one another, each with its devices.
+fn tree(explained: &Explained) -> String {
+    fn add(part: &Part, lead: &str, branch: &str, rows: &mut Vec<Vec<String>>) {
+        rows.push(vec![format!("{lead}{branch}{}", part.text), part.devices.to_string()]);
+        let lead = match branch {
+            "├ " => format!("{lead}│ "),
+            "└ " => format!("{lead}  "),
+            _ => lead.to_owned(),
+        };
+        for (index, inner) in part.parts.iter().enumerate() {
+            let branch = if index + 1 == part.parts.len() { "└ " } else { "├ " };
+            add(inner, &lead, branch, rows);
+        }
+    }
+    let Explained { devices, unmuted, of, tree } = explained;
+    let mut rows = Vec::new();
+    add(tree, "", "", &mut rows);
+    let muted = match devices - unmuted {
+        0 => String::new(),
+        muted => format!("; {muted} of these have muted everything and would not be told"),
+    };
+    format!("{}\n\n{devices} of {of} devices{muted}", table(&rows))
+}
+
+async fn preview(args: PreviewAudienceArgs) -> Result<(), CommandError> {
     let answer = ApiClient::new(&args.api)?.post("/v1/audience/preview", body(&args).to_string().into()).await?;
     if args.api.json {
         return Ok(line(answer.trim_end())?);
@@ -52,20 +109,21 @@ pub(crate) async fn run(args: AudienceArgs) -> Result<(), CommandError> {
     Ok(line(words(&parse(&answer)?))?)
 }
 
-fn body(args: &AudienceArgs) -> Value {
+fn body(args: &PreviewAudienceArgs) -> Value {
     let lists = |lists: [(&str, &Vec<String>); 4]| {
         let stated = lists.into_iter().filter(|(_, list)| !list.is_empty());
         stated.map(|(name, list)| (name.to_owned(), json!(list))).collect::<Map<_, _>>()
     };
     let none = Vec::new();
     let mut body = json!({ "topic": args.topic, "subjects": args.subject });
-    let to = lists([("users", &args.to_user), ("devices", &args.to_device), ("", &none), ("", &none)]);
+    let mut to = lists([("users", &args.to_user), ("devices", &args.to_device), ("", &none), ("", &none)]);
     let filter = lists([
         ("countries", &args.country),
         ("locales", &args.locale),
         ("platforms", &args.platform),
         ("apps", &args.app),
     ]);
+    to.extend(args.to.as_ref().map(|selector| ("selector".to_owned(), json!(selector))));
     for (name, part) in [("to", to), ("filter", filter)] {
         if !part.is_empty() {
             body[name] = part.into();
@@ -104,13 +162,36 @@ mod tests {
 
     #[test]
     fn flags_make_the_question() {
-        let words = "tidings audience goal --subject team:1 --subject match:2 --locale pt --country BR --to-user 42";
-        let Command::Audience(args) = Cli::try_parse_from(words.split(' ')).unwrap().command else { panic!("command") };
+        let words =
+            "tidings audience preview goal --subject team:1 --subject match:2 --locale pt --country BR --to-user 42 --to all";
+        let Command::Audience(AudienceCommand::Preview(args)) =
+            Cli::try_parse_from(words.split(' ')).unwrap().command
+        else {
+            panic!("command")
+        };
         let expected = json!({
             "topic": "goal", "subjects": ["team:1", "match:2"],
-            "to": {"users": ["42"]}, "filter": {"countries": ["BR"], "locales": ["pt"]},
+            "to": {"users": ["42"], "selector": "all"}, "filter": {"countries": ["BR"], "locales": ["pt"]},
         });
         assert_eq!(body(&args), expected);
+    }
+
+    #[test]
+    fn a_selector_is_shown_as_a_tree() {
+        let part = |text: &str, devices, parts| Part { text: text.to_owned(), devices, parts };
+        let any = part("or", 7, vec![part("locale = sv", 4, vec![]), part("locale = nb", 3, vec![])]);
+        let all = part("and", 5, vec![any, part("goal on team:42", 90, vec![])]);
+        let explained = Explained { devices: 5, unmuted: 4, of: 100, tree: all };
+        let lines = [
+            "and                5",
+            "├ or               7",
+            "│ ├ locale = sv    4",
+            "│ └ locale = nb    3",
+            "└ goal on team:42  90",
+            "",
+            "5 of 100 devices; 1 of these have muted everything and would not be told",
+        ];
+        assert_eq!(tree(&explained), lines.join("\n"));
     }
 
     #[test]

@@ -1,19 +1,23 @@
 //! `tidings devices`: what `/v1/devices` can do.
 
+use std::path::Path;
+
 use hyper::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{ApiClient, parse, segment, table};
+use super::{ApiClient, bulk, parse, segment, table};
 use crate::cli::{ApiServer, DevicesCommand, RegisterArgs};
 use crate::command::CommandError;
 use crate::command::output::line;
 use crate::command::publish::read_stdin;
+use crate::config::read_file;
 
 /// Does what is asked and prints the answer.
 pub(crate) async fn run(command: DevicesCommand) -> Result<(), CommandError> {
     match command {
-        DevicesCommand::List { after, limit, api } => list(after.as_deref(), limit, &api).await,
+        DevicesCommand::List { user, after, limit, api } => list(user.as_deref(), after.as_deref(), limit, &api).await,
+        DevicesCommand::Find { platform, token_file, api } => find(&platform, &token_file, &api).await,
         DevicesCommand::Show { id, api } => show(&id, &api).await,
         DevicesCommand::Register(args) => register(&args).await,
         DevicesCommand::Remove { id, api } => {
@@ -28,6 +32,20 @@ pub(crate) async fn run(command: DevicesCommand) -> Result<(), CommandError> {
             let query = format!("/subscriptions?subject={}{topic}", segment(&subject));
             call(&api, Method::DELETE, &path(&id, &query), None, changed).await
         }
+        DevicesCommand::Mute { id, subject, until, r#for: length, api } => {
+            let body = json!({ "until": until, "for": length });
+            call(&api, Method::PUT, &mute_path(&id, subject.as_deref()), Some(body), |answer| {
+                Ok(parse::<Mute>(answer)?.words())
+            })
+            .await
+        }
+        DevicesCommand::Unmute { id, subject, api } => {
+            let path = mute_path(&id, subject.as_deref());
+            call(&api, Method::DELETE, &path, None, |_| Ok(format!("unmuted {id}"))).await
+        }
+        DevicesCommand::Mutes { id, api } => call(&api, Method::GET, &path(&id, "/mutes"), None, mutes).await,
+        DevicesCommand::Import(args) => bulk::import(&args).await,
+        DevicesCommand::Export(args) => bulk::export(&args).await,
         DevicesCommand::Rotate { id, api } => {
             call(&api, Method::POST, &path(&id, "/credential"), None, credential).await
         }
@@ -39,8 +57,12 @@ fn path(id: &str, rest: &str) -> String {
     format!("/v1/devices/{}{rest}", segment(id))
 }
 
+fn mute_path(id: &str, subject: Option<&str>) -> String {
+    path(id, &format!("/mutes/{}", segment(subject.unwrap_or("everything"))))
+}
+
 /// One request; prints the answer as it is with `--json`, else what `words` makes of it.
-async fn call(
+pub(super) async fn call(
     api: &ApiServer,
     method: Method,
     path: &str,
@@ -79,18 +101,67 @@ impl Device {
 
 const HEADS: [&str; 7] = ["ID", "PLATFORM", "ENVIRONMENT", "APP", "LOCALE", "COUNTRY", "USER"];
 
-async fn list(after: Option<&str>, limit: u32, api: &ApiServer) -> Result<(), CommandError> {
+async fn list(user: Option<&str>, after: Option<&str>, limit: u32, api: &ApiServer) -> Result<(), CommandError> {
     #[derive(Deserialize)]
     struct List {
         devices: Vec<Device>,
     }
     let after = after.map(|id| format!("&after={}", segment(id))).unwrap_or_default();
-    call(api, Method::GET, &format!("/v1/devices?limit={limit}{after}"), None, |answer| {
+    let all = user.map_or("/v1/devices".to_owned(), |user| format!("/v1/users/{}/devices", segment(user)));
+    call(api, Method::GET, &format!("{all}?limit={limit}{after}"), None, |answer| {
         let devices = parse::<List>(answer)?.devices;
         let heads = HEADS.map(str::to_owned).to_vec();
         Ok(table(&std::iter::once(heads).chain(devices.into_iter().map(Device::row)).collect::<Vec<_>>()))
     })
     .await
+}
+
+/// Looks a token up. Neither it nor what it cannot be read for is repeated.
+async fn find(platform: &str, file: &Path, api: &ApiServer) -> Result<(), CommandError> {
+    let text = if file.as_os_str() == "-" {
+        read_stdin()?
+    } else {
+        read_file(file).map_err(|source| CommandError::File { action: "read", path: file.to_owned(), source })?
+    };
+    let body = if platform == "web" {
+        let what = |error| CommandError::Usage(format!("the subscription is not JSON: {error}"));
+        let subscription: Value = serde_json::from_str(&text).map_err(what)?;
+        json!({ "platform": platform, "web_push": subscription })
+    } else {
+        json!({ "platform": platform, "token": text.trim() })
+    };
+    call(api, Method::POST, "/v1/tokens/lookup", Some(body), |answer| {
+        let facts = HEADS.map(str::to_lowercase).into_iter().zip(parse::<Device>(answer)?.row());
+        Ok(table(&facts.map(|(head, fact)| vec![head, fact]).collect::<Vec<_>>()))
+    })
+    .await
+}
+
+#[derive(Deserialize)]
+struct Mute {
+    scope: String,
+    #[serde(default)]
+    until: Option<String>,
+}
+
+impl Mute {
+    fn words(self) -> String {
+        let Self { scope, until } = self;
+        until.map_or_else(|| format!("muted {scope}"), |until| format!("muted {scope} until {until}"))
+    }
+}
+
+fn mutes(answer: &str) -> Result<String, CommandError> {
+    #[derive(Deserialize)]
+    struct Mutes {
+        mutes: Vec<Mute>,
+    }
+    let row = |Mute { scope, until }| vec![scope, until.unwrap_or_else(|| "–".to_owned())];
+    let rows: Vec<_> = parse::<Mutes>(answer)?.mutes.into_iter().map(row).collect();
+    if rows.is_empty() {
+        return Ok("nothing muted".to_owned());
+    }
+    Ok(table(&[vec![vec!["SCOPE".to_owned(), "UNTIL".to_owned()]], rows].concat()))
 }
 
 async fn show(id: &str, api: &ApiServer) -> Result<(), CommandError> {

@@ -191,10 +191,10 @@ impl Population {
     pub(super) fn registrations(&self, numbers: std::ops::Range<u32>) -> Vec<NewImport> {
         let names = Names::new();
         let registration = |number| NewImport {
-            device: names.device(self, number),
             subscriptions: names.subscriptions(self, number),
-            credential: Some(credential(number)),
+            credential: Some(credential(number).into()),
             proven: true,
+            ..names.device(self, number).into()
         };
         numbers.map(registration).collect()
     }
@@ -257,16 +257,9 @@ impl Names {
     }
 
     fn device(&self, population: &Population, number: u32) -> NewDevice {
-        NewDevice {
-            id: device_id(number),
-            user: None,
-            app: self.app.clone(),
-            platform: Platform::Ios,
-            environment: Environment::Production,
-            token: Some(token(number)),
-            locale: self.locales[population.locale(number)].clone(),
-            country: None,
-        }
+        let locale = self.locales[population.locale(number)].clone();
+        let new = NewDevice::new(device_id(number), self.app.clone(), Platform::Ios, locale);
+        NewDevice { token: Some(token(number)), ..new }
     }
 
     fn subscriptions(&self, population: &Population, number: u32) -> Vec<(Subject, TopicName)> {
@@ -384,8 +377,8 @@ mod tests {
     fn registrations_say_what_the_phones_are() {
         let population = Population::draw(50, &moments());
         for (number, import) in (10..20).zip(population.registrations(10..20)) {
-            let NewImport { device, subscriptions, credential: proof, proven: _ } = import;
-            assert_eq!(proof, Some(credential(number)));
+            let NewImport { device, subscriptions, credential: proof, .. } = import;
+            assert_eq!(proof, Some(credential(number).into()));
             assert_eq!((device.id, device.token), (device_id(number), Some(token(number))));
             assert_eq!(device.locale.as_str(), LOCALES[population.locale(number)].0);
             let named: Vec<_> =

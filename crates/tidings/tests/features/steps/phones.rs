@@ -35,6 +35,11 @@ async fn belongs(world: &mut World, phone: PhoneName, user: String) {
     world.register(&phone, |phone| phone.user = Some(user)).await;
 }
 
+#[given(expr = "{phone} does not let its app show notifications")]
+async fn denied(world: &mut World, phone: PhoneName) {
+    world.register(&phone, |phone| phone.permission = Some("denied".to_owned())).await;
+}
+
 #[given(expr = "{phone} has got a new credential")]
 async fn new_credential(world: &mut World, phone: PhoneName) {
     world.renew_credential(&phone).await;

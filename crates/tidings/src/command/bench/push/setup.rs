@@ -159,9 +159,9 @@ pub(super) async fn import(folder: &Folder, audiences: &[u32]) -> Result<(), Com
         let subscribed = |device| subjects.iter().filter(move |&&(_, count)| device < count);
         let devices = (start..device_count.min(start + IMPORT_COUNT)).map(|number| {
             let subscriptions = subscribed(number).map(|(subject, _)| (subject.clone(), topic.clone()));
-            NewImport { device: device(number), subscriptions: subscriptions.collect(), credential: None, proven: true }
+            NewImport { subscriptions: subscriptions.collect(), proven: true, ..device(number).into() }
         });
-        let imported = store.import_devices(devices.collect(), unix_now()).await;
+        let imported = store.import_devices(devices.collect(), None, unix_now()).await;
         imported.map_err(|error| failed_by("cannot import", &error))?;
     }
     store.close().await;
@@ -170,16 +170,10 @@ pub(super) async fn import(folder: &Folder, audiences: &[u32]) -> Result<(), Com
 
 fn device(number: u32) -> NewDevice {
     let language = number as usize % LANGUAGES.len();
-    NewDevice {
-        id: DeviceId::new(&format!("phone-{number}")).expect("a legal id"),
-        user: None,
-        app: AppId::new(APP).expect("a legal app"),
-        platform: Platform::Ios,
-        environment: Environment::Production,
-        token: Some(token(language as u8, number)),
-        locale: Locale::new(LANGUAGES[language].locale).expect("a legal locale"),
-        country: None,
-    }
+    let id = DeviceId::new(&format!("phone-{number}")).expect("a legal id");
+    let locale = Locale::new(LANGUAGES[language].locale).expect("a legal locale");
+    let new = NewDevice::new(id, AppId::new(APP).expect("a legal app"), Platform::Ios, locale);
+    NewDevice { token: Some(token(language as u8, number)), ..new }
 }
 
 /// As long as APNs has them: the language, the number, and bytes that fill up.

@@ -1,0 +1,207 @@
+//! `GET /v1/export`: devices with all that belongs to them, one a line, as `POST /v1/imports` takes them.
+//!
+//! All of them in the order of their ids, and whoever was cut off goes on with `after`; or with `selector` those that it
+//! means at the moment of the request, in the order of the index. Of a device that changes meanwhile either state may be
+//! told, and one that is deleted is left out. Addresses are told in full, of credentials the hash: who has a whole export
+//! can push to every device, but not act for it.
+//!
+//! Bounds: [`PAGE_COUNT`] devices are in memory, made when the reader has taken those before, on a thread that may block;
+//! a selector's devices besides as a set, a bit for each device number at most. It holds one of the places for requests
+//! that wait.
+
+use std::sync::Arc;
+
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::{HeaderValue, Uri};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream;
+use serde::Serialize;
+use serde_json::{Value, json};
+use tidings_audience::Frozen;
+use tidings_store::{Exported, ReadError, Store};
+use tidings_types::{
+    AppId, Country, Device, DeviceId, DeviceNumber, DeviceToken, Environment, Locale, Platform, PushPermission,
+    Selector, TimeZone, Timestamp, UserId,
+};
+use tokio::task::spawn_blocking;
+use tracing::error;
+
+use crate::Shared;
+use crate::devices::Item;
+use crate::format::LINES;
+use crate::input::shown;
+use crate::mutes;
+use crate::problem::{Invalid, Kind, Problem};
+use crate::query::Params;
+use crate::rfc3339::Rfc3339;
+
+/// Devices that are read at once.
+const PAGE_COUNT: usize = 500;
+
+pub(crate) async fn export(State(shared): State<Arc<Shared>>, uri: Uri) -> Result<Response, Problem> {
+    let place = shared.waiting_place()?;
+    let cursor = Cursor::begin(&shared, &uri).await?;
+    let store = shared.store.clone();
+    // The first page shows whether the store can be read, while there can still be a problem instead.
+    let first = next(store.clone(), cursor).await?;
+    let pages = stream::unfold(Some((first, store, place)), async |state| {
+        let ((page, cursor), store, place) = state?;
+        let Some(cursor) = cursor else { return Some((Ok(page), None)) };
+        match next(store.clone(), cursor).await {
+            Ok(following) => Some((Ok(page), Some((following, store, place)))),
+            // The connection breaks off with it: the reader must not take what it has for all.
+            Err(error) => {
+                error!(%error, "Export broke off");
+                Some((Err(error), None))
+            }
+        }
+    });
+    let headers = [(CONTENT_TYPE, LINES), (CACHE_CONTROL, "no-store")];
+    let headers = headers.map(|(name, value)| (name, HeaderValue::from_static(value)));
+    Ok((headers, Body::from_stream(pages)).into_response())
+}
+
+/// Where an export goes on.
+enum Cursor {
+    /// With all devices behind this one.
+    Behind(Option<DeviceId>),
+    /// With those of a set from this number on.
+    From(Frozen, DeviceNumber),
+}
+
+impl Cursor {
+    async fn begin(shared: &Shared, uri: &Uri) -> Result<Self, Problem> {
+        let mut params = Params::read(uri, &["after", "selector"])?;
+        let after = params.take("after").map(|after| DeviceId::new(&after)).transpose();
+        let after = after.map_err(|error| Invalid::name("after", error))?;
+        let Some(text) = params.take("selector") else { return Ok(Self::Behind(after)) };
+        if after.is_some() {
+            return Err(Invalid::new("after", "is for an export of all devices, not for one with a selector").into());
+        }
+        let selector = text
+            .parse::<Selector>()
+            .map_err(|error| Invalid::new("selector", format_args!("is no selector: {error}")).value(shown(&text)))?;
+        let turn = shared.counting_turn().await?;
+        let store = shared.store.clone();
+        let selecting = spawn_blocking(move || {
+            let _turn = turn; // Also when the caller hangs up.
+            store.selected(&selector)
+        });
+        // It fails only when the runtime stops, and with it the connection that waits for this.
+        let stopping = |_| Problem::new(Kind::Unavailable, "the server is stopping");
+        Ok(Self::From(selecting.await.map_err(stopping)?, DeviceNumber(0)))
+    }
+
+    fn read(self, store: &Store) -> Result<(Vec<Exported>, Option<Self>), ReadError> {
+        match self {
+            Self::Behind(after) => {
+                let page = store.export(after.as_ref(), PAGE_COUNT)?;
+                let last = page.last().filter(|_| page.len() == PAGE_COUNT).map(|last| last.device.id.clone());
+                Ok((page, last.map(|last| Self::Behind(Some(last)))))
+            }
+            Self::From(selected, start) => {
+                let numbers: Vec<DeviceNumber> = selected.iter_from(start).take(PAGE_COUNT).collect();
+                let page = store.export_numbers(&numbers)?;
+                let last = numbers.last().filter(|_| numbers.len() == PAGE_COUNT);
+                let next = last.and_then(|last| last.0.checked_add(1));
+                Ok((page, next.map(|next| Self::From(selected, DeviceNumber(next)))))
+            }
+        }
+    }
+}
+
+async fn next(store: Store, cursor: Cursor) -> Result<(Bytes, Option<Cursor>), ReadError> {
+    let reading = spawn_blocking(move || {
+        let (devices, next) = cursor.read(&store)?;
+        let mut lines = Vec::new();
+        for device in devices {
+            serde_json::to_writer(&mut lines, &Line::from(device)).expect("our own shapes have string keys");
+            lines.push(b'\n');
+        }
+        Ok((lines.into(), next))
+    });
+    reading.await.expect("reading devices does not panic")
+}
+
+/// A device in the words of an import.
+#[derive(Serialize)]
+struct Line {
+    id: DeviceId,
+    platform: Platform,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    web_push: Option<Value>,
+    app: AppId,
+    locale: Locale,
+    environment: Environment,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    country: Option<Country>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    time_zone: Option<TimeZone>,
+    push_permission: PushPermission,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    user: Option<UserId>,
+    proven: bool,
+    subscriptions: Vec<Item>,
+    mutes: Vec<mutes::View>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    credential_hash: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seen_at: Option<Rfc3339>,
+}
+
+impl From<Exported> for Line {
+    fn from(exported: Exported) -> Self {
+        let Exported { device, credential, subscriptions, mutes, proven } = exported;
+        let Device { id, user, app, platform, environment, token, locale, country, .. } = device;
+        let Device { time_zone, push_permission, seen_at, .. } = device;
+        let address = token.map(spelt);
+        let (token, web_push) = if platform == Platform::Web { (None, address) } else { (address, None) };
+        Self {
+            id,
+            platform,
+            token,
+            web_push,
+            app,
+            locale,
+            environment,
+            country,
+            time_zone,
+            push_permission,
+            user,
+            proven,
+            subscriptions: Item::all(grouped(subscriptions)),
+            mutes: mutes::View::all(mutes),
+            credential_hash: credential.map(|hash| hash.to_string()),
+            seen_at: (seen_at > Timestamp(0)).then_some(Rfc3339(seen_at)),
+        }
+    }
+}
+
+fn grouped<T: PartialEq, U>(pairs: Vec<(T, U)>) -> Vec<(T, Vec<U>)> {
+    let mut groups: Vec<(T, Vec<U>)> = Vec::new();
+    for (name, item) in pairs {
+        match groups.last_mut() {
+            Some((last, items)) if *last == name => items.push(item),
+            _ => groups.push((name, vec![item])),
+        }
+    }
+    groups
+}
+
+/// An address as the one field of its platform has it; the serde form is the store's.
+fn spelt(token: DeviceToken) -> Value {
+    let mut stored = serde_json::to_value(token).expect("our own shapes have string keys");
+    if let Some(text) = stored.get_mut("fcm") {
+        return text.take();
+    }
+    match stored.get_mut("web_push").map(Value::take) {
+        Some(parts) => {
+            json!({"endpoint": parts["endpoint"], "keys": {"p256dh": parts["p256dh"], "auth": parts["auth"]}})
+        }
+        None => stored,
+    }
+}

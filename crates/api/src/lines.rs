@@ -1,0 +1,172 @@
+//! Lines out of a stream of bytes, however it is cut: for bodies of one JSON value a line (NDJSON).
+//!
+//! A core without I/O: it is fed with what has come and hands out whole lines. Lines end with a line feed, a carriage return
+//! before it belongs to the end; the last may go without. Lines of white space are counted and passed over.
+//!
+//! Bound: one line of [`LINE_BYTES_MAX`] and one chunk of what feeds it. A longer line is handed out as too long, and its
+//! rest is thrown away as it comes.
+
+use axum::body::Bytes;
+
+/// The longest line.
+pub(crate) const LINE_BYTES_MAX: usize = 64 << 10;
+
+/// What a line is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Line {
+    /// Its bytes without the end.
+    Text(Bytes),
+    /// It is longer than [`LINE_BYTES_MAX`].
+    TooLong,
+}
+
+/// Puts lines together.
+#[derive(Debug, Default)]
+pub(crate) struct LineReader {
+    /// Fed and not looked at.
+    fed: Bytes,
+    /// The beginning of a line whose end has not come.
+    begun: Vec<u8>,
+    /// The line at hand is too long, which was said.
+    is_skipping: bool,
+    /// Lines handed out or passed over.
+    count: u64,
+}
+
+impl LineReader {
+    /// Takes what has come. All lines before it must have been taken ([`LineReader::next_line`] gave `None`).
+    pub(crate) fn feed(&mut self, chunk: Bytes) {
+        debug_assert!(self.fed.is_empty(), "what was fed before was not looked at");
+        self.fed = chunk;
+    }
+
+    /// The next whole line and its number, counted from 1. `None`: more has to come.
+    pub(crate) fn next_line(&mut self) -> Option<(u64, Line)> {
+        while !self.fed.is_empty() {
+            let Some(end) = self.fed.iter().position(|byte| *byte == b'\n') else {
+                let rest = std::mem::take(&mut self.fed);
+                return self.begin(&rest);
+            };
+            let end_of_line = self.fed.split_to(end + 1);
+            let line = self.end(&end_of_line[..end]);
+            if line.is_some() {
+                return line;
+            }
+        }
+        None
+    }
+
+    /// The line that ends with the stream, if there is one.
+    pub(crate) fn finish(&mut self) -> Option<(u64, Line)> {
+        if self.begun.is_empty() && !self.is_skipping {
+            return None;
+        }
+        self.end(&[])
+    }
+
+    /// A part of a line without its end.
+    fn begin(&mut self, part: &[u8]) -> Option<(u64, Line)> {
+        if self.is_skipping {
+            return None;
+        }
+        // One more for the carriage return that its end may have.
+        if self.begun.len() + part.len() > LINE_BYTES_MAX + 1 {
+            self.begun = Vec::new();
+            self.is_skipping = true;
+            return Some((self.count + 1, Line::TooLong));
+        }
+        self.begun.extend_from_slice(part);
+        None
+    }
+
+    /// The last part of a line.
+    fn end(&mut self, part: &[u8]) -> Option<(u64, Line)> {
+        self.count += 1;
+        if std::mem::take(&mut self.is_skipping) {
+            return None;
+        }
+        let mut line = std::mem::take(&mut self.begun);
+        line.extend_from_slice(part);
+        if line.last() == Some(&b'\r') {
+            line.pop();
+        }
+        if line.len() > LINE_BYTES_MAX {
+            return Some((self.count, Line::TooLong));
+        }
+        let is_blank = line.iter().all(u8::is_ascii_whitespace);
+        (!is_blank).then(|| (self.count, Line::Text(line.into())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn read(chunks: impl IntoIterator<Item = Vec<u8>>) -> Vec<(u64, Line)> {
+        let (mut reader, mut lines) = (LineReader::default(), Vec::new());
+        for chunk in chunks {
+            reader.feed(chunk.into());
+            lines.extend(std::iter::from_fn(|| reader.next_line()));
+        }
+        lines.extend(reader.finish());
+        lines
+    }
+
+    /// What they are, all bytes at hand.
+    fn lines(text: &[u8]) -> Vec<(u64, Line)> {
+        let line = |line: &[u8]| {
+            let line = line.strip_suffix(b"\r").unwrap_or(line);
+            if line.len() > LINE_BYTES_MAX { Line::TooLong } else { Line::Text(line.to_vec().into()) }
+        };
+        let is_blank = |line: &Line| matches!(line, Line::Text(text) if text.trim_ascii().is_empty());
+        let numbered = text.split(|byte| *byte == b'\n').map(line).zip(1..).map(|(line, number)| (number, line));
+        numbered.filter(|(_, line)| !is_blank(line)).collect()
+    }
+
+    fn text() -> impl Strategy<Value = Vec<u8>> {
+        let length = prop_oneof![20 => 0..30_usize, 1 => LINE_BYTES_MAX - 3..LINE_BYTES_MAX + 4];
+        let end = prop_oneof![Just(&b"\n"[..]), Just(&b"\r\n"[..]), Just(&b"\r\r\n"[..]), Just(&b" \n"[..])];
+        let line = (length, any::<bool>(), end)
+            .prop_map(|(length, is_blank, end)| [&vec![if is_blank { b' ' } else { b'x' }; length], end].concat());
+        (prop::collection::vec(line, 0..8), any::<bool>()).prop_map(|(lines, is_ended)| {
+            let mut text = lines.concat();
+            if !is_ended {
+                text.pop();
+            }
+            text
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// However the bytes are cut, the lines are the same.
+        #[test]
+        fn lines_do_not_depend_on_how_they_come(text in text(), sizes in prop::collection::vec(1_usize..40_000, 1..20)) {
+            let (mut rest, mut sizes) = (&text[..], sizes.iter().cycle());
+            let chunks = std::iter::from_fn(|| {
+                let (chunk, behind) = rest.split_at(rest.len().min(*sizes.next()?));
+                rest = behind;
+                (!chunk.is_empty()).then(|| chunk.to_vec())
+            });
+            prop_assert_eq!(read(chunks), lines(&text));
+        }
+    }
+
+    #[test]
+    fn a_long_line_costs_itself_and_no_memory() {
+        let mut reader = LineReader::default();
+        let mut told = Vec::new();
+        for _ in 0..100 {
+            reader.feed(vec![b'x'; 40_000].into());
+            told.extend(std::iter::from_fn(|| reader.next_line()));
+            assert!(reader.begun.capacity() <= 2 * LINE_BYTES_MAX);
+        }
+        reader.feed(b"\nnext".to_vec().into());
+        told.extend(std::iter::from_fn(|| reader.next_line()));
+        told.extend(reader.finish());
+        assert_eq!(told, [(1, Line::TooLong), (2, Line::Text(Bytes::from_static(b"next")))]);
+    }
+}

@@ -1,0 +1,141 @@
+//! How fast a caller may ask: token buckets.
+//!
+//! A bucket holds `burst` tokens, gets `per_second` of them back, and each request takes one. It is kept as one number,
+//! the moment at which it is full again ("theoretical arrival time" of the generic cell rate algorithm, ITU-T I.371):
+//! a request is admitted if the bucket would not be full later than `burst` requests from now.
+//!
+//! Bound: a fixed table of [`BUCKET_COUNT`] buckets, 512 KiB. It is never full and nobody is evicted, so a flood of new
+//! names gains nothing: a caller's bucket is found by a hash of its name under a random key, and two callers may share one.
+//! Who shares with one that asks too fast is slowed down with it: of n such callers, each slows n in 65 536 others. A
+//! caller never gets more than its rate.
+//!
+//! Not a crate (governor): its table of callers grows without a bound, and its clock is its own.
+
+use std::fmt;
+use std::hash::{BuildHasher, Hash, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Buckets of one kind of caller.
+const BUCKET_COUNT: usize = 1 << 16;
+const NANOS: u64 = 1_000_000_000;
+
+/// How fast one caller may ask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rate {
+    /// Requests a second, in the long run; at least 1.
+    pub per_second: u32,
+    /// Requests at once after a pause; at least 1.
+    pub burst: u32,
+}
+
+impl Rate {
+    /// Between two requests, in nanoseconds.
+    fn interval(self) -> u64 {
+        NANOS / u64::from(self.per_second.max(1))
+    }
+
+    /// Takes a token from the bucket that is full at `full_at`; both moments in nanoseconds of the same clock.
+    ///
+    /// # Errors
+    /// How long until there is one.
+    fn take(self, full_at: u64, now: u64) -> Result<u64, Duration> {
+        let interval = self.interval();
+        let next = full_at.max(now).saturating_add(interval);
+        let latest = now.saturating_add(interval.saturating_mul(u64::from(self.burst.max(1))));
+        if next > latest { Err(Duration::from_nanos(next - latest)) } else { Ok(next) }
+    }
+}
+
+/// The buckets of one kind of caller.
+pub(crate) struct Buckets {
+    rate: Rate,
+    /// When each is full again, in nanoseconds since `now` was zero.
+    full_at: Box<[AtomicU64]>,
+    hasher: RandomState,
+}
+
+impl fmt::Debug for Buckets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Buckets").field("rate", &self.rate).finish_non_exhaustive()
+    }
+}
+
+impl Buckets {
+    /// All full.
+    pub(crate) fn new(rate: Rate) -> Self {
+        Self { rate, full_at: (0..BUCKET_COUNT).map(|_| AtomicU64::new(0)).collect(), hasher: RandomState::new() }
+    }
+
+    /// How fast.
+    pub(crate) fn rate(&self) -> Rate {
+        self.rate
+    }
+
+    /// Lets `who` ask once at `now`, which counts from any moment that is the same for all calls.
+    ///
+    /// # Errors
+    /// How long it has to wait, if nobody else takes from its bucket.
+    pub(crate) fn admit(&self, who: &impl Hash, now: Duration) -> Result<(), Duration> {
+        let now = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
+        let bucket = &self.full_at[self.hasher.hash_one(who) as usize % BUCKET_COUNT];
+        let mut refused = Duration::ZERO;
+        let taken = bucket.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |full_at| {
+            self.rate.take(full_at, now).map_err(|wait| refused = wait).ok()
+        });
+        taken.map(drop).map_err(|_| refused)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn rates() -> impl Strategy<Value = Rate> {
+        // Those that divide a second, so that the model below is exact.
+        let per_second = prop::sample::select(vec![1, 2, 4, 5, 8, 10, 100, 1000]);
+        (per_second, 1..70_u32).prop_map(|(per_second, burst)| Rate { per_second, burst })
+    }
+
+    proptest! {
+        /// Against a bucket that is one: tokens that come back, up to `burst`.
+        #[test]
+        fn a_caller_gets_what_a_bucket_of_tokens_holds(
+            rate in rates(),
+            pauses in prop::collection::vec(prop_oneof![Just(0), 0..50_000_000_u64, 0..5 * NANOS], 1..300),
+        ) {
+            let buckets = Buckets::new(rate);
+            let interval = NANOS / u64::from(rate.per_second);
+            // In nanoseconds' worth of tokens.
+            let (mut held, mut now) = (interval * u64::from(rate.burst), 0);
+            for pause in pauses {
+                now += pause;
+                held = (held + pause).min(interval * u64::from(rate.burst));
+                let expected = if held >= interval { Ok(()) } else { Err(Duration::from_nanos(interval - held)) };
+                if expected.is_ok() {
+                    held -= interval;
+                }
+                prop_assert_eq!(buckets.admit(&"ada", Duration::from_nanos(now)), expected);
+            }
+        }
+    }
+
+    #[test]
+    fn callers_do_not_slow_each_other_down() {
+        let buckets = Buckets::new(Rate { per_second: 1, burst: 1 });
+        assert!(buckets.admit(&"loud", Duration::ZERO).is_ok() && buckets.admit(&"loud", Duration::ZERO).is_err());
+        // Two of these share its bucket once in 10^8 runs.
+        let refused = (0..10_u32).filter(|who| buckets.admit(who, Duration::ZERO).is_err()).count();
+        assert!(refused <= 1, "{refused}");
+    }
+
+    #[test]
+    fn what_is_no_rate_is_the_slowest() {
+        let nothing = Rate { per_second: 0, burst: 0 };
+        assert_eq!(nothing.take(0, 0), Ok(NANOS));
+        assert_eq!(nothing.take(NANOS, 0), Err(Duration::from_secs(1)));
+        assert!(nothing.take(u64::MAX, u64::MAX).is_ok(), "at the end of time nobody waits");
+    }
+}

@@ -1,0 +1,52 @@
+//! Finding a number by a key that lies elsewhere.
+//!
+//! The table holds only the numbers, 4 bytes each and one for the table; the caller, who has the keys in places of
+//! those numbers, says the hash and tells keys apart. It is split in [`PART_COUNT`] parts by the hash, so that one that
+//! grows moves a 64th of all and nobody waits long.
+
+use hashbrown::HashTable;
+
+const PART_COUNT: usize = 64;
+
+#[derive(Debug)]
+pub(crate) struct Lookup {
+    parts: Box<[HashTable<u32>]>,
+}
+
+impl Default for Lookup {
+    fn default() -> Self {
+        Self { parts: std::iter::repeat_with(HashTable::new).take(PART_COUNT).collect() }
+    }
+}
+
+impl Lookup {
+    /// The number with this hash that `is_it`.
+    pub(crate) fn find(&self, hash: u64, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {
+        self.parts[part(hash)].find(hash, |&number| is_it(number)).copied()
+    }
+
+    /// Adds a number that is not there; `hash_of` says the hash of those that are.
+    pub(crate) fn insert(&mut self, hash: u64, number: u32, hash_of: impl Fn(u32) -> u64) {
+        self.parts[part(hash)].insert_unique(hash, number, |&number| hash_of(number));
+    }
+
+    pub(crate) fn remove(&mut self, hash: u64, number: u32) {
+        if let Ok(found) = self.parts[part(hash)].find_entry(hash, |&found| found == number) {
+            found.remove();
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.parts.iter().map(HashTable::len).sum()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn bytes(&self) -> usize {
+        self.parts.iter().map(|part| part.allocation_size() + size_of::<HashTable<u32>>()).sum()
+    }
+}
+
+/// The table places by the lowest bits and tells apart by the highest; these are neither.
+fn part(hash: u64) -> usize {
+    (hash >> 40) as usize % PART_COUNT
+}

@@ -1,0 +1,408 @@
+//! The segments together: what is written where, what lives, what is kept for readers.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::error::{Damaged, NoRoom, OpenError, ReserveError};
+use crate::place::{CHECKSUM_BYTES, Place, RECORD_BYTES_MAX, SEGMENT_BYTES_MAX, SEGMENT_NUMBER_MAX};
+use crate::segment::{self, Segment};
+
+/// Bytes that wait to be written together.
+const PENDING_BYTES_MAX: usize = 1 << 20;
+/// What a segment may lose at its end, where the next record had no room.
+const LOST_BYTES_MAX: u32 = (RECORD_BYTES_MAX + CHECKSUM_BYTES) as u32;
+/// A new segment is as large as this part of all of them, within the limits: a small heap takes little.
+const GROWTH_PART: u64 = 4;
+
+/// How large a segment may be, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// The first ones have this; at least 64 KiB.
+    pub segment_bytes_min: u32,
+    /// Those of a large heap have this; at most 64 MiB.
+    pub segment_bytes_max: u32,
+}
+
+/// What a heap holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Usage {
+    /// Bytes of all its files.
+    pub disk_bytes: u64,
+    /// Bytes of records that are not released.
+    pub live_bytes: u64,
+    /// Files.
+    pub segment_count: u64,
+}
+
+/// The segment that is written.
+struct Tail {
+    /// Its index.
+    index: usize,
+    /// Bytes of it that are in the file; those of `pending` come behind them.
+    written: u32,
+}
+
+/// Records in segments; the module says how. One writes, with `&mut`; many may read.
+pub struct Heap {
+    folder: PathBuf,
+    folder_file: Arc<File>,
+    limits: Limits,
+    /// By number. Those behind the tail are reserved, those before it, or all when there is none, are sealed.
+    segments: Vec<Segment>,
+    next_number: u32,
+    tail: Option<Tail>,
+    /// Records that are not in the file yet. At most 1 MiB and a record.
+    pending: Vec<u8>,
+    /// Why pending records were lost.
+    failure: Option<io::Error>,
+}
+
+impl Heap {
+    /// An empty heap in `folder`, which is made if it is not there. Segments in it are deleted; another heap that still
+    /// has them open reads on.
+    ///
+    /// # Errors
+    /// When the folder cannot be used.
+    pub fn create(folder: &Path, limits: Limits) -> Result<Self, OpenError> {
+        let mut heap = Self::open(folder, limits)?;
+        heap.remove_unused().map_err(|source| OpenError { path: folder.to_owned(), source })?;
+        Ok(heap)
+    }
+
+    /// The segments in `folder`, which is made if it is not there. Nothing in them is live: [`Heap::adopt`] what is, then
+    /// call [`Heap::remove_unused`].
+    ///
+    /// # Errors
+    /// When the folder cannot be used.
+    pub fn open(folder: &Path, limits: Limits) -> Result<Self, OpenError> {
+        let opened = (|| {
+            fs::create_dir_all(folder)?;
+            let mut segments = Vec::new();
+            let mut next_number = 1;
+            for entry in fs::read_dir(folder)? {
+                let path = entry?.path();
+                let Some(number) = segment::number_of(&path) else { continue };
+                next_number = next_number.max(number + 1);
+                match Segment::open(folder, number)? {
+                    Some(segment) => segments.push(segment),
+                    None => fs::remove_file(path)?,
+                }
+            }
+            segments.sort_unstable_by_key(|segment| segment.number);
+            Ok((Arc::new(File::open(folder)?), segments, next_number))
+        })();
+        let (folder_file, segments, next_number) =
+            opened.map_err(|source| OpenError { path: folder.to_owned(), source })?;
+        let segment_bytes_min = limits.segment_bytes_min.clamp(64 << 10, SEGMENT_BYTES_MAX);
+        let segment_bytes_max = limits.segment_bytes_max.clamp(segment_bytes_min, SEGMENT_BYTES_MAX);
+        let (limits, pending) = (Limits { segment_bytes_min, segment_bytes_max }, Vec::new());
+        let folder = folder.to_owned();
+        Ok(Self { folder, folder_file, limits, segments, next_number, tail: None, pending, failure: None })
+    }
+
+    /// Counts the record at `place`, written before the heap was opened, as live; false, and nothing is counted, where no
+    /// file holds it any more. Whether it is as it was, [`Heap::get`] tells.
+    pub fn adopt(&mut self, place: Place) -> bool {
+        let Some(segment) = self.segment_mut(place.segment()).filter(|segment| segment.contains(place)) else {
+            return false;
+        };
+        segment.live_bytes = segment.live_bytes.saturating_add(place.bytes());
+        true
+    }
+
+    /// Deletes the segments that nothing was adopted of.
+    ///
+    /// # Errors
+    /// When a file cannot be deleted; those before it are.
+    pub fn remove_unused(&mut self) -> io::Result<()> {
+        self.retire();
+        self.take_retired().delete()
+    }
+
+    /// Makes sure that records of `bytes` in all, by [`stored_bytes`](crate::stored_bytes), can be appended.
+    ///
+    /// # Errors
+    /// When the disk has no room for a segment, or all numbers are used. What was reserved before stays.
+    pub fn reserve(&mut self, bytes: u64) -> Result<(), ReserveError> {
+        let mut room = self.room();
+        while room < bytes {
+            let added = self.add_segment()?;
+            room += u64::from(added - LOST_BYTES_MAX);
+        }
+        Ok(())
+    }
+
+    /// What can surely be appended.
+    fn room(&self) -> u64 {
+        let (written, reserved) = match &self.tail {
+            Some(tail) => (self.end(tail), &self.segments[tail.index..]),
+            None => (0, &[][..]),
+        };
+        let usable = |segment: &Segment| u64::from(segment.bytes().saturating_sub(LOST_BYTES_MAX));
+        let all: u64 = reserved.iter().map(usable).sum();
+        // The tail's own part may be over already.
+        let tail = reserved.first().map_or(0, usable);
+        all - tail + tail.saturating_sub(u64::from(written))
+    }
+
+    /// Where the tail's next record will be.
+    fn end(&self, tail: &Tail) -> u32 {
+        tail.written + self.pending.len() as u32
+    }
+
+    fn add_segment(&mut self) -> Result<u32, ReserveError> {
+        let Limits { segment_bytes_min, segment_bytes_max } = self.limits;
+        let part =
+            (self.usage().disk_bytes / GROWTH_PART).clamp(u64::from(segment_bytes_min), u64::from(segment_bytes_max));
+        let wanted = (part as u32).next_power_of_two().min(segment_bytes_max);
+        let number = self.next_number;
+        let create = |bytes| match number {
+            0..=SEGMENT_NUMBER_MAX => Segment::create(&self.folder, number, bytes),
+            _ => Err(io::Error::other("all segments have been used")),
+        };
+        let created = match create(wanted) {
+            Err(error) if error.kind() == io::ErrorKind::StorageFull && wanted > segment_bytes_min => {
+                create(segment_bytes_min) // There may be room for what is needed now.
+            }
+            created => created,
+        };
+        let segment = created.map_err(|source| ReserveError { bytes: wanted, source })?;
+        let bytes = segment.bytes();
+        self.next_number += 1;
+        self.segments.push(segment);
+        if self.tail.is_none() {
+            self.tail = Some(Tail { index: self.segments.len() - 1, written: 0 });
+        }
+        Ok(bytes)
+    }
+
+    /// Writes a record; `key` is part of its checksum. It can be read at once, and is handed to the operating system by
+    /// [`Heap::flush`].
+    ///
+    /// # Errors
+    /// When no room was reserved for it, or it is too long.
+    pub fn append(&mut self, key: u32, record: &[u8]) -> Result<Place, NoRoom> {
+        let bytes = CHECKSUM_BYTES + record.len();
+        let no_room = NoRoom { bytes: record.len() };
+        if record.len() > RECORD_BYTES_MAX {
+            return Err(no_room);
+        }
+        loop {
+            let tail = self.tail.as_ref().ok_or(no_room)?;
+            let (index, offset) = (tail.index, self.end(tail));
+            if offset as usize + bytes <= self.segments[index].bytes() as usize {
+                self.pending.extend_from_slice(&checksum(key, record).to_le_bytes());
+                self.pending.extend_from_slice(record);
+                if self.pending.len() >= PENDING_BYTES_MAX {
+                    self.write_pending();
+                }
+                let segment = &mut self.segments[index];
+                segment.live_bytes += bytes as u32;
+                return Ok(Place::new(segment.number, offset, bytes));
+            }
+            if index + 1 == self.segments.len() {
+                return Err(no_room);
+            }
+            self.write_pending();
+            self.tail = Some(Tail { index: index + 1, written: 0 });
+        }
+    }
+
+    /// Hands what was appended to the operating system: it survives the end of this process. Call it when a batch is
+    /// over: what waits is at most 1 MiB and a record.
+    ///
+    /// # Errors
+    /// When the disk refuses now, or has since the last call. What could not be written is damaged.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.write_pending();
+        self.failure.take().map_or(Ok(()), Err)
+    }
+
+    fn write_pending(&mut self) {
+        let Some(tail) = self.tail.as_mut().filter(|_| !self.pending.is_empty()) else { return };
+        if let Err(error) = self.segments[tail.index].write(tail.written, &self.pending) {
+            self.failure.get_or_insert(error);
+        }
+        tail.written += self.pending.len() as u32;
+        self.pending.clear();
+    }
+
+    /// What a sync of all that is flushed by now needs; to be done without the owner's lock.
+    pub fn unsynced(&self) -> Unsynced {
+        let files = self.segments.iter().map(|segment| &segment.file).chain([&self.folder_file]);
+        Unsynced(files.cloned().collect())
+    }
+
+    /// The record of `key` at `place`.
+    ///
+    /// # Errors
+    /// When what is there is not that, as it was written.
+    pub fn get(&self, key: u32, place: Place) -> Result<&[u8], Damaged> {
+        let index = self.index(place.segment()).ok_or(Damaged)?;
+        let waits = self.tail.as_ref().filter(|tail| tail.index == index && place.offset() >= tail.written);
+        let stored = match waits {
+            Some(tail) => {
+                self.pending.get((place.offset() - tail.written) as usize..(place.end() - tail.written) as usize)
+            }
+            None => self.segments[index].read(place),
+        };
+        let (sum, record) = stored.and_then(<[u8]>::split_first_chunk).ok_or(Damaged)?;
+        (u64::from_le_bytes(*sum) == checksum(key, record)).then_some(record).ok_or(Damaged)
+    }
+
+    /// A byte of the record, whatever it is worth: asked of several before they are got, the processor waits for their
+    /// memory together and not one by one.
+    pub fn touch(&self, place: Place) -> u8 {
+        let segment = self.index(place.segment()).map(|index| &self.segments[index]);
+        segment.and_then(|segment| segment.read(place)?.first().copied()).unwrap_or_default()
+    }
+
+    /// Tells the kernel that these will be read soon, in this order. Only where they are dense: pages here and there are
+    /// read as they are met.
+    pub fn will_need(&self, places: impl Iterator<Item = Place>) {
+        const GAP_BYTES: u32 = 32 << 10;
+        const RUN_BYTES_MIN: u32 = 128 << 10;
+        let tell = |(number, start, end): (u32, u32, u32)| {
+            if let Some(index) = self.index(number).filter(|_| end - start >= RUN_BYTES_MIN) {
+                self.segments[index].will_need(start, end);
+            }
+        };
+        let mut run = (0, 0, 0_u32);
+        for place in places {
+            let (number, start, end) = run;
+            if place.segment() == number && (start..=end.saturating_add(GAP_BYTES)).contains(&place.offset()) {
+                run.2 = end.max(place.end());
+            } else {
+                tell(run);
+                run = (place.segment(), place.offset(), place.end());
+            }
+        }
+        tell(run);
+    }
+
+    /// The record at `place` is garbage from now on; its owner forgets the place.
+    pub fn release(&mut self, place: Place) {
+        if let Some(segment) = self.segment_mut(place.segment()) {
+            segment.live_bytes = segment.live_bytes.saturating_sub(place.bytes());
+        }
+    }
+
+    /// The sealed segments of which less than half lives but something does: what lives in them is to be moved.
+    pub fn sparse(&self) -> impl Iterator<Item = u32> {
+        self.sealed()
+            .iter()
+            .filter(|segment| segment.live_bytes > 0 && segment.is_sparse())
+            .map(|segment| segment.number)
+    }
+
+    fn sealed(&self) -> &[Segment] {
+        &self.segments[..self.tail.as_ref().map_or(self.segments.len(), |tail| tail.index)]
+    }
+
+    /// Notes which sealed segments hold nothing live: nobody can come to want them who has no place in them already.
+    pub fn retire(&mut self) {
+        let sealed_count = self.sealed().len();
+        for segment in &mut self.segments[..sealed_count] {
+            segment.is_retired = segment.live_bytes == 0;
+        }
+    }
+
+    /// Takes out the segments that the last [`Heap::retire`] noted. What was a place in them is damaged from now on.
+    pub fn take_retired(&mut self) -> Retired {
+        let mut segments = Vec::new();
+        let mut index = 0;
+        while index < self.segments.len() {
+            if self.segments[index].is_retired && self.segments[index].live_bytes == 0 {
+                segments.push(self.segments.remove(index));
+                if let Some(tail) = &mut self.tail {
+                    tail.index -= 1; // It is not sealed, so it comes behind.
+                }
+            } else {
+                index += 1;
+            }
+        }
+        Retired { folder: self.folder.clone(), segments }
+    }
+
+    /// What the heap holds.
+    pub fn usage(&self) -> Usage {
+        self.segments.iter().fold(Usage::default(), |sum, segment| Usage {
+            disk_bytes: sum.disk_bytes + u64::from(segment.bytes()),
+            live_bytes: sum.live_bytes + u64::from(segment.live_bytes),
+            segment_count: sum.segment_count + 1,
+        })
+    }
+
+    /// Numbers follow each other but for a few that are gone, so the guess is nearly always right.
+    fn index(&self, number: u32) -> Option<usize> {
+        let first = self.segments.first()?.number;
+        let guess = number.checked_sub(first)? as usize;
+        if self.segments.get(guess).is_some_and(|segment| segment.number == number) {
+            return Some(guess);
+        }
+        self.segments.binary_search_by_key(&number, |segment| segment.number).ok()
+    }
+
+    /// Another file behind the tail, as when a disk begins to refuse.
+    #[cfg(test)]
+    pub(crate) fn set_file(&mut self, file: File) {
+        let tail = self.tail.as_ref().unwrap();
+        self.segments[tail.index].file = Arc::new(file);
+    }
+
+    fn segment_mut(&mut self, number: u32) -> Option<&mut Segment> {
+        self.index(number).map(|index| &mut self.segments[index])
+    }
+}
+
+impl std::fmt::Debug for Heap {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Heap").field("folder", &self.folder).field("usage", &self.usage()).finish_non_exhaustive()
+    }
+}
+
+fn checksum(key: u32, record: &[u8]) -> u64 {
+    xxh3_64_with_seed(record, u64::from(key))
+}
+
+/// Files to be synced.
+#[derive(Debug)]
+#[must_use = "nothing is synced by it alone"]
+pub struct Unsynced(Vec<Arc<File>>);
+
+impl Unsynced {
+    /// Blocks until all is on the disk. Files that are there already cost a system call each.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn sync(&self) -> io::Result<()> {
+        self.0.iter().try_for_each(|file| file.sync_data())
+    }
+}
+
+/// Segments taken out of a heap; their files are there until they are deleted.
+#[must_use = "the files are still there"]
+pub struct Retired {
+    folder: PathBuf,
+    segments: Vec<Segment>,
+}
+
+impl Retired {
+    /// Deletes the files; to be done without the owner's lock, for it takes a while.
+    ///
+    /// # Errors
+    /// When one cannot be deleted; [`Heap::open`] finds it again.
+    pub fn delete(self) -> io::Result<()> {
+        let delete = |segment: &Segment| fs::remove_file(segment::path(&self.folder, segment.number));
+        self.segments.iter().map(delete).fold(Ok(()), Result::and)
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.segments.is_empty()
+    }
+}

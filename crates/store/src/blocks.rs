@@ -1,0 +1,400 @@
+//! Which number a new device gets, and when a number may be given again.
+//!
+//! Devices of one platform, locale and country get numbers that lie together, in *blocks*: so their sets are dense, their
+//! records stand side by side, and a job's devices come out grouped by text. A group's blocks grow with it, from 64 numbers to
+//! 4096. A device that moves to another group keeps its number; the block is where it began, and says nothing of what it
+//! is. There are at most 4096 groups; further ones, and what was numbered before there were blocks, are one common group.
+//!
+//! ```text
+//!               the block's next number            the only one       trim_to has      rested     clean
+//!   new block ──► given ───────────► alive ──────► waiting (at) ────► resting ───────► ripe ────► free ──► given again
+//!                                       deleted                  passed `at`    60 s
+//! ```
+//!
+//! A device gets the next number of its group's open block, else a free one of its group, else that of a new block; when no
+//! block fits any more, whatever number there is.
+//!
+//! **Durable** are the blocks and how many numbers of each were given at some time, in the batch of the device that was
+//! given the last. What lives, its row says; so at open every given number without a device waits anew, until the sender
+//! needs nothing of what was in the journal then.
+//!
+//! **A number is never taken for its former device**, since it is given again only when nobody holds it any more:
+//!
+//! - *Jobs* (audience, held set, cursor, outcomes by number, also those on disk) are of events before the journal's end at the
+//!   deletion, `at`: the index gives a deleted device to no later one. The sender says by `trim_to` that it needs
+//!   none of these. It says so after the rows that end the jobs were handed to the engine, so a power failure that takes
+//!   those takes the batch that gives the number again, too: the engine's log has one order. Besides, a new device is
+//!   owed no event before its `since`.
+//! - *Receipts* are kept per event, so of the same events.
+//! - *Live connections* that were proven to be the deleted device lose their proof when the store tells its sink
+//!   (`CommitSink::on_device_removed`), within one turn of each connection loop.
+//! - *What is on its way* into the store by number: accepted tokens (noted each 250 ms) and dead ones. The former end within
+//!   the rest of 60 seconds that a number has after `trim_to` passed; the latter name the token too.
+//! - *What damage left*: a number whose row is still there, whatever it says, is not given again in this life; leftover
+//!   subscriptions and mutes are deleted before it is free (`committer/numbers.rs`).
+//!
+//! Changes can be taken back until [`Blocks::keep`], the latest first, as those of a draft. This is a core: no rows, no
+//! clock.
+//!
+//! Bound: `device_count_max` living devices, and twice as many numbers and 65 536 more. Memory: some bits per number and 100
+//! bytes per block.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use roaring::RoaringBitmap;
+use tidings_types::{Country, DeviceNumber, Locale, Platform};
+use tokio::time::Instant;
+
+use crate::device::NewDevice;
+
+#[cfg(test)]
+mod tests;
+
+const BLOCK_COUNT_MIN: u32 = 64;
+const BLOCK_COUNT_MAX: u32 = 4096;
+/// Groups that have blocks of their own.
+const GROUP_COUNT_MAX: usize = 4096;
+/// Whose numbers lie together; `None` is the common group.
+pub(crate) type Group = Option<Traits>;
+
+/// What the devices of a group had in common when they were registered.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Traits {
+    pub(crate) platform: Platform,
+    pub(crate) locale: Locale,
+    pub(crate) country: Option<Country>,
+}
+
+impl Traits {
+    pub(crate) fn of(device: &NewDevice) -> Self {
+        let NewDevice { platform, locale, country, .. } = device;
+        Self { platform: *platform, locale: locale.clone(), country: country.clone() }
+    }
+}
+
+/// Numbers that lie together, as its row says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct BlockRow {
+    pub(crate) group: Group,
+    /// How many numbers it has.
+    pub(crate) length: u32,
+    /// How many of them were given at some time, from the first on.
+    pub(crate) given: u32,
+}
+
+#[derive(Debug)]
+struct Block {
+    group: usize,
+    length: u32,
+    given: u32,
+}
+
+#[derive(Debug, Default)]
+struct GroupState {
+    name: Group,
+    /// The first number of the block whose numbers were not all given.
+    open: Option<u32>,
+    /// Numbers in all its blocks.
+    number_count: u32,
+    free: RoaringBitmap,
+}
+
+/// See the module. Invariant: each number below `end` is in exactly one of: `alive`, `waiting`, `resting`, a group's `free`,
+/// `burnt`, or the rest of an open block.
+#[derive(Debug, Default)]
+pub(crate) struct Blocks {
+    blocks: BTreeMap<u32, Block>,
+    /// The common one first.
+    groups: Vec<GroupState>,
+    by_name: HashMap<Traits, usize>,
+    alive: RoaringBitmap,
+    /// By the journal's end when they were deleted.
+    waiting: BTreeMap<u64, RoaringBitmap>,
+    /// And until when, the earliest first.
+    resting: VecDeque<(Instant, RoaringBitmap)>,
+    /// Never given again.
+    burnt: RoaringBitmap,
+    /// The first number that is in no block.
+    end: u32,
+    steps: Vec<Step>,
+}
+
+/// A number that was given, and what is to be written with it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Given {
+    pub(crate) number: DeviceNumber,
+    /// The first number of its block and its row, if that has changed.
+    pub(crate) row: Option<(u32, BlockRow)>,
+}
+
+/// What can be taken back.
+#[derive(Debug)]
+enum Step {
+    /// The next number of the block.
+    Given {
+        number: u32,
+        first: u32,
+    },
+    /// A free one of the group.
+    GivenAgain {
+        number: u32,
+        group: usize,
+    },
+    /// The block, of which nothing was given yet.
+    Opened {
+        first: u32,
+    },
+    Deleted {
+        number: u32,
+        at: u64,
+    },
+    /// Out of `resting`, which it was to leave at this moment.
+    Freed {
+        number: u32,
+        ready_at: Instant,
+    },
+    Burnt {
+        number: u32,
+        ready_at: Instant,
+    },
+}
+
+/// Numbers that there may be in all: blocks are never full, and deleted numbers wait.
+fn number_count_max(device_count_max: u32) -> u32 {
+    device_count_max.saturating_mul(2).saturating_add(1 << 16)
+}
+
+impl Blocks {
+    /// The blocks of rows, in order of their first numbers, and all numbers below `end`: those that live, and others, which
+    /// wait until the sender needs no event before `journal_end`. A row that fits nowhere is left out: its
+    /// numbers are common ones then.
+    pub(crate) fn new(
+        rows: impl IntoIterator<Item = (u32, BlockRow)>,
+        end: u32,
+        alive: RoaringBitmap,
+        journal_end: u64,
+    ) -> Self {
+        let mut blocks = Self { groups: vec![GroupState::default()], alive, end, ..Self::default() };
+        let (mut dead, mut next) = (RoaringBitmap::new(), 0);
+        for (first, row) in rows {
+            let fits = first >= next && row.length > 0 && first.checked_add(row.length).is_some_and(|it| it <= end);
+            if fits {
+                dead.insert_range(next..first);
+                next = first + row.length;
+                dead.insert_range(first..blocks.add(first, row));
+            }
+        }
+        dead.insert_range(next..end);
+        dead -= &blocks.alive;
+        blocks.waiting.insert(journal_end, dead);
+        blocks
+    }
+
+    /// Takes in a block at open; tells behind which of its numbers nothing was given.
+    fn add(&mut self, first: u32, row: BlockRow) -> u32 {
+        let group = self.group(row.group);
+        let end = first + row.length;
+        // What lives was given, whatever the row says.
+        let alive = self.alive.rank(end - 1) - first.checked_sub(1).map_or(0, |before| self.alive.rank(before));
+        let last = if alive == 0 { None } else { self.alive.select((self.alive.rank(end - 1) - 1) as u32) };
+        let given = row.given.min(row.length).max(last.map_or(0, |last| last + 1 - first));
+        self.blocks.insert(first, Block { group, length: row.length, given });
+        let state = &mut self.groups[group];
+        state.number_count += row.length;
+        if given == row.length || state.open.is_some() {
+            return end; // Of two that are open one is enough: the rest of the other is given like what was deleted.
+        }
+        state.open = Some(first);
+        first + given
+    }
+
+    /// The place of a group, which is a common one when there are too many.
+    fn group(&mut self, name: Group) -> usize {
+        let Some(traits) = name else { return 0 };
+        if let Some(group) = self.by_name.get(&traits) {
+            return *group;
+        }
+        if self.groups.len() > GROUP_COUNT_MAX {
+            return 0;
+        }
+        self.groups.push(GroupState { name: Some(traits.clone()), ..GroupState::default() });
+        self.by_name.insert(traits, self.groups.len() - 1);
+        self.groups.len() - 1
+    }
+
+    /// The first number that is in no block.
+    pub(crate) fn end(&self) -> u32 {
+        self.end
+    }
+
+    /// How many devices more there may be.
+    pub(crate) fn room(&self, device_count_max: u32) -> u64 {
+        let living = u64::from(device_count_max).saturating_sub(self.alive.len());
+        let held = self.waiting.values().chain(self.resting.iter().map(|(_, numbers)| numbers)).map(RoaringBitmap::len);
+        let unusable = self.alive.len() + self.burnt.len() + held.sum::<u64>();
+        let numbers = u64::from(number_count_max(device_count_max).max(self.end)).saturating_sub(unusable);
+        living.min(numbers)
+    }
+
+    /// A number for a device of these traits; `None` when there is no [`Blocks::room`].
+    pub(crate) fn give(&mut self, traits: Traits, device_count_max: u32) -> Option<Given> {
+        if self.alive.len() >= u64::from(device_count_max) {
+            return None;
+        }
+        let number_end = number_count_max(device_count_max);
+        let group = self.group(Some(traits));
+        let anywhere = |blocks: &mut Self| (0..blocks.groups.len()).find_map(|group| blocks.give_known(group));
+        self.give_known(group).or_else(|| self.give_opening(group, number_end)).or_else(|| anywhere(self))
+    }
+
+    /// From the open block or what is free.
+    fn give_known(&mut self, group: usize) -> Option<Given> {
+        let state = &mut self.groups[group];
+        if let Some(first) = state.open {
+            let block = self.blocks.get_mut(&first).expect("an open block is there");
+            let number = first + block.given;
+            block.given += 1;
+            if block.given == block.length {
+                state.open = None;
+            }
+            self.alive.insert(number);
+            self.steps.push(Step::Given { number, first });
+            return Some(Given { number: DeviceNumber(number), row: Some((first, self.row(first))) });
+        }
+        let number = state.free.min()?;
+        state.free.remove(number);
+        self.alive.insert(number);
+        self.steps.push(Step::GivenAgain { number, group });
+        Some(Given { number: DeviceNumber(number), row: None })
+    }
+
+    /// From a new block, if there is room for one before `number_end`.
+    fn give_opening(&mut self, group: usize, number_end: u32) -> Option<Given> {
+        let state = &mut self.groups[group];
+        let length = state.number_count.next_power_of_two().clamp(BLOCK_COUNT_MIN, BLOCK_COUNT_MAX);
+        let length = length.min(number_end.saturating_sub(self.end));
+        if length == 0 {
+            return None;
+        }
+        let first = self.end;
+        self.end += length;
+        state.number_count += length;
+        state.open = Some(first);
+        self.blocks.insert(first, Block { group, length, given: 0 });
+        self.steps.push(Step::Opened { first });
+        self.give_known(group)
+    }
+
+    fn row(&self, first: u32) -> BlockRow {
+        let Block { group, length, given } = self.blocks[&first];
+        BlockRow { group: self.groups[group].name.clone(), length, given }
+    }
+
+    /// The number's device was deleted in a batch before which the journal ended at `at`. Of one that does not live nothing
+    /// is heard: it is known already.
+    pub(crate) fn delete(&mut self, DeviceNumber(number): DeviceNumber, at: u64) {
+        if self.alive.remove(number) {
+            self.waiting.entry(at).or_default().insert(number);
+            self.steps.push(Step::Deleted { number, at });
+        }
+    }
+
+    /// Lets numbers rest until `ready_at` of which the sender needs nothing any more. Cannot be taken back, and need not: it is only about
+    /// what was deleted before.
+    pub(crate) fn rest(&mut self, trim_to: u64, ready_at: Instant) {
+        debug_assert!(self.steps.is_empty(), "what is taken back may have come to rest here");
+        let later = self.waiting.split_off(&trim_to.saturating_add(1));
+        let passed = std::mem::replace(&mut self.waiting, later);
+        let numbers = passed.into_values().reduce(|all, more| all | more).unwrap_or_default();
+        if !numbers.is_empty() {
+            self.resting.push_back((ready_at, numbers));
+        }
+    }
+
+    /// The lowest number that has rested, which stays where it is: [`Blocks::free`] or [`Blocks::burn`] it.
+    pub(crate) fn ripe(&mut self, now: Instant) -> Option<DeviceNumber> {
+        while self.resting.front().is_some_and(|(_, numbers)| numbers.is_empty()) {
+            self.resting.pop_front();
+        }
+        let (ready_at, numbers) = self.resting.front()?;
+        numbers.min().filter(|_| *ready_at <= now + std::time::Duration::from_secs(1)).map(DeviceNumber)
+    }
+
+    /// A ripe number may be given again.
+    pub(crate) fn free(&mut self, DeviceNumber(number): DeviceNumber) {
+        if let Some(ready_at) = self.take_ripe(number) {
+            let group = self.group_of(number);
+            self.groups[group].free.insert(number);
+            self.steps.push(Step::Freed { number, ready_at });
+        }
+    }
+
+    /// A ripe number is not given again as long as this lives.
+    pub(crate) fn burn(&mut self, DeviceNumber(number): DeviceNumber) {
+        if let Some(ready_at) = self.take_ripe(number) {
+            self.burnt.insert(number);
+            self.steps.push(Step::Burnt { number, ready_at });
+        }
+    }
+
+    fn take_ripe(&mut self, number: u32) -> Option<Instant> {
+        let (ready_at, numbers) = self.resting.front_mut()?;
+        numbers.remove(number).then_some(*ready_at)
+    }
+
+    fn group_of(&self, number: u32) -> usize {
+        let block = self.blocks.range(..=number).next_back();
+        block.filter(|(first, block)| number - *first < block.length).map_or(0, |(_, block)| block.group)
+    }
+
+    /// What there is now is not taken back any more.
+    pub(crate) fn keep(&mut self) {
+        self.steps.clear();
+    }
+
+    /// Takes back all since the last [`Blocks::keep`].
+    pub(crate) fn take_back(&mut self) {
+        while let Some(step) = self.steps.pop() {
+            match step {
+                Step::Given { number, first } => {
+                    let block = self.blocks.get_mut(&first).expect("blocks go after what was given of them");
+                    block.given -= 1;
+                    self.groups[block.group].open = Some(first);
+                    self.alive.remove(number);
+                }
+                Step::GivenAgain { number, group } => {
+                    self.groups[group].free.insert(number);
+                    self.alive.remove(number);
+                }
+                Step::Opened { first } => {
+                    let block = self.blocks.remove(&first).expect("it was opened");
+                    let group = &mut self.groups[block.group];
+                    group.number_count -= block.length;
+                    group.open = None;
+                    self.end = first;
+                }
+                Step::Deleted { number, at } => {
+                    self.waiting.entry(at).or_default().remove(number);
+                    self.alive.insert(number);
+                }
+                Step::Freed { number, ready_at } => {
+                    let group = self.group_of(number);
+                    self.groups[group].free.remove(number);
+                    self.unripe(number, ready_at);
+                }
+                Step::Burnt { number, ready_at } => {
+                    self.burnt.remove(number);
+                    self.unripe(number, ready_at);
+                }
+            }
+        }
+    }
+
+    /// Puts a number back to the first of those that rest.
+    fn unripe(&mut self, number: u32, ready_at: Instant) {
+        match self.resting.front_mut() {
+            Some((at, numbers)) if *at == ready_at => _ = numbers.insert(number),
+            _ => self.resting.push_front((ready_at, RoaringBitmap::from([number]))),
+        }
+    }
+}

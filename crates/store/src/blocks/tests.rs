@@ -1,0 +1,283 @@
+//! Numbers beside a model that knows who has each and since when nobody does.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const REST: Duration = Duration::from_secs(60);
+
+fn traits(index: usize) -> Traits {
+    let locale = ["en", "sv", "pt-BR", "de"][index % 4];
+    Traits { platform: Platform::ALL[index % 3], locale: Locale::new(locale).unwrap(), country: None }
+}
+
+#[derive(Debug, Clone)]
+enum Act {
+    /// So many devices of a group.
+    Give {
+        group: usize,
+        count: usize,
+    },
+    /// Of those that live.
+    Delete(Vec<prop::sample::Index>),
+    /// The journal grows, the sender is done with a part of it, time passes.
+    Pass {
+        events: u64,
+        done: prop::sample::Index,
+        seconds: u64,
+    },
+    /// Makes so many numbers free, or burns them.
+    Ripen {
+        count: usize,
+        burn: bool,
+    },
+    /// Takes back what the last ones did, up to but not further than the last `Keep`.
+    TakeBack,
+    Keep,
+    /// With the rows that were written.
+    Restart,
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let index = any::<prop::sample::Index>;
+    prop_oneof![
+        6 => (0..12_usize, 1..150_usize).prop_map(|(group, count)| Act::Give { group, count }),
+        4 => prop::collection::vec(index(), 0..100).prop_map(Act::Delete),
+        3 => (0..3_u64, index(), prop::sample::select(vec![0_u64, 1, 30, 59, 60, 61])).prop_map(|(events, done, seconds)| Act::Pass { events, done, seconds }),
+        4 => (0..200_usize, prop::bool::weighted(0.05)).prop_map(|(count, burn)| Act::Ripen { count, burn }),
+        1 => Just(Act::TakeBack),
+        4 => Just(Act::Keep),
+        1 => Just(Act::Restart),
+    ]
+}
+
+#[derive(Debug, Clone, Default)]
+struct Model {
+    alive: BTreeSet<u32>,
+    /// Where the journal ended when the number's last device was deleted; after a restart, what is known of it then.
+    deleted: BTreeMap<u32, u64>,
+    /// When that was first known to be done with.
+    passed: BTreeMap<u32, Instant>,
+    burnt: BTreeSet<u32>,
+    rows: BTreeMap<u32, BlockRow>,
+}
+
+struct World {
+    blocks: Blocks,
+    model: Model,
+    /// The model at the last `Keep`.
+    kept: Model,
+    journal_end: u64,
+    trim_to: u64,
+    now: Instant,
+    limit: u32,
+}
+
+impl World {
+    fn new(limit: u32) -> Self {
+        let blocks = Blocks::new([], 0, RoaringBitmap::new(), 1);
+        let (model, kept) = (Model::default(), Model::default());
+        Self { blocks, model, kept, journal_end: 1, trim_to: 0, now: Instant::now(), limit }
+    }
+
+    fn apply(&mut self, act: Act) {
+        match act {
+            Act::Give { group, count } => (0..count).for_each(|_| self.give(group)),
+            Act::Delete(indices) => {
+                for index in indices {
+                    let count = self.model.alive.len();
+                    let Some(number) = (count > 0).then(|| self.model.alive.iter().nth(index.index(count))) else {
+                        break;
+                    };
+                    let number = *number.expect("it is below their count");
+                    self.blocks.delete(DeviceNumber(number), self.journal_end);
+                    self.blocks.delete(DeviceNumber(number), self.journal_end + 5); // Known already.
+                    self.model.alive.remove(&number);
+                    self.model.deleted.insert(number, self.journal_end);
+                }
+            }
+            Act::Pass { events, done, seconds } => {
+                self.keep();
+                self.journal_end += events;
+                self.trim_to = self.trim_to.max(done.index(self.journal_end as usize + 1) as u64);
+                self.now += Duration::from_secs(seconds);
+                self.blocks.rest(self.trim_to, self.now + REST);
+                for (number, at) in &self.model.deleted {
+                    if *at <= self.trim_to {
+                        self.model.passed.entry(*number).or_insert(self.now);
+                    }
+                }
+                self.keep();
+            }
+            Act::Ripen { count, burn } => {
+                for _ in 0..count {
+                    let Some(number) = self.blocks.ripe(self.now) else { break };
+                    if burn {
+                        self.blocks.burn(number);
+                        self.model.burnt.insert(number.0);
+                    } else {
+                        self.blocks.free(number);
+                    }
+                }
+            }
+            Act::TakeBack => {
+                self.blocks.take_back();
+                self.model = self.kept.clone();
+            }
+            Act::Keep => self.keep(),
+            Act::Restart => self.restart(),
+        }
+    }
+
+    fn keep(&mut self) {
+        self.blocks.keep();
+        self.kept = self.model.clone();
+    }
+
+    fn give(&mut self, group: usize) {
+        let room = self.blocks.room(self.limit);
+        let given = self.blocks.give(traits(group), self.limit);
+        assert_eq!(given.is_some(), room > 0, "room for {room}");
+        let Some(Given { number, row }) = given else { return };
+        let DeviceNumber(number) = number;
+        assert!(self.model.alive.insert(number), "{number} has a device");
+        assert!(!self.model.burnt.contains(&number));
+        if let Some(at) = self.model.deleted.remove(&number) {
+            assert!(at <= self.trim_to, "{number} was deleted at {at}, the sender needs {}", self.trim_to);
+            let passed = self.model.passed.remove(&number).expect("it was seen to pass");
+            assert!(self.now - passed >= REST);
+        }
+        if let Some((first, row)) = row {
+            assert!((first..first + row.given).contains(&number) && row.given <= row.length);
+            self.model.rows.insert(first, row);
+        }
+        assert!(self.model.alive.len() <= self.limit as usize);
+        assert!(self.blocks.end() <= number_count_max(self.limit));
+    }
+
+    fn restart(&mut self) {
+        let end = self.model.rows.last_key_value().map_or(0, |(first, row)| first + row.length);
+        let alive = self.model.alive.iter().copied().collect();
+        self.blocks = Blocks::new(self.model.rows.clone(), end, alive, self.journal_end);
+        // Of the dead nobody knows when: the journal's end is late enough.
+        self.model.passed.clear();
+        self.model.burnt.clear();
+        let was_given = |number: &u32| {
+            self.model.rows.range(..=number).next_back().is_some_and(|(first, row)| number - first < row.given)
+        };
+        self.model.deleted = (0..end)
+            .filter(|number| was_given(number) && !self.model.alive.contains(number))
+            .map(|number| (number, self.journal_end))
+            .collect();
+        self.keep();
+    }
+
+    /// Each number is in one place.
+    fn check(&self) {
+        let blocks = &self.blocks;
+        let mut all: Vec<u32> = blocks.alive.iter().chain(blocks.burnt.iter()).collect();
+        all.extend(blocks.waiting.values().flatten());
+        all.extend(blocks.resting.iter().flat_map(|(_, numbers)| numbers));
+        for group in &blocks.groups {
+            all.extend(group.free.iter());
+            if let Some(first) = group.open {
+                let block = &blocks.blocks[&first];
+                all.extend(first + block.given..first + block.length);
+            }
+        }
+        all.sort_unstable();
+        assert_eq!(all, (0..blocks.end).collect::<Vec<_>>());
+        assert!(blocks.alive.iter().eq(self.model.alive.iter().copied()));
+        for (first, row) in &self.model.rows {
+            assert_eq!(blocks.row(*first), *row);
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_number_has_two_devices_and_none_is_given_again_too_early(
+        acts in prop::collection::vec(act(), 1..60),
+        limit in prop_oneof![Just(20_u32), Just(700), Just(100_000)],
+    ) {
+        let mut world = World::new(limit);
+        for act in acts {
+            world.apply(act);
+            world.check();
+        }
+    }
+
+    #[test]
+    fn whatever_the_rows_no_living_number_is_given(
+        rows in prop::collection::vec((0..2000_u32, 0..300_u32, 0..400_u32, prop::option::of(0..12_usize)), 0..20),
+        alive in prop::collection::btree_set(0..1000_u32, 0..100),
+    ) {
+        let row = |(first, length, given, group): (u32, u32, u32, Option<usize>)| {
+            (first, BlockRow { group: group.map(traits), length, given })
+        };
+        let mut blocks = Blocks::new(rows.into_iter().map(row), 1000, alive.iter().copied().collect(), 9);
+        let mut given: BTreeSet<u32> = alive;
+        for turn in 0..2000 {
+            let Some(Given { number, .. }) = blocks.give(traits(turn), 3000) else { break };
+            prop_assert!(given.insert(number.0));
+        }
+        let now = Instant::now();
+        blocks.keep();
+        blocks.rest(8, now + REST);
+        prop_assert_eq!(blocks.ripe(now + 2 * REST), None);
+        blocks.rest(9, now + REST);
+        while let Some(number) = blocks.ripe(now + REST) {
+            prop_assert!(!given.contains(&number.0));
+            blocks.free(number);
+        }
+        while let Some(Given { number, .. }) = blocks.give(traits(0), 3000) {
+            prop_assert!(given.insert(number.0));
+        }
+        prop_assert!(blocks.room(3000) == 0 && given.len() == 3000);
+    }
+}
+
+#[test]
+fn devices_of_one_kind_lie_together_in_blocks_that_grow() {
+    let mut blocks = Blocks::new([], 0, RoaringBitmap::new(), 1);
+    let numbers: Vec<Vec<u32>> = (0..2)
+        .map(|group| (0..20_000).map(|_| blocks.give(traits(group), 1 << 20).unwrap().number.0).collect())
+        .collect();
+    for numbers in &numbers {
+        let breaks = numbers.windows(2).filter(|pair| pair[1] != pair[0] + 1).count();
+        assert!(breaks <= 20_000 / BLOCK_COUNT_MAX as usize + 7, "{breaks}");
+    }
+    assert!(blocks.end() < 2 * (20_000 + BLOCK_COUNT_MAX));
+    let lengths: BTreeSet<u32> = blocks.blocks.values().map(|block| block.length).collect();
+    assert_eq!(lengths, BTreeSet::from([64, 128, 256, 512, 1024, 2048, 4096]));
+}
+
+#[test]
+fn groups_beyond_the_bound_share_their_blocks() {
+    let mut blocks = Blocks::new([], 0, RoaringBitmap::new(), 1);
+    let letters: Vec<char> = ('a'..='z').collect();
+    for index in 0..GROUP_COUNT_MAX + 500 {
+        let letter = |part: usize| letters[index / 26_usize.pow(part as u32) % 26];
+        let locale = Locale::new(&format!("{}{}{}", letter(0), letter(1), letter(2))).unwrap();
+        blocks.give(Traits { platform: Platform::Ios, locale, country: None }, 1 << 20).unwrap();
+    }
+    assert_eq!(blocks.groups.len(), GROUP_COUNT_MAX + 1);
+    assert_eq!(blocks.groups[0].number_count, 512);
+}
+
+/// A store of format 1 has no blocks.
+#[test]
+fn what_was_numbered_before_there_were_blocks_is_one_common_block() {
+    let alive: RoaringBitmap = (0..100).filter(|number| number % 2 == 0).collect();
+    let mut blocks = Blocks::new([], 100, alive, 7);
+    assert_eq!(blocks.give(traits(0), 1000).unwrap().number, DeviceNumber(100));
+    blocks.keep();
+    let now = Instant::now();
+    blocks.rest(7, now + REST);
+    assert_eq!(blocks.ripe(now + REST), Some(DeviceNumber(1)));
+    blocks.free(DeviceNumber(1));
+    assert!(blocks.groups[0].free.contains(1));
+}

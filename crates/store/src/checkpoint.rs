@@ -1,0 +1,314 @@
+//! The checkpoint (R9): device table and audience index as one flat file, so that opening need not read all rows.
+//!
+//! ```text
+//!  committer: rows + change ─► sync ─► table, index ─► `changed`      every so many changes: the signal
+//!                                          │ part by part, each under a short lock          ▼
+//!  checkpoint ◄── sync, move ◄── sections ◄┴──────────────────────────────────── thread `store-checkpoint`
+//!       │
+//!       └─► open: sections + the changes since the head's ─► table, index.   Anything wrong: all rows are read instead.
+//! ```
+//!
+//! It is fuzzy: each part is as it was at some moment after the head's change number was taken. The changes from that number
+//! on make it exact (`rows/change.rs` says why). The file is derived and disposable: missing, damaged, of another store or with
+//! changes missing, it costs time and nothing else.
+//!
+//! One is written at a time, by one thread, and a new one takes the place of the old in one step (`file.rs`). The thread
+//! rests in between for at least [`REST_FACTOR`] times what the last one took, and within one it writes at most
+//! [`BYTES_PER_SECOND`] and syncs as it goes, so that commits do not wait behind a burst of its bytes. The last one, at an
+//! orderly close, does not rest. Rows and heap are synced before the file is moved to its place: it never shows what they
+//! may still forget. A failed one (a full disk) leaves the old one, and is tried again after [`FAILED_REST`].
+//! Meanwhile changes are kept, up to a bound (`committer/changes.rs`).
+
+use std::fs::File;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use crate::config::StoreConfig;
+use crate::service::{Shared, read_lock, write_lock};
+
+mod file;
+
+pub(crate) use self::file::{Section, Unusable, read, remove};
+use self::file::{Head, Writer};
+
+/// How much longer than its making a checkpoint stands before the next is begun.
+const REST_FACTOR: u32 = 10;
+/// How long after one that failed.
+const FAILED_REST: Duration = Duration::from_secs(10);
+/// What is written while others want the disk.
+const BYTES_PER_SECOND: u64 = 100 << 20;
+/// Bytes between two looks at the time.
+const CHUNK_BYTES: usize = 1 << 20;
+/// Bytes between two syncs: what commits may have to wait behind.
+const SYNC_BYTES: u64 = 8 << 20;
+
+/// What committer, checkpoint thread and callers share.
+#[derive(Debug, Default)]
+pub(crate) struct Checkpointing {
+    /// Changes before this are in table and index.
+    changed: AtomicU64,
+    /// Changes before this are in the checkpoint, and it is durable.
+    taken: AtomicU64,
+    /// Single changes since the last one began.
+    pending: AtomicU64,
+    /// Written since the store was opened, and tried in vain.
+    pub(crate) taken_count: AtomicU64,
+    pub(crate) failed_count: AtomicU64,
+    /// Times that there was none to begin from.
+    pub(crate) rebuilt_count: AtomicU64,
+    /// There is none, though there is what it would hold.
+    is_missing: AtomicBool,
+    /// Held while one is written.
+    busy: Mutex<()>,
+    /// The one that is being written is given up.
+    is_interrupted: AtomicBool,
+    signal: Mutex<Signal>,
+    signalled: Condvar,
+}
+
+/// What table and index were loaded from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Loaded {
+    /// Changes before this are in the checkpoint.
+    pub(crate) taken: u64,
+    /// Single changes since, made again.
+    pub(crate) replayed_count: u64,
+}
+
+#[derive(Debug, Default)]
+struct Signal {
+    is_due: bool,
+    is_over: bool,
+}
+
+/// How quickly one is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Pace {
+    /// Others work meanwhile.
+    Gentle,
+    /// Somebody waits for it.
+    Quick,
+}
+
+impl Checkpointing {
+    /// Table and index have `count` more changes, all before `changed`; at `limit` a checkpoint is due.
+    pub(crate) fn on_changes(&self, changed: u64, count: u64, limit: u64) {
+        self.changed.store(changed, Ordering::Release);
+        if self.pending.fetch_add(count, Ordering::Relaxed) + count >= limit {
+            self.signal();
+        }
+    }
+
+    /// Table and index were loaded, of `device_count` devices: all changes before `changed` are in them. Where they come from
+    /// no checkpoint a new one is due, unless there is nothing to put into it.
+    pub(crate) fn on_loaded(&self, config: &StoreConfig, changed: u64, loaded: Option<Loaded>, device_count: u64) {
+        let Loaded { taken, replayed_count } = loaded.unwrap_or_default();
+        self.changed.store(changed, Ordering::Release);
+        self.taken.store(taken, Ordering::Relaxed);
+        self.pending.store(replayed_count, Ordering::Relaxed);
+        let is_missing = loaded.is_none() && device_count > 0;
+        self.is_missing.store(is_missing, Ordering::Relaxed);
+        self.rebuilt_count.fetch_add(u64::from(is_missing), Ordering::Relaxed);
+        if is_missing || replayed_count >= config.checkpoint_change_count {
+            self.signal();
+        }
+    }
+
+    fn signal(&self) {
+        lock(&self.signal).is_due = true;
+        self.signalled.notify_one();
+    }
+
+    /// Changes before this need not be kept.
+    pub(crate) fn taken(&self) -> u64 {
+        self.taken.load(Ordering::Relaxed)
+    }
+
+    /// Gives up the one that is being written; none is begun before the guard is dropped.
+    pub(crate) fn interrupt(&self) -> MutexGuard<'_, ()> {
+        self.is_interrupted.store(true, Ordering::Relaxed);
+        let guard = lock(&self.busy);
+        self.is_interrupted.store(false, Ordering::Relaxed);
+        guard
+    }
+
+    /// Waits until one is due; false when it is over.
+    fn wait_until_due(&self, not_before: Instant) -> bool {
+        let mut signal = lock(&self.signal);
+        loop {
+            if signal.is_over {
+                return false;
+            }
+            let rest = not_before.saturating_duration_since(Instant::now());
+            signal = match (signal.is_due, rest) {
+                (true, Duration::ZERO) => {
+                    signal.is_due = false;
+                    return true;
+                }
+                (true, rest) => {
+                    self.signalled.wait_timeout(signal, rest).unwrap_or_else(PoisonError::into_inner).0
+                }
+                (false, _) => self.signalled.wait(signal).unwrap_or_else(PoisonError::into_inner),
+            };
+        }
+    }
+
+    /// Waits for a while, shorter when all is over or this one is given up.
+    fn rest(&self, pause: Duration) {
+        let signal = lock(&self.signal);
+        if !signal.is_over {
+            drop(self.signalled.wait_timeout(signal, pause));
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner) // What it guards is whole after every step.
+}
+
+/// The thread that writes checkpoints, for as long as this lives.
+pub(crate) struct Checkpointer {
+    shared: Arc<Shared>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Checkpointer {
+    /// Without a thread there is a checkpoint at an orderly close only.
+    pub(crate) fn start(shared: Arc<Shared>) -> Self {
+        let of_thread = shared.clone();
+        let spawned = std::thread::Builder::new().name("store-checkpoint".to_owned()).spawn(move || run(&of_thread));
+        let thread = spawned.inspect_err(|error| warn!(%error, "No thread for checkpoints")).ok();
+        Self { shared, thread }
+    }
+
+    /// Writes a last one if anything has changed since.
+    pub(crate) fn finish(mut self) {
+        self.stop();
+        let state = &self.shared.checkpoint;
+        if state.changed.load(Ordering::Acquire) > state.taken() || state.is_missing.load(Ordering::Relaxed) {
+            take_one(&self.shared, Pace::Quick);
+        }
+    }
+
+    fn stop(&mut self) {
+        let state = &self.shared.checkpoint;
+        lock(&state.signal).is_over = true;
+        state.signalled.notify_all();
+        drop(state.interrupt());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join(); // It says itself why it ended early.
+        }
+    }
+}
+
+impl Drop for Checkpointer {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn run(shared: &Shared) {
+    let mut not_before = Instant::now();
+    while shared.checkpoint.wait_until_due(not_before) {
+        let began = Instant::now();
+        let rest = if take_one(shared, Pace::Gentle) { began.elapsed() * REST_FACTOR } else { FAILED_REST };
+        not_before = Instant::now() + rest;
+    }
+}
+
+/// Whether it was written; a word in the log if not.
+fn take_one(shared: &Shared, pace: Pace) -> bool {
+    let (state, began) = (&shared.checkpoint, Instant::now());
+    let _busy = lock(&state.busy);
+    let written = write(shared, pace);
+    if let Err(error) = write_lock(&shared.table).end_checkpoint().delete() {
+        warn!(%error, "Files of the heap that are of no use cannot be deleted");
+    }
+    match &written {
+        Ok(bytes) => {
+            state.taken_count.fetch_add(1, Ordering::Relaxed);
+            info!(bytes, elapsed = began.elapsed().as_secs_f64(), "Checkpoint written");
+        }
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => info!("Checkpoint given up"),
+        Err(error) => {
+            state.failed_count.fetch_add(1, Ordering::Relaxed);
+            warn!(%error, "Checkpoint cannot be written; changes are kept until one is");
+        }
+    }
+    written.is_ok()
+}
+
+/// Writes one of what table and index are now; tells its bytes.
+fn write(shared: &Shared, pace: Pace) -> io::Result<u64> {
+    let state = &shared.checkpoint;
+    // First the number, then what has at least all before it.
+    let head = Head { epoch: shared.epoch, change: state.changed.load(Ordering::Acquire) };
+    let pending = state.pending.load(Ordering::Relaxed);
+    let mut writer = Writer::create(&shared.config.path, head)?;
+    let mut throttle = Throttle { state, pace, began: Instant::now(), bytes: 0 };
+    let mut bytes = Vec::new();
+    write_lock(&shared.table).begin_checkpoint();
+    for part in 0.. {
+        bytes.clear();
+        let table = read_lock(&shared.table);
+        if part >= table.part_count() {
+            break;
+        }
+        table.encode(part, &mut bytes);
+        drop(table);
+        writer.section(Section::Table(part), &bytes, CHUNK_BYTES, |file| throttle.after_chunk(file))?;
+    }
+    // What the slots point to must be as durable as they will be.
+    let unsynced = read_lock(&shared.table).unsynced();
+    unsynced.sync()?;
+    for shard in 0.. {
+        bytes.clear();
+        let index = read_lock(&shared.index);
+        if shard >= index.shard_count() {
+            break;
+        }
+        index.encode_shard(shard, &mut bytes);
+        drop(index);
+        writer.section(Section::Index(shard as u32), &bytes, CHUNK_BYTES, |file| throttle.after_chunk(file))?;
+    }
+    // Nor may it show what the rows may still forget.
+    let engine = read_lock(&shared.engine);
+    engine.as_ref().ok_or(io::ErrorKind::Interrupted)?.sync().map_err(io::Error::other)?;
+    drop(engine);
+    let bytes = writer.finish()?;
+    state.taken.store(head.change, Ordering::Relaxed);
+    state.is_missing.store(false, Ordering::Relaxed);
+    state.pending.fetch_sub(pending, Ordering::Relaxed);
+    Ok(bytes)
+}
+
+/// Lets others have the disk.
+struct Throttle<'a> {
+    state: &'a Checkpointing,
+    pace: Pace,
+    began: Instant,
+    bytes: u64,
+}
+
+impl Throttle<'_> {
+    fn after_chunk(&mut self, file: &File) -> io::Result<()> {
+        if self.state.is_interrupted.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        self.bytes += CHUNK_BYTES as u64;
+        if self.pace == Pace::Quick {
+            return Ok(());
+        }
+        if self.bytes.is_multiple_of(SYNC_BYTES) {
+            file.sync_data()?;
+        }
+        let due = Duration::from_millis(self.bytes * 1000 / BYTES_PER_SECOND);
+        self.state.rest(due.saturating_sub(self.began.elapsed()));
+        Ok(())
+    }
+}

@@ -1,0 +1,365 @@
+//! The file: a head, sections, an end.
+//!
+//! ```text
+//! head     "tidings checkpoint" and a version, 20 bytes │ epoch, 8 letters │ change u64 │ checksum u64
+//! section  kind u32 │ number u32 │ length u64 │ checksum of the bytes u64 │ checksum of these four u64 ║ the bytes
+//! end      as a section: kind 0, number 0, in place of the length how many sections came before
+//! ```
+//!
+//! Numbers are little-endian. Checksums are XXH3 with a seed of their own per file and place in it, so a section of another
+//! file, or at another place, is none. What is not exactly this is [`Unusable`]: the file is derived, and nothing of it is
+//! believed on suspicion. Written beside its place, synced, moved there, and the folder synced: what is there under its
+//! name is whole, unless the disk damages it.
+
+use std::fs::{self, File};
+use std::io::{self, BufReader, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use tidings_types::Epoch;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::packed::Unpack;
+
+const NAME: &str = "checkpoint";
+const NAME_BESIDE: &str = "checkpoint.new";
+const MAGIC: &[u8; 20] = b"tidings checkpoint 1";
+const HEAD_BYTES: usize = MAGIC.len() + 8 + 8 + 8;
+const SECTION_HEAD_BYTES: usize = 32;
+/// Kind of the end.
+const END: u32 = 0;
+
+/// Of which store a file is, and of which moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Head {
+    pub(crate) epoch: Epoch,
+    /// All changes before this are in it; those from here on may be, in parts.
+    pub(crate) change: u64,
+}
+
+/// What a section holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Section {
+    /// A part of the device table.
+    Table(u32),
+    /// A shard of the audience index.
+    Index(u32),
+}
+
+impl Section {
+    fn spelling(self) -> (u32, u32) {
+        match self {
+            Self::Table(number) => (1, number),
+            Self::Index(number) => (2, number),
+        }
+    }
+
+    fn read(kind: u32, number: u32) -> Option<Self> {
+        match kind {
+            1 => Some(Self::Table(number)),
+            2 => Some(Self::Index(number)),
+            _ => None,
+        }
+    }
+}
+
+/// Why there is nothing to begin from; everything is then read from the rows.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unusable {
+    #[error("there is no checkpoint")]
+    Missing,
+    #[error("the checkpoint cannot be read")]
+    Io(#[source] io::Error),
+    #[error("{0} of the checkpoint is damaged")]
+    Damaged(&'static str),
+    #[error("the checkpoint is of another store")]
+    OtherStore,
+    #[error("the changes from {from} to {to} are not all there")]
+    Gap { from: u64, to: u64 },
+}
+
+impl From<io::Error> for Unusable {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::UnexpectedEof => Self::Damaged("the end"),
+            _ => Self::Io(error),
+        }
+    }
+}
+
+fn seed(head: &Head, section_count: u64) -> u64 {
+    let letters = head.epoch.as_str().bytes().fold(0, |sum: u64, letter| sum << 8 | u64::from(letter));
+    letters ^ head.change.rotate_left(32) ^ section_count
+}
+
+/// A file in the making. Dropped before [`Writer::finish`], what was written is removed.
+pub(crate) struct Writer {
+    folder: PathBuf,
+    file: File,
+    head: Head,
+    section_count: u64,
+    is_finished: bool,
+}
+
+impl Writer {
+    pub(crate) fn create(folder: &Path, head: Head) -> io::Result<Self> {
+        let mut file = File::create(folder.join(NAME_BESIDE))?;
+        let mut bytes = [MAGIC, head.epoch.as_str().as_bytes(), &head.change.to_le_bytes()].concat();
+        bytes.extend_from_slice(&xxh3_64_with_seed(&bytes, 0).to_le_bytes());
+        file.write_all(&bytes)?;
+        Ok(Self { folder: folder.to_owned(), file, head, section_count: 0, is_finished: false })
+    }
+
+    /// Adds a section. `between` is asked after each `chunk` bytes of it.
+    pub(crate) fn section(
+        &mut self,
+        section: Section,
+        bytes: &[u8],
+        chunk: usize,
+        mut between: impl FnMut(&File) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let (kind, number) = section.spelling();
+        self.section_head(kind, number, bytes.len() as u64, bytes)?;
+        self.section_count += 1;
+        for chunk in bytes.chunks(chunk) {
+            self.file.write_all(chunk)?;
+            between(&self.file)?;
+        }
+        Ok(())
+    }
+
+    fn section_head(&mut self, kind: u32, number: u32, length: u64, bytes: &[u8]) -> io::Result<()> {
+        let seed = seed(&self.head, self.section_count);
+        let mut head = Vec::with_capacity(SECTION_HEAD_BYTES);
+        head.extend_from_slice(&kind.to_le_bytes());
+        head.extend_from_slice(&number.to_le_bytes());
+        head.extend_from_slice(&length.to_le_bytes());
+        head.extend_from_slice(&xxh3_64_with_seed(bytes, seed).to_le_bytes());
+        head.extend_from_slice(&xxh3_64_with_seed(&head, seed).to_le_bytes());
+        self.file.write_all(&head)
+    }
+
+    /// Durable and in its place when it returns; tells its bytes.
+    pub(crate) fn finish(mut self) -> io::Result<u64> {
+        self.section_head(END, 0, self.section_count, &[])?;
+        self.file.sync_all()?;
+        let bytes = self.file.metadata()?.len();
+        fs::rename(self.folder.join(NAME_BESIDE), self.folder.join(NAME))?;
+        self.is_finished = true;
+        File::open(&self.folder)?.sync_all()?;
+        Ok(bytes)
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        if !self.is_finished {
+            let _ = fs::remove_file(self.folder.join(NAME_BESIDE)); // The next one takes its place at the latest.
+        }
+    }
+}
+
+/// Reads the file of the store of this epoch, section after section. What `visit` was handed before an error is not to be
+/// believed either: the file may miss its end.
+pub(crate) fn read(
+    folder: &Path,
+    epoch: Epoch,
+    mut visit: impl FnMut(Section, &[u8]) -> Result<(), Unusable>,
+) -> Result<Head, Unusable> {
+    let file = File::open(folder.join(NAME)).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => Unusable::Missing,
+        _ => Unusable::Io(error),
+    })?;
+    let mut left = file.metadata()?.len();
+    let mut file = BufReader::new(file);
+    let head = read_head(&mut file)?;
+    if head.epoch != epoch {
+        return Err(Unusable::OtherStore);
+    }
+    left = left.saturating_sub(HEAD_BYTES as u64);
+    let mut bytes = Vec::new();
+    for section_count in 0.. {
+        let SectionHead { kind, number, length, checksum } = read_section_head(&mut file, seed(&head, section_count))?;
+        left = left.saturating_sub(SECTION_HEAD_BYTES as u64);
+        if kind == END {
+            let is_whole = length == section_count && left == 0;
+            return if is_whole { Ok(head) } else { Err(Unusable::Damaged("the end")) };
+        }
+        if length > left {
+            return Err(Unusable::Damaged("the end"));
+        }
+        left -= length;
+        bytes.clear();
+        file.by_ref().take(length).read_to_end(&mut bytes)?;
+        if xxh3_64_with_seed(&bytes, seed(&head, section_count)) != checksum {
+            return Err(Unusable::Damaged("a section"));
+        }
+        let section = Section::read(kind, number).ok_or(Unusable::Damaged("a section's kind"))?;
+        visit(section, &bytes)?;
+    }
+    unreachable!("2^64 sections are longer than a file")
+}
+
+/// Forgets a file that is of no use: it must not be taken for right later, when the changes have come as far as its own.
+pub(crate) fn remove(folder: &Path) -> io::Result<()> {
+    match fs::remove_file(folder.join(NAME)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => {
+            removed?;
+            File::open(folder)?.sync_all()
+        }
+    }
+}
+
+fn read_head(file: &mut BufReader<File>) -> Result<Head, Unusable> {
+    let mut bytes = [0; HEAD_BYTES];
+    file.read_exact(&mut bytes)?;
+    let read = || {
+        let (head, checksum) = bytes.split_last_chunk::<8>()?;
+        if xxh3_64_with_seed(head, 0) != u64::from_le_bytes(*checksum) {
+            return None;
+        }
+        let mut rest = Unpack(head.strip_prefix(MAGIC)?);
+        let epoch = Epoch::try_from(std::str::from_utf8(rest.take(8)?).ok()?.to_owned()).ok()?;
+        Some(Head { epoch, change: u64::from_le_bytes(rest.array()?) })
+    };
+    read().ok_or(Unusable::Damaged("the head"))
+}
+
+struct SectionHead {
+    kind: u32,
+    number: u32,
+    length: u64,
+    checksum: u64,
+}
+
+fn read_section_head(file: &mut BufReader<File>, seed: u64) -> Result<SectionHead, Unusable> {
+    let mut bytes = [0; SECTION_HEAD_BYTES];
+    file.read_exact(&mut bytes)?;
+    let read = || {
+        let (head, checksum) = bytes.split_last_chunk::<8>()?;
+        if xxh3_64_with_seed(head, seed) != u64::from_le_bytes(*checksum) {
+            return None;
+        }
+        let mut rest = Unpack(head);
+        Some(SectionHead {
+            kind: u32::from_le_bytes(rest.array()?),
+            number: u32::from_le_bytes(rest.array()?),
+            length: u64::from_le_bytes(rest.array()?),
+            checksum: u64::from_le_bytes(rest.array()?),
+        })
+    };
+    read().ok_or(Unusable::Damaged("the head of a section"))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const HEAD: u64 = 77;
+
+    fn head() -> Head {
+        Head { epoch: Epoch::from_random(42), change: HEAD }
+    }
+
+    fn write(folder: &Path, sections: &[(Section, Vec<u8>)]) {
+        let mut writer = Writer::create(folder, head()).unwrap();
+        for (section, bytes) in sections {
+            writer.section(*section, bytes, 7, |_| Ok(())).unwrap();
+        }
+        writer.finish().unwrap();
+    }
+
+    fn read_all(folder: &Path) -> Result<Vec<(Section, Vec<u8>)>, Unusable> {
+        let mut sections = Vec::new();
+        let read = read(folder, head().epoch, |section, bytes| {
+            sections.push((section, bytes.to_vec()));
+            Ok(())
+        });
+        read.map(|head| {
+            assert_eq!(head.change, HEAD);
+            sections
+        })
+    }
+
+    fn sections() -> Vec<(Section, Vec<u8>)> {
+        vec![
+            (Section::Table(0), b"slots of the table".to_vec()),
+            (Section::Index(0), vec![]),
+            (Section::Index(1), (0..=255).collect()),
+        ]
+    }
+
+    #[test]
+    fn sections_read_back_and_a_later_file_takes_the_place_of_an_earlier() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(matches!(read_all(folder.path()), Err(Unusable::Missing)));
+        write(folder.path(), &[]);
+        assert_eq!(read_all(folder.path()).unwrap(), []);
+        write(folder.path(), &sections());
+        assert_eq!(read_all(folder.path()).unwrap(), sections());
+        let other = read(folder.path(), Epoch::from_random(43), |_, _| Ok(()));
+        assert!(matches!(other, Err(Unusable::OtherStore)));
+    }
+
+    #[test]
+    fn what_is_not_finished_is_not_there() {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path(), &sections());
+        let mut half = Writer::create(folder.path(), head()).unwrap();
+        half.section(Section::Table(0), b"half", 1, |_| Ok(())).unwrap();
+        assert!(folder.path().join(NAME_BESIDE).exists());
+        assert_eq!(read_all(folder.path()).unwrap(), sections());
+        drop(half);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn no_changed_byte_and_no_other_length_is_taken_for_it() {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path(), &sections());
+        let path = folder.path().join(NAME);
+        let whole = fs::read(&path).unwrap();
+        for place in 0..whole.len() {
+            let mut bytes = whole.clone();
+            bytes[place] ^= 1 << (place % 8);
+            fs::write(&path, bytes).unwrap();
+            assert!(read_all(folder.path()).is_err(), "byte {place}");
+            fs::write(&path, &whole[..place]).unwrap();
+            assert!(read_all(folder.path()).is_err(), "cut at {place}");
+        }
+        fs::write(&path, [&whole[..], b"x"].concat()).unwrap();
+        assert!(read_all(folder.path()).is_err(), "longer");
+        fs::write(&path, whole).unwrap();
+        assert_eq!(read_all(folder.path()).unwrap(), sections());
+    }
+
+    #[test]
+    fn sections_that_changed_places_are_noticed() {
+        let folder = tempfile::tempdir().unwrap();
+        let same = |number| (Section::Index(number), b"of one length".to_vec());
+        write(folder.path(), &[same(0), same(0)]);
+        let path = folder.path().join(NAME);
+        let mut bytes = fs::read(&path).unwrap();
+        let length = SECTION_HEAD_BYTES + same(0).1.len();
+        let (first, second) = bytes[HEAD_BYTES..HEAD_BYTES + 2 * length].split_at_mut(length);
+        first.swap_with_slice(second);
+        fs::write(&path, bytes).unwrap();
+        assert!(read_all(folder.path()).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_the_bytes_reading_ends(bytes in prop::collection::vec(any::<u8>(), 0..300), at in 0..200_usize) {
+            let folder = tempfile::tempdir().unwrap();
+            write(folder.path(), &sections());
+            let path = folder.path().join(NAME);
+            let mut file = fs::read(&path).unwrap();
+            file.truncate(at);
+            file.extend_from_slice(&bytes);
+            fs::write(&path, file).unwrap();
+            prop_assert!(read_all(folder.path()).is_err());
+        }
+    }
+}

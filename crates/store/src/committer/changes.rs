@@ -1,0 +1,154 @@
+//! What the checkpoint does not have yet: writing it down with each batch, replaying it at open, forgetting it.
+
+use std::collections::BTreeSet;
+use std::ops::Bound;
+
+use tidings_audience::Index;
+use tidings_types::{Device, DeviceNumber};
+
+use super::draft::{Draft, Effect, traits};
+use super::load::set;
+use crate::checkpoint::Unusable;
+use crate::engine::{Engine, EngineError, Table};
+use crate::rows::{self, Change, ChangeWriter, Changes, State};
+use crate::table::DeviceTable;
+
+/// Rows that one look forgets.
+const TRIM_COUNT: usize = 2000;
+/// With more bytes of changes the oldest are forgotten though no checkpoint has them: where none can be written, the next
+/// opening reads all rows.
+const CHANGE_BYTES_MAX: u64 = 1 << 30;
+
+/// The row that says what a batch changed, and how many changes that are; `None` when nothing of it is in the checkpoint.
+pub(super) fn row(effects: &[Effect]) -> Option<(Vec<u8>, u64)> {
+    let mut writer = ChangeWriter::default();
+    for effect in effects {
+        match effect {
+            Effect::DeviceSet { number, device, before } => {
+                let before = before.as_deref().map(traits);
+                writer.device(*number, before.filter(|before| *before != traits(device)));
+            }
+            Effect::DeviceRemoved { number, before: Some(before) } => writer.device(*number, Some(traits(before))),
+            Effect::DeviceRemoved { number, before: None } => writer.forgotten(*number),
+            Effect::Subscribed { number, subject, topic } => writer.subscription(*number, subject, topic, true),
+            Effect::Unsubscribed { number, subject, topic } => writer.subscription(*number, subject, topic, false),
+            Effect::Muted { number, subject } => writer.mute(*number, subject.as_ref(), true),
+            Effect::Unmuted { number, subject } => writer.mute(*number, subject.as_ref(), false),
+            Effect::Published { .. } | Effect::Proven { .. } | Effect::Braked(_) => {}
+        }
+    }
+    Some(writer.finish()).filter(|(_, count)| *count > 0)
+}
+
+/// Brings table and index, as a checkpoint has them, to what the rows say: replays the changes from `from` on. Tells how
+/// many there were.
+pub(super) fn replay(
+    engine: &Engine,
+    from: u64,
+    state: &State,
+    table: &mut DeviceTable,
+    index: &mut Index,
+) -> Result<u64, NotReplayed> {
+    let to = state.change_end;
+    let gap = || NotReplayed::Unusable(Unusable::Gap { from, to });
+    let (mut next, mut count) = (from, 0);
+    let mut touched = BTreeSet::new();
+    engine.scan(Table::Change, Bound::Included(&rows::change_key(from)), |key, row| {
+        if key != rows::change_key(next) || next >= to {
+            return Err(gap());
+        }
+        next += 1;
+        for change in Changes::new(row) {
+            let change = change.filter(|(number, _)| number.0 < state.device_next);
+            let (number, change) = change.ok_or_else(|| EngineError::damaged(Table::Change, key))?;
+            apply(number, change, index, &mut touched);
+            count += 1;
+        }
+        Ok(true)
+    })?;
+    if next != to {
+        return Err(gap());
+    }
+    for number in touched {
+        match device(engine, number)? {
+            Some(device) => set(table, index, number, device),
+            None => table.remove(number),
+        }
+    }
+    Ok(count)
+}
+
+fn apply(number: DeviceNumber, change: Change, index: &mut Index, touched: &mut BTreeSet<DeviceNumber>) {
+    match change {
+        Change::Device { before } => {
+            if let Some(before) = before {
+                index.set_device(number, Some(before.get()), None);
+            }
+            touched.insert(number);
+        }
+        Change::Forgotten => {
+            index.forget_device(number);
+            touched.insert(number);
+        }
+        Change::Subscription { subject, topic, is_there: true } => _ = index.insert(number, &subject, &topic),
+        Change::Subscription { subject, topic, is_there: false } => _ = index.remove(number, &subject, &topic),
+        Change::Mute { subject, is_there: true } => _ = index.mute(number, subject.as_ref()),
+        Change::Mute { subject, is_there: false } => _ = index.unmute(number, subject.as_ref()),
+    }
+}
+
+/// What the device's row says now.
+fn device(engine: &Engine, number: DeviceNumber) -> Result<Option<Device>, EngineError> {
+    let key = rows::number_key(number);
+    let row = engine.get(Table::Device, &key)?;
+    row.map(|row| Ok(rows::decode_device(&key, row.as_ref())?.device)).transpose()
+}
+
+/// Why there is nothing to begin from. Damage is no reason not to open: all rows are read instead.
+#[derive(Debug)]
+pub(super) enum NotReplayed {
+    Unusable(Unusable),
+    Engine(EngineError),
+}
+
+impl From<Unusable> for NotReplayed {
+    fn from(unusable: Unusable) -> Self {
+        Self::Unusable(unusable)
+    }
+}
+
+impl From<EngineError> for NotReplayed {
+    fn from(error: EngineError) -> Self {
+        Self::Engine(error)
+    }
+}
+
+impl Draft<'_> {
+    /// Forgets changes before `taken`, which a checkpoint has. True when there are more.
+    pub(super) fn trim_changes(&mut self, taken: u64) -> Result<bool, EngineError> {
+        let first = self.state.change_base;
+        if first >= taken && self.state.change_bytes <= CHANGE_BYTES_MAX {
+            return Ok(false);
+        }
+        let (mut read, mut is_last) = (Vec::new(), true);
+        self.engine.scan(Table::Change, Bound::Included(&rows::change_key(first)), |key, row| {
+            let Ok(number) = key.try_into().map(u64::from_be_bytes) else { return Ok(false) };
+            read.push((number, row.len() as u64));
+            is_last = read.len() < TRIM_COUNT;
+            Ok::<_, EngineError>(is_last)
+        })?;
+        for (number, bytes) in read {
+            if number >= taken && self.state.change_bytes <= CHANGE_BYTES_MAX {
+                return Ok(false);
+            }
+            self.rows.delete(Table::Change, rows::change_key(number));
+            self.state.change_base = number + 1;
+            self.state.change_bytes = self.state.change_bytes.saturating_sub(bytes);
+        }
+        if is_last {
+            self.state.change_base = self.state.change_end;
+            self.state.change_bytes = 0; // Also those of rows that are not there.
+        }
+        Ok(!is_last)
+    }
+}

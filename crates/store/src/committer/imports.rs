@@ -1,0 +1,168 @@
+//! Devices that come in many at a time, and how far a long import is.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
+
+use tidings_types::{DeviceId, DeviceNumber, ImportName, MuteScope, Subject, Timestamp, TopicName};
+
+use super::devices::Origin;
+use super::draft::Draft;
+use crate::device::{GivenCredential, ImportProgress, Imported, NewImport};
+use crate::engine::{EngineError, Table};
+use crate::error::{ImportError, SubscribeError};
+use crate::message::StepPart;
+use crate::rows;
+
+/// Imports whose progress is remembered; of the next one, the one that was longest without a step is forgotten.
+const IMPORT_COUNT_MAX: usize = 1000;
+
+/// What an import brings to one device.
+#[derive(Default)]
+struct Wanted<'a> {
+    /// `None`: it is new.
+    number: Option<DeviceNumber>,
+    /// Subscriptions and mutes that are new to it.
+    subscriptions: BTreeSet<&'a (Subject, TopicName)>,
+    mutes: BTreeSet<&'a MuteScope>,
+}
+
+impl Draft<'_> {
+    /// A chunk of an import, done as a whole or not at all; with the last one of a step its progress is noted.
+    pub(super) fn import(
+        &mut self,
+        devices: Vec<NewImport>,
+        part: Option<StepPart>,
+        now: Timestamp,
+    ) -> Result<Result<Imported, ImportError>, EngineError> {
+        if let Some(part) = &part
+            && let Err(error) = self.check_step(part)?
+        {
+            return Ok(Err(error));
+        }
+        if let Err(error) = self.check_import(&devices)? {
+            return Ok(Err(error));
+        }
+        let mut imported = Imported::default();
+        for import in devices {
+            imported += self.import_device(import, now)?;
+        }
+        if let Some(part) = part {
+            self.note_progress(part, imported, now)?;
+        }
+        Ok(Ok(imported))
+    }
+
+    fn import_device(&mut self, import: NewImport, now: Timestamp) -> Result<Imported, EngineError> {
+        let NewImport { device, subscriptions, mutes, credential, proven, seen_at } = import;
+        let credential = credential.as_ref().map(GivenCredential::hash);
+        let registered = self.register(device, now, Origin::Import { credential, proven, seen_at })?;
+        let (number, registered) = registered.expect("check_import found room for all");
+        let subscribed = self.add_subscriptions(number, subscriptions).expect("check_import found room for all");
+        for mute in mutes {
+            if mute.until.is_none_or(|until| until > self.now) {
+                self.put_mute(number, mute)?;
+            }
+        }
+        let created = u64::from(registered.created);
+        Ok(Imported { created, updated: 1 - created, subscribed: subscribed as u64 })
+    }
+
+    /// Whether all of the chunk fits. What a device has already counts once, so that an import can be repeated.
+    fn check_import(&self, devices: &[NewImport]) -> Result<Result<(), ImportError>, EngineError> {
+        let mut created = 0;
+        let mut seen: HashMap<&DeviceId, Wanted<'_>> = HashMap::new();
+        for (index, import) in devices.iter().enumerate() {
+            let id = &import.device.id;
+            if !seen.contains_key(id) {
+                let number = self.find(id)?.map(|(number, _)| number);
+                created += u64::from(number.is_none());
+                seen.insert(id, Wanted { number, ..Wanted::default() });
+            }
+            let wanted = seen.get_mut(id).expect("just put there");
+            if let Err(source) = self.check_device(wanted, import)? {
+                return Ok(Err(ImportError::Device { index, id: id.clone(), source }));
+            }
+        }
+        Ok(self.check_number_room(created).map_err(ImportError::from))
+    }
+
+    /// Adds what the import brings to what the chunk brought before.
+    fn check_device<'a>(
+        &self,
+        wanted: &mut Wanted<'a>,
+        import: &'a NewImport,
+    ) -> Result<Result<(), SubscribeError>, EngineError> {
+        let number = wanted.number;
+        wanted.subscriptions.extend(import.subscriptions.iter().filter(|(subject, topic)| {
+            number.is_none_or(|number| {
+                let key = rows::subscription_key(number, subject, topic);
+                !self.is_subscribed(&key, number, subject, topic)
+            })
+        }));
+        let limit = self.shared.config.subscription_count_max;
+        let known = number.map_or(0, |number| u64::from(self.subscription_count(number)));
+        let count = known + wanted.subscriptions.len() as u64;
+        if count > u64::from(limit) {
+            return Ok(Err(SubscribeError::TooMany { limit, count }));
+        }
+        if import.mutes.is_empty() {
+            return Ok(Ok(()));
+        }
+        let known = number.map(|number| self.mutes(number)).transpose()?.unwrap_or_default();
+        let scopes = import.mutes.iter().map(|mute| &mute.scope);
+        wanted.mutes.extend(scopes.filter(|scope| !known.contains_key(scope)));
+        let (limit, count) = (self.shared.config.mute_count_max, (known.len() + wanted.mutes.len()) as u64);
+        Ok(if count > u64::from(limit) { Err(SubscribeError::TooManyMutes { limit, count }) } else { Ok(()) })
+    }
+
+    fn check_step(&self, StepPart { step, .. }: &StepPart) -> Result<Result<(), ImportError>, EngineError> {
+        let recorded = self.progress(&step.name)?.unwrap_or_default().lines;
+        let lines_before = step.lines_before;
+        let is_next = lines_before == recorded;
+        Ok(if is_next { Ok(()) } else { Err(ImportError::OutOfStep { recorded, lines_before }) })
+    }
+
+    fn note_progress(&mut self, part: StepPart, imported: Imported, at: Timestamp) -> Result<(), EngineError> {
+        let StepPart { step, done_before: Some(done_before) } = part else { return Ok(()) };
+        let known = self.progress(&step.name)?;
+        if known.is_none() {
+            self.forget_oldest_import()?;
+        }
+        let mut all = known.unwrap_or_default().imported;
+        all += done_before;
+        all += imported;
+        let progress = ImportProgress { lines: step.lines_after, imported: all, at };
+        self.rows.put(Table::Import, step.name.as_str().as_bytes(), rows::encode(&progress));
+        Ok(())
+    }
+
+    fn progress(&self, name: &ImportName) -> Result<Option<ImportProgress>, EngineError> {
+        let key = name.as_str().as_bytes();
+        self.get(Table::Import, key)?.map(|row| rows::decode(Table::Import, key, &row)).transpose()
+    }
+
+    /// Makes room for another. One that cannot be read goes first.
+    fn forget_oldest_import(&mut self) -> Result<(), EngineError> {
+        let mut all: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
+        self.engine.scan(Table::Import, Bound::Unbounded, |key, row| {
+            all.insert(key.to_vec(), row.to_vec());
+            Ok::<_, EngineError>(true)
+        })?;
+        for (key, row) in self.rows.prefix(Table::Import, &[]) {
+            match row {
+                Some(row) => _ = all.insert(key.clone(), row.clone()),
+                None => _ = all.remove(key),
+            }
+        }
+        let at = |(key, row): (&Vec<u8>, &Vec<u8>)| {
+            rows::decode(Table::Import, key, row).map_or(Timestamp::default(), |row: ImportProgress| row.at)
+        };
+        while all.len() >= IMPORT_COUNT_MAX {
+            let oldest = all.iter().min_by_key(|&entry| at(entry)).map(|(key, _)| key.clone());
+            let Some(oldest) = oldest else { return Ok(()) };
+            all.remove(&oldest);
+            self.rows.delete(Table::Import, oldest);
+        }
+        Ok(())
+    }
+}

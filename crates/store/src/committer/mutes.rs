@@ -1,0 +1,146 @@
+//! What devices do not want to be told: muted, unmuted, and ended when the time is over.
+//!
+//! A mute is a row under its device and, if it ends by itself, another under its end. The index knows only who is muted now;
+//! the end is looked for here, several times a second, by the store's clock. At most `mute_count_max` per device.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use tidings_types::{DeviceId, DeviceNumber, Mute, MuteScope, Timestamp};
+use tracing::error;
+
+use super::draft::{Draft, Effect};
+use crate::engine::{EngineError, Table};
+use crate::error::SubscribeError;
+use crate::rows;
+
+/// Mutes that one look ends.
+const END_COUNT: usize = 1000;
+
+impl Draft<'_> {
+    /// True when the scope was not muted before. One that is over already ends what there is.
+    pub(super) fn mute(&mut self, id: &DeviceId, mute: Mute) -> Result<Result<bool, SubscribeError>, EngineError> {
+        let Some((number, _)) = self.find(id)? else { return Ok(Err(SubscribeError::NotFound)) };
+        if mute.until.is_some_and(|until| until <= self.now) {
+            self.end_mute(number, &mute.scope)?;
+            return Ok(Ok(false));
+        }
+        if self.muted(number, &mute.scope)?.is_none() {
+            let (limit, count) = (self.shared.config.mute_count_max, self.mutes(number)?.len() as u64 + 1);
+            if count > u64::from(limit) {
+                return Ok(Err(SubscribeError::TooManyMutes { limit, count }));
+            }
+        }
+        self.put_mute(number, mute).map(Ok)
+    }
+
+    /// True when it was not muted before.
+    pub(super) fn put_mute(&mut self, number: DeviceNumber, Mute { scope, until }: Mute) -> Result<bool, EngineError> {
+        let before = self.muted(number, &scope)?;
+        if before == Some(until) {
+            return Ok(false);
+        }
+        let key = rows::mute_key(number, &scope);
+        if let Some(Some(until)) = before {
+            self.rows.delete(Table::MuteEnd, rows::mute_end_key(until, &key));
+        }
+        if let Some(until) = until {
+            self.rows.put(Table::MuteEnd, rows::mute_end_key(until, &key), []);
+        }
+        self.rows.put(Table::Mute, key, rows::mute_row(until));
+        if before.is_none() {
+            self.effects.push(Effect::Muted { number, subject: scope.subject().cloned() });
+        }
+        Ok(before.is_none())
+    }
+
+    /// False when it was not muted.
+    pub(super) fn unmute(
+        &mut self,
+        id: &DeviceId,
+        scope: &MuteScope,
+    ) -> Result<Result<bool, SubscribeError>, EngineError> {
+        let Some(number) = self.find_number(id)? else { return Ok(Err(SubscribeError::NotFound)) };
+        self.end_mute(number, scope).map(Ok)
+    }
+
+    fn end_mute(&mut self, number: DeviceNumber, scope: &MuteScope) -> Result<bool, EngineError> {
+        let Some(until) = self.muted(number, scope)? else { return Ok(false) };
+        let key = rows::mute_key(number, scope);
+        if let Some(until) = until {
+            self.rows.delete(Table::MuteEnd, rows::mute_end_key(until, &key));
+        }
+        self.rows.delete(Table::Mute, key);
+        self.effects.push(Effect::Unmuted { number, subject: scope.subject().cloned() });
+        Ok(true)
+    }
+
+    pub(super) fn remove_mutes(&mut self, number: DeviceNumber) -> Result<(), EngineError> {
+        for scope in self.mutes(number)?.into_keys() {
+            self.end_mute(number, &scope)?;
+        }
+        Ok(())
+    }
+
+    /// Until when it is muted, `Some(None)`: for ever. One whose end cannot be read is taken for one without.
+    fn muted(&self, number: DeviceNumber, scope: &MuteScope) -> Result<Option<Option<Timestamp>>, EngineError> {
+        let key = rows::mute_key(number, scope);
+        Ok(self.get(Table::Mute, &key)?.map(|row| end_of(&key, &row)))
+    }
+
+    /// The mutes of a device and their ends, as this batch will leave them.
+    pub(super) fn mutes(&self, number: DeviceNumber) -> Result<BTreeMap<MuteScope, Option<Timestamp>>, EngineError> {
+        let prefix = rows::number_key(number);
+        let mut mutes = BTreeMap::new();
+        self.engine.scan(Table::Mute, Bound::Included(&prefix), |key, row| {
+            let is_ours = key.starts_with(&prefix);
+            if let Some((_, scope)) = rows::decode_mute_key(key).filter(|_| is_ours) {
+                mutes.insert(scope, end_of(key, row));
+            }
+            Ok::<_, EngineError>(is_ours)
+        })?;
+        for (key, row) in self.rows.prefix(Table::Mute, &prefix) {
+            let Some((_, scope)) = rows::decode_mute_key(key) else { continue };
+            match row {
+                Some(row) => mutes.insert(scope, end_of(key, row)),
+                None => mutes.remove(&scope),
+            };
+        }
+        Ok(mutes)
+    }
+
+    /// Ends mutes that are over, those behind `*ended` only: earlier ones are gone. True when there may be more.
+    pub(super) fn end_mutes(&mut self, ended: &mut Timestamp) -> Result<bool, EngineError> {
+        let mut over = Vec::new();
+        let now = self.now;
+        self.engine.scan(Table::MuteEnd, Bound::Included(&ended.0.to_be_bytes()), |key, _| {
+            let is_over = rows::decode_mute_end(key).is_none_or(|(until, _)| until <= now);
+            if is_over {
+                over.push(key.to_vec());
+            }
+            Ok::<_, EngineError>(is_over && over.len() < END_COUNT)
+        })?;
+        for key in &over {
+            self.rows.delete(Table::MuteEnd, key.as_slice());
+            let Some((until, mute_key)) = rows::decode_mute_end(key) else { continue };
+            let Some((number, scope)) = rows::decode_mute_key(mute_key) else { continue };
+            *ended = until;
+            // What was muted anew meanwhile has another end.
+            if self.muted(number, &scope)? == Some(Some(until)) {
+                self.end_mute(number, &scope)?;
+            }
+        }
+        Ok(over.len() == END_COUNT)
+    }
+}
+
+/// Rather told too little than against somebody's will.
+fn end_of(key: &[u8], row: &[u8]) -> Option<Timestamp> {
+    rows::decode_mute(key, row).map_or_else(
+        |error| {
+            error!(%error, "A mute is taken for one without an end");
+            None
+        },
+        |(_, mute)| mute.until,
+    )
+}

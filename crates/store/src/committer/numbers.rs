@@ -1,0 +1,101 @@
+//! Giving numbers to devices, and making those of deleted devices ready to be given again (`blocks.rs` says when).
+
+use std::ops::Bound;
+use std::sync::atomic::Ordering;
+use std::sync::{MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tidings_types::DeviceNumber;
+use tokio::time::Instant;
+use tracing::error;
+
+use super::draft::Draft;
+use crate::blocks::{Blocks, Given, Traits};
+use crate::device::NewDevice;
+use crate::engine::{EngineError, Table};
+use crate::error::WriteError;
+use crate::rows;
+
+/// How long a number rests when no job can hold it any more. Not at all in the store's own tests.
+const REST: Duration = if cfg!(test) { Duration::ZERO } else { Duration::from_secs(60) };
+/// Numbers one look makes ready.
+const RIPE_COUNT: usize = 256;
+
+impl Draft<'_> {
+    /// Only the committer asks, so nobody waits.
+    pub(super) fn blocks(&self) -> MutexGuard<'_, Blocks> {
+        self.shared.blocks.lock().unwrap_or_else(PoisonError::into_inner) // Each step leaves it whole.
+    }
+
+    /// A number for a new device; refused when there are `device_count_max`.
+    pub(super) fn new_number(&mut self, device: &NewDevice) -> Result<DeviceNumber, WriteError> {
+        let limit = self.shared.config.device_count_max;
+        let mut blocks = self.blocks();
+        let (given, end) = (blocks.give(Traits::of(device), limit), blocks.end());
+        drop(blocks);
+        let full = WriteError::Overloaded { what: "the set of devices", limit: u64::from(limit) };
+        let Given { number, row } = given.ok_or(full)?;
+        self.state.device_next = end;
+        if let Some((first, block)) = row {
+            self.rows.put(Table::Block, rows::block_key(first), rows::block_row(&block));
+        }
+        Ok(number)
+    }
+
+    /// Whether there is room for so many new devices.
+    pub(super) fn check_number_room(&self, count: u64) -> Result<(), WriteError> {
+        let limit = self.shared.config.device_count_max;
+        let room = self.blocks().room(limit);
+        let full = WriteError::Overloaded { what: "the set of devices", limit: u64::from(limit) };
+        if count <= room { Ok(()) } else { Err(full) }
+    }
+
+    /// The device of this number is deleted with this batch.
+    pub(super) fn free_number(&mut self, number: DeviceNumber) {
+        self.blocks().delete(number, self.state.journal_end);
+    }
+
+    /// Makes numbers ready of which the sender needs nothing before `trim_to` and that have rested. True when there may be
+    /// more.
+    pub(super) fn ripen_numbers(&mut self, trim_to: u64, now: Instant) -> Result<bool, EngineError> {
+        self.shared.counters.looks.fetch_add(1, Ordering::Relaxed);
+        self.blocks().rest(trim_to, now + REST);
+        for _ in 0..RIPE_COUNT {
+            let ripe = self.blocks().ripe(now);
+            let Some(number) = ripe else { return Ok(false) };
+            match self.clean(number) {
+                Ok(true) => self.blocks().free(number),
+                Err(error) if !error.is_damage() => return Err(error),
+                why => {
+                    error!(device = number.0, error = ?why.err(), "A number is not given again: a device's row is left of it");
+                    self.blocks().burn(number);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether nothing is left under a number; subscriptions and mutes that damage left are deleted here.
+    fn clean(&mut self, number: DeviceNumber) -> Result<bool, EngineError> {
+        if self.get(Table::Device, &rows::number_key(number))?.is_some() {
+            return Ok(false);
+        }
+        if self.has_rows(Table::Subscription, number)? {
+            self.remove_subscriptions(number)?;
+        }
+        if self.has_rows(Table::Mute, number)? {
+            self.remove_mutes(number)?;
+        }
+        Ok(true)
+    }
+
+    fn has_rows(&self, table: Table, number: DeviceNumber) -> Result<bool, EngineError> {
+        let prefix = rows::number_key(number);
+        let mut found = false;
+        self.engine.scan(table, Bound::Included(&prefix), |key, _| {
+            found = key.starts_with(&prefix);
+            Ok::<_, EngineError>(false)
+        })?;
+        Ok(found)
+    }
+}

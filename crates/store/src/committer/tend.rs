@@ -1,0 +1,57 @@
+//! Tending the device table: writing lost records anew, collecting garbage of its heap. A bounded look each time.
+
+use std::sync::atomic::Ordering;
+
+use tidings_types::DeviceNumber;
+use tracing::{error, info};
+
+use super::draft::Draft;
+use crate::engine::{EngineError, Table};
+use crate::rows;
+use crate::service::write_lock;
+
+/// Rows one look reads.
+const REPAIR_COUNT: usize = 256;
+
+impl Draft<'_> {
+    /// Nothing of it is a change: no row is written. True when there may be more.
+    pub(super) fn tend_table(&mut self) -> Result<bool, EngineError> {
+        let lost = self.shared.losses.take(REPAIR_COUNT);
+        for number in &lost {
+            self.repair(*number)?;
+        }
+        if !lost.is_empty() {
+            self.shared.counters.repaired.fetch_add(lost.len() as u64, Ordering::Relaxed);
+            info!(count = lost.len(), "Devices were written anew from their rows");
+        }
+        let is_collecting = write_lock(&self.shared.table).collect();
+        Ok(is_collecting || lost.len() == REPAIR_COUNT)
+    }
+
+    /// What the row says, whatever the table says. A device whose row is damaged too is known no more.
+    fn repair(&self, number: DeviceNumber) -> Result<(), EngineError> {
+        let key = rows::number_key(number);
+        let row = self
+            .engine
+            .get(Table::Device, &key)
+            .and_then(|row| row.map(|row| rows::decode_device(&key, row.as_ref())).transpose());
+        let row = match row {
+            Err(error) if error.is_damage() => None,
+            row => row?,
+        };
+        let mut table = write_lock(&self.shared.table);
+        match row {
+            Some(row) => table.set_reserving(number, row.device),
+            None if table.contains(number) => {
+                error!(device = number.0, "A device is lost: its record and its row are damaged");
+                table.remove(number);
+                drop(table);
+                write_lock(&self.shared.index).forget_device(number);
+                return Ok(());
+            }
+            None => {} // Deleted since.
+        }
+        table.flush();
+        Ok(())
+    }
+}

@@ -1,0 +1,179 @@
+//! The device table in a running store: damaged records, garbage, and numbers that are given again.
+
+use std::fs;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+
+use tidings_types::{Country, DeviceToken, TokenRef};
+
+use super::*;
+use crate::service::read_lock;
+
+fn open_large(folder: &Path, sink: Arc<Sink>) -> Store {
+    Store::open(StoreConfig { device_count_max: 1000, ..config(folder) }, sink).unwrap()
+}
+
+/// Waits until the committer has looked after its numbers with what it knows now.
+async fn looks_twice(store: &Store) {
+    let looks = || store.shared().counters.looks.load(Ordering::Relaxed);
+    let before = looks();
+    eventually("it looks twice", || looks() >= before + 2).await;
+}
+
+/// Waits until it holds.
+async fn eventually(what: &str, holds: impl Fn() -> bool) {
+    let mut pulse = tokio::time::interval(Duration::from_millis(2));
+    let waited = tokio::time::timeout(Duration::from_secs(20), async {
+        while !holds() {
+            pulse.tick().await;
+        }
+    });
+    assert!(waited.await.is_ok(), "{what} within 20 s");
+}
+
+async fn put(store: &Store, name: &str) -> DeviceNumber {
+    let token = Some(DeviceToken::from(name.as_bytes()));
+    let put = store.put_device(NewDevice { token, ..device(name) }, PutTerms::default(), Timestamp(1)).await;
+    store.device_number(&put.unwrap().device.id).unwrap().unwrap()
+}
+
+async fn delete(store: &Store, name: &str) {
+    assert!(store.delete_device(&DeviceId::new(name).unwrap(), Precondition::None).await.unwrap());
+}
+
+fn told(store: &Store, numbers: &[DeviceNumber]) -> Vec<(String, DeviceToken)> {
+    let mut told = Vec::new();
+    store.with_recipients(numbers, |found| {
+        told.push((found.id.to_owned(), found.token.map(TokenRef::to_token).unwrap()))
+    });
+    told
+}
+
+/// All bytes of the heap change under the maps of the store, as a disk may do it.
+fn spoil_heap(folder: &Path) {
+    for file in fs::read_dir(folder.join("heap")).unwrap() {
+        let file = file.unwrap().path();
+        let spoilt: Vec<u8> = fs::read(&file).unwrap().iter().map(|byte| byte ^ 0xff).collect();
+        fs::File::options().write(true).open(file).unwrap().write_all_at(&spoilt, 0).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn devices_whose_records_are_damaged_are_told_from_their_rows_and_written_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path(), Arc::default());
+    let names: Vec<String> = (0..50).map(|number| format!("phone-{number}")).collect();
+    let mut numbers = Vec::new();
+    for name in &names {
+        numbers.push(put(&store, name).await);
+    }
+    let expected: Vec<_> = names.iter().map(|name| (name.clone(), DeviceToken::from(name.as_bytes()))).collect();
+    assert_eq!(told(&store, &numbers), expected);
+    spoil_heap(folder.path());
+    assert_eq!(told(&store, &numbers), expected, "in their order, none missing");
+    store.devices_proven(numbers.clone()).await.unwrap();
+    assert_eq!(store.counts().proven, 50, "a lost one has a token too");
+    eventually("all are written anew", || store.counts().repaired >= 50).await;
+    let is_there = |number: &DeviceNumber| matches!(read_lock(&store.shared().table).recipient(*number), Ok(Some(_)));
+    assert!(numbers.iter().all(is_there));
+    assert_eq!((told(&store, &numbers), store.counts().devices), (expected, 50));
+}
+
+#[tokio::test]
+async fn a_device_whose_record_and_row_are_damaged_is_left_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path(), Arc::default());
+    let (first, second) = (put(&store, "first").await, put(&store, "second").await);
+    spoil_heap(folder.path());
+    damage(&store, Table::Device, &first.0.to_be_bytes());
+    assert_eq!(told(&store, &[first, second]), [("second".to_owned(), DeviceToken::from(&b"second"[..]))]);
+    eventually("the one is given up", || store.counts().devices == 1).await;
+    assert_ne!(put(&store, "first").await, first, "what is left of it must not be another's");
+}
+
+#[tokio::test]
+async fn a_number_is_given_again_when_the_sender_needs_nothing_before_and_not_earlier() {
+    let folder = tempfile::tempdir().unwrap();
+    let sink = Arc::new(Sink::default());
+    let store = open_large(folder.path(), sink.clone());
+    let first = put(&store, "first").await;
+    let goal = (Subject::new("team:1").unwrap(), vec![TopicName::new("goal").unwrap()]);
+    store.subscribe(&DeviceId::new("first").unwrap(), vec![goal]).await.unwrap();
+    // Fills its block, so that a free number would be next.
+    for number in 1..64 {
+        assert_eq!(put(&store, &format!("other-{number}")).await.0, first.0 + number);
+    }
+    store.append_events(event("e1"), Timestamp(1)).await.unwrap();
+    let position = JournalPosition(store.journal_end().0 - 1);
+    delete(&store, "first").await;
+    store.trim(position); // The event itself is still needed.
+    looks_twice(&store).await;
+    let next = put(&store, "second").await;
+    assert_ne!(next, first);
+    for number in 1..64 {
+        assert_ne!(put(&store, &format!("filler-{number}")).await, first);
+    }
+    store.trim(store.journal_end());
+    let is_free = || {
+        let blocks = store.shared().blocks.lock().unwrap();
+        blocks.room(u32::MAX) + 63 + 64 == u64::from(u32::MAX)
+    };
+    eventually("the number has rested", is_free).await;
+    let mut given = Vec::new();
+    for number in 0..65 {
+        given.push(put(&store, &format!("later-{number}")).await);
+    }
+    assert_eq!(given.iter().filter(|number| **number == first).count(), 1);
+    let name = format!("later-{}", given.iter().position(|number| *number == first).unwrap());
+    assert_eq!(told(&store, &[first])[0].0, name);
+    assert_eq!(store.select(&event("e2").remove(0).event).len(), 0, "it has no subscription of its former device");
+    assert_eq!(*sink.1.lock().unwrap(), [first]);
+    let since = |store: &Store| {
+        let mut since = None;
+        store.with_recipients(&[first], |found| since = Some(found.since));
+        since
+    };
+    assert_eq!(since(&store), Some(store.journal_end()), "it is owed nothing that its former device was");
+    store.close().await;
+    let store = open(folder.path(), Arc::default());
+    assert_eq!((told(&store, &[first])[0].0.as_str(), since(&store)), (name.as_str(), Some(store.journal_end())));
+}
+
+#[tokio::test]
+async fn what_was_deleted_before_a_start_waits_for_what_was_in_the_journal_then() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path(), Arc::default());
+    let first = put(&store, "first").await;
+    for number in 1..64 {
+        put(&store, &format!("other-{number}")).await;
+    }
+    delete(&store, "first").await;
+    store.append_events(event("e1"), Timestamp(1)).await.unwrap();
+    store.close().await;
+    let store = open(folder.path(), Arc::default());
+    let room = || store.shared().blocks.lock().unwrap().room(u32::MAX);
+    let before = room();
+    store.trim(JournalPosition(store.journal_end().0 - 1));
+    looks_twice(&store).await;
+    assert_eq!(room(), before, "the event may be of when it lived");
+    store.trim(store.journal_end());
+    eventually("the number has rested", || room() == before + 1).await;
+    assert_eq!(put(&store, "next").await, first);
+}
+
+#[tokio::test]
+async fn devices_of_one_kind_have_numbers_side_by_side() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open_large(folder.path(), Arc::default());
+    let mut numbers = [Vec::new(), Vec::new()];
+    for turn in 0..200 {
+        let country = Some(Country::new(["SE", "BR"][turn % 2]).unwrap());
+        let new = NewDevice { country, ..device(&format!("phone-{turn}")) };
+        let put = store.put_device(new, PutTerms::default(), Timestamp(1)).await.unwrap();
+        numbers[turn % 2].push(store.device_number(&put.device.id).unwrap().unwrap().0);
+    }
+    for numbers in numbers {
+        let breaks = numbers.windows(2).filter(|pair| pair[1] != pair[0] + 1).count();
+        assert!(breaks <= 1, "{numbers:?}");
+    }
+}

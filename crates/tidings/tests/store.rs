@@ -1,0 +1,176 @@
+//! `tidings store`: backup of a server that runs, restore, serve from that.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn tidings(words: &str, dir: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidings"));
+    command.args(words.split_whitespace()).current_dir(dir).env_clear();
+    command
+}
+
+fn run(words: &str, dir: &Path) -> Output {
+    tidings(words, dir).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+/// What a command that must succeed prints.
+fn done(words: &str, dir: &Path) -> String {
+    let output = run(words, dir);
+    assert_eq!(output.status.code(), Some(0), "{words}: {}", text(&output.stderr));
+    text(&output.stdout).to_owned()
+}
+
+/// What a command says that must fail with this code.
+fn refused(words: &str, dir: &Path, code: i32) -> String {
+    let output = run(words, dir);
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(code), ""), "{words}");
+    text(&output.stderr).to_owned()
+}
+
+/// A server in `dir`; killed however the test ends.
+struct Server {
+    child: Child,
+    lines: Receiver<String>,
+    reader: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    fn start(dir: &Path) -> Self {
+        let mut child = tidings("serve", dir).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let (tx, lines) = sync_channel(10_000);
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        let reader = thread::spawn(move || stderr.lines().map_while(Result::ok).for_each(|line| _ = tx.send(line)));
+        let server = Self { child, lines, reader: Some(reader) };
+        server.says("Listening");
+        server
+    }
+
+    fn says(&self, text: &str) {
+        loop {
+            let line = self.lines.recv_timeout(PATIENCE).unwrap_or_else(|error| panic!("no {text:?}: {error}"));
+            if line.contains(text) {
+                return;
+            }
+        }
+    }
+
+    fn stop(mut self) {
+        kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        _ = self.child.kill();
+        _ = self.child.wait();
+        self.reader.take().into_iter().for_each(|reader| _ = reader.join());
+    }
+}
+
+/// A folder with the configuration of a server on a port of its own.
+fn place() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let config = format!("data_dir = \"data\"\n[http]\nlisten = \"127.0.0.1:{port}\"\n");
+    fs::write(dir.path().join("tidings.toml"), config).unwrap();
+    dir
+}
+
+fn register(dir: &Path, name: &str) {
+    done(&format!("devices register {name} --app com.example.app --token {name} --platform android --locale sv"), dir);
+    done(&format!("devices subscribe {name} team:42 goal"), dir);
+}
+
+/// The words of `devices show`, without what is of one store only.
+fn shown(dir: &Path, name: &str) -> Value {
+    serde_json::from_str(&done(&format!("devices show {name} --json"), dir)).unwrap()
+}
+
+#[test]
+fn what_a_running_server_holds_is_restored_elsewhere_and_served() {
+    let (old, new) = (place(), place());
+    let server = Server::start(old.path());
+    register(old.path(), "phone-1");
+    // Devices register all the time; the first is there before, the others are there or not.
+    let registering = thread::spawn({
+        let dir = old.path().to_owned();
+        move || (2..8).for_each(|number| register(&dir, &format!("phone-{number}")))
+    });
+    let told: Value = serde_json::from_str(&done("store backup --out b.backup --json", old.path())).unwrap();
+    registering.join().unwrap();
+    let file = old.path().join("b.backup");
+    let found = fs::metadata(&file).unwrap();
+    assert_eq!((told["bytes"].as_u64(), found.permissions().mode() & 0o777), (Some(found.len()), 0o600));
+    assert!(told["rows"]["device"].as_u64() >= Some(1), "{told}");
+    let again = refused("store backup --out b.backup", old.path(), 1);
+    assert_eq!(again, "error: b.backup is there already and is not overwritten; name another file\n");
+    let in_use = refused("store verify --data data", old.path(), 1);
+    assert!(in_use.contains("in use by another process") && in_use.contains("store backup --out FILE"), "{in_use}");
+    // The stream of a running server can be looked at without a file.
+    let mut piped =
+        tidings("store backup --out -", old.path()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let looked = tidings("store verify - --json", old.path()).stdin(piped.stdout.take().unwrap()).output().unwrap();
+    assert!(piped.wait().unwrap().success());
+    let looked: Value = serde_json::from_slice(&looked.stdout).unwrap();
+    assert_eq!((looked["finding_count"].as_u64(), looked["rows"]["device"].as_u64()), (Some(0), Some(7)));
+    let before = shown(old.path(), "phone-1");
+    server.stop();
+
+    let from = file.display();
+    let restored = done(&format!("store restore --from {from} --data data"), new.path());
+    assert!(restored.starts_with("restored everything up to commit ") && restored.ends_with(" into data/store\n"));
+    assert_eq!(fs::metadata(new.path().join("data")).unwrap().permissions().mode() & 0o777, 0o700);
+    let verified = done("store verify --data data", new.path());
+    assert!(verified.ends_with("all rows can be read and belong together\n"), "{verified}");
+    let server = Server::start(new.path());
+    assert_eq!(shown(new.path(), "phone-1"), before);
+    register(new.path(), "phone-9");
+    server.stop();
+    let taken = refused(&format!("store restore --from {from} --data data"), new.path(), 1);
+    assert_eq!(
+        taken,
+        "error: data/store: data/store holds a store already; move it away first, or name another folder\n"
+    );
+    // Of a server that is stopped.
+    let of_folder = done("store backup --out c.backup --data data", new.path());
+    assert!(of_folder.ends_with(" into c.backup\n"), "{of_folder}");
+    done("store verify c.backup", new.path());
+}
+
+#[test]
+fn what_is_no_backup_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path();
+    fs::write(path.join("text"), "hello, this is a text and no backup").unwrap();
+    for command in ["store verify text", "store restore --from text --data data"] {
+        assert_eq!(refused(command, path, 1), "error: text: this is no backup of Tidings\n");
+    }
+    assert!(!path.join("data/store/data").exists());
+    assert_eq!(refused("store verify gone", path, 1).lines().count(), 1);
+    let none = refused("store backup --out b --data elsewhere", path, 1);
+    assert!(none.starts_with("error: elsewhere/store: there is no store; DIR is"), "{none}");
+    let stopped = refused("store backup --out b --url http://127.0.0.1:1 --api-key k", path, 1);
+    assert!(stopped.contains("if it is stopped, name its data folder with --data"), "{stopped}");
+    let left: Vec<_> = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(!left.iter().any(|name| name != "text" && name != "data"), "{left:?}");
+    refused("store verify", path, 2);
+    refused("store verify text --data data", path, 2);
+    refused("store backup --out - --json --data data", path, 2);
+}
