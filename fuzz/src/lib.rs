@@ -13,7 +13,7 @@
 //!
 //! An input that was found: copy it into `corpus/NAME` and run the test, which names it; mend; leave it there.
 //!
-//! Not here: the other bodies of the HTTP API, and MessagePack, whose parsers are not public and have tests beside them;
+//! Not here: the other bodies of the HTTP API (their devices and subscriptions are read as those of an import are), and MessagePack, whose parsers are not public and have tests beside them;
 //! configuration and rows, which are ours and not remote (the shards of the index's checkpoint are too, and are here since
 //! they are read at every start); the control requests of the simulator, which is no part of
 //! `serve`; HTTP on the server's side and TLS, which are libraries.
@@ -34,6 +34,7 @@ pub type Target = fn(&[u8]);
 pub const TARGETS: &[(&str, Target)] = &[
     ("answer", push::answer),
     ("catalogue", gettext::catalogue),
+    ("device", api::device),
     ("endpoint", push::endpoint),
     ("event", api::event),
     ("frame", protocol::frame),

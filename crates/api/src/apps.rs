@@ -5,9 +5,9 @@
 //! - the *user token* that it connects with (the same secret, the same check: [`TokenVerifier`]), in
 //!   `Authorization: Bearer`: proves its user by `sub`, and its device where it has the claim `device`.
 //!
-//! It reaches the routes that are entered for apps, with the device that it has proven, or a device of the user that it has
-//! proven; a token with the claim `device` reaches that device only. Whatever else a path names is answered as if it were
-//! not there. It never says whose a device is (the token does), nor that a push token has worked.
+//! It reaches the routes that are entered for apps, with the device that it has proven, or a device of the user that it
+//! has proven; a token with the claim `device` reaches that device only. Whatever else a path names is answered as if it
+//! were not there. It never says whose a device is (the token does), nor that a push token has worked.
 //!
 //! No confusion with API keys: who sends `X-Device-Credential` is an app, whatever key comes along; a bearer is taken for a
 //! key first, and for a token only where it is none.

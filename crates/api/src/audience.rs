@@ -1,14 +1,14 @@
 //! How many devices an event would be for: `POST /v1/audience/preview` tells which kinds of them and how long pushing
 //! would take; an event with an expectation, or of a key with a cap, is refused where the number is wrong.
 //!
-//! The audience is selected as the sender would select it now, and the filter applied; the devices are counted whether
-//! or not they have a token. They are read a window at a time, so that changes of devices wait no longer than for one
-//! of the sender's. Counting a million devices takes a good part of a second of one core: requests take turns, for
-//! each audience anew (those that wait are bounded by `Shared::waiting_place` and `TURN_TIMEOUT`), and each leaves the
-//! runtime to others after every window. Without a filter nothing is counted: how many a set holds is known.
+//! The audience is selected as the sender would select it now, with its filter; the devices are counted whether or not
+//! they have a token. How many there are is known at once. For the kinds a preview reads them a window at a time, so
+//! that changes of devices wait no longer than for one of the sender's. That takes a good part of a second of one core
+//! for a million: requests take turns (those that wait are bounded by `Shared::waiting_place` and `TURN_TIMEOUT`), and
+//! each leaves the runtime to others after every window.
 //!
-//! Bounds: [`WALK_COUNT_MAX`] events of a request are counted device by device; [`NAME_COUNT_MAX`] different names of
-//! a kind are told apart while counting, [`SHOWN_COUNT`] are told, those with the most devices; the rest is `other`.
+//! Bounds: [`NAME_COUNT_MAX`] different names of a kind are told apart while counting, [`SHOWN_COUNT`] are told, those
+//! with the most devices; the rest is `other`.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -21,18 +21,14 @@ use axum::response::Response;
 use serde::{Serialize, Serializer};
 use tidings_store::Recipient;
 use tidings_types::{AppId, Country, DeviceNumber, Event, ExpectAudience, Locale, Platform, PushPolicy};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::spawn_blocking;
 
 use crate::Shared;
 use crate::event_input::audience;
 use crate::guard::JsonBody;
 use crate::jobs::Estimate;
-use crate::problem::{Invalid, Kind, Problem, json};
+use crate::problem::{Kind, Problem, json};
 
-/// Events of one request whose audiences are counted device by device: those with a filter that may keep the number
-/// within what is expected or allowed.
-pub(crate) const WALK_COUNT_MAX: usize = 16;
 /// Devices read at once.
 const WINDOW_COUNT: usize = 1000;
 /// Names of a kind that are told.
@@ -69,36 +65,6 @@ struct Preview {
     estimate: Vec<Estimate>,
 }
 
-/// What one request has counted so far.
-#[derive(Debug, Default)]
-pub(crate) struct Walks {
-    count: usize,
-    /// Kept from the first to the end of the request, or the last of many might find none.
-    place: Option<OwnedSemaphorePermit>,
-}
-
-impl Walks {
-    /// How many devices of the event's audience its filter admits; `prefix` as in [`admit`].
-    async fn counted(&mut self, shared: &Shared, event: &Event, prefix: &str) -> Result<u64, Problem> {
-        self.count += 1;
-        if self.count > WALK_COUNT_MAX {
-            let rule = format!(
-                "at most {WALK_COUNT_MAX} events of a request may have their audience counted device by device, for \
-                 their filter, got {}: send them in several requests",
-                self.count
-            );
-            return Err(Invalid::new(&format!("{prefix}filter"), rule).limit(WALK_COUNT_MAX).value(self.count).into());
-        }
-        if self.place.is_none() {
-            self.place = Some(shared.waiting_place()?);
-        }
-        let _turn = shared.counting_turn().await?;
-        let mut count = 0;
-        visit(shared, event, |_| count += 1).await;
-        Ok(count)
-    }
-}
-
 /// Refuses an event that more devices would be pushed than its producer may reach, or other than as many as it expects.
 /// The fields' paths begin with `prefix`.
 pub(crate) async fn admit(
@@ -106,18 +72,13 @@ pub(crate) async fn admit(
     event: &Event,
     audience_max: Option<u64>,
     prefix: &str,
-    walks: &mut Walks,
 ) -> Result<(), Problem> {
     if (audience_max.is_none() && event.expect_audience.is_none()) || event.push == PushPolicy::Never {
         return Ok(());
     }
     let ExpectAudience { min, max } = event.expect_audience.unwrap_or(ExpectAudience { min: None, max: None });
-    let selected = shared.store.select(event).len();
+    let count = shared.store.select(event).len();
     tokio::task::yield_now().await; // Uniting large sets takes a while, and a list has a thousand events.
-    // The filter only takes away: what is small enough with all is small enough.
-    let is_decided = min.is_none() && max.into_iter().chain(audience_max).all(|max| selected <= max);
-    let is_walked = event.filter.is_some() && !is_decided;
-    let count = if is_walked { walks.counted(shared, event, prefix).await? } else { selected };
     let event_path = prefix.trim_end_matches('.');
     let place = if event_path.is_empty() { String::new() } else { format!("{event_path}: ") };
     if let Some(cap) = audience_max.filter(|cap| count > *cap) {
@@ -134,23 +95,16 @@ pub(crate) async fn admit(
     Ok(())
 }
 
-/// Shows `count` whom the event is for and its filter admits. To be done in one's [`Shared::counting_turn`].
+/// Shows `count` whom the event is for. To be done in one's [`Shared::counting_turn`].
 async fn visit(shared: &Shared, event: &Event, mut count: impl FnMut(&Recipient<'_>)) {
     let selected = shared.store.select(event);
     let mut numbers = selected.iter_from(DeviceNumber(0));
-    let is_admitted = |Recipient { platform, app, locale, country, .. }: &Recipient<'_>| {
-        event.filter.as_ref().is_none_or(|filter| filter.admits(*platform, app, locale, *country))
-    };
     loop {
         let window: Vec<DeviceNumber> = numbers.by_ref().take(WINDOW_COUNT).collect();
         if window.is_empty() {
             return;
         }
-        shared.store.with_recipients(&window, |recipient| {
-            if is_admitted(&recipient) {
-                count(&recipient);
-            }
-        });
+        shared.store.with_recipients(&window, |recipient| count(&recipient));
         tokio::task::yield_now().await;
     }
 }

@@ -124,7 +124,7 @@ async fn put_as_found(
         let known = shared.store.device(&target.id)?;
         let user = target.owner(shared, known.as_ref(), device.user.clone())?; // Who may not learns of no tag.
         conditions.hold(known.as_ref().map(|known| known.revision))?;
-        let precondition = known.map_or(Precondition::Absent, |known| {let _ = Precondition::Revision(known.revision); Precondition::Present});
+        let precondition = known.map_or(Precondition::Absent, |known| Precondition::Revision(known.revision));
         let (device, terms) = (NewDevice { user, ..device.clone() }, PutTerms { proven, precondition });
         match shared.store.put_device(device, terms, unix_now()).await {
             Err(ChangeError::PreconditionFailed { .. }) => {}

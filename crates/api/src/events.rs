@@ -21,7 +21,7 @@ use tidings_types::{
 };
 
 use crate::Shared;
-use crate::audience::{self, Walks};
+use crate::audience;
 use crate::auth::Caller;
 use crate::event_input::Batch;
 use crate::event_report::find;
@@ -47,21 +47,21 @@ pub(crate) async fn post_events(
     let Batch { events, is_list } = Batch::read(&body.0)?;
     let prefix = |index: usize| if is_list { format!("[{index}].") } else { String::new() };
     let ids: Vec<EventId> = events.iter().map(|event| event.id.clone()).collect();
-    let (mut new, mut walks) = (Vec::with_capacity(events.len()), Walks::default());
+    let mut new = Vec::with_capacity(events.len());
     for (index, event) in events.into_iter().enumerate() {
         let channels = durable_channels(&shared.hub, &event, &prefix(index))?;
         shared.check.check(&event).map_err(|error| error.at(&prefix(index)))?;
         let is_conditional = event.at.is_some() || event.expect_audience.is_some() || audience_max.is_some();
         if is_conditional && !shared.store.is_known(&event.id)? {
             check_time(&event, now, &prefix(index))?;
-            audience::admit(&shared, &event, audience_max, &prefix(index), &mut walks).await?;
+            audience::admit(&shared, &event, audience_max, &prefix(index)).await?;
         }
         new.push(NewEvent { event, channels, audience_max });
         if (index + 1) % CHECK_TURN_COUNT == 0 {
             tokio::task::yield_now().await;
         }
     }
-    // Counting large audiences may have taken a while: the events' time begins now.
+    // Selecting large audiences may have taken a while: the events' time begins now.
     let appended = shared.store.append_events(new, unix_now()).await;
     let appended = appended.map_err(|error| Problem::of_append(error, prefix))?;
     let answers: Vec<Accepted<'_>> = ids.iter().zip(&appended).map(Accepted::new).collect();

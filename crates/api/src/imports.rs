@@ -439,9 +439,16 @@ fn too_many(error: &SubscribeError) -> Invalid {
 
 /// A device as a line says it.
 fn device(line: &Line, subscription_count_max: usize) -> Result<NewImport, Invalid> {
-    let Line::Text(text) = line else {
-        return Err(Invalid::new("", format_args!("must have at most {LINE_BYTES_MAX} bytes")).limit(LINE_BYTES_MAX));
-    };
+    match line {
+        Line::Text(text) => device_of(text, subscription_count_max),
+        Line::TooLong => {
+            let rule = format_args!("must have at most {LINE_BYTES_MAX} bytes");
+            Err(Invalid::new("", rule).limit(LINE_BYTES_MAX))
+        }
+    }
+}
+
+pub(crate) fn device_of(text: &[u8], subscription_count_max: usize) -> Result<NewImport, Invalid> {
     let field = input::value(text).map_err(|error| Invalid::new("", format_args!("must be JSON: {error}")))?;
     let mut object = field.object(&IMPORT)?;
     let id = object.require("id", "")?.name(DeviceId::new)?;

@@ -61,9 +61,10 @@
 //!
 //! Bounds: requests in work and their bodies (`guard`), events, fields and names (`tidings_types::event_limits`),
 //! remembered idempotency keys and commands in one request (`centrifugo`), entries of a page (`query`), audiences that
-//! one request has counted, one at a time of all requests (`audience`), how fast keys and apps may ask (`rate`). Requests that wait for receipts or for their
-//! turn to count an audience, and those that get all jobs as lines, are a quarter of those in work, so that producers
-//! are never kept out by them; one more is answered with 503. The parsed form of a body is at most about eight times
+//! one request has counted, one at a time of all requests (`audience`), how fast keys and apps may ask (`rate`).
+//! Requests that wait for receipts or for their turn to count an audience, and those that get all jobs as lines or all
+//! of a user, are a quarter of those in work, so that producers are never kept out by them; one more is answered with
+//! 503. The parsed form of a body is at most about eight times
 //! as large as the body; one of MessagePack is held a second time as JSON while it is read. What waits is bounded by
 //! the store; when it is full the answer is 503.
 //!
@@ -107,7 +108,7 @@ use std::time::Duration;
 
 use axum::Router;
 use tidings_hub::Hub;
-use tidings_store::Store;
+use tidings_store::{NewImport, Store};
 use tidings_telemetry::Registry;
 use tidings_types::{DeviceNumber, Event};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -339,6 +340,15 @@ pub fn routers(api: Api) -> Routers {
         routes::of_apps(&without_keys).with_state(shared)
     });
     Routers { servers, apps }
+}
+
+/// Reads a line of an import as `POST /v1/imports` reads one, without a server; `subscription_count_max` is what a device
+/// may have.
+///
+/// # Errors
+/// What the answer would say.
+pub fn read_device(line: &[u8], subscription_count_max: usize) -> Result<NewImport, String> {
+    imports::device_of(line, subscription_count_max).map_err(|invalid| invalid.detail)
 }
 
 /// Reads an event as `POST /v1/events` reads one, without a server.

@@ -1,8 +1,8 @@
 //! `/v1/devices/{id}/mutes`: what a device does not want to be told for now.
 //!
-//! A mute is of a scope, `everything` or a subject, and there is one of each at most: muting anew replaces its end. It takes
-//! the device out of every event that it covers, whatever the device is subscribed to and whoever names it. The store ends
-//! it when its time is over.
+//! A mute is of a scope, `everything` or a subject, and there is one of each at most: muting anew replaces its end. It
+//! takes the device out of every event that it covers, whatever the device is subscribed to and whoever names it. The
+//! store ends it when its time is over.
 
 use std::sync::Arc;
 use std::time::Duration;

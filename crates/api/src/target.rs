@@ -76,7 +76,7 @@ impl Target {
 
     /// The same where changes take turns in any case.
     pub(crate) async fn change_alone<'s>(&self, shared: &'s Shared) -> Result<MutexGuard<'s, ()>, Problem> {
-        let turn = shared.turns.take(&DeviceId::new(&format!("x{}", std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos())).unwrap()).await;
+        let turn = shared.turns.take(&self.id).await;
         self.admit(shared).await?;
         Ok(turn)
     }

@@ -1,12 +1,12 @@
 //! `/v1/users/{user}`: the devices of one user, all that is kept of them, and forgetting all of it.
 //!
-//! Kept of a user are devices, with what they are subscribed to and have muted. Events are not among it: one that names the
-//! user stays until the journal lets it go, and is delivered to nobody once the devices are gone. Live connections that have
-//! proven no device are not closed: they end with their token.
+//! Kept of a user are devices, with what they are subscribed to and have muted. Events are not among it: one that names
+//! the user stays until the journal lets it go, and is delivered to nobody once the devices are gone. Live connections
+//! that have proven no device are not closed: they end with their token.
 //!
-//! Bounds: an export is made [`EXPORT_PAGE_COUNT`] devices at a time, when the reader has taken those before, and holds one
-//! of the places for requests that wait. What comes between its pages may be in it or not; a device that stays is in it
-//! once.
+//! Bounds: an export is made [`EXPORT_PAGE_COUNT`] devices at a time, when the reader has taken those before, and holds
+//! one of the places for requests that wait. What comes between its pages may be in it or not; a device that stays is in
+//! it once.
 
 use std::sync::Arc;
 
@@ -149,8 +149,8 @@ pub(crate) async fn erase(
     Ok(json(StatusCode::OK, &Erased { devices }))
 }
 
-/// Takes their proof from the connections of these devices and closes them, when it is dropped: also when the caller hangs up
-/// while the store writes, or when only a part was forgotten.
+/// Takes their proof from the connections of these devices and closes them, when it is dropped: also when the caller hangs
+/// up while the store writes, or when only a part was forgotten.
 struct Revocations<'a> {
     connections: &'a dyn Connections,
     devices: Vec<DeviceNumber>,

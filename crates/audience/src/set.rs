@@ -263,10 +263,6 @@ pub(crate) fn wide(gaps: &[u8]) -> Box<Wide> {
 
 #[cfg(test)]
 impl Part {
-    pub(crate) fn is_bitmap(&self) -> bool {
-        matches!(self, Self::Bitmap(_))
-    }
-
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Self::Halves(halves) => halves.bytes(),

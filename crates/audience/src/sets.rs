@@ -329,33 +329,6 @@ impl Sets {
         self.slots.bytes() + self.lookup.bytes() + self.pool.bytes() + wide.sum::<usize>()
     }
 
-    #[expect(clippy::print_stderr, reason = "for a measurement, run by hand")]
-    pub(crate) fn print_bytes(&self, subscription_count: u64) {
-        let each = |bytes: usize| bytes as f64 / subscription_count as f64;
-        let (slots, lookup, pool) = (self.slots.bytes(), self.lookup.bytes(), self.pool.bytes());
-        eprintln!(
-            "sets {}: slots {:.2} lookup {:.2} pool {:.2} B",
-            self.lookup.len(),
-            each(slots),
-            each(lookup),
-            each(pool)
-        );
-        for (what, is_meant) in [("sets", true), ("attributes", false)] {
-            let (mut halves, mut bitmaps) = ((0, 0, 0), (0, 0, 0));
-            let meant = self.slots.iter_from(0).filter(|(_, entry)| (entry.key.family.0 < family::FIRST.0) == is_meant);
-            for (_, entry) in meant {
-                let Set::Wide(wide) = &entry.set else { continue };
-                for (_, part) in wide.parts() {
-                    let sum = if part.is_bitmap() { &mut bitmaps } else { &mut halves };
-                    *sum = (sum.0 + 1, sum.1 + part.len(), sum.2 + part.bytes());
-                }
-            }
-            for (form, (parts, members, bytes)) in [("halves", halves), ("bitmaps", bitmaps)] {
-                eprintln!("{what} in {form}: {parts} parts, {members} members, {:.2} B", each(bytes));
-            }
-        }
-    }
-
     /// Panics when an invariant is broken.
     pub(crate) fn check(&self) {
         let (mut pooled, mut count) = (0, 0);

@@ -1,3 +1,5 @@
+//! What can go wrong with a heap.
+
 use std::io;
 use std::path::PathBuf;
 

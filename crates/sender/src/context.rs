@@ -5,11 +5,10 @@
 use std::mem;
 use std::sync::Arc;
 
-use roaring::RoaringBitmap;
 use tidings_hub::Receipts;
 use tidings_push::{Notification, Rendering, RenderingParts, Ticket};
 use tidings_store::{Recipient, Store};
-use tidings_types::{DeviceNumber, DeviceToken, Event, Filter, NotificationId, Provider, PushPermission, TokenRef};
+use tidings_types::{DeviceNumber, DeviceToken, Event, NotificationId, Provider, PushPermission, TokenRef};
 
 use crate::brakes::Braking;
 use crate::config::Shadow;
@@ -109,25 +108,6 @@ impl Context {
         window
     }
 
-    /// Those of `numbers` that the event's filter admits now. A device that is gone is admitted: nobody is told anyway.
-    pub(crate) async fn admitted(&self, event: &Event, numbers: &RoaringBitmap) -> RoaringBitmap {
-        let Some(filter) = &event.filter else { return numbers.clone() };
-        let mut admitted = RoaringBitmap::new();
-        let mut numbers = numbers.iter().map(DeviceNumber);
-        loop {
-            let piece: Vec<DeviceNumber> = numbers.by_ref().take(self.limits.window_device_count).collect();
-            if piece.is_empty() {
-                return admitted;
-            }
-            self.each_recipient(&piece, |number, recipient| {
-                if recipient.is_none_or(|recipient| is_admitted(filter, &recipient)) {
-                    admitted.insert(number.0);
-                }
-            });
-            tokio::task::yield_now().await; // Lanes of other jobs.
-        }
-    }
-
     /// How a device is reached for this job, or why it is not.
     fn route<'a>(
         &self,
@@ -148,7 +128,8 @@ impl Context {
         event: &Event,
         recipient: &Recipient<'a>,
     ) -> Result<(TokenRef<'a>, usize), Suppression> {
-        if event.filter.as_ref().is_some_and(|filter| !is_admitted(filter, recipient)) {
+        let Recipient { platform, locale, country, .. } = *recipient;
+        if event.filter.as_ref().is_some_and(|filter| !filter.admits(platform, recipient.app, locale, country)) {
             return Err(Suppression::Filtered);
         }
         if recipient.push_permission == PushPermission::Denied {
@@ -202,8 +183,4 @@ impl Context {
         });
         rest.for_each(|number| visit(number, None));
     }
-}
-
-fn is_admitted(filter: &Filter, recipient: &Recipient<'_>) -> bool {
-    filter.admits(recipient.platform, recipient.app, recipient.locale, recipient.country)
 }

@@ -367,13 +367,13 @@ impl Dispatcher {
     /// again.
     async fn start(&mut self, position: JournalPosition, accepted: AcceptedEvent) -> bool {
         let takes_over = self.takes_over(position, &accepted);
-        if let Some(frozen) = self.audience(position, &accepted).await {
+        if let Some(frozen) = self.audience(position, &accepted) {
             if takes_over && !self.freeze_older(position, &accepted, || all(&frozen)).await {
                 return false;
             }
             let job = self.job(position, accepted, frozen, Progress::start(), true);
             self.run_job(&mut self.shared.table(), &job);
-            self.begin(&job, takes_over).await;
+            self.begin(&job, takes_over);
         }
         true
     }
@@ -408,7 +408,7 @@ impl Dispatcher {
             self.run_job(&mut table, &job);
             job
         };
-        self.begin(&job, takes_over).await;
+        self.begin(&job, takes_over);
         true
     }
 
@@ -424,8 +424,8 @@ impl Dispatcher {
         superseding_key(accepted).is_some() && !is_over && !self.brakes.now().cancelled.contains(&position)
     }
 
-    /// Makes a set of the audience of each older parked job of the same key, less what is taken from it: those of `open`
-    /// that the newer event admits. False when the store cannot be read.
+    /// Makes a set of the audience of each older parked job of the same key, less the `open` devices of the
+    /// newer one. False when the store cannot be read.
     async fn freeze_older(
         &mut self,
         position: JournalPosition,
@@ -442,32 +442,31 @@ impl Dispatcher {
                 Read::Failed => return false,
             };
             let is_unbegun = self.shared.table().lot.get(position).is_some_and(Parked::is_unbegun);
-            let frozen = if is_unbegun { self.audience(position, &older).await } else { Some(self.select(&older)) };
+            let frozen = if is_unbegun { self.audience(position, &older) } else { Some(self.select(&older)) };
             if let Some(frozen) = frozen {
-                self.freeze(position, &frozen, &open, accepted).await;
+                self.freeze(position, &frozen, &open);
             }
             tokio::task::yield_now().await; // Lanes, and the walks of other jobs.
         }
         true
     }
 
-    /// Makes a set of the audience of one, less the `open` devices of the newer event that it admits.
-    async fn freeze(&self, position: JournalPosition, frozen: &Frozen, open: &RoaringBitmap, newer: &AcceptedEvent) {
+    /// Makes a set of the audience of one, less the `open` devices of the newer event.
+    fn freeze(&self, position: JournalPosition, frozen: &Frozen, open: &RoaringBitmap) {
         let progress = self.shared.table().lot.get(position).map(|parked| parked.progress().clone());
         let Some(progress) = progress else { return };
-        let mut rest = Parked::open_devices(&progress, frozen);
-        let taken = self.context.admitted(&newer.event, &(&rest & open)).await;
-        rest -= &taken;
-        self.shared.table().lot.freeze(position, rest, taken.len(), &self.context.metrics);
+        let rest = Parked::open_devices(&progress, frozen);
+        let taken = rest.intersection_len(open);
+        self.shared.table().lot.freeze(position, rest - open, taken, &self.context.metrics);
     }
 
     /// Whom an event that has not begun is for. One that concerns nobody, or not as many as expected, is done at once.
-    async fn audience(&mut self, position: JournalPosition, accepted: &AcceptedEvent) -> Option<Frozen> {
+    fn audience(&mut self, position: JournalPosition, accepted: &AcceptedEvent) -> Option<Frozen> {
         self.shared.metrics.events_dispatched.inc();
         let is_pushed = accepted.event.push != PushPolicy::Never;
         let frozen = if is_pushed { self.select(accepted) } else { Frozen::default() };
         self.shared.metrics.devices_selected.add(frozen.len());
-        let is_unexpected = is_pushed && self.is_unexpected(position, accepted, &frozen).await;
+        let is_unexpected = is_pushed && self.is_unexpected(position, accepted, frozen.len());
         if !frozen.is_empty() && !is_unexpected {
             return Some(frozen);
         }
@@ -480,20 +479,11 @@ impl Dispatcher {
         None
     }
 
-    /// Whether the audience, without those that the event's filter does not admit, is of another size than it may be;
-    /// says so.
-    async fn is_unexpected(&self, position: JournalPosition, accepted: &AcceptedEvent, frozen: &Frozen) -> bool {
+    /// Whether the audience is of another size than it may be; says so.
+    fn is_unexpected(&self, position: JournalPosition, accepted: &AcceptedEvent, device_count: u64) -> bool {
         let AcceptedEvent { event, audience_max, .. } = accepted;
         let expected = event.expect_audience.unwrap_or(ExpectAudience { min: None, max: None });
         let max = [expected.max, *audience_max].into_iter().flatten().min();
-        // The filter only makes it smaller: mostly there is nothing to be read.
-        let is_read = event.filter.is_some() && (expected.min.is_some() || max.is_some_and(|max| frozen.len() > max));
-        let device_count = match is_read {
-            true => {
-                self.context.admitted(event, &frozen.iter_from(DeviceNumber(0)).map(|it| it.0).collect()).await.len()
-            }
-            false => frozen.len(),
-        };
         let is_expected = ExpectAudience { max, ..expected }.admits(device_count);
         if !is_expected {
             let (job, event, min) = (position.0, &event.id, expected.min);
@@ -504,16 +494,16 @@ impl Dispatcher {
     }
 
     /// Cancels what is to be cancelled, takes over from older jobs, and lets the job go.
-    async fn begin(&mut self, job: &Arc<Job>, takes_over: bool) {
+    fn begin(&mut self, job: &Arc<Job>, takes_over: bool) {
         if self.brakes.now().cancelled.contains(&job.position) {
             job.cancel(&self.context.metrics);
         } else if takes_over && unix_now() < job.expires_at {
-            self.supersede(job).await;
+            self.supersede(job);
         }
         self.launch(job);
     }
 
-    async fn supersede(&self, job: &Arc<Job>) {
+    fn supersede(&self, job: &Arc<Job>) {
         let Some(key) = superseding_key(&job.accepted) else { return };
         let has_key = |older: &&Arc<Job>| superseding_key(&older.accepted) == Some(key);
         let (older, parked, of_parked) = {
@@ -524,10 +514,9 @@ impl Dispatcher {
             (older.cloned().collect::<Vec<_>>(), parked, of_parked)
         };
         let shared = supersede::shared(job, &older, of_parked);
+        supersede::begin(job, &older, &shared, &self.context.metrics);
         if !shared.is_empty() {
-            let admitted = self.context.admitted(&job.accepted.event, &shared).await;
-            supersede::begin(job, &older, shared, &admitted, &self.context.metrics);
-            self.shared.table().lot.supersede(&parked, &admitted, &self.context.metrics);
+            self.shared.table().lot.supersede(&parked, &shared, &self.context.metrics);
         }
     }
 

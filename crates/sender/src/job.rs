@@ -351,9 +351,12 @@ impl Job {
     }
 
     /// Counts those of `numbers` that were not handed out as superseded by `newer`, which waits for those that were:
-    /// the latter are returned.
+    /// the latter are returned. From here on its audience is a set, also where it loses nobody.
     pub(crate) fn supersede(&self, newer: &Arc<Self>, numbers: &RoaringBitmap, metrics: &Metrics) -> RoaringBitmap {
         let mut books = self.lock();
+        if numbers.is_empty() && books.next.is_none() {
+            return RoaringBitmap::new();
+        }
         books.freeze_rest(&self.frozen);
         let count = books.take_unsent(numbers, metrics);
         books.count(DeviceOutcome::Superseded, count, metrics);
@@ -365,15 +368,6 @@ impl Job {
         }
         self.changed(&mut books);
         racing
-    }
-
-    /// Counts those of `numbers` that were not handed out as suppressed.
-    pub(crate) fn suppress(&self, numbers: &RoaringBitmap, why: Suppression, metrics: &Metrics) {
-        let mut books = self.lock();
-        books.freeze_rest(&self.frozen);
-        let count = books.take_unsent(numbers, metrics);
-        books.count(DeviceOutcome::Suppressed(why), count, metrics);
-        self.changed(&mut books);
     }
 
     /// An older job has these in flight: they are not handed out before [`Job::unblock`], and no receipt spares them a

@@ -28,7 +28,10 @@
 //! what waits for room in one comes back. Receipts count and events expire meanwhile. A cancelled job counts everything
 //! that is not handed out as cancelled at once; the gateways learn from [`Sender::sink`] not to try the rest again.
 //! Both hold over a restart. An audience that is not as large as the event expects, or larger than the API key may
-//! reach, counted without those that the filter does not admit, is told nothing.
+//! reach, is told nothing.
+//!
+//! **Filter.** Whom an event's `filter` does not admit when its audience is selected is not of it, and counted nowhere.
+//! The filter is asked again with each record that is read: who has changed by then is counted as filtered.
 //!
 //! **Superseded.** A newer event with the same `collapse_key` takes the devices in both audiences over; `supersede.rs`
 //! holds the argument that nobody is left without news or shown the older one last.

@@ -36,7 +36,7 @@ pub enum Suppression {
     Gone,
     /// It was registered after the event was accepted.
     RegisteredLater,
-    /// The event's filter does not admit it.
+    /// The event's filter does not admit it any more: it has changed since the audience was selected.
     Filtered,
     /// No pool reaches its app and environment.
     NoPool,

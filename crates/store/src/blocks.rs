@@ -317,7 +317,7 @@ impl Blocks {
             self.resting.pop_front();
         }
         let (ready_at, numbers) = self.resting.front()?;
-        numbers.min().filter(|_| *ready_at <= now + std::time::Duration::from_secs(1)).map(DeviceNumber)
+        numbers.min().filter(|_| *ready_at <= now).map(DeviceNumber)
     }
 
     /// A ripe number may be given again.

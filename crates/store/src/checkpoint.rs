@@ -33,8 +33,8 @@ use crate::service::{Shared, read_lock, write_lock};
 
 mod file;
 
-pub(crate) use self::file::{Section, Unusable, read, remove};
 use self::file::{Head, Writer};
+pub(crate) use self::file::{Section, Unusable, read, remove};
 
 /// How much longer than its making a checkpoint stands before the next is begun.
 const REST_FACTOR: u32 = 10;
@@ -120,8 +120,11 @@ impl Checkpointing {
     }
 
     fn signal(&self) {
-        lock(&self.signal).is_due = true;
-        self.signalled.notify_one();
+        let mut signal = lock(&self.signal);
+        if !signal.is_due {
+            signal.is_due = true;
+            self.signalled.notify_one();
+        }
     }
 
     /// Changes before this need not be kept.
@@ -150,19 +153,19 @@ impl Checkpointing {
                     signal.is_due = false;
                     return true;
                 }
-                (true, rest) => {
-                    self.signalled.wait_timeout(signal, rest).unwrap_or_else(PoisonError::into_inner).0
-                }
+                (true, rest) => self.signalled.wait_timeout(signal, rest).unwrap_or_else(PoisonError::into_inner).0,
                 (false, _) => self.signalled.wait(signal).unwrap_or_else(PoisonError::into_inner),
             };
         }
     }
 
-    /// Waits for a while, shorter when all is over or this one is given up.
+    /// Waits for a while, shorter when all is over.
     fn rest(&self, pause: Duration) {
-        let signal = lock(&self.signal);
-        if !signal.is_over {
-            drop(self.signalled.wait_timeout(signal, pause));
+        let until = Instant::now() + pause;
+        let mut signal = lock(&self.signal);
+        while !signal.is_over && Instant::now() < until {
+            let left = until.saturating_duration_since(Instant::now());
+            signal = self.signalled.wait_timeout(signal, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 }
@@ -216,8 +219,12 @@ fn run(shared: &Shared) {
     let mut not_before = Instant::now();
     while shared.checkpoint.wait_until_due(not_before) {
         let began = Instant::now();
-        let rest = if take_one(shared, Pace::Gentle) { began.elapsed() * REST_FACTOR } else { FAILED_REST };
+        let is_written = take_one(shared, Pace::Gentle);
+        let rest = if is_written { began.elapsed() * REST_FACTOR } else { FAILED_REST };
         not_before = Instant::now() + rest;
+        if !is_written {
+            shared.checkpoint.signal(); // It is still due.
+        }
     }
 }
 
@@ -248,7 +255,7 @@ fn write(shared: &Shared, pace: Pace) -> io::Result<u64> {
     let state = &shared.checkpoint;
     // First the number, then what has at least all before it.
     let head = Head { epoch: shared.epoch, change: state.changed.load(Ordering::Acquire) };
-    let pending = state.pending.load(Ordering::Relaxed);
+    state.pending.store(0, Ordering::Relaxed);
     let mut writer = Writer::create(&shared.config.path, head)?;
     let mut throttle = Throttle { state, pace, began: Instant::now(), bytes: 0 };
     let mut bytes = Vec::new();
@@ -283,7 +290,6 @@ fn write(shared: &Shared, pace: Pace) -> io::Result<u64> {
     let bytes = writer.finish()?;
     state.taken.store(head.change, Ordering::Relaxed);
     state.is_missing.store(false, Ordering::Relaxed);
-    state.pending.fetch_sub(pending, Ordering::Relaxed);
     Ok(bytes)
 }
 

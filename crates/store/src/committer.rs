@@ -15,8 +15,8 @@
 //! its batch are done, and opening again would find the row as it is.
 
 use std::fs::File;
-use std::sync::{Arc, PoisonError};
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 
 use tidings_audience::Index;
 use tidings_types::JournalPosition;
@@ -58,8 +58,8 @@ pub(crate) use self::load::load;
 
 /// Bytes of requests in one batch, over the first request.
 const BATCH_BYTES_MAX: usize = 1 << 20;
-/// A log up to here is read quickly enough.
-const LOG_BYTES_KEPT: u64 = if cfg!(test) { 0 } else { 1 << 20 };
+/// A shorter log is read quickly enough.
+const LOG_BYTES_MIN: u64 = if cfg!(test) { 1 } else { 1 << 20 };
 /// Effects applied under one lock, so that readers wait for a few hundred microseconds at most.
 const APPLY_COUNT: usize = 1024;
 
@@ -113,7 +113,7 @@ impl Committer {
     /// Writes all rows into files: reading a long log at the next start would take seconds.
     fn settle(&self) -> Result<(), EngineError> {
         let folder = &self.shared.config.path;
-        if engine::log_bytes(folder)? <= LOG_BYTES_KEPT {
+        if engine::log_bytes(folder)? < LOG_BYTES_MIN {
             return Ok(());
         }
         let flushed = read_lock(&self.shared.engine).as_ref().map(Engine::flush_all).transpose()?;

@@ -356,7 +356,7 @@ fn read_error(error: fjall::Error, table: Table, key: &[u8]) -> EngineError {
 /// Bytes of a block in tables that are walked along.
 const WALKED_BLOCK_BYTES: u32 = 16 << 10;
 /// With more in the log, tables with old rows in it are written to files. A part of what a start after a crash has to read.
-const JOURNALING_BYTES_MAX: u64 = 128 << 20;
+const JOURNALING_BYTES_MAX: u64 = 64 << 20;
 /// How long to wait at the end for rows to be in files.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(60);
 /// How many sealed write buffers, and how many runs of fresh files, a table may have before a commit waits. fjall
@@ -576,17 +576,6 @@ impl Engine {
     #[cfg(test)]
     pub(crate) fn flush(&self, table: Table) {
         self.keyspace(table).rotate_memtable_and_wait().unwrap();
-    }
-
-    /// Writes each table into one run of files; tells the bytes of each.
-    #[cfg(test)]
-    pub(crate) fn compact(&self) -> Vec<(&'static str, u64)> {
-        Table::ALL.map(|table| {
-            self.flush(table);
-            self.keyspace(table).major_compact().unwrap();
-            (table.name(), self.keyspace(table).disk_space())
-        })
-        .to_vec()
     }
 
     fn keyspace(&self, table: Table) -> &Keyspace {

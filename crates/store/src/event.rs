@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tidings_types::{
-    ChannelName, DeviceNumber, Event, JournalPosition, Json, Offset, ParamValue, ReceiptRequest, StreamPosition, Subject, Timestamp,
-    TopicName,
+    ChannelName, DeviceNumber, Event, JournalPosition, Json, Offset, ParamValue, ReceiptRequest, StreamPosition,
+    Subject, Timestamp, TopicName,
 };
 
 /// An event to be accepted, with the durable channels it is published in.

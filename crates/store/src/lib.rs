@@ -29,8 +29,9 @@
 //!   that cannot be read are found by their ids, at the price of a walk over all of them.
 //! - `channel`: goes on behind the last publication of its history, or else behind all offsets that it can have given
 //!   out. `history`: ends the history before it.
-//! - `device`, `subscription`, `proven`: left out at open, up to 16 rows; with more, or a block that cannot be read,
-//!   the store does not open. A device comes back when it registers. `device_id`, `token`: memory is asked, and the
+//! - `device`, `subscription`, `proven`: left out where all rows are read at open, up to 16; with more, or a block that
+//!   cannot be read, the store does not open. From a checkpoint they are there, and found when their rows are asked for. A
+//!   device comes back when it registers. `change`, as the checkpoint: all rows are read. `device_id`, `token`: memory is asked, and the
 //!   row written anew.
 //! - `mute`: one whose end cannot be read holds until it is taken back. `mute_end`: its mute, and with a block those behind
 //!   it, hold until they are taken back. `import`: its next step is refused; under another name it begins anew.

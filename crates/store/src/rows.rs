@@ -28,8 +28,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tidings_types::{
-    BrakeScope, ChannelName, DeviceId, DeviceNumber, DeviceToken, Epoch, Event, JournalPosition, Offset,
-    Provider, StreamPosition, Subject, Timestamp, TopicName,
+    BrakeScope, ChannelName, DeviceId, DeviceNumber, DeviceToken, Epoch, Event, JournalPosition, Offset, Provider,
+    StreamPosition, Subject, Timestamp, TopicName,
 };
 
 use crate::engine::{EngineError, Table};

@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex, RwLock};
 
 use tidings_audience::{Explanation, Frozen, Index};
 use tidings_types::{
-    BrakeScope, DeviceId, DeviceNumber, DeviceToken, Epoch, Event, EventId, Filter, JournalPosition, Json, Mute,
-    MuteScope, Selector, StreamPosition, Timestamp, UserId,
+    BrakeScope, DeviceId, DeviceNumber, DeviceToken, Epoch, Event, EventId, JournalPosition, Json, Mute, MuteScope,
+    Selector, StreamPosition, Timestamp, UserId,
 };
 use tokio::sync::{oneshot, watch};
 use tracing::info;
@@ -549,10 +549,10 @@ impl Store {
     }
 
     /// Who is told of the event, as it is now: whoever it names or selects, or else whoever subscribed to its topic on any
-    /// of its subjects and all devices of the users among these. Named devices cost a row read each. What its filter says
-    /// is not asked here.
+    /// of its subjects and all devices of the users among these; of them those that its filter admits. Named devices cost
+    /// a row read each.
     pub fn select(&self, event: &Event) -> Frozen {
-        let filter = Filter::default();
+        let filter = event.filter.clone().unwrap_or_default();
         let Some(to) = &event.to else {
             return read_lock(&self.shared().index).freeze(&event.topic, &event.subjects, &filter);
         };

@@ -334,7 +334,7 @@ impl DeviceTable {
         put_varint(out, slots.len() as u64);
         out.reserve(8 * slots.len());
         // What is in memory only is lost at the next start, as far as the heap is concerned.
-        let kept = |slot: &u64| if *slot == RESIDENT { NONE } else { *slot };
+        let kept = |slot: &u64| if *slot == RESIDENT { LOST } else { *slot };
         slots.iter().map(kept).for_each(|slot| out.extend_from_slice(&slot.to_le_bytes()));
     }
 

@@ -5,7 +5,6 @@ use tidings_protocol::CREDENTIAL_BYTES_MAX;
 use tidings_types::{Provider, event_limits as limits, selector_limits};
 
 use crate::ApiConfig;
-use crate::audience::WALK_COUNT_MAX;
 use crate::devices::{
     DEVICE, ENDPOINT_BYTES_MAX, ENVIRONMENTS, LOOKUP, PLATFORMS, PUSH_PERMISSIONS, SUBSCRIPTION, SUBSCRIPTIONS,
     WEB_PUSH, WEB_PUSH_KEYS,
@@ -256,12 +255,7 @@ fn of_events() -> Value {
                 reference("Event"),
                 {"type": "array", "items": reference("Event"), "minItems": 1, "maxItems": limits::BATCH_COUNT_MAX},
             ],
-            "description": format!(
-                "A list is accepted as a whole or not at all. Of its new events at most {WALK_COUNT_MAX} may have \
-                 their audience counted device by device: those with a `filter` and an `expect_audience.min`, or with \
-                 more devices before the filter than `expect_audience.max` or the key's cap allows. One more is \
-                 refused (400)."
-            ),
+            "description": "A list is accepted as a whole or not at all.",
         },
         "Event": event(),
         "Audience": taken(&AUDIENCE, &["topic", "subjects"], addressed()),

@@ -274,38 +274,25 @@ async fn an_accepted_event_keeps_its_cap_and_its_answer_while_its_audience_grows
     assert_eq!(other.json()["repeated"], true, "whoever hands it in again: {other:?}");
 }
 
+/// Each event of a list with a filter and an expectation.
 #[tokio::test]
-async fn a_request_has_so_many_audiences_counted_and_no_more() {
+async fn every_audience_of_a_long_list_is_counted_with_its_filter() {
     let server = three_devices().await;
-    let event = |id: usize, filter: bool| {
-        let mut event =
-            json!({"id": format!("g-{id}"), "topic": "goal", "subjects": ["team:1"], "params": {"team": "A"}});
-        event["expect_audience"] = if filter { json!({"min": 2, "max": 2}) } else { json!({"min": 3}) };
-        if filter {
-            event["filter"] = json!({"locales": ["pt"]});
-        }
-        event
+    let event = |id: usize| {
+        let (locale, count) = [("pt", 2), ("pl", 1)][id % 2];
+        json!({
+            "id": format!("g-{id}"), "topic": "goal", "subjects": ["team:1"], "params": {"team": "A"},
+            "filter": {"locales": [locale]}, "expect_audience": {"min": count, "max": count},
+        })
     };
-    let all = |counted: usize| -> Vec<Value> {
-        // What needs no counting is not counted: that is how many there are, or known before.
-        (0..100).map(|id| event(id, false)).chain((100..100 + counted).map(|id| event(id, true))).collect()
-    };
-    let refused = server.post("/v1/events", json!(all(17)).to_string()).await;
-    let expected = json!({
-        "type": "urn:tidings:problem:invalid",
-        "title": "The request breaks a rule",
-        "status": 400,
-        "detail": "[116].filter: at most 16 events of a request may have their audience counted device by device, for \
-                   their filter, got 17: send them in several requests",
-        "field": "[116].filter",
-        "limit": 16,
-        "value": 17,
-    });
-    assert_eq!((refused.status, refused.json(), server.accepted()), (StatusCode::BAD_REQUEST, expected, 0));
-    assert_eq!(server.post("/v1/events", json!(all(16)).to_string()).await.status, StatusCode::ACCEPTED);
-    let rest = server.post("/v1/events", json!(all(32)).to_string()).await;
-    assert_eq!(rest.status, StatusCode::ACCEPTED, "what is known is not counted again: {rest:?}");
-    assert_eq!(server.accepted(), 132);
+    let mut all: Vec<Value> = (0..600).map(event).collect();
+    all[599]["expect_audience"] = json!({"max": 0});
+    let refused = server.post("/v1/events", json!(all).to_string()).await;
+    let detail = "[599].expect_audience.max: the audience must have at most 0 devices, it has 1";
+    assert_eq!((refused.detail().as_str(), server.accepted()), (detail, 0));
+    all[599] = event(599);
+    let answer = server.post("/v1/events", json!(all).to_string()).await;
+    assert_eq!((answer.status, server.accepted()), (StatusCode::ACCEPTED, 600), "{answer:?}");
 }
 
 #[tokio::test]

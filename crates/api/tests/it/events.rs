@@ -322,7 +322,7 @@ async fn a_wrong_event_is_refused_with_the_fields_path_the_rule_and_the_value() 
         (
             "to nobody",
             goal_with(json!({"to": {"users": [], "devices": []}})),
-            "to: must name at least one user or device; without `to` it is for all who subscribed",
+            "to: must name at least one user or device, or hold a selector; without `to` it is for all who subscribed",
         ),
         ("to is a list", goal_with(json!({"to": ["u-1"]})), "to: must be an object, got a list"),
         (

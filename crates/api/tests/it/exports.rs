@@ -45,7 +45,7 @@ async fn imported_elsewhere_it_makes_the_same_devices() {
         "platform": "ios", "token": "0f8e", "app": "com.example.app", "locale": "pt-BR", "environment": "sandbox",
         "country": "BR", "time_zone": "America/Sao_Paulo", "push_permission": "granted", "user": "a/b%", "proven": true,
     });
-    let secret = put("phone/1", all).await;
+    let secret = put("phone%2F1", all).await;
     put("android", json!({"platform": "android", "token": "dPx0:APA91b-8_x", "app": "a", "locale": "pl"})).await;
     let web_push = json!({"endpoint": "https://push.example.net/wp/gAAAA", "keys": {"p256dh": P256DH, "auth": AUTH}});
     put("browser", json!({"platform": "web", "web_push": web_push, "app": "a.example", "locale": "sr-Latn-RS"})).await;

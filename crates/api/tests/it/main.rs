@@ -16,5 +16,6 @@ mod mutes;
 mod openapi;
 mod operation;
 mod reports;
+mod selectors;
 mod support;
 mod users;

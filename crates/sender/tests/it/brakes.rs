@@ -196,7 +196,7 @@ async fn an_audience_of_another_size_than_expected_is_not_told() {
         event.filter = Some(Filter { countries: vec![country(0)], ..Filter::default() });
         let counts = done(&sender, world.accept(event).await).await.counts;
         let unexpected = counts.of(DeviceOutcome::Suppressed(Suppression::UnexpectedAudience));
-        assert_eq!((counts.accepted(), unexpected), if is_told { (10, 0) } else { (0, 20) }, "{name}");
+        assert_eq!((counts.accepted(), unexpected), if is_told { (10, 0) } else { (0, 10) }, "{name}");
     }
     let before = provider.taken().len();
     let position = accept("yes", Some(20), Some(20), Some(20)).await;

@@ -229,6 +229,7 @@ proptest! {
         blocks.rest(8, now + REST);
         prop_assert_eq!(blocks.ripe(now + 2 * REST), None);
         blocks.rest(9, now + REST);
+        prop_assert_eq!(blocks.ripe(now + REST - Duration::from_millis(1)), None);
         while let Some(number) = blocks.ripe(now + REST) {
             prop_assert!(!given.contains(&number.0));
             blocks.free(number);

@@ -254,9 +254,7 @@ impl<'a> Draft<'a> {
                 self.now = self.now.max(now);
                 answer(reply, self.put_device(device, terms, now)?)
             }
-            Command::DeleteDevice { id, precondition, reply } => {
-                answer(reply, self.delete_device(&id, precondition)?)
-            }
+            Command::DeleteDevice { id, precondition, reply } => answer(reply, self.delete_device(&id, precondition)?),
             Command::EraseUser { user, reply } => answer(reply, self.erase_user(&user)?),
             Command::Touch { id, now, reply } => {
                 self.now = self.now.max(now);

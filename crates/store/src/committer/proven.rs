@@ -46,7 +46,8 @@ impl Draft<'_> {
             Some(None) => Ok(false),
             Some(Some(row)) => Ok(rows::decode_device(&key, row)?.device.token.is_some()),
             None => {
-                let known = read_lock(&self.shared.table).recipient(number).map(|found| found.map(|it| it.token.is_some()));
+                let known =
+                    read_lock(&self.shared.table).recipient(number).map(|found| found.map(|it| it.token.is_some()));
                 match known {
                     Ok(has_token) => Ok(has_token.unwrap_or_default()),
                     Err(Lost) => Ok(self.row(number)?.is_some_and(|row| row.device.token.is_some())),

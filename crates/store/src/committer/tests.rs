@@ -17,11 +17,10 @@ use crate::{
 
 mod damage;
 mod derived;
-mod heap;
 mod expire;
+mod heap;
 mod older;
 mod sending;
-mod size;
 
 #[derive(Default)]
 struct Sink(Mutex<Vec<u64>>, Mutex<Vec<DeviceNumber>>);

@@ -181,7 +181,8 @@ fn decode_token(kind: usize, mut rest: Unpack<'_>) -> Option<Option<DeviceToken>
         1 => (!rest.is_empty()).then(|| DeviceToken::from(rest.0))?,
         2 => DeviceToken::fcm(&text(rest)?).ok()?,
         _ => {
-            let [p256dh, auth] = [rest.take(P256DH_BYTES)?, rest.take(AUTH_BYTES)?].map(|it| URL_SAFE_NO_PAD.encode(it));
+            let [p256dh, auth] =
+                [rest.take(P256DH_BYTES)?, rest.take(AUTH_BYTES)?].map(|it| URL_SAFE_NO_PAD.encode(it));
             DeviceToken::web_push(&text(rest)?, &p256dh, &auth).ok()?
         }
     };

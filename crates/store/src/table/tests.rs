@@ -66,6 +66,7 @@ struct World {
     checkpoint: Option<Vec<Vec<u8>>>,
     changed: BTreeSet<u32>,
     version: u32,
+    is_damaged: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -108,7 +109,7 @@ impl World {
         let folder = tempfile::tempdir().unwrap();
         let table = DeviceTable::create(folder.path()).unwrap();
         let (devices, changed) = (BTreeMap::new(), BTreeSet::new());
-        Self { folder, table, devices, checkpoint: None, changed, version: 0 }
+        Self { folder, table, devices, checkpoint: None, changed, version: 0, is_damaged: false }
     }
 
     fn set(&mut self, number: u32, is_large: bool) {
@@ -168,6 +169,7 @@ impl World {
                     self.table.decode(part as u32, bytes, NUMBER_COUNT).unwrap();
                 }
                 self.table.finish_decoding().unwrap();
+                assert!(self.is_damaged || self.table.lost_count == 0, "files that a checkpoint speaks of stay");
                 for number in std::mem::take(&mut self.changed) {
                     match self.devices.get(&number) {
                         Some(device) => self.table.set_reserving(DeviceNumber(number), device.clone()),
@@ -189,6 +191,7 @@ impl World {
 
     /// As nobody may while the file is mapped: the table must not be asked in between.
     fn damage(&mut self, at: prop::sample::Index) {
+        self.is_damaged = true;
         let files = heap_files(self.folder.path());
         let Some(file) = files.get(at.index(files.len().max(1))) else { return };
         let bytes = fs::read(file).unwrap();

@@ -102,6 +102,8 @@ fn open_small(path: &Path, checkpoint_change_count: u64) -> Store {
     open_with(small(path, checkpoint_change_count)).0
 }
 
+type IsMeant<'a> = &'a dyn Fn(&Device) -> bool;
+
 /// Asks memory, in many ways, and compares with what the rows say.
 fn check(store: &Store) {
     let exported = store.export(None, usize::MAX).unwrap();
@@ -126,7 +128,7 @@ fn check(store: &Store) {
         let event = Event::new(EventId::new("asked").unwrap(), topic(topic_name), vec![subject(subject_name)]);
         assert_eq!(told(&event), meant(&|one| is_meant(one, &event), &event), "{topic_name} of {subject_name}");
     }
-    let selectors: [(&str, &dyn Fn(&Device) -> bool); 5] = [
+    let selectors: [(&str, IsMeant<'_>); 5] = [
         ("locale = pt", &|device| device.locale.as_str().starts_with("pt")),
         ("country = SE and platform = ios", &|device| {
             device.country.as_ref().is_some_and(|it| it.as_str() == "SE") && device.platform == Platform::Ios
@@ -141,7 +143,8 @@ fn check(store: &Store) {
         assert_eq!(told(&event), meant(&|one| is_meant(&one.device), &event), "{selector}");
     }
     for name in USERS {
-        let event = Event { to: Some(Recipients { users: vec![user(name)], ..Recipients::default() }), ..event("asked", 1) };
+        let event =
+            Event { to: Some(Recipients { users: vec![user(name)], ..Recipients::default() }), ..event("asked", 1) };
         let is_of = |one: &Exported| one.device.user.as_ref().is_some_and(|user| user.as_str() == name);
         assert_eq!(told(&event), meant(&is_of, &event), "{name}");
     }

@@ -12,9 +12,8 @@ use tidings_store::{
     StoreConfig, StoredPublication,
 };
 use tidings_types::{
-    AppId, ChannelName, DeviceId, DeviceNumber, DeviceToken, Event, EventId, JournalPosition, Locale,
-    Mute, ParamValue, Platform, PushPolicy, Recipients, StreamPosition, Subject, Timestamp, TokenRef, TopicName,
-    UserId,
+    AppId, ChannelName, DeviceId, DeviceNumber, DeviceToken, Event, EventId, JournalPosition, Locale, Mute, ParamValue,
+    Platform, PushPolicy, Recipients, StreamPosition, Subject, Timestamp, TokenRef, TopicName, UserId,
 };
 
 pub(crate) const HOUR: Duration = Duration::from_secs(3600);

@@ -31,7 +31,11 @@ pub(super) fn register(registry: &Registry, store: &Store, hub: &Arc<Hub>, secti
     let counts = store.clone();
     gauge("tidings_store_devices", "Registered devices", Arc::new(move || counts.counts().devices as f64));
     for (name, help, bytes) in [
-        ("tidings_store_heap_bytes", "Bytes of the device heap's files", (|counts| counts.heap_bytes) as fn(Counts) -> u64),
+        (
+            "tidings_store_heap_bytes",
+            "Bytes of the device heap's files",
+            (|counts| counts.heap_bytes) as fn(Counts) -> u64,
+        ),
         ("tidings_store_heap_live_bytes", "Bytes of the devices in them", |counts| counts.heap_live_bytes),
     ] {
         let counts = store.clone();

@@ -9,7 +9,8 @@ use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
-use hyper::header::{CONTENT_TYPE, HOST};
+use hyper::header::HOST;
+use hyper::header::HeaderName;
 use hyper::{Method, Request};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
@@ -21,6 +22,8 @@ use crate::phone::{Phone, Subscription};
 
 /// A request without an answer for this long is a failure; none here waits as long.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// What one object a line is called.
+const LINES: &str = "application/x-ndjson";
 /// How long the backend waits for receipts at most.
 const RECEIPTS_WAIT: &str = "10s";
 
@@ -62,6 +65,11 @@ impl Event {
     /// It is for this phone, and no other.
     pub(crate) fn for_phone(self, phone: &Phone) -> Self {
         self.with("to", json!({ "devices": [phone.id] }))
+    }
+
+    /// It is for whom this selector means.
+    pub(crate) fn to_selector(self, selector: &str) -> Self {
+        self.with("to", json!({ "selector": selector }))
     }
 
     /// It is for those in this country only.
@@ -323,6 +331,39 @@ impl Backend {
         device.get("token").is_some()
     }
 
+    /// Anything else.
+    pub(crate) async fn ask(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, Refusal> {
+        self.call(method, path, body).await
+    }
+
+    /// Whatever caller shows this header, and no key unless it is one.
+    pub(crate) async fn ask_with(
+        &self,
+        method: Method,
+        path: &str,
+        (name, value): (&'static str, &str),
+        body: Option<&Value>,
+    ) -> Result<Value, Refusal> {
+        let body = body.map(|body| Bytes::from(body.to_string())).unwrap_or_default();
+        let (status, body) = self.answer(method, path, Some((name, value)), body).await;
+        read(status, &body)
+    }
+
+    /// What is measured.
+    pub(crate) async fn metrics(&self) -> String {
+        let (status, answer) = self.answer(Method::GET, "/metrics", None, Bytes::new()).await;
+        assert_eq!(status, 200, "metrics: {answer:?}");
+        String::from_utf8_lossy(&answer).into_owned()
+    }
+
+    /// Lines in and lines out.
+    pub(crate) async fn lines(&self, method: Method, path: &str, lines: String) -> Vec<Value> {
+        let (status, answer) = self.answer(method, path, Some(("content-type", LINES)), lines.into()).await;
+        assert_eq!(status, 200, "{path}: {answer:?}");
+        let lines = std::str::from_utf8(&answer).expect("text").lines();
+        lines.map(|line| serde_json::from_str(line).expect("an object a line")).collect()
+    }
+
     /// Gives the phone another credential.
     pub(crate) async fn renew_credential(&self, phone: &Phone) -> String {
         let answer = self.must(Method::POST, &format!("/v1/devices/{}/credential", phone.id), None).await;
@@ -340,23 +381,23 @@ impl Backend {
     }
 
     async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, Refusal> {
+        let header = body.is_some().then_some(("content-type", "application/json"));
+        let body = body.map(|body| Bytes::from(body.to_string())).unwrap_or_default();
+        let (status, body) = self.answer(method, path, header, body).await;
+        read(status, &body)
+    }
+
+    async fn answer(
+        &self,
+        method: Method,
+        path: &str,
+        header: Option<(&'static str, &str)>,
+        body: Bytes,
+    ) -> (u16, Bytes) {
         let shown = format!("{method} {path}");
-        let answer = timeout(ANSWER_TIMEOUT, self.exchange(method, path, body)).await;
+        let answer = timeout(ANSWER_TIMEOUT, self.exchange(method, path, header, body)).await;
         let answer = answer.unwrap_or_else(|_| panic!("{shown}: no answer within {ANSWER_TIMEOUT:?}"));
-        let (status, body) = answer.unwrap_or_else(|error| panic!("{shown}: {error}"));
-        let json = if body.is_empty() { Ok(Value::Null) } else { serde_json::from_slice(&body) };
-        let json: Value = json.unwrap_or_else(|error| panic!("{shown}: {status}, but no JSON: {error}"));
-        if (200..300).contains(&status) {
-            return Ok(json);
-        }
-        Err(Refusal {
-            status,
-            kind: json["type"].as_str().unwrap_or_default().to_owned(),
-            field: json["field"].as_str().map(str::to_owned),
-            limit: json["limit"].as_u64(),
-            value: json["value"].as_u64(),
-            detail: json["detail"].as_str().unwrap_or_default().to_owned(),
-        })
+        answer.unwrap_or_else(|error| panic!("{shown}: {error}"))
     }
 
     /// One request on a connection of its own.
@@ -364,16 +405,16 @@ impl Backend {
         &self,
         method: Method,
         path: &str,
-        body: Option<&Value>,
+        header: Option<(&'static str, &str)>,
+        body: Bytes,
     ) -> Result<(u16, Bytes), Box<dyn std::error::Error + Send + Sync>> {
         let mut request = Request::builder().method(method).uri(path).header(HOST, "127.0.0.1");
-        if body.is_some() {
-            request = request.header(CONTENT_TYPE, "application/json");
+        if let Some((name, value)) = header {
+            request = request.header(HeaderName::from_static(name), value);
         }
         if let Some(key) = self.key {
             request = request.header("X-API-Key", key);
         }
-        let body = body.map(|body| Bytes::from(body.to_string())).unwrap_or_default();
         let request = request.body(Full::new(body))?;
         let stream = TcpStream::connect(self.addr).await?;
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
@@ -386,6 +427,23 @@ impl Backend {
         let (answer, _) = tokio::join!(answer, connection);
         answer
     }
+}
+
+/// What the server says, or why it does not.
+fn read(status: u16, body: &Bytes) -> Result<Value, Refusal> {
+    let json = if body.is_empty() { Ok(Value::Null) } else { serde_json::from_slice(body) };
+    let json: Value = json.unwrap_or_else(|error| panic!("{status}, but no JSON: {error}"));
+    if (200..300).contains(&status) {
+        return Ok(json);
+    }
+    Err(Refusal {
+        status,
+        kind: json["type"].as_str().unwrap_or_default().to_owned(),
+        field: json["field"].as_str().map(str::to_owned),
+        limit: json["limit"].as_u64(),
+        value: json["value"].as_u64(),
+        detail: json["detail"].as_str().unwrap_or_default().to_owned(),
+    })
 }
 
 /// A token that lets a user in, signed with `secret` (JSON Web Token, RFC 7519, by HS256); with `device` it also proves

@@ -231,6 +231,12 @@ impl Provider {
         self.misbehave(Faults { gone_share: 1.0, ..Faults::default() });
     }
 
+    /// It calls every token none of its own, as it does when the app is of another world.
+    pub(crate) fn know_no_token(&self) {
+        let rejection_reasons = vec![Reason::BadDeviceToken];
+        self.misbehave(Faults { rejection_probability: 1.0, rejection_reasons, ..Faults::default() });
+    }
+
     /// How often it has said so.
     pub(crate) fn gone_count(&self) -> u64 {
         self.simulator.ledger().rejected_total(Reason::Unregistered)

@@ -4,6 +4,8 @@
 mod apps;
 #[path = "steps/backend.rs"]
 mod backend;
+#[path = "steps/devices.rs"]
+mod devices;
 #[path = "steps/google.rs"]
 mod google;
 #[path = "steps/operation.rs"]

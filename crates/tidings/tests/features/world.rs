@@ -9,6 +9,7 @@ use tempfile::TempDir;
 use tidings_simulator::{FcmConfig, FcmSimulator, WebPushSimulator};
 use tidings_telemetry::unix_now;
 use tidings_types::Timestamp;
+use tokio::net::TcpStream;
 
 use crate::app::{App, End, Identity};
 use crate::backend::{Backend, Count, Event, Progress, Receipts, Refusal, connection_token};
@@ -51,6 +52,8 @@ pub(crate) struct World {
     pub(crate) receipts: Option<Receipts>,
     /// What the operator was shown, a line each.
     pub(crate) seen: Vec<Value>,
+    /// The lines of an import, and the connection of one that is not through.
+    pub(crate) import: Option<(String, Option<TcpStream>)>,
 }
 
 /// An event that was accepted.
@@ -87,6 +90,7 @@ impl World {
             count: None,
             receipts: None,
             seen: Vec::new(),
+            import: None,
         }
     }
 

@@ -1,9 +1,4 @@
-//! What the index costs, in bytes and time.
-//!
-//! `TIDINGS_DEVICES=5000000 cargo test --release -p tidings-audience -- --ignored --nocapture of_a_large_index` prints
-//! both for the subscriptions of `tidings bench audience`, with devices of several kinds.
-
-use std::hint::black_box;
+//! What the index costs in bytes; `tidings bench audience` measures it large, and its times.
 
 use super::*;
 
@@ -32,17 +27,6 @@ fn drawn(device: u32, subject_count: usize) -> impl Iterator<Item = (usize, usiz
         let rank = (random.share() * log_count).exp() as usize - 1;
         (rank.min(subject_count - 1), usize::from(random.next().is_multiple_of(4)))
     })
-}
-
-fn resident_bytes() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or("0");
-    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap_or(0) * 1024
-}
-
-#[expect(clippy::disallowed_methods, reason = "a measurement, run by hand")]
-fn now() -> std::time::Instant {
-    std::time::Instant::now()
 }
 
 fn names(device_count: u32) -> (Vec<Subject>, [TopicName; 2]) {
@@ -104,91 +88,4 @@ fn a_user_with_one_device_costs_about_sixty_bytes_and_its_name() {
     index.check();
     assert_eq!(index.user_count(), 1);
     assert_eq!(index.sets().members(index.key(family::USER, "everybody").unwrap()).unwrap().len(), u64::from(COUNT));
-}
-
-#[expect(clippy::print_stderr, reason = "a measurement, run by hand")]
-#[test]
-#[ignore = "a measurement"]
-fn of_a_large_index() {
-    let device_count = std::env::var("TIDINGS_DEVICES").map_or(1_000_000, |count| count.parse().unwrap());
-    let (subjects, topics) = names(device_count);
-    let (before, began) = (resident_bytes(), now());
-    let index = filled(device_count);
-    let (elapsed, count) = ((now() - began), index.subscription_count());
-    let each = |bytes: u64| bytes as f64 / count as f64;
-    let (sets, names) = index.bytes();
-    eprintln!("{count} subscriptions of {device_count} devices, {:?} each with the drawing", elapsed / count as u32);
-    eprintln!("accounted {:.2} B each, of these names {:.2}", each((sets + names) as u64), each(names as u64));
-    eprintln!("resident {:.2} B each", each(resident_bytes() - before));
-    index.sets().print_bytes(count);
-    let (mut shards, began) = (Vec::new(), now());
-    for shard in 0..index.shard_count() {
-        let mut bytes = Vec::new();
-        index.encode_shard(shard, &mut bytes);
-        shards.push(bytes);
-    }
-    let bytes: usize = shards.iter().map(Vec::len).sum();
-    let longest = shards.iter().map(Vec::len).max().unwrap_or(0);
-    eprintln!(
-        "{} shards, {:.2} B each, the longest {longest}, written in {:?}",
-        shards.len(),
-        each(bytes as u64),
-        (now() - began)
-    );
-    let before = resident_bytes();
-    let mut loaded = Index::new();
-    for _ in 0..5 {
-        loaded = Index::new();
-        let began = now();
-        shards.iter().enumerate().for_each(|(shard, bytes)| loaded.decode_shard(shard, bytes).unwrap());
-        eprintln!("read in {:?}", now() - began);
-    }
-    eprintln!("then resident {:.2} B each", each(resident_bytes().saturating_sub(before)));
-    let began = now();
-    let mut counts = vec![0; device_count as usize];
-    loaded.count_into(&mut counts);
-    eprintln!("counted by device in {:?}", (now() - began));
-    let update = |index: &mut Index, number: u32| {
-        for (s, t) in drawn(number.wrapping_mul(7919), subjects.len()) {
-            black_box(index.insert(DeviceNumber(number % device_count), &subjects[s], &topics[t]));
-        }
-    };
-    let began = now();
-    (0..100_000).for_each(|number| update(&mut loaded, number));
-    eprintln!("random updates: {:?} each", (now() - began) / 500_000);
-    time_selections(&loaded, &subjects, &topics[0], device_count);
-}
-
-#[expect(clippy::print_stderr, reason = "a measurement, run by hand")]
-fn time_selections(index: &Index, subjects: &[Subject], topic: &TopicName, device_count: u32) {
-    let mut muted = Index::new();
-    let mut bytes = Vec::new();
-    for shard in 0..index.shard_count() {
-        bytes.clear();
-        index.encode_shard(shard, &mut bytes);
-        muted.decode_shard(shard, &bytes).unwrap();
-    }
-    (0..device_count).step_by(97).for_each(|number| _ = muted.mute(DeviceNumber(number), None));
-    (0..device_count).step_by(991).for_each(|number| _ = muted.mute(DeviceNumber(number), Some(&subjects[0])));
-    let locales: Vec<Locale> = ["pt", "zh", "pl"].map(|tag| Locale::new(tag).unwrap()).to_vec();
-    let wide = Filter { locales, platforms: vec![Platform::Ios, Platform::Android], ..Filter::default() };
-    let narrow = Filter { countries: vec![Country::new("SE").unwrap()], ..wide.clone() };
-    for (what, places) in
-        [("1", 0..1), ("1-4", 0..4), ("1-16", 0..16), ("100-115", 99..115), ("10000-10015", 9_999..10_015)]
-    {
-        for (limits, index, filter) in [
-            ("no limits", index, &Filter::default()),
-            ("wide filter, mutes", &muted, &wide),
-            ("narrow filter, mutes", &muted, &narrow),
-        ] {
-            let mut best = std::time::Duration::MAX;
-            let mut len = 0;
-            for _ in 0..20 {
-                let began = now();
-                len = black_box(index.freeze(topic, &subjects[places.clone()], filter)).len();
-                best = best.min(now() - began);
-            }
-            eprintln!("subjects {what}, {limits}: {len} devices in {best:?}");
-        }
-    }
 }

@@ -22,10 +22,26 @@ const PLAIN: u32 = 9;
 /// What one event is, whatever happens.
 #[derive(Debug, Clone)]
 struct Plan {
-    audience: BTreeSet<u32>,
-    /// Whom its filter does not admit.
+    /// Who is to be told if the filter says so.
+    addressed: BTreeSet<u32>,
+    /// Whom its filter never admits.
     refused: BTreeSet<u32>,
+    /// Who come and go: the filter admits them when an audience is selected in every second run, and mostly not when
+    /// their records are read.
+    fickle: BTreeSet<u32>,
     readers: BTreeSet<u32>,
+}
+
+impl Plan {
+    /// Whom it is for in such a run.
+    fn audience(&self, is_odd_run: bool) -> BTreeSet<u32> {
+        let is_out = |it: &&u32| self.refused.contains(it) || self.fickle.contains(it) && (**it % 2 == 1) == is_odd_run;
+        self.addressed.iter().filter(|it| !is_out(it)).copied().collect()
+    }
+
+    fn may_be_for(&self, device: u32) -> bool {
+        self.addressed.contains(&device) && !self.refused.contains(&device)
+    }
 }
 
 fn position(index: usize) -> JournalPosition {
@@ -60,6 +76,10 @@ struct World {
     /// The same as of the last checkpoint.
     lost_in_rows: BTreeSet<(usize, u32)>,
     cancelled: BTreeSet<usize>,
+    /// Killed an odd number of times.
+    is_odd_run: bool,
+    /// How many each job is for, from when it was last selected.
+    sizes: [u64; JOB_COUNT],
     /// Handed out by each job in this run.
     handed_out: BTreeSet<(usize, u32)>,
     /// What devices were shown, in order, and when.
@@ -88,6 +108,8 @@ impl World {
             lost: BTreeSet::new(),
             lost_in_rows: BTreeSet::new(),
             cancelled: BTreeSet::new(),
+            is_odd_run: false,
+            sizes: [0; JOB_COUNT],
             handed_out: BTreeSet::new(),
             shown: BTreeMap::new(),
             clock: 0,
@@ -120,17 +142,19 @@ impl World {
         self.bring_back(self.jobs.len() - 1);
     }
 
+    /// Who has no outcome of a parked job, which is for so many from here on.
+    fn select(&mut self, index: usize) -> RoaringBitmap {
+        let progress = self.lot.get(position(index)).unwrap().progress();
+        let open = Parked::open_devices(progress, &freeze(&self.plans[index].audience(self.is_odd_run)));
+        self.sizes[index] = progress.tally.counts.total() + open.len();
+        open
+    }
+
     /// As the dispatcher does it.
-    fn freeze_older(&mut self, index: usize, key: &CollapseKey) {
-        let open = |lot: &Lot, index: usize| {
-            let progress = lot.get(position(index)).unwrap().progress();
-            Parked::open_devices(progress, &freeze(&self.plans[index].audience))
-        };
-        let refused = self.plans[index].refused.iter().copied().collect::<RoaringBitmap>();
-        let mine = open(&self.lot, index) - refused;
+    fn freeze_older(&mut self, mine: &RoaringBitmap, index: usize, key: &CollapseKey) {
         for older in self.lot.unfrozen_older_of(key, position(index)) {
-            let rest = open(&self.lot, older.0 as usize - 1);
-            let taken = &rest & &mine;
+            let rest = self.select(older.0 as usize - 1);
+            let taken = &rest & mine;
             self.lost.extend(taken.iter().map(|device| (older.0 as usize - 1, device)));
             self.lot.freeze(older, rest - &taken, taken.len(), &self.metrics);
         }
@@ -144,15 +168,16 @@ impl World {
         let (accepted, is_cancelled) = (Self::accepted(), self.cancelled.contains(&index));
         let key = accepted.event.collapse_key.clone().unwrap();
         let parked_older = self.lot.older_of(&key, position(index));
+        let mine = self.select(index);
         if !is_cancelled {
-            self.freeze_older(index, &key);
+            self.freeze_older(&mine, index, &key);
         }
         let begun = self.begun.entry(index).or_default();
         *begun = (*begun).min(self.clock);
         let parked = self.lot.remove(position(index)).unwrap();
-        let frozen = if parked.is_frozen() { Frozen::default() } else { freeze(&self.plans[index].audience) };
+        let frozen = if parked.is_frozen() { BTreeSet::new() } else { self.plans[index].audience(self.is_odd_run) };
         let receipts = self.receipts[index].clone().filter(|_| !parked.has_begun());
-        let job = Job::new(position(index), accepted, frozen, 2, parked.into_progress());
+        let job = Job::new(position(index), accepted, freeze(&frozen), 2, parked.into_progress());
         let job = Arc::new(match receipts {
             Some(receipts) => job.with_receipts(receipts, NOW),
             None => job,
@@ -162,19 +187,16 @@ impl World {
         } else {
             let older: Vec<_> = self.jobs[..index].iter().flatten().cloned().collect();
             let shared = supersede::shared(&job, &older, self.lot.open_devices(&parked_older));
-            if !shared.is_empty() {
-                let admitted = &shared - self.plans[index].refused.iter().copied().collect::<RoaringBitmap>();
-                for older in &older {
-                    let lost = older.open_devices() & &admitted;
-                    self.lost.extend(lost.iter().map(|device| (older.position.0 as usize - 1, device)));
-                }
-                for older in &parked_older {
-                    let lost = self.lot.open_devices(&[*older]) & &admitted;
-                    self.lost.extend(lost.iter().map(|device| (older.0 as usize - 1, device)));
-                }
-                supersede::begin(&job, &older, shared, &admitted, &self.metrics);
-                self.lot.supersede(&parked_older, &admitted, &self.metrics);
+            for older in &older {
+                let lost = older.open_devices() & &shared;
+                self.lost.extend(lost.iter().map(|device| (older.position.0 as usize - 1, device)));
             }
+            for older in &parked_older {
+                let lost = self.lot.open_devices(&[*older]) & &shared;
+                self.lost.extend(lost.iter().map(|device| (older.0 as usize - 1, device)));
+            }
+            supersede::begin(&job, &older, &shared, &self.metrics);
+            self.lot.supersede(&parked_older, &shared, &self.metrics);
         }
         self.jobs[index] = Some(job);
         self.check();
@@ -196,8 +218,8 @@ impl World {
     }
 
     fn finding(&self, index: usize, number: DeviceNumber, salt: u32) -> Finding {
-        // What the filter says may change later, as records do; only what it said when the job began is certain.
-        if self.plans[index].refused.contains(&number.0) && salt % 8 < 6 {
+        assert!(self.plans[index].may_be_for(number.0), "{number:?} is none of job {index}");
+        if self.plans[index].fickle.contains(&number.0) && salt % 8 < 6 {
             Finding::Suppressed(Suppression::Filtered)
         } else if number.0 % 10 == UNREACHABLE {
             Finding::Suppressed(Suppression::NoToken)
@@ -328,6 +350,7 @@ impl World {
         self.handed_out.clear();
         self.shown_now.clear();
         self.lost = self.lost_in_rows.clone();
+        self.is_odd_run = !self.is_odd_run;
         self.metrics.devices_held.set(0);
         for (index, row) in self.rows.iter().enumerate() {
             self.jobs.push(None);
@@ -340,7 +363,7 @@ impl World {
 
     fn check(&self) {
         for (index, job) in self.jobs.iter().enumerate() {
-            let audience = self.plans[index].audience.len() as u64;
+            let audience = self.sizes[index];
             if let Some(job) = job {
                 job.check(audience);
             } else if let Some(parked) = self.lot.get(position(index)).filter(|parked| parked.is_frozen()) {
@@ -375,15 +398,12 @@ impl World {
     fn check_end(&self) {
         for (index, job) in self.jobs.iter().enumerate() {
             let Some(job) = job else { continue };
-            assert_eq!(report(job, NOW).counts.total(), self.plans[index].audience.len() as u64);
+            assert_eq!(report(job, NOW).counts.total(), self.sizes[index]);
         }
         assert_eq!(self.metrics.devices_held.value(), 0);
-        let all: BTreeSet<u32> = self.plans.iter().flat_map(|plan| plan.audience.iter().copied()).collect();
+        let all: BTreeSet<u32> = self.plans.iter().flat_map(|plan| plan.addressed.iter().copied()).collect();
         for device in all.into_iter().filter(|device| device % 10 != UNREACHABLE) {
-            let is_for = |index: &usize| {
-                let Plan { audience, refused, .. } = &self.plans[*index];
-                audience.contains(&device) && !refused.contains(&device)
-            };
+            let is_for = |index: &usize| self.plans[*index].may_be_for(device);
             if (0..JOB_COUNT).filter(is_for).any(|index| self.cancelled.contains(&index)) {
                 continue; // What a cancelled job took it does not give back.
             }
@@ -391,7 +411,9 @@ impl World {
             let last = shown.last().map(|(index, _)| *index);
             let newest_shown = shown.iter().map(|(index, _)| *index).max();
             assert_eq!(last, newest_shown, "{device} is shown an older one last: {shown:?}");
-            let Some(newest) = (0..JOB_COUNT).rfind(is_for) else { continue };
+            // Who leaves what has taken it from an older one gets neither.
+            let is_certain = |index: &usize| !self.plans[*index].fickle.contains(&device);
+            let Some(newest) = (0..JOB_COUNT).rfind(is_for).filter(is_certain) else { continue };
             let has_news = self.reached.contains(&(newest, device)) || last > Some(newest);
             assert!(has_news, "{device} is left without the news of {newest}");
             // Who has it over a live connection is still pushed, when an older one may have come after it.
@@ -403,7 +425,8 @@ impl World {
 
 fn plan() -> impl Strategy<Value = Plan> {
     let set = |size: std::ops::Range<usize>| prop::collection::btree_set(0..24_u32, size);
-    (set(1..24), set(0..6), set(0..8)).prop_map(|(audience, refused, readers)| Plan { audience, refused, readers })
+    let sets = (set(1..24), set(0..6), set(0..6), set(0..8));
+    sets.prop_map(|(addressed, refused, fickle, readers)| Plan { addressed, refused, fickle, readers })
 }
 
 proptest! {
@@ -448,10 +471,16 @@ proptest! {
     }
 }
 
+/// For one device, which reads it.
+fn only(device: u32) -> Plan {
+    let [addressed, readers] = [(); 2].map(|()| BTreeSet::from([device]));
+    Plan { addressed, refused: BTreeSet::new(), fickle: BTreeSet::new(), readers }
+}
+
 /// The older one is on the wire when the newer one's receipt comes: whichever is shown first, the newer one is last.
 #[test]
 fn who_may_be_shown_the_older_one_after_a_receipt_of_the_newer_is_pushed_that_too() {
-    let plan = Plan { audience: BTreeSet::from([1]), refused: BTreeSet::new(), readers: BTreeSet::from([1]) };
+    let plan = only(1);
     let mut world = World::new(vec![plan; JOB_COUNT]);
     world.begin(false);
     world.walk(0, PLAIN);
@@ -481,7 +510,7 @@ fn who_may_be_shown_the_older_one_after_a_receipt_of_the_newer_is_pushed_that_to
 /// As before, and the newer one loses its place when it has walked: its receipts count no more when it comes back.
 #[test]
 fn also_when_the_newer_one_was_put_aside_in_between() {
-    let plan = Plan { audience: BTreeSet::from([1]), refused: BTreeSet::new(), readers: BTreeSet::from([1]) };
+    let plan = only(1);
     let mut world = World::new(vec![plan; 2]);
     world.begin(false);
     world.walk(0, PLAIN);
@@ -501,6 +530,29 @@ fn also_when_the_newer_one_was_put_aside_in_between() {
     (0..2).for_each(|lane| assert_eq!(world.open(1, lane, 2 * 2 * 3), lane == 0));
     (0..2).for_each(|_| world.attempt(PLAIN));
     assert_eq!(world.shown[&1].iter().map(|(index, _)| *index).collect::<Vec<_>>(), [0, 1]);
+}
+
+/// The newer one was told by then. The older has not come so far in its walk, and after a crash it selects anew.
+#[test]
+fn who_moves_into_the_filter_of_an_older_one_is_not_told_that_after_the_newer() {
+    let addressed = BTreeSet::from([1, 2]);
+    let older = Plan { addressed, fickle: BTreeSet::from([2]), ..only(1) };
+    let mut world = World::new(vec![older, only(2), only(3), only(4)]);
+    world.begin(false);
+    assert_eq!(world.sizes[0], 1);
+    world.begin(false);
+    world.walk(1, PLAIN);
+    (0..2).for_each(|lane| drop(world.open(1, lane, 2 * 2 * 3)));
+    (0..2).for_each(|_| world.attempt(PLAIN));
+    assert_eq!(world.shown.keys().copied().collect::<Vec<_>>(), [2]);
+    world.checkpoint();
+    world.crash();
+    world.bring_back(0);
+    world.walk(0, 6);
+    (0..2).for_each(|lane| drop(world.open(0, lane, 6)));
+    world.finish();
+    world.check_end();
+    assert_eq!(world.shown.keys().copied().collect::<Vec<_>>(), [1, 2, 3, 4]);
 }
 
 /// Each device of `older` is in flight.
@@ -523,7 +575,7 @@ fn all_in_flight(older: &Job, metrics: &Metrics) {
 fn take_over(older: &[Arc<Job>], audience: &BTreeSet<u32>, metrics: &Metrics) -> Arc<Job> {
     let newer = Arc::new(job(&freeze(audience), Progress::start()));
     let shared = supersede::shared(&newer, older, RoaringBitmap::new());
-    supersede::begin(&newer, older, shared.clone(), &shared, metrics);
+    supersede::begin(&newer, older, &shared, metrics);
     newer
 }
 

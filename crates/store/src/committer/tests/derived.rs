@@ -4,7 +4,7 @@ use std::ops::Bound;
 
 use proptest::prelude::*;
 use tidings_audience::Index;
-use tidings_types::{TokenRef, BrakeScope, DeviceToken, Filter, Mute, MuteScope, Provider, UserId};
+use tidings_types::{BrakeScope, DeviceToken, Filter, Mute, MuteScope, Provider, TokenRef, UserId};
 
 use super::super::{Derived, load};
 use super::*;
@@ -157,8 +157,7 @@ fn facts(table: &DeviceTable, index: &Index, brakes: &Brakes) -> Vec<String> {
     let recipients = || (0..64).filter_map(|number| table.recipient(DeviceNumber(number)).unwrap());
     assert_eq!(recipients().filter(|one| one.proven && one.token.is_some()).count() as u64, table.proven_count());
     for number in (0..64).map(DeviceNumber) {
-        let token =
-            table.recipient(number).unwrap().and_then(|recipient| recipient.token.map(TokenRef::to_token));
+        let token = table.recipient(number).unwrap().and_then(|recipient| recipient.token.map(TokenRef::to_token));
         let token = token.map(|token| token.to_text().into_owned());
         facts.push(format!("{:?} {token:?} {}", table.recipient(number), table.subscription_count(number)));
     }
@@ -231,6 +230,47 @@ async fn run(changes: Vec<(Vec<Change>, Option<Fault>)>) {
         }
     }
     store.close().await;
+}
+
+#[tokio::test]
+async fn changes_are_forgotten_when_a_checkpoint_has_them_and_not_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let kept = |store: &Store| {
+        let mut numbers = Vec::new();
+        let engine = store.shared().engine.read().unwrap();
+        let visit = |key: &[u8], _: &[u8]| {
+            numbers.push(u64::from_be_bytes(key.try_into().unwrap()));
+            Ok::<_, crate::EngineError>(true)
+        };
+        engine.as_ref().unwrap().scan(Table::Change, Bound::Unbounded, visit).unwrap();
+        numbers
+    };
+    let many = StoreConfig { checkpoint_change_count: 1000, ..config(folder.path()) };
+    let store = Store::open(many, Arc::<Sink>::default()).unwrap();
+    for count in 0..7 {
+        store.put_device(device(&format!("d{count}")), PutTerms::default(), Timestamp(1)).await.unwrap();
+        store.append_events(event(&format!("e{count}")), Timestamp(1)).await.unwrap(); // Changes nothing of it.
+    }
+    assert_eq!(kept(&store), [0, 1, 2, 3, 4, 5, 6]);
+    store.close().await;
+    drop(store);
+    let few = StoreConfig { checkpoint_change_count: 3, ..config(folder.path()) };
+    let store = Store::open(few, Arc::<Sink>::default()).unwrap();
+    let mut pulse = tokio::time::interval(Duration::from_millis(5));
+    let forgotten = tokio::time::timeout(Duration::from_secs(20), async {
+        while !kept(&store).is_empty() {
+            pulse.tick().await;
+        }
+        for count in 0..3 {
+            assert_eq!(kept(&store).len(), count);
+            store.log_out(&DeviceId::new("d0").unwrap()).await.unwrap();
+        }
+        while !kept(&store).is_empty() {
+            pulse.tick().await;
+        }
+    });
+    forgotten.await.expect("changes are forgotten");
+    assert!(store.counts().checkpoints > 0);
 }
 
 proptest! {

@@ -1,16 +1,17 @@
-//! `bench audience`: how quickly an event's audience is found and handed out, and what keeping it durable costs (R7, R8).
+//! `bench audience`: how quickly an event's audience is found and handed out, and what keeping it durable costs (R7,
+//! R8).
 //!
 //! Everything is our own store as `serve` uses it, in a temporary folder: devices and subscriptions are imported,
-//! audiences frozen and read window by window with their tokens ([`select`]), subscriptions changed by 64 writers at once
-//! ([`update`]), devices found by their tokens, imported and exported while an audience is selected ([`bulk`]), the store
-//! closed and opened again, with and without its checkpoint, and read from files that are in no cache ([`start`]). Memory
-//! and changes of the index alone are measured without a store ([`index`]).
+//! audiences frozen and read window by window with their tokens ([`select`]), subscriptions changed by 64 writers at
+//! once ([`update`]), devices found by their tokens, imported and exported while an audience is selected ([`bulk`]),
+//! the store closed and opened again, with and without its checkpoint, and read from files that are in no cache
+//! ([`start`]). Memory and changes of the index alone are measured without a store ([`index`]).
 //!
 //! Beside it SQLite and PostgreSQL answer the same questions about a smaller data set, and our store with them
 //! ([`controls`]).
 //!
-//! The data is drawn from seeds ([`data`]), so every audience is compared, device by device, with what a plain walk over
-//! all devices says; after the changes and the opening nothing may be missing either. One thread selects.
+//! The data is drawn from seeds ([`data`]), so every audience is compared, device by device, with what a plain walk
+//! over all devices says; after the changes and the opening nothing may be missing either. One thread selects.
 
 mod bulk;
 #[cfg(feature = "bench-peers")]

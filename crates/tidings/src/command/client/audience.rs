@@ -162,10 +162,8 @@ mod tests {
 
     #[test]
     fn flags_make_the_question() {
-        let words =
-            "tidings audience preview goal --subject team:1 --subject match:2 --locale pt --country BR --to-user 42 --to all";
-        let Command::Audience(AudienceCommand::Preview(args)) =
-            Cli::try_parse_from(words.split(' ')).unwrap().command
+        let words = "tidings audience preview goal --subject team:1 --subject match:2 --locale pt --country BR --to-user 42 --to all";
+        let Command::Audience(AudienceCommand::Preview(args)) = Cli::try_parse_from(words.split(' ')).unwrap().command
         else {
             panic!("command")
         };

@@ -412,7 +412,8 @@ pub(super) async fn export(args: &ExportArgs) -> Result<(), CommandError> {
         };
         let (count, mut written) = (cutter.count, Ok(()));
         cutter.begun.clear();
-        let taken = client.stream(&format!("/v1/export{query}"), LINES, |piece| {
+        let path = format!("/v1/export{query}");
+        let taken = client.stream(&path, LINES, |piece| {
             written = out.write(&cutter.take(piece));
             bar.set_position(cutter.count);
             written.is_ok()

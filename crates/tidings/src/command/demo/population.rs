@@ -13,7 +13,7 @@
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt as _, SeedableRng as _};
 use tidings_store::{NewDevice, NewImport};
-use tidings_types::{AppId, DeviceId, DeviceToken, Environment, Locale, Platform, Subject, TopicName};
+use tidings_types::{AppId, DeviceId, DeviceToken, Locale, Platform, Subject, TopicName};
 
 use super::timeline::{MATCH, Moment};
 

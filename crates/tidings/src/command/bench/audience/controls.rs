@@ -1,5 +1,5 @@
-//! What everybody would try first: SQLite and PostgreSQL with the obvious tables and indexes, and our store beside them,
-//! about the same devices, asked the same, checked the same.
+//! What everybody would try first: SQLite and PostgreSQL with the obvious tables and indexes, and our store beside
+//! them, about the same devices, asked the same, checked the same.
 //!
 //! ```text
 //!  device (number, id, app, platform, locale, country, token)     keys: number; id; token
@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Without foreign keys, which would only cost. Both are filled in bulk, their indexes made afterwards, and analysed.
-//! They are asked for everyone subscribed to a topic on any of some subjects, each once, as token, language and platform,
-//! which this process reads row by row. An update is one inserted row, acknowledged when it is durable.
+//! They are asked for everyone subscribed to a topic on any of some subjects, each once, as token, language and
+//! platform, which this process reads row by row. An update is one inserted row, acknowledged when it is durable.
 
 mod ours;
 mod postgres;

@@ -2,12 +2,12 @@
 //! what is right.
 //!
 //! Subjects are skewed as in life: the chance of a subject falls with its rank (the rank's logarithm is even, which is
-//! Zipf's law with exponent 1). There are a tenth as many subjects as devices. Three subscriptions in four are to `goal`,
-//! the rest to `red_card`; a device draws one to twelve, never the same twice: 6.35 on average of 4 M devices.
+//! Zipf's law with exponent 1). There are a tenth as many subjects as devices. Three subscriptions in four are to
+//! `goal`, the rest to `red_card`; a device draws one to twelve, never the same twice: 6.35 on average of 4 M devices.
 //!
 //! Half of the devices are iPhones with a token of 32 bytes (64 hexadecimal digits), half Androids with one of 160
-//! characters. They are in twelve countries of very different size; nine in ten speak its main language, the rest English.
-//! They have no users, and one app.
+//! characters. They are in twelve countries of very different size; nine in ten speak its main language, the rest
+//! English. They have no users, and one app.
 
 use tidings_store::{NewDevice, NewImport};
 use tidings_types::{AppId, Country, DeviceId, DeviceToken, Locale, MuteScope, Platform, Subject, TopicName};
@@ -110,7 +110,8 @@ impl Data {
         Kind { platform, locale, country }
     }
 
-    /// What a device mutes where that is measured: one in a hundred everything, one the most popular subject, one the least.
+    /// What a device mutes where that is measured: one in a hundred everything, one the most popular subject, one the
+    /// least.
     pub(super) fn mute(&self, device: u32) -> Option<MuteScope> {
         match device % 100 {
             7 => Some(MuteScope::Everything),

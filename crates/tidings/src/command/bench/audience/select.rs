@@ -43,8 +43,8 @@ pub(super) struct Times {
     pub(super) all: Duration,
 }
 
-/// Looks for events that reach the wanted sizes, to a tenth: by their subjects, or everyone; those out of reach are left
-/// out.
+/// Looks for events that reach the wanted sizes, to a tenth: by their subjects, or everyone; those out of reach are
+/// left out.
 pub(super) fn find(data: &Data, store: &Store, sizes: &[u64]) -> Vec<Audience> {
     let find_one = |&wanted: &u64| by_subjects(data, store, wanted).or_else(|| everyone(data, store, wanted));
     sizes.iter().filter_map(find_one).collect()
@@ -90,14 +90,14 @@ fn event(data: &Data, subjects: Vec<Subject>) -> Event {
 }
 
 impl Audience {
-    /// Only those of it whom a filter admits, which is asked device by device, as the sender does.
+    /// Only those of it whom a filter admits.
     pub(super) fn filtered(&self, filter: &Filter, data: &Data) -> Self {
         let mut filtered = self.narrowed(filter, data);
         filtered.event.filter = Some(filter.clone());
         filtered
     }
 
-    /// The same devices by a selector, which is a matter of the index alone.
+    /// The same devices by a selector.
     pub(super) fn selected(&self, filter: &Filter, data: &Data) -> Self {
         let meant = match &self.ranks {
             Some(_) => format!("{} on ({})", self.event.topic, list(&self.event.subjects)),
@@ -141,7 +141,7 @@ impl Audience {
     /// Compares with a walk over all devices: exactly those, each once, with its own token.
     pub(super) fn check(&self, data: &Data, store: &Store) -> Result<(), CommandError> {
         let mut walk = Walk::over(data, self);
-        self.visit(store, &self.freeze(store), |recipient| {
+        visit(store, &self.freeze(store), |recipient| {
             let device = data::device_of(recipient.id);
             let is_addressed =
                 device.is_some_and(|device| recipient.token.is_some_and(|token| token == data.token(device)));
@@ -156,7 +156,7 @@ impl Audience {
         let frozen = self.freeze(store);
         let frozen_after = began.elapsed();
         let (mut first, mut count) = (None, 0_u64);
-        self.visit(store, &frozen, |recipient| {
+        visit(store, &frozen, |recipient| {
             first.get_or_insert_with(|| began.elapsed());
             let token = recipient.token.map_or(&[][..], |token| token.as_bytes());
             black_box((token.first(), token.last(), recipient.locale, recipient.platform));
@@ -168,26 +168,19 @@ impl Audience {
         }
         Ok(Times { frozen: frozen_after, first: first.unwrap_or(all), all })
     }
+}
 
-    /// Window by window, as the sender reads.
-    fn visit(&self, store: &Store, frozen: &Frozen, mut each: impl FnMut(Recipient<'_>)) {
-        let mut numbers = frozen.iter_from(DeviceNumber(0));
-        let mut window = Vec::with_capacity(WINDOW_COUNT);
-        let is_admitted = |it: &Recipient<'_>| {
-            self.event.filter.as_ref().is_none_or(|filter| filter.admits(it.platform, it.app, it.locale, it.country))
-        };
-        loop {
-            window.clear();
-            window.extend(numbers.by_ref().take(WINDOW_COUNT));
-            if window.is_empty() {
-                return;
-            }
-            store.with_recipients(&window, |recipient| {
-                if is_admitted(&recipient) {
-                    each(recipient);
-                }
-            });
+/// Window by window, as the sender reads.
+fn visit(store: &Store, frozen: &Frozen, mut each: impl FnMut(Recipient<'_>)) {
+    let mut numbers = frozen.iter_from(DeviceNumber(0));
+    let mut window = Vec::with_capacity(WINDOW_COUNT);
+    loop {
+        window.clear();
+        window.extend(numbers.by_ref().take(WINDOW_COUNT));
+        if window.is_empty() {
+            return;
         }
+        store.with_recipients(&window, &mut each);
     }
 }
 

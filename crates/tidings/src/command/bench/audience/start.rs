@@ -1,8 +1,8 @@
 //! Closing and opening again: with the index's checkpoint, without it, and with files that are in no cache.
 //!
 //! To take files out of the kernel's cache they are synced and `posix_fadvise(POSIX_FADV_DONTNEED)` is called for each,
-//! after the store was opened: what it reads later comes from the disk. It is no reboot: pages that are mapped stay, and so
-//! may what the disk itself remembers. How much was read from the disk is told beside.
+//! after the store was opened: what it reads later comes from the disk. It is no reboot: pages that are mapped stay,
+//! and so may what the disk itself remembers. How much was read from the disk is told beside.
 
 use std::fs::{self, File};
 use std::io;
@@ -73,8 +73,8 @@ impl Bench<'_> {
         self.judge(format!("{name}: all handed out"), "ms", all, all_goal);
         self.report.measure(format!("{name}: read from the disk"), "MiB", read);
         self.report.note(format!(
-            "Cold: every file of the store was synced and dropped from the kernel's cache (posix_fadvise) when the store \
-             was open; no reboot. {:.0} MiB of them stayed mapped.",
+            "Cold: every file of the store was synced and dropped from the kernel's cache (posix_fadvise) when the \
+             store was open; no reboot. {:.0} MiB of them stayed mapped.",
             mapped as f64 / MIB
         ));
         Ok(store)

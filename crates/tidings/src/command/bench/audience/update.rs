@@ -33,8 +33,8 @@ impl Change {
     }
 }
 
-/// The device of a number: all over the devices, and each once before one comes again, since the step is a prime that is
-/// larger than there may be devices.
+/// The device of a number: all over the devices, and each once before one comes again, since the step is a prime that
+/// is larger than there may be devices.
 pub(super) fn device(number: u64, device_count: u32) -> u32 {
     (number % u64::from(device_count) * 4_294_967_291 % u64::from(device_count)) as u32
 }
@@ -51,8 +51,8 @@ pub(super) struct Updated {
     pub(super) p99_millis: f64,
 }
 
-/// Writes for a while; changes are numbered from `first` on. `write` is handed the writer's number and a change; it says
-/// how many subscriptions that added, when that is durable.
+/// Writes for a while; changes are numbered from `first` on. `write` is handed the writer's number and a change; it
+/// says how many subscriptions that added, when that is durable.
 pub(super) async fn measure<F>(
     device_count: u32,
     first: u64,

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::json;
 use tidings_store::{NewDevice, NewImport};
 use tidings_telemetry::unix_now;
-use tidings_types::{AppId, DeviceId, DeviceToken, Environment, Locale, Platform, Subject, TopicName};
+use tidings_types::{AppId, DeviceId, DeviceToken, Locale, Platform, Subject, TopicName};
 
 use super::case::Case;
 use super::simulator::Greeting;

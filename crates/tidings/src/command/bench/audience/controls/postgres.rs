@@ -28,9 +28,9 @@ use crate::command::bench::audience::select::{Audience, Walk};
 use crate::command::bench::audience::update::{self, Change, Updated};
 use crate::command::bench::{failed, failed_by};
 
-pub(super) const HOW: &str = "over a Unix socket, a process per connection; fsync and synchronous_commit as they are by \
-    default, shared_buffers 1 GB, work_mem 256 MB, max_wal_size 8 GB, locale C; it may use both cores for one question. \
-    Disk: tables and indexes, without its log.";
+pub(super) const HOW: &str = "over a Unix socket, a process per connection; fsync and synchronous_commit as they are \
+    by default, shared_buffers 1 GB, work_mem 256 MB, max_wal_size 8 GB, locale C; it may use both cores for one \
+    question. Disk: tables and indexes, without its log.";
 
 const SETTINGS: [&str; 6] = [
     "listen_addresses=",

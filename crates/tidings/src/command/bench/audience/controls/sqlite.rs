@@ -15,8 +15,8 @@ use crate::command::bench::audience::update::{self, Change, Updated};
 use crate::command::bench::audience::{disk_bytes, folder};
 use crate::command::bench::{failed, failed_by};
 
-pub(super) const HOW: &str = "in this process; WAL, synchronous = FULL, 1 GiB of cache, files mapped; one thread reads; \
-    updates that wait are committed together by another, 64 at most.";
+pub(super) const HOW: &str = "in this process; WAL, synchronous = FULL, 1 GiB of cache, files mapped; one thread \
+    reads; updates that wait are committed together by another, 64 at most.";
 
 const TABLES: &str = "
     PRAGMA journal_mode = OFF;
