@@ -85,6 +85,14 @@ Feature: Devices
     Then exactly these 2500 phones are there
     And 2500 phones would be told of a "goal" about "team:42"
 
+  Scenario: A server that has lost its disk goes on from its backup
+    Given an import of 500 phones subscribed to "goal" of "team:42" is done
+    And the server is running
+    When the operator makes a backup
+    And the server loses its disk and is restored
+    Then exactly these 500 phones are there
+    And 500 phones would be told of a "goal" about "team:42"
+
   Scenario: What is kept of a user can be handed out and forgotten
     Given Ada's phone belongs to the user "ada"
     And Ada's tablet belongs to the user "ada"

@@ -179,10 +179,12 @@ impl Doubted {
         None
     }
 
-    /// Those that have waited long enough, where there is no alarm; the others are kept by their devices.
+    /// Those that have waited long enough, where there is no alarm, a batch at most; the others are kept by their devices.
     fn ripe(&mut self, now: Instant) -> Vec<GoneToken> {
         let mut ripe = Vec::new();
-        while let Some((_, group, token)) = self.waiting.pop_front_if(|(until, ..)| *until <= now) {
+        while ripe.len() < GONE_BATCH_COUNT
+            && let Some((_, group, token)) = self.waiting.pop_front_if(|(until, ..)| *until <= now)
+        {
             if self.shared.waves().is_alarmed(group) {
                 self.shared.metrics.gone_tokens_kept.inc();
             } else {

@@ -247,6 +247,22 @@ async fn a_device_that_has_no_room_is_the_wrong_line_and_no_other() {
     assert_eq!(skipping.send("GET", "/v1/devices/behind", "").await.status, StatusCode::OK);
 }
 
+/// The same where the chunk is full, and more of the body is to come.
+#[tokio::test]
+async fn nothing_behind_a_device_without_room_is_taken_for_done() {
+    let server = large();
+    import(&server, "", lines(&[subscribed("full", &["t:1", "t:2", "t:3", "t:4", "t:5"])])).await;
+    let wrong = lines(&[subscribed("full", &["t:6", "t:7"])]);
+    let body = many(0..500) + &wrong + &many(500..1500);
+    let stopped = last(&import(&server, "?name=move", body).await);
+    assert_eq!((&stopped["line"], &stopped["lines"], &stopped["created"]), (&json!(501), &json!(500), &json!(500)));
+    assert_eq!((done(&server, "move").await, server.store.counts().devices), (Some(500), 501));
+    let mended = many(0..500) + "\n" + &many(500..1500);
+    let rest = last(&import(&server, "?name=move", mended).await);
+    assert_eq!((&rest["done"], &rest["lines"], &rest["created"]), (&json!(true), &json!(1501), &json!(1000)));
+    assert_eq!(server.store.counts().devices, 1501);
+}
+
 #[tokio::test]
 async fn many_wrong_lines_are_counted_and_some_are_told() {
     let server = Server::start();

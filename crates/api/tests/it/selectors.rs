@@ -88,7 +88,7 @@ async fn what_is_no_selector_is_refused_where_it_stands() {
         );
     }
     for (body, field) in [
-        (Value::Null, "selector"),
+        (json!({}), "selector"),
         (json!({"selector": 7}), "selector"),
         (json!({"selector": "all", "limit": 1}), "limit"),
     ] {

@@ -26,6 +26,8 @@ pub(crate) const TOKEN_SECRET: &str = "a-secret-of-the-backend-and-the-server";
 pub(crate) const BACKEND_KEY: &str = "key-of-the-backend-0123456789";
 /// A key for events that reach ten devices at most.
 pub(crate) const SMALL_KEY: &str = "key-for-small-events-0123456789";
+/// A key for backups and nothing else.
+const VAULT_KEY: &str = "key-for-backups-only-0123456789";
 /// A key for devices and nothing else.
 pub(crate) const DEVICES_KEY: &str = "key-for-devices-only-0123456789";
 
@@ -90,6 +92,27 @@ impl Server {
         self.kill();
         self.life += 1;
         (self.child, self.addr) = launch(&self.folder, self.life, &[]).await;
+    }
+
+    /// Makes a backup of it, while it runs.
+    pub(crate) fn back_up(&self) {
+        let url = format!("http://{}", self.addr);
+        self.store(&["backup", "--out", "all.backup", "--url", &url, "--api-key", VAULT_KEY]);
+    }
+
+    /// All it has on disk is lost, and made anew of the backup.
+    pub(crate) async fn restore(&mut self) {
+        self.kill();
+        fs::remove_dir_all(self.folder.join("data")).expect("its data are there");
+        self.store(&["restore", "--from", "all.backup", "--data", "data"]);
+        self.life += 1;
+        (self.child, self.addr) = launch(&self.folder, self.life, &[]).await;
+    }
+
+    fn store(&self, words: &[&str]) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidings"));
+        let output = command.arg("store").args(words).current_dir(&self.folder).env_clear().output().unwrap();
+        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
 
     /// Fails when it ended by itself or panicked.
@@ -181,6 +204,11 @@ key = "{BACKEND_KEY}"
 name = "devices"
 key = "{DEVICES_KEY}"
 scopes = ["devices"]
+
+[[api.keys]]
+name = "vault"
+key = "{VAULT_KEY}"
+scopes = ["backup"]
 
 [[api.keys]]
 name = "small"

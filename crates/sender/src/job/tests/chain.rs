@@ -542,14 +542,14 @@ fn who_moves_into_the_filter_of_an_older_one_is_not_told_that_after_the_newer() 
     assert_eq!(world.sizes[0], 1);
     world.begin(false);
     world.walk(1, PLAIN);
-    (0..2).for_each(|lane| drop(world.open(1, lane, 2 * 2 * 3)));
+    (0..2).for_each(|lane| _ = world.open(1, lane, 2 * 2 * 3));
     (0..2).for_each(|_| world.attempt(PLAIN));
     assert_eq!(world.shown.keys().copied().collect::<Vec<_>>(), [2]);
     world.checkpoint();
     world.crash();
     world.bring_back(0);
     world.walk(0, 6);
-    (0..2).for_each(|lane| drop(world.open(0, lane, 6)));
+    (0..2).for_each(|lane| _ = world.open(0, lane, 6));
     world.finish();
     world.check_end();
     assert_eq!(world.shown.keys().copied().collect::<Vec<_>>(), [1, 2, 3, 4]);

@@ -240,6 +240,16 @@ async fn checkpoints(world: &mut World, count: u64) {
     world.settings += &format!("[store]\ncheckpoint_change_count = {count}\n");
 }
 
+#[when("the operator makes a backup")]
+async fn back_up(world: &mut World) {
+    world.server().await.back_up();
+}
+
+#[when("the server loses its disk and is restored")]
+async fn restore(world: &mut World) {
+    world.server().await.restore().await;
+}
+
 #[when(expr = "the backend asks for all that is kept of the user {string}")]
 async fn asks_for_user(world: &mut World, user: String) {
     let kept = must(&world.backend().await, Method::GET, &format!("/v1/users/{user}/export"), None).await;
