@@ -117,6 +117,13 @@ pub(crate) struct App {
     device: Option<DeviceId>,
 }
 
+impl App {
+    /// Whose it has shown to be.
+    pub(crate) fn user(&self) -> Option<&UserId> {
+        self.user.as_ref()
+    }
+}
+
 // Secrets never reach a log (invariant 9).
 impl fmt::Debug for App {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -139,6 +146,8 @@ pub(crate) struct Gate {
 enum Payer<'a> {
     User(&'a UserId),
     Device(&'a DeviceId),
+    /// Who tries credentials that are not the device's; apart, so that the device does not pay for it.
+    Stranger(&'a DeviceId),
 }
 
 impl Gate {
@@ -211,13 +220,17 @@ impl Gate {
         })
     }
 
-    /// Has the device pay for a call of its app, unless its user has.
+    /// Has the device pay for a call of its app, unless its user has: the one that is proven, else whoever tries this one.
     ///
     /// # Errors
     /// 429 where it asks too fast.
     pub(crate) fn charge_device(&self, app: &App, store: &Store, id: &DeviceId) -> Result<(), Problem> {
-        let pays = app.user.is_none() && self.is_of(app, store, id)?;
-        if pays { self.charge_app(&Payer::Device(id)) } else { Ok(()) }
+        match &app.device {
+            _ if app.user.is_some() => Ok(()),
+            Some(device) => self.charge_app(&Payer::Device(device)),
+            None if self.is_of(app, store, id)? => self.charge_app(&Payer::Device(id)),
+            None => self.charge_app(&Payer::Stranger(id)),
+        }
     }
 
     /// Lets the app at the device `id`, which has this row, or none.
@@ -248,7 +261,7 @@ impl Gate {
     /// Whose the device is once its app has registered it: the token's user; without one it stays as it is.
     ///
     /// # Errors
-    /// 403 where a new device would be one too many of its user.
+    /// 403 where a new device would be one too many of its user; so that this holds, in the user's turn.
     pub(crate) fn user_of(&self, app: &App, store: &Store, known: Option<&Device>) -> Result<Option<UserId>, Problem> {
         let Some(user) = &app.user else { return Ok(known.and_then(|device| device.user.clone())) };
         if known.is_none_or(|device| device.user.as_ref() != Some(user)) {

@@ -65,6 +65,34 @@ struct Preview {
     estimate: Vec<Estimate>,
 }
 
+/// Whether the event's devices are counted before it is accepted.
+pub(crate) fn is_counted(event: &Event, audience_max: Option<u64>) -> bool {
+    (audience_max.is_some() || event.expect_audience.is_some()) && event.push != PushPolicy::Never
+}
+
+/// Whether the event names its audience by a selector.
+pub(crate) fn has_selector(event: &Event) -> bool {
+    event.to.as_ref().is_some_and(|to| to.selector.is_some())
+}
+
+/// How many devices the event is for. A selector may be large, so it has its turn, on a thread that may block.
+async fn count(shared: &Shared, event: &Event) -> Result<u64, Problem> {
+    if !has_selector(event) {
+        let count = shared.store.select(event).len();
+        tokio::task::yield_now().await; // Uniting large sets takes a while, and a list has a thousand events.
+        return Ok(count);
+    }
+    let place = shared.waiting_place()?;
+    let turn = shared.counting_turn().await?;
+    let (store, event) = (shared.store.clone(), event.clone());
+    let counting = spawn_blocking(move || {
+        let _turn = (place, turn); // Also when the caller hangs up.
+        store.select(&event).len()
+    });
+    // It fails only when the runtime stops, and with it the connection that waits for this.
+    counting.await.map_err(|_| Problem::new(Kind::Unavailable, "the server is stopping"))
+}
+
 /// Refuses an event that more devices would be pushed than its producer may reach, or other than as many as it expects.
 /// The fields' paths begin with `prefix`.
 pub(crate) async fn admit(
@@ -73,12 +101,11 @@ pub(crate) async fn admit(
     audience_max: Option<u64>,
     prefix: &str,
 ) -> Result<(), Problem> {
-    if (audience_max.is_none() && event.expect_audience.is_none()) || event.push == PushPolicy::Never {
+    if !is_counted(event, audience_max) {
         return Ok(());
     }
     let ExpectAudience { min, max } = event.expect_audience.unwrap_or(ExpectAudience { min: None, max: None });
-    let count = shared.store.select(event).len();
-    tokio::task::yield_now().await; // Uniting large sets takes a while, and a list has a thousand events.
+    let count = count(shared, event).await?;
     let event_path = prefix.trim_end_matches('.');
     let place = if event_path.is_empty() { String::new() } else { format!("{event_path}: ") };
     if let Some(cap) = audience_max.filter(|cap| count > *cap) {

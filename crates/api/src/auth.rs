@@ -21,13 +21,13 @@ pub enum Scope {
     Publish,
     /// Read history, presence, the node's state and what is held.
     Read,
-    /// Register devices and change their subscriptions.
+    /// Register and import devices and change their subscriptions.
     Devices,
     /// Read `/metrics`.
     Metrics,
     /// Hold pushes and let them go on. Not part of [`Scope::Publish`]: a brake must hold also those who publish.
     Operate,
-    /// Take a backup of everything, with all tokens and the hashes of all credentials.
+    /// Back up the store and export devices, with all tokens and the hashes of all credentials.
     Backup,
 }
 
@@ -52,10 +52,10 @@ impl Scope {
         match self {
             Self::Publish => "hand in events, cancel them, ask what became of them, publish into channels",
             Self::Read => "read history, presence, the node's state and what is held",
-            Self::Devices => "register devices and change their subscriptions",
+            Self::Devices => "register and import devices, with tokens and credentials; change their subscriptions",
             Self::Metrics => "read /metrics",
             Self::Operate => "hold pushes and let them go on",
-            Self::Backup => "take a backup of everything, all tokens in it",
+            Self::Backup => "back up the store and export devices, with all tokens",
         }
     }
 }
@@ -92,6 +92,11 @@ impl ApiKeys {
     /// Takes the valid keys. Of two with the same hash the first one counts.
     pub fn new(keys: Vec<ApiKey>) -> Self {
         Self(keys.into())
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.0.len()
     }
 
     /// Whose key the request carries: in `X-API-Key`, in `Authorization: apikey …` or `Bearer …`, or, where `uri` is

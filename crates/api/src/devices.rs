@@ -119,11 +119,15 @@ async fn put_as_found(
     device: &NewDevice,
     proven: Option<bool>,
 ) -> Result<Registered, Problem> {
-    target.charge(shared)?;
     for _ in 0..ATTEMPT_COUNT_MAX {
         let known = shared.store.device(&target.id)?;
         let user = target.owner(shared, known.as_ref(), device.user.clone())?; // Who may not learns of no tag.
-        conditions.hold(known.as_ref().map(|known| known.revision))?;
+        let held = conditions.hold(known.as_ref().map(|known| known.revision));
+        // An app must not learn whether a device that is not its own is registered.
+        held.map_err(|unmet| match &known {
+            None if !target.is_trusted() => Problem::no_device(&target.id),
+            _ => unmet,
+        })?;
         let precondition = known.map_or(Precondition::Absent, |known| Precondition::Revision(known.revision));
         let (device, terms) = (NewDevice { user, ..device.clone() }, PutTerms { proven, precondition });
         match shared.store.put_device(device, terms, unix_now()).await {

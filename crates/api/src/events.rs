@@ -35,6 +35,8 @@ use crate::rfc3339::Rfc3339;
 /// By how much an event may come too late for its own time: clocks differ and retries take a while.
 const LATE_MAX: Duration = Duration::from_secs(60);
 
+/// Events of a request whose audiences are counted by a selector, each in its turn.
+const SELECTOR_COUNT_MAX: usize = 16;
 /// Checking an event renders its texts in every language; after this many, others get a turn.
 const CHECK_TURN_COUNT: usize = 16;
 
@@ -48,12 +50,16 @@ pub(crate) async fn post_events(
     let prefix = |index: usize| if is_list { format!("[{index}].") } else { String::new() };
     let ids: Vec<EventId> = events.iter().map(|event| event.id.clone()).collect();
     let mut new = Vec::with_capacity(events.len());
+    let mut selector_count = 0;
     for (index, event) in events.into_iter().enumerate() {
         let channels = durable_channels(&shared.hub, &event, &prefix(index))?;
         shared.check.check(&event).map_err(|error| error.at(&prefix(index)))?;
         let is_conditional = event.at.is_some() || event.expect_audience.is_some() || audience_max.is_some();
         if is_conditional && !shared.store.is_known(&event.id)? {
             check_time(&event, now, &prefix(index))?;
+            let is_counted = audience::has_selector(&event) && audience::is_counted(&event, audience_max);
+            selector_count += usize::from(is_counted);
+            check_selectors(selector_count, &prefix(index))?;
             audience::admit(&shared, &event, audience_max, &prefix(index)).await?;
         }
         new.push(NewEvent { event, channels, audience_max });
@@ -69,6 +75,19 @@ pub(crate) async fn post_events(
         Some(answer) if !is_list => json(StatusCode::ACCEPTED, answer),
         _ => json(StatusCode::ACCEPTED, &answers),
     })
+}
+
+/// Whether the audiences of so many events with a selector may be counted.
+fn check_selectors(count: usize, prefix: &str) -> Result<(), Invalid> {
+    if count <= SELECTOR_COUNT_MAX {
+        return Ok(());
+    }
+    let rule = format_args!(
+        "must not be counted here: of events with a selector and expect_audience, or of a key with audience_max, a request \
+         has at most {SELECTOR_COUNT_MAX}"
+    )
+    .to_string();
+    Err(Invalid::new(&format!("{prefix}to.selector"), rule).limit(SELECTOR_COUNT_MAX).value(count))
 }
 
 /// Whether the time of a new event is near enough.

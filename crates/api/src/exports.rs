@@ -1,15 +1,19 @@
 //! `GET /v1/export`: devices with all that belongs to them, one a line, as `POST /v1/imports` takes them.
 //!
-//! All of them in the order of their ids, and whoever was cut off goes on with `after`; or with `selector` those that it
-//! means at the moment of the request, in the order of the index. Of a device that changes meanwhile either state may be
-//! told, and one that is deleted is left out. Addresses are told in full, of credentials the hash: who has a whole export
-//! can push to every device, but not act for it.
+//! All of them in the order of their ids, and whoever was cut off goes on with `after`; or with `selector` those that
+//! it means at the moment of the request, in the order of the index. Of a device that changes meanwhile either state
+//! may be told, and one that is deleted is left out; with a selector also one that is logged out meanwhile, or new: it
+//! may have the number of another that was meant. Addresses are told in full, of credentials the hash: who has a whole
+//! export can push to every device, but not act for it.
 //!
-//! Bounds: [`PAGE_COUNT`] devices are in memory, made when the reader has taken those before, on a thread that may block;
-//! a selector's devices besides as a set, a bit for each device number at most. It holds one of the places for requests
-//! that wait.
+//! Bounds: three pages of [`PAGE_COUNT`] devices are in memory, made when the reader has taken those before, on a
+//! thread that may block; a selector's devices besides as a set, a bit for each device number at most. It holds one of
+//! the places for requests that wait. Who takes nothing for [`IDLE_MAX`] is given up: the place is free, and the answer
+//! breaks off.
 
+use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::extract::State;
@@ -22,11 +26,13 @@ use serde_json::{Value, json};
 use tidings_audience::Frozen;
 use tidings_store::{Exported, ReadError, Store};
 use tidings_types::{
-    AppId, Country, Device, DeviceId, DeviceNumber, DeviceToken, Environment, Locale, Platform, PushPermission,
-    Selector, TimeZone, Timestamp, UserId,
+    AppId, Country, Device, DeviceId, DeviceNumber, DeviceToken, Environment, JournalPosition, Locale, Platform,
+    PushPermission, Selector, TimeZone, Timestamp, UserId,
 };
-use tokio::task::spawn_blocking;
-use tracing::error;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::task::{JoinSet, spawn_blocking};
+use tokio::time::timeout;
+use tracing::{error, info};
 
 use crate::Shared;
 use crate::devices::Item;
@@ -37,6 +43,8 @@ use crate::problem::{Invalid, Kind, Problem};
 use crate::query::Params;
 use crate::rfc3339::Rfc3339;
 
+/// How long a page waits for its reader.
+const IDLE_MAX: Duration = Duration::from_secs(60);
 /// Devices that are read at once.
 const PAGE_COUNT: usize = 500;
 
@@ -46,29 +54,56 @@ pub(crate) async fn export(State(shared): State<Arc<Shared>>, uri: Uri) -> Resul
     let store = shared.store.clone();
     // The first page shows whether the store can be read, while there can still be a problem instead.
     let first = next(store.clone(), cursor).await?;
-    let pages = stream::unfold(Some((first, store, place)), async |state| {
-        let ((page, cursor), store, place) = state?;
-        let Some(cursor) = cursor else { return Some((Ok(page), None)) };
-        match next(store.clone(), cursor).await {
-            Ok(following) => Some((Ok(page), Some((following, store, place)))),
-            // The connection breaks off with it: the reader must not take what it has for all.
-            Err(error) => {
-                error!(%error, "Export broke off");
-                Some((Err(error), None))
-            }
+    let (sender, pages) = mpsc::channel(1);
+    // A task of its own, so that it ends where nobody reads. It ends with the answer at the latest.
+    let mut exporting = JoinSet::new();
+    exporting.spawn(run(first, store, place, sender));
+    let pages = stream::unfold(Some((pages, exporting)), async |state| {
+        let (mut pages, mut exporting) = state?;
+        if let Some(page) = pages.recv().await {
+            return Some((Ok(page), Some((pages, exporting))));
         }
+        // On an error the connection breaks off: the reader must not take what it has for all.
+        let ended = exporting.join_next().await?.unwrap_or_else(|error| Err(io::Error::other(error)));
+        ended.err().map(|error| (Err(error), None))
     });
     let headers = [(CONTENT_TYPE, LINES), (CACHE_CONTROL, "no-store")];
     let headers = headers.map(|(name, value)| (name, HeaderValue::from_static(value)));
     Ok((headers, Body::from_stream(pages)).into_response())
 }
 
+/// Hands out page after page.
+async fn run(
+    (mut page, mut cursor): (Bytes, Option<Cursor>),
+    store: Store,
+    _place: OwnedSemaphorePermit,
+    pages: mpsc::Sender<Bytes>,
+) -> io::Result<()> {
+    loop {
+        match timeout(IDLE_MAX, pages.send(page)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => return Ok(()), // Nobody is there any more.
+            Err(_) => {
+                info!("An export that nobody reads is given up");
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+        }
+        let Some(at) = cursor else { return Ok(()) };
+        let following = next(store.clone(), at).await;
+        (page, cursor) = following.map_err(|error| {
+            error!(%error, "Export broke off");
+            io::Error::other(error)
+        })?;
+    }
+}
+
 /// Where an export goes on.
 enum Cursor {
     /// With all devices behind this one.
     Behind(Option<DeviceId>),
-    /// With those of a set from this number on.
-    From(Frozen, DeviceNumber),
+    /// With those of a set from this number on, but not those that were registered behind this position: they may have
+    /// numbers that were others'.
+    From(Frozen, DeviceNumber, JournalPosition),
 }
 
 impl Cursor {
@@ -85,13 +120,14 @@ impl Cursor {
             .map_err(|error| Invalid::new("selector", format_args!("is no selector: {error}")).value(shown(&text)))?;
         let turn = shared.counting_turn().await?;
         let store = shared.store.clone();
+        let end = store.journal_end();
         let selecting = spawn_blocking(move || {
             let _turn = turn; // Also when the caller hangs up.
             store.selected(&selector)
         });
         // It fails only when the runtime stops, and with it the connection that waits for this.
         let stopping = |_| Problem::new(Kind::Unavailable, "the server is stopping");
-        Ok(Self::From(selecting.await.map_err(stopping)?, DeviceNumber(0)))
+        Ok(Self::From(selecting.await.map_err(stopping)?, DeviceNumber(0), end))
     }
 
     fn read(self, store: &Store) -> Result<(Vec<Exported>, Option<Self>), ReadError> {
@@ -101,12 +137,13 @@ impl Cursor {
                 let last = page.last().filter(|_| page.len() == PAGE_COUNT).map(|last| last.device.id.clone());
                 Ok((page, last.map(|last| Self::Behind(Some(last)))))
             }
-            Self::From(selected, start) => {
+            Self::From(selected, start, end) => {
                 let numbers: Vec<DeviceNumber> = selected.iter_from(start).take(PAGE_COUNT).collect();
-                let page = store.export_numbers(&numbers)?;
+                let mut page = store.export_numbers(&numbers)?;
+                page.retain(|exported| exported.device.since <= end);
                 let last = numbers.last().filter(|_| numbers.len() == PAGE_COUNT);
                 let next = last.and_then(|last| last.0.checked_add(1));
-                Ok((page, next.map(|next| Self::From(selected, DeviceNumber(next)))))
+                Ok((page, next.map(|next| Self::From(selected, DeviceNumber(next), end))))
             }
         }
     }

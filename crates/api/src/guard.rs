@@ -1,10 +1,12 @@
 //! Before a handler runs: who calls, may they, how fast, is there room. After it: what came of it is counted.
 //!
-//! Keys and tokens are checked before anything of the body is read, so who has none costs a header's parse and a hash. Of
-//! an app that shows a credential the handler asks whether it is the device's (`apps`).
+//! Keys and tokens are checked before anything of the body is read, so who has none costs a header's parse and a hash.
+//! Of an app that shows a credential the handler asks whether it is the device's (`apps`).
 //!
 //! Bounds: `request_count_max` requests in work at a time (one more: 503), each with a body of `body_bytes_max` (413)
-//! that has to arrive within [`BODY_TIMEOUT`] (408): a slow sender holds its place no longer.
+//! that has to arrive within [`BODY_TIMEOUT`] (408): a slow sender holds its place no longer. Apps have places of their
+//! own, a quarter as many, and bodies of [`APP_BODY_BYTES_MAX`] at most: what anybody on the network can begin keeps no
+//! producer out. Whether an app's device is its own is found out before its body is read (`target`).
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -35,6 +37,9 @@ use crate::rate::{Buckets, Rate};
 /// How long a body may take to arrive.
 pub(crate) const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// The longest body of an app, where all bodies may be as long.
+pub(crate) const APP_BODY_BYTES_MAX: usize = 64 << 10;
+
 /// Whose manners a route has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Dialect {
@@ -52,12 +57,16 @@ pub(crate) struct KeyRate {
 }
 
 impl KeyRate {
-    pub(crate) fn new(rate: Rate, registry: &Registry) -> Self {
-        Self { buckets: Buckets::new(rate), started: Instant::now(), limited: limited(registry, "key") }
+    pub(crate) fn new(rate: Rate, keys: &ApiKeys, registry: &Registry) -> Self {
+        Self {
+            buckets: Buckets::with_count(rate, keys.count()),
+            started: Instant::now(),
+            limited: limited(registry, "key"),
+        }
     }
 
     fn check(&self, caller: &Caller) -> Result<(), Problem> {
-        self.buckets.admit(&caller.index(), self.started.elapsed()).map_err(|wait| {
+        self.buckets.admit_at(caller.index(), self.started.elapsed()).map_err(|wait| {
             self.limited.inc();
             too_fast(&format!("the key {}", caller.name()), self.buckets.rate(), wait)
         })
@@ -77,6 +86,8 @@ pub(crate) struct Guard {
     pub(crate) dialect: Dialect,
     /// Places for requests in work, and how many there are; `None`: also under load.
     pub(crate) permits: Option<(Arc<Semaphore>, usize)>,
+    /// The same for those of apps.
+    pub(crate) app_permits: Option<(Arc<Semaphore>, usize)>,
     pub(crate) metrics: Arc<RouteMetrics>,
 }
 
@@ -107,9 +118,15 @@ impl Guard {
     #[expect(clippy::result_large_err, reason = "the error is the answer, made once and passed on")]
     fn admit(&self, request: &Request) -> Result<(Admitted, Option<OwnedSemaphorePermit>), Response> {
         let admitted = self.caller(request)?;
-        let Some((permits, max)) = self.permits.clone() else { return Ok((admitted, None)) };
+        let (places, whose) = match admitted {
+            Admitted::Server(_) => (&self.permits, "requests may be in work (http.request_count_max)"),
+            Admitted::App(_) => {
+                (&self.app_permits, "requests of apps may be in work, a quarter of http.request_count_max")
+            }
+        };
+        let Some((permits, max)) = places.clone() else { return Ok((admitted, None)) };
         permits.try_acquire_owned().map(|permit| (admitted, Some(permit))).map_err(|_| {
-            let detail = format!("at most {max} requests may be in work (http.request_count_max), and {max} are");
+            let detail = format!("at most {max} {whose}, and {max} are");
             Problem::new(Kind::Overloaded, detail).limit(max as u64).value(max).into_response()
         })
     }
@@ -160,7 +177,7 @@ impl FromRequest<Arc<Shared>> for JsonBody {
 
     async fn from_request(request: Request, shared: &Arc<Shared>) -> Result<Self, Problem> {
         let (parts, body) = request.into_parts();
-        let (format, bytes_max) = (Format::of_body(&parts.headers)?, shared.config.body_bytes_max);
+        let (format, bytes_max) = (Format::of_body(&parts.headers)?, bytes_max(&parts, shared));
         let body = read(&parts.headers, body, bytes_max).await?;
         format.json(body, bytes_max).map(Self)
     }
@@ -174,11 +191,12 @@ impl FromRequest<Arc<Shared>> for OptionalJsonBody {
 
     async fn from_request(request: Request, shared: &Arc<Shared>) -> Result<Self, Problem> {
         let (parts, body) = request.into_parts();
-        let body = read(&parts.headers, body, shared.config.body_bytes_max).await?;
+        let bytes_max = bytes_max(&parts, shared);
+        let body = read(&parts.headers, body, bytes_max).await?;
         if body.is_empty() {
             return Ok(Self(Bytes::from_static(b"{}")));
         }
-        Format::of_body(&parts.headers)?.json(body, shared.config.body_bytes_max).map(Self)
+        Format::of_body(&parts.headers)?.json(body, bytes_max).map(Self)
     }
 }
 
@@ -192,6 +210,12 @@ impl FromRequest<Arc<Shared>> for AnyBody {
         let (parts, body) = request.into_parts();
         read(&parts.headers, body, shared.config.body_bytes_max).await.map(Self)
     }
+}
+
+/// How long the body may be, by whose it is.
+fn bytes_max(parts: &Parts, shared: &Shared) -> usize {
+    let is_of_app = parts.extensions.get::<App>().is_some();
+    shared.config.body_bytes_max.min(if is_of_app { APP_BODY_BYTES_MAX } else { usize::MAX })
 }
 
 async fn read(headers: &HeaderMap, body: Body, limit: usize) -> Result<Bytes, Problem> {

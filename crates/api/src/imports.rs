@@ -1,21 +1,22 @@
 //! `POST /v1/imports` and `GET /v1/imports/{name}`: many devices at once, one JSON object a line, as many as there are.
 //!
-//! The lines are read as they come, [`CHUNK_COUNT`] devices or [`CHUNK_BYTES`] at a time are written as a whole, and while
-//! that goes on the answer tells how far it is, a line at a time; the last one says `done`, or what stopped it. What it
-//! has told as done is durable.
+//! The lines are read as they come, [`CHUNK_COUNT`] devices or [`CHUNK_BYTES`] at a time are written as a whole, and
+//! while that goes on the answer tells how far it is, a line at a time; the last one says `done`, or what stopped it.
+//! What it has told as done is durable.
 //!
-//! An import with a name can be resumed: the store notes with each chunk how many lines are done. Whoever sends the file
-//! again from its first line, or from a later one with `from`, loses nothing and doubles nothing: lines that are done are
-//! passed over. The same lines again without a name change nothing either, they only take their time.
+//! An import with a name can be resumed: the store notes with each chunk how many lines are done. Whoever sends the
+//! file again from its first line, or from a later one with `from`, loses nothing and doubles nothing: lines that are
+//! done are passed over. The same lines again without a name change nothing either, they only take their time.
 //!
-//! A wrong line stops the import where it stands; with `on_error=skip` it is told and passed over. Whoever does not hear of
-//! an end was cut off, and asks `GET` how far it is.
+//! A wrong line stops the import where it stands; with `on_error=skip` it is told and passed over. Whoever does not
+//! hear of an end was cut off, and asks `GET` how far it is.
 //!
-//! Bounds: a line of [`LINE_BYTES_MAX`], a chunk in memory and one on its way; [`TOLD_COUNT_MAX`] wrong lines are told, the
-//! others counted; each piece of the body has to come within [`BODY_TIMEOUT`], the body as a whole may take as long as it
-//! likes. It holds one of the places for requests that wait. Imports have a queue of their own in the store, behind all
-//! others: when it is full the import waits, for a minute, and the sender of the body with it. Progress that nobody
-//! reads is left out. The import ends with its answer: who hangs up stops it.
+//! Bounds: a line of [`line_bytes_max`], as long as the largest device is, a chunk in memory and one on its way;
+//! [`TOLD_COUNT_MAX`] wrong lines are told, the others counted; each piece of the body has to come within
+//! [`BODY_TIMEOUT`], the body as a whole may take as long as it likes. It holds one of the places for requests that
+//! wait. Imports have a queue of their own in the store, behind all others: when it is full the import waits, for a
+//! minute, and the sender of the body with it. Progress that nobody reads is left out. The import ends with its answer:
+//! who hangs up stops it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -47,7 +48,7 @@ use crate::devices;
 use crate::format::LINES;
 use crate::guard::{BODY_TIMEOUT, IdPath};
 use crate::input::{self, Field, Object, Schema};
-use crate::lines::{LINE_BYTES_MAX, Line, LineReader};
+use crate::lines::{Line, LineReader, line_bytes_max};
 use crate::problem::{Invalid, Kind, Problem, json};
 use crate::query::Params;
 use crate::rfc3339::Rfc3339;
@@ -70,7 +71,7 @@ const MEDIA: [&str; 4] = [LINES, "application/ndjson", "application/jsonl", "app
 /// The most lines that are passed over, so that counting them cannot overflow.
 pub(crate) const FROM_MAX: u64 = 1 << 53;
 /// Mutes that a line may hold; how many a device may have, the store says.
-pub(crate) const MUTE_COUNT_MAX: usize = 1000;
+pub(crate) const MUTE_COUNT_MAX: usize = 10_000;
 /// Lines of the answer that wait for their reader.
 const ANSWER_COUNT: usize = 256;
 
@@ -130,11 +131,14 @@ pub(crate) async fn import(State(shared): State<Arc<Shared>>, uri: Uri, request:
     check_media(request.headers())?;
     let place = shared.waiting_place()?;
     let import = Import::begin(shared, &uri, place)?;
+    let mut body = request.into_body();
+    // Before anything is answered: the server lets a sender that waits for `100 Continue` go on once its body is asked for.
+    let first = next_frame(&mut body).await?;
     let (answer, lines) = mpsc::channel(ANSWER_COUNT);
     // A task of its own, so that a reader who is slow to take the answer does not keep the import from going on. It ends
     // with the answer at the latest.
     let mut importing = JoinSet::new();
-    importing.spawn(import.run(request.into_body(), answer));
+    importing.spawn(import.run(first, body, answer));
     let lines = stream::unfold((lines, importing), async |(mut lines, mut importing)| {
         if let Some(line) = lines.recv().await {
             return Some((Ok(line), (lines, importing)));
@@ -145,6 +149,18 @@ pub(crate) async fn import(State(shared): State<Arc<Shared>>, uri: Uri, request:
     });
     let headers = [(CONTENT_TYPE, HeaderValue::from_static(LINES))];
     Ok((headers, Body::from_stream(lines)).into_response())
+}
+
+type NextFrame = Option<Result<Bytes, axum::Error>>;
+
+/// What comes next of a body; `None`: it is over.
+async fn next_frame(body: &mut Body) -> Result<NextFrame, Problem> {
+    let frame = timeout(BODY_TIMEOUT, body.frame()).await.map_err(|_| {
+        let seconds = BODY_TIMEOUT.as_secs();
+        let detail = format!("nothing more of the body came within {seconds} seconds");
+        Problem::new(Kind::Timeout, detail).limit(seconds)
+    })?;
+    Ok(frame.map(|frame| frame.map(|frame| frame.into_data().unwrap_or_default())))
 }
 
 fn check_media(headers: &HeaderMap) -> Result<(), Problem> {
@@ -240,8 +256,8 @@ impl Import {
         Ok(Self { shared, name, on_error, from, tally, chunk, _place: place })
     }
 
-    async fn run(mut self, mut body: Body, answer: mpsc::Sender<Bytes>) {
-        let stopped = match self.read(&mut body, &answer).await {
+    async fn run(mut self, first: NextFrame, mut body: Body, answer: mpsc::Sender<Bytes>) {
+        let stopped = match self.read(first, &mut body, &answer).await {
             Ok(()) => self.write(&answer).await,
             // What came before a wrong line is done.
             Err(Stop::Line(line, invalid)) => match self.write(&answer).await {
@@ -266,27 +282,27 @@ impl Import {
         }
     }
 
-    async fn read(&mut self, body: &mut Body, answer: &mpsc::Sender<Bytes>) -> Result<(), Stop> {
-        let mut lines = LineReader::default();
+    async fn read(&mut self, mut frame: NextFrame, body: &mut Body, answer: &mpsc::Sender<Bytes>) -> Result<(), Stop> {
+        let mut lines = LineReader::new(self.line_bytes_max());
         loop {
-            let frame = timeout(BODY_TIMEOUT, body.frame()).await.map_err(|_| {
-                let seconds = BODY_TIMEOUT.as_secs();
-                let detail = format!("nothing more of the body came within {seconds} seconds");
-                Stop::Problem(Problem::new(Kind::Timeout, detail).limit(seconds))
-            })?;
             match frame {
-                Some(Ok(frame)) => lines.feed(frame.into_data().unwrap_or_default()),
+                Some(Ok(bytes)) => lines.feed(bytes),
                 Some(Err(_)) => return Err(Stop::Gone),
                 None => break,
             }
             while let Some((number, line)) = lines.next_line() {
                 self.take(self.from + number, line, answer).await?;
             }
+            frame = next_frame(body).await.map_err(Stop::Problem)?;
         }
         match lines.finish() {
             Some((number, line)) => self.take(self.from + number, line, answer).await,
             None => Ok(()),
         }
+    }
+
+    fn line_bytes_max(&self) -> usize {
+        line_bytes_max(self.shared.config.subscription_count_max, self.shared.config.mute_count_max)
     }
 
     /// Takes a line, if it is not done yet.
@@ -296,7 +312,7 @@ impl Import {
             return Ok(());
         }
         let bytes = if let Line::Text(text) = &line { text.len() } else { 0 };
-        match device(&line, self.shared.config.subscription_count_max) {
+        match device(&line, self.shared.config.subscription_count_max, self.line_bytes_max()) {
             Ok(device) => {
                 self.chunk.bytes += bytes + ENTRY_BYTES * (device.subscriptions.len() + device.mutes.len());
                 self.chunk.devices.push((number, device));
@@ -438,12 +454,12 @@ fn too_many(error: &SubscribeError) -> Invalid {
 }
 
 /// A device as a line says it.
-fn device(line: &Line, subscription_count_max: usize) -> Result<NewImport, Invalid> {
+fn device(line: &Line, subscription_count_max: usize, bytes_max: usize) -> Result<NewImport, Invalid> {
     match line {
         Line::Text(text) => device_of(text, subscription_count_max),
         Line::TooLong => {
-            let rule = format_args!("must have at most {LINE_BYTES_MAX} bytes");
-            Err(Invalid::new("", rule).limit(LINE_BYTES_MAX))
+            let rule = format_args!("must have at most {bytes_max} bytes");
+            Err(Invalid::new("", rule).limit(bytes_max))
         }
     }
 }

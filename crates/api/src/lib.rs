@@ -1,4 +1,5 @@
-//! The HTTP API for servers (R7): hand in events and ask what became of them, register devices, publish and read channels.
+//! The HTTP API for servers (R7): hand in events and ask what became of them, register devices, publish and read
+//! channels.
 //!
 //! ```text
 //! POST   /v1/events                      an event or a list of them → 202 {id, position, channels}      publish
@@ -12,7 +13,8 @@
 //! GET    /v1/brakes                      what is held → {"brakes": [{"scope", "paused_at"}]}            read
 //! PUT    /v1/brakes/{scope}              holds pushes → 201, 200 if they were held before               operate
 //! DELETE /v1/brakes/{scope}              lets them go on → 204                                          operate
-//! GET    /v1/store/backup                all that the store holds, as a stream of bytes                     backup
+//! GET    /v1/store/backup                all that the store holds, as a stream of bytes                 backup
+//! GET    /v1/export                      devices with all that belongs to them, one a line              backup
 //! GET    /v1/devices?after=&limit=       in order of ids → {"devices": […], "next"}                     devices
 //! PUT    /v1/devices/{id}                {platform, token | web_push, app, …} → 201 with credential, 200  devices *
 //! GET    /v1/devices/{id}                → 200                                                          devices *
@@ -39,11 +41,11 @@
 //! Bodies and answers of `/v1` are JSON or MessagePack, as a request's `Content-Type` and `Accept` say (`format`,
 //! `docs/messagepack.md`).
 //!
-//! The last column is the scope that the caller's [`ApiKey`] needs; routes with a star are also for the app on the device
-//! itself ([`Apps`]). An id in a path is percent-decoded. A list has 100
-//! entries, or `limit` (1 to 1000), and `next`, to be asked for as `before` or `after`, unless it is the last page. A
-//! refusal on `/v1` is a problem (RFC 9457) whose `detail` names the field's path, the rule with its limit, and the value;
-//! its `type` is one of those in `docs/problems.md`.
+//! The last column is the scope that the caller's [`ApiKey`] needs; routes with a star are also for the app on the
+//! device itself ([`Apps`]). An id in a path is percent-decoded. A list has 100 entries, or `limit` (1 to 1000), and
+//! `next`, to be asked for as `before` or `after`, unless it is the last page. A refusal on `/v1` is a problem (RFC
+//! 9457) whose `detail` names the field's path, the rule with its limit, and the value; its `type` is one of those in
+//! `docs/problems.md`.
 //!
 //! A list of events is accepted as a whole or not at all. Events go into durable channels only. What was answered with
 //! 202 is durable; the same event again has the same answer, with `"repeated": true`.
@@ -51,22 +53,22 @@
 //! A device is answered with its `ETag`; `If-Match` and `If-None-Match` make reading it, putting it and deleting it
 //! conditional (`conditions`).
 //!
-//! Replacing all subscriptions is done by taking away what is not wanted and then adding what is missing: two writes. If
-//! the second fails the answer says so, and the same request again completes it; what the device had and keeps is
+//! Replacing all subscriptions is done by taking away what is not wanted and then adding what is missing: two writes.
+//! If the second fails the answer says so, and the same request again completes it; what the device had and keeps is
 //! never gone. Replacements of one device take turns.
 //!
-//! An event with `at` is kept until then, a minute late at most it is sent at once. Where a key has an `audience_max`, or
-//! the event says what audience it expects, its devices are counted before it is accepted, and again when its job begins.
-//! An event that is known already is not counted: it has its first answer again.
+//! An event with `at` is kept until then, a minute late at most it is sent at once. Where a key has an `audience_max`,
+//! or the event says what audience it expects, its devices are counted before it is accepted, and again when its job
+//! begins. An event that is known already is not counted: it has its first answer again.
 //!
 //! Bounds: requests in work and their bodies (`guard`), events, fields and names (`tidings_types::event_limits`),
 //! remembered idempotency keys and commands in one request (`centrifugo`), entries of a page (`query`), audiences that
 //! one request has counted, one at a time of all requests (`audience`), how fast keys and apps may ask (`rate`).
 //! Requests that wait for receipts or for their turn to count an audience, and those that get all jobs as lines or all
 //! of a user, are a quarter of those in work, so that producers are never kept out by them; one more is answered with
-//! 503. The parsed form of a body is at most about eight times
-//! as large as the body; one of MessagePack is held a second time as JSON while it is read. What waits is bounded by
-//! the store; when it is full the answer is 503.
+//! 503. Requests of apps are a quarter as many again, in places of their own. The parsed form of a body is at most
+//! about eight times as large as the body; one of MessagePack is held a second time as JSON while it is read. What
+//! waits is bounded by the store; when it is full the answer is 503.
 //!
 //! Not here: TLS (a proxy's), the listener, deciding what an event's text is ([`EventCheck`] is asked), running jobs
 //! ([`Jobs`]) and connections ([`Connections`]).
@@ -137,6 +139,8 @@ pub struct ApiConfig {
     pub request_count_max: usize,
     /// Subscriptions of one device, as the store has it: a request with more is refused before anything is changed.
     pub subscription_count_max: usize,
+    /// Mutes of one device, as the store has it: how long a line of an import may be depends on it.
+    pub mute_count_max: usize,
     /// How fast the holder of one key may ask; `None`: at any rate.
     pub key_rate: Option<Rate>,
 }
@@ -252,6 +256,7 @@ struct Shared {
     node: Node,
     started: Instant,
     turns: Turns,
+    user_turns: Turns,
     /// `None`: apps do not call for themselves.
     gate: Option<Arc<Gate>>,
     idempotency: Idempotency,
@@ -306,10 +311,13 @@ pub fn router(api: Api) -> Router {
 pub fn routers(api: Api) -> Routers {
     let Api { config, hub, store, keys, apps, check, jobs, connections, registry, node } = api;
     let request_count_max = config.request_count_max;
-    let key_rate = config.key_rate.map(|rate| Arc::new(KeyRate::new(rate, &registry)));
+    let key_rate = config.key_rate.map(|rate| Arc::new(KeyRate::new(rate, &keys, &registry)));
     let gate = apps.map(|apps| Arc::new(Gate::new(apps, &registry)));
     let permits = Arc::new(Semaphore::new(request_count_max));
-    let guards = Guards { permits, request_count_max, keys, key_rate, gate: gate.clone(), registry };
+    let app_count_max = (request_count_max / 4).max(1);
+    let app_permits = Arc::new(Semaphore::new(app_count_max));
+    let guards =
+        Guards { permits, request_count_max, app_permits, app_count_max, keys, key_rate, gate: gate.clone(), registry };
     let centrifugo = CentrifugoMetrics::new(&guards.registry);
     let (started, turns, idempotency) = (Instant::now(), Turns::default(), Idempotency::default());
     let wait_count_max = (config.request_count_max / 4).max(1);
@@ -325,6 +333,7 @@ pub fn routers(api: Api) -> Routers {
         node,
         started,
         turns,
+        user_turns: Turns::default(),
         gate,
         idempotency,
         centrifugo,

@@ -1,28 +1,40 @@
 //! Lines out of a stream of bytes, however it is cut: for bodies of one JSON value a line (NDJSON).
 //!
-//! A core without I/O: it is fed with what has come and hands out whole lines. Lines end with a line feed, a carriage return
-//! before it belongs to the end; the last may go without. Lines of white space are counted and passed over.
+//! A core without I/O: it is fed with what has come and hands out whole lines. Lines end with a line feed, a carriage
+//! return before it belongs to the end; the last may go without. Lines of white space are counted and passed over.
 //!
-//! Bound: one line of [`LINE_BYTES_MAX`] and one chunk of what feeds it. A longer line is handed out as too long, and its
-//! rest is thrown away as it comes.
+//! Bound: one line of so many bytes ([`line_bytes_max`]) and one chunk of what feeds it. A longer line is handed out as
+//! too long, and its rest is thrown away as it comes.
 
 use axum::body::Bytes;
 
-/// The longest line.
-pub(crate) const LINE_BYTES_MAX: usize = 64 << 10;
+/// Bytes of a line without subscriptions and mutes.
+const LINE_BYTES: usize = 64 << 10;
+/// What one subscription takes at most, each with its subject, whose every character may be escaped.
+const SUBSCRIPTION_BYTES: usize = 400;
+/// The same of a mute.
+const MUTE_BYTES: usize = 320;
+
+/// The longest line, where a device may have so many of these: whatever is exported can be imported.
+pub(crate) const fn line_bytes_max(subscription_count_max: usize, mute_count_max: usize) -> usize {
+    let subscriptions = SUBSCRIPTION_BYTES.saturating_mul(subscription_count_max);
+    LINE_BYTES.saturating_add(subscriptions).saturating_add(MUTE_BYTES.saturating_mul(mute_count_max))
+}
 
 /// What a line is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Line {
     /// Its bytes without the end.
     Text(Bytes),
-    /// It is longer than [`LINE_BYTES_MAX`].
+    /// It is longer than a line may be.
     TooLong,
 }
 
 /// Puts lines together.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct LineReader {
+    /// Of one line.
+    bytes_max: usize,
     /// Fed and not looked at.
     fed: Bytes,
     /// The beginning of a line whose end has not come.
@@ -34,6 +46,11 @@ pub(crate) struct LineReader {
 }
 
 impl LineReader {
+    /// Nothing has come yet; lines have at most so many bytes.
+    pub(crate) fn new(bytes_max: usize) -> Self {
+        Self { bytes_max, fed: Bytes::new(), begun: Vec::new(), is_skipping: false, count: 0 }
+    }
+
     /// Takes what has come. All lines before it must have been taken ([`LineReader::next_line`] gave `None`).
     pub(crate) fn feed(&mut self, chunk: Bytes) {
         debug_assert!(self.fed.is_empty(), "what was fed before was not looked at");
@@ -70,7 +87,7 @@ impl LineReader {
             return None;
         }
         // One more for the carriage return that its end may have.
-        if self.begun.len() + part.len() > LINE_BYTES_MAX + 1 {
+        if self.begun.len() + part.len() > self.bytes_max + 1 {
             self.begun = Vec::new();
             self.is_skipping = true;
             return Some((self.count + 1, Line::TooLong));
@@ -90,7 +107,7 @@ impl LineReader {
         if line.last() == Some(&b'\r') {
             line.pop();
         }
-        if line.len() > LINE_BYTES_MAX {
+        if line.len() > self.bytes_max {
             return Some((self.count, Line::TooLong));
         }
         let is_blank = line.iter().all(u8::is_ascii_whitespace);
@@ -104,8 +121,10 @@ mod tests {
 
     use super::*;
 
+    const LINE_BYTES_MAX: usize = line_bytes_max(0, 0);
+
     fn read(chunks: impl IntoIterator<Item = Vec<u8>>) -> Vec<(u64, Line)> {
-        let (mut reader, mut lines) = (LineReader::default(), Vec::new());
+        let (mut reader, mut lines) = (LineReader::new(LINE_BYTES_MAX), Vec::new());
         for chunk in chunks {
             reader.feed(chunk.into());
             lines.extend(std::iter::from_fn(|| reader.next_line()));
@@ -157,7 +176,7 @@ mod tests {
 
     #[test]
     fn a_long_line_costs_itself_and_no_memory() {
-        let mut reader = LineReader::default();
+        let mut reader = LineReader::new(LINE_BYTES_MAX);
         let mut told = Vec::new();
         for _ in 0..100 {
             reader.feed(vec![b'x'; 40_000].into());

@@ -5,9 +5,9 @@
 //! a request is admitted if the bucket would not be full later than `burst` requests from now.
 //!
 //! Bound: a fixed table of [`BUCKET_COUNT`] buckets, 512 KiB. It is never full and nobody is evicted, so a flood of new
-//! names gains nothing: a caller's bucket is found by a hash of its name under a random key, and two callers may share one.
-//! Who shares with one that asks too fast is slowed down with it: of n such callers, each slows n in 65 536 others. A
-//! caller never gets more than its rate.
+//! names gains nothing: a caller's bucket is found by a hash of its name under a random key, and two callers may share
+//! one. Keys have one each. Who shares with one that asks too fast is slowed down with it: of n such callers, each
+//! slows n in 65 536 others. A caller never gets more than its rate.
 //!
 //! Not a crate (governor): its table of callers grows without a bound, and its clock is its own.
 
@@ -64,7 +64,13 @@ impl fmt::Debug for Buckets {
 impl Buckets {
     /// All full.
     pub(crate) fn new(rate: Rate) -> Self {
-        Self { rate, full_at: (0..BUCKET_COUNT).map(|_| AtomicU64::new(0)).collect(), hasher: RandomState::new() }
+        Self::with_count(rate, BUCKET_COUNT)
+    }
+
+    /// The same, one for each of `count` callers that are known beforehand, for [`Buckets::admit_at`].
+    pub(crate) fn with_count(rate: Rate, count: usize) -> Self {
+        let full_at = (0..count.max(1)).map(|_| AtomicU64::new(0)).collect();
+        Self { rate, full_at, hasher: RandomState::new() }
     }
 
     /// How fast.
@@ -77,8 +83,16 @@ impl Buckets {
     /// # Errors
     /// How long it has to wait, if nobody else takes from its bucket.
     pub(crate) fn admit(&self, who: &impl Hash, now: Duration) -> Result<(), Duration> {
+        self.admit_at(self.hasher.hash_one(who) as usize, now)
+    }
+
+    /// As [`Buckets::admit`], for the caller with this index.
+    ///
+    /// # Errors
+    /// How long it has to wait.
+    pub(crate) fn admit_at(&self, index: usize, now: Duration) -> Result<(), Duration> {
         let now = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
-        let bucket = &self.full_at[self.hasher.hash_one(who) as usize % BUCKET_COUNT];
+        let bucket = &self.full_at[index % self.full_at.len()];
         let mut refused = Duration::ZERO;
         let taken = bucket.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |full_at| {
             self.rate.take(full_at, now).map_err(|wait| refused = wait).ok()
@@ -129,6 +143,14 @@ mod tests {
         // Two of these share its bucket once in 10^8 runs.
         let refused = (0..10_u32).filter(|who| buckets.admit(who, Duration::ZERO).is_err()).count();
         assert!(refused <= 1, "{refused}");
+    }
+
+    #[test]
+    fn each_of_those_that_are_known_has_a_bucket_of_its_own() {
+        let buckets = Buckets::with_count(Rate { per_second: 1, burst: 1 }, 300);
+        for round in [true, false] {
+            assert!((0..300).all(|index| buckets.admit_at(index, Duration::ZERO).is_ok() == round));
+        }
     }
 
     #[test]

@@ -96,7 +96,7 @@ fn own_routes(entries: Entries<'_>) -> Entries<'_> {
         .add("DELETE /v1/brakes/{scope}", Operate, brakes::resume)
         .add("GET /v1/store/backup", Backup, backup::backup)
         .add("GET /v1/devices", Devices, devices::devices)
-        .add("GET /v1/export", Devices, exports::export)
+        .add("GET /v1/export", Backup, exports::export)
         .add("POST /v1/imports", Devices, imports::import)
         .add("GET /v1/imports/{name}", Devices, imports::progress)
         .add("POST /v1/tokens/lookup", Devices, devices::look_up)
@@ -185,6 +185,9 @@ pub(crate) struct Guards {
     pub(crate) permits: Arc<Semaphore>,
     /// How many there are.
     pub(crate) request_count_max: usize,
+    /// Places of apps, and how many there are.
+    pub(crate) app_permits: Arc<Semaphore>,
+    pub(crate) app_count_max: usize,
     pub(crate) registry: Registry,
 }
 
@@ -196,9 +199,10 @@ impl Guards {
         };
         let Route { scope, dialect, is_for_apps, .. } = route;
         let permits = Some((self.permits.clone(), self.request_count_max));
+        let app_permits = Some((self.app_permits.clone(), self.app_count_max));
         let (keys, key_rate, metrics) = (self.keys.clone(), self.key_rate.clone(), Arc::new(metrics));
         let gate = self.gate.clone().filter(|_| is_for_apps);
-        handlers
-            .route_layer(from_fn_with_state(Guard { keys, key_rate, gate, scope, dialect, permits, metrics }, guard))
+        let state = Guard { keys, key_rate, gate, scope, dialect, permits, app_permits, metrics };
+        handlers.route_layer(from_fn_with_state(state, guard))
     }
 }

@@ -1,9 +1,10 @@
 //! The device that a request is about, by one who may: a backend with a key, or the app on it.
 //!
-//! Where apps call for themselves, changes of one device take turns: what was found when an app was let in is so until its
-//! change is done, also when a backend logs the device out at that moment.
+//! What an app shows is checked, and its call charged, before anything of its body is read; before a change it is
+//! checked again, in turn. Where apps call for themselves, changes of one device take turns: what was found when an app
+//! was let in is so until its change is done, also when a backend logs the device out at that moment.
 
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
@@ -21,7 +22,7 @@ use crate::problem::{Invalid, Problem};
 /// Groups of devices that take turns; a device is always in the same one.
 const TURN_COUNT: usize = 1024;
 
-/// One change at a time per device: a lock for each of a fixed number of groups of devices.
+/// One change at a time per device, or user: a lock for each of a fixed number of groups of them.
 #[derive(Debug)]
 pub(crate) struct Turns {
     locks: Box<[Mutex<()>]>,
@@ -35,13 +36,19 @@ impl Default for Turns {
 }
 
 impl Turns {
-    async fn take(&self, id: &DeviceId) -> MutexGuard<'_, ()> {
-        self.locks[self.hasher.hash_one(id) as usize % self.locks.len()].lock().await
+    async fn take(&self, whose: &impl Hash) -> MutexGuard<'_, ()> {
+        self.locks[self.hasher.hash_one(whose) as usize % self.locks.len()].lock().await
     }
 }
 
-/// The device that the path names, and the app if it is one that asks. Nothing is found out yet: that comes when the
-/// request's body is there, by one of the methods.
+/// To put a device, until it is dropped.
+pub(crate) struct Turn<'s> {
+    _device: MutexGuard<'s, ()>,
+    _user: Option<MutexGuard<'s, ()>>,
+}
+
+/// The device that the path names, and the app if it is one that asks, which has paid and may touch the device as it was
+/// found. Whether it still may, one of the methods finds out when the request's body is there.
 #[derive(Debug)]
 pub(crate) struct Target {
     pub(crate) id: DeviceId,
@@ -53,7 +60,12 @@ impl FromRequestParts<Arc<Shared>> for Target {
 
     async fn from_request_parts(parts: &mut Parts, shared: &Arc<Shared>) -> Result<Self, Problem> {
         let IdPath(id) = IdPath::from_request_parts(parts, shared).await?;
-        Ok(Self { id, app: parts.extensions.get::<App>().cloned() })
+        let target = Self { id, app: parts.extensions.get::<App>().cloned() };
+        if let Some((gate, app)) = target.of_app(shared) {
+            gate.charge_device(app, &shared.store, &target.id)?;
+            gate.admit(app, &shared.store, &target.id, shared.store.device(&target.id)?.as_ref())?;
+        }
+        Ok(target)
     }
 }
 
@@ -61,7 +73,7 @@ impl Target {
     /// To look at the device.
     ///
     /// # Errors
-    /// As all of these: 404 where an app's device is another, 429 where the app asks too fast.
+    /// As all of these: 404 where an app's device is another.
     pub(crate) async fn read(&self, shared: &Shared) -> Result<(), Problem> {
         self.admit(shared).await
     }
@@ -81,22 +93,22 @@ impl Target {
         Ok(turn)
     }
 
-    /// To put the device, which may not be there; whoever has this turn asks [`Target::owner`] next.
-    pub(crate) async fn turn<'s>(&self, shared: &'s Shared) -> Option<MutexGuard<'s, ()>> {
-        match shared.gate {
-            Some(_) => Some(shared.turns.take(&self.id).await),
+    /// To put the device, which may not be there; whoever has this turn asks [`Target::owner`] next. An app has its user's
+    /// turn with it, so that the devices of a user are counted and become more in one step.
+    pub(crate) async fn turn<'s>(&self, shared: &'s Shared) -> Option<Turn<'s>> {
+        shared.gate.as_ref()?;
+        let device = shared.turns.take(&self.id).await;
+        // Always behind the device's, and from a table of their own: nobody waits in a circle.
+        let user = match self.app.as_ref().and_then(App::user) {
+            Some(user) => Some(shared.user_turns.take(user).await),
             None => None,
-        }
+        };
+        Some(Turn { _device: device, _user: user })
     }
 
     /// Whether a backend asks, which is believed in everything.
     pub(crate) fn is_trusted(&self) -> bool {
         self.app.is_none()
-    }
-
-    /// Has the device pay for the request, if an app asks.
-    pub(crate) fn charge(&self, shared: &Shared) -> Result<(), Problem> {
-        self.of_app(shared).map_or(Ok(()), |(gate, app)| gate.charge_device(app, &shared.store, &self.id))
     }
 
     /// Lets an app in before the device that it finds is put, and tells whose it is then; a backend says that itself.
@@ -127,7 +139,6 @@ impl Target {
 
     async fn admit(&self, shared: &Shared) -> Result<(), Problem> {
         let Some((gate, app)) = self.of_app(shared) else { return Ok(()) };
-        gate.charge_device(app, &shared.store, &self.id)?;
         let known = shared.store.device(&self.id)?;
         gate.admit(app, &shared.store, &self.id, known.as_ref())?;
         let now = unix_now();

@@ -7,9 +7,11 @@
 //! All devices are put together only where `all` or a `not` stands alone.
 //!
 //! Time: a look-up in each shard for each set that the selector names, and set algebra over those found. `* on` looks
-//! for each topic once, or at all sets where these are fewer. The caller holds the index still meanwhile.
+//! for each topic once, or at all sets where these are fewer; the language limits how often it is said. The caller holds
+//! the index still meanwhile.
 //!
-//! [`Index::explain`] needs each part by itself, so it works everything out in full.
+//! [`Explaining`] needs each part by itself, so it works everything out in full, one shard at a time: between two the index
+//! may change, names may come and go, and are looked up anew. Only the order of the parts stays.
 
 use std::cell::OnceCell;
 use std::sync::Arc;
@@ -62,15 +64,46 @@ impl Index {
 
     /// How many devices each part of `selector` means, counted one by one.
     pub fn explain(&self, selector: &Selector) -> Explanation {
-        let plan = Step::new(self, selector.root());
-        let mut explanation = Explanation { root: plan.explained(), unmuted_count: 0, device_count: 0 };
-        for shard in (0..self.range_count()).map(|shard| Shard::new(self, shard)) {
-            let selected = shard.measure(&plan, &mut explanation.root);
-            let muted = self.bitmap(shard.shard, MUTED_ALL).unwrap_or_default();
-            explanation.unmuted_count += selected.len() - selected.intersection_len(&muted);
-            explanation.device_count += shard.all().len();
+        let mut explaining = Explaining::new(self, selector);
+        while explaining.next_shard(self) {}
+        explaining.finish()
+    }
+}
+
+/// An [`Explanation`] in the making, for whoever does not want to hold the index still for all of it.
+pub struct Explaining<'a> {
+    plan: Step<'a>,
+    explanation: Explanation,
+    next_shard: usize,
+}
+
+impl<'a> Explaining<'a> {
+    /// Nothing is counted yet; the parts are in the order that is best for the index as it is now.
+    pub fn new(index: &Index, selector: &'a Selector) -> Self {
+        let plan = Step::new(index, selector.root());
+        let explanation = Explanation { root: plan.explained(), unmuted_count: 0, device_count: 0 };
+        Self { plan, explanation, next_shard: 0 }
+    }
+
+    /// Counts the devices of one more shard as they are now; false when there is none more.
+    pub fn next_shard(&mut self, index: &Index) -> bool {
+        if self.next_shard >= index.range_count() {
+            return false;
         }
-        explanation
+        self.plan.look_up(index);
+        let shard = Shard::new(index, self.next_shard);
+        let Explanation { root, unmuted_count, device_count } = &mut self.explanation;
+        let selected = shard.measure(&self.plan, root);
+        let muted = index.bitmap(shard.shard, MUTED_ALL).unwrap_or_default();
+        *unmuted_count += selected.len() - selected.intersection_len(&muted);
+        *device_count += shard.all().len();
+        self.next_shard += 1;
+        true
+    }
+
+    /// What was counted.
+    pub fn finish(self) -> Explanation {
+        self.explanation
     }
 }
 
@@ -104,21 +137,20 @@ impl<'a> Step<'a> {
                 Work::And(steps)
             }
             SelectorNode::Or(any) => Work::Or(steps(any)),
-            SelectorNode::Subscribed { topics, subjects } => Work::Sets(subscribed(index, topics.as_deref(), subjects)),
-            SelectorNode::Platform(of) => Work::Sets(of.iter().map(|&platform| platform_key(platform)).collect()),
-            SelectorNode::App(of) => Work::Sets(named(index, family::APP, of.iter().map(AppId::as_str))),
-            SelectorNode::Locale(of) => Work::Sets(named(index, family::LOCALE, of.iter().map(Locale::as_str))),
-            SelectorNode::Country(of) => {
-                let names = of.iter().map(|country| country.as_ref().map_or(NO_NAME, Country::as_str));
-                Work::Sets(named(index, family::COUNTRY, names))
-            }
-            SelectorNode::User(of) => {
-                let names = of.iter().map(|user| user.as_ref().map_or(NO_NAME, UserId::as_str));
-                Work::Sets(named(index, family::USER, names))
-            }
+            leaf => Work::Sets(keys(index, leaf)),
         };
         let count_max = work.count_max(index);
         Self { node, work, count_max }
+    }
+
+    /// Looks all names up anew; the order stays.
+    fn look_up(&mut self, index: &Index) {
+        match &mut self.work {
+            Work::All => {}
+            Work::Sets(sets) => *sets = keys(index, self.node),
+            Work::Not(inner) => inner.look_up(index),
+            Work::And(steps) | Work::Or(steps) => steps.iter_mut().for_each(|step| step.look_up(index)),
+        }
     }
 
     /// Without counts yet.
@@ -146,6 +178,25 @@ impl Work<'_> {
             Self::And(steps) => steps.iter().map(|step| step.count_max).min().unwrap_or(u64::MAX),
             Self::Or(steps) => steps.iter().fold(0, |sum, step| sum.saturating_add(step.count_max)),
         }
+    }
+}
+
+/// The sets of a part without children; those that there are.
+fn keys(index: &Index, leaf: &SelectorNode) -> Vec<SetKey> {
+    match leaf {
+        SelectorNode::Subscribed { topics, subjects } => subscribed(index, topics.as_deref(), subjects),
+        SelectorNode::Platform(of) => of.iter().map(|&platform| platform_key(platform)).collect(),
+        SelectorNode::App(of) => named(index, family::APP, of.iter().map(AppId::as_str)),
+        SelectorNode::Locale(of) => named(index, family::LOCALE, of.iter().map(Locale::as_str)),
+        SelectorNode::Country(of) => {
+            let names = of.iter().map(|country| country.as_ref().map_or(NO_NAME, Country::as_str));
+            named(index, family::COUNTRY, names)
+        }
+        SelectorNode::User(of) => {
+            let names = of.iter().map(|user| user.as_ref().map_or(NO_NAME, UserId::as_str));
+            named(index, family::USER, names)
+        }
+        SelectorNode::All | SelectorNode::Not(_) | SelectorNode::And(_) | SelectorNode::Or(_) => Vec::new(),
     }
 }
 

@@ -15,12 +15,14 @@
 //! No lock is here: the store's committer changes it and everybody else asks it, under the store's lock. A change
 //! costs a few hash look-ups and one set. No bound of its own: the store limits devices, and subscriptions per device.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use roaring::RoaringBitmap;
 use tidings_types::{AppId, Country, DeviceNumber, Filter, Locale, Platform, Subject, TopicName, UserId};
 
 use crate::frozen::Frozen;
+use crate::gaps;
 use crate::names::{NameNumber, Names};
 use crate::set::Wide;
 use crate::sets::{Added, Members, Removed, SetKey, Sets, family, shard_index};
@@ -152,14 +154,22 @@ impl Index {
         removed != Removed::Not
     }
 
-    /// Takes a device out of all sets but those of its subscriptions, which the caller knows: for when nobody knows
-    /// what it is. Looks at all sets.
-    pub fn forget_device(&mut self, number: DeviceNumber) {
-        let is_in = |(key, members): (SetKey, Members<'_>)| {
-            (key.family.0 >= family::FIRST.0 && members.contains(number.0)).then_some(key)
-        };
-        let keys: Vec<SetKey> = self.sets.iter_from(0).filter_map(is_in).collect();
-        for key in keys {
+    /// Takes devices out of all sets but those of their subscriptions, which the caller knows: for when nobody knows
+    /// what they are. Looks at all sets, once.
+    pub fn forget_devices(&mut self, numbers: &BTreeSet<DeviceNumber>) {
+        let mut found = Vec::new();
+        for (key, members) in self.sets.iter_from(0).filter(|(key, _)| key.family.0 >= family::FIRST.0) {
+            match members {
+                Members::Wide(wide) => {
+                    found.extend(numbers.iter().filter(|it| wide.contains(it.0)).map(|&it| (key, it)));
+                }
+                Members::Gaps(gaps) => {
+                    let members = gaps::numbers(gaps).map(DeviceNumber);
+                    found.extend(members.filter(|it| numbers.contains(it)).map(|it| (key, it)));
+                }
+            }
+        }
+        for (key, number) in found {
             if self.sets.remove(key, number) == Removed::Last && has_name(key) {
                 self.names_mut(key.family).release(key.name);
             }
@@ -230,9 +240,16 @@ impl Index {
 
     /// All devices of `user`, in order of their numbers.
     pub fn devices_of_user(&self, user: &UserId) -> Vec<DeviceNumber> {
-        let Some(key) = self.key(family::USER, user.as_str()) else { return Vec::new() };
-        let sets = (0..self.sets.shard_count()).filter_map(|shard| self.union(shard, &[key]));
-        sets.flat_map(|set| set.iter().map(DeviceNumber).collect::<Vec<_>>()).collect()
+        self.devices_of_user_from(user, DeviceNumber(0)).collect()
+    }
+
+    /// The devices of `user` from `start` on, in order of their numbers; a shard is looked at when its turn comes.
+    pub fn devices_of_user_from(&self, user: &UserId, start: DeviceNumber) -> impl Iterator<Item = DeviceNumber> + '_ {
+        let key = self.key(family::USER, user.as_str());
+        let shards = shard_index(start)..self.sets.shard_count();
+        let sets =
+            key.into_iter().flat_map(move |key| shards.clone().filter_map(move |shard| self.union(shard, &[key])));
+        sets.flat_map(move |set| set.iter().filter(|number| *number >= start.0).map(DeviceNumber).collect::<Vec<_>>())
     }
 
     /// All devices of `users`, and `devices` themselves, each once, as it is now; of these whom `filter` admits and who

@@ -34,7 +34,7 @@ mod sets;
 mod slots;
 
 pub use codec::DecodeError;
-pub use evaluate::{ExplainedNode, Explanation};
+pub use evaluate::{ExplainedNode, Explaining, Explanation};
 pub use frozen::Frozen;
 pub use index::{Index, Traits, USER_KIND};
 pub use sets::SHARD_DEVICE_COUNT;

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -233,8 +234,8 @@ impl Heap {
 
     /// What a sync of all that is flushed by now needs; to be done without the owner's lock.
     pub fn unsynced(&self) -> Unsynced {
-        let files = self.segments.iter().map(|segment| &segment.file).chain([&self.folder_file]);
-        Unsynced(files.cloned().collect())
+        let of = |segment: &Segment| (segment.file.clone(), segment.unsynced_bytes.clone());
+        Unsynced { files: self.segments.iter().map(of).collect(), folder: self.folder_file.clone() }
     }
 
     /// The record of `key` at `place`.
@@ -372,15 +373,27 @@ fn checksum(key: u32, record: &[u8]) -> u64 {
 /// Files to be synced.
 #[derive(Debug)]
 #[must_use = "nothing is synced by it alone"]
-pub struct Unsynced(Vec<Arc<File>>);
+pub struct Unsynced {
+    /// Each with the bytes that were written since it was synced.
+    files: Vec<(Arc<File>, Arc<AtomicU64>)>,
+    folder: Arc<File>,
+}
 
 impl Unsynced {
-    /// Blocks until all is on the disk. Files that are there already cost a system call each.
+    /// Blocks until all is on the disk, file after file. `between` is told the bytes of each that was not yet, and may
+    /// wait, so that others have the disk too.
     ///
     /// # Errors
-    /// When the disk refuses.
-    pub fn sync(&self) -> io::Result<()> {
-        self.0.iter().try_for_each(|file| file.sync_data())
+    /// When the disk refuses, or `between` does.
+    pub fn sync(&self, mut between: impl FnMut(u64) -> io::Result<()>) -> io::Result<()> {
+        for (file, unsynced_bytes) in &self.files {
+            let bytes = unsynced_bytes.swap(0, Ordering::Relaxed);
+            if bytes > 0 {
+                file.sync_data().inspect_err(|_| _ = unsynced_bytes.fetch_add(bytes, Ordering::Relaxed))?;
+                between(bytes)?;
+            }
+        }
+        self.folder.sync_data()
     }
 }
 

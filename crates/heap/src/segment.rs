@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use memmap2::{Advice, Mmap};
 use rustix::fs::{FallocateFlags, fallocate};
@@ -25,6 +26,8 @@ pub(crate) struct Segment {
     pub(crate) live_bytes: u32,
     /// It held nothing live when [`Heap::retire`](crate::Heap::retire) was called.
     pub(crate) is_retired: bool,
+    /// Bytes that a crash of the machine may lose; of a file that was found, all: nobody knows.
+    pub(crate) unsynced_bytes: Arc<AtomicU64>,
 }
 
 impl Segment {
@@ -32,7 +35,7 @@ impl Segment {
     pub(crate) fn create(folder: &Path, number: u32, bytes: u32) -> io::Result<Self> {
         let path = path(folder, number);
         let file = File::options().read(true).write(true).create_new(true).open(&path)?;
-        let made = allocate(&file, bytes).and_then(|()| Self::over(file, number));
+        let made = allocate(&file, bytes).and_then(|()| Self::over(file, number, 0));
         made.inspect_err(|_| _ = fs::remove_file(&path)) // What it was refused for is the error to tell.
     }
 
@@ -43,18 +46,19 @@ impl Segment {
         if bytes == 0 || bytes > u64::from(SEGMENT_BYTES_MAX) {
             return Ok(None);
         }
-        Self::over(file, number).map(Some)
+        Self::over(file, number, bytes).map(Some)
     }
 
     #[expect(unsafe_code, reason = "a map is the one way to lend bytes of a file without a copy")]
-    fn over(file: File, number: u32) -> io::Result<Self> {
+    fn over(file: File, number: u32, unsynced_bytes: u64) -> io::Result<Self> {
         // SAFETY: the bytes that are lent out do not change while they are. Nobody else writes here: the heap's owner
         // has locked the folder against other processes. We write only through `Segment::write`, which takes `&mut self`
         // while what is lent borrows `&self`; of two heaps of one folder (one being replaced by the next) only the newer
         // is written, and only into files it made itself (`create_new`). No file is ever made shorter; a deleted one
         // stays as long as it is mapped.
         let map = unsafe { Mmap::map(&file)? };
-        Ok(Self { number, file: Arc::new(file), map, live_bytes: 0, is_retired: false })
+        let unsynced_bytes = Arc::new(AtomicU64::new(unsynced_bytes));
+        Ok(Self { number, file: Arc::new(file), map, live_bytes: 0, is_retired: false, unsynced_bytes })
     }
 
     /// Bytes of the file.
@@ -68,6 +72,7 @@ impl Segment {
 
     /// Seen in the map at once: both are the kernel's page cache.
     pub(crate) fn write(&mut self, offset: u32, bytes: &[u8]) -> io::Result<()> {
+        self.unsynced_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed); // Before: a part may be written.
         self.file.write_all_at(bytes, u64::from(offset))
     }
 

@@ -244,7 +244,24 @@ fn two_heaps_of_one_folder_do_not_disturb_each_other() {
     assert_eq!((old.get(1, place), new.get(1, newer)), (Ok(&b"old"[..]), Ok(&b"new"[..])));
     assert_eq!((old.get(1, newer), new.get(1, place)), (Err(Damaged), Err(Damaged)));
     drop(old);
-    new.unsynced().sync().unwrap();
+    let mut synced = Vec::new();
+    let mut sync = |heap: &Heap| {
+        heap.unsynced()
+            .sync(|bytes| {
+                synced.push(bytes);
+                Ok(())
+            })
+            .unwrap();
+        std::mem::take(&mut synced)
+    };
+    let written = stored_bytes(3);
+    assert_eq!((sync(&new), sync(&new)), (vec![written], vec![]), "once is enough");
+    put(&mut new, 2, b"more");
+    new.flush().unwrap();
+    assert_eq!(sync(&new), [stored_bytes(4)]);
+    let file_bytes = new.usage().disk_bytes;
+    let found = Heap::open(folder.path(), LIMITS).unwrap();
+    assert_eq!(sync(&found).iter().sum::<u64>(), file_bytes, "nobody knows");
     assert_eq!(new.get(1, newer), Ok(&b"new"[..]));
 }
 

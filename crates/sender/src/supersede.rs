@@ -24,8 +24,9 @@
 //!    of it a moment before the newer one begins: after a crash in between, that begins anew and takes the rest.
 //!
 //! **The older one does not come back** for these devices, whatever becomes of the newer job: paused, it has them wait;
-//! cancelled, expired or without a text in the end, or no more admitted by its filter, they get neither. A job that is cancelled, or its time over, before
-//! it begins takes nothing. Dry runs take nothing and lose nothing: they are not shown.
+//! cancelled, expired, without a text in the end, or no more admitted by its filter, they get neither. A job that is
+//! cancelled, or its time over, before it begins takes nothing. Dry runs take nothing and lose nothing: they are not
+//! shown.
 //!
 //! Cost: the open devices of each older job as a set, and a few operations on whole sets.
 

@@ -9,12 +9,13 @@
 //! ```
 //!
 //! It is fuzzy: each part is as it was at some moment after the head's change number was taken. The changes from that number
-//! on make it exact (`rows/change.rs` says why). The file is derived and disposable: missing, damaged, of another store or with
+//! on make it exact (`rows/change.rs` says why). It says at its end which changes may be in it: beside rows that have not come
+//! so far (an older copy of them was put back) it is of no use. The file is derived and disposable: missing, damaged, of another store or with
 //! changes missing, it costs time and nothing else.
 //!
 //! One is written at a time, by one thread, and a new one takes the place of the old in one step (`file.rs`). The thread
 //! rests in between for at least [`REST_FACTOR`] times what the last one took, and within one it writes at most
-//! [`BYTES_PER_SECOND`] and syncs as it goes, so that commits do not wait behind a burst of its bytes. The last one, at an
+//! [`BYTES_PER_SECOND`], the heap's new bytes among them, and syncs as it goes, so that commits do not wait behind a burst of its bytes. The last one, at an
 //! orderly close, does not rest. Rows and heap are synced before the file is moved to its place: it never shows what they
 //! may still forget. A failed one (a full disk) leaves the old one, and is tried again after [`FAILED_REST`].
 //! Meanwhile changes are kept, up to a bound (`committer/changes.rs`).
@@ -33,8 +34,10 @@ use crate::service::{Shared, read_lock, write_lock};
 
 mod file;
 
+#[cfg(test)]
+pub(crate) use self::file::begin_at;
+pub(crate) use self::file::{Extent, Section, Unusable, read, remove};
 use self::file::{Head, Writer};
-pub(crate) use self::file::{Section, Unusable, read, remove};
 
 /// How much longer than its making a checkpoint stands before the next is begun.
 const REST_FACTOR: u32 = 10;
@@ -52,6 +55,8 @@ const SYNC_BYTES: u64 = 8 << 20;
 pub(crate) struct Checkpointing {
     /// Changes before this are in table and index.
     changed: AtomicU64,
+    /// None from this on is, not even in part.
+    reached: AtomicU64,
     /// Changes before this are in the checkpoint, and it is durable.
     taken: AtomicU64,
     /// Single changes since the last one began.
@@ -96,6 +101,11 @@ enum Pace {
 }
 
 impl Checkpointing {
+    /// Changes before `end` are durable, and table and index begin to take them in.
+    pub(crate) fn on_changing(&self, end: u64) {
+        self.reached.store(end, Ordering::Relaxed); // Whoever sees any of them has taken a lock that came after this.
+    }
+
     /// Table and index have `count` more changes, all before `changed`; at `limit` a checkpoint is due.
     pub(crate) fn on_changes(&self, changed: u64, count: u64, limit: u64) {
         self.changed.store(changed, Ordering::Release);
@@ -108,6 +118,7 @@ impl Checkpointing {
     /// no checkpoint a new one is due, unless there is nothing to put into it.
     pub(crate) fn on_loaded(&self, config: &StoreConfig, changed: u64, loaded: Option<Loaded>, device_count: u64) {
         let Loaded { taken, replayed_count } = loaded.unwrap_or_default();
+        self.reached.store(changed, Ordering::Relaxed);
         self.changed.store(changed, Ordering::Release);
         self.taken.store(taken, Ordering::Relaxed);
         self.pending.store(replayed_count, Ordering::Relaxed);
@@ -233,7 +244,8 @@ fn take_one(shared: &Shared, pace: Pace) -> bool {
     let (state, began) = (&shared.checkpoint, Instant::now());
     let _busy = lock(&state.busy);
     let written = write(shared, pace);
-    if let Err(error) = write_lock(&shared.table).end_checkpoint().delete() {
+    let retired = write_lock(&shared.table).end_checkpoint(); // Deleted when the lock is free again.
+    if let Err(error) = retired.delete() {
         warn!(%error, "Files of the heap that are of no use cannot be deleted");
     }
     match &written {
@@ -257,7 +269,7 @@ fn write(shared: &Shared, pace: Pace) -> io::Result<u64> {
     let head = Head { epoch: shared.epoch, change: state.changed.load(Ordering::Acquire) };
     state.pending.store(0, Ordering::Relaxed);
     let mut writer = Writer::create(&shared.config.path, head)?;
-    let mut throttle = Throttle { state, pace, began: Instant::now(), bytes: 0 };
+    let mut throttle = Throttle { state, pace, began: Instant::now(), bytes: 0, unsynced_bytes: 0 };
     let mut bytes = Vec::new();
     write_lock(&shared.table).begin_checkpoint();
     for part in 0.. {
@@ -272,7 +284,7 @@ fn write(shared: &Shared, pace: Pace) -> io::Result<u64> {
     }
     // What the slots point to must be as durable as they will be.
     let unsynced = read_lock(&shared.table).unsynced();
-    unsynced.sync()?;
+    unsynced.sync(|bytes| throttle.rest_after(bytes))?;
     for shard in 0.. {
         bytes.clear();
         let index = read_lock(&shared.index);
@@ -283,11 +295,12 @@ fn write(shared: &Shared, pace: Pace) -> io::Result<u64> {
         drop(index);
         writer.section(Section::Index(shard as u32), &bytes, CHUNK_BYTES, |file| throttle.after_chunk(file))?;
     }
+    let reached = state.reached.load(Ordering::Relaxed);
     // Nor may it show what the rows may still forget.
     let engine = read_lock(&shared.engine);
     engine.as_ref().ok_or(io::ErrorKind::Interrupted)?.sync().map_err(io::Error::other)?;
     drop(engine);
-    let bytes = writer.finish()?;
+    let bytes = writer.finish(reached)?;
     state.taken.store(head.change, Ordering::Relaxed);
     state.is_missing.store(false, Ordering::Relaxed);
     Ok(bytes)
@@ -298,20 +311,29 @@ struct Throttle<'a> {
     state: &'a Checkpointing,
     pace: Pace,
     began: Instant,
+    /// Of the file and of the heap.
     bytes: u64,
+    /// Of the file, since it was synced last.
+    unsynced_bytes: u64,
 }
 
 impl Throttle<'_> {
     fn after_chunk(&mut self, file: &File) -> io::Result<()> {
+        self.unsynced_bytes += CHUNK_BYTES as u64;
+        if self.pace == Pace::Gentle && self.unsynced_bytes >= SYNC_BYTES {
+            file.sync_data()?;
+            self.unsynced_bytes = 0;
+        }
+        self.rest_after(CHUNK_BYTES as u64)
+    }
+
+    fn rest_after(&mut self, bytes: u64) -> io::Result<()> {
         if self.state.is_interrupted.load(Ordering::Relaxed) {
             return Err(io::ErrorKind::Interrupted.into());
         }
-        self.bytes += CHUNK_BYTES as u64;
+        self.bytes += bytes;
         if self.pace == Pace::Quick {
             return Ok(());
-        }
-        if self.bytes.is_multiple_of(SYNC_BYTES) {
-            file.sync_data()?;
         }
         let due = Duration::from_millis(self.bytes * 1000 / BYTES_PER_SECOND);
         self.state.rest(due.saturating_sub(self.began.elapsed()));

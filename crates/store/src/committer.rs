@@ -15,6 +15,7 @@
 //! its batch are done, and opening again would find the row as it is.
 
 use std::fs::File;
+use std::mem;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
@@ -198,9 +199,8 @@ impl Committer {
             return Ok(());
         }
         let room: u64 = effects.iter().map(Effect::table_room).sum();
-        if room > 0
-            && let Err(error) = write_lock(&shared.table).reserve(room)
-        {
+        let reserved = if room > 0 { write_lock(&shared.table).reserve(room) } else { Ok(()) };
+        if let Err(error) = reserved {
             self.refuse(&error.into());
             return Err(Failure(None));
         }
@@ -209,6 +209,7 @@ impl Committer {
             return Err(Failure(Some(Doubtful { commit: state.commit, effects })));
         }
         self.shared.counters.batches.fetch_add(1, Ordering::Relaxed);
+        shared.checkpoint.on_changing(state.change_end);
         effects.chunks(APPLY_COUNT).for_each(|chunk| self.apply(chunk));
         let limit = shared.config.checkpoint_change_count;
         shared.checkpoint.on_changes(state.change_end, change_count, limit);
@@ -267,7 +268,8 @@ impl Committer {
 
     /// Closes the engine and opens it again as soon as the disk takes writes; what is durable then is the truth.
     fn reopen(&mut self, doubtful: Option<Doubtful>) -> Reopened {
-        *write_lock(&self.shared.engine) = None;
+        let broken = write_lock(&self.shared.engine).take();
+        drop(broken);
         self.shared.backup.clear(); // It holds the folder.
         let shared = self.shared.clone();
         let _no_checkpoint = shared.checkpoint.interrupt(); // Its file is read, and what it would be of is replaced.
@@ -286,8 +288,10 @@ impl Committer {
             pause = (pause * 2).min(self.shared.config.reopen_backoff_max);
         };
         shared.checkpoint.on_loaded(&shared.config, state.change_end, derived.checkpoint, derived.table.count());
-        *write_lock(&self.shared.table) = derived.table;
-        *write_lock(&self.shared.index) = derived.index;
+        // The old ones go when the locks are free again.
+        let old_table = mem::replace(&mut *write_lock(&self.shared.table), derived.table);
+        let old_index = mem::replace(&mut *write_lock(&self.shared.index), derived.index);
+        drop((old_table, old_index));
         *self.shared.blocks.lock().unwrap_or_else(PoisonError::into_inner) = derived.blocks;
         self.shared.brakes.send_if_modified(|brakes| {
             let is_other = **brakes != derived.brakes;

@@ -274,7 +274,7 @@ impl Store {
     }
 
     /// The devices of a user whose ids come after `after`, in order of ids, at most `limit`; fewer means that there are no
-    /// more. Costs a look at each of his devices.
+    /// more. Looks at each of his devices in memory, and reads those that it tells.
     ///
     /// # Errors
     /// When the store is being opened again or the disk fails.
@@ -284,10 +284,12 @@ impl Store {
         after: Option<&DeviceId>,
         limit: usize,
     ) -> Result<Vec<Device>, ReadError> {
-        let numbers = read_lock(&self.shared().index).devices_of_user(user);
+        let mut numbers = self.numbers_of_user(user, after).into_iter().peekable();
         self.with_engine(|engine| {
             let mut devices: BTreeMap<DeviceId, Device> = BTreeMap::new();
-            for number in numbers {
+            // Those without a name in memory come first: they are read all.
+            let mut named_count = 0;
+            while let Some((name, number)) = numbers.next_if(|(name, _)| name.is_none() || named_count < limit) {
                 let key = rows::number_key(number);
                 let row = engine.get(Table::Device, &key)?.map(|row| rows::decode_device(&key, row.as_ref()));
                 let device = match row.transpose() {
@@ -302,6 +304,7 @@ impl Store {
                 if let Some(device) = device.filter(|device| device.user.as_ref() == Some(user))
                     && after.is_none_or(|after| device.id > *after)
                 {
+                    named_count += usize::from(name.is_some());
                     devices.insert(device.id.clone(), device);
                     if devices.len() > limit {
                         devices.pop_last();
@@ -310,6 +313,21 @@ impl Store {
             }
             Ok(devices.into_values().collect())
         })
+    }
+
+    /// The numbers of a user's devices in the order of their ids, those that memory knows behind `after`, and first those
+    /// of which it lost what they are.
+    fn numbers_of_user(&self, user: &UserId, after: Option<&DeviceId>) -> Vec<(Option<DeviceId>, DeviceNumber)> {
+        let numbers = read_lock(&self.shared().index).devices_of_user(user);
+        let table = read_lock(&self.shared().table);
+        let mut named: Vec<_> = numbers
+            .into_iter()
+            .map(|number| (table.recipient(number).ok().flatten().map(|found| found.id), number))
+            .filter(|(name, _)| name.is_none_or(|name| after.is_none_or(|after| name > after.as_str())))
+            .collect();
+        named.sort_unstable();
+        let owned = |name: Option<&str>| name.and_then(|name| DeviceId::new(name).ok());
+        named.into_iter().map(|(name, number)| (owned(name), number)).collect()
     }
 
     /// The device that has this address.

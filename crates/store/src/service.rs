@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
-use tidings_audience::{Explanation, Frozen, Index};
+use tidings_audience::{Explaining, Explanation, Frozen, Index};
 use tidings_types::{
     BrakeScope, DeviceId, DeviceNumber, DeviceToken, Epoch, Event, EventId, JournalPosition, Json, Mute, MuteScope,
     Selector, StreamPosition, Timestamp, UserId,
@@ -570,10 +570,13 @@ impl Store {
         read_lock(&self.shared().index).selected(selector)
     }
 
-    /// How many devices each part of a selector means, counted one by one, as it is now. Changes wait meanwhile: up to
-    /// some milliseconds for each part and million of devices.
+    /// How many devices each part of a selector means, counted one by one, one million of numbers after the
+    /// other, each as it is then. Changes wait for one at a time: up to some milliseconds for each part.
     pub fn explain(&self, selector: &Selector) -> Explanation {
-        read_lock(&self.shared().index).explain(selector)
+        let index = &self.shared().index;
+        let mut explaining = Explaining::new(&read_lock(index), selector);
+        while explaining.next_shard(&read_lock(index)) {}
+        explaining.finish()
     }
 
     /// The numbers of those devices that exist. Where the rows cannot be read, memory knows them too: sending goes on.

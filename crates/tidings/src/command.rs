@@ -35,6 +35,14 @@ pub(crate) enum CommandError {
     /// It was tried and did not work.
     #[error("{0}")]
     Failed(String),
+    /// The server does not do it.
+    #[error("{detail}")]
+    Refused {
+        /// Of its answer.
+        status: u16,
+        /// Who it is and what it says.
+        detail: String,
+    },
     /// The server cannot be reached, or breaks off.
     #[error(transparent)]
     Http(#[from] http::HttpError),

@@ -437,6 +437,7 @@ fn api_config(config: &Config) -> ApiConfig {
         body_bytes_max: config.http.body_bytes_max.as_usize(),
         request_count_max: config.http.request_count_max,
         subscription_count_max: config.store.subscription_count_max as usize,
+        mute_count_max: config.store.mute_count_max as usize,
         key_rate: rate(config.limits.key_per_second, config.limits.key_burst),
     }
 }

@@ -104,9 +104,12 @@ fn devices_move_from_one_server_to_another() {
     fs::write(old.path().join("devices.ndjson"), devices(0..1200)).unwrap();
     let said = done(&["devices", "import", "devices.ndjson", "--name", "first"], old.path());
     assert_eq!(said, "1200 lines done: 1200 devices new, 0 known, 1200 subscriptions new, 0 lines wrong");
+    fs::write(old.path().join("out.ndjson"), "from before").unwrap(); // Which others may read.
     done(&["devices", "export", "--out", "out.ndjson"], old.path());
     let (file, permissions) = (old.path().join("out.ndjson"), |path| fs::metadata(path).unwrap().permissions().mode());
     assert_eq!(permissions(&file) & 0o777, 0o600, "it holds tokens");
+    let names = fs::read_dir(old.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    assert_eq!(names.filter(|name| name.ends_with(".part")).count(), 0);
     let exported = fs::read_to_string(&file).unwrap();
     assert_eq!(exported.lines().count(), 1200);
     let said = done_with(&["devices", "import", "-"], new.path(), &exported);

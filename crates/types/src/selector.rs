@@ -28,8 +28,10 @@ pub mod selector_limits {
     pub const BYTES_MAX: usize = 4096;
     /// `not`s and parentheses around selectors, one within the other. `!=` and `not in` count as `not`.
     pub const DEPTH_MAX: usize = 32;
-    /// Topics, subjects and values, counted as often as they are written.
+    /// Topics, subjects, values and `all`s, counted as often as they are written.
     pub const NAME_COUNT_MAX: usize = 256;
+    /// Subjects behind `* on`, counted as often as they are written: each costs a look for every topic there is.
+    pub const STAR_SUBJECT_COUNT_MAX: usize = 16;
 }
 
 /// Which devices are meant.

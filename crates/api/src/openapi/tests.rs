@@ -1,6 +1,7 @@
 //! The document against what it describes.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -18,7 +19,7 @@ use crate::event_input::SCHEMA;
 use crate::routes::{Guards, Routes};
 
 fn known() -> Vec<Route> {
-    let (keys, permits) = (ApiKeys::new(Vec::new()), Semaphore::new(1).into());
+    let (keys, permits) = (ApiKeys::new(Vec::new()), Arc::new(Semaphore::new(1)));
     let (registry, request_count_max) = (Registry::new(), 1);
     let apps = Apps {
         verifier: None,
@@ -29,12 +30,20 @@ fn known() -> Vec<Route> {
         address_header: None,
     };
     let gate = Some(Gate::new(apps, &registry).into());
-    Routes::new(&Guards { keys, key_rate: None, gate, permits, request_count_max, registry }).known
+    let (app_permits, app_count_max) = (permits.clone(), request_count_max);
+    let key_rate = None;
+    Routes::new(&Guards { keys, key_rate, gate, permits, request_count_max, app_permits, app_count_max, registry })
+        .known
 }
 
 fn made() -> Value {
-    let config =
-        ApiConfig { body_bytes_max: 1 << 20, request_count_max: 1, subscription_count_max: 100, key_rate: None };
+    let config = ApiConfig {
+        body_bytes_max: 1 << 20,
+        request_count_max: 1,
+        subscription_count_max: 100,
+        mute_count_max: 8,
+        key_rate: None,
+    };
     serde_json::from_str(&document(&known(), &config, "1.2.3")).unwrap()
 }
 

@@ -461,17 +461,17 @@ async fn who_asks_too_fast_is_told_when_to_come_back() {
         "detail": "app: at most 2 requests a second, and 3 at once after a pause",
     });
     assert_eq!((refused.json(), &refused.headers["retry-after"]), (expected, &"1".parse().unwrap()));
-    // Nobody else pays for it: not the user, not another device, not who only tries its name.
+    // Nobody else pays for it: not the user, not another device; and who only tries its name pays apart.
     assert_eq!(statuses(&[("authorization", &token)], PHONE, 3).await, [200; 3]);
     assert_eq!(statuses(&[("x-device-credential", &other)], "/v1/devices/phone-2", 3).await, [200; 3]);
-    assert_eq!(statuses(&[("x-device-credential", &other)], PHONE, 8).await, [404; 8]);
+    assert_eq!(statuses(&[("x-device-credential", &other)], PHONE, 5).await, [404, 404, 404, 429, 429]);
     tokio::time::advance(Duration::from_millis(500)).await;
     assert_eq!(statuses(&own, PHONE, 2).await, [200, 429]);
     // Who tries the names of others pays with its own.
     tokio::time::advance(Duration::from_secs(60)).await;
     assert_eq!(statuses(&[("authorization", &token)], "/v1/devices/phone-2", 4).await, [404, 404, 404, 429]);
     let metrics = server.send("GET", "/metrics", "").await.body;
-    assert!(metrics.contains(r#"tidings_api_limited_total{by="app"} 4"#), "{metrics}");
+    assert!(metrics.contains(r#"tidings_api_limited_total{by="app"} 6"#), "{metrics}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -682,4 +682,98 @@ async fn what_an_app_adds_at_a_log_out_does_not_outlive_it() {
         assert_eq!(left, r#"{"subscriptions":[]}{"mutes":[]}"#, "{answers:?}");
         assert_eq!(server.send("GET", &path, "").await.json().get("user"), None);
     }
+}
+
+/// A body that never ends after it has begun.
+fn endless() -> Body {
+    Body::from_stream(futures_util::stream::pending::<Result<Vec<u8>, std::convert::Infallible>>())
+}
+
+async fn put(server: &Server, path: &str, shown: (&str, &str), body: Body) -> Answer {
+    let shown = [shown, ("content-type", "application/json")];
+    let answer = ask(server, "PUT", path, &shown, body);
+    tokio::time::timeout(Duration::from_secs(20), answer).await.expect("an answer before the body")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_proof_is_checked_before_the_body_is_read() {
+    let server = start();
+    let credential = registered(&server, "phone-1", Some("ada")).await;
+    registered(&server, "phone-2", Some("bob")).await;
+    let token = bearer("bob", None);
+    for shown in [("x-device-credential", "wrong"), ("authorization", token.as_str())] {
+        for path in [PHONE, "/v1/devices/phone-1/subscriptions", "/v1/devices/phone-1/mutes/everything"] {
+            let answer = put(&server, path, shown, endless()).await;
+            assert_eq!((answer.status, answer.detail().as_str()), (StatusCode::NOT_FOUND, NOT_THERE), "{path}");
+        }
+    }
+    let own = ("x-device-credential", credential.as_str());
+    let large = put(&server, PHONE, own, vec![b' '; (64 << 10) + 1].into()).await;
+    assert_eq!((large.status, &large.json()["limit"]), (StatusCode::PAYLOAD_TOO_LARGE, &json!(64 << 10)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn apps_that_are_slow_take_no_place_of_producers() {
+    let server = Server::with_apps(Some(apps()), |_, config| config.request_count_max = 8);
+    let credential = registered(&server, "phone-1", Some("ada")).await;
+    let shown = [("x-device-credential", credential.as_str()), ("content-type", "application/json")];
+    let slow = || ask(&server, "PUT", PHONE, &shown, endless());
+    let others = async {
+        tokio::task::yield_now().await;
+        let third = ask(&server, "GET", PHONE, &shown, "").await;
+        let producer = server.send("GET", "/v1/devices", "").await;
+        (third, producer)
+    };
+    let (first, second, (third, producer)) = tokio::join!(slow(), slow(), others);
+    assert_eq!((first.status.as_u16(), second.status.as_u16()), (408, 408));
+    let told = "at most 2 requests of apps may be in work, a quarter of http.request_count_max, and 2 are";
+    assert_eq!((third.status.as_u16(), third.detail().as_str()), (503, told));
+    assert_eq!(producer.status, StatusCode::OK);
+    assert_eq!(ask(&server, "GET", PHONE, &shown, "").await.status, StatusCode::OK);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_tries_pays_and_the_device_does_not_pay_for_it() {
+    let server = Server::with_apps(Some(Apps { rate: Some(Rate { per_second: 1, burst: 2 }), ..apps() }), |_, _| ());
+    let credential = registered(&server, "phone-1", Some("ada")).await;
+    let ask = async |name: &str, value: &str| ask(&server, "GET", PHONE, &[(name, value)], "").await.status.as_u16();
+    for expected in [404, 404, 429] {
+        assert_eq!(ask("x-device-credential", "wrong").await, expected);
+    }
+    for expected in [200, 200, 429] {
+        assert_eq!(ask("x-device-credential", &credential).await, expected);
+    }
+    let elsewhere = bearer("", Some("phone-2"));
+    for expected in [404, 404, 429] {
+        assert_eq!(ask("authorization", &elsewhere).await, expected, "its token is about another device");
+    }
+}
+
+#[tokio::test]
+async fn a_condition_tells_an_app_nothing_of_devices_that_are_not_its_own() {
+    let server = start();
+    registered(&server, "phone-1", Some("ada")).await;
+    let token = bearer("bob", None);
+    let shown = [("authorization", token.as_str()), ("if-match", "*"), ("content-type", "application/json")];
+    for method in ["PUT", "DELETE", "GET"] {
+        for id in ["phone-1", "phone-9"] {
+            let answer = ask(&server, method, &format!("/v1/devices/{id}"), &shown, phone().to_string()).await;
+            let detail = format!("device {id} is not registered");
+            assert_eq!((answer.status, answer.detail()), (StatusCode::NOT_FOUND, detail), "{method} {id}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn registered_all_at_once_they_are_no_more_than_a_user_may_have() {
+    let server = start();
+    let token = bearer("ada", None);
+    let shown = [("authorization", token.as_str()), ("content-type", "application/json")];
+    let paths: Vec<String> = (0..24).map(|number| format!("/v1/devices/d-{number}")).collect();
+    let puts = paths
+        .iter()
+        .zip(0..)
+        .map(|(path, number)| ask(&server, "PUT", path, &shown, phone_with(&format!("t-{number}"))));
+    let made = join_all(puts).await.into_iter().filter(|answer| answer.status == StatusCode::CREATED).count();
+    assert_eq!(made, 3);
 }

@@ -319,3 +319,43 @@ async fn whoever_waits_too_long_for_its_turn_to_count_is_told() {
     tokio::time::resume();
     assert_eq!(server.post(PREVIEW, ask).await.status, StatusCode::OK, "the turn is free again");
 }
+
+#[tokio::test]
+async fn selectors_are_counted_in_turn_and_not_too_many_of_them() {
+    let server = Server::start();
+    register(&server, "a", json!({"country": "SE"})).await;
+    let event = |number: usize, min: u64| {
+        json!({
+            "id": format!("e-{number}"), "topic": "goal", "subjects": ["team:1"], "params": {"team": "x"},
+            "to": {"selector": "country = SE"}, "expect_audience": {"min": min},
+        })
+    };
+    let send = async |count: usize, min: u64| {
+        let events: Vec<Value> = (0..count).map(|number| event(number, min)).collect();
+        server.post("/v1/events", json!(events).to_string()).await
+    };
+    let refused = send(17, 1).await;
+    let told = "[16].to.selector: must not be counted here: of events with a selector and expect_audience, or of a key \
+                with audience_max, a request has at most 16";
+    assert_eq!((refused.status, refused.detail().as_str()), (StatusCode::BAD_REQUEST, told));
+    assert_eq!(send(1, 2).await.json()["value"], 1, "it is counted");
+    assert_eq!(server.accepted(), 0);
+    assert_eq!(send(16, 1).await.status, StatusCode::ACCEPTED);
+    assert_eq!(send(17, 1).await.status, StatusCode::ACCEPTED, "those that are known are not counted again");
+
+    // While another audience is counted it waits, in a place for those that wait.
+    let held = server.jobs.hold_estimates().await;
+    let preview = json!({"topic": "goal", "subjects": ["team:1"]}).to_string();
+    let body = json!([event(99, 1)]).to_string();
+    let (preview, mut counted) = (server.post(PREVIEW, preview), std::pin::pin!(server.post("/v1/events", body)));
+    let mut preview = std::pin::pin!(preview);
+    tokio::select! {
+        _ = &mut preview => panic!("estimates are held"),
+        () = server.jobs.estimating() => {}
+    }
+    let waits = tokio::time::timeout(Duration::from_millis(50), &mut counted).await;
+    assert!(waits.is_err(), "its turn has not come");
+    drop(held);
+    assert_eq!(preview.await.status, StatusCode::OK);
+    assert_eq!(counted.await.status, StatusCode::ACCEPTED);
+}

@@ -1,8 +1,14 @@
 //! `GET /v1/export`, and what an import makes of it elsewhere.
 
-use axum::http::StatusCode;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tidings_types::DeviceId;
+use tokio::time::{sleep, timeout};
+use tower::ServiceExt;
 
 use crate::support::{Answer, Cases, Server};
 
@@ -136,10 +142,72 @@ async fn what_is_asked_wrongly_is_refused() {
         let answer = server.send("GET", &format!("/v1/export{query}"), "").await;
         cases.check(query, (answer.status, answer.json()["field"].clone()), (StatusCode::BAD_REQUEST, json!(field)));
     }
-    for (key, status) in [("publish", 403), ("read", 403), ("operate", 403), ("nobody's", 401), ("devices", 200)] {
+    for (key, status) in
+        [("publish", 403), ("read", 403), ("operate", 403), ("devices", 403), ("nobody's", 401), ("root", 200)]
+    {
         let answer = server.send_with("GET", "/v1/export", &[("x-api-key", key)], "").await;
         cases.check(key, answer.status.as_u16(), status);
     }
     server.store.close().await;
     assert_eq!(server.send("GET", "/v1/export", "").await.status, StatusCode::SERVICE_UNAVAILABLE);
+}
+
+/// With names of which each character takes two in JSON, and as many of them as there may be.
+#[tokio::test]
+async fn the_largest_device_can_be_imported_elsewhere() {
+    const COUNT: usize = 500;
+    let server = || {
+        Server::with(|store, api| {
+            (store.subscription_count_max, store.mute_count_max) = (COUNT as u32, COUNT as u32);
+            (api.subscription_count_max, api.mute_count_max, api.body_bytes_max) = (COUNT, COUNT, 1 << 20);
+        })
+    };
+    let (old, new) = (server(), server());
+    let subjects: Vec<String> = (0..COUNT).map(|number| format!("k:{number:03}{}", "\"".repeat(123))).collect();
+    let topic = "t".repeat(64);
+    let subscriptions: Vec<Value> =
+        subjects.iter().map(|subject| json!({"subject": subject, "topics": [topic]})).collect();
+    let mutes: Vec<Value> =
+        subjects.iter().map(|subject| json!({"scope": subject, "until": "2099-12-31T23:59:59.123Z"})).collect();
+    let device = json!({
+        "id": "d", "platform": "ios", "token": "0f8e", "app": "a", "locale": "sv", "subscriptions": subscriptions,
+        "mutes": mutes,
+    });
+    import(&old, device.to_string()).await;
+    let exported = old.send("GET", "/v1/export", "").await;
+    import(&new, exported.body.clone()).await;
+    assert_eq!(new.send("GET", "/v1/export", "").await.body, exported.body);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_nobody_reads_is_given_up() {
+    let server = Server::with(|store, api| (store.device_count_max, api.request_count_max) = (10_000, 4));
+    import(&server, numbered(2500)).await;
+    let request = Request::builder().uri("/v1/export").header("x-api-key", "root").body(Body::empty()).unwrap();
+    let unread = server.router.clone().oneshot(request).await.unwrap();
+    assert_eq!(server.send("GET", "/v1/export", "").await.status, StatusCode::SERVICE_UNAVAILABLE, "one of four");
+    let free = async {
+        while server.send("GET", "/v1/export?after=d-02499", "").await.status != StatusCode::OK {
+            sleep(Duration::from_secs(1)).await;
+        }
+    };
+    timeout(Duration::from_secs(600), free).await.expect("its place is free");
+    assert!(unread.into_body().collect().await.is_err(), "what there is of it is not all");
+}
+
+/// A number is given again while an export goes on: whoever has it now is not whom the selector meant.
+#[tokio::test]
+async fn who_came_later_is_not_in_it() {
+    let server = large();
+    import(&server, numbered(2500)).await;
+    let path = "/v1/export?selector=country%20=%20SE";
+    let request = Request::builder().uri(path).header("x-api-key", "root").body(Body::empty()).unwrap();
+    let answer = server.router.clone().oneshot(request).await.unwrap();
+    let event = json!({"id": "e", "topic": "goal", "subjects": ["team:1"], "params": {"team": "x"}});
+    assert_eq!(server.post("/v1/events", event.to_string()).await.status, StatusCode::ACCEPTED);
+    server.send("POST", "/v1/devices/d-02498/logout", "").await;
+    let body = answer.into_body().collect().await.unwrap().to_bytes();
+    let text = String::from_utf8_lossy(&body);
+    assert!(text.contains("d-02496") || text.contains("d-02494"));
+    assert!(!text.contains("d-02498"), "its number belongs to somebody who came later");
 }

@@ -256,6 +256,7 @@ impl Server {
             body_bytes_max: BODY_BYTES_MAX,
             request_count_max: 64,
             subscription_count_max: SUBSCRIPTION_COUNT_MAX,
+            mute_count_max: MUTE_COUNT_MAX as usize,
             key_rate: None,
         };
         change(&mut store_config, &mut config);

@@ -191,7 +191,7 @@ fn delete(index: &mut Index, model: &mut Model, number: u32, is_known: bool) {
         register(index, model, number, None);
     } else {
         model.beings.remove(&number);
-        index.forget_device(DeviceNumber(number));
+        index.forget_devices(&[DeviceNumber(number)].into());
     }
 }
 
@@ -252,7 +252,7 @@ pub(crate) fn replay(index: &mut Index, model: &mut Model, operation: &Operation
         Operation::Delete(number) => replay_delete(index, model, number),
         Operation::DeleteUnknown(number) => {
             replay_delete(index, model, number);
-            index.forget_device(DeviceNumber(number));
+            index.forget_devices(&[DeviceNumber(number)].into());
         }
     }
 }

@@ -3,7 +3,7 @@
 //! ```text
 //! head     "tidings checkpoint" and a version, 20 bytes │ epoch, 8 letters │ change u64 │ checksum u64
 //! section  kind u32 │ number u32 │ length u64 │ checksum of the bytes u64 │ checksum of these four u64 ║ the bytes
-//! end      as a section: kind 0, number 0, in place of the length how many sections came before
+//! end      as a section: kind 0, number 0, in place of the length how many sections came before ║ reached u64
 //! ```
 //!
 //! Numbers are little-endian. Checksums are XXH3 with a seed of their own per file and place in it, so a section of another
@@ -22,9 +22,10 @@ use crate::packed::Unpack;
 
 const NAME: &str = "checkpoint";
 const NAME_BESIDE: &str = "checkpoint.new";
-const MAGIC: &[u8; 20] = b"tidings checkpoint 1";
+const MAGIC: &[u8; 20] = b"tidings checkpoint 2";
 const HEAD_BYTES: usize = MAGIC.len() + 8 + 8 + 8;
 const SECTION_HEAD_BYTES: usize = 32;
+const END_BYTES: u64 = 8;
 /// Kind of the end.
 const END: u32 = 0;
 
@@ -34,6 +35,15 @@ pub(crate) struct Head {
     pub(crate) epoch: Epoch,
     /// All changes before this are in it; those from here on may be, in parts.
     pub(crate) change: u64,
+}
+
+/// What of the changes is in a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Extent {
+    /// All before this.
+    pub(crate) change: u64,
+    /// None from here on, not even in part.
+    pub(crate) reached: u64,
 }
 
 /// What a section holds.
@@ -75,6 +85,8 @@ pub(crate) enum Unusable {
     OtherStore,
     #[error("the changes from {from} to {to} are not all there")]
     Gap { from: u64, to: u64 },
+    #[error("the checkpoint has changes up to {reached}, the rows up to {end} only: they are an older copy")]
+    Ahead { reached: u64, end: u64 },
 }
 
 impl From<io::Error> for Unusable {
@@ -138,9 +150,11 @@ impl Writer {
         self.file.write_all(&head)
     }
 
-    /// Durable and in its place when it returns; tells its bytes.
-    pub(crate) fn finish(mut self) -> io::Result<u64> {
-        self.section_head(END, 0, self.section_count, &[])?;
+    /// Durable and in its place when it returns; tells its bytes. No change from `reached` on is in any section.
+    pub(crate) fn finish(mut self, reached: u64) -> io::Result<u64> {
+        let bytes = reached.to_le_bytes();
+        self.section_head(END, 0, self.section_count, &bytes)?;
+        self.file.write_all(&bytes)?;
         self.file.sync_all()?;
         let bytes = self.file.metadata()?.len();
         fs::rename(self.folder.join(NAME_BESIDE), self.folder.join(NAME))?;
@@ -164,7 +178,7 @@ pub(crate) fn read(
     folder: &Path,
     epoch: Epoch,
     mut visit: impl FnMut(Section, &[u8]) -> Result<(), Unusable>,
-) -> Result<Head, Unusable> {
+) -> Result<Extent, Unusable> {
     let file = File::open(folder.join(NAME)).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => Unusable::Missing,
         _ => Unusable::Io(error),
@@ -181,8 +195,12 @@ pub(crate) fn read(
         let SectionHead { kind, number, length, checksum } = read_section_head(&mut file, seed(&head, section_count))?;
         left = left.saturating_sub(SECTION_HEAD_BYTES as u64);
         if kind == END {
-            let is_whole = length == section_count && left == 0;
-            return if is_whole { Ok(head) } else { Err(Unusable::Damaged("the end")) };
+            let mut bytes = [0; END_BYTES as usize];
+            file.read_exact(&mut bytes)?;
+            let is_right = xxh3_64_with_seed(&bytes, seed(&head, section_count)) == checksum;
+            let is_whole = is_right && length == section_count && left == END_BYTES;
+            let extent = Extent { change: head.change, reached: u64::from_le_bytes(bytes) };
+            return if is_whole { Ok(extent) } else { Err(Unusable::Damaged("the end")) };
         }
         if length > left {
             return Err(Unusable::Damaged("the end"));
@@ -208,6 +226,15 @@ pub(crate) fn remove(folder: &Path) -> io::Result<()> {
             File::open(folder)?.sync_all()
         }
     }
+}
+
+/// Writes the store's file anew as one that was begun when no more than the changes before `change` were there.
+#[cfg(test)]
+pub(crate) fn begin_at(folder: &Path, epoch: Epoch, change: u64) {
+    let mut writer = Writer::create(folder, Head { epoch, change }).unwrap();
+    let extent =
+        read(folder, epoch, |section, bytes| writer.section(section, bytes, 1 << 20, |_| Ok(())).map_err(Unusable::Io));
+    writer.finish(extent.unwrap().reached).unwrap();
 }
 
 fn read_head(file: &mut BufReader<File>) -> Result<Head, Unusable> {
@@ -258,6 +285,7 @@ mod tests {
     use super::*;
 
     const HEAD: u64 = 77;
+    const REACHED: u64 = 99;
 
     fn head() -> Head {
         Head { epoch: Epoch::from_random(42), change: HEAD }
@@ -268,7 +296,7 @@ mod tests {
         for (section, bytes) in sections {
             writer.section(*section, bytes, 7, |_| Ok(())).unwrap();
         }
-        writer.finish().unwrap();
+        writer.finish(REACHED).unwrap();
     }
 
     fn read_all(folder: &Path) -> Result<Vec<(Section, Vec<u8>)>, Unusable> {
@@ -277,8 +305,8 @@ mod tests {
             sections.push((section, bytes.to_vec()));
             Ok(())
         });
-        read.map(|head| {
-            assert_eq!(head.change, HEAD);
+        read.map(|extent| {
+            assert_eq!(extent, Extent { change: HEAD, reached: REACHED });
             sections
         })
     }

@@ -87,7 +87,7 @@ fn apply(number: DeviceNumber, change: Change, index: &mut Index, touched: &mut 
             touched.insert(number);
         }
         Change::Forgotten => {
-            index.forget_device(number);
+            index.forget_devices(&[number].into());
             touched.insert(number);
         }
         Change::Subscription { subject, topic, is_there: true } => _ = index.insert(number, &subject, &topic),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 
 use tidings_types::{
-    Device, DeviceId, DeviceNumber, DeviceToken, JournalPosition, Subject, Timestamp, TopicName, UserId,
+    Device, DeviceId, DeviceNumber, DeviceToken, JournalPosition, Subject, Timestamp, TokenRef, TopicName, UserId,
 };
 use tracing::error;
 
@@ -159,24 +159,36 @@ impl Draft<'_> {
 
     /// Deletes some devices of the user and tells how many; 0 when he has none.
     pub(super) fn erase_user(&mut self, user: &UserId) -> Result<usize, EngineError> {
-        let known = read_lock(&self.shared.index).devices_of_user(user);
         // The index does not know yet what this batch says.
         let new = self.effects.iter().filter_map(|effect| match effect {
             Effect::DeviceSet { number, device, .. } if device.user.as_ref() == Some(user) => Some(*number),
             _ => None,
         });
-        let numbers: BTreeSet<DeviceNumber> = known.into_iter().chain(new).collect();
+        let new: Vec<DeviceNumber> = new.collect();
         let mut erased = 0;
-        for number in numbers {
-            if let Some(row) = self.row(number)?.filter(|row| row.device.user.as_ref() == Some(user)) {
-                self.remove_device(number, row)?;
-                erased += 1;
-            }
-            if erased == ERASE_COUNT {
-                break;
+        for number in new {
+            erased += usize::from(erased < ERASE_COUNT && self.erase(number, user)?);
+        }
+        let mut next = Some(DeviceNumber(0));
+        while let Some(start) = next.filter(|_| erased < ERASE_COUNT) {
+            let known: Vec<DeviceNumber> =
+                read_lock(&self.shared.index).devices_of_user_from(user, start).take(ERASE_COUNT - erased).collect();
+            next = known.last().and_then(|last| last.0.checked_add(1)).map(DeviceNumber);
+            for number in known {
+                erased += usize::from(self.erase(number, user)?);
             }
         }
         Ok(erased)
+    }
+
+    /// Deletes a device that memory says is the user's; false when it is not any more.
+    fn erase(&mut self, number: DeviceNumber, user: &UserId) -> Result<bool, EngineError> {
+        match self.row(number)? {
+            Some(row) if row.device.user.as_ref() == Some(user) => self.remove_device(number, row)?,
+            None if self.is_left(number) => self.forget(number)?,
+            Some(_) | None => return Ok(false),
+        }
+        Ok(true)
     }
 
     /// Takes away a device with all that belongs to it.
@@ -209,14 +221,42 @@ impl Draft<'_> {
         if self.row(number)?.is_some() {
             return Ok(false); // It is another device's by now.
         }
+        self.forget(number)?;
+        Ok(true)
+    }
+
+    /// Whether a device without a row that can be read is left in memory.
+    fn is_left(&self, number: DeviceNumber) -> bool {
+        let is_untouched = self.rows.get(Table::Device, &rows::number_key(number)).is_none();
+        is_untouched && read_lock(&self.shared.table).contains(number)
+    }
+
+    /// Takes away a device without a row that can be read; its name and address are those that memory has.
+    fn forget(&mut self, number: DeviceNumber) -> Result<(), EngineError> {
+        if let Some((id, token)) = self.left_address(number) {
+            if self.is_named(&id, number) {
+                self.rows.delete(Table::DeviceId, rows::device_id_key(&id));
+            }
+            let key = token.as_ref().map(rows::token_key);
+            if let Some(key) = key
+                && self.holders(&key)?.contains(&number)
+            {
+                self.rows.delete(Table::Token, key);
+            }
+        }
         self.remove_subscriptions(number)?;
         self.remove_mutes(number)?;
         self.set_proven(number, false);
         self.rows.delete(Table::Device, rows::number_key(number));
         self.free_number(number);
-        // Whose it was, nobody knows; the set of that user keeps the number until the store is opened again.
         self.effects.push(Effect::DeviceRemoved { number, before: None });
-        Ok(true)
+        Ok(())
+    }
+
+    fn left_address(&self, number: DeviceNumber) -> Option<(DeviceId, Option<DeviceToken>)> {
+        let table = read_lock(&self.shared.table);
+        let found = table.recipient(number).ok().flatten()?;
+        Some((DeviceId::new(found.id).ok()?, found.token.map(TokenRef::to_token)))
     }
 
     /// A new secret for the device; the old one proves nothing from now on.
@@ -346,7 +386,15 @@ impl Draft<'_> {
     pub(super) fn tokens_gone(&mut self, tokens: Vec<GoneToken>) -> Result<usize, EngineError> {
         let mut taken = 0;
         for GoneToken { number, token, gone_at } in tokens {
-            let Some(mut row) = self.row(number)? else { continue };
+            let Some(mut row) = self.row(number)? else {
+                // Nobody knows it any more, and nobody is told at this address.
+                let has_it = |(_, held): (_, Option<DeviceToken>)| held.as_ref() == Some(&token);
+                if self.is_left(number) && self.left_address(number).is_some_and(has_it) {
+                    self.forget(number)?;
+                    taken += 1;
+                }
+                continue;
+            };
             let same = row.device.token.as_ref().is_some_and(|held| rows::token_key(held) == rows::token_key(&token));
             let newer = gone_at.is_some_and(|gone_at| row.device.token_at > gone_at);
             if same && !newer {
@@ -419,7 +467,8 @@ impl Draft<'_> {
 fn merge(new: NewDevice, old: Option<&Device>, origin: Origin, now: Timestamp, journal_end: JournalPosition) -> Device {
     let known_token_at = old.filter(|old| old.token == new.token).map(|old| old.token_at);
     let (token_at, seen_at) = match origin {
-        Origin::Device { .. } => (now, now.start_of_day()),
+        // The clock may have been set back.
+        Origin::Device { .. } => (now, now.start_of_day().max(old.map_or(Timestamp(0), |old| old.seen_at))),
         // What a provider says of an imported token counts always: only the device itself knows that it lives now.
         Origin::Import { seen_at, .. } => {
             let seen_at = seen_at.map(|seen_at| seen_at.min(now).start_of_day());
@@ -427,6 +476,9 @@ fn merge(new: NewDevice, old: Option<&Device>, origin: Origin, now: Timestamp, j
             (known_token_at.unwrap_or_default(), seen_at.max(known).unwrap_or(now.start_of_day()))
         }
     };
+    // What is under way to its former user is not for the next one's eyes.
+    let is_taken_over = old.is_some_and(|old| old.user.is_some() && old.user != new.user);
+    let since = old.filter(|_| !is_taken_over).map_or(journal_end, |old| old.since);
     let NewDevice { id, user, app, platform, environment, token, locale, country, time_zone, push_permission } = new;
     Device {
         id,
@@ -440,7 +492,7 @@ fn merge(new: NewDevice, old: Option<&Device>, origin: Origin, now: Timestamp, j
         time_zone,
         push_permission,
         token_at,
-        since: old.map_or(journal_end, |old| old.since),
+        since,
         revision: old.map_or(0, |old| old.revision),
         seen_at,
     }

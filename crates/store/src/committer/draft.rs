@@ -107,7 +107,7 @@ impl Effect {
             Self::DeviceRemoved { number, before: Some(before) } => {
                 index.set_device(*number, Some(traits(before)), None);
             }
-            Self::DeviceRemoved { number, before: None } => index.forget_device(*number),
+            Self::DeviceRemoved { number, before: None } => index.forget_devices(&[*number].into()),
             Self::Published { .. } | Self::Proven { .. } | Self::Braked(_) => {}
             Self::Muted { number, subject } => _ = index.mute(*number, subject.as_ref()),
             Self::Unmuted { number, subject } => _ = index.unmute(*number, subject.as_ref()),

@@ -8,7 +8,7 @@ use std::ops::Bound;
 use std::time::Duration;
 
 use tidings_types::{DeviceNumber, Timestamp};
-use tracing::info;
+use tracing::{error, info};
 
 use super::draft::Draft;
 use crate::engine::{EngineError, Table};
@@ -17,36 +17,56 @@ use crate::rows::{self, DeviceRow};
 /// Devices that one look reads, and those of them that it may delete.
 const LOOK_COUNT: usize = 1000;
 const EXPIRE_COUNT: usize = LOOK_COUNT / 8;
+/// Changes in memory after which a look deletes no more: a device may have thousands of subscriptions.
+const EFFECT_COUNT: usize = 16 * LOOK_COUNT;
 /// When in its day a device was seen is not kept.
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
 impl Draft<'_> {
+    /// What ends by itself ends by this: the clock, or the latest `now` where that is earlier. A clock that was ahead for a
+    /// moment has then ended what it met, and ends no more.
+    pub(super) fn wall(&self) -> Timestamp {
+        self.now.min((self.shared.config.clock)())
+    }
+
     /// Walks on over the devices behind `cursor` and deletes those that nobody has seen for longer than `idle_max`; tells
     /// how many.
     pub(super) fn expire_devices(&mut self, idle_max: Duration, cursor: &mut Vec<u8>) -> Result<u64, EngineError> {
         let (mut idle, mut unknown) = (Vec::new(), Vec::new());
         let (mut seen_count, mut last) = (0, Vec::new());
-        self.engine.scan(Table::Device, Bound::Excluded(cursor), |key, row| {
+        let now = self.wall();
+        let scanned = self.engine.scan(Table::Device, Bound::Excluded(cursor), |key, row| {
             (seen_count, last) = (seen_count + 1, key.to_vec());
             // A damaged one was left out at open, or is found by whoever asks for it.
             if let (Ok(number), Ok(row)) = (rows::decode_number(Table::Device, key, key), rows::decode_device(key, row))
             {
                 match last_seen(&row) {
                     None => unknown.push((number, row)),
-                    Some(at) if self.now.saturating_since(at) > idle_max + DAY => idle.push((number, row)),
+                    Some(at) if now.saturating_since(at) > idle_max + DAY => idle.push((number, row)),
                     Some(_) => {}
                 }
             }
             Ok::<_, EngineError>(seen_count < LOOK_COUNT)
-        })?;
-        // At the end the next look begins again.
-        *cursor = if seen_count < LOOK_COUNT { Vec::new() } else { last };
+        });
+        *cursor = match scanned {
+            Err(error) if error.is_damage() => {
+                error!(%error, "Idle devices are looked for behind what cannot be read");
+                if seen_count == 0 { next_key(cursor) } else { last }
+            }
+            // At the end the next look begins again.
+            scanned => scanned.map(|()| if seen_count < LOOK_COUNT { Vec::new() } else { last })?,
+        };
         for (number, row) in unknown {
-            self.note_seen(number, row, self.now);
+            self.note_seen(number, row, now);
         }
-        let (idle_count, count) = (idle.len(), idle.len().min(EXPIRE_COUNT));
-        for (number, row) in idle.into_iter().take(EXPIRE_COUNT) {
+        let (idle_count, mut count) = (idle.len(), 0);
+        let effect_count_max = self.effects.len() + EFFECT_COUNT;
+        for (number, row) in idle {
+            if count == EXPIRE_COUNT || self.effects.len() >= effect_count_max {
+                break;
+            }
             self.remove_device(number, row)?;
+            count += 1;
         }
         if count > 0 {
             info!(count, idle = idle_count, "Idle devices expired");
@@ -56,13 +76,21 @@ impl Draft<'_> {
 
     /// Writes the day on which a device was seen. Nobody in memory asks for it, and it is no change of the device.
     pub(super) fn note_seen(&mut self, number: DeviceNumber, mut row: DeviceRow, at: Timestamp) {
-        row.device.seen_at = at.start_of_day();
+        row.device.seen_at = row.device.seen_at.max(at.start_of_day()); // The clock may have been set back.
         self.rows.put(Table::Device, rows::number_key(number), rows::encode_device(&row));
     }
 }
 
-/// `None`: an older version imported it, and did not note when.
+/// `None`: nobody noted when, as an older version did not. When its token was registered says nothing of that.
 fn last_seen(row: &DeviceRow) -> Option<Timestamp> {
-    let last = row.device.seen_at.max(row.device.token_at);
-    (last > Timestamp(0)).then_some(last)
+    Some(row.device.seen_at).filter(|at| *at > Timestamp(0))
+}
+
+/// One number further; from the last one to the beginning.
+fn next_key(cursor: &[u8]) -> Vec<u8> {
+    let next = match rows::decode_number(Table::Device, cursor, cursor) {
+        Ok(DeviceNumber(last)) => last.checked_add(1),
+        Err(_) => Some(0),
+    };
+    next.map_or(Vec::new(), |next| rows::number_key(DeviceNumber(next)).to_vec())
 }

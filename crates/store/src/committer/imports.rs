@@ -59,7 +59,7 @@ impl Draft<'_> {
         let (number, registered) = registered.expect("check_import found room for all");
         let subscribed = self.add_subscriptions(number, subscriptions).expect("check_import found room for all");
         for mute in mutes {
-            if mute.until.is_none_or(|until| until > self.now) {
+            if mute.until.is_none_or(|until| until > self.wall()) {
                 self.put_mute(number, mute)?;
             }
         }

@@ -16,7 +16,7 @@ use super::draft::traits;
 use super::{Derived, chain};
 use crate::blocks::Blocks;
 use crate::brakes::Brakes;
-use crate::checkpoint::{self, Loaded, Section, Unusable};
+use crate::checkpoint::{self, Extent, Loaded, Section, Unusable};
 use crate::engine::{Engine, EngineError, Table};
 use crate::rows::{self, DeviceRow, STATE_KEY, State};
 use crate::table::DeviceTable;
@@ -96,7 +96,7 @@ fn say_why(why: &NotReplayed, state: &State) {
 /// reads.
 fn from_checkpoint(engine: &Engine, folder: &Path, state: &State) -> Result<(DeviceTable, Index, Loaded), NotReplayed> {
     let mut table = DeviceTable::open(folder).map_err(|error| Unusable::Io(std::io::Error::other(error)))?;
-    let (head, mut index) = std::thread::scope(|scope| {
+    let (extent, mut index) = std::thread::scope(|scope| {
         let (tx, rx) = sync_channel::<(u32, Vec<u8>)>(READ_AHEAD_COUNT);
         let indexer = scope.spawn(move || {
             let mut index = Index::new();
@@ -115,9 +115,13 @@ fn from_checkpoint(engine: &Engine, folder: &Path, state: &State) -> Result<(Dev
         let index = indexer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         Ok::<_, Unusable>((read?, index.map_err(|_| Unusable::Damaged("a shard of the index"))?))
     })?;
+    let Extent { change, reached } = extent;
+    if reached > state.change_end {
+        return Err(Unusable::Ahead { reached, end: state.change_end }.into());
+    }
     table.finish_decoding().map_err(Unusable::Io)?;
-    let replayed_count = changes::replay(engine, head.change, state, &mut table, &mut index)?;
-    Ok((table, index, Loaded { taken: head.change, replayed_count }))
+    let replayed_count = changes::replay(engine, change, state, &mut table, &mut index)?;
+    Ok((table, index, Loaded { taken: change, replayed_count }))
 }
 
 /// Table and index as the rows say. One thread reads, this one fills.

@@ -21,7 +21,7 @@ impl Draft<'_> {
     /// True when the scope was not muted before. One that is over already ends what there is.
     pub(super) fn mute(&mut self, id: &DeviceId, mute: Mute) -> Result<Result<bool, SubscribeError>, EngineError> {
         let Some((number, _)) = self.find(id)? else { return Ok(Err(SubscribeError::NotFound)) };
-        if mute.until.is_some_and(|until| until <= self.now) {
+        if mute.until.is_some_and(|until| until <= self.wall()) {
             self.end_mute(number, &mute.scope)?;
             return Ok(Ok(false));
         }
@@ -110,9 +110,15 @@ impl Draft<'_> {
     }
 
     /// Ends mutes that are over, those behind `*ended` only: earlier ones are gone. True when there may be more.
+    ///
+    /// Where it cannot be read what is muted, the end is forgotten and the mute stays: the others end in time.
     pub(super) fn end_mutes(&mut self, ended: &mut Timestamp) -> Result<bool, EngineError> {
         let mut over = Vec::new();
-        let now = self.now;
+        let now = self.wall();
+        if now < *ended {
+            *ended = Timestamp(0); // The clock was set back: since then earlier ends may have come.
+        }
+        let mut last = *ended;
         self.engine.scan(Table::MuteEnd, Bound::Included(&ended.0.to_be_bytes()), |key, _| {
             let is_over = rows::decode_mute_end(key).is_none_or(|(until, _)| until <= now);
             if is_over {
@@ -124,13 +130,22 @@ impl Draft<'_> {
             self.rows.delete(Table::MuteEnd, key.as_slice());
             let Some((until, mute_key)) = rows::decode_mute_end(key) else { continue };
             let Some((number, scope)) = rows::decode_mute_key(mute_key) else { continue };
-            *ended = until;
-            // What was muted anew meanwhile has another end.
-            if self.muted(number, &scope)? == Some(Some(until)) {
-                self.end_mute(number, &scope)?;
+            last = until;
+            match self.end_mute_of(number, &scope, until) {
+                Err(error) if error.is_damage() => error!(%error, "A mute has no end any more"),
+                done => done?,
             }
         }
+        *ended = last;
         Ok(over.len() == END_COUNT)
+    }
+
+    /// Ends a mute, unless it was muted anew meanwhile and has another end.
+    fn end_mute_of(&mut self, number: DeviceNumber, scope: &MuteScope, until: Timestamp) -> Result<(), EngineError> {
+        if self.muted(number, scope)? == Some(Some(until)) {
+            self.end_mute(number, scope)?;
+        }
+        Ok(())
     }
 }
 

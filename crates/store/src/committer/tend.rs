@@ -1,5 +1,6 @@
 //! Tending the device table: writing lost records anew, collecting garbage of its heap. A bounded look each time.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
 use tidings_types::DeviceNumber;
@@ -17,9 +18,12 @@ impl Draft<'_> {
     /// Nothing of it is a change: no row is written. True when there may be more.
     pub(super) fn tend_table(&mut self) -> Result<bool, EngineError> {
         let lost = self.shared.losses.take(REPAIR_COUNT);
-        for number in &lost {
-            self.repair(*number)?;
+        let mut forgotten = BTreeSet::new();
+        let repaired = lost.iter().try_for_each(|number| self.repair(*number, &mut forgotten));
+        if !forgotten.is_empty() {
+            write_lock(&self.shared.index).forget_devices(&forgotten);
         }
+        repaired?;
         if !lost.is_empty() {
             self.shared.counters.repaired.fetch_add(lost.len() as u64, Ordering::Relaxed);
             info!(count = lost.len(), "Devices were written anew from their rows");
@@ -28,8 +32,9 @@ impl Draft<'_> {
         Ok(is_collecting || lost.len() == REPAIR_COUNT)
     }
 
-    /// What the row says, whatever the table says. A device whose row is damaged too is known no more.
-    fn repair(&self, number: DeviceNumber) -> Result<(), EngineError> {
+    /// What the row says, whatever the table says. A device whose row is damaged too is known no more, and the index has to
+    /// forget it.
+    fn repair(&self, number: DeviceNumber, forgotten: &mut BTreeSet<DeviceNumber>) -> Result<(), EngineError> {
         let key = rows::number_key(number);
         let row = self
             .engine
@@ -45,9 +50,7 @@ impl Draft<'_> {
             None if table.contains(number) => {
                 error!(device = number.0, "A device is lost: its record and its row are damaged");
                 table.remove(number);
-                drop(table);
-                write_lock(&self.shared.index).forget_device(number);
-                return Ok(());
+                forgotten.insert(number);
             }
             None => {} // Deleted since.
         }

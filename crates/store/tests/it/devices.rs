@@ -391,3 +391,19 @@ async fn a_token_that_is_replaced_in_the_batch_that_proves_it_is_not_proven() {
     put.unwrap();
     assert_eq!((is_proven(&store, "phone"), store.counts().proven), (false, 0));
 }
+
+#[tokio::test]
+async fn a_device_with_another_user_is_owed_nothing_that_was_for_the_one_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, _) = open(folder.path());
+    let mut since = Vec::new();
+    for (event, user) in [("e1", None), ("e2", Some("ann")), ("e3", Some("ann")), ("e4", Some("bob")), ("e5", None)] {
+        let put = store.put_device(of_user("phone", user), PutTerms::default(), T0).await.unwrap();
+        since.push(put.device.since.0);
+        store.append_events(vec![new_event(event, 1, &[])], T0).await.unwrap();
+    }
+    assert_eq!(since, [1, 1, 1, 4, 5], "what nobody was told may be told to its first user");
+    store.put_device(of_user("phone", Some("ann")), PutTerms::default(), T0).await.unwrap();
+    store.import_devices(vec![of_user("phone", Some("bob")).into()], None, T0).await.unwrap();
+    assert_eq!(store.device(&id("phone")).unwrap().unwrap().since.0, 6);
+}

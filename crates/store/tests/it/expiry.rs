@@ -80,3 +80,13 @@ async fn a_device_that_nobody_sees_for_too_long_is_deleted() {
     eventually("the end of the second", || store.counts().expired == 2).await;
     assert_eq!((ids(), store.counts().subscriptions), (vec!["touched".to_owned()], 0));
 }
+
+#[tokio::test]
+async fn a_clock_that_is_set_back_makes_no_device_unseen() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, _) = open(folder.path());
+    for day in [100, 60] {
+        store.put_device(device("phone", None), PutTerms::default(), noon(day)).await.unwrap();
+        assert_eq!(day_seen(&store, "phone"), 100);
+    }
+}

@@ -272,8 +272,9 @@ impl Model {
             revision,
         };
         let entry = match &before {
-            Some(ModelDevice { since, subscriptions, mutes, .. }) => {
-                ModelDevice { since: *since, subscriptions: subscriptions.clone(), mutes: mutes.clone(), ..new }
+            Some(ModelDevice { user: owner, since: known, subscriptions, mutes, .. }) => {
+                let since = if owner.is_some() && *owner != user { since } else { *known };
+                ModelDevice { since, subscriptions: subscriptions.clone(), mutes: mutes.clone(), ..new }
             }
             None => new,
         };

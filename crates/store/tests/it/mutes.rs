@@ -152,3 +152,23 @@ async fn requests_of_one_batch_see_each_others_mutes() {
     let number = subscribed(&store).await;
     assert_eq!(audience(&store, "goal", &["team:1"]), [number]);
 }
+
+#[tokio::test]
+async fn a_clock_that_was_ahead_for_a_moment_ends_no_later_mute() {
+    static NOW: AtomicU64 = AtomicU64::new(T0.0 + 1_000_000);
+    let folder = tempfile::tempdir().unwrap();
+    let config = StoreConfig { clock: || Timestamp(NOW.load(Ordering::Relaxed)), ..config(folder.path()) };
+    let (store, _) = open_with(config);
+    let number = subscribed(&store).await;
+    let until = |millis| Some(Timestamp(T0.0 + millis));
+    // That the end of the one is behind us is known by then.
+    NOW.store(T0.0, Ordering::Relaxed);
+    assert_eq!(store.mute(&id("d0"), mute("team:1", until(999_000)), T0).await, Ok(true));
+    NOW.store(T0.0 + 1_000_000, Ordering::Relaxed);
+    eventually("the end of the first", || audience(&store, "goal", &["team:1"]) == [number]).await;
+    NOW.store(T0.0, Ordering::Relaxed);
+    assert_eq!(store.mute(&id("d0"), mute("team:2", until(1000)), T0).await, Ok(true), "it is not over");
+    assert_eq!(audience(&store, "goal", &["team:2"]), []);
+    NOW.store(T0.0 + 1000, Ordering::Relaxed);
+    eventually("the end of the second", || audience(&store, "goal", &["team:2"]) == [number]).await;
+}

@@ -171,7 +171,8 @@ After a lost connection a file goes on where it stands. With a name that also ho
 run of this command: the server remembers how many lines are done, so give each file a name of its
 own. See docs/devices.md.")]
     Import(ImportArgs),
-    /// Print all devices with what belongs to them, as `import` takes them; it holds their tokens.
+    /// Print all devices with what belongs to them, as `import` takes them; it holds their tokens, so the API key needs the
+    /// scope backup.
     #[command(after_help = "Examples:
   tidings devices export --out devices.ndjson
   tidings devices export --selector 'platform = ios and country = SE' | jq -r .id")]

@@ -88,7 +88,8 @@ impl ApiClient {
             StatusCode::FORBIDDEN => ", the key may not do this",
             _ => "",
         };
-        CommandError::Failed(format!("{} answered {status}{hint}: {}", self.server, text.trim()))
+        let detail = format!("{} answered {status}{hint}: {}", self.server, text.trim());
+        CommandError::Refused { status: status.as_u16(), detail }
     }
 }
 

@@ -89,7 +89,7 @@ section! {
         /// The SHA-256 of the key in hexadecimal digits, so that the key is nowhere on this machine.
         sha256: Option<Sha256>, like "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
         /// What its holder may do: publish, read, devices, metrics, operate, which is to hold the brakes, and backup,
-        /// which is to take away everything the store holds; that one only where it is named.
+        /// which is to back up the store and export devices, with all tokens; that one only where it is named.
         scopes: Vec<Scope> = "[\"publish\", \"read\", \"devices\", \"metrics\", \"operate\"]";
         /// Devices that one event of its holder may go to; one with a larger audience is refused. Without it any number.
         audience_max: Option<u64>, like "10000";
@@ -119,11 +119,11 @@ section! {
         app_per_second: u32 = "10", from "0" to "1000000";
         /// Their requests at once after a pause.
         app_burst: u32 = "60", from "1" to "1000000";
-        /// Requests a second of apps from one address, before they have proven anything: of IPv6 a /64. Behind a proxy only
-        /// with `apps.address_header`.
-        address_per_second: u32 = "0", from "0" to "1000000";
+        /// Requests a second of apps from one address, before they have proven anything: of IPv6 a /64. Behind a proxy name
+        /// `apps.address_header`, else all are of one address.
+        address_per_second: u32 = "500", from "0" to "1000000";
         /// Their requests at once after a pause.
-        address_burst: u32 = "600", from "1" to "1000000";
+        address_burst: u32 = "2000", from "1" to "1000000";
     }
 
     /// Client connections.
@@ -401,7 +401,8 @@ section! {
         /// Mutes of one device, each of a subject or of everything.
         mute_count_max: u32 = "256", from "1" to "10000";
         /// A device that nobody has seen for this long is deleted, within about a day: it did not register, change or prove
-        /// itself. 0s keeps it for ever.
+        /// itself. A connection counts on the day on which it was made: choose longer than connections last. 0s keeps it
+        /// for ever.
         device_idle_max: Duration = "0s", from "0s" to "3650d";
         /// Events whose time is still to come; one more is refused with 503.
         later_count_max: u64 = "100000", from "1" to "10000000";

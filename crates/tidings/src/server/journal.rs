@@ -10,6 +10,7 @@ use tidings_protocol::{ClientInfo, ErrorCode, Namespaces, Publication};
 use tidings_store::{CommitSink, DurableChannel, ReadError, Store, StoredPublication, WriteError};
 use tidings_telemetry::unix_now;
 use tidings_types::{ChannelName, DeviceId, DeviceNumber, JournalPosition, Json, Offset, StreamPosition, Timestamp};
+use tokio::runtime::Handle;
 use tokio::time::sleep;
 use tracing::{debug, error, warn};
 
@@ -149,6 +150,19 @@ impl DurablePublisher for Journal {
 /// Who proves a device.
 pub(super) struct Devices(pub(super) Store);
 
+impl Devices {
+    /// Nobody waits for it, and the store writes it once a day.
+    fn note_seen(&self, device: &DeviceId) {
+        let (store, device) = (self.0.clone(), device.clone());
+        let Ok(runtime) = Handle::try_current() else { return };
+        runtime.spawn(async move {
+            if let Err(error) = store.touch(&device, unix_now()).await {
+                debug!(%device, %error, "That a device was seen is not noted");
+            }
+        });
+    }
+}
+
 impl DeviceDirectory for Devices {
     fn prove(&self, device: &DeviceId, credential: Option<&str>) -> Option<DeviceNumber> {
         let proven = self.0.prove(device, credential);
@@ -156,6 +170,41 @@ impl DeviceDirectory for Devices {
         if let Err(error @ ReadError::Engine(_)) = &proven {
             warn!(%device, %error, "A device cannot be looked up");
         }
-        proven.ok().flatten()
+        let proven = proven.ok().flatten();
+        if proven.is_some() {
+            self.note_seen(device);
+        }
+        proven
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidings_store::{NewDevice, PutTerms};
+    use tidings_types::{AppId, Locale, Platform};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn who_proves_itself_is_seen() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = format!("data_dir = {:?}", folder.path());
+        let config = crate::config::parse("tidings.toml", &text, []).unwrap().config;
+        let store = Store::open(super::super::store_config(&config), Arc::new(Sink::default())).unwrap();
+        let devices = Devices(store.clone());
+        let (app, locale) = (AppId::new("app").unwrap(), Locale::new("sv").unwrap());
+        let id = DeviceId::new("phone").unwrap();
+        let new = NewDevice::new(id.clone(), app, Platform::Ios, locale);
+        let secret = store.put_device(new, PutTerms::default(), Timestamp(1)).await.unwrap().credential.unwrap();
+        let seen_at = || store.device(&id).unwrap().unwrap().seen_at;
+        assert_eq!(devices.prove(&id, Some("not its secret")), None);
+        assert!(devices.prove(&id, Some(secret.as_str())).is_some());
+        let seen = tokio::time::timeout(Duration::from_secs(20), async {
+            while seen_at() == Timestamp(0) {
+                sleep(Duration::from_millis(2)).await;
+            }
+        });
+        seen.await.expect("it is noted");
+        assert_eq!(seen_at(), seen_at().start_of_day());
     }
 }

@@ -27,7 +27,7 @@ pub(crate) const BACKEND_KEY: &str = "key-of-the-backend-0123456789";
 /// A key for events that reach ten devices at most.
 pub(crate) const SMALL_KEY: &str = "key-for-small-events-0123456789";
 /// A key for backups and nothing else.
-const VAULT_KEY: &str = "key-for-backups-only-0123456789";
+pub(crate) const VAULT_KEY: &str = "key-for-backups-only-0123456789";
 /// A key for devices and nothing else.
 pub(crate) const DEVICES_KEY: &str = "key-for-devices-only-0123456789";
 

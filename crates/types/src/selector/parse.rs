@@ -60,7 +60,7 @@ pub(super) fn parse(text: &str) -> Result<SelectorNode> {
         let start = (0..=limits::BYTES_MAX).rev().find(|&start| text.is_char_boundary(start)).unwrap_or_default();
         return Err(error(text, start..text.len(), too_many("bytes", limits::BYTES_MAX, text.len())));
     }
-    let mut parser = Parser { text, lexemes: lexemes(text), next: 0, depth: 0, name_count: 0 };
+    let mut parser = Parser { text, lexemes: lexemes(text), next: 0, depth: 0, name_count: 0, star_subject_count: 0 };
     let node = parser.any()?;
     parser.take(&Token::End, "`and`, `or` or the end")?;
     let canonical_bytes = node.to_string().len();
@@ -176,6 +176,7 @@ struct Parser<'a> {
     next: usize,
     depth: usize,
     name_count: usize,
+    star_subject_count: usize,
 }
 
 pub(super) const TERM: &str = "a topic, `*`, platform, app, country, locale, user, `all`, `not` or `(`";
@@ -221,6 +222,7 @@ impl<'a> Parser<'a> {
             }
             Token::Star | Token::Quoted(_) => self.subscribed(),
             Token::Word(word) if is_word(word, ALL) => {
+                self.count_name()?;
                 self.next += 1;
                 Ok(SelectorNode::All)
             }
@@ -253,8 +255,21 @@ impl<'a> Parser<'a> {
         if !self.took_word(ON) {
             return Err(self.unexpected("`on`"));
         }
-        let subjects = self.one_or_list(|parser| parser.name("a subject", Subject::new))?;
+        let is_star = topics.is_none();
+        let subjects = self.one_or_list(|parser| parser.subject(is_star))?;
         Ok(SelectorNode::Subscribed { topics, subjects })
+    }
+
+    fn subject(&mut self, star: bool) -> Result<Subject> {
+        let before = self.next;
+        let subject = self.name("a subject", Subject::new)?;
+        self.star_subject_count += usize::from(star);
+        if self.star_subject_count > limits::STAR_SUBJECT_COUNT_MAX {
+            self.next = before; // The error points at it.
+            let (limit, value) = (limits::STAR_SUBJECT_COUNT_MAX, self.star_subject_count);
+            return Err(self.error(too_many("subjects of `* on`", limit, value)));
+        }
+        Ok(subject)
     }
 
     fn topic(&mut self) -> Result<TopicName> {

@@ -249,7 +249,7 @@ proptest! {
         prop_assume!(text.len() <= selector_limits::BYTES_MAX);
         match text.parse::<Selector>() {
             Ok(selector) => prop_assert_eq!(selector.root(), &node, "{}", text),
-            Err(SelectorError { problem: SelectorProblem::Limit { what: "names", .. }, .. }) => {}
+            Err(SelectorError { problem: SelectorProblem::Limit { what: "names" | "subjects of `* on`", .. }, .. }) => {}
             Err(error) => prop_assert!(false, "{error}: {text}"),
         }
         check_any(&text);
@@ -394,6 +394,12 @@ fn limits_are_exact_and_named() {
     check_limit(&users(256), &users(257), "at character 522: names must be at most 256, got 257");
     let none = |count: usize| format!("user in ({})", vec!["none"; count].join(","));
     check_limit(&none(256), &none(257), "at character 1290: names must be at most 256, got 257");
+
+    let alls = |count: usize| vec!["all"; count].join(" or ");
+    check_limit(&alls(256), &alls(257), "at character 1793: names must be at most 256, got 257");
+
+    let stars = |count: usize| format!("* on x:1 or goal on x:2 or * on ({})", vec!["x:1"; count].join(","));
+    check_limit(&stars(15), &stars(16), "at character 94: subjects of `* on` must be at most 16, got 17");
 
     let padded = |bytes: usize| format!("{:>bytes$}", "all");
     check_limit(&padded(4096), &padded(4097), "at character 4097: bytes must be at most 4096, got 4097");

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 
 use proptest::prelude::*;
-use tidings_types::{BrakeScope, DeviceToken, Json, TokenRef};
+use tidings_types::{BrakeScope, DeviceToken, Json, TokenRef, UserId};
 
 use super::*;
 use crate::committer::draft::Draft;
@@ -369,7 +369,7 @@ fn files(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
 }
 
 /// Flips a byte of the largest file of a table at each of these places, between 0 and 1.
-fn flip_in_largest(folder: &std::path::Path, places: &[f64]) {
+pub(super) fn flip_in_largest(folder: &std::path::Path, places: &[f64]) {
     let size = |path: &std::path::PathBuf| std::fs::metadata(path).unwrap().len();
     let tables = files(&folder.join("data"));
     let tables = tables.into_iter().filter(|path| path.parent().is_some_and(|parent| parent.ends_with("tables")));
@@ -494,4 +494,28 @@ async fn an_event_for_later_is_not_released_under_another_id() {
     }
     assert_eq!(store.release_later(Timestamp(9)).await, Ok(0));
     assert!(!store.append_events(event("e1"), Timestamp(9)).await.unwrap()[0].repeated, "it can be handed in again");
+}
+
+/// Who is forgotten is forgotten also where nobody can read any more what there is of him.
+#[tokio::test]
+async fn a_device_with_a_damaged_row_goes_with_its_user_and_with_its_address() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path(), Arc::default());
+    let ann = UserId::new("ann").unwrap();
+    let of_ann =
+        |name: &str| NewImport { device: NewDevice { user: Some(ann.clone()), ..import(name).device }, ..import(name) };
+    store.import_devices(vec![of_ann("a"), of_ann("b"), import("c")], None, Timestamp(1)).await.unwrap();
+    for number in [1, 2] {
+        damage(&store, Table::Device, &rows::number_key(DeviceNumber(number)));
+    }
+    assert_eq!(store.erase_user(&ann).await, Ok(2));
+    assert_eq!(told(&store), [("c".to_owned(), token("c"))]);
+    assert!(store.token_gone(DeviceNumber(2), token("c").unwrap(), None).await.unwrap());
+    assert_eq!((told(&store), store.counts().devices, store.counts().subscriptions), (vec![], 0, 0));
+    assert!(store.devices_of_user(&ann, None, 9).unwrap().is_empty());
+    for name in ["a", "b", "c"] {
+        assert_eq!(store.device_number(&id(name)).unwrap(), None);
+        assert_eq!(store.device_by_token(&token(name).unwrap()).unwrap(), None);
+    }
+    assert_eq!(store.erase_user(&ann).await, Ok(0));
 }

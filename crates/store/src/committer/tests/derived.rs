@@ -273,6 +273,51 @@ async fn changes_are_forgotten_when_a_checkpoint_has_them_and_not_before() {
     assert!(store.counts().checkpoints > 0);
 }
 
+/// With all that is in it.
+fn copy_folder(from: &std::path::Path, to: &std::path::Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
+        match entry.file_type().unwrap().is_dir() {
+            true => copy_folder(&entry.path(), &to.join(entry.file_name())),
+            false => _ = std::fs::copy(entry.path(), to.join(entry.file_name())).unwrap(),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_checkpoint_is_of_no_use_beside_an_older_copy_of_the_rows() {
+    let (folder, older) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let data = folder.path().join("data");
+    let open = || Store::open(config(folder.path()), Arc::<Sink>::default()).unwrap();
+    let goal = || vec![(subject(0), vec![topic(0)])];
+    let told =
+        |store: &Store| store.shared().index.read().unwrap().freeze(&topic(0), &[subject(0)], &Filter::default()).len();
+    let store = open();
+    store.put_device(device("d0"), PutTerms::default(), Timestamp(1)).await.unwrap();
+    store.close().await;
+    drop(store);
+    copy_folder(&data, older.path());
+    let store = open();
+    let (epoch, taken) = (store.epoch(), store.shared().checkpoint.taken());
+    store.subscribe(&DeviceId::new("d0").unwrap(), goal()).await.unwrap();
+    assert_eq!(told(&store), 1);
+    store.close().await;
+    drop(store);
+    // It was begun before the subscription, and met it on its way.
+    crate::checkpoint::begin_at(folder.path(), epoch, taken);
+    let fuzzy = std::fs::read(folder.path().join("checkpoint")).unwrap();
+    let store = open();
+    assert_eq!((told(&store), store.counts().rebuilt), (1, 0));
+    store.close().await;
+    drop(store);
+    std::fs::write(folder.path().join("checkpoint"), fuzzy).unwrap();
+    std::fs::remove_dir_all(&data).unwrap();
+    copy_folder(older.path(), &data);
+    let store = open();
+    assert_eq!((told(&store), store.counts().rebuilt), (0, 1), "nobody subscribed, as far as the rows know");
+    store.close().await;
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 10, max_shrink_iters: 200, ..ProptestConfig::default() })]
 

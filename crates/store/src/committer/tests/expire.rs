@@ -1,11 +1,24 @@
-//! How much a look for idle devices may take.
+//! Which devices a look for idle ones takes, and how many. The clock was ahead for a moment before each of them.
+
+use std::cell::Cell;
+use std::ops::Bound;
 
 use super::*;
 use crate::NewImport;
 use crate::committer::draft::Draft;
+use crate::engine::EngineError;
 use crate::rows::{self, DeviceRow, State};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
+
+thread_local! {
+    static CLOCK: Cell<Timestamp> = const { Cell::new(Timestamp(0)) };
+}
+
+fn open_with(device_count_max: u32, path: &std::path::Path) -> Store {
+    let config = StoreConfig { device_count_max, clock: || CLOCK.get(), ..config(path) };
+    Store::open(config, Arc::<Sink>::default()).unwrap()
+}
 
 fn imports(range: std::ops::Range<u32>) -> Vec<NewImport> {
     range.map(|number| device(&format!("d{number:05}")).into()).collect()
@@ -16,7 +29,8 @@ fn look(store: &Store, now: Timestamp, cursor: &mut Vec<u8>) -> u64 {
     let shared = store.shared();
     let engine = shared.engine.read().unwrap();
     let engine = engine.as_ref().unwrap();
-    let mut draft = Draft::new(engine, shared, State::empty(shared.epoch), now);
+    CLOCK.set(now);
+    let mut draft = Draft::new(engine, shared, State::empty(shared.epoch), Timestamp(u64::MAX));
     let count = draft.expire_devices(10 * DAY, cursor).unwrap();
     let rows = draft.finish().rows;
     if !rows.is_empty() {
@@ -28,8 +42,7 @@ fn look(store: &Store, now: Timestamp, cursor: &mut Vec<u8>) -> u64 {
 #[tokio::test]
 async fn a_look_takes_a_part_only_and_the_next_goes_on_behind_it() {
     let folder = tempfile::tempdir().unwrap();
-    let store = Store::open(StoreConfig { device_count_max: 3000, ..config(folder.path()) }, Arc::<Sink>::default());
-    let store = store.unwrap();
+    let store = open_with(3000, folder.path());
     let began = Timestamp::default().saturating_add(100 * DAY);
     store.import_devices(imports(0..2300), None, began).await.unwrap();
     let mut cursor = Vec::new();
@@ -44,10 +57,10 @@ async fn a_look_takes_a_part_only_and_the_next_goes_on_behind_it() {
 #[tokio::test]
 async fn a_device_of_which_nobody_knows_when_it_was_seen_counts_as_seen_now() {
     let folder = tempfile::tempdir().unwrap();
-    let store = open(folder.path(), Arc::default());
+    let store = open_with(100, folder.path());
     store.put_device(device("old"), PutTerms::default(), Timestamp(1)).await.unwrap();
     let mut device = store.device(&DeviceId::new("old").unwrap()).unwrap().unwrap();
-    (device.seen_at, device.token_at) = (Timestamp(0), Timestamp(0));
+    (device.seen_at, device.token_at) = (Timestamp(0), Timestamp(1)); // As of version 1.
     let key = rows::number_key(DeviceNumber(0));
     let mut rows = Rows::default();
     rows.put(Table::Device, key, rows::encode_device(&DeviceRow { device, credential: None }));
@@ -58,4 +71,49 @@ async fn a_device_of_which_nobody_knows_when_it_was_seen_counts_as_seen_now() {
     assert_eq!(store.device(&DeviceId::new("old").unwrap()).unwrap().unwrap().seen_at, now);
     assert_eq!(look(&store, now.saturating_add(11 * DAY), &mut cursor), 0);
     assert_eq!(look(&store, now.saturating_add(12 * DAY), &mut cursor), 1);
+}
+
+#[tokio::test]
+async fn devices_with_many_subscriptions_expire_a_few_at_a_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = config(folder.path());
+    (config.subscription_count_max, config.clock) = (10_000, || CLOCK.get());
+    config.import_queue = QueueLimit { count: 16, bytes: 64 << 20 };
+    let store = Store::open(config, Arc::<Sink>::default()).unwrap();
+    let subject = Subject::new("team:1").unwrap();
+    let topics = (0..9000).map(|topic| (subject.clone(), TopicName::new(&format!("t{topic}")).unwrap()));
+    let subscriptions: Vec<_> = topics.collect();
+    let began = Timestamp::default().saturating_add(100 * DAY);
+    for name in ["a", "b", "c"] {
+        let import = NewImport { subscriptions: subscriptions.clone(), ..device(name).into() };
+        store.import_devices(vec![import], None, began).await.unwrap();
+    }
+    assert_eq!(look(&store, began.saturating_add(12 * DAY), &mut Vec::new()), 2, "more than 16 000 changes are enough");
+}
+
+/// What comes behind a block that cannot be read expires too.
+#[tokio::test]
+async fn a_block_that_cannot_be_read_is_gone_around() {
+    let folder = tempfile::tempdir().unwrap();
+    let began = Timestamp::default().saturating_add(100 * DAY);
+    let store = open_with(3000, folder.path());
+    store.import_devices(imports(0..2000), None, began).await.unwrap();
+    store.shared().engine.read().unwrap().as_ref().unwrap().flush(Table::Device);
+    store.close().await;
+    super::damage::flip_in_largest(folder.path(), &[0.3]);
+    let store = open_with(3000, folder.path());
+    let all = |key: &[u8], _: &[u8]| Ok::<_, EngineError>(!key.is_empty());
+    let engine = store.shared().engine.read().unwrap();
+    assert!(engine.as_ref().unwrap().scan(Table::Device, Bound::Unbounded, all).is_err());
+    drop(engine);
+    let late = began.saturating_add(12 * DAY);
+    let (mut cursor, mut taken, mut highest) = (Vec::new(), 0, Vec::new());
+    for _ in 0..1500 {
+        taken += look(&store, late, &mut cursor);
+        if cursor < highest {
+            break; // It begins again.
+        }
+        highest = cursor.clone();
+    }
+    assert!(cursor.is_empty() && taken > 0, "{taken} taken, {highest:?}");
 }

@@ -1,13 +1,14 @@
 //! `tidings devices import` and `export`: many devices, one JSON object a line, however many there are.
 //!
 //! Either goes on by itself after a lost connection: an import behind the lines that the server has told as done (one with a
-//! name asks for them), an export behind the last whole device. An import from standard input cannot go back, and an
+//! name asks for them), an export behind the last whole device; also where the server has too much to do (429, 503).
+//! What is exported into a file gets its name at the end. An import from standard input cannot go back, and an
 //! export with a selector has no order to go on in: these say what is done, and end.
 //!
 //! Bounds: [`PIECE_COUNT`] pieces of [`PIECE_BYTES`] of the input are in memory, of answers a line. [`TRY_COUNT`] tries
 //! that bring nothing, then it is given up.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, BufWriter, IsTerminal as _, Read as _, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
@@ -336,7 +337,8 @@ fn skip_lines(input: &mut impl BufRead, count: u64) -> io::Result<u64> {
 /// Where an export goes: a file that nobody else may read, or standard output.
 pub(super) struct Out {
     to: BufWriter<Box<dyn Write>>,
-    path: Option<PathBuf>,
+    /// Where it is written, and what that is called once all is there.
+    path: Option<(PathBuf, PathBuf)>,
 }
 
 impl Out {
@@ -344,9 +346,18 @@ impl Out {
         if path.as_os_str() == "-" {
             return Ok(Self { to: BufWriter::new(Box::new(io::stdout())), path: None });
         }
-        let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
-        let file = file.map_err(|source| CommandError::File { action: "write", path: path.to_owned(), source })?;
-        Ok(Self { to: BufWriter::new(Box::new(file)), path: Some(path.to_owned()) })
+        let wrong = |path: &Path, source| CommandError::File { action: "write", path: path.to_owned(), source };
+        if fs::metadata(path).is_ok_and(|known| !known.is_file()) {
+            let file = OpenOptions::new().write(true).open(path).map_err(|source| wrong(path, source))?;
+            return Ok(Self { to: BufWriter::new(Box::new(file)), path: None }); // A pipe or a device.
+        }
+        // Beside it: what has the name keeps it until all is written, and its mode, which others may read, is not taken on.
+        let mut name = path.as_os_str().to_owned();
+        name.push(format!(".{}.part", std::process::id()));
+        let part = PathBuf::from(name);
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&part);
+        let file = file.map_err(|source| wrong(&part, source))?;
+        Ok(Self { to: BufWriter::new(Box::new(file)), path: Some((part, path.to_owned())) })
     }
 
     pub(super) fn write(&mut self, bytes: &[u8]) -> Result<(), CommandError> {
@@ -354,14 +365,32 @@ impl Out {
         written.map_err(|error| self.failed(error))
     }
 
+    /// All is written.
     pub(super) fn finish(mut self) -> Result<(), CommandError> {
-        let written = self.to.flush();
+        let written = self.to.flush().and_then(|()| match &self.path {
+            Some((part, path)) => fs::rename(part, path),
+            None => Ok(()),
+        });
         written.map_err(|error| self.failed(error))
+    }
+
+    /// Not all is written, and a part of it is worth nothing.
+    pub(super) fn discard(self) {
+        if let Some((part, _)) = self.path {
+            let _ = fs::remove_file(part);
+        }
+    }
+
+    /// Not all is written; tells where what there is can be found.
+    fn break_off(mut self) -> Result<Option<PathBuf>, CommandError> {
+        let written = self.to.flush();
+        written.map_err(|error| self.failed(error))?;
+        Ok(self.path.map(|(part, _)| part))
     }
 
     fn failed(&self, source: io::Error) -> CommandError {
         match &self.path {
-            Some(path) => CommandError::File { action: "write", path: path.clone(), source },
+            Some((part, _)) => CommandError::File { action: "write", path: part.clone(), source },
             None => CommandError::Terminal(source),
         }
     }
@@ -432,12 +461,17 @@ pub(super) async fn export(args: &ExportArgs) -> Result<(), CommandError> {
         };
         tries = if cutter.count > count { 0 } else { tries + 1 };
         let is_lost = matches!(&error, CommandError::Http(HttpError::Exchange { .. } | HttpError::Timeout(_)))
-            || cutter.count > 0 && matches!(&error, CommandError::Http(HttpError::Connect { .. }));
-        if !is_lost || args.selector.is_some() || tries >= TRY_COUNT {
+            || cutter.count > 0 && matches!(&error, CommandError::Http(HttpError::Connect { .. }))
+            || matches!(&error, CommandError::Refused { status, .. } if is_passing((*status).into()));
+        let is_at_end = args.selector.is_some() && cutter.count > 0; // There is no order to go on in.
+        if !is_lost || is_at_end || tries >= TRY_COUNT {
             bar.finish_and_clear();
-            out.finish()?;
+            let part = out.break_off()?;
             if cutter.count > 0 {
-                remark(Kind::Warning, format!("not all devices are written, only {}", cutter.count));
+                let place = part.map_or(String::new(), |part| format!(", to {}", part.display()));
+                remark(Kind::Warning, format!("not all devices are written, only {}{place}", cutter.count));
+            } else if let Some(part) = part {
+                let _ = fs::remove_file(part); // There is nothing in it.
             }
             return Err(error);
         }

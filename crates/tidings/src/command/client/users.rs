@@ -21,7 +21,10 @@ pub(crate) async fn run(command: UsersCommand) -> Result<(), CommandError> {
                 written.is_ok()
             });
             let taken = taken.await;
-            written.and(taken)?;
+            if let Err(error) = written.and(taken) {
+                out.discard();
+                return Err(error);
+            }
             out.write(b"\n")?;
             out.finish()
         }

@@ -107,7 +107,7 @@ async fn the_request_carries_the_key_and_the_answer_decides() {
     );
 
     let failed = |result: Result<(), CommandError>| match result {
-        Err(CommandError::Failed(text)) => text,
+        Err(CommandError::Failed(text) | CommandError::Refused { detail: text, .. }) => text,
         other => panic!("{other:?}"),
     };
     let refused = failed(publish("200 OK", "{\"error\":{\"code\":102,\"message\":\"unknown channel\"}}").await.1);

@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 
 use super::PhoneName;
 use crate::backend::{Backend, Refusal};
-use crate::server::BACKEND_KEY;
+use crate::server::{BACKEND_KEY, VAULT_KEY};
 use crate::wait::{PATIENCE, until};
 use crate::world::World;
 
@@ -219,7 +219,7 @@ async fn goes_on(world: &mut World) {
 
 #[then(expr = "exactly these {int} phones are there")]
 async fn exactly_these(world: &mut World, count: usize) {
-    let found = world.backend().await.lines(Method::GET, "/v1/export", String::new()).await;
+    let found = world.caller(Some(VAULT_KEY)).await.lines(Method::GET, "/v1/export", String::new()).await;
     let (all, _) = world.import.as_ref().expect("there is one");
     let expected: Vec<Value> = all.lines().map(|line| serde_json::from_str(line).expect("ours")).collect();
     assert_eq!((found.len(), expected.len()), (count, count));
