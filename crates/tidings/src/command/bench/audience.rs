@@ -8,7 +8,7 @@
 //! ([`start`]). Memory and changes of the index alone are measured without a store ([`index`]).
 //!
 //! Beside it SQLite and PostgreSQL answer the same questions about a smaller data set, and our store with them
-//! ([`controls`]).
+//! (`controls`).
 //!
 //! The data is drawn from seeds ([`data`]), so every audience is compared, device by device, with what a plain walk
 //! over all devices says; after the changes and the opening nothing may be missing either. One thread selects.
