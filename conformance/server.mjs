@@ -23,6 +23,9 @@ data_dir = ${JSON.stringify(path.join(folder, "data"))}
 [http]
 listen = "127.0.0.1:${port}"
 
+[sender]
+doubt_window = "1s"
+
 [[api.keys]]
 name = "conformance"
 key = "${API_KEY}"

@@ -44,6 +44,7 @@ listen = "127.0.0.1:{port}"
 [[api.keys]]
 name = "conformance"
 key = "{key}"
+scopes = ["publish", "read", "devices", "metrics", "operate", "backup"]
 
 [channel.namespaces.match]
 durable = true
