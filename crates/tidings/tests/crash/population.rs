@@ -9,7 +9,7 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt as _, SeedableRng as _};
 use tidings_store::{NewDevice, NewImport};
 use tidings_telemetry::unix_now;
-use tidings_types::{AppId, DeviceId, DeviceNumber, DeviceToken, Environment, Locale, Platform, Subject, TopicName};
+use tidings_types::{AppId, DeviceId, DeviceNumber, DeviceToken, Locale, Platform, Subject, TopicName};
 
 use crate::checkpoint::open_store;
 use crate::{APP, CHANNEL_COUNT, LEAGUE, TOPICS, device_id, event_id, subject};
