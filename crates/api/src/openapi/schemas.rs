@@ -217,7 +217,10 @@ fn of_events() -> Value {
         }),
     );
     let mut named = any_of_lists(&["users", "devices"], 1);
-    named.as_array_mut().expect("a list").push(json!({"required": ["selector"], "properties": {"selector": {"type": "string"}}}));
+    named
+        .as_array_mut()
+        .expect("a list")
+        .push(json!({"required": ["selector"], "properties": {"selector": {"type": "string"}}}));
     recipients["anyOf"] = named;
     let mut filter = taken(
         &FILTER,
