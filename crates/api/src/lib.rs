@@ -10,10 +10,13 @@
 //! GET    /v1/jobs?before=&limit=         newest first → {"jobs": […], "next"}; all of them as lines     publish
 //! GET    /v1/jobs/{position}             → 200, also by provider, app and language                      publish
 //! POST   /v1/audience/preview            {topic, subjects, to, filter} → {total, by_platform, …}        publish
+//! POST   /v1/audience/explain            {selector} → what each part of it means                        publish
 //! GET    /v1/brakes                      what is held → {"brakes": [{"scope", "paused_at"}]}            read
 //! PUT    /v1/brakes/{scope}              holds pushes → 201, 200 if they were held before               operate
 //! DELETE /v1/brakes/{scope}              lets them go on → 204                                          operate
 //! GET    /v1/store/backup                all that the store holds, as a stream of bytes                 backup
+//! POST   /v1/imports?name=&from=&on_error=  devices, one a line → progress, a line at a time            devices
+//! GET    /v1/imports/{name}              how far an import is                                           devices
 //! GET    /v1/export                      devices with all that belongs to them, one a line              backup
 //! GET    /v1/devices?after=&limit=       in order of ids → {"devices": […], "next"}                     devices
 //! PUT    /v1/devices/{id}                {platform, token | web_push, app, …} → 201 with credential, 200  devices *

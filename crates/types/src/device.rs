@@ -118,8 +118,8 @@ impl Environment {
     }
 }
 
-/// Whether its user lets the app show notifications, as the device last said. It is told, not obeyed: a provider takes
-/// a push for a device that shows none.
+/// Whether its user lets the app show notifications, as the device last said. A provider would take
+/// a push for a device that shows none; the sender hands none out where it is denied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PushPermission {
