@@ -10,6 +10,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::error::{Damaged, NoRoom, OpenError, ReserveError};
 use crate::place::{CHECKSUM_BYTES, Place, RECORD_BYTES_MAX, SEGMENT_BYTES_MAX, SEGMENT_NUMBER_MAX};
+use crate::prefetch;
 use crate::segment::{self, Segment};
 
 /// Bytes that wait to be written together.
@@ -18,6 +19,9 @@ const PENDING_BYTES_MAX: usize = 1 << 20;
 const LOST_BYTES_MAX: u32 = (RECORD_BYTES_MAX + CHECKSUM_BYTES) as u32;
 /// A new segment is as large as this part of all of them, within the limits: a small heap takes little.
 const GROWTH_PART: u64 = 4;
+/// Scattered records are moved when they are this part of what lives: each once, while there are never more than some
+/// such parts to read side by side.
+const SCATTERED_PART: u64 = 16;
 
 /// How large a segment may be, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,12 +110,14 @@ impl Heap {
     }
 
     /// Counts the record at `place`, written before the heap was opened, as live; false, and nothing is counted, where no
-    /// file holds it any more. Whether it is as it was, [`Heap::get`] tells.
+    /// file holds it any more. Whether it is as it was, [`Heap::get`] tells. In the order of keys, so that what is
+    /// scattered is found out again.
     pub fn adopt(&mut self, place: Place) -> bool {
         let Some(segment) = self.segment_mut(place.segment()).filter(|segment| segment.contains(place)) else {
             return false;
         };
         segment.live_bytes = segment.live_bytes.saturating_add(place.bytes());
+        segment.order.follow(place.offset());
         true
     }
 
@@ -203,6 +209,7 @@ impl Heap {
                 }
                 let segment = &mut self.segments[index];
                 segment.live_bytes += bytes as u32;
+                segment.order.follow(key);
                 return Ok(Place::new(segment.number, offset, bytes));
             }
             if index + 1 == self.segments.len() {
@@ -243,27 +250,25 @@ impl Heap {
     /// # Errors
     /// When what is there is not that, as it was written.
     pub fn get(&self, key: u32, place: Place) -> Result<&[u8], Damaged> {
-        let index = self.index(place.segment()).ok_or(Damaged)?;
+        self.stored(place).record(key)
+    }
+
+    /// What is at `place`, unread.
+    #[inline]
+    pub fn stored(&self, place: Place) -> Stored<'_> {
+        let Some(index) = self.index(place.segment()) else { return Stored::default() };
         let waits = self.tail.as_ref().filter(|tail| tail.index == index && place.offset() >= tail.written);
-        let stored = match waits {
+        let bytes = match waits {
             Some(tail) => {
                 self.pending.get((place.offset() - tail.written) as usize..(place.end() - tail.written) as usize)
             }
             None => self.segments[index].read(place),
         };
-        let (sum, record) = stored.and_then(<[u8]>::split_first_chunk).ok_or(Damaged)?;
-        (u64::from_le_bytes(*sum) == checksum(key, record)).then_some(record).ok_or(Damaged)
-    }
-
-    /// A byte of the record, whatever it is worth: asked of several before they are got, the processor waits for their
-    /// memory together and not one by one.
-    pub fn touch(&self, place: Place) -> u8 {
-        let segment = self.index(place.segment()).map(|index| &self.segments[index]);
-        segment.and_then(|segment| segment.read(place)?.first().copied()).unwrap_or_default()
+        Stored(bytes.unwrap_or_default())
     }
 
     /// Tells the kernel that these will be read soon, in this order. Only where they are dense: pages here and there are
-    /// read as they are met.
+    /// read as they are met. A few of many do, such as each sixteenth.
     pub fn will_need(&self, places: impl Iterator<Item = Place>) {
         const GAP_BYTES: u32 = 32 << 10;
         const RUN_BYTES_MIN: u32 = 128 << 10;
@@ -292,11 +297,14 @@ impl Heap {
         }
     }
 
-    /// The sealed segments of which less than half lives but something does: what lives in them is to be moved.
-    pub fn sparse(&self) -> impl Iterator<Item = u32> {
-        self.sealed()
-            .iter()
-            .filter(|segment| segment.live_bytes > 0 && segment.is_sparse())
+    /// The sealed segments out of which everything is to be moved, in the order of keys: those of which less than half
+    /// lives, and those whose records are [scattered](Segment::is_scattered), once they are a good part of all.
+    pub fn untidy(&self) -> impl Iterator<Item = u32> {
+        let live_bytes = |segment: &Segment| u64::from(segment.live_bytes);
+        let live = self.sealed().iter().filter(|segment| segment.live_bytes > 0);
+        let scattered_bytes: u64 = live.clone().filter(|segment| segment.is_scattered()).map(live_bytes).sum();
+        let is_worth_it = scattered_bytes >= self.usage().live_bytes / SCATTERED_PART;
+        live.filter(move |segment| segment.is_sparse() || is_worth_it && segment.is_scattered())
             .map(|segment| segment.number)
     }
 
@@ -339,6 +347,7 @@ impl Heap {
     }
 
     /// Numbers follow each other but for a few that are gone, so the guess is nearly always right.
+    #[inline]
     fn index(&self, number: u32) -> Option<usize> {
         let first = self.segments.first()?.number;
         let guess = number.checked_sub(first)? as usize;
@@ -366,6 +375,29 @@ impl std::fmt::Debug for Heap {
     }
 }
 
+/// What a place holds, before anybody knows whether it is the record's.
+#[derive(Clone, Copy, Default)]
+pub struct Stored<'a>(&'a [u8]);
+
+impl<'a> Stored<'a> {
+    /// Asks the processor to fetch it from memory, and does not wait. Who reads many asks for one some records ahead.
+    #[inline]
+    pub fn prefetch(self) {
+        prefetch::bytes(self.0);
+    }
+
+    /// The record of `key`.
+    ///
+    /// # Errors
+    /// When it is not that, as it was written.
+    #[inline]
+    pub fn record(self, key: u32) -> Result<&'a [u8], Damaged> {
+        let (sum, record) = self.0.split_first_chunk().ok_or(Damaged)?;
+        (u64::from_le_bytes(*sum) == checksum(key, record)).then_some(record).ok_or(Damaged)
+    }
+}
+
+#[inline]
 fn checksum(key: u32, record: &[u8]) -> u64 {
     xxh3_64_with_seed(record, u64::from(key))
 }

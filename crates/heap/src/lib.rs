@@ -27,10 +27,12 @@
 //! **Full.** [`Heap::reserve`] says so and leaves all as it is. On a file system that writes copies (btrfs, ZFS) or fails,
 //! writing what was reserved can fail nevertheless: [`Heap::flush`] tells, and what was lost is damaged.
 //!
-//! **Garbage.** Each segment counts its live bytes. The owner moves the records of [`Heap::sparse`] segments (append,
-//! release) bit by bit. A segment without a live record is [retired](Heap::retire) and its file deleted when neither a
-//! reader nor a checkpoint can want it, which the owner knows. So the files are at most twice what lives, and what is
-//! reserved.
+//! **Garbage and order.** Each segment counts its live bytes, and how often a record's key is below the one before.
+//! Records that are read in the order of their keys are read several times faster where they lie in that order, and they
+//! are written in the order in which they came. So the owner moves the records of [`Heap::untidy`] segments, which are
+//! sparse or scattered, in the order of keys (append, release), bit by bit. A segment without a live record is
+//! [retired](Heap::retire) and its file deleted when neither a reader nor a checkpoint can want it, which the owner knows.
+//! So the files are at most twice what lives, and what is reserved.
 //!
 //! Not here: locks (the owner has one), threads, what to do about damage. A disk that cannot read a mapped page ends the
 //! process (SIGBUS), as a page of its program would; copies of the folder are the remedy, as the rows are the truth.
@@ -41,10 +43,11 @@
 mod error;
 mod heap;
 mod place;
+mod prefetch;
 mod segment;
 #[cfg(test)]
 mod tests;
 
 pub use error::{Damaged, NoRoom, OpenError, ReserveError};
-pub use heap::{Heap, Limits, Retired, Unsynced, Usage};
+pub use heap::{Heap, Limits, Retired, Stored, Unsynced, Usage};
 pub use place::{Place, RECORD_BYTES_MAX, stored_bytes};

@@ -35,6 +35,7 @@ impl Place {
 
     /// The place of which these are the bits. `None` below 2^40, which no place has: its owner may give them a meaning.
     /// Any other bits are taken; if they are not [`Place::to_bits`] of a record that is there, it is damaged.
+    #[inline]
     pub fn from_bits(bits: u64) -> Option<Self> {
         NonZeroU64::new(bits).filter(|bits| bits.get() >> (OFFSET_BITS + BYTES_BITS) > 0).map(Self)
     }
@@ -45,19 +46,23 @@ impl Place {
     }
 
     /// The number of its segment.
+    #[inline]
     pub fn segment(self) -> u32 {
         (self.to_bits() >> (OFFSET_BITS + BYTES_BITS)) as u32
     }
 
+    #[inline]
     pub(crate) fn offset(self) -> u32 {
         (self.to_bits() >> BYTES_BITS) as u32 & (SEGMENT_BYTES_MAX - 1)
     }
 
     /// Bytes of the record with its checksum.
+    #[inline]
     pub(crate) fn bytes(self) -> u32 {
         self.to_bits() as u32 & ((1 << BYTES_BITS) - 1)
     }
 
+    #[inline]
     pub(crate) fn end(self) -> u32 {
         self.offset() + self.bytes()
     }

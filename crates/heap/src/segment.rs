@@ -14,6 +14,8 @@ use rustix::io::Errno;
 use crate::place::{Place, SEGMENT_BYTES_MAX, SEGMENT_NUMBER_MAX};
 
 pub(crate) const EXTENSION: &str = "heap";
+/// Records that lie in order, on average: some lines of the processor's cache.
+const RUN_BYTES_MIN: u64 = 1 << 10;
 /// Zeros are written so many at a time where a file cannot be allocated at once.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
@@ -24,6 +26,7 @@ pub(crate) struct Segment {
     map: Mmap,
     /// Bytes of records that are not released.
     pub(crate) live_bytes: u32,
+    pub(crate) order: Order,
     /// It held nothing live when [`Heap::retire`](crate::Heap::retire) was called.
     pub(crate) is_retired: bool,
     /// Bytes that a crash of the machine may lose; of a file that was found, all: nobody knows.
@@ -58,7 +61,15 @@ impl Segment {
         // stays as long as it is mapped.
         let map = unsafe { Mmap::map(&file)? };
         let unsynced_bytes = Arc::new(AtomicU64::new(unsynced_bytes));
-        Ok(Self { number, file: Arc::new(file), map, live_bytes: 0, is_retired: false, unsynced_bytes })
+        Ok(Self {
+            number,
+            file: Arc::new(file),
+            map,
+            live_bytes: 0,
+            order: Order::default(),
+            is_retired: false,
+            unsynced_bytes,
+        })
     }
 
     /// Bytes of the file.
@@ -66,6 +77,7 @@ impl Segment {
         self.map.len() as u32 // At most `SEGMENT_BYTES_MAX`.
     }
 
+    #[inline]
     pub(crate) fn read(&self, place: Place) -> Option<&[u8]> {
         self.map.get(place.offset() as usize..place.end() as usize)
     }
@@ -88,9 +100,29 @@ impl Segment {
         place.end() <= self.bytes()
     }
 
+    /// Its records come in runs of keys so short that reading them in that order jumps about.
+    pub(crate) fn is_scattered(&self) -> bool {
+        u64::from(self.order.break_count) * RUN_BYTES_MIN > u64::from(self.bytes())
+    }
+
     /// Fewer than half of its bytes are live.
     pub(crate) fn is_sparse(&self) -> bool {
         self.live_bytes < self.bytes() / 2
+    }
+}
+
+/// Whether records lie in the order of their keys: of keys as they are written, or of offsets in the order of keys.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Order {
+    last: u32,
+    /// How often one came before its predecessor.
+    break_count: u32,
+}
+
+impl Order {
+    pub(crate) fn follow(&mut self, next: u32) {
+        self.break_count += u32::from(next < self.last);
+        self.last = next;
     }
 }
 

@@ -37,7 +37,7 @@ enum Act {
     Remove {
         key: u32,
     },
-    /// Moves so many records out of sparse segments, then deletes what is empty.
+    /// Moves so many records out of untidy segments, then deletes what is empty.
     Collect {
         count: usize,
     },
@@ -87,8 +87,8 @@ impl Model {
                 }
             }
             Act::Collect { count } => {
-                let sparse: Vec<u32> = heap.sparse().collect();
-                let moved = self.0.iter_mut().filter(|(_, (place, _))| sparse.contains(&place.segment()));
+                let untidy: Vec<u32> = heap.untidy().collect();
+                let moved = self.0.iter_mut().filter(|(_, (place, _))| untidy.contains(&place.segment()));
                 for (key, (place, record)) in moved.take(count) {
                     let copy = heap.get(*key, *place).unwrap().to_vec();
                     assert_eq!(copy, *record);
@@ -141,7 +141,7 @@ proptest! {
             model.check(&heap, folder.path());
         }
         // Moved to the end, nothing is left of what was garbage but in the tail.
-        while heap.sparse().next().is_some() {
+        while heap.untidy().next().is_some() {
             model.apply(Act::Collect { count: 10 }, &mut heap, folder.path(), 0);
         }
         let (usage, tail) = (heap.usage(), u64::from(LIMITS.segment_bytes_max));
@@ -210,7 +210,7 @@ proptest! {
             prop_assert_eq!(Place::from_bits(bits).is_some(), bits >= 1 << 40);
             let Some(place) = Place::from_bits(bits) else { continue };
             prop_assert_eq!(heap.get(key, place).err(), Some(Damaged));
-            heap.touch(place);
+            heap.stored(place).prefetch();
             heap.will_need([place].into_iter());
             heap.adopt(place);
             heap.release(place);
@@ -230,6 +230,35 @@ fn what_is_not_reserved_or_too_long_is_not_taken() {
     assert_eq!(files(folder.path()).len(), 1, "it was full before another was made");
     heap.reserve(100_000).unwrap();
     assert!((0..100).all(|_| heap.append(1, &[1; 992]).is_ok()));
+}
+
+#[test]
+fn records_out_of_order_are_to_be_moved_until_they_lie_in_order() {
+    const COUNT: u32 = 3000;
+    let folder = tempfile::tempdir().unwrap();
+    let mut heap = Heap::create(folder.path(), LIMITS).unwrap();
+    let reopened = |mut heap: Heap, places: &BTreeMap<u32, Place>| {
+        heap.flush().unwrap();
+        let mut heap = Heap::open(folder.path(), LIMITS).unwrap();
+        assert!(places.values().all(|place| heap.adopt(*place)));
+        heap
+    };
+    let mut places: BTreeMap<u32, Place> =
+        (0..COUNT).map(|at| at * 1009 % COUNT).map(|key| (key, put(&mut heap, key, &record(key, 0, 100)))).collect();
+    let last = places.values().map(|place| place.segment()).max().unwrap();
+    assert!(heap.untidy().eq(1..last), "but for the one that is written");
+    heap = reopened(heap, &places);
+    assert!(heap.untidy().eq(1..=last), "it is found out again");
+
+    for (key, place) in &mut places {
+        let copy = heap.get(*key, *place).unwrap().to_vec();
+        let old = std::mem::replace(place, put(&mut heap, *key, &copy));
+        heap.release(old);
+    }
+    assert_eq!(heap.untidy().count(), 0);
+    heap = reopened(heap, &places);
+    assert_eq!(heap.untidy().count(), 0, "also the one that was written last is full");
+    assert!(places.iter().all(|(key, place)| heap.get(*key, *place) == Ok(&record(*key, 0, 100)[..])));
 }
 
 #[test]

@@ -114,6 +114,13 @@ impl Checkpointing {
         }
     }
 
+    /// So many records of the heap were moved: their old places go with a checkpoint that has the new ones.
+    pub(crate) fn on_moves(&self, count: u64, limit: u64) {
+        if count > 0 && self.pending.fetch_add(count, Ordering::Relaxed) + count >= limit {
+            self.signal();
+        }
+    }
+
     /// Table and index were loaded, of `device_count` devices: all changes before `changed` are in them. Where they come from
     /// no checkpoint a new one is due, unless there is nothing to put into it.
     pub(crate) fn on_loaded(&self, config: &StoreConfig, changed: u64, loaded: Option<Loaded>, device_count: u64) {
@@ -204,7 +211,9 @@ impl Checkpointer {
     pub(crate) fn finish(mut self) {
         self.stop();
         let state = &self.shared.checkpoint;
-        if state.changed.load(Ordering::Acquire) > state.taken() || state.is_missing.load(Ordering::Relaxed) {
+        let is_behind = state.changed.load(Ordering::Acquire) > state.taken();
+        let is_moved = state.pending.load(Ordering::Relaxed) > 0;
+        if is_behind || is_moved || state.is_missing.load(Ordering::Relaxed) {
             take_one(&self.shared, Pace::Quick);
         }
     }

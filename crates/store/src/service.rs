@@ -9,8 +9,9 @@ use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File, TryLockError};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, Mutex};
 
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tidings_audience::{Explaining, Explanation, Frozen, Index};
 use tidings_types::{
     BrakeScope, DeviceId, DeviceNumber, DeviceToken, Epoch, Event, EventId, JournalPosition, Json, Mute, MuteScope,
@@ -785,10 +786,12 @@ fn mark_format(engine: &Engine) -> Result<(), EngineError> {
     Ok(())
 }
 
-pub(crate) fn read_lock<T>(lock: &RwLock<T>) -> std::sync::RwLockReadGuard<'_, T> {
-    lock.read().expect("the committer does not panic while it writes here")
+/// A writer who waits is next: whoever reads window after window lets him in between. (The standard library's lock lets
+/// new readers past a writer who was woken and does not run yet.)
+pub(crate) fn read_lock<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
+    lock.read()
 }
 
-pub(crate) fn write_lock<T>(lock: &RwLock<T>) -> std::sync::RwLockWriteGuard<'_, T> {
-    lock.write().expect("the committer does not panic while it writes here")
+pub(crate) fn write_lock<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
+    lock.write()
 }

@@ -22,20 +22,22 @@
 //! given to another. Records in place of which a checkpoint's slots have older ones are set anew by its replay.
 //! Without a checkpoint the heap begins with nothing.
 //!
-//! **Garbage.** [`DeviceTable::collect`] moves what lives in segments that are mostly garbage. Their files are deleted when
+//! **Order.** Records are read in the order of numbers, and written in the order in which devices came.
+//! [`DeviceTable::collect`] moves them into the other: each is written twice, and read some times faster.
+//!
+//! **Garbage.** It also moves what lives in segments that are mostly garbage. The files are deleted when
 //! a checkpoint that does not speak of them is durable ([`DeviceTable::begin_checkpoint`], [`DeviceTable::end_checkpoint`]).
 //!
 //! Bound: `device_count_max`.
 
 use std::collections::{BTreeSet, HashMap};
-use std::hint::black_box;
 use std::io;
 use std::mem;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use roaring::RoaringBitmap;
-use tidings_heap::{Heap, Limits, OpenError, Place, ReserveError, Retired, Unsynced, Usage};
+use tidings_heap::{Heap, Limits, OpenError, Place, ReserveError, Retired, Stored, Unsynced, Usage};
 use tidings_types::{Device, DeviceNumber};
 use tracing::{error, warn};
 
@@ -60,10 +62,14 @@ const LIMITS: Limits = match cfg!(test) {
 };
 /// Numbers in one part of a checkpoint.
 const PART_COUNT: usize = if cfg!(test) { 32 } else { 1 << 20 };
-/// Records whose memory is waited for together.
-const TOUCH_COUNT: usize = 32;
+/// What a checkpoint takes for each number.
+const SLOT_BYTES: usize = size_of::<u64>() + size_of::<u16>();
+/// How many records before it is read one is fetched from memory.
+const AHEAD_COUNT: usize = 8;
 /// From so many on it is worth telling the kernel.
 const WILL_NEED_COUNT: usize = 1024;
+/// Of so many one is asked for where it is: what lies between is told with it.
+const WILL_NEED_STEP: usize = 64;
 /// What one call of [`DeviceTable::collect`] looks at and moves: a few milliseconds.
 const COLLECT_SLOT_COUNT: usize = if cfg!(test) { 64 } else { 1 << 16 };
 const COLLECT_BYTES: u64 = if cfg!(test) { 16 << 10 } else { 256 << 10 };
@@ -108,6 +114,14 @@ pub(crate) struct Lost;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a part of the device table is damaged")]
 pub(crate) struct DecodeError;
+
+/// What one call of [`DeviceTable::collect`] did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Collected {
+    /// Records that are elsewhere now: a checkpoint from before speaks of where they were.
+    pub(crate) count: u64,
+    pub(crate) has_more: bool,
+}
 
 /// A walk over all slots to move what lives in these segments.
 #[derive(Debug)]
@@ -231,8 +245,7 @@ impl DeviceTable {
             }
             slot => {
                 let place = Place::from_bits(slot).ok_or(Lost)?;
-                let record = self.heap.get(number.0, place).map_err(|_| Lost)?;
-                record::decode(number, record, &self.names, self.is_proven(number)).map(Some).ok_or(Lost)
+                self.read(number, self.heap.stored(place)).map(Some)
             }
         }
     }
@@ -258,20 +271,32 @@ impl DeviceTable {
     /// Hands out those of `numbers` that there are, in this order, until one is lost: then its index.
     pub(crate) fn visit(&self, numbers: &[DeviceNumber], mut visit: impl FnMut(Recipient<'_>)) -> Result<(), usize> {
         if numbers.len() >= WILL_NEED_COUNT {
-            self.heap.will_need(numbers.iter().filter_map(|number| self.place(*number)));
+            self.heap.will_need(numbers.iter().step_by(WILL_NEED_STEP).filter_map(|number| self.place(*number)));
         }
-        for (group, numbers) in numbers.chunks(TOUCH_COUNT).enumerate() {
-            let touch = |number: &DeviceNumber| self.place(*number).map_or(0, |place| self.heap.touch(place));
-            black_box(numbers.iter().fold(0, |sum, number| sum ^ touch(number)));
-            for (index, number) in numbers.iter().enumerate() {
-                match self.recipient(*number) {
-                    Ok(Some(recipient)) => visit(recipient),
-                    Ok(None) => {}
-                    Err(Lost) => return Err(group * TOUCH_COUNT + index),
-                }
+        let fetch = |number: &DeviceNumber| {
+            let stored = self.heap.stored(self.place(*number)?);
+            stored.prefetch();
+            Some(stored)
+        };
+        let mut ahead = [None; AHEAD_COUNT];
+        ahead.iter_mut().zip(numbers).for_each(|(ahead, number)| *ahead = fetch(number));
+        for (index, number) in numbers.iter().enumerate() {
+            let next = numbers.get(index + AHEAD_COUNT).and_then(fetch);
+            let recipient = match mem::replace(&mut ahead[index % AHEAD_COUNT], next) {
+                Some(stored) => Some(self.read(*number, stored).map_err(|Lost| index)?),
+                None => self.recipient(*number).map_err(|Lost| index)?,
+            };
+            if let Some(recipient) = recipient {
+                visit(recipient);
             }
         }
         Ok(())
+    }
+
+    #[inline]
+    fn read<'a>(&'a self, number: DeviceNumber, stored: Stored<'a>) -> Result<Recipient<'a>, Lost> {
+        let record = stored.record(number.0).map_err(|_| Lost)?;
+        record::decode(number, record, &self.names, self.is_proven(number)).ok_or(Lost)
     }
 
     /// The numbers of the devices that `is_meant`: a look at every device but those that are lost.
@@ -326,16 +351,18 @@ impl DeviceTable {
         self.slots.len().div_ceil(PART_COUNT) as u32
     }
 
-    /// Adds a part to `out`: all names, then the slots, 8 bytes each.
+    /// Adds a part to `out`: all names, then the slots, 8 bytes each, then how many subscriptions each has, 2 bytes.
     pub(crate) fn encode(&self, part: u32, out: &mut Vec<u8>) {
         let start = (part as usize * PART_COUNT).min(self.slots.len());
         let slots = &self.slots[start..self.slots.len().min(start + PART_COUNT)];
         self.names.encode(out);
         put_varint(out, slots.len() as u64);
-        out.reserve(8 * slots.len());
+        out.reserve(SLOT_BYTES * slots.len());
         // What is in memory only is lost at the next start, as far as the heap is concerned.
         let kept = |slot: &u64| if *slot == RESIDENT { LOST } else { *slot };
         slots.iter().map(kept).for_each(|slot| out.extend_from_slice(&slot.to_le_bytes()));
+        let counts = &self.subscription_counts[start..][..slots.len()];
+        counts.iter().for_each(|count| out.extend_from_slice(&count.to_le_bytes()));
     }
 
     /// What is to be synced before slots that were encoded are durable, without a lock.
@@ -352,13 +379,15 @@ impl DeviceTable {
         let start = u64::from(part) * PART_COUNT as u64;
         let is_valid = count <= PART_COUNT as u64
             && start + count <= u64::from(number_end)
-            && rest.0.len() as u64 == 8 * count
+            && rest.0.len() as u64 == SLOT_BYTES as u64 * count
             && self.slots.len() as u64 <= start;
         if !is_valid {
             return Err(DecodeError);
         }
+        let (slots, counts) = rest.0.split_at(8 * count as usize);
+        self.slots.reserve_exact(start as usize + count as usize - self.slots.len());
         self.slots.resize(start as usize, NONE);
-        for slot in rest.0.as_chunks().0 {
+        for slot in slots.as_chunks().0 {
             let slot = u64::from_le_bytes(*slot);
             let slot = match Place::from_bits(slot) {
                 Some(place) if self.heap.adopt(place) => slot,
@@ -370,7 +399,8 @@ impl DeviceTable {
             self.lost_count += u64::from(slot == LOST);
             self.slots.push(slot);
         }
-        self.subscription_counts.resize(self.slots.len(), 0);
+        self.subscription_counts.resize(start as usize, 0);
+        self.subscription_counts.extend(counts.as_chunks().0.iter().map(|count| u16::from_le_bytes(*count)));
         Ok(())
     }
 
@@ -388,40 +418,44 @@ impl DeviceTable {
 
 /// Garbage and damage.
 impl DeviceTable {
-    /// Moves some records out of segments that are mostly garbage, and devices for which there was no room into the heap.
-    /// True when there is more to do.
-    pub(crate) fn collect(&mut self) -> bool {
+    /// Moves some records out of segments that are mostly garbage or out of order, and devices for which there was no
+    /// room into the heap.
+    pub(crate) fn collect(&mut self) -> Collected {
         self.is_full = false;
+        let mut collected = Collected::default();
         for number in self.unsettled.split_off(self.unsettled.len().saturating_sub(SETTLE_COUNT)) {
             if let Some(device) = self.resident.get(&number).cloned() {
                 self.set_reserving(number, *device);
+                collected.count += 1;
             }
         }
         self.flush();
-        let has_more = !self.unsettled.is_empty() && !self.is_full;
+        collected.has_more = !self.unsettled.is_empty() && !self.is_full;
         let mut sweep = match self.sweep.take() {
             Some(sweep) => sweep,
             None => {
-                let segments: Vec<u32> = self.heap.sparse().take(SWEEP_SEGMENT_COUNT).collect();
+                let segments: Vec<u32> = self.heap.untidy().take(SWEEP_SEGMENT_COUNT).collect();
                 if segments.is_empty() {
-                    return has_more;
+                    return collected;
                 }
                 Sweep { segments, next: 0 }
             }
         };
         if self.heap.reserve(2 * COLLECT_BYTES).is_err() {
-            return false; // A full disk is told of by who must write.
+            return Collected { has_more: false, ..collected }; // A full disk is told of by who must write.
         }
-        let (end, mut moved) = (self.slots.len().min(sweep.next + COLLECT_SLOT_COUNT), 0);
-        while sweep.next < end && moved < COLLECT_BYTES {
-            moved += self.move_out(sweep.next, &sweep.segments);
+        let (end, mut bytes) = (self.slots.len().min(sweep.next + COLLECT_SLOT_COUNT), 0);
+        while sweep.next < end && bytes < COLLECT_BYTES {
+            let moved = self.move_out(sweep.next, &sweep.segments);
+            collected.count += u64::from(moved > 0);
+            bytes += moved;
             sweep.next += 1;
         }
         self.flush();
         if sweep.next < self.slots.len() {
             self.sweep = Some(sweep);
         }
-        true
+        Collected { has_more: true, ..collected }
     }
 
     /// Moves the record of the slot if it is in one of the segments; tells its bytes.

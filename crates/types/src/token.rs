@@ -238,6 +238,7 @@ impl<'a> TokenRef<'a> {
 
     /// Reads what [`TokenRef::pack`] wrote, as a checksum of the caller's has proven: a text's rules are not asked again.
     /// `None` where it cannot be such.
+    #[inline]
     pub fn unpack(provider: Provider, bytes: &'a [u8]) -> Option<Self> {
         Some(Self(match provider {
             Provider::Apns => Borrowed::Apns(bytes),

@@ -149,7 +149,7 @@ fn rows_of(engine: &Engine) -> AllRows {
 }
 
 fn with_engine<T>(store: &Store, read: impl FnOnce(&Engine) -> T) -> T {
-    read(store.shared().engine.read().unwrap().as_ref().unwrap())
+    read(store.shared().engine.read().as_ref().unwrap())
 }
 
 fn plant(store: &Store, table: Table, key: impl Into<Vec<u8>>, value: Option<Vec<u8>>) {

@@ -1,4 +1,5 @@
-//! Tending the device table: writing lost records anew, collecting garbage of its heap. A bounded look each time.
+//! Tending the device table: writing lost records anew, collecting garbage of its heap and putting it in order. A
+//! bounded look each time.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -28,8 +29,9 @@ impl Draft<'_> {
             self.shared.counters.repaired.fetch_add(lost.len() as u64, Ordering::Relaxed);
             info!(count = lost.len(), "Devices were written anew from their rows");
         }
-        let is_collecting = write_lock(&self.shared.table).collect();
-        Ok(is_collecting || lost.len() == REPAIR_COUNT)
+        let collected = write_lock(&self.shared.table).collect();
+        self.shared.checkpoint.on_moves(collected.count, self.shared.config.checkpoint_change_count);
+        Ok(collected.has_more || lost.len() == REPAIR_COUNT)
     }
 
     /// What the row says, whatever the table says. A device whose row is damaged too is known no more, and the index has to

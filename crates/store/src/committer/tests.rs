@@ -88,7 +88,7 @@ fn device(name: &str) -> NewDevice {
 fn damage(store: &Store, table: Table, key: &[u8]) {
     let mut rows = Rows::default();
     rows.put(table, key, "not what we wrote");
-    store.shared().engine.read().unwrap().as_ref().unwrap().commit(rows, Durability::Synced).unwrap();
+    store.shared().engine.read().as_ref().unwrap().commit(rows, Durability::Synced).unwrap();
 }
 
 /// Appends until the store takes events again; the answer of the first that was taken.
@@ -122,7 +122,7 @@ async fn with_fault(fault: Fault) -> (bool, Vec<u64>, JournalPosition) {
     let sink = Arc::new(Sink::default());
     let store = open(folder.path(), sink.clone());
     let epoch = store.append_events(event("e1"), Timestamp(1)).await.unwrap()[0].published()[0].1.epoch;
-    *store.shared().engine.read().unwrap().as_ref().unwrap().hooks.fault.lock().unwrap() = Some(fault);
+    *store.shared().engine.read().as_ref().unwrap().hooks.fault.lock().unwrap() = Some(fault);
     let refused = store.append_events(event("e2"), Timestamp(1)).await.unwrap_err();
     assert_eq!(refused, AppendError::Write(WriteError::Unavailable));
     let again = append_again(&store, "e2").await;
@@ -159,7 +159,7 @@ async fn what_is_acknowledged_was_synced_except_the_checkpoints_of_jobs() {
     );
     jobs.unwrap();
     device.unwrap();
-    let engine = store.shared().engine.read().unwrap();
+    let engine = store.shared().engine.read();
     let commits = engine.as_ref().unwrap().hooks.commits.lock().unwrap();
     assert_eq!(commits[..2], [Durability::Synced, Durability::Handed]);
     assert_eq!(commits.last(), Some(&Durability::Synced));
@@ -221,7 +221,7 @@ async fn a_row_of_a_number_that_was_never_given_out_makes_no_room_for_all_before
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path(), Arc::default());
     store.put_device(device("phone"), PutTerms::default(), Timestamp(1)).await.unwrap();
-    let engine = store.shared().engine.read().unwrap();
+    let engine = store.shared().engine.read();
     let engine = engine.as_ref().unwrap();
     let mut rows = Rows::default();
     rows.put(Table::Device, 5000u32.to_be_bytes(), engine.get(Table::Device, &[0; 4]).unwrap().unwrap().as_ref());
@@ -248,7 +248,7 @@ async fn a_store_whose_data_is_gone_is_not_begun_anew_under_those_who_use_it() {
     let store = open(folder.path(), Arc::default());
     store.append_events(event("e1"), Timestamp(1)).await.unwrap();
     std::fs::rename(folder.path().join("data"), folder.path().join("taken")).unwrap();
-    *store.shared().engine.read().unwrap().as_ref().unwrap().hooks.fault.lock().unwrap() = Some(Fault::BeforeCommit);
+    *store.shared().engine.read().as_ref().unwrap().hooks.fault.lock().unwrap() = Some(Fault::BeforeCommit);
     refused_tries(&store).await;
     assert!(!folder.path().join("data").exists(), "an empty store in place of what was acknowledged");
     std::fs::rename(folder.path().join("taken"), folder.path().join("data")).unwrap();
@@ -264,7 +264,7 @@ async fn a_foreign_store_in_its_place_is_not_taken_for_it() {
     let (data, taken) = (folder.path().join("data"), folder.path().join("taken"));
     std::fs::rename(&data, &taken).unwrap();
     std::fs::rename(other.path().join("data"), &data).unwrap();
-    *store.shared().engine.read().unwrap().as_ref().unwrap().hooks.fault.lock().unwrap() = Some(Fault::BeforeCommit);
+    *store.shared().engine.read().as_ref().unwrap().hooks.fault.lock().unwrap() = Some(Fault::BeforeCommit);
     refused_tries(&store).await;
     assert_eq!(store.counts().reopened, 0);
 }
@@ -281,7 +281,7 @@ async fn named_devices_are_found_in_memory_while_the_rows_cannot_be_read() {
     let to_two = Event { to: Some(to), ..event("e1").remove(0).event };
     let select = || store.select(&to_two).iter_from(DeviceNumber(0)).collect::<Vec<_>>();
     assert_eq!(select(), [DeviceNumber(0), DeviceNumber(2)]);
-    let engine = store.shared().engine.write().unwrap().take();
+    let engine = store.shared().engine.write().take();
     assert_eq!(select(), [DeviceNumber(0), DeviceNumber(2)]);
-    *store.shared().engine.write().unwrap() = engine;
+    *store.shared().engine.write() = engine;
 }

@@ -63,6 +63,7 @@ pub(super) fn encode(device: &Device, names: &mut Names, out: &mut Vec<u8>) -> O
 }
 
 /// `None`: it is no record of ours, or of names that are not known.
+#[inline]
 pub(super) fn decode<'a>(
     number: DeviceNumber,
     record: &'a [u8],

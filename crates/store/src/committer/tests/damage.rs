@@ -200,7 +200,7 @@ async fn a_row_that_leads_to_a_stranger_is_not_believed() {
     let mut rows = Rows::default();
     rows.put(Table::DeviceId, &b"b"[..], 0u32.to_be_bytes());
     rows.put(Table::Token, rows::token_key(&token("c").unwrap()), 0u32.to_be_bytes());
-    store.shared().engine.read().unwrap().as_ref().unwrap().commit(rows, Durability::Synced).unwrap();
+    store.shared().engine.read().as_ref().unwrap().commit(rows, Durability::Synced).unwrap();
     assert!(matches!(store.prove(&id("b"), Some(secret.as_str())), Err(error) if error.is_damage()));
     assert!(matches!(store.device(&id("b")), Err(ReadError::Engine(_))));
     store.put_device(NewDevice { token: token("c"), ..device("c") }, PutTerms::default(), Timestamp(1)).await.unwrap();
@@ -277,7 +277,7 @@ const FLIPPED: [Table; 11] = [
 
 /// Flips bits of a byte of the first row of a table, that of `a`, wherever it is.
 fn flip(store: &Store, table: Table, place: prop::sample::Index, mask: u8) {
-    let engine = store.shared().engine.read().unwrap();
+    let engine = store.shared().engine.read();
     let engine = engine.as_ref().unwrap();
     let first = match table {
         Table::Token => rows::token_key(&token("a").unwrap()).to_vec(),
@@ -403,7 +403,7 @@ async fn a_block_that_cannot_be_read_costs_its_own_events() {
         (new[0].event.data, new[0].channels) = (Some(bulk(index, 100)), Vec::new());
         store.append_events(new, Timestamp(1)).await.unwrap();
     }
-    store.shared().engine.read().unwrap().as_ref().unwrap().flush(Table::Event);
+    store.shared().engine.read().as_ref().unwrap().flush(Table::Event);
     store.close().await;
     flip_in_largest(folder.path(), &[0.5]);
 
@@ -438,7 +438,7 @@ async fn a_block_that_cannot_be_read_holds_up_no_event_for_later() {
         new[0].event.data = Some(bulk(index, 12)); // Several in a block.
         store.append_events(new, Timestamp(1)).await.unwrap();
     }
-    store.shared().engine.read().unwrap().as_ref().unwrap().flush(Table::Later);
+    store.shared().engine.read().as_ref().unwrap().flush(Table::Later);
     store.close().await;
     flip_in_largest(folder.path(), &[0.3, 0.6]);
 
@@ -484,7 +484,7 @@ async fn an_event_for_later_is_not_released_under_another_id() {
     store.append_events(later("e1", 9), Timestamp(1)).await.unwrap();
     let key = rows::later_key(store.later(&EventId::new("e1").unwrap()).unwrap().unwrap().key);
     {
-        let engine = store.shared().engine.read().unwrap();
+        let engine = store.shared().engine.read();
         let engine = engine.as_ref().unwrap();
         let mut row = engine.get(Table::Later, &key).unwrap().unwrap().as_ref().to_vec();
         row[3] ^= 1;

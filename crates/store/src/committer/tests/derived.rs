@@ -174,7 +174,7 @@ fn facts(table: &DeviceTable, index: &Index, brakes: &Brakes) -> Vec<String> {
 /// What is counted of the events for later is what there is, and who follows is told.
 fn check_later(store: &Store, state: State) {
     let (mut keys, mut bytes) = (Vec::new(), 0);
-    let engine = store.shared().engine.read().unwrap();
+    let engine = store.shared().engine.read();
     let engine = engine.as_ref().unwrap();
     let visit = |key: &[u8], row: &[u8]| {
         keys.push(rows::decode_later_key(key).unwrap());
@@ -199,7 +199,7 @@ fn from_checkpoint(store: &Store) -> Option<(Derived, tempfile::TempDir)> {
     for file in std::fs::read_dir(folder.join("heap")).unwrap().map(Result::unwrap) {
         std::fs::copy(file.path(), copy.path().join("heap").join(file.file_name())).unwrap();
     }
-    let (_, loaded) = load(shared.engine.read().unwrap().as_ref().unwrap(), copy.path()).unwrap();
+    let (_, loaded) = load(shared.engine.read().as_ref().unwrap(), copy.path()).unwrap();
     assert!(loaded.checkpoint.is_some(), "the checkpoint is of no use");
     Some((loaded, copy))
 }
@@ -211,7 +211,7 @@ async fn run(changes: Vec<(Vec<Change>, Option<Fault>)>) {
     let nobody = DeviceId::new("nobody").unwrap();
     let mut pulse = tokio::time::interval(Duration::from_millis(1));
     for (changes, fault) in changes {
-        *store.shared().engine.read().unwrap().as_ref().unwrap().hooks.fault.lock().unwrap() = fault;
+        *store.shared().engine.read().as_ref().unwrap().hooks.fault.lock().unwrap() = fault;
         for change in changes {
             apply(&store, change).await;
         }
@@ -219,9 +219,9 @@ async fn run(changes: Vec<(Vec<Change>, Option<Fault>)>) {
             pulse.tick().await; // Until the store is open again.
         }
         let shared = store.shared();
-        let held = facts(&shared.table.read().unwrap(), &shared.index.read().unwrap(), &shared.brakes.borrow());
+        let held = facts(&shared.table.read(), &shared.index.read(), &shared.brakes.borrow());
         let scratch = tempfile::tempdir().unwrap();
-        let (state, rebuilt) = load(shared.engine.read().unwrap().as_ref().unwrap(), scratch.path()).unwrap();
+        let (state, rebuilt) = load(shared.engine.read().as_ref().unwrap(), scratch.path()).unwrap();
         assert_eq!(rebuilt.checkpoint, None);
         assert_eq!(held, facts(&rebuilt.table, &rebuilt.index, &rebuilt.brakes));
         check_later(&store, state);
@@ -237,7 +237,7 @@ async fn changes_are_forgotten_when_a_checkpoint_has_them_and_not_before() {
     let folder = tempfile::tempdir().unwrap();
     let kept = |store: &Store| {
         let mut numbers = Vec::new();
-        let engine = store.shared().engine.read().unwrap();
+        let engine = store.shared().engine.read();
         let visit = |key: &[u8], _: &[u8]| {
             numbers.push(u64::from_be_bytes(key.try_into().unwrap()));
             Ok::<_, crate::EngineError>(true)
@@ -290,8 +290,7 @@ async fn a_checkpoint_is_of_no_use_beside_an_older_copy_of_the_rows() {
     let data = folder.path().join("data");
     let open = || Store::open(config(folder.path()), Arc::<Sink>::default()).unwrap();
     let goal = || vec![(subject(0), vec![topic(0)])];
-    let told =
-        |store: &Store| store.shared().index.read().unwrap().freeze(&topic(0), &[subject(0)], &Filter::default()).len();
+    let told = |store: &Store| store.shared().index.read().freeze(&topic(0), &[subject(0)], &Filter::default()).len();
     let store = open();
     store.put_device(device("d0"), PutTerms::default(), Timestamp(1)).await.unwrap();
     store.close().await;

@@ -27,7 +27,7 @@ fn imports(range: std::ops::Range<u32>) -> Vec<NewImport> {
 /// Looks once, writes what comes of it past the committer, and tells how many it took.
 fn look(store: &Store, now: Timestamp, cursor: &mut Vec<u8>) -> u64 {
     let shared = store.shared();
-    let engine = shared.engine.read().unwrap();
+    let engine = shared.engine.read();
     let engine = engine.as_ref().unwrap();
     CLOCK.set(now);
     let mut draft = Draft::new(engine, shared, State::empty(shared.epoch), Timestamp(u64::MAX));
@@ -64,7 +64,7 @@ async fn a_device_of_which_nobody_knows_when_it_was_seen_counts_as_seen_now() {
     let key = rows::number_key(DeviceNumber(0));
     let mut rows = Rows::default();
     rows.put(Table::Device, key, rows::encode_device(&DeviceRow { device, credential: None }));
-    store.shared().engine.read().unwrap().as_ref().unwrap().commit(rows, Durability::Synced).unwrap();
+    store.shared().engine.read().as_ref().unwrap().commit(rows, Durability::Synced).unwrap();
     let now = Timestamp::default().saturating_add(100 * DAY);
     let mut cursor = Vec::new();
     assert_eq!(look(&store, now, &mut cursor), 0);
@@ -98,12 +98,12 @@ async fn a_block_that_cannot_be_read_is_gone_around() {
     let began = Timestamp::default().saturating_add(100 * DAY);
     let store = open_with(3000, folder.path());
     store.import_devices(imports(0..2000), None, began).await.unwrap();
-    store.shared().engine.read().unwrap().as_ref().unwrap().flush(Table::Device);
+    store.shared().engine.read().as_ref().unwrap().flush(Table::Device);
     store.close().await;
     super::damage::flip_in_largest(folder.path(), &[0.3]);
     let store = open_with(3000, folder.path());
     let all = |key: &[u8], _: &[u8]| Ok::<_, EngineError>(!key.is_empty());
-    let engine = store.shared().engine.read().unwrap();
+    let engine = store.shared().engine.read();
     assert!(engine.as_ref().unwrap().scan(Table::Device, Bound::Unbounded, all).is_err());
     drop(engine);
     let late = began.saturating_add(12 * DAY);

@@ -120,7 +120,7 @@ async fn a_store_of_format_1_is_marked_when_it_is_open_and_goes_on_in_format_2()
     let folder = tempfile::tempdir().unwrap();
     let store = open_older(folder.path());
     let raw = |store: &Store, table, key: &[u8]| -> Vec<u8> {
-        let engine = store.shared().engine.read().unwrap();
+        let engine = store.shared().engine.read();
         engine.as_ref().unwrap().get(table, key).unwrap().unwrap().as_ref().to_vec()
     };
     assert_eq!(raw(&store, Table::Meta, b"format"), b"tidings-store-2");

@@ -29,7 +29,7 @@ async fn release_with_fault(fault: Fault) -> (usize, Vec<u64>) {
     let sink = Arc::new(Sink::default());
     let store = open(folder.path(), sink.clone());
     store.append_events(later("e1", 9), Timestamp(1)).await.unwrap();
-    *store.shared().engine.read().unwrap().as_ref().unwrap().hooks.fault.lock().unwrap() = Some(fault);
+    *store.shared().engine.read().as_ref().unwrap().hooks.fault.lock().unwrap() = Some(fault);
     assert_eq!(store.release_later(Timestamp(9)).await, Err(WriteError::Unavailable));
     append_again(&store, "e2").await;
     let released = store.release_later(Timestamp(9)).await.unwrap();
@@ -50,7 +50,7 @@ async fn after_a_pause_in_doubt_who_follows_sees_what_is_durable() {
     for (fault, is_paused) in [(Fault::AfterCommit, true), (Fault::BeforeCommit, false)] {
         let folder = tempfile::tempdir().unwrap();
         let store = open(folder.path(), Arc::default());
-        *store.shared().engine.read().unwrap().as_ref().unwrap().hooks.fault.lock().unwrap() = Some(fault);
+        *store.shared().engine.read().as_ref().unwrap().hooks.fault.lock().unwrap() = Some(fault);
         let follower = store.brakes();
         assert_eq!(store.pause(BrakeScope::Everything, Timestamp(1)).await, Err(WriteError::Unavailable));
         append_again(&store, "e1").await;
@@ -166,7 +166,7 @@ async fn brakes_and_releases_are_synced_and_proven_tokens_are_not_and_what_chang
         store.cancel(JournalPosition(1)).await.unwrap();
         store.cancel_later(&EventId::new("e1").unwrap()).await.unwrap();
     }
-    let engine = store.shared().engine.read().unwrap();
+    let engine = store.shared().engine.read();
     let commits = engine.as_ref().unwrap().hooks.commits.lock().unwrap();
     use Durability::{Handed, Synced};
     assert_eq!(*commits, [Synced, Synced, Synced, Handed, Synced, Synced]);
