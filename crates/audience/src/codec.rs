@@ -7,6 +7,9 @@
 //! or removed meanwhile has stayed in the slot of the set, since a set leaves its slot only when it has no members; all
 //! others are added or removed again.
 //!
+//! Reading is in three steps, so that two threads can share it: [`Shard::read`] looks at the bytes, [`Naming`] looks up
+//! names, [`Filling`] puts members into sets. [`Index::decode_shard`] is all of them.
+//!
 //! ```text
 //! shard = version (1)  set …
 //! set   = (0 topic subject │ 1 user │ 2 app │ 3 locale │ 4 country │ 5 muted subject │ 6 platform (1) │ 7)  form
@@ -23,7 +26,7 @@ use std::ops::Range;
 
 use roaring::RoaringBitmap;
 
-use crate::gaps;
+use crate::gaps::{self, push_number};
 use crate::halves::{BLOCK_COUNT, HALVES_COUNT_MAX, Halves};
 use crate::index::{Index, MUTED_ALL};
 use crate::names::{NAME_BYTES_MAX, NameNumber};
@@ -73,53 +76,244 @@ impl Index {
         }
     }
 
-    /// Adds what a shard holds. The shards of one checkpoint make an index that was empty the one they were written of.
+    /// Adds what a shard holds. The shards of one checkpoint, in whatever order, make an index that was empty the one
+    /// they were written of. Of many, [`Naming`] and [`Filling`] make one more quickly.
     ///
     /// # Errors
-    /// When the bytes are no shard; what was read of them before stays, and the index is to be thrown away.
+    /// When the bytes are no shard; nothing was added.
     pub fn decode_shard(&mut self, shard: usize, bytes: &[u8]) -> Result<(), DecodeError> {
-        let mut rest = bytes;
-        let mut names: NamesIn = Default::default();
+        let shards = self.name(vec![Shard::read(shard, bytes.to_vec())?]);
+        self.fill(shards).into_iter().for_each(|key| self.release_names(key));
+        Ok(())
+    }
+
+    /// Looks up the names of shards; each is used by as many sets more as they have of it.
+    fn name(&mut self, shards: Vec<Shard>) -> NamedShards {
+        let numbers: Vec<Vec<NameNumber>> =
+            (0..DICTIONARY_COUNT).map(|dictionary| self.add_names(dictionary, &shards)).collect();
+        let mut bases = [0; DICTIONARY_COUNT];
+        let mut keys = Vec::with_capacity(shards.iter().map(|shard| shard.sets.len()).sum());
+        for Shard { names, sets, .. } in &shards {
+            let named = |dictionary: usize, place: u32| numbers[dictionary][bases[dictionary] + place as usize];
+            keys.extend(sets.iter().map(|set| set.key.named(named)));
+            bases.iter_mut().zip(names).for_each(|(base, names)| *base += names.len());
+        }
+        NamedShards { keys, shards }
+    }
+
+    /// Adds sets. Those that were there, whose names are not used once more, are returned.
+    fn fill(&mut self, NamedShards { keys, shards }: NamedShards) -> Vec<SetKey> {
+        let slots = self.sets_mut().slots_of(&keys);
+        let mut places = keys.iter().zip(&slots);
+        for Shard { bytes, sets, .. } in shards {
+            for (ReadSet { members, .. }, (&key, &(slot, _))) in sets.into_iter().zip(&mut places) {
+                let count = match members {
+                    ReadMembers::Gaps { range, count, last } => {
+                        self.sets_mut().add_gaps_at(slot, range.of(&bytes), (count, last))
+                    }
+                    ReadMembers::Wide(wide) => self.sets_mut().add_wide_at(slot, wide),
+                };
+                self.count_added(key, count);
+            }
+        }
+        keys.into_iter().zip(slots).filter(|(_, (_, is_new))| !is_new).map(|(key, _)| key).collect()
+    }
+
+    /// The numbers of all names that the shards have of a dictionary, one shard after the other. Each is used by as many
+    /// sets as its shard says.
+    fn add_names(&mut self, dictionary: usize, shards: &[Shard]) -> Vec<NameNumber> {
+        let names: Vec<(&[u8], u32)> = shards.iter().flat_map(|shard| shard.names_of(dictionary)).collect();
+        let known = match dictionary {
+            TOPICS => self.topics_mut(),
+            SUBSCRIPTION => self.subjects_mut(),
+            _ => self.names_mut(FAMILIES[dictionary]),
+        };
+        known.retain_all(&names)
+    }
+}
+
+/// The names of an index that is made of shards. One thread can read and name them while another fills the sets.
+#[derive(Debug, Default)]
+pub struct Naming(Index);
+
+impl Naming {
+    /// Looks up the names of some shards; many at once are quicker.
+    pub fn name(&mut self, shards: Vec<Shard>) -> NamedShards {
+        self.0.name(shards)
+    }
+}
+
+/// The sets of an index that is made of shards; see [`Naming`].
+#[derive(Debug, Default)]
+pub struct Filling {
+    index: Index,
+    /// Sets that were in more than one shard, once for each more.
+    repeated: Vec<SetKey>,
+}
+
+impl Filling {
+    /// Adds what shards hold, all of them named by one [`Naming`].
+    pub fn add(&mut self, shards: NamedShards) {
+        self.repeated.extend(self.index.fill(shards));
+    }
+
+    /// The index, when all shards are added.
+    pub fn finish(self, Naming(names): Naming) -> Index {
+        let mut index = self.index.with_names_of(names);
+        self.repeated.into_iter().for_each(|key| index.release_names(key));
+        index
+    }
+}
+
+/// Shards with the keys of all their sets.
+#[derive(Debug)]
+pub struct NamedShards {
+    keys: Vec<SetKey>,
+    shards: Vec<Shard>,
+}
+
+/// A shard as it was read, without an index.
+#[derive(Debug)]
+pub struct Shard {
+    bytes: Vec<u8>,
+    names: ReadNames,
+    /// Each has members, and names only of `names`.
+    sets: Vec<ReadSet>,
+}
+
+/// Bytes of a shard.
+#[derive(Debug, Clone, Copy)]
+struct Range32 {
+    start: u32,
+    length: u32,
+}
+
+impl Range32 {
+    fn of(self, bytes: &[u8]) -> &[u8] {
+        &bytes[self.start as usize..][..self.length as usize]
+    }
+}
+
+#[derive(Debug)]
+struct ReadSet {
+    key: ReadKey,
+    members: ReadMembers,
+}
+
+/// What a set is of, by the places of its names.
+#[derive(Debug)]
+enum ReadKey {
+    Subscription { topic: u32, subject: u32 },
+    Named { kind: usize, name: u32 },
+    Fixed(SetKey),
+}
+
+impl ReadKey {
+    /// With the numbers of its names, by dictionary and place.
+    fn named(&self, number: impl Fn(usize, u32) -> NameNumber) -> SetKey {
+        match *self {
+            Self::Subscription { topic, subject } => {
+                SetKey { family: number(TOPICS, topic), name: number(SUBSCRIPTION, subject) }
+            }
+            Self::Named { kind, name } => SetKey { family: FAMILIES[kind], name: number(kind, name) },
+            Self::Fixed(key) => key,
+        }
+    }
+}
+
+#[derive(Debug)]
+enum ReadMembers {
+    /// With what [`gaps::check`] says of them.
+    Gaps {
+        range: Range32,
+        count: usize,
+        last: u32,
+    },
+    Wide(Box<Wide>),
+}
+
+impl Shard {
+    /// Reads what [`Index::encode_shard`] wrote; the number of the shard is for the error only.
+    ///
+    /// # Errors
+    /// When the bytes are no shard.
+    pub fn read(shard: usize, bytes: Vec<u8>) -> Result<Self, DecodeError> {
+        let (mut names, mut sets) = (Default::default(), Vec::new());
+        let mut rest = &bytes[..];
         let mut before = rest;
-        let mut is_read = take_byte(&mut rest) == Some(VERSION);
+        let mut is_read = take_byte(&mut rest) == Some(VERSION) && u32::try_from(bytes.len()).is_ok();
         while is_read && !rest.is_empty() {
             before = rest;
-            is_read = self.decode_set(&mut names, &mut rest).is_some();
+            let set = read_set(&bytes, &mut names, &mut rest);
+            is_read = set.is_some();
+            sets.extend(set);
         }
         let error = DecodeError { shard, offset: bytes.len() - before.len(), length: bytes.len() };
-        if is_read { Ok(()) } else { Err(error) }
+        if is_read { Ok(Self { bytes, names, sets }) } else { Err(error) }
     }
 
-    fn decode_set(&mut self, names: &mut NamesIn, rest: &mut &[u8]) -> Option<()> {
-        let key = self.decode_key(names, rest)?;
-        let form = take_number(rest)?;
-        let count = form >> 1;
-        if form & 1 == 0 {
-            let gaps = take(rest, usize::try_from(count).ok()?).filter(|gaps| gaps.len() <= POOLED_BYTES_MAX)?;
-            self.add_gaps(key, gaps, gaps::check(gaps)?);
-            Some(())
-        } else {
-            let mut wide = Wide::default();
-            for _ in 0..count {
-                let (shard, part) = decode_part(rest)?;
-                wide.push(shard, part).then_some(())?;
-            }
-            (count > 0).then(|| self.add_wide(key, wide))
+    fn names_of(&self, dictionary: usize) -> impl Iterator<Item = (&[u8], u32)> {
+        self.names[dictionary].iter().map(|(range, uses)| (range.of(&self.bytes), *uses))
+    }
+}
+
+/// By dictionary, each name once, and how many sets it has.
+type ReadNames = [Vec<(Range32, u32)>; DICTIONARY_COUNT];
+
+fn read_set(bytes: &[u8], names: &mut ReadNames, rest: &mut &[u8]) -> Option<ReadSet> {
+    let key = read_key(bytes, names, rest)?;
+    let form = take_number(rest)?;
+    let count = form >> 1;
+    if form & 1 == 0 {
+        let (range, gaps) = take_range(bytes, rest, usize::try_from(count).ok()?)?;
+        let (count, last) = gaps::check(gaps).filter(|_| gaps.len() <= POOLED_BYTES_MAX)?;
+        return Some(ReadSet { key, members: ReadMembers::Gaps { range, count, last } });
+    }
+    let mut wide = Box::<Wide>::default();
+    for _ in 0..count {
+        let (shard, part) = decode_part(rest)?;
+        wide.push(shard, part).then_some(())?;
+    }
+    (count > 0).then_some(ReadSet { key, members: ReadMembers::Wide(wide) })
+}
+
+fn read_key(bytes: &[u8], names: &mut ReadNames, rest: &mut &[u8]) -> Option<ReadKey> {
+    let kind = usize::from(take_byte(rest)?);
+    Some(match kind {
+        SUBSCRIPTION => {
+            let topic = read_name(bytes, &mut names[TOPICS], rest)?;
+            ReadKey::Subscription { topic, subject: read_name(bytes, &mut names[SUBSCRIPTION], rest)? }
         }
-    }
+        PLATFORM => {
+            let name = take_byte(rest).filter(|&platform| platform < 3)?;
+            ReadKey::Fixed(SetKey { family: family::PLATFORM, name: NameNumber(u32::from(name)) })
+        }
+        EVERYTHING => ReadKey::Fixed(MUTED_ALL),
+        _ => ReadKey::Named { kind, name: read_name(bytes, names.get_mut(kind)?, rest)? },
+    })
+}
 
-    fn decode_key(&mut self, names: &mut NamesIn, rest: &mut &[u8]) -> Option<SetKey> {
-        let kind = usize::from(take_byte(rest)?);
-        Some(match kind {
-            SUBSCRIPTION => SetKey { family: names.topic(self, rest)?, name: names.name(self, SUBSCRIPTION, rest)? },
-            PLATFORM => {
-                let name = take_byte(rest).filter(|&platform| platform < 3)?;
-                SetKey { family: family::PLATFORM, name: NameNumber(u32::from(name)) }
-            }
-            EVERYTHING => MUTED_ALL,
-            _ => SetKey { family: *FAMILIES.get(kind)?, name: names.name(self, kind, rest)? },
-        })
+/// The place of a name in its dictionary.
+fn read_name(bytes: &[u8], names: &mut Vec<(Range32, u32)>, rest: &mut &[u8]) -> Option<u32> {
+    let place = take_number(rest)?;
+    if place > 0 {
+        names.get_mut(place as usize - 1)?.1 += 1;
+        return Some(place - 1);
     }
+    let length = usize::from(take_byte(rest)?);
+    let (range, text) = take_range(bytes, rest, length)?;
+    if length > NAME_BYTES_MAX || !text.iter().all(u8::is_ascii_graphic) {
+        return None;
+    }
+    names.push((range, 1));
+    Some(names.len() as u32 - 1)
+}
+
+/// Takes bytes of `rest`, which is the end of `bytes`; where they are, too.
+fn take_range<'a>(bytes: &[u8], rest: &mut &'a [u8], length: usize) -> Option<(Range32, &'a [u8])> {
+    let start = bytes.len() - rest.len();
+    let taken = take(rest, length)?;
+    Some((Range32 { start: start as u32, length: length as u32 }, taken))
 }
 
 // Kinds of sets. Those of which each has a dictionary are its number too; the topics have the last.
@@ -176,36 +370,6 @@ impl NamesOut<'_> {
     }
 }
 
-/// Names read so far, in order.
-#[derive(Default)]
-struct NamesIn([Vec<NameNumber>; DICTIONARY_COUNT]);
-
-impl NamesIn {
-    fn topic(&mut self, index: &mut Index, rest: &mut &[u8]) -> Option<NameNumber> {
-        self.name(index, TOPICS, rest)
-    }
-
-    fn name(&mut self, index: &mut Index, dictionary: usize, rest: &mut &[u8]) -> Option<NameNumber> {
-        let place = take_number(rest)?;
-        if place > 0 {
-            return self.0[dictionary].get(usize::try_from(place - 1).ok()?).copied();
-        }
-        let length = usize::from(take_byte(rest)?);
-        let text = std::str::from_utf8(take(rest, length)?).ok()?;
-        if length > NAME_BYTES_MAX || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return None;
-        }
-        let names = match dictionary {
-            TOPICS => index.topics_mut(),
-            SUBSCRIPTION => index.subjects_mut(),
-            _ => index.names_mut(FAMILIES[dictionary]),
-        };
-        let number = names.number(text);
-        self.0[dictionary].push(number);
-        Some(number)
-    }
-}
-
 fn encode_members(members: &Members<'_>, out: &mut Vec<u8>) {
     match members {
         Members::Gaps(gaps) => {
@@ -254,14 +418,6 @@ fn decode_part(rest: &mut &[u8]) -> Option<(u16, Part)> {
         Part::from_bitmap(shard, bitmap)?
     };
     Some((shard, part))
-}
-
-fn push_number(out: &mut Vec<u8>, mut number: u32) {
-    while number > 0x7f {
-        out.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    out.push(number as u8);
 }
 
 fn take_number(rest: &mut &[u8]) -> Option<u32> {

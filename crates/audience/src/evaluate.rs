@@ -7,11 +7,15 @@
 //! All devices are put together only where `all` or a `not` stands alone.
 //!
 //! Time: a look-up in each shard for each set that the selector names, and set algebra over those found. `* on` looks
-//! for each topic once, or at all sets where these are fewer; the language limits how often it is said. The caller holds
-//! the index still meanwhile.
+//! for each topic once, or at all sets where these are fewer; the language limits how often it is said.
 //!
-//! [`Explaining`] needs each part by itself, so it works everything out in full, one shard at a time: between two the index
-//! may change, names may come and go, and are looked up anew. Only the order of the parts stays.
+//! Whom an event is for is worked out while the caller holds the index still: it is to be who was meant at one moment. A
+//! user, or a token, that changes devices while shards are taken one by one would be found twice, or not at all, and an
+//! answer that was given before the selection began would count in one shard and not in the next.
+//!
+//! Counts and exports promise less, and go one shard at a time: [`Explaining`], which needs each part by itself and works
+//! everything out in full, and [`Selecting`]. Between two shards the index may change, names may come and go, and are
+//! looked up anew. Only the order of the parts stays.
 
 use std::cell::OnceCell;
 use std::sync::Arc;
@@ -47,19 +51,12 @@ pub struct ExplainedNode {
 }
 
 impl Index {
-    /// The devices that `selector` means, each once, as it is now; of these whom `filter` admits and who muted neither
-    /// everything nor any of `subjects`.
+    /// The devices that `selector` means, each once, as it is at this moment; of these whom `filter` admits and who
+    /// muted neither everything nor any of `subjects`.
     pub fn freeze_selected(&self, selector: &Selector, subjects: &[Subject], filter: &Filter) -> Frozen {
         let plan = Step::new(self, selector.root());
         let selected = |shard| Some(Shard::new(self, shard).select(&plan, None));
         self.limited(subjects, filter, selected, self.range_count())
-    }
-
-    /// All devices that `selector` means as it is now, the muted too.
-    pub fn selected(&self, selector: &Selector) -> Frozen {
-        let plan = Step::new(self, selector.root());
-        let shards = (0..self.range_count()).map(|shard| Shard::new(self, shard).select(&plan, None));
-        Frozen::from_shards(shards.map(|selected| (!selected.is_empty()).then_some(selected)))
     }
 
     /// How many devices each part of `selector` means, counted one by one.
@@ -104,6 +101,36 @@ impl<'a> Explaining<'a> {
     /// What was counted.
     pub fn finish(self) -> Explanation {
         self.explanation
+    }
+}
+
+/// All devices that a selector means, the muted too, for whoever does not want to hold the index still for all of them:
+/// those of a shard are who was meant when it was looked at.
+pub struct Selecting<'a> {
+    plan: Step<'a>,
+    shards: Vec<Option<Arc<RoaringBitmap>>>,
+}
+
+impl<'a> Selecting<'a> {
+    /// Nobody is found yet.
+    pub fn new(index: &Index, selector: &'a Selector) -> Self {
+        Self { plan: Step::new(index, selector.root()), shards: Vec::new() }
+    }
+
+    /// Finds the devices of one more shard; false when there is none more.
+    pub fn next_shard(&mut self, index: &Index) -> bool {
+        if self.shards.len() >= index.range_count() {
+            return false;
+        }
+        self.plan.look_up(index);
+        let selected = Shard::new(index, self.shards.len()).select(&self.plan, None);
+        self.shards.push((!selected.is_empty()).then_some(selected));
+        true
+    }
+
+    /// Who was found.
+    pub fn finish(self) -> Frozen {
+        Frozen::from_shards(self.shards.into_iter())
     }
 }
 

@@ -102,13 +102,51 @@ pub(crate) fn contains(bytes: &[u8], number: u32) -> bool {
 
 /// Writes numbers in order, each above the one before, behind `bytes`, which are empty.
 pub(crate) fn push(bytes: &mut Vec<u8>, numbers: impl IntoIterator<Item = u32>) {
-    let mut after = 0;
+    push_after(bytes, 0, numbers);
+}
+
+/// The same behind gaps of numbers that are all below `after`; how many numbers it were.
+fn push_after(bytes: &mut Vec<u8>, mut after: u64, numbers: impl IntoIterator<Item = u32>) -> usize {
+    let mut count = 0;
     for number in numbers {
-        let mut edit = Edit::default();
-        edit.push((u64::from(number) - after) as u32);
-        bytes.extend_from_slice(edit.bytes());
+        push_number(bytes, (u64::from(number) - after) as u32);
         after = u64::from(number) + 1;
+        count += 1;
     }
+    count
+}
+
+/// Writes one as LEB128.
+pub(crate) fn push_number(bytes: &mut Vec<u8>, mut number: u32) {
+    while number > 0x7f {
+        bytes.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    bytes.push(number as u8);
+}
+
+/// Writes the numbers of `bytes` and `added`, which are in order without repeats, in place of what is in `out`; how
+/// many of `added` are new.
+pub(crate) fn merge(bytes: &[u8], added: &[u32], out: &mut Vec<u8>) -> usize {
+    out.clear();
+    let mut walk = walk(bytes);
+    let count = walk.by_ref().count();
+    if added.first().is_none_or(|&first| u64::from(first) >= walk.after) {
+        out.extend_from_slice(bytes);
+        return push_after(out, walk.after, added.iter().copied());
+    }
+    push_after(out, 0, merged(numbers(bytes), added.iter().copied())) - count
+}
+
+/// The numbers of both, which are in order without repeats, likewise.
+pub(crate) fn merged(one: impl Iterator<Item = u32>, two: impl Iterator<Item = u32>) -> impl Iterator<Item = u32> {
+    let (mut one, mut two) = (one.peekable(), two.peekable());
+    std::iter::from_fn(move || match (one.peek(), two.peek()) {
+        (Some(first), Some(second)) if first < second => one.next(),
+        (Some(first), Some(second)) if first == second => one.next().min(two.next()),
+        (Some(_), None) => one.next(),
+        (_, _) => two.next(),
+    })
 }
 
 /// How to add `number`; `None` when it is there.
@@ -170,6 +208,22 @@ mod tests {
                 push(&mut fresh, model.iter().copied());
                 prop_assert_eq!(&fresh, &bytes, "there is one way to write a set");
             }
+        }
+
+        #[test]
+        fn numbers_added_at_once_are_those_added_one_by_one(
+            mut model in prop::collection::btree_set(number(), 0..20),
+            added in prop::collection::btree_set(number(), 0..20),
+        ) {
+            let (mut bytes, mut merged) = (Vec::new(), vec![1, 2, 3]);
+            push(&mut bytes, model.iter().copied());
+            let numbers: Vec<u32> = added.iter().copied().collect();
+            let count = merge(&bytes, &numbers, &mut merged);
+            prop_assert_eq!(count, added.difference(&model).count());
+            model.extend(added);
+            let mut fresh = Vec::new();
+            push(&mut fresh, model.iter().copied());
+            prop_assert_eq!(merged, fresh);
         }
 
         #[test]

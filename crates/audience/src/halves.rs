@@ -37,6 +37,23 @@ impl Halves {
         (0..BLOCK_COUNT).all(|block| halves.block(block).is_sorted_by(|a, b| a < b)).then_some(halves)
     }
 
+    /// Of numbers of one shard, in order without repeats, at most [`HALVES_COUNT_MAX`].
+    pub(crate) fn from_sorted(numbers: impl Iterator<Item = u32>) -> Self {
+        let (mut ends, mut lows) = ([0; BLOCK_COUNT], Vec::new());
+        for number in numbers {
+            lows.push(number as u16);
+            ends[(number >> 16) as usize % BLOCK_COUNT] = lows.len() as u16;
+        }
+        debug_assert!(lows.len() <= HALVES_COUNT_MAX);
+        lows.shrink_to_fit();
+        let mut above = 0;
+        for end in &mut ends {
+            above = above.max(*end); // A block without numbers ends where the one before does.
+            *end = above;
+        }
+        Self { ends, lows }
+    }
+
     pub(crate) fn ends(&self) -> &[u16; BLOCK_COUNT] {
         &self.ends
     }

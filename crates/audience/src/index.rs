@@ -24,7 +24,6 @@ use tidings_types::{AppId, Country, DeviceNumber, Filter, Locale, Platform, Subj
 use crate::frozen::Frozen;
 use crate::gaps;
 use crate::names::{NameNumber, Names};
-use crate::set::Wide;
 use crate::sets::{Added, Members, Removed, SetKey, Sets, family, shard_index};
 
 /// The kind of the subjects that are users: all devices of the user `42` are told what is about `user:42`.
@@ -66,7 +65,7 @@ pub struct Traits<'a> {
 impl<'a> Traits<'a> {
     /// Family and name of each set that the device is in; the name of a platform is a number already. No user and no
     /// country have sets too, under [`NO_NAME`], so that selectors find them.
-    fn sets(self) -> impl Iterator<Item = (NameNumber, &'a str)> {
+    pub(crate) fn sets(self) -> impl Iterator<Item = (NameNumber, &'a str)> {
         let locales = self.locale.fallbacks().map(|tag| (family::LOCALE, tag));
         let country = (family::COUNTRY, self.country.map_or(NO_NAME, Country::as_str));
         let user = (family::USER, self.user.map_or(NO_NAME, UserId::as_str));
@@ -134,7 +133,7 @@ impl Index {
     }
 
     /// Adds `number` to a set that is no subscription; false when it was there.
-    fn put(&mut self, number: DeviceNumber, family: NameNumber, name: &str) -> bool {
+    pub(crate) fn put(&mut self, number: DeviceNumber, family: NameNumber, name: &str) -> bool {
         let names = self.names_mut(family);
         let key = SetKey { family, name: names.number(name) };
         let added = self.sets.insert(key, number);
@@ -176,41 +175,62 @@ impl Index {
         }
     }
 
-    /// Adds, for each subscription, one to the place of its device; devices beyond are left out.
-    pub fn count_into(&self, counts: &mut [u16]) {
+    /// Adds, for each subscription of a device that `is_counted`, one to its place; devices beyond are left out. Looks
+    /// at all sets, once.
+    pub fn count_into(&self, counts: &mut [u16], is_counted: impl Fn(DeviceNumber) -> bool) {
         let subscriptions = self.sets.iter_from(0).filter(|(key, _)| key.family.0 < family::FIRST.0);
         for (_, members) in subscriptions {
             members.for_each(|number| {
-                if let Some(count) = counts.get_mut(number as usize) {
+                if is_counted(DeviceNumber(number))
+                    && let Some(count) = counts.get_mut(number as usize)
+                {
                     *count = count.saturating_add(1);
                 }
             });
         }
     }
 
-    /// Adds the numbers of gaps to a set; `checked` is what [`gaps::check`](crate::gaps::check) says of them.
-    pub(crate) fn add_gaps(&mut self, key: SetKey, gaps: &[u8], checked: (usize, u32)) {
-        let added = self.sets.add_gaps(key, gaps, checked);
-        self.count_added(key, added);
-    }
-
-    /// Adds the members of `wide` to a set.
-    pub(crate) fn add_wide(&mut self, key: SetKey, wide: Wide) {
-        let added = self.sets.add_wide(key, wide);
-        self.count_added(key, added);
-    }
-
-    fn count_added(&mut self, key: SetKey, (is_new, count): (bool, u64)) {
-        let is_subscription = key.family.0 < family::FIRST.0;
-        if is_subscription {
-            self.subscription_count += count;
+    /// Adds numbers, which are in order without repeats, to a set.
+    pub(crate) fn add_sorted(&mut self, key: SetKey, numbers: &[u32]) {
+        if !numbers.is_empty() {
+            let (is_new, count) = self.sets.add_sorted(key, numbers);
+            self.count_added(key, count);
+            if is_new {
+                self.retain_names(key);
+            }
         }
-        if is_new && is_subscription {
+    }
+
+    /// Takes note that so many members were added to a set.
+    pub(crate) fn count_added(&mut self, key: SetKey, count: usize) {
+        if key.family.0 < family::FIRST.0 {
+            self.subscription_count += count as u64;
+        }
+    }
+
+    /// A set that uses the names of its key is there.
+    fn retain_names(&mut self, key: SetKey) {
+        if key.family.0 < family::FIRST.0 {
             self.topics.retain(key.family);
             self.subjects.retain(key.name);
-        } else if is_new && has_name(key) {
+        } else if has_name(key) {
             self.names_mut(key.family).retain(key.name);
         }
+    }
+
+    /// It is not there, or does not use them once more.
+    pub(crate) fn release_names(&mut self, key: SetKey) {
+        if key.family.0 < family::FIRST.0 {
+            self.topics.release(key.family);
+            self.subjects.release(key.name);
+        } else if has_name(key) {
+            self.names_mut(key.family).release(key.name);
+        }
+    }
+
+    /// The sets of this one, of which the names are in the other.
+    pub(crate) fn with_names_of(self, names: Self) -> Self {
+        Self { sets: self.sets, subscription_count: self.subscription_count, ..names }
     }
 
     /// Removes all subscriptions of a device, which the caller knows: the index has no way from a device to its sets.
@@ -389,6 +409,10 @@ impl Index {
 
     pub(crate) fn sets(&self) -> &Sets {
         &self.sets
+    }
+
+    pub(crate) fn sets_mut(&mut self) -> &mut Sets {
+        &mut self.sets
     }
 
     pub(crate) fn topics(&self) -> &Names {

@@ -20,6 +20,7 @@
 //!
 //! Bound: the caller's; the store limits subscriptions per device.
 
+mod builder;
 mod codec;
 mod evaluate;
 mod frozen;
@@ -33,8 +34,9 @@ mod set;
 mod sets;
 mod slots;
 
-pub use codec::DecodeError;
-pub use evaluate::{ExplainedNode, Explaining, Explanation};
+pub use builder::{Builder, Subscribers};
+pub use codec::{DecodeError, Filling, NamedShards, Naming, Shard};
+pub use evaluate::{ExplainedNode, Explaining, Explanation, Selecting};
 pub use frozen::Frozen;
 pub use index::{Index, Traits, USER_KIND};
 pub use sets::SHARD_DEVICE_COUNT;

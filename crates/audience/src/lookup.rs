@@ -46,6 +46,14 @@ impl Lookup {
     }
 }
 
+/// The places of keys with these hashes, part by part: looking them up in this order has the part in the processor's
+/// cache.
+pub(crate) fn by_part(hashes: impl Iterator<Item = u64>) -> impl Iterator<Item = usize> {
+    let mut parts: [Vec<usize>; PART_COUNT] = std::array::from_fn(|_| Vec::new());
+    hashes.enumerate().for_each(|(place, hash)| parts[part(hash)].push(place));
+    parts.into_iter().flatten()
+}
+
 /// The table places by the lowest bits and tells apart by the highest; these are neither.
 fn part(hash: u64) -> usize {
     (hash >> 40) as usize % PART_COUNT

@@ -5,7 +5,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-use crate::lookup::Lookup;
+use crate::lookup::{self, Lookup};
 use crate::slots::Slots;
 
 /// The longest name in bytes.
@@ -36,26 +36,46 @@ struct Name {
 
 impl Names {
     pub(crate) fn find(&self, name: &str) -> Option<NameNumber> {
-        self.find_hashed(name, self.hasher.hash_one(name.as_bytes()) as u32)
+        self.find_hashed(name.as_bytes(), self.hash(name.as_bytes()))
     }
 
-    fn find_hashed(&self, name: &str, hash: u32) -> Option<NameNumber> {
+    fn hash(&self, name: &[u8]) -> u32 {
+        self.hasher.hash_one(name) as u32
+    }
+
+    fn find_hashed(&self, name: &[u8], hash: u32) -> Option<NameNumber> {
         let is_it = |number| {
             let found = &self.slots[number];
-            found.hash == hash && self.texts.text(found.text) == name.as_bytes()
+            found.hash == hash && self.texts.text(found.text) == name
         };
         self.lookup.find(spread(hash), is_it).map(NameNumber)
     }
 
     /// The number of `name`, a new one when it is not in use yet. The caller states its use with [`Names::retain`].
     pub(crate) fn number(&mut self, name: &str) -> NameNumber {
-        let hash = self.hasher.hash_one(name.as_bytes()) as u32;
+        self.number_hashed(name.as_bytes(), self.hash(name.as_bytes()))
+    }
+
+    /// The numbers of many names, of each of which some more sets make use. Quicker than one by one.
+    pub(crate) fn retain_all(&mut self, names: &[(&[u8], u32)]) -> Vec<NameNumber> {
+        let hashes: Vec<u32> = names.iter().map(|(name, _)| self.hash(name)).collect();
+        let mut numbers = vec![NameNumber::default(); names.len()];
+        for place in lookup::by_part(hashes.iter().map(|&hash| spread(hash))) {
+            let (name, uses) = names[place];
+            let number = self.number_hashed(name, hashes[place]);
+            self.slots[number.0].uses += uses;
+            numbers[place] = number;
+        }
+        numbers
+    }
+
+    fn number_hashed(&mut self, name: &[u8], hash: u32) -> NameNumber {
         if let Some(number) = self.find_hashed(name, hash) {
             return number;
         }
         let Self { slots, lookup, texts, .. } = self;
         let number = slots.insert(Name { hash, ..Name::default() });
-        slots[number].text = texts.push(number, name.as_bytes());
+        slots[number].text = texts.push(number, name);
         lookup.insert(spread(hash), number, |number| spread(slots[number].hash));
         NameNumber(number)
     }

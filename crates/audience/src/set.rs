@@ -104,6 +104,22 @@ impl Wide {
         }
     }
 
+    /// Adds numbers in order without repeats; how many were not there.
+    pub(crate) fn add_sorted(&mut self, numbers: &[u32]) -> usize {
+        let mut added = 0;
+        for numbers in numbers.chunk_by(|one, two| shard_of(*one) == shard_of(*two)) {
+            let shard = shard_of(numbers[0]);
+            let found = self.parts.binary_search_by_key(&shard, |(shard, _)| *shard);
+            let place = found.unwrap_or_else(|place| {
+                self.parts.reserve_exact(1);
+                self.parts.insert(place, (shard, Part::Halves(Halves::default())));
+                place
+            });
+            added += self.parts[place].1.add_sorted(shard, numbers);
+        }
+        added
+    }
+
     pub(crate) fn remove(&mut self, number: u32) -> bool {
         let shard = shard_of(number);
         let Ok(place) = self.parts.binary_search_by_key(&shard, |(shard, _)| *shard) else { return false };
@@ -144,9 +160,7 @@ impl Part {
         let is_within = shard_of(bitmap.min()?) == shard && shard_of(bitmap.max()?) == shard;
         let count = bitmap.len() as u32;
         if is_within && count < BITMAP_COUNT_MIN {
-            let mut halves = Halves::default();
-            bitmap.iter().for_each(|number| _ = halves.insert(number));
-            return Some(Self::Halves(halves));
+            return Some(Self::Halves(Halves::from_sorted(bitmap.iter())));
         }
         is_within.then(|| Self::Bitmap(Bitmap { bitmap: Arc::new(bitmap), count, changes: 0 }))
     }
@@ -169,15 +183,35 @@ impl Part {
         }
     }
 
+    /// Adds numbers of its shard, in order without repeats; how many were not there.
+    fn add_sorted(&mut self, shard: u16, numbers: &[u32]) -> usize {
+        let halves = match self {
+            Self::Bitmap(part) => return part.add_sorted(numbers),
+            Self::Halves(halves) => halves,
+        };
+        let before = halves.len();
+        if before + numbers.len() <= HALVES_COUNT_MAX {
+            *halves = Halves::from_sorted(gaps::merged(halves.numbers(shard), numbers.iter().copied()));
+            return halves.len() - before;
+        }
+        let mut bitmap = halves.to_bitmap(shard) | bitmap_of(numbers);
+        let count = bitmap.len() as usize;
+        if count <= HALVES_COUNT_MAX {
+            *halves = Halves::from_sorted(bitmap.iter());
+        } else {
+            tidy(&mut bitmap);
+            *self = Self::Bitmap(Bitmap { bitmap: Arc::new(bitmap), count: count as u32, changes: 0 });
+        }
+        count - before
+    }
+
     fn remove(&mut self, number: u32) -> bool {
         match self {
             Self::Halves(halves) => halves.remove(number),
             Self::Bitmap(part) => {
                 let removed = part.change(number, false);
                 if part.count < BITMAP_COUNT_MIN {
-                    let mut halves = Halves::default();
-                    part.bitmap.iter().for_each(|number| _ = halves.insert(number));
-                    *self = Self::Halves(halves);
+                    *self = Self::Halves(Halves::from_sorted(part.bitmap.iter()));
                 }
                 removed
             }
@@ -225,13 +259,30 @@ impl Bitmap {
             bitmap.remove(number);
             self.count -= 1;
         }
-        self.changes += 1;
-        if self.changes >= TIDY_CHANGE_COUNT {
-            tidy(bitmap);
-            self.changes = 0;
-        }
+        self.on_changes(1);
         true
     }
+
+    /// Adds numbers in order without repeats; how many were not there.
+    fn add_sorted(&mut self, numbers: &[u32]) -> usize {
+        *Arc::make_mut(&mut self.bitmap) |= bitmap_of(numbers);
+        let before = std::mem::replace(&mut self.count, self.bitmap.len() as u32);
+        self.on_changes(self.count - before);
+        (self.count - before) as usize
+    }
+
+    fn on_changes(&mut self, count: u32) {
+        self.changes += count;
+        if self.changes >= TIDY_CHANGE_COUNT {
+            tidy(Arc::make_mut(&mut self.bitmap));
+            self.changes = 0;
+        }
+    }
+}
+
+/// Of numbers in order without repeats.
+fn bitmap_of(numbers: &[u32]) -> RoaringBitmap {
+    RoaringBitmap::from_sorted_iter(numbers.iter().copied()).expect("they are in order")
 }
 
 /// Keeps as runs what has few, and as bits or numbers what has many.
@@ -257,7 +308,7 @@ pub(crate) fn inline(gaps: &[u8]) -> Option<Set> {
 /// The numbers of gaps by shard.
 pub(crate) fn wide(gaps: &[u8]) -> Box<Wide> {
     let mut wide = Wide::default();
-    gaps::numbers(gaps).for_each(|number| _ = wide.insert(number));
+    wide.add_sorted(&gaps::numbers(gaps).collect::<Vec<_>>());
     Box::new(wide)
 }
 

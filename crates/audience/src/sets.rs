@@ -11,7 +11,7 @@ use roaring::RoaringBitmap;
 use tidings_types::DeviceNumber;
 
 use crate::gaps;
-use crate::lookup::Lookup;
+use crate::lookup::{self, Lookup};
 use crate::names::{NameNumber, Names};
 use crate::pool::{POOLED_BYTES_MAX, Pool};
 use crate::set::{self, INLINE_BYTES_MAX, Set, Wide, shard_of};
@@ -139,32 +139,78 @@ impl Sets {
         self.edit(slot, edit)
     }
 
-    /// Adds the numbers of gaps that are right and no longer than a set has them; whether the set is new, and how many
-    /// were not there.
-    pub(crate) fn add_gaps(&mut self, key: SetKey, gaps: &[u8], (count, last): (usize, u32)) -> (bool, u64) {
-        if let Some(slot) = self.find(key) {
-            return (false, gaps::numbers(gaps).filter(|&number| self.insert_at(slot, number)).count() as u64);
+    /// Adds numbers in order without repeats; whether the set is new, and how many were not there. At least one.
+    pub(crate) fn add_sorted(&mut self, key: SetKey, numbers: &[u32]) -> (bool, usize) {
+        let highest = numbers.last().map_or(0, |&last| usize::from(shard_of(last)) + 1);
+        self.shard_count = self.shard_count.max(highest);
+        let found = self.find(key);
+        let slot = found.unwrap_or_else(|| self.new_slot(key));
+        (found.is_none(), self.add_sorted_at(slot, numbers))
+    }
+
+    fn add_sorted_at(&mut self, slot: u32, numbers: &[u32]) -> usize {
+        if let Set::Wide(wide) = &mut self.slots[slot].set {
+            return wide.add_sorted(numbers);
         }
-        let slot = self.new_slot(key);
-        self.scratch.clear();
-        self.scratch.extend_from_slice(gaps);
-        self.put_scratch(slot);
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let is_wide = numbers.len() > POOLED_BYTES_MAX; // Each number takes a byte at least.
+        let mut wide = is_wide.then(|| set::wide(self.gaps(slot)));
+        scratch.clear();
+        let added = match &mut wide {
+            Some(wide) => wide.add_sorted(numbers),
+            None => gaps::merge(self.gaps(slot), numbers, &mut scratch),
+        };
+        self.scratch = scratch;
+        if added > 0 {
+            self.put_scratch(slot);
+        }
+        if let Some(wide) = wide {
+            self.slots[slot].set = Set::Wide(wide);
+        }
+        added
+    }
+
+    /// The slots of sets, in this order where they are new, and which are: they must get members. A part of the table
+    /// is looked at after the other, which is quicker than one by one.
+    pub(crate) fn slots_of(&mut self, keys: &[SetKey]) -> Vec<(u32, bool)> {
+        let slot = |&key: &SetKey| (self.slots.insert(Entry { key, set: Set::default() }), true);
+        let mut slots: Vec<(u32, bool)> = keys.iter().map(slot).collect();
+        for place in lookup::by_part(keys.iter().map(|&key| hash(key))) {
+            let (slot, _) = slots[place];
+            if let Some(found) = self.find(keys[place]) {
+                self.slots.remove(slot);
+                slots[place] = (found, false);
+            } else {
+                self.lookup.insert(hash(keys[place]), slot, |slot| hash(self.slots[slot].key));
+            }
+        }
+        slots
+    }
+
+    /// Adds the numbers of gaps that are right and no longer than a set has them; how many were not there.
+    pub(crate) fn add_gaps_at(&mut self, slot: u32, gaps: &[u8], (count, last): (usize, u32)) -> usize {
         self.shard_count = self.shard_count.max(usize::from(shard_of(last)) + 1);
-        (true, count as u64)
+        if let Set::Inline { length: 0, .. } = self.slots[slot].set {
+            self.slots[slot].set = of_gaps(&mut self.pool, slot, gaps);
+            return count;
+        }
+        self.add_sorted_at(slot, &gaps::numbers(gaps).collect::<Vec<_>>())
     }
 
     /// The same with the members of `wide`.
-    pub(crate) fn add_wide(&mut self, key: SetKey, wide: Wide) -> (bool, u64) {
-        if !wide.is_small() && self.find(key).is_none() {
-            let highest = wide.parts().last().map_or(0, |(shard, _)| usize::from(shard) + 1);
-            self.shard_count = self.shard_count.max(highest);
-            let (slot, count) = (self.new_slot(key), wide.len());
-            self.slots[slot].set = Set::Wide(Box::new(wide));
-            return (true, count);
+    pub(crate) fn add_wide_at(&mut self, slot: u32, wide: Box<Wide>) -> usize {
+        let highest = wide.parts().last().map_or(0, |(shard, _)| usize::from(shard) + 1);
+        self.shard_count = self.shard_count.max(highest);
+        if let Set::Inline { length: 0, .. } = self.slots[slot].set
+            && !wide.is_small()
+        {
+            let count = wide.len() as usize;
+            self.slots[slot].set = Set::Wide(wide);
+            return count;
         }
-        let (is_new, mut count) = (self.find(key).is_none(), 0);
-        wide.for_each(|number| count += u64::from(self.insert(key, DeviceNumber(number)) != Added::Not));
-        (is_new, count)
+        let mut numbers = Vec::new();
+        wide.for_each(|number| numbers.push(number));
+        self.add_sorted_at(slot, &numbers)
     }
 
     pub(crate) fn remove(&mut self, key: SetKey, DeviceNumber(number): DeviceNumber) -> Removed {
@@ -314,10 +360,7 @@ impl Sets {
                 place.move_to(moved);
             }
         }
-        slots[slot].set = match is_pooled {
-            true => Set::Pooled(pool.insert(slot, scratch)),
-            false => set::inline(scratch).unwrap_or_else(|| Set::Wide(set::wide(scratch))),
-        };
+        slots[slot].set = of_gaps(pool, slot, scratch);
     }
 }
 
@@ -354,6 +397,15 @@ impl Sets {
 impl Members<'_> {
     fn is_empty(&self) -> bool {
         matches!(self, Self::Gaps([]))
+    }
+}
+
+/// A new set in `slot`, in the form that is for so many bytes.
+fn of_gaps(pool: &mut Pool, slot: u32, gaps: &[u8]) -> Set {
+    match set::inline(gaps) {
+        Some(set) => set,
+        None if gaps.len() <= POOLED_BYTES_MAX => Set::Pooled(pool.insert(slot, gaps)),
+        None => Set::Wide(set::wide(gaps)),
     }
 }
 

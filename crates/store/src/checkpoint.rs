@@ -9,9 +9,9 @@
 //! ```
 //!
 //! It is fuzzy: each part is as it was at some moment after the head's change number was taken. The changes from that number
-//! on make it exact (`rows/change.rs` says why). It says at its end which changes may be in it: beside rows that have not come
-//! so far (an older copy of them was put back) it is of no use. The file is derived and disposable: missing, damaged, of another store or with
-//! changes missing, it costs time and nothing else.
+//! on make it exact (`rows/change.rs` says why). It says at its end which changes may be in it: beside rows that have not
+//! come so far (an older copy of them was put back) it is of no use. The file is derived and disposable: missing,
+//! damaged, of another version or store, or with changes missing, it costs time and nothing else.
 //!
 //! One is written at a time, by one thread, and a new one takes the place of the old in one step (`file.rs`). The thread
 //! rests in between for at least [`REST_FACTOR`] times what the last one took, and within one it writes at most
@@ -36,7 +36,7 @@ mod file;
 
 #[cfg(test)]
 pub(crate) use self::file::begin_at;
-pub(crate) use self::file::{Extent, Section, Unusable, read, remove};
+pub(crate) use self::file::{Extent, Reader, Section, Unusable, remove};
 use self::file::{Head, Writer};
 
 /// How much longer than its making a checkpoint stands before the next is begun.
@@ -59,7 +59,7 @@ pub(crate) struct Checkpointing {
     reached: AtomicU64,
     /// Changes before this are in the checkpoint, and it is durable.
     taken: AtomicU64,
-    /// Single changes since the last one began.
+    /// Single changes and moved records since the last one began.
     pending: AtomicU64,
     /// Written since the store was opened, and tried in vain.
     pub(crate) taken_count: AtomicU64,
@@ -207,7 +207,7 @@ impl Checkpointer {
         Self { shared, thread }
     }
 
-    /// Writes a last one if anything has changed since.
+    /// Writes a last one if anything has changed or moved since.
     pub(crate) fn finish(mut self) {
         self.stop();
         let state = &self.shared.checkpoint;

@@ -17,8 +17,8 @@
 //! **Room.** The committer calls [`DeviceTable::reserve`] before a batch is durable, and is refused when the disk is full;
 //! then [`DeviceTable::set`] cannot fail for want of room. Where it does nevertheless, the device stays in memory.
 //!
-//! **Checkpoint.** Slots go into it in parts of 2^20 numbers, each with all names ([`DeviceTable::encode`]); the heap's
-//! files stay, synced ([`DeviceTable::unsynced`]). A name's number means the same as long as the heap does: it is never
+//! **Checkpoint.** Slots and counts go into it in parts of 2^20 numbers, each with all names ([`DeviceTable::encode`]);
+//! the heap's files stay, synced ([`DeviceTable::unsynced`]). A name's number means the same as long as the heap does: it is never
 //! given to another. Records in place of which a checkpoint's slots have older ones are set anew by its replay.
 //! Without a checkpoint the heap begins with nothing.
 //!
@@ -57,7 +57,7 @@ pub(crate) use self::proven::proven_place;
 const FOLDER: &str = "heap";
 /// A small store takes a mebibyte. All of these are small in tests, so that there is more than one of each.
 const LIMITS: Limits = match cfg!(test) {
-    false => Limits { segment_bytes_min: 1 << 20, segment_bytes_max: 64 << 20 },
+    false => Limits { segment_bytes_min: 1 << 20, segment_bytes_max: 16 << 20 },
     true => Limits { segment_bytes_min: 64 << 10, segment_bytes_max: 128 << 10 },
 };
 /// Numbers in one part of a checkpoint.
@@ -76,7 +76,7 @@ const COLLECT_BYTES: u64 = if cfg!(test) { 16 << 10 } else { 256 << 10 };
 /// Devices that one call of it writes into the heap for which there was no room before.
 const SETTLE_COUNT: usize = 1024;
 /// Segments of which one walk over all slots collects what lives.
-const SWEEP_SEGMENT_COUNT: usize = 16;
+const SWEEP_SEGMENT_COUNT: usize = 64;
 
 /// Devices of a checkpoint that may be lost, however few there are.
 const LOST_COUNT_MAX: u64 = 1000;
@@ -126,6 +126,7 @@ pub(crate) struct Collected {
 /// A walk over all slots to move what lives in these segments.
 #[derive(Debug)]
 struct Sweep {
+    /// Ascending.
     segments: Vec<u32>,
     next: usize,
 }
@@ -461,7 +462,10 @@ impl DeviceTable {
     /// Moves the record of the slot if it is in one of the segments; tells its bytes.
     fn move_out(&mut self, index: usize, segments: &[u32]) -> u64 {
         let slot = self.slots[index];
-        let Some(place) = Place::from_bits(slot).filter(|place| segments.contains(&place.segment())) else { return 0 };
+        let Some(place) = Place::from_bits(slot).filter(|place| segments.binary_search(&place.segment()).is_ok())
+        else {
+            return 0;
+        };
         self.record.clear();
         let moved = match self.heap.get(index as u32, place) {
             Ok(record) => {

@@ -19,10 +19,21 @@ fn encode(index: &Index, shard: usize) -> Vec<u8> {
     bytes
 }
 
-fn decode(shards: &[Vec<u8>]) -> Result<Index, DecodeError> {
+/// One after the other, and some at once with their names apart.
+fn decode(shards: &[Vec<u8>], group: usize) -> Index {
     let mut index = Index::new();
-    shards.iter().enumerate().try_for_each(|(shard, bytes)| index.decode_shard(shard, bytes))?;
-    Ok(index)
+    shards.iter().enumerate().for_each(|(shard, bytes)| index.decode_shard(shard, bytes).unwrap());
+    index.check();
+    let (mut naming, mut filling) = (Naming::default(), Filling::default());
+    for shards in shards.chunks(group) {
+        filling.add(naming.name(shards.iter().map(|bytes| Shard::read(0, bytes.clone()).unwrap()).collect()));
+    }
+    let at_once = filling.finish(naming);
+    at_once.check();
+    assert_eq!(contents(&at_once), contents(&index));
+    assert_eq!(at_once.subscription_count(), index.subscription_count());
+    assert_eq!(at_once.range_count(), index.range_count());
+    at_once
 }
 
 fn all_shards(index: &Index) -> Vec<Vec<u8>> {
@@ -46,15 +57,15 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
     #[test]
-    fn what_is_written_is_read_again(operations in prop::collection::vec(operation(), 0..50)) {
+    fn what_is_written_is_read_again(operations in prop::collection::vec(operation(), 0..50), group in 1..4_usize) {
         let (index, _) = applied(&operations);
-        let read = decode(&all_shards(&index)).unwrap();
-        read.check();
+        let read = decode(&all_shards(&index), group);
         prop_assert_eq!(contents(&read), contents(&index));
         prop_assert_eq!(read.subscription_count(), index.subscription_count());
         prop_assert_eq!(read.range_count() <= index.range_count(), true);
-        let again = decode(&all_shards(&read)).unwrap();
+        let again = decode(&all_shards(&read), group);
         prop_assert_eq!(contents(&again), contents(&index));
+        prop_assert_eq!(all_shards(&again), all_shards(&read), "there is one way to write it");
     }
 
     /// Shards are written one after the other while the index changes; all changes since the first are made again.
@@ -62,6 +73,7 @@ proptest! {
     fn a_fuzzy_checkpoint_and_the_changes_since_make_the_index(
         before in prop::collection::vec(operation(), 0..30),
         meanwhile in prop::collection::vec((operation(), 0..3_usize), 0..40),
+        group in 1..4_usize,
     ) {
         let (mut index, mut model) = applied(&before);
         let (_, mut replayed) = applied(&before);
@@ -76,8 +88,7 @@ proptest! {
         while shards.len() * SLOT_COUNT < index.sets().end() {
             shards.push(encode(&index, shards.len()));
         }
-        let mut read = decode(&shards).unwrap();
-        read.check();
+        let mut read = decode(&shards, group);
         replay(&mut read, &mut replayed, &since);
         read.check();
         prop_assert_eq!(contents(&read), contents(&index));

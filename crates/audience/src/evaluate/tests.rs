@@ -331,7 +331,8 @@ fn between_two_shards_names_may_come_and_go() {
         (TopicName::new("goal").unwrap(), ["team:1", "team:2"].map(|it| Subject::new(it).unwrap()));
     let selector = selector("goal on team:1 and country in (DE, IN)");
     let mut explaining = Explaining::new(&world.index, &selector);
-    assert!(explaining.next_shard(&world.index));
+    let mut selecting = Selecting::new(&world.index, &selector);
+    assert!(explaining.next_shard(&world.index) && selecting.next_shard(&world.index));
     // The numbers of both subjects are free, and each is given to the other.
     world.index.remove(DeviceNumber(0), &one, &goal);
     world.index.remove(DeviceNumber(SHARD_DEVICE_COUNT), &two, &goal);
@@ -344,6 +345,10 @@ fn between_two_shards_names_may_come_and_go() {
     let counts: Vec<_> = explanation.root.children.iter().map(|part| (part.text.as_str(), part.count)).collect();
     assert_eq!(counts, [("goal on team:1", 2), ("country in (DE, IN)", 2)]);
     assert_eq!((explanation.root.count, explanation.unmuted_count, explanation.device_count), (2, 2, 2));
+    assert!(selecting.next_shard(&world.index) && !selecting.next_shard(&world.index));
+    let selected = selecting.finish();
+    let found: Vec<_> = selected.iter_from(DeviceNumber(0)).map(|number| number.0).collect();
+    assert_eq!((found, selected.len()), (vec![0, SHARD_DEVICE_COUNT], 2), "each as it was when it was looked at");
 }
 
 #[test]

@@ -12,7 +12,8 @@
 //! name is whole, unless the disk damages it.
 
 use std::fs::{self, File};
-use std::io::{self, BufReader, Read as _, Write as _};
+use std::io::{self, Write as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use tidings_types::Epoch;
@@ -22,7 +23,9 @@ use crate::packed::Unpack;
 
 const NAME: &str = "checkpoint";
 const NAME_BESIDE: &str = "checkpoint.new";
-const MAGIC: &[u8; 20] = b"tidings checkpoint 2";
+/// What the file of any version begins with.
+const MAGIC_OF_ALL: &[u8] = b"tidings checkpoint ";
+const MAGIC: &[u8; 20] = b"tidings checkpoint 3";
 const HEAD_BYTES: usize = MAGIC.len() + 8 + 8 + 8;
 const SECTION_HEAD_BYTES: usize = 32;
 const END_BYTES: u64 = 8;
@@ -81,6 +84,8 @@ pub(crate) enum Unusable {
     Io(#[source] io::Error),
     #[error("{0} of the checkpoint is damaged")]
     Damaged(&'static str),
+    #[error("the checkpoint is of another version of the server")]
+    OtherVersion,
     #[error("the checkpoint is of another store")]
     OtherStore,
     #[error("the changes from {from} to {to} are not all there")]
@@ -172,49 +177,81 @@ impl Drop for Writer {
     }
 }
 
-/// Reads the file of the store of this epoch, section after section. What `visit` was handed before an error is not to be
-/// believed either: the file may miss its end.
-pub(crate) fn read(
-    folder: &Path,
-    epoch: Epoch,
-    mut visit: impl FnMut(Section, &[u8]) -> Result<(), Unusable>,
-) -> Result<Extent, Unusable> {
-    let file = File::open(folder.join(NAME)).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => Unusable::Missing,
-        _ => Unusable::Io(error),
-    })?;
-    let mut left = file.metadata()?.len();
-    let mut file = BufReader::new(file);
-    let head = read_head(&mut file)?;
-    if head.epoch != epoch {
-        return Err(Unusable::OtherStore);
+/// A file of which head, end and what is said of every section are right.
+pub(crate) struct Reader {
+    file: File,
+    head: Head,
+    sections: Vec<Place>,
+    /// No change from here on is in it.
+    reached: u64,
+}
+
+/// Where a section lies.
+struct Place {
+    section: Section,
+    start: u64,
+    length: usize,
+    checksum: u64,
+}
+
+impl Reader {
+    /// Opens the file of the store of this epoch. What its sections hold is for [`Reader::read`] to look at.
+    pub(crate) fn open(folder: &Path, epoch: Epoch) -> Result<Self, Unusable> {
+        let file = File::open(folder.join(NAME)).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => Unusable::Missing,
+            _ => Unusable::Io(error),
+        })?;
+        let mut left = file.metadata()?.len();
+        let head = read_head(&file)?;
+        if head.epoch != epoch {
+            return Err(Unusable::OtherStore);
+        }
+        let mut start = HEAD_BYTES as u64;
+        left = left.saturating_sub(start);
+        let mut sections = Vec::new();
+        loop {
+            let section_count = sections.len() as u64;
+            let SectionHead { kind, number, length, checksum } =
+                read_section_head(&file, start, seed(&head, section_count))?;
+            start += SECTION_HEAD_BYTES as u64;
+            left = left.saturating_sub(SECTION_HEAD_BYTES as u64);
+            if kind == END {
+                let mut bytes = [0; END_BYTES as usize];
+                file.read_exact_at(&mut bytes, start)?;
+                let is_right = xxh3_64_with_seed(&bytes, seed(&head, section_count)) == checksum;
+                let is_whole = is_right && length == section_count && left == END_BYTES;
+                let reached = u64::from_le_bytes(bytes);
+                return if is_whole {
+                    Ok(Self { file, head, sections, reached })
+                } else {
+                    Err(Unusable::Damaged("the end"))
+                };
+            }
+            let section = Section::read(kind, number).ok_or(Unusable::Damaged("a section's kind"))?;
+            left = left.checked_sub(length).ok_or(Unusable::Damaged("the end"))?;
+            let length_of = usize::try_from(length).map_err(|_| Unusable::Damaged("the end"))?;
+            sections.push(Place { section, start, length: length_of, checksum });
+            start += length;
+        }
     }
-    left = left.saturating_sub(HEAD_BYTES as u64);
-    let mut bytes = Vec::new();
-    for section_count in 0.. {
-        let SectionHead { kind, number, length, checksum } = read_section_head(&mut file, seed(&head, section_count))?;
-        left = left.saturating_sub(SECTION_HEAD_BYTES as u64);
-        if kind == END {
-            let mut bytes = [0; END_BYTES as usize];
-            file.read_exact(&mut bytes)?;
-            let is_right = xxh3_64_with_seed(&bytes, seed(&head, section_count)) == checksum;
-            let is_whole = is_right && length == section_count && left == END_BYTES;
-            let extent = Extent { change: head.change, reached: u64::from_le_bytes(bytes) };
-            return if is_whole { Ok(extent) } else { Err(Unusable::Damaged("the end")) };
-        }
-        if length > left {
-            return Err(Unusable::Damaged("the end"));
-        }
-        left -= length;
-        bytes.clear();
-        file.by_ref().take(length).read_to_end(&mut bytes)?;
-        if xxh3_64_with_seed(&bytes, seed(&head, section_count)) != checksum {
-            return Err(Unusable::Damaged("a section"));
-        }
-        let section = Section::read(kind, number).ok_or(Unusable::Damaged("a section's kind"))?;
-        visit(section, &bytes)?;
+
+    pub(crate) fn extent(&self) -> Extent {
+        Extent { change: self.head.change, reached: self.reached }
     }
-    unreachable!("2^64 sections are longer than a file")
+
+    /// What the section of this index holds, if there are so many.
+    pub(crate) fn section(&self, index: usize) -> Option<Section> {
+        Some(self.sections.get(index)?.section)
+    }
+
+    /// Reads the section of this index into `bytes`, in place of what is there.
+    pub(crate) fn read(&self, index: usize, bytes: &mut Vec<u8>) -> Result<(), Unusable> {
+        let Place { start, length, checksum, .. } = self.sections[index];
+        bytes.resize(length, 0);
+        self.file.read_exact_at(bytes, start)?;
+        let is_right = xxh3_64_with_seed(bytes, seed(&self.head, index as u64)) == checksum;
+        if is_right { Ok(()) } else { Err(Unusable::Damaged("a section")) }
+    }
 }
 
 /// Forgets a file that is of no use: it must not be taken for right later, when the changes have come as far as its own.
@@ -231,25 +268,32 @@ pub(crate) fn remove(folder: &Path) -> io::Result<()> {
 /// Writes the store's file anew as one that was begun when no more than the changes before `change` were there.
 #[cfg(test)]
 pub(crate) fn begin_at(folder: &Path, epoch: Epoch, change: u64) {
+    let (reader, mut bytes) = (Reader::open(folder, epoch).unwrap(), Vec::new());
     let mut writer = Writer::create(folder, Head { epoch, change }).unwrap();
-    let extent =
-        read(folder, epoch, |section, bytes| writer.section(section, bytes, 1 << 20, |_| Ok(())).map_err(Unusable::Io));
-    writer.finish(extent.unwrap().reached).unwrap();
+    for (index, section) in (0..).map_while(|index| Some((index, reader.section(index)?))) {
+        reader.read(index, &mut bytes).unwrap();
+        writer.section(section, &bytes, 1 << 20, |_| Ok(())).unwrap();
+    }
+    writer.finish(reader.extent().reached).unwrap();
 }
 
-fn read_head(file: &mut BufReader<File>) -> Result<Head, Unusable> {
+fn read_head(file: &File) -> Result<Head, Unusable> {
     let mut bytes = [0; HEAD_BYTES];
-    file.read_exact(&mut bytes)?;
+    file.read_exact_at(&mut bytes, 0)?;
+    let damaged = || Unusable::Damaged("the head");
+    let (head, checksum) = bytes.split_last_chunk::<8>().ok_or_else(damaged)?;
+    if xxh3_64_with_seed(head, 0) != u64::from_le_bytes(*checksum) {
+        return Err(damaged());
+    }
+    if head.starts_with(MAGIC_OF_ALL) && !head.starts_with(MAGIC) {
+        return Err(Unusable::OtherVersion);
+    }
     let read = || {
-        let (head, checksum) = bytes.split_last_chunk::<8>()?;
-        if xxh3_64_with_seed(head, 0) != u64::from_le_bytes(*checksum) {
-            return None;
-        }
         let mut rest = Unpack(head.strip_prefix(MAGIC)?);
         let epoch = Epoch::try_from(std::str::from_utf8(rest.take(8)?).ok()?.to_owned()).ok()?;
         Some(Head { epoch, change: u64::from_le_bytes(rest.array()?) })
     };
-    read().ok_or(Unusable::Damaged("the head"))
+    read().ok_or_else(damaged)
 }
 
 struct SectionHead {
@@ -259,9 +303,9 @@ struct SectionHead {
     checksum: u64,
 }
 
-fn read_section_head(file: &mut BufReader<File>, seed: u64) -> Result<SectionHead, Unusable> {
+fn read_section_head(file: &File, start: u64, seed: u64) -> Result<SectionHead, Unusable> {
     let mut bytes = [0; SECTION_HEAD_BYTES];
-    file.read_exact(&mut bytes)?;
+    file.read_exact_at(&mut bytes, start)?;
     let read = || {
         let (head, checksum) = bytes.split_last_chunk::<8>()?;
         if xxh3_64_with_seed(head, seed) != u64::from_le_bytes(*checksum) {
@@ -300,15 +344,11 @@ mod tests {
     }
 
     fn read_all(folder: &Path) -> Result<Vec<(Section, Vec<u8>)>, Unusable> {
-        let mut sections = Vec::new();
-        let read = read(folder, head().epoch, |section, bytes| {
-            sections.push((section, bytes.to_vec()));
-            Ok(())
-        });
-        read.map(|extent| {
-            assert_eq!(extent, Extent { change: HEAD, reached: REACHED });
-            sections
-        })
+        let reader = Reader::open(folder, head().epoch)?;
+        assert_eq!(reader.extent(), Extent { change: HEAD, reached: REACHED });
+        let mut bytes = vec![1; 3]; // What is left of another section.
+        let read = |(index, section)| reader.read(index, &mut bytes).map(|()| (section, bytes.clone()));
+        (0..).map_while(|index| Some((index, reader.section(index)?))).map(read).collect()
     }
 
     fn sections() -> Vec<(Section, Vec<u8>)> {
@@ -327,8 +367,24 @@ mod tests {
         assert_eq!(read_all(folder.path()).unwrap(), []);
         write(folder.path(), &sections());
         assert_eq!(read_all(folder.path()).unwrap(), sections());
-        let other = read(folder.path(), Epoch::from_random(43), |_, _| Ok(()));
+        let other = Reader::open(folder.path(), Epoch::from_random(43));
         assert!(matches!(other, Err(Unusable::OtherStore)));
+    }
+
+    #[test]
+    fn the_file_of_another_version_is_refused_as_that() {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path(), &sections());
+        let path = folder.path().join(NAME);
+        let mut bytes = fs::read(&path).unwrap();
+        bytes[MAGIC.len() - 1] = b'2';
+        fs::write(&path, &bytes).unwrap();
+        assert!(matches!(read_all(folder.path()), Err(Unusable::Damaged("the head"))), "one damaged byte is damage");
+        let end = HEAD_BYTES - 8;
+        let checksum = xxh3_64_with_seed(&bytes[..end], 0);
+        bytes[end..HEAD_BYTES].copy_from_slice(&checksum.to_le_bytes());
+        fs::write(&path, bytes).unwrap();
+        assert!(matches!(read_all(folder.path()), Err(Unusable::OtherVersion)));
     }
 
     #[test]

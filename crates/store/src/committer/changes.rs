@@ -52,7 +52,7 @@ pub(super) fn replay(
     let to = state.change_end;
     let gap = || NotReplayed::Unusable(Unusable::Gap { from, to });
     let (mut next, mut count) = (from, 0);
-    let mut touched = BTreeSet::new();
+    let mut touched = Touched::default();
     engine.scan(Table::Change, Bound::Included(&rows::change_key(from)), |key, row| {
         if key != rows::change_key(next) || next >= to {
             return Err(gap());
@@ -69,29 +69,66 @@ pub(super) fn replay(
     if next != to {
         return Err(gap());
     }
-    for number in touched {
+    for number in touched.devices {
         match device(engine, number)? {
             Some(device) => set(table, index, number, device),
             None => table.remove(number),
         }
     }
+    recount(table, index, &touched.subscribers);
     Ok(count)
 }
 
-fn apply(number: DeviceNumber, change: Change, index: &mut Index, touched: &mut BTreeSet<DeviceNumber>) {
+/// What the changes are of.
+#[derive(Default)]
+struct Touched {
+    devices: BTreeSet<DeviceNumber>,
+    /// Whose subscriptions are others perhaps, by number.
+    subscribers: Vec<bool>,
+}
+
+impl Touched {
+    fn resubscribe(&mut self, number: DeviceNumber) {
+        let place = number.0 as usize;
+        if self.subscribers.len() <= place {
+            self.subscribers.resize(place + 1, false);
+        }
+        self.subscribers[place] = true;
+    }
+}
+
+/// Counts the subscriptions of some devices anew: whether a part of the checkpoint was written before or after a
+/// change, nobody knows.
+fn recount(table: &mut DeviceTable, index: &Index, is_recounted: &[bool]) {
+    if is_recounted.is_empty() {
+        return;
+    }
+    let counts = table.subscription_counts_mut();
+    for (count, _) in counts.iter_mut().zip(is_recounted).filter(|(_, is_recounted)| **is_recounted) {
+        *count = 0;
+    }
+    index.count_into(counts, |number| is_recounted.get(number.0 as usize) == Some(&true));
+}
+
+fn apply(number: DeviceNumber, change: Change, index: &mut Index, touched: &mut Touched) {
     match change {
         Change::Device { before } => {
             if let Some(before) = before {
                 index.set_device(number, Some(before.get()), None);
             }
-            touched.insert(number);
+            touched.devices.insert(number);
         }
         Change::Forgotten => {
             index.forget_devices(&[number].into());
-            touched.insert(number);
+            touched.devices.insert(number);
         }
-        Change::Subscription { subject, topic, is_there: true } => _ = index.insert(number, &subject, &topic),
-        Change::Subscription { subject, topic, is_there: false } => _ = index.remove(number, &subject, &topic),
+        Change::Subscription { subject, topic, is_there } => {
+            match is_there {
+                true => index.insert(number, &subject, &topic),
+                false => index.remove(number, &subject, &topic),
+            };
+            touched.resubscribe(number);
+        }
         Change::Mute { subject, is_there: true } => _ = index.mute(number, subject.as_ref()),
         Change::Mute { subject, is_there: false } => _ = index.unmute(number, subject.as_ref()),
     }
