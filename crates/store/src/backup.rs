@@ -40,7 +40,7 @@ pub use self::verify::{Finding, Findings};
 use crate::engine::{Durability, Engine, EngineError, Rows, Table};
 use crate::error::OpenError;
 use crate::hash;
-use crate::rows::{self, FORMAT, FORMAT_BEFORE, FORMAT_KEY, STATE_KEY, State};
+use crate::rows::{self, FORMAT, FORMAT_KEY, STATE_KEY, State};
 use crate::service::{Shared, Store, lock_folder, read_lock};
 
 /// What a backup has: all tables but those that are derived. Who reads one rests on this order: a table comes behind
@@ -552,7 +552,7 @@ fn open_folder(folder: &Path) -> Result<(Engine, fs::File), BackupError> {
     let lock = lock_folder(folder)?;
     let engine = Engine::open_again(folder, CACHE_BYTES)?;
     let found = engine.get(Table::Meta, FORMAT_KEY)?.map(|row| row.as_ref().to_vec()).unwrap_or_default();
-    if ![FORMAT, FORMAT_BEFORE].map(str::as_bytes).contains(&&found[..]) {
+    if !rows::is_known_format(&found) {
         let found = String::from_utf8_lossy(&found).chars().take(64).collect();
         return Err(OpenError::Format { found, known: FORMAT }.into());
     }

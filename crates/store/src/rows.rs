@@ -37,6 +37,7 @@ use crate::event::{AcceptedEvent, DurableChannel, LaterEvent, LaterKey, StoredPu
 use crate::hash::{Hash16, Hash32, hash16};
 use crate::message::PreparedEvent;
 
+mod address;
 mod block;
 mod change;
 mod device;
@@ -48,9 +49,16 @@ pub(crate) use self::device::{DeviceRow, decode_device, encode_device};
 pub(crate) use self::mute::{decode_mute, decode_mute_end, decode_mute_key, mute_end_key, mute_key, mute_row};
 
 /// What `meta/format` says.
-pub(crate) const FORMAT: &str = "tidings-store-2";
-/// The format before, which is read too: devices are JSON there, and there is no `change`. Any other is refused at open.
-pub(crate) const FORMAT_BEFORE: &str = "tidings-store-1";
+pub(crate) const FORMAT: &str = "tidings-store-3";
+/// The formats before, which are read too. Rows tell themselves of which they are, and stay as they are until they change, so
+/// that a store has rows of several: texts of tokens are not packed in 2; devices are JSON in 1, and there is no `change`.
+const FORMATS_BEFORE: [&str; 2] = ["tidings-store-2", "tidings-store-1"];
+
+/// Whether stores of this format are read; any other is refused at open.
+pub(crate) fn is_known_format(format: &[u8]) -> bool {
+    [FORMAT].iter().chain(&FORMATS_BEFORE).any(|known| known.as_bytes() == format)
+}
+
 pub(crate) const FORMAT_KEY: &[u8] = b"format";
 pub(crate) const STATE_KEY: &[u8] = b"state";
 pub(crate) const DISPATCHED_KEY: &[u8] = b"dispatched";

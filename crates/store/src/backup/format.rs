@@ -410,7 +410,7 @@ impl Decoder {
     fn head(&mut self, frame: &FrameHead, plain: &[u8]) -> Result<Part, BackupError> {
         let head = (frame.kind == Kind::Head as u8).then(|| serde_json::from_slice::<Head>(plain).ok()).flatten();
         let head = head.ok_or_else(|| self.damaged("it has no head"))?;
-        if ![rows::FORMAT, rows::FORMAT_BEFORE].contains(&head.format.as_str()) {
+        if !rows::is_known_format(head.format.as_bytes()) {
             let found = head.format.chars().take(64).collect();
             return Err(BackupError::Format { found, known: rows::FORMAT });
         }

@@ -104,12 +104,9 @@ async fn fill_store(store: &Store) {
     store.devices_proven([0, 1, 2].map(DeviceNumber).to_vec()).await.unwrap();
     assert!(store.delete_device(&gone, Default::default()).await.unwrap());
     let import = NewImport {
-        device: device("watch"),
         subscriptions: vec![(subject("team:1"), TopicName::new("goal").unwrap())],
-        mutes: Vec::new(),
-        credential: None,
         proven: true,
-        seen_at: None,
+        ..device("watch").into()
     };
     let step = ImportStep { name: "all".parse().unwrap(), lines_before: 0, lines_after: 1 };
     store.import_devices(vec![import], Some(step), T0).await.unwrap();
@@ -351,7 +348,7 @@ fn other_versions_are_named() {
         let head = format::tests_only_frame(1, 0, 0, 0, text.replace(from, to).as_bytes());
         [start, head, all[1..].concat()].concat()
     };
-    let format = verify(&with_head("tidings-store-2", "tidings-store-9")[..], |_| ()).unwrap_err();
+    let format = verify(&with_head("tidings-store-3", "tidings-store-9")[..], |_| ()).unwrap_err();
     assert!(format.to_string().starts_with("the backup is of a store of format tidings-store-9"), "{format}");
     let table = verify(&with_head("\"brake\"", "\"broke\"")[..], |_| ()).unwrap_err();
     assert!(table.to_string().starts_with("the backup has a table broke"), "{table}");

@@ -148,7 +148,7 @@ impl Inspector {
             DISPATCHED_KEY => {
                 rows::decode_position(Table::Meta, key, value)?;
             }
-            FORMAT_KEY if ![rows::FORMAT, rows::FORMAT_BEFORE].map(str::as_bytes).contains(&value) => {
+            FORMAT_KEY if !rows::is_known_format(value) => {
                 self.findings.add(Table::Meta, key, "is a format that this version does not know");
             }
             _ => {}

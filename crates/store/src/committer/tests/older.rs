@@ -1,6 +1,8 @@
-//! A folder as the version before push by evidence left it, spelt out: this one reads it and goes on.
+//! Folders as versions before left them, spelt out: this one reads them and goes on.
 
-use tidings_types::{CollapseKey, DeviceNumber, JournalPosition, Json, ParamValue, PushPolicy, UserId};
+use tidings_types::{
+    CollapseKey, Device, DeviceNumber, DeviceToken, JournalPosition, Json, ParamValue, PushPolicy, UserId,
+};
 
 use super::*;
 use crate::hash::{hash16, hash32};
@@ -11,6 +13,8 @@ const PLAIN: &str = r#"{"id":"plain","topic":"goal","subjects":["match:1"],"push
 const QUIET: &str = r#"{"id":"quiet","topic":"goal","subjects":["match:1"],"push":"never","ttl":14400}"#;
 const PHONE: &str = r#"{"id":"phone","user":"ann","app":"com.example.app","platform":"ios","environment":"sandbox","token":"5f3a","locale":"pl","country":"PL","token_at":1000,"since":1}"#;
 const TABLET: &str = r#"{"id":"tablet","app":"com.example.app","platform":"ios","environment":"production","locale":"sv","token_at":0,"since":1}"#;
+/// A row of format 2: Android, production, granted, FCM; no user, country or time zone, seen on day 20 000.
+const DROID: &[u8] = b"\x02\x49\x08\x05droid\x0fcom.example.app\x02pl\xe8\x07\x01\x09\xa0\x9c\x01cX:APA91b_-";
 /// SHA-256 of "secret".
 const SECRET: [u8; 32] = [
     0x2b, 0xb8, 0x0d, 0x53, 0x7b, 0x1d, 0xa3, 0xe3, 0x8b, 0xd3, 0x03, 0x61, 0xaa, 0x85, 0x56, 0x86, 0xbd, 0xe0, 0xea,
@@ -18,6 +22,7 @@ const SECRET: [u8; 32] = [
 ];
 const JOB: &[u8] = br#"{"version":1,"state":"running","next":null,"outstanding":"","counts":{},"latency":null}"#;
 
+/// As the version before push by evidence had them.
 fn older_rows() -> Rows {
     let mut rows = Rows::default();
     rows.put(Table::Meta, b"format", "tidings-store-1");
@@ -55,6 +60,26 @@ fn older_rows() -> Rows {
     rows.put(Table::Token, hash16(&[0x5f, 0x3a]), 0u32.to_be_bytes());
     rows.put(Table::Subscription, b"\0\0\0\x01team:1\0goal", []);
     rows
+}
+
+/// As format 2 had them: devices that it did not touch are as they were, `droid` is its own.
+fn rows_of_format_2() -> Rows {
+    let mut rows = older_rows();
+    rows.put(Table::Meta, b"format", "tidings-store-2");
+    let state = rows.get(Table::Meta, b"state").unwrap().unwrap();
+    let state =
+        String::from_utf8(state.to_vec()).unwrap().replace(r#""device_next":2"#, r#""device_next":3,"revision":9"#);
+    rows.put(Table::Meta, b"state", state);
+    rows.put(Table::Device, 2u32.to_be_bytes(), DROID);
+    rows.put(Table::DeviceId, b"droid", 2u32.to_be_bytes());
+    rows.put(Table::Token, hash16(b"fcm\0cX:APA91b_-"), 2u32.to_be_bytes());
+    rows.put(Table::Subscription, b"\0\0\0\x02team:1\0goal", []);
+    rows
+}
+
+fn raw(store: &Store, table: Table, key: &[u8]) -> Vec<u8> {
+    let engine = store.shared().engine.read();
+    engine.as_ref().unwrap().get(table, key).unwrap().unwrap().as_ref().to_vec()
 }
 
 fn open_older(folder: &std::path::Path) -> Store {
@@ -116,14 +141,10 @@ async fn all_that_an_older_version_kept_is_read() {
 }
 
 #[tokio::test]
-async fn a_store_of_format_1_is_marked_when_it_is_open_and_goes_on_in_format_2() {
+async fn a_store_of_format_1_is_marked_when_it_is_open_and_goes_on_in_ours() {
     let folder = tempfile::tempdir().unwrap();
     let store = open_older(folder.path());
-    let raw = |store: &Store, table, key: &[u8]| -> Vec<u8> {
-        let engine = store.shared().engine.read();
-        engine.as_ref().unwrap().get(table, key).unwrap().unwrap().as_ref().to_vec()
-    };
-    assert_eq!(raw(&store, Table::Meta, b"format"), b"tidings-store-2");
+    assert_eq!(raw(&store, Table::Meta, b"format"), b"tidings-store-3");
     let tablet = DeviceId::new("tablet").unwrap();
     let (_, secret) = store.rotate_credential(&tablet).await.unwrap().unwrap();
     assert_eq!([0, 1].map(|number| raw(&store, Table::Device, &[0, 0, 0, number])[0]), [b'{', 2]);
@@ -134,6 +155,31 @@ async fn a_store_of_format_1_is_marked_when_it_is_open_and_goes_on_in_format_2()
     let spelt: Vec<_> = devices.iter().map(|device| serde_json::to_string(device).unwrap()).collect();
     assert_eq!(spelt[0], PHONE);
     assert_eq!((&devices[1].id, devices[1].token_at, store.counts().subscriptions), (&tablet, Timestamp(0), 1));
+}
+
+#[tokio::test]
+async fn a_store_of_format_2_is_read_row_by_row_and_a_row_is_ours_when_it_changes() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(Engine::open(folder.path(), 1 << 20, rows_of_format_2).unwrap());
+    let store = open(folder.path(), Arc::default());
+    assert_eq!(raw(&store, Table::Meta, b"format"), b"tidings-store-3");
+    let (id, token) = (DeviceId::new("droid").unwrap(), DeviceToken::fcm("cX:APA91b_-").unwrap());
+    let droid = store.device(&id).unwrap().unwrap();
+    assert_eq!((droid.token.as_ref(), droid.token_at, droid.since.0), (Some(&token), Timestamp(1000), 1));
+    assert_eq!((droid.revision, droid.seen_at), (9, Timestamp(20_000 * 24 * 3600 * 1000)));
+    assert_eq!(store.device_by_token(&token).unwrap().as_ref(), Some(&droid));
+    let spelt: Vec<_> = store.devices(None, 9).unwrap().iter().map(|it| serde_json::to_string(it).unwrap()).collect();
+    assert_eq!(spelt[1..], [PHONE, TABLET]);
+    assert_eq!(raw(&store, Table::Device, &[0, 0, 0, 2]), DROID);
+    store.rotate_credential(&id).await.unwrap().unwrap();
+    let ours = raw(&store, Table::Device, &[0, 0, 0, 2]);
+    assert!(ours.ends_with(b"\0\x06qp\x0f\x03\xdd[\xff\xe0"), "{}", ours.escape_ascii());
+    store.close().await;
+    let store = open(folder.path(), Arc::default());
+    let read = store.device(&id).unwrap().unwrap();
+    assert_eq!((read.revision, Device { revision: 9, ..read.clone() }), (10, droid));
+    assert_eq!(store.device_by_token(&token).unwrap().as_ref(), Some(&read));
+    assert_eq!((store.counts().devices, store.counts().subscriptions), (3, 2));
 }
 
 #[tokio::test]
