@@ -19,6 +19,7 @@ use std::fmt;
 use std::hash::Hash;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
+use std::sync::Once;
 use std::time::Duration;
 
 use axum::extract::{ConnectInfo, Request};
@@ -30,6 +31,7 @@ use tidings_store::Store;
 use tidings_telemetry::{Counter, Registry, unix_now};
 use tidings_types::{Device, DeviceId, NameError, Subject, UserId};
 use tokio::time::Instant;
+use tracing::warn;
 
 use crate::auth::bearer;
 use crate::problem::{Kind, Problem};
@@ -37,6 +39,8 @@ use crate::rate::{Buckets, Rate};
 
 /// Where an app shows its device's credential.
 pub(crate) const CREDENTIAL_HEADER: &str = "x-device-credential";
+/// In one of these a proxy says for whom it asks.
+const FORWARDED_HEADERS: [&str; 4] = ["x-forwarded-for", "forwarded", "x-real-ip", "cf-connecting-ip"];
 /// Bytes of a credential; ours have 43.
 const CREDENTIAL_BYTES_MAX: usize = 256;
 
@@ -139,6 +143,8 @@ pub(crate) struct Gate {
     addresses: Option<Buckets>,
     started: Instant,
     limited: [Counter; 2],
+    /// A proxy was seen that nobody told us of.
+    unnamed_proxy: Once,
 }
 
 /// Who pays for a call.
@@ -154,7 +160,7 @@ impl Gate {
     pub(crate) fn new(apps: Apps, registry: &Registry) -> Self {
         let limited = ["app", "address"].map(|by| limited(registry, by));
         let (callers, addresses) = (apps.rate.map(Buckets::new), apps.address_rate.map(Buckets::new));
-        Self { apps, callers, addresses, started: Instant::now(), limited }
+        Self { apps, callers, addresses, started: Instant::now(), limited, unnamed_proxy: Once::new() }
     }
 
     /// Whether the request comes from an app that shows a credential, whatever else it shows.
@@ -204,7 +210,14 @@ impl Gate {
 
     /// Whose the call is by its network: of IPv6 the /64 that a household has.
     fn address(&self, request: &Request) -> Option<IpAddr> {
-        let told = self.apps.address_header.as_ref().and_then(|header| last_address(request.headers(), header));
+        let headers = request.headers();
+        let forwarded = FORWARDED_HEADERS.iter().find(|header| headers.contains_key(**header));
+        if let Some(header) = forwarded.filter(|_| self.apps.address_header.is_none()) {
+            self.unnamed_proxy.call_once(|| {
+                warn!(%header, "A proxy says for whom it asks, but apps.address_header is not set: all its clients count as one");
+            });
+        }
+        let told = self.apps.address_header.as_ref().and_then(|header| last_address(headers, header));
         let peer = || request.extensions().get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(addr)| addr.ip());
         told.or_else(peer).map(|address| match address.to_canonical() {
             IpAddr::V6(address) => IpAddr::V6((u128::from(address) >> 64 << 64).into()),
@@ -322,6 +335,31 @@ mod tests {
         text.parse().unwrap()
     }
 
+    fn apps(subjects: Vec<SubjectPattern>, address_header: Option<HeaderName>) -> Apps {
+        let address_rate = Some(Rate { per_second: 1, burst: 1 });
+        Apps { verifier: None, subjects, user_device_count_max: 1, rate: None, address_rate, address_header }
+    }
+
+    /// One log line, not one a request: whoever is refused then is not the one who can change it.
+    #[test]
+    fn a_proxy_that_nobody_named_is_told_of() {
+        let is_told = |named: Option<&'static str>, sent: Option<&str>, shown: &str| {
+            let gate = Gate::new(apps(Vec::new(), named.map(HeaderName::from_static)), &Registry::new());
+            let mut request = Request::builder().header(shown, "a credential");
+            if let Some(sent) = sent {
+                request = request.header(sent, "10.0.0.1");
+            }
+            drop(gate.app(&request.body(axum::body::Body::empty()).unwrap()).unwrap());
+            gate.unnamed_proxy.is_completed()
+        };
+        for header in ["X-Forwarded-For", "Forwarded"] {
+            assert!(is_told(None, Some(header), CREDENTIAL_HEADER), "{header}");
+            assert!(!is_told(None, Some(header), "x-other"), "{header} of somebody who is no app");
+        }
+        assert!(!is_told(Some("x-forwarded-for"), Some("X-Forwarded-For"), CREDENTIAL_HEADER));
+        assert!(!is_told(None, None, CREDENTIAL_HEADER));
+    }
+
     #[test]
     fn patterns_name_subjects_and_never_users() {
         for text in ["*", "team:*", "team:42", "order:2026-*", "users:*", "a:b:*"] {
@@ -332,15 +370,7 @@ mod tests {
         }
         let may = |patterns: &[&str], subject: &str| {
             let subjects = patterns.iter().map(|text| pattern(text)).collect();
-            let apps = Apps {
-                verifier: None,
-                subjects,
-                user_device_count_max: 1,
-                rate: None,
-                address_rate: None,
-                address_header: None,
-            };
-            apps.may_subscribe(&Subject::new(subject).unwrap())
+            apps(subjects, None).may_subscribe(&Subject::new(subject).unwrap())
         };
         assert!(may(&["team:*"], "team:42") && may(&["team:42"], "team:42") && may(&["x:1", "*"], "team:42"));
         assert!(!may(&[], "team:42") && !may(&["team:4"], "team:42") && !may(&["team:*"], "teams:42"));

@@ -147,8 +147,8 @@ fn shown(status: StatusCode, device: &Device, credential: Option<&str>) -> Respo
 
 fn of_change(error: ChangeError) -> Problem {
     match error {
-        ChangeError::Write(error) => error.into(),
         ChangeError::PreconditionFailed { .. } => restless(),
+        other => other.into(),
     }
 }
 

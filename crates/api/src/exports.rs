@@ -1,5 +1,8 @@
 //! `GET /v1/export`: devices with all that belongs to them, one a line, as `POST /v1/imports` takes them.
 //!
+//! A device that is there and cannot be read has a line too, with its id, if anybody knows that, and a `problem`: it is
+//! in the store's log and in no import. So an export is whole, or says where it is not, or breaks off.
+//!
 //! All of them in the order of their ids, and whoever was cut off goes on with `after`; or with `selector` those that
 //! it means at the moment of the request, in the order of the index. Of a device that changes meanwhile either state
 //! may be told, and one that is deleted is left out; with a selector also one that is logged out meanwhile, or new: it
@@ -24,7 +27,7 @@ use futures_util::stream;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tidings_audience::Frozen;
-use tidings_store::{Exported, ReadError, Store};
+use tidings_store::{ExportPage, Exported, ReadError, Store};
 use tidings_types::{
     AppId, Country, Device, DeviceId, DeviceNumber, DeviceToken, Environment, JournalPosition, Locale, Platform,
     PushPermission, Selector, TimeZone, Timestamp, UserId,
@@ -130,17 +133,17 @@ impl Cursor {
         Ok(Self::From(selecting.await.map_err(stopping)?, DeviceNumber(0), end))
     }
 
-    fn read(self, store: &Store) -> Result<(Vec<Exported>, Option<Self>), ReadError> {
+    fn read(self, store: &Store) -> Result<(ExportPage, Option<Self>), ReadError> {
         match self {
             Self::Behind(after) => {
-                let page = store.export(after.as_ref(), PAGE_COUNT)?;
-                let last = page.last().filter(|_| page.len() == PAGE_COUNT).map(|last| last.device.id.clone());
+                let mut page = store.export(after.as_ref(), PAGE_COUNT)?;
+                let last = page.last.take();
                 Ok((page, last.map(|last| Self::Behind(Some(last)))))
             }
             Self::From(selected, start, end) => {
                 let numbers: Vec<DeviceNumber> = selected.iter_from(start).take(PAGE_COUNT).collect();
                 let mut page = store.export_numbers(&numbers)?;
-                page.retain(|exported| exported.device.since <= end);
+                page.devices.retain(|exported| exported.device.since <= end);
                 let last = numbers.last().filter(|_| numbers.len() == PAGE_COUNT);
                 let next = last.and_then(|last| last.0.checked_add(1));
                 Ok((page, next.map(|next| Self::From(selected, DeviceNumber(next), end))))
@@ -151,15 +154,63 @@ impl Cursor {
 
 async fn next(store: Store, cursor: Cursor) -> Result<(Bytes, Option<Cursor>), ReadError> {
     let reading = spawn_blocking(move || {
-        let (devices, next) = cursor.read(&store)?;
-        let mut lines = Vec::new();
-        for device in devices {
-            serde_json::to_writer(&mut lines, &Line::from(device)).expect("our own shapes have string keys");
-            lines.push(b'\n');
-        }
-        Ok((lines.into(), next))
+        let is_by_id = matches!(cursor, Cursor::Behind(_));
+        let (page, next) = cursor.read(&store)?;
+        Ok((lines(page, is_by_id).into(), next))
     });
     reading.await.expect("reading devices does not panic")
+}
+
+fn lines(ExportPage { devices, damaged, .. }: ExportPage, is_by_id: bool) -> Vec<u8> {
+    let damaged = damaged.into_iter().map(|id| Told::Damaged(Unreadable::new(id)));
+    let mut told: Vec<Told> = devices.into_iter().map(Told::from).chain(damaged).collect();
+    if is_by_id {
+        told.sort_by(|one, other| one.id().cmp(&other.id())); // Who is cut off goes on behind the last line he has.
+    }
+    let mut lines = Vec::new();
+    for line in told {
+        serde_json::to_writer(&mut lines, &line).expect("our own shapes have string keys");
+        lines.push(b'\n');
+    }
+    lines
+}
+
+/// What a line tells.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Told {
+    Device(Box<Line>),
+    Damaged(Unreadable),
+}
+
+/// A device that is there and cannot be read.
+#[derive(Serialize)]
+pub(crate) struct Unreadable {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<DeviceId>,
+    problem: Value,
+}
+
+impl Unreadable {
+    pub(crate) fn new(id: Option<DeviceId>) -> Self {
+        let problem = Problem::new(Kind::Damaged, "the device cannot be read; the server's log names the row");
+        Self { id, problem: problem.into_value() }
+    }
+}
+
+impl Told {
+    fn id(&self) -> Option<&DeviceId> {
+        match self {
+            Self::Device(line) => Some(&line.id),
+            Self::Damaged(unreadable) => unreadable.id.as_ref(),
+        }
+    }
+}
+
+impl From<Exported> for Told {
+    fn from(exported: Exported) -> Self {
+        Self::Device(Box::new(exported.into()))
+    }
 }
 
 /// A device in the words of an import.
@@ -188,13 +239,31 @@ struct Line {
     credential_hash: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     seen_at: Option<Rfc3339>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token_at: Option<Rfc3339>,
 }
 
 impl From<Exported> for Line {
     fn from(exported: Exported) -> Self {
         let Exported { device, credential, subscriptions, mutes, proven } = exported;
-        let Device { id, user, app, platform, environment, token, locale, country, .. } = device;
-        let Device { time_zone, push_permission, seen_at, .. } = device;
+        let Device {
+            id,
+            user,
+            app,
+            platform,
+            environment,
+            token,
+            locale,
+            country,
+            time_zone,
+            push_permission,
+            token_at,
+            since: _,
+            revision: _,
+            seen_at,
+        } = device;
+        let known = |at: Timestamp| (at > Timestamp(0)).then_some(Rfc3339(at));
+        let token_at = token.as_ref().and_then(|_| known(token_at));
         let address = token.map(spelt);
         let (token, web_push) = if platform == Platform::Web { (None, address) } else { (address, None) };
         Self {
@@ -213,12 +282,14 @@ impl From<Exported> for Line {
             subscriptions: Item::all(grouped(subscriptions)),
             mutes: mutes::View::all(mutes),
             credential_hash: credential.map(|hash| hash.to_string()),
-            seen_at: (seen_at > Timestamp(0)).then_some(Rfc3339(seen_at)),
+            seen_at: known(seen_at),
+            token_at,
         }
     }
 }
 
-fn grouped<T: PartialEq, U>(pairs: Vec<(T, U)>) -> Vec<(T, Vec<U>)> {
+/// Items by their names, which come in order.
+pub(crate) fn grouped<T: PartialEq, U>(pairs: Vec<(T, U)>) -> Vec<(T, Vec<U>)> {
     let mut groups: Vec<(T, Vec<U>)> = Vec::new();
     for (name, item) in pairs {
         match groups.last_mut() {
@@ -240,5 +311,55 @@ fn spelt(token: DeviceToken) -> Value {
             json!({"endpoint": parts["endpoint"], "keys": {"p256dh": parts["p256dh"], "auth": parts["auth"]}})
         }
         None => stored,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn exported(id: &str) -> Exported {
+        let id = DeviceId::new(id).unwrap();
+        let device = Device {
+            id,
+            user: None,
+            app: AppId::new("app").unwrap(),
+            platform: Platform::Ios,
+            environment: Environment::Production,
+            token: None,
+            locale: Locale::new("sv").unwrap(),
+            country: None,
+            time_zone: None,
+            push_permission: PushPermission::Unknown,
+            token_at: Timestamp(0),
+            since: JournalPosition(0),
+            revision: 1,
+            seen_at: Timestamp(0),
+        };
+        Exported { device, credential: None, subscriptions: Vec::new(), mutes: Vec::new(), proven: false }
+    }
+
+    /// Where a reader who was cut off goes on, nobody is left out; and who takes all for an import is told.
+    #[test]
+    fn a_device_that_cannot_be_read_has_a_line_in_its_place() {
+        let page = ExportPage {
+            devices: vec![exported("b"), exported("d")],
+            damaged: vec![DeviceId::new("a").ok(), DeviceId::new("c").ok()],
+            last: None,
+        };
+        let text = String::from_utf8(lines(page, true)).unwrap();
+        let told: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let ids: Vec<&str> = told.iter().map(|line| line["id"].as_str().unwrap()).collect();
+        assert_eq!(ids, ["a", "b", "c", "d"]);
+        for (line, is_damaged) in told.iter().zip([true, false, true, false]) {
+            assert_eq!(line["problem"]["type"] == "urn:tidings:problem:damaged", is_damaged, "{line}");
+        }
+        let refused = crate::read_device(text.lines().next().unwrap().as_bytes(), 1).unwrap_err();
+        assert!(refused.contains("`problem` is what an export has of a device"), "{refused}");
+        assert!(crate::read_device(text.lines().nth(1).unwrap().as_bytes(), 1).is_ok());
+
+        let nobody_knows = ExportPage { damaged: vec![None], ..ExportPage::default() };
+        let text = lines(nobody_knows, false);
+        assert!(text.starts_with(b"{\"problem\":{"), "{}", text.escape_ascii());
     }
 }

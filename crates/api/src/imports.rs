@@ -95,8 +95,9 @@ pub(crate) const IMPORT: Schema = Schema {
         "credential",
         "credential_hash",
         "seen_at",
+        "token_at",
     ],
-    refused: &[],
+    refused: &[("problem", "is what an export has of a device that could not be read: leave this line out")],
 };
 pub(crate) const IMPORT_MUTE: Schema = Schema { fields: &["scope", "until"], refused: &[] };
 
@@ -447,6 +448,10 @@ fn too_many(error: &SubscribeError) -> Invalid {
     let (field, limit, count) = match *error {
         SubscribeError::TooMany { limit, count } => ("subscriptions", limit, count),
         SubscribeError::TooManyMutes { limit, count } => ("mutes", limit, count),
+        SubscribeError::TooManyDevices { limit, count } => {
+            let rule = format!("a user has at most {limit} devices, this one would have {count}");
+            return Invalid::new("user", rule).limit(limit as usize).value(count);
+        }
         SubscribeError::NotFound | SubscribeError::Write(_) => return Invalid::new("", error),
     };
     let rule = format_args!("a device has at most {limit}, this one would have {count}").to_string();
@@ -477,6 +482,7 @@ pub(crate) fn device_of(text: &[u8], subscription_count_max: usize) -> Result<Ne
         credential: credential(&mut object)?,
         proven: proven.unwrap_or_default(),
         seen_at: object.take("seen_at").map(|at| moment(&at)).transpose()?,
+        token_at: object.take("token_at").map(|at| moment(&at)).transpose()?,
         ..device.into()
     })
 }

@@ -174,8 +174,13 @@ impl Problem {
             SubscribeError::TooManyMutes { limit, count } => {
                 Self::new(Kind::Invalid, error.to_string()).field("scope").limit(limit.into()).value(count)
             }
+            SubscribeError::TooManyDevices { limit, count } => Self::too_many_devices(&error, limit, count),
             SubscribeError::Write(error) => error.into(),
         }
+    }
+
+    fn too_many_devices(error: &impl ToString, limit: u32, count: u64) -> Self {
+        Self::new(Kind::Invalid, format!("user: {}", error.to_string())).field("user").limit(limit.into()).value(count)
     }
 
     /// What [`tidings_store::Store`] says to a request's events; `path` names one of them.
@@ -211,6 +216,7 @@ impl From<ChangeError> for Problem {
     fn from(error: ChangeError) -> Self {
         match error {
             ChangeError::PreconditionFailed { .. } => Self::new(Kind::PreconditionFailed, error.to_string()),
+            ChangeError::TooManyDevices { limit, count } => Self::too_many_devices(&error, limit, count),
             ChangeError::Write(error) => error.into(),
         }
     }

@@ -4,6 +4,9 @@
 //! the user stays until the journal lets it go, and is delivered to nobody once the devices are gone. Live connections
 //! that have proven no device are not closed: they end with their token.
 //!
+//! A device that cannot be read is in an export with its id, if anybody knows that, and a `problem`, as in
+//! `GET /v1/export`; it can be forgotten like others.
+//!
 //! Bounds: an export is made [`EXPORT_PAGE_COUNT`] devices at a time, when the reader has taken those before, and holds
 //! one of the places for requests that wait. What comes between its pages may be in it or not; a device that stays is in
 //! it once.
@@ -17,11 +20,12 @@ use axum::http::{HeaderValue, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use serde::Serialize;
-use tidings_store::ReadError;
+use tidings_store::{ExportPage, Exported, ReadError};
 use tidings_telemetry::unix_now;
 use tidings_types::{DeviceId, DeviceNumber, UserId};
 
 use crate::devices::{self, Item, View};
+use crate::exports::{Unreadable, grouped};
 use crate::format::JsonOnly;
 use crate::guard::IdPath;
 use crate::problem::{Problem, json};
@@ -105,23 +109,19 @@ fn write_page(
     after: Option<&DeviceId>,
     out: &mut Vec<u8>,
 ) -> Result<Option<DeviceId>, ReadError> {
-    let devices = shared.store.devices_of_user(user, after, EXPORT_PAGE_COUNT)?;
-    let mut is_first = true;
-    for device in &devices {
-        // Of one that was deleted a moment ago there is nothing left.
-        let subscriptions = shared.store.subscriptions(&device.id)?.unwrap_or_default();
-        let mutes = shared.store.mutes(&device.id)?.unwrap_or_default();
-        let whole = Whole {
-            device: View::new(device, None),
-            subscriptions: Item::all(subscriptions),
-            mutes: mutes::View::all(mutes),
-        };
-        if !std::mem::take(&mut is_first) {
+    let ExportPage { devices, damaged, last } = shared.store.export_of_user(user, after, EXPORT_PAGE_COUNT)?;
+    let devices = devices.into_iter().map(|Exported { device, subscriptions, mutes, .. }| {
+        let (subscriptions, mutes) = (Item::all(grouped(subscriptions)), mutes::View::all(mutes));
+        serde_json::to_vec(&Whole { device: View::new(&device, None), subscriptions, mutes })
+    });
+    let damaged = damaged.into_iter().map(|id| serde_json::to_vec(&Unreadable::new(id)));
+    for (index, element) in devices.chain(damaged).enumerate() {
+        if index > 0 {
             out.push(b',');
         }
-        serde_json::to_writer(&mut *out, &whole).expect("our own shapes have string keys");
+        out.extend(element.expect("our own shapes have string keys"));
     }
-    Ok(devices.last().filter(|_| devices.len() == EXPORT_PAGE_COUNT).map(|device| device.id.clone()))
+    Ok(last)
 }
 
 /// Forgets all devices of the user, with all that belongs to them; their connections lose their proof and are closed.

@@ -1,8 +1,9 @@
 //! A request, checked as it is made: what exists can be written, and says nothing but what was meant.
 //!
 //! Header lines are written once, when they are added; sending a request copies its head and hands its body on piece by
-//! piece, uncopied. A clone shares both, so a request that is sent often is made once. How the message is framed and where it goes is the client's to say, so the headers that say it
-//! cannot be set. Nothing with CR, LF or NUL in it ever becomes a part of a head (RFC 9112, 11.1).
+//! piece, uncopied. A clone shares both, so a request that is sent often is made once. How the message is framed and
+//! where it goes is the client's to say, so the headers that say it cannot be set. Nothing with CR, LF or NUL in it
+//! ever becomes a part of a head (RFC 9112, 11.1).
 
 use std::fmt;
 use std::sync::Arc;

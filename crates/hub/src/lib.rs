@@ -8,8 +8,8 @@
 //!
 //! - History add and fan-out are one step under the channel's lock, so every reader sees one order (invariant 3). A
 //!   resume reads the history and takes its place in the tail under the same lock: nothing to merge, no gap.
-//! - The hub never waits for a reader and holds no socket. A reader is a position in the channel's [`Tail`](tidings_stream::Tail); loops
-//!   report how far their slowest reader is, and what all have is forgotten.
+//! - The hub never waits for a reader and holds no socket. A reader is a position in the channel's
+//!   [`Tail`](tidings_stream::Tail); loops report how far their slowest reader is, and what all have is forgotten.
 //! - Memory channels get their offsets here. Durable channels get them from the journal
 //!   ([`Hub::publish_durable`]), since they must survive a restart; the hub's part is the same otherwise.
 //! - Bounds: memory channels (`channel_count_max`, then [`HubError::ChannelLimit`]); durable ones by the store, which

@@ -8,8 +8,8 @@
 //!
 //! [`Receipts`] knows the events whose receipts are collected at present and which devices are visible; it decides
 //! nothing about pings or pushes. A device may be connected several times: it is visible while any of its connections
-//! is, and has received what any of them has. Visibility runs out: [`Receipts::sweep`] sees to it within a second or so; whether a
-//! receipt counts is judged by the edge at the moment of the pong, exactly.
+//! is, and has received what any of them has. Visibility runs out: [`Receipts::sweep`] sees to it within a second or
+//! so; whether a receipt counts is judged by the edge at the moment of the pong, exactly.
 //!
 //! Bounds: `event_count_max` events; one more makes the oldest go, whose receipts then count for nobody: its devices are
 //! pushed. An event goes [`RECEIPTS_TTL`] after nobody waits for it any more. Per event two sets of device numbers and at

@@ -67,8 +67,9 @@
 //! ms, half a second after their events' acceptance: some 1500 events a second begin although each has somebody who
 //! does not answer. An event that begins late holds shorter, in the end not at all. Full lake: lanes wait in line, a
 //! window each; then places fill up, then the lot, then the journal, which the store bounds. Dead tokens:
-//! `gone_token_count_max` (4096) on their way and as many doubtful ones (`wave.rs`), more are forgotten; first acceptances: 2^20. Store refuses checkpoints: they are
-//! repeated; finished jobs wait up to twice `report_count_max` (10 000), then dispatching stops.
+//! `gone_token_count_max` (4096) on their way and as many doubtful ones (`wave.rs`), more are forgotten; first
+//! acceptances: 2^20. Store refuses checkpoints: they are repeated; finished jobs wait up to twice `report_count_max`
+//! (10 000), then dispatching stops.
 //!
 //! Threads: everything runs on one own thread, a window of a walk or a lane at a time, except [`Sender::sink`], which
 //! runs on those of the gateways under a lock per job and never waits, and [`Sender::estimate`], which runs on its

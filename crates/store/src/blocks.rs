@@ -1,9 +1,10 @@
 //! Which number a new device gets, and when a number may be given again.
 //!
 //! Devices of one platform, locale and country get numbers that lie together, in *blocks*: so their sets are dense, their
-//! records stand side by side, and a job's devices come out grouped by text. A group's blocks grow with it, from 64 numbers to
-//! 4096. A device that moves to another group keeps its number; the block is where it began, and says nothing of what it
-//! is. There are at most 4096 groups; further ones, and what was numbered before there were blocks, are one common group.
+//! records stand side by side, and a job's devices come out grouped by text. A group's blocks grow with it, from 64
+//! numbers to 4096. A device that moves to another group keeps its number; the block is where it began, and says
+//! nothing of what it is. There are at most 4096 groups; further ones, and what was numbered before there were blocks,
+//! are one common group.
 //!
 //! ```text
 //!               the block's next number            the only one       trim_to has      rested     clean
@@ -20,11 +21,11 @@
 //!
 //! **A number is never taken for its former device**, since it is given again only when nobody holds it any more:
 //!
-//! - *Jobs* (audience, held set, cursor, outcomes by number, also those on disk) are of events before the journal's end at the
-//!   deletion, `at`: the index gives a deleted device to no later one. The sender says by `trim_to` that it needs
-//!   none of these. It says so after the rows that end the jobs were handed to the engine, so a power failure that takes
-//!   those takes the batch that gives the number again, too: the engine's log has one order. Besides, a new device is
-//!   owed no event before its `since`.
+//! - *Jobs* (audience, held set, cursor, outcomes by number, also those on disk) are of events before the journal's end
+//!   at the deletion, `at`: the index gives a deleted device to no later one. The sender says by `trim_to` that it
+//!   needs none of these. It says so after the rows that end the jobs were handed to the engine, so a power failure
+//!   that takes those takes the batch that gives the number again, too: the engine's log has one order. Besides, a new
+//!   device is owed no event before its `since`.
 //! - *Receipts* are kept per event, so of the same events.
 //! - *Live connections* that were proven to be the deleted device lose their proof when the store tells its sink
 //!   (`CommitSink::on_device_removed`), within one turn of each connection loop.
@@ -299,8 +300,8 @@ impl Blocks {
         }
     }
 
-    /// Lets numbers rest until `ready_at` of which the sender needs nothing any more. Cannot be taken back, and need not: it is only about
-    /// what was deleted before.
+    /// Lets numbers rest until `ready_at` of which the sender needs nothing any more. Cannot be taken back, and need
+    /// not: it is only about what was deleted before.
     pub(crate) fn rest(&mut self, trim_to: u64, ready_at: Instant) {
         debug_assert!(self.steps.is_empty(), "what is taken back may have come to rest here");
         let later = self.waiting.split_off(&trim_to.saturating_add(1));

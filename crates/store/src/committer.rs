@@ -9,10 +9,11 @@
 //!             refuse all ─► close ─► back off until 4 MiB can be written ─► open, load ─► is the batch there? tell sink ─► go on
 //! ```
 //!
-//! A draft reads its own rows before the engine's, so requests of one batch see each other. Nothing outside changes
-//! before the batch is durable, so a failed draft is simply dropped; the callers' channels with it, which refuses
-//! them. A request that meets a damaged row is taken back out of the draft and refused, and that is all: the others of
-//! its batch are done, and opening again would find the row as it is.
+//! A drain whose requests change very much in memory is more than one batch. A draft reads its own rows before the
+//! engine's, so requests of one batch see each other. Nothing outside changes before the batch is durable, so a failed
+//! draft is simply dropped; the callers' channels with it, which refuses them. A request that meets a damaged row is
+//! taken back out of the draft and refused, and that is all: the others of its batch are done, and opening again would
+//! find the row as it is.
 
 use std::fs::File;
 use std::mem;
@@ -153,17 +154,24 @@ impl Committer {
     }
 
     fn commit(&mut self, commands: Vec<Command>) -> Result<(), Failure> {
-        let count = commands.len() as u64;
-        let mut acks: Vec<Ack> = Vec::with_capacity(commands.len());
-        // On an error `acks` is dropped on the way out, which refuses the callers before the store is opened again.
-        self.write(|draft| {
-            for command in commands {
-                acks.extend(draft.handle(command)?); // Without one its caller is refused.
-            }
-            Ok(())
-        })?;
-        self.shared.counters.commands.fetch_add(count, Ordering::Relaxed);
-        acks.into_iter().for_each(|ack| ack());
+        let mut commands = commands.into_iter();
+        while commands.len() > 0 {
+            let waiting = commands.len();
+            let mut acks: Vec<Ack> = Vec::with_capacity(waiting);
+            // On an error `acks` and the other commands are dropped on the way out, which refuses the callers before the
+            // store is opened again.
+            self.write(|draft| {
+                for command in commands.by_ref() {
+                    acks.extend(draft.handle(command)?); // Without one its caller is refused.
+                    if draft.is_full() {
+                        break;
+                    }
+                }
+                Ok(())
+            })?;
+            self.shared.counters.commands.fetch_add((waiting - commands.len()) as u64, Ordering::Relaxed);
+            acks.into_iter().for_each(|ack| ack());
+        }
         Ok(())
     }
 

@@ -16,6 +16,11 @@ use tidings_types::{
 
 use crate::hash::{Hash32, hash32};
 
+/// Devices of one user: an audience is made of them, a list of them and their export look at all, and he is erased with
+/// them. Whoever has more is no person, and is better a subject that they subscribe to. Those that a store had before it
+/// knew this limit stay.
+pub const USER_DEVICE_COUNT_MAX: u32 = 1000;
+
 /// What a client says about a device; a later one replaces an earlier one as a whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewDevice {
@@ -111,13 +116,16 @@ pub struct NewImport {
     /// When it was last seen, where somebody knows; an earlier day than the known one changes nothing. `None`: a new one
     /// counts as seen now.
     pub seen_at: Option<Timestamp>,
+    /// When it registered its token, where somebody knows: a provider's word that the token has been gone since before
+    /// then does not count. An earlier time than the known one of the same token changes nothing. `None`: it counts always.
+    pub token_at: Option<Timestamp>,
 }
 
 impl From<NewDevice> for NewImport {
     /// One that brings nothing along.
     fn from(device: NewDevice) -> Self {
         let (subscriptions, mutes) = (Vec::new(), Vec::new());
-        Self { device, subscriptions, mutes, credential: None, proven: false, seen_at: None }
+        Self { device, subscriptions, mutes, credential: None, proven: false, seen_at: None, token_at: None }
     }
 }
 
@@ -181,6 +189,18 @@ impl fmt::Debug for CredentialHash {
     }
 }
 
+/// Devices in order, as [`Store::export`](crate::Store::export) finds them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ExportPage {
+    /// Those that could be read.
+    pub devices: Vec<Exported>,
+    /// The ids of those that are there and cannot be read; `None` where nobody knows the id either. With one of them the
+    /// export is not whole.
+    pub damaged: Vec<Option<DeviceId>>,
+    /// The device behind which there may be more.
+    pub last: Option<DeviceId>,
+}
+
 /// A device with all that belongs to it, as it can be imported elsewhere.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exported {
@@ -197,16 +217,30 @@ pub struct Exported {
 }
 
 impl From<Exported> for NewImport {
-    /// All of it but what is of one store only: the revision, since when the device is owed events, and when its token was
-    /// registered, which the imported device has yet to say itself.
+    /// All of it but what is of one store only: the revision, and since when the device is owed events.
     fn from(exported: Exported) -> Self {
         let Exported { device, credential, subscriptions, mutes, proven } = exported;
-        let Device { id, user, app, platform, environment, token, locale, country, .. } = device;
-        let Device { time_zone, push_permission, seen_at, .. } = device;
+        let Device {
+            id,
+            user,
+            app,
+            platform,
+            environment,
+            token,
+            locale,
+            country,
+            time_zone,
+            push_permission,
+            token_at,
+            since: _,
+            revision: _,
+            seen_at,
+        } = device;
         let device =
             NewDevice { id, user, app, platform, environment, token, locale, country, time_zone, push_permission };
-        let (credential, seen_at) = (credential.map(GivenCredential::Hash), Some(seen_at));
-        Self { device, subscriptions, mutes, credential, proven, seen_at }
+        let (seen_at, token_at) = (Some(seen_at), Some(token_at));
+        let credential = credential.map(GivenCredential::Hash);
+        Self { device, subscriptions, mutes, credential, proven, seen_at, token_at }
     }
 }
 

@@ -71,10 +71,10 @@ pub enum AppendError {
     Write(#[from] WriteError),
 }
 
-/// A device was not put or deleted.
+/// A device was not put or deleted; nothing was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ChangeError {
-    /// What the caller said must be so before is not so; nothing was done.
+    /// What the caller said must be so before is not so.
     #[error("the precondition does not hold: {}", match .revision {
         Some(revision) => format!("the device has revision {revision}"),
         None => "there is no such device".to_owned(),
@@ -83,12 +83,20 @@ pub enum ChangeError {
         /// The device's revision; `None`: there is no such device.
         revision: Option<u64>,
     },
+    /// Its user would have too many.
+    #[error("devices of one user: limit {limit}, got {count}")]
+    TooManyDevices {
+        /// Devices one user may have.
+        limit: u32,
+        /// Devices he would have.
+        count: u64,
+    },
     /// Not now.
     #[error(transparent)]
     Write(#[from] WriteError),
 }
 
-/// Subscriptions or mutes were not changed.
+/// Subscriptions or mutes were not changed, or a device not imported.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SubscribeError {
     /// No such device.
@@ -108,6 +116,14 @@ pub enum SubscribeError {
         /// Mutes one device may have.
         limit: u32,
         /// Mutes it would have.
+        count: u64,
+    },
+    /// The device's user would have too many devices; nothing of the request was done.
+    #[error("devices of one user: limit {limit}, got {count}")]
+    TooManyDevices {
+        /// Devices one user may have.
+        limit: u32,
+        /// Devices he would have.
         count: u64,
     },
     /// Not now.

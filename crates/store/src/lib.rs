@@ -2,8 +2,9 @@
 //! with their users, secrets, subscriptions and mutes, and which tokens are proven; how far imports are; jobs and brakes.
 //!
 //! [`Store`] is a cheap handle. All writing goes through one *committer* on a thread of its own: it drains bounded
-//! queues (events before devices before imports, none for ever), makes one atomic batch, syncs it, applies it to the device table and
-//! the audience index in memory, tells the [`CommitSink`] in journal order, and only then acknowledges.
+//! queues (events before devices before imports, none for ever), makes one atomic batch, syncs it, applies it to the
+//! device table and the audience index in memory, tells the [`CommitSink`] in journal order, and only then
+//! acknowledges.
 //!
 //! ```text
 //!  append, put, subscribe ─► queues ─► committer: rows ─► sync ─► table, index ─► sink ─► acknowledge
@@ -15,8 +16,8 @@
 //! Guarantees: what was acknowledged is there after a crash; a batch is there as a whole or not at all; a write that
 //! was *not* acknowledged may still be there, and repeating it gives the same answer (events by id, the rest by nature).
 //! These rest on fjall's journal (checksummed batches, a torn one is cut off at open) and on `fdatasync`. Job rows,
-//! trimming, proven tokens and when a device was seen are handed to the operating system without a sync: after a power failure they lag, which
-//! their readers allow.
+//! trimming, proven tokens and when a device was seen are handed to the operating system without a sync: after a power
+//! failure they lag, which their readers allow.
 //!
 //! Full: a queue, the journal or a count at its bound refuses with [`WriteError::Overloaded`]. A failing disk refuses
 //! with [`WriteError::Unavailable`] until writing works again; reading and sending from memory go on meanwhile.
@@ -31,10 +32,11 @@
 //!   out. `history`: ends the history before it.
 //! - `device`, `subscription`, `proven`: left out where all rows are read at open, up to 16; with more, or a block that
 //!   cannot be read, the store does not open. From a checkpoint they are there, and found when their rows are asked for. A
-//!   device comes back when it registers. `change`, as the checkpoint: all rows are read. `device_id`, `token`: memory is asked, and the
-//!   row written anew.
-//! - `mute`: one whose end cannot be read holds until it is taken back. `mute_end`: its mute, and with a block those behind
-//!   it, hold until they are taken back. `import`: its next step is refused; under another name it begins anew.
+//!   device comes back when it registers. `change`, as the checkpoint: all rows are read. `device_id`, `token`: memory
+//!   is asked, and the row written anew.
+//! - `mute`: one whose end cannot be read holds until it is taken back. `mute_end`: its mute holds until it is taken
+//!   back; with a block that cannot be read, what is over is looked for among all mutes, and later. `import`: its next
+//!   step is refused; under another name it begins anew.
 //! - `brake`: everything is paused until that is resumed. `cancelled`: left out. `job`: its bytes are the sender's to
 //!   judge.
 //! - `meta`: the store does not open, or nobody knows up to where events have jobs; a copy of the folder is needed.
@@ -68,8 +70,8 @@ mod table;
 pub use brakes::{Brakes, PAUSE_COUNT_MAX, PositionSet};
 pub use config::{QueueLimit, StoreConfig};
 pub use device::{
-    Credential, CredentialHash, Exported, GivenCredential, GoneToken, ImportProgress, ImportStep, Imported, NewDevice,
-    NewImport, Precondition, PutTerms, Recipient, Registered, Selection,
+    Credential, CredentialHash, ExportPage, Exported, GivenCredential, GoneToken, ImportProgress, ImportStep, Imported,
+    NewDevice, NewImport, Precondition, PutTerms, Recipient, Registered, Selection, USER_DEVICE_COUNT_MAX,
 };
 pub use engine::EngineError;
 pub use error::{AppendError, ChangeError, ImportError, OpenError, ReadError, SubscribeError, WriteError};

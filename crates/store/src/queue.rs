@@ -3,7 +3,8 @@
 //! Five queues, each a [`Ring`] bounded in requests and bytes: brakes ([`BRAKE_QUEUE`]: an operator pulls them in a flood
 //! of all else), job checkpoints and releases ([`JOB_QUEUE`]: there is one writer of them, which waits for each, and a
 //! checkpoint refused because of a flood of events would make a crash repeat more), then events, devices, imports
-//! (`StoreConfig`). Which comes before which is not promised, except within one queue: one that was passed over [`PASSED_COUNT_MAX`] times gets a share of the next drain first, so that no flood starves another.
+//! (`StoreConfig`). Which comes before which is not promised, except within one queue: one that was passed over
+//! [`PASSED_COUNT_MAX`] times gets a share of the next drain first, so that no flood starves another.
 //!
 //! Full: the caller is refused at once. Suspended (the disk fails): what waits is dropped, which refuses its callers,
 //! and so is what comes. Closed: what waits is still handed out, what comes is refused. Counters: `Counts::overloaded`.

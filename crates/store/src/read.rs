@@ -1,5 +1,6 @@
 //! Reading rows: from the engine's memory or the disk, at the caller's cost, never behind a write.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
@@ -9,7 +10,7 @@ use tidings_types::{
 };
 use tracing::error;
 
-use crate::device::{CredentialHash, Exported, ImportProgress, Selection};
+use crate::device::{CredentialHash, ExportPage, Exported, ImportProgress, Recipient, Selection};
 use crate::engine::{Engine, EngineError, Table};
 use crate::error::ReadError;
 use crate::event::{AcceptedEvent, LaterEvent, LaterKey, RestoredChannel};
@@ -258,23 +259,76 @@ impl Store {
         if limit == 0 {
             return Ok(devices);
         }
-        let start = after.map_or(Bound::Unbounded, |id| Bound::Excluded(rows::device_id_key(id)));
         self.with_engine(|engine| {
-            engine.scan(Table::DeviceId, start, |id, number| {
+            self.scan_ids(engine, after, limit, |id, number| {
                 match read_device(engine, id, number) {
                     Ok(Some((_, row))) => devices.push(row.device),
                     Ok(None) => {} // Deleted meanwhile: its row is gone, though this view still has its id.
                     Err(error) if error.is_damage() => error!(%error, "A device is left out of a list"),
                     Err(error) => return Err(error),
                 }
-                Ok::<_, EngineError>(devices.len() < limit)
+                Ok(devices.len() < limit)
             })
         })?;
         Ok(devices)
     }
 
+    /// Hands out ids and rows of numbers behind `after`, in order of ids, until `visit` says stop (false). Behind a block
+    /// that cannot be read, memory knows them, `limit` at a look at every device.
+    fn scan_ids(
+        &self,
+        engine: &Engine,
+        after: Option<&DeviceId>,
+        limit: usize,
+        mut visit: impl FnMut(&[u8], &[u8]) -> Result<bool, EngineError>,
+    ) -> Result<(), EngineError> {
+        let start = after.map_or(Bound::Unbounded, |id| Bound::Excluded(rows::device_id_key(id)));
+        let mut last = after.map_or_else(String::new, |id| id.as_str().to_owned());
+        let scanned = engine.scan(Table::DeviceId, start, |id, number| {
+            last = String::from_utf8_lossy(id).into_owned();
+            visit(id, number)
+        });
+        match scanned {
+            Err(error) if error.is_damage() => error!(%error, "Devices are listed as memory knows them"),
+            scanned => return scanned,
+        }
+        loop {
+            let known = self.ids_behind(&last, limit);
+            let is_end = known.len() < limit;
+            for (id, number) in known {
+                if !visit(id.as_bytes(), &rows::number_key(number))? {
+                    return Ok(());
+                }
+                last = id;
+            }
+            if is_end {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The first devices behind `after` that memory knows, in order of ids; fewer than `limit`: all of them.
+    fn ids_behind(&self, after: &str, limit: usize) -> BTreeMap<String, DeviceNumber> {
+        let first = RefCell::new(BTreeMap::new());
+        let note = |found: &Recipient<'_>| {
+            let mut first = first.borrow_mut();
+            let is_full = first.len() >= limit;
+            let is_first = |last: (&String, _)| found.id < last.0.as_str();
+            if found.id > after && (!is_full || first.last_key_value().is_some_and(is_first)) {
+                first.insert(found.id.to_owned(), found.number);
+                if is_full {
+                    first.pop_last();
+                }
+            }
+            false
+        };
+        read_lock(&self.shared().table).find_all(note);
+        first.into_inner()
+    }
+
     /// The devices of a user whose ids come after `after`, in order of ids, at most `limit`; fewer means that there are no
-    /// more. Looks at each of his devices in memory, and reads those that it tells.
+    /// more. Looks at each of his devices in memory, up to [`USER_DEVICE_COUNT_MAX`](crate::USER_DEVICE_COUNT_MAX), and
+    /// reads those that it tells.
     ///
     /// # Errors
     /// When the store is being opened again or the disk fails.
@@ -284,35 +338,79 @@ impl Store {
         after: Option<&DeviceId>,
         limit: usize,
     ) -> Result<Vec<Device>, ReadError> {
-        let mut numbers = self.numbers_of_user(user, after).into_iter().peekable();
+        let rows = self.with_engine(|engine| self.rows_of_user(engine, (user, after), limit, &mut Vec::new()))?;
+        Ok(rows.into_values().map(|(_, row)| row.device).collect())
+    }
+
+    /// The same devices with all that belongs to them, and those that cannot be read.
+    ///
+    /// # Errors
+    /// When the store is being opened again or the disk fails.
+    pub fn export_of_user(
+        &self,
+        user: &UserId,
+        after: Option<&DeviceId>,
+        limit: usize,
+    ) -> Result<ExportPage, ReadError> {
+        let (mut exported, mut damaged, mut last) = (Vec::new(), Vec::new(), None);
         self.with_engine(|engine| {
-            let mut devices: BTreeMap<DeviceId, Device> = BTreeMap::new();
-            // Those without a name in memory come first: they are read all.
-            let mut named_count = 0;
-            while let Some((name, number)) = numbers.next_if(|(name, _)| name.is_none() || named_count < limit) {
-                let key = rows::number_key(number);
-                let row = engine.get(Table::Device, &key)?.map(|row| rows::decode_device(&key, row.as_ref()));
-                let device = match row.transpose() {
-                    Ok(row) => row.map(|row| row.device),
+            let rows = self.rows_of_user(engine, (user, after), limit, &mut damaged)?;
+            last = rows.keys().next_back().filter(|_| rows.len() >= limit).cloned();
+            for (id, (number, row)) in rows {
+                match read_all(engine, number, row) {
+                    Ok(device) => exported.push(device),
                     Err(error) if error.is_damage() => {
-                        error!(%error, "A device is left out of a list");
-                        None
+                        error!(%error, "A device is missing from an export");
+                        damaged.push(Some(id));
                     }
                     Err(error) => return Err(error),
-                };
-                // Meanwhile it may have been deleted or be another's.
-                if let Some(device) = device.filter(|device| device.user.as_ref() == Some(user))
-                    && after.is_none_or(|after| device.id > *after)
-                {
-                    named_count += usize::from(name.is_some());
-                    devices.insert(device.id.clone(), device);
-                    if devices.len() > limit {
-                        devices.pop_last();
-                    }
                 }
             }
-            Ok(devices.into_values().collect())
-        })
+            Ok(())
+        })?;
+        Ok(ExportPage { devices: self.with_proven(exported), damaged, last })
+    }
+
+    fn rows_of_user(
+        &self,
+        engine: &Engine,
+        (user, after): (&UserId, Option<&DeviceId>),
+        limit: usize,
+        damaged: &mut Vec<Option<DeviceId>>,
+    ) -> Result<BTreeMap<DeviceId, (DeviceNumber, DeviceRow)>, EngineError> {
+        let mut numbers = self.numbers_of_user(user, after).into_iter().peekable();
+        let mut rows: BTreeMap<DeviceId, (DeviceNumber, DeviceRow)> = BTreeMap::new();
+        // Those without a name in memory come first: they are read all.
+        let mut named_count = 0;
+        while let Some((name, number)) = numbers.next_if(|(name, _)| name.is_none() || named_count < limit) {
+            let key = rows::number_key(number);
+            let row = engine.get(Table::Device, &key).and_then(|row| {
+                let row = row.map(|row| rows::decode_device(&key, row.as_ref()));
+                row.transpose()
+            });
+            let is_named = name.is_some();
+            let row = match row {
+                Err(error) if error.is_damage() => {
+                    error!(%error, "A device is left out of a list");
+                    if is_named || after.is_none() {
+                        damaged.push(name); // One without a name on the first page only.
+                    }
+                    None
+                }
+                row => row?,
+            };
+            // Meanwhile it may have been deleted or be another's.
+            if let Some(row) = row.filter(|row| row.device.user.as_ref() == Some(user))
+                && after.is_none_or(|after| row.device.id > *after)
+            {
+                named_count += usize::from(is_named);
+                rows.insert(row.device.id.clone(), (number, row));
+                if rows.len() > limit {
+                    rows.pop_last();
+                }
+            }
+        }
+        Ok(rows)
     }
 
     /// The numbers of a user's devices in the order of their ids, those that memory knows behind `after`, and first those
@@ -347,37 +445,44 @@ impl Store {
         })
     }
 
-    /// Devices with all that belongs to them, paged as [`Store::devices`]. A device that changes while it is read may
-    /// have what belongs to it from before or after the change.
+    /// Devices with all that belongs to them, in order of ids, those behind `after`: at most `limit`, with those among
+    /// them that cannot be read. A device that changes while it is read may have what belongs to it from before or after
+    /// the change.
     ///
     /// # Errors
     /// When the store is being opened again or the disk fails.
-    pub fn export(&self, after: Option<&DeviceId>, limit: usize) -> Result<Vec<Exported>, ReadError> {
-        let mut exported: Vec<(DeviceNumber, Exported)> = Vec::new();
+    pub fn export(&self, after: Option<&DeviceId>, limit: usize) -> Result<ExportPage, ReadError> {
+        let (mut exported, mut damaged, mut last) = (Vec::new(), Vec::new(), None);
         if limit == 0 {
-            return Ok(Vec::new());
+            return Ok(ExportPage::default());
         }
-        let start = after.map_or(Bound::Unbounded, |id| Bound::Excluded(rows::device_id_key(id)));
         self.with_engine(|engine| {
-            engine.scan(Table::DeviceId, start, |id, number| {
-                match read_device(engine, id, number) {
-                    Ok(Some((number, row))) => exported.push((number, read_all(engine, number, row)?)),
-                    Ok(None) => {} // As above.
-                    Err(error) if error.is_damage() => error!(%error, "A device is left out of an export"),
+            self.scan_ids(engine, after, limit, |id, number| {
+                let name = std::str::from_utf8(id).ok().and_then(|id| DeviceId::new(id).ok());
+                let read = read_device(engine, id, number)
+                    .and_then(|found| found.map(|(number, row)| read_all(engine, number, row)).transpose());
+                match read {
+                    Ok(device) => exported.extend(device), // Or it was deleted meanwhile, as above.
+                    Err(error) if error.is_damage() => {
+                        error!(%error, "A device is missing from an export");
+                        damaged.push(name.clone());
+                    }
                     Err(error) => return Err(error),
                 }
-                Ok::<_, EngineError>(exported.len() < limit)
+                let is_full = exported.len() + damaged.len() >= limit;
+                last = name.filter(|_| is_full);
+                Ok(!is_full)
             })
         })?;
-        Ok(self.with_proven(exported))
+        Ok(ExportPage { devices: self.with_proven(exported), damaged, last })
     }
 
     /// The devices of these numbers that there are, in this order, each as [`Store::export`] has it.
     ///
     /// # Errors
     /// When the store is being opened again or the disk fails.
-    pub fn export_numbers(&self, numbers: &[DeviceNumber]) -> Result<Vec<Exported>, ReadError> {
-        let mut exported: Vec<(DeviceNumber, Exported)> = Vec::with_capacity(numbers.len());
+    pub fn export_numbers(&self, numbers: &[DeviceNumber]) -> Result<ExportPage, ReadError> {
+        let (mut exported, mut damaged) = (Vec::with_capacity(numbers.len()), Vec::new());
         self.with_engine(|engine| {
             for &number in numbers {
                 let key = rows::number_key(number);
@@ -386,14 +491,23 @@ impl Store {
                     row.map(|row| read_all(engine, number, row)).transpose()
                 });
                 match read {
-                    Ok(device) => exported.extend(device.map(|device| (number, device))),
-                    Err(error) if error.is_damage() => error!(%error, "A device is left out of an export"),
+                    Ok(device) => exported.extend(device),
+                    Err(error) if error.is_damage() => {
+                        error!(%error, "A device is missing from an export");
+                        damaged.push(self.known_id(number));
+                    }
                     Err(error) => return Err(error),
                 }
             }
             Ok(())
         })?;
-        Ok(self.with_proven(exported))
+        Ok(ExportPage { devices: self.with_proven(exported), damaged, last: None })
+    }
+
+    /// The id of a device as memory has it.
+    fn known_id(&self, number: DeviceNumber) -> Option<DeviceId> {
+        let table = read_lock(&self.shared().table);
+        table.recipient(number).ok().flatten().and_then(|found| DeviceId::new(found.id).ok())
     }
 
     fn with_proven(&self, devices: Vec<(DeviceNumber, Exported)>) -> Vec<Exported> {
@@ -522,10 +636,11 @@ fn read_device(engine: &Engine, id: &[u8], number: &[u8]) -> Result<Option<(Devi
 }
 
 /// A device with what rows have of it.
-fn read_all(engine: &Engine, number: DeviceNumber, row: DeviceRow) -> Result<Exported, EngineError> {
+fn read_all(engine: &Engine, number: DeviceNumber, row: DeviceRow) -> Result<(DeviceNumber, Exported), EngineError> {
     let DeviceRow { device, credential } = row;
     let (subscriptions, mutes) = (read_subscriptions(engine, number)?, read_mutes(engine, number)?);
-    Ok(Exported { device, credential: credential.map(CredentialHash), subscriptions, mutes, proven: false })
+    let credential = credential.map(CredentialHash);
+    Ok((number, Exported { device, credential, subscriptions, mutes, proven: false }))
 }
 
 /// What a device is subscribed to, in the order of names.

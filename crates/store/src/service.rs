@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
-use tidings_audience::{Explaining, Explanation, Frozen, Index};
+use tidings_audience::{Explaining, Explanation, Frozen, Index, Selecting};
 use tidings_types::{
     BrakeScope, DeviceId, DeviceNumber, DeviceToken, Epoch, Event, EventId, JournalPosition, Json, Mute, MuteScope,
     Selector, StreamPosition, Timestamp, UserId,
@@ -36,7 +36,7 @@ use crate::hash;
 use crate::hash::{hash16, hash32};
 use crate::message::{Command, PreparedEvent, Reply, StepPart};
 use crate::queue::{BRAKE_QUEUE, Class, JOB_QUEUE, Queue};
-use crate::rows::{self, FORMAT, FORMAT_BEFORE, FORMAT_KEY, STATE_KEY, State};
+use crate::rows::{self, FORMAT, FORMAT_KEY, STATE_KEY, State};
 use crate::table::{DeviceTable, Losses};
 
 /// Handle to the store; cheap to clone. With the last one the store closes on its own; [`Store::close`] also waits for it.
@@ -153,10 +153,10 @@ impl Store {
         config.subscription_count_max = config.subscription_count_max.min(u32::from(u16::MAX)); // As the table counts.
         let lock = lock_folder(&config.path)?;
         let engine = Engine::open(&config.path, config.cache_bytes, first_rows)?;
-        let is_former = check_format(&engine)?;
+        let format = check_format(&engine)?;
         let (state, Derived { table, index, brakes, blocks, checkpoint }) = load(&engine, &config.path)?;
-        if is_former {
-            mark_format(&engine)?;
+        if format != FORMAT {
+            mark_format(&engine, &format)?;
         }
         let checkpointing = Checkpointing::default();
         checkpointing.on_loaded(&config, state.change_end, checkpoint, table.count());
@@ -212,7 +212,8 @@ impl Store {
 
     /// Moves events that are due at `now` into the journal and publishes each in its channels, in the order of their times
     /// and, at one time, of their acceptance: as many as one batch takes, so call again until it is 0. They count as accepted
-    /// when they were due, their publications are of `now`. One whose time is over is published nowhere. Each is moved in one step: a crash neither loses nor doubles it.
+    /// when they were due, their publications are of `now`. One whose time is over is published nowhere. Each is moved in
+    /// one step: a crash neither loses nor doubles it.
     ///
     /// # Errors
     /// [`WriteError::Overloaded`] when the journal has no room for the first; it stays where it is, try again.
@@ -549,9 +550,10 @@ impl Store {
         self.shared().trim_to.fetch_max(position.0, Ordering::Relaxed);
     }
 
-    /// Who is told of the event, as it is now: whoever it names or selects, or else whoever subscribed to its topic on any
-    /// of its subjects and all devices of the users among these; of them those that its filter admits. Named devices cost
-    /// a row read each.
+    /// Who is told of the event, as it is at one moment, in which nobody is in two places or in none: whoever it names
+    /// or selects, or else whoever subscribed to its topic on any of its subjects and all devices of the users among
+    /// these; of them those that its filter admits. Changes wait meanwhile: a millisecond for millions of devices, some
+    /// tens of them for a selector of many parts. Named devices cost a row read each.
     pub fn select(&self, event: &Event) -> Frozen {
         let filter = event.filter.clone().unwrap_or_default();
         let Some(to) = &event.to else {
@@ -566,9 +568,12 @@ impl Store {
         }
     }
 
-    /// All devices that a selector means as it is now, the muted too.
+    /// All devices that a selector means, the muted too: one million of numbers after the other, each as it is then.
     pub fn selected(&self, selector: &Selector) -> Frozen {
-        read_lock(&self.shared().index).selected(selector)
+        let index = &self.shared().index;
+        let mut selecting = Selecting::new(&read_lock(index), selector);
+        while selecting.next_shard(&read_lock(index)) {}
+        selecting.finish()
     }
 
     /// How many devices each part of a selector means, counted one by one, one million of numbers after the
@@ -767,22 +772,20 @@ fn first_rows() -> Rows {
     rows
 }
 
-/// Whether the format is the one before, which is read as it is and then marked as ours.
-fn check_format(engine: &Engine) -> Result<bool, OpenError> {
+/// The format; one from before is read as it is and then marked as ours.
+fn check_format(engine: &Engine) -> Result<String, OpenError> {
     let found = engine.get(Table::Meta, FORMAT_KEY)?;
     let found = found.as_ref().map_or(&b"none"[..], AsRef::as_ref);
-    if found == FORMAT.as_bytes() || found == FORMAT_BEFORE.as_bytes() {
-        return Ok(found == FORMAT_BEFORE.as_bytes());
-    }
-    Err(OpenError::Format { found: String::from_utf8_lossy(found).chars().take(64).collect(), known: FORMAT })
+    let text = String::from_utf8_lossy(found).chars().take(64).collect();
+    if rows::is_known_format(found) { Ok(text) } else { Err(OpenError::Format { found: text, known: FORMAT }) }
 }
 
-/// From here on versions that only know the format before refuse the store: they would not understand what we write.
-fn mark_format(engine: &Engine) -> Result<(), EngineError> {
+/// From here on versions that only know formats before refuse the store: they would not understand what we write.
+fn mark_format(engine: &Engine, former: &str) -> Result<(), EngineError> {
     let mut rows = Rows::default();
     rows.put(Table::Meta, FORMAT_KEY, FORMAT);
     engine.commit(rows, Durability::Synced)?;
-    info!(from = FORMAT_BEFORE, to = FORMAT, "Store has another format now");
+    info!(from = former, to = FORMAT, "Store has another format now");
     Ok(())
 }
 

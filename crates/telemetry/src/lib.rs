@@ -3,8 +3,8 @@
 //!
 //! A component asks the [`Registry`] for its instruments once, when it is built, and holds them; from then on counting
 //! is one relaxed atomic addition and timing one short lock. Whoever serves `/metrics` calls
-//! [`Registry::prometheus`]; whoever sends to an agent asks an [`influx::Exporter`] for what is new. What the numbers mean is the component's matter: this crate knows no topic, channel or
-//! provider, and never looks into them.
+//! [`Registry::prometheus`]; whoever sends to an agent asks an [`influx::Exporter`] for what is new. What the numbers
+//! mean is the component's matter: this crate knows no topic, channel or provider, and never looks into them.
 //!
 //! Memory: a counter or gauge takes 256 bytes, a histogram at most 190 KiB (less as long as nothing slow was recorded);
 //! the number of series is bounded, see [`Registry`]. An exporter keeps a copy of every histogram.

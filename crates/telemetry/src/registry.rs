@@ -5,9 +5,10 @@
 //! that a histogram already uses for its derived series are mistakes of the programmer and panic where the instrument
 //! is asked for, which is at start-up. Label *values* may come from anywhere and never panic.
 //!
-//! Bounds: `SERIES_COUNT_MAX` (4096) series in all, of any kind; label values are cut at `LABEL_VALUE_BYTES_MAX` (200 bytes). Full: the
-//! caller gets a working instrument that is not exported, and `tidings_telemetry_series_refused_total` counts it. Labels
-//! are for what has few values (a reason, a provider), never for users, channels or devices.
+//! Bounds: `SERIES_COUNT_MAX` (4096) series in all, of any kind; label values are cut at `LABEL_VALUE_BYTES_MAX` (200
+//! bytes). Full: the caller gets a working instrument that is not exported, and
+//! `tidings_telemetry_series_refused_total` counts it. Labels are for what has few values (a reason, a provider), never
+//! for users, channels or devices.
 //!
 //! Locks: one, around the tables; held while asking for an instrument and while a scrape lists them, never while a
 //! value function runs.

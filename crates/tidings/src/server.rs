@@ -268,7 +268,8 @@ impl Server {
         &self.sender
     }
 
-    /// Takes the credentials for push providers and the secrets of the webhook of this configuration; what came of it stands in the log.
+    /// Takes the credentials for push providers and the secrets of the webhook of this configuration; what came of it
+    /// stands in the log.
     pub(crate) fn reload(&self, config: &Config) {
         self.providers.reload(config);
         if let Some(webhook) = &self.webhook {

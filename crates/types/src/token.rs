@@ -139,8 +139,8 @@ impl DeviceToken {
         }
     }
 
-    /// What two tokens share if they are the same address. Others do not, but for an APNs token whose bytes spell the identity
-    /// of another provider's; who takes tokens from strangers tells the providers apart.
+    /// What two tokens share if they are the same address. Others do not, but for an APNs token whose bytes spell the
+    /// identity of another provider's; who takes tokens from strangers tells the providers apart.
     pub fn identity(&self) -> Cow<'_, [u8]> {
         match self {
             Self::Apns(bytes) => Cow::Borrowed(bytes),

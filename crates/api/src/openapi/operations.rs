@@ -599,7 +599,7 @@ fn bulk(name: &str) -> Option<Operation> {
             let mut operation = new("exportDevices", "All devices, one a line, as an import takes them")
                 .parameter(query("after", reference("DeviceId"), after))
                 .parameter(query("selector", reference("Selector"), selector))
-                .answers_lines(200, "Devices with all that belongs to them.", "ImportedDevice");
+                .answers_lines(200, "Devices with all that belongs to them.", "Exported");
             operation.answers[0].is_secret = true;
             operation
         }

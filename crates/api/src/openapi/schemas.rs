@@ -544,6 +544,9 @@ fn imported_device(subscription_count_max: usize) -> Value {
                 "description": "The same secret's SHA-256, base64url without padding; not beside `credential`.",
             },
             "seen_at": moment("When it was last heard of."),
+            "token_at": moment(
+                "When its token was registered: that a provider calls it gone since before then does not count.",
+            ),
         }),
     );
     device["description"] = "A device with all that belongs to it.".into();
@@ -565,6 +568,8 @@ fn of_devices(config: &ApiConfig) -> Value {
     json!({
         "NewDevice": new_device(),
         "ImportedDevice": imported_device(max),
+        "Exported": {"anyOf": [reference("ImportedDevice"), reference("UnreadableDevice")]},
+        "UnreadableDevice": given(&["id"], json!({"id": reference("DeviceId"), "problem": reference("Problem")})),
         "ImportedMute": taken(&IMPORT_MUTE, &["scope"], json!({
             "scope": reference("MuteScope"),
             "until": {"type": "string", "format": "date-time", "description": "When it ends by itself."},
@@ -791,7 +796,7 @@ fn answers() -> Value {
         "UserExport": given(&[], json!({
             "user": reference("UserId"),
             "exported_at": moment(),
-            "devices": items(reference("DeviceWithAll")),
+            "devices": items(json!({"anyOf": [reference("DeviceWithAll"), reference("UnreadableDevice")]})),
         })),
         "ImportTold": given(&["lines", "repeated", "created", "updated", "subscribed", "rejected", "done", "line", "problem"], json!({
             "lines": {"type": "integer", "minimum": 0, "description": "Lines of the import that are done."},

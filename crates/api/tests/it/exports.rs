@@ -77,6 +77,10 @@ async fn imported_elsewhere_it_makes_the_same_devices() {
         json!([{"scope": "everything", "until": "2099-12-31T23:59:59.500Z"}, {"scope": "team:42"}])
     );
     assert_eq!((&phone["token"], &phone["proven"]), (&json!("0f8e"), &json!(true)));
+    let registered_at = old.store.device(&DeviceId::new("phone/1").unwrap()).unwrap().unwrap().token_at;
+    assert_eq!(phone["token_at"], json!(tidings_api::Rfc3339(registered_at).to_string()));
+    let silent: Value = serde_json::from_str(exported.body.lines().nth(3).unwrap()).unwrap();
+    assert_eq!(silent.get("token_at"), None, "it has no token");
 
     let new = Server::start();
     import(&new, exported.body.clone()).await;
@@ -193,6 +197,26 @@ async fn one_that_nobody_reads_is_given_up() {
     };
     timeout(Duration::from_secs(600), free).await.expect("its place is free");
     assert!(unread.into_body().collect().await.is_err(), "what there is of it is not all");
+}
+
+/// Nobody takes it for whole, and nothing else is missing.
+#[tokio::test]
+async fn whoever_cannot_be_read_has_a_line_that_says_so() {
+    const COUNT: usize = 6000;
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::damaged(folder.path(), COUNT).await;
+    let expected: Vec<String> = (0..COUNT).map(|number| format!("d-{number:05}")).collect();
+    let damaged = |answer: &Answer| {
+        let lines = answer.body.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        lines.filter(|line| line["problem"]["type"] == "urn:tidings:problem:damaged").count()
+    };
+    let all = server.send("GET", "/v1/export", "").await;
+    assert_eq!(ids(&all), expected);
+    assert!((1..200).contains(&damaged(&all)), "{} lines", damaged(&all));
+    let selected = server.send("GET", "/v1/export?selector=platform%20=%20ios", "").await;
+    let mut found = ids(&selected);
+    found.sort_unstable();
+    assert_eq!((found, damaged(&selected)), (expected, damaged(&all)));
 }
 
 /// A number is given again while an export goes on: whoever has it now is not whom the selector meant.

@@ -361,6 +361,10 @@ async fn answers_are_as_described() {
     server.store.close().await;
     judge.judge("GET /health", &server.send("GET", "/health", "").await);
     judge.judge("PUT /v1/devices/{id}", &server.send("PUT", "/v1/devices/d-1", DEVICE).await);
+    let folder = tempfile::tempdir().unwrap();
+    let mut export = Server::damaged(folder.path(), 6000).await.send("GET", "/v1/export", "").await;
+    export.body = export.body.lines().filter(|line| line.contains("problem")).collect::<Vec<_>>().join("\n");
+    judge.judge("GET /v1/export", &export);
 
     let schemas = judge.document["components"]["schemas"].as_object().unwrap().clone();
     // Requests have these; what of them is read, unit tests hold against the readers.

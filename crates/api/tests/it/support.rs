@@ -1,6 +1,9 @@
 //! One server for a test.
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -8,7 +11,7 @@ use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, Request, StatusCode};
 use http_body_util::BodyExt;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tidings_api::{
     Api, ApiConfig, ApiKey, ApiKeys, Apps, CheckError, ClientCounts, Connections, Estimate, EventCheck, JobView, Jobs,
@@ -66,6 +69,17 @@ pub(crate) struct Answer {
     pub(crate) bytes: Bytes,
     /// The same where it is text.
     pub(crate) body: String,
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
+}
+
+fn hash(value: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
 }
 
 impl Answer {
@@ -241,6 +255,30 @@ pub(crate) fn store_config(folder: &TempDir) -> StoreConfig {
 impl Server {
     pub(crate) fn start() -> Self {
         Self::with(|_, _| ())
+    }
+
+    /// A server with so many devices, of which the disk has changed some.
+    pub(crate) async fn damaged(folder: &Path, count: usize) -> Self {
+        let open = || Self::with(|store, _| (store.path, store.device_count_max) = (folder.to_owned(), 10_000));
+        let server = open();
+        // What does not become small, so that much of it lies in a file and little of it in a block.
+        let line = |number: usize| {
+            let token: String = (0..8).map(|part| format!("{:016x}", hash(&(number, part)))).collect();
+            json!({"id": format!("d-{number:05}"), "platform": "ios", "token": token, "app": "a", "locale": "sv"})
+        };
+        let lines: String = (0..count).map(|number| format!("{}\n", line(number))).collect();
+        server.send_with("POST", "/v1/imports", &[("x-api-key", "root")], lines).await;
+        server.store.close().await;
+        drop(server);
+        let size = |path: &PathBuf| fs::metadata(path).unwrap().len();
+        let mut tables = files(folder);
+        tables.retain(|path| path.parent().is_some_and(|parent| parent.ends_with("tables")));
+        let largest = tables.into_iter().max_by_key(size).expect("the log was long enough to be written into files");
+        let mut bytes = fs::read(&largest).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 0xff;
+        fs::write(&largest, bytes).unwrap();
+        open()
     }
 
     /// A server whose bounds `change` has changed.

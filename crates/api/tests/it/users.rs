@@ -51,6 +51,35 @@ async fn the_devices_of_a_user_come_page_by_page() {
     assert_eq!(ids(&server.send("GET", "/v1/users/ada/devices", "").await.json()), ["a", "d"]);
 }
 
+/// By whichever way they come.
+#[tokio::test]
+async fn a_device_too_many_of_a_user_is_refused_by_name() {
+    let server = Server::with(|store, _| store.device_count_max = 2000);
+    import(&server, 1000).await;
+    let device = |id: &str, user: &str| {
+        let (platform, token) = ("ios", "0f8e");
+        json!({"id": id, "platform": platform, "token": token, "app": "a", "locale": "sv", "user": user})
+    };
+    let mut one_more = device("one-more", "ada");
+    one_more.as_object_mut().unwrap().remove("id");
+    let answer = server.send("PUT", "/v1/devices/one-more", one_more.to_string()).await;
+    let problem = answer.json();
+    assert_eq!(
+        (answer.status, &problem["field"], &problem["limit"], &problem["value"]),
+        (StatusCode::BAD_REQUEST, &json!("user"), &json!(1000), &json!(1001))
+    );
+    assert_eq!(answer.detail(), "user: devices of one user: limit 1000, got 1001");
+    let lines = format!("{}\n{}\n{}", device("his", "bob"), device("one-more", "ada"), device("hers", "eve"));
+    let path = "/v1/imports?on_error=skip";
+    let answer = server.send_with("POST", path, &[("x-api-key", "root")], lines).await;
+    let told: Vec<Value> = answer.body.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let wrong = told.iter().find(|line| line.get("problem").is_some()).unwrap();
+    assert_eq!((&wrong["line"], &wrong["problem"]["field"]), (&json!(2), &json!("user")));
+    assert_eq!(wrong["problem"]["detail"], "user: a user has at most 1000 devices, this one would have 1001");
+    let end = told.last().unwrap();
+    assert_eq!((&end["created"], &end["rejected"], &end["done"]), (&json!(2), &json!(1), &json!(true)));
+}
+
 #[tokio::test]
 async fn an_export_has_everything_of_a_user_and_nothing_of_others() {
     let server = Server::start();

@@ -1,4 +1,5 @@
-//! The log's part of `src/interleavings.rs`: what writers and readers do to each other, in every interleaving with few preemptions.
+//! The log's part of `src/interleavings.rs`: what writers and readers do to each other, in every interleaving with few
+//! preemptions.
 //!
 //! A waker that nobody is to hear of is `Waker::noop`: whoever should have been woken by it instead would sleep on.
 

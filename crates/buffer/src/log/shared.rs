@@ -319,8 +319,8 @@ impl<T> Reader<T> {
     }
 
     /// Reads into `out` what is there, without waiting: up to `limit` (a number of values, or [`Bounds`]), never more
-    /// than [`Reader::READ_COUNT_MAX`] values at once, and at least one however heavy. Returns how many were appended to `out`;
-    /// 0 means that there is nothing new.
+    /// than [`Reader::READ_COUNT_MAX`] values at once, and at least one however heavy. Returns how many were appended
+    /// to `out`; 0 means that there is nothing new.
     ///
     /// # Errors
     /// [`Lagged`] when it was overtaken. Its position is then at the oldest value held: the next read goes on there.

@@ -9,9 +9,11 @@ use tidings_types::{
 use tracing::error;
 
 use super::draft::{Draft, Effect};
-use crate::device::{Credential, GoneToken, NewDevice, Precondition, PutTerms, Registered, Selection};
+use crate::device::{
+    Credential, GoneToken, NewDevice, Precondition, PutTerms, Registered, Selection, USER_DEVICE_COUNT_MAX,
+};
 use crate::engine::{EngineError, Table};
-use crate::error::{ChangeError, SubscribeError, WriteError};
+use crate::error::{ChangeError, SubscribeError};
 use crate::hash::{self, Hash16, Hash32};
 use crate::rows::{self, DeviceRow};
 use crate::service::read_lock;
@@ -28,7 +30,7 @@ pub(super) enum Origin {
     /// or not.
     Device { proven: Option<bool> },
     /// An import: no secret is made; a given one counts.
-    Import { credential: Option<Hash32>, proven: bool, seen_at: Option<Timestamp> },
+    Import { credential: Option<Hash32>, proven: bool, seen_at: Option<Timestamp>, token_at: Option<Timestamp> },
 }
 
 impl Draft<'_> {
@@ -42,7 +44,7 @@ impl Draft<'_> {
             return Ok(Err(error));
         }
         let registered = self.register(device, now, Origin::Device { proven })?;
-        Ok(registered.map(|(_, registered)| registered).map_err(ChangeError::from))
+        Ok(registered.map(|(_, registered)| registered))
     }
 
     fn check(&self, id: &DeviceId, precondition: Precondition) -> Result<Result<(), ChangeError>, EngineError> {
@@ -58,16 +60,25 @@ impl Draft<'_> {
         new: NewDevice,
         now: Timestamp,
         origin: Origin,
-    ) -> Result<Result<(DeviceNumber, Registered), WriteError>, EngineError> {
+    ) -> Result<Result<(DeviceNumber, Registered), ChangeError>, EngineError> {
         let known = self.find(&new.id)?;
         let created = known.is_none();
+        let former = known.as_ref().and_then(|(_, row)| row.device.user.as_ref());
+        if let Some(user) = new.user.as_ref().filter(|user| former != Some(*user))
+            && matches!(origin, Origin::Device { .. })
+        {
+            let (limit, count) = (USER_DEVICE_COUNT_MAX, self.user_device_count(user) + 1);
+            if count > u64::from(limit) {
+                return Ok(Err(ChangeError::TooManyDevices { limit, count }));
+            }
+        }
         let (number, old) = match known {
             Some((number, row)) => (number, Some(row)),
             None => {
                 self.forget_damaged(&new.id)?;
                 match self.new_number(&new) {
                     Ok(number) => (number, None),
-                    Err(error) => return Ok(Err(error)),
+                    Err(error) => return Ok(Err(error.into())),
                 }
             }
         };
@@ -202,6 +213,7 @@ impl Draft<'_> {
         self.rows.delete(Table::DeviceId, rows::device_id_key(&row.device.id));
         self.rows.delete(Table::Device, rows::number_key(number));
         self.free_number(number);
+        self.count_user_device(row.device.user.as_ref(), None);
         self.effects.push(Effect::DeviceRemoved { number, before: Some(Box::new(row.device)) });
         Ok(())
     }
@@ -453,6 +465,7 @@ impl Draft<'_> {
         self.state.revision += 1;
         row.device.revision = self.state.revision;
         self.rows.put(Table::Device, rows::number_key(number), rows::encode_device(&row));
+        self.count_user_device(before.as_ref().and_then(|before| before.user.as_ref()), row.device.user.as_ref());
         self.effects.push(Effect::DeviceSet { number, device: row.device, before: before.map(Box::new) });
         self.state.revision
     }
@@ -469,11 +482,12 @@ fn merge(new: NewDevice, old: Option<&Device>, origin: Origin, now: Timestamp, j
     let (token_at, seen_at) = match origin {
         // The clock may have been set back.
         Origin::Device { .. } => (now, now.start_of_day().max(old.map_or(Timestamp(0), |old| old.seen_at))),
-        // What a provider says of an imported token counts always: only the device itself knows that it lives now.
-        Origin::Import { seen_at, .. } => {
+        // Where nobody knows when an imported token was registered, what a provider says of it counts always.
+        Origin::Import { seen_at, token_at, .. } => {
             let seen_at = seen_at.map(|seen_at| seen_at.min(now).start_of_day());
             let known = old.map(|old| old.seen_at);
-            (known_token_at.unwrap_or_default(), seen_at.max(known).unwrap_or(now.start_of_day()))
+            let token_at = token_at.map(|token_at| token_at.min(now)).max(known_token_at);
+            (token_at.unwrap_or_default(), seen_at.max(known).unwrap_or(now.start_of_day()))
         }
     };
     // What is under way to its former user is not for the next one's eyes.

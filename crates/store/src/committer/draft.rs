@@ -2,8 +2,8 @@
 //!
 //! A [`Draft`] is built from the state before it and touches nothing else; only when its rows are durable does the
 //! committer apply its [`Effect`]s and answer. Dropped, it never was, but for the numbers it gave: then the store is opened
-//! again, which knows who lives. Its rows are bounded by the drain (1 MiB of
-//! requests over the first one) and the limits of each request.
+//! again, which knows who lives. Its rows are bounded by the drain (1 MiB of requests over the first one), the limits of
+//! each request, and [`EFFECT_COUNT_MAX`]: a request of a few bytes may take thousands of subscriptions away.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 
 use roaring::RoaringBitmap;
 use tidings_audience::{Index, Traits};
-use tidings_types::{Device, DeviceNumber, StreamPosition, Subject, Timestamp, TopicName};
+use tidings_types::{Device, DeviceNumber, StreamPosition, Subject, Timestamp, TopicName, UserId};
 use tracing::error;
 
 use super::changes;
@@ -23,6 +23,9 @@ use crate::message::{Command, Reply};
 use crate::rows::{self, STATE_KEY, State};
 use crate::service::{Shared, read_lock};
 use crate::table::DeviceTable;
+
+/// Changes in memory with which a batch takes up no more requests.
+const EFFECT_COUNT_MAX: usize = if cfg!(test) { 256 } else { 16 << 10 };
 
 /// Answers a caller, once the batch is durable.
 pub(super) type Ack = Box<dyn FnOnce()>;
@@ -131,9 +134,11 @@ pub(super) struct Draft<'a> {
     pub(super) effects: Vec<Effect>,
     /// Subscriptions of the devices this batch touches, as they will be.
     subscription_counts: HashMap<DeviceNumber, u32>,
+    /// Devices of the users this batch touches, as they will be.
+    user_device_counts: HashMap<UserId, u64>,
     /// The chunks of the proven set that this batch changes, as they will be.
     pub(super) proven: BTreeMap<u16, RoaringBitmap>,
-    /// What has changed in these two since the request at hand began, the latest last.
+    /// What has changed in these three since the request at hand began, the latest last.
     pub(super) undo: Vec<Undo>,
     /// As they will be.
     pub(super) brakes: Arc<Brakes>,
@@ -147,6 +152,7 @@ pub(super) struct Draft<'a> {
 /// How to take back a change of what a draft holds in memory.
 pub(super) enum Undo {
     SubscriptionCount(DeviceNumber, Option<u32>),
+    UserDeviceCount(UserId, Option<u64>),
     /// Whether the device was proven.
     Proven(DeviceNumber, bool),
 }
@@ -172,6 +178,7 @@ impl<'a> Draft<'a> {
             now,
             effects: Vec::new(),
             subscription_counts: HashMap::new(),
+            user_device_counts: HashMap::new(),
             proven: BTreeMap::new(),
             undo: Vec::new(),
             brakes: shared.brakes.borrow().clone(),
@@ -218,6 +225,8 @@ impl<'a> Draft<'a> {
             match change {
                 Undo::SubscriptionCount(number, Some(count)) => _ = self.subscription_counts.insert(number, count),
                 Undo::SubscriptionCount(number, None) => _ = self.subscription_counts.remove(&number),
+                Undo::UserDeviceCount(user, Some(count)) => _ = self.user_device_counts.insert(user, count),
+                Undo::UserDeviceCount(user, None) => _ = self.user_device_counts.remove(&user),
                 Undo::Proven(number, was) => self.set_proven(number, was),
             }
         }
@@ -325,6 +334,32 @@ impl<'a> Draft<'a> {
     pub(super) fn subscription_count(&self, number: DeviceNumber) -> u32 {
         let pending = self.subscription_counts.get(&number).copied();
         pending.unwrap_or_else(|| read_lock(&self.shared.table).subscription_count(number))
+    }
+
+    /// A device that was the one's is the other's.
+    pub(super) fn count_user_device(&mut self, before: Option<&UserId>, after: Option<&UserId>) {
+        if before == after {
+            return;
+        }
+        for (user, change) in [(before, -1), (after, 1)] {
+            let Some(user) = user else { continue };
+            let count = self.user_device_count(user).saturating_add_signed(change);
+            let known = self.user_device_counts.insert(user.clone(), count);
+            self.undo.push(Undo::UserDeviceCount(user.clone(), known));
+        }
+    }
+
+    /// Devices of a user as this batch will leave them.
+    pub(super) fn user_device_count(&self, user: &UserId) -> u64 {
+        self.user_device_counts
+            .get(user)
+            .copied()
+            .unwrap_or_else(|| read_lock(&self.shared.index).devices_of_user_from(user, DeviceNumber(0)).count() as u64)
+    }
+
+    /// Whether the batch has enough: what is in it is written and applied before more is taken up.
+    pub(super) fn is_full(&self) -> bool {
+        self.effects.len() >= EFFECT_COUNT_MAX
     }
 }
 

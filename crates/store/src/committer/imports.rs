@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 
-use tidings_types::{DeviceId, DeviceNumber, ImportName, MuteScope, Subject, Timestamp, TopicName};
+use tidings_types::{DeviceId, DeviceNumber, ImportName, MuteScope, Subject, Timestamp, TopicName, UserId};
 
 use super::devices::Origin;
 use super::draft::Draft;
-use crate::device::{GivenCredential, ImportProgress, Imported, NewImport};
+use crate::device::{GivenCredential, ImportProgress, Imported, NewImport, USER_DEVICE_COUNT_MAX};
 use crate::engine::{EngineError, Table};
 use crate::error::{ImportError, SubscribeError};
 use crate::message::StepPart;
@@ -21,6 +21,8 @@ const IMPORT_COUNT_MAX: usize = 1000;
 struct Wanted<'a> {
     /// `None`: it is new.
     number: Option<DeviceNumber>,
+    /// Whose it is so far.
+    user: Option<UserId>,
     /// Subscriptions and mutes that are new to it.
     subscriptions: BTreeSet<&'a (Subject, TopicName)>,
     mutes: BTreeSet<&'a MuteScope>,
@@ -53,9 +55,9 @@ impl Draft<'_> {
     }
 
     fn import_device(&mut self, import: NewImport, now: Timestamp) -> Result<Imported, EngineError> {
-        let NewImport { device, subscriptions, mutes, credential, proven, seen_at } = import;
+        let NewImport { device, subscriptions, mutes, credential, proven, seen_at, token_at } = import;
         let credential = credential.as_ref().map(GivenCredential::hash);
-        let registered = self.register(device, now, Origin::Import { credential, proven, seen_at })?;
+        let registered = self.register(device, now, Origin::Import { credential, proven, seen_at, token_at })?;
         let (number, registered) = registered.expect("check_import found room for all");
         let subscribed = self.add_subscriptions(number, subscriptions).expect("check_import found room for all");
         for mute in mutes {
@@ -71,19 +73,45 @@ impl Draft<'_> {
     fn check_import(&self, devices: &[NewImport]) -> Result<Result<(), ImportError>, EngineError> {
         let mut created = 0;
         let mut seen: HashMap<&DeviceId, Wanted<'_>> = HashMap::new();
+        let mut user_device_counts = HashMap::new();
         for (index, import) in devices.iter().enumerate() {
             let id = &import.device.id;
             if !seen.contains_key(id) {
-                let number = self.find(id)?.map(|(number, _)| number);
+                let (number, user) = self.find(id)?.map(|(number, row)| (number, row.device.user)).unzip();
                 created += u64::from(number.is_none());
-                seen.insert(id, Wanted { number, ..Wanted::default() });
+                seen.insert(id, Wanted { number, user: user.flatten(), ..Wanted::default() });
             }
             let wanted = seen.get_mut(id).expect("just put there");
-            if let Err(source) = self.check_device(wanted, import)? {
+            let checked = match self.check_user(wanted, import.device.user.as_ref(), &mut user_device_counts) {
+                Ok(()) => self.check_device(wanted, import)?,
+                refused => refused,
+            };
+            if let Err(source) = checked {
                 return Ok(Err(ImportError::Device { index, id: id.clone(), source }));
             }
         }
         Ok(self.check_number_room(created).map_err(ImportError::from))
+    }
+
+    /// Counts the device to its user, beside those that the chunk brought before.
+    fn check_user(
+        &self,
+        wanted: &mut Wanted<'_>,
+        user: Option<&UserId>,
+        counts: &mut HashMap<UserId, u64>,
+    ) -> Result<(), SubscribeError> {
+        if wanted.user.as_ref() == user {
+            return Ok(());
+        }
+        let former = std::mem::replace(&mut wanted.user, user.cloned());
+        let mut add = |user: &UserId, change| {
+            let count = counts.entry(user.clone()).or_insert_with(|| self.user_device_count(user));
+            *count = count.saturating_add_signed(change);
+            *count
+        };
+        former.map(|former| add(&former, -1));
+        let (limit, count) = (USER_DEVICE_COUNT_MAX, user.map_or(0, |user| add(user, 1)));
+        if count > u64::from(limit) { Err(SubscribeError::TooManyDevices { limit, count }) } else { Ok(()) }
     }
 
     /// Adds what the import brings to what the chunk brought before.

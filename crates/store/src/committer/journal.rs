@@ -144,7 +144,8 @@ impl Draft<'_> {
         Ok(if fits { Ok(()) } else { Err(WriteError::Overloaded { what: "the set of durable channels", limit }) })
     }
 
-    /// Its time to live counts from `accepted_at`, its publications are of `now`: those of a channel follow each other in time.
+    /// Its time to live counts from `accepted_at`, its publications are of `now`: those of a channel follow each other
+    /// in time.
     pub(super) fn append_event(
         &mut self,
         event: PreparedEvent,

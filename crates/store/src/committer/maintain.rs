@@ -3,11 +3,12 @@
 use std::ops::Bound;
 use std::time::Duration;
 
-use tidings_types::{ChannelName, JournalPosition, Offset, Timestamp};
+use tidings_types::{ChannelName, JournalPosition, Offset};
 use tokio::time::Instant;
 use tracing::error;
 
 use super::draft::Draft;
+use super::mutes::MuteEnds;
 use crate::engine::{EngineError, Table};
 use crate::rows::{self, ChannelRow, EventHead, HistoryRow};
 
@@ -55,8 +56,7 @@ pub(super) struct Rounds {
     /// The key of the last channel, and that of the last device.
     channel: Vec<u8>,
     device: Vec<u8>,
-    /// No mute that ends before this is left.
-    mutes_ended: Timestamp,
+    mute_ends: MuteEnds,
     /// Devices that were deleted.
     expired: u64,
 }
@@ -64,7 +64,7 @@ pub(super) struct Rounds {
 impl Rounds {
     pub(super) fn new(now: Instant) -> Self {
         let next = Round::ALL.map(|round| now + round.interval());
-        Self { next, channel: Vec::new(), device: Vec::new(), mutes_ended: Timestamp(0), expired: 0 }
+        Self { next, channel: Vec::new(), device: Vec::new(), mute_ends: MuteEnds::default(), expired: 0 }
     }
 
     /// When something is to be looked for.
@@ -94,7 +94,7 @@ impl Rounds {
                 Round::Channels => draft.trim_channels(&mut self.channel),
                 Round::Table => draft.tend_table(),
                 Round::Numbers => draft.ripen_numbers(trim_to.0, now),
-                Round::Mutes => draft.end_mutes(&mut self.mutes_ended),
+                Round::Mutes => draft.end_mutes(&mut self.mute_ends),
                 Round::Devices => {
                     if let Some(idle_max) = draft.shared.config.idle_max {
                         self.expired += draft.expire_devices(idle_max, &mut self.device)?;

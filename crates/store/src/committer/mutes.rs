@@ -1,7 +1,8 @@
 //! What devices do not want to be told: muted, unmuted, and ended when the time is over.
 //!
 //! A mute is a row under its device and, if it ends by itself, another under its end. The index knows only who is muted now;
-//! the end is looked for here, several times a second, by the store's clock. At most `mute_count_max` per device.
+//! the end is looked for here, several times a second, by the store's clock: in the table of ends, or behind a block of it
+//! that cannot be read, among all mutes, which takes longer. At most `mute_count_max` per device.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -14,8 +15,19 @@ use crate::engine::{EngineError, Table};
 use crate::error::SubscribeError;
 use crate::rows;
 
-/// Mutes that one look ends.
+/// Mutes that one look ends, or looks at.
 const END_COUNT: usize = 1000;
+
+/// How far the look for mutes that are over is.
+#[derive(Debug, Default)]
+pub(super) struct MuteEnds {
+    /// No mute that ends before this is left, but for those that are looked for among all.
+    ended: Timestamp,
+    /// With which key the look at all mutes goes on.
+    start: Vec<u8>,
+    /// A block was told that cannot be read.
+    is_told: bool,
+}
 
 impl Draft<'_> {
     /// True when the scope was not muted before. One that is over already ends what there is.
@@ -109,35 +121,74 @@ impl Draft<'_> {
         Ok(mutes)
     }
 
-    /// Ends mutes that are over, those behind `*ended` only: earlier ones are gone. True when there may be more.
+    /// Ends mutes that are over, some at a time. True when there may be more.
     ///
     /// Where it cannot be read what is muted, the end is forgotten and the mute stays: the others end in time.
-    pub(super) fn end_mutes(&mut self, ended: &mut Timestamp) -> Result<bool, EngineError> {
+    pub(super) fn end_mutes(&mut self, ends: &mut MuteEnds) -> Result<bool, EngineError> {
         let mut over = Vec::new();
         let now = self.wall();
-        if now < *ended {
-            *ended = Timestamp(0); // The clock was set back: since then earlier ends may have come.
+        if now < ends.ended {
+            ends.ended = Timestamp(0); // The clock was set back: since then earlier ends may have come.
         }
-        let mut last = *ended;
-        self.engine.scan(Table::MuteEnd, Bound::Included(&ended.0.to_be_bytes()), |key, _| {
+        let scanned = self.engine.scan(Table::MuteEnd, Bound::Included(&ends.ended.0.to_be_bytes()), |key, _| {
             let is_over = rows::decode_mute_end(key).is_none_or(|(until, _)| until <= now);
             if is_over {
                 over.push(key.to_vec());
             }
             Ok::<_, EngineError>(is_over && over.len() < END_COUNT)
-        })?;
+        });
+        let is_cut = match scanned {
+            Err(error) if error.is_damage() => {
+                if !std::mem::replace(&mut ends.is_told, true) {
+                    error!(%error, "Mutes that are over are looked for among all");
+                }
+                true
+            }
+            scanned => scanned.map(|()| false)?,
+        };
         for key in &over {
             self.rows.delete(Table::MuteEnd, key.as_slice());
             let Some((until, mute_key)) = rows::decode_mute_end(key) else { continue };
             let Some((number, scope)) = rows::decode_mute_key(mute_key) else { continue };
-            last = until;
+            ends.ended = until;
             match self.end_mute_of(number, &scope, until) {
                 Err(error) if error.is_damage() => error!(%error, "A mute has no end any more"),
                 done => done?,
             }
         }
-        *ended = last;
-        Ok(over.len() == END_COUNT)
+        if is_cut { self.end_any_mutes(now, &mut ends.start) } else { Ok(over.len() == END_COUNT) }
+    }
+
+    /// Ends what is over among the next of all mutes, from `start` on. True when there are more; at the end it begins again.
+    fn end_any_mutes(&mut self, now: Timestamp, start: &mut Vec<u8>) -> Result<bool, EngineError> {
+        let (mut over, mut seen_count, mut last) = (Vec::new(), 0, std::mem::take(start));
+        let scanned = self.engine.scan(Table::Mute, Bound::Included(&last.clone()), |key, row| {
+            (seen_count, last) = (seen_count + 1, key.to_vec());
+            if let Ok((number, Mute { scope, until: Some(until) })) = rows::decode_mute(key, row)
+                && until <= now
+            {
+                over.push((number, scope, until));
+            }
+            Ok::<_, EngineError>(seen_count < END_COUNT)
+        });
+        let is_cut = match scanned {
+            Err(error) if error.is_damage() => true,
+            scanned => scanned.map(|()| false)?,
+        };
+        if is_cut && seen_count == 0 {
+            // What cannot be read is passed over, a device at a time.
+            let number = last.first_chunk().map_or(0, |number| u32::from_be_bytes(*number));
+            *start = number.checked_add(1).map_or(Vec::new(), |next| rows::number_key(DeviceNumber(next)).to_vec());
+        } else if is_cut || seen_count == END_COUNT {
+            *start = [&last[..], &[0]].concat(); // The next key that there can be.
+        }
+        for (number, scope, until) in over {
+            match self.end_mute_of(number, &scope, until) {
+                Err(error) if error.is_damage() => error!(%error, "A mute does not end"),
+                done => done?,
+            }
+        }
+        Ok(!start.is_empty())
     }
 
     /// Ends a mute, unless it was muted anew meanwhile and has another end.

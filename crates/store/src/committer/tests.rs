@@ -1,7 +1,9 @@
 //! Batches of which nobody knows whether they are durable, until the store is open again.
 
+use std::ops::Bound;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use tidings_types::{
@@ -9,9 +11,11 @@ use tidings_types::{
     Recipients, StreamPosition, Subject, Timestamp, TopicName,
 };
 
-use crate::engine::{Durability, Engine, Fault, Rows, Table};
+use crate::engine::{Durability, Engine, EngineError, Fault, Rows, Table};
+use crate::rows::Changes;
+use crate::service::read_lock;
 use crate::{
-    AppendError, CommitSink, DurableChannel, NewDevice, NewEvent, Precondition, PutTerms, QueueLimit, Store,
+    AppendError, CommitSink, DurableChannel, NewDevice, NewEvent, NewImport, Precondition, PutTerms, QueueLimit, Store,
     StoreConfig, StoredPublication, WriteError,
 };
 
@@ -91,6 +95,17 @@ fn damage(store: &Store, table: Table, key: &[u8]) {
     store.shared().engine.read().as_ref().unwrap().commit(rows, Durability::Synced).unwrap();
 }
 
+/// Waits until it is so.
+async fn eventually(what: &str, is_so: impl Fn() -> bool) {
+    let mut pulse = tokio::time::interval(Duration::from_millis(2));
+    let waited = tokio::time::timeout(Duration::from_secs(20), async {
+        while !is_so() {
+            pulse.tick().await;
+        }
+    });
+    waited.await.expect(what);
+}
+
 /// Appends until the store takes events again; the answer of the first that was taken.
 async fn append_again(store: &Store, id: &str) -> crate::Appended {
     let mut pulse = tokio::time::interval(Duration::from_millis(2));
@@ -163,6 +178,42 @@ async fn what_is_acknowledged_was_synced_except_the_checkpoints_of_jobs() {
     let commits = engine.as_ref().unwrap().hooks.commits.lock().unwrap();
     assert_eq!(commits[..2], [Durability::Synced, Durability::Handed]);
     assert_eq!(commits.last(), Some(&Durability::Synced));
+}
+
+/// A request of a few bytes takes all subscriptions of its device away.
+#[tokio::test]
+async fn a_batch_is_bounded_by_what_it_changes_too() {
+    const DEVICE_COUNT: u32 = 100;
+    const SUBSCRIPTION_COUNT: usize = 20;
+    let folder = tempfile::tempdir().unwrap();
+    let device_queue = QueueLimit { count: 1000, bytes: 1 << 20 };
+    let store = Store::open(StoreConfig { device_queue, ..config(folder.path()) }, Arc::new(Sink::default())).unwrap();
+    let subject = |index: usize| Subject::new(&format!("team:{index}")).unwrap();
+    let subscriptions: Vec<_> =
+        (0..SUBSCRIPTION_COUNT).map(|index| (subject(index), TopicName::new("goal").unwrap())).collect();
+    let import =
+        |index: u32| NewImport { subscriptions: subscriptions.clone(), ..device(&format!("phone-{index}")).into() };
+    store.import_devices((0..DEVICE_COUNT).map(import).collect(), None, Timestamp(1)).await.unwrap();
+    {
+        let _nothing_is_written = store.shared().engine.write();
+        for index in 0..DEVICE_COUNT {
+            let id = DeviceId::new(&format!("phone-{index}")).unwrap();
+            let deleting = std::pin::pin!(store.delete_device(&id, Precondition::None));
+            assert!(deleting.poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        }
+    }
+    eventually("all devices are gone", || store.counts().devices == 0).await;
+    let mut counts = Vec::new();
+    let engine = read_lock(&store.shared().engine);
+    let scanned = engine.as_ref().unwrap().scan(Table::Change, Bound::Unbounded, |_, row| {
+        counts.push(Changes::new(row).count());
+        Ok::<_, EngineError>(true)
+    });
+    scanned.unwrap();
+    let of_device = SUBSCRIPTION_COUNT + 1;
+    assert_eq!(counts.iter().sum::<usize>(), 2 * of_device * DEVICE_COUNT as usize, "{counts:?}");
+    assert!(counts[1..].iter().all(|count| *count < 256 + of_device), "{counts:?}");
+    assert!(counts.len() < DEVICE_COUNT as usize / 2, "many share a batch nevertheless: {counts:?}");
 }
 
 #[tokio::test]

@@ -131,7 +131,7 @@ async fn a_backup_under_writes_is_the_state_of_one_moment() {
 /// What a store answers: devices with all that is theirs, audiences, events, channels, brakes.
 fn answers(store: &Store) -> Vec<String> {
     let mut all = Vec::new();
-    for exported in store.export(None, 1000).unwrap() {
+    for exported in store.export(None, 1000).unwrap().devices {
         all.push(format!("{exported:?}"));
     }
     for name in ["team:1", "team:2"] {

@@ -106,7 +106,7 @@ type IsMeant<'a> = &'a dyn Fn(&Device) -> bool;
 
 /// Asks memory, in many ways, and compares with what the rows say.
 fn check(store: &Store) {
-    let exported = store.export(None, usize::MAX).unwrap();
+    let exported = store.export(None, usize::MAX).unwrap().devices;
     let devices: BTreeMap<DeviceNumber, Exported> = exported
         .into_iter()
         .map(|exported| (store.device_number(&exported.device.id).unwrap().expect("it is named"), exported))

@@ -5,7 +5,8 @@ use tidings_store::{
     Exported, GivenCredential, ImportError, ImportStep, Imported, NewDevice, NewImport, Store, SubscribeError,
 };
 use tidings_types::{
-    Country, Environment, ImportName, JournalPosition, Platform, PushPermission, TimeZone, Timestamp, UserId,
+    Country, DeviceNumber, Environment, ImportName, JournalPosition, Platform, PushPermission, TimeZone, Timestamp,
+    UserId,
 };
 
 use crate::support::*;
@@ -20,9 +21,10 @@ fn one() -> impl Strategy<Value = NewImport> {
         prop::collection::btree_set(0..SUBJECTS.len(), 0..3),
         prop::collection::btree_map(0..=SUBJECTS.len(), prop::option::of(1..1000u64), 0..3),
     );
-    let rest = (prop::option::of("[a-c]{1,3}"), any::<bool>(), prop::option::of(0..12u64), any::<bool>());
+    let days = || prop::option::of(0..12u64);
+    let rest = (prop::option::of("[a-c]{1,3}"), any::<bool>(), days(), any::<bool>(), days());
     (said, held, rest).prop_map(|((name, byte, of, sandbox, permission), (subjects, mutes), rest)| {
-        let (secret, proven, seen, abroad) = rest;
+        let (secret, proven, seen, abroad, registered) = rest;
         let device = NewDevice {
             user: of.map(|of| UserId::new(&of).unwrap()),
             platform: if sandbox { Platform::Android } else { Platform::Ios },
@@ -39,6 +41,7 @@ fn one() -> impl Strategy<Value = NewImport> {
             credential: secret.map(GivenCredential::Secret),
             proven,
             seen_at: seen.map(|day| Timestamp(day * DAY_MS)),
+            token_at: registered.map(|day| Timestamp(day * DAY_MS + 1)),
             ..device.into()
         }
     })
@@ -48,7 +51,7 @@ fn one() -> impl Strategy<Value = NewImport> {
 fn export(store: &Store) -> Vec<Exported> {
     let mut all: Vec<Exported> = Vec::new();
     loop {
-        let page = store.export(all.last().map(|last| &last.device.id), 2).unwrap();
+        let page = store.export(all.last().map(|last| &last.device.id), 2).unwrap().devices;
         let is_last = page.len() < 2;
         all.extend(page);
         if is_last {
@@ -61,7 +64,7 @@ fn export(store: &Store) -> Vec<Exported> {
 fn portable(exported: &[Exported]) -> Vec<Exported> {
     let mut all = exported.to_vec();
     for Exported { device, .. } in &mut all {
-        (device.revision, device.since, device.token_at) = (0, JournalPosition(0), Timestamp(0));
+        (device.revision, device.since) = (0, JournalPosition(0));
     }
     all
 }
@@ -123,6 +126,28 @@ async fn a_secret_goes_along_as_its_hash() {
     second.import_devices(vec![exported.into()], None, T0).await.unwrap();
     assert!(second.prove(&id("phone"), Some(secret.as_str())).unwrap().is_some());
     assert_eq!(second.prove(&id("phone"), Some(&text)).unwrap(), None, "the hash proves nothing");
+}
+
+/// A provider's word on a token is older or newer than its registration wherever the device has come from.
+#[tokio::test]
+async fn a_token_that_was_registered_behind_the_word_that_it_is_gone_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, _) = open(folder.path());
+    let at = |millis| Timestamp(T0.0 - 1000 + millis);
+    let import = |name: &str, byte, token_at| NewImport { token_at, ..device(name, Some(token(byte))).into() };
+    let imports =
+        vec![import("known", 1, Some(at(5))), import("unknown", 2, None), import("ahead", 3, Some(at(1_000_000)))];
+    store.import_devices(imports, None, T0).await.unwrap();
+    let gone = |number, byte, millis| store.token_gone(DeviceNumber(number), token(byte), Some(at(millis)));
+    assert_eq!(gone(0, 1, 4).await, Ok(false), "it was registered since");
+    assert_eq!(gone(1, 2, 4).await, Ok(true), "who does not know believes the provider");
+    assert_eq!(gone(2, 3, 1000).await, Ok(true), "nobody registers a token in the future");
+    // What is known of the same token is not forgotten, of another it says nothing.
+    store.import_devices(vec![import("known", 1, Some(at(2)))], None, T0).await.unwrap();
+    store.import_devices(vec![import("known", 1, None)], None, T0).await.unwrap();
+    assert_eq!(gone(0, 1, 4).await, Ok(false));
+    store.import_devices(vec![import("known", 9, Some(at(2)))], None, T0).await.unwrap();
+    assert_eq!(gone(0, 9, 4).await, Ok(true));
 }
 
 fn step(name: &str, lines_before: u64, lines_after: u64) -> Option<ImportStep> {

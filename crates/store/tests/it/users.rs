@@ -1,6 +1,8 @@
 //! What is kept of a user: found by user and by address, and forgotten as a whole.
 
-use tidings_store::{NewDevice, PutTerms, Store};
+use tidings_store::{
+    ChangeError, ImportError, NewDevice, NewImport, PutTerms, Store, SubscribeError, USER_DEVICE_COUNT_MAX,
+};
 use tidings_types::{DeviceNumber, Timestamp};
 
 use crate::support::*;
@@ -24,6 +26,9 @@ async fn a_users_devices_are_listed_page_by_page_in_the_order_of_their_ids() {
     put(&store, of("bob", "c", None)).await; // It changes hands.
     let page = |store: &Store, after: Option<&str>, limit| -> Vec<String> {
         let devices = store.devices_of_user(&user("ann"), after.map(id).as_ref(), limit).unwrap();
+        let exported = store.export_of_user(&user("ann"), after.map(id).as_ref(), limit).unwrap();
+        assert!(exported.devices.iter().map(|exported| &exported.device).eq(&devices), "an export has the same");
+        assert!(exported.last.is_none_or(|last| devices.len() == limit && last == devices[limit - 1].id));
         devices.iter().map(|device| device.id.to_string()).collect()
     };
     for restarted in [false, true] {
@@ -73,7 +78,7 @@ async fn erasing_a_user_takes_every_device_of_his_with_all_that_belongs_to_it() 
     for restarted in [false, true] {
         let counts = store.counts();
         assert_eq!((counts.devices, counts.subscriptions, counts.proven), (1, 1, 1), "restarted: {restarted}");
-        assert_eq!(store.export(None, 100).unwrap().len(), 1);
+        assert_eq!(store.export(None, 100).unwrap().devices.len(), 1);
         assert_eq!(audience(&store, "goal", &["team:1", "user:ann"]), [DeviceNumber(u32::from(COUNT))]);
         for byte in 0..COUNT {
             assert_eq!(store.device_by_token(&token(byte)).unwrap(), None);
@@ -87,6 +92,46 @@ async fn erasing_a_user_takes_every_device_of_his_with_all_that_belongs_to_it() 
     assert_eq!(store.subscriptions(&id("hers-0")).unwrap(), Some(vec![]));
     assert_eq!(store.mutes(&id("hers-0")).unwrap(), Some(vec![]));
     assert!(!is_proven(&store, "hers-0"));
+}
+
+/// Whatever way they come, and whatever comes in the same batch.
+#[tokio::test]
+async fn a_user_has_so_many_devices_and_no_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, _) = open(folder.path());
+    let hers = |index: u32| of("ann", &format!("hers-{index}"), None);
+    let import =
+        |devices: Vec<NewDevice>| store.import_devices(devices.into_iter().map(NewImport::from).collect(), None, T0);
+    let put = |device| store.put_device(device, PutTerms::default(), T0);
+    let (limit, count) = (USER_DEVICE_COUNT_MAX, u64::from(USER_DEVICE_COUNT_MAX) + 1);
+    let too_many = ChangeError::TooManyDevices { limit, count };
+    let refused = |index, name| {
+        let source = SubscribeError::TooManyDevices { limit, count };
+        Err(ImportError::Device { index, id: id(name), source })
+    };
+    import((1..limit).map(hers).collect()).await.unwrap();
+    // One more has room: of two at once the first.
+    let (one, other) = tokio::join!(put(of("ann", "one", None)), put(of("ann", "other", None)));
+    assert_eq!((one.is_ok(), other), (true, Err(too_many)));
+    assert!(!put(hers(7)).await.unwrap().created, "what she has is hers");
+    assert_eq!(import(vec![of("bob", "his", None), of("ann", "more", None)]).await, refused(1, "more"));
+    put(of("bob", "his", None)).await.unwrap();
+    assert_eq!(put(of("ann", "his", None)).await, Err(too_many), "it changes hands like a new one");
+    assert_eq!(import(vec![of("ann", "his", None)]).await, refused(0, "his"));
+    // One goes and another comes, in one chunk and in one batch.
+    let swap = |from: &str, to: &str| vec![of("bob", from, None), of("ann", to, None)];
+    import(swap("hers-1", "his")).await.unwrap();
+    assert_eq!(import([swap("his", "hers-1"), vec![of("ann", "more", None)]].concat()).await, refused(2, "more"));
+    let (left, deleted) = (id("hers-2"), id("hers-3"));
+    let (gone, come) = tokio::join!(store.log_out(&left), put(of("ann", "more", None)));
+    assert!(gone.unwrap().is_some() && come.unwrap().created);
+    let (gone, come) = tokio::join!(
+        store.delete_device(&deleted, tidings_store::Precondition::None),
+        put(of("ann", "even-more", None))
+    );
+    assert!(gone.unwrap() && come.unwrap().created);
+    assert_eq!(put(of("ann", "too-many", None)).await, Err(too_many));
+    assert_eq!(store.devices_of_user(&user("ann"), None, usize::MAX).unwrap().len(), limit as usize);
 }
 
 #[tokio::test]

@@ -6,9 +6,9 @@
 //! ```
 //!
 //! It registers the phones, connects the clients, plays the match, waits until all is quiet, and compares what everybody
-//! got with what was owed, which it has worked out for itself. Each client is the app of one of the phones; while it is on the
-//! screen, what it proves to have got is not pushed as well. With `--once` it ends there, with the verdict as its exit
-//! code; else it goes on serving until Ctrl-C. Everything durable is in a temporary folder and goes with it.
+//! got with what was owed, which it has worked out for itself. Each client is the app of one of the phones; while it is
+//! on the screen, what it proves to have got is not pushed as well. With `--once` it ends there, with the verdict as
+//! its exit code; else it goes on serving until Ctrl-C. Everything durable is in a temporary folder and goes with it.
 //!
 //! The latencies are honest but modest: server, provider, phones and clients share this machine's cores.
 

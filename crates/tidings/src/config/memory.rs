@@ -24,8 +24,8 @@ const SUBSCRIPTION_BYTES: u64 = 256;
 const CHANNEL_BYTES: u64 = 1 << 10;
 /// A publication in a history: a typical one, there is no smaller bound than a request's body.
 const PUBLICATION_BYTES: u64 = 1 << 10;
-/// A notification that waits: ids, a token of some 200 bytes (a browser's endpoint is of as many), its place in the lake. The payload is
-/// shared.
+/// A notification that waits: ids, a token of some 200 bytes (a browser's endpoint is of as many), its place in the
+/// lake. The payload is shared.
 const NOTIFICATION_BYTES: u64 = 512;
 /// A notification in flight: the same, its HTTP/2 stream, its headers and a payload of at most 4 KiB until written.
 const IN_FLIGHT_BYTES: u64 = 6 << 10;

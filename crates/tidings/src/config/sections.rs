@@ -104,7 +104,7 @@ section! {
         /// among them, and what a backend subscribes a device to does not depend on it.
         subjects: Vec<SubjectPattern>, like "[\"team:*\", \"match:*\"]";
         /// Devices of a user from which on no app registers one more.
-        user_device_count_max: usize = "20", from "1" to "10000";
+        user_device_count_max: usize = "20", from "1" to "1000";
         /// Behind a proxy: the header in which it says who asks; the last address in it counts.
         address_header: Option<HeaderName>, like "X-Forwarded-For";
     }

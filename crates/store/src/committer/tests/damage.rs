@@ -1,18 +1,16 @@
 //! Rows that are not what was written: each costs what needs it, and nothing else.
 
 use std::collections::BTreeSet;
-use std::ops::Bound;
+use std::sync::atomic::AtomicU64;
 
 use proptest::prelude::*;
-use tidings_types::{BrakeScope, DeviceToken, Json, TokenRef, UserId};
+use tidings_types::{BrakeScope, DeviceToken, Json, Mute, MuteScope, TokenRef, UserId};
 
 use super::*;
+use crate::ReadError;
 use crate::committer::draft::Draft;
-use crate::engine::EngineError;
 use crate::hash::hash16;
 use crate::rows;
-use crate::service::read_lock;
-use crate::{NewImport, ReadError};
 
 fn later(id: &str, due: u64) -> Vec<NewEvent> {
     let mut events = event(id);
@@ -380,6 +378,142 @@ pub(super) fn flip_in_largest(folder: &std::path::Path, places: &[f64]) {
         bytes[index] ^= 0xff;
     }
     std::fs::write(&largest, bytes).unwrap();
+}
+
+/// Closes the store and flips bytes in the rows of one table, at places between 0 and 1 of its file.
+async fn close_and_flip(store: Store, folder: &std::path::Path, table: Table, places: &[f64]) {
+    let before = files(&folder.join("data"));
+    store.shared().engine.read().as_ref().unwrap().flush(table);
+    let mut new = files(&folder.join("data"));
+    new.retain(|path| path.parent().is_some_and(|parent| parent.ends_with("tables")) && !before.contains(path));
+    assert_eq!(new.len(), 1, "{new:?}");
+    store.close().await;
+    let mut bytes = std::fs::read(&new[0]).unwrap();
+    for place in places {
+        let index = (bytes.len() as f64 * place) as usize;
+        bytes[index] ^= 0xff;
+    }
+    std::fs::write(&new[0], bytes).unwrap();
+}
+
+/// A name that does not become small.
+fn long_name(index: u64) -> String {
+    let parts: Vec<_> = (0..3).map(|part| hash16(&(1000 * index + part).to_be_bytes())).collect();
+    parts.concat().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Those whose ends were in the block, too, though not to the second.
+#[tokio::test]
+async fn a_block_that_cannot_be_read_holds_up_no_end_of_a_mute() {
+    static NOW: AtomicU64 = AtomicU64::new(1000);
+    let folder = tempfile::tempdir().unwrap();
+    let open = || {
+        let clock = || Timestamp(NOW.load(Ordering::Relaxed));
+        let config = StoreConfig { clock, device_count_max: 400, ..config(folder.path()) };
+        Store::open(config, Arc::new(Sink::default())).unwrap()
+    };
+    let import = |index: u64| {
+        let mute = |part: u64| {
+            let subject = Subject::new(&format!("team:{}", long_name(8 * index + part))).unwrap();
+            // Four of ten are over, and one holds for ever.
+            let until = 2000 + 10 * (index % 10) + part;
+            Mute { scope: MuteScope::Subject(subject), until: (index > 0).then_some(Timestamp(until)) }
+        };
+        NewImport { mutes: (0..5).map(mute).collect(), ..device(&format!("phone-{index}")).into() }
+    };
+    let store = open();
+    store.import_devices((0..300).map(import).collect(), None, Timestamp(1000)).await.unwrap();
+    close_and_flip(store, folder.path(), Table::MuteEnd, &[0.2, 0.35, 0.8]).await;
+
+    NOW.store(2040, Ordering::Relaxed);
+    let store = open();
+    let mutes = |index: u64| store.mutes(&id(&format!("phone-{index}"))).unwrap().unwrap().len();
+    let left = |index: u64| match index % 10 {
+        0..4 if index > 0 => 0,
+        4 => 4, // Of these the first is over.
+        _ => 5,
+    };
+    eventually("the end of what is over", || (0..300).all(|index| mutes(index) == left(index))).await;
+    assert_eq!(store.counts().failures, 0);
+    NOW.store(9000, Ordering::Relaxed);
+    eventually("what came to its end later", || (1..300).all(|index| mutes(index) == 0)).await;
+    assert_eq!(mutes(0), 5);
+}
+
+/// Their names are in memory, and what is kept of them in other files. A backup, which is to have every row, is none.
+#[tokio::test]
+async fn a_block_that_cannot_be_read_hides_no_devices_from_lists_and_exports() {
+    const COUNT: usize = 300;
+    let folder = tempfile::tempdir().unwrap();
+    let open = || {
+        let config = StoreConfig { device_count_max: 400, ..config(folder.path()) };
+        Store::open(config, Arc::new(Sink::default())).unwrap()
+    };
+    let store = open();
+    let names: Vec<String> = (0..COUNT as u64).map(long_name).collect();
+    store.import_devices(names.iter().map(|name| import(name)).collect(), None, Timestamp(1)).await.unwrap();
+    close_and_flip(store, folder.path(), Table::DeviceId, &[0.4]).await;
+
+    let store = open();
+    let names: BTreeSet<DeviceId> = names.iter().map(|name| id(name)).collect();
+    let names: Vec<DeviceId> = names.into_iter().collect();
+    let paged = |limit: usize, page: &dyn Fn(Option<&DeviceId>, usize) -> Vec<DeviceId>| {
+        let mut all: Vec<DeviceId> = Vec::new();
+        loop {
+            let found = page(all.last(), limit);
+            let is_last = found.len() < limit;
+            all.extend(found);
+            if is_last {
+                return all;
+            }
+        }
+    };
+    for limit in [7, COUNT, COUNT + 1] {
+        let listed = paged(limit, &|after, limit| {
+            store.devices(after, limit).unwrap().into_iter().map(|device| device.id).collect()
+        });
+        assert_eq!(listed, names, "{limit} at a time");
+        let exported = paged(limit, &|after, limit| {
+            let page = store.export(after, limit).unwrap();
+            assert_eq!(page.damaged, []);
+            let ids: Vec<DeviceId> = page.devices.into_iter().map(|exported| exported.device.id).collect();
+            assert_eq!(page.last.as_ref(), ids.last().filter(|_| ids.len() == limit));
+            ids
+        });
+        assert_eq!(exported, names, "{limit} at a time");
+    }
+    let mut backup = Vec::new();
+    let error = store.backup(&mut backup).unwrap_err();
+    assert!(error.to_string().contains("of table device_id is damaged"), "{error}");
+    assert!(crate::backup::verify(&backup[..], |_| ()).is_err(), "nor is what there is of it taken for one");
+}
+
+/// An export says whom it has not, so that nobody takes it for whole.
+#[tokio::test]
+async fn an_export_names_the_devices_that_cannot_be_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path(), Arc::default());
+    store.import_devices(["a", "b", "c"].map(import).into(), None, Timestamp(1)).await.unwrap();
+    damage(&store, Table::Device, &rows::number_key(DeviceNumber(1)));
+    let pages = [store.export(None, 9).unwrap(), store.export_numbers(&[0, 1, 2, 3].map(DeviceNumber)).unwrap()];
+    for page in pages {
+        let ids: Vec<&str> = page.devices.iter().map(|exported| exported.device.id.as_str()).collect();
+        assert_eq!((ids, page.damaged, page.last), (vec!["a", "c"], vec![Some(id("b"))], None));
+    }
+    let page = store.export(None, 2).unwrap();
+    assert_eq!((page.devices.len(), page.damaged.len(), page.last), (1, 1, Some(id("b"))));
+    // Of a user the same.
+    let hers = ["a", "b", "c"]
+        .map(|name| NewImport { device: NewDevice { user: UserId::new("ann").ok(), ..device(name) }, ..import(name) });
+    store.import_devices(hers.into(), None, Timestamp(1)).await.unwrap();
+    damage(&store, Table::Device, &rows::number_key(DeviceNumber(2)));
+    let ann = UserId::new("ann").unwrap();
+    let pages = [None, Some("a")].map(|after| store.export_of_user(&ann, after.map(id).as_ref(), 9).unwrap());
+    let found = pages.map(|page| (page.devices.len(), page.damaged, page.last));
+    assert_eq!(found, [(2, vec![Some(id("c"))], None), (1, vec![Some(id("c"))], None)]);
+    // The same of one whose name leads nowhere: whose it is, the name says.
+    damage(&store, Table::DeviceId, b"b");
+    assert_eq!(store.export(None, 9).unwrap().damaged, ["b", "c"].map(|name| Some(id(name))));
 }
 
 /// So many times 16 bytes, of no two indexes alike, so that they do not become small.

@@ -290,7 +290,11 @@ async fn a_checkpoint_is_of_no_use_beside_an_older_copy_of_the_rows() {
     let data = folder.path().join("data");
     let open = || Store::open(config(folder.path()), Arc::<Sink>::default()).unwrap();
     let goal = || vec![(subject(0), vec![topic(0)])];
-    let told = |store: &Store| store.shared().index.read().freeze(&topic(0), &[subject(0)], &Filter::default()).len();
+    let told = |store: &Store| {
+        let told = store.shared().index.read().freeze(&topic(0), &[subject(0)], &Filter::default()).len();
+        assert_eq!(u64::from(store.shared().table.read().subscription_count(DeviceNumber(0))), told);
+        told
+    };
     let store = open();
     store.put_device(device("d0"), PutTerms::default(), Timestamp(1)).await.unwrap();
     store.close().await;

@@ -403,6 +403,8 @@ struct Cutter {
     begun: Vec<u8>,
     last: Vec<u8>,
     count: u64,
+    /// Lines among them of devices that the server cannot read.
+    damaged_count: u64,
 }
 
 impl Cutter {
@@ -414,7 +416,10 @@ impl Cutter {
         let whole = std::mem::replace(&mut self.begun, rest);
         let start = whole[..end].iter().rposition(|byte| *byte == b'\n').map_or(0, |before| before + 1);
         self.last = whole[start..end].to_vec();
-        self.count += whole.iter().filter(|byte| **byte == b'\n').count() as u64;
+        for line in whole[..end].split(|byte| *byte == b'\n') {
+            self.count += 1;
+            self.damaged_count += u64::from(is_damaged(line));
+        }
         whole
     }
 
@@ -427,6 +432,20 @@ impl Cutter {
         serde_json::from_slice::<Device>(&self.last).ok().map(|device| device.id)
     }
 }
+
+/// Whether the line tells that a device cannot be read.
+fn is_damaged(line: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Damaged {
+        #[expect(dead_code, reason = "it is there or not")]
+        problem: serde_json::Map<String, serde_json::Value>,
+    }
+    // Most are not read as JSON: in text a quotation mark is escaped.
+    line.windows(PROBLEM.len()).any(|part| part == PROBLEM) && serde_json::from_slice::<Damaged>(line).is_ok()
+}
+
+/// How a field begins that only the lines of such devices have.
+const PROBLEM: &[u8] = b"\"problem\":";
 
 /// Writes all devices, or those a selector means.
 pub(super) async fn export(args: &ExportArgs) -> Result<(), CommandError> {
@@ -452,10 +471,18 @@ pub(super) async fn export(args: &ExportArgs) -> Result<(), CommandError> {
         let error = match taken {
             Ok(()) => {
                 bar.finish_and_clear();
+                let written = cutter.count - cutter.damaged_count;
                 if out.path.is_some() && !args.api.json {
-                    remark(Kind::Note, format!("{} devices written", cutter.count));
+                    remark(Kind::Note, format!("{written} devices written"));
                 }
-                return out.finish();
+                out.finish()?;
+                return match cutter.damaged_count {
+                    0 => Ok(()),
+                    count => Err(CommandError::Failed(format!(
+                        "{count} devices are not in it, for the server cannot read them: there is a line with `problem` in \
+                         the place of each, and a word in the server's log"
+                    ))),
+                };
             }
             Err(error) => error,
         };
@@ -514,6 +541,20 @@ mod tests {
             let whole: Vec<u8> = text.chunks(size).flat_map(|piece| cutter.take(piece)).collect();
             assert_eq!(whole, &text[..22], "in pieces of {size}");
             assert_eq!((cutter.last_id().as_deref(), cutter.count), (Some("b"), 2));
+        }
+    }
+
+    #[test]
+    fn devices_that_the_server_cannot_read_are_counted_apart() {
+        let text = br#"{"id":"a","user":"\"problem\":{}"}
+{"id":"b","problem":{"status":500}}
+{"problem":{"status":500}}
+{"id":"c"}
+"#;
+        for size in 1..text.len() {
+            let mut cutter = Cutter::default();
+            text.chunks(size).for_each(|piece| drop(cutter.take(piece)));
+            assert_eq!((cutter.count, cutter.damaged_count), (4, 2), "in pieces of {size}");
         }
     }
 

@@ -1,10 +1,11 @@
 //! The connected clients: real sockets that follow the match, check what they get and time it.
 //!
 //! All run in one thread of their own, so that the server's work and theirs are told apart. Each is the app of the phone of
-//! its number, proves that with the phone's credential, and says whether it is on the screen. It subscribes (everybody to the match, every fifth to Argentina, every seventh to France) and then reads. For each
-//! channel it knows which events are to come in which order, and that offsets rise by one: whatever comes twice, in another
-//! order, with a jump or unasked for is counted. A delivery is counted once per (client, channel, event), so what is
-//! missing in the end is the difference to what was owed.
+//! its number, proves that with the phone's credential, and says whether it is on the screen. It subscribes (everybody
+//! to the match, every fifth to Argentina, every seventh to France) and then reads. For each channel it knows which
+//! events are to come in which order, and that offsets rise by one: whatever comes twice, in another order, with a jump
+//! or unasked for is counted. A delivery is counted once per (client, channel, event), so what is missing in the end is
+//! the difference to what was owed.
 //!
 //! A connection that breaks is not made again: in this demo none may. Connecting goes [`CONNECTING_COUNT_MAX`] at a time.
 

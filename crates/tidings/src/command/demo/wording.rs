@@ -1,8 +1,8 @@
 //! What phones should read, written down by hand in each language, apart from catalogues and templates.
 //!
 //! Two events: the first goal (parameters of both kinds, isolates in Arabic) and the added time of the first half (a
-//! plural: seven takes the third form in Polish, the fourth in Arabic). French has its no-break spaces. The demo holds what the simulator accepted
-//! against it.
+//! plural: seven takes the third form in Polish, the fourth in Arabic). French has its no-break spaces. The demo holds
+//! what the simulator accepted against it.
 
 /// Title and body.
 pub(super) type Wording = (&'static str, &'static str);

@@ -141,7 +141,8 @@ fn export(data: &Data, count: usize, store: &Store) -> Result<u64, CommandError>
     let (mut exported_count, mut subscription_count) = (0, 0);
     while exported_count < count {
         let limit = EXPORT_COUNT.min(count - exported_count);
-        let exported = store.export(Some(&after), limit).map_err(|error| failed_by("cannot export devices", &error))?;
+        let exported = store.export(Some(&after), limit);
+        let exported = exported.map_err(|error| failed_by("cannot export devices", &error))?.devices;
         let Some(last) = exported.last() else {
             return Err(failed(format!("{exported_count} of {count} devices were exported")));
         };
