@@ -214,7 +214,8 @@ impl Gate {
         let forwarded = FORWARDED_HEADERS.iter().find(|header| headers.contains_key(**header));
         if let Some(header) = forwarded.filter(|_| self.apps.address_header.is_none()) {
             self.unnamed_proxy.call_once(|| {
-                warn!(%header, "A proxy says for whom it asks, but apps.address_header is not set: all its clients count as one");
+                warn!(%header, "A request says for whom it is made, but apps.address_header is not set: if a proxy of yours says so, \
+                       all its clients count as one until that is set to its header");
             });
         }
         let told = self.apps.address_header.as_ref().and_then(|header| last_address(headers, header));

@@ -5,7 +5,7 @@
 //! looked for once for all that are new in it. Whatever the order in which devices come, the index is the same; in that
 //! of their numbers it is quickest.
 //!
-//! Memory beside the index: 12 bytes for each of [`PAIR_COUNT_MAX`] (48 MiB), and 12 bytes per set.
+//! Memory beside the index: 12 bytes for each of [`PAIR_COUNT_MAX`] (48 MiB), and 16 bytes per set.
 
 use std::collections::HashMap;
 

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rustix::fs::fstatvfs;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::error::{Damaged, NoRoom, OpenError, ReserveError};
@@ -19,8 +20,7 @@ const PENDING_BYTES_MAX: usize = 1 << 20;
 const LOST_BYTES_MAX: u32 = (RECORD_BYTES_MAX + CHECKSUM_BYTES) as u32;
 /// A new segment is as large as this part of all of them, within the limits: a small heap takes little.
 const GROWTH_PART: u64 = 4;
-/// Scattered records are moved when they are this part of what lives: each once, while there are never more than some
-/// such parts to read side by side.
+/// Scattered records are moved when they are this part of what lives.
 const SCATTERED_PART: u64 = 16;
 
 /// How large a segment may be, in bytes.
@@ -39,6 +39,8 @@ pub struct Usage {
     pub disk_bytes: u64,
     /// Bytes of records that are not released.
     pub live_bytes: u64,
+    /// Of these, bytes in full segments whose records are out of order.
+    pub scattered_bytes: u64,
     /// Files.
     pub segment_count: u64,
 }
@@ -117,7 +119,7 @@ impl Heap {
             return false;
         };
         segment.live_bytes = segment.live_bytes.saturating_add(place.bytes());
-        segment.order.follow(place.offset());
+        segment.order.found(place);
         true
     }
 
@@ -209,7 +211,7 @@ impl Heap {
                 }
                 let segment = &mut self.segments[index];
                 segment.live_bytes += bytes as u32;
-                segment.order.follow(key);
+                segment.order.wrote(key);
                 return Ok(Place::new(segment.number, offset, bytes));
             }
             if index + 1 == self.segments.len() {
@@ -297,15 +299,29 @@ impl Heap {
         }
     }
 
-    /// The sealed segments out of which everything is to be moved, in the order of keys: those of which less than half
-    /// lives, and those whose records are [scattered](Segment::is_scattered), once they are a good part of all.
-    pub fn untidy(&self) -> impl Iterator<Item = u32> {
-        let live_bytes = |segment: &Segment| u64::from(segment.live_bytes);
-        let live = self.sealed().iter().filter(|segment| segment.live_bytes > 0);
-        let scattered_bytes: u64 = live.clone().filter(|segment| segment.is_scattered()).map(live_bytes).sum();
-        let is_worth_it = scattered_bytes >= self.usage().live_bytes / SCATTERED_PART;
-        live.filter(move |segment| segment.is_sparse() || is_worth_it && segment.is_scattered())
-            .map(|segment| segment.number)
+    /// The sealed segments out of which everything is to be moved, in the order of keys; ascending. Those of which less
+    /// than half lives; and those whose records are scattered, if they are a good part of all, as many as hold `room`
+    /// bytes: until they are deleted these are there twice.
+    pub fn untidy(&self, room: u64) -> Vec<u32> {
+        let usage = self.usage();
+        let is_worth_it = usage.scattered_bytes >= usage.live_bytes / SCATTERED_PART;
+        let mut left = if is_worth_it { room } else { 0 };
+        let is_untidy = |segment: &&Segment| {
+            let live_bytes = u64::from(segment.live_bytes);
+            let fits = segment.is_scattered() && live_bytes <= left;
+            left -= if fits { live_bytes } else { 0 };
+            live_bytes > 0 && (fits || segment.is_sparse())
+        };
+        self.sealed().iter().filter(is_untidy).map(|segment| segment.number).collect()
+    }
+
+    /// Bytes that the disk has left for files.
+    ///
+    /// # Errors
+    /// When the system does not tell.
+    pub fn free_bytes(&self) -> io::Result<u64> {
+        let disk = fstatvfs(&self.folder_file)?;
+        Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
     }
 
     fn sealed(&self) -> &[Segment] {
@@ -339,10 +355,16 @@ impl Heap {
 
     /// What the heap holds.
     pub fn usage(&self) -> Usage {
-        self.segments.iter().fold(Usage::default(), |sum, segment| Usage {
-            disk_bytes: sum.disk_bytes + u64::from(segment.bytes()),
-            live_bytes: sum.live_bytes + u64::from(segment.live_bytes),
-            segment_count: sum.segment_count + 1,
+        let sealed_count = self.sealed().len();
+        self.segments.iter().enumerate().fold(Usage::default(), |sum, (index, segment)| {
+            let live_bytes = u64::from(segment.live_bytes);
+            let is_scattered = index < sealed_count && segment.is_scattered();
+            Usage {
+                disk_bytes: sum.disk_bytes + u64::from(segment.bytes()),
+                live_bytes: sum.live_bytes + live_bytes,
+                scattered_bytes: sum.scattered_bytes + if is_scattered { live_bytes } else { 0 },
+                segment_count: sum.segment_count + 1,
+            }
         })
     }
 

@@ -32,7 +32,7 @@
 //! are written in the order in which they came. So the owner moves the records of [`Heap::untidy`] segments, which are
 //! sparse or scattered, in the order of keys (append, release), bit by bit. A segment without a live record is
 //! [retired](Heap::retire) and its file deleted when neither a reader nor a checkpoint can want it, which the owner knows.
-//! So the files are at most twice what lives, and what is reserved.
+//! So the files are at most twice what lives, what is reserved, and what was moved since the last deletion.
 //!
 //! Not here: locks (the owner has one), threads, what to do about damage. A disk that cannot read a mapped page ends the
 //! process (SIGBUS), as a page of its program would; copies of the folder are the remedy, as the rows are the truth.

@@ -16,6 +16,8 @@ use crate::place::{Place, SEGMENT_BYTES_MAX, SEGMENT_NUMBER_MAX};
 pub(crate) const EXTENSION: &str = "heap";
 /// Records that lie in order, on average: some lines of the processor's cache.
 const RUN_BYTES_MIN: u64 = 1 << 10;
+/// Behind a record, the next one of a run begins within so many bytes.
+const GAP_BYTES_MAX: u32 = 512;
 /// Zeros are written so many at a time where a file cannot be allocated at once.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
@@ -111,18 +113,26 @@ impl Segment {
     }
 }
 
-/// Whether records lie in the order of their keys: of keys as they are written, or of offsets in the order of keys.
+/// How often records do not lie in the order of their keys.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Order {
+    /// The key that was written last, or where the record that was found last ends.
     last: u32,
-    /// How often one came before its predecessor.
     break_count: u32,
 }
 
 impl Order {
-    pub(crate) fn follow(&mut self, next: u32) {
-        self.break_count += u32::from(next < self.last);
-        self.last = next;
+    /// The next record that is written has this key.
+    pub(crate) fn wrote(&mut self, key: u32) {
+        self.break_count += u32::from(key < self.last);
+        self.last = key;
+    }
+
+    /// The record with the next key is here. Between it and the one before may be some that are garbage by now.
+    pub(crate) fn found(&mut self, place: Place) {
+        let is_near = (self.last..=self.last.saturating_add(GAP_BYTES_MAX)).contains(&place.offset());
+        self.break_count += u32::from(!is_near);
+        self.last = place.end();
     }
 }
 

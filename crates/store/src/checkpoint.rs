@@ -252,10 +252,17 @@ fn run(shared: &Shared) {
 fn take_one(shared: &Shared, pace: Pace) -> bool {
     let (state, began) = (&shared.checkpoint, Instant::now());
     let _busy = lock(&state.busy);
+    let pending = state.pending.swap(0, Ordering::Relaxed);
     let written = write(shared, pace);
-    let retired = write_lock(&shared.table).end_checkpoint(); // Deleted when the lock is free again.
-    if let Err(error) = retired.delete() {
-        warn!(%error, "Files of the heap that are of no use cannot be deleted");
+    if written.is_err() {
+        state.pending.fetch_add(pending, Ordering::Relaxed);
+    }
+    // One that was given up leaves the old one, which may speak of all files.
+    if !matches!(&written, Err(error) if error.kind() == io::ErrorKind::Interrupted) {
+        let retired = write_lock(&shared.table).end_checkpoint(); // Deleted when the lock is free again.
+        if let Err(error) = retired.delete() {
+            warn!(%error, "Files of the heap that are of no use cannot be deleted");
+        }
     }
     match &written {
         Ok(bytes) => {
@@ -276,7 +283,6 @@ fn write(shared: &Shared, pace: Pace) -> io::Result<u64> {
     let state = &shared.checkpoint;
     // First the number, then what has at least all before it.
     let head = Head { epoch: shared.epoch, change: state.changed.load(Ordering::Acquire) };
-    state.pending.store(0, Ordering::Relaxed);
     let mut writer = Writer::create(&shared.config.path, head)?;
     let mut throttle = Throttle { state, pace, began: Instant::now(), bytes: 0, unsynced_bytes: 0 };
     let mut bytes = Vec::new();

@@ -37,8 +37,8 @@ pub struct StoreConfig {
     pub idle_max: Option<Duration>,
     /// Durable channels ever used: their top offsets are kept as long as the store, so that no offset is given twice.
     pub channel_count_max: u64,
-    /// How many changes of devices, subscriptions and mutes make a new checkpoint due: with more, there are fewer
-    /// checkpoints, and opening takes longer. 1 M are replayed in some seconds.
+    /// How many changes of devices, subscriptions and mutes, and moves of records, make a new checkpoint due: with more,
+    /// there are fewer checkpoints, and opening takes longer. 1 M are replayed in some seconds.
     pub checkpoint_change_count: u64,
     /// First pause before a failed store is opened again; doubles up to `reopen_backoff_max`.
     pub reopen_backoff_min: Duration,

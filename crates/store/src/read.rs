@@ -274,7 +274,8 @@ impl Store {
     }
 
     /// Hands out ids and rows of numbers behind `after`, in order of ids, until `visit` says stop (false). Behind a block
-    /// that cannot be read, memory knows them, `limit` at a look at every device.
+    /// that cannot be read, memory knows them, `limit` at a look at every device; where memory has lost one too, nobody is
+    /// passed over: that is an error, until the committer has written its record anew.
     fn scan_ids(
         &self,
         engine: &Engine,
@@ -289,7 +290,9 @@ impl Store {
             visit(id, number)
         });
         match scanned {
-            Err(error) if error.is_damage() => error!(%error, "Devices are listed as memory knows them"),
+            Err(error) if error.is_damage() && !self.has_lost() => {
+                error!(%error, "Devices are listed as memory knows them");
+            }
             scanned => return scanned,
         }
         loop {
@@ -305,6 +308,13 @@ impl Store {
                 return Ok(());
             }
         }
+    }
+
+    /// Whether memory has lost what a device is; the committer is told of each.
+    fn has_lost(&self) -> bool {
+        let lost = read_lock(&self.shared().table).lost();
+        lost.iter().for_each(|number| self.shared().losses.note(*number));
+        !lost.is_empty()
     }
 
     /// The first devices behind `after` that memory knows, in order of ids; fewer than `limit`: all of them.
@@ -380,6 +390,7 @@ impl Store {
     ) -> Result<BTreeMap<DeviceId, (DeviceNumber, DeviceRow)>, EngineError> {
         let mut numbers = self.numbers_of_user(user, after).into_iter().peekable();
         let mut rows: BTreeMap<DeviceId, (DeviceNumber, DeviceRow)> = BTreeMap::new();
+        let mut is_cut = false;
         // Those without a name in memory come first: they are read all.
         let mut named_count = 0;
         while let Some((name, number)) = numbers.next_if(|(name, _)| name.is_none() || named_count < limit) {
@@ -407,8 +418,12 @@ impl Store {
                 rows.insert(row.device.id.clone(), (number, row));
                 if rows.len() > limit {
                     rows.pop_last();
+                    is_cut = true;
                 }
             }
+        }
+        if let Some((last, _)) = rows.last_key_value().filter(|_| is_cut) {
+            damaged.retain(|name| name.as_ref().is_none_or(|name| name <= last)); // The others are of the next page.
         }
         Ok(rows)
     }
@@ -536,7 +551,11 @@ impl Store {
     pub fn mutes(&self, id: &DeviceId) -> Result<Option<Vec<Mute>>, ReadError> {
         self.with_engine(|engine| {
             let number = self.find_number(engine, id)?;
-            number.map(|number| read_mutes(engine, number)).transpose()
+            let leave_out = |error| {
+                error!(%error, "A mute is left out of a list");
+                Ok(())
+            };
+            number.map(|number| read_mutes(engine, number, leave_out)).transpose()
         })
     }
 
@@ -548,7 +567,11 @@ impl Store {
         self.with_engine(|engine| {
             let Some(number) = self.find_number(engine, id)? else { return Ok(None) };
             let mut selection = Selection::new();
-            for (subject, topic) in read_subscriptions(engine, number)? {
+            let leave_out = |error| {
+                error!(%error, "A subscription is left out of a list");
+                Ok(())
+            };
+            for (subject, topic) in read_subscriptions(engine, number, leave_out)? {
                 match selection.last_mut() {
                     Some((last, topics)) if *last == subject => topics.push(topic),
                     _ => selection.push((subject, vec![topic])),
@@ -638,19 +661,23 @@ fn read_device(engine: &Engine, id: &[u8], number: &[u8]) -> Result<Option<(Devi
 /// A device with what rows have of it.
 fn read_all(engine: &Engine, number: DeviceNumber, row: DeviceRow) -> Result<(DeviceNumber, Exported), EngineError> {
     let DeviceRow { device, credential } = row;
-    let (subscriptions, mutes) = (read_subscriptions(engine, number)?, read_mutes(engine, number)?);
+    let (subscriptions, mutes) = (read_subscriptions(engine, number, Err)?, read_mutes(engine, number, Err)?);
     let credential = credential.map(CredentialHash);
     Ok((number, Exported { device, credential, subscriptions, mutes, proven: false }))
 }
 
-/// What a device is subscribed to, in the order of names.
-fn read_subscriptions(engine: &Engine, number: DeviceNumber) -> Result<Vec<(Subject, TopicName)>, EngineError> {
+/// What a device is subscribed to, in the order of names. `on_damage` says whether to go on without one.
+fn read_subscriptions(
+    engine: &Engine,
+    number: DeviceNumber,
+    on_damage: impl Fn(EngineError) -> Result<(), EngineError>,
+) -> Result<Vec<(Subject, TopicName)>, EngineError> {
     let (prefix, mut subscriptions) = (rows::number_key(number), Vec::new());
     engine.scan(Table::Subscription, Bound::Included(&prefix), |key, _| {
         let is_ours = key.starts_with(&prefix);
         match rows::decode_subscription(key) {
             Ok((_, subject, topic)) if is_ours => subscriptions.push((subject, topic)),
-            Err(error) if is_ours => error!(%error, "A subscription is left out of a list"),
+            Err(error) if is_ours => on_damage(error)?,
             Ok(_) | Err(_) => {}
         }
         Ok::<_, EngineError>(is_ours)
@@ -658,14 +685,18 @@ fn read_subscriptions(engine: &Engine, number: DeviceNumber) -> Result<Vec<(Subj
     Ok(subscriptions)
 }
 
-/// What a device has muted, everything first, then in the order of subjects.
-fn read_mutes(engine: &Engine, number: DeviceNumber) -> Result<Vec<Mute>, EngineError> {
+/// What a device has muted, everything first, then in the order of subjects. `on_damage` says whether to go on without one.
+fn read_mutes(
+    engine: &Engine,
+    number: DeviceNumber,
+    on_damage: impl Fn(EngineError) -> Result<(), EngineError>,
+) -> Result<Vec<Mute>, EngineError> {
     let (prefix, mut mutes) = (rows::number_key(number), Vec::new());
     engine.scan(Table::Mute, Bound::Included(&prefix), |key, row| {
         let is_ours = key.starts_with(&prefix);
         match rows::decode_mute(key, row) {
             Ok((_, mute)) if is_ours => mutes.push(mute),
-            Err(error) if is_ours => error!(%error, "A mute is left out of a list"),
+            Err(error) if is_ours => on_damage(error)?,
             Ok(_) | Err(_) => {}
         }
         Ok::<_, EngineError>(is_ours)

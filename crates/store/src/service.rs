@@ -58,8 +58,8 @@ impl Drop for Handle {
     }
 }
 
-/// What the committer and the callers share. Locks are taken one at a time, never one inside another, except that the
-/// committer takes `table` or `index` while it holds `engine` for reading.
+/// What the committer and the callers share. A lock is never taken twice, nor one inside another, except that whoever holds
+/// `engine` for reading may take one of the others: who reads waits behind a writer who waits.
 pub(crate) struct Shared {
     pub(crate) config: StoreConfig,
     pub(crate) queue: Queue,
@@ -132,6 +132,8 @@ pub struct Counts {
     pub heap_bytes: u64,
     /// See `heap_bytes`.
     pub heap_live_bytes: u64,
+    /// Of these, of devices whose records are out of order, so that handing them out takes longer. They are moved.
+    pub heap_scattered_bytes: u64,
     /// Subscriptions known.
     pub subscriptions: u64,
     /// Devices whose token was accepted by its provider.
@@ -672,6 +674,7 @@ impl Store {
             devices,
             heap_bytes: heap.disk_bytes,
             heap_live_bytes: heap.live_bytes,
+            heap_scattered_bytes: heap.scattered_bytes,
             subscriptions,
             proven,
             later: value(&shared.later_count),

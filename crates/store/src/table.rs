@@ -102,6 +102,8 @@ pub(crate) struct DeviceTable {
     count: u64,
     proven: Proven,
     sweep: Option<Sweep>,
+    /// Written of devices that were set since the last [`DeviceTable::collect`].
+    set_bytes: u64,
     /// The last record written, for its memory.
     record: Vec<u8>,
 }
@@ -155,6 +157,7 @@ impl DeviceTable {
             count: 0,
             proven: Proven::default(),
             sweep: None,
+            set_bytes: 0,
             record: Vec::new(),
         }
     }
@@ -187,6 +190,7 @@ impl DeviceTable {
         }
         let written = record::encode(&device, &mut self.names, &mut self.record);
         let place = written.and_then(|()| self.heap.append(number.0, &self.record).ok());
+        self.set_bytes += self.record.len() as u64;
         self.put_slot(index, place.map_or(RESIDENT, Place::to_bits));
         if place.is_none() {
             self.unsettled.extend(written.map(|()| number));
@@ -308,6 +312,11 @@ impl DeviceTable {
             .collect()
     }
 
+    /// The numbers of the devices that are lost: a look at every device.
+    pub(crate) fn lost(&self) -> Vec<DeviceNumber> {
+        (0..self.slots.len() as u32).map(DeviceNumber).filter(|number| self.recipient(*number).is_err()).collect()
+    }
+
     pub(crate) fn count(&self) -> u64 {
         self.count
     }
@@ -423,11 +432,12 @@ impl DeviceTable {
     /// room into the heap.
     pub(crate) fn collect(&mut self) -> Collected {
         self.is_full = false;
+        let set_bytes = mem::take(&mut self.set_bytes);
         let mut collected = Collected::default();
         for number in self.unsettled.split_off(self.unsettled.len().saturating_sub(SETTLE_COUNT)) {
             if let Some(device) = self.resident.get(&number).cloned() {
                 self.set_reserving(number, *device);
-                collected.count += 1;
+                collected.count += u64::from(self.place(number).is_some());
             }
         }
         self.flush();
@@ -435,7 +445,8 @@ impl DeviceTable {
         let mut sweep = match self.sweep.take() {
             Some(sweep) => sweep,
             None => {
-                let segments: Vec<u32> = self.heap.untidy().take(SWEEP_SEGMENT_COUNT).collect();
+                let mut segments = self.heap.untidy(self.room_for_copies(set_bytes));
+                segments.truncate(SWEEP_SEGMENT_COUNT);
                 if segments.is_empty() {
                     return collected;
                 }
@@ -457,6 +468,17 @@ impl DeviceTable {
             self.sweep = Some(sweep);
         }
         Collected { has_more: true, ..collected }
+    }
+
+    /// What may be there twice until a checkpoint has the new places: a part of all, and of what the disk has left. Nothing
+    /// while many devices come: what is moved would lie between them.
+    fn room_for_copies(&self, set_bytes: u64) -> u64 {
+        const PART: u64 = 4;
+        if set_bytes > COLLECT_BYTES {
+            return 0;
+        }
+        let part = (self.heap.usage().live_bytes / PART).max(4 * u64::from(LIMITS.segment_bytes_max));
+        part.min(self.heap.free_bytes().unwrap_or_default() / PART)
     }
 
     /// Moves the record of the slot if it is in one of the segments; tells its bytes.

@@ -25,6 +25,8 @@ pub(super) struct MuteEnds {
     ended: Timestamp,
     /// With which key the look at all mutes goes on.
     start: Vec<u8>,
+    /// When it began, if it has read all so far.
+    began: Option<Timestamp>,
     /// A block was told that cannot be read.
     is_told: bool,
 }
@@ -156,11 +158,16 @@ impl Draft<'_> {
                 done => done?,
             }
         }
-        if is_cut { self.end_any_mutes(now, &mut ends.start) } else { Ok(over.len() == END_COUNT) }
+        if is_cut { self.end_any_mutes(now, ends) } else { Ok(over.len() == END_COUNT) }
     }
 
-    /// Ends what is over among the next of all mutes, from `start` on. True when there are more; at the end it begins again.
-    fn end_any_mutes(&mut self, now: Timestamp, start: &mut Vec<u8>) -> Result<bool, EngineError> {
+    /// Ends what is over among the next of all mutes. True when there are more; at the end it begins again, behind what
+    /// was over when it began, if it could read all.
+    fn end_any_mutes(&mut self, now: Timestamp, ends: &mut MuteEnds) -> Result<bool, EngineError> {
+        let MuteEnds { ended, start, began, .. } = ends;
+        if start.is_empty() {
+            *began = Some(now);
+        }
         let (mut over, mut seen_count, mut last) = (Vec::new(), 0, std::mem::take(start));
         let scanned = self.engine.scan(Table::Mute, Bound::Included(&last.clone()), |key, row| {
             (seen_count, last) = (seen_count + 1, key.to_vec());
@@ -175,6 +182,9 @@ impl Draft<'_> {
             Err(error) if error.is_damage() => true,
             scanned => scanned.map(|()| false)?,
         };
+        if is_cut {
+            *began = None;
+        }
         if is_cut && seen_count == 0 {
             // What cannot be read is passed over, a device at a time.
             let number = last.first_chunk().map_or(0, |number| u32::from_be_bytes(*number));
@@ -187,6 +197,9 @@ impl Draft<'_> {
                 Err(error) if error.is_damage() => error!(%error, "A mute does not end"),
                 done => done?,
             }
+        }
+        if start.is_empty() {
+            *ended = began.take().map_or(*ended, |began| began.max(*ended));
         }
         Ok(!start.is_empty())
     }

@@ -51,11 +51,6 @@ pub(super) fn check(config: &mut Config, reader: &mut Reader) -> Vec<Problem> {
     for (name, topic) in &config.topics {
         check.topic(&format!("topics.{name}"), topic);
     }
-    if config.apps.enabled && config.apps.address_header.is_none() && config.limits.address_per_second > 0 {
-        let message = "is not set: behind a proxy all apps share what `limits.address_per_second` grants one address; \
-                       name the proxy's header, or without a proxy set that limit to 0 to hear no more of it";
-        check.warn("apps.address_header", message);
-    }
     check.all_apns(&config.apns);
     check.all_fcm(&config.fcm);
     check.all_web_push(&config.web_push);

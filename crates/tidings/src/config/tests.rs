@@ -404,19 +404,6 @@ fn what_opens_the_network_or_pushes_everybody_is_warned_about() {
 }
 
 #[test]
-fn that_nobody_named_the_proxys_header_is_warned_about() {
-    let said = |text: &str| {
-        let warnings = loaded(text).warnings;
-        warnings.iter().map(ToString::to_string).find(|it| it.contains("`apps.address_header`: is not set"))
-    };
-    let named = "[apps]\nenabled = true\naddress_header = \"X-Forwarded-For\"\n";
-    for text in ["", "[apps]\nenabled = false\n", named, "[apps]\nenabled = true\n[limits]\naddress_per_second = 0\n"] {
-        assert_eq!(said(text), None, "{text}");
-    }
-    assert!(said("[apps]\nenabled = true\n").is_some_and(|it| it.starts_with("t.toml:2:")));
-}
-
-#[test]
 fn an_apns_section_has_a_key_or_a_certificate() {
     let section = |fields: &str| format!("[apns.main]\napps = [\"a.b\"]\n{fields}");
     let credentials = credentials();

@@ -37,6 +37,7 @@ pub(super) fn register(registry: &Registry, store: &Store, hub: &Arc<Hub>, secti
             (|counts| counts.heap_bytes) as fn(Counts) -> u64,
         ),
         ("tidings_store_heap_live_bytes", "Bytes of the devices in them", |counts| counts.heap_live_bytes),
+        ("tidings_store_heap_scattered_bytes", "Of these, bytes out of order", |counts| counts.heap_scattered_bytes),
     ] {
         let counts = store.clone();
         gauge(name, help, Arc::new(move || bytes(counts.counts()) as f64));

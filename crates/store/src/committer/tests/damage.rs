@@ -514,6 +514,10 @@ async fn an_export_names_the_devices_that_cannot_be_read() {
     // The same of one whose name leads nowhere: whose it is, the name says.
     damage(&store, Table::DeviceId, b"b");
     assert_eq!(store.export(None, 9).unwrap().damaged, ["b", "c"].map(|name| Some(id(name))));
+    // And of one of whose mutes nobody knows until when: elsewhere it would be told against its will.
+    damage(&store, Table::Mute, &rows::mute_key(DeviceNumber(0), &MuteScope::Everything));
+    assert_eq!(store.export(None, 9).unwrap().damaged, ["a", "b", "c"].map(|name| Some(id(name))));
+    assert!(store.mutes(&id("a")).unwrap().is_some(), "a list leaves it out");
 }
 
 /// So many times 16 bytes, of no two indexes alike, so that they do not become small.

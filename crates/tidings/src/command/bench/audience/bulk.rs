@@ -36,6 +36,24 @@ pub(super) async fn import_all(data: &Data, store: &Store) -> Result<(), Command
     Ok(())
 }
 
+/// Waits until the records of what came lie in the order in which they are read.
+pub(super) async fn order(store: &Store) -> Result<(), CommandError> {
+    const DEADLINE: Duration = Duration::from_secs(900);
+    progress("putting records in order");
+    let mut looks = tokio::time::interval(Duration::from_millis(250));
+    let ordered = async {
+        loop {
+            looks.tick().await;
+            let counts = store.counts();
+            if counts.heap_scattered_bytes < counts.heap_live_bytes / 16 || counts.heap_scattered_bytes == 0 {
+                return;
+            }
+        }
+    };
+    let late = |_| failed(format!("records are not in order after {} s", DEADLINE.as_secs()));
+    tokio::time::timeout(DEADLINE, ordered).await.map_err(late)
+}
+
 async fn import(store: &Store, devices: Vec<NewImport>) -> Result<(), CommandError> {
     let imported = store.import_devices(devices, None, unix_now()).await;
     imported.map(|_| ()).map_err(|error| failed_by("cannot import", &error))
@@ -49,6 +67,9 @@ impl Bench<'_> {
         let rate = self.subscription_count as f64 / began.elapsed().as_secs_f64();
         self.device_count = self.data.device_count.into();
         self.report.measure("import, durable", "subscriptions/s", vec![rate]);
+        let began = Instant::now();
+        order(store).await?;
+        self.report.measure("import: put in order", "s", vec![began.elapsed().as_secs_f64()]);
         self.check_counts(store)
     }
 

@@ -90,6 +90,12 @@ fn event(data: &Data, subjects: Vec<Subject>) -> Event {
 }
 
 impl Audience {
+    /// By its subjects, not everyone.
+    #[cfg(feature = "bench-peers")]
+    pub(super) fn has_subjects(&self) -> bool {
+        self.ranks.is_some()
+    }
+
     /// Only those of it whom a filter admits.
     pub(super) fn filtered(&self, filter: &Filter, data: &Data) -> Self {
         let mut filtered = self.narrowed(filter, data);

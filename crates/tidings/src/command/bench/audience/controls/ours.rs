@@ -4,7 +4,8 @@ use tokio::time::Instant;
 
 use super::{Found, SIZES, Task};
 use crate::command::CommandError;
-use crate::command::bench::audience::{bulk, disk_bytes, folder, select, update};
+use crate::command::bench::audience::select::{self, Audience};
+use crate::command::bench::audience::{bulk, disk_bytes, folder, update};
 use crate::command::bench::store;
 
 /// Looks for the audiences, too.
@@ -18,7 +19,9 @@ pub(super) async fn measure(task: &mut Task<'_>) -> Result<Found, CommandError> 
     store.close().await;
     let mut found = Found { load_seconds, disk_bytes: disk_bytes(folder.path())? as f64, ..Found::default() };
     store = store::open(folder.path()).await?;
+    bulk::order(&store).await?;
     task.audiences = select::find(task.data, &store, &SIZES);
+    task.audiences.retain(Audience::has_subjects); // As the others ask.
     for audience in &task.audiences {
         audience.check(task.data, &store)?;
         let times = (0..task.runs).map(|_| audience.hand_out(&store));
