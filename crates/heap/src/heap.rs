@@ -41,6 +41,8 @@ pub struct Usage {
     pub live_bytes: u64,
     /// Of these, bytes in full segments whose records are out of order.
     pub scattered_bytes: u64,
+    /// Bytes of full files in which nothing lives: they wait for [`Heap::take_retired`].
+    pub empty_bytes: u64,
     /// Files.
     pub segment_count: u64,
 }
@@ -358,11 +360,14 @@ impl Heap {
         let sealed_count = self.sealed().len();
         self.segments.iter().enumerate().fold(Usage::default(), |sum, (index, segment)| {
             let live_bytes = u64::from(segment.live_bytes);
-            let is_scattered = index < sealed_count && segment.is_scattered();
+            let is_sealed = index < sealed_count;
+            let (is_scattered, is_empty) = (is_sealed && segment.is_scattered(), is_sealed && live_bytes == 0);
+            let file_bytes = u64::from(segment.bytes());
             Usage {
-                disk_bytes: sum.disk_bytes + u64::from(segment.bytes()),
+                disk_bytes: sum.disk_bytes + file_bytes,
                 live_bytes: sum.live_bytes + live_bytes,
                 scattered_bytes: sum.scattered_bytes + if is_scattered { live_bytes } else { 0 },
+                empty_bytes: sum.empty_bytes + if is_empty { file_bytes } else { 0 },
                 segment_count: sum.segment_count + 1,
             }
         })

@@ -257,8 +257,9 @@ fn take_one(shared: &Shared, pace: Pace) -> bool {
     if written.is_err() {
         state.pending.fetch_add(pending, Ordering::Relaxed);
     }
-    // One that was given up leaves the old one, which may speak of all files.
-    if !matches!(&written, Err(error) if error.kind() == io::ErrorKind::Interrupted) {
+    // The old one may speak of every file: only a full disk costs it them.
+    let is_full = |error: &io::Error| matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+    if written.as_ref().err().is_none_or(is_full) {
         let retired = write_lock(&shared.table).end_checkpoint(); // Deleted when the lock is free again.
         if let Err(error) = retired.delete() {
             warn!(%error, "Files of the heap that are of no use cannot be deleted");

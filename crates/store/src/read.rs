@@ -274,8 +274,8 @@ impl Store {
     }
 
     /// Hands out ids and rows of numbers behind `after`, in order of ids, until `visit` says stop (false). Behind a block
-    /// that cannot be read, memory knows them, `limit` at a look at every device; where memory has lost one too, nobody is
-    /// passed over: that is an error, until the committer has written its record anew.
+    /// that cannot be read, memory knows them, `limit` at a look at every device; where memory has lost one too that is an
+    /// error, until the committer has written its record anew. One whose row is damaged as well is known to nobody then.
     fn scan_ids(
         &self,
         engine: &Engine,

@@ -102,7 +102,7 @@ pub(crate) struct DeviceTable {
     count: u64,
     proven: Proven,
     sweep: Option<Sweep>,
-    /// Written of devices that were set since the last [`DeviceTable::collect`].
+    /// Written of devices that were set since segments were last chosen to be emptied.
     set_bytes: u64,
     /// The last record written, for its memory.
     record: Vec<u8>,
@@ -352,7 +352,7 @@ impl DeviceTable {
     }
 
     /// After the checkpoint is durable: what no checkpoint speaks of any more, to be deleted without a lock. Also after one
-    /// that failed: rather devices that are read from their rows at the next start than a disk full of garbage.
+    /// for which the disk was too full: rather devices that are read from their rows at the next start than one full of garbage.
     pub(crate) fn end_checkpoint(&mut self) -> Retired {
         self.heap.take_retired()
     }
@@ -432,7 +432,6 @@ impl DeviceTable {
     /// room into the heap.
     pub(crate) fn collect(&mut self) -> Collected {
         self.is_full = false;
-        let set_bytes = mem::take(&mut self.set_bytes);
         let mut collected = Collected::default();
         for number in self.unsettled.split_off(self.unsettled.len().saturating_sub(SETTLE_COUNT)) {
             if let Some(device) = self.resident.get(&number).cloned() {
@@ -445,6 +444,7 @@ impl DeviceTable {
         let mut sweep = match self.sweep.take() {
             Some(sweep) => sweep,
             None => {
+                let set_bytes = mem::take(&mut self.set_bytes);
                 let mut segments = self.heap.untidy(self.room_for_copies(set_bytes));
                 segments.truncate(SWEEP_SEGMENT_COUNT);
                 if segments.is_empty() {
@@ -477,8 +477,10 @@ impl DeviceTable {
         if set_bytes > COLLECT_BYTES {
             return 0;
         }
-        let part = (self.heap.usage().live_bytes / PART).max(4 * u64::from(LIMITS.segment_bytes_max));
-        part.min(self.heap.free_bytes().unwrap_or_default() / PART)
+        let Usage { live_bytes, empty_bytes, .. } = self.heap.usage();
+        let part = (live_bytes / PART).max(4 * u64::from(LIMITS.segment_bytes_max));
+        let free = self.heap.free_bytes().unwrap_or_default();
+        part.min((free + empty_bytes) / PART).saturating_sub(empty_bytes)
     }
 
     /// Moves the record of the slot if it is in one of the segments; tells its bytes.
