@@ -62,7 +62,7 @@ class Request {
 
 class Connection {
   constructor(peer, session) {
-    Object.assign(this, { peer, session, open: 0, openMax: 0, streams: 0, lastStream: 0 });
+    Object.assign(this, { peer, session, open: 0, openMax: 0, streams: 0, lastStream: 0, lastKept: Infinity });
     this.limit = Infinity; // RFC 9113, 6.5.2: none until SETTINGS are in force.
     this.settings = [];
     session.on("localSettings", ({ maxConcurrentStreams }) => {
@@ -80,6 +80,12 @@ class Connection {
 
   #take(stream, headers) {
     const { peer } = this;
+    if (stream.id > this.lastKept) {
+      // Until the GOAWAY is on its way nghttp2 still hands over what comes; the client is told that nothing is done with it.
+      stream.on("error", () => {});
+      stream.close(NGHTTP2_REFUSED_STREAM);
+      return;
+    }
     const request = new Request(this, stream, headers);
     this.open++;
     this.streams++;
@@ -122,6 +128,7 @@ class Connection {
    * close the connection is left to the client: with requests unread a socket is reset, which would lose answers.
    */
   goAway(reason) {
+    this.lastKept = this.lastStream;
     this.session.goaway(NGHTTP2_NO_ERROR, this.lastStream, Buffer.from(JSON.stringify({ reason })));
   }
 }
