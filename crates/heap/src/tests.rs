@@ -243,8 +243,22 @@ fn records_out_of_order_are_to_be_moved_until_they_lie_in_order() {
         assert!(places.values().all(|place| heap.adopt(*place)));
         heap
     };
-    let mut places: BTreeMap<u32, Place> =
-        (0..COUNT).map(|at| at * 1009 % COUNT).map(|key| (key, put(&mut heap, key, &record(key, 0, 100)))).collect();
+    // Thirty groups of keys; each next record is of any of them, with its next key.
+    let mut next: Vec<u32> = (0..COUNT).step_by(100).collect();
+    let mut places = BTreeMap::new();
+    for draw in 0_u64.. {
+        let group = (draw.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize % next.len();
+        let key = next[group];
+        places.insert(key, put(&mut heap, key, &record(key, 0, 100)));
+        next[group] += 1;
+        if next[group] % 100 == 0 {
+            next.swap_remove(group);
+        }
+        if next.is_empty() {
+            break;
+        }
+    }
+    assert_eq!(places.len() as u32, COUNT);
     let last = places.values().map(|place| place.segment()).max().unwrap();
     assert!(heap.untidy(u64::MAX).into_iter().eq(1..last), "but for the one that is written");
     heap = reopened(heap, &places);
