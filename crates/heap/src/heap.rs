@@ -272,7 +272,7 @@ impl Heap {
     }
 
     /// Tells the kernel that these will be read soon, in this order. Only where they are dense: pages here and there are
-    /// read as they are met. A few of many do, such as each sixteenth.
+    /// read as they are met. A few of many do, such as one in 64.
     pub fn will_need(&self, places: impl Iterator<Item = Place>) {
         const GAP_BYTES: u32 = 32 << 10;
         const RUN_BYTES_MIN: u32 = 128 << 10;
