@@ -251,7 +251,7 @@ fn records_out_of_order_are_to_be_moved_until_they_lie_in_order() {
         let key = next[group];
         places.insert(key, put(&mut heap, key, &record(key, 0, 100)));
         next[group] += 1;
-        if next[group] % 100 == 0 {
+        if next[group].is_multiple_of(100) {
             next.swap_remove(group);
         }
         if next.is_empty() {
