@@ -20,6 +20,8 @@ const PENDING_BYTES_MAX: usize = 1 << 20;
 const LOST_BYTES_MAX: u32 = (RECORD_BYTES_MAX + CHECKSUM_BYTES) as u32;
 /// A new segment is as large as this part of all of them, within the limits: a small heap takes little.
 const GROWTH_PART: u64 = 4;
+/// The index of a segment that is gone.
+const GONE: u32 = u32::MAX;
 /// Scattered records are moved when they are this part of what lives.
 const SCATTERED_PART: u64 = 16;
 
@@ -62,6 +64,9 @@ pub struct Heap {
     limits: Limits,
     /// By number. Those behind the tail are reserved, those before it, or all when there is none, are sealed.
     segments: Vec<Segment>,
+    /// The index of each in `segments`, by its number less the first one's: a record is found in one step. Of the gaps
+    /// too, so 4 bytes for each segment's worth that was written since the first that is left.
+    indexes: Vec<u32>,
     next_number: u32,
     tail: Option<Tail>,
     /// Records that are not in the file yet. At most 1 MiB and a record.
@@ -110,7 +115,21 @@ impl Heap {
         let segment_bytes_max = limits.segment_bytes_max.clamp(segment_bytes_min, SEGMENT_BYTES_MAX);
         let (limits, pending) = (Limits { segment_bytes_min, segment_bytes_max }, Vec::new());
         let folder = folder.to_owned();
-        Ok(Self { folder, folder_file, limits, segments, next_number, tail: None, pending, failure: None })
+        let indexes = Vec::new();
+        let mut heap =
+            Self { folder, folder_file, limits, segments, indexes, next_number, tail: None, pending, failure: None };
+        heap.find_indexes();
+        Ok(heap)
+    }
+
+    /// After every change of `segments`.
+    fn find_indexes(&mut self) {
+        let first = self.segments.first().map_or(0, |segment| segment.number);
+        self.indexes.clear();
+        for (index, segment) in self.segments.iter().enumerate() {
+            self.indexes.resize((segment.number - first) as usize, GONE);
+            self.indexes.push(index as u32);
+        }
     }
 
     /// Counts the record at `place`, written before the heap was opened, as live; false, and nothing is counted, where no
@@ -185,6 +204,7 @@ impl Heap {
         let bytes = segment.bytes();
         self.next_number += 1;
         self.segments.push(segment);
+        self.find_indexes();
         if self.tail.is_none() {
             self.tail = Some(Tail { index: self.segments.len() - 1, written: 0 });
         }
@@ -352,6 +372,7 @@ impl Heap {
                 index += 1;
             }
         }
+        self.find_indexes();
         Retired { folder: self.folder.clone(), segments }
     }
 
@@ -373,15 +394,11 @@ impl Heap {
         })
     }
 
-    /// Numbers follow each other but for a few that are gone, so the guess is nearly always right.
     #[inline]
     fn index(&self, number: u32) -> Option<usize> {
         let first = self.segments.first()?.number;
-        let guess = number.checked_sub(first)? as usize;
-        if self.segments.get(guess).is_some_and(|segment| segment.number == number) {
-            return Some(guess);
-        }
-        self.segments.binary_search_by_key(&number, |segment| segment.number).ok()
+        let index = *self.indexes.get(number.checked_sub(first)? as usize)?;
+        (index != GONE).then_some(index as usize)
     }
 
     /// Another file behind the tail, as when a disk begins to refuse.

@@ -27,7 +27,8 @@ pub struct StoreConfig {
     pub id_window: Duration,
     /// How many ids are remembered; with more, the oldest are forgotten before `id_window` is over.
     pub id_window_count: u64,
-    /// Devices that live. Twice as many numbers and 65 536 more may be in use, with 10 bytes of memory each.
+    /// Devices that live. Twice as many numbers and 65 536 more may be in use, with 10 bytes of memory each, and up
+    /// to 16 for each that lives.
     pub device_count_max: u32,
     /// Subscriptions of one device, counted as (subject, topic). At most 65 535; more count as that.
     pub subscription_count_max: u32,

@@ -601,8 +601,11 @@ impl Store {
         })
     }
 
-    /// Where the row that names the device is damaged, memory knows its number.
+    /// Memory mostly knows the number; it does too where the row that names the device is damaged.
     fn find_number(&self, engine: &Engine, id: &DeviceId) -> Result<Option<DeviceNumber>, EngineError> {
+        if let Some(number) = read_lock(&self.shared().table).number_of(id) {
+            return Ok(Some(number));
+        }
         let key = rows::device_id_key(id);
         let number = engine
             .get(Table::DeviceId, key)

@@ -1,7 +1,7 @@
 //! What sending needs of every device, by device number: derived from the rows.
 //!
 //! In memory there are 8 bytes per number, the *slot*, and 2 for the count of its subscriptions; beside them a bit per
-//! proven token and what names there are (`names`). The rest, about 90 bytes for a phone, is a record of the heap
+//! proven token, hints which number an id has (`ids`), and what names there are (`names`). The rest, about 90 bytes for a phone, is a record of the heap
 //! (`record`), read through a map without a copy. A record holds app, locale and country by their numbers.
 //!
 //! ```text
@@ -38,14 +38,16 @@ use std::sync::{Mutex, PoisonError};
 
 use roaring::RoaringBitmap;
 use tidings_heap::{Heap, Limits, OpenError, Place, ReserveError, Retired, Stored, Unsynced, Usage};
-use tidings_types::{Device, DeviceNumber};
+use tidings_types::{Device, DeviceId, DeviceNumber};
 use tracing::{error, warn};
 
+use self::ids::{IdHash, Ids};
 use self::names::Names;
 use self::proven::Proven;
 use crate::device::Recipient;
 use crate::packed::{Unpack, put_varint};
 
+mod ids;
 mod names;
 mod proven;
 mod record;
@@ -99,6 +101,7 @@ pub(crate) struct DeviceTable {
     /// Devices of a checkpoint whose records are not there.
     lost_count: u64,
     names: Names,
+    ids: Ids,
     count: u64,
     proven: Proven,
     sweep: Option<Sweep>,
@@ -154,6 +157,7 @@ impl DeviceTable {
             is_full: false,
             lost_count: 0,
             names: Names::default(),
+            ids: Ids::default(),
             count: 0,
             proven: Proven::default(),
             sweep: None,
@@ -188,6 +192,7 @@ impl DeviceTable {
             self.slots.resize(index + 1, NONE);
             self.subscription_counts.resize(index + 1, 0);
         }
+        self.ids.insert(IdHash::of(device.id.as_str()), number);
         let written = record::encode(&device, &mut self.names, &mut self.record);
         let place = written.and_then(|()| self.heap.append(number.0, &self.record).ok());
         self.set_bytes += self.record.len() as u64;
@@ -199,6 +204,10 @@ impl DeviceTable {
     }
 
     pub(crate) fn remove(&mut self, number: DeviceNumber) {
+        if let Ok(Some(removed)) = self.recipient(number) {
+            let hash = IdHash::of(removed.id);
+            self.ids.remove(hash, number);
+        }
         let index = number.0 as usize;
         if index < self.slots.len() {
             self.put_slot(index, NONE);
@@ -253,6 +262,25 @@ impl DeviceTable {
                 self.read(number, self.heap.stored(place)).map(Some)
             }
         }
+    }
+
+    /// The number of the device with this id, if there is a hint: who is not found may be there nevertheless.
+    pub(crate) fn number_of(&self, id: &DeviceId) -> Option<DeviceNumber> {
+        let is_meant = |found: Recipient<'_>| found.id == id.as_str();
+        self.ids
+            .find(IdHash::of(id.as_str()))
+            .find(|number| self.recipient(*number).is_ok_and(|it| it.is_some_and(is_meant)))
+    }
+
+    /// Behind which id the rows are to be walked over for [`DeviceTable::hint_at`]; `None`: they were.
+    pub(crate) fn next_unhinted(&mut self) -> Option<String> {
+        self.ids.next(self.count).map(str::to_owned)
+    }
+
+    /// Takes what the rows say, which were walked over to behind `next`, or to their end.
+    pub(crate) fn hint_at(&mut self, numbers: &[(String, DeviceNumber)], next: Option<String>) {
+        numbers.iter().for_each(|(id, number)| self.ids.insert(IdHash::of(id), *number));
+        self.ids.on_walked(next);
     }
 
     /// The numbers that devices have.

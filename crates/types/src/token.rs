@@ -192,8 +192,13 @@ pub struct TokenRef<'a>(Borrowed<'a>);
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Borrowed<'a> {
     Apns(&'a [u8]),
-    Fcm(&'a str),
-    WebPush { endpoint: &'a str, p256dh: &'a [u8; P256DH_BYTES], auth: &'a [u8; AUTH_BYTES] },
+    /// A text, as that of a browser is: who copies it finds out.
+    Fcm(&'a [u8]),
+    WebPush {
+        endpoint: &'a [u8],
+        p256dh: &'a [u8; P256DH_BYTES],
+        auth: &'a [u8; AUTH_BYTES],
+    },
 }
 
 impl<'a> TokenRef<'a> {
@@ -209,19 +214,18 @@ impl<'a> TokenRef<'a> {
     /// As [`DeviceToken::as_bytes`].
     pub fn as_bytes(self) -> &'a [u8] {
         match self.0 {
-            Borrowed::Apns(bytes) => bytes,
-            Borrowed::Fcm(text) => text.as_bytes(),
-            Borrowed::WebPush { endpoint, .. } => endpoint.as_bytes(),
+            Borrowed::Apns(bytes) | Borrowed::Fcm(bytes) | Borrowed::WebPush { endpoint: bytes, .. } => bytes,
         }
     }
 
     /// A copy of its own.
     pub fn to_token(self) -> DeviceToken {
+        let text = |bytes| String::from_utf8_lossy(bytes).into();
         match self.0 {
             Borrowed::Apns(bytes) => DeviceToken::Apns(bytes.into()),
-            Borrowed::Fcm(text) => DeviceToken::Fcm(text.into()),
+            Borrowed::Fcm(bytes) => DeviceToken::Fcm(text(bytes)),
             Borrowed::WebPush { endpoint, p256dh, auth } => {
-                let endpoint = endpoint.into();
+                let endpoint = text(endpoint);
                 DeviceToken::WebPush(Box::new(WebPushToken { endpoint, p256dh: *p256dh, auth: *auth }))
             }
         }
@@ -242,11 +246,11 @@ impl<'a> TokenRef<'a> {
     pub fn unpack(provider: Provider, bytes: &'a [u8]) -> Option<Self> {
         Some(Self(match provider {
             Provider::Apns => Borrowed::Apns(bytes),
-            Provider::Fcm => Borrowed::Fcm(std::str::from_utf8(bytes).ok()?),
+            Provider::Fcm => Borrowed::Fcm(bytes),
             Provider::WebPush => {
                 let (p256dh, rest) = bytes.split_first_chunk()?;
                 let (auth, endpoint) = rest.split_first_chunk()?;
-                Borrowed::WebPush { endpoint: std::str::from_utf8(endpoint).ok()?, p256dh, auth }
+                Borrowed::WebPush { endpoint, p256dh, auth }
             }
         }))
     }
@@ -256,9 +260,10 @@ impl<'a> From<&'a DeviceToken> for TokenRef<'a> {
     fn from(token: &'a DeviceToken) -> Self {
         Self(match token {
             DeviceToken::Apns(bytes) => Borrowed::Apns(bytes),
-            DeviceToken::Fcm(text) => Borrowed::Fcm(text),
+            DeviceToken::Fcm(text) => Borrowed::Fcm(text.as_bytes()),
             DeviceToken::WebPush(token) => {
-                Borrowed::WebPush { endpoint: &token.endpoint, p256dh: &token.p256dh, auth: &token.auth }
+                let WebPushToken { endpoint, p256dh, auth } = &**token;
+                Borrowed::WebPush { endpoint: endpoint.as_bytes(), p256dh, auth }
             }
         })
     }

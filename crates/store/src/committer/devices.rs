@@ -420,8 +420,12 @@ impl Draft<'_> {
         Ok(taken)
     }
 
-    /// The device's number. Where the row that says it is damaged, memory knows.
+    /// The device's number. Memory mostly knows; it does too where the row that says it is damaged.
     pub(super) fn find_number(&self, id: &DeviceId) -> Result<Option<DeviceNumber>, EngineError> {
+        let is_untouched = self.rows.get(Table::DeviceId, rows::device_id_key(id)).is_none();
+        if is_untouched && let Some(number) = read_lock(&self.shared.table).number_of(id) {
+            return Ok(Some(number));
+        }
         match self.named_number(id) {
             Err(error) if error.is_damage() => {
                 error!(%error, "A device is looked for in memory");

@@ -32,12 +32,21 @@ enum Round {
     Mutes,
     Devices,
     Table,
+    Ids,
     Numbers,
 }
 
 impl Round {
-    const ALL: [Self; 7] =
-        [Self::Journal, Self::Changes, Self::Channels, Self::Mutes, Self::Devices, Self::Table, Self::Numbers];
+    const ALL: [Self; 8] = [
+        Self::Journal,
+        Self::Changes,
+        Self::Channels,
+        Self::Mutes,
+        Self::Devices,
+        Self::Table,
+        Self::Ids,
+        Self::Numbers,
+    ];
 
     /// How often, when there is nothing.
     const fn interval(self) -> Duration {
@@ -93,6 +102,7 @@ impl Rounds {
                 Round::Changes => draft.trim_changes(draft.shared.checkpoint.taken()),
                 Round::Channels => draft.trim_channels(&mut self.channel),
                 Round::Table => draft.tend_table(),
+                Round::Ids => draft.hint_at_ids(),
                 Round::Numbers => draft.ripen_numbers(trim_to.0, now),
                 Round::Mutes => draft.end_mutes(&mut self.mute_ends),
                 Round::Devices => {

@@ -197,10 +197,13 @@ async fn a_row_that_leads_to_a_stranger_is_not_believed() {
     store.put_device(NewDevice { token: token("b"), ..device("b") }, PutTerms::default(), Timestamp(1)).await.unwrap();
     let mut rows = Rows::default();
     rows.put(Table::DeviceId, &b"b"[..], 0u32.to_be_bytes());
+    rows.put(Table::DeviceId, &b"d"[..], 0u32.to_be_bytes());
     rows.put(Table::Token, rows::token_key(&token("c").unwrap()), 0u32.to_be_bytes());
     store.shared().engine.read().as_ref().unwrap().commit(rows, Durability::Synced).unwrap();
-    assert!(matches!(store.prove(&id("b"), Some(secret.as_str())), Err(error) if error.is_damage()));
-    assert!(matches!(store.device(&id("b")), Err(ReadError::Engine(_))));
+    assert!(matches!(store.prove(&id("d"), Some(secret.as_str())), Err(error) if error.is_damage()));
+    assert!(matches!(store.device(&id("d")), Err(ReadError::Engine(_))));
+    assert_eq!(store.prove(&id("b"), Some(secret.as_str())).unwrap(), None, "memory knows whose it is");
+    assert_eq!(store.device(&id("b")).unwrap().unwrap().token, token("b"));
     store.put_device(NewDevice { token: token("c"), ..device("c") }, PutTerms::default(), Timestamp(1)).await.unwrap();
     assert_eq!(store.device(&id("a")).unwrap().unwrap().token, token("a"), "its token is its own");
 }

@@ -189,6 +189,19 @@ fn check_later(store: &Store, state: State) {
     assert_eq!(store.counts().later, keys.len() as u64);
 }
 
+/// What a table says of an id is what the row says; one made from the rows knows all.
+fn check_hints(store: &Store, rebuilt: &DeviceTable) {
+    let engine = store.shared().engine.read();
+    for id in DEVICES.map(|name| DeviceId::new(name).unwrap()) {
+        let key = rows::device_id_key(&id);
+        let row = engine.as_ref().unwrap().get(Table::DeviceId, key).unwrap();
+        let number = row.map(|row| rows::decode_number(Table::DeviceId, key, row.as_ref()).unwrap());
+        let hint = store.shared().table.read().number_of(&id);
+        assert!(hint.is_none() || hint == number, "{id}: {hint:?}, not {number:?}");
+        assert_eq!(rebuilt.number_of(&id), number, "{id}");
+    }
+}
+
 /// What the checkpoint of the moment and the changes since make, in a folder of its own; `None` when there is none yet.
 fn from_checkpoint(store: &Store) -> Option<(Derived, tempfile::TempDir)> {
     let shared = store.shared();
@@ -225,6 +238,7 @@ async fn run(changes: Vec<(Vec<Change>, Option<Fault>)>) {
         assert_eq!(rebuilt.checkpoint, None);
         assert_eq!(held, facts(&rebuilt.table, &rebuilt.index, &rebuilt.brakes));
         check_later(&store, state);
+        check_hints(&store, &rebuilt.table);
         if let Some((loaded, _folder)) = from_checkpoint(&store) {
             assert_eq!(held, facts(&loaded.table, &loaded.index, &loaded.brakes));
         }

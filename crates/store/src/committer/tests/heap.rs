@@ -49,6 +49,29 @@ fn told(store: &Store, numbers: &[DeviceNumber]) -> Vec<(String, DeviceToken)> {
     told
 }
 
+#[tokio::test]
+async fn who_has_which_number_is_known_again_after_an_opening() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open_large(folder.path(), Arc::default());
+    let mut numbers = Vec::new();
+    for index in 0..50 {
+        numbers.push((format!("phone-{index}"), put(&store, &format!("phone-{index}")).await));
+    }
+    delete(&store, "phone-7").await;
+    store.close().await;
+    let store = open_large(folder.path(), Arc::default());
+    assert_eq!(store.counts().rebuilt, 0);
+    let hint = |name: &str| read_lock(&store.shared().table).number_of(&DeviceId::new(name).unwrap());
+    // Of a few a full bucket may have lost the hint.
+    let known = || numbers.iter().filter(|(name, number)| hint(name) == Some(*number)).count();
+    eventually("the rows were walked over", || known() >= 40).await;
+    assert_eq!(hint("phone-7"), None);
+    for (name, number) in &numbers {
+        let number = Some(*number).filter(|_| name != "phone-7");
+        assert_eq!(store.device_number(&DeviceId::new(name).unwrap()).unwrap(), number);
+    }
+}
+
 /// All bytes of the heap change under the maps of the store, as a disk may do it.
 fn spoil_heap(folder: &Path) {
     for file in fs::read_dir(folder.join("heap")).unwrap() {
