@@ -693,7 +693,7 @@ fn the_memory_sum_is_its_terms() {
         ("receipts", 20 * (1024 + 2 * 20 + 1000 * 160)),
         ("store queues", 10 << 20),
         ("store cache", 1 << 20),
-        ("devices", 800 * 320),
+        ("devices", 800 * 160),
         ("jobs", 16 * 3 * (196_608 + 2 * 100 + 3 * 20)), // Of 800 devices 10 can be connected.
         ("parked jobs", 64 * 3 * 1024),
         ("sets of parked jobs", 64 << 20),
