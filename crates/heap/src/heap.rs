@@ -122,11 +122,11 @@ impl Heap {
         Ok(heap)
     }
 
-    /// After every change of `segments`.
+    /// After segments came or went; those that are known already are not looked at again.
     fn find_indexes(&mut self) {
         let first = self.segments.first().map_or(0, |segment| segment.number);
-        self.indexes.clear();
-        for (index, segment) in self.segments.iter().enumerate() {
+        let known = self.indexes.last().map_or(0, |last| *last as usize + 1);
+        for (index, segment) in self.segments.iter().enumerate().skip(known) {
             self.indexes.resize((segment.number - first) as usize, GONE);
             self.indexes.push(index as u32);
         }
@@ -372,6 +372,7 @@ impl Heap {
                 index += 1;
             }
         }
+        self.indexes.clear();
         self.find_indexes();
         Retired { folder: self.folder.clone(), segments }
     }

@@ -42,7 +42,7 @@ use self::file::{Head, Writer};
 /// How much longer than its making a checkpoint stands before the next is begun.
 const REST_FACTOR: u32 = 10;
 /// How long after one that failed.
-const FAILED_REST: Duration = Duration::from_secs(10);
+const FAILED_REST: Duration = if cfg!(test) { Duration::from_millis(10) } else { Duration::from_secs(10) };
 /// What is written while others want the disk.
 const BYTES_PER_SECOND: u64 = 100 << 20;
 /// Bytes between two looks at the time.

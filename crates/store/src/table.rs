@@ -1,8 +1,9 @@
 //! What sending needs of every device, by device number: derived from the rows.
 //!
 //! In memory there are 8 bytes per number, the *slot*, and 2 for the count of its subscriptions; beside them a bit per
-//! proven token, hints which number an id has (`ids`), and what names there are (`names`). The rest, about 90 bytes for a phone, is a record of the heap
-//! (`record`), read through a map without a copy. A record holds app, locale and country by their numbers.
+//! proven token, hints which number an id has (`ids`), and what names there are (`names`). The rest, about 90 bytes for a
+//! phone, is a record of the heap (`record`), read through a map without a copy. A record holds app, locale and country by
+//! their numbers.
 //!
 //! ```text
 //!                     ┌ 0: no such device
@@ -41,7 +42,7 @@ use tidings_heap::{Heap, Limits, OpenError, Place, ReserveError, Retired, Stored
 use tidings_types::{Device, DeviceId, DeviceNumber};
 use tracing::{error, warn};
 
-use self::ids::{IdHash, Ids};
+use self::ids::IdHash;
 use self::names::Names;
 use self::proven::Proven;
 use crate::device::Recipient;
@@ -54,6 +55,7 @@ mod record;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use self::ids::Ids;
 pub(crate) use self::proven::proven_place;
 
 const FOLDER: &str = "heap";
@@ -192,7 +194,6 @@ impl DeviceTable {
             self.slots.resize(index + 1, NONE);
             self.subscription_counts.resize(index + 1, 0);
         }
-        self.ids.insert(IdHash::of(device.id.as_str()), number);
         let written = record::encode(&device, &mut self.names, &mut self.record);
         let place = written.and_then(|()| self.heap.append(number.0, &self.record).ok());
         self.set_bytes += self.record.len() as u64;
@@ -264,23 +265,38 @@ impl DeviceTable {
         }
     }
 
-    /// The number of the device with this id, if there is a hint: who is not found may be there nevertheless.
+    /// The number of the device with this id, if memory is sure: who is not found may be there nevertheless.
     pub(crate) fn number_of(&self, id: &DeviceId) -> Option<DeviceNumber> {
         let is_meant = |found: Recipient<'_>| found.id == id.as_str();
-        self.ids
-            .find(IdHash::of(id.as_str()))
-            .find(|number| self.recipient(*number).is_ok_and(|it| it.is_some_and(is_meant)))
+        let is_it = |number: &DeviceNumber| self.recipient(*number).is_ok_and(|found| found.is_some_and(is_meant));
+        let mut found = self.ids.find(IdHash::of(id.as_str())).filter(is_it);
+        found.next().filter(|_| found.next().is_none()) // Of two the row decides.
     }
 
-    /// Behind which id the rows are to be walked over for [`DeviceTable::hint_at`]; `None`: they were.
-    pub(crate) fn next_unhinted(&mut self) -> Option<String> {
-        self.ids.next(self.count).map(str::to_owned)
+    /// Takes note of what rows say.
+    pub(crate) fn hint_at(&mut self, id: &DeviceId, number: DeviceNumber) {
+        self.ids.insert(IdHash::of(id.as_str()), number);
     }
 
-    /// Takes what the rows say, which were walked over to behind `next`, or to their end.
-    pub(crate) fn hint_at(&mut self, numbers: &[(String, DeviceNumber)], next: Option<String>) {
-        numbers.iter().for_each(|(id, number)| self.ids.insert(IdHash::of(id), *number));
-        self.ids.on_walked(next);
+    /// How many devices there are, where they are too many for the hints: then [`DeviceTable::replace_hints`].
+    pub(crate) fn outgrown_hints(&self) -> Option<u64> {
+        self.ids.is_outgrown(self.count).then_some(self.count)
+    }
+
+    /// From here on the rows are to be walked over, from the first one on. The old ones are for the caller to free.
+    pub(crate) fn replace_hints(&mut self, hints: Ids) -> Ids {
+        mem::replace(&mut self.ids, hints)
+    }
+
+    /// Behind which id the walk over all rows goes on; `None`: it is over.
+    pub(crate) fn next_unhinted(&self) -> Option<String> {
+        self.ids.next.clone()
+    }
+
+    /// The rows to behind `next` say this; `None`: there are no more.
+    pub(crate) fn hint_at_rows(&mut self, numbers: &[(DeviceId, DeviceNumber)], next: Option<String>) {
+        numbers.iter().for_each(|(id, number)| self.hint_at(id, *number));
+        self.ids.next = next;
     }
 
     /// The numbers that devices have.

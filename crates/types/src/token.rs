@@ -192,7 +192,7 @@ pub struct TokenRef<'a>(Borrowed<'a>);
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Borrowed<'a> {
     Apns(&'a [u8]),
-    /// A text, as that of a browser is: who copies it finds out.
+    /// A text, as a browser's endpoint is. That it is one was asked when it was made, and is not asked of each that is read.
     Fcm(&'a [u8]),
     WebPush {
         endpoint: &'a [u8],

@@ -79,7 +79,12 @@ pub(super) enum Effect {
 impl Effect {
     pub(super) fn apply_to_table(&self, table: &mut DeviceTable) {
         match self {
-            Self::DeviceSet { number, device, .. } => table.set(*number, device.clone()),
+            Self::DeviceSet { number, device, before } => {
+                table.set(*number, device.clone());
+                if before.is_none() {
+                    table.hint_at(&device.id, *number); // The batch has the row that names it.
+                }
+            }
             Self::DeviceRemoved { number, .. } => table.remove(*number),
             Self::Subscribed { number, .. } => table.count_subscription(*number, 1),
             Self::Unsubscribed { number, .. } => table.count_subscription(*number, -1),

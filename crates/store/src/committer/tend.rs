@@ -5,17 +5,18 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::atomic::Ordering;
 
-use tidings_types::DeviceNumber;
-use tracing::{error, info};
+use tidings_types::{DeviceId, DeviceNumber};
+use tracing::{error, info, warn};
 
 use super::draft::Draft;
 use crate::engine::{EngineError, Table};
 use crate::rows;
-use crate::service::write_lock;
+use crate::service::{read_lock, write_lock};
+use crate::table::Ids;
 
 /// Rows one look reads.
 const REPAIR_COUNT: usize = 256;
-/// Ids one look reads: a millisecond, for a part of the time of who looks.
+/// Ids one look reads: a millisecond.
 const HINT_COUNT: usize = if cfg!(test) { 8 } else { 1024 };
 
 impl Draft<'_> {
@@ -37,20 +38,29 @@ impl Draft<'_> {
         Ok(collected.has_more || lost.len() == REPAIR_COUNT)
     }
 
-    /// Nothing of it is a change. True when there may be more.
+    /// Tells the table who has which number. Nothing of it is a change. True when there may be more.
     pub(super) fn hint_at_ids(&mut self) -> Result<bool, EngineError> {
-        let Some(after) = write_lock(&self.shared.table).next_unhinted() else { return Ok(false) };
-        let mut found = Vec::new();
-        self.engine.scan(Table::DeviceId, Bound::Excluded(after.as_bytes()), |id, number| {
-            let id = std::str::from_utf8(id).ok();
-            // What is damaged here is looked for in the rows, which say so.
-            let number = rows::decode_number(Table::DeviceId, id.unwrap_or_default().as_bytes(), number).ok();
-            found.extend(id.map(str::to_owned).zip(number));
+        let outgrown = read_lock(&self.shared.table).outgrown_hints();
+        if let Some(device_count) = outgrown {
+            let hints = Ids::for_twice(device_count); // Megabytes: neither made nor freed under the lock.
+            let _old = write_lock(&self.shared.table).replace_hints(hints);
+        }
+        let Some(after) = read_lock(&self.shared.table).next_unhinted() else { return Ok(false) };
+        let (mut found, mut last) = (Vec::new(), None);
+        let scanned = self.engine.scan(Table::DeviceId, Bound::Excluded(after.as_bytes()), |id, number| {
+            last = std::str::from_utf8(id).ok().map(str::to_owned);
+            // What is damaged is asked of the rows, which say so.
+            let id = last.as_deref().and_then(|id| DeviceId::new(id).ok());
+            found.extend(id.zip(rows::decode_number(Table::DeviceId, &[], number).ok()));
             Ok::<_, EngineError>(found.len() < HINT_COUNT)
-        })?;
-        let next = found.last().map(|(id, _)| id.clone()).filter(|_| found.len() == HINT_COUNT);
+        });
+        if let Err(error) = &scanned {
+            // Nobody needs a hint: of who has none the rows are asked, and only then is it an error.
+            warn!(%error, "Not all ids of devices are kept in memory");
+        }
+        let next = last.filter(|_| scanned.is_ok() && found.len() == HINT_COUNT);
         let has_more = next.is_some();
-        write_lock(&self.shared.table).hint_at(&found, next);
+        write_lock(&self.shared.table).hint_at_rows(&found, next);
         Ok(has_more)
     }
 

@@ -1,11 +1,12 @@
 //! Which number an id may have: hints, so that rows need not be asked. Whoever follows one compares the id in the record it
-//! leads to; whatever is not found here is asked of the rows.
+//! leads to; whatever is not found here is asked of the rows. They come from rows alone: of two records with one id, as
+//! damage may leave them, the row decides.
 //!
 //! A hint is a number and a byte of the id's hash. Twelve are a bucket, in one line of the processor's cache; where one is
-//! full, an older hint gives way. The buckets are made for twice as many devices as there are; when there are more, all
-//! begins anew, and the rows are walked over once ([`Ids::next`]).
+//! full, another hint gives way. The buckets are made for twice as many devices as there are; when there are more, all
+//! begins anew, and the rows are walked over once.
 //!
-//! Bound: 16 bytes per device.
+//! Bound: 16 bytes for each device of the most there ever were, for a moment 24.
 
 use tidings_types::DeviceNumber;
 use xxhash_rust::xxh3::xxh3_64;
@@ -37,19 +38,33 @@ impl IdHash {
 }
 
 #[derive(Debug)]
-pub(super) struct Ids {
+pub(crate) struct Ids {
     buckets: Vec<Bucket>,
-    /// Behind which id the walk over the rows goes on; `None`: all were walked over.
-    next: Option<String>,
+    /// Behind which id the walk over the rows goes on; `None`: it is over.
+    pub(super) next: Option<String>,
 }
 
 impl Default for Ids {
     fn default() -> Self {
-        Self { buckets: vec![Bucket::default(); BUCKET_COUNT_MIN], next: Some(String::new()) }
+        Self::with_buckets(BUCKET_COUNT_MIN)
     }
 }
 
 impl Ids {
+    fn with_buckets(count: usize) -> Self {
+        Self { buckets: vec![Bucket::default(); count], next: Some(String::new()) }
+    }
+
+    /// Empty ones for twice as many devices.
+    pub(crate) fn for_twice(device_count: u64) -> Self {
+        Self::with_buckets((2 * device_count).div_ceil(BUCKET_DEVICE_COUNT) as usize)
+    }
+
+    /// Whether so many devices are too many for the buckets.
+    pub(super) fn is_outgrown(&self, device_count: u64) -> bool {
+        device_count > BUCKET_DEVICE_COUNT * self.buckets.len() as u64
+    }
+
     /// Numbers of which one may be the id's.
     pub(super) fn find(&self, hash: IdHash) -> impl Iterator<Item = DeviceNumber> + '_ {
         let Bucket { numbers, tags } = &self.buckets[self.bucket_of(hash)];
@@ -76,22 +91,6 @@ impl Ids {
         }
     }
 
-    /// Behind which id the walk over all rows is to go on, if it is not over. Where so many devices are too many for the
-    /// buckets it begins anew, with more of them.
-    pub(super) fn next(&mut self, device_count: u64) -> Option<&str> {
-        if device_count > BUCKET_DEVICE_COUNT * self.buckets.len() as u64 {
-            let bucket_count = (2 * device_count).div_ceil(BUCKET_DEVICE_COUNT);
-            self.buckets = vec![Bucket::default(); bucket_count as usize];
-            self.next = Some(String::new());
-        }
-        self.next.as_deref()
-    }
-
-    /// The rows were walked over to behind this id; `None`: to the end.
-    pub(super) fn on_walked(&mut self, next: Option<String>) {
-        self.next = next;
-    }
-
     fn bucket_of(&self, hash: IdHash) -> usize {
         (((hash.0 >> 32) * self.buckets.len() as u64) >> 32) as usize // Below 2^32 buckets.
     }
@@ -99,8 +98,6 @@ impl Ids {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
 
     fn id(number: u32) -> String {
@@ -114,8 +111,8 @@ mod tests {
     #[test]
     fn nearly_all_are_found_where_there_are_as_many_as_it_is_made_for() {
         const COUNT: u32 = 10_000;
-        let mut ids = Ids::default();
-        assert_eq!(ids.next(u64::from(COUNT) / 2), Some(""));
+        let mut ids = Ids::for_twice(u64::from(COUNT) / 2);
+        assert!(!ids.is_outgrown(u64::from(COUNT)) && ids.is_outgrown(u64::from(COUNT) + BUCKET_DEVICE_COUNT));
         (0..COUNT).for_each(|number| ids.insert(IdHash::of(&id(number)), DeviceNumber(number)));
         let missing = (0..COUNT).filter(|number| !is_found(&ids, *number)).count();
         assert!(missing < COUNT as usize / 20, "{missing} are missing");
@@ -125,28 +122,24 @@ mod tests {
     }
 
     #[test]
-    fn with_more_devices_the_walk_begins_anew() {
+    fn where_there_is_no_room_a_new_one_is_found() {
         let mut ids = Ids::default();
-        ids.on_walked(None);
-        assert_eq!(ids.next(BUCKET_DEVICE_COUNT), None);
-        ids.insert(IdHash::of("phone-7"), DeviceNumber(7));
-        assert_eq!(ids.next(BUCKET_DEVICE_COUNT + 1), Some(""));
-        assert!(!is_found(&ids, 7));
-        ids.on_walked(Some("m".to_owned()));
-        assert_eq!(ids.next(2 * BUCKET_DEVICE_COUNT + 2), Some("m"));
+        for number in 0..100 {
+            ids.insert(IdHash::of(&id(number)), DeviceNumber(number));
+            assert!(is_found(&ids, number), "{number}");
+        }
+        assert!((0..100).filter(|number| is_found(&ids, *number)).count() <= HINT_COUNT);
     }
 
     #[test]
     fn what_was_removed_is_not_found() {
         let mut ids = Ids::default();
-        let mut numbers = BTreeMap::new();
         for number in (0..HINT_COUNT as u32).chain(3..5) {
             ids.insert(IdHash::of(&id(number)), DeviceNumber(number));
-            numbers.insert(number, true);
         }
         ids.remove(IdHash::of(&id(4)), DeviceNumber(4));
         ids.remove(IdHash::of(&id(5)), DeviceNumber(6)); // Another's.
-        for number in numbers.into_keys() {
+        for number in 0..HINT_COUNT as u32 {
             assert_eq!(is_found(&ids, number), number != 4, "{number}");
         }
     }

@@ -208,6 +208,35 @@ async fn a_row_that_leads_to_a_stranger_is_not_believed() {
     assert_eq!(store.device(&id("a")).unwrap().unwrap().token, token("a"), "its token is its own");
 }
 
+/// Where the row that named a device leads to a stranger, the device is registered anew, and what memory has of the old one
+/// has the same id.
+#[tokio::test]
+async fn of_two_devices_with_one_id_the_row_decides() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path(), Arc::default());
+    store.import_devices(vec![import("a"), import("b")], None, Timestamp(1)).await.unwrap();
+    let mut rows = Rows::default();
+    rows.put(Table::DeviceId, &b"b"[..], 0u32.to_be_bytes());
+    store.shared().engine.read().as_ref().unwrap().commit(rows, Durability::Synced).unwrap();
+    store.close().await;
+    let store = open(folder.path(), Arc::default());
+    let new = NewDevice { token: token("b"), ..device("b") };
+    let registered = store.put_device(new, PutTerms::default(), Timestamp(2)).await.unwrap();
+    assert!(registered.created);
+    let number = store.device_number(&id("b")).unwrap();
+    let secret = registered.credential.unwrap();
+    assert_eq!(store.prove(&id("b"), Some(secret.as_str())).unwrap(), number);
+    store
+        .subscribe(&id("b"), vec![(Subject::new("team:9").unwrap(), vec![TopicName::new("goal").unwrap()])])
+        .await
+        .unwrap();
+    let mut event = event("e").remove(0).event;
+    event.subjects = vec![Subject::new("team:9").unwrap()];
+    assert_eq!(store.select(&event).iter_from(DeviceNumber(0)).collect::<Vec<_>>(), Vec::from_iter(number));
+    assert!(store.delete_device(&id("b"), Precondition::None).await.unwrap());
+    assert_eq!((store.device(&id("b")).unwrap(), store.select(&event).len()), (None, 0));
+}
+
 #[tokio::test]
 async fn a_damaged_channel_goes_on_from_its_history_and_others_come_back_as_well() {
     let folder = tempfile::tempdir().unwrap();

@@ -189,8 +189,8 @@ fn check_later(store: &Store, state: State) {
     assert_eq!(store.counts().later, keys.len() as u64);
 }
 
-/// What a table says of an id is what the row says; one made from the rows knows all.
-fn check_hints(store: &Store, rebuilt: &DeviceTable) {
+/// What the table says of an id is what the row says.
+fn check_hints(store: &Store) {
     let engine = store.shared().engine.read();
     for id in DEVICES.map(|name| DeviceId::new(name).unwrap()) {
         let key = rows::device_id_key(&id);
@@ -198,7 +198,6 @@ fn check_hints(store: &Store, rebuilt: &DeviceTable) {
         let number = row.map(|row| rows::decode_number(Table::DeviceId, key, row.as_ref()).unwrap());
         let hint = store.shared().table.read().number_of(&id);
         assert!(hint.is_none() || hint == number, "{id}: {hint:?}, not {number:?}");
-        assert_eq!(rebuilt.number_of(&id), number, "{id}");
     }
 }
 
@@ -238,7 +237,7 @@ async fn run(changes: Vec<(Vec<Change>, Option<Fault>)>) {
         assert_eq!(rebuilt.checkpoint, None);
         assert_eq!(held, facts(&rebuilt.table, &rebuilt.index, &rebuilt.brakes));
         check_later(&store, state);
-        check_hints(&store, &rebuilt.table);
+        check_hints(&store);
         if let Some((loaded, _folder)) = from_checkpoint(&store) {
             assert_eq!(held, facts(&loaded.table, &loaded.index, &loaded.brakes));
         }

@@ -1,5 +1,6 @@
 //! The device table in a running store: damaged records, garbage, and numbers that are given again.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
@@ -18,17 +19,6 @@ async fn looks_twice(store: &Store) {
     let looks = || store.shared().counters.looks.load(Ordering::Relaxed);
     let before = looks();
     eventually("it looks twice", || looks() >= before + 2).await;
-}
-
-/// Waits until it holds.
-async fn eventually(what: &str, holds: impl Fn() -> bool) {
-    let mut pulse = tokio::time::interval(Duration::from_millis(2));
-    let waited = tokio::time::timeout(Duration::from_secs(20), async {
-        while !holds() {
-            pulse.tick().await;
-        }
-    });
-    assert!(waited.await.is_ok(), "{what} within 20 s");
 }
 
 async fn put(store: &Store, name: &str) -> DeviceNumber {
@@ -57,15 +47,17 @@ async fn who_has_which_number_is_known_again_after_an_opening() {
     for index in 0..50 {
         numbers.push((format!("phone-{index}"), put(&store, &format!("phone-{index}")).await));
     }
+    let hint = |store: &Store, name: &str| read_lock(&store.shared().table).number_of(&DeviceId::new(name).unwrap());
+    // Of a few a full bucket may have lost the hint.
+    let known = |store: &Store| numbers.iter().filter(|(name, number)| hint(store, name) == Some(*number)).count();
+    assert_eq!(hint(&store, "phone-49"), Some(numbers[49].1));
+    eventually("there are hints for all", || known(&store) >= 40).await;
     delete(&store, "phone-7").await;
     store.close().await;
     let store = open_large(folder.path(), Arc::default());
     assert_eq!(store.counts().rebuilt, 0);
-    let hint = |name: &str| read_lock(&store.shared().table).number_of(&DeviceId::new(name).unwrap());
-    // Of a few a full bucket may have lost the hint.
-    let known = || numbers.iter().filter(|(name, number)| hint(name) == Some(*number)).count();
-    eventually("the rows were walked over", || known() >= 40).await;
-    assert_eq!(hint("phone-7"), None);
+    eventually("the rows were walked over", || known(&store) >= 40).await;
+    assert_eq!(hint(&store, "phone-7"), None);
     for (name, number) in &numbers {
         let number = Some(*number).filter(|_| name != "phone-7");
         assert_eq!(store.device_number(&DeviceId::new(name).unwrap()).unwrap(), number);
@@ -112,6 +104,44 @@ async fn a_device_whose_record_and_row_are_damaged_is_left_out() {
     assert_eq!(told(&store, &[first, second]), [("second".to_owned(), DeviceToken::from(&b"second"[..]))]);
     eventually("the one is given up", || store.counts().devices == 1).await;
     assert_ne!(put(&store, "first").await, first, "what is left of it must not be another's");
+}
+
+/// Rows written anew leave files in which nothing lives. The checkpoint that is there speaks of them, until there is another.
+#[tokio::test]
+async fn no_file_goes_before_a_checkpoint_without_it_is_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = StoreConfig { checkpoint_change_count: 1, ..config(folder.path()) };
+    let store = Store::open(config, Arc::new(Sink::default())).unwrap();
+    let import = |turn: u32| {
+        let token = |index| Some(DeviceToken::fcm(&format!("{turn}-{index}-{}", "x".repeat(3000))).unwrap());
+        let new = |index| NewDevice { token: token(index), ..device(&format!("phone-{index}")) };
+        store.import_devices((0..30).map(|index| new(index).into()).collect(), None, Timestamp(1))
+    };
+    let files = || -> BTreeSet<_> {
+        fs::read_dir(folder.path().join("heap")).unwrap().map(|file| file.unwrap().file_name()).collect()
+    };
+    import(0).await.unwrap();
+    eventually("a checkpoint", || store.counts().checkpoints > 0).await;
+    let (place, beside) = (folder.path().join("checkpoint"), folder.path().join("beside"));
+
+    // A folder stands where the next one would.
+    let none_is_written = store.shared().checkpoint.interrupt();
+    let spoken_of = files();
+    fs::rename(&place, &beside).unwrap();
+    fs::create_dir(&place).unwrap();
+    drop(none_is_written);
+    for turn in 1..10 {
+        import(turn).await.unwrap();
+        let failed = store.counts().checkpoints_failed;
+        eventually("two tries", || store.counts().checkpoints_failed >= failed + 2).await;
+    }
+    let kept = files();
+    assert!(kept.is_superset(&spoken_of) && kept.len() > spoken_of.len(), "{spoken_of:?}, then {kept:?}");
+
+    fs::remove_dir(&place).unwrap();
+    eventually("files go with the checkpoint that comes without being asked for", || files().is_disjoint(&spoken_of))
+        .await;
+    assert!(place.is_file() && store.counts().failures == 0);
 }
 
 #[tokio::test]
