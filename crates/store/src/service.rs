@@ -555,7 +555,7 @@ impl Store {
     /// Who is told of the event, as it is at one moment, in which nobody is in two places or in none: whoever it names
     /// or selects, or else whoever subscribed to its topic on any of its subjects and all devices of the users among
     /// these; of them those that its filter admits. Changes wait meanwhile: a millisecond for millions of devices, some
-    /// tens of them for a selector of many parts. Named devices cost a row read each.
+    /// tens of them for a selector of many parts. Named devices that memory does not know cost a row read each.
     pub fn select(&self, event: &Event) -> Frozen {
         let filter = event.filter.clone().unwrap_or_default();
         let Some(to) = &event.to else {

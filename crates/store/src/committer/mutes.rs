@@ -22,7 +22,7 @@ const END_COUNT: usize = 1000;
 #[derive(Debug, Default)]
 pub(super) struct MuteEnds {
     /// No mute that ends before this is left, but for those that are looked for among all.
-    ended: Timestamp,
+    pub(super) ended: Timestamp,
     /// With which key the look at all mutes goes on.
     start: Vec<u8>,
     /// When it began, if it has read all so far.

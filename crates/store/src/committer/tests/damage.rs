@@ -9,6 +9,7 @@ use tidings_types::{BrakeScope, DeviceToken, Json, Mute, MuteScope, TokenRef, Us
 use super::*;
 use crate::ReadError;
 use crate::committer::draft::Draft;
+use crate::committer::mutes::MuteEnds;
 use crate::hash::hash16;
 use crate::rows;
 
@@ -470,6 +471,16 @@ async fn a_block_that_cannot_be_read_holds_up_no_end_of_a_mute() {
     NOW.store(9000, Ordering::Relaxed);
     eventually("what came to its end later", || (1..300).all(|index| mutes(index) == 0)).await;
     assert_eq!(mutes(0), 5);
+    // Who has looked at all mutes looks behind the block from then on.
+    let mut ends = MuteEnds::default();
+    let mut look = || {
+        with_draft(&store, |draft| {
+            draft.now = Timestamp(9000);
+            draft.end_mutes(&mut ends).unwrap()
+        })
+    };
+    let look_count = (1..).take_while(|_| look()).take(100).count();
+    assert!(look_count < 100 && ends.ended == Timestamp(9000), "{look_count} looks to {:?}", ends.ended);
 }
 
 /// Their names are in memory, and what is kept of them in other files. A backup, which is to have every row, is none.
