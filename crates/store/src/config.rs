@@ -28,7 +28,7 @@ pub struct StoreConfig {
     /// How many ids are remembered; with more, the oldest are forgotten before `id_window` is over.
     pub id_window_count: u64,
     /// Devices that live. Twice as many numbers and 65 536 more may be in use, with 10 bytes of memory each, and up
-    /// to 16 for each of the most that ever lived.
+    /// to 23 for each of the most that lived since the opening.
     pub device_count_max: u32,
     /// Subscriptions of one device, counted as (subject, topic). At most 65 535; more count as that.
     pub subscription_count_max: u32,

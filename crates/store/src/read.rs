@@ -1,4 +1,5 @@
-//! Reading rows: from the engine's memory or the disk, at the caller's cost, never behind a write.
+//! Reading rows: from the engine's memory or the disk, at the caller's cost, never behind a write. Memory is asked first who
+//! has which number, where nobody writes to it just then.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -603,8 +604,9 @@ impl Store {
 
     /// Memory mostly knows the number; it does too where the row that names the device is damaged.
     fn find_number(&self, engine: &Engine, id: &DeviceId) -> Result<Option<DeviceNumber>, EngineError> {
-        if let Some(number) = read_lock(&self.shared().table).number_of(id) {
-            return Ok(Some(number));
+        let hint = self.shared().table.try_read().and_then(|table| table.number_of(id));
+        if hint.is_some() {
+            return Ok(hint);
         }
         let key = rows::device_id_key(id);
         let number = engine

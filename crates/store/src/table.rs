@@ -207,7 +207,7 @@ impl DeviceTable {
     pub(crate) fn remove(&mut self, number: DeviceNumber) {
         if let Ok(Some(removed)) = self.recipient(number) {
             let hash = IdHash::of(removed.id);
-            self.ids.remove(hash, number);
+            self.ids.remove(hash);
         }
         let index = number.0 as usize;
         if index < self.slots.len() {
@@ -273,9 +273,11 @@ impl DeviceTable {
         found.next().filter(|_| found.next().is_none()) // Of two the row decides.
     }
 
-    /// Takes note of what rows say.
+    /// From now on a row says that the device with this id has this number.
     pub(crate) fn hint_at(&mut self, id: &DeviceId, number: DeviceNumber) {
-        self.ids.insert(IdHash::of(id.as_str()), number);
+        let hash = IdHash::of(id.as_str());
+        self.ids.remove(hash);
+        self.ids.insert(hash, number);
     }
 
     /// How many devices there are, where they are too many for the hints: then [`DeviceTable::replace_hints`].
@@ -288,14 +290,14 @@ impl DeviceTable {
         mem::replace(&mut self.ids, hints)
     }
 
-    /// Behind which id the walk over all rows goes on; `None`: it is over.
-    pub(crate) fn next_unhinted(&self) -> Option<String> {
+    /// Behind which row of an id the walk over them goes on; `None`: it is over.
+    pub(crate) fn next_unhinted(&self) -> Option<Vec<u8>> {
         self.ids.next.clone()
     }
 
     /// The rows to behind `next` say this; `None`: there are no more.
-    pub(crate) fn hint_at_rows(&mut self, numbers: &[(DeviceId, DeviceNumber)], next: Option<String>) {
-        numbers.iter().for_each(|(id, number)| self.hint_at(id, *number));
+    pub(crate) fn hint_at_rows(&mut self, numbers: &[(DeviceId, DeviceNumber)], next: Option<Vec<u8>>) {
+        numbers.iter().for_each(|(id, number)| self.ids.insert(IdHash::of(id.as_str()), *number));
         self.ids.next = next;
     }
 

@@ -210,7 +210,10 @@ impl Draft<'_> {
             self.rows.delete(Table::Token, rows::token_key(token));
         }
         self.set_proven(number, false);
-        self.rows.delete(Table::DeviceId, rows::device_id_key(&row.device.id));
+        // Damage may have left two with one id.
+        if self.named_number(&row.device.id).is_ok_and(|named| named.is_none_or(|named| named == number)) {
+            self.rows.delete(Table::DeviceId, rows::device_id_key(&row.device.id));
+        }
         self.rows.delete(Table::Device, rows::number_key(number));
         self.free_number(number);
         self.count_user_device(row.device.user.as_ref(), None);
@@ -423,7 +426,10 @@ impl Draft<'_> {
     /// The device's number. Memory mostly knows; it does too where the row that says it is damaged.
     pub(super) fn find_number(&self, id: &DeviceId) -> Result<Option<DeviceNumber>, EngineError> {
         let is_untouched = self.rows.get(Table::DeviceId, rows::device_id_key(id)).is_none();
-        if is_untouched && let Some(number) = read_lock(&self.shared.table).number_of(id) {
+        if is_untouched
+            && let Some(number) = read_lock(&self.shared.table).number_of(id)
+            && self.rows.get(Table::Device, &rows::number_key(number)) != Some(None)
+        {
             return Ok(Some(number));
         }
         match self.named_number(id) {

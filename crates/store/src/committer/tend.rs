@@ -46,19 +46,19 @@ impl Draft<'_> {
             let _old = write_lock(&self.shared.table).replace_hints(hints);
         }
         let Some(after) = read_lock(&self.shared.table).next_unhinted() else { return Ok(false) };
-        let (mut found, mut last) = (Vec::new(), None);
-        let scanned = self.engine.scan(Table::DeviceId, Bound::Excluded(after.as_bytes()), |id, number| {
-            last = std::str::from_utf8(id).ok().map(str::to_owned);
+        let (mut found, mut seen_count, mut last) = (Vec::new(), 0, None);
+        let scanned = self.engine.scan(Table::DeviceId, Bound::Excluded(&after), |key, number| {
             // What is damaged is asked of the rows, which say so.
-            let id = last.as_deref().and_then(|id| DeviceId::new(id).ok());
-            found.extend(id.zip(rows::decode_number(Table::DeviceId, &[], number).ok()));
-            Ok::<_, EngineError>(found.len() < HINT_COUNT)
+            let id = std::str::from_utf8(key).ok().and_then(|id| DeviceId::new(id).ok());
+            found.extend(id.zip(rows::decode_number(Table::DeviceId, key, number).ok()));
+            (seen_count, last) = (seen_count + 1, Some(key.to_vec()));
+            Ok::<_, EngineError>(seen_count < HINT_COUNT)
         });
         if let Err(error) = &scanned {
             // Nobody needs a hint: of who has none the rows are asked, and only then is it an error.
-            warn!(%error, "Not all ids of devices are kept in memory");
+            warn!(%error, "Ids of devices are not all kept in memory, for rows cannot be read");
         }
-        let next = last.filter(|_| scanned.is_ok() && found.len() == HINT_COUNT);
+        let next = last.filter(|_| scanned.is_ok() && seen_count == HINT_COUNT);
         let has_more = next.is_some();
         write_lock(&self.shared.table).hint_at_rows(&found, next);
         Ok(has_more)

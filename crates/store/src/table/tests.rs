@@ -46,6 +46,25 @@ fn device(number: u32, version: u32, is_large: bool) -> Device {
     }
 }
 
+#[test]
+fn of_two_records_with_one_id_none_is_believed() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut table = DeviceTable::create(folder.path()).unwrap();
+    let (one, other) = (device(1, 0, false), Device { id: device(1, 0, false).id, ..device(2, 0, false) });
+    let hint = |table: &DeviceTable| table.number_of(&one.id);
+    table.set_reserving(DeviceNumber(1), one.clone());
+    assert_eq!(hint(&table), None, "only rows say so");
+    table.hint_at(&one.id, DeviceNumber(1));
+    assert_eq!(hint(&table), Some(DeviceNumber(1)));
+    table.set_reserving(DeviceNumber(2), other);
+    table.hint_at_rows(&[(one.id.clone(), DeviceNumber(2))], None);
+    assert_eq!(hint(&table), None);
+    table.hint_at(&one.id, DeviceNumber(2));
+    assert_eq!(hint(&table), Some(DeviceNumber(2)), "a row that is new decides");
+    table.remove(DeviceNumber(2));
+    assert_eq!(hint(&table), None);
+}
+
 /// All that a recipient tells, as text.
 fn told(recipient: &Recipient<'_>) -> String {
     let token = recipient.token.map(|token| (token.to_token().to_text().into_owned(), token.to_token()));

@@ -234,6 +234,13 @@ async fn of_two_devices_with_one_id_the_row_decides() {
     let mut event = event("e").remove(0).event;
     event.subjects = vec![Subject::new("team:9").unwrap()];
     assert_eq!(store.select(&event).iter_from(DeviceNumber(0)).collect::<Vec<_>>(), Vec::from_iter(number));
+    // The old one goes, the new one stays.
+    with_draft(&store, |draft| {
+        let row = draft.row(DeviceNumber(1)).unwrap().unwrap();
+        draft.remove_device(DeviceNumber(1), row).unwrap();
+        assert_eq!(draft.find_number(&id("b")).unwrap(), number);
+        assert_eq!(draft.rows.get(Table::DeviceId, b"b"), None);
+    });
     assert!(store.delete_device(&id("b"), Precondition::None).await.unwrap());
     assert_eq!((store.device(&id("b")).unwrap(), store.select(&event).len()), (None, 0));
 }
@@ -471,7 +478,7 @@ async fn a_block_that_cannot_be_read_holds_up_no_end_of_a_mute() {
     NOW.store(9000, Ordering::Relaxed);
     eventually("what came to its end later", || (1..300).all(|index| mutes(index) == 0)).await;
     assert_eq!(mutes(0), 5);
-    // Who has looked at all mutes looks behind the block from then on.
+    // Who has looked at all mutes goes on with the ends behind now, where there is no block.
     let mut ends = MuteEnds::default();
     let mut look = || {
         with_draft(&store, |draft| {

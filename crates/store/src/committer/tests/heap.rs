@@ -50,8 +50,7 @@ async fn who_has_which_number_is_known_again_after_an_opening() {
     let hint = |store: &Store, name: &str| read_lock(&store.shared().table).number_of(&DeviceId::new(name).unwrap());
     // Of a few a full bucket may have lost the hint.
     let known = |store: &Store| numbers.iter().filter(|(name, number)| hint(store, name) == Some(*number)).count();
-    assert_eq!(hint(&store, "phone-49"), Some(numbers[49].1));
-    eventually("there are hints for all", || known(&store) >= 40).await;
+    eventually("nearly all are known", || known(&store) >= 40).await;
     delete(&store, "phone-7").await;
     store.close().await;
     let store = open_large(folder.path(), Arc::default());
