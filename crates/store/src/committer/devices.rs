@@ -211,7 +211,8 @@ impl Draft<'_> {
         }
         self.set_proven(number, false);
         // Damage may have left two with one id.
-        if self.named_number(&row.device.id).is_ok_and(|named| named.is_none_or(|named| named == number)) {
+        let names_another = |named: Option<DeviceNumber>| named.is_some_and(|named| named != number);
+        if !self.named_number(&row.device.id).is_ok_and(names_another) {
             self.rows.delete(Table::DeviceId, rows::device_id_key(&row.device.id));
         }
         self.rows.delete(Table::Device, rows::number_key(number));
