@@ -17,7 +17,7 @@ use crate::table::Ids;
 /// Rows one look reads.
 const REPAIR_COUNT: usize = 256;
 /// Ids one look reads: a millisecond.
-const HINT_COUNT: usize = if cfg!(test) { 8 } else { 1024 };
+const ID_COUNT: usize = if cfg!(test) { 8 } else { 1024 };
 
 impl Draft<'_> {
     /// Nothing of it is a change: no row is written. True when there may be more.
@@ -52,13 +52,13 @@ impl Draft<'_> {
             let id = std::str::from_utf8(key).ok().and_then(|id| DeviceId::new(id).ok());
             found.extend(id.zip(rows::decode_number(Table::DeviceId, key, number).ok()));
             (seen_count, last) = (seen_count + 1, Some(key.to_vec()));
-            Ok::<_, EngineError>(seen_count < HINT_COUNT)
+            Ok::<_, EngineError>(seen_count < ID_COUNT)
         });
         if let Err(error) = &scanned {
             // Nobody needs a hint: of who has none the rows are asked, and only then is it an error.
             warn!(%error, "Ids of devices are not all kept in memory, for rows cannot be read");
         }
-        let next = last.filter(|_| scanned.is_ok() && seen_count == HINT_COUNT);
+        let next = last.filter(|_| scanned.is_ok() && seen_count == ID_COUNT);
         let has_more = next.is_some();
         write_lock(&self.shared.table).hint_at_rows(&found, next);
         Ok(has_more)
