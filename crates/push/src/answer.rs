@@ -46,17 +46,3 @@ pub enum Advice {
     /// The credential is refused: leave this connection, open others slowly, tell the operator.
     CredentialRefused,
 }
-
-/// Whose fault a refusal is, which says who must be told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Fault {
-    /// The device's token is dead, or it gets too much: usual, only counted.
-    Device,
-    /// The request is wrong: a bug of ours or a wrong setting of the app. Every notification of this rendering fails
-    /// alike, so its job should be cancelled.
-    Request,
-    /// The credential is wrong: the operator must act.
-    Credential,
-    /// The provider has trouble: usual, passes.
-    Provider,
-}

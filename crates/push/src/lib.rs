@@ -26,7 +26,7 @@ mod reason;
 pub mod retry;
 pub mod web_push;
 
-pub use answer::{ANSWER_BYTES_MAX, Advice, Fault, Verdict};
+pub use answer::{ANSWER_BYTES_MAX, Advice, Verdict};
 pub use dialect::Dialect;
 pub use gauge::PoolGauge;
 pub use lakes::Lakes;

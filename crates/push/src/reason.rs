@@ -2,7 +2,7 @@
 
 use tidings_types::Provider;
 
-use crate::{Fault, apns, fcm, web_push};
+use crate::{apns, fcm, web_push};
 
 /// Makes an enum of reasons with their names.
 macro_rules! reasons {
@@ -93,15 +93,6 @@ impl Reason {
             Self::Apns(_) => Provider::Apns,
             Self::Fcm(_) => Provider::Fcm,
             Self::WebPush(_) => Provider::WebPush,
-        }
-    }
-
-    /// Whose fault it is.
-    pub fn fault(self) -> Fault {
-        match self {
-            Self::Apns(reason) => reason.fault(),
-            Self::Fcm(reason) => reason.fault(),
-            Self::WebPush(reason) => reason.fault(),
         }
     }
 }

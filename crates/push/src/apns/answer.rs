@@ -25,7 +25,7 @@ use serde::Deserialize;
 use tidings_types::Timestamp;
 
 use crate::retry::retry_after;
-use crate::{Advice, Fault, Verdict};
+use crate::{Advice, Verdict};
 
 /// How soon a device that got too many requests is asked again at the earliest.
 const DEVICE_PAUSE: Duration = Duration::from_secs(1);
@@ -130,37 +130,20 @@ reasons! {
 }
 
 impl Reason {
-    /// Whose fault it is.
-    pub fn fault(self) -> Fault {
-        use Reason as R;
-        match self {
-            R::BadDeviceToken | R::ExpiredToken | R::Unregistered | R::TooManyRequests => Fault::Device,
-            R::DeviceTokenNotForTopic => Fault::Device,
-            R::BadCertificate
-            | R::BadCertificateEnvironment
-            | R::BadEnvironmentKeyIdInToken
-            | R::ExpiredProviderToken
-            | R::Forbidden
-            | R::InvalidProviderToken
-            | R::MissingProviderToken
-            | R::TooManyProviderTokenUpdates
-            | R::UnrelatedKeyIdInToken => Fault::Credential,
-            R::IdleTimeout | R::InternalServerError | R::ServiceUnavailable | R::Shutdown | R::Other => Fault::Provider,
-            R::BadCollapseId
-            | R::BadExpirationDate
-            | R::BadMessageId
-            | R::BadPriority
-            | R::BadTopic
-            | R::DuplicateHeaders
-            | R::InvalidPushType
-            | R::MissingDeviceToken
-            | R::MissingTopic
-            | R::PayloadEmpty
-            | R::TopicDisallowed
-            | R::BadPath
-            | R::MethodNotAllowed
-            | R::PayloadTooLarge => Fault::Request,
-        }
+    /// Whether the credential is to blame: an operator must act, and no device may suffer for it.
+    fn is_about_credential(self) -> bool {
+        matches!(
+            self,
+            Self::BadCertificate
+                | Self::BadCertificateEnvironment
+                | Self::BadEnvironmentKeyIdInToken
+                | Self::ExpiredProviderToken
+                | Self::Forbidden
+                | Self::InvalidProviderToken
+                | Self::MissingProviderToken
+                | Self::TooManyProviderTokenUpdates
+                | Self::UnrelatedKeyIdInToken
+        )
     }
 }
 
@@ -191,7 +174,7 @@ pub fn classify(status: StatusCode, headers: &HeaderMap, body: &[u8], now: Times
         }
         (403, _) => repeat(Advice::CredentialRefused),
         // The reason says more than the status: no device may be blamed for a certificate.
-        (400..=499, reason) if reason.fault() == Fault::Credential => repeat(Advice::CredentialRefused),
+        (400..=499, reason) if reason.is_about_credential() => repeat(Advice::CredentialRefused),
         (429, _) => wait(DEVICE_PAUSE),
         (500.., _) => wait(Duration::ZERO),
         // A moment that lies ahead would condemn registrations yet to come.
@@ -321,7 +304,7 @@ mod tests {
 
     #[test]
     fn a_fault_of_the_credential_is_never_blamed_on_a_device() {
-        let about_credential = Reason::ALL.iter().filter(|reason| reason.fault() == Fault::Credential);
+        let about_credential = Reason::ALL.iter().filter(|reason| reason.is_about_credential());
         for (&reason, status) in about_credential.flat_map(|reason| [400, 401, 403, 410, 429].map(|it| (reason, it))) {
             let verdict = with_reason(status, reason);
             assert!(

@@ -33,7 +33,7 @@ use tidings_types::Timestamp;
 
 use crate::reason::reasons;
 use crate::retry::retry_after;
-use crate::{Advice, Fault, Verdict};
+use crate::{Advice, Verdict};
 
 /// Google: a 429 without `Retry-After` is to be met with a minute of silence.
 const QUOTA_PAUSE: Duration = Duration::from_secs(60);
@@ -73,18 +73,6 @@ reasons! {
 }
 
 impl Reason {
-    /// Whose fault it is.
-    pub fn fault(self) -> Fault {
-        match self {
-            Self::Unregistered | Self::InvalidToken | Self::SenderIdMismatch => Fault::Device,
-            Self::InvalidArgument | Self::NotFound => Fault::Request,
-            Self::ThirdPartyAuthError | Self::Unauthenticated | Self::PermissionDenied => Fault::Credential,
-            Self::QuotaExceeded | Self::Unavailable | Self::Internal | Self::Unspecified | Self::Other => {
-                Fault::Provider
-            }
-        }
-    }
-
     fn from_text(text: &str) -> Self {
         if text == "RESOURCE_EXHAUSTED" {
             return Self::QuotaExceeded; // The name outside of FCM's own details.
@@ -373,8 +361,7 @@ mod tests {
 
     #[test]
     fn a_fault_of_the_credential_is_never_blamed_on_a_device() {
-        let is_ours = |reason: &&Reason| reason.fault() == Fault::Credential && **reason != Reason::ThirdPartyAuthError;
-        for reason in Reason::ALL.iter().filter(is_ours) {
+        for reason in [Reason::Unauthenticated, Reason::PermissionDenied] {
             for status in [400, 401, 403, 404, 429, 500] {
                 let verdict = answer(status, None, &error(status, "X", "x", &fcm(reason.as_str())));
                 assert!(matches!(verdict, Verdict::Repeat { advice, .. } if advice != Advice::Wait), "{verdict:?}");

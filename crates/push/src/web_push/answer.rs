@@ -30,7 +30,7 @@ use tidings_types::Timestamp;
 
 use crate::reason::reasons;
 use crate::retry::retry_after;
-use crate::{Advice, Fault, Verdict};
+use crate::{Advice, Verdict};
 
 /// How long a subscription is left alone after a 429 that does not say.
 const QUOTA_PAUSE: Duration = Duration::from_secs(60);
@@ -62,22 +62,6 @@ reasons! {
         ServiceError = "web_push_service_error",
         /// Anything else.
         Other = "web_push_other",
-    }
-}
-
-impl Reason {
-    /// Whose fault it is.
-    pub fn fault(self) -> Fault {
-        match self {
-            Self::BadSubscriptionKey
-            | Self::ForbiddenEndpoint
-            | Self::AddressNotPublic
-            | Self::SubscriptionGone
-            | Self::VapidKeyMismatch => Fault::Device,
-            Self::VapidRefused => Fault::Credential,
-            Self::PayloadTooLarge | Self::BadRequest => Fault::Request,
-            Self::OriginOverloaded | Self::TooManyRequests | Self::ServiceError | Self::Other => Fault::Provider,
-        }
     }
 }
 
