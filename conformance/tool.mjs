@@ -10,7 +10,7 @@ import { fileURLToPath } from "node:url";
 
 import { BINARY, DEADLINE_MS, until } from "./server.mjs";
 
-const BUILT = fileURLToPath(new URL("../target/conformance", import.meta.url));
+const BUILT = path.join(path.dirname(BINARY), "../conformance");
 const LOG_CHARACTERS_MAX = 16 * 1024;
 
 /** A class of java with its arguments. */
@@ -32,10 +32,10 @@ export const node = (name, words) => {
   return [process.execPath, [fileURLToPath(new URL(`js/${name}.mjs`, import.meta.url)), ...words]];
 };
 
-/** An example of one of our crates, built beside the server. */
+/** An example of one of our crates, as the tests build it. */
 export const example = (crate, name) => {
-  const program = path.join(path.dirname(BINARY), "examples", name);
-  assert.ok(existsSync(program), `${name} is not built: cargo build --release -p ${crate} --example ${name}`);
+  const program = path.join(path.dirname(BINARY), "../debug/examples", name);
+  assert.ok(existsSync(program), `${name} is not built: cargo build -p ${crate} --example ${name}`);
   return [program, []];
 };
 

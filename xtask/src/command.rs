@@ -50,8 +50,8 @@ pub(crate) fn is_there(program: &str) -> bool {
 pub(crate) fn run(workshop: &Workshop, step: &str, command: Command, mut on_line: impl FnMut(&str)) -> Result<()> {
     let shown = shown(&command, &workshop.root);
     println!("    {shown}");
-    let log_path = workshop.root.join("target/xtask").join(format!("{step}.log"));
-    fs::create_dir_all(log_path.parent().expect("it lies in target/xtask"))?;
+    let log_path = workshop.built(&format!("xtask/{step}.log"));
+    fs::create_dir_all(log_path.parent().expect("it lies in a folder"))?;
     let mut log = File::options().create(true).append(true).open(&log_path).context("cannot write the log")?;
     writeln!(log, "$ {shown}")?;
 

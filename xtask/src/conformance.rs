@@ -5,36 +5,38 @@
 //! downloaded and built of the latter two lies in `target/conformance`, so that a second run takes seconds. Databases are
 //! Debian's. The tests of all of them are Node's; those of other languages are small programs that tests start.
 
+use std::fs;
 use std::process::{Command, Stdio};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 
 use crate::Workshop;
 use crate::command::{cargo, run};
+use crate::openapi::is_same;
 use crate::report::{Failure, Tally};
 use crate::steps::{BINARY, build_for, counted, debian_tool, start_log};
 
 const STEP: &str = "conformance";
-const BUILT: &str = "target/conformance";
 
 /// A program without which a judge cannot be built or run.
 struct Tool {
     program: &'static str,
     /// What makes it tell its version.
     word: &'static str,
-    major_min: u32,
+    /// The lowest that will do, such as `[1, 25]`.
+    version_min: &'static [u32],
     /// Where Debian's is new enough.
     debian_package: Option<&'static str>,
 }
 
 const TOOLS: [Tool; 7] = [
-    Tool { program: "node", word: "--version", major_min: 20, debian_package: None },
-    Tool { program: "npm", word: "--version", major_min: 9, debian_package: None },
-    Tool { program: "javac", word: "--version", major_min: 17, debian_package: Some("openjdk-17-jdk-headless") },
-    Tool { program: "mvn", word: "--version", major_min: 3, debian_package: Some("maven") },
-    Tool { program: "go", word: "version", major_min: 1, debian_package: None },
-    Tool { program: "openssl", word: "version", major_min: 3, debian_package: Some("openssl") },
-    Tool { program: "influxd", word: "version", major_min: 1, debian_package: Some("influxdb") },
+    Tool { program: "node", word: "--version", version_min: &[20], debian_package: None },
+    Tool { program: "npm", word: "--version", version_min: &[9], debian_package: None },
+    Tool { program: "javac", word: "--version", version_min: &[17], debian_package: Some("openjdk-17-jdk-headless") },
+    Tool { program: "mvn", word: "--version", version_min: &[3], debian_package: Some("maven") },
+    Tool { program: "go", word: "version", version_min: &[1, 25], debian_package: None },
+    Tool { program: "openssl", word: "version", version_min: &[3], debian_package: Some("openssl") },
+    Tool { program: "influxd", word: "version", version_min: &[1], debian_package: Some("influxdb") },
 ];
 
 /// Debian's does not tell its version, so there is nothing to compare: the program and its package.
@@ -47,46 +49,55 @@ pub(crate) fn conformance(workshop: &Workshop) -> Result<Tally, Failure> {
         return Err(Failure::Missing(format!("{VICTORIA_METRICS} is needed: apt-get install {VICTORIA_METRICS}")));
     }
     build_for(workshop, STEP)?;
-    // Encrypts what other programs decrypt.
-    let encrypt = cargo(workshop, &["build", "--release", "-p", "tidings-push", "--example", "encrypt"]);
+    // Encrypts what other programs decrypt; the step `test` has built it.
+    let encrypt = cargo(workshop, &["build", "--workspace", "--example", "encrypt"]);
     run(workshop, STEP, encrypt, |_| ())?;
-    for command in [npm(workshop), maven(workshop), go(workshop)] {
+    npm(workshop)?;
+    for command in [maven(workshop), go(workshop)] {
         run(workshop, STEP, command, |_| ())?;
     }
     let mut tests = Command::new("node");
     tests.args(["--test", "--test-force-exit", "--test-reporter=spec"]);
-    tests.current_dir(workshop.root.join("conformance")).env("TIDINGS_BIN", workshop.root.join(BINARY));
+    tests.current_dir(workshop.root.join("conformance")).env("TIDINGS_BIN", workshop.built(BINARY));
     counted(workshop, STEP, tests, node_result)
 }
 
 impl Tool {
     fn need(&self, workshop: &Workshop) -> Result<(), Failure> {
-        if self.major().is_none()
+        if self.version().is_none()
             && let Some(package) = self.debian_package
         {
             debian_tool(workshop, STEP, self.program, package);
         }
-        match self.major() {
-            Some(major) if major >= self.major_min => Ok(()),
+        match self.version() {
+            Some(version) if version.as_slice() >= self.version_min => Ok(()),
             found => {
-                let found = found.map_or("none".to_owned(), |major| major.to_string());
-                let Self { program, major_min, .. } = self;
-                Err(Failure::Missing(format!("{program} {major_min} or newer is needed, found {found}")))
+                let found = found.map_or("none".to_owned(), |version| dotted(&version));
+                let (program, version_min) = (self.program, dotted(self.version_min));
+                Err(Failure::Missing(format!("{program} {version_min} or newer is needed, found {found}")))
             }
         }
     }
 
-    fn major(&self) -> Option<u32> {
+    fn version(&self) -> Option<Vec<u32>> {
         let output = Command::new(self.program).arg(self.word).stderr(Stdio::null()).output().ok()?;
-        output.status.success().then(|| major(&String::from_utf8_lossy(&output.stdout)))?
+        output.status.success().then(|| version(&String::from_utf8_lossy(&output.stdout)))?
     }
 }
 
-/// The first number of a program's version: `v20.20.2`, `javac 17.0.15`, `go version go1.26.8 linux/amd64`.
-fn major(text: &str) -> Option<u32> {
+fn dotted(version: &[u32]) -> String {
+    version.iter().map(u32::to_string).collect::<Vec<_>>().join(".")
+}
+
+/// The first two numbers of a program's version: `v20.20.2`, `javac 17.0.15`, `go version go1.26.8 linux/amd64`.
+fn version(text: &str) -> Option<Vec<u32>> {
     let text: String = text.split('\u{1b}').map(without_colour).collect();
     let version = text.get(text.find(|c: char| c.is_ascii_digit())?..)?;
-    version.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+    version.splitn(3, '.').take(2).map(leading_number).collect()
+}
+
+fn leading_number(text: &str) -> Option<u32> {
+    text.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
 /// What follows an escape character, less the colour: Maven sets colours (`ESC[1m`) even where there is no terminal.
@@ -94,23 +105,31 @@ fn without_colour(piece: &str) -> &str {
     piece.strip_prefix('[').and_then(|rest| rest.split_once('m')).map_or(piece, |(_, rest)| rest)
 }
 
-fn npm(workshop: &Workshop) -> Command {
+/// Installs npm's packages when what is pinned has changed.
+fn npm(workshop: &Workshop) -> Result<()> {
+    let folder = workshop.root.join("conformance/js");
+    let (pinned, installed) = (folder.join("package-lock.json"), folder.join("node_modules/installed.json"));
+    if is_same(&installed, &pinned)? {
+        return Ok(());
+    }
     let mut command = Command::new("npm");
-    command.arg("ci").current_dir(workshop.root.join("conformance/js"));
-    command
+    command.arg("ci").current_dir(folder);
+    run(workshop, STEP, command, |_| ())?;
+    fs::copy(&pinned, &installed).context("cannot note what is installed")?; // Last: a broken installation is made anew.
+    Ok(())
 }
 
 fn maven(workshop: &Workshop) -> Command {
     let mut command = Command::new("mvn");
-    let repository = workshop.root.join(BUILT).join("maven");
+    let (repository, built) = (workshop.built("conformance/maven"), workshop.built("conformance/java"));
     command.args(["--batch-mode", "--quiet", "compiler:compile", "dependency:copy-dependencies"]);
-    command.arg(format!("-Dmaven.repo.local={}", repository.display()));
+    command.arg(format!("-Dmaven.repo.local={}", repository.display())).arg(format!("-Dbuilt={}", built.display()));
     command.current_dir(workshop.root.join("conformance/java"));
     command
 }
 
 fn go(workshop: &Workshop) -> Command {
-    let built = workshop.root.join(BUILT).join("go");
+    let built = workshop.built("conformance/go");
     let mut command = Command::new("go");
     // Without its flag the downloaded modules are read-only, and `target` could not be removed.
     command.args(["build", "-modcacherw", "-buildvcs=false", "-trimpath", "-o"]).arg(built.join("bin/")).arg("./...");
@@ -129,14 +148,17 @@ fn node_result(line: &str) -> Option<(usize, usize)> {
 
 #[cfg(test)]
 mod tests {
-    use super::{major, node_result};
+    use super::{node_result, version};
 
     #[test]
     fn programs_tell_their_version() {
         let maven = "\u{1b}[1mApache Maven 3.8.7\u{1b}[m\nMaven home: /opt";
         let told =
             ["v20.20.2\n", "javac 17.0.15", maven, "go version go1.26.8", "InfluxDB v1.6.7~rc0 (git: unknown)", ""];
-        assert_eq!(told.map(major), [Some(20), Some(17), Some(3), Some(1), Some(1), None]);
+        let versions =
+            [Some(vec![20, 20]), Some(vec![17, 0]), Some(vec![3, 8]), Some(vec![1, 26]), Some(vec![1, 6]), None];
+        assert_eq!(told.map(version), versions);
+        assert_eq!((version("go version go1 linux"), version("openssl 3")), (Some(vec![1]), Some(vec![3])));
     }
 
     #[test]

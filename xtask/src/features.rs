@@ -8,6 +8,7 @@
 mod page;
 
 use std::fs;
+use std::path::Path;
 
 use anyhow::{Context as _, Result, anyhow};
 use serde::Deserialize;
@@ -17,23 +18,23 @@ use crate::command::{cargo, run};
 use crate::report::{Failure, Tally};
 use crate::steps::start_log;
 
-const RESULTS: &str = "target/xtask/features.json";
-const PAGE: &str = "target/xtask/features.html";
+const RESULTS: &str = "xtask/features.json";
+const PAGE: &str = "xtask/features.html";
 
 /// Runs them, writes the page, and counts the scenarios that passed.
 pub(crate) fn features(workshop: &Workshop) -> Result<Tally, Failure> {
     start_log(workshop, "features")?;
-    let results = workshop.root.join(RESULTS);
+    let results = workshop.built(RESULTS);
     let _ = fs::remove_file(&results); // Those of an earlier run must not be taken for this one's.
-    let mut command = cargo(workshop, &["test", "-p", "tidings", "--test", "features"]);
+    let mut command = cargo(workshop, &["test", "--workspace", "--test", "features"]); // As the step `test` built it.
     command.env("TIDINGS_FEATURES_JSON", &results);
     let ended = run(workshop, "features", command, |_| ());
     let Ok(text) = fs::read_to_string(&results) else {
         return Err(ended.err().unwrap_or_else(|| anyhow!("there are no results in {RESULTS}")).into());
     };
     let run: Run = serde_json::from_str(&text).context("the results cannot be read").map_err(Failure::from)?;
-    fs::write(workshop.root.join(PAGE), page::page(&run)).context("cannot write the page").map_err(Failure::from)?;
-    summary(&run).iter().for_each(|line| println!("    {line}"));
+    fs::write(workshop.built(PAGE), page::page(&run)).context("cannot write the page").map_err(Failure::from)?;
+    summary(&run, &workshop.target.join(PAGE)).iter().for_each(|line| println!("    {line}"));
     let counts = run.counts();
     match ended {
         Ok(()) => Ok(Tally { passed: counts.passed, skipped: Vec::new() }),
@@ -141,7 +142,7 @@ impl Feature {
 }
 
 /// A table of the features, what fails, and the coverage.
-fn summary(run: &Run) -> Vec<String> {
+fn summary(run: &Run, page: &Path) -> Vec<String> {
     let width = run.features.iter().map(|feature| feature.name.chars().count()).max().unwrap_or_default().max(7);
     let mut lines = vec![format!("{:<width$}  passed  failed  pending", "feature")];
     lines.extend(run.features.iter().map(|feature| {
@@ -156,7 +157,7 @@ fn summary(run: &Run) -> Vec<String> {
     }
     let counts = run.counts();
     let (passed, total, percent) = (counts.passed, counts.total(), counts.coverage());
-    lines.push(format!("{passed} of {total} scenarios covered ({percent} %), see {PAGE}"));
+    lines.push(format!("{passed} of {total} scenarios covered ({percent} %), see {}", page.display()));
     lines
 }
 
@@ -197,7 +198,7 @@ mod tests {
     #[test]
     fn the_summary_names_what_fails_and_what_is_covered() {
         assert_eq!(
-            summary(&mixed()),
+            summary(&mixed(), Path::new("target/xtask/features.html")),
             [
                 "feature  passed  failed  pending",
                 "Push          1       1        0",
@@ -211,6 +212,6 @@ mod tests {
     #[test]
     fn a_feature_that_cannot_be_read_is_named() {
         let run = Run { errors: vec!["push.feature: no Feature".to_owned()], ..mixed() };
-        assert!(summary(&run).contains(&"unreadable: push.feature: no Feature".to_owned()));
+        assert!(summary(&run, Path::new(PAGE)).contains(&"unreadable: push.feature: no Feature".to_owned()));
     }
 }

@@ -99,7 +99,7 @@ fn build(workshop: &Workshop) -> Result<PathBuf> {
     let mut command = cargo(workshop, &words);
     command.env("RUSTFLAGS", INSTRUMENTATION.join(" "));
     run(workshop, "fuzz", command, |_| ())?;
-    Ok(workshop.root.join("target").join(host).join("fuzz/tidings-fuzz"))
+    Ok(workshop.built(&format!("{host}/fuzz/tidings-fuzz")))
 }
 
 /// `host: x86_64-unknown-linux-gnu`
@@ -112,14 +112,15 @@ fn fuzz_target(workshop: &Workshop, program: &Path, target: &str) -> Result<()> 
     start_log(workshop, &log)?;
     let mut command = Command::new(program);
     command.current_dir(&workshop.root).env("TIDINGS_FUZZ_TARGET", target);
-    command.arg(format!("-artifact_prefix=target/xtask/fuzz-{target}-"));
+    let kept = workshop.target.join(format!("xtask/fuzz-{target}-"));
+    command.arg(format!("-artifact_prefix={}", kept.display()));
     command.args(["-max_len=4096", "-timeout=5", "-rss_limit_mb=1024", "-dict=fuzz/tidings.dict"]);
     command.args(["-print_final_stats=1", "-reload=0"]);
     match workshop.fuzz.seconds {
         Some(seconds) => {
-            let found = format!("target/fuzz-corpus/{target}");
-            fs::create_dir_all(workshop.root.join(&found))?;
-            command.arg(format!("-max_total_time={seconds}")).args([found, format!("fuzz/corpus/{target}")]);
+            let found = workshop.built(&format!("fuzz-corpus/{target}"));
+            fs::create_dir_all(&found)?;
+            command.arg(format!("-max_total_time={seconds}")).arg(found).arg(format!("fuzz/corpus/{target}"));
         }
         None => {
             let seeds = format!("-seed_inputs={}", corpus(workshop, target)?.join(","));

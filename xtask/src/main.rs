@@ -58,10 +58,19 @@ struct TestArguments {
 struct Workshop {
     /// The repository's top folder.
     root: PathBuf,
+    /// Where cargo builds, from `root`: `CARGO_TARGET_DIR`, or `target`.
+    target: PathBuf,
     /// A run whose missing tools are failures (`CI=true`).
     strict: bool,
     /// What the step `fuzz` does.
     fuzz: fuzz::FuzzArguments,
+}
+
+impl Workshop {
+    /// A file that was built or written by a step.
+    fn built(&self, path: &str) -> PathBuf {
+        self.root.join(&self.target).join(path)
+    }
 }
 
 fn main() -> ExitCode {
@@ -86,6 +95,7 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     }
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the repository").to_owned();
-    let workshop = Workshop { root, strict: std::env::var("CI").is_ok_and(|value| value == "true"), fuzz };
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or("target".into(), PathBuf::from);
+    let workshop = Workshop { root, target, strict: std::env::var("CI").is_ok_and(|value| value == "true"), fuzz };
     report::run_all(&workshop, steps::STEPS, &arguments)
 }

@@ -17,7 +17,7 @@ use crate::steps::{BINARY, build_for, counted, start_log};
 
 const STEP: &str = "openapi";
 const JUDGE: &str = "conformance/openapi";
-const BUILT: &str = "target/conformance/python";
+const BUILT: &str = "conformance/python";
 const SEED: &str = "1";
 /// What the judges need; older ones lack it.
 const PYTHON_MIN: &str = "3.10";
@@ -31,7 +31,7 @@ pub(crate) fn openapi(workshop: &Workshop) -> Result<Tally, Failure> {
     println!("    seed {seed}");
     let mut command = Command::new(python);
     command.args(["-u", "judge.py", "--seed", &seed]).current_dir(workshop.root.join(JUDGE));
-    command.env("TIDINGS_BIN", workshop.root.join(BINARY)).env("PYTHONDONTWRITEBYTECODE", "1");
+    command.env("TIDINGS_BIN", workshop.built(BINARY)).env("PYTHONDONTWRITEBYTECODE", "1");
     counted(workshop, STEP, command, judge_result)
 }
 
@@ -51,7 +51,7 @@ fn need_python() -> Result<(), Failure> {
 
 /// A virtual environment with the pinned packages, made anew when they have changed; its Python.
 fn environment(workshop: &Workshop) -> Result<PathBuf, Error> {
-    let (folder, pinned) = (workshop.root.join(BUILT), workshop.root.join(JUDGE).join("requirements.txt"));
+    let (folder, pinned) = (workshop.built(BUILT), workshop.root.join(JUDGE).join("requirements.txt"));
     let (python, installed) = (folder.join("bin/python"), folder.join("installed.txt"));
     if is_same(&installed, &pinned)? && python.exists() {
         return Ok(python);
@@ -67,7 +67,8 @@ fn environment(workshop: &Workshop) -> Result<PathBuf, Error> {
     Ok(python)
 }
 
-fn is_same(installed: &Path, pinned: &Path) -> Result<bool, Error> {
+/// Whether what is installed is what is pinned.
+pub(crate) fn is_same(installed: &Path, pinned: &Path) -> Result<bool, Error> {
     let pinned = fs::read(pinned).context("cannot read the pinned versions")?;
     Ok(fs::read(installed).is_ok_and(|installed| installed == pinned))
 }

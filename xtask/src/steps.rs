@@ -34,7 +34,8 @@ const fn step(name: &'static str, proves: &'static str, run: fn(&Workshop) -> Re
 
 type Outcome = Result<Tally, Failure>;
 
-pub(crate) const BINARY: &str = "target/release/tidings";
+/// The release binary, below where cargo builds.
+pub(crate) const BINARY: &str = "release/tidings";
 /// Pinned, so that a new release of the tool cannot fail an old commit.
 const CARGO_DENY_VERSION: &str = "0.20.2";
 
@@ -88,17 +89,25 @@ fn build(workshop: &Workshop) -> Outcome {
 
 fn demo(workshop: &Workshop) -> Outcome {
     build_for(workshop, "demo")?;
-    let mut command = Command::new(workshop.root.join(BINARY));
+    let mut command = Command::new(workshop.built(BINARY));
     command.args(["demo", "--once", "--json"]).current_dir(&workshop.root);
     plain(workshop, "demo", command)
 }
 
-/// The crash campaign is the integration test `crates/tidings/tests/crash.rs`, run alone against the release build. Its
-/// target says `test = false` in Cargo.toml, so that a plain `cargo test` does not run it too; how many rounds it does
-/// is its own matter.
+/// The crash campaign is the integration test `crates/tidings/tests/crash.rs`. Its target says `test = false` in
+/// Cargo.toml, so that a plain `cargo test` does not run it too; how many rounds it does is its own matter.
 fn crash(workshop: &Workshop) -> Outcome {
-    let words = ["test", "--release", "-p", "tidings", "--test", "crash", "--", "--nocapture"];
-    counted(workshop, "crash", cargo(workshop, &words), cargo_result)
+    campaign(workshop, "crash")
+}
+
+/// An integration test of the binary's crate that judges the release binary. The test itself is built as the step `test`
+/// builds (all packages, development profile), so its dependencies are there already, and the features that only tests
+/// need stay out of what is judged.
+fn campaign(workshop: &Workshop, name: &str) -> Outcome {
+    build_for(workshop, name)?;
+    let mut command = cargo(workshop, &["test", "--workspace", "--test", name, "--", "--nocapture"]);
+    command.env("TIDINGS_BIN", workshop.built(BINARY));
+    counted(workshop, name, command, cargo_result)
 }
 
 /// Takes a nightly toolchain with Miri (`rustup +nightly component add miri`), which a fresh machine does not have, and minutes.
@@ -111,12 +120,13 @@ fn miri(workshop: &Workshop) -> Outcome {
 
 /// Advisories are not checked: their database is not in any package registry.
 fn deny(workshop: &Workshop) -> Outcome {
-    let tool = workshop.root.join("target/tools/bin/cargo-deny");
+    let (tools, tool) = (workshop.built("tools"), workshop.built("tools/bin/cargo-deny"));
     start_log(workshop, "deny")?;
     if !tool.exists() {
-        let words =
-            ["install", "cargo-deny", "--locked", "--debug", "--version", CARGO_DENY_VERSION, "--root", "target/tools"];
-        run(workshop, "deny", cargo(workshop, &words), |_| ())?;
+        let words = ["install", "cargo-deny", "--locked", "--debug", "--version", CARGO_DENY_VERSION, "--root"];
+        let mut install = cargo(workshop, &words);
+        install.arg(tools);
+        run(workshop, "deny", install, |_| ())?;
     }
     let mut command = Command::new(tool);
     command.args(["--workspace", "check", "bans", "licenses", "sources"]).current_dir(&workshop.root);
@@ -184,7 +194,7 @@ fn is_root() -> bool {
 
 /// A step's log begins empty.
 pub(crate) fn start_log(workshop: &Workshop, name: &str) -> Result<(), Error> {
-    let folder = workshop.root.join("target/xtask");
+    let folder = workshop.built("xtask");
     fs::create_dir_all(&folder)?;
     fs::write(folder.join(format!("{name}.log")), "").context("cannot write the log")
 }

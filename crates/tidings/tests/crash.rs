@@ -15,8 +15,9 @@
 //!
 //! A second campaign, `crash/flood.rs`, is one event to very many devices, and a newer one that takes its place.
 //!
-//! It is run by `cargo xtask crash`, in release; a plain `cargo test` leaves it out (`test = false` in Cargo.toml). The
-//! checkers have tests of their own beside them, which show each of them failing.
+//! It is run by `cargo xtask crash`, which names the release binary in `TIDINGS_BIN` (default: the one built with the
+//! tests); a plain `cargo test` leaves it out (`test = false` in Cargo.toml). The checkers have tests of their own beside
+//! them, which show each of them failing.
 //!
 //! To vary it, in the environment: `CRASH_SEED` (printed; what the load is drawn from: it does not make the run the
 //! same, since time takes part), `CRASH_KILLS`, `CRASH_DEVICES`, `CRASH_CLIENTS`. With `CRASH_CANARY` something is

@@ -61,7 +61,8 @@ impl Server {
     fn launch(&mut self) {
         assert!(self.child.is_none(), "one at a time");
         let log = OpenOptions::new().create(true).append(true).open(self.log_path()).unwrap();
-        let child = Command::new(env!("CARGO_BIN_EXE_tidings"))
+        let program = std::env::var_os("TIDINGS_BIN").unwrap_or_else(|| env!("CARGO_BIN_EXE_tidings").into());
+        let child = Command::new(program)
             .args(["serve", "--config", "tidings.toml"])
             .current_dir(&self.folder)
             .env_clear() // Settings of whoever runs the test are not the test's.
