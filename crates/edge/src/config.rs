@@ -13,12 +13,20 @@ pub struct EdgeConfig {
     pub turn_bytes_max: usize,
     /// Bytes of replies that may wait for a reader; over it none of its commands is done until it takes some.
     pub control_bytes_max: usize,
+    /// Bytes of replies that may wait for all readers of a loop; over it those that have been slow longest are closed.
+    pub reply_budget_bytes: usize,
+    /// Bytes of publications, or of who is present, in one answer; one publication may be larger.
+    pub reply_bytes_max: usize,
     /// Missed publications that are replayed at most when a reader resumes.
     pub recovery_count_max: usize,
+    /// Channels that one user may create by publishing, on one loop, in a minute.
+    pub channel_creations_per_minute: u32,
     /// Between two pings of the server.
     pub ping_interval: Duration,
     /// How long a pong may take; less than the interval, since only one ping is in flight at a time.
     pub pong_timeout: Duration,
+    /// A peer that takes no byte for so long, while some wait for it, is cut off.
+    pub write_timeout: Duration,
     /// How long a new connection may take to send `connect`.
     pub stale_timeout: Duration,
     /// How long a closing connection may take to be flushed and closed by its peer.

@@ -8,9 +8,13 @@
 //! ```
 //!
 //! A publish into a durable channel waits for the journal; until then the connection reads nothing more, so that a
-//! fast publisher is slowed by its own socket. Bounds: one read of 64 KiB is worked off before the next; replies that
-//! the peer does not read are bounded by `control_bytes_max` and one reply: over it no command is done and nothing is read
-//! until it takes some.
+//! fast publisher is slowed by its own socket. A peer that takes no byte for `write_timeout`, though some wait for it, is cut
+//! off, whatever it has sent or proven before.
+//!
+//! Bounds: one read of 64 KiB is worked off before the next, in turns of [`TURN_TIME`]; replies that the peer does not read
+//! are bounded by `control_bytes_max` and one reply: over it no command is done and nothing is read until it takes some.
+//! One reply is bounded by `reply_bytes_max` and one publication. All replies that wait on a loop are bounded by
+//! `reply_budget_bytes` (see [`Worker::flush_in`]).
 
 use std::collections::VecDeque;
 use std::net::{Shutdown, TcpStream as StdTcpStream};
@@ -30,24 +34,27 @@ use tidings_protocol::{
     ClientId, Command, Disconnect, Effect, ErrorCode, Expired, FrameError, HistoryFound, PING, Publication, Session,
     SubscribeEffect, Subscribed, Tags, Ticket, parse_frame,
 };
-use tidings_stream::HistoryFilter;
-use tidings_types::{Offset, Timestamp};
+use tidings_stream::{Bounds, HistoryFilter};
+use tidings_types::{ChannelName, Offset, Timestamp};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tracing::debug;
 
-use crate::PublishFuture;
 use crate::fanout::{Key, Place};
 use crate::output::Output;
 use crate::receipts::{Identity, Pings, Timing};
 use crate::worker::{SCRATCH_BYTES, State, Worker};
+use crate::{PublishFuture, Shared};
 
 /// How long the HTTP server may take to hand the socket over.
 const UPGRADE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a client whose connect was refused may stay.
 const REFUSED_TIMEOUT: Duration = Duration::from_secs(5);
+/// A connection whose commands have taken so long gives the loop to the others before its next command: a hundred busy
+/// ones delay the rest by a tenth of a second.
+const TURN_TIME: Duration = Duration::from_millis(1);
 
 /// A client's connection as its loop keeps it.
 pub(crate) struct Connection {
@@ -71,6 +78,7 @@ pub(crate) struct Connection {
     connect_deadline: Option<Instant>,
     closing: Option<Closing>,
     ended: bool,
+    stall: Option<Stall>,
     /// Its user is among the connected ones.
     is_counted: bool,
 }
@@ -81,6 +89,26 @@ struct Closing {
     is_peer_closed: bool,
     /// Ours is written, and the socket is closed in our direction.
     is_shut: bool,
+}
+
+/// A full socket, as the sweeps of deadlines see it.
+#[derive(Debug, Clone, Copy)]
+struct Stall {
+    /// The socket was full at every sweep since.
+    since: Instant,
+    /// When the socket was last seen to have taken something, and how many bytes it had taken by then.
+    moved_at: Instant,
+    written: u64,
+}
+
+/// What became of a connection's commands.
+enum Worked {
+    /// There are no more, or the peer has to take its replies first.
+    Done,
+    /// Its turn is over.
+    TurnOver,
+    /// They go on when this is done.
+    Awaits(AwaitedPublish),
 }
 
 /// A publish that waits for the journal.
@@ -94,7 +122,7 @@ impl Connection {
         let config = &worker.shared.config;
         Self {
             socket,
-            output: Output::default(),
+            output: Output::new(worker.held.clone()),
             blocked: false,
             places: Vec::new(),
             is_ready: false,
@@ -108,6 +136,7 @@ impl Connection {
             connect_deadline: Some(Instant::now() + config.stale_timeout),
             closing: None,
             ended: false,
+            stall: None,
             is_counted: false,
         }
     }
@@ -135,6 +164,33 @@ impl Connection {
     pub(crate) fn abort(&mut self) {
         self.ended = true;
         self.wake.notify_one();
+    }
+
+    /// Ends the connection, whose socket takes nothing, and frees at once what waits for it. A close frame cannot be
+    /// written: it may not stand inside another frame.
+    pub(crate) fn cut_off(&mut self) {
+        self.session.close();
+        self.commands = VecDeque::new();
+        self.output.forget();
+        // So that nothing is written where a frame was cut; that the peer is gone already is as good.
+        let _ = SockRef::from(&*self.socket).shutdown(Shutdown::Both);
+        self.abort();
+    }
+
+    /// Since when its socket has been full, as far as the sweeps have seen.
+    pub(crate) fn full_since(&self) -> Option<Instant> {
+        self.stall.map(|stall| stall.since)
+    }
+
+    /// Whether its socket has taken nothing for `timeout`; called at each sweep. One that is closing has a deadline already.
+    pub(crate) fn is_stalled(&mut self, timeout: Duration, now: Instant) -> bool {
+        let (written, is_full) = (self.output.written(), self.blocked && self.closing.is_none() && !self.ended);
+        self.stall = match self.stall {
+            _ if !is_full => None,
+            Some(stall) if stall.written == written => Some(stall),
+            stall => Some(Stall { since: stall.map_or(now, |stall| stall.since), moved_at: now, written }),
+        };
+        self.stall.is_some_and(|stall| now.duration_since(stall.moved_at) >= timeout)
     }
 
     /// No more commands; a close frame after what is already promised.
@@ -168,6 +224,9 @@ impl Connection {
         self.ended || self.closing.as_ref().is_some_and(|closing| closing.is_peer_closed && self.output.is_empty())
     }
 
+    /// Each reply has a frame of its own, though the protocol allows several in one: the JavaScript SDK handles a frame's
+    /// replies at once but hands on what a subscribe reply recovers a little later, so that a live publication behind it in the
+    /// same frame would overtake it.
     pub(crate) fn reply(&mut self, reply: Option<Vec<u8>>) {
         if let Some(reply) = reply {
             self.output.push_control(&websocket::text_frame(&reply));
@@ -278,10 +337,17 @@ impl Served {
         }
         drop(first); // Even empty it keeps the HTTP server's 8 KiB buffer alive.
         while !self.is_done() {
-            while let Some(publish) = self.work_off() {
-                let outcome = publish.future.await;
-                self.answer_publish(publish.ticket, outcome);
+            loop {
+                match self.work_off() {
+                    Worked::Done => break,
+                    Worked::TurnOver => tokio::task::yield_now().await,
+                    Worked::Awaits(publish) => {
+                        let outcome = publish.future.await;
+                        self.answer_publish(publish.ticket, outcome);
+                    }
+                }
             }
+            self.check();
             let interest = self.interest();
             let ready = tokio::select! {
                 ready = self.socket.ready(interest) => ready,
@@ -300,6 +366,13 @@ impl Served {
                 tokio::task::yield_now().await; // A peer that always has bytes for us takes turns with the others.
             }
         }
+    }
+
+    /// What holds whenever the connection waits: without commands it keeps no room for them, nor without channels.
+    fn check(&self) {
+        let Connection { commands, places, .. } = &self.worker.state().connections[self.key];
+        debug_assert!(!commands.is_empty() || commands.capacity() == 0);
+        debug_assert!(!places.is_empty() || places.capacity() == 0);
     }
 
     fn is_done(&self) -> bool {
@@ -384,12 +457,12 @@ impl Served {
         }
     }
 
-    /// Does the commands that have come, in order, until one must wait for the journal or the peer for its replies.
-    fn work_off(&self) -> Option<AwaitedPublish> {
+    /// Does the commands that have come, in order, until one must wait, the peer has to take replies, or the turn is over.
+    fn work_off(&self) -> Worked {
         let state = &mut *self.worker.state();
-        let now = tidings_telemetry::unix_now();
-        let mut awaited = None;
-        while awaited.is_none()
+        let (now, began) = (tidings_telemetry::unix_now(), Instant::now());
+        let mut worked = Worked::Done;
+        while matches!(worked, Worked::Done)
             && !self.flushed_is_over_bound(state)
             && let Some(command) = state.connections[self.key].commands.pop_front()
         {
@@ -397,16 +470,23 @@ impl Served {
             match command {
                 Ok(command) => {
                     let effect = state.connections[self.key].session.handle(command, now);
-                    awaited = self.perform(state, effect, now);
+                    worked = self.perform(state, effect, now).map_or(Worked::Done, Worked::Awaits);
                 }
                 Err(error) => {
                     debug!(conn.id = %state.connections[self.key].client(), %error, "Frame refused");
                     self.worker.close_in(state, self.key, &error.disconnect());
                 }
             }
+            if matches!(worked, Worked::Done) && began.elapsed() >= TURN_TIME {
+                worked = Worked::TurnOver;
+            }
+        }
+        let commands = &mut state.connections[self.key].commands;
+        if commands.is_empty() {
+            *commands = VecDeque::new(); // An idle connection does not keep the room of its largest burst.
         }
         self.worker.flush_in(state, self.key);
-        awaited
+        worked
     }
 
     /// Whether the bound on waiting replies is reached although what could be written was.
@@ -452,6 +532,11 @@ impl Served {
                 state.connections[self.key].session.on_unsubscribed(ticket)
             }
             Effect::Publish { ticket, channel, options, data, info } => {
+                if let Err(code) = self.admit_first(state, &channel) {
+                    let reply = state.connections[self.key].session.on_published(ticket, Err(code));
+                    state.connections[self.key].reply(reply);
+                    return None;
+                }
                 if options.durable {
                     let future = self.worker.shared.publisher.publish(channel, data, info.as_ref().clone());
                     return Some(AwaitedPublish { ticket, future });
@@ -467,6 +552,7 @@ impl Served {
                     since: since.as_ref().map(|since| since.offset),
                     limit: Some(limit as usize),
                     reverse,
+                    bytes_max: Some(self.worker.shared.config.reply_bytes_max),
                 };
                 let epoch = since.map(|since| since.epoch).filter(|epoch| !epoch.is_empty());
                 let found = hub.history(&channel, filter).map_err(|error| error_code(&error));
@@ -478,7 +564,9 @@ impl Served {
                 state.connections[self.key].session.on_history(ticket, found.map_err(|code| *code))
             }
             Effect::Presence { ticket, channel } => {
-                state.connections[self.key].session.on_presence(ticket, Ok(&hub.presence(&channel)))
+                let present = hub.presence_within(&channel, self.worker.shared.config.reply_bytes_max);
+                let present = present.as_deref().ok_or(ErrorCode::LimitExceeded);
+                state.connections[self.key].session.on_presence(ticket, present)
             }
             Effect::PresenceStats { ticket, channel } => {
                 let stats = hub.presence_stats(&channel);
@@ -497,6 +585,21 @@ impl Served {
         };
         state.connections[self.key].reply(reply);
         None
+    }
+
+    /// Whether the client may publish in the channel: where it is the first to do so, the channel stays, and a user may
+    /// create only so many a minute.
+    fn admit_first(&self, state: &mut State, channel: &ChannelName) -> Result<(), ErrorCode> {
+        let Shared { hub, config, metrics, .. } = &*self.worker.shared;
+        if !hub.is_first(channel).map_err(|error| error_code(&error))? {
+            return Ok(());
+        }
+        let user = state.connections[self.key].session.user();
+        if state.creations.admit(user, config.channel_creations_per_minute, Instant::now()) {
+            return Ok(());
+        }
+        metrics.creations_refused_total.inc();
+        Err(ErrorCode::TooManyRequests)
     }
 
     fn on_connected(&self, connection: &mut Connection) {
@@ -520,10 +623,11 @@ impl Served {
 
     fn subscribe(&self, state: &mut State, effect: SubscribeEffect, now: Timestamp) -> Option<Vec<u8>> {
         let SubscribeEffect { ticket, channel, options, recover, unrecovered_is_error, presence, .. } = effect;
+        let config = &self.worker.shared.config;
         let resume = recover.map(|position| ResumeFrom {
             offset: position.offset,
             epoch: Some(position.epoch).filter(|epoch| !epoch.is_empty()),
-            count_max: self.worker.shared.config.recovery_count_max,
+            limit: Bounds::count(config.recovery_count_max).and_bytes(config.reply_bytes_max),
         });
         let device = state.connections[self.key].identity.device;
         let member = Member { loop_id: self.worker.loop_id, presence, device };
@@ -536,7 +640,8 @@ impl Served {
             }
         };
         if unrecovered_is_error && matches!(made.recovery, Some(Recovery::Gap(_))) {
-            made.channel.unsubscribe(self.worker.loop_id, state.connections[self.key].client(), device);
+            let client = state.connections[self.key].client();
+            self.worker.shared.hub.unsubscribe(&made.channel, self.worker.loop_id, client, device);
             let session = &mut state.connections[self.key].session;
             return session.on_subscribed(ticket, Err(ErrorCode::UnrecoverablePosition), now);
         }

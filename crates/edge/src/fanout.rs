@@ -190,6 +190,9 @@ impl Fanout {
         let places = &mut connections[key].places;
         let Some(position) = places.iter().position(|place| place.channel == slot) else { return false };
         let place = places.swap_remove(position);
+        if places.is_empty() {
+            *places = Vec::new(); // An idle connection does not keep the room of its most channels.
+        }
         self.leave(connections, key, place);
         true
     }
@@ -210,7 +213,7 @@ impl Fanout {
             moved.expect("a subscriber has a place in its connection").index = place.index;
         }
         let connection = &mut connections[key];
-        entry.channel.unsubscribe(self.loop_id, connection.client(), connection.identity.device);
+        self.hub.unsubscribe(&entry.channel, self.loop_id, connection.client(), connection.identity.device);
         self.metrics.receipts_struck_total.add(connection.pings.strike(place.channel) as u64);
         if entry.subscribers.is_empty() {
             let entry = self.channels.remove(place.channel);

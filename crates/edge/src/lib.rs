@@ -12,13 +12,14 @@
 //! the reading, `worker` the loop, `receipts` the pings and what their pongs prove, `identity` who may prove it.
 //!
 //! Bounds: connections (refused with 503), bytes per message (1009), replies waiting per connection (then it is not
-//! read), publications waiting per channel (3008), publications waiting for a connection's pong (1024; the oldest is
+//! read) and per loop (then the slowest are cut off), time without a byte taken (cut off), publications waiting per channel (3008), publications waiting for a connection's pong (1024; the oldest is
 //! struck, for it the device is pushed). A slow peer costs itself: its socket is full, the others go on.
 //!
 //! Stopping: [`Edge::shutdown`] closes every connection with 3001, so that clients come back elsewhere and resume.
 
 mod config;
 mod connection;
+mod creations;
 mod fanout;
 mod handshake;
 mod identity;

@@ -10,7 +10,10 @@ pub(crate) struct EdgeMetrics {
     pub(crate) deliveries_total: Counter,
     pub(crate) commands_total: Counter,
     pub(crate) disconnects_slow_total: Counter,
+    pub(crate) disconnects_stalled_total: Counter,
+    pub(crate) disconnects_budget_total: Counter,
     pub(crate) disconnects_other_total: Counter,
+    pub(crate) creations_refused_total: Counter,
     pub(crate) delivery_seconds: Histogram,
     pub(crate) receipts_asked_total: Counter,
     pub(crate) receipts_ponged_total: Counter,
@@ -21,7 +24,9 @@ pub(crate) struct EdgeMetrics {
 impl EdgeMetrics {
     pub(crate) fn new(registry: &Registry) -> Self {
         let disconnects = |reason| {
-            let help = "Connections the server closed";
+            let help = "Connections the server closed: their reader was overtaken (slow), took nothing for \
+                        client.write_timeout (stalled), was the slowest when edge.reply_budget_bytes was used up \
+                        (reply_budget), or anything else";
             registry.counter("tidings_edge_disconnects_total", help, &[("reason", reason)])
         };
         let received = |by| {
@@ -38,7 +43,14 @@ impl EdgeMetrics {
             ),
             commands_total: registry.counter("tidings_edge_commands_total", "Client commands handled", &[]),
             disconnects_slow_total: disconnects("slow"),
+            disconnects_stalled_total: disconnects("stalled"),
+            disconnects_budget_total: disconnects("reply_budget"),
             disconnects_other_total: disconnects("other"),
+            creations_refused_total: registry.counter(
+                "tidings_edge_channel_creations_refused_total",
+                "Publications refused because their user had created client.channel_creations_per_minute channels",
+                &[],
+            ),
             delivery_seconds: registry.histogram(
                 "tidings_edge_delivery_seconds",
                 "From publication to the write to a connection",

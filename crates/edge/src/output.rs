@@ -2,8 +2,14 @@
 //!
 //! Order on the wire: the rest of a frame that a full socket cut, then control frames (replies, pings, close), then
 //! publications. One `writev` takes as much of all three as the system takes in one call.
+//!
+//! Bound: the memory of control frames is counted for the whole loop ([`Held`]); the worker sees to it that it stays within
+//! the loop's budget.
 
+use std::cell::Cell;
 use std::io::{self, IoSlice};
+
+use std::rc::Rc;
 
 use bytes::{Buf, Bytes};
 use tidings_stream::Frame;
@@ -33,19 +39,71 @@ impl<'a> Batch<'a> {
     }
 }
 
+/// Memory of the control frames of one loop's connections, in bytes.
+pub(crate) type Held = Rc<Cell<usize>>;
+
 /// Bytes a connection owns: only what no log holds.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Output {
     /// The unwritten end of a publication's frame that a full socket cut.
     rest: Bytes,
-    /// Control frames, in order.
+    /// Control frames, in order; the first `control_written` bytes are written.
     control: Vec<u8>,
+    control_written: usize,
+    /// All bytes that the system took so far.
+    written: u64,
+    /// Invariant: includes the capacity of `control`.
+    held: Held,
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        self.free_control();
+    }
 }
 
 impl Output {
+    /// Nothing to write yet; what it will hold is counted in `held`.
+    pub(crate) fn new(held: Held) -> Self {
+        Self { rest: Bytes::new(), control: Vec::new(), control_written: 0, written: 0, held }
+    }
+
     /// Adds a control frame.
     pub(crate) fn push_control(&mut self, frame: &[u8]) {
+        let capacity = self.control.capacity();
+        // Written bytes are removed when they are the larger part: each byte is moved once at most on average, however
+        // little the socket takes at a time.
+        if self.control_written > self.control.len() / 2 {
+            self.control.drain(..self.control_written);
+            self.control_written = 0;
+        }
         self.control.extend_from_slice(frame);
+        self.held.update(|held| held + self.control.capacity() - capacity);
+    }
+
+    /// Forgets everything, also the rest of a frame that is begun: nothing more can be written after it.
+    pub(crate) fn forget(&mut self) {
+        self.rest = Bytes::new();
+        self.free_control();
+    }
+
+    /// Memory of its control frames.
+    pub(crate) fn held(&self) -> usize {
+        self.control.capacity()
+    }
+
+    /// All bytes that the system took so far.
+    pub(crate) fn written(&self) -> u64 {
+        self.written
+    }
+
+    fn free_control(&mut self) {
+        self.held.update(|held| held - self.control.capacity());
+        (self.control, self.control_written) = (Vec::new(), 0);
+    }
+
+    fn unwritten(&self) -> &[u8] {
+        &self.control[self.control_written..]
     }
 
     /// Forgets control frames that were not begun (the peer is closed as too slow to get them). The rest of a cut frame
@@ -54,11 +112,11 @@ impl Output {
         if self.rest.is_empty() {
             return; // The first control frame may be half-written.
         }
-        self.control.clear();
+        self.free_control();
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.rest.len() + self.control.len()
+        self.rest.len() + self.unwritten().len()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -87,7 +145,7 @@ impl Output {
 
     /// One system call: how many bytes it was given and how many it took.
     fn write_once(&self, socket: &TcpStream, batches: &[Batch<'_>]) -> io::Result<(usize, usize)> {
-        let own = [&self.rest[..], &self.control[..]].into_iter().filter(|piece| !piece.is_empty());
+        let own = [&self.rest[..], self.unwritten()].into_iter().filter(|piece| !piece.is_empty());
         let mut pieces = own.chain(batches.iter().flat_map(Batch::rest).map(|frame| &frame.bytes[..]));
         let Some(first) = pieces.next() else { return Ok((0, 0)) };
         let Some(second) = pieces.next() else { return Ok((first.len(), socket.try_write(first)?)) };
@@ -103,13 +161,14 @@ impl Output {
     }
 
     fn advance(&mut self, mut written: usize, batches: &mut [Batch<'_>]) {
+        self.written += written as u64;
         let own = written.min(self.rest.len());
         self.rest.advance(own);
         written -= own;
-        let own = written.min(self.control.len());
-        self.control.drain(..own);
-        if self.control.is_empty() {
-            self.control = Vec::new(); // An idle connection holds no buffer.
+        let own = written.min(self.unwritten().len());
+        self.control_written += own;
+        if own > 0 && self.unwritten().is_empty() {
+            self.free_control(); // An idle connection holds no buffer.
         }
         written -= own;
         for batch in batches {
@@ -128,6 +187,7 @@ impl Output {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use tokio::io::AsyncReadExt;
     use tokio::net::TcpListener;
 
@@ -158,8 +218,10 @@ mod tests {
             received
         };
         let writer = async {
-            let mut output = Output::default();
+            let held = Held::default();
+            let mut output = Output::new(held.clone());
             output.push_control(b"control");
+            assert_eq!(held.get(), output.held());
             let (mut next, mut blocked) = (0, 0);
             while next < frames.len() || !output.is_empty() {
                 socket.writable().await.unwrap();
@@ -169,10 +231,54 @@ mod tests {
                 blocked += usize::from(output.write(&socket, &mut batches).unwrap());
                 next += batches[0].written + batches[1].written;
             }
+            assert_eq!(held.get(), 0);
             blocked
         };
         let (received, blocked) = tokio::join!(reader, writer);
         assert!(blocked > 0, "the test is about full sockets");
         assert!(received == expected.as_bytes());
+    }
+
+    /// Takes `count` bytes of the control frames as a socket would.
+    fn take(output: &mut Output, count: usize) -> Vec<u8> {
+        let taken = output.unwritten()[..count].to_vec();
+        output.advance(count, &mut []);
+        taken
+    }
+
+    proptest! {
+        /// Frames come and a socket takes a part of them, again and again.
+        #[test]
+        fn control_frames_go_out_in_order_and_their_memory_is_counted(
+            steps in prop::collection::vec((0usize..50, 0usize..100), 1..100),
+        ) {
+            let held = Held::default();
+            let mut output = Output::new(held.clone());
+            let (mut pushed, mut taken) = (Vec::new(), Vec::new());
+            for (index, (length, part)) in steps.into_iter().enumerate() {
+                let frame = vec![index as u8; length];
+                output.push_control(&frame);
+                pushed.extend(frame);
+                prop_assert!(output.control_written <= output.control.len() / 2, "written bytes are given up");
+                let count = output.len() * part / 99;
+                taken.extend(take(&mut output, count));
+                prop_assert_eq!(held.get(), output.control.capacity());
+                prop_assert_eq!((output.written(), output.len()), (taken.len() as u64, pushed.len() - taken.len()));
+            }
+            let rest = output.len();
+            taken.extend(take(&mut output, rest));
+            prop_assert_eq!(taken, pushed);
+            prop_assert_eq!(held.get(), 0);
+        }
+    }
+
+    /// A peer that takes little at a time: what is left is not moved for each piece.
+    #[test]
+    fn bytes_that_wait_are_not_moved_for_each_write() {
+        let mut output = Output::new(Held::default());
+        output.push_control(&vec![7; 1 << 20]);
+        let place = output.unwritten()[1..].as_ptr();
+        take(&mut output, 1);
+        assert_eq!(output.unwritten().as_ptr(), place);
     }
 }

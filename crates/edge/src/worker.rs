@@ -6,6 +6,7 @@
 //! State is in one `RefCell`, borrowed only between awaits.
 
 use std::cell::{Cell, RefCell, RefMut};
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use hyper::upgrade::OnUpgrade;
 use slab::Slab;
 use tidings_hub::{LoopId, Mailbox};
 use tidings_protocol::{Disconnect, Expired};
+use tidings_telemetry::Counter;
 use tidings_types::DeviceNumber;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinSet, LocalSet};
@@ -24,8 +26,10 @@ use tracing::error;
 
 use crate::Shared;
 use crate::connection::{self, Connection};
+use crate::creations::Creations;
 use crate::fanout::{CaughtUp, Fanout, Key, Leftover};
 use crate::identity::Revocations;
+use crate::output::Held;
 use crate::receipts::Timing;
 
 /// How often deadlines (ping, pong, connect, token expiry, close) are looked at.
@@ -39,6 +43,8 @@ pub(crate) struct State {
     pub(crate) fanout: Fanout,
     /// The connections that have proven to be a device.
     pub(crate) devices: BTreeSet<(DeviceNumber, Key)>,
+    /// Channels that its clients create.
+    pub(crate) creations: Creations,
     /// Where every connection's bytes are read first; what is unfinished moves to the connection.
     pub(crate) scratch: Box<[u8]>,
 }
@@ -49,6 +55,8 @@ pub(crate) struct Worker {
     pub(crate) loop_id: LoopId,
     /// `None`: there are no pings.
     pub(crate) timing: Option<Timing>,
+    /// What its connections' replies hold, together.
+    pub(crate) held: Held,
     /// Every connection is being closed; one that comes now is closed at once.
     stopping: Cell<bool>,
     state: RefCell<State>,
@@ -73,9 +81,11 @@ impl Worker {
             connections: Slab::new(),
             fanout: Fanout::new(loop_id, &shared, timing),
             devices: BTreeSet::new(),
+            creations: Creations::new(Instant::now()),
             scratch: vec![0; SCRATCH_BYTES].into(),
         };
-        let worker = Rc::new(Self { shared, loop_id, timing, stopping: Cell::new(false), state: RefCell::new(state) });
+        let (held, stopping, state) = (Held::default(), Cell::new(false), RefCell::new(state));
+        let worker = Rc::new(Self { shared, loop_id, timing, held, stopping, state });
         LocalSet::new().block_on(&runtime, worker.drive(mailbox, revocations, handshakes, stopped));
     }
 
@@ -201,17 +211,46 @@ impl Worker {
         }
     }
 
-    /// Writes a connection's control frames, unless its socket is full.
+    /// Writes a connection's control frames, unless its socket is full. If replies that wait on this loop are then over its
+    /// budget, the connections that have been slow longest are cut off: one that takes its replies loses nothing.
     pub(crate) fn flush_in(&self, state: &mut State, key: Key) {
         let connection = &mut state.connections[key];
-        if connection.blocked {
-            return;
+        if !connection.blocked {
+            match connection.output.write(&connection.socket, &mut []) {
+                Ok(true) => connection.block(),
+                Ok(false) => connection.shut_if_flushed(),
+                Err(_) => connection.abort(),
+            }
         }
-        match connection.output.write(&connection.socket, &mut []) {
-            Ok(true) => connection.block(),
-            Ok(false) => connection.shut_if_flushed(),
-            Err(_) => connection.abort(),
+        if self.held.get() > self.shared.config.reply_budget_bytes {
+            self.free_budget(state);
         }
+    }
+
+    /// Frees a quarter of the budget, so that not every further reply looks for whom to cut off.
+    fn free_budget(&self, state: &mut State) {
+        let now = Instant::now();
+        let holders = state.connections.iter().filter(|(_, connection)| connection.output.held() > 0);
+        // Among those that became slow since the last sweep, the one that holds most goes first.
+        let rank =
+            |connection: &Connection| (connection.full_since().unwrap_or(now), Reverse(connection.output.held()));
+        let mut holders: Vec<_> = holders.map(|(key, connection)| (rank(connection), key)).collect();
+        holders.sort_unstable();
+        for (_, key) in holders {
+            if self.held.get() <= self.shared.config.reply_budget_bytes / 4 * 3 {
+                break;
+            }
+            self.cut_off_in(state, key, &self.shared.metrics.disconnects_budget_total);
+        }
+    }
+
+    /// Ends a connection whose socket takes nothing, without a close frame, and frees what it holds.
+    fn cut_off_in(&self, state: &mut State, key: Key, counter: &Counter) {
+        if !state.connections[key].is_closing() {
+            counter.inc(); // One that is closing is counted.
+        }
+        self.leave_in(state, key);
+        state.connections[key].cut_off();
     }
 
     fn sweep(self: &Rc<Self>) {
@@ -220,6 +259,10 @@ impl Worker {
         state.fanout.flush_metrics();
         let keys: Vec<Key> = state.connections.iter().map(|(key, _)| key).collect();
         for key in keys {
+            if state.connections[key].is_stalled(self.shared.config.write_timeout, now) {
+                self.cut_off_in(state, key, &self.shared.metrics.disconnects_stalled_total);
+                continue;
+            }
             if let Some(disconnect) = state.connections[key].check_deadlines(self.timing, now) {
                 self.close_in(state, key, &disconnect);
             }

@@ -12,11 +12,12 @@ use std::time::Duration;
 
 use roaring::RoaringBitmap;
 use tidings_protocol::{ClientId, ClientInfo, NamespaceOptions, Publication, encode_publication_push, websocket};
-use tidings_stream::{Frame, Gap, History, HistoryFilter, Lagged, Retention, Tail, TailBounds};
+use tidings_stream::{Bounds, Frame, Gap, History, HistoryFilter, Lagged, Retention, Tail, TailBounds};
 use tidings_types::{
     ChannelName, DeviceNumber, Epoch, JournalPosition, Offset, ReceiptRequest, StreamPosition, Timestamp,
 };
 
+use crate::presence::Presence;
 use crate::{Acted, EventReceipts, LoopId, Mailbox, NewPublication, Receipts, lock, process_micros};
 
 /// A subscriber as the channel sees it.
@@ -38,7 +39,7 @@ pub struct ResumeFrom {
     /// Of which life of the channel; `None` when it knows none.
     pub epoch: Option<String>,
     /// More missed publications than this are not replayed.
-    pub count_max: usize,
+    pub limit: Bounds,
 }
 
 /// What became of a resume.
@@ -79,7 +80,7 @@ struct State {
     history: History<Publication>,
     tail: Tail,
     readers: Vec<Reader>,
-    presence: HashMap<ClientId, ClientInfo>,
+    presence: Presence,
     devices: DeviceCounts,
     /// Publications whose receipts may still be of use, in order. Bound: the events of [`Receipts`], and those that went
     /// in the last second.
@@ -121,8 +122,6 @@ impl DeviceCounts {
 /// How long an idle channel's epoch and top outlive its publications, so that a reader who comes back resumes or is
 /// told; the same 30 days as Centrifugo's `history_meta_ttl`.
 const POSITION_TTL: Duration = Duration::from_secs(30 * 24 * 3600);
-/// The same for a channel in which nothing was ever published: enough for a reader to come back after a cut.
-const EMPTY_TTL: Duration = Duration::from_secs(120);
 
 /// A named, ordered stream of publications and who reads it.
 #[derive(Debug)]
@@ -136,10 +135,10 @@ impl Channel {
     pub(crate) fn new(name: ChannelName, options: NamespaceOptions, epoch: Epoch, tail: TailBounds) -> Self {
         let retention = Retention { size: options.history_size as usize, ttl: options.history_ttl };
         let state = State {
-            history: History::new(epoch, retention),
+            history: History::new(epoch, retention, Publication::weight),
             tail: Tail::new(tail),
             readers: Vec::new(),
-            presence: HashMap::new(),
+            presence: Presence::default(),
             devices: DeviceCounts::default(),
             open: VecDeque::new(),
             idle_since: None,
@@ -207,8 +206,7 @@ impl Channel {
         if state.swept {
             return Acted::Swept;
         }
-        let retention = Retention { size: self.options.history_size as usize, ttl: self.options.history_ttl };
-        state.history = History::restore(state.history.top().epoch, top, kept, at, retention);
+        state.history = state.history.restored(top, kept, at);
         Acted::Done(())
     }
 
@@ -241,18 +239,17 @@ impl Channel {
         if state.swept {
             return Acted::Swept;
         }
-        let recovery =
-            resume.map(|from| match state.history.resume(from.offset, from.epoch.as_deref(), from.count_max) {
-                Ok(publications) => Recovery::Recovered(publications),
-                Err(gap) => Recovery::Gap(gap),
-            });
+        let recovery = resume.map(|from| match state.history.resume(from.offset, from.epoch.as_deref(), from.limit) {
+            Ok(publications) => Recovery::Recovered(publications),
+            Err(gap) => Recovery::Gap(gap),
+        });
         let next = state.tail.end();
         match state.readers.iter_mut().find(|reader| reader.loop_id == member.loop_id) {
             Some(reader) => reader.subscriber_count += 1,
             None => state.readers.push(Reader { loop_id: member.loop_id, subscriber_count: 1, next, dirty: false }),
         }
         if let Some(info) = &member.presence {
-            state.presence.insert(info.client, info.clone());
+            state.presence.enter(info.clone());
         }
         if let Some(device) = member.device {
             state.devices.enter(device);
@@ -267,22 +264,35 @@ impl Channel {
         lock(&self.state).devices.leave(device);
     }
 
-    /// Takes a subscriber away; `device` as it came, unless that was disowned.
-    pub fn unsubscribe(&self, loop_id: LoopId, client: ClientId, device: Option<DeviceNumber>) {
+    /// Takes a subscriber away; returns whether nobody reads the channel now and nobody has published in it.
+    pub(crate) fn unsubscribe(&self, loop_id: LoopId, client: ClientId, device: Option<DeviceNumber>) -> bool {
         let mut state = lock(&self.state);
         if let Some(device) = device {
             state.devices.leave(device);
         }
-        state.presence.remove(&client);
+        state.presence.leave(client);
         let Some(index) = state.readers.iter().position(|reader| reader.loop_id == loop_id) else {
             debug_assert!(false, "a subscriber leaves only once");
-            return;
+            return false;
         };
         state.readers[index].subscriber_count -= 1;
         if state.readers[index].subscriber_count == 0 {
             state.readers.swap_remove(index);
         }
         state.trim();
+        state.is_unused()
+    }
+
+    /// Gives the channel up if nobody reads it and nobody has published in it; whether that is so.
+    pub(crate) fn sweep_if_unused(&self) -> bool {
+        let mut state = lock(&self.state);
+        state.swept |= state.is_unused();
+        state.swept
+    }
+
+    /// Whether nobody has published in it, nothing that is kept at least.
+    pub(crate) fn is_new(&self) -> bool {
+        lock(&self.state).is_new()
     }
 
     /// The frames from `next` on, as many as fit `bytes_max` (at least one), once for all readers of a loop. Returns
@@ -314,16 +324,18 @@ impl Channel {
         state.tail.base()
     }
 
-    pub(crate) fn history(&self, filter: HistoryFilter) -> Acted<(Vec<Publication>, StreamPosition)> {
+    /// Also of one that was swept meanwhile: what it says was so a moment ago.
+    pub(crate) fn history(&self, filter: HistoryFilter) -> (Vec<Publication>, StreamPosition) {
         let state = lock(&self.state);
-        if state.swept {
-            return Acted::Swept;
-        }
-        Acted::Done((state.history.read(filter), state.history.top()))
+        (state.history.read(filter), state.history.top())
     }
 
-    pub(crate) fn presence(&self) -> Vec<ClientInfo> {
-        lock(&self.state).presence.values().cloned().collect()
+    pub(crate) fn presence_within(&self, bytes_max: usize) -> Option<Vec<ClientInfo>> {
+        lock(&self.state).presence.within(bytes_max)
+    }
+
+    pub(crate) fn presence_stats(&self) -> (u64, u64) {
+        lock(&self.state).presence.stats()
     }
 
     pub(crate) fn subscriber_count(&self) -> usize {
@@ -331,8 +343,8 @@ impl Channel {
     }
 
     /// Drops the history if its time is over; returns whether the channel itself is to go: nobody reads it, nothing is
-    /// kept, and there is no position that a reader may come back to.
-    pub(crate) fn expire(&self, receipts: &Receipts, now: Timestamp) -> bool {
+    /// kept, and there is no position that a reader may come back to, or no room for it.
+    pub(crate) fn expire(&self, receipts: &Receipts, now: Timestamp, has_room: impl Fn() -> bool) -> bool {
         let mut state = lock(&self.state);
         if !state.open.is_empty() {
             let open = receipts.resolve(state.open.iter());
@@ -345,17 +357,22 @@ impl Channel {
             return false;
         }
         let idle = now.saturating_since(*state.idle_since.get_or_insert(now));
-        let is_new = state.history.top().offset == Offset(0);
-        state.swept = match (self.options.durable, self.options.has_history()) {
-            (true, _) => is_new, // Its epoch is the store's: nothing is lost. Otherwise its position is kept.
-            (false, false) => true,
-            (false, true) => idle >= if is_new { EMPTY_TTL } else { POSITION_TTL },
-        };
+        // Without a history there are no positions. A durable one keeps its position for ever: its epoch is the store's.
+        state.swept = state.is_new() || !self.options.durable && (idle >= POSITION_TTL || !has_room());
         state.swept
     }
 }
 
 impl State {
+    /// Whether nothing was ever published that is kept.
+    fn is_new(&self) -> bool {
+        self.history.top().offset == Offset(0)
+    }
+
+    fn is_unused(&self) -> bool {
+        self.readers.is_empty() && self.is_new()
+    }
+
     /// Collects receipts of what is published here at `offset`.
     fn open(&mut self, offset: Offset, request: &ReceiptRequest, receipts: &Receipts) {
         let event = receipts.open(request);

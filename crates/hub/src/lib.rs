@@ -12,26 +12,28 @@
 //!   [`Tail`](tidings_stream::Tail); loops report how far their slowest reader is, and what all have is forgotten.
 //! - Memory channels get their offsets here. Durable channels get them from the journal
 //!   ([`Hub::publish_durable`]), since they must survive a restart; the hub's part is the same otherwise.
-//! - Bounds: memory channels (`channel_count_max`, then [`HubError::ChannelLimit`]); durable ones by the store, which
-//!   must not accept what the hub then refuses, and by the connections' subscriptions: one that was never published in
-//!   exists only while somebody reads it. History by each namespace, tail by [`TailBounds`], presence and the proven
+//! - Bounds: memory channels (`channel_count_max`) and the channels of each namespace (its own `channel_count_max`), then
+//!   [`HubError::ChannelLimit`]. Durable channels that are published in are bounded by the store, which must not accept what
+//!   the hub then refuses: they count in their namespace and are never refused. A channel that was never published in exists
+//!   only while somebody reads it; while there is no room, idle channels go before their time. History by each namespace, tail by [`TailBounds`], presence and the proven
 //!   devices of a channel by the connections, receipts by `receipt_event_count_max` (see [`Receipts`]).
 //! - Receipts of an event are opened under the channel's lock before fan-out, so they know the devices that read it then.
 //!
-//! Locks: a shard of the channel table, then a channel, then a mailbox or the receipts; never the other way. Within the
-//! receipts: the events, then one event; visibility alone.
+//! Locks: a shard of the channel table, then a channel, then the counts, a mailbox or the receipts; never the other way.
+//! Within the receipts: the events, then one event; visibility alone.
 
 mod channel;
 mod mailbox;
+mod presence;
 mod receipts;
 
-use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
-use tidings_protocol::{ClientInfo, NamespaceOptions, Namespaces, Publication};
+use tidings_protocol::{ClientId, ClientInfo, NamespaceOptions, Namespaces, Publication};
 use tidings_stream::{HistoryFilter, TailBounds};
-use tidings_types::{ChannelName, Epoch, Offset, StreamPosition, Timestamp};
+use tidings_types::{ChannelName, DeviceNumber, Epoch, Offset, StreamPosition, Timestamp};
 
 pub use channel::{Channel, Member, Recovery, ResumeFrom, Subscribed};
 pub use mailbox::{LoopId, Mailbox};
@@ -59,12 +61,14 @@ pub enum HubError {
     #[error("channel {0} is in a namespace that is not configured")]
     UnknownNamespace(ChannelName),
     /// No room for one more channel.
-    #[error("channel {channel} would be one more than the {limit} that may exist (channels.count_max)")]
+    #[error("channel {channel} would be one more than the {limit} that may exist ({setting})")]
     ChannelLimit {
         /// The channel that was to be created.
         channel: ChannelName,
         /// The limit.
         limit: usize,
+        /// The setting that says so.
+        setting: &'static str,
     },
 }
 
@@ -91,12 +95,31 @@ const SHARD_COUNT: usize = 64;
 /// A part of the channel table, so that look-ups of different channels seldom wait for each other.
 type Shard = Mutex<HashMap<ChannelName, Arc<Channel>>>;
 
+/// How many channels exist.
+#[derive(Debug, Default)]
+struct ChannelCounts {
+    memory: usize,
+    /// By the namespace's name; empty for those without one.
+    by_namespace: HashMap<Box<str>, usize>,
+}
+
+/// At whose word a channel is created.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Creation {
+    /// A reader's or a publisher's: there must be room.
+    Asked,
+    /// The journal's, which has accepted a publication into it.
+    Accepted,
+}
+
 /// Owner of all channels.
 #[derive(Debug)]
 pub struct Hub {
     config: HubConfig,
     shards: Box<[Shard]>,
-    memory_channel_count: AtomicUsize,
+    channel_counts: Mutex<ChannelCounts>,
+    /// The bits of the epoch of the next memory channel; see [`Hub::sweep`].
+    memory_epoch: AtomicU64,
     mailboxes: Box<[Arc<Mailbox>]>,
     receipts: Arc<Receipts>,
 }
@@ -108,7 +131,8 @@ impl Hub {
             receipts: Arc::new(Receipts::new(config.receipt_event_count_max)),
             config,
             shards: (0..SHARD_COUNT).map(|_| Mutex::default()).collect(),
-            memory_channel_count: AtomicUsize::new(0),
+            channel_counts: Mutex::default(),
+            memory_epoch: AtomicU64::new(rand::random()),
             mailboxes: (0..loop_count).map(|_| Arc::new(Mailbox::default())).collect(),
         }
     }
@@ -136,7 +160,8 @@ impl Hub {
         self.config.namespaces.options(channel).ok_or_else(|| HubError::UnknownNamespace(channel.clone()))
     }
 
-    /// Publishes into a memory channel. The position is `None` when nothing was written to history.
+    /// Publishes into a memory channel. The position is `None` when nothing was written to history. What is neither kept nor
+    /// read creates no channel.
     ///
     /// # Errors
     /// When the namespace is unknown or there is no room for a new channel.
@@ -149,8 +174,12 @@ impl Hub {
         new: NewPublication,
         now: Timestamp,
     ) -> Result<Option<StreamPosition>, HubError> {
-        debug_assert!(!self.options(name)?.durable, "a durable channel is published through the journal");
-        self.with_channel(name, |channel| channel.publish(new.clone(), &self.mailboxes, now))
+        let options = self.options(name)?;
+        debug_assert!(!options.durable, "a durable channel is published through the journal");
+        if (new.skip_history || !options.has_history()) && self.existing(name).is_none() {
+            return Ok(None);
+        }
+        self.with_channel(name, Creation::Asked, |channel| channel.publish(new.clone(), &self.mailboxes, now))
     }
 
     /// Publishes what the journal has accepted, at the position it gave. One that the channel already has changes nothing.
@@ -165,7 +194,7 @@ impl Hub {
         publication: Publication,
         now: Timestamp,
     ) -> Result<(), HubError> {
-        self.with_channel(name, |channel| {
+        self.with_channel(name, Creation::Accepted, |channel| {
             channel.publish_at(offset, publication.clone(), &self.receipts, &self.mailboxes, now)
         })
     }
@@ -181,7 +210,7 @@ impl Hub {
         kept: Vec<Publication>,
         at: Timestamp,
     ) -> Result<(), HubError> {
-        self.with_channel(name, |channel| channel.restore(top, kept.clone(), at))
+        self.with_channel(name, Creation::Accepted, |channel| channel.restore(top, kept.clone(), at))
     }
 
     /// Adds a reader on an edge loop and, with `resume`, reads what it missed, in one step.
@@ -194,35 +223,67 @@ impl Hub {
         member: &Member,
         resume: Option<&ResumeFrom>,
     ) -> Result<Subscribed, HubError> {
-        self.with_channel(name, |channel| channel.subscribe(member, resume, &self.receipts))
+        self.with_channel(name, Creation::Asked, |channel| channel.subscribe(member, resume, &self.receipts))
+    }
+
+    /// Takes a subscriber away; `device` as it came, unless that was disowned. A channel that nobody else reads and nobody
+    /// has published in is forgotten.
+    pub fn unsubscribe(&self, channel: &Arc<Channel>, loop_id: LoopId, client: ClientId, device: Option<DeviceNumber>) {
+        if !channel.unsubscribe(loop_id, client, device) {
+            return;
+        }
+        let mut shard = lock(self.shard(channel.name()));
+        let is_there = shard.get(channel.name()).is_some_and(|known| Arc::ptr_eq(known, channel));
+        if is_there && channel.sweep_if_unused() {
+            shard.remove(channel.name());
+            self.count_out(channel);
+        }
+    }
+
+    /// Whether a publication would be the channel's first that stays, so that the channel stays as well.
+    ///
+    /// # Errors
+    /// When the namespace is unknown or there is no room for a new channel.
+    pub fn is_first(&self, name: &ChannelName) -> Result<bool, HubError> {
+        let options = self.options(name)?;
+        if !options.has_history() {
+            return Ok(false);
+        }
+        match self.existing(name) {
+            Some(channel) => Ok(channel.is_new()),
+            None => self.check_room(name, options, &lock(&self.channel_counts)).map(|()| true),
+        }
     }
 
     /// A page of a channel's history and where the channel is.
     ///
     /// # Errors
-    /// When the namespace is unknown or there is no room for a new channel: reading an absent memory channel creates it,
-    /// so that its epoch stays.
+    /// When the namespace is unknown.
     pub fn history(
         &self,
         name: &ChannelName,
         filter: HistoryFilter,
     ) -> Result<(Vec<Publication>, StreamPosition), HubError> {
-        if self.options(name)?.durable && self.existing(name).is_none() {
-            return Ok((Vec::new(), StreamPosition { offset: Offset(0), epoch: self.config.durable_epoch }));
+        let options = self.options(name)?;
+        match self.existing(name) {
+            Some(channel) => Ok(channel.history(filter)),
+            None => Ok((Vec::new(), StreamPosition { offset: Offset(0), epoch: self.epoch(options) })),
         }
-        self.with_channel(name, |channel| channel.history(filter))
     }
 
     /// Who is in the channel, by client id; empty when nobody is.
     pub fn presence(&self, name: &ChannelName) -> Vec<ClientInfo> {
-        self.existing(name).map(|channel| channel.presence()).unwrap_or_default()
+        self.presence_within(name, usize::MAX).expect("nothing is heavier")
+    }
+
+    /// The same; `None` when they weigh more than `bytes_max` in an answer, which is known without looking at each.
+    pub fn presence_within(&self, name: &ChannelName, bytes_max: usize) -> Option<Vec<ClientInfo>> {
+        self.existing(name).map_or(Some(Vec::new()), |channel| channel.presence_within(bytes_max))
     }
 
     /// How many connections and how many different users are in the channel.
     pub fn presence_stats(&self, name: &ChannelName) -> (u64, u64) {
-        let present = self.presence(name);
-        let users: HashSet<&str> = present.iter().map(|info| &*info.user).collect();
-        (present.len() as u64, users.len() as u64)
+        self.existing(name).map(|channel| channel.presence_stats()).unwrap_or_default()
     }
 
     /// How many subscriptions a channel has, over all loops.
@@ -230,19 +291,29 @@ impl Hub {
         self.existing(name).map_or(0, |channel| channel.subscriber_count())
     }
 
-    /// Drops histories and receipts whose time is over and channels that hold nothing any more. Called about once a
-    /// second.
+    /// Drops histories and receipts whose time is over and channels that hold nothing any more; where there is no room for
+    /// another channel, also those whose position may still be asked for. Called about once a second.
+    ///
+    /// A channel that comes back after it was forgotten begins at offset 0. If it was published in, it must have another
+    /// epoch then, or a reader of the first life would be given the second's publications as what it missed. So such a
+    /// channel takes the epoch of new channels with it. One that was never published in is the same in each life, and a
+    /// reader that comes back to it resumes.
     pub fn sweep(&self, now: Timestamp) {
         self.receipts.sweep(now);
         for shard in &self.shards {
             let mut shard = lock(shard);
-            let mut memory_count = 0;
-            shard.retain(|_, channel| {
-                let swept = channel.expire(&self.receipts, now);
-                memory_count += usize::from(swept && !channel.options().durable);
+            shard.retain(|name, channel| {
+                let has_room = || self.limit_reached(name, channel.options(), &lock(&self.channel_counts)).is_none();
+                let swept = channel.expire(&self.receipts, now, has_room);
+                if swept {
+                    self.memory_epoch.store(rand::random(), Ordering::Relaxed); // Others see it with the shard's lock.
+                    self.count_out(channel);
+                }
                 !swept
             });
-            self.memory_channel_count.fetch_sub(memory_count, Ordering::Relaxed);
+            if shard.capacity() > 4 * shard.len().max(64) {
+                shard.shrink_to_fit(); // A burst of channels does not keep its room.
+            }
         }
     }
 
@@ -263,30 +334,80 @@ impl Hub {
 
     /// Runs `act` on the channel, creating it if need be. `None` from `act` means that the channel was swept away
     /// between look-up and lock; then it is looked up again.
-    fn with_channel<T>(&self, name: &ChannelName, act: impl Fn(&Arc<Channel>) -> Acted<T>) -> Result<T, HubError> {
+    fn with_channel<T>(
+        &self,
+        name: &ChannelName,
+        creation: Creation,
+        act: impl Fn(&Arc<Channel>) -> Acted<T>,
+    ) -> Result<T, HubError> {
         loop {
-            let channel = self.channel(name)?;
+            let channel = self.channel(name, creation)?;
             if let Acted::Done(value) = act(&channel) {
                 return Ok(value);
             }
         }
     }
 
-    fn channel(&self, name: &ChannelName) -> Result<Arc<Channel>, HubError> {
+    fn channel(&self, name: &ChannelName, creation: Creation) -> Result<Arc<Channel>, HubError> {
         let mut shard = lock(self.shard(name));
         if let Some(channel) = shard.get(name) {
             return Ok(channel.clone());
         }
         let options = self.options(name)?;
-        let limit = self.config.channel_count_max;
-        if !options.durable && self.memory_channel_count.fetch_add(1, Ordering::Relaxed) >= limit {
-            self.memory_channel_count.fetch_sub(1, Ordering::Relaxed);
-            return Err(HubError::ChannelLimit { channel: name.clone(), limit });
+        let mut counts = lock(&self.channel_counts);
+        if creation == Creation::Asked {
+            self.check_room(name, options, &counts)?;
         }
-        let epoch = if options.durable { self.config.durable_epoch } else { Epoch::from_random(rand::random()) };
-        let channel = Arc::new(Channel::new(name.clone(), *options, epoch, self.config.tail));
+        counts.memory += usize::from(!options.durable);
+        *counts.by_namespace.entry(Namespaces::namespace_of(name).into()).or_default() += 1;
+        drop(counts);
+        let channel = Arc::new(Channel::new(name.clone(), *options, self.epoch(options), self.config.tail));
         shard.insert(name.clone(), channel.clone());
         Ok(channel)
+    }
+
+    fn check_room(
+        &self,
+        name: &ChannelName,
+        options: &NamespaceOptions,
+        counts: &ChannelCounts,
+    ) -> Result<(), HubError> {
+        match self.limit_reached(name, options, counts) {
+            None => Ok(()),
+            Some((limit, setting)) => Err(HubError::ChannelLimit { channel: name.clone(), limit, setting }),
+        }
+    }
+
+    /// The limit that leaves no room for another channel of the name's namespace, and its setting.
+    fn limit_reached(
+        &self,
+        name: &ChannelName,
+        options: &NamespaceOptions,
+        counts: &ChannelCounts,
+    ) -> Option<(usize, &'static str)> {
+        let in_namespace = counts.by_namespace.get(Namespaces::namespace_of(name)).copied().unwrap_or_default();
+        let (memory_max, namespace_max) = (self.config.channel_count_max, options.channel_count_max as usize);
+        if !options.durable && counts.memory >= memory_max {
+            return Some((memory_max, "channels.count_max"));
+        }
+        (in_namespace >= namespace_max).then_some((namespace_max, "the namespace's channel_count_max"))
+    }
+
+    /// A channel is gone; its shard is locked.
+    fn count_out(&self, channel: &Channel) {
+        let mut counts = lock(&self.channel_counts);
+        counts.memory -= usize::from(!channel.options().durable);
+        if let Some(count) = counts.by_namespace.get_mut(Namespaces::namespace_of(channel.name())) {
+            *count -= 1;
+        }
+    }
+
+    /// The epoch of a channel that is created now.
+    fn epoch(&self, options: &NamespaceOptions) -> Epoch {
+        if options.durable {
+            return self.config.durable_epoch;
+        }
+        Epoch::from_random(self.memory_epoch.load(Ordering::Relaxed))
     }
 
     fn shard(&self, name: &ChannelName) -> &Shard {

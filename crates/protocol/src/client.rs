@@ -45,7 +45,17 @@ pub struct ClientInfo {
     pub chan_info: Option<Json>,
 }
 
+/// Bytes of an encoded client beside its texts: names, punctuation, its id, in presence twice.
+const FIXED_BYTES: usize = 160;
+
 impl ClientInfo {
+    /// About how many bytes it takes in an answer; a little more rather than less.
+    pub fn weight(&self) -> usize {
+        let infos: usize =
+            [&self.conn_info, &self.chan_info].into_iter().flatten().map(|info| info.bytes().len()).sum();
+        FIXED_BYTES + self.user.len() + infos
+    }
+
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         let mut text = Uuid::encode_buffer();
         let client = self.client.0.hyphenated().encode_lower(&mut text);

@@ -15,6 +15,8 @@ pub struct NamespaceOptions {
     pub history_size: u32,
     /// How long after the last publication the kept ones live; zero turns history off.
     pub history_ttl: Duration,
+    /// Channels of the namespace that may exist at a time.
+    pub channel_count_max: u32,
     /// Whether history survives a restart.
     pub durable: bool,
     /// Every subscription is recoverable, asked for or not.
@@ -53,6 +55,7 @@ impl NamespaceOptions {
         Self {
             history_size: 0,
             history_ttl: Duration::ZERO,
+            channel_count_max: u32::MAX,
             durable: false,
             force_recovery: false,
             allow_recovery: false,
@@ -95,12 +98,22 @@ impl Namespaces {
         self.options_of(channel.as_str())
     }
 
+    /// The name of a channel's namespace; empty for one without.
+    pub fn namespace_of(channel: &ChannelName) -> &str {
+        split(channel.as_str()).unwrap_or_default()
+    }
+
     pub(crate) fn options_of(&self, channel: &str) -> Option<&NamespaceOptions> {
-        match channel.strip_prefix('$').unwrap_or(channel).split_once(':') {
-            Some((namespace, _)) => self.named.get(namespace),
+        match split(channel) {
+            Some(namespace) => self.named.get(namespace),
             None => Some(&self.without_namespace),
         }
     }
+}
+
+fn split(channel: &str) -> Option<&str> {
+    let (namespace, _) = channel.strip_prefix('$').unwrap_or(channel).split_once(':')?;
+    Some(namespace)
 }
 
 #[cfg(test)]

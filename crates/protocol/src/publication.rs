@@ -27,7 +27,17 @@ pub struct Publication {
     pub receipt: Option<ReceiptRequest>,
 }
 
+/// Bytes of an encoded publication beside its texts: names, punctuation, numbers, the client's id.
+const FIXED_BYTES: usize = 160;
+
 impl Publication {
+    /// About how many bytes it takes in an answer; a little more rather than less.
+    pub fn weight(&self) -> usize {
+        let info = self.info.as_ref().map_or(0, |info| info.weight());
+        let tags: usize = self.tags.iter().map(|(name, value)| name.len() + value.len() + 6).sum();
+        FIXED_BYTES + self.data.bytes().len() + info + tags
+    }
+
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         object(out, |fields| {
             fields.json("data", Some(&self.data));

@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use tidings_buffer::Log;
+use tidings_buffer::{Bounds, Log};
 use tidings_types::{Epoch, Offset, StreamPosition, Timestamp};
 
 /// How much is kept.
@@ -46,6 +46,9 @@ pub struct HistoryFilter {
     pub limit: Option<usize>,
     /// Newest first.
     pub reverse: bool,
+    /// The page ends before it weighs more; its first publication is given however heavy it is, so that a reader can
+    /// always go on from the last one. `None` means no such end.
+    pub bytes_max: Option<usize>,
 }
 
 /// Publications under their offsets, bounded by count and age.
@@ -58,21 +61,24 @@ pub struct History<P> {
     log: Log<P>,
     retention: Retention,
     expires_at: Timestamp,
+    weigh: fn(&P) -> usize,
 }
 
 impl<P: Clone> History<P> {
-    /// A channel's first moment: nothing published, top 0.
-    pub fn new(epoch: Epoch, retention: Retention) -> Self {
-        Self { epoch, log: Log::new(retention.size.max(1)), retention, expires_at: Timestamp(0) }
+    /// A channel's first moment: nothing published, top 0. `weigh` says how many bytes a publication takes in an answer.
+    pub fn new(epoch: Epoch, retention: Retention, weigh: fn(&P) -> usize) -> Self {
+        Self { epoch, log: Log::new(retention.size.max(1)), retention, expires_at: Timestamp(0), weigh }
     }
 
-    /// A channel as it was left: `kept` are its last publications, the last of them at `top`, published at `at`.
-    pub fn restore(epoch: Epoch, top: Offset, mut kept: Vec<P>, at: Timestamp, retention: Retention) -> Self {
-        let mut history = Self::new(epoch, retention);
+    /// This channel, still new, as it was left: `kept` are its last publications, the last of them at `top`, published
+    /// at `at`.
+    #[must_use]
+    pub fn restored(&self, top: Offset, mut kept: Vec<P>, at: Timestamp) -> Self {
+        let mut history = Self::new(self.epoch, self.retention, self.weigh);
         history.log.skip_to(top.0.saturating_sub(kept.len() as u64));
         history.log.append_batch(&mut kept);
         history.keep_nothing_if_so_told();
-        history.expires_at = at.saturating_add(retention.ttl);
+        history.expires_at = at.saturating_add(self.retention.ttl);
         history
     }
 
@@ -131,15 +137,17 @@ impl<P: Clone> History<P> {
     /// `epoch` may be `None` when the reader knows none yet (it subscribed before the first publication).
     ///
     /// # Errors
-    /// [`Gap`] when a publication after `since` is not kept any more, there are more than `limit` of them, `since` lies
-    /// ahead of the channel, or the epoch is another one.
-    pub fn resume(&self, since: Offset, epoch: Option<&str>, limit: usize) -> Result<Vec<P>, Gap> {
-        let top = self.top();
+    /// [`Gap`] when a publication after `since` is not kept any more, there are more of them than `limit` allows (a single
+    /// one may be of any weight), `since` lies ahead of the channel, or the epoch is another one.
+    pub fn resume(&self, since: Offset, epoch: Option<&str>, limit: impl Into<Bounds>) -> Result<Vec<P>, Gap> {
+        let (top, limit) = (self.top(), limit.into());
         let is_known = epoch.is_none_or(|epoch| epoch == top.epoch.as_str()) && since <= top.offset;
-        match self.log.iter_from(since.0) {
-            Ok(missed) if is_known && missed.len() <= limit => Ok(missed.cloned().collect()),
-            _ => Err(Gap { top }),
-        }
+        let missed = self.log.iter_from(since.0).ok().filter(|missed| is_known && missed.len() <= limit.count_max);
+        let missed = missed.and_then(|missed| {
+            let count = missed.len();
+            Some(self.within(missed, limit.bytes_max)).filter(|within| within.len() == count)
+        });
+        missed.ok_or(Gap { top })
     }
 
     /// A page of what is kept.
@@ -149,11 +157,24 @@ impl<P: Clone> History<P> {
         let count_until = |offset: u64| usize::try_from(offset.saturating_sub(self.log.base())).unwrap_or(usize::MAX);
         if filter.reverse {
             let count = filter.since.map_or(usize::MAX, |since| count_until(since.0.saturating_sub(1)));
-            self.log.iter().take(count).rev().take(limit).cloned().collect()
+            self.within(self.log.iter().take(count).rev().take(limit), filter.bytes_max)
         } else {
             let count = filter.since.map_or(0, |since| count_until(since.0));
-            self.log.iter().skip(count).take(limit).cloned().collect()
+            self.within(self.log.iter().skip(count).take(limit), filter.bytes_max)
         }
+    }
+
+    /// The first publications, as many as weigh no more than `bytes_max` together; at least one.
+    fn within<'a>(&self, publications: impl Iterator<Item = &'a P>, bytes_max: Option<usize>) -> Vec<P>
+    where
+        P: 'a,
+    {
+        let mut bytes = 0_usize;
+        let fits = |(index, publication): &(usize, &P)| {
+            bytes = bytes.saturating_add((self.weigh)(publication));
+            *index == 0 || bytes_max.is_none_or(|bytes_max| bytes <= bytes_max)
+        };
+        publications.enumerate().take_while(fits).map(|(_, publication)| publication.clone()).collect()
     }
 
     /// A log holds at least one value; a history of size 0 holds none.
@@ -173,11 +194,27 @@ mod tests {
     const EPOCH: u64 = 7;
 
     fn history(size: usize) -> History<u64> {
-        History::new(Epoch::from_random(EPOCH), Retention { size, ttl: Duration::from_millis(100) })
+        History::new(Epoch::from_random(EPOCH), Retention { size, ttl: Duration::from_millis(100) }, weight)
+    }
+
+    /// 1 to 3 bytes.
+    fn weight(value: &u64) -> usize {
+        1 + (value % 3) as usize
+    }
+
+    fn restored(top: u64, kept: Vec<u64>, size: usize) -> History<u64> {
+        history(size).restored(Offset(top), kept, Timestamp(0))
     }
 
     fn filter(since: u64, limit: usize, reverse: bool) -> HistoryFilter {
-        HistoryFilter { since: Some(Offset(since)), limit: Some(limit), reverse }
+        HistoryFilter { since: Some(Offset(since)), limit: Some(limit), reverse, bytes_max: None }
+    }
+
+    /// As many of the values as weigh no more than that together, but at least one.
+    fn lightest(values: &[u64], bytes_max: usize) -> &[u64] {
+        let is_light = |count: &usize| values[..*count].iter().map(weight).sum::<usize>() <= bytes_max;
+        let count = (0..=values.len()).rev().find(is_light).unwrap_or_default();
+        &values[..count.max(1).min(values.len())]
     }
 
     #[test]
@@ -211,16 +248,13 @@ mod tests {
         assert!(history.append_at(Offset(3), 3, Timestamp(0)));
         assert!(history.is_empty());
         assert_eq!(history.resume(Offset(3), None, 10), Ok(vec![]));
-        let retention = Retention { size: 0, ttl: Duration::from_millis(100) };
-        let history = History::restore(Epoch::from_random(EPOCH), Offset(7), vec![6, 7], Timestamp(0), retention);
+        let history = restored(7, vec![6, 7], 0);
         assert_eq!((history.top().offset, history.len()), (Offset(7), 0));
     }
 
     #[test]
     fn a_restored_history_keeps_the_last_of_what_there_was() {
-        let retention = Retention { size: 2, ttl: Duration::from_millis(100) };
-        let mut history =
-            History::restore(Epoch::from_random(EPOCH), Offset(7), vec![5, 6, 7], Timestamp(0), retention);
+        let mut history = restored(7, vec![5, 6, 7], 2);
         assert_eq!(history.read(HistoryFilter::default()), [6, 7]);
         assert_eq!(history.resume(Offset(5), None, 10), Ok(vec![6, 7]));
         assert!(history.resume(Offset(4), None, 10).is_err());
@@ -237,7 +271,7 @@ mod tests {
         }
         assert_eq!(history.read(filter(4, 2, true)), [3, 2]);
         assert_eq!(history.read(filter(2, 2, false)), [3, 4]);
-        assert_eq!(history.read(HistoryFilter { since: None, limit: Some(2), reverse: true }), [5, 4]);
+        assert_eq!(history.read(HistoryFilter { since: None, ..filter(0, 2, true) }), [5, 4]);
     }
 
     #[derive(Debug, Clone)]
@@ -261,7 +295,12 @@ mod tests {
     proptest! {
         /// The model keeps every publication ever made and which are still there; each value is its own offset.
         #[test]
-        fn resume_gives_exactly_what_was_missed_or_says_gap(steps in steps(), size in 1usize..6, limit in 0usize..8) {
+        fn resume_gives_exactly_what_was_missed_or_says_gap(
+            steps in steps(),
+            size in 1usize..6,
+            limit in 0usize..8,
+            bytes_max in 0usize..12,
+        ) {
             let mut history = history(size);
             let (mut model, mut now, mut last) = (Vec::<u64>::new(), 0, 0);
             let mut top = 0;
@@ -296,13 +335,20 @@ mod tests {
                 for since in 0..=top + 1 {
                     let missed: Vec<u64> = (since + 1..=top).collect();
                     let owed = since <= top && missed.len() <= limit && missed.iter().all(|offset| model.contains(offset));
-                    match history.resume(Offset(since), None, limit) {
-                        Ok(publications) => prop_assert!(owed && publications == missed),
-                        Err(gap) => prop_assert!(!owed && gap.top.offset == Offset(top)),
+                    let is_light = lightest(&missed, bytes_max).len() == missed.len();
+                    let bounds = Bounds::count(limit).and_bytes(bytes_max);
+                    for (bounds, owed) in [(limit.into(), owed), (bounds, owed && is_light)] {
+                        match history.resume(Offset(since), None, bounds) {
+                            Ok(publications) => prop_assert!(owed && publications == missed),
+                            Err(gap) => prop_assert!(!owed && gap.top.offset == Offset(top)),
+                        }
                     }
                     let after: Vec<u64> = model.iter().copied().filter(|&offset| offset > since).take(limit).collect();
+                    let light = |reverse| HistoryFilter { bytes_max: Some(bytes_max), ..filter(since, limit, reverse) };
+                    prop_assert_eq!(history.read(light(false)), lightest(&after, bytes_max));
                     prop_assert_eq!(history.read(filter(since, limit, false)), after);
                     let before: Vec<u64> = model.iter().rev().copied().filter(|&offset| offset < since).take(limit).collect();
+                    prop_assert_eq!(history.read(light(true)), lightest(&before, bytes_max));
                     prop_assert_eq!(history.read(filter(since, limit, true)), before);
                 }
             }

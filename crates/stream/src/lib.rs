@@ -16,4 +16,4 @@ mod tail;
 
 pub use history::{Gap, History, HistoryFilter, Retention};
 pub use tail::{Frame, Tail, TailBounds};
-pub use tidings_buffer::Lagged;
+pub use tidings_buffer::{Bounds, Lagged};

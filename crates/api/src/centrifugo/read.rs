@@ -62,6 +62,7 @@ pub(super) fn history(shared: &Shared, request: &HistoryRequest) -> Result<Histo
         since: request.since.as_ref().map(|since| Offset(since.offset.unwrap_or_default())),
         limit: usize::try_from(request.limit.unwrap_or_default()).ok(), // A negative one means all.
         reverse: request.reverse == Some(true),
+        bytes_max: None,
     };
     let (publications, top) = shared.hub.history(&channel, filter).map_err(|error| match error {
         HubError::UnknownNamespace(_) => ApiError::UnknownChannel,

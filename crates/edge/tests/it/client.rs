@@ -113,6 +113,12 @@ impl Client {
         }
     }
 
+    /// The text of the next frame.
+    pub(crate) async fn frame(&mut self) -> String {
+        let message = timeout(DEADLINE, self.socket.next()).await.expect("a frame within the deadline");
+        message.unwrap().unwrap().into_text().unwrap().to_string()
+    }
+
     pub(crate) async fn send_text(&mut self, text: &str) {
         self.socket.send(Message::text(text)).await.unwrap();
     }
@@ -153,6 +159,18 @@ impl Client {
             match self.try_next().await {
                 Ok(message) => messages.push(message),
                 Err(code) => return (messages, code),
+            }
+        }
+    }
+
+    /// Everything before the answer to a command sent now, or before the end.
+    pub(crate) async fn flush_or_end(&mut self) -> Vec<Value> {
+        self.try_send(json!({"id": 99, "presence_stats": {"channel": "kept:1"}})).await;
+        let mut messages = Vec::new();
+        loop {
+            match self.try_next().await {
+                Ok(message) if message["id"] != 99 => messages.push(message),
+                _ => return messages,
             }
         }
     }

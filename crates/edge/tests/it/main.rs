@@ -2,6 +2,7 @@
 
 mod client;
 mod counts;
+mod limits;
 mod receipts;
 mod server;
 mod storm;
@@ -170,7 +171,7 @@ async fn what_every_reader_has_is_forgotten() {
         let member = Member { loop_id, presence: None, device: None };
         let made = server.hub.subscribe(&server::channel("room"), &member, None).unwrap();
         let is_held = made.channel.fetch(made.next - 1, 1, &mut Vec::new()).is_ok();
-        made.channel.unsubscribe(loop_id, ClientId::from_random(1), None);
+        server.hub.unsubscribe(&made.channel, loop_id, ClientId::from_random(1), None);
         is_held
     };
     let block = "x".repeat(60_000);

@@ -34,6 +34,9 @@ pub(crate) struct Options {
     pub(crate) turn_bytes_max: usize,
     pub(crate) close_timeout: Duration,
     pub(crate) control_bytes_max: usize,
+    pub(crate) reply_budget_bytes: usize,
+    pub(crate) reply_bytes_max: usize,
+    pub(crate) write_timeout: Duration,
 }
 
 impl Default for Options {
@@ -47,6 +50,9 @@ impl Default for Options {
             turn_bytes_max: 256 << 10,
             close_timeout: Duration::from_secs(5),
             control_bytes_max: 1 << 20,
+            reply_budget_bytes: 64 << 20,
+            reply_bytes_max: 1 << 20,
+            write_timeout: Duration::from_secs(10),
         }
     }
 }
@@ -173,9 +179,13 @@ impl Server {
             message_bytes_max: 65_536,
             turn_bytes_max: options.turn_bytes_max,
             control_bytes_max: options.control_bytes_max,
+            reply_budget_bytes: options.reply_budget_bytes,
+            reply_bytes_max: options.reply_bytes_max,
             recovery_count_max: 300,
+            channel_creations_per_minute: 20,
             ping_interval: options.ping_interval,
             pong_timeout: options.pong_timeout,
+            write_timeout: options.write_timeout,
             stale_timeout: options.stale_timeout,
             close_timeout: options.close_timeout,
             allowed_origins: Vec::new(),

@@ -19,6 +19,8 @@ fn hub(channel_count_max: usize) -> Hub {
     let named = BTreeMap::from([
         ("kept".to_owned(), kept),
         ("durable".to_owned(), NamespaceOptions { durable: true, ..kept }),
+        ("few".to_owned(), NamespaceOptions { channel_count_max: 2, ..kept }),
+        ("few-durable".to_owned(), NamespaceOptions { channel_count_max: 2, durable: true, ..kept }),
         ("here".to_owned(), NamespaceOptions { presence: true, ..NamespaceOptions::closed() }),
     ]);
     let config = HubConfig {
@@ -105,23 +107,119 @@ fn presence_lists_who_is_there_until_they_leave() {
     join(2, "ann");
     join(3, "bob");
     assert_eq!(hub.presence_stats(&channel("here:1")), (3, 2));
-    first.channel.unsubscribe(loop_id, ClientId::from_random(1), None);
+    hub.unsubscribe(&first.channel, loop_id, ClientId::from_random(1), None);
     let mut users: Vec<String> = hub.presence(&channel("here:1")).iter().map(|info| info.user.to_string()).collect();
     users.sort();
     assert_eq!(users, ["ann", "bob"]);
 }
 
 #[test]
-fn one_channel_more_than_the_limit_is_refused_with_the_limit_and_swept_ones_make_room() {
+fn one_channel_more_than_the_limit_is_refused_with_the_limit_and_idle_ones_make_room() {
     let hub = hub(2);
-    publish(&hub, "one", 1);
+    publish(&hub, "kept:one", 1);
     publish(&hub, "kept:two", 1);
     let new = || NewPublication { publication: publication(1), skip_history: false };
-    let refused = hub.publish(&channel("three"), new(), NOW);
-    assert_eq!(refused, Err(HubError::ChannelLimit { channel: channel("three"), limit: 2 }));
+    let three = channel("kept:three");
+    let limit = Err(HubError::ChannelLimit { channel: three.clone(), limit: 2, setting: "channels.count_max" });
+    assert_eq!(hub.publish(&three, new(), NOW), limit);
+    assert_eq!(hub.publish(&channel("news"), new(), NOW), Ok(None), "what nobody reads or keeps needs no channel");
     hub.sweep(NOW);
-    assert_eq!(hub.publish(&channel("three"), new(), NOW), Ok(None), "a channel that holds nothing was swept");
-    assert_eq!(hub.counts().channels, 2);
+    assert_eq!(hub.publish(&three, new(), NOW), limit);
+    hub.sweep(NOW.saturating_add(Duration::from_secs(61)));
+    assert!(hub.publish(&three, new(), NOW).is_ok(), "a channel whose history has expired has made room");
+    assert_eq!(hub.counts().channels, 2, "and only one, the other was not in the way");
+}
+
+/// One namespace leaves the others their room.
+#[test]
+fn a_namespace_has_its_own_limit() {
+    let hub = hub(10);
+    publish(&hub, "few:1", 1);
+    join(&hub, "few:2", None);
+    let setting = "the namespace's channel_count_max";
+    let refused = |name| HubError::ChannelLimit { channel: channel(name), limit: 2, setting };
+    let member = Member { loop_id: loop_ids(&hub)[0], presence: None, device: None };
+    assert_eq!(hub.subscribe(&channel("few:3"), &member, None).unwrap_err(), refused("few:3"));
+    assert_eq!(hub.is_first(&channel("few:3")), Err(refused("few:3")));
+    assert_eq!((hub.is_first(&channel("few:1")), hub.is_first(&channel("few:2"))), (Ok(false), Ok(true)));
+    publish(&hub, "kept:1", 1);
+    // What the journal has accepted is never refused, but counts.
+    for name in ["few-durable:1", "few-durable:2", "few-durable:3"] {
+        hub.publish_durable(&channel(name), Offset(1), publication(1), NOW).unwrap();
+    }
+    assert_eq!(hub.is_first(&channel("few-durable:4")), Err(refused("few-durable:4")));
+    assert_eq!(hub.is_first(&channel("few-durable:3")), Ok(false));
+    hub.sweep(NOW.saturating_add(Duration::from_secs(61)));
+    assert!(hub.is_first(&channel("few-durable:4")).is_err(), "a durable channel keeps its position");
+    join(&hub, "few:3", None);
+}
+
+#[test]
+fn a_channel_that_was_only_read_goes_with_its_last_reader() {
+    let hub = hub(1);
+    let loop_id = loop_ids(&hub)[0];
+    let leave = |reader: &Subscribed| hub.unsubscribe(&reader.channel, loop_id, ClientId::from_random(1), None);
+    for index in 0..100 {
+        let name = format!("{}:{index}", ["kept", "durable", "here"][index % 3]);
+        let (first, second) = (join(&hub, &name, None), join(&hub, &name, None));
+        leave(&first);
+        assert_eq!(hub.counts().channels, 1, "one still reads it");
+        leave(&second);
+        assert_eq!(hub.counts().channels, 0);
+        hub.history(&channel(&name), HistoryFilter::default()).unwrap();
+        assert_eq!(hub.counts().channels, 0, "reading the history of an absent one creates nothing");
+    }
+    // Whoever comes back to it has missed nothing.
+    let reader = join(&hub, "kept:1", None);
+    let from = ResumeFrom { offset: Offset(0), epoch: Some(reader.top.epoch.as_str().to_owned()), limit: 10.into() };
+    leave(&reader);
+    let resumed = join(&hub, "kept:1", Some(from.clone()));
+    assert!(matches!(&resumed.recovery, Some(Recovery::Recovered(missed)) if missed.is_empty()));
+    publish(&hub, "kept:1", 1);
+    leave(&resumed);
+    assert_eq!(hub.counts().channels, 1, "what was published is kept");
+    let resumed = join(&hub, "kept:1", Some(from));
+    assert!(matches!(&resumed.recovery, Some(Recovery::Recovered(missed)) if missed.len() == 1));
+}
+
+#[test]
+fn a_published_channel_that_comes_back_after_it_was_forgotten_has_another_epoch() {
+    let hub = hub(10);
+    publish(&hub, "kept:1", 1);
+    let (_, before) = hub.history(&channel("kept:1"), HistoryFilter::default()).unwrap();
+    let later = |days: u64| NOW.saturating_add(Duration::from_secs(days * 24 * 3600));
+    hub.sweep(later(1));
+    hub.sweep(later(32));
+    assert_eq!(hub.counts().channels, 0);
+    publish(&hub, "kept:1", 2);
+    let (_, after) = hub.history(&channel("kept:1"), HistoryFilter::default()).unwrap();
+    assert_eq!((before.offset, after.offset), (Offset(1), Offset(1)));
+    assert_ne!(before.epoch, after.epoch);
+}
+
+#[test]
+fn who_is_present_is_told_only_within_the_bytes_of_an_answer() {
+    let hub = hub(10);
+    let user = "u".repeat(1000);
+    for client in 0..20 {
+        let info = ClientInfo {
+            user: format!("{user}{}", client % 5),
+            client: ClientId::from_random(client),
+            conn_info: None,
+            chan_info: None,
+        };
+        let member = Member { loop_id: loop_ids(&hub)[0], presence: Some(info), device: None };
+        hub.subscribe(&channel("here:1"), &member, None).unwrap();
+    }
+    assert_eq!(hub.presence_stats(&channel("here:1")), (20, 5));
+    assert_eq!(hub.presence_within(&channel("here:1"), 25_000).unwrap().len(), 20);
+    assert_eq!(hub.presence_within(&channel("here:1"), 19_000), None);
+    let reader = join(&hub, "here:1", None);
+    for client in 0..20 {
+        hub.unsubscribe(&reader.channel, loop_ids(&hub)[0], ClientId::from_random(client), None);
+    }
+    assert_eq!(hub.presence_stats(&channel("here:1")), (0, 0));
+    assert_eq!(hub.presence_within(&channel("here:1"), 0), Some(vec![]));
 }
 
 #[test]
@@ -156,14 +254,14 @@ fn durable_channels_do_not_count_and_exist_unpublished_only_while_read() {
     for index in 0..5 {
         let name = format!("durable:{index}");
         let reader = join(&hub, &name, None);
-        reader.channel.unsubscribe(loop_id, ClientId::from_random(1), None);
+        hub.unsubscribe(&reader.channel, loop_id, ClientId::from_random(1), None);
         hub.history(&channel(&format!("durable:read-{index}")), HistoryFilter::default()).unwrap();
     }
-    assert_eq!(hub.counts().channels, 6, "reading the history of an absent one creates nothing");
+    assert_eq!(hub.counts().channels, 1, "reading the history of an absent one creates nothing");
     hub.publish_durable(&channel("durable:0"), Offset(1), publication(1), NOW).unwrap();
     hub.sweep(NOW);
     assert_eq!(hub.counts().channels, 2, "the memory channel and the published one");
-    let from = ResumeFrom { offset: Offset(0), epoch: None, count_max: 10 };
+    let from = ResumeFrom { offset: Offset(0), epoch: None, limit: 10.into() };
     let Some(Recovery::Recovered(missed)) = join(&hub, "durable:0", Some(from)).recovery else { panic!("it is kept") };
     assert_eq!(missed.len(), 1);
 }
@@ -186,7 +284,7 @@ fn no_gap_and_no_repeat_between_resume_and_live_while_writers_write() {
 
     let mut got = Vec::new();
     while got.len() < (WRITERS * EACH) as usize {
-        let from = ResumeFrom { offset: Offset(got.len() as u64), epoch: None, count_max: usize::MAX };
+        let from = ResumeFrom { offset: Offset(got.len() as u64), epoch: None, limit: usize::MAX.into() };
         let reader = join(&hub, "kept:1", Some(from));
         let Some(Recovery::Recovered(missed)) = reader.recovery else { panic!("the history is long enough") };
         got.extend(missed.iter().map(|publication| publication.offset.0));
@@ -196,7 +294,7 @@ fn no_gap_and_no_repeat_between_resume_and_live_while_writers_write() {
             let message: serde_json::Value = serde_json::from_str(&text).unwrap();
             got.push(message["push"]["pub"]["offset"].as_u64().unwrap());
         }
-        reader.channel.unsubscribe(loop_ids(&hub)[0], ClientId::from_random(9), None);
+        hub.unsubscribe(&reader.channel, loop_ids(&hub)[0], ClientId::from_random(9), None);
     }
     for writer in writers {
         writer.join().unwrap();

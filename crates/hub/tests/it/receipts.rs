@@ -255,13 +255,13 @@ fn an_event_knows_the_proven_devices_that_read_its_channels_when_it_was_publishe
     publish(&hub, "durable:2", 1, 1);
     assert_eq!(readers(&hub, 1), [7, 9]);
 
-    one.unsubscribe(loop_id, client(1), Some(DeviceNumber(7)));
+    hub.unsubscribe(&one, loop_id, client(1), Some(DeviceNumber(7)));
     publish(&hub, "durable:1", 2, 2);
     assert_eq!(readers(&hub, 2), [7], "its other connection is still there");
     one.disown(DeviceNumber(7));
     publish(&hub, "durable:1", 3, 3);
     assert_eq!(readers(&hub, 3), [0; 0]);
-    one.unsubscribe(loop_id, client(2), None);
+    hub.unsubscribe(&one, loop_id, client(2), None);
     anonymous.device = Some(DeviceNumber(7));
     hub.subscribe(&channel("durable:1"), &anonymous, None).unwrap();
     publish(&hub, "durable:1", 4, 4);
@@ -290,7 +290,7 @@ fn what_is_restored_opens_no_receipts() {
     let publication =
         |offset| Publication { receipt: Some(request(offset, ReceiptPolicy::Any)), ..publication(offset) };
     hub.restore(&channel("durable:1"), Offset(2), vec![publication(1), publication(2)], NOW).unwrap();
-    let from = ResumeFrom { offset: Offset(0), epoch: None, count_max: 100 };
+    let from = ResumeFrom { offset: Offset(0), epoch: None, limit: 100.into() };
     let member = Member { loop_id: loop_ids(&hub)[0], presence: None, device: Some(DeviceNumber(7)) };
     for _ in 0..2 {
         let made = hub.subscribe(&channel("durable:1"), &member, Some(&from)).unwrap();
@@ -304,8 +304,11 @@ fn what_is_restored_opens_no_receipts() {
 fn who_resumes_is_told_which_publications_still_collect_receipts() {
     let hub = hub(10);
     let told = |epoch: Option<Epoch>| {
-        let from =
-            epoch.map(|epoch| ResumeFrom { offset: Offset(0), epoch: Some(epoch.as_str().to_owned()), count_max: 100 });
+        let from = epoch.map(|epoch| ResumeFrom {
+            offset: Offset(0),
+            epoch: Some(epoch.as_str().to_owned()),
+            limit: 100.into(),
+        });
         let member = Member { loop_id: loop_ids(&hub)[0], presence: None, device: None };
         let made = hub.subscribe(&channel("durable:1"), &member, from.as_ref()).unwrap();
         made.receipts.iter().map(|(offset, event)| (offset.0, event.event().0)).collect::<Vec<_>>()

@@ -262,6 +262,9 @@ impl Session {
             return Ok(Effect::Reply(reply(ticket.id, &Reply::Unsubscribe)));
         };
         let channel = self.subscriptions.swap_remove(index).channel;
+        if self.subscriptions.is_empty() {
+            self.subscriptions = Vec::new(); // An idle session does not keep the room of its most channels.
+        }
         Ok(Effect::Unsubscribe { ticket, channel })
     }
 

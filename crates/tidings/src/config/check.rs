@@ -555,11 +555,12 @@ impl Topic {
 }
 
 impl Namespace {
-    /// As the protocol knows it.
-    pub(crate) fn options(&self) -> NamespaceOptions {
+    /// As the protocol knows it; `half` is what it may have of all channels of its kind unless it says so itself.
+    fn options(&self, half: u32) -> NamespaceOptions {
         NamespaceOptions {
             history_size: self.history_size,
             history_ttl: self.history_ttl,
+            channel_count_max: if self.channel_count_max == 0 { half } else { self.channel_count_max },
             durable: self.durable,
             force_recovery: self.force_recovery,
             allow_recovery: self.allow_recovery,
@@ -582,7 +583,13 @@ impl Namespace {
 impl Config {
     /// The rules of all channels, as the protocol knows them.
     pub(crate) fn namespaces(&self) -> tidings_protocol::Namespaces {
-        let named = self.channel.namespaces.iter().map(|(name, namespace)| (name.clone(), namespace.options()));
-        tidings_protocol::Namespaces::new(self.channel.without_namespace.options(), named.collect())
+        let named = self.channel.namespaces.iter().map(|(name, namespace)| (name.clone(), self.options_of(namespace)));
+        tidings_protocol::Namespaces::new(self.options_of(&self.channel.without_namespace), named.collect())
+    }
+
+    /// The rules of one namespace's channels.
+    pub(crate) fn options_of(&self, namespace: &Namespace) -> NamespaceOptions {
+        let all = if namespace.durable { self.store.channel_count_max } else { self.channels.count_max as u64 };
+        namespace.options(u32::try_from(all.div_ceil(2)).unwrap_or(u32::MAX))
     }
 }

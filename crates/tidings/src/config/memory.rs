@@ -18,6 +18,8 @@ use super::value::ByteSize;
 
 /// Our own memory of an idle WebSocket connection (the goal of requirement R6, buffers excluded).
 const CONNECTION_BYTES: u64 = 6 << 10;
+/// The reply in hand on each loop: as text, as a frame, and in the connection's buffer, which may be twice as large.
+const REPLY_COPIES: u64 = 4;
 /// One subscription of a connection: in its session (under 32 bytes plus the name), its loop and the channel.
 const SUBSCRIPTION_BYTES: u64 = 256;
 /// A channel without publications: name, lock, positions, readers.
@@ -165,6 +167,8 @@ fn client_terms(config: &Config, cores: usize) -> Vec<Term> {
     let (http, client, edge) = (&config.http, &config.client, &config.edge);
     let connections = client.connection_count_max;
     let loops = if edge.loops == 0 { cores } else { edge.loops };
+    // A reply with one publication may be larger than others.
+    let reply = client.reply_bytes_max.0.max(http.body_bytes_max.0);
     let subscriptions = connections.saturating_mul(client.channel_count_max);
     vec![
         // A MessagePack body and the JSON made of it are held together.
@@ -176,8 +180,13 @@ fn client_terms(config: &Config, cores: usize) -> Vec<Term> {
         ),
         standing("connections", connections, CONNECTION_BYTES, "client.connection_count_max"),
         peak("unfinished frames", connections, client.frame_bytes_max.0, "client.frame_bytes_max"),
-        peak("waiting replies", connections, edge.control_bytes_max.0, "edge.control_bytes_max"),
         standing("subscriptions", subscriptions, SUBSCRIPTION_BYTES, "client.channel_count_max"),
+        peak(
+            "waiting replies",
+            loops,
+            edge.reply_budget_bytes.0 + edge.control_bytes_max.0 + REPLY_COPIES * reply,
+            "edge.loops, edge.reply_budget_bytes, edge.control_bytes_max, client.reply_bytes_max, http.body_bytes_max",
+        ),
         peak("turns", loops, edge.turn_bytes_max.0, "edge.loops, edge.turn_bytes_max"),
     ]
 }

@@ -128,7 +128,7 @@ section! {
 
     /// Client connections.
     Client {
-        /// Development only: everybody may connect without token and do everything, but not in channels `$…`.
+        /// Development only: everybody may connect without token and do everything; channels `$…` still need a token.
         insecure: bool = "false";
         /// Clients without token may connect; they have no user.
         allow_anonymous: bool = "false";
@@ -152,12 +152,20 @@ section! {
         close_timeout: Duration = "5s", from "100ms" to "1m";
         /// Channels one connection may subscribe to.
         channel_count_max: usize = "128", from "1" to "65536";
+        /// Channels with a history that one user may create by publishing, per minute and loop; for more the client is told to
+        /// try again later (111). Clients without a user count as one.
+        channel_creations_per_minute: u32 = "60", from "1" to "1000000";
         /// Largest frame from a client; a larger one closes the connection (1009).
         frame_bytes_max: ByteSize = "64KiB", from "1KiB" to "16MiB";
         /// Connections at a time; one more is refused with 503.
         connection_count_max: usize = "100000", from "1" to "10000000";
         /// Missed publications one recovery returns at most; more missed is "not recovered".
         recovery_count_max: usize = "300", from "1" to "10000";
+        /// Bytes of one answer to a client: with more missed, a recovery is "not recovered"; a history answer ends early; who
+        /// is present is refused (106). A single publication may be larger.
+        reply_bytes_max: ByteSize = "1MiB", from "16KiB" to "256MiB";
+        /// A client that takes no byte for so long, while some wait for it, is cut off.
+        write_timeout: Duration = "10s", from "1s" to "5m";
         /// How long connections have, at the server's end, to be told so and closed.
         shutdown_timeout: Duration = "10s", from "0s" to "10m";
     }
@@ -170,6 +178,8 @@ section! {
         turn_bytes_max: ByteSize = "256KiB", from "4KiB" to "16MiB";
         /// Replies that may wait for a reader; over it none of its commands is done until it takes some.
         control_bytes_max: ByteSize = "1MiB", from "64KiB" to "64MiB";
+        /// Memory for replies that wait for all readers of one loop; over it, those that have been slow longest are cut off.
+        reply_budget_bytes: ByteSize = "64MiB", from "1MiB" to "64GiB";
         /// Bytes of publications kept per channel for readers that are behind; who falls off is closed as slow (3008).
         log_bytes_max: ByteSize = "1MiB", from "64KiB" to "1GiB";
         /// Publications kept per channel for readers that are behind.
@@ -198,6 +208,9 @@ section! {
         durable: bool = "false";
         /// Publications kept per channel; 0 keeps none.
         history_size: u32 = "0", from "0" to "1000000";
+        /// Channels of the namespace at a time; publishing or subscribing to one more is refused, but events are not. 0 is half
+        /// of `channels.count_max`, or, if `durable`, of `store.channel_count_max`.
+        channel_count_max: u32 = "0", from "0" to "100000000";
         /// How long after the last publication they are kept; 0s keeps none.
         history_ttl: Duration = "0s", from "0s" to "365d";
         /// Every subscription resumes after a break where it was. Needs a history.

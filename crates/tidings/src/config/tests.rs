@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use proptest::prelude::*;
+use tidings_protocol::NamespaceOptions;
 use tidings_telemetry::unix_now;
 use tidings_types::Timestamp;
 
@@ -43,7 +44,13 @@ fn nothing_stated_is_the_defaults() {
     assert_eq!(config.http.listen.to_string(), "127.0.0.1:8000");
     assert_eq!(config.http.body_bytes_max, ByteSize(4 << 20));
     assert_eq!(config.client.ping_interval, Duration::from_secs(25));
-    assert_eq!(config.channel.without_namespace.options(), tidings_protocol::NamespaceOptions::closed());
+    let closed = NamespaceOptions { channel_count_max: 50_000, ..NamespaceOptions::closed() };
+    assert_eq!(config.options_of(&config.channel.without_namespace), closed);
+    let text = "[channel.namespaces.kept]\nhistory_size = 1\nhistory_ttl = \"1m\"\ndurable = true\n\
+                [channel.namespaces.few]\nchannel_count_max = 3";
+    let config = loaded(text).config;
+    let count_max = |name: &str| config.options_of(&config.channel.namespaces[name]).channel_count_max;
+    assert_eq!((count_max("kept"), count_max("few")), (500_000, 3));
     assert!(config.topics.is_empty() && config.apns.is_empty() && config.api.keys.is_empty());
 }
 
@@ -671,7 +678,7 @@ fn the_memory_sum_is_its_terms() {
     let credentials = credentials();
     let text = format!(
         "[http]\nrequest_count_max = 2\nbody_bytes_max = \"1MiB\"\n[client]\nconnection_count_max = 10\nchannel_count_max = 3\n\
-         frame_bytes_max = \"2KiB\"\n[edge]\nloops = 0\nturn_bytes_max = \"4KiB\"\ncontrol_bytes_max = \"64KiB\"\nlog_bytes_max = \
+         frame_bytes_max = \"2KiB\"\nreply_bytes_max = \"16KiB\"\n[edge]\nloops = 0\nturn_bytes_max = \"4KiB\"\nreply_budget_bytes = \"1MiB\"\ncontrol_bytes_max = \"64KiB\"\nlog_bytes_max = \
          \"64KiB\"\nreceipt_event_count_max = 20\n[channels]\ncount_max = 5\n[channel.namespaces.n]\nhistory_size = 7\nhistory_ttl = \"1m\"\n[store]\n\
          event_queue_bytes_max = \"8MiB\"\ndevice_queue_bytes_max = \"1MiB\"\nimport_queue_bytes_max = \"1MiB\"\ncache_bytes = \
          \"1MiB\"\ndevice_count_max = 800\n[sender]\njob_count_max = 3\nreport_count_max = 9\n\
@@ -684,8 +691,8 @@ fn the_memory_sum_is_its_terms() {
         ("requests", 2 * (2 << 20)),
         ("connections", 10 * 6144),
         ("unfinished frames", 10 * 2048),
-        ("waiting replies", 10 * 65536),
         ("subscriptions", 10 * 3 * 256),
+        ("waiting replies", 4 * ((1 << 20) + 65536 + 4 * (1 << 20))),
         ("turns", 4 * 4096),
         ("channels", 5 * 1024),
         ("channel logs", 5 * 65536),

@@ -170,6 +170,7 @@ scopes = ["publish", "read", "devices", "metrics", "operate"]
 [client]
 allow_anonymous = true
 recovery_count_max = 10000
+reply_bytes_max = "64MiB"
 
 [channel.namespaces.match]
 durable = true

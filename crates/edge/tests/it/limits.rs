@@ -1,0 +1,213 @@
+//! Peers that ask for much, take little or stay silent: what they cost is bounded, and the others are served.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tidings_hub::Member;
+use tidings_protocol::{ClientId, ClientInfo};
+
+use crate::client::{self, Client, Frame};
+use crate::server::{Options, Server, channel};
+
+fn disconnects(server: &Server, reason: &str) -> f64 {
+    server.metric(&format!("tidings_edge_disconnects_total{{reason=\"{reason}\"}}"))
+}
+
+fn offsets(answer: &Value) -> Vec<u64> {
+    let publications = answer["publications"].as_array().into_iter().flatten();
+    publications.map(|publication| publication["offset"].as_u64().unwrap()).collect()
+}
+
+/// A client that resumes over too many bytes is told so; one that reads history gets it in pieces.
+#[tokio::test]
+async fn one_answer_holds_a_bounded_number_of_bytes() {
+    let server = Server::start(Options { reply_bytes_max: 20_000, ..Options::default() }).await;
+    for value in 0..10 {
+        server.publish("kept:1", json!([value, "x".repeat(5000)]));
+    }
+    let mut client = Client::subscribed(&server, "kept:1").await;
+    let epoch = client.epoch.clone();
+    for (offset, recovered) in [(8, vec![9, 10]), (7, vec![8, 9, 10]), (6, vec![]), (0, vec![])] {
+        client.send(json!({"id": 3, "unsubscribe": {"channel": "kept:1"}})).await;
+        client.reply(3).await;
+        let resume = json!({"channel": "kept:1", "recover": true, "offset": offset, "epoch": epoch});
+        let answer = client.subscribe(resume).await;
+        assert_eq!(answer["recovered"] == true, !recovered.is_empty(), "{offset}");
+        assert_eq!(offsets(&answer), recovered, "{offset}");
+    }
+    let (mut seen, mut since) = (Vec::new(), 0);
+    while since < 10 {
+        let history = json!({"channel": "kept:1", "limit": 10, "since": {"offset": since, "epoch": epoch}});
+        client.send(json!({"id": 4, "history": history})).await;
+        let page = client.reply(4).await["history"].clone();
+        assert!((1..=3).contains(&offsets(&page).len()));
+        assert_eq!(page["offset"], 10, "the client sees that there is more");
+        seen.extend(offsets(&page));
+        since = *seen.last().unwrap();
+    }
+    assert_eq!(seen, (1..=10).collect::<Vec<_>>());
+    // One larger than that comes alone.
+    server.publish("kept:1", json!("x".repeat(50_000)));
+    client.send(json!({"id": 5, "history": {"channel": "kept:1", "limit": 10, "reverse": true}})).await;
+    assert_eq!(offsets(&client.reply(5).await["history"]), [11]);
+}
+
+fn crowd(server: &Server, name: &str, count: u128) {
+    let (loop_id, _) = server.hub.loops().next().unwrap();
+    for client in 0..count {
+        let client = ClientId::from_random(client);
+        let presence = Some(ClientInfo { user: "somebody".to_owned(), client, conn_info: None, chan_info: None });
+        server.hub.subscribe(&channel(name), &Member { loop_id, presence, device: None }, None).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_crowd_too_large_for_an_answer_is_only_counted() {
+    let server = Server::start(Options { reply_bytes_max: 20_000, ..Options::default() }).await;
+    crowd(&server, "kept:1", 1000);
+    crowd(&server, "kept:2", 50);
+    let mut client = Client::connected(&server).await;
+    client.send(json!({"id": 2, "presence": {"channel": "kept:1"}})).await;
+    assert_eq!(client.reply(2).await["error"]["code"], 106);
+    client.send(json!({"id": 3, "presence_stats": {"channel": "kept:1"}})).await;
+    assert_eq!(client.reply(3).await["presence_stats"], json!({"num_clients": 1000, "num_users": 1}));
+    client.send(json!({"id": 4, "presence": {"channel": "kept:2"}})).await;
+    assert_eq!(client.reply(4).await["presence"]["presence"].as_object().unwrap().len(), 50);
+}
+
+/// Each asks for more than the system's buffers take, and reads nothing.
+#[tokio::test]
+async fn readers_that_take_nothing_share_a_budget_and_cost_nobody_else() {
+    let options = Options { control_bytes_max: 4 << 20, reply_budget_bytes: 4 << 20, ..Options::default() };
+    let server = Server::start(options).await;
+    for value in 0..100 {
+        server.publish("kept:1", json!([value, "x".repeat(9000)]));
+    }
+    let mut bystanders = [Client::connected(&server).await, Client::connected(&server).await];
+    let asks: Vec<_> =
+        (2..30).map(|id| json!({"id": id, "history": {"channel": "kept:1", "limit": 100}}).to_string()).collect();
+    let mut greedy = Vec::new();
+    for _ in 0..6 {
+        let mut client = Client::connected(&server).await;
+        client.send_text(&asks.join("\n")).await;
+        greedy.push(client);
+    }
+    server.until("some are cut off", || disconnects(&server, "reply_budget") > 0.0).await;
+    for client in &mut bystanders {
+        client.send(json!({"id": 2, "history": {"channel": "kept:1", "limit": 100}})).await;
+        assert_eq!(offsets(&client.reply(2).await["history"]).len(), 100);
+    }
+    let is_whole = |message: &Value| offsets(&message["history"]).len() == 100;
+    for client in &mut greedy {
+        let messages = client.flush_or_end().await;
+        assert!(messages.iter().all(is_whole), "what a client was given is whole");
+    }
+    let cut_off = disconnects(&server, "reply_budget");
+    assert!((1.0..=6.0).contains(&cut_off), "{cut_off}");
+}
+
+/// A bystander on the same loop is answered while a frame full of commands is worked off.
+#[tokio::test]
+async fn a_frame_full_of_commands_does_not_hold_its_loop() {
+    let options = Options { control_bytes_max: 1 << 30, reply_budget_bytes: 1 << 30, ..Options::default() };
+    let server = Server::start(options).await;
+    crowd(&server, "kept:1", 100);
+    let mut busy = Client::connected(&server).await;
+    let _on_the_other_loop = Client::connected(&server).await;
+    let mut bystander = Client::connected(&server).await;
+    let done = || server.metric("tidings_edge_commands_total");
+    let before = done();
+    let asks: Vec<_> = (2..1002).map(|id| json!({"id": id, "presence": {"channel": "kept:1"}}).to_string()).collect();
+    busy.send_text(&asks.join("\n")).await;
+    server.until("the first commands are done", || done() > before).await;
+    bystander.send(json!({"id": 2, "presence_stats": {"channel": "kept:1"}})).await;
+    bystander.reply(2).await;
+    assert!(done() < before + 1000.0, "the bystander waited for all of them");
+    for id in 2..1002 {
+        assert_eq!(busy.reply(id).await["presence"]["presence"].as_object().unwrap().len(), 100);
+    }
+}
+
+#[tokio::test]
+async fn a_peer_that_takes_nothing_is_cut_off_at_any_stage() {
+    let options = Options {
+        write_timeout: Duration::from_millis(300),
+        stale_timeout: Duration::from_secs(300),
+        control_bytes_max: 64 << 10,
+        ..Options::default()
+    };
+    let server = Server::start(options).await;
+    let mut reader = Client::connected(&server).await;
+    // One has not connected yet.
+    let flood = client::flood(&server, Frame::Ping);
+    server.until("it is cut off", || disconnects(&server, "stalled") == 1.0).await;
+    assert!(flood.ended().await < client::FLOOD_BYTES);
+    // One has, and asks for more than the system takes for it.
+    for value in 0..100 {
+        server.publish("kept:1", json!([value, "x".repeat(9000)]));
+    }
+    let mut silent = Client::connected(&server).await;
+    let ask = json!({"history": {"channel": "kept:1", "limit": 100}});
+    for id in 2..30 {
+        let mut ask = ask.clone();
+        ask["id"] = json!(id);
+        silent.send(ask).await;
+    }
+    server.until("it is cut off", || disconnects(&server, "stalled") == 2.0).await;
+    server.until("both have gone", || server.edge().connection_count() == 1).await;
+    reader.send(json!({"id": 2, "presence_stats": {"channel": "kept:1"}})).await;
+    reader.reply(2).await;
+}
+
+/// Who publishes into ever new channels is told to wait; into those that are there anybody may.
+#[tokio::test]
+async fn a_user_creates_only_so_many_channels_a_minute() {
+    let server = Server::start(Options::default()).await;
+    let mut client = Client::connected(&server).await;
+    let mut codes = Vec::new();
+    for name in (0..25).map(|index| format!("kept:{index}")).chain(["kept:0".to_owned(), "passing".to_owned()]) {
+        client.send(json!({"id": 2, "publish": {"channel": name, "data": 1}})).await;
+        codes.push(client.reply(2).await["error"]["code"].as_u64());
+    }
+    let expected = [vec![None; 20], vec![Some(111); 5], vec![None; 2]].concat();
+    assert_eq!(codes, expected);
+    assert_eq!(server.metric("tidings_edge_channel_creations_refused_total"), 5.0);
+    client.send(json!({"id": 3, "publish": {"channel": "durable:new", "data": 1}})).await;
+    assert_eq!(client.reply(3).await["error"]["code"], 111);
+}
+
+/// A client that comes and goes through any number of channels leaves none behind: there is room for 100.
+#[tokio::test]
+async fn subscribing_and_leaving_uses_up_no_channels() {
+    let server = Server::start(Options::default()).await;
+    let mut client = Client::connected(&server).await;
+    for index in 0..300 {
+        let name = format!("{}{index}", ["kept:", "durable:", ""][index % 3]);
+        client.subscribe(json!({"channel": name})).await;
+        client.send(json!({"id": 3, "unsubscribe": {"channel": name}})).await;
+        client.reply(3).await;
+    }
+    assert_eq!(server.hub.counts().channels, 0);
+}
+
+/// The JavaScript SDK tells the application of a publication that stands behind a subscribe reply in the same frame before
+/// those that the reply recovers.
+#[tokio::test]
+async fn each_reply_has_a_frame_of_its_own() {
+    let server = Server::start(Options::default()).await;
+    server.publish("kept:1", json!("missed"));
+    let mut client = Client::open(&server).await;
+    client
+        .send_text(
+            r#"{"id":1,"connect":{}}
+{"id":2,"subscribe":{"channel":"kept:1","recover":true}}
+{"id":3,"publish":{"channel":"kept:1","data":"live"}}
+{"id":4,"history":{"channel":"kept:1","limit":2}}"#,
+        )
+        .await;
+    for _ in 0..5 {
+        let frame = client.frame().await;
+        assert_eq!(frame.lines().count(), 1, "{frame}");
+        serde_json::from_str::<Value>(&frame).unwrap();
+    }
+}
