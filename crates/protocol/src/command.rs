@@ -2,7 +2,7 @@
 //!
 //! A frame is read lazily, command by command, so that commands before a malformed one are still served in order.
 //! One frame holds at most [`FRAME_COMMAND_COUNT_MAX`] commands; its bytes are bounded by who read it. Unknown fields
-//! are skipped, `null` is the same as absent, tokens and payloads never show in `Debug`.
+//! are skipped, `null` is the same as absent (but as the data of a publication), tokens and payloads never show in `Debug`.
 
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
@@ -108,8 +108,8 @@ pub struct PublishRequest {
     /// Where.
     #[serde(default, deserialize_with = "or_default")]
     pub channel: String,
-    /// What.
-    #[serde(default)]
+    /// What; `null` is a value like any other.
+    #[serde(default, deserialize_with = "some")]
     pub data: Option<Json>,
     /// The type of subscription the channel is used with; 0 is the plain one.
     #[serde(default, rename = "type", deserialize_with = "or_default")]
@@ -264,6 +264,11 @@ impl Wire {
 
 fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(deserializer: D) -> Result<T, D::Error> {
     Option::deserialize(deserializer).map(Option::unwrap_or_default)
+}
+
+/// A field that is there, also as `null`.
+fn some<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
 }
 
 fn is_present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {

@@ -68,7 +68,8 @@ impl DeviceCredential {
         &self.0
     }
 
-    fn new(text: String) -> Option<Self> {
+    /// `None` when the text is empty or too long.
+    pub fn new(text: String) -> Option<Self> {
         (1..=CREDENTIAL_BYTES_MAX).contains(&text.len()).then(|| Self(text.into()))
     }
 }

@@ -107,7 +107,7 @@ fn bad_request(cause: &'static str) -> Refusal {
 
 fn rpc(ticket: Ticket, request: &RpcRequest) -> Result<Effect, Refusal> {
     if request.method != RPC_VISIBLE {
-        return Err(ErrorCode::MethodNotFound.into());
+        return Err(ErrorCode::NotAvailable.into()); // As Centrifugo without a handler for RPCs.
     }
     let visible = read_visible(request.data.as_ref()).ok_or(ErrorCode::BadRequest)?;
     Ok(Effect::Visible { ticket, visible })

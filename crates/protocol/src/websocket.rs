@@ -70,6 +70,9 @@ pub enum CloseCode {
     /// Text that is not UTF-8.
     #[error("text message is not UTF-8")]
     InvalidUtf8 = 1007,
+    /// A message of too many empty fragments.
+    #[error("message has too many empty fragments")]
+    Policy = 1008,
     /// A message over the limit.
     #[error("message is over the size limit")]
     TooBig = 1009,

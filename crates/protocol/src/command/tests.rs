@@ -67,6 +67,10 @@ fn fields_are_read_null_is_absent_and_unknown_ones_are_skipped() {
     let Request::Publish(request) = only(r#"{"id":1,"publish":{"channel":"a","data":null}}"#).request else {
         panic!("not a publish")
     };
+    assert_eq!(request.data.as_ref().map(Json::as_str), Some("null"));
+    let Request::Publish(request) = only(r#"{"id":1,"publish":{"channel":"a"}}"#).request else {
+        panic!("not a publish")
+    };
     assert_eq!(request.data, None);
 
     let Request::Connect(request) =

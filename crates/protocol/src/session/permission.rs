@@ -47,9 +47,11 @@ impl Allowed {
 }
 
 impl Session {
-    /// Whether this client has the permission in `channel`, without a token for it.
+    /// Whether this client has the permission in `channel`, without a token for it. In a private channel nobody has any but
+    /// those whom a token has let in.
     pub(super) fn allows(&self, allowed: Allowed, channel: &ChannelName) -> bool {
-        self.allows_as(self.is_subscribed(channel.as_str()), allowed, channel)
+        let (is_subscriber, is_private) = (self.is_subscribed(channel.as_str()), channel.as_str().starts_with('$'));
+        (is_subscriber || !is_private) && self.allows_as(is_subscriber, allowed, channel)
     }
 
     /// The same for a client that `is_subscriber`, or would be.

@@ -204,8 +204,7 @@ impl Session {
                 .subscription_claims(&request.token, channel, ErrorCode::PermissionDenied.into(), now)
                 .map(Some);
         }
-        let is_private = channel.as_str().starts_with('$');
-        if is_private || !self.allows(Allowed::subscribe(options), channel) {
+        if !self.allows(Allowed::subscribe(options), channel) {
             return Err(ErrorCode::PermissionDenied.into());
         }
         Ok(None)

@@ -318,6 +318,32 @@ fn a_subscription_token_is_for_one_user_channel_and_client() {
     }
 }
 
+/// Whatever the namespace allows everybody: a private channel is for those whom a token has let in.
+#[test]
+fn a_private_channel_is_closed_to_whoever_is_not_subscribed() {
+    let uses = [
+        r#""publish":{"channel":"$public:a","data":1}"#,
+        r#""history":{"channel":"$public:a"}"#,
+        r#""presence":{"channel":"$public:a"}"#,
+        r#""presence_stats":{"channel":"$public:a"}"#,
+    ];
+    let token = subscription_token("42", "$public:a", None);
+    let subscribe = format!(r#""subscribe":{{"channel":"$public:a","token":"{token}"}}"#);
+    for insecure in [false, true] {
+        let mut session = new_session(SessionConfig { insecure, ..config() });
+        let connect = format!(r#"{{"id":1,"connect":{{"token":"{}"}}}}"#, connection_token("42", None));
+        run(&mut session, &connect);
+        check(&mut session, &uses.map(|command| (command, "error 103")));
+        check(&mut session, &[(&subscribe, r#""subscribe":{}"#)]);
+        for command in uses {
+            let answer = run(&mut session, &format!(r#"{{"id":5,{command}}}"#));
+            assert!(!answer.contains("error"), "{command}: {answer}");
+        }
+        check(&mut session, &[(r#""unsubscribe":{"channel":"$public:a"}"#, r#""unsubscribe":{}"#)]);
+        check(&mut session, &uses.map(|command| (command, "error 103")));
+    }
+}
+
 #[test]
 fn a_tokens_info_data_and_overrides_take_effect() {
     let mut session = session("42");
@@ -413,6 +439,7 @@ fn permissions_depend_on_being_a_client_a_subscriber_or_anonymous() {
         &[
             (r#""publish":{"channel":"public:a","data":1}"#, r#""publish":{}"#),
             (r#""publish":{"channel":"public:a"}"#, "error 107"),
+            (r#""publish":{"channel":"public:a","data":null}"#, r#""publish":{}"#),
             (r#""publish":{"channel":"public:a","data":1,"type":1}"#, "error 103"),
             (r#""publish":{"channel":"nowhere:a","data":1}"#, "error 102"),
             (r#""publish":{"channel":"public:a#7","data":1}"#, "error 103"),

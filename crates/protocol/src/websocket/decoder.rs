@@ -12,6 +12,10 @@ use super::{
     OPCODE_TEXT,
 };
 
+/// Empty fragments of one message. They cost no memory, so no limit of bytes ends a message that consists of them; a sender
+/// that streams ends its message with one.
+const EMPTY_FRAGMENT_COUNT_MAX: u8 = 64;
+
 /// Two bytes, eight of length, four of mask.
 const HEADER_BYTES_MAX: usize = 14;
 
@@ -29,6 +33,8 @@ pub struct Decoder {
     message: Vec<u8>,
     /// Of the message being put together; `None` between messages.
     message_opcode: Option<u8>,
+    /// Invariant: at most [`EMPTY_FRAGMENT_COUNT_MAX`].
+    empty_fragment_count: u8,
     /// The control frame being put together. Invariant: at most [`CONTROL_BYTES_MAX`] bytes.
     control: Vec<u8>,
     awaits: Awaits,
@@ -82,6 +88,7 @@ impl Decoder {
             message_bytes_max,
             message: Vec::new(),
             message_opcode: None,
+            empty_fragment_count: 0,
             control: Vec::new(),
             awaits: Awaits::START,
         }
@@ -131,7 +138,7 @@ impl Decoder {
     }
 
     /// What RFC 6455 and the limit have against the frame, before any of its payload is kept.
-    fn checked(&self, header: &Header) -> Result<Frame, CloseCode> {
+    fn checked(&mut self, header: &Header) -> Result<Frame, CloseCode> {
         let frame = header.frame.ok_or(CloseCode::Protocol)?;
         let allowed = match frame.opcode {
             OPCODE_CONTINUATION => self.message_opcode.is_some(),
@@ -143,6 +150,12 @@ impl Decoder {
         };
         if !allowed {
             return Err(CloseCode::Protocol);
+        }
+        if header.payload_bytes == 0 && !frame.is_control() && !frame.is_final {
+            if self.empty_fragment_count == EMPTY_FRAGMENT_COUNT_MAX {
+                return Err(CloseCode::Policy);
+            }
+            self.empty_fragment_count += 1;
         }
         let room = if frame.is_control() { CONTROL_BYTES_MAX } else { self.message_bytes_max - self.message.len() };
         match usize::try_from(header.payload_bytes) {
@@ -163,6 +176,7 @@ impl Decoder {
         };
         if !frame.is_control() {
             self.message_opcode = (!event_ends).then_some(opcode);
+            self.empty_fragment_count = if event_ends { 0 } else { self.empty_fragment_count };
         }
         if !event_ends {
             buffer.extend_from_slice(piece);

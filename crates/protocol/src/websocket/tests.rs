@@ -229,6 +229,21 @@ fn the_handshake_of_the_rfc() {
     assert_eq!(accept_key("dGhlIHNhbXBsZSBub25jZQ=="), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
 }
 
+/// Empty fragments cost no bytes, so they have a bound of their own; control frames between them change nothing.
+#[test]
+fn a_message_has_a_bounded_number_of_empty_fragments() {
+    let message = |count: usize| {
+        let empty = [masked(OPCODE_CONTINUATION, b""), masked(0x80 | OPCODE_PING, b"")].concat();
+        [masked(OPCODE_TEXT, b"a"), empty.repeat(count), masked(0x80 | OPCODE_CONTINUATION, b"")].concat()
+    };
+    let said = ours([&*[message(64), message(64)].concat()]);
+    let texts = said.iter().filter(|said| **said == Said::Text("a".to_owned())).count();
+    assert_eq!((texts, said.len()), (2, 130), "the bound is each message's");
+    assert_eq!(ours([&*message(65)]).last(), Some(&Said::Violation(1008)));
+    let endless = [masked(OPCODE_TEXT, b""), masked(OPCODE_CONTINUATION, b"").repeat(64)].concat();
+    assert_eq!(ours([&*endless]), [Said::Violation(1008)]);
+}
+
 /// A message as fragments with control frames between them, or a lone control frame.
 fn message() -> impl Strategy<Value = Vec<Raw>> {
     let text = "[a-zäß€🎉]{0,60}".prop_map(|text| (OPCODE_TEXT, text.into_bytes()));

@@ -9,8 +9,8 @@ fn the_one_rpc_says_whether_the_app_is_on_the_screen() {
     check(
         &mut session("42"),
         &[
-            (r#""rpc":{}"#, "error 104"),
-            (r#""rpc":{"method":"tidings.invisible","data":{"visible":true}}"#, "error 104"),
+            (r#""rpc":{}"#, "error 108"),
+            (r#""rpc":{"method":"tidings.invisible","data":{"visible":true}}"#, "error 108"),
             (r#""rpc":{"method":"tidings.visible"}"#, "error 107"),
             (r#""rpc":{"method":"tidings.visible","data":{"ttl":9}}"#, "error 107"),
             (
