@@ -33,6 +33,7 @@ use futures_util::{StreamExt, stream};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tidings_telemetry::{Counter, Registry};
+use tidings_types::check_json_depth;
 use tracing::debug;
 
 use crate::Shared;
@@ -380,7 +381,10 @@ fn parse<'a, T: Deserialize<'a> + Default>(params: &'a [u8]) -> serde_json::Resu
         b"" | b"null" => Ok(T::default()),
         // Serde would also fill the fields from a list, by their order.
         params if !params.starts_with(b"{") => Err(serde::de::Error::custom("an object is needed")),
-        params => serde_json::from_slice(params),
+        params => {
+            check_json_depth(params).map_err(serde::de::Error::custom)?;
+            serde_json::from_slice(params)
+        }
     }
 }
 

@@ -11,16 +11,18 @@
 mod messagepack;
 
 use axum::body::{Body, Bytes};
-use axum::extract::Request;
+use axum::extract::{Request, State};
 use axum::http::header::{ACCEPT, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, VARY};
 use axum::http::{HeaderMap, HeaderValue};
 use axum::middleware::Next;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use http_body_util::BodyExt;
+use tidings_telemetry::Counter;
+use tracing::error;
 
 use crate::input::shown;
 use crate::problem::{Kind, Problem};
-use messagepack::{UnpackError, pack, unpack};
+use messagepack::{PackError, UnpackError, pack, unpack};
 
 /// JSON, and what a problem is called in JSON.
 const JSON: [&str; 2] = ["application/json", "application/problem+json"];
@@ -79,8 +81,8 @@ impl Format {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct JsonOnly;
 
-/// The middleware of all routes whose answers may be MessagePack.
-pub(crate) async fn negotiate(request: Request, next: Next) -> Response {
+/// The middleware of all routes whose answers may be MessagePack. An answer that has none is counted: a bug, and a 500.
+pub(crate) async fn negotiate(State(unpackable): State<Counter>, request: Request, next: Next) -> Response {
     let accept: Vec<HeaderValue> = request.headers().get_all(ACCEPT).iter().cloned().collect();
     let mut response = next.run(request).await;
     response.headers_mut().insert(VARY, HeaderValue::from_static("accept"));
@@ -89,18 +91,22 @@ pub(crate) async fn negotiate(request: Request, next: Next) -> Response {
     }
     let found = response.headers().get(CONTENT_TYPE).and_then(|name| JSON.iter().position(|json| name == json));
     match found.and_then(|index| accepted(&accept, &JSON[..=index])) {
-        Some(name) => packed(response, name).await,
+        Some(name) => packed(response, name).await.unwrap_or_else(|error| {
+            unpackable.inc();
+            error!(%error, "An answer cannot be put into MessagePack: a bug");
+            Problem::new(Kind::Internal, "the answer cannot be put into MessagePack").into_response()
+        }),
         None => response,
     }
 }
 
-async fn packed(response: Response, name: &'static str) -> Response {
+async fn packed(response: Response, name: &'static str) -> Result<Response, PackError> {
     let (mut parts, body) = response.into_parts();
-    let json = body.collect().await.expect("our own answers are in memory").to_bytes();
+    let json = body.collect().await.map_err(PackError::Body)?.to_bytes();
     parts.headers.remove(CONTENT_LENGTH);
     parts.headers.insert(CONTENT_TYPE, HeaderValue::from_static(name));
     // The answer to HEAD has the headers and no body.
-    Response::from_parts(parts, if json.is_empty() { Body::empty() } else { pack(&json).into() })
+    Ok(Response::from_parts(parts, if json.is_empty() { Body::empty() } else { pack(&json)?.into() }))
 }
 
 /// Whether lines are preferred to one answer, in whatever format.

@@ -471,6 +471,7 @@ fn device(line: &Line, subscription_count_max: usize, bytes_max: usize) -> Resul
 
 pub(crate) fn device_of(text: &[u8], subscription_count_max: usize) -> Result<NewImport, Invalid> {
     let field = input::value(text).map_err(|error| Invalid::new("", format_args!("must be JSON: {error}")))?;
+    field.check_depth()?;
     let mut object = field.object(&IMPORT)?;
     let id = object.require("id", "")?.name(DeviceId::new)?;
     let (device, proven) = devices::described(id, &mut object, |_| false)?;

@@ -15,7 +15,7 @@ use std::ops::RangeInclusive;
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
-use tidings_types::NameError;
+use tidings_types::{JSON_DEPTH_MAX, NameError, check_json_depth};
 
 use crate::problem::{Invalid, Problem};
 
@@ -43,7 +43,9 @@ const SHOWN_MAX: usize = 64;
 
 /// The body as one value.
 pub(crate) fn root(body: &[u8]) -> Result<Field<'_>, Problem> {
-    value(body).map_err(|error| Problem::malformed(&error))
+    let field = value(body).map_err(|error| Problem::malformed(&error))?;
+    field.check_depth()?;
+    Ok(field)
 }
 
 /// One value that is not a body of its own.
@@ -54,6 +56,12 @@ pub(crate) fn value(bytes: &[u8]) -> Result<Field<'_>, serde_json::Error> {
 impl<'a> Field<'a> {
     pub(crate) fn invalid(&self, rule: impl std::fmt::Display) -> Invalid {
         Invalid::new(&self.path, rule)
+    }
+
+    /// Refuses what has more levels than [`JSON_DEPTH_MAX`].
+    pub(crate) fn check_depth(&self) -> Result<(), Invalid> {
+        check_json_depth(self.raw.get().as_bytes())
+            .map_err(|error| self.invalid(&error).limit(JSON_DEPTH_MAX).value(error.depth))
     }
 
     pub(crate) fn is_array(&self) -> bool {

@@ -35,6 +35,7 @@ pub(crate) enum Kind {
     TooLarge,
     UnsupportedMediaType,
     RateLimited,
+    Internal,
     Damaged,
     Overloaded,
     Unavailable,
@@ -42,7 +43,7 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// All of them, in the order of their declaration.
-    pub(crate) const ALL: [Self; 21] = [
+    pub(crate) const ALL: [Self; 22] = [
         Self::MalformedJson,
         Self::MalformedMessagePack,
         Self::Invalid,
@@ -61,6 +62,7 @@ impl Kind {
         Self::TooLarge,
         Self::UnsupportedMediaType,
         Self::RateLimited,
+        Self::Internal,
         Self::Damaged,
         Self::Overloaded,
         Self::Unavailable,
@@ -99,6 +101,7 @@ impl Kind {
                 ("unsupported-media-type", StatusCode::UNSUPPORTED_MEDIA_TYPE, "The body is in an unknown format")
             }
             Self::RateLimited => ("rate-limited", StatusCode::TOO_MANY_REQUESTS, "Requests come too fast"),
+            Self::Internal => ("internal", StatusCode::INTERNAL_SERVER_ERROR, "The server has made a mistake"),
             Self::Damaged => ("damaged", StatusCode::INTERNAL_SERVER_ERROR, "A stored record is damaged"),
             Self::Overloaded => ("overloaded", StatusCode::SERVICE_UNAVAILABLE, "Too much is waiting already"),
             Self::Unavailable => ("unavailable", StatusCode::SERVICE_UNAVAILABLE, "The store is not available"),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::handler::Handler;
 use axum::http::{Method as HttpMethod, Uri};
-use axum::middleware::{from_fn, from_fn_with_state};
+use axum::middleware::from_fn_with_state;
 use axum::routing::{MethodFilter, MethodRouter, any, on};
 use tidings_telemetry::Registry;
 use tokio::sync::Semaphore;
@@ -46,7 +46,7 @@ pub(crate) struct Routes {
 impl Routes {
     pub(crate) fn new(guards: &Guards) -> Self {
         let own = app_routes(own_routes(Entries::new(guards, Dialect::Tidings)));
-        let own_router = with_fallbacks(own.router);
+        let own_router = with_fallbacks(own.router, &guards.registry);
         let centrifugo = centrifugo_routes(Entries::new(guards, Dialect::Centrifugo));
         let centrifugo_router =
             centrifugo.router.method_not_allowed_fallback(method_not_allowed).route("/api/{*rest}", any(not_found));
@@ -59,16 +59,18 @@ impl Routes {
 
 /// Only what apps may call.
 pub(crate) fn of_apps(guards: &Guards) -> Router<Arc<Shared>> {
-    with_fallbacks(app_routes(Entries::new(guards, Dialect::Tidings)).router)
+    with_fallbacks(app_routes(Entries::new(guards, Dialect::Tidings)).router, &guards.registry)
 }
 
-fn with_fallbacks(router: Router<Arc<Shared>>) -> Router<Arc<Shared>> {
+fn with_fallbacks(router: Router<Arc<Shared>>, registry: &Registry) -> Router<Arc<Shared>> {
+    let help = "Answers that could not be put into MessagePack: each is a bug, answered with 500.";
+    let unpackable = registry.counter("tidings_api_unpackable_total", help, &[]);
     router
         .method_not_allowed_fallback(method_not_allowed)
         .route("/v1", any(not_found))
         .route("/v1/", any(not_found))
         .route("/v1/{*rest}", any(not_found))
-        .layer(from_fn(negotiate))
+        .layer(from_fn_with_state(unpackable, negotiate))
 }
 
 async fn method_not_allowed() -> Problem {

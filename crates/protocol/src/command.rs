@@ -6,7 +6,7 @@
 
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
-use tidings_types::{Json, Offset};
+use tidings_types::{Json, JsonDepthError, Offset, check_json_depth};
 
 use crate::Disconnect;
 use crate::token::Token;
@@ -156,6 +156,9 @@ pub enum FrameError {
         /// Where, in bytes from 1; 1 also for what is not an object.
         column: usize,
     },
+    /// A line of too many lists and objects within each other.
+    #[error(transparent)]
+    TooDeep(#[from] JsonDepthError),
     /// A command with an id but without a request.
     #[error("command asks nothing")]
     NoRequest,
@@ -208,6 +211,7 @@ fn parse(line: &[u8]) -> Result<Command, FrameError> {
     if line.trim_ascii_start().first() != Some(&b'{') {
         return Err(FrameError::Malformed { column: 1 }); // Serde would take an array for an object's values.
     }
+    check_json_depth(line)?;
     let wire: Wire = serde_json::from_slice(line).map_err(|error| FrameError::Malformed { column: error.column() })?;
     let id = wire.id;
     Ok(Command { id, request: wire.request().ok_or(FrameError::NoRequest)? })

@@ -18,7 +18,7 @@ use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
-use tidings_types::{ChannelName, DeviceId, Json, Timestamp};
+use tidings_types::{ChannelName, DeviceId, Json, Timestamp, check_json_depth};
 
 /// A token as the client sent it. Whoever has it is let in, so it never shows in `Debug`.
 #[derive(Clone, PartialEq, Eq, Default, Deserialize)]
@@ -285,9 +285,17 @@ fn device(claim: &Json) -> Result<DeviceId, TokenError> {
 
 /// The base64 form wins; a JSON connection can only be given JSON.
 fn json(plain: Option<Json>, base64: Option<String>) -> Result<Option<Json>, TokenError> {
-    let Some(base64) = base64.filter(|text| !text.is_empty()) else { return Ok(plain) };
+    let json = match base64.filter(|text| !text.is_empty()) {
+        Some(base64) => Some(decoded(&base64)?),
+        None => plain,
+    };
+    let is_deep = json.as_ref().is_some_and(|json| check_json_depth(json.bytes()).is_err());
+    if is_deep { Err(TokenError::Invalid("info or data has more than 100 levels")) } else { Ok(json) }
+}
+
+fn decoded(base64: &str) -> Result<Json, TokenError> {
     let bytes = BASE64_STANDARD.decode(base64).map_err(|_| TokenError::Invalid("b64info or b64data is not base64"))?;
-    Json::parse(&bytes).map(Some).map_err(|_| TokenError::Invalid("b64info or b64data does not hold JSON"))
+    Json::parse(&bytes).map_err(|_| TokenError::Invalid("b64info or b64data does not hold JSON"))
 }
 
 /// Signs a connection token (HS256) for `user`, on `device` if one is named, good until `expires_at` or for ever.

@@ -1,14 +1,54 @@
 //! A JSON value that is carried, not understood.
 //!
 //! Payloads are checked once, when they come in, and from then on are shared bytes that are spliced into larger
-//! messages: into a publication's frame, a row, a notification. Nobody walks through them again. Size is bounded by
-//! whoever reads the body; nesting is not bounded, but checking does not recurse. Source: RFC 8259.
+//! messages: into a publication's frame, a row, a notification. Nobody walks through them again. Source: RFC 8259.
+//!
+//! Bounds: the reader of a body bounds its bytes, and its levels with [`check_json_depth`]. Neither check recurses. A value
+//! that comes from one of our own rows is not checked again.
 
 use std::fmt;
 
 use bytes::Bytes;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
 use serde_json::value::RawValue;
+
+/// Lists and objects within each other in JSON that comes from outside. Messages that are made of such JSON have at most 28
+/// levels more, so that they stay within the 128 that serde_json reads.
+pub const JSON_DEPTH_MAX: usize = 100;
+
+/// JSON has more levels than [`JSON_DEPTH_MAX`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("must have at most {JSON_DEPTH_MAX} levels of lists and objects, got {depth}")]
+pub struct JsonDepthError {
+    /// The levels it has.
+    pub depth: usize,
+}
+
+/// Checks the levels of lists and objects in `json`. What is not JSON may pass.
+///
+/// # Errors
+/// When there are more than [`JSON_DEPTH_MAX`].
+pub fn check_json_depth(json: &[u8]) -> Result<(), JsonDepthError> {
+    // Almost all JSON has fewer brackets than that, and counting them is much faster than finding the texts.
+    if json.iter().filter(|byte| matches!(byte, b'[' | b'{')).count() <= JSON_DEPTH_MAX {
+        return Ok(());
+    }
+    let (mut depth, mut deepest, mut is_text) = (0_usize, 0, false);
+    let mut bytes = json.iter();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'"' => is_text = !is_text,
+            b'\\' if is_text => _ = bytes.next(),
+            b'[' | b'{' if !is_text => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b']' | b'}' if !is_text => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    if deepest > JSON_DEPTH_MAX { Err(JsonDepthError { depth: deepest }) } else { Ok(()) }
+}
 
 /// One JSON value as text, shared and never parsed again.
 ///
@@ -79,5 +119,26 @@ impl<'de> Deserialize<'de> for Json {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let raw = Box::<RawValue>::deserialize(deserializer).map_err(de::Error::custom)?;
         Ok(Self::from_raw(&raw))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_are_counted_outside_of_texts() {
+        let nested = |open: &str, close: &str, depth: usize| open.repeat(depth) + "0" + &close.repeat(depth);
+        for (open, close) in [("[", "]"), (r#"{"a":"#, "}"), (r#"["\"[",0,"#, "]")] {
+            assert_eq!(check_json_depth(nested(open, close, JSON_DEPTH_MAX).as_bytes()), Ok(()), "{open}");
+            let depth = JSON_DEPTH_MAX + 1;
+            assert_eq!(
+                check_json_depth(nested(open, close, depth).as_bytes()),
+                Err(JsonDepthError { depth }),
+                "{open}"
+            );
+        }
+        let flat = ["[]", "{}", r#""\\""#, r#""[[[\"{{{""#].repeat(1000).join(",");
+        assert_eq!(check_json_depth(format!("[{flat}]").as_bytes()), Ok(()));
     }
 }

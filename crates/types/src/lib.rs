@@ -21,7 +21,7 @@ pub use event::{
     Event, EventPriority, ExpectAudience, Filter, Interruption, NotificationId, ParamValue, Payload, Present,
     PushPolicy, ReceiptPolicy, ReceiptRequest, ReceiptTerms, Recipients, Text, Urgency, event_limits,
 };
-pub use json::{Json, JsonError};
+pub use json::{JSON_DEPTH_MAX, Json, JsonDepthError, JsonError, check_json_depth};
 pub use mute::{Mute, MuteScope};
 pub use name::{
     AppId, ChannelName, CollapseKey, Country, DeviceId, EventId, ImportName, Locale, NameError, Subject, TimeZone,

@@ -5,7 +5,7 @@
 //! decimal that names it (1.1, not 1.10000002384). Names that are there twice are written twice: whoever reads the JSON
 //! judges them. The rules for callers are in `docs/messagepack.md`.
 //!
-//! Bounds: [`DEPTH_MAX`] levels; as many bytes of JSON as the caller allows. Nothing is reserved because a header says
+//! Bounds: [`JSON_DEPTH_MAX`] levels; as many bytes of JSON as the caller allows. Nothing is reserved because a header says
 //! so: a list of 4 billion entries ends where the body ends, and no byte of MessagePack becomes more than 6 of JSON.
 //!
 //! Source: the MessagePack specification (github.com/msgpack/msgpack, spec.md).
@@ -16,9 +16,7 @@ use rmp::encode::{
 };
 use serde::Serialize;
 use serde_json::{Number, Value};
-
-/// Lists and maps within each other; serde_json's own bound.
-const DEPTH_MAX: usize = 128;
+use tidings_types::JSON_DEPTH_MAX;
 
 /// Why a body has no JSON.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -114,7 +112,7 @@ impl Unpacker<'_> {
     }
 
     fn deeper(&self, depth: usize) -> Result<usize, UnpackError> {
-        if depth < DEPTH_MAX { Ok(depth + 1) } else { Err(self.malformed(self.at, "more than 128 levels deep")) }
+        if depth < JSON_DEPTH_MAX { Ok(depth + 1) } else { Err(self.malformed(self.at, "more than 100 levels deep")) }
     }
 
     /// What has to be text: a value that is, or any key.
@@ -182,45 +180,78 @@ impl Unpacker<'_> {
 
 const NO_NUMBER: &str = "NaN or an infinite number, which JSON does not have";
 
-/// One of our own answers; `json` is what we made, so it is neither deep nor larger than a `u32` counts.
-pub(crate) fn pack(json: &[u8]) -> Vec<u8> {
-    let value: Value = serde_json::from_slice(json).expect("answers are JSON");
-    let mut packed = ByteBuf::with_capacity(json.len());
-    pack_value(&mut packed, &value);
-    packed.into_vec()
+/// Why an answer has no MessagePack: a bug.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PackError {
+    /// The answer is not in memory as a whole.
+    #[error(transparent)]
+    Body(axum::Error),
+    /// What we made is not JSON, or has more than the 128 levels that serde_json reads.
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    #[error("a text, list or object has {0} bytes or entries, more than MessagePack can count")]
+    TooLarge(usize),
+    /// A number that is neither an integer of 64 bits nor a float.
+    #[error("the number {0} has no form in MessagePack")]
+    Number(Number),
 }
 
-fn pack_value(packed: &mut ByteBuf, value: &Value) {
-    const IN_MEMORY: &str = "memory takes whatever is written";
-    let length = |length: usize| u32::try_from(length).expect("answers are far smaller than 4 GiB");
+/// One of our own answers, which are JSON.
+///
+/// # Errors
+/// See [`PackError`].
+pub(crate) fn pack(json: &[u8]) -> Result<Vec<u8>, PackError> {
+    let value: Value = serde_json::from_slice(json)?;
+    let mut packed = ByteBuf::with_capacity(json.len());
+    pack_value(&mut packed, &value)?;
+    Ok(packed.into_vec())
+}
+
+/// That memory takes all that is written, the types say: such a write has no error.
+fn pack_value(packed: &mut ByteBuf, value: &Value) -> Result<(), PackError> {
     match value {
-        Value::Null => write_nil(packed).expect(IN_MEMORY),
-        Value::Bool(bool) => write_bool(packed, *bool).expect(IN_MEMORY),
-        Value::Number(number) => pack_number(packed, number),
-        Value::String(text) => write_str(packed, text).expect(IN_MEMORY),
+        Value::Null => {
+            let Ok(()) = write_nil(packed);
+        }
+        Value::Bool(bool) => {
+            let Ok(()) = write_bool(packed, *bool);
+        }
+        Value::Number(number) => pack_number(packed, number)?,
+        Value::String(text) => pack_text(packed, text)?,
         Value::Array(items) => {
-            write_array_len(packed, length(items.len())).expect(IN_MEMORY);
-            items.iter().for_each(|item| pack_value(packed, item));
+            let Ok(_) = write_array_len(packed, length(items.len())?);
+            items.iter().try_for_each(|item| pack_value(packed, item))?;
         }
         Value::Object(entries) => {
-            write_map_len(packed, length(entries.len())).expect(IN_MEMORY);
+            let Ok(_) = write_map_len(packed, length(entries.len())?);
             for (name, value) in entries {
-                write_str(packed, name).expect(IN_MEMORY);
-                pack_value(packed, value);
+                pack_text(packed, name)?;
+                pack_value(packed, value)?;
             }
         }
     }
+    Ok(())
 }
 
-fn pack_number(packed: &mut ByteBuf, number: &Number) {
-    const IN_MEMORY: &str = "memory takes whatever is written";
+fn pack_text(packed: &mut ByteBuf, text: &str) -> Result<(), PackError> {
+    length(text.len())?;
+    let Ok(()) = write_str(packed, text);
+    Ok(())
+}
+
+fn pack_number(packed: &mut ByteBuf, number: &Number) -> Result<(), PackError> {
     if let Some(number) = number.as_u64() {
-        write_uint(packed, number).expect(IN_MEMORY);
+        let Ok(_) = write_uint(packed, number);
     } else if let Some(number) = number.as_i64() {
-        write_sint(packed, number).expect(IN_MEMORY);
+        let Ok(_) = write_sint(packed, number);
     } else {
-        write_f64(packed, number.as_f64().expect("it is one of three")).expect(IN_MEMORY);
+        let Ok(()) = write_f64(packed, number.as_f64().ok_or_else(|| PackError::Number(number.clone()))?);
     }
+    Ok(())
+}
+
+fn length(count: usize) -> Result<u32, PackError> {
+    u32::try_from(count).map_err(|_| PackError::TooLarge(count))
 }
 
 #[cfg(test)]

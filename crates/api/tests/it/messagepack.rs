@@ -124,7 +124,7 @@ async fn every_refusal_is_a_problem_in_messagepack_too() {
             deep,
             400,
             "malformed-messagepack",
-            "not MessagePack that has a JSON: at byte 129: more than 128 levels deep",
+            "not MessagePack that has a JSON: at byte 101: more than 100 levels deep",
         ),
         ("twice", doubled, 400, "invalid", "id: is there twice"),
         ("unknown", pack(&json!({"idd": 1})), 400, "invalid", "unknown field `idd`, did you mean `id`?"),

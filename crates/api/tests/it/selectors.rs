@@ -2,7 +2,7 @@
 
 use axum::http::StatusCode;
 use serde_json::{Value, json};
-use tidings_types::{EventId, JournalPosition};
+use tidings_types::{EventId, JournalPosition, selector_limits};
 
 use crate::support::{Answer, Cases, Server};
 
@@ -43,6 +43,46 @@ async fn each_part_is_told_with_its_devices() {
     let parts: Vec<_> =
         told["tree"]["parts"].as_array().unwrap().iter().map(|part| (&part["text"], &part["devices"])).collect();
     assert_eq!(parts, [(&json!("goal on team:42"), &json!(2)), (&json!("not"), &json!(2))]);
+}
+
+/// Each level gives a list of two kinds, so that the tree has twice as many: the deepest that there can be.
+fn nested(depth: usize) -> String {
+    (0..depth).fold("all".to_owned(), |inner, _| format!("({inner} and all or all)")) + " and all or all"
+}
+
+fn depth(value: &Value) -> usize {
+    let inner: Vec<&Value> = match value {
+        Value::Array(items) => items.iter().collect(),
+        Value::Object(entries) => entries.values().collect(),
+        _ => return 0,
+    };
+    1 + inner.into_iter().map(depth).max().unwrap_or_default()
+}
+
+#[tokio::test]
+async fn the_deepest_selector_is_explained_in_both_formats() {
+    let server = server().await;
+    let deepest = nested(selector_limits::DEPTH_MAX);
+    let as_json = explain(&server, &deepest).await;
+    assert_eq!(as_json.status, StatusCode::OK, "{as_json:?}");
+    assert_eq!(depth(&as_json.json()), 4 * selector_limits::DEPTH_MAX + 6);
+    assert!(depth(&as_json.json()) <= 64, "what the most modest of common JSON readers take");
+
+    let headers = [("x-api-key", "root"), ("content-type", "application/json"), ("accept", "application/msgpack")];
+    let body = |selector: &str| json!({ "selector": selector }).to_string();
+    let packed = server.send_with("POST", "/v1/audience/explain", &headers, body(&deepest)).await;
+    assert_eq!(
+        (packed.status, &packed.headers["content-type"]),
+        (StatusCode::OK, &"application/msgpack".parse().unwrap())
+    );
+    assert_eq!(rmp_serde::from_slice::<Value>(&packed.bytes).unwrap(), as_json.json());
+
+    for depth in [selector_limits::DEPTH_MAX + 1, 31, 32] {
+        let refused = server.send_with("POST", "/v1/audience/explain", &headers, body(&nested(depth))).await;
+        let problem: Value = rmp_serde::from_slice(&refused.bytes).unwrap();
+        assert_eq!((refused.status, &problem["field"]), (StatusCode::BAD_REQUEST, &json!("selector")));
+        assert_eq!((&problem["limit"], &problem["value"]), (&json!(14), &json!(15)), "{problem}");
+    }
 }
 
 #[tokio::test]

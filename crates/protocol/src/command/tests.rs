@@ -1,6 +1,7 @@
 //! What clients may send: every command word by word, malformed frames, and any bytes at all.
 
 use proptest::prelude::*;
+use tidings_types::JSON_DEPTH_MAX;
 
 use super::*;
 
@@ -122,17 +123,27 @@ fn a_frame_has_a_bounded_number_of_commands() {
 }
 
 #[test]
-fn nesting_as_deep_as_a_frame_allows_is_harmless() {
-    let deep = "[".repeat(30_000) + &"]".repeat(30_000);
-    for frame in [
-        format!(r#"{{"id":1,"publish":{{"channel":"a","data":{deep}}}}}"#),
-        format!(r#"{{"id":1,"subscribe":{{"channel":"a","tf":{deep}}}}}"#),
-        format!(r#"{{"id":1,"new":{deep},"rpc":{{"data":{deep}}}}}"#),
-        format!(r#"{{"id":1,"connect":{{"data":{deep},"subs":{deep}}}}}"#),
-    ] {
+fn nesting_is_bounded_in_what_is_carried_and_in_what_is_passed_over() {
+    let deep = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
+    let frames = |depth: usize| {
+        let deep = deep(depth);
+        [
+            format!(r#"{{"id":1,"publish":{{"channel":"a","data":{deep}}}}}"#),
+            format!(r#"{{"id":1,"subscribe":{{"channel":"a","tf":{deep}}}}}"#),
+            format!(r#"{{"id":1,"rpc":{{"data":{deep}}}}}"#),
+            format!(r#"{{"id":1,"connect":{{"data":{deep},"subs":{deep}}}}}"#),
+        ]
+    };
+    for frame in frames(JSON_DEPTH_MAX - 2) {
         only(&frame);
     }
-    assert!(commands(&format!(r#"{{"id":1,"connect":{deep}}}"#))[0].is_err());
+    for depth in [JSON_DEPTH_MAX - 1, 30_000] {
+        for frame in frames(depth) {
+            let error = commands(&frame)[0].as_ref().unwrap_err().clone();
+            assert_eq!(error, FrameError::TooDeep(JsonDepthError { depth: depth + 2 }));
+        }
+    }
+    assert!(commands(&format!(r#"{{"id":1,"connect":{}}}"#, deep(3)))[0].is_err());
 }
 
 #[test]

@@ -383,11 +383,11 @@ fn check_limit(within: &str, beyond: &str, expected: &str) {
 #[test]
 fn limits_are_exact_and_named() {
     let deep = |count: usize| format!("{}all{}", "(".repeat(count), ")".repeat(count));
-    check_limit(&deep(32), &deep(33), "at character 33: depth must be at most 32, got 33");
+    check_limit(&deep(14), &deep(15), "at character 15: depth must be at most 14, got 15");
     let not = |count: usize| format!("{}user = 1", "not ".repeat(count));
-    check_limit(&not(32), &not(33), "at character 129: depth must be at most 32, got 33");
+    check_limit(&not(14), &not(15), "at character 57: depth must be at most 14, got 15");
     let unequal = |count: usize| format!("{}user != 1", "not ".repeat(count));
-    check_limit(&unequal(31), &unequal(32), "at character 134: depth must be at most 32, got 33");
+    check_limit(&unequal(13), &unequal(14), "at character 62: depth must be at most 14, got 15");
     check_any(&"(".repeat(selector_limits::BYTES_MAX));
 
     let users = |count: usize| format!("user in ({})", vec!["1"; count].join(","));

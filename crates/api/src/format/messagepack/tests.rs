@@ -96,16 +96,26 @@ fn a_header_that_promises_more_than_there_is_costs_nothing() {
 #[test]
 fn nesting_and_size_have_bounds() {
     let nested = |depth: usize| [vec![0x91; depth], vec![0xc0]].concat();
-    assert!(json_of(&nested(DEPTH_MAX)).is_ok());
-    assert_eq!(json_of(&nested(DEPTH_MAX + 1)), Err("at byte 129: more than 128 levels deep".to_owned()));
+    assert!(json_of(&nested(JSON_DEPTH_MAX)).is_ok());
+    assert_eq!(json_of(&nested(JSON_DEPTH_MAX + 1)), Err("at byte 101: more than 100 levels deep".to_owned()));
     assert!(json_of(&vec![0x91; MAX]).is_err(), "as deep as a body is long");
-    let maps = [[0x81, 0xa1, b'a'].repeat(DEPTH_MAX + 1), vec![0xc0]].concat();
-    assert!(json_of(&maps).unwrap_err().ends_with("more than 128 levels deep"));
+    let maps = [[0x81, 0xa1, b'a'].repeat(JSON_DEPTH_MAX + 1), vec![0xc0]].concat();
+    assert!(json_of(&maps).unwrap_err().ends_with("more than 100 levels deep"));
     // 13 bytes as JSON.
     let packed = [0x92, 0xc2, 0xc2];
     assert!(unpack(&packed, 13).is_ok());
     assert_eq!(unpack(&packed, 12), Err(UnpackError::TooLarge { limit: 12 }));
-    assert_eq!(DEPTH_MAX, 128, "the error says so");
+    assert_eq!(JSON_DEPTH_MAX, 100, "the error says so");
+}
+
+/// What is neither JSON nor of so few levels that it can be read is no panic.
+#[test]
+fn what_cannot_be_packed_is_an_error() {
+    let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
+    assert!(pack(nested(120).as_bytes()).is_ok());
+    for json in [nested(200), nested(100_000), "{".to_owned(), String::new(), "\"\\ud800\"".to_owned()] {
+        assert!(matches!(pack(json.as_bytes()), Err(PackError::Json(_))), "{} bytes", json.len());
+    }
 }
 
 fn value() -> impl Strategy<Value = Value> {
@@ -135,7 +145,7 @@ proptest! {
         let text = serde_json::to_vec(&value).unwrap();
         let foreign = rmp_serde::to_vec(&value).unwrap();
         prop_assert_eq!(String::from_utf8(unpack(&foreign, MAX).unwrap()).unwrap(), String::from_utf8(text.clone()).unwrap());
-        let ours = pack(&text);
+        let ours = pack(&text).unwrap();
         prop_assert_eq!(rmp_serde::from_slice::<Value>(&ours).unwrap(), value);
         prop_assert_eq!(unpack(&ours, MAX).unwrap(), text);
     }
