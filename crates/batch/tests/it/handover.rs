@@ -33,17 +33,16 @@ async fn whoever_still_waits_for_room_cuts_the_linger_short_again() {
 
 #[test]
 fn a_producer_that_blocks_for_room_does_not_wait_for_the_linger() {
+    // Who waited for the linger would be refused before it is over.
     let waiting = Full::Wait { at_most: PATIENCE };
-    let lingering = BatchConfig { linger: SECOND * 10, bytes_max: 10, ..config(100, 100, waiting) };
+    let lingering = BatchConfig { linger: PATIENCE * 100, bytes_max: 10, ..config(100, 100, waiting) };
     let writer = BatchWriter::new(lingering, Gate::open());
     writer.start_thread("batch-test").unwrap();
-    let begin = Instant::now();
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| (0..500).for_each(|_| writer.write(b"12345678").unwrap()));
         }
     });
-    assert!(begin.elapsed() < SECOND * 9, "{:?}", begin.elapsed());
 }
 
 #[tokio::test(start_paused = true)]

@@ -109,7 +109,9 @@ async fn perform(act: Act, mut peer: Peer) -> std::io::Result<()> {
         },
         Act::Leave { requests, answered, last } => {
             peer.answer_some(requests, answered, &last).await?;
-            peer.stream.shutdown().await
+            peer.stream.shutdown().await?;
+            // A close with requests unread would reset the connection, and its answers might be lost.
+            peer.stream.read_to_end(&mut Vec::new()).await.map(drop)
         }
         Act::Stay { requests, answered, last } => {
             peer.answer_some(requests, answered, &last).await?;

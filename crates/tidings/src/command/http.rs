@@ -268,7 +268,8 @@ mod tests {
     use super::*;
 
     /// A server that answers one request with `head` and so many pieces of 64 KiB, and says what it was asked. It goes on
-    /// until it is done or nobody listens any more.
+    /// until it is done or nobody listens any more, and stays until the client has hung up: the system may reset a
+    /// connection that is closed while bytes are under way.
     async fn answer(listener: TcpListener, head: &str, piece_count: usize) -> String {
         let (mut stream, _) = listener.accept().await.unwrap();
         let mut request = Vec::new();
@@ -282,6 +283,8 @@ mod tests {
                 break;
             }
         }
+        _ = stream.shutdown().await;
+        _ = stream.read_to_end(&mut Vec::new()).await;
         String::from_utf8(request).unwrap()
     }
 

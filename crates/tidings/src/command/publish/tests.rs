@@ -87,6 +87,7 @@ async fn answer_once(listener: TcpListener, status: &str, answer: &str) -> Strin
     let head = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n", answer.len());
     stream.write_all(head.as_bytes()).await.unwrap();
     stream.write_all(answer.as_bytes()).await.unwrap();
+    stream.read_to_end(&mut Vec::new()).await.unwrap(); // The client hangs up first, or its answer might be cut off.
     String::from_utf8(request).unwrap()
 }
 

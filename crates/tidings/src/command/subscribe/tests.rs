@@ -192,6 +192,7 @@ async fn serve(listener: TcpListener, script: Vec<(Vec<&str>, Option<u16>)>) -> 
             let frame = CloseFrame { code: code.into(), reason: "because".into() };
             socket.close(Some(frame)).await.unwrap();
         }
+        while let Some(Ok(_)) = socket.next().await {} // Until the client has hung up.
     }
     received
 }
