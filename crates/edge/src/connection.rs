@@ -31,22 +31,23 @@ use socket2::SockRef;
 use tidings_hub::{self as hub, HubError, Member, NewPublication, Recovery, ResumeFrom};
 use tidings_protocol::websocket::{self, Decoder, Event};
 use tidings_protocol::{
-    ClientId, Command, Disconnect, Effect, ErrorCode, Expired, FrameError, HistoryFound, PING, Publication, Session,
-    SubscribeEffect, Subscribed, Tags, Ticket, parse_frame,
+    ClientId, Command, Disconnect, Effect, ErrorCode, Expired, FrameError, HistoryFound, Introduction, PING,
+    Publication, Session, SubscribeEffect, Subscribed, Tags, Ticket, parse_frame,
 };
 use tidings_stream::{Bounds, HistoryFilter};
-use tidings_types::{ChannelName, Offset, Timestamp};
+use tidings_types::{ChannelName, DeviceNumber, Offset, Timestamp};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tracing::debug;
 
 use crate::fanout::{Key, Place};
+use crate::identity::PROOF_TIMEOUT;
 use crate::output::Output;
 use crate::receipts::{Identity, Pings, Timing};
 use crate::worker::{SCRATCH_BYTES, State, Worker};
-use crate::{PublishFuture, Shared};
+use crate::{ProveFuture, PublishFuture, Shared};
 
 /// How long the HTTP server may take to hand the socket over.
 const UPGRADE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -108,13 +109,15 @@ enum Worked {
     /// Its turn is over.
     TurnOver,
     /// They go on when this is done.
-    Awaits(AwaitedPublish),
+    Awaits(Awaited),
 }
 
-/// A publish that waits for the journal.
-struct AwaitedPublish {
-    ticket: Ticket,
-    future: PublishFuture,
+/// What a connection waits for before its next command.
+enum Awaited {
+    /// The journal's word on a publication.
+    Publish { ticket: Ticket, future: PublishFuture },
+    /// Which device the client is; then it is let in with this reply.
+    Proof { future: ProveFuture, visible: Option<Duration>, reply: Vec<u8> },
 }
 
 impl Connection {
@@ -341,9 +344,13 @@ impl Served {
                 match self.work_off() {
                     Worked::Done => break,
                     Worked::TurnOver => tokio::task::yield_now().await,
-                    Worked::Awaits(publish) => {
-                        let outcome = publish.future.await;
-                        self.answer_publish(publish.ticket, outcome);
+                    Worked::Awaits(Awaited::Publish { ticket, future }) => {
+                        let outcome = future.await;
+                        self.answer_publish(ticket, outcome);
+                    }
+                    Worked::Awaits(Awaited::Proof { future, visible, reply }) => {
+                        let device = timeout(PROOF_TIMEOUT, future).await.ok().flatten();
+                        self.let_in(&mut self.worker.state(), device, visible, reply);
                     }
                 }
             }
@@ -505,14 +512,17 @@ impl Served {
         self.worker.flush_in(state, self.key);
     }
 
-    fn perform(&self, state: &mut State, effect: Effect, now: Timestamp) -> Option<AwaitedPublish> {
+    fn perform(&self, state: &mut State, effect: Effect, now: Timestamp) -> Option<Awaited> {
         let hub = &self.worker.shared.hub;
         let reply = match effect {
             Effect::Reply(reply) => Some(reply),
-            Effect::Connected { reply, introduction } => {
-                self.worker.introduce(state, self.key, &introduction, now);
-                self.on_connected(&mut state.connections[self.key]); // Its first second begins now.
-                Some(reply)
+            Effect::Connected { reply, introduction: Introduction { device, visible } } => {
+                state.connections[self.key].connect_deadline = None;
+                if let Some(future) = self.worker.begin_proof(state, self.key, device) {
+                    return Some(Awaited::Proof { future, visible, reply });
+                }
+                self.let_in(state, None, visible, reply);
+                None
             }
             Effect::Visible { ticket, visible } => {
                 self.worker.set_visible(state, self.key, visible.map(|ttl| now.saturating_add(ttl)));
@@ -539,7 +549,7 @@ impl Served {
                 }
                 if options.durable {
                     let future = self.worker.shared.publisher.publish(channel, data, info.as_ref().clone());
-                    return Some(AwaitedPublish { ticket, future });
+                    return Some(Awaited::Publish { ticket, future });
                 }
                 let (info, tags) = (Some(info), Tags::default());
                 let publication = Publication { offset: Offset(0), data, info, tags, receipt: None };
@@ -602,8 +612,19 @@ impl Served {
         Err(ErrorCode::TooManyRequests)
     }
 
+    /// The client is in, as this device if it has proven one.
+    fn let_in(&self, state: &mut State, device: Option<DeviceNumber>, visible: Option<Duration>, reply: Vec<u8>) {
+        let visible = visible.map(|ttl| tidings_telemetry::unix_now().saturating_add(ttl));
+        self.worker.introduce(state, self.key, device, visible);
+        let connection = &mut state.connections[self.key];
+        if connection.is_closing() {
+            return;
+        }
+        self.on_connected(connection); // Its first second begins now.
+        connection.reply(Some(reply));
+    }
+
     fn on_connected(&self, connection: &mut Connection) {
-        connection.connect_deadline = None;
         connection.is_counted = true;
         self.worker.shared.users.enter(connection.session.user());
         if let Some(timing) = self.worker.timing {

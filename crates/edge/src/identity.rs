@@ -1,18 +1,25 @@
 //! Which device a connection is, proven, and when that ends.
 //!
 //! Who a client claims to be is checked once, when it connects; a claim that is not proven is ignored, so nobody can
-//! answer for another's phone. From then on the connection's channels count it among their proven devices, and the
-//! hub's receipts know while its app is visible. All of that ends with the connection, or earlier by [`Edge::revoke`]:
-//! a device whose credential was replaced or that was logged out answers for itself no more.
+//! answer for another's phone. The check may read a disk, so the directory returns a future: the connection is answered
+//! after it, and the loop serves the others meanwhile. From then on the connection's channels count it among their proven
+//! devices, and the hub's receipts know while its app is visible. All of that ends with the connection, or earlier by
+//! [`Edge::revoke`]: a device whose credential was replaced or that was logged out answers for itself no more. A
+//! revocation during the check may be of the very credential that is being checked, so it counts for the outcome.
 //!
-//! Bound: a revocation waits per loop as one bit of a set of device numbers, taken whole. Each loop keeps one ordered set of
-//! its proven devices, 16 bytes a connection, so that a revocation does not look through all.
+//! Bounds: a connection makes one check and waits for it at most [`PROOF_TIMEOUT`]; how many checks read at a time, the
+//! directory says. A revocation waits per loop as one bit of a set of device numbers, taken whole. Each loop keeps one
+//! ordered set of its proven devices, 16 bytes a connection, so that a revocation does not look through all; a check under
+//! way keeps a set of the devices that were revoked meanwhile.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use roaring::RoaringBitmap;
-use tidings_protocol::{DeviceClaim, Disconnect, Introduction};
-use tidings_types::{DeviceId, DeviceNumber, Timestamp};
+use tidings_protocol::{DeviceClaim, Disconnect};
+use tidings_types::{DeviceNumber, Timestamp};
 use tokio::sync::Notify;
 
 use crate::Edge;
@@ -21,10 +28,16 @@ use crate::worker::{State, Worker};
 
 /// Who knows the devices.
 pub trait DeviceDirectory: Send + Sync + 'static {
-    /// The device's number: `credential` is `None` when a token has proven the name. Called on a connection's loop, so it
-    /// must not wait long (one row read). `None`: no such device, or not its credential.
-    fn prove(&self, device: &DeviceId, credential: Option<&str>) -> Option<DeviceNumber>;
+    /// Looks the device up and checks what shall prove it. Called on a connection's loop, so neither the call nor the
+    /// future may block. The future is given up after a few seconds; then the device is not proven.
+    fn prove(&self, claim: DeviceClaim) -> ProveFuture;
 }
+
+/// See [`DeviceDirectory`]: the device's number. `None`: no such device, or not its credential.
+pub type ProveFuture = Pin<Box<dyn Future<Output = Option<DeviceNumber>> + Send>>;
+
+/// How long a proof may take: a client waits no longer for its connection because a disk is slow.
+pub(crate) const PROOF_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Edge {
     /// Takes their proof from the device's connections: none of them is a receipt for it any more. With `close` they are
@@ -44,7 +57,7 @@ pub(crate) struct Revocations {
 
 /// See [`Revocations`]; `closed` are among `devices`.
 #[derive(Debug, Default)]
-struct Revoked {
+pub(crate) struct Revoked {
     devices: RoaringBitmap,
     closed: RoaringBitmap,
 }
@@ -74,18 +87,33 @@ impl Revocations {
 }
 
 impl Worker {
-    /// The client is in and has said what it is. Without pings a device could not answer, so it is none.
-    pub(crate) fn introduce(&self, state: &mut State, key: Key, introduction: &Introduction, now: Timestamp) {
-        let connection = &mut state.connections[key];
-        let directory = &self.shared.devices;
-        let claim = introduction.device.as_ref().filter(|_| self.timing.is_some());
-        let device = claim.and_then(|claim| match claim {
-            DeviceClaim::Signed(device) => directory.prove(device, None),
-            DeviceClaim::Credential { device, credential } => directory.prove(device, Some(credential.as_str())),
-        });
-        connection.identity.device = device;
+    /// Begins to prove what a client claims to be; then [`Worker::introduce`]. Without pings a device could not answer, so
+    /// nothing is proven.
+    pub(crate) fn begin_proof(&self, state: &mut State, key: Key, claim: Option<DeviceClaim>) -> Option<ProveFuture> {
+        let claim = claim.filter(|_| self.timing.is_some())?;
+        state.proving.insert(key, Revoked::default());
+        Some(self.shared.devices.prove(claim))
+    }
+
+    /// The client is in and has said what it is; `proven` is what became of the proof, if there was one.
+    pub(crate) fn introduce(
+        &self,
+        state: &mut State,
+        key: Key,
+        proven: Option<DeviceNumber>,
+        visible: Option<Timestamp>,
+    ) {
+        let revoked = state.proving.remove(&key).unwrap_or_default();
+        if state.connections[key].is_closing() {
+            return; // It has left everything already.
+        }
+        let device = proven.filter(|device| !revoked.devices.contains(device.0));
+        state.connections[key].identity.device = device;
         state.devices.extend(device.map(|device| (device, key)));
-        self.set_visible(state, key, introduction.visible.map(|ttl| now.saturating_add(ttl)));
+        self.set_visible(state, key, visible);
+        if proven.is_some_and(|device| revoked.closed.contains(device.0)) {
+            self.close_in(state, key, &Disconnect::INVALID_TOKEN);
+        }
     }
 
     /// The client's app is on the screen until then; `None`: it is hidden.
@@ -101,6 +129,10 @@ impl Worker {
     pub(crate) fn revoke(&self, revocations: &Revocations) {
         let revoked = revocations.take();
         let state = &mut *self.state();
+        for meanwhile in state.proving.values_mut() {
+            meanwhile.devices |= &revoked.devices;
+            meanwhile.closed |= &revoked.closed;
+        }
         for device in revoked.devices.iter().map(DeviceNumber) {
             let keys: Vec<Key> = state.devices.range((device, 0)..=(device, Key::MAX)).map(|(_, key)| *key).collect();
             for key in keys {

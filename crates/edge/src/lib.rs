@@ -44,7 +44,7 @@ use tokio::sync::{mpsc, watch};
 
 pub use config::EdgeConfig;
 pub use handshake::HandshakeError;
-pub use identity::DeviceDirectory;
+pub use identity::{DeviceDirectory, ProveFuture};
 
 use identity::Revocations;
 use metrics::EdgeMetrics;

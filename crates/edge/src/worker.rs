@@ -7,7 +7,7 @@
 
 use std::cell::{Cell, RefCell, RefMut};
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -28,7 +28,7 @@ use crate::Shared;
 use crate::connection::{self, Connection};
 use crate::creations::Creations;
 use crate::fanout::{CaughtUp, Fanout, Key, Leftover};
-use crate::identity::Revocations;
+use crate::identity::{Revocations, Revoked};
 use crate::output::Held;
 use crate::receipts::Timing;
 
@@ -43,6 +43,8 @@ pub(crate) struct State {
     pub(crate) fanout: Fanout,
     /// The connections that have proven to be a device.
     pub(crate) devices: BTreeSet<(DeviceNumber, Key)>,
+    /// Connections whose device is being proven, with what was revoked meanwhile.
+    pub(crate) proving: HashMap<Key, Revoked>,
     /// Channels that its clients create.
     pub(crate) creations: Creations,
     /// Where every connection's bytes are read first; what is unfinished moves to the connection.
@@ -81,6 +83,7 @@ impl Worker {
             connections: Slab::new(),
             fanout: Fanout::new(loop_id, &shared, timing),
             devices: BTreeSet::new(),
+            proving: HashMap::new(),
             creations: Creations::new(Instant::now()),
             scratch: vec![0; SCRATCH_BYTES].into(),
         };
@@ -295,6 +298,7 @@ impl Worker {
     pub(crate) fn remove(&self, key: Key) {
         let state = &mut *self.state();
         self.leave_in(state, key);
+        state.proving.remove(&key);
         let connection = state.connections.remove(key);
         if let Some(user) = connection.counted_user() {
             self.shared.users.leave(user);

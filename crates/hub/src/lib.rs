@@ -15,8 +15,9 @@
 //! - Bounds: memory channels (`channel_count_max`) and the channels of each namespace (its own `channel_count_max`), then
 //!   [`HubError::ChannelLimit`]. Durable channels that are published in are bounded by the store, which must not accept what
 //!   the hub then refuses: they count in their namespace and are never refused. A channel that was never published in exists
-//!   only while somebody reads it; while there is no room, idle channels go before their time. History by each namespace, tail by [`TailBounds`], presence and the proven
-//!   devices of a channel by the connections, receipts by `receipt_event_count_max` (see [`Receipts`]).
+//!   only while somebody reads it; while there is no room, idle memory channels go before their time. History is bounded by
+//!   each namespace, tail by [`TailBounds`], presence and the proven devices of a channel by the connections, receipts by
+//!   `receipt_event_count_max` (see [`Receipts`]).
 //! - Receipts of an event are opened under the channel's lock before fan-out, so they know the devices that read it then.
 //!
 //! Locks: a shard of the channel table, then a channel, then the counts, a mailbox or the receipts; never the other way.

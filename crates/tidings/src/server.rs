@@ -180,7 +180,7 @@ impl Server {
 
         let publisher = Arc::new(Journal::new(store.clone(), namespaces.clone()));
         let session = Arc::new(session_config(&config));
-        let devices = Arc::new(Devices(store.clone()));
+        let devices = Arc::new(Devices::new(store.clone()));
         let edge = Edge::start(edge_config(&config), session, hub.clone(), publisher, devices, &registry);
         let edge = Arc::new(edge.map_err(ServeError::Thread)?);
         sink.revoke_at(&edge);

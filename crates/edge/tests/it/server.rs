@@ -11,17 +11,19 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use axum::routing::get;
-use tidings_edge::{DeviceDirectory, DurablePublisher, Edge, EdgeConfig, PublishFuture};
+use tidings_edge::{DeviceDirectory, DurablePublisher, Edge, EdgeConfig, ProveFuture, PublishFuture};
 use tidings_hub::{EventReceipts, Hub, HubConfig, NewPublication};
 use tidings_protocol::token::{TokenSecret, TokenVerifier};
-use tidings_protocol::{ClientInfo, ErrorCode, NamespaceOptions, Namespaces, Publication, SessionConfig, Tags};
+use tidings_protocol::{
+    ClientInfo, DeviceClaim, ErrorCode, NamespaceOptions, Namespaces, Publication, SessionConfig, Tags,
+};
 use tidings_stream::TailBounds;
 use tidings_telemetry::{Registry, unix_now};
 use tidings_types::{
-    ChannelName, DeviceId, DeviceNumber, Epoch, JournalPosition, Json, Offset, ReceiptPolicy, ReceiptRequest,
-    ReceiptTerms,
+    ChannelName, DeviceNumber, Epoch, JournalPosition, Json, Offset, ReceiptPolicy, ReceiptRequest, ReceiptTerms,
 };
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -62,19 +64,28 @@ pub(crate) struct Server {
     pub(crate) hub: Arc<Hub>,
     /// See [`gate`].
     pub(crate) gate: Arc<AtomicU8>,
+    /// For look-ups of `phone-9`.
+    pub(crate) permits: Arc<Semaphore>,
     edge: Arc<Edge>,
     registry: Registry,
     tasks: JoinSet<()>,
 }
 
-/// A journal that accepts at once, except what says "refuse".
+/// A journal that accepts at once, except what says "refuse"; with "hold" it waits at the gate first.
 struct Journal {
     hub: Arc<Hub>,
+    gate: Arc<AtomicU8>,
     top: AtomicU64,
 }
 
 impl DurablePublisher for Journal {
     fn publish(&self, channel: ChannelName, data: Json, info: ClientInfo) -> PublishFuture {
+        if data.as_str().contains("hold") {
+            let _ = self.gate.compare_exchange(gate::SHUT, gate::WAITED_AT, Ordering::Relaxed, Ordering::Relaxed);
+            while self.gate.load(Ordering::Relaxed) == gate::WAITED_AT {
+                std::thread::yield_now();
+            }
+        }
         if data.as_str().contains("refuse") {
             return Box::pin(async { Err(ErrorCode::TooManyRequests) });
         }
@@ -89,31 +100,35 @@ impl DurablePublisher for Journal {
     }
 }
 
-/// Knows `phone-1` to `phone-9`, each with its number and the credential `secret-<number>`.
+/// Knows `phone-1` to `phone-9`, each with its number and the credential `secret-<number>`; the look-up of `phone-9` waits
+/// for a permit.
 struct Phones {
-    gate: Arc<AtomicU8>,
+    permits: Arc<Semaphore>,
 }
 
-/// Where the look-up of `phone-9` stands, and with it the loop of whoever connects as that.
+impl DeviceDirectory for Phones {
+    fn prove(&self, claim: DeviceClaim) -> ProveFuture {
+        let permits = self.permits.clone();
+        Box::pin(async move {
+            if claim.device().as_str() == "phone-9" {
+                permits.acquire().await.ok()?.forget();
+            }
+            let number = claim.device().as_str().strip_prefix("phone-")?.parse().ok()?;
+            let is_proven = match &claim {
+                DeviceClaim::Signed(_) => true,
+                DeviceClaim::Credential { credential, .. } => credential.as_str() == format!("secret-{number}"),
+            };
+            (is_proven && (1..=9).contains(&number)).then_some(DeviceNumber(number))
+        })
+    }
+}
+
+/// Where the publication "hold" stands, and with it the loop of whoever publishes it.
 pub(crate) mod gate {
     pub(crate) const OPEN: u8 = 0;
     pub(crate) const SHUT: u8 = 1;
     /// A loop waits for it to be opened.
     pub(crate) const WAITED_AT: u8 = 2;
-}
-
-impl DeviceDirectory for Phones {
-    fn prove(&self, device: &DeviceId, credential: Option<&str>) -> Option<DeviceNumber> {
-        if device.as_str() == "phone-9" {
-            let _ = self.gate.compare_exchange(gate::SHUT, gate::WAITED_AT, Ordering::Relaxed, Ordering::Relaxed);
-            while self.gate.load(Ordering::Relaxed) == gate::WAITED_AT {
-                std::thread::yield_now();
-            }
-        }
-        let number = device.as_str().strip_prefix("phone-")?.parse().ok().filter(|number| (1..=9).contains(number))?;
-        let is_proven = credential.is_none_or(|credential| credential == format!("secret-{number}"));
-        is_proven.then_some(DeviceNumber(number))
-    }
 }
 
 pub(crate) fn token_secret() -> TokenSecret {
@@ -190,16 +205,17 @@ impl Server {
             close_timeout: options.close_timeout,
             allowed_origins: Vec::new(),
         };
-        let journal = Arc::new(Journal { hub: hub.clone(), top: AtomicU64::new(0) });
         let gate = Arc::new(AtomicU8::new(gate::OPEN));
-        let phones = Arc::new(Phones { gate: gate.clone() });
+        let journal = Arc::new(Journal { hub: hub.clone(), gate: gate.clone(), top: AtomicU64::new(0) });
+        let permits = Arc::new(Semaphore::new(0));
+        let phones = Arc::new(Phones { permits: permits.clone() });
         let edge = Arc::new(Edge::start(config, Arc::new(session), hub.clone(), journal, phones, &registry).unwrap());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
         let router = Router::new().route("/connection/websocket", get(upgrade)).with_state(edge.clone());
         let mut tasks = JoinSet::new();
         tasks.spawn(async move { axum::serve(listener, router).await.unwrap() });
-        Self { addr, hub, gate, edge, registry, tasks }
+        Self { addr, hub, gate, permits, edge, registry, tasks }
     }
 
     pub(crate) fn edge(&self) -> &Edge {

@@ -4,13 +4,14 @@
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use tidings_edge::{DeviceDirectory, DurablePublisher, Edge, PublishFuture};
+use tidings_edge::{DeviceDirectory, DurablePublisher, Edge, ProveFuture, PublishFuture};
 use tidings_hub::Hub;
-use tidings_protocol::{ClientInfo, ErrorCode, Namespaces, Publication};
+use tidings_protocol::{ClientInfo, DeviceClaim, ErrorCode, Namespaces, Publication};
 use tidings_store::{CommitSink, DurableChannel, ReadError, Store, StoredPublication, WriteError};
 use tidings_telemetry::unix_now;
 use tidings_types::{ChannelName, DeviceId, DeviceNumber, JournalPosition, Json, Offset, StreamPosition, Timestamp};
 use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::time::sleep;
 use tracing::{debug, error, warn};
 
@@ -147,39 +148,70 @@ impl DurablePublisher for Journal {
     }
 }
 
-/// Who proves a device.
-pub(super) struct Devices(pub(super) Store);
+/// Proofs that read the disk at a time; one more waits for a place, at most as long as the edge lets it.
+const PROOF_COUNT_MAX: usize = 16;
+/// Devices whose being seen is noted at a time; of one more it is noted when it connects again.
+const NOTE_COUNT_MAX: usize = 64;
+
+/// Who proves a device: on threads for blocking work, since the disk is read.
+pub(super) struct Devices {
+    store: Store,
+    runtime: Handle,
+    proofs: Arc<Semaphore>,
+    notes: Arc<Semaphore>,
+}
 
 impl Devices {
-    /// Nobody waits for it, and the store writes it once a day.
-    fn note_seen(&self, device: &DeviceId) {
-        let (store, device) = (self.0.clone(), device.clone());
-        let Ok(runtime) = Handle::try_current() else { return };
-        runtime.spawn(async move {
-            if let Err(error) = store.touch(&device, unix_now()).await {
-                debug!(%device, %error, "That a device was seen is not noted");
-            }
-        });
+    /// Proves on the threads of the runtime that this is called in.
+    pub(super) fn new(store: Store) -> Self {
+        let [proofs, notes] = [PROOF_COUNT_MAX, NOTE_COUNT_MAX].map(|count| Arc::new(Semaphore::new(count)));
+        Self { store, runtime: Handle::current(), proofs, notes }
     }
 }
 
 impl DeviceDirectory for Devices {
-    fn prove(&self, device: &DeviceId, credential: Option<&str>) -> Option<DeviceNumber> {
-        let proven = self.0.prove(device, credential);
-        // Unproven for now: it is pushed, which is the safe side. That the store cannot read is in the log already, once.
-        if let Err(error @ ReadError::Engine(_)) = &proven {
-            warn!(%device, %error, "A device cannot be looked up");
-        }
-        let proven = proven.ok().flatten();
-        if proven.is_some() {
-            self.note_seen(device);
-        }
-        proven
+    fn prove(&self, claim: DeviceClaim) -> ProveFuture {
+        let (store, runtime) = (self.store.clone(), self.runtime.clone());
+        let (proofs, notes) = (self.proofs.clone(), self.notes.clone());
+        Box::pin(async move {
+            let place = proofs.acquire_owned().await.ok()?;
+            let (answer, answered) = oneshot::channel();
+            let blocking = runtime.clone();
+            runtime.spawn_blocking(move || {
+                let proven = prove(&store, &claim);
+                drop(place);
+                let _ = answer.send(proven); // The client may have gone.
+                if let (Some(_), Ok(_place)) = (proven, notes.try_acquire()) {
+                    blocking.block_on(note_seen(&store, claim.device()));
+                }
+            });
+            answered.await.ok().flatten()
+        })
+    }
+}
+
+fn prove(store: &Store, claim: &DeviceClaim) -> Option<DeviceNumber> {
+    let proven = match claim {
+        DeviceClaim::Signed(device) => store.prove(device, None),
+        DeviceClaim::Credential { device, credential } => store.prove(device, Some(credential.as_str())),
+    };
+    // Unproven for now: it is pushed, which is the safe side. That the store cannot read is in the log already, once.
+    if let Err(error @ ReadError::Engine(_)) = &proven {
+        warn!(device = %claim.device(), %error, "A device cannot be looked up");
+    }
+    proven.ok().flatten()
+}
+
+/// Nobody waits for it, and the store writes it once a day.
+async fn note_seen(store: &Store, device: &DeviceId) {
+    if let Err(error) = store.touch(device, unix_now()).await {
+        debug!(%device, %error, "That a device was seen is not noted");
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use tidings_protocol::DeviceCredential;
     use tidings_store::{NewDevice, PutTerms};
     use tidings_types::{AppId, Locale, Platform};
 
@@ -191,14 +223,19 @@ mod tests {
         let text = format!("data_dir = {:?}", folder.path());
         let config = crate::config::parse("tidings.toml", &text, []).unwrap().config;
         let store = Store::open(super::super::store_config(&config), Arc::new(Sink::default())).unwrap();
-        let devices = Devices(store.clone());
+        let devices = Devices::new(store.clone());
         let (app, locale) = (AppId::new("app").unwrap(), Locale::new("sv").unwrap());
         let id = DeviceId::new("phone").unwrap();
         let new = NewDevice::new(id.clone(), app, Platform::Ios, locale);
         let secret = store.put_device(new, PutTerms::default(), Timestamp(1)).await.unwrap().credential.unwrap();
         let seen_at = || store.device(&id).unwrap().unwrap().seen_at;
-        assert_eq!(devices.prove(&id, Some("not its secret")), None);
-        assert!(devices.prove(&id, Some(secret.as_str())).is_some());
+        let claim = |credential: &str| {
+            let credential = DeviceCredential::new(credential.to_owned()).unwrap();
+            DeviceClaim::Credential { device: id.clone(), credential }
+        };
+        assert_eq!(devices.prove(claim("not its secret")).await, None);
+        assert_eq!(seen_at(), Timestamp(0));
+        assert!(devices.prove(claim(secret.as_str())).await.is_some());
         let seen = tokio::time::timeout(Duration::from_secs(20), async {
             while seen_at() == Timestamp(0) {
                 sleep(Duration::from_millis(2)).await;

@@ -9,14 +9,15 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
-use tidings_edge::{DeviceDirectory, DurablePublisher, Edge, EdgeConfig, PublishFuture};
+use tidings_edge::{DeviceDirectory, DurablePublisher, Edge, EdgeConfig, ProveFuture, PublishFuture};
 use tidings_hub::{Hub, HubConfig, NewPublication};
-use tidings_protocol::{ClientInfo, ErrorCode, NamespaceOptions, Namespaces, Publication, SessionConfig, Tags};
+use tidings_protocol::{
+    ClientInfo, DeviceClaim, ErrorCode, NamespaceOptions, Namespaces, Publication, SessionConfig, Tags,
+};
 use tidings_stream::TailBounds;
 use tidings_telemetry::{Registry, unix_now};
 use tidings_types::{
-    ChannelName, DeviceId, DeviceNumber, Epoch, JournalPosition, Json, Offset, ReceiptPolicy, ReceiptRequest,
-    ReceiptTerms, event_limits,
+    ChannelName, Epoch, JournalPosition, Json, Offset, ReceiptPolicy, ReceiptRequest, ReceiptTerms, event_limits,
 };
 use tokio::task::JoinSet;
 
@@ -38,8 +39,8 @@ impl DurablePublisher for NoJournal {
 struct NoDevices;
 
 impl DeviceDirectory for NoDevices {
-    fn prove(&self, _: &DeviceId, _: Option<&str>) -> Option<DeviceNumber> {
-        None
+    fn prove(&self, _: DeviceClaim) -> ProveFuture {
+        Box::pin(std::future::ready(None))
     }
 }
 
