@@ -14,12 +14,14 @@
 //!
 //! Bounds: [`Buckets`] of callers that are proven, by user or device, and of addresses before anything is proven; so
 //! many devices a user may register by its own apps; subjects that an app may subscribe to are listed by the operator.
+//! A user, or a device without one, has [`REQUEST_COUNT_MAX`] requests at a time. Places for work are taken when a body is
+//! there, so a body on its way costs its connection and [`APP_BODY_BYTES_MAX`](crate::guard::APP_BODY_BYTES_MAX) at most.
 
 use std::fmt;
 use std::hash::Hash;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
-use std::sync::Once;
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use axum::extract::{ConnectInfo, Request};
@@ -30,10 +32,12 @@ use tidings_protocol::token::{Token, TokenVerifier};
 use tidings_store::Store;
 use tidings_telemetry::{Counter, Registry, unix_now};
 use tidings_types::{Device, DeviceId, NameError, Subject, UserId};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tracing::warn;
 
 use crate::auth::bearer;
+use crate::places::{Share, Shares};
 use crate::problem::{Kind, Problem};
 use crate::rate::{Buckets, Rate};
 
@@ -44,6 +48,9 @@ const FORWARDED_HEADERS: [&str; 4] = ["x-forwarded-for", "forwarded", "x-real-ip
 /// Bytes of a credential; ours have 43.
 const CREDENTIAL_BYTES_MAX: usize = 256;
 
+/// Requests that the apps of one user, or one device, may have in work at a time, bodies that are on their way included.
+const REQUEST_COUNT_MAX: u32 = 8;
+
 /// What apps may do that call for themselves.
 #[derive(Debug)]
 pub struct Apps {
@@ -51,6 +58,8 @@ pub struct Apps {
     pub verifier: Option<TokenVerifier>,
     /// What an app may subscribe its device to. Subjects that are users are never among them.
     pub subjects: Vec<SubjectPattern>,
+    /// Web sites whose pages may call, such as `https://example.com`, or `*` for all.
+    pub allowed_origins: Vec<String>,
     /// Devices that a user may have for its apps to register one more.
     pub user_device_count_max: usize,
     /// How fast one user, or one device without a user token, may ask; `None`: at any rate.
@@ -143,6 +152,10 @@ pub(crate) struct Gate {
     addresses: Option<Buckets>,
     started: Instant,
     limited: [Counter; 2],
+    shares: Arc<Shares>,
+    /// Places for requests of apps in work, and how many there are.
+    places: Arc<Semaphore>,
+    place_count_max: usize,
     /// A proxy was seen that nobody told us of.
     unnamed_proxy: Once,
 }
@@ -157,10 +170,17 @@ enum Payer<'a> {
 }
 
 impl Gate {
-    pub(crate) fn new(apps: Apps, registry: &Registry) -> Self {
+    pub(crate) fn new(apps: Apps, place_count_max: usize, registry: &Registry) -> Self {
         let limited = ["app", "address"].map(|by| limited(registry, by));
         let (callers, addresses) = (apps.rate.map(Buckets::new), apps.address_rate.map(Buckets::new));
-        Self { apps, callers, addresses, started: Instant::now(), limited, unnamed_proxy: Once::new() }
+        let (shares, places) = (Arc::default(), Arc::new(Semaphore::new(place_count_max)));
+        let (started, unnamed_proxy) = (Instant::now(), Once::new());
+        Self { apps, callers, addresses, started, limited, shares, places, place_count_max, unnamed_proxy }
+    }
+
+    /// Web sites whose pages may call.
+    pub(crate) fn allowed_origins(&self) -> &[String] {
+        &self.apps.allowed_origins
     }
 
     /// Whether the request comes from an app that shows a credential, whatever else it shows.
@@ -220,10 +240,7 @@ impl Gate {
         }
         let told = self.apps.address_header.as_ref().and_then(|header| last_address(headers, header));
         let peer = || request.extensions().get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(addr)| addr.ip());
-        told.or_else(peer).map(|address| match address.to_canonical() {
-            IpAddr::V6(address) => IpAddr::V6((u128::from(address) >> 64 << 64).into()),
-            address => address,
-        })
+        told.or_else(peer).map(network)
     }
 
     fn charge(&self, buckets: Option<&Buckets>, who: &impl Hash, what: &str, counter: &Counter) -> Result<(), Problem> {
@@ -259,6 +276,34 @@ impl Gate {
             None => app.device.is_some() || app.user.is_some(), // It may register it.
         };
         if is_elsewhere || !has_right { Err(Problem::no_device(id)) } else { Ok(()) }
+    }
+
+    /// Lets the app have one more request in work, whose body may not be there yet: of its user, or of the device `id`, which
+    /// is then its own.
+    ///
+    /// # Errors
+    /// 429 where it has [`REQUEST_COUNT_MAX`].
+    pub(crate) fn share(&self, app: &App, id: &DeviceId) -> Result<Share, Problem> {
+        let payer = app.user.as_ref().map_or(Payer::Device(id), Payer::User);
+        self.shares.take(&payer, REQUEST_COUNT_MAX).ok_or_else(|| {
+            self.limited[0].inc();
+            let detail = format!("app: at most {REQUEST_COUNT_MAX} requests of one user, or of one device, at a time");
+            Problem::new(Kind::RateLimited, detail).limit(REQUEST_COUNT_MAX.into())
+        })
+    }
+
+    /// A place for a request whose body is there.
+    ///
+    /// # Errors
+    /// 503 where all are taken.
+    pub(crate) fn place(&self) -> Result<OwnedSemaphorePermit, Problem> {
+        self.places.clone().try_acquire_owned().map_err(|_| {
+            let max = self.place_count_max;
+            let detail = format!(
+                "at most {max} requests of apps may be in work, a quarter of http.request_count_max, and {max} are"
+            );
+            Problem::new(Kind::Overloaded, detail).limit(max as u64).value(max)
+        })
     }
 
     /// Whether the app has proven to be on this device.
@@ -322,6 +367,14 @@ fn refused(why: &str) -> Problem {
     Problem::new(Kind::Unauthorized, why.to_owned())
 }
 
+/// Whose an address is: of IPv6 the /64 that a household has.
+pub fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6((u128::from(address) >> 64 << 64).into()),
+        address => address,
+    }
+}
+
 /// Proxies add what they see at the end; what is before that, anybody may have written.
 fn last_address(headers: &HeaderMap, header: &HeaderName) -> Option<IpAddr> {
     let last = headers.get_all(header).iter().next_back()?.to_str().ok()?.rsplit(',').next()?.trim();
@@ -338,14 +391,22 @@ mod tests {
 
     fn apps(subjects: Vec<SubjectPattern>, address_header: Option<HeaderName>) -> Apps {
         let address_rate = Some(Rate { per_second: 1, burst: 1 });
-        Apps { verifier: None, subjects, user_device_count_max: 1, rate: None, address_rate, address_header }
+        Apps {
+            verifier: None,
+            subjects,
+            allowed_origins: Vec::new(),
+            user_device_count_max: 1,
+            rate: None,
+            address_rate,
+            address_header,
+        }
     }
 
     /// One log line, not one a request: whoever is refused then is not the one who can change it.
     #[test]
     fn a_proxy_that_nobody_named_is_told_of() {
         let is_told = |named: Option<&'static str>, sent: Option<&str>, shown: &str| {
-            let gate = Gate::new(apps(Vec::new(), named.map(HeaderName::from_static)), &Registry::new());
+            let gate = Gate::new(apps(Vec::new(), named.map(HeaderName::from_static)), 1, &Registry::new());
             let mut request = Request::builder().header(shown, "a credential");
             if let Some(sent) = sent {
                 request = request.header(sent, "10.0.0.1");

@@ -4,8 +4,8 @@
 //! The audience is selected as the sender would select it now, with its filter; the devices are counted whether or not
 //! they have a token. How many there are is known at once. For the kinds a preview reads them a window at a time, so
 //! that changes of devices wait no longer than for one of the sender's. That takes a good part of a second of one core
-//! for a million: requests take turns (those that wait are bounded by `Shared::waiting_place` and `TURN_TIMEOUT`), and
-//! each leaves the runtime to others after every window.
+//! for a million: requests take turns (those that wait are bounded by `Shared::waiting_place` and `TURN_TIMEOUT`), on a
+//! thread that may block.
 //!
 //! Bounds: [`NAME_COUNT_MAX`] different names of a kind are told apart while counting, [`SHOWN_COUNT`] are told, those
 //! with the most devices; the rest is `other`.
@@ -15,15 +15,17 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use serde::{Serialize, Serializer};
-use tidings_store::Recipient;
+use tidings_store::{Recipient, Store};
 use tidings_types::{AppId, Country, DeviceNumber, Event, ExpectAudience, Locale, Platform, PushPolicy};
 use tokio::task::spawn_blocking;
 
 use crate::Shared;
+use crate::auth::Caller;
 use crate::event_input::audience;
 use crate::guard::JsonBody;
 use crate::jobs::Estimate;
@@ -41,20 +43,22 @@ const OTHER: &str = "other";
 /// Devices whose country nobody said.
 const UNKNOWN: &str = "unknown";
 
-pub(crate) async fn preview(State(shared): State<Arc<Shared>>, body: JsonBody) -> Result<Response, Problem> {
+pub(crate) async fn preview(
+    State(shared): State<Arc<Shared>>,
+    Extension(caller): Extension<Caller>,
+    body: JsonBody,
+) -> Result<Response, Problem> {
     let event = audience(&body.0)?;
-    let place = shared.waiting_place()?;
+    let place = shared.waiting_place(&caller)?;
     let turn = shared.counting_turn().await?;
-    let mut counts = Counts::default();
-    visit(&shared, &event, |recipient| counts.add(recipient)).await;
-    let jobs = shared.jobs.clone();
-    let estimating = spawn_blocking(move || {
+    let counting = spawn_blocking(move || {
         let _turn = (place, turn); // Also when the caller hangs up.
-        jobs.estimate(&event)
+        let mut counts = Counts::default();
+        visit(&shared.store, &event, |recipient| counts.add(recipient));
+        Preview { counts, estimate: shared.jobs.estimate(&event) }
     });
     // It fails only when the runtime stops, and with it the connection that waits for this.
-    let estimate = estimating.await.unwrap_or_default();
-    Ok(json(StatusCode::OK, &Preview { counts, estimate }))
+    Ok(json(StatusCode::OK, &counting.await.map_err(|_| crate::stopping())?))
 }
 
 #[derive(Debug, Serialize)]
@@ -76,13 +80,12 @@ pub(crate) fn has_selector(event: &Event) -> bool {
 }
 
 /// How many devices the event is for. A selector may be large, so it has its turn, on a thread that may block.
-async fn count(shared: &Shared, event: &Event) -> Result<u64, Problem> {
+async fn count(shared: &Arc<Shared>, caller: &Caller, event: &Event) -> Result<u64, Problem> {
     if !has_selector(event) {
-        let count = shared.store.select(event).len();
-        tokio::task::yield_now().await; // Uniting large sets takes a while, and a list has a thousand events.
-        return Ok(count);
+        let event = event.clone();
+        return shared.read(move |shared| Ok::<_, Problem>(shared.store.select(&event).len())).await;
     }
-    let place = shared.waiting_place()?;
+    let place = shared.waiting_place(caller)?;
     let turn = shared.counting_turn().await?;
     let (store, event) = (shared.store.clone(), event.clone());
     let counting = spawn_blocking(move || {
@@ -90,22 +93,18 @@ async fn count(shared: &Shared, event: &Event) -> Result<u64, Problem> {
         store.select(&event).len()
     });
     // It fails only when the runtime stops, and with it the connection that waits for this.
-    counting.await.map_err(|_| Problem::new(Kind::Unavailable, "the server is stopping"))
+    counting.await.map_err(|_| crate::stopping())
 }
 
 /// Refuses an event that more devices would be pushed than its producer may reach, or other than as many as it expects.
 /// The fields' paths begin with `prefix`.
-pub(crate) async fn admit(
-    shared: &Shared,
-    event: &Event,
-    audience_max: Option<u64>,
-    prefix: &str,
-) -> Result<(), Problem> {
+pub(crate) async fn admit(shared: &Arc<Shared>, caller: &Caller, event: &Event, prefix: &str) -> Result<(), Problem> {
+    let audience_max = caller.audience_max();
     if !is_counted(event, audience_max) {
         return Ok(());
     }
     let ExpectAudience { min, max } = event.expect_audience.unwrap_or(ExpectAudience { min: None, max: None });
-    let count = count(shared, event).await?;
+    let count = count(shared, caller, event).await?;
     let event_path = prefix.trim_end_matches('.');
     let place = if event_path.is_empty() { String::new() } else { format!("{event_path}: ") };
     if let Some(cap) = audience_max.filter(|cap| count > *cap) {
@@ -122,17 +121,16 @@ pub(crate) async fn admit(
     Ok(())
 }
 
-/// Shows `count` whom the event is for. To be done in one's [`Shared::counting_turn`].
-async fn visit(shared: &Shared, event: &Event, mut count: impl FnMut(&Recipient<'_>)) {
-    let selected = shared.store.select(event);
+/// Shows `count` whom the event is for. To be done in one's [`Shared::counting_turn`], on a thread that may block.
+fn visit(store: &Store, event: &Event, mut count: impl FnMut(&Recipient<'_>)) {
+    let selected = store.select(event);
     let mut numbers = selected.iter_from(DeviceNumber(0));
     loop {
         let window: Vec<DeviceNumber> = numbers.by_ref().take(WINDOW_COUNT).collect();
         if window.is_empty() {
             return;
         }
-        shared.store.with_recipients(&window, |recipient| count(&recipient));
-        tokio::task::yield_now().await;
+        store.with_recipients(&window, |recipient| count(&recipient));
     }
 }
 

@@ -10,6 +10,7 @@
 
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
@@ -20,13 +21,17 @@ use tokio::task::spawn_blocking;
 use tracing::{error, info};
 
 use crate::Shared;
+use crate::auth::Caller;
 use crate::problem::{Kind, Problem};
 
 /// What a backup is called among media types.
 const BYTES: &str = "application/octet-stream";
 
-pub(crate) async fn backup(State(shared): State<Arc<Shared>>) -> Result<Response, Problem> {
-    let place = shared.waiting_place()?;
+pub(crate) async fn backup(
+    State(shared): State<Arc<Shared>>,
+    Extension(caller): Extension<Caller>,
+) -> Result<Response, Problem> {
+    let place = shared.waiting_place(&caller)?;
     let store = shared.store.clone();
     let backup = blocking(move || store.begin_backup()).await.map_err(refusal)?;
     info!(commit = backup.summary().commit, "Backup begun");

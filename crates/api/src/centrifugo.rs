@@ -12,11 +12,12 @@
 //! followed. Method numbers of the older endpoint are not known.
 //!
 //! Bounds, refused with 107: [`CHANNEL_COUNT_MAX`] channels per broadcast, [`COMMAND_COUNT_MAX`] commands per request,
-//! and those of `publish`. History is as long as its namespace allows. A full or failing store is error 100; the
+//! and those of `publish`; results of `answer::ANSWER_BYTES_MAX` per request. A full or failing store is error 100; the
 //! publication may be repeated, with an idempotency key at no risk.
 //!
 //! Source: Centrifugo 6.9.1, `internal/api` and `internal/apiproto`.
 
+mod answer;
 mod idempotency;
 mod publish;
 mod read;
@@ -25,6 +26,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::Extension;
+use axum::body::Body;
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
@@ -41,6 +43,9 @@ use crate::auth::{Caller, Scope};
 use crate::guard::AnyBody;
 use crate::input::shown;
 
+use answer::Room;
+
+pub(crate) use answer::LARGE_ANSWER_COUNT_MAX;
 pub(crate) use idempotency::Idempotency;
 
 /// Channels in one broadcast.
@@ -135,29 +140,33 @@ pub(crate) enum ApiError {
     NotFound,
     BadRequest,
     TooManyChannels,
+    AnswerTooLarge,
+    TooManyLargeAnswers,
     NotAvailable,
     UnrecoverablePosition,
 }
 
 impl ApiError {
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::Internal,
         Self::UnknownChannel,
         Self::PermissionDenied,
         Self::NotFound,
         Self::BadRequest,
         Self::TooManyChannels,
+        Self::AnswerTooLarge,
+        Self::TooManyLargeAnswers,
         Self::NotAvailable,
         Self::UnrecoverablePosition,
     ];
 
     const fn code(self) -> u16 {
         match self {
-            Self::Internal => 100,
+            Self::Internal | Self::TooManyLargeAnswers => 100,
             Self::UnknownChannel => 102,
             Self::PermissionDenied => 103,
             Self::NotFound => 104,
-            Self::BadRequest | Self::TooManyChannels => 107,
+            Self::BadRequest | Self::TooManyChannels | Self::AnswerTooLarge => 107,
             Self::NotAvailable => 108,
             Self::UnrecoverablePosition => 112,
         }
@@ -170,8 +179,13 @@ impl ApiError {
             Self::PermissionDenied => "permission denied",
             Self::NotFound => "not found",
             Self::BadRequest => "bad request",
-            // The reference has no such bound, so no text of its for this either.
+            // The reference has no such bounds, so no text of its for these either.
             Self::TooManyChannels => "bad request: a broadcast has at most 1000 channels",
+            Self::AnswerTooLarge => {
+                "bad request: the results of a request have at most 8 MiB: read less with limit and since, or fewer \
+                 channels at once; this command was not done"
+            }
+            Self::TooManyLargeAnswers => "internal server error: too many large answers at a time, try again",
             Self::NotAvailable => "not available",
             Self::UnrecoverablePosition => "unrecoverable position",
         }
@@ -180,10 +194,12 @@ impl ApiError {
     /// The status in transport error mode.
     pub(crate) const fn status(self) -> StatusCode {
         match self {
-            Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::Internal | Self::TooManyLargeAnswers => StatusCode::INTERNAL_SERVER_ERROR,
             Self::PermissionDenied => StatusCode::FORBIDDEN,
             Self::UnknownChannel | Self::NotFound => StatusCode::NOT_FOUND,
-            Self::BadRequest | Self::TooManyChannels | Self::NotAvailable => StatusCode::BAD_REQUEST,
+            Self::BadRequest | Self::TooManyChannels | Self::AnswerTooLarge | Self::NotAvailable => {
+                StatusCode::BAD_REQUEST
+            }
             Self::UnrecoverablePosition => StatusCode::RANGE_NOT_SATISFIABLE,
         }
     }
@@ -234,13 +250,14 @@ pub(crate) async fn call(
     headers: HeaderMap,
     AnyBody(body): AnyBody,
 ) -> Response {
+    let room = Room::new(&shared, &caller);
     let called = match method {
         // Its answer is not wrapped in a result.
-        Method::Batch => batch(&shared, &caller, &body).await,
-        _ => run(&shared, method, &body).await.map(|result| format!(r#"{{"result":{result}}}"#)),
+        Method::Batch => batch(&shared, &caller, &room, &body).await,
+        _ => run(&shared, &room, method, &body).await.map(|result| format!(r#"{{"result":{result}}}"#)),
     };
     match called {
-        Ok(body) => ok(body),
+        Ok(body) => ok(room.into_bytes(body)),
         Err(Failure::Malformed(error)) => malformed(&error),
         Err(Failure::Refused(error)) => {
             shared.refused(method, error);
@@ -276,17 +293,17 @@ pub(crate) async fn legacy(
         let text = format!("the body must hold 1 to {COMMAND_COUNT_MAX} commands\n");
         return (StatusCode::BAD_REQUEST, text).into_response();
     }
-    let mut answers = String::new();
+    let (room, mut answers) = (Room::new(&shared, &caller), String::new());
     for Command { method, params } in commands {
-        match command(&shared, &caller, &method, params).await {
+        match command(&shared, &caller, &room, &method, params).await {
             Ok((_, result)) => answers += &format!("{{\"result\":{result}}}\n"),
             Err(error) => answers += &format!("{{\"error\":{}}}\n", error.json()),
         }
     }
-    ok(answers)
+    ok(room.into_bytes(answers))
 }
 
-async fn batch(shared: &Arc<Shared>, caller: &Caller, body: &[u8]) -> Result<String, Failure> {
+async fn batch(shared: &Arc<Shared>, caller: &Caller, room: &Room<'_>, body: &[u8]) -> Result<String, Failure> {
     #[derive(Deserialize, Default)]
     struct Batch<'a> {
         #[serde(borrow, default)]
@@ -300,17 +317,17 @@ async fn batch(shared: &Arc<Shared>, caller: &Caller, body: &[u8]) -> Result<Str
         return Err(ApiError::BadRequest.into());
     }
     let at_a_time = if parallel == Some(true) { CONCURRENT_MAX } else { 1 };
-    let replies: Vec<_> = commands.into_iter().map(|command| reply(shared, caller, command)).collect();
+    let replies: Vec<_> = commands.into_iter().map(|command| reply(shared, caller, room, command)).collect();
     let replies: Vec<String> = stream::iter(replies).buffered(at_a_time).collect().await;
     Ok(format!(r#"{{"replies":[{}]}}"#, replies.join(",")))
 }
 
 /// One command of a batch: an object with one name, the method's.
-async fn reply(shared: &Arc<Shared>, caller: &Caller, raw: &RawValue) -> String {
+async fn reply(shared: &Arc<Shared>, caller: &Caller, room: &Room<'_>, raw: &RawValue) -> String {
     let done = match serde_json::from_str::<BTreeMap<String, &RawValue>>(raw.get()) {
         Ok(named) if named.len() == 1 => {
             let (name, params) = named.into_iter().next().expect("there is one");
-            command(shared, caller, &name, Some(params)).await
+            command(shared, caller, room, &name, Some(params)).await
         }
         _ => {
             shared.centrifugo.count(ApiError::BadRequest);
@@ -327,6 +344,7 @@ async fn reply(shared: &Arc<Shared>, caller: &Caller, raw: &RawValue) -> String 
 async fn command(
     shared: &Arc<Shared>,
     caller: &Caller,
+    room: &Room<'_>,
     name: &str,
     params: Option<&RawValue>,
 ) -> Result<(Method, String), ApiError> {
@@ -338,7 +356,7 @@ async fn command(
         shared.refused(method, ApiError::PermissionDenied);
         return Err(ApiError::PermissionDenied);
     }
-    let done = run(shared, method, params.map_or("", RawValue::get).as_bytes()).await;
+    let done = run(shared, room, method, params.map_or("", RawValue::get).as_bytes()).await;
     done.map(|result| (method, result)).map_err(|failure| {
         let error = match failure {
             Failure::Malformed(_) => ApiError::BadRequest,
@@ -349,12 +367,21 @@ async fn command(
     })
 }
 
-async fn run(shared: &Arc<Shared>, method: Method, params: &[u8]) -> Result<String, Failure> {
+async fn run(shared: &Arc<Shared>, room: &Room<'_>, method: Method, params: &[u8]) -> Result<String, Failure> {
+    room.check()?;
     Ok(match method {
-        Method::Publish => text(&publish::publish(shared, parse(params)?).await?),
-        Method::Broadcast => text(&publish::broadcast(shared, parse(params)?).await?),
-        Method::History => text(&read::history(shared, &parse(params)?)?),
-        Method::Presence => text(&read::presence(shared, &parse(params)?)?),
+        Method::Publish => room.done(&publish::publish(shared, parse(params)?).await?),
+        Method::Broadcast => room.done(&publish::broadcast(shared, parse(params)?).await?),
+        Method::History => {
+            let request = parse(params)?;
+            tokio::task::yield_now().await; // It may be long, and a request has many.
+            room.read(|| read::history(shared, &request))?
+        }
+        Method::Presence => {
+            let request = parse(params)?;
+            tokio::task::yield_now().await;
+            room.read(|| read::presence(shared, &request))?
+        }
         Method::PresenceStats => text(&read::presence_stats(shared, &parse(params)?)?),
         Method::Info => text(&read::info(shared)),
         _ => return Err(ApiError::NotAvailable.into()),
@@ -392,8 +419,8 @@ fn text(result: &impl Serialize) -> String {
     serde_json::to_string(result).expect("our own shapes have string keys")
 }
 
-fn ok(body: String) -> Response {
-    ([(CONTENT_TYPE, HeaderValue::from_static("application/json"))], body).into_response()
+fn ok(body: impl Into<Body>) -> Response {
+    ([(CONTENT_TYPE, HeaderValue::from_static("application/json"))], body.into()).into_response()
 }
 
 fn malformed(error: &serde_json::Error) -> Response {

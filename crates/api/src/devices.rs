@@ -15,7 +15,9 @@ use axum::http::header::{CACHE_CONTROL, ETAG};
 use axum::http::{HeaderValue, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
-use tidings_store::{ChangeError, Credential, NewDevice, Precondition, PutTerms, Registered, WriteError};
+use tidings_store::{
+    ChangeError, Credential, NewDevice, Precondition, PutTerms, ReadError, Registered, Store, WriteError,
+};
 use tidings_telemetry::unix_now;
 use tidings_types::{
     AppId, Country, Device, DeviceId, DeviceNumber, DeviceToken, Environment, Locale, Platform, PushPermission,
@@ -99,7 +101,7 @@ pub(crate) async fn put_device(
     let (device, proven) = new_device(target.id.clone(), &body.0)?;
     target.refuse_to_app("proven", proven.as_ref(), "is for backends to say, not for apps")?;
     target.refuse_to_app("user", device.user.as_ref(), "is not for apps to say: it is whose user token comes along")?;
-    let _turn = target.turn(&shared).await;
+    let _turn = target.turn(&shared).await?;
     let registered = if target.is_trusted() && !conditions.are_stated() {
         let terms = PutTerms { proven, precondition: Precondition::None };
         shared.store.put_device(device, terms, unix_now()).await.map_err(of_change)?
@@ -113,15 +115,14 @@ pub(crate) async fn put_device(
 
 /// Puts the device if what there is of it admits that.
 async fn put_as_found(
-    shared: &Shared,
+    shared: &Arc<Shared>,
     target: &Target,
     conditions: &Conditions,
     device: &NewDevice,
     proven: Option<bool>,
 ) -> Result<Registered, Problem> {
     for _ in 0..ATTEMPT_COUNT_MAX {
-        let known = shared.store.device(&target.id)?;
-        let user = target.owner(shared, known.as_ref(), device.user.clone())?; // Who may not learns of no tag.
+        let (known, user) = target.owner(shared, device.user.clone()).await?; // Who may not learns of no tag.
         let held = conditions.hold(known.as_ref().map(|known| known.revision));
         // An app must not learn whether a device that is not its own is registered.
         held.map_err(|unmet| match &known {
@@ -164,13 +165,14 @@ fn secret(mut response: Response) -> Response {
 
 /// A page of the devices, in the order of their ids.
 pub(crate) async fn devices(State(shared): State<Arc<Shared>>, uri: Uri) -> Result<Response, Problem> {
-    page(&uri, |after, limit| Ok(shared.store.devices(after, limit)?))
+    page(&shared, &uri, |store, after, limit| store.devices(after, limit)).await
 }
 
 /// A page of the list that `find` gives: so many behind one.
-pub(crate) fn page(
+pub(crate) async fn page(
+    shared: &Arc<Shared>,
     uri: &Uri,
-    find: impl FnOnce(Option<&DeviceId>, usize) -> Result<Vec<Device>, Problem>,
+    find: impl FnOnce(&Store, Option<&DeviceId>, usize) -> Result<Vec<Device>, ReadError> + Send + 'static,
 ) -> Result<Response, Problem> {
     #[derive(Serialize)]
     struct Page<'a> {
@@ -183,7 +185,8 @@ pub(crate) fn page(
     let limit = params.limit()?;
     let after = params.take("after").map(|after| DeviceId::new(&after)).transpose();
     let after = after.map_err(|error| Invalid::name("after", error))?;
-    let found = find(after.as_ref(), limit + 1)?; // One more tells whether there is a next page.
+    // One more tells whether there is a next page.
+    let found = shared.read(move |shared| find(&shared.store, after.as_ref(), limit + 1)).await?;
     let page = &found[..limit.min(found.len())];
     let next = page.last().filter(|_| found.len() > limit).map(|device| &device.id);
     let devices = page.iter().map(|device| View::new(device, None)).collect();
@@ -195,12 +198,22 @@ pub(crate) async fn device(
     target: Target,
     conditions: Conditions,
 ) -> Result<Response, Problem> {
-    target.read(&shared).await?;
-    let device = shared.store.device(&target.id)?.ok_or_else(|| Problem::no_device(&target.id))?;
+    let _place = target.read(&shared).await?;
+    let device = found(&shared, &target.id, Store::device).await?;
     if conditions.is_news(device.revision)? {
         return Ok(shown(StatusCode::OK, &device, None));
     }
     Ok((StatusCode::NOT_MODIFIED, [(ETAG, tag(device.revision))]).into_response())
+}
+
+/// What the store has of the device `id`; 404 where there is no such device.
+pub(crate) async fn found<T: Send + 'static>(
+    shared: &Arc<Shared>,
+    id: &DeviceId,
+    find: impl FnOnce(&Store, &DeviceId) -> Result<Option<T>, ReadError> + Send + 'static,
+) -> Result<T, Problem> {
+    let wanted = id.clone();
+    shared.read(move |shared| find(&shared.store, &wanted)).await?.ok_or_else(|| Problem::no_device(id))
 }
 
 /// Whose token it is.
@@ -208,7 +221,7 @@ pub(crate) async fn look_up(State(shared): State<Arc<Shared>>, body: JsonBody) -
     let mut object = input::root(&body.0)?.object(&LOOKUP)?;
     let platform = object.require("platform", "")?.one_of(&PLATFORMS)?;
     let token = required_address(&mut object, platform)?;
-    let device = shared.store.device_by_token(&token)?;
+    let device = shared.read(move |shared| shared.store.device_by_token(&token)).await?;
     let device = device.ok_or_else(|| Problem::new(Kind::NotFound, "no device has this token"))?;
     Ok(shown(StatusCode::OK, &device, None))
 }
@@ -223,11 +236,11 @@ pub(crate) async fn delete_device(
     for _ in 0..ATTEMPT_COUNT_MAX {
         let mut precondition = Precondition::None;
         if conditions.are_stated() {
-            let known = shared.store.device(id)?.ok_or_else(|| Problem::no_device(id))?;
+            let known = found(&shared, id, Store::device).await?;
             conditions.hold(Some(known.revision))?;
             precondition = Precondition::Revision(known.revision);
         }
-        let revocation = Revocation::new(&shared, id, false)?;
+        let revocation = Revocation::new(&shared, id, false).await?;
         let deleted = shared.store.delete_device(id, precondition).await.map(|deleted| deleted.then_some(()));
         match revocation.over(deleted) {
             Err(ChangeError::PreconditionFailed { .. }) => {}
@@ -242,7 +255,7 @@ pub(crate) async fn delete_device(
 /// Gives the device another credential; the one before is worth nothing from now on.
 pub(crate) async fn post_credential(State(shared): State<Arc<Shared>>, target: Target) -> Result<Response, Problem> {
     let _turn = target.change_alone(&shared).await?;
-    let revocation = Revocation::new(&shared, &target.id, false)?;
+    let revocation = Revocation::new(&shared, &target.id, false).await?;
     let rotated = revocation.over(shared.store.rotate_credential(&target.id).await.map_err(ChangeError::from));
     let (_, credential) = rotated.map_err(of_change)?.ok_or_else(|| Problem::no_device(&target.id))?;
     Ok(proof(&credential))
@@ -251,7 +264,7 @@ pub(crate) async fn post_credential(State(shared): State<Arc<Shared>>, target: T
 /// Takes user, subscriptions, mutes and credential from the device; it stays registered, as nobody's.
 pub(crate) async fn post_logout(State(shared): State<Arc<Shared>>, target: Target) -> Result<Response, Problem> {
     let _turn = target.change_alone(&shared).await?; // No replacement of subscriptions may go on behind it.
-    let revocation = Revocation::new(&shared, &target.id, true)?;
+    let revocation = Revocation::new(&shared, &target.id, true).await?;
     let logged_out = revocation.over(shared.store.log_out(&target.id).await.map_err(ChangeError::from));
     let (_, credential) = logged_out.map_err(of_change)?.ok_or_else(|| Problem::no_device(&target.id))?;
     Ok(proof(&credential))
@@ -266,8 +279,10 @@ struct Revocation<'a> {
 }
 
 impl<'a> Revocation<'a> {
-    fn new(shared: &'a Shared, id: &DeviceId, close: bool) -> Result<Self, Problem> {
-        Ok(Self { connections: &*shared.connections, device: shared.store.device_number(id)?, close })
+    async fn new(shared: &'a Arc<Shared>, id: &DeviceId, close: bool) -> Result<Self, Problem> {
+        let id = id.clone();
+        let device = shared.read(move |shared| shared.store.device_number(&id)).await?;
+        Ok(Self { connections: &*shared.connections, device, close })
     }
 
     /// The store has answered. What it has surely not done revokes nothing.
@@ -318,8 +333,8 @@ pub(crate) async fn subscriptions(State(shared): State<Arc<Shared>>, target: Tar
     struct List {
         subscriptions: Vec<Item>,
     }
-    target.read(&shared).await?;
-    let selection = shared.store.subscriptions(&target.id)?.ok_or_else(|| Problem::no_device(&target.id))?;
+    let _place = target.read(&shared).await?;
+    let selection = found(&shared, &target.id, Store::subscriptions).await?;
     Ok(json(StatusCode::OK, &List { subscriptions: Item::all(selection) }))
 }
 
@@ -338,7 +353,7 @@ pub(crate) async fn put_subscriptions(
     let wanted = pairs(&body.0, shared.config.subscription_count_max)?;
     let _turn = target.change_alone(&shared).await?;
     let id = &target.id;
-    let present = present(&shared, id)?;
+    let present = present(&shared, id).await?;
     target.check_subjects(&shared, wanted.difference(&present).map(|(subject, _)| subject))?;
     let (surplus, missing) = (grouped(present.difference(&wanted)), grouped(wanted.difference(&present)));
     let (mut added, mut removed) = (0, 0);
@@ -353,9 +368,8 @@ pub(crate) async fn put_subscriptions(
     Ok(json(StatusCode::OK, &Changed { added, removed }))
 }
 
-fn present(shared: &Shared, id: &DeviceId) -> Result<Pairs, Problem> {
-    let present = shared.store.subscriptions(id)?.ok_or_else(|| Problem::no_device(id))?;
-    Ok(ungrouped(present).collect())
+async fn present(shared: &Arc<Shared>, id: &DeviceId) -> Result<Pairs, Problem> {
+    Ok(ungrouped(found(shared, id, Store::subscriptions).await?).collect())
 }
 
 pub(crate) async fn post_subscriptions(
@@ -366,7 +380,7 @@ pub(crate) async fn post_subscriptions(
     let wanted = pairs(&body.0, shared.config.subscription_count_max)?;
     let _turn = target.change(&shared).await?;
     if !target.is_trusted() {
-        let present = present(&shared, &target.id)?;
+        let present = present(&shared, &target.id).await?;
         target.check_subjects(&shared, wanted.difference(&present).map(|(subject, _)| subject))?;
     }
     let added = shared.store.subscribe(&target.id, grouped(&wanted)).await;

@@ -19,16 +19,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Extension;
 use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 use serde::Serialize;
 use tidings_hub::{EventReceipts, Hub, RECEIPTS_TTL, ReceiptSummary};
-use tidings_store::{AcceptedEvent, LaterEvent};
+use tidings_store::{AcceptedEvent, LaterEvent, ReadError, Store};
 use tidings_types::{EventId, EventPriority, JournalPosition, TopicName};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use crate::Shared;
+use crate::auth::Caller;
 use crate::event_input::wait_of_query;
 use crate::events::{Place, Scheduled};
 use crate::guard::IdPath;
@@ -94,7 +96,7 @@ pub(crate) async fn event(State(shared): State<Arc<Shared>>, IdPath(id): IdPath<
         None => return Err(unknown(&id)),
     };
     // The store first: a job that begins in between is then found, and its event not taken for forgotten.
-    let dispatched = shared.store.dispatched()?;
+    let dispatched = shared.read(|shared| shared.store.dispatched()).await?;
     let job = shared.jobs.job(position);
     let state = match job.as_ref().map(|job| job.state) {
         Some(JobState::Running) => EventState::Running,
@@ -143,6 +145,7 @@ struct Answered {
 
 pub(crate) async fn event_receipts(
     State(shared): State<Arc<Shared>>,
+    Extension(caller): Extension<Caller>,
     IdPath(id): IdPath<EventId>,
     uri: Uri,
 ) -> Result<Response, Problem> {
@@ -173,7 +176,7 @@ pub(crate) async fn event_receipts(
     let summary = if wait.is_zero() {
         receipts.summary()
     } else {
-        let _place = shared.waiting_place()?;
+        let _place = shared.waiting_place(&caller)?;
         let reader_count = || accepted.published.iter().map(|(name, _)| shared.hub.subscriber_count(name)).sum();
         settled(&receipts, reader_count, Instant::now() + wait).await
     };
@@ -190,7 +193,7 @@ impl Counted {
 }
 
 /// The event of this id in the journal.
-pub(crate) async fn find(shared: &Shared, id: &EventId) -> Result<(JournalPosition, AcceptedEvent), Problem> {
+pub(crate) async fn find(shared: &Arc<Shared>, id: &EventId) -> Result<(JournalPosition, AcceptedEvent), Problem> {
     match locate(shared, id).await? {
         Some(Located::Journal(position, accepted)) => Ok((position, accepted)),
         Some(Located::Later(later)) => {
@@ -213,19 +216,15 @@ enum Located {
 
 /// Finds an event. Between the commit that accepts or releases it and the word of it, it is in neither place: that is
 /// waited for, so that what was accepted is never said to be unknown.
-async fn locate(shared: &Shared, id: &EventId) -> Result<Option<Located>, Problem> {
+async fn locate(shared: &Arc<Shared>, id: &EventId) -> Result<Option<Located>, Problem> {
     let (mut end, deadline) = (shared.store.watch_journal_end(), Instant::now() + TOLD_TIMEOUT);
     loop {
         end.mark_unchanged(); // Before the look, so that no change falls between the two.
-        if let Some(later) = shared.store.later(id)? {
-            return Ok(Some(Located::Later(later)));
-        }
-        if let Some(position) = shared.store.event_position(id)? {
-            let accepted = shared.store.event(position)?;
-            return Ok(accepted.map(|accepted| Located::Journal(position, accepted)));
-        }
-        if !shared.store.is_known(id)? {
-            return Ok(None);
+        let wanted = id.clone();
+        match shared.read(move |shared| look(&shared.store, &wanted)).await? {
+            Look::Found(located) => return Ok(Some(located)),
+            Look::Unknown => return Ok(None),
+            Look::OnItsWay => {}
         }
         if Instant::now() >= deadline {
             return Err(Problem::new(Kind::Unavailable, format!("event {id} is being accepted or released")));
@@ -233,6 +232,24 @@ async fn locate(shared: &Shared, id: &EventId) -> Result<Option<Located>, Proble
         // The journal tells of events in it only, and this one may just have become an event for later.
         let _ = timeout(LOOK_AGAIN, end.changed()).await;
     }
+}
+
+/// What one look finds of an event.
+enum Look {
+    Found(Located),
+    OnItsWay,
+    Unknown,
+}
+
+fn look(store: &Store, id: &EventId) -> Result<Look, ReadError> {
+    if let Some(later) = store.later(id)? {
+        return Ok(Look::Found(Located::Later(later)));
+    }
+    if let Some(position) = store.event_position(id)? {
+        let accepted = store.event(position)?;
+        return Ok(accepted.map_or(Look::Unknown, |accepted| Look::Found(Located::Journal(position, accepted))));
+    }
+    Ok(if store.is_known(id)? { Look::OnItsWay } else { Look::Unknown })
 }
 
 /// What is known of an event's receipts.

@@ -13,7 +13,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use tidings_hub::Hub;
 use tidings_protocol::NamespaceOptions;
-use tidings_store::{Appended, AppendedTo, DurableChannel, LaterEvent, LaterKey, NewEvent};
+use tidings_store::{Appended, AppendedTo, DurableChannel, LaterEvent, LaterKey, NewEvent, ReadError};
 use tidings_telemetry::unix_now;
 use tidings_types::{
     ChannelName, Epoch, Event, EventId, JournalPosition, Offset, StreamPosition, Timestamp, TopicName,
@@ -55,12 +55,12 @@ pub(crate) async fn post_events(
         let channels = durable_channels(&shared.hub, &event, &prefix(index))?;
         shared.check.check(&event).map_err(|error| error.at(&prefix(index)))?;
         let is_conditional = event.at.is_some() || event.expect_audience.is_some() || audience_max.is_some();
-        if is_conditional && !shared.store.is_known(&event.id)? {
+        if is_conditional && !is_known(&shared, &event.id).await? {
             check_time(&event, now, &prefix(index))?;
             let is_counted = audience::has_selector(&event) && audience::is_counted(&event, audience_max);
             selector_count += usize::from(is_counted);
             check_selectors(selector_count, &prefix(index))?;
-            audience::admit(&shared, &event, audience_max, &prefix(index)).await?;
+            audience::admit(&shared, &caller, &event, &prefix(index)).await?;
         }
         new.push(NewEvent { event, channels, audience_max });
         if (index + 1) % CHECK_TURN_COUNT == 0 {
@@ -75,6 +75,11 @@ pub(crate) async fn post_events(
         Some(answer) if !is_list => json(StatusCode::ACCEPTED, answer),
         _ => json(StatusCode::ACCEPTED, &answers),
     })
+}
+
+async fn is_known(shared: &Arc<Shared>, id: &EventId) -> Result<bool, Problem> {
+    let id = id.clone();
+    shared.read(move |shared| shared.store.is_known(&id)).await
 }
 
 /// Whether the audiences of so many events with a selector may be counted.
@@ -124,9 +129,13 @@ pub(crate) async fn scheduled_events(State(shared): State<Arc<Shared>>, uri: Uri
     }
     let limit = params.limit()?;
     let after = params.take("after").map(|after| later_key(&after)).transpose()?;
-    let page = shared.store.later_events(after, limit)?; // Fewer where they are large.
-    let last = page.last().map(|event| event.key);
-    let is_more = last.is_some() && !shared.store.later_events(last, 1)?.is_empty();
+    let read = shared.read(move |Shared { store, .. }| -> Result<_, ReadError> {
+        let page = store.later_events(after, limit)?; // Fewer where they are large.
+        let last = page.last().map(|event| event.key);
+        let is_more = last.is_some() && !store.later_events(last, 1)?.is_empty();
+        Ok((page, last, is_more))
+    });
+    let (page, last, is_more) = read.await?;
     let next = last.filter(|_| is_more).map(|LaterKey { at, arrival }| format!("{}-{arrival}", at.as_millis()));
     Ok(json(StatusCode::OK, &Page { events: page.iter().map(Scheduled::new).collect(), next }))
 }
@@ -171,7 +180,7 @@ pub(crate) async fn cancel_event(
     }
     let (position, _) = find(&shared, &id).await?;
     // The store first, as in the report.
-    let dispatched = shared.store.dispatched()?;
+    let dispatched = shared.read(|shared| shared.store.dispatched()).await?;
     match shared.jobs.job(position).map(|job| job.state) {
         Some(JobState::Cancelled) => {}
         Some(JobState::Running | JobState::Paused) => _ = shared.store.cancel(position).await?,

@@ -9,21 +9,17 @@
 //! may have the number of another that was meant. Addresses are told in full, of credentials the hash: who has a whole
 //! export can push to every device, but not act for it.
 //!
-//! Bounds: three pages of [`PAGE_COUNT`] devices are in memory, made when the reader has taken those before, on a
-//! thread that may block; a selector's devices besides as a set, a bit for each device number at most. It holds one of
-//! the places for requests that wait. Who takes nothing for [`IDLE_MAX`] is given up: the place is free, and the answer
-//! breaks off.
+//! Bounds: pages of [`PAGE_COUNT`] devices, with the bounds of `pages`; a selector's devices besides as a set, a bit for
+//! each device number at most.
 
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
-use axum::body::{Body, Bytes};
+use axum::Extension;
 use axum::extract::State;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderValue, Uri};
 use axum::response::{IntoResponse, Response};
-use futures_util::stream;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tidings_audience::Frozen;
@@ -32,72 +28,38 @@ use tidings_types::{
     AppId, Country, Device, DeviceId, DeviceNumber, DeviceToken, Environment, JournalPosition, Locale, Platform,
     PushPermission, Selector, TimeZone, Timestamp, UserId,
 };
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
-use tokio::task::{JoinSet, spawn_blocking};
-use tokio::time::timeout;
-use tracing::{error, info};
+use tokio::task::spawn_blocking;
 
 use crate::Shared;
+use crate::auth::Caller;
 use crate::devices::Item;
 use crate::format::LINES;
 use crate::input::shown;
 use crate::mutes;
+use crate::pages::{self, Page};
 use crate::problem::{Invalid, Kind, Problem};
 use crate::query::Params;
 use crate::rfc3339::Rfc3339;
 
-/// How long a page waits for its reader.
-const IDLE_MAX: Duration = Duration::from_secs(60);
 /// Devices that are read at once.
 const PAGE_COUNT: usize = 500;
 
-pub(crate) async fn export(State(shared): State<Arc<Shared>>, uri: Uri) -> Result<Response, Problem> {
-    let place = shared.waiting_place()?;
+pub(crate) async fn export(
+    State(shared): State<Arc<Shared>>,
+    Extension(caller): Extension<Caller>,
+    uri: Uri,
+) -> Result<Response, Problem> {
+    let place = shared.waiting_place(&caller)?;
     let cursor = Cursor::begin(&shared, &uri).await?;
-    let store = shared.store.clone();
     // The first page shows whether the store can be read, while there can still be a problem instead.
-    let first = next(store.clone(), cursor).await?;
-    let (sender, pages) = mpsc::channel(1);
-    // A task of its own, so that it ends where nobody reads. It ends with the answer at the latest.
-    let mut exporting = JoinSet::new();
-    exporting.spawn(run(first, store, place, sender));
-    let pages = stream::unfold(Some((pages, exporting)), async |state| {
-        let (mut pages, mut exporting) = state?;
-        if let Some(page) = pages.recv().await {
-            return Some((Ok(page), Some((pages, exporting))));
-        }
-        // On an error the connection breaks off: the reader must not take what it has for all.
-        let ended = exporting.join_next().await?.unwrap_or_else(|error| Err(io::Error::other(error)));
-        ended.err().map(|error| (Err(error), None))
+    let first = next(shared.clone(), cursor).await.ok_or_else(crate::stopping)??;
+    let pages = pages::body(place, first, move |cursor| {
+        let reading = next(shared.clone(), cursor);
+        async move { reading.await.ok_or(io::ErrorKind::Interrupted)?.map_err(io::Error::other) }
     });
     let headers = [(CONTENT_TYPE, LINES), (CACHE_CONTROL, "no-store")];
     let headers = headers.map(|(name, value)| (name, HeaderValue::from_static(value)));
-    Ok((headers, Body::from_stream(pages)).into_response())
-}
-
-/// Hands out page after page.
-async fn run(
-    (mut page, mut cursor): (Bytes, Option<Cursor>),
-    store: Store,
-    _place: OwnedSemaphorePermit,
-    pages: mpsc::Sender<Bytes>,
-) -> io::Result<()> {
-    loop {
-        match timeout(IDLE_MAX, pages.send(page)).await {
-            Ok(Ok(())) => {}
-            Ok(Err(_)) => return Ok(()), // Nobody is there any more.
-            Err(_) => {
-                info!("An export that nobody reads is given up");
-                return Err(io::ErrorKind::TimedOut.into());
-            }
-        }
-        let Some(at) = cursor else { return Ok(()) };
-        let following = next(store.clone(), at).await;
-        (page, cursor) = following.map_err(|error| {
-            error!(%error, "Export broke off");
-            io::Error::other(error)
-        })?;
-    }
+    Ok((headers, pages).into_response())
 }
 
 /// Where an export goes on.
@@ -110,7 +72,7 @@ enum Cursor {
 }
 
 impl Cursor {
-    async fn begin(shared: &Shared, uri: &Uri) -> Result<Self, Problem> {
+    async fn begin(shared: &Arc<Shared>, uri: &Uri) -> Result<Self, Problem> {
         let mut params = Params::read(uri, &["after", "selector"])?;
         let after = params.take("after").map(|after| DeviceId::new(&after)).transpose();
         let after = after.map_err(|error| Invalid::name("after", error))?;
@@ -129,8 +91,7 @@ impl Cursor {
             store.selected(&selector)
         });
         // It fails only when the runtime stops, and with it the connection that waits for this.
-        let stopping = |_| Problem::new(Kind::Unavailable, "the server is stopping");
-        Ok(Self::From(selecting.await.map_err(stopping)?, DeviceNumber(0), end))
+        Ok(Self::From(selecting.await.map_err(|_| crate::stopping())?, DeviceNumber(0), end))
     }
 
     fn read(self, store: &Store) -> Result<(ExportPage, Option<Self>), ReadError> {
@@ -152,13 +113,13 @@ impl Cursor {
     }
 }
 
-async fn next(store: Store, cursor: Cursor) -> Result<(Bytes, Option<Cursor>), ReadError> {
-    let reading = spawn_blocking(move || {
+async fn next(shared: Arc<Shared>, cursor: Cursor) -> Option<Result<Page<Cursor>, ReadError>> {
+    let page = shared.read_page(move |shared| {
         let is_by_id = matches!(cursor, Cursor::Behind(_));
-        let (page, next) = cursor.read(&store)?;
+        let (page, next) = cursor.read(&shared.store)?;
         Ok((lines(page, is_by_id).into(), next))
     });
-    reading.await.expect("reading devices does not panic")
+    page.await
 }
 
 fn lines(ExportPage { devices, damaged, .. }: ExportPage, is_by_id: bool) -> Vec<u8> {

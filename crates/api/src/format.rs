@@ -85,7 +85,7 @@ pub(crate) struct JsonOnly;
 pub(crate) async fn negotiate(State(unpackable): State<Counter>, request: Request, next: Next) -> Response {
     let accept: Vec<HeaderValue> = request.headers().get_all(ACCEPT).iter().cloned().collect();
     let mut response = next.run(request).await;
-    response.headers_mut().insert(VARY, HeaderValue::from_static("accept"));
+    response.headers_mut().append(VARY, HeaderValue::from_static("accept"));
     if response.extensions().get::<JsonOnly>().is_some() {
         return response;
     }

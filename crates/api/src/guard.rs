@@ -3,10 +3,11 @@
 //! Keys and tokens are checked before anything of the body is read, so who has none costs a header's parse and a hash.
 //! Of an app that shows a credential the handler asks whether it is the device's (`apps`).
 //!
-//! Bounds: `request_count_max` requests in work at a time (one more: 503), each with a body of `body_bytes_max` (413)
-//! that has to arrive within [`BODY_TIMEOUT`] (408): a slow sender holds its place no longer. Apps have places of their
-//! own, a quarter as many, and bodies of [`APP_BODY_BYTES_MAX`] at most: what anybody on the network can begin keeps no
-//! producer out. Whether an app's device is its own is found out before its body is read (`target`).
+//! Bounds: `request_count_max` requests of API keys in work at a time (one more: 503), each with a body of `body_bytes_max`
+//! (413) that has to arrive within [`BODY_TIMEOUT`] (408): a slow sender holds its place no longer. Half of the places are
+//! divided among the keys, so that none takes the last of another ([`Places`]). Apps have places of their own and take them
+//! when their bodies are there (`target`): what anybody on the network can begin keeps nobody else out. Their bodies have at
+//! most [`APP_BODY_BYTES_MAX`] and [`APP_BODY_TIMEOUT`].
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use axum::response::{IntoResponse, Response};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use tidings_telemetry::{Counter, Registry};
 use tidings_types::NameError;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, timeout};
 use tracing::debug;
 
@@ -31,11 +32,15 @@ use crate::apps::{App, Gate, limited, too_fast};
 use crate::auth::{ApiKeys, Caller, Scope};
 use crate::format::Format;
 use crate::metrics::RouteMetrics;
+use crate::places::Places;
 use crate::problem::{Invalid, Kind, Problem};
 use crate::rate::{Buckets, Rate};
 
 /// How long a body may take to arrive.
 pub(crate) const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The same of an app.
+pub(crate) const APP_BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The longest body of an app, where all bodies may be as long.
 pub(crate) const APP_BODY_BYTES_MAX: usize = 64 << 10;
@@ -84,10 +89,8 @@ pub(crate) struct Guard {
     /// `None`: the handler asks for what it needs.
     pub(crate) scope: Option<Scope>,
     pub(crate) dialect: Dialect,
-    /// Places for requests in work, and how many there are; `None`: also under load.
-    pub(crate) permits: Option<(Arc<Semaphore>, usize)>,
-    /// The same for those of apps.
-    pub(crate) app_permits: Option<(Arc<Semaphore>, usize)>,
+    /// Places for requests of API keys in work; `None`: also under load.
+    pub(crate) places: Option<Arc<Places>>,
     pub(crate) metrics: Arc<RouteMetrics>,
 }
 
@@ -118,17 +121,15 @@ impl Guard {
     #[expect(clippy::result_large_err, reason = "the error is the answer, made once and passed on")]
     fn admit(&self, request: &Request) -> Result<(Admitted, Option<OwnedSemaphorePermit>), Response> {
         let admitted = self.caller(request)?;
-        let (places, whose) = match admitted {
-            Admitted::Server(_) => (&self.permits, "requests may be in work (http.request_count_max)"),
-            Admitted::App(_) => {
-                (&self.app_permits, "requests of apps may be in work, a quarter of http.request_count_max")
-            }
-        };
-        let Some((permits, max)) = places.clone() else { return Ok((admitted, None)) };
-        permits.try_acquire_owned().map(|permit| (admitted, Some(permit))).map_err(|_| {
-            let detail = format!("at most {max} {whose}, and {max} are");
-            Problem::new(Kind::Overloaded, detail).limit(max as u64).value(max).into_response()
-        })
+        let (Admitted::Server(caller), Some(places)) = (&admitted, &self.places) else { return Ok((admitted, None)) };
+        let place = places.take(caller).ok_or_else(|| {
+            let (max, of_key) = (places.count_max(), places.key_count_max());
+            let detail = format!(
+                "at most {max} requests may be in work (http.request_count_max), at most {of_key} of one API key"
+            );
+            Problem::new(Kind::Overloaded, detail).limit(of_key as u64).into_response()
+        })?;
+        Ok((admitted, Some(place)))
     }
 
     /// One that shows a credential is an app, whatever key comes along with it; a token is one only if it is no key.
@@ -177,9 +178,9 @@ impl FromRequest<Arc<Shared>> for JsonBody {
 
     async fn from_request(request: Request, shared: &Arc<Shared>) -> Result<Self, Problem> {
         let (parts, body) = request.into_parts();
-        let (format, bytes_max) = (Format::of_body(&parts.headers)?, bytes_max(&parts, shared));
-        let body = read(&parts.headers, body, bytes_max).await?;
-        format.json(body, bytes_max).map(Self)
+        let (format, limits) = (Format::of_body(&parts.headers)?, BodyLimits::of(&parts, shared));
+        let body = read(&parts.headers, body, limits).await?;
+        format.json(body, limits.bytes_max).map(Self)
     }
 }
 
@@ -191,12 +192,12 @@ impl FromRequest<Arc<Shared>> for OptionalJsonBody {
 
     async fn from_request(request: Request, shared: &Arc<Shared>) -> Result<Self, Problem> {
         let (parts, body) = request.into_parts();
-        let bytes_max = bytes_max(&parts, shared);
-        let body = read(&parts.headers, body, bytes_max).await?;
+        let limits = BodyLimits::of(&parts, shared);
+        let body = read(&parts.headers, body, limits).await?;
         if body.is_empty() {
             return Ok(Self(Bytes::from_static(b"{}")));
         }
-        Format::of_body(&parts.headers)?.json(body, bytes_max).map(Self)
+        Format::of_body(&parts.headers)?.json(body, limits.bytes_max).map(Self)
     }
 }
 
@@ -208,24 +209,36 @@ impl FromRequest<Arc<Shared>> for AnyBody {
 
     async fn from_request(request: Request, shared: &Arc<Shared>) -> Result<Self, Problem> {
         let (parts, body) = request.into_parts();
-        read(&parts.headers, body, shared.config.body_bytes_max).await.map(Self)
+        read(&parts.headers, body, BodyLimits::of(&parts, shared)).await.map(Self)
     }
 }
 
-/// How long the body may be, by whose it is.
-fn bytes_max(parts: &Parts, shared: &Shared) -> usize {
-    let is_of_app = parts.extensions.get::<App>().is_some();
-    shared.config.body_bytes_max.min(if is_of_app { APP_BODY_BYTES_MAX } else { usize::MAX })
+/// What a body may be, by whose it is.
+#[derive(Debug, Clone, Copy)]
+struct BodyLimits {
+    bytes_max: usize,
+    timeout: Duration,
 }
 
-async fn read(headers: &HeaderMap, body: Body, limit: usize) -> Result<Bytes, Problem> {
+impl BodyLimits {
+    fn of(parts: &Parts, shared: &Shared) -> Self {
+        let bytes_max = shared.config.body_bytes_max;
+        match parts.extensions.get::<App>() {
+            Some(_) => Self { bytes_max: bytes_max.min(APP_BODY_BYTES_MAX), timeout: APP_BODY_TIMEOUT },
+            None => Self { bytes_max, timeout: BODY_TIMEOUT },
+        }
+    }
+}
+
+async fn read(headers: &HeaderMap, body: Body, limits: BodyLimits) -> Result<Bytes, Problem> {
+    let limit = limits.bytes_max;
     let too_large = |detail: String| Problem::new(Kind::TooLarge, detail).limit(limit as u64);
     let stated = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
     if let Some(length) = stated.filter(|length| *length > limit as u64) {
         let detail = format!("the body must have at most {limit} bytes, got {length}");
         return Err(too_large(detail).value(length));
     }
-    match timeout(BODY_TIMEOUT, Limited::new(body, limit).collect()).await {
+    match timeout(limits.timeout, Limited::new(body, limit).collect()).await {
         Ok(Ok(body)) => Ok(body.to_bytes()),
         Ok(Err(error)) if error.is::<LengthLimitError>() => {
             Err(too_large(format!("the body must have at most {limit} bytes")))
@@ -233,7 +246,7 @@ async fn read(headers: &HeaderMap, body: Body, limit: usize) -> Result<Bytes, Pr
         // The peer broke off; nobody is there to read this.
         Ok(Err(_)) => Err(Problem::new(Kind::Timeout, "the body broke off")),
         Err(_) => {
-            let seconds = BODY_TIMEOUT.as_secs();
+            let seconds = limits.timeout.as_secs();
             Err(Problem::new(Kind::Timeout, format!("the body must arrive within {seconds} seconds")))
         }
     }

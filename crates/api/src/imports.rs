@@ -15,7 +15,7 @@
 //! [`TOLD_COUNT_MAX`] wrong lines are told, the others counted; each piece of the body has to come within
 //! [`BODY_TIMEOUT`], the body as a whole may take as long as it likes. It holds one of the places for requests that
 //! wait. Imports have a queue of their own in the store, behind all others: when it is full the import waits, for a
-//! minute, and the sender of the body with it. Progress that nobody reads is left out. The import ends with its answer:
+//! minute, and the sender of the body with it. Progress that nobody reads is left out, wrong lines are not. The import ends with its answer:
 //! who hangs up stops it.
 
 use std::collections::BTreeMap;
@@ -23,6 +23,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Extension;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
@@ -44,6 +45,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::Shared;
+use crate::auth::Caller;
 use crate::devices;
 use crate::format::LINES;
 use crate::guard::{BODY_TIMEOUT, IdPath};
@@ -58,7 +60,7 @@ const CHUNK_COUNT: usize = 1000;
 /// Bytes of their lines, over the last one.
 const CHUNK_BYTES: usize = 1 << 20;
 /// Wrong lines that are told one by one.
-const TOLD_COUNT_MAX: u64 = 100;
+const TOLD_COUNT_MAX: usize = 100;
 /// What a subscription or a mute counts beside the bytes of its line: it takes more in memory than in JSON.
 const ENTRY_BYTES: usize = 128;
 /// How long the store may be too busy.
@@ -72,8 +74,8 @@ const MEDIA: [&str; 4] = [LINES, "application/ndjson", "application/jsonl", "app
 pub(crate) const FROM_MAX: u64 = 1 << 53;
 /// Mutes that a line may hold; how many a device may have, the store says.
 pub(crate) const MUTE_COUNT_MAX: usize = 10_000;
-/// Lines of the answer that wait for their reader.
-const ANSWER_COUNT: usize = 256;
+/// Lines of the answer that wait for their reader: all that may tell what is wrong, and some that tell how far it is.
+const ANSWER_COUNT: usize = TOLD_COUNT_MAX + 16;
 
 /// A line of an import: what `PUT /v1/devices/{id}` takes, and what belongs to the device.
 pub(crate) const IMPORT: Schema = Schema {
@@ -120,7 +122,7 @@ pub(crate) async fn progress(
         subscribed: u64,
         at: Rfc3339,
     }
-    let found = shared.store.import_progress(&name)?;
+    let found = progress_of(&shared, &name).await?;
     let Some(ImportProgress { lines, imported, at }) = found else {
         return Err(Problem::new(Kind::NotFound, format!("no import is called {}", input::shown(name.as_str()))));
     };
@@ -128,10 +130,20 @@ pub(crate) async fn progress(
     Ok(json(StatusCode::OK, &View { lines, created, updated, subscribed, at: Rfc3339(at) }))
 }
 
-pub(crate) async fn import(State(shared): State<Arc<Shared>>, uri: Uri, request: Request) -> Result<Response, Problem> {
+async fn progress_of(shared: &Arc<Shared>, name: &ImportName) -> Result<Option<ImportProgress>, Problem> {
+    let name = name.clone();
+    shared.read(move |shared| shared.store.import_progress(&name)).await
+}
+
+pub(crate) async fn import(
+    State(shared): State<Arc<Shared>>,
+    Extension(caller): Extension<Caller>,
+    uri: Uri,
+    request: Request,
+) -> Result<Response, Problem> {
     check_media(request.headers())?;
-    let place = shared.waiting_place()?;
-    let import = Import::begin(shared, &uri, place)?;
+    let place = shared.waiting_place(&caller)?;
+    let import = Import::begin(shared, &uri, place).await?;
     let mut body = request.into_body();
     // Before anything is answered: the server lets a sender that waits for `100 Continue` go on once its body is asked for.
     let first = next_frame(&mut body).await?;
@@ -223,7 +235,7 @@ struct Chunk {
 }
 
 impl Import {
-    fn begin(shared: Arc<Shared>, uri: &Uri, place: OwnedSemaphorePermit) -> Result<Self, Problem> {
+    async fn begin(shared: Arc<Shared>, uri: &Uri, place: OwnedSemaphorePermit) -> Result<Self, Problem> {
         let mut params = Params::read(uri, &["name", "from", "on_error"])?;
         let name = params.take("name").map(|name| ImportName::new(&name)).transpose();
         let name = name.map_err(|error| Invalid::name("name", error))?;
@@ -246,7 +258,7 @@ impl Import {
             })
         })?;
         let done = match &name {
-            Some(name) => shared.store.import_progress(name)?.map_or(0, |progress| progress.lines),
+            Some(name) => progress_of(&shared, name).await?.map_or(0, |progress| progress.lines),
             None => from,
         };
         if from > done {
@@ -332,9 +344,9 @@ impl Import {
             return Err(Stop::Line(number, invalid));
         }
         self.tally.rejected += 1;
-        if self.tally.rejected <= TOLD_COUNT_MAX {
+        if self.tally.rejected <= TOLD_COUNT_MAX as u64 {
             let wrong = Wrong { line: number, problem: Problem::from(invalid).into_value() };
-            let _ = answer.try_send(told(&wrong)); // It is counted too.
+            let _ = answer.try_send(told(&wrong)); // There is room for each, unless nobody is there any more.
         }
         Ok(())
     }
@@ -364,7 +376,10 @@ impl Import {
         if answer.is_closed() {
             return Err(Stop::Gone);
         }
-        let _ = answer.try_send(told(&self.tally)); // Who does not read hears of a later one.
+        // Who does not read hears of a later one. The room of lines that tell what is wrong is left to them.
+        if answer.capacity() > TOLD_COUNT_MAX {
+            let _ = answer.try_send(told(&self.tally));
+        }
         Ok(())
     }
 

@@ -4,21 +4,19 @@
 //! Finished jobs are remembered for a while, newest first; a page ends where that memory does. Who asks for lines
 //! (`Accept: application/x-ndjson`) gets all jobs that are remembered, each with its parts, one JSON object a line.
 //!
-//! Bounds: lines are made [`EXPORT_PAGE_COUNT`] jobs at a time, when the reader has taken those before; as long as they
-//! are read they take a place of `Shared::waiting_place`. A job has as many parts as whoever runs it keeps apart.
+//! Bounds: lines are made [`EXPORT_PAGE_COUNT`] jobs at a time, with the bounds of `pages`. A job has as many parts as whoever runs it keeps apart.
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
+use std::future::ready;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::{Body, Bytes};
+use axum::Extension;
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
-use futures_util::stream;
 use serde::Serialize;
 use tidings_types::{
     AppId, BrakeScope, Event, EventId, EventPriority, JournalPosition, Locale, NameError, Provider, Timestamp,
@@ -26,9 +24,11 @@ use tidings_types::{
 };
 
 use crate::Shared;
+use crate::auth::Caller;
 use crate::format::{LINES, prefers_lines};
 use crate::guard::IdPath;
 use crate::input::shown;
+use crate::pages::{self, Page};
 use crate::problem::{Invalid, Kind, Problem, json};
 use crate::query::Params;
 use crate::rfc3339::Rfc3339;
@@ -233,7 +233,12 @@ impl From<JobView> for JobEntry {
 }
 
 /// A page of the jobs, newest first; or, as lines, all of them.
-pub(crate) async fn jobs(State(shared): State<Arc<Shared>>, headers: HeaderMap, uri: Uri) -> Result<Response, Problem> {
+pub(crate) async fn jobs(
+    State(shared): State<Arc<Shared>>,
+    Extension(caller): Extension<Caller>,
+    headers: HeaderMap,
+    uri: Uri,
+) -> Result<Response, Problem> {
     #[derive(Serialize)]
     struct Page {
         jobs: Vec<JobEntry>,
@@ -246,7 +251,7 @@ pub(crate) async fn jobs(State(shared): State<Arc<Shared>>, headers: HeaderMap, 
     let before = params.take("before").map(|before| before.parse()).transpose();
     let before = before.map_err(|error| Invalid::name("before", error))?.map(|Place(position)| position);
     if is_export {
-        return export(shared, before);
+        return export(shared, &caller, before);
     }
     let limit = params.limit()?;
     let mut jobs = shared.jobs.jobs(before, limit + 1); // One more tells whether there is a next page.
@@ -257,19 +262,22 @@ pub(crate) async fn jobs(State(shared): State<Arc<Shared>>, headers: HeaderMap, 
     Ok(json(StatusCode::OK, &Page { jobs: jobs.into_iter().map(without_parts).collect(), next }))
 }
 
-fn export(shared: Arc<Shared>, before: Option<JournalPosition>) -> Result<Response, Problem> {
-    let place = shared.waiting_place()?;
-    let pages = stream::unfold((shared, before, place), async move |(shared, before, place)| {
-        let page = shared.jobs.jobs(before, EXPORT_PAGE_COUNT);
-        let last = page.last()?.position;
-        let mut lines = Vec::new();
-        for job in page {
-            serde_json::to_writer(&mut lines, &JobEntry::from(job)).expect("our own shapes have string keys");
-            lines.push(b'\n');
-        }
-        Some((Ok::<_, Infallible>(Bytes::from(lines)), (shared, Some(last), place)))
-    });
-    Ok(([(CONTENT_TYPE, HeaderValue::from_static(LINES))], Body::from_stream(pages)).into_response())
+fn export(shared: Arc<Shared>, caller: &Caller, before: Option<JournalPosition>) -> Result<Response, Problem> {
+    let place = shared.waiting_place(caller)?;
+    let first = lines(&*shared.jobs, before);
+    let pages = pages::body(place, first, move |last| ready(Ok(lines(&*shared.jobs, Some(last)))));
+    Ok(([(CONTENT_TYPE, HeaderValue::from_static(LINES))], pages).into_response())
+}
+
+fn lines(jobs: &dyn Jobs, before: Option<JournalPosition>) -> Page<JournalPosition> {
+    let page = jobs.jobs(before, EXPORT_PAGE_COUNT);
+    let last = page.last().map(|job| job.position);
+    let mut lines = Vec::new();
+    for job in page {
+        serde_json::to_writer(&mut lines, &JobEntry::from(job)).expect("our own shapes have string keys");
+        lines.push(b'\n');
+    }
+    (lines.into(), last)
 }
 
 /// One job, with its parts.

@@ -83,6 +83,7 @@ mod backup;
 mod brakes;
 mod centrifugo;
 mod conditions;
+mod cors;
 mod devices;
 mod event_input;
 mod event_report;
@@ -98,6 +99,8 @@ mod metrics;
 mod mutes;
 mod openapi;
 mod operation;
+mod pages;
+mod places;
 mod problem;
 mod query;
 mod rate;
@@ -108,6 +111,7 @@ mod target;
 mod users;
 
 use std::fmt;
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -117,9 +121,10 @@ use tidings_store::{NewImport, Store};
 use tidings_telemetry::Registry;
 use tidings_types::{DeviceNumber, Event};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout};
 
-pub use apps::{Apps, SubjectPattern};
+pub use apps::{Apps, SubjectPattern, network};
 pub use auth::{ApiKey, ApiKeys, Scope};
 pub use jobs::{Estimate, JobEntry, JobPart, JobState, JobView, Jobs, Outcomes, TimeTo};
 pub use operation::{health_router, metrics_router};
@@ -127,8 +132,10 @@ pub use rate::Rate;
 pub use rfc3339::{Rfc3339, Rfc3339Error};
 
 use apps::Gate;
+use auth::Caller;
 use centrifugo::{CentrifugoMetrics, Idempotency};
 use guard::KeyRate;
+use places::Places;
 use problem::{Invalid, Kind, Problem};
 use routes::{Guards, Routes};
 use target::Turns;
@@ -245,6 +252,15 @@ impl CheckError {
     }
 }
 
+/// Reads of the store at a time.
+const READ_COUNT_MAX: usize = 32;
+/// Pages of answers that are read at a time.
+const PAGE_READ_COUNT_MAX: usize = 4;
+
+fn stopping() -> Problem {
+    Problem::new(Kind::Unavailable, "the server is stopping")
+}
+
 /// How long a request waits for its turn to count an audience: a large one takes a good part of a second.
 const TURN_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -264,21 +280,73 @@ struct Shared {
     gate: Option<Arc<Gate>>,
     idempotency: Idempotency,
     centrifugo: CentrifugoMetrics,
-    /// Places for requests that wait, and how many there are.
-    waits: Arc<Semaphore>,
-    wait_count_max: usize,
+    /// Places for requests that wait.
+    waits: Places,
+    /// Places for answers of Centrifugo's API that are large.
+    large_answers: Places,
+    /// Reads of the store at a time: short ones, and those of many rows.
+    reads: Arc<Semaphore>,
+    page_reads: Arc<Semaphore>,
     /// One audience is counted at a time.
     previews: Arc<Semaphore>,
 }
 
 impl Shared {
     /// A place for a request that may wait for long without work; there are a quarter as many as for all requests.
-    fn waiting_place(&self) -> Result<OwnedSemaphorePermit, Problem> {
-        self.waits.clone().try_acquire_owned().map_err(|_| {
-            let max = self.wait_count_max;
-            let detail = format!("at most {max} requests may wait, a quarter of http.request_count_max, and {max} do");
-            Problem::new(Kind::Overloaded, detail).limit(max as u64).value(max)
+    fn waiting_place(&self, caller: &Caller) -> Result<OwnedSemaphorePermit, Problem> {
+        self.waits.take(caller).ok_or_else(|| {
+            let (max, of_key) = (self.waits.count_max(), self.waits.key_count_max());
+            let detail = format!(
+                "at most {max} requests may wait, a quarter of http.request_count_max, at most {of_key} of one API key"
+            );
+            Problem::new(Kind::Overloaded, detail).limit(of_key as u64)
         })
+    }
+
+    /// Reads the store on a thread that may block. A slow disk must not hold up the runtime's own threads, on which all
+    /// connections are served.
+    ///
+    /// # Cancel safety
+    /// What is dropped is read to its end, and nobody is told.
+    async fn read<T, E>(
+        self: &Arc<Self>,
+        read: impl FnOnce(&Self) -> Result<T, E> + Send + 'static,
+    ) -> Result<T, Problem>
+    where
+        T: Send + 'static,
+        E: Send + 'static,
+        Problem: From<E>,
+    {
+        Ok(self.blocking(&self.reads, read).await.ok_or_else(stopping)??)
+    }
+
+    /// As [`Shared::read`], for a page of an answer, whose many rows take a while. `None`: the server is stopping.
+    async fn read_page<T: Send + 'static>(
+        self: &Arc<Self>,
+        read: impl FnOnce(&Self) -> T + Send + 'static,
+    ) -> Option<T> {
+        self.blocking(&self.page_reads, read).await
+    }
+
+    async fn blocking<T: Send + 'static>(
+        self: &Arc<Self>,
+        permits: &Arc<Semaphore>,
+        work: impl FnOnce(&Self) -> T + Send + 'static,
+    ) -> Option<T> {
+        let permit = permits.clone().acquire_owned().await.expect("it is never closed");
+        let shared = self.clone();
+        let working = spawn_blocking(move || {
+            let _permit = permit; // Also when the caller hangs up.
+            work(&shared)
+        });
+        working
+            .await
+            .map_err(|error| {
+                if let Ok(panic) = error.try_into_panic() {
+                    resume_unwind(panic)
+                }
+            })
+            .ok()
     }
 
     /// Waits for the turn to walk over an audience, in one's [`Shared::waiting_place`]; it ends when this is dropped.
@@ -315,16 +383,14 @@ pub fn routers(api: Api) -> Routers {
     let Api { config, hub, store, keys, apps, check, jobs, connections, registry, node } = api;
     let request_count_max = config.request_count_max;
     let key_rate = config.key_rate.map(|rate| Arc::new(KeyRate::new(rate, &keys, &registry)));
-    let gate = apps.map(|apps| Arc::new(Gate::new(apps, &registry)));
-    let permits = Arc::new(Semaphore::new(request_count_max));
     let app_count_max = (request_count_max / 4).max(1);
-    let app_permits = Arc::new(Semaphore::new(app_count_max));
-    let guards =
-        Guards { permits, request_count_max, app_permits, app_count_max, keys, key_rate, gate: gate.clone(), registry };
+    let gate = apps.map(|apps| Arc::new(Gate::new(apps, app_count_max, &registry)));
+    let places = Arc::new(Places::new(request_count_max, &keys));
+    let waits = Places::new((request_count_max / 4).max(1), &keys);
+    let large_answers = Places::new(centrifugo::LARGE_ANSWER_COUNT_MAX, &keys);
+    let guards = Guards { places, keys, key_rate, gate: gate.clone(), registry };
     let centrifugo = CentrifugoMetrics::new(&guards.registry);
     let (started, turns, idempotency) = (Instant::now(), Turns::default(), Idempotency::default());
-    let wait_count_max = (config.request_count_max / 4).max(1);
-    let waits = Arc::new(Semaphore::new(wait_count_max));
     let previews = Arc::new(Semaphore::new(1));
     let shared = Arc::new(Shared {
         config,
@@ -341,7 +407,9 @@ pub fn routers(api: Api) -> Routers {
         idempotency,
         centrifugo,
         waits,
-        wait_count_max,
+        large_answers,
+        reads: Arc::new(Semaphore::new(READ_COUNT_MAX)),
+        page_reads: Arc::new(Semaphore::new(PAGE_READ_COUNT_MAX)),
         previews,
     });
     let Routes { router, known } = Routes::new(&guards);

@@ -11,10 +11,12 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
+use tidings_store::Store;
 use tidings_telemetry::unix_now;
 use tidings_types::{Mute, MuteScope, Timestamp};
 
 use crate::Shared;
+use crate::devices;
 use crate::event_input::whole_seconds;
 use crate::guard::{OptionalJsonBody, SecondPath};
 use crate::input::{self, Field, Schema, shown};
@@ -55,8 +57,8 @@ pub(crate) async fn mutes(State(shared): State<Arc<Shared>>, target: Target) -> 
     struct List {
         mutes: Vec<View>,
     }
-    target.read(&shared).await?;
-    let mutes = shared.store.mutes(&target.id)?.ok_or_else(|| Problem::no_device(&target.id))?;
+    let _place = target.read(&shared).await?;
+    let mutes = devices::found(&shared, &target.id, Store::mutes).await?;
     Ok(json(StatusCode::OK, &List { mutes: View::all(mutes) }))
 }
 

@@ -39,7 +39,7 @@ pub fn health_router(store: Store) -> Router {
 pub fn metrics_router(registry: Registry, keys: ApiKeys) -> Router {
     let metrics = Arc::new(RouteMetrics::new(&registry, "GET /metrics"));
     let (scope, dialect) = (Some(Scope::Metrics), Dialect::Tidings);
-    let guarded = Guard { keys, key_rate: None, gate: None, scope, dialect, permits: None, app_permits: None, metrics };
+    let guarded = Guard { keys, key_rate: None, gate: None, scope, dialect, places: None, metrics };
     let scrape = async move || -> Response {
         let format = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
         ([(CONTENT_TYPE, format)], registry.prometheus()).into_response()

@@ -11,7 +11,6 @@ use axum::http::{Method as HttpMethod, Uri};
 use axum::middleware::from_fn_with_state;
 use axum::routing::{MethodFilter, MethodRouter, any, on};
 use tidings_telemetry::Registry;
-use tokio::sync::Semaphore;
 
 use crate::apps::Gate;
 use crate::auth::{ApiKeys, Scope};
@@ -19,10 +18,11 @@ use crate::centrifugo::Method;
 use crate::format::negotiate;
 use crate::guard::{Dialect, Guard, KeyRate, guard};
 use crate::metrics::RouteMetrics;
+use crate::places::Places;
 use crate::problem::{Kind, Problem};
 use crate::{
-    Shared, audience, backup, brakes, centrifugo, devices, event_report, events, exports, imports, input, jobs, mutes,
-    selectors, users,
+    Shared, audience, backup, brakes, centrifugo, cors, devices, event_report, events, exports, imports, input, jobs,
+    mutes, selectors, users,
 };
 
 /// An entry, as it is described.
@@ -45,21 +45,33 @@ pub(crate) struct Routes {
 
 impl Routes {
     pub(crate) fn new(guards: &Guards) -> Self {
-        let own = app_routes(own_routes(Entries::new(guards, Dialect::Tidings)));
-        let own_router = with_fallbacks(own.router, &guards.registry);
+        let own = own_routes(Entries::new(guards, Dialect::Tidings));
+        let apps = app_routes(Entries::new(guards, Dialect::Tidings));
+        let own_router = with_fallbacks(own.router.merge(for_pages(apps.router, guards)), &guards.registry);
         let centrifugo = centrifugo_routes(Entries::new(guards, Dialect::Centrifugo));
         let centrifugo_router =
             centrifugo.router.method_not_allowed_fallback(method_not_allowed).route("/api/{*rest}", any(not_found));
         Self {
             router: own_router.merge(centrifugo_router),
-            known: own.known.into_iter().chain(centrifugo.known).collect(),
+            known: own.known.into_iter().chain(apps.known).chain(centrifugo.known).collect(),
         }
     }
 }
 
 /// Only what apps may call.
 pub(crate) fn of_apps(guards: &Guards) -> Router<Arc<Shared>> {
-    with_fallbacks(app_routes(Entries::new(guards, Dialect::Tidings)).router, &guards.registry)
+    let apps = app_routes(Entries::new(guards, Dialect::Tidings));
+    with_fallbacks(for_pages(apps.router, guards), &guards.registry)
+}
+
+/// Routes of apps, also for those on pages of other web sites, if there are any that may call.
+fn for_pages(router: Router<Arc<Shared>>, guards: &Guards) -> Router<Arc<Shared>> {
+    let origins = guards.gate.as_ref().map_or(&[][..], |gate| gate.allowed_origins());
+    if origins.is_empty() {
+        return router;
+    }
+    // The fallback first: the layer answers what a browser asks with a method that has no route.
+    router.method_not_allowed_fallback(method_not_allowed).layer(cors::layer(origins.to_vec()))
 }
 
 fn with_fallbacks(router: Router<Arc<Shared>>, registry: &Registry) -> Router<Arc<Shared>> {
@@ -184,12 +196,7 @@ pub(crate) struct Guards {
     pub(crate) key_rate: Option<Arc<KeyRate>>,
     /// `None`: apps do not call for themselves.
     pub(crate) gate: Option<Arc<Gate>>,
-    pub(crate) permits: Arc<Semaphore>,
-    /// How many there are.
-    pub(crate) request_count_max: usize,
-    /// Places of apps, and how many there are.
-    pub(crate) app_permits: Arc<Semaphore>,
-    pub(crate) app_count_max: usize,
+    pub(crate) places: Arc<Places>,
     pub(crate) registry: Registry,
 }
 
@@ -200,11 +207,10 @@ impl Guards {
             _ => RouteMetrics::new(&self.registry, route.name),
         };
         let Route { scope, dialect, is_for_apps, .. } = route;
-        let permits = Some((self.permits.clone(), self.request_count_max));
-        let app_permits = Some((self.app_permits.clone(), self.app_count_max));
+        let places = Some(self.places.clone());
         let (keys, key_rate, metrics) = (self.keys.clone(), self.key_rate.clone(), Arc::new(metrics));
         let gate = self.gate.clone().filter(|_| is_for_apps);
-        let state = Guard { keys, key_rate, gate, scope, dialect, permits, app_permits, metrics };
+        let state = Guard { keys, key_rate, gate, scope, dialect, places, metrics };
         handlers.route_layer(from_fn_with_state(state, guard))
     }
 }

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -15,9 +16,10 @@ use tidings_types::{Selector, SelectorProblem, selector_limits as limits};
 use tokio::task::spawn_blocking;
 
 use crate::Shared;
+use crate::auth::Caller;
 use crate::guard::JsonBody;
 use crate::input::{self, Field, Schema};
-use crate::problem::{Invalid, Kind, Problem, json};
+use crate::problem::{Invalid, Problem, json};
 
 pub(crate) const EXPLAIN: Schema = Schema { fields: &["selector"], refused: &[] };
 
@@ -34,9 +36,13 @@ pub(crate) fn selector(field: &Field<'_>) -> Result<Selector, Invalid> {
     })
 }
 
-pub(crate) async fn explain(State(shared): State<Arc<Shared>>, body: JsonBody) -> Result<Response, Problem> {
+pub(crate) async fn explain(
+    State(shared): State<Arc<Shared>>,
+    Extension(caller): Extension<Caller>,
+    body: JsonBody,
+) -> Result<Response, Problem> {
     let selector = selector(&input::root(&body.0)?.object(&EXPLAIN)?.require("selector", "")?)?;
-    let place = shared.waiting_place()?;
+    let place = shared.waiting_place(&caller)?;
     let turn = shared.counting_turn().await?;
     let (store, asked) = (shared.store.clone(), selector.clone());
     let explaining = spawn_blocking(move || {
@@ -44,8 +50,7 @@ pub(crate) async fn explain(State(shared): State<Arc<Shared>>, body: JsonBody) -
         store.explain(&asked)
     });
     // It fails only when the runtime stops, and with it the connection that waits for this.
-    let stopping = |_| Problem::new(Kind::Unavailable, "the server is stopping");
-    let Explanation { root, unmuted_count, device_count } = explaining.await.map_err(stopping)?;
+    let Explanation { root, unmuted_count, device_count } = explaining.await.map_err(|_| crate::stopping())?;
     let tree = Node::from(root);
     let answer = Explained { selector, devices: tree.devices, unmuted: unmuted_count, of: device_count, tree };
     Ok(json(StatusCode::OK, &answer))

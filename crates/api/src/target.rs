@@ -1,7 +1,7 @@
 //! The device that a request is about, by one who may: a backend with a key, or the app on it.
 //!
-//! What an app shows is checked, and its call charged, before anything of its body is read; before a change it is
-//! checked again, in turn. Where apps call for themselves, changes of one device take turns: what was found when an app
+//! What an app shows is checked, and its call charged, before anything of its body is read; then it counts as one of its
+//! user's. When the body is there it takes one of the places of apps. Before a change it is checked again, in turn. Where apps call for themselves, changes of one device take turns: what was found when an app
 //! was let in is so until its change is done, also when a backend logs the device out at that moment.
 
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -11,12 +11,13 @@ use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use tidings_telemetry::unix_now;
 use tidings_types::{Device, DeviceId, Subject, UserId};
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::sync::{Mutex, MutexGuard, OwnedSemaphorePermit};
 use tracing::debug;
 
 use crate::Shared;
 use crate::apps::{App, Gate};
 use crate::guard::IdPath;
+use crate::places::Share;
 use crate::problem::{Invalid, Problem};
 
 /// Groups of devices that take turns; a device is always in the same one.
@@ -41,9 +42,10 @@ impl Turns {
     }
 }
 
-/// To put a device, until it is dropped.
+/// An app's place, and the turn to change a device, until it is dropped.
 pub(crate) struct Turn<'s> {
-    _device: MutexGuard<'s, ()>,
+    _place: Option<OwnedSemaphorePermit>,
+    _device: Option<MutexGuard<'s, ()>>,
     _user: Option<MutexGuard<'s, ()>>,
 }
 
@@ -53,6 +55,7 @@ pub(crate) struct Turn<'s> {
 pub(crate) struct Target {
     pub(crate) id: DeviceId,
     app: Option<App>,
+    _share: Option<Share>,
 }
 
 impl FromRequestParts<Arc<Shared>> for Target {
@@ -60,12 +63,16 @@ impl FromRequestParts<Arc<Shared>> for Target {
 
     async fn from_request_parts(parts: &mut Parts, shared: &Arc<Shared>) -> Result<Self, Problem> {
         let IdPath(id) = IdPath::from_request_parts(parts, shared).await?;
-        let target = Self { id, app: parts.extensions.get::<App>().cloned() };
-        if let Some((gate, app)) = target.of_app(shared) {
-            gate.charge_device(app, &shared.store, &target.id)?;
-            gate.admit(app, &shared.store, &target.id, shared.store.device(&target.id)?.as_ref())?;
-        }
-        Ok(target)
+        let app = parts.extensions.get::<App>().cloned();
+        let Some((gate, app)) = shared.gate.clone().zip(app) else { return Ok(Self { id, app: None, _share: None }) };
+        let (charged, of) = (app.clone(), id.clone());
+        let share = shared.read(move |Shared { store, .. }| {
+            gate.charge_device(&charged, store, &of)?;
+            gate.admit(&charged, store, &of, store.device(&of)?.as_ref())?;
+            gate.share(&charged, &of)
+        });
+        let share = share.await?;
+        Ok(Self { id, app: Some(app), _share: Some(share) })
     }
 }
 
@@ -73,37 +80,48 @@ impl Target {
     /// To look at the device.
     ///
     /// # Errors
-    /// As all of these: 404 where an app's device is another.
-    pub(crate) async fn read(&self, shared: &Shared) -> Result<(), Problem> {
-        self.admit(shared).await
+    /// As all of these: 404 where an app's device is another, 503 where there is no place for one more request of apps.
+    pub(crate) async fn read(&self, shared: &Arc<Shared>) -> Result<Turn<'_>, Problem> {
+        let place = self.place(shared)?;
+        self.admit(shared).await?;
+        Ok(Turn { _place: place, _device: None, _user: None })
     }
 
     /// To change the device, once this has its turn.
-    pub(crate) async fn change<'s>(&self, shared: &'s Shared) -> Result<Option<MutexGuard<'s, ()>>, Problem> {
+    pub(crate) async fn change<'s>(&self, shared: &'s Arc<Shared>) -> Result<Turn<'s>, Problem> {
         match shared.gate {
-            Some(_) => self.change_alone(shared).await.map(Some),
-            None => Ok(None),
+            Some(_) => self.change_alone(shared).await,
+            None => Ok(Turn { _place: None, _device: None, _user: None }),
         }
     }
 
     /// The same where changes take turns in any case.
-    pub(crate) async fn change_alone<'s>(&self, shared: &'s Shared) -> Result<MutexGuard<'s, ()>, Problem> {
-        let turn = shared.turns.take(&self.id).await;
+    pub(crate) async fn change_alone<'s>(&self, shared: &'s Arc<Shared>) -> Result<Turn<'s>, Problem> {
+        let place = self.place(shared)?;
+        let device = shared.turns.take(&self.id).await;
         self.admit(shared).await?;
-        Ok(turn)
+        Ok(Turn { _place: place, _device: Some(device), _user: None })
     }
 
     /// To put the device, which may not be there; whoever has this turn asks [`Target::owner`] next. An app has its user's
     /// turn with it, so that the devices of a user are counted and become more in one step.
-    pub(crate) async fn turn<'s>(&self, shared: &'s Shared) -> Option<Turn<'s>> {
-        shared.gate.as_ref()?;
+    pub(crate) async fn turn<'s>(&self, shared: &'s Arc<Shared>) -> Result<Turn<'s>, Problem> {
+        if shared.gate.is_none() {
+            return Ok(Turn { _place: None, _device: None, _user: None });
+        }
+        let place = self.place(shared)?;
         let device = shared.turns.take(&self.id).await;
         // Always behind the device's, and from a table of their own: nobody waits in a circle.
         let user = match self.app.as_ref().and_then(App::user) {
             Some(user) => Some(shared.user_turns.take(user).await),
             None => None,
         };
-        Some(Turn { _device: device, _user: user })
+        Ok(Turn { _place: place, _device: Some(device), _user: user })
+    }
+
+    /// An app's request takes its place only now, when its body is there.
+    fn place(&self, shared: &Shared) -> Result<Option<OwnedSemaphorePermit>, Problem> {
+        self.of_app(shared).map(|(gate, _)| gate.place()).transpose()
     }
 
     /// Whether a backend asks, which is believed in everything.
@@ -111,16 +129,21 @@ impl Target {
         self.app.is_none()
     }
 
-    /// Lets an app in before the device that it finds is put, and tells whose it is then; a backend says that itself.
-    pub(crate) fn owner(
+    /// The device as it is, and whose it is once it is put: an app is let in and shows that, a backend says it itself.
+    pub(crate) async fn owner(
         &self,
-        shared: &Shared,
-        known: Option<&Device>,
+        shared: &Arc<Shared>,
         stated: Option<UserId>,
-    ) -> Result<Option<UserId>, Problem> {
-        let Some((gate, app)) = self.of_app(shared) else { return Ok(stated) };
-        gate.admit(app, &shared.store, &self.id, known)?;
-        gate.user_of(app, &shared.store, known)
+    ) -> Result<(Option<Device>, Option<UserId>), Problem> {
+        let (id, app) = (self.id.clone(), self.app.clone());
+        let found = shared.read(move |Shared { store, gate, .. }| -> Result<_, Problem> {
+            let known = store.device(&id)?;
+            let Some((gate, app)) = gate.as_ref().zip(app) else { return Ok((known, stated)) };
+            gate.admit(&app, store, &id, known.as_ref())?;
+            let user = gate.user_of(&app, store, known.as_ref())?;
+            Ok((known, user))
+        });
+        found.await
     }
 
     /// Refuses what is for backends to say.
@@ -137,11 +160,15 @@ impl Target {
         self.of_app(shared).map_or(Ok(()), |(gate, _)| gate.check_subjects(added))
     }
 
-    async fn admit(&self, shared: &Shared) -> Result<(), Problem> {
-        let Some((gate, app)) = self.of_app(shared) else { return Ok(()) };
-        let known = shared.store.device(&self.id)?;
-        gate.admit(app, &shared.store, &self.id, known.as_ref())?;
-        let now = unix_now();
+    async fn admit(&self, shared: &Arc<Shared>) -> Result<(), Problem> {
+        let Some((gate, app)) = shared.gate.clone().zip(self.app.clone()) else { return Ok(()) };
+        let id = self.id.clone();
+        let known = shared.read(move |Shared { store, .. }| -> Result<_, Problem> {
+            let known = store.device(&id)?;
+            gate.admit(&app, store, &id, known.as_ref())?;
+            Ok(known)
+        });
+        let (known, now) = (known.await?, unix_now());
         if known.is_some_and(|device| device.seen_at < now.start_of_day())
             && let Err(error) = shared.store.touch(&self.id, now).await
         {

@@ -7,27 +7,28 @@
 //! A device that cannot be read is in an export with its id, if anybody knows that, and a `problem`, as in
 //! `GET /v1/export`; it can be forgotten like others.
 //!
-//! Bounds: an export is made [`EXPORT_PAGE_COUNT`] devices at a time, when the reader has taken those before, and holds
-//! one of the places for requests that wait. What comes between its pages may be in it or not; a device that stays is in
+//! Bounds: an export is made [`EXPORT_PAGE_COUNT`] devices at a time, with the bounds of `pages`. What comes between its pages may be in it or not; a device that stays is in
 //! it once.
 
+use std::io;
 use std::sync::Arc;
 
-use axum::body::{Body, Bytes};
+use axum::Extension;
 use axum::extract::State;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderValue, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
-use futures_util::stream;
 use serde::Serialize;
-use tidings_store::{ExportPage, Exported, ReadError};
+use tidings_store::{ExportPage, Exported, ReadError, Store};
 use tidings_telemetry::unix_now;
 use tidings_types::{DeviceId, DeviceNumber, UserId};
 
+use crate::auth::Caller;
 use crate::devices::{self, Item, View};
 use crate::exports::{Unreadable, grouped};
 use crate::format::JsonOnly;
 use crate::guard::IdPath;
+use crate::pages::{self, Page};
 use crate::problem::{Problem, json};
 use crate::rfc3339::Rfc3339;
 use crate::{Connections, Shared, mutes};
@@ -41,7 +42,7 @@ pub(crate) async fn devices(
     IdPath(user): IdPath<UserId>,
     uri: Uri,
 ) -> Result<Response, Problem> {
-    devices::page(&uri, |after, limit| Ok(shared.store.devices_of_user(&user, after, limit)?))
+    devices::page(&shared, &uri, move |store, after, limit| store.devices_of_user(&user, after, limit)).await
 }
 
 /// A device with all that belongs to it.
@@ -56,50 +57,43 @@ struct Whole<'a> {
 /// Everything that is kept of the user, as one document.
 pub(crate) async fn export(
     State(shared): State<Arc<Shared>>,
+    Extension(caller): Extension<Caller>,
     IdPath(user): IdPath<UserId>,
 ) -> Result<Response, Problem> {
-    let place = shared.waiting_place()?;
-    let head = format!(
-        r#"{{"user":{},"exported_at":{},"devices":["#,
-        serde_json::to_string(&user).expect("a name is a string"),
-        serde_json::to_string(&Rfc3339(unix_now())).expect("a moment is a string")
-    );
-    let mut first = head.into_bytes();
-    let last = write_page(&shared, &user, None, &mut first)?; // Errors are answers as long as nothing is sent.
-    let begin = (shared, user, Progress::Sent(first, last), place);
-    let pieces = stream::unfold(begin, async move |(shared, user, progress, place)| {
-        let (piece, next) = match progress {
-            Progress::Sent(piece, last) => (Ok(piece), last.map_or(Progress::End, Progress::Behind)),
-            Progress::Behind(last) => {
-                let mut piece = b",".to_vec();
-                match write_page(&shared, &user, Some(&last), &mut piece) {
-                    Ok(_) if piece.len() == 1 => (Ok(Vec::new()), Progress::End), // The rest has gone meanwhile.
-                    Ok(last) => (Ok(piece), last.map_or(Progress::End, Progress::Behind)),
-                    Err(error) => (Err(error), Progress::Done), // The connection breaks off, so nobody takes it for whole.
-                }
-            }
-            Progress::End => (Ok(b"]}".to_vec()), Progress::Done),
-            Progress::Done => return None,
-        };
-        Some((piece.map(Bytes::from), (shared, user, next, place)))
+    let place = shared.waiting_place(&caller)?;
+    // Errors are answers as long as nothing is sent.
+    let first = next(shared.clone(), user.clone(), None).await.ok_or_else(crate::stopping)??;
+    let pages = pages::body(place, first, move |last| {
+        let reading = next(shared.clone(), user.clone(), Some(last));
+        async move { reading.await.ok_or(io::ErrorKind::Interrupted)?.map_err(io::Error::other) }
     });
     let headers = [(CONTENT_TYPE, "application/json"), (CACHE_CONTROL, "no-store")];
-    let mut response =
-        (headers.map(|(name, value)| (name, HeaderValue::from_static(value))), Body::from_stream(pieces))
-            .into_response();
+    let mut response = (headers.map(|(name, value)| (name, HeaderValue::from_static(value))), pages).into_response();
     response.extensions_mut().insert(JsonOnly);
     Ok(response)
 }
 
-/// How far an export is.
-enum Progress {
-    /// This is made already, and ends with that device if there may be more.
-    Sent(Vec<u8>, Option<DeviceId>),
-    /// Up to this device.
-    Behind(DeviceId),
-    /// All devices are there.
-    End,
-    Done,
+async fn next(shared: Arc<Shared>, user: UserId, after: Option<DeviceId>) -> Option<Result<Page<DeviceId>, ReadError>> {
+    shared.read_page(move |shared| page(shared, &user, after.as_ref())).await
+}
+
+/// The part of an export behind `after`, from its beginning or to its end where there is nothing before or behind.
+fn page(shared: &Shared, user: &UserId, after: Option<&DeviceId>) -> Result<Page<DeviceId>, ReadError> {
+    let head = || {
+        let name = serde_json::to_string(user).expect("a name is a string");
+        let now = serde_json::to_string(&Rfc3339(unix_now())).expect("a moment is a string");
+        format!(r#"{{"user":{name},"exported_at":{now},"devices":["#).into_bytes()
+    };
+    let mut page = after.map_or_else(head, |_| b",".to_vec());
+    let begun = page.len();
+    let mut last = write_page(shared, user, after, &mut page)?;
+    if after.is_some() && page.len() == begun {
+        (page, last) = (Vec::new(), None); // The rest has gone meanwhile.
+    }
+    if last.is_none() {
+        page.extend(b"]}");
+    }
+    Ok((page.into(), last))
 }
 
 /// Adds the devices behind `after`, and tells which was the last if there may be more.
@@ -134,19 +128,25 @@ pub(crate) async fn erase(
         devices: u64,
     }
     let mut revocations = Revocations { connections: &*shared.connections, devices: Vec::new() };
-    let mut after = None;
+    let wanted = user.clone();
+    revocations.devices = shared.read(move |shared| numbers(&shared.store, &wanted)).await?;
+    let devices = shared.store.erase_user(&user).await?;
+    Ok(json(StatusCode::OK, &Erased { devices }))
+}
+
+/// The numbers of all devices of the user.
+fn numbers(store: &Store, user: &UserId) -> Result<Vec<DeviceNumber>, ReadError> {
+    let (mut numbers, mut after) = (Vec::new(), None);
     loop {
-        let page = shared.store.devices_of_user(&user, after.as_ref(), EXPORT_PAGE_COUNT)?;
+        let page = store.devices_of_user(user, after.as_ref(), EXPORT_PAGE_COUNT)?;
         for device in &page {
-            revocations.devices.extend(shared.store.device_number(&device.id)?);
+            numbers.extend(store.device_number(&device.id)?);
         }
         match page.last() {
             Some(last) if page.len() == EXPORT_PAGE_COUNT => after = Some(last.id.clone()),
-            _ => break,
+            _ => return Ok(numbers),
         }
     }
-    let devices = shared.store.erase_user(&user).await?;
-    Ok(json(StatusCode::OK, &Erased { devices }))
 }
 
 /// Takes their proof from the connections of these devices and closes them, when it is dropped: also when the caller hangs

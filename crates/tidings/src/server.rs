@@ -425,6 +425,7 @@ fn apps(config: &Config) -> Option<Apps> {
     apps.enabled.then(|| Apps {
         verifier: token_verifier(config),
         subjects: apps.subjects.clone(),
+        allowed_origins: apps.allowed_origins.clone(),
         user_device_count_max: apps.user_device_count_max,
         rate: rate(limits.app_per_second, limits.app_burst),
         address_rate: rate(limits.address_per_second, limits.address_burst),

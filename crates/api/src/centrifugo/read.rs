@@ -11,7 +11,11 @@ use tidings_stream::HistoryFilter;
 use tidings_types::{ChannelName, Epoch, Json, Offset};
 
 use super::ApiError;
+use super::answer::ANSWER_BYTES_MAX;
 use crate::Shared;
+
+/// Publications that are looked at: more than an answer has room for, where each is `{"data":1,"offset":1}` at least.
+const COUNT_MAX: usize = ANSWER_BYTES_MAX / 21;
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
@@ -58,9 +62,10 @@ pub(super) fn history(shared: &Shared, request: &HistoryRequest) -> Result<Histo
     if !options.has_history() {
         return Err(ApiError::NotAvailable);
     }
+    let limit = usize::try_from(request.limit.unwrap_or_default()).ok(); // A negative one means all.
     let filter = HistoryFilter {
         since: request.since.as_ref().map(|since| Offset(since.offset.unwrap_or_default())),
-        limit: usize::try_from(request.limit.unwrap_or_default()).ok(), // A negative one means all.
+        limit: Some(limit.map_or(COUNT_MAX, |limit| limit.min(COUNT_MAX))),
         reverse: request.reverse == Some(true),
         bytes_max: None,
     };

@@ -1,7 +1,6 @@
 //! The document against what it describes.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -9,31 +8,29 @@ use proptest::string::string_regex;
 use regex::Regex;
 use tidings_telemetry::Registry;
 use tidings_types as types;
-use tokio::sync::Semaphore;
 
 use super::schemas::{NAMES, TAKEN, characters_max};
 use super::*;
 use crate::ApiKeys;
 use crate::apps::{Apps, Gate};
 use crate::event_input::SCHEMA;
+use crate::places::Places;
 use crate::routes::{Guards, Routes};
 
 fn known() -> Vec<Route> {
-    let (keys, permits) = (ApiKeys::new(Vec::new()), Arc::new(Semaphore::new(1)));
-    let (registry, request_count_max) = (Registry::new(), 1);
+    let (keys, registry) = (ApiKeys::new(Vec::new()), Registry::new());
     let apps = Apps {
         verifier: None,
         subjects: Vec::new(),
+        allowed_origins: Vec::new(),
         user_device_count_max: 1,
         rate: None,
         address_rate: None,
         address_header: None,
     };
-    let gate = Some(Gate::new(apps, &registry).into());
-    let (app_permits, app_count_max) = (permits.clone(), request_count_max);
-    let key_rate = None;
-    Routes::new(&Guards { keys, key_rate, gate, permits, request_count_max, app_permits, app_count_max, registry })
-        .known
+    let gate = Some(Gate::new(apps, 1, &registry).into());
+    let places = Places::new(1, &keys).into();
+    Routes::new(&Guards { keys, key_rate: None, gate, places, registry }).known
 }
 
 fn made() -> Value {

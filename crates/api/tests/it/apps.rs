@@ -31,6 +31,7 @@ fn apps() -> Apps {
     Apps {
         verifier: Some(TokenVerifier::new(&secret(), None)),
         subjects: vec!["team:*".parse().unwrap(), "match:7".parse().unwrap()],
+        allowed_origins: vec!["https://example.com".to_owned()],
         user_device_count_max: 3,
         rate: None,
         address_rate: None,
@@ -713,23 +714,79 @@ async fn a_proof_is_checked_before_the_body_is_read() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn apps_that_are_slow_take_no_place_of_producers() {
-    let server = Server::with_apps(Some(apps()), |_, config| config.request_count_max = 8);
+async fn a_user_whose_bodies_do_not_come_takes_no_place_of_others() {
+    let server = Server::with_apps(Some(apps()), |_, config| config.request_count_max = 8); // Two of apps.
     let credential = registered(&server, "phone-1", Some("ada")).await;
-    let shown = [("x-device-credential", credential.as_str()), ("content-type", "application/json")];
-    let slow = || ask(&server, "PUT", PHONE, &shown, endless());
+    let bobs = registered(&server, "phone-2", Some("bob")).await;
+    let (token, own, his) = (bearer("ada", None), ["phone-1", &credential], ["phone-2", &bobs]);
+    let shown = |credential| [("x-device-credential", credential), ("content-type", "application/json")];
+    let hers = [("authorization", token.as_str()), ("content-type", "application/json")];
+    // Eight of hers are as many as she may have, whichever of her proofs they show.
+    let slow = join_all((0..8).map(|_| ask(&server, "PUT", PHONE, &hers, endless())));
     let others = async {
-        tokio::task::yield_now().await;
-        let third = ask(&server, "GET", PHONE, &shown, "").await;
-        let producer = server.send("GET", "/v1/devices", "").await;
-        (third, producer)
+        let refused = loop {
+            let answer = ask(&server, "GET", PHONE, &hers, "").await;
+            if answer.status != StatusCode::OK {
+                break answer;
+            }
+            tokio::task::yield_now().await;
+        };
+        let path = format!("/v1/devices/{}", his[0]);
+        let bob = ask(&server, "PUT", &path, &shown(his[1]), phone_with("t-9")).await;
+        (refused, bob, server.send("GET", "/v1/devices", "").await)
     };
-    let (first, second, (third, producer)) = tokio::join!(slow(), slow(), others);
-    assert_eq!((first.status.as_u16(), second.status.as_u16()), (408, 408));
-    let told = "at most 2 requests of apps may be in work, a quarter of http.request_count_max, and 2 are";
-    assert_eq!((third.status.as_u16(), third.detail().as_str()), (503, told));
-    assert_eq!(producer.status, StatusCode::OK);
-    assert_eq!(ask(&server, "GET", PHONE, &shown, "").await.status, StatusCode::OK);
+    let (slow, (refused, bob, producer)) = tokio::join!(slow, others);
+    for answer in slow {
+        let expected = "the body must arrive within 5 seconds".to_owned();
+        assert_eq!((answer.status, answer.detail()), (StatusCode::REQUEST_TIMEOUT, expected));
+    }
+    let told = "app: at most 8 requests of one user, or of one device, at a time";
+    assert_eq!((refused.status.as_u16(), refused.detail().as_str()), (429, told));
+    assert_eq!((bob.status, producer.status), (StatusCode::OK, StatusCode::OK), "{bob:?}");
+    assert_eq!(ask(&server, "GET", PHONE, &shown(own[1]), "").await.status, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn pages_of_admitted_origins_may_call_and_no_others() {
+    let server = start();
+    let credential = registered(&server, "phone-1", Some("ada")).await;
+    let preflight = async |router: &axum::Router, origin: &str, path: &str| {
+        let request = Request::options(path)
+            .header("origin", origin)
+            .header("access-control-request-method", "PUT")
+            .header("access-control-request-headers", "x-device-credential,if-match");
+        router.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap()
+    };
+    let named = |headers: &axum::http::HeaderMap, name: &str| {
+        headers.get(name).map(|value| value.to_str().unwrap().to_ascii_lowercase())
+    };
+    for router in [&server.router, server.apps.as_ref().unwrap()] {
+        for path in [PHONE, "/v1/devices/phone-1/mutes/everything"] {
+            let admitted = preflight(router, "https://example.com", path).await;
+            assert_eq!(admitted.status(), StatusCode::OK);
+            let headers = admitted.headers();
+            assert_eq!(named(headers, "access-control-allow-origin").as_deref(), Some("https://example.com"));
+            assert_eq!(named(headers, "access-control-allow-methods").as_deref(), Some("get,put,post,delete"));
+            let allowed = "authorization,content-type,if-match,if-none-match,x-device-credential";
+            assert_eq!(named(headers, "access-control-allow-headers").as_deref(), Some(allowed));
+            assert_eq!(named(headers, "access-control-allow-credentials"), None);
+            assert!(named(headers, "vary").is_some_and(|vary| vary.contains("origin")), "{headers:?}");
+            let refused = preflight(router, "https://example.com.evil.org", path).await;
+            assert_eq!(named(refused.headers(), "access-control-allow-origin"), None, "{refused:?}");
+        }
+    }
+    let of_servers = preflight(&server.router, "https://example.com", "/v1/devices").await;
+    assert_eq!(of_servers.status(), StatusCode::METHOD_NOT_ALLOWED, "what is not for apps is not for pages");
+    assert_eq!(named(of_servers.headers(), "access-control-allow-origin"), None);
+    for (credential, status) in [(credential.as_str(), 200), ("wrong", 404)] {
+        for (origin, allowed) in [("https://EXAMPLE.com", Some("https://example.com")), ("https://evil.org", None)] {
+            let shown = [("x-device-credential", credential), ("origin", origin)];
+            let answer = ask(&server, "GET", PHONE, &shown, "").await;
+            assert_eq!(answer.status.as_u16(), status);
+            assert_eq!(named(&answer.headers, "access-control-allow-origin").as_deref(), allowed, "{origin} {status}");
+            assert_eq!(named(&answer.headers, "access-control-expose-headers").as_deref(), Some("etag,retry-after"));
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]

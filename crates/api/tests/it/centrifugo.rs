@@ -1,9 +1,13 @@
 //! `/api`, byte for byte.
 
-use axum::http::StatusCode;
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use axum::response::Response;
+use http_body_util::BodyExt;
 use tidings_hub::Member;
 use tidings_protocol::{ClientId, ClientInfo};
 use tidings_types::{ChannelName, Json};
+use tower::ServiceExt;
 
 use crate::support::{Cases, Server};
 
@@ -326,4 +330,75 @@ async fn what_the_reference_has_and_we_have_not_is_not_available() {
     for method in ["subscribe", "unsubscribe", "disconnect", "refresh", "history_remove", "channels", "rpc"] {
         assert_eq!(server.api(method, "{}").await, NOT_AVAILABLE, "{method}");
     }
+}
+
+const TOO_LARGE: &str = "bad request: the results of a request have at most 8 MiB: read less with limit and since, or fewer \
+                         channels at once; this command was not done";
+
+/// A server with a channel whose history is 1.1 MB as JSON.
+async fn with_long_history() -> Server {
+    let server = Server::start();
+    let publication = format!(r#"{{"channel":"team:1","data":"{}"}}"#, "x".repeat(110_000));
+    for _ in 0..10 {
+        server.api("publish", publication.as_str()).await;
+    }
+    server
+}
+
+#[tokio::test]
+async fn the_results_of_a_request_are_bounded_in_bytes() {
+    let server = with_long_history().await;
+    let history = r#"{"history":{"channel":"team:1","limit":-1}}"#;
+    let presence = r#"{"presence":{"channel":"team:1"}}"#;
+    let publish = r#"{"publish":{"channel":"team:2","data":1}}"#;
+    for parallel in [false, true] {
+        let commands = [[history; 9].join(","), [presence, publish].join(",")].join(",");
+        let answer = server.api("batch", format!(r#"{{"parallel":{parallel},"commands":[{commands}]}}"#)).await;
+        assert!(answer.len() < 9 << 20, "{} bytes", answer.len());
+        let answer: serde_json::Value = serde_json::from_str(&answer).unwrap();
+        let replies = answer["replies"].as_array().unwrap();
+        let refused =
+            |reply: &serde_json::Value| reply["error"]["message"] == TOO_LARGE && reply["error"]["code"] == 107;
+        let read =
+            |reply: &&serde_json::Value| reply["history"]["publications"].as_array().is_some_and(|it| it.len() == 10);
+        assert_eq!(replies[..9].iter().filter(read).count(), 7, "{parallel}");
+        assert_eq!(replies[..9].iter().filter(|reply| refused(reply)).count(), 2, "{parallel}");
+        assert!(refused(&replies[9]) || parallel, "what is read behind it does not fit either");
+        assert!(replies[10]["publish"]["offset"].is_u64(), "what is done is told: {}", replies[10]);
+    }
+    let older = r#"{"method":"history","params":{"channel":"team:1","limit":-1}}"#;
+    let answer = server.post("/api", older.repeat(9)).await;
+    assert_eq!(answer.body.matches(TOO_LARGE).count(), 2);
+    let one = server.api("history", r#"{"channel":"team:1","limit":-1}"#).await;
+    assert!(one.len() > 1 << 20, "alone it fits");
+}
+
+#[tokio::test]
+async fn only_so_many_large_answers_wait_for_their_readers() {
+    let server = with_long_history().await;
+    let ask = async |key: &str| {
+        let request = Request::post("/api/history").header("x-api-key", key);
+        let body = Body::from(r#"{"channel":"team:1","limit":-1}"#);
+        server.router.clone().oneshot(request.body(body).unwrap()).await.unwrap()
+    };
+    let read = async |answer: Response| answer.into_body().collect().await.unwrap().to_bytes();
+    let mut unread = Vec::new();
+    let refused = loop {
+        let answer = ask("root").await;
+        if answer.headers()["content-length"].to_str().unwrap().parse::<usize>().unwrap() < 1 << 20 {
+            break read(answer).await;
+        }
+        unread.push(answer);
+    };
+    assert_eq!(unread.len(), 10, "sixteen, of which six other keys have one each");
+    let expected =
+        r#"{"error":{"code":100,"message":"internal server error: too many large answers at a time, try again"}}"#;
+    assert_eq!(refused, expected);
+    let small = server.api("history", r#"{"channel":"team:1"}"#).await;
+    assert!(small.starts_with(r#"{"result":{"publications":[]"#), "{small}");
+    assert!(read(ask("read").await).await.len() > 1 << 20, "another key has its own place");
+    let bytes = read(unread.pop().unwrap()).await;
+    assert_eq!(read(ask("root").await).await, expected, "its bytes are not written yet");
+    drop(bytes);
+    assert!(read(ask("root").await).await.len() > 1 << 20);
 }

@@ -421,3 +421,26 @@ async fn nothing_is_answered_before_the_body_is_asked_for() {
     let answer = server.router.clone().oneshot(request).await.unwrap();
     assert!(answer.status() == StatusCode::OK && is_asked.load(Ordering::Relaxed));
 }
+
+/// Also where the progress of many chunks came before them, and nobody has read any of it.
+#[tokio::test]
+async fn what_is_wrong_is_told_to_a_slow_reader_as_well() {
+    let server = Server::start();
+    let padding = " ".repeat(60 << 10); // So that few lines are a chunk.
+    let many = format!("{}{padding}\n", device("d-1"));
+    let (devices, wrong) = (20 * 18, 100);
+    let body = many.repeat(devices) + &"{}\n".repeat(wrong);
+    let request = Request::builder().method("POST").uri("/v1/imports?name=n&on_error=skip").header("x-api-key", "root");
+    let unread = server.router.clone().oneshot(request.body(Body::from(body)).unwrap()).await.unwrap();
+    let done = async {
+        while server.send("GET", "/v1/imports/n", "").await.json()["lines"] != devices + wrong {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(Duration::from_secs(60), done).await.expect("an import waits for no reader");
+    let bytes = unread.into_body().collect().await.unwrap().to_bytes();
+    let told = bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    let told: Vec<Value> = told.map(|line| serde_json::from_slice(line).unwrap()).collect();
+    assert_eq!(told.iter().filter(|line| line["problem"].is_object()).count(), wrong);
+    assert_eq!((&told.last().unwrap()["rejected"], &told.last().unwrap()["done"]), (&json!(wrong), &json!(true)));
+}

@@ -188,13 +188,34 @@ async fn a_request_over_the_bound_is_refused_and_those_without_a_key_take_no_pla
             (answer.status, answer.headers["retry-after"].to_str().unwrap()),
             (StatusCode::SERVICE_UNAVAILABLE, "1")
         );
-        assert_eq!(answer.detail(), "at most 1 requests may be in work (http.request_count_max), and 1 are");
+        assert_eq!(
+            answer.detail(),
+            "at most 1 requests may be in work (http.request_count_max), at most 1 of one API key"
+        );
         assert_eq!(server.send("GET", "/metrics", "").await.status, StatusCode::OK, "metrics have no such bound");
     }
     let mut request = endless();
     request.headers_mut().remove("x-api-key");
     assert_eq!(server.answer(request).await.status, StatusCode::UNAUTHORIZED, "answered without reading the body");
     assert_eq!(server.post("/v1/events", EVENT).await.status, StatusCode::ACCEPTED, "the place is free again");
+}
+
+#[tokio::test]
+async fn one_key_takes_no_place_that_is_kept_for_another() {
+    let server = Server::with(|_, api| api.request_count_max = 28); // 14 for all, two for each of seven keys.
+    let mut waker = Context::from_waker(Waker::noop());
+    let mut slow: Vec<_> = (0..16).map(|_| Box::pin(server.answer(endless()))).collect();
+    assert!(slow.iter_mut().all(|slow| slow.as_mut().poll(&mut waker).is_pending()));
+    let refused = server.post("/v1/events", EVENT).await;
+    assert_eq!(
+        (refused.status, refused.detail().as_str()),
+        (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "at most 28 requests may be in work (http.request_count_max), at most 16 of one API key"
+        )
+    );
+    let other = [("x-api-key", "publish"), ("content-type", "application/json")];
+    assert_eq!(server.send_with("POST", "/v1/events", &other, EVENT).await.status, StatusCode::ACCEPTED);
 }
 
 #[tokio::test(start_paused = true)]

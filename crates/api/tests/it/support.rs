@@ -5,6 +5,7 @@ use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
+use std::task::Poll;
 use std::time::Duration;
 
 use axum::Router;
@@ -69,6 +70,17 @@ pub(crate) struct Answer {
     pub(crate) bytes: Bytes,
     /// The same where it is text.
     pub(crate) body: String,
+}
+
+/// Polls so many times, each when there is something to poll for, and then drops what is still not ready.
+pub(crate) async fn poll_pending(times: usize, work: impl Future) {
+    let (mut work, mut polls) = (std::pin::pin!(work), 0);
+    std::future::poll_fn(|context| {
+        polls += 1;
+        assert!(work.as_mut().poll(context).is_pending(), "it is done after {polls} polls");
+        if polls == times { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
 }
 
 fn files(folder: &Path) -> Vec<PathBuf> {

@@ -103,6 +103,8 @@ section! {
         /// What an app may subscribe its device to: a subject, team:* for all of a kind, or * for all. Users are never
         /// among them, and what a backend subscribes a device to does not depend on it.
         subjects: Vec<SubjectPattern>, like "[\"team:*\", \"match:*\"]";
+        /// Web sites whose pages may call (CORS), such as `https://example.com`, or `*` for all. Apps are not asked.
+        allowed_origins: Vec<String>;
         /// Devices of a user from which on no app registers one more.
         user_device_count_max: usize = "20", from "1" to "1000";
         /// Behind a proxy: the header in which it says who asks; the last address in it counts.

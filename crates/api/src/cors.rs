@@ -1,0 +1,35 @@
+//! Apps in browsers, on pages of other web sites: which of them may call (CORS, as the Fetch standard of the WHATWG says).
+//!
+//! A browser asks before each kind of request that its page makes (`OPTIONS`, the preflight), and shows the page the answer
+//! only if the page's origin is admitted. What an app shows is in headers, never in cookies, so no answer allows credentials
+//! in the sense of that standard.
+
+use std::time::Duration;
+
+use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, ETAG, HeaderName, IF_MATCH, IF_NONE_MATCH, RETRY_AFTER};
+use axum::http::{HeaderValue, Method};
+use tower_http::cors::{AllowOrigin, CorsLayer};
+
+use crate::apps::CREDENTIAL_HEADER;
+
+/// How long a browser may remember what it was told. It may do so for less: two hours in Chrome, a day in Firefox.
+const MAX_AGE: Duration = Duration::from_secs(3600);
+
+/// Answers pages of these origins; `*` is all.
+pub(crate) fn layer(origins: Vec<String>) -> CorsLayer {
+    let admits = move |origin: &HeaderValue, _: &_| {
+        origins.iter().any(|known| known == "*" || known.as_bytes().eq_ignore_ascii_case(origin.as_bytes()))
+    };
+    CorsLayer::new()
+        .allow_origin(AllowOrigin::predicate(admits))
+        .allow_methods([Method::GET, Method::PUT, Method::POST, Method::DELETE])
+        .allow_headers([
+            AUTHORIZATION,
+            CONTENT_TYPE,
+            IF_MATCH,
+            IF_NONE_MATCH,
+            HeaderName::from_static(CREDENTIAL_HEADER),
+        ])
+        .expose_headers([ETAG, RETRY_AFTER])
+        .max_age(MAX_AGE)
+}

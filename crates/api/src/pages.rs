@@ -1,0 +1,61 @@
+//! Answers that are made a page at a time, when the reader has taken the pages before.
+//!
+//! Bounds: three pages of an answer are in memory. It holds a place of `Shared::waiting_place`. Who takes nothing for
+//! [`IDLE_MAX`] is given up: the place is free, and the answer breaks off, so that nobody takes what he has for all.
+
+use std::io;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use futures_util::stream;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tracing::{error, info};
+
+/// How long a page waits for its reader.
+pub(crate) const IDLE_MAX: Duration = Duration::from_secs(10);
+
+/// A page, and where to go on behind it unless it is the last.
+pub(crate) type Page<C> = (Bytes, Option<C>);
+
+/// `first` and what `next` makes of where the page before has ended.
+pub(crate) fn body<C, N, F>(place: OwnedSemaphorePermit, first: Page<C>, next: N) -> Body
+where
+    C: Send + 'static,
+    N: FnMut(C) -> F + Send + 'static,
+    F: Future<Output = io::Result<Page<C>>> + Send + 'static,
+{
+    let (sender, pages) = mpsc::channel(1);
+    // A task of its own, so that it ends where nobody reads. It ends with the answer at the latest.
+    let mut making = JoinSet::new();
+    making.spawn(make(place, first, next, sender));
+    Body::from_stream(stream::unfold(Some((pages, making)), async |state| {
+        let (mut pages, mut making) = state?;
+        if let Some(page) = pages.recv().await {
+            return Some((Ok(page), Some((pages, making))));
+        }
+        let ended = making.join_next().await?.unwrap_or_else(|error| Err(io::Error::other(error)));
+        ended.err().map(|error| (Err(error), None))
+    }))
+}
+
+async fn make<C, F: Future<Output = io::Result<Page<C>>>>(
+    _place: OwnedSemaphorePermit,
+    (mut page, mut cursor): Page<C>,
+    mut next: impl FnMut(C) -> F,
+    pages: mpsc::Sender<Bytes>,
+) -> io::Result<()> {
+    loop {
+        match timeout(IDLE_MAX, pages.send(page)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => return Ok(()), // Nobody is there any more.
+            Err(_) => {
+                info!("An answer that nobody reads is given up");
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+        }
+        let Some(at) = cursor else { return Ok(()) };
+        (page, cursor) = next(at).await.inspect_err(|error| error!(%error, "An answer broke off"))?;
+    }
+}
