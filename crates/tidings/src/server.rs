@@ -46,6 +46,7 @@ use tokio::time::Instant;
 use tracing::info;
 
 use self::journal::{Devices, Journal, Sink};
+use self::listener::Admission;
 use self::metrics::influx::Influxing;
 use self::providers::{ProviderError, Providers, Section};
 use self::report::{Connections, Jobs};
@@ -53,7 +54,7 @@ use self::webhook::{Webhook, WebhookError};
 use crate::config::Config;
 
 pub(crate) use self::keys::KeyError;
-pub(crate) use self::listener::listen;
+pub(crate) use self::listener::{FILE_RESERVE, listen};
 pub(crate) use self::metrics::influx::BUFFER_BYTES as INFLUX_BUFFER_BYTES;
 pub(crate) use self::seed::SeedError;
 pub(crate) use self::text::{TextError, topics};
@@ -208,10 +209,9 @@ impl Server {
         let routers = tidings_api::routers(api);
         let internal = tidings_api::metrics_router(registry.clone(), keys.clone()).merge(routers.servers);
         let mut internal_addr = None;
-        let limits =
-            listener::Limits { connection_count_max: config.client.connection_count_max, head_timeout: HEAD_TIMEOUT };
+        let admission = Admission::new(listener_limits(&config), &registry);
         let mut serve = |listener, router| {
-            tasks.spawn(listener::serve(listener, router, limits, stopped.clone()));
+            tasks.spawn(listener::serve(listener, router, admission.clone(), stopped.clone()));
         };
         match config.http.internal_listen {
             None => serve(listener, public.merge(internal)),
@@ -336,6 +336,15 @@ fn loop_count(config: &Config) -> usize {
     match config.edge.loops {
         0 => std::thread::available_parallelism().map_or(1, usize::from),
         count => count,
+    }
+}
+
+fn listener_limits(config: &Config) -> listener::Limits {
+    listener::Limits {
+        connection_count_max: config.client.connection_count_max,
+        address_count_max: config.http.address_connection_count_max,
+        head_timeout: HEAD_TIMEOUT,
+        stall_timeout: config.http.stall_timeout,
     }
 }
 

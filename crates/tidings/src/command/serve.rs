@@ -9,10 +9,7 @@ use crate::cli::ServeArgs;
 use crate::command::output::{Kind, chain, remark};
 use crate::command::{CommandError, load};
 use crate::config::memory_sum;
-use crate::server::Server;
-
-/// Files that are not clients: the store's, the listeners, connections to providers.
-const OTHER_FILE_COUNT: u64 = 1024;
+use crate::server::{FILE_RESERVE, Server};
 
 pub(crate) async fn run(args: ServeArgs) -> Result<(), CommandError> {
     let loaded = load(&args.file)?;
@@ -53,7 +50,7 @@ pub(crate) async fn run(args: ServeArgs) -> Result<(), CommandError> {
 
 /// Every connection is an open file: takes as many as the system lets us have, and says so when that is too few.
 fn allow_files(connection_count: u64) {
-    let needed = connection_count + OTHER_FILE_COUNT;
+    let needed = connection_count + FILE_RESERVE;
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current.is_none_or(|current| current >= needed) {
         return;
@@ -66,7 +63,7 @@ fn allow_files(connection_count: u64) {
         tracing::warn!(
             allowed,
             needed,
-            "Open files: lower client.connection_count_max, or connections may take those that store and gateways need"
+            "Open files: fewer than client.connection_count_max asks for, so connections are refused earlier"
         );
     }
 }

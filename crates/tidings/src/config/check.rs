@@ -22,7 +22,7 @@ use tracing_subscriber::EnvFilter;
 use super::field::{Reader, bare_or_quoted};
 use super::read_file;
 use super::sections::{
-    Api, ApiKey, Apns, Client, Config, Fcm, Http, Influx, Namespace, Shadow, Topic, WebPush, Webhook,
+    Api, ApiKey, Apns, Apps, Client, Config, Fcm, Http, Influx, Namespace, Shadow, Topic, WebPush, Webhook,
 };
 use super::tree::{Origin, Problem};
 use super::value::{Secret, Sha256};
@@ -41,6 +41,7 @@ const CERTIFICATE_END_NEAR: Duration = Duration::from_secs(30 * 24 * 3600);
 pub(super) fn check(config: &mut Config, reader: &mut Reader) -> Vec<Problem> {
     let mut check = Check { reader, warnings: Vec::new() };
     check.http(&config.http, &config.api);
+    check.proxy(&config.http, &config.apps);
     check.keys(&mut config.api);
     check.client(&mut config.client, &config.http);
     check.namespace("channel.without_namespace", &config.channel.without_namespace);
@@ -113,6 +114,18 @@ impl Check<'_> {
         if api.keys.is_empty() && !address.ip().is_loopback() {
             let message = format!("{address} is not loopback, so the API needs a key: add one under [[api.keys]]");
             self.problem(path, &message);
+        }
+    }
+
+    /// A proxy that tells who asks has the connections of all.
+    fn proxy(&mut self, http: &Http, apps: &Apps) {
+        if apps.address_header.is_some() && http.address_connection_count_max > 0 {
+            let message = format!(
+                "is {}, and all clients of the proxy that sends `apps.address_header` have its address: set 0, or what the \
+                 proxy may hold",
+                http.address_connection_count_max
+            );
+            self.warn("http.address_connection_count_max", &message);
         }
     }
 
