@@ -170,8 +170,10 @@ Feature: Sending
   Scenario: How long it would take by Google's quota
     Given Google takes 2 messages a minute
     And Bob's Android phone, which Google reaches, is subscribed to "goal" of "team:42"
+    When the backend tells of a "goal" about "team:42"
+    Then Bob's Android phone shows the goal, once
     When the backend asks who would be told of a "goal" about "team:42"
-    Then Google needs half a minute for it
+    Then Google's quota lets the next one through in about half a minute
 
   Scenario: How long it would take by what was measured
     Given Ada's phone is subscribed to "goal" of "team:42"

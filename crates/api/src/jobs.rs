@@ -63,6 +63,9 @@ pub struct Estimate {
     /// speed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub minutes: Option<f64>,
+    /// What decides that: `quota` or `connections`; `None` when `minutes` is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limited_by: Option<&'static str>,
 }
 
 /// What became of one event's audience so far.

@@ -38,6 +38,8 @@ pub struct GatewayConfig {
     pub streams_max: u32,
     /// Requests per minute that the provider takes from us, over all connections; `None` without such a quota.
     pub quota_per_minute: Option<u32>,
+    /// How long sending takes from a tenth of the quota to all of it, after each quiet time; zero: it begins with all.
+    pub quota_ramp: Duration,
     /// Notifications per second that are to go out even when the provider has lowered every limit, by more connections
     /// up to the maximum: for a pool of tokens that are not proven. `None`: lowered limits are no reason for another
     /// connection.
@@ -71,6 +73,7 @@ impl fmt::Debug for GatewayConfig {
             .field("thread_count", &self.thread_count)
             .field("streams_max", &self.streams_max)
             .field("quota_per_minute", &self.quota_per_minute)
+            .field("quota_ramp", &self.quota_ramp)
             .field("rate_floor", &self.rate_floor)
             .finish_non_exhaustive()
     }

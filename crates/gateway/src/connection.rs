@@ -29,6 +29,7 @@ use tidings_push::pacing::Permits;
 use tidings_push::retry::retry_after;
 use tidings_push::{Advice, Dialect, PoolGauge, Reason, Verdict};
 use tidings_telemetry::{LocalHistogram, unix_now};
+use tidings_types::Timestamp;
 use tokio::time::{Instant, Sleep, sleep};
 use tracing::{debug, info, warn};
 
@@ -332,7 +333,7 @@ impl Connection {
                         // Whatever the provider's own rules: RFC 9110, 10.2.3.
                         *not_before = retry_after(&headers, unix).unwrap_or_default().max(*not_before);
                     }
-                    self.on_verdict(&mut pool, attempt, authorization, verdict, now);
+                    self.on_verdict(&mut pool, attempt, authorization, verdict, opened_at, now);
                 }
                 Answer::Failed(error) if is_not_processed(&error) => {
                     self.heard_at = now;
@@ -352,6 +353,7 @@ impl Connection {
         attempt: Attempt,
         authorization: AuthorizationNumber,
         verdict: Verdict,
+        opened_at: Instant,
         now: Instant,
     ) {
         match verdict {
@@ -369,7 +371,7 @@ impl Connection {
             }
             Verdict::Repeat { reason, advice, not_before } => {
                 if advice == Advice::PauseAll {
-                    self.pause(pool, reason, not_before);
+                    self.pause(pool, reason, not_before, now.saturating_duration_since(opened_at));
                 }
                 let delay = self.on_advice(reason, advice, not_before, authorization);
                 pool.on_failed(attempt, Repeat::Answer, delay, now);
@@ -377,11 +379,16 @@ impl Connection {
         }
     }
 
-    fn pause(&self, pool: &mut Pool, reason: Reason, pause: Duration) {
-        if pool.pause(pause, unix_now()) {
+    /// `round_trip`: of the request that was refused.
+    fn pause(&self, pool: &mut Pool, reason: Reason, pause: Duration, round_trip: Duration) {
+        let now = unix_now();
+        let sent_at = Timestamp(now.0.saturating_sub(round_trip.as_millis() as u64));
+        let (is_news, per_minute) = pool.pause(pause, sent_at, now);
+        if is_news {
             let Shared { provider, pool, metrics, .. } = &*self.shared;
             metrics.pauses.inc();
-            warn!(provider, pool, reason = reason.as_str(), pause = pause.as_secs_f64(), "Provider asks for a pause");
+            let (reason, pause) = (reason.as_str(), pause.as_secs_f64());
+            warn!(provider, pool, reason, pause, per_minute, "Provider asks for a pause");
         }
     }
 

@@ -341,9 +341,10 @@ impl Pool {
         self.swept_to.is_some()
     }
 
-    /// Nothing is sent to this provider before `pause` is over, by any thread. Returns whether that is news.
-    pub(crate) fn pause(&mut self, pause: Duration, now: Timestamp) -> bool {
-        self.throttle.pause(pause, now)
+    /// A request that was made at `sent_at` was refused: nothing is sent to this provider before `pause` is over, by any
+    /// thread. Returns whether that is news, and at how many requests a minute it goes on, if there is a quota.
+    pub(crate) fn pause(&mut self, pause: Duration, sent_at: Timestamp, now: Timestamp) -> (bool, Option<u64>) {
+        (self.throttle.pause(pause, sent_at, now), self.throttle.rate())
     }
 
     /// Lets an attempt be made, unless its time is over, its job cancelled or a newer one in its place.
@@ -590,8 +591,7 @@ pub(crate) mod tests {
     }
 
     fn setup(held_max: usize, count: u32) -> Setup {
-        let (lakes, sink, throttle) =
-            (Lakes::new(100), Arc::<Sink>::default(), Arc::new(Throttle::new(None, unix_now())));
+        let (lakes, sink, throttle) = (Lakes::new(100), Arc::<Sink>::default(), Arc::new(Throttle::new(None)));
         lakes.of(EventPriority::Normal).try_push_batch(&mut (0..count).map(notification).collect()).unwrap();
         let metrics = Metrics::new(&Registry::new(), Provider::Apns, "main");
         let pool = Pool::new(2, held_max, throttle, Arc::clone(&sink) as _, metrics, unix_now());
@@ -748,8 +748,8 @@ pub(crate) mod tests {
     #[tokio::test]
     async fn during_a_pause_all_stays_in_the_lakes_and_after_it_goes_out() {
         let mut setup = setup(10, 5);
-        assert!(setup.pool.pause(Duration::from_secs(5), unix_now()));
-        assert!(!setup.pool.pause(Duration::from_secs(3), unix_now()), "no news");
+        assert!(setup.pool.pause(Duration::from_secs(5), unix_now(), unix_now()).0);
+        assert!(!setup.pool.pause(Duration::from_secs(3), unix_now(), unix_now()).0, "no news");
         assert_eq!((setup.take(0, 5).len(), setup.lakes.held()), (0, 5));
         let again = setup.pool.release(Instant::now()).unwrap();
         assert!(again > Instant::now() + Duration::from_secs(1));

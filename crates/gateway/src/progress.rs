@@ -124,7 +124,7 @@ impl World {
             target: 0,
             hungry: 0,
             scaling: Scaling::new(min, max, floor),
-            throttle: Throttle::new(None, START),
+            throttle: Throttle::new(None),
             budget: RetryBudget::new(START),
             apns: Apns::new("localhost").unwrap(),
         };
@@ -258,7 +258,7 @@ impl World {
             }
             Verdict::Repeat { advice, not_before, .. } => {
                 match (advice, slot) {
-                    (Advice::PauseAll, _) => _ = self.throttle.pause(not_before, self.now),
+                    (Advice::PauseAll, _) => _ = self.throttle.pause(not_before, self.now, self.now),
                     (Advice::Wait, _) | (_, None) => {}
                     (_, Some(slot)) => self.replace(slot),
                 }

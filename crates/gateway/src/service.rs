@@ -2,10 +2,11 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use tidings_push::pacing::Quota;
 use tidings_push::{Lakes, OutcomeSink};
 use tidings_telemetry::{Registry, unix_now};
 use tokio::sync::{oneshot, watch};
@@ -93,8 +94,12 @@ impl Gateway {
         let access = Arc::new(Access::new(config.credential.clone(), config.ca_pem.as_deref())?);
         let (provider, pool) = (config.dialect.provider(), config.name.clone());
         let metrics = Metrics::new(registry, provider, &pool);
-        let throttle = Arc::new(Throttle::new(config.quota_per_minute, unix_now()));
-        config.gauge.set_quota_per_minute(config.quota_per_minute.map(u64::from));
+        let quota = |per_minute| Arc::new(Mutex::new(Quota::new(per_minute, config.quota_ramp, unix_now())));
+        let quota = config.quota_per_minute.map(quota);
+        if let Some(quota) = &quota {
+            config.gauge.set_quota(Arc::clone(quota));
+        }
+        let throttle = Arc::new(Throttle::new(quota));
         let (phase, _) = watch::channel(Phase::Work);
         let (access, _) = watch::channel(access);
         let provider = provider.as_str();

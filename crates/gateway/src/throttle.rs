@@ -4,7 +4,7 @@
 //! first. Without a quota and without a pause it costs one atomic read per batch.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tidings_push::pacing::Quota;
@@ -12,29 +12,21 @@ use tidings_types::Timestamp;
 
 /// The longest pause that is obeyed: a provider's slip must not stop everything for a week.
 const PAUSE_MAX: Duration = Duration::from_secs(3600);
-/// How long a quota takes from its slowest to its full rate (Google, "Best practices when sending FCM messages at
-/// scale").
-const RAMP: Duration = Duration::from_secs(60);
 /// How soon to ask again at the earliest, so that a quota is spent in batches.
 const AGAIN_MIN: Duration = Duration::from_millis(10);
 
 pub(crate) struct Throttle {
     /// There is no quota, and no pause.
     is_open: AtomicBool,
-    state: Mutex<State>,
-}
-
-struct State {
-    quota: Option<Quota>,
-    paused_until: Timestamp,
+    quota: Option<Arc<Mutex<Quota>>>,
+    /// The pause that the provider asked for. A quota obeys it by itself.
+    paused_until: Mutex<Timestamp>,
 }
 
 impl Throttle {
-    /// At most so many requests per minute; `None` without a quota.
-    pub(crate) fn new(quota_per_minute: Option<u32>, now: Timestamp) -> Self {
-        let quota = quota_per_minute.map(|per_minute| Quota::new(per_minute, RAMP, now));
-        let is_open = AtomicBool::new(quota.is_none());
-        Self { is_open, state: Mutex::new(State { quota, paused_until: Timestamp(0) }) }
+    /// Obeys this quota, and pauses.
+    pub(crate) fn new(quota: Option<Arc<Mutex<Quota>>>) -> Self {
+        Self { is_open: AtomicBool::new(quota.is_none()), quota, paused_until: Mutex::new(Timestamp(0)) }
     }
 
     /// How many of `wanted` requests may be made now. What is not made is to be given back.
@@ -42,58 +34,63 @@ impl Throttle {
         if wanted == 0 || self.is_open.load(Ordering::Acquire) {
             return wanted;
         }
-        let mut state = self.state();
-        let is_paused = state.is_paused(now);
-        match &mut state.quota {
-            Some(quota) => quota.take(wanted, now),
-            None if is_paused => 0,
-            None => {
-                self.is_open.store(true, Ordering::Release);
-                wanted
-            }
+        if let Some(quota) = &self.quota {
+            return lock(quota).take(wanted, now);
         }
+        let paused_until = lock(&self.paused_until);
+        if is_paused(*paused_until, now) {
+            return 0;
+        }
+        self.is_open.store(true, Ordering::Release);
+        wanted
     }
 
     /// So many that were granted are not made.
     pub(crate) fn give_back(&self, count: usize) {
         if count > 0
-            && !self.is_open.load(Ordering::Acquire)
-            && let Some(quota) = &mut self.state().quota
+            && let Some(quota) = &self.quota
         {
-            quota.give_back(count);
+            lock(quota).give_back(count);
         }
     }
 
     /// How long until more than now may be granted.
     pub(crate) fn again_in(&self, now: Timestamp) -> Duration {
-        let mut state = self.state();
-        let pause = state.paused_until.saturating_since(now);
-        state.quota.as_mut().map_or(pause, |quota| quota.next(now)).max(AGAIN_MIN)
+        let next = match &self.quota {
+            Some(quota) => lock(quota).next(now),
+            None => lock(&self.paused_until).saturating_since(now),
+        };
+        next.max(AGAIN_MIN)
     }
 
-    /// Grants nothing for so long. Returns whether that is news.
-    pub(crate) fn pause(&self, pause: Duration, now: Timestamp) -> bool {
-        let mut state = self.state();
-        let (was_paused, pause) = (state.is_paused(now), pause.min(PAUSE_MAX));
-        state.paused_until = state.paused_until.max(now.saturating_add(pause));
-        if let Some(quota) = &mut state.quota {
-            quota.pause(pause, now);
+    /// Grants nothing for so long, since a request that was made at `sent_at` was refused. Returns whether that is
+    /// news.
+    pub(crate) fn pause(&self, pause: Duration, sent_at: Timestamp, now: Timestamp) -> bool {
+        let pause = pause.min(PAUSE_MAX);
+        if let Some(quota) = &self.quota {
+            lock(quota).on_spent(pause, sent_at, now);
         }
+        let mut paused_until = lock(&self.paused_until);
+        let was_paused = is_paused(*paused_until, now);
+        *paused_until = now.saturating_add(pause).max(*paused_until);
         self.is_open.store(false, Ordering::Release);
         !was_paused
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing that could panic runs under this lock, so there is nothing a poisoned one could have left half done.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Requests a minute that the quota allows now, if there is one.
+    pub(crate) fn rate(&self) -> Option<u64> {
+        self.quota.as_ref().map(|quota| lock(quota).rate())
     }
 }
 
-impl State {
-    /// A clock that was set back ends a pause: it can no longer be told how much of it is left.
-    fn is_paused(&self, now: Timestamp) -> bool {
-        now < self.paused_until && self.paused_until.saturating_since(now) <= PAUSE_MAX
-    }
+/// Nothing that could panic runs under these locks, so a poisoned one has nothing half done.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A clock that was set back ends a pause: it can no longer be told how much of it is left.
+fn is_paused(until: Timestamp, now: Timestamp) -> bool {
+    now < until && until.saturating_since(now) <= PAUSE_MAX
 }
 
 #[cfg(test)]
@@ -108,36 +105,37 @@ mod tests {
 
     #[test]
     fn without_a_quota_only_pauses_hold_it_up() {
-        let throttle = Throttle::new(None, NOW);
+        let throttle = Throttle::new(None);
         assert_eq!(throttle.grant(usize::MAX, NOW), usize::MAX);
         let second = Duration::from_secs(1);
-        assert!(throttle.pause(5 * second, NOW));
-        assert!(!throttle.pause(second, NOW), "within the pause there is");
+        assert!(throttle.pause(5 * second, NOW, NOW));
+        assert!(!throttle.pause(second, NOW, NOW), "within the pause there is");
         assert_eq!((throttle.grant(7, after(4 * second)), throttle.again_in(after(4 * second))), (0, second));
         assert_eq!(throttle.grant(7, after(5 * second)), 7);
         assert!(throttle.is_open.load(Ordering::Acquire));
-        assert!(throttle.pause(Duration::MAX, after(6 * second)));
+        assert!(throttle.pause(Duration::MAX, after(6 * second), after(6 * second)));
         assert_eq!(throttle.grant(7, after(PAUSE_MAX)), 0);
         assert_eq!(throttle.grant(7, after(PAUSE_MAX + 6 * second)), 7, "no pause is endless");
-        throttle.pause(PAUSE_MAX, after(9 * second));
+        throttle.pause(PAUSE_MAX, after(9 * second), after(9 * second));
         assert_eq!(throttle.grant(7, NOW), 7, "a clock was set back");
     }
 
     #[test]
     fn a_quota_is_spent_given_back_and_filled_again() {
-        let throttle = Throttle::new(Some(60_000), NOW);
+        let throttle = Throttle::new(Some(Arc::new(Mutex::new(Quota::new(60_000, Duration::ZERO, NOW)))));
+        let begun = after(Duration::from_secs(5));
         let mut granted = 0;
         while granted <= 60_000
-            && let count @ 1.. = throttle.grant(100, NOW)
+            && let count @ 1.. = throttle.grant(100, begun)
         {
             granted += count;
         }
-        assert!((1..=1000).contains(&granted), "{granted}");
+        assert_eq!(granted, 1000, "a second's worth");
         throttle.give_back(5);
-        assert_eq!((throttle.grant(100, NOW), throttle.grant(100, NOW)), (5, 0));
-        let again = throttle.again_in(NOW);
-        assert!(again >= AGAIN_MIN && throttle.grant(100, after(again)) > 0);
-        assert!(throttle.pause(Duration::from_secs(90), NOW));
+        assert_eq!((throttle.grant(100, begun), throttle.grant(100, begun)), (5, 0));
+        let again = throttle.again_in(begun);
+        assert!(again >= AGAIN_MIN && throttle.grant(100, begun.saturating_add(again)) > 0);
+        assert!(throttle.pause(Duration::from_secs(90), begun, begun));
         assert_eq!(throttle.grant(100, after(Duration::from_secs(89))), 0);
     }
 }

@@ -1,7 +1,12 @@
 //! How fast a pool can send, as its gateway measures it and the sender's preview tells it.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use tidings_types::Timestamp;
+
+use crate::pacing::Quota;
 
 /// Of the mean, the part that one round trip replaces: one in 16.
 const SMOOTHING: u64 = 16;
@@ -11,7 +16,35 @@ const SMOOTHING: u64 = 16;
 pub struct PoolGauge {
     streams: AtomicU64,
     round_trip_micros: AtomicU64,
-    quota_per_minute: AtomicU64,
+    quota: Mutex<Option<Arc<Mutex<Quota>>>>,
+}
+
+/// How long a number of notifications takes, and why not less.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Forecast {
+    /// Until the last one is sent, when nothing else is sent.
+    pub duration: Duration,
+    /// What decides that.
+    pub limit: RateLimit,
+}
+
+/// What decides how fast a pool sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RateLimit {
+    /// The provider's quota, or a pause that it asked for.
+    Quota,
+    /// Requests that the open connections may have in flight, and the round trip.
+    Connections,
+}
+
+impl RateLimit {
+    /// The word for it in the API.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Quota => "quota",
+            Self::Connections => "connections",
+        }
+    }
 }
 
 impl PoolGauge {
@@ -20,9 +53,9 @@ impl PoolGauge {
         self.streams.store(streams, Relaxed);
     }
 
-    /// How many notifications a minute the provider takes at most; `None` without such a quota.
-    pub fn set_quota_per_minute(&self, quota: Option<u64>) {
-        self.quota_per_minute.store(quota.unwrap_or(0), Relaxed);
+    /// The quota that the gateway obeys, shared with it; without one the provider sets none.
+    pub fn set_quota(&self, quota: Arc<Mutex<Quota>>) {
+        *lock(&self.quota) = Some(quota);
     }
 
     /// An answer came this long after its request. Threads that measure at once may overwrite each other's, which an
@@ -39,41 +72,59 @@ impl PoolGauge {
         Some(self.round_trip_micros.load(Relaxed)).filter(|micros| *micros > 0).map(Duration::from_micros)
     }
 
-    /// Notifications per second: streams by round trip, and at most the quota. `None` while nothing is known.
+    /// Notifications per second that streams and round trip allow; `None` while they are not known.
     pub fn per_second(&self) -> Option<f64> {
         let streams = Some(self.streams.load(Relaxed)).filter(|streams| *streams > 0);
-        let by_streams = streams.zip(self.round_trip()).map(|(streams, trip)| streams as f64 / trip.as_secs_f64());
-        let by_quota = Some(self.quota_per_minute.load(Relaxed)).filter(|quota| *quota > 0).map(|it| it as f64 / 60.0);
-        match (by_streams, by_quota) {
-            (Some(streams), Some(quota)) => Some(streams.min(quota)),
-            (streams, quota) => streams.or(quota),
-        }
+        streams.zip(self.round_trip()).map(|(streams, trip)| streams as f64 / trip.as_secs_f64())
     }
 
-    /// How long so many notifications take; `None` while nothing is known.
-    pub fn estimate(&self, notification_count: u64) -> Option<Duration> {
-        let seconds = notification_count as f64 / self.per_second()?;
-        Some(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
+    /// How long so many notifications take from now; `None` while nothing is known. For the quota this is the
+    /// arithmetic that the gateway obeys ([`Quota::time_for`]).
+    pub fn forecast(&self, notification_count: u64, now: Timestamp) -> Option<Forecast> {
+        let quota = lock(&self.quota).clone().map(|quota| lock(&quota).clone());
+        let by_quota = quota.map(|quota| quota.time_for(notification_count, now));
+        let seconds = self.per_second().map(|rate| notification_count as f64 / rate);
+        let by_streams = seconds.map(|seconds| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX));
+        match (by_quota, by_streams) {
+            (Some(quota), streams) if streams.is_none_or(|streams| quota >= streams) => {
+                Some(Forecast { duration: quota, limit: RateLimit::Quota })
+            }
+            (_, streams) => streams.map(|duration| Forecast { duration, limit: RateLimit::Connections }),
+        }
     }
+}
+
+/// Nothing that could panic runs under these locks.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const NOW: Timestamp = Timestamp(1_800_000_000_000);
+
     #[test]
-    fn the_smaller_of_streams_by_round_trip_and_quota_counts() {
+    fn the_slower_of_streams_by_round_trip_and_quota_decides() {
         let gauge = PoolGauge::default();
-        assert_eq!((gauge.per_second(), gauge.estimate(1)), (None, None));
-        gauge.set_quota_per_minute(Some(600_000));
-        assert_eq!(gauge.estimate(1_300_000), Some(Duration::from_secs(130)));
+        assert_eq!((gauge.per_second(), gauge.forecast(1, NOW)), (None, None));
+        let quota = Arc::new(Mutex::new(Quota::new(600_000, Duration::ZERO, NOW)));
+        gauge.set_quota(Arc::clone(&quota));
+        let later = NOW.saturating_add(Duration::from_secs(600));
+        let forecast = |count, now| gauge.forecast(count, now).map(|it| (it.duration.as_millis(), it.limit));
+        // A second's worth at once, and 59/60 of 10 000 a second.
+        assert_eq!(forecast(600_000, later), Some((60_000, RateLimit::Quota)));
         gauge.set_streams(500);
         gauge.on_round_trip(Duration::from_millis(100));
-        assert_eq!(gauge.estimate(10_000), Some(Duration::from_secs(2)));
+        assert_eq!(forecast(10_000, later), Some((2000, RateLimit::Connections)));
+        assert_eq!(forecast(600_000, later), Some((120_000, RateLimit::Connections)));
         gauge.set_streams(13_000);
-        assert_eq!(gauge.estimate(10_000), Some(Duration::from_secs(1)), "the quota again");
-        gauge.set_quota_per_minute(None);
-        assert_eq!(gauge.per_second(), Some(130_000.0));
+        assert_eq!(forecast(600_000, later), Some((60_000, RateLimit::Quota)));
+        // What the quota has been through counts: a pause, and half the rate after it.
+        quota.lock().unwrap().on_spent(Duration::from_secs(30), later, later);
+        let Some((millis, RateLimit::Quota)) = forecast(100_000, later) else { panic!("{:?}", forecast(1, later)) };
+        assert!((30_000 + 14_000..30_000 + 20_000).contains(&millis), "{millis} ms");
     }
 
     #[test]

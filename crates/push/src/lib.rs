@@ -28,7 +28,7 @@ pub mod web_push;
 
 pub use answer::{ANSWER_BYTES_MAX, Advice, Verdict};
 pub use dialect::Dialect;
-pub use gauge::PoolGauge;
+pub use gauge::{Forecast, PoolGauge, RateLimit};
 pub use lakes::Lakes;
 pub use notification::{Notification, Priority, PushType, Rendering, RenderingParts, Ticket};
 pub use outcome::{JobStanding, Outcome, OutcomeSink, Settled, Standing, TokenGone};

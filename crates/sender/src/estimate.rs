@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use tidings_telemetry::unix_now;
 use tidings_types::{DeviceNumber, Event};
 
 use crate::config::Pool;
@@ -32,13 +33,14 @@ pub(crate) fn estimate(context: &Context, pools: &[Pool], event: &Event) -> Vec<
             }
         });
     }
+    let now = unix_now();
     by_pool
         .into_iter()
         .map(|(place, count)| {
             let Pool { name, provider, gauge, .. } = &pools[place];
             let devices = scaled(count, sampled, frozen.len());
-            let duration = gauge.as_ref().and_then(|gauge| gauge.estimate(devices));
-            Estimate { pool: name.clone(), provider: *provider, devices, duration }
+            let forecast = gauge.as_ref().and_then(|gauge| gauge.forecast(devices, now));
+            Estimate { pool: name.clone(), provider: *provider, devices, forecast }
         })
         .collect()
 }

@@ -1,8 +1,7 @@
 //! What can be asked about jobs and about the sender as a whole. Plain values, true at the moment of asking.
 
-use std::time::Duration;
-
 use serde::{Deserialize, Serialize};
+use tidings_push::Forecast;
 use tidings_types::{BrakeScope, EventId, EventPriority, JournalPosition, Provider, Timestamp, TopicName};
 
 use crate::latency::TimeTo;
@@ -107,6 +106,6 @@ pub struct Estimate {
     pub provider: Provider,
     /// Devices of the audience that it reaches; an estimate too, where the audience is large.
     pub devices: u64,
-    /// How long they take when nothing else is sent; `None` while the pool's rate is not known.
-    pub duration: Option<Duration>,
+    /// How long they take when nothing else is sent, and what limits that; `None` while the pool's rate is not known.
+    pub forecast: Option<Forecast>,
 }

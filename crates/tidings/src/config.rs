@@ -32,7 +32,7 @@ pub(crate) use self::show::{effective, example, reference};
 pub(crate) use self::tree::{Origin, Problem};
 use self::tree::{VARIABLE_PREFIX, VARIABLE_SEPARATOR};
 use self::value::Leaf as _;
-pub(crate) use self::value::{ByteSize, Scope, Secret, WebUrl};
+pub(crate) use self::value::{ByteSize, Ramp, Scope, Secret, WebUrl};
 #[cfg(test)]
 pub(crate) use self::value::{HostPort, Tag};
 

@@ -659,14 +659,20 @@ fn of_audiences() -> Value {
             "devices": count(),
             "parts": items(reference("ExplainedPart")),
         })),
-        "Estimate": given(&["minutes"], json!({
+        "Estimate": given(&["minutes", "limited_by"], json!({
             "provider": provider(),
             "pool": {"type": "string"},
             "devices": count(),
             "minutes": {
                 "type": "number",
                 "minimum": 0,
-                "description": "Until the last one is answered; absent while nothing is known of the provider's speed.",
+                "description": "Until the last one is sent; absent while nothing is known of the provider's speed.",
+            },
+            "limited_by": {
+                "type": "string",
+                "enum": ["quota", "connections"],
+                "description": "What decides `minutes`: the provider's quota or a pause it asked for; or the requests that \
+                    the open connections may have in flight, and the round trip.",
             },
         })),
     })

@@ -45,7 +45,7 @@ async fn an_audience_is_counted_by_platform_language_country_and_app() {
         json!({
             "total": total, "by_platform": platforms, "by_locale": locales, "by_country": countries, "by_app": apps,
             "estimate": [
-                {"provider": "apns", "pool": "main", "devices": 1, "minutes": 1.5},
+                {"provider": "apns", "pool": "main", "devices": 1, "minutes": 1.5, "limited_by": "quota"},
                 {"provider": "fcm", "pool": "new", "devices": 1},
             ],
         })

@@ -193,7 +193,13 @@ impl Jobs for JobList {
         self.estimating.notify_one();
         drop(self.estimates.blocking_lock());
         let devices = event.subjects.len() as u64;
-        let estimate = |provider, pool: &str, minutes| Estimate { provider, pool: pool.to_owned(), devices, minutes };
+        let estimate = |provider, pool: &str, minutes| Estimate {
+            provider,
+            pool: pool.to_owned(),
+            devices,
+            minutes,
+            limited_by: minutes.map(|_| "quota"),
+        };
         vec![estimate(Provider::Apns, "main", Some(1.5)), estimate(Provider::Fcm, "new", None)]
     }
 }

@@ -17,7 +17,8 @@ use tidings_push::fcm::oauth::ServiceAccount;
 use tidings_push::fcm::{Fcm, Reason};
 use tidings_push::payload::Content;
 use tidings_push::{
-    JobStanding, Lakes, Notification, Outcome, OutcomeSink, PoolGauge, Rendering, RenderingParts, Settled, Ticket,
+    JobStanding, Lakes, Notification, Outcome, OutcomeSink, PoolGauge, RateLimit, Rendering, RenderingParts, Settled,
+    Ticket,
 };
 use tidings_telemetry::{Registry, unix_now};
 use tidings_types::{
@@ -531,19 +532,42 @@ async fn a_spent_quota_stops_the_whole_project_and_what_waits_stays_in_the_lakes
 }
 
 #[tokio::test]
+async fn a_burst_of_refusals_halves_the_rate_once_and_the_forecast_knows_it() {
+    let reply = Reply::error(429, "RESOURCE_EXHAUSTED").after(1);
+    let script: Script =
+        Arc::new(move |device, before, _, _| if device < 20 && before == 0 { reply.clone() } else { Reply::accept() });
+    let gauge = Arc::<PoolGauge>::default();
+    let setup = start(Google::start(script, vec![Grant::Token(3600)]).await, |config| {
+        (config.connection_count_min, config.connection_count_max, config.thread_count) = (2, 2, 2);
+        (config.quota_per_minute, config.gauge) = (Some(600_000), Arc::clone(&gauge));
+    });
+    let seconds = || {
+        let forecast = gauge.forecast(600_000, unix_now()).expect("there is a quota");
+        (forecast.limit == RateLimit::Quota).then_some(forecast.duration.as_secs())
+    };
+    assert!((60..=61).contains(&seconds().unwrap()), "the quota takes a minute: {:?}", seconds());
+    setup.push(0..20);
+    setup.accepted("429 of the project for each", 20).await;
+    assert!(setup.count("pauses_total") >= 1);
+    // Half the rate, which grows: 30 s in which 225 000 are sent, then 9833 a second. Halved twice: 75 s.
+    assert!((62..=71).contains(&seconds().unwrap()), "{:?} s", seconds());
+    setup.drain().await;
+}
+
+#[tokio::test]
 async fn a_quota_is_kept_and_the_urgent_have_it_first() {
     let setup = start(Google::start(accept(), vec![Grant::Token(3600)]).await, |config| {
-        config.quota_per_minute = Some(60_000); // At first a tenth of a thousand a second.
+        config.quota_per_minute = Some(12_000); // Two hundred a second.
     });
-    setup.push(0..200);
+    setup.push(0..400);
     setup.sink.outcomes(1).await;
     setup.lakes.of(EventPriority::High).try_push_batch(&mut (1000..1020).map(notification).collect()).unwrap();
     let started = Instant::now();
-    setup.accepted("a quota of a hundred a second", 220).await;
+    setup.accepted("a quota of two hundred a second", 420).await;
     assert!(started.elapsed() >= Duration::from_millis(500), "{:?}", started.elapsed());
     setup.google.log(|log| {
         let at = |device| log.requests[&device][0].0;
-        let (urgent, last) = ((1000..1020).map(at).max().unwrap(), (0..200).map(at).max().unwrap());
+        let (urgent, last) = ((1000..1020).map(at).max().unwrap(), (0..400).map(at).max().unwrap());
         assert!(urgent < last);
     });
     setup.drain().await;
@@ -731,7 +755,8 @@ async fn the_gauge_tells_streams_round_trips_and_the_quota() {
     let mut limited = settings(&google);
     (limited.gauge, limited.quota_per_minute) = (with_quota, Some(60));
     let gateway = Gateway::start(limited, Lakes::new(1), Arc::<Sink>::default() as _, &Registry::new()).unwrap();
-    assert_eq!(gauges[0].per_second(), Some(1.0), "before anything was sent");
+    let forecast = gauges[0].forecast(61, unix_now()).expect("before anything was sent");
+    assert!(forecast.limit == RateLimit::Quota && (58..=62).contains(&forecast.duration.as_secs()), "{forecast:?}");
     assert_eq!(gateway.drain(Instant::now() + PATIENCE).await.unsettled, 0);
 
     let setup = start(google, |config| {

@@ -120,6 +120,7 @@ fn config(port: u16, ca_pem: String) -> GatewayConfig {
         thread_count: 1,
         streams_max: 1000,
         quota_per_minute: None,
+        quota_ramp: Duration::ZERO,
         rate_floor: None,
         connect_timeout: Duration::from_secs(5),
         stall_timeout: Duration::from_secs(10),

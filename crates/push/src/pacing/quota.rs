@@ -1,39 +1,69 @@
-//! A provider's quota: so many notifications a minute, not all in its first second.
+//! A provider's quota: so many notifications a minute.
 //!
-//! A token bucket that holds a second's worth and is filled evenly, so that in any minute no more than the quota and
-//! that second are sent. Google wants traffic to begin slowly: from a tenth of the rate it rises to the whole within
-//! `ramp`, and falls again while nothing is sent. When the provider says that the quota is spent ([`Quota::pause`]),
-//! nothing is given out until it may be, and then from the slow end.
+//! A token bucket. It holds what may be sent in one second, and is filled evenly at 59/60 of the rate. So in any 60
+//! seconds at most the quota is sent: the second's worth that was in the bucket, and 59/60 of the quota that flow in.
 //!
-//! Threads may hand in their moments out of order: one that lies less than a second back changes nothing. One further
-//! back is of a clock that was set.
+//! # The rate
+//! - It begins at the full quota: the operator says that the provider grants it.
+//! - A refusal because the quota is spent ([`Quota::on_spent`]) pauses everything for as long as the provider asks, and
+//!   halves the rate, down to 1/64 of the quota. One burst of refusals halves once: a request that was sent before the
+//!   pause ended, or within a second after the last halving, does not count again.
+//! - Each second's worth of notifications that is sent raises the rate by 1/60 of the quota. So from almost nothing it
+//!   takes a minute of sending to the full quota, which is how fast Google wants a sender to ramp up. It is additive,
+//!   not a factor, because several senders of one project then settle at fair shares.
+//! - Quiet time changes nothing: after it, sending begins at the rate that was last sustained.
+//! - A restart forgets the rate. The bucket is then empty but for one notification, so that a restart never adds a
+//!   second's worth to what was sent before it.
 //!
-//! Not for several processes: who runs two servers on one project gives each its share.
+//! With a `ramp`, only a share of the rate is used: a tenth at first, all of it after `ramp` of sending, and down again
+//! while nothing is sent. Google recommends that for bulk traffic; it makes the first seconds after quiet time slow.
+//!
+//! Threads may pass times that are out of order. A time less than a second in the past changes nothing; one further
+//! back means that the clock was set.
+//!
+//! It does not know of other processes: two servers that send for one project each need a share of its quota.
 
 use std::time::Duration;
 
 use tidings_types::Timestamp;
 
-/// Milliseconds of a minute: one notification is this many parts, so that a millisecond's share of any quota is whole.
-const PARTS: u64 = 60_000;
-/// A bucket holds what flows in this time.
+/// One notification is this many parts, so that what flows in within a millisecond is whole: milliseconds of a minute,
+/// times 60 for 59/60 of the rate.
+const PARTS: u64 = 60_000 * 60;
+/// What flows in per millisecond, for a rate of one notification a minute.
+const FLOW: u64 = 59;
+/// A bucket holds what the rate allows in this time.
 const BURST: Duration = Duration::from_secs(1);
-/// Steps back below this are another thread's moment, not a clock that was set.
+/// A smaller step back is another thread's time, not a clock that was set.
 const CLOCK_STEP: Duration = Duration::from_secs(1);
-/// Slowest and full rate, per mille.
-const RATE_MIN: u64 = 100;
-const RATE_FULL: u64 = 1000;
+/// Requests sent so soon after a halving cannot halve the rate again.
+const HALVING_INTERVAL: Duration = Duration::from_secs(1);
+/// The slowest rate is this part of the quota: six halvings.
+const RATE_DIVISOR_MAX: u64 = 64;
+/// Each second's worth that is sent raises the rate by this part of the quota.
+const GROWTH_DIVISOR: u64 = 60;
+/// Smallest and full share of the rate, per mille.
+const SHARE_MIN: u64 = 100;
+const SHARE_FULL: u64 = 1000;
+/// Steps in which [`Quota::time_for`] follows a rate that changes: enough for 64 seconds' worth of growth and a ramp.
+const FORECAST_STEP: Duration = Duration::from_millis(100);
+const FORECAST_STEP_COUNT_MAX: u32 = 4000;
 
-/// The books about one quota.
+/// The state of one quota.
 #[derive(Debug, Clone)]
 pub struct Quota {
     per_minute: u64,
+    /// What is used of it: at most `per_minute`, at least 1/64 of it.
+    rate: u64,
+    /// Taken and not given back since the rate was last changed.
+    sent: u64,
+    halved_at: Timestamp,
     ramp: Duration,
+    /// Of the rate, per mille, and its fraction that is not a whole per mille yet.
+    share: u64,
+    share_rest: u64,
     /// In parts.
     level: u64,
-    /// Of the full rate, per mille, and its fraction that is not a whole per mille yet.
-    rate: u64,
-    rate_rest: u64,
     filled_at: Timestamp,
     paused_until: Timestamp,
     /// Something was taken since the bucket was filled last.
@@ -41,25 +71,25 @@ pub struct Quota {
 }
 
 impl Quota {
-    /// `per_minute` notifications, the full rate after `ramp`; without one, at once.
+    /// `per_minute` notifications; with a `ramp` that is not zero, all of them only after so much sending.
     ///
     /// # Panics
     /// When `per_minute` is 0.
     pub fn new(per_minute: u32, ramp: Duration, now: Timestamp) -> Self {
         assert!(per_minute > 0, "a quota of nothing never sends");
-        let rate = if ramp.is_zero() { RATE_FULL } else { RATE_MIN };
-        let mut quota = Self {
+        Self {
             per_minute: per_minute.into(),
+            rate: per_minute.into(),
+            sent: 0,
+            halved_at: Timestamp::default(),
             ramp,
-            level: 0,
-            rate,
-            rate_rest: 0,
+            share: if ramp.is_zero() { SHARE_FULL } else { SHARE_MIN },
+            share_rest: 0,
+            level: PARTS,
             filled_at: now,
             paused_until: Timestamp::default(),
             in_use: false,
-        };
-        quota.level = PARTS.max(quota.capacity() * rate / RATE_FULL);
-        quota
+        }
     }
 
     /// Takes up to `wanted` out of the bucket; returns how many may be sent now.
@@ -71,36 +101,71 @@ impl Quota {
         self.in_use = true;
         let given = (self.level / PARTS).min(wanted as u64);
         self.level -= given * PARTS;
+        self.sent += given;
         given as usize
     }
 
     /// Puts back what was taken and not sent.
     pub fn give_back(&mut self, count: usize) {
         self.level = self.level.saturating_add(count as u64 * PARTS).min(self.capacity());
+        self.sent = self.sent.saturating_sub(count as u64);
     }
 
-    /// The provider wants nothing for so long.
-    pub fn pause(&mut self, pause: Duration, now: Timestamp) {
+    /// The provider refused a request that was sent at `sent_at`, because the quota is spent, and wants nothing for
+    /// `pause`.
+    pub fn on_spent(&mut self, pause: Duration, sent_at: Timestamp, now: Timestamp) {
         self.fill(now);
+        if sent_at >= self.paused_until.max(self.halved_at.saturating_add(HALVING_INTERVAL)) {
+            self.rate = (self.rate / 2).max(self.per_minute / RATE_DIVISOR_MAX).max(1);
+            self.halved_at = now;
+        }
+        self.sent = 0;
         self.paused_until = self.paused_until.max(now.saturating_add(pause));
         self.level = 0;
         if !self.ramp.is_zero() {
-            self.rate = RATE_MIN;
+            self.share = SHARE_MIN;
         }
+    }
+
+    /// Notifications a minute that are sent at most as long as nothing is refused; with a ramp, at its end.
+    pub fn rate(&self) -> u64 {
+        self.rate
     }
 
     /// How long until [`Quota::take`] gives at least one; zero when it does now.
     pub fn next(&mut self, now: Timestamp) -> Duration {
         self.fill(now);
-        let missing = PARTS.saturating_sub(self.level) * RATE_FULL;
-        let filled = Duration::from_millis(missing.div_ceil(self.per_minute * self.rate));
+        let missing = PARTS.saturating_sub(self.level);
+        let filled = Duration::from_millis(missing.div_ceil(self.speed() * FLOW));
         // Nothing flows before the last filling, of which another thread may have given a later moment than `now`.
         let flows_at = if missing == 0 { self.paused_until } else { self.paused_until.max(self.filled_at) };
         flows_at.saturating_since(now) + filled
     }
 
+    /// How long until `count` notifications may have been sent, when nothing else is sent and nothing is refused.
+    pub fn time_for(&self, count: u64, now: Timestamp) -> Duration {
+        let (mut quota, mut left, mut at) = (self.clone(), count, now);
+        for _ in 0..FORECAST_STEP_COUNT_MAX {
+            left -= quota.take(usize::try_from(left).unwrap_or(usize::MAX), at) as u64;
+            if left == 0 || (quota.speed() == quota.per_minute && at >= quota.paused_until) {
+                break;
+            }
+            at = at.saturating_add(Duration::from_millis(1)); // What was taken raises the rate when time has passed.
+            at = at.saturating_add(quota.next(at).max(FORECAST_STEP));
+        }
+        let flow = u128::from(quota.speed() * FLOW);
+        let missing = (u128::from(left) * u128::from(PARTS)).saturating_sub(quota.level.into());
+        let rest = if left == 0 { 0 } else { missing.div_ceil(flow) };
+        at.saturating_since(now) + Duration::from_millis(u64::try_from(rest).unwrap_or(u64::MAX))
+    }
+
+    /// Notifications a minute that are allowed now: the rate, or the ramp's share of it.
+    fn speed(&self) -> u64 {
+        (self.rate * self.share / SHARE_FULL).max(1)
+    }
+
     fn capacity(&self) -> u64 {
-        (self.per_minute * BURST.as_millis() as u64).max(PARTS)
+        (self.speed() * BURST.as_millis() as u64 * (FLOW + 1)).max(PARTS)
     }
 
     fn fill(&mut self, now: Timestamp) {
@@ -108,32 +173,49 @@ impl Quota {
         if !back.is_zero() && back < CLOCK_STEP {
             return;
         }
-        // A clock set back: what was said of later moments is no longer true, but the bucket flows on.
-        if now < self.filled_at {
-            self.paused_until = Timestamp(self.paused_until.0.saturating_sub(self.filled_at.0 - now.0));
+        // The clock was set back: what was said of later times is moved with it, and the bucket flows on.
+        if !back.is_zero() {
+            let step = self.filled_at.0 - now.0;
+            self.paused_until = Timestamp(self.paused_until.0.saturating_sub(step));
+            self.halved_at = Timestamp(self.halved_at.0.saturating_sub(step));
             self.filled_at = now;
+        }
+        let millis = now.saturating_since(self.filled_at).as_millis() as u64;
+        if millis > 0 {
+            self.grow();
         }
         let flowing_since = self.filled_at.max(self.paused_until.min(now));
         let flowing = now.saturating_since(flowing_since).as_millis() as u64;
-        let flown = flowing.saturating_mul(self.per_minute).saturating_mul(self.rate) / RATE_FULL;
+        let flown = flowing.saturating_mul(self.speed() * FLOW);
+        self.turn(millis);
         self.level = self.level.saturating_add(flown).min(self.capacity());
-        self.turn(now.saturating_since(self.filled_at).as_millis() as u64);
         self.filled_at = now;
     }
 
-    /// Lets the rate rise while it is used and fall while it is not.
+    /// Raises the rate after each second's worth that was sent and not refused.
+    fn grow(&mut self) {
+        let second = self.rate.div_ceil(60);
+        if self.rate == self.per_minute {
+            self.sent = 0;
+        } else if self.sent >= second {
+            self.rate = (self.rate + (self.per_minute / GROWTH_DIVISOR).max(1)).min(self.per_minute);
+            self.sent -= second;
+        }
+    }
+
+    /// With a ramp: lets the share rise while it is used and fall while it is not.
     fn turn(&mut self, millis: u64) {
         let ramp = self.ramp.as_millis() as u64;
         if ramp == 0 || millis == 0 {
             return;
         }
-        let steps = millis.saturating_mul(RATE_FULL - RATE_MIN).saturating_add(self.rate_rest);
+        let steps = millis.saturating_mul(SHARE_FULL - SHARE_MIN).saturating_add(self.share_rest);
         let in_use = std::mem::take(&mut self.in_use) && millis <= BURST.as_millis() as u64;
-        self.rate = match in_use {
-            true => (self.rate + steps / ramp).min(RATE_FULL),
-            false => self.rate.saturating_sub(steps / ramp).max(RATE_MIN),
+        self.share = match in_use {
+            true => (self.share + steps / ramp).min(SHARE_FULL),
+            false => self.share.saturating_sub(steps / ramp).max(SHARE_MIN),
         };
-        self.rate_rest = steps % ramp;
+        self.share_rest = steps % ramp;
     }
 }
 
@@ -144,6 +226,8 @@ mod tests {
     use super::*;
 
     const NOW: Timestamp = Timestamp(1_800_000_000_000);
+    const MINUTE: u64 = 60_000;
+    const TEN_MINUTES: u64 = 10 * MINUTE;
 
     fn at(millis: u64) -> Timestamp {
         NOW.saturating_add(Duration::from_millis(millis))
@@ -154,50 +238,144 @@ mod tests {
         (from..to).step_by(step).map(|millis| quota.take(usize::MAX, at(millis))).sum()
     }
 
-    #[test]
-    fn a_minute_gives_the_quota_evenly() {
-        let mut quota = Quota::new(600_000, Duration::ZERO, NOW);
-        assert_eq!(quota.take(usize::MAX, NOW), 10_000, "a second's worth");
-        assert_eq!(quota.take(1, NOW), 0);
-        assert_eq!(quota.next(NOW), Duration::from_millis(1));
-        assert_eq!(quota.take(usize::MAX, at(1)), 10);
-        assert_eq!(drain(&mut quota, 2, 60_001, 7), 599_980);
-        quota.give_back(3);
-        assert_eq!(quota.take(usize::MAX, at(60_000)), 3 + 10);
+    /// Asks every 10 ms until `count` were given; returns how long that took.
+    fn send(quota: &mut Quota, mut count: usize, from: u64) -> u64 {
+        let mut now = from;
+        loop {
+            count -= quota.take(count, at(now));
+            if count == 0 {
+                return now - from;
+            }
+            now += 10;
+        }
     }
 
     #[test]
-    fn it_begins_slowly_and_again_after_a_pause_or_a_rest() {
+    fn a_minute_gives_the_quota_evenly() {
+        let mut quota = Quota::new(600_000, Duration::ZERO, NOW);
+        assert_eq!(quota.take(usize::MAX, NOW), 1, "a restart adds nothing to what was sent before it");
+        assert_eq!(quota.take(usize::MAX, at(2000)), 10_000, "a second's worth");
+        assert_eq!(quota.take(1, at(2000)), 0);
+        assert_eq!(quota.next(at(2000)), Duration::from_millis(1));
+        assert_eq!(quota.take(usize::MAX, at(2060)), 590);
+        assert_eq!(drain(&mut quota, 2061, 62_001, 1), 589_410, "with the bucket, the quota in one minute");
+        quota.give_back(3);
+        assert_eq!(quota.take(usize::MAX, at(62_000)), 3);
+    }
+
+    #[test]
+    fn after_quiet_time_it_begins_at_the_rate_it_last_sustained() {
+        let mut quota = Quota::new(600_000, Duration::ZERO, NOW);
+        let first = send(&mut quota, 60_000, TEN_MINUTES);
+        assert!(first <= 5100, "60 000 after ten quiet minutes take {first} ms");
+        // After a refusal, half of it is sustained: the bucket holds half as much, and half as much flows in.
+        let refused_at = 2 * TEN_MINUTES;
+        quota.on_spent(Duration::from_secs(60), at(refused_at), at(refused_at));
+        assert_eq!(quota.rate(), 300_000);
+        let second = drain(&mut quota, 3 * TEN_MINUTES, 3 * TEN_MINUTES + 1000, 10);
+        assert!((9800..=10_200).contains(&second), "{second}");
+    }
+
+    #[test]
+    fn a_burst_of_refusals_halves_once_and_sending_recovers() {
+        let mut quota = Quota::new(600_000, Duration::ZERO, NOW);
+        drain(&mut quota, 0, 5000, 10);
+        for millis in 0..100 {
+            quota.on_spent(Duration::from_secs(2), at(4900 + millis), at(5000 + millis));
+        }
+        assert_eq!(quota.rate(), 300_000);
+        // Sent before the pause was over, and answered after it.
+        quota.on_spent(Duration::ZERO, at(4999), at(9000));
+        assert_eq!(quota.rate(), 300_000);
+        quota.on_spent(Duration::ZERO, at(9100), at(9200));
+        assert_eq!(quota.rate(), 150_000);
+        quota.on_spent(Duration::ZERO, at(10_100), at(10_150));
+        assert_eq!(quota.rate(), 150_000, "sent within a second after the halving");
+        (1..20).for_each(|second| quota.on_spent(Duration::ZERO, at(second * 20_000), at(second * 20_000)));
+        assert_eq!(quota.rate(), 600_000 / 64);
+        // Quiet time proves nothing, and what was taken and given back neither.
+        for millis in 0..5000 {
+            let given = quota.take(usize::MAX, at(TEN_MINUTES + millis));
+            quota.give_back(given);
+        }
+        assert_eq!(quota.rate(), 600_000 / 64);
+        drain(&mut quota, 2 * TEN_MINUTES, 2 * TEN_MINUTES + 30_000, 10);
+        assert!((280_000..330_000).contains(&quota.rate()), "{}", quota.rate());
+        drain(&mut quota, 2 * TEN_MINUTES + 30_000, 2 * TEN_MINUTES + 62_000, 10);
+        assert_eq!(quota.rate(), 600_000);
+    }
+
+    #[test]
+    fn a_forecast_is_what_sending_then_takes() {
+        let fresh = |ramp| Quota::new(600_000, Duration::from_secs(ramp), NOW);
+        let mut halved = fresh(0);
+        halved.on_spent(Duration::from_secs(7), NOW, NOW);
+        let mut slowest = fresh(0);
+        (0..7).for_each(|second| slowest.on_spent(Duration::ZERO, at(2000 * second), at(2000 * second)));
+        let mut small = Quota::new(7, Duration::ZERO, NOW);
+        small.on_spent(Duration::ZERO, NOW, NOW);
+        let cases = [(fresh(0), 60_000), (fresh(60), 60_000), (halved, 200_000), (slowest, 400_000), (small, 9)];
+        for (mut quota, count) in cases {
+            for from in [14_000, TEN_MINUTES] {
+                let told = quota.time_for(count, at(from)).as_millis() as u64;
+                let took = send(&mut quota.clone(), count as usize, from);
+                assert!(told.abs_diff(took) <= 110 + took / 100, "{count} from {from}: told {told}, took {took}");
+            }
+            quota.take(usize::MAX, at(TEN_MINUTES));
+        }
+        assert_eq!(fresh(0).time_for(0, NOW), Duration::ZERO);
+        assert!(Quota::new(1, Duration::ZERO, NOW).time_for(u64::MAX, NOW) > Duration::from_secs(1 << 40));
+    }
+
+    #[test]
+    fn with_a_ramp_it_begins_slowly_and_again_after_a_pause_or_quiet_time() {
         let mut quota = Quota::new(600_000, Duration::from_secs(60), NOW);
         let first = drain(&mut quota, 0, 1000, 10);
-        assert!((1900..=2200).contains(&first), "a tenth, and a tenth of a second's worth: {first}");
+        assert!((900..=1200).contains(&first), "a tenth: {first}");
         drain(&mut quota, 1000, 60_000, 10);
         let full = drain(&mut quota, 60_000, 61_000, 10);
-        assert!((9900..=10_000).contains(&full), "{full}");
-        quota.pause(Duration::from_secs(30), at(61_000));
-        assert_eq!(quota.next(at(61_000)), Duration::from_millis(30_001));
+        assert!((9700..=10_000).contains(&full), "{full}");
+        quota.on_spent(Duration::from_secs(30), at(61_000), at(61_000));
         assert_eq!(drain(&mut quota, 61_000, 91_000, 10), 0);
         let again = drain(&mut quota, 91_000, 92_000, 10);
-        assert!((900..=1100).contains(&again), "{again}");
-        drain(&mut quota, 92_000, 152_000, 10);
-        assert_eq!(quota.take(usize::MAX, at(252_000)), 10_000, "the bucket is full after a rest");
-        let rested = drain(&mut quota, 252_010, 253_010, 10);
-        assert!((900..=1200).contains(&rested), "{rested}");
+        assert!((400..=600).contains(&again), "a tenth of half the quota: {again}");
+        drain(&mut quota, 92_000, 182_000, 10);
+        let after_quiet = drain(&mut quota, 282_000, 283_000, 10);
+        assert!((1800..=2200).contains(&after_quiet), "a tenth, and a second's worth of that: {after_quiet}");
     }
 
     #[test]
     fn the_smallest_quota_gives_one_a_minute() {
         let mut quota = Quota::new(1, Duration::ZERO, NOW);
-        assert_eq!((quota.take(9, NOW), quota.take(9, at(59_999)), quota.take(9, at(60_000))), (1, 0, 1));
-        assert_eq!(quota.next(at(60_000)), Duration::from_secs(60));
+        assert_eq!((quota.take(9, NOW), quota.take(9, at(61_016)), quota.take(9, at(61_017))), (1, 0, 1));
+        assert_eq!(quota.next(at(61_017)), Duration::from_millis(61_017));
     }
 
     #[test]
     fn a_clock_set_back_stops_nothing() {
         let mut quota = Quota::new(60_000, Duration::ZERO, NOW);
-        quota.pause(Duration::from_secs(10), NOW);
-        assert_eq!(quota.next(Timestamp(5)), Duration::from_millis(10_001));
-        assert_eq!(quota.take(5, Timestamp(10_006)), 1);
+        quota.on_spent(Duration::from_secs(10), NOW, NOW);
+        assert_eq!(quota.next(Timestamp(5)), Duration::from_millis(10_003));
+        assert_eq!(quota.take(5, Timestamp(10_008)), 1);
+        quota.on_spent(Duration::ZERO, Timestamp(10_100), Timestamp(10_100));
+        assert_eq!(quota.rate(), 15_000, "refusals count after it, too");
+    }
+
+    /// What was given at which millisecond.
+    type Given = [(u64, u64)];
+
+    /// In no window more than its share and one bucket, and in no minute more than the quota.
+    fn check_windows(given: &Given, per_minute: u32) -> Result<(), TestCaseError> {
+        let rate = u64::from(per_minute);
+        for (place, (from, _)) in given.iter().enumerate() {
+            let mut sum = 0;
+            for (to, count) in &given[place..] {
+                sum += count;
+                prop_assert!(sum * PARTS <= (to - from) * rate * FLOW + (rate * MINUTE).max(PARTS));
+                prop_assert!(to - from >= MINUTE || sum <= rate, "{} in {} ms", sum, to - from);
+            }
+        }
+        Ok(())
     }
 
     proptest! {
@@ -214,28 +392,21 @@ mod tests {
                 let now = clock - late;
                 latest = now.max(latest);
                 if stops && wanted % 8 == 0 {
-                    quota.pause(Duration::from_millis(late), at(now));
+                    quota.on_spent(Duration::from_millis(late), at(now), at(now));
                 }
                 given.push((latest, quota.take(wanted, at(now)) as u64));
                 let next = quota.next(at(now)).as_millis() as u64;
                 prop_assert_eq!(quota.clone().take(1, at(now + next)), 1, "promised in {} ms", next);
             }
-            let rate = u64::from(per_minute);
-            for (place, (from, _)) in given.iter().enumerate() {
-                let mut sum = 0;
-                for (to, count) in &given[place..] {
-                    sum += count;
-                    prop_assert!(sum * PARTS <= (to - from) * rate + (rate * 1000).max(PARTS));
-                }
-            }
+            check_windows(&given, per_minute)?;
         }
 
-        /// In no window of time more than its share and one burst; and what `next` promises comes true.
+        /// Whatever is refused and whenever, never more than the quota, and what `next` promises comes true.
         #[test]
         fn never_more_than_the_quota_and_always_what_is_promised(
-            per_minute in 1u32..2_000_000, ramp in 0u64..5000,
+            per_minute in prop_oneof![1u32..200, 1u32..2_000_000], ramp in prop_oneof![Just(0), 0u64..5000],
             steps in prop::collection::vec(
-                (0u64..3000, 0usize..50_000, prop::option::weighted(0.1, 0u64..5000)), 1..80
+                (0u64..9000, 0usize..50_000, prop::option::weighted(0.1, 0u64..5000)), 1..80
             ),
         ) {
             let mut quota = Quota::new(per_minute, Duration::from_millis(ramp), NOW);
@@ -243,23 +414,19 @@ mod tests {
             for (pause, wanted, stop) in steps {
                 now += pause;
                 if let Some(millis) = stop {
-                    quota.pause(Duration::from_millis(millis), at(now));
+                    let (before, sent_at) = (quota.rate(), now.saturating_sub(millis));
+                    quota.on_spent(Duration::from_millis(millis), at(sent_at), at(now));
+                    prop_assert!(quota.rate() * 2 + 1 >= before && quota.rate() * 64 + 63 >= u64::from(per_minute));
                     prop_assert_eq!(quota.take(1, at(now + millis.saturating_sub(1))), 0);
                     now += millis.saturating_sub(1);
                 }
                 given.push((now, quota.take(wanted, at(now)) as u64));
+                prop_assert!(quota.rate() <= per_minute.into());
                 let next = quota.next(at(now)).as_millis() as u64;
                 let mut later = quota.clone();
                 prop_assert_eq!(later.take(1, at(now + next)), 1, "promised in {} ms", next);
             }
-            let rate = u64::from(per_minute);
-            for (place, (from, _)) in given.iter().enumerate() {
-                let mut sum = 0;
-                for (to, count) in &given[place..] {
-                    sum += count;
-                    prop_assert!(sum * PARTS <= (to - from) * rate + (rate * 1000).max(PARTS));
-                }
-            }
+            check_windows(&given, per_minute)?;
         }
     }
 }

@@ -294,7 +294,8 @@ impl World {
             }
             3 => {
                 let pause = self.random.within(0..5000);
-                self.quota.pause(Duration::from_millis(pause), Timestamp(self.now));
+                let now = Timestamp(self.now);
+                self.quota.on_spent(Duration::from_millis(pause), now, now);
                 self.after(pause, Event::Repeat { notification });
             }
             4..7 => self.after(raised, Event::Repeat { notification }),

@@ -1,12 +1,14 @@
 //! Several providers, priorities, quarantine, shadow mode and dry runs.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tidings_push::{Lakes, Outcome, PoolGauge};
+use tidings_push::pacing::Quota;
+use tidings_push::{Forecast, Lakes, Outcome, PoolGauge, RateLimit};
 use tidings_sender::{DeviceOutcome, JobReport, JobState, Pool, Sender, SenderConfig, Shadow, StartError, Suppression};
 use tidings_store::{NewDevice, PutTerms};
+use tidings_telemetry::unix_now;
 use tidings_types::{
     AppId, DeviceToken, Environment, EventPriority, JournalPosition, Locale, Platform, Provider, Subject,
 };
@@ -221,13 +223,15 @@ async fn an_estimate_says_how_many_and_how_long_by_pool() {
     world.register((0..90).map(mixed)).await;
     world.register_for([device(1000)], &["user:1"]).await;
     let gauge = Arc::new(PoolGauge::default());
-    gauge.set_quota_per_minute(Some(60));
+    gauge.set_quota(Arc::new(Mutex::new(Quota::new(60, Duration::ZERO, unix_now()))));
     let fcm = Pool { gauge: Some(gauge), ..pool_of(Provider::Fcm) };
     let sender = world.start(config(), vec![pool_of(Provider::Apns), fcm]);
     let estimates = sender.estimate(&goal("goal"));
     let [apns, fcm] = &estimates[..] else { panic!("{estimates:?}") };
-    assert_eq!((apns.provider, apns.devices, apns.duration), (Provider::Apns, 30, None));
-    assert_eq!((fcm.pool.as_str(), fcm.devices, fcm.duration), ("fcm", 30, Some(Duration::from_secs(30))));
+    assert_eq!((apns.provider, apns.devices, apns.forecast), (Provider::Apns, 30, None));
+    let Some(Forecast { duration, limit: RateLimit::Quota }) = fcm.forecast else { panic!("{fcm:?}") };
+    assert_eq!((fcm.pool.as_str(), fcm.devices), ("fcm", 30));
+    assert!((28..=31).contains(&duration.as_secs()), "30 of 60 a minute: {duration:?}");
     let mut personal = goal("personal");
     personal.subjects = vec![Subject::new("user:9").unwrap()];
     assert_eq!(sender.estimate(&personal), []);

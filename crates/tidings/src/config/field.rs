@@ -20,7 +20,7 @@ use tidings_types::{AppId, DeviceId, Environment};
 use super::tree::{
     Node, Origin, Problem, Table, VARIABLE_PREFIX, VARIABLE_SEPARATOR, Value, parse_value, variable_name,
 };
-use super::value::{AppleId, ByteSize, HostPort, Leaf, LogFormat, Scope, Secret, Sha256, Spelling, Tag, WebUrl};
+use super::value::{AppleId, ByteSize, HostPort, Leaf, LogFormat, Ramp, Scope, Secret, Sha256, Spelling, Tag, WebUrl};
 
 /// The declaration of one setting.
 pub(crate) struct Item {
@@ -317,7 +317,7 @@ macro_rules! leaf {
 }
 
 leaf!(bool, u16, u32, u64, usize, String, PathBuf, SocketAddr, Duration);
-leaf!(AppId, AppleId, ByteSize, DeviceId, Environment, HeaderName, HostPort, LogFormat, Scope, Secret, Sha256);
+leaf!(AppId, AppleId, ByteSize, DeviceId, Environment, HeaderName, HostPort, LogFormat, Ramp, Scope, Secret, Sha256);
 leaf!(SubjectPattern, Tag, WebUrl);
 
 impl<T: Field> Field for Option<T> {

@@ -444,6 +444,17 @@ macro_rules! words {
 
 words!(Environment: "\"production\" or \"sandbox\"", "production" => Environment::Production, "sandbox" => Environment::Sandbox);
 
+/// How fast sending begins after quiet time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ramp {
+    /// At the rate that was last sustained.
+    None,
+    /// At a tenth of it; within a minute of sending at all of it.
+    Minute,
+}
+
+words!(Ramp: "\"none\" or \"minute\"", "none" => Ramp::None, "minute" => Ramp::Minute);
+
 /// What the holder of an API key may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Scope {

@@ -28,7 +28,8 @@ impl tidings_api::Jobs for Jobs {
             provider: it.provider,
             pool: it.pool,
             devices: it.devices,
-            minutes: it.duration.map(minutes),
+            minutes: it.forecast.map(|forecast| minutes(forecast.duration)),
+            limited_by: it.forecast.map(|forecast| forecast.limit.as_str()),
         };
         estimates.into_iter().map(view).collect()
     }

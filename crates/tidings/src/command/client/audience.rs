@@ -33,6 +33,8 @@ struct Estimate {
     devices: u64,
     #[serde(default)]
     minutes: Option<f64>,
+    #[serde(default)]
+    limited_by: Option<String>,
 }
 
 impl Estimate {
@@ -40,6 +42,12 @@ impl Estimate {
         let takes = self.minutes.map_or("speed not known yet".to_owned(), |minutes| {
             format!("about {}", duration(Duration::from_secs_f64((minutes * 60.0).clamp(0.0, 1e9))))
         });
+        let why = match self.limited_by.as_deref() {
+            Some("quota") => ", limited by the provider's quota",
+            Some("connections") => ", limited by connections and round trip",
+            _ => "",
+        };
+        let takes = takes + why;
         vec![self.provider.clone(), self.pool.clone(), self.devices.to_string(), takes]
     }
 }
@@ -197,7 +205,7 @@ mod tests {
         let by_locale = (0..12).map(|index| (format!("l{index:02}"), 100 - index)).collect();
         let none = BTreeMap::new();
         let estimate = serde_json::from_value(json!([
-            {"provider": "apns", "pool": "main", "devices": 1000, "minutes": 1.5},
+            {"provider": "apns", "pool": "main", "devices": 1000, "minutes": 1.5, "limited_by": "connections"},
             {"provider": "fcm", "pool": "new", "devices": 134},
         ]))
         .unwrap();
@@ -211,8 +219,7 @@ mod tests {
         };
         let text = words(&counted);
         assert!(text.starts_with("devices          1134\nlocale   l00     100\n"), "{text}");
-        let end =
-            "locale   others  179\napns     main    1000  about 1m30s\nfcm      new     134   speed not known yet";
+        let end = "locale   others  179\napns     main    1000  about 1m30s, limited by connections and round trip\nfcm      new     134   speed not known yet";
         assert!(text.ends_with(end), "{text}");
     }
 }

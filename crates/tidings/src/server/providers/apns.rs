@@ -2,6 +2,7 @@
 //! Apple has accepted nothing for yet.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tidings_gateway::{ClientCertificate, Credential, GatewayConfig, StartError};
 use tidings_push::PoolGauge;
@@ -59,6 +60,7 @@ pub(super) fn gateway(
         thread_count: apns.thread_count,
         streams_max: u32::try_from(apns.stream_count_max).unwrap_or(u32::MAX),
         quota_per_minute: None,
+        quota_ramp: Duration::ZERO,
         rate_floor: None,
         connect_timeout: apns.connect_timeout,
         stall_timeout: apns.stall_timeout,

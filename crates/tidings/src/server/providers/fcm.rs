@@ -10,7 +10,7 @@ use tidings_push::fcm as push;
 use tidings_push::fcm::oauth::ServiceAccount;
 
 use super::{CredentialError, ProviderError, authority, ca_pem, read};
-use crate::config::Fcm;
+use crate::config::{Fcm, Ramp};
 
 /// Google closes connections that ask for signs of life more often ("too many pings").
 const PING_INTERVAL_MIN: Duration = Duration::from_secs(30);
@@ -64,6 +64,10 @@ pub(super) fn gateway(name: &str, fcm: &Fcm, gauge: Arc<PoolGauge>) -> Result<(G
         thread_count: fcm.thread_count,
         streams_max: u32::try_from(fcm.stream_count_max).unwrap_or(u32::MAX),
         quota_per_minute: Some(fcm.quota_per_minute),
+        quota_ramp: match fcm.ramp {
+            Ramp::None => Duration::ZERO,
+            Ramp::Minute => Duration::from_secs(60),
+        },
         rate_floor: None,
         connect_timeout: fcm.connect_timeout,
         stall_timeout: fcm.stall_timeout,

@@ -52,10 +52,12 @@ async fn has_lines(world: &mut World) {
     }
 }
 
-#[then(expr = "Google needs half a minute for it")]
+/// Less what has passed since the one before.
+#[then("Google's quota lets the next one through in about half a minute")]
 async fn half_a_minute(world: &mut World) {
     let count = world.count.as_ref().expect("the backend has asked");
-    assert_eq!(count.minutes("fcm"), Some(0.5));
+    let minutes = count.minutes("fcm").expect("the quota is known");
+    assert!(minutes > 0.0 && minutes < 0.51, "{minutes} minutes");
 }
 
 #[then("nobody knows yet how long Apple needs for it")]
