@@ -461,7 +461,7 @@ impl Connection {
         let shut = now.saturating_duration_since(since) >= self.shared.stall_timeout;
         if shut {
             let Shared { provider, pool, metrics, .. } = &*self.shared;
-            metrics.stalled.inc();
+            metrics.without_window.inc();
             warn!(provider, pool, slot = self.slot, bytes = window, "Connection has no window");
         }
         shut
@@ -475,7 +475,7 @@ impl Connection {
         if let Some(pinged_at) = self.pinged_at {
             let stalled = since(pinged_at) >= half;
             if stalled {
-                metrics.stalled.inc();
+                metrics.silent.inc();
                 warn!(provider, pool, slot = self.slot, count = self.permits.in_flight(), "Connection stalled");
             }
             return stalled;

@@ -28,9 +28,15 @@ pub(crate) struct Metrics {
     pub(crate) connections_opened: Counter,
     pub(crate) connections_closed: Counter,
     pub(crate) connect_failures: Counter,
-    pub(crate) stalled: Counter,
+    /// Closed since a silent peer did not answer a PING.
+    pub(crate) silent: Counter,
+    /// Closed since the peer gave an idle connection no flow window.
+    pub(crate) without_window: Counter,
     pub(crate) goaways: Counter,
+    /// Connections.
     pub(crate) credential_refused: Counter,
+    /// Notifications; Web Push only.
+    pub(crate) vapid_refused: Counter,
     /// Access tokens fetched, and attempts to that failed.
     pub(crate) tokens_fetched: Counter,
     pub(crate) token_failures: Counter,
@@ -59,6 +65,11 @@ impl Metrics {
             let help = "Attempts that are made again, by why.";
             registry.counter("tidings_gateway_repeats_total", help, &with("cause", cause))
         };
+        let stalled = |cause| {
+            let help = "Connections closed because the peer gave no sign of life, or no window to send in.";
+            registry.counter("tidings_gateway_connections_stalled_total", help, &with("cause", cause))
+        };
+        let is_web_push = provider == Provider::WebPush;
         Self {
             outcomes: Outcome::NAMES.map(outcome),
             rejected: Reason::ALL.iter().map(rejected).collect(),
@@ -73,12 +84,20 @@ impl Metrics {
             connections_opened: counter("tidings_gateway_connections_opened_total", "Connections made."),
             connections_closed: counter("tidings_gateway_connections_closed_total", "Connections that ended."),
             connect_failures: counter("tidings_gateway_connect_failures_total", "Connections that were not made."),
-            stalled: counter("tidings_gateway_connections_stalled_total", "Connections closed for their silence."),
+            silent: stalled("silence"),
+            without_window: stalled("no_window"),
             goaways: counter("tidings_gateway_goaways_total", "Connections that the provider has told to end."),
-            credential_refused: counter(
-                "tidings_gateway_credential_refused_total",
-                "Connections on which the provider refused token, key or certificate.",
-            ),
+            credential_refused: if is_web_push {
+                Counter::default()
+            } else {
+                let help = "Connections on which the provider refused token, key or certificate.";
+                counter("tidings_gateway_credential_refused_total", help)
+            },
+            vapid_refused: if is_web_push {
+                counter("tidings_gateway_vapid_refused_total", "Notifications refused because of the VAPID key.")
+            } else {
+                Counter::default()
+            },
             tokens_fetched: counter("tidings_gateway_access_tokens_total", "Access tokens that were fetched."),
             token_failures: counter(
                 "tidings_gateway_access_token_failures_total",

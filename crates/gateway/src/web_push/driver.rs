@@ -366,7 +366,7 @@ impl Driver {
             let (pool, reason) = (&self.config.name, reason.as_str());
             error!(provider = "web_push", %pool, origin, reason, "Push service refuses the key");
         }
-        self.metrics.credential_refused.inc();
+        self.metrics.vapid_refused.inc();
     }
 }
 

@@ -130,7 +130,11 @@ async fn an_idle_connection_that_does_not_answer_is_replaced_before_anything_is_
     sleeper.sleep.notify_one();
     until("it was not replaced", || sleeper.connections.load(Ordering::SeqCst) >= 2).await;
     let text = registry.prometheus();
-    assert!(!text.contains(r#"tidings_gateway_connections_stalled_total{pool="main",provider="apns"} 0"#), "{text}");
+    let stalled = |cause, count| {
+        format!(r#"tidings_gateway_connections_stalled_total{{cause="{cause}",pool="main",provider="apns"}} {count}"#)
+    };
+    assert!(text.contains("_stalled_total{cause=\"silence\"") && !text.contains(&stalled("silence", 0)), "{text}");
+    assert!(text.contains(&stalled("no_window", 0)), "{text}");
 
     push(&lake, 1..20).await;
     let outcomes = sink.outcomes(20).await;

@@ -430,7 +430,7 @@ async fn a_refused_credential_costs_no_notification() {
 async fn a_silent_connection_is_closed_and_what_it_held_goes_elsewhere() {
     let (_, setup) =
         all_accepted(third(Reply::Stall), |config| config.stall_timeout = Duration::from_millis(400)).await;
-    let stalled = r#"tidings_gateway_connections_stalled_total{pool="main",provider="apns"} 1"#;
+    let stalled = r#"tidings_gateway_connections_stalled_total{cause="silence",pool="main",provider="apns"} 1"#;
     assert!(setup.registry.prometheus().contains(stalled));
     assert_eq!(setup.drain().await, 0);
 }

@@ -129,6 +129,12 @@ async fn a_window_that_is_never_opened_again_is_not_overrun_and_the_connection_r
     let (overrun, connections) = setup.peer.log(|log| (log.overrun, log.connections));
     assert_eq!((overrun, connections), (0, 4));
     assert!(requests(&setup).values().all(|count| *count == 1), "nothing was begun that could not be ended");
+    let text = setup.registry.prometheus();
+    let stalled = |cause: &str, count: u32| {
+        let series = r#"tidings_gateway_connections_stalled_total{cause="#;
+        text.contains(&format!("{series}\"{cause}\",pool=\"main\",provider=\"apns\"}} {count}\n"))
+    };
+    assert!(stalled("no_window", 3) && stalled("silence", 0), "{text}");
     assert_eq!(setup.drain().await, 0);
 }
 

@@ -306,6 +306,10 @@ async fn an_answer_decides_what_becomes_of_it() {
     }
     let requests = setup.service.log(|log| log.requests.clone());
     assert!(requests.iter().all(|it| device_of(it) != 77), "no redirect is followed");
+    let page = setup.registry.prometheus();
+    let refused = r#"tidings_gateway_vapid_refused_total{pool="browsers",provider="web_push"} 1"#;
+    assert!(page.contains(refused), "{page}");
+    assert!(!page.contains("tidings_gateway_credential_refused_total"), "that one counts connections");
     let salts: HashSet<_> = requests.iter().map(|it| it.body[..86].to_vec()).collect();
     assert_eq!(salts.len(), requests.len(), "a repeat has a salt and a key of its own");
     assert!(requests.iter().all(|it| setup.browser.decrypt(&it.body) == text_for(device_of(it))));
