@@ -324,6 +324,7 @@ machine as well (Debian: postgresql).")]
     #[command(after_help = "Examples:
   tidings bench push
   tidings bench push --audience 1.3M --only audience
+  tidings bench push --only fcm
   tidings bench push --server pushy --runs 5 --json
   tidings bench push --full > push.txt
 
@@ -411,7 +412,7 @@ pub(crate) struct BenchPushArgs {
     /// Measure every round trip with every stream limit and flow window, not one of each kind; an hour.
     #[arg(long)]
     pub(crate) full: bool,
-    /// Measure only the parts whose name contains this: `100 ms`, `newsletter`, `audience`.
+    /// Measure only the parts whose name contains this, such as `0 ms`; a name that is not there lists all parts.
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub(crate) only: String,
     /// Measure memory and time of an audience so large as well; 1.3M is what the goals are stated for.
@@ -498,6 +499,8 @@ pub(crate) enum PeerRole {
     Bare,
     /// A simulated APNs.
     Simulator,
+    /// A simulated FCM.
+    Fcm,
 }
 
 /// Reads a count such as `200000`, `200k` or `1.3M`: from 1000 to 200 million.

@@ -42,6 +42,7 @@ pub(crate) async fn run(command: BenchCommand) -> Result<(), CommandError> {
                 PeerRole::Fanout => fanout::server::serve().await,
                 PeerRole::Bare => fanout::bare::serve(),
                 PeerRole::Simulator => push::simulator::serve(),
+                PeerRole::Fcm => push::fcm::serve(),
             };
         }
     };

@@ -14,8 +14,8 @@
 //!   is less ([`case`]);
 //! - other senders, where they can be found ([`peers`]).
 //!
-//! Two parts are of another kind: a goal beside a newsletter ([`newsletter`]), and the memory of a server that tells a
-//! large audience ([`audience`]).
+//! Three parts are of another kind: a goal beside a newsletter ([`newsletter`]), the memory of a server that tells a
+//! large audience ([`audience`]), and a goal to Android devices under Google's quota ([`fcm`]).
 //!
 //! Every run checks, in the simulator's ledger and in the job's report: each device accepted once, in its language,
 //! and never more streams than allowed. Ours fails otherwise; another sender is left out of the case. Devices are
@@ -24,6 +24,7 @@
 mod audience;
 mod case;
 mod cores;
+pub(super) mod fcm;
 mod h2load;
 mod job;
 mod link;
@@ -37,7 +38,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tidings_sender::TimeTo;
-use tidings_types::EventPriority;
+use tidings_types::{EventPriority, Platform};
 
 use self::case::{Case, FAR, NEAR};
 use self::cores::Sides;
@@ -61,6 +62,10 @@ const GOAL_RATE: f64 = 150_000.0;
 const GOAL_OF_MODEL: f64 = 0.95;
 /// Of gorush's rate, where the provider is near.
 const GOAL_OF_GORUSH: f64 = 20.0;
+/// Parts beside the cases.
+const NEWSLETTER: &str = "newsletter";
+const AUDIENCE: &str = "audience";
+const FCM: &str = "fcm";
 /// Where `conformance/peers.sh` puts what it builds.
 const PEERS_FOLDER: &str = "target/peers";
 
@@ -69,6 +74,7 @@ struct Plan {
     cases: Vec<Case>,
     newsletter: Option<u32>,
     audience: Option<u32>,
+    fcm: bool,
     devices: u32,
 }
 
@@ -77,18 +83,35 @@ impl Plan {
     fn new(args: &BenchPushArgs) -> Self {
         let named = |name: &str| name.contains(&args.only);
         let simulated = args.server == BenchPushServer::Simulator;
-        let mut cases = if simulated { case::of_simulator(args.full) } else { case::of_pushy(args.full) };
+        let mut cases = Self::all_cases(args);
         cases.retain(|case| named(&case.to_string()));
         Self {
             cases,
-            newsletter: (simulated && named("newsletter")).then_some(args.newsletter),
-            audience: args.audience.filter(|_| simulated && named("audience")),
+            newsletter: (simulated && named(NEWSLETTER)).then_some(args.newsletter),
+            audience: args.audience.filter(|_| simulated && named(AUDIENCE)),
+            fcm: simulated && named(FCM),
             devices: args.devices,
         }
     }
 
+    fn all_cases(args: &BenchPushArgs) -> Vec<Case> {
+        match args.server {
+            BenchPushServer::Simulator => case::of_simulator(args.full),
+            BenchPushServer::Pushy => case::of_pushy(args.full),
+        }
+    }
+
+    /// What `--only` can name.
+    fn part_names(args: &BenchPushArgs) -> Vec<String> {
+        let mut names: Vec<String> = Self::all_cases(args).iter().map(Case::to_string).collect();
+        if args.server == BenchPushServer::Simulator {
+            names.extend([NEWSLETTER.to_owned(), format!("{AUDIENCE} (with --audience N)"), FCM.to_owned()]);
+        }
+        names
+    }
+
     fn is_empty(&self) -> bool {
-        self.cases.is_empty() && self.newsletter.is_none() && self.audience.is_none()
+        self.cases.is_empty() && self.newsletter.is_none() && self.audience.is_none() && !self.fcm
     }
 
     fn case_audience(&self, case: Case) -> u32 {
@@ -122,11 +145,12 @@ pub(super) async fn run(args: &BenchPushArgs) -> Result<Report, CommandError> {
     let _ = crate::log::init(tidings_telemetry::log::Format::Text, "warn");
     let plan = Plan::new(args);
     if plan.is_empty() {
-        return Err(CommandError::Usage(format!("no part of this benchmark is called {:?}", args.only)));
+        let (only, parts) = (&args.only, Plan::part_names(args).join("; "));
+        return Err(CommandError::Usage(format!("no part of this benchmark is called {only:?}; its parts: {parts}")));
     }
     let sides = Sides::choose(args.provider_cores as usize)?;
     let folder = Folder::make(args.dir.as_deref())?;
-    setup::import(&folder, &plan.audiences()).await?;
+    setup::import(&folder, &plan.audiences(), Platform::Ios).await?;
     sides.hold_sender()?;
 
     let mut report = Report::new("push");
@@ -137,6 +161,9 @@ pub(super) async fn run(args: &BenchPushArgs) -> Result<Report, CommandError> {
     run_cases(args, &plan, &sides, &folder, &peers_folder, &mut report).await?;
     if let Some(audience) = plan.newsletter {
         newsletter::run(audience, &sides, &folder, &peers_folder, &mut report).await?;
+    }
+    if plan.fcm {
+        fcm::run(args.common.runs, &sides, args.dir.as_deref(), &mut report).await?;
     }
     if sides.provider.contains(&sides.server) {
         report.note("There is one core: server and provider shared it.");
@@ -354,12 +381,28 @@ mod tests {
     use super::*;
     use crate::cli::{BenchCommand, Cli, Command};
 
-    fn plan(words: &str) -> Plan {
+    fn args(words: &str) -> BenchPushArgs {
         let cli = Cli::try_parse_from(format!("tidings bench push {words}").split_whitespace()).unwrap();
         match cli.command {
-            Command::Bench(BenchCommand::Push(args)) => Plan::new(&args),
+            Command::Bench(BenchCommand::Push(args)) => args,
             _ => panic!("it is this command"),
         }
+    }
+
+    fn plan(words: &str) -> Plan {
+        Plan::new(&args(words))
+    }
+
+    #[tokio::test]
+    async fn a_part_that_is_not_there_lists_those_that_are() {
+        let told = async |words| run(&args(words)).await.unwrap_err().to_string();
+        let simulated = told("--only nothing").await;
+        let start = "no part of this benchmark is called \"nothing\"; its parts: 0 ms, 2 × 1000; 0 ms, 2 × 100; ";
+        assert!(simulated.starts_with(start), "{simulated}");
+        assert!(simulated.ends_with("; newsletter; audience (with --audience N); fcm"), "{simulated}");
+        assert_eq!(told("--only audience").await.replace("audience\"", "nothing\""), simulated);
+        let pushy = told("--server pushy --only fcm").await;
+        assert_eq!(pushy, "no part of this benchmark is called \"fcm\"; its parts: 0 ms, 2 × 1000; 0 ms, 2 × 100");
     }
 
     #[test]
@@ -367,6 +410,7 @@ mod tests {
         let all = plan("--audience 1.3M");
         assert!(all.cases.len() > 4 && all.newsletter == Some(1_000_000) && all.audience == Some(1_300_000));
         assert_eq!(all.audiences().last(), Some(&1_300_000));
+        assert!(all.fcm && !plan("--only newsletter").fcm && plan("--only fcm").cases.is_empty());
         let newsletter = plan("--only newsletter --newsletter 20k");
         assert!(newsletter.cases.is_empty() && newsletter.audience.is_none());
         assert_eq!(newsletter.audiences(), [1000, 20_000]);

@@ -50,6 +50,18 @@ pub(super) struct ToldTimes {
     pub(super) p100_ms: u64,
 }
 
+/// What `POST /v1/audience/preview` says, as much of it as is looked at.
+#[derive(Debug, Deserialize)]
+struct Preview {
+    estimate: Vec<PreviewPool>,
+}
+
+#[derive(Debug, Deserialize)]
+struct PreviewPool {
+    #[serde(default)]
+    minutes: Option<f64>,
+}
+
 impl Door {
     /// Of a server in this process.
     pub(super) fn of(server: &Server) -> Self {
@@ -83,6 +95,19 @@ impl Door {
         let accepted: Accepted =
             serde_json::from_slice(&body).map_err(|error| failed_by("the event's answer", &error))?;
         Ok(JournalPosition(accepted.position))
+    }
+
+    /// How many seconds it would take to tell the first `audience` devices, by the server's own word.
+    pub(super) async fn forecast(&self, audience: u32) -> Result<f64, CommandError> {
+        let event = json!({"topic": TOPIC, "subjects": [setup::subject(audience)]});
+        let event = Bytes::from(event.to_string());
+        let (status, body) = self.url.post("/v1/audience/preview", self.key.as_deref(), event).await?;
+        if status != StatusCode::OK {
+            return Err(failed(format!("the preview was answered with {status}: {}", String::from_utf8_lossy(&body))));
+        }
+        let preview: Preview = serde_json::from_slice(&body).map_err(|error| failed_by("the preview", &error))?;
+        let minutes = preview.estimate.first().and_then(|pool| pool.minutes);
+        Ok(minutes.ok_or_else(|| failed("the preview does not say how long it takes"))? * 60.0)
     }
 
     /// Waits until every one of `count` devices has its outcome, which must be that it was accepted.

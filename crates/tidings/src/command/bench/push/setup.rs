@@ -119,34 +119,46 @@ impl Folder {
     /// The same as a file holds it. Devices are imported as proven, so there is no quarantine; the number of
     /// connections is the case's, always.
     pub(super) fn config_text(&self, greeting: &Greeting, case: Case) -> String {
-        let quoted = |name: &str| toml::Value::String(self.path(name).display().to_string()).to_string();
-        let (source, connections) = (&LANGUAGES[0], case.connections);
+        let connections = case.connections;
+        format!(
+            "{}[apns.bench]\nhost = \"127.0.0.1\"\nport = {}\nkey_id = \"{}\"\nteam_id = \"{}\"\nkey_file = {}\n\
+             ca_file = {}\napps = [\"{APP}\"]\nconnection_count = {connections}\n\
+             connection_count_max = {connections}\nquarantine_connection_count = 0\nlake_capacity = {}\n",
+            self.common_text(),
+            greeting.port,
+            greeting.key_id,
+            greeting.team_id,
+            self.quoted("key.p8"),
+            self.quoted("ca.pem"),
+            2 * case.stream_count(),
+        )
+    }
+
+    /// All but the provider.
+    pub(super) fn common_text(&self) -> String {
+        let source = &LANGUAGES[0];
         format!(
             "data_dir = {}\n\
              [http]\nlisten = \"127.0.0.1:0\"\n\
              [client]\nallow_anonymous = true\nconnection_count_max = 100\n[log]\nfilter = \"warn\"\n\
              [topics.{TOPIC}]\ntitle = \"{}%{{team}}!\"\nbody = \"{}\"\n\
-             [translations]\ndir = {}\n\
-             [apns.bench]\nhost = \"127.0.0.1\"\nport = {}\nkey_id = \"{}\"\nteam_id = \"{}\"\nkey_file = {}\n\
-             ca_file = {}\napps = [\"{APP}\"]\nconnection_count = {connections}\n\
-             connection_count_max = {connections}\nquarantine_connection_count = 0\nlake_capacity = {}\n",
-            quoted("data"),
+             [translations]\ndir = {}\n",
+            self.quoted("data"),
             source.title,
             source.body,
-            quoted("locales"),
-            greeting.port,
-            greeting.key_id,
-            greeting.team_id,
-            quoted("key.p8"),
-            quoted("ca.pem"),
-            2 * case.stream_count(),
+            self.quoted("locales"),
         )
+    }
+
+    /// The path of a file in it, as TOML spells it.
+    pub(super) fn quoted(&self, name: &str) -> String {
+        toml::Value::String(self.path(name).display().to_string()).to_string()
     }
 }
 
 /// Registers as many devices as the largest of the audiences has; the first so many are subscribed to each one's
 /// subject.
-pub(super) async fn import(folder: &Folder, audiences: &[u32]) -> Result<(), CommandError> {
+pub(super) async fn import(folder: &Folder, audiences: &[u32], platform: Platform) -> Result<(), CommandError> {
     let store = store::open(&folder.path("data").join("store")).await?;
     let topic = TopicName::new(TOPIC).expect("a legal topic");
     let device_count = audiences.iter().copied().max().unwrap_or(0);
@@ -159,7 +171,7 @@ pub(super) async fn import(folder: &Folder, audiences: &[u32]) -> Result<(), Com
         let subscribed = |device| subjects.iter().filter(move |&&(_, count)| device < count);
         let devices = (start..device_count.min(start + IMPORT_COUNT)).map(|number| {
             let subscriptions = subscribed(number).map(|(subject, _)| (subject.clone(), topic.clone()));
-            NewImport { subscriptions: subscriptions.collect(), proven: true, ..device(number).into() }
+            NewImport { subscriptions: subscriptions.collect(), proven: true, ..device(platform, number).into() }
         });
         let imported = store.import_devices(devices.collect(), None, unix_now()).await;
         imported.map_err(|error| failed_by("cannot import", &error))?;
@@ -168,12 +180,16 @@ pub(super) async fn import(folder: &Folder, audiences: &[u32]) -> Result<(), Com
     Ok(())
 }
 
-fn device(number: u32) -> NewDevice {
+fn device(platform: Platform, number: u32) -> NewDevice {
     let language = number as usize % LANGUAGES.len();
     let id = DeviceId::new(&format!("phone-{number}")).expect("a legal id");
     let locale = Locale::new(LANGUAGES[language].locale).expect("a legal locale");
-    let new = NewDevice::new(id, AppId::new(APP).expect("a legal app"), Platform::Ios, locale);
-    NewDevice { token: Some(token(language as u8, number)), ..new }
+    let new = NewDevice::new(id, AppId::new(APP).expect("a legal app"), platform, locale);
+    let token = match platform {
+        Platform::Android => DeviceToken::fcm(&format!("bench-{number}")).expect("a legal token"),
+        _ => token(language as u8, number),
+    };
+    NewDevice { token: Some(token), ..new }
 }
 
 /// As long as APNs has them: the language, the number, and bytes that fill up.
