@@ -71,6 +71,9 @@ pub(crate) enum Command {
     Jobs(JobsCommand),
     /// Show what a notification says, in one language or in all.
     Preview(PreviewArgs),
+    /// Keys for notifications to browsers.
+    #[command(subcommand)]
+    WebPush(WebPushCommand),
     /// Back the store up, restore it, see whether it is sound.
     #[command(subcommand)]
     Store(StoreCommand),
@@ -291,6 +294,34 @@ pub(crate) enum ConfigCommand {
     #[command(after_help = "Example:
   tidings config reference > configuration.md")]
     Reference,
+}
+
+/// What `web-push` can do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum WebPushCommand {
+    /// Make a key pair (VAPID), or print the public half of the one in a file.
+    Keys(WebPushKeysArgs),
+}
+
+/// Arguments of `web-push keys`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  tidings web-push keys
+  tidings web-push keys --file /etc/tidings/vapid.pem
+  tidings web-push keys --show vapid.pem --json
+
+The private half goes into the file, which only its owner can read and which is never
+overwritten: browsers that subscribed with a lost key have to subscribe again.")]
+pub(crate) struct WebPushKeysArgs {
+    /// Where to put the private half; there must be no such file.
+    #[arg(long, value_name = "FILE", default_value = "vapid.pem", conflicts_with = "show")]
+    pub(crate) file: PathBuf,
+    /// Make nothing, print the public half of the key in this file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) show: Option<PathBuf>,
+    /// Print the public half and the file's name as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Arguments of `config check`.

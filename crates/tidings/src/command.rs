@@ -14,6 +14,7 @@ pub(crate) mod simulate;
 pub(crate) mod store;
 pub(crate) mod subscribe;
 pub(crate) mod token;
+pub(crate) mod web_push;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -47,6 +47,7 @@ fn run(command: Command) -> Result<(), CommandError> {
             Command::Audience(args) => command::client::audience(args).await,
             Command::Jobs(command) => command::client::jobs(command).await,
             Command::Preview(args) => command::preview::run(args).await,
+            Command::WebPush(command) => command::web_push::run(command).await,
             Command::Store(command) => command::store::run(command).await,
             Command::Config(command) => command::config::run(command).await,
             Command::Completions(args) => command::completions::run(&args),

@@ -18,7 +18,7 @@ use aws_lc_rs::agreement::{ECDH_P256, PrivateKey};
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _};
 use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use http::HeaderValue;
 use serde::Serialize;
 use tidings_types::Timestamp;
@@ -51,6 +51,21 @@ pub enum VapidError {
     Subject(String),
 }
 
+/// Makes a new private key, as PEM (PKCS#8).
+pub fn generate_key() -> String {
+    let key = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &SystemRandom::new())
+        .expect("the system has random bytes");
+    encode_pem(key.as_ref())
+}
+
+/// The public half of a private key, in base64url.
+///
+/// # Errors
+/// When it is no private key in one of the two forms that [`VapidKey::new`] reads.
+pub fn public_key_of(private_key: &str) -> Result<String, VapidError> {
+    read_pair(private_key).map(|pair| encode_public(&pair))
+}
+
 /// The key that browsers were given when they subscribed, and our address.
 pub struct VapidKey {
     pair: EcdsaKeyPair,
@@ -70,16 +85,12 @@ impl VapidKey {
         if !is_contact || subject.len() > SUBJECT_BYTES_MAX || !subject.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(VapidError::Subject(subject.chars().take(64).collect()));
         }
-        let pair = match decode_pem(private_key) {
-            Some(pkcs8) => EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &pkcs8).ok(),
-            None => pair_of_bytes(private_key.trim()),
-        };
-        Ok(Self { pair: pair.ok_or(VapidError::Key)?, random: SystemRandom::new(), subject: subject.to_owned() })
+        Ok(Self { pair: read_pair(private_key)?, random: SystemRandom::new(), subject: subject.to_owned() })
     }
 
     /// The public key in base64url: what browsers are given as `applicationServerKey`.
     pub fn public_key(&self) -> String {
-        URL_SAFE_NO_PAD.encode(self.pair.public_key().as_ref())
+        encode_public(&self.pair)
     }
 
     /// Whether push services see the same sender: key and contact.
@@ -105,6 +116,26 @@ impl VapidKey {
         value.set_sensitive(true); // Keeps it out of Debug output.
         value
     }
+}
+
+fn read_pair(private_key: &str) -> Result<EcdsaKeyPair, VapidError> {
+    let pair = match decode_pem(private_key) {
+        Some(pkcs8) => EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &pkcs8).ok(),
+        None => pair_of_bytes(private_key.trim()),
+    };
+    pair.ok_or(VapidError::Key)
+}
+
+fn encode_public(pair: &EcdsaKeyPair) -> String {
+    URL_SAFE_NO_PAD.encode(pair.public_key().as_ref())
+}
+
+/// RFC 7468, 10: lines of 64 characters.
+fn encode_pem(pkcs8: &[u8]) -> String {
+    let text = STANDARD.encode(pkcs8);
+    let lines = text.as_bytes().chunks(64).map(|line| std::str::from_utf8(line).expect("base64 is ASCII"));
+    let lines: Vec<&str> = lines.collect();
+    format!("-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n", lines.join("\n"))
 }
 
 fn pair_of_bytes(text: &str) -> Option<EcdsaKeyPair> {
