@@ -53,6 +53,9 @@ pub(crate) enum Command {
     /// Print what is published in channels, one JSON object per line.
     Subscribe(SubscribeArgs),
     /// Stand in for a push provider.
+    #[command(
+        after_help = "What a simulator can be asked and told while it runs, and how it can misbehave: docs/simulator.md."
+    )]
     #[command(subcommand)]
     Simulate(SimulateCommand),
     /// Make a token that a client connects or subscribes with.

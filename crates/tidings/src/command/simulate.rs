@@ -40,7 +40,7 @@ pub(crate) struct SimulateArgs {
     /// Folder for the certificate and the keys made at the start; simulators of several kinds can share it.
     #[arg(long, default_value = "simulator", value_name = "FOLDER")]
     pub(crate) dir: PathBuf,
-    /// How it misbehaves, as JSON: delays, rejections, resets.
+    /// How it misbehaves, as JSON: delays, rejections, resets (docs/simulator.md).
     #[arg(long, value_name = "FILE")]
     pub(crate) faults: Option<PathBuf>,
     /// How far away it is: answers come so much later, side by side.
