@@ -153,17 +153,47 @@ impl Heap {
         self.take_retired().delete()
     }
 
-    /// Makes sure that records of `bytes` in all, by [`stored_bytes`](crate::stored_bytes), can be appended.
+    /// Makes sure that records of `bytes` in all, by [`stored_bytes`](crate::stored_bytes), can be appended. Who must not
+    /// keep readers waiting for the disk makes the segments that are missing without the heap: [`Heap::missing`].
     ///
     /// # Errors
     /// When the disk has no room for a segment, or all numbers are used. What was reserved before stays.
     pub fn reserve(&mut self, bytes: u64) -> Result<(), ReserveError> {
-        let mut room = self.room();
-        while room < bytes {
-            let added = self.add_segment()?;
-            room += u64::from(added - LOST_BYTES_MAX);
+        while let Some(missing) = self.missing(bytes) {
+            self.add(missing.make()?);
         }
         Ok(())
+    }
+
+    /// The next segment that must be added before records of `bytes` in all can surely be appended; `None`: they can.
+    pub fn missing(&self, bytes: u64) -> Option<MissingSegment> {
+        if self.room() >= bytes {
+            return None;
+        }
+        let Limits { segment_bytes_min, segment_bytes_max } = self.limits;
+        let part =
+            (self.usage().disk_bytes / GROWTH_PART).clamp(u64::from(segment_bytes_min), u64::from(segment_bytes_max));
+        let wanted = (part as u32).next_power_of_two().min(segment_bytes_max);
+        Some(MissingSegment {
+            folder: self.folder.clone(),
+            number: self.next_number,
+            wanted,
+            enough: segment_bytes_min,
+        })
+    }
+
+    /// Takes a segment that was missing, and still is: nothing was added since [`Heap::missing`] told of it.
+    ///
+    /// # Panics
+    /// When another segment was added meanwhile.
+    pub fn add(&mut self, NewSegment(segment): NewSegment) {
+        assert_eq!(segment.number, self.next_number, "one adds segments at a time");
+        self.next_number += 1;
+        self.segments.push(segment);
+        self.find_indexes();
+        if self.tail.is_none() {
+            self.tail = Some(Tail { index: self.segments.len() - 1, written: 0 });
+        }
     }
 
     /// What can surely be appended.
@@ -182,33 +212,6 @@ impl Heap {
     /// Where the tail's next record will be.
     fn end(&self, tail: &Tail) -> u32 {
         tail.written + self.pending.len() as u32
-    }
-
-    fn add_segment(&mut self) -> Result<u32, ReserveError> {
-        let Limits { segment_bytes_min, segment_bytes_max } = self.limits;
-        let part =
-            (self.usage().disk_bytes / GROWTH_PART).clamp(u64::from(segment_bytes_min), u64::from(segment_bytes_max));
-        let wanted = (part as u32).next_power_of_two().min(segment_bytes_max);
-        let number = self.next_number;
-        let create = |bytes| match number {
-            0..=SEGMENT_NUMBER_MAX => Segment::create(&self.folder, number, bytes),
-            _ => Err(io::Error::other("all segments have been used")),
-        };
-        let created = match create(wanted) {
-            Err(error) if error.kind() == io::ErrorKind::StorageFull && wanted > segment_bytes_min => {
-                create(segment_bytes_min) // There may be room for what is needed now.
-            }
-            created => created,
-        };
-        let segment = created.map_err(|source| ReserveError { bytes: wanted, source })?;
-        let bytes = segment.bytes();
-        self.next_number += 1;
-        self.segments.push(segment);
-        self.find_indexes();
-        if self.tail.is_none() {
-            self.tail = Some(Tail { index: self.segments.len() - 1, written: 0 });
-        }
-        Ok(bytes)
     }
 
     /// Writes a record; `key` is part of its checksum. It can be read at once, and is handed to the operating system by
@@ -446,6 +449,42 @@ impl<'a> Stored<'a> {
 fn checksum(key: u32, record: &[u8]) -> u64 {
     xxh3_64_with_seed(record, u64::from(key))
 }
+
+/// A segment that a heap is short of.
+#[derive(Debug)]
+#[must_use = "it is not made yet"]
+pub struct MissingSegment {
+    folder: PathBuf,
+    number: u32,
+    wanted: u32,
+    /// With less room on the disk.
+    enough: u32,
+}
+
+impl MissingSegment {
+    /// Makes its file and allocates all of it, which may take the disk some tens of milliseconds; to be done without the
+    /// owner's lock.
+    ///
+    /// # Errors
+    /// When the disk has no room for it, or all numbers are used.
+    pub fn make(self) -> Result<NewSegment, ReserveError> {
+        let create = |bytes| match self.number {
+            0..=SEGMENT_NUMBER_MAX => Segment::create(&self.folder, self.number, bytes),
+            _ => Err(io::Error::other("all segments have been used")),
+        };
+        let created = match create(self.wanted) {
+            Err(error) if error.kind() == io::ErrorKind::StorageFull && self.wanted > self.enough => {
+                create(self.enough) // There may be room for what is needed now.
+            }
+            created => created,
+        };
+        created.map(NewSegment).map_err(|source| ReserveError { bytes: self.wanted, source })
+    }
+}
+
+/// A segment that no heap has yet. Dropped, its file is found when the heap is opened again.
+#[must_use = "it is of no use without its heap"]
+pub struct NewSegment(Segment);
 
 /// Files to be synced.
 #[derive(Debug)]

@@ -49,5 +49,5 @@ mod segment;
 mod tests;
 
 pub use error::{Damaged, NoRoom, OpenError, ReserveError};
-pub use heap::{Heap, Limits, Retired, Stored, Unsynced, Usage};
+pub use heap::{Heap, Limits, MissingSegment, NewSegment, Retired, Stored, Unsynced, Usage};
 pub use place::{Place, RECORD_BYTES_MAX, stored_bytes};

@@ -37,6 +37,7 @@ use tokio::time::Instant;
 use self::format::{Block, Decoder, Encoder, Head, Part};
 use self::verify::Inspector;
 pub use self::verify::{Finding, Findings};
+use crate::committer::read_state;
 use crate::engine::{Durability, Engine, EngineError, Rows, Table};
 use crate::error::OpenError;
 use crate::hash;
@@ -556,5 +557,6 @@ fn open_folder(folder: &Path) -> Result<(Engine, fs::File), BackupError> {
         let found = String::from_utf8_lossy(&found).chars().take(64).collect();
         return Err(OpenError::Format { found, known: FORMAT }.into());
     }
+    read_state(&engine)?;
     Ok((engine, lock))
 }

@@ -31,7 +31,7 @@ use self::maintain::Rounds;
 use crate::blocks::Blocks;
 use crate::brakes::Brakes;
 use crate::checkpoint::{Checkpointer, Loaded};
-use crate::engine::{self, Engine, EngineError, probe};
+use crate::engine::{self, Durability, Engine, EngineError, probe};
 use crate::event::CommitSink;
 use crate::message::Command;
 use crate::queue::Drained;
@@ -56,7 +56,7 @@ mod tend;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use self::load::load;
+pub(crate) use self::load::{load, read_state};
 
 /// Bytes of requests in one batch, over the first request.
 const BATCH_BYTES_MAX: usize = 1 << 20;
@@ -207,12 +207,16 @@ impl Committer {
             return Ok(());
         }
         let room: u64 = effects.iter().map(Effect::table_room).sum();
-        let reserved = if room > 0 { write_lock(&shared.table).reserve(room) } else { Ok(()) };
+        let reserved = if room > 0 { DeviceTable::reserve(&shared.table, room) } else { Ok(()) };
         if let Err(error) = reserved {
             self.refuse(&error.into());
             return Err(Failure(None));
         }
-        if let Err(error) = engine.commit(rows, durability) {
+        let committed = engine.commit(rows, durability).and_then(|()| match durability {
+            Durability::Synced => engine.acknowledge(state.commit),
+            Durability::Handed => Ok(()),
+        });
+        if let Err(error) = committed {
             self.refuse(&error);
             return Err(Failure(Some(Doubtful { commit: state.commit, effects })));
         }
@@ -276,9 +280,6 @@ impl Committer {
 
     /// Closes the engine and opens it again as soon as the disk takes writes; what is durable then is the truth.
     fn reopen(&mut self, doubtful: Option<Doubtful>) -> Reopened {
-        let broken = write_lock(&self.shared.engine).take();
-        drop(broken);
-        self.shared.backup.clear(); // It holds the folder.
         let shared = self.shared.clone();
         let _no_checkpoint = shared.checkpoint.interrupt(); // Its file is read, and what it would be of is replaced.
         let mut pause = self.shared.config.reopen_backoff_min;
@@ -286,7 +287,14 @@ impl Committer {
             if self.shared.queue.wait_closed(pause) {
                 return Reopened::Closed;
             }
-            match self.try_open() {
+            // Until the disk takes writes again, the old engine answers what is read.
+            let opened = probe(&self.shared.config.path).and_then(|()| {
+                let broken = write_lock(&self.shared.engine).take();
+                drop(broken);
+                self.shared.backup.clear(); // It holds the folder.
+                self.try_open()
+            });
+            match opened {
                 Ok(opened) => break opened,
                 Err(error) => {
                     self.shared.counters.not_reopened.fetch_add(1, Ordering::Relaxed);
@@ -319,7 +327,6 @@ impl Committer {
 
     fn try_open(&self) -> Result<(Engine, State, Derived), EngineError> {
         let config = &self.shared.config;
-        probe(&config.path)?;
         let engine = Engine::open_again(&config.path, config.cache_bytes)?;
         let (state, derived) = load(&engine, &config.path)?;
         if state.epoch != self.shared.epoch {

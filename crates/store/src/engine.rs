@@ -1,9 +1,10 @@
 //! The key-value store below: tables of sorted rows, atomic batches. The only module that knows fjall.
 //!
-//! Three dangers of fjall 3.1 are kept out of here. A failed write poisons the database until it is opened again (the
+//! Four dangers of fjall 3.1 are kept out of here. A failed write poisons the database until it is opened again (the
 //! committer does that). A commit sleeps for as long as flushing is behind, and for ever when the flushing thread has died
 //! of a full disk; so [`Engine::commit`] waits for room itself, where it notices. And a database whose creation was interrupted
-//! cannot be opened; so it is created beside its place and moved there when it is complete.
+//! cannot be opened; so it is created beside its place and moved there when it is complete. And it takes some lost files for
+//! a database that was never finished, and goes on without them; so `files` looks first whether all are there.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -19,6 +20,11 @@ use fjall::{
     PersistMode, Readable as _, Slice,
 };
 use tokio::time::Instant;
+
+use self::files::{Acknowledged, Found, LogNote, Manifest};
+
+mod files;
+mod log;
 
 /// The tables; `rows.rs` says what is in them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -154,12 +160,24 @@ enum Cause {
     Damaged { table: &'static str, key: String },
     #[error("the heap of devices cannot be used")]
     Heap(#[source] Box<dyn std::error::Error + Send + Sync>),
+    #[error(
+        "{} cannot be opened; look at the disk, then restore a backup (docs/operations.md, \"When the store is damaged\")",
+        path.display()
+    )]
+    Unopenable { path: PathBuf, source: fjall::Error },
     #[error("the folder holds no data any more")]
     Missing,
     #[error("the folder holds another store than before")]
     Replaced,
     #[error("the folder is in use")]
     Locked,
+    /// Nothing was changed.
+    #[error(
+        "{} {what}: the store would come up without data that was acknowledged, so it is not opened; put the file back from a \
+         copy of this folder, or restore a backup (docs/operations.md, \"When the store is damaged\")",
+        path.display()
+    )]
+    Incomplete { path: PathBuf, what: String },
 }
 
 impl EngineError {
@@ -287,11 +305,22 @@ const PLACE: &str = "data";
 pub(crate) struct Engine {
     database: Database,
     keyspaces: [Keyspace; Table::ALL.len()],
+    place: PathBuf,
+    acknowledged: Acknowledged,
+    notes: Mutex<Notes>,
     /// Held while a batch is applied. fjall makes all visible that was begun before a file of rows is registered, so a
     /// snapshot taken meanwhile may show half of the batch.
     applying: Mutex<()>,
     #[cfg(test)]
     pub(crate) hooks: Hooks,
+}
+
+/// What the manifest says, and whether it is on the disk.
+struct Notes {
+    manifest: Manifest,
+    is_written: bool,
+    /// The log file that is written.
+    newest_log: u64,
 }
 
 /// All rows as they were between two commits, table after table.
@@ -368,6 +397,19 @@ fn read_error(error: fjall::Error, table: Table, key: &[u8]) -> EngineError {
     }
 }
 
+/// A disk that fails may work the next time; whatever else the database is refused for, it stays so.
+fn open_error(path: &Path, error: fjall::Error) -> EngineError {
+    match error {
+        fjall::Error::Io(source) | fjall::Error::Storage(LsmError::Io(source))
+            if source.kind() != std::io::ErrorKind::UnexpectedEof =>
+        {
+            source.into()
+        }
+        fjall::Error::Locked => error.into(),
+        source => EngineError(Cause::Unopenable { path: path.to_owned(), source }),
+    }
+}
+
 /// Bytes of a block before it is compressed, in tables that are walked along. With 16 KiB a table is 4 % smaller, but the
 /// few rows of one device take twice the time to read.
 const WALKED_BLOCK_BYTES: u32 = 4 << 10;
@@ -388,7 +430,7 @@ impl Engine {
         if !Self::is_in(folder)? {
             Self::create(folder, cache_bytes, |engine| engine.commit(first(), Durability::Synced))?;
         }
-        Self::open_at(&folder.join(PLACE), cache_bytes)
+        Self::open_again(folder, cache_bytes)
     }
 
     /// Whether there is a database in `folder`.
@@ -410,7 +452,7 @@ impl Engine {
             Ok(())
         };
         clear()?;
-        let filled = Self::open_at(&beside, cache_bytes).map_err(E::from).and_then(|engine| fill(&engine));
+        let filled = Self::open_at(&beside, cache_bytes, None).map_err(E::from).and_then(|engine| fill(&engine));
         if let Err(error) = filled {
             _ = clear(); // What is left goes with the next try.
             return Err(error);
@@ -434,23 +476,49 @@ impl Engine {
         if !place.try_exists()? {
             return Err(EngineError(Cause::Missing));
         }
-        Self::open_at(&place, cache_bytes)
+        let found = files::check(&place)?;
+        Self::open_at(&place, cache_bytes, Some(found))
     }
 
-    fn open_at(path: &Path, cache_bytes: u64) -> Result<Self, EngineError> {
-        let database = Database::builder(path)
-            .cache_size(cache_bytes)
-            .worker_threads(2)
-            .max_journaling_size(JOURNALING_BYTES_MAX)
-            .open()?;
+    /// Opens the database at `path`, which is there if `found` has what was found there.
+    fn open_at(path: &Path, cache_bytes: u64, found: Option<Found>) -> Result<Self, EngineError> {
+        let builder = || {
+            Database::builder(path).cache_size(cache_bytes).worker_threads(2).max_journaling_size(JOURNALING_BYTES_MAX)
+        };
+        let is_new = found.is_none();
+        let Found { mut manifest, logs } = found.unwrap_or_default();
+        let behind = logs.first().and_then(|oldest| manifest.behind(*oldest));
+        if let Some(behind) = behind.filter(|_| logs.len() > 1) {
+            // Without its threads, which would write rows of the other log files into tables before these were asked.
+            let database = builder().worker_threads_unchecked(0).open().map_err(|error| open_error(path, error))?;
+            check_behind(&database, path, behind)?;
+        }
+        let database = builder().open().map_err(|error| open_error(path, error))?;
+        if let Some(behind) = behind {
+            check_behind(&database, path, behind)?;
+        }
+        if let Some(lost) = manifest.tables.keys().find(|name| !database.keyspace_exists(name)) {
+            return Err(files::incomplete(path, format!("has no table {lost} any more")));
+        }
         let mut keyspaces = Vec::with_capacity(Table::ALL.len());
         for table in Table::ALL {
             keyspaces.push(database.keyspace(table.name(), || table.options())?);
         }
-        let keyspaces = keyspaces.try_into().ok().expect("one keyspace was opened per table");
+        let keyspaces: [Keyspace; Table::ALL.len()] =
+            keyspaces.try_into().ok().expect("one keyspace was opened per table");
+        for (table, keyspace) in Table::ALL.iter().zip(&keyspaces) {
+            let number = keyspace.path().file_name().and_then(|name| name.to_str()?.parse().ok());
+            manifest.tables.extend(number.map(|number| (table.name().to_owned(), number)));
+        }
+        manifest.logs.retain(|note| logs.contains(&note.number));
+        manifest.write(path)?;
+        let newest_log = if is_new { 0 } else { *logs.last().expect("a database that is there has a log") };
         Ok(Self {
             database,
             keyspaces,
+            place: path.to_owned(),
+            acknowledged: Acknowledged::open(path)?,
+            notes: Mutex::new(Notes { manifest, is_written: true, newest_log }),
             applying: Mutex::new(()),
             #[cfg(test)]
             hooks: Hooks::default(),
@@ -506,6 +574,8 @@ impl Engine {
             Durability::Handed => PersistMode::Buffer,
         };
         let count = rows.tables.iter().map(BTreeMap::len).sum();
+        let touched = Table::ALL.into_iter().zip(&rows.tables).filter(|(_, rows)| !rows.is_empty());
+        let unflushed: Vec<_> = touched.map(|(table, _)| (table, self.unflushed(table))).collect();
         let mut batch = OwnedWriteBatch::with_capacity(self.database.clone(), count).durability(Some(mode));
         for (table, rows) in Table::ALL.into_iter().zip(rows.tables) {
             for (key, value) in rows {
@@ -518,9 +588,57 @@ impl Engine {
         let applying = self.applying.lock().unwrap_or_else(PoisonError::into_inner);
         batch.commit()?;
         drop(applying);
+        self.note_log(&unflushed)?;
         #[cfg(test)]
         if fault == Some(Fault::AfterCommit) {
             return Err(fjall::Error::Poisoned.into());
+        }
+        Ok(())
+    }
+
+    /// Notes that commits up to this one are synced: a log that ends before it is refused from here on.
+    pub(crate) fn acknowledge(&self, commit: u64) -> Result<(), EngineError> {
+        Ok(self.acknowledged.write(commit)?)
+    }
+
+    /// Whether the rows, whose state says `commit`, have every commit that was synced. They are synced themselves: fjall
+    /// syncs its log when it opens it.
+    pub(crate) fn check_acknowledged(&self, commit: u64) -> Result<(), EngineError> {
+        if let Some(acknowledged) = self.acknowledged.read()?
+            && acknowledged > commit
+        {
+            let what =
+                format!("ends with commit {commit}, and commit {acknowledged} was acknowledged: its log is cut off");
+            return Err(files::incomplete(&self.place, what));
+        }
+        self.acknowledge(commit)
+    }
+
+    /// The highest sequence number of a table that is only in the log.
+    fn unflushed(&self, table: Table) -> Option<u64> {
+        self.keyspace(table).tree.get_highest_memtable_seqno()
+    }
+
+    /// After a commit: if fjall has begun another log file, notes which rows those before it have. `before` is what the
+    /// commit's tables had in the log before it, since nobody knows which of the files has the commit itself.
+    fn note_log(&self, before: &[(Table, Option<u64>)]) -> Result<(), EngineError> {
+        let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = notes.newest_log + 1;
+        if self.place.join(log_name(number)).try_exists()? {
+            let behind = Table::ALL.into_iter().filter_map(|table| {
+                let known = before.iter().find(|(touched, _)| *touched == table);
+                let unflushed = known.map_or_else(|| self.unflushed(table), |(_, unflushed)| *unflushed);
+                Some((table.name().to_owned(), unflushed?))
+            });
+            let note = LogNote { number, behind: behind.collect() };
+            let place = self.place.clone();
+            notes.manifest.logs.retain(|note| place.join(log_name(note.number)).exists());
+            notes.manifest.logs.push(note);
+            (notes.newest_log, notes.is_written) = (number, false);
+        }
+        if !notes.is_written {
+            notes.manifest.write(&self.place)?;
+            notes.is_written = true;
         }
         Ok(())
     }
@@ -610,16 +728,37 @@ fn sync_all(folder: &Path) -> std::io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-/// The files of the log of the database in `folder`, the one that is written last.
-fn log_files(folder: &Path) -> Result<Vec<PathBuf>, EngineError> {
+/// Whether the tables have what the log files that are gone had.
+fn check_behind(database: &Database, place: &Path, behind: &BTreeMap<String, u64>) -> Result<(), EngineError> {
+    for (name, needed) in behind.iter().filter(|(name, _)| database.keyspace_exists(name)) {
+        let persisted = database.keyspace(name, KeyspaceCreateOptions::default)?.tree.get_highest_persisted_seqno();
+        if persisted < Some(*needed) {
+            let what = format!("has rows of table {name} in a log file (*.jnl) that is missing");
+            return Err(files::incomplete(place, what));
+        }
+    }
+    Ok(())
+}
+
+fn log_name(number: u64) -> String {
+    format!("{number}.jnl")
+}
+
+/// The log files of the database at `place`, the one that is written last.
+fn numbered_log_files(place: &Path) -> Result<Vec<(u64, PathBuf)>, EngineError> {
     let mut files = Vec::new();
-    for file in fs::read_dir(folder.join(PLACE))? {
+    for file in fs::read_dir(place)? {
         let path = file?.path();
         let number = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".jnl")?.parse::<u64>().ok());
         files.extend(number.map(|number| (number, path)));
     }
     files.sort_unstable();
-    Ok(files.into_iter().map(|(_, path)| path).collect())
+    Ok(files)
+}
+
+/// The files of the log of the database in `folder`, the one that is written last.
+fn log_files(folder: &Path) -> Result<Vec<PathBuf>, EngineError> {
+    Ok(numbered_log_files(&folder.join(PLACE))?.into_iter().map(|(_, path)| path).collect())
 }
 
 /// What the log takes, holes not counted: all of it is read when the database is opened.
@@ -689,5 +828,55 @@ mod tests {
                 assert_eq!(read.next(), None);
             }
         }
+    }
+
+    /// The folder is as fjall leaves it right behind a new log file: the one before has rows that are in no table.
+    #[test]
+    fn a_log_file_that_the_tables_still_need_is_missed() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = || Engine::open(folder.path(), 1 << 20, Rows::default);
+        let write = |engine: &Engine, key: u8| {
+            let mut rows = Rows::default();
+            rows.put(Table::Device, [key], "a row");
+            engine.commit(rows, Durability::Handed).unwrap();
+        };
+        let place = folder.path().join(PLACE);
+        let (first, aside) = (place.join("0.jnl"), folder.path().join("aside"));
+        let engine = open().unwrap();
+        write(&engine, 1);
+        File::create(place.join("1.jnl")).unwrap();
+        write(&engine, 2);
+        drop(engine);
+        fs::rename(&first, &aside).unwrap();
+        let error = open().err().expect("rows are lost").to_string();
+        assert!(error.contains("has rows of table device in a log file (*.jnl) that is missing"), "{error}");
+        fs::rename(&aside, &first).unwrap();
+        let engine = open().unwrap();
+        assert!([1, 2].iter().all(|key| engine.get(Table::Device, &[*key]).unwrap().is_some()));
+        assert!(engine.flush_all().unwrap());
+        drop(engine);
+        // Now the tables have them, and fjall deletes the file itself.
+        if first.exists() {
+            fs::remove_file(&first).unwrap();
+        }
+        let engine = open().unwrap();
+        assert!([1, 2].iter().all(|key| engine.get(Table::Device, &[*key]).unwrap().is_some()));
+    }
+
+    #[test]
+    fn a_log_that_is_cut_off_before_what_was_synced_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = || Engine::open(folder.path(), 1 << 20, Rows::default);
+        let engine = open().unwrap();
+        engine.check_acknowledged(7).unwrap(); // The store of an earlier version gets its number.
+        engine.acknowledge(8).unwrap();
+        drop(engine);
+        let engine = open().unwrap();
+        let error = engine.check_acknowledged(7).unwrap_err().to_string();
+        assert!(error.contains("ends with commit 7, and commit 8 was acknowledged"), "{error}");
+        engine.check_acknowledged(9).unwrap();
+        drop(engine);
+        fs::write(folder.path().join(PLACE).join("acknowledged"), [0; 16]).unwrap();
+        open().unwrap().check_acknowledged(7).unwrap();
     }
 }

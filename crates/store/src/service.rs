@@ -6,7 +6,8 @@
 //! except the first ones of a new store.
 
 use std::collections::{BTreeMap, HashSet};
-use std::fs::{self, File, TryLockError};
+use std::fs::{DirBuilder, File, TryLockError};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -190,6 +191,9 @@ impl Store {
     }
 
     /// Takes no more writes, writes what waits, and waits until the folder is free.
+    ///
+    /// # Cancel safety
+    /// Dropped: the store closes nevertheless; calling it again waits for that.
     pub async fn close(&self) {
         self.shared().queue.close();
         let mut ended = self.shared().ended.subscribe();
@@ -324,6 +328,9 @@ impl Store {
     ///
     /// # Errors
     /// When the precondition does not hold, or the store is overloaded or cannot write.
+    ///
+    /// # Cancel safety
+    /// Dropped: forgotten or not. Ask again to be sure; it tells false where the device was forgotten before.
     pub async fn delete_device(&self, id: &DeviceId, precondition: Precondition) -> Result<bool, ChangeError> {
         let id = id.clone();
         self.ask(Class::Devices, 1024, |reply| Command::DeleteDevice { id, precondition, reply }).await?
@@ -425,6 +432,9 @@ impl Store {
     ///
     /// # Errors
     /// When there is no such device or it would have more than `subscription_count_max`.
+    ///
+    /// # Cancel safety
+    /// Dropped: subscribed to all or to none. The same request again changes nothing more.
     pub async fn subscribe(&self, id: &DeviceId, selection: Selection) -> Result<usize, SubscribeError> {
         let (id, bytes) = (id.clone(), selection_bytes(&selection));
         self.ask(Class::Devices, bytes, |reply| Command::Subscribe { id, selection, reply }).await?
@@ -434,6 +444,9 @@ impl Store {
     ///
     /// # Errors
     /// When there is no such device.
+    ///
+    /// # Cancel safety
+    /// Dropped: all taken away or none. The same request again changes nothing more.
     pub async fn unsubscribe(&self, id: &DeviceId, selection: Selection) -> Result<usize, SubscribeError> {
         let (id, bytes) = (id.clone(), selection_bytes(&selection));
         self.ask(Class::Devices, bytes, |reply| Command::Unsubscribe { id, selection, reply }).await?
@@ -488,6 +501,9 @@ impl Store {
     ///
     /// # Errors
     /// When the store is overloaded or cannot write.
+    ///
+    /// # Cancel safety
+    /// Dropped: all taken away or none. The same request again changes nothing more.
     pub async fn tokens_gone(&self, tokens: Vec<GoneToken>) -> Result<usize, WriteError> {
         let bytes = 256 * tokens.len();
         self.ask(Class::Devices, bytes, |reply| Command::TokensGone { tokens, reply }).await
@@ -497,6 +513,9 @@ impl Store {
     ///
     /// # Errors
     /// When the store is overloaded or cannot write.
+    ///
+    /// # Cancel safety
+    /// As [`Store::tokens_gone`].
     pub async fn token_gone(
         &self,
         number: DeviceNumber,
@@ -527,6 +546,9 @@ impl Store {
     ///
     /// # Errors
     /// When the store is overloaded or cannot write.
+    ///
+    /// # Cancel safety
+    /// Dropped: all of it is noted or nothing. Requests of one caller keep their order, so a later one still counts last.
     pub async fn put_jobs(
         &self,
         jobs: Vec<(JournalPosition, Vec<u8>)>,
@@ -541,6 +563,9 @@ impl Store {
     ///
     /// # Errors
     /// When the store is overloaded or cannot write.
+    ///
+    /// # Cancel safety
+    /// Dropped: all are forgotten or none. The same request again changes nothing more.
     pub async fn remove_jobs(&self, remove: Vec<JournalPosition>) -> Result<(), WriteError> {
         let (put, dispatched) = (Vec::new(), None);
         self.ask(Class::Jobs, 64, |reply| Command::Jobs { put, remove, dispatched, reply }).await
@@ -758,7 +783,7 @@ fn selection_bytes(selection: &Selection) -> usize {
 /// Takes a store's folder, which is made if it is not there, for as long as the file is held.
 pub(crate) fn lock_folder(path: &Path) -> Result<File, OpenError> {
     let folder = |source| OpenError::Folder { path: path.to_owned(), source };
-    fs::create_dir_all(path).map_err(folder)?;
+    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(folder)?; // It holds every device's address.
     let file = File::options().create(true).truncate(false).write(true).open(path.join("lock")).map_err(folder)?;
     match file.try_lock() {
         Ok(()) => Ok(file),

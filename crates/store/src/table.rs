@@ -37,6 +37,7 @@ use std::mem;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
+use parking_lot::RwLock;
 use roaring::RoaringBitmap;
 use tidings_heap::{Heap, Limits, OpenError, Place, ReserveError, Retired, Stored, Unsynced, Usage};
 use tidings_types::{Device, DeviceId, DeviceNumber};
@@ -47,6 +48,7 @@ use self::names::Names;
 use self::proven::Proven;
 use crate::device::Recipient;
 use crate::packed::{Unpack, put_varint};
+use crate::service::{read_lock, write_lock};
 
 mod ids;
 mod names;
@@ -168,9 +170,14 @@ impl DeviceTable {
         }
     }
 
-    /// Makes room for so many bytes of [`DeviceTable::room_for`].
-    pub(crate) fn reserve(&mut self, bytes: u64) -> Result<(), ReserveError> {
-        self.heap.reserve(bytes)
+    /// Makes room for so many bytes of [`DeviceTable::room_for`]. The files are made while nobody holds the lock; only the
+    /// committer adds any.
+    pub(crate) fn reserve(table: &RwLock<Self>, bytes: u64) -> Result<(), ReserveError> {
+        loop {
+            let Some(missing) = read_lock(table).heap.missing(bytes) else { return Ok(()) };
+            let made = missing.make()?;
+            write_lock(table).heap.add(made);
+        }
     }
 
     /// What is to be reserved for a device, in bytes.
@@ -182,7 +189,7 @@ impl DeviceTable {
     /// while the disk is full. A device without room is kept in memory until [`DeviceTable::collect`] finds some.
     pub(crate) fn set_reserving(&mut self, number: DeviceNumber, device: Device) {
         if !self.is_full {
-            self.is_full = self.reserve(Self::room_for(&device)).is_err();
+            self.is_full = self.heap.reserve(Self::room_for(&device)).is_err();
         }
         self.set(number, device);
     }
@@ -474,6 +481,17 @@ impl DeviceTable {
 
 /// Garbage and damage.
 impl DeviceTable {
+    /// Makes the room that [`DeviceTable::collect`] will want while nobody holds the lock. A full disk is met there again.
+    pub(crate) fn prepare_collect(table: &RwLock<Self>) {
+        let is_wanted = {
+            let table = read_lock(table);
+            table.sweep.is_some() || !table.heap.untidy(table.room_for_copies(table.set_bytes)).is_empty()
+        };
+        if is_wanted {
+            _ = Self::reserve(table, 2 * COLLECT_BYTES);
+        }
+    }
+
     /// Moves some records out of segments that are mostly garbage or out of order, and devices for which there was no
     /// room into the heap.
     pub(crate) fn collect(&mut self) -> Collected {

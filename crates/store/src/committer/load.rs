@@ -31,9 +31,7 @@ const DAMAGED_COUNT_MAX: usize = 16;
 /// The committer's counters, the device table and the audience index of the store in `folder`. Of a few damaged devices and
 /// subscriptions only these are missing: a device that registers and subscribes again is as it was.
 pub(crate) fn load(engine: &Engine, folder: &Path) -> Result<(State, Derived), EngineError> {
-    let damaged = || EngineError::damaged(Table::Meta, STATE_KEY);
-    let state = engine.get(Table::Meta, STATE_KEY)?.ok_or_else(damaged)?;
-    let mut state: State = rows::decode(Table::Meta, STATE_KEY, state.as_ref())?;
+    let mut state = read_state(engine)?;
     count_later(engine, &mut state)?;
     let damaged_count = AtomicUsize::new(0);
     let began = Instant::now();
@@ -66,6 +64,15 @@ pub(crate) fn load(engine: &Engine, folder: &Path) -> Result<(State, Derived), E
     let brakes = load_brakes(engine, &damaged_count)?;
     let blocks = load_blocks(engine, &state, &table, &damaged_count)?;
     Ok((state, Derived { table, index, brakes, blocks, checkpoint }))
+}
+
+/// The committer's counters, if the log has all commits that they should count.
+pub(crate) fn read_state(engine: &Engine) -> Result<State, EngineError> {
+    let damaged = || EngineError::damaged(Table::Meta, STATE_KEY);
+    let state = engine.get(Table::Meta, STATE_KEY)?.ok_or_else(damaged)?;
+    let state: State = rows::decode(Table::Meta, STATE_KEY, state.as_ref())?;
+    engine.check_acknowledged(state.commit)?;
+    Ok(state)
 }
 
 fn load_blocks(

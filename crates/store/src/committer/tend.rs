@@ -12,7 +12,7 @@ use super::draft::Draft;
 use crate::engine::{EngineError, Table};
 use crate::rows;
 use crate::service::{read_lock, write_lock};
-use crate::table::Ids;
+use crate::table::{DeviceTable, Ids};
 
 /// Rows one look reads.
 const REPAIR_COUNT: usize = 256;
@@ -33,6 +33,7 @@ impl Draft<'_> {
             self.shared.counters.repaired.fetch_add(lost.len() as u64, Ordering::Relaxed);
             info!(count = lost.len(), "Devices were written anew from their rows");
         }
+        DeviceTable::prepare_collect(&self.shared.table);
         let collected = write_lock(&self.shared.table).collect();
         self.shared.checkpoint.on_moves(collected.count, self.shared.config.checkpoint_change_count);
         Ok(collected.has_more || lost.len() == REPAIR_COUNT)

@@ -134,7 +134,7 @@ impl World {
     fn set(&mut self, number: u32, is_large: bool) {
         self.version += 1;
         let device = device(number, self.version, is_large);
-        self.table.reserve(DeviceTable::room_for(&device)).unwrap();
+        self.table.heap.reserve(DeviceTable::room_for(&device)).unwrap();
         self.table.set(DeviceNumber(number), device.clone());
         assert!(self.table.resident.is_empty(), "there was room");
         self.devices.insert(number, device);

@@ -57,7 +57,9 @@ async fn on_a_small_disk() {
         acknowledged.extend(more);
         assert_eq!(refused, Some(AppendError::Write(WriteError::Unavailable)));
         assert!(store.counts().failures > 0);
-        // Sending goes on from memory.
+        // Reading goes on, and sending from memory.
+        assert_eq!(store.device(&id("phone")).unwrap().as_ref(), Some(&phone));
+        assert!(store.devices(None, 10).is_ok() && store.events_from(JournalPosition(0), 1).is_ok());
         let audience = audience(&store, "goal", &["team:1"]);
         let mut tokens = Vec::new();
         store.with_recipients(&audience, |recipient| tokens.extend(recipient.token.map(TokenRef::to_token)));

@@ -1,0 +1,161 @@
+//! Reading fjall's log files before fjall does, because fjall cuts a log off where it cannot read on.
+//!
+//! A log file is a row of batches, and then zeros or nothing:
+//!
+//! ```text
+//! start 1 │ items u32 │ sequence number u64
+//! item  2 │ kind u8 │ compression u8 │ keyspace u64 │ key length u16 │ value length u32 │ stored length u32 ║ key, value
+//! clear 4 │ keyspace u64
+//! end   3 │ XXH3 of all items and clears u64 │ "FJL" 3
+//! ```
+//!
+//! A process that is killed leaves at most the beginning of one batch at the end: nothing of it was acknowledged. If an
+//! end marker follows the place where reading stops, a whole batch was written there, and the file is damaged.
+
+use std::fs::File;
+use std::io::{self, BufRead as _, BufReader, Read, Seek as _, SeekFrom};
+use std::path::Path;
+
+use serde::Deserialize;
+use xxhash_rust::xxh3::Xxh3Default;
+
+use crate::rows::STATE_KEY;
+
+/// What ends a batch.
+const MAGIC: &[u8] = &[b'F', b'J', b'L', 3];
+const ITEM_HEAD_BYTES: usize = 21;
+const END_BYTES: usize = 13;
+/// Bytes behind the last whole batch that are looked at: more than a batch has.
+const REST_BYTES_MAX: u64 = 16 << 20;
+/// A page of zeros ends what was written.
+const PAGE_BYTES: usize = 4 << 10;
+
+/// What is in one log file.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct LogFile {
+    pub(super) batch_count: u64,
+    /// The number of the first and the last commit.
+    pub(super) commits: Option<(u64, u64)>,
+    /// Where the batches end and damage begins.
+    pub(super) damaged_at: Option<u64>,
+}
+
+/// Reads a log file. `meta` is the keyspace whose state row has the number of the commit.
+pub(super) fn read(path: &Path, meta: Option<u64>) -> io::Result<LogFile> {
+    let mut batches = Batches { input: BufReader::new(File::open(path)?), meta, item: Vec::new(), commit: None };
+    let (mut log, mut end) = (LogFile::default(), 0);
+    while let Some(bytes) = batches.next()? {
+        end += bytes;
+        log.batch_count += 1;
+        if let Some(commit) = batches.commit.take() {
+            log.commits = Some((log.commits.map_or(commit, |(first, _)| first), commit));
+        }
+    }
+    let mut input = batches.input.into_inner();
+    input.seek(SeekFrom::Start(end))?;
+    let mut rest = Vec::new();
+    BufReader::new(input.take(REST_BYTES_MAX)).read_written(&mut rest)?;
+    log.damaged_at = has_end_marker(&rest).then_some(end);
+    Ok(log)
+}
+
+trait ReadWritten {
+    /// Reads until a page of zeros, or the end.
+    fn read_written(self, into: &mut Vec<u8>) -> io::Result<()>;
+}
+
+impl<R: Read> ReadWritten for R {
+    fn read_written(mut self, into: &mut Vec<u8>) -> io::Result<()> {
+        loop {
+            let start = into.len();
+            self.by_ref().take(PAGE_BYTES as u64).read_to_end(into)?;
+            if into[start..] == [0; PAGE_BYTES] || into.len() - start < PAGE_BYTES {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Whether a batch ends in these bytes: behind an end marker comes another batch, or nothing.
+fn has_end_marker(rest: &[u8]) -> bool {
+    rest.windows(END_BYTES).enumerate().any(|(at, bytes)| {
+        bytes[0] == 3 && bytes.ends_with(MAGIC) && matches!(rest.get(at + END_BYTES), None | Some(0 | 1))
+    })
+}
+
+struct Batches {
+    input: BufReader<File>,
+    meta: Option<u64>,
+    item: Vec<u8>,
+    /// Of the last batch.
+    commit: Option<u64>,
+}
+
+/// The part of the state row that is of interest here.
+#[derive(Deserialize)]
+struct StateRow {
+    commit: u64,
+}
+
+impl Batches {
+    /// The bytes of the next batch; `None` if no whole one is there.
+    fn next(&mut self) -> io::Result<Option<u64>> {
+        match self.whole() {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn whole(&mut self) -> io::Result<u64> {
+        let wrong = || io::Error::from(io::ErrorKind::InvalidData);
+        let [1, start @ ..] = self.array::<13>()? else { return Err(wrong()) };
+        let item_count = u32::from_le_bytes(*start.first_chunk().expect("it has twelve bytes"));
+        let (mut hasher, mut bytes, mut commit) = (Xxh3Default::new(), 13, None);
+        for _ in 0..item_count {
+            commit = self.item()?.or(commit);
+            hasher.update(&self.item);
+            bytes += self.item.len() as u64;
+        }
+        let [3, end @ ..] = self.array::<END_BYTES>()? else { return Err(wrong()) };
+        let (sum, magic) = end.split_first_chunk().expect("it has twelve bytes");
+        if u64::from_le_bytes(*sum) != hasher.digest() || magic != MAGIC {
+            return Err(wrong());
+        }
+        self.commit = commit;
+        Ok(bytes + END_BYTES as u64)
+    }
+
+    /// Reads an item; the number of the commit, if it is the row that has it.
+    fn item(&mut self) -> io::Result<Option<u64>> {
+        self.item.clear();
+        match self.input.fill_buf()?.first() {
+            Some(4) => {
+                let clear = self.array::<9>()?;
+                self.item.extend_from_slice(&clear);
+                return Ok(None);
+            }
+            Some(2) => {}
+            Some(_) => return Err(io::ErrorKind::InvalidData.into()),
+            None => return Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+        let head = self.array::<ITEM_HEAD_BYTES>()?;
+        let keyspace = u64::from_le_bytes(head[3..11].try_into().expect("eight bytes"));
+        let key_bytes = usize::from(u16::from_le_bytes([head[11], head[12]]));
+        let stored_bytes = u32::from_le_bytes(head[17..].try_into().expect("four bytes"));
+        let bytes = key_bytes as u64 + u64::from(stored_bytes);
+        self.item.extend_from_slice(&head);
+        if self.input.by_ref().take(bytes).read_to_end(&mut self.item)? as u64 != bytes {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let (key, value) = self.item[ITEM_HEAD_BYTES..].split_at(key_bytes);
+        let is_state = Some(keyspace) == self.meta && key == STATE_KEY && head[2] == 0;
+        Ok(is_state.then(|| serde_json::from_slice(value).ok().map(|StateRow { commit }| commit)).flatten())
+    }
+
+    fn array<const N: usize>(&mut self) -> io::Result<[u8; N]> {
+        let mut array = [0; N];
+        self.input.read_exact(&mut array)?;
+        Ok(array)
+    }
+}
