@@ -1,9 +1,10 @@
 //! One connection: everything that has arrived is taken, judged and recorded, then all due answers are written at once.
 //!
-//! A turn ends when nothing more has arrived and no answer is due. No task, channel or timer per request: answers wait
-//! in a heap by due time, behind one timer, and so do the windows that a distant provider gives back. Memory: per open
-//! stream a request of at most [`BODY_BYTES_MAX`] bytes or an answer; streams are bounded by the announced limit, the
-//! one above is refused.
+//! A turn takes at most [`TURN_BYTES`](crate::wire::TURN_BYTES), so that what its requests need stays in the processor's
+//! cache. Turns go on until nothing more has arrived and no answer is due. No task, channel or timer per request:
+//! answers that are due later wait in a heap, behind one timer, and so do the windows that a distant provider gives
+//! back. Memory: per open stream a request of at most [`BODY_BYTES_MAX`] bytes or an answer; streams are bounded by the
+//! announced limit, the one above is refused.
 //!
 //! A reset, a stop, an abrupt GOAWAY drop what waits: those notifications are recorded, and their sender cannot know.
 
@@ -73,6 +74,9 @@ struct Connection<P: Provider> {
     is_going_away: bool,
     /// Requests whose body has not ended.
     receiving: Vec<Receiving<P>>,
+    /// Answers that are due at once, in order.
+    ready: Vec<(Answer, SendResponse<Bytes>)>,
+    /// Answers that are due later.
     answers: BinaryHeap<Reverse<Due>>,
     answer_total: u64,
     /// Windows that are on their way back to the client, the earliest first.
@@ -154,6 +158,7 @@ impl<P: Provider> Connection<P> {
             is_punished: false,
             is_going_away: false,
             receiving: Vec::new(),
+            ready: Vec::new(),
             answers: BinaryHeap::new(),
             answer_total: 0,
             windows: VecDeque::new(),
@@ -213,8 +218,9 @@ impl<P: Provider> Connection<P> {
             }
             let is_limit_changed = self.settle_limit();
             let is_window_returned = self.return_windows();
+            let is_more_there = self.link.borrow_mut().next_turn();
             // h2 writes when it is polled: after any answer it needs another round.
-            if self.send_due() || is_limit_changed || is_window_returned {
+            if self.send_due() || is_limit_changed || is_window_returned || is_more_there {
                 continue;
             }
             self.count_streams();
@@ -328,6 +334,9 @@ impl<P: Provider> Connection<P> {
                 (answer, fate.delay)
             }
         };
+        if delay.is_zero() {
+            return self.ready.push((answer, receiving.respond));
+        }
         self.answer_total += 1;
         let order = self.answer_total;
         self.answers.push(Reverse(Due { at: self.now + delay, order, answer, respond: receiving.respond }));
@@ -345,15 +354,31 @@ impl<P: Provider> Connection<P> {
 
     /// Hands all answers that are due to h2; whether there were any.
     fn send_due(&mut self) -> bool {
-        let mut is_any = false;
+        let mut ready = std::mem::take(&mut self.ready);
+        let mut is_any = !ready.is_empty();
         while self.answers.peek().is_some_and(|Reverse(next)| next.at <= self.now) {
             let Some(Reverse(due)) = self.answers.pop() else { break };
-            self.is_proven |= due.answer.effect.proves;
-            self.is_punished = due.answer.effect.punishes.unwrap_or(self.is_punished);
-            due.send();
+            self.send(due.answer, due.respond);
             is_any = true;
         }
+        ready.drain(..).for_each(|(answer, respond)| self.send(answer, respond));
+        self.ready = ready; // Its memory is used again.
         is_any
+    }
+
+    /// Hands an answer to h2. A stream that its client has reset takes none; that is the client's matter.
+    fn send(&mut self, answer: Answer, mut respond: SendResponse<Bytes>) {
+        let Answer { status, headers, body, effect } = answer;
+        self.is_proven |= effect.proves;
+        self.is_punished = effect.punishes.unwrap_or(self.is_punished);
+        let mut response = Response::new(());
+        *response.status_mut() = status;
+        headers.put_into(response.headers_mut());
+        if let Ok(mut stream) = respond.send_response(response, body.is_empty())
+            && !body.is_empty()
+        {
+            let _ = stream.send_data(body, true);
+        }
     }
 
     /// Gives back the windows that are due; whether there were any.
@@ -434,21 +459,6 @@ impl<P: Provider> Receiving<P> {
     fn take_body(&mut self) -> Bytes {
         let first = self.first.take().unwrap_or_default();
         if self.received.is_empty() { first } else { self.received.split().freeze() }
-    }
-}
-
-impl Due {
-    /// A stream that its client has reset takes no answer; that is the client's matter.
-    fn send(mut self) {
-        let Answer { status, headers, body, .. } = self.answer;
-        let mut response = Response::new(());
-        *response.status_mut() = status;
-        headers.put_into(response.headers_mut());
-        if let Ok(mut stream) = self.respond.send_response(response, body.is_empty())
-            && !body.is_empty()
-        {
-            let _ = stream.send_data(body, true);
-        }
     }
 }
 

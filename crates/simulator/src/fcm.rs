@@ -26,7 +26,7 @@ use uuid::Uuid;
 
 use crate::identity::{Identity, make_rsa_key};
 use crate::ledger::{Accepted, Ledger};
-use crate::provider::{Answer, Provider, Scene};
+use crate::provider::{AcceptedMessage, Answer, OnMessage, Provider, Scene};
 use crate::server::{Server, Setup};
 use crate::{Faults, FaultsError, FcmConfig, MessageEntry, StartError};
 
@@ -55,6 +55,18 @@ impl FcmSimulator {
     /// # Errors
     /// When a setting breaks a rule, the address cannot be listened on, or a thread cannot be started.
     pub fn start(config: FcmConfig) -> Result<Self, StartError> {
+        Self::start_inner(config, None)
+    }
+
+    /// Starts one that tells of each accepted message.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_observed(config: FcmConfig, on_accepted: OnMessage) -> Result<Self, StartError> {
+        Self::start_inner(config, Some(on_accepted))
+    }
+
+    fn start_inner(config: FcmConfig, on_accepted: Option<OnMessage>) -> Result<Self, StartError> {
         config.check()?;
         config.faults.check()?;
         let Identity { ca_pem, tls } = Identity::make(None, &["h2", "http/1.1"], &config.more_addresses)?;
@@ -82,6 +94,7 @@ impl FcmSimulator {
             send_path: format!("/v1/projects/{project_id}/messages:send"),
             project_id,
             access_tokens: AccessTokens::default(),
+            on_accepted,
         })?;
         Ok(Self { server, ca_pem, key_pem })
     }
@@ -190,6 +203,7 @@ struct Fcm {
     project_id: String,
     send_path: String,
     access_tokens: AccessTokens,
+    on_accepted: Option<OnMessage>,
 }
 
 /// The access token a connection has last seen, if it was good, and until when it is.
@@ -313,8 +327,22 @@ impl Fcm {
             Target::Token(text) | Target::Other(text) => text,
         };
         scene.check_fate(address.as_bytes())?;
-        let message = if request.validate_only { FAKE_MESSAGE.to_owned() } else { accept(address, &request, scene) };
+        let message =
+            if request.validate_only { FAKE_MESSAGE.to_owned() } else { self.accept(address, &request, scene) };
         Ok(format!("projects/{}/messages/{message}", self.project_id))
+    }
+
+    /// Writes the message down; its id.
+    fn accept(&self, address: &str, request: &Request, scene: &mut Scene<'_, Self>) -> String {
+        let digest = digest(&SHA256, &request.content);
+        let id = digest.as_ref().first_chunk().map_or(Uuid::nil(), |bytes| Uuid::from_bytes(*bytes));
+        let tag = request.tag.as_deref().map(str::as_bytes);
+        let accepted = Accepted { address: address.as_bytes(), id, tag, title: Some(&request.title) };
+        scene.shared.ledger.record_accepted(&accepted, scene.now);
+        if let Some(on_accepted) = &self.on_accepted {
+            on_accepted(AcceptedMessage { address, content: &request.content });
+        }
+        format!("0:{}%{:016x}", scene.now.as_millis(), rand::RngExt::random::<u64>(scene.rng))
     }
 
     fn check_access(
@@ -333,16 +361,6 @@ impl Fcm {
         session.0 = Some((authorization.clone(), expires_at));
         Ok(())
     }
-}
-
-/// Writes the message down; its id.
-fn accept(address: &str, request: &Request, scene: &mut Scene<'_, Fcm>) -> String {
-    let digest = digest(&SHA256, &request.content);
-    let id = digest.as_ref().first_chunk().map_or(Uuid::nil(), |bytes| Uuid::from_bytes(*bytes));
-    let tag = request.tag.as_deref().map(str::as_bytes);
-    let accepted = Accepted { address: address.as_bytes(), id, tag, title: Some(&request.title) };
-    scene.shared.ledger.record_accepted(&accepted, scene.now);
-    format!("0:{}%{:016x}", scene.now.as_millis(), rand::RngExt::random::<u64>(scene.rng))
 }
 
 fn refuse(refused: Refused, scene: &Scene<'_, Fcm>) -> Answer {

@@ -8,9 +8,9 @@
 //! APNs' notifications have an id of the sender's. The others have none: there two with the same content for the same
 //! device are one that came twice.
 //!
-//! Shape: [`SHARD_COUNT`] shards by address, each behind its own lock, held for one look-up. A shard is a map from
+//! Shape: [`SHARD_COUNT`] shards by address, each behind its own lock, held for one look-up. A shard is a table from
 //! address to device, an array of notifications (40 bytes each, chained per device) and an index of them by (device,
-//! id). A million devices with four notifications each take about 300 MiB. Titles are kept once, [`TITLE_COUNT_MAX`]
+//! id). An address is hashed once, for its shard and its place there. A million devices with four notifications each take about 300 MiB. Titles are kept once, [`TITLE_COUNT_MAX`]
 //! per shard.
 //!
 //! Full (devices or notifications, each bound shared out evenly over the shards): the acceptance is counted as
@@ -18,12 +18,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::hash::{BuildHasher, Hasher, RandomState};
+use std::hash::{BuildHasher, Hasher};
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
+use rustc_hash::FxBuildHasher;
 use serde::{Deserialize, Serialize};
 use tidings_types::{DeviceToken, Timestamp};
 use uuid::Uuid;
@@ -44,7 +46,7 @@ const NONE: u32 = u32::MAX;
 /// What was accepted for each device, and how often anything else happened.
 pub struct Ledger<R = Reason> {
     shards: Box<[Mutex<Shard>]>,
-    hasher: RandomState,
+    hasher: FxBuildHasher,
     device_count_max: usize,
     notification_count_max: usize,
     pub(crate) counters: Counters,
@@ -174,7 +176,7 @@ pub(crate) struct Counters {
 
 #[derive(Default)]
 struct Shard {
-    devices: HashMap<Box<[u8]>, DeviceChain>,
+    devices: HashTable<Device>,
     notifications: Vec<Notification>,
     index: HashTable<u32>,
     titles: Titles,
@@ -187,6 +189,11 @@ struct Shard {
 struct Titles {
     texts: Vec<Arc<str>>,
     numbers: HashMap<Arc<str>, u32>,
+}
+
+struct Device {
+    address: Box<[u8]>,
+    chain: DeviceChain,
 }
 
 #[derive(Clone, Copy)]
@@ -211,7 +218,7 @@ impl<R: Refusal> Ledger<R> {
         let per_shard = |bound: usize| bound.div_ceil(SHARD_COUNT).min(NONE as usize - 1);
         Self {
             shards: (0..SHARD_COUNT).map(|_| Mutex::default()).collect(),
-            hasher: RandomState::new(),
+            hasher: FxBuildHasher,
             device_count_max: per_shard(device_count_max),
             notification_count_max: per_shard(notification_count_max),
             counters: Counters::default(),
@@ -233,20 +240,22 @@ impl<R: Refusal> Ledger<R> {
     /// Everything that the device with this address got, the earliest first. An address is APNs' token in bytes, FCM's
     /// token, a browser's endpoint.
     pub fn for_address(&self, address: &[u8]) -> Vec<MessageEntry> {
-        let shard = self.shard(address);
-        shard.devices.get(address).map(|device| shard.entries(*device)).unwrap_or_default()
+        let hash = self.hasher.hash_one(address);
+        let shard = self.shard(hash);
+        shard.device(hash, address).map(|device| shard.entries(device)).unwrap_or_default()
     }
 
     /// What of it the device still shows: of notifications with the same tag only the one accepted last. For FCM and
     /// Web Push only.
     pub fn shown_at(&self, address: &[u8]) -> Vec<MessageEntry> {
-        let shard = self.shard(address);
-        let Some(device) = shard.devices.get(address) else { return Vec::new() };
+        let hash = self.hasher.hash_one(address);
+        let shard = self.shard(hash);
+        let Some(device) = shard.device(hash, address) else { return Vec::new() };
         let is_shown = |(at, notification): &(u32, &Notification)| {
             let tagged = (device.number, notification.tag_hash);
             notification.tag_hash == 0 || shard.shown.get(&tagged).is_some_and(|last| last == at)
         };
-        let shown: Vec<_> = shard.chain(*device).filter(is_shown).collect();
+        let shown: Vec<_> = shard.chain(device).filter(is_shown).collect();
         shown.into_iter().rev().map(|(_, notification)| shard.entry(notification)).collect()
     }
 
@@ -256,11 +265,11 @@ impl<R: Refusal> Ledger<R> {
     pub fn all(&self) -> impl Iterator<Item = (Box<[u8]>, MessageEntry)> + '_ {
         self.shards.iter().flat_map(|shard| {
             let shard = lock(shard);
-            let devices = shard
-                .devices
-                .iter()
-                .flat_map(|(address, device)| shard.entries(*device).into_iter().map(|entry| (address.clone(), entry)));
-            devices.collect::<Vec<_>>()
+            let entries = |device: &Device| {
+                let address = device.address.clone();
+                shard.entries(device.chain).into_iter().map(move |entry| (address.clone(), entry))
+            };
+            shard.devices.iter().flat_map(entries).collect::<Vec<_>>()
         })
     }
 
@@ -317,11 +326,14 @@ impl<R: Refusal> Ledger<R> {
     fn keep(&self, accepted: &Accepted<'_>) -> Kept {
         let hash_of = |device: u32, id: &[u8; 16]| self.hasher.hash_one((device, id));
         let (id, tag_hash) = (accepted.id.into_bytes(), accepted.tag.map_or(0, collapse_hash));
-        let mut shard = self.shard(accepted.address);
+        let hash = self.hasher.hash_one(accepted.address);
+        let mut shard = self.shard(hash);
         let Shard { devices, notifications, index, titles, shown } = &mut *shard;
         let device_count = devices.len();
-        let known = devices.get_mut(accepted.address);
-        if let Some(device) = &known {
+        let is_same = |device: &Device| *device.address == *accepted.address;
+        let entry = devices.entry(hash, is_same, |device| self.hasher.hash_one(&*device.address));
+        if let Entry::Occupied(known) = &entry {
+            let device = known.get().chain;
             let same = |at: &u32| {
                 let notification = &notifications[*at as usize];
                 notification.device == device.number && notification.id == id
@@ -339,12 +351,15 @@ impl<R: Refusal> Ledger<R> {
             return Kept::Full;
         }
         let at = notifications.len() as u32; // Below NONE: see the bound in `new`.
-        let (device, earlier) = match known {
-            Some(device) => (device.number, std::mem::replace(&mut device.newest, at)),
-            None if device_count >= self.device_count_max => return Kept::Full,
-            None => {
+        let (device, earlier) = match entry {
+            Entry::Occupied(mut known) => {
+                let chain = &mut known.get_mut().chain;
+                (chain.number, std::mem::replace(&mut chain.newest, at))
+            }
+            Entry::Vacant(_) if device_count >= self.device_count_max => return Kept::Full,
+            Entry::Vacant(place) => {
                 let number = device_count as u32;
-                devices.insert(accepted.address.into(), DeviceChain { number, newest: at });
+                place.insert(Device { address: accepted.address.into(), chain: DeviceChain { number, newest: at } });
                 (number, NONE)
             }
         };
@@ -360,8 +375,10 @@ impl<R: Refusal> Ledger<R> {
         Kept::First
     }
 
-    fn shard(&self, address: &[u8]) -> MutexGuard<'_, Shard> {
-        lock(&self.shards[self.hasher.hash_one(address) as usize % SHARD_COUNT])
+    /// The shard of the address with this hash. Its middle bits are taken: a table uses the lowest and the highest ones, and
+    /// they must differ within a shard.
+    fn shard(&self, hash: u64) -> MutexGuard<'_, Shard> {
+        lock(&self.shards[(hash >> 32) as usize % SHARD_COUNT])
     }
 }
 
@@ -408,6 +425,10 @@ impl Titles {
 }
 
 impl Shard {
+    fn device(&self, hash: u64, address: &[u8]) -> Option<DeviceChain> {
+        Some(self.devices.find(hash, |device| *device.address == *address)?.chain)
+    }
+
     /// The device's notifications with their places, the latest first.
     fn chain(&self, device: DeviceChain) -> impl Iterator<Item = (u32, &Notification)> {
         let at = |at: u32| Some((at, self.notifications.get(at as usize)?)); // NONE is no place.

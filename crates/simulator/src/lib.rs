@@ -70,6 +70,7 @@ pub use config::{Faults, FcmConfig, STREAM_LIMIT_MAX, SimulatorConfig, WebPushCo
 pub use error::{FaultsError, StartError};
 pub use fcm::{FcmReason, FcmSimulator};
 pub use ledger::{Ledger, LedgerEntry, LedgerSummary, MessageEntry, collapse_hash};
+pub use provider::{AcceptedMessage, OnMessage};
 pub use reason::Reason;
 pub use refusal::Refusal;
 pub use web_push::{PushKeys, PushSubscription, WebPushReason, WebPushSimulator};

@@ -12,7 +12,9 @@
 //!
 //! No I/O here. At most [`STREAM_COUNT_MAX`] streams are followed, which is h2's own limit.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::VecDeque;
+
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::STREAM_LIMIT_MAX;
 
@@ -66,10 +68,10 @@ impl FrameHeader {
 /// What a connection's frames have told so far.
 #[derive(Debug)]
 pub(crate) struct Meter {
-    streams: HashMap<u32, Ended>,
+    streams: FxHashMap<u32, Ended>,
     stream_last: u32,
     /// Streams above the limit, not yet refused.
-    above_limit: HashSet<u32>,
+    above_limit: FxHashSet<u32>,
     announced: VecDeque<Announced>,
     limit_last: u32,
     limit_in_force: Option<u32>,
@@ -92,9 +94,9 @@ struct Announced {
 impl Meter {
     pub(crate) fn new(limit: u32) -> Self {
         Self {
-            streams: HashMap::new(),
+            streams: FxHashMap::default(),
             stream_last: 0,
-            above_limit: HashSet::new(),
+            above_limit: FxHashSet::default(),
             announced: VecDeque::new(),
             limit_last: limit,
             limit_in_force: None,

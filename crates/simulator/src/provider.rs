@@ -1,6 +1,8 @@
 //! The seam between what all simulators share (listening, connections, faults, the ledger's counters) and what a
 //! provider is: its rules.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderName, RETRY_AFTER};
 use http::request::Parts;
@@ -14,6 +16,19 @@ use crate::config::Fate;
 use crate::ledger::MessageEntry;
 use crate::server::Shared;
 use crate::{Faults, Refusal};
+
+/// Told of each message that FCM or a push service accepts, on the thread that accepted it: it must be quick and must not
+/// block.
+pub type OnMessage = Arc<dyn Fn(AcceptedMessage<'_>) + Send + Sync>;
+
+/// A message at the moment of its acceptance; the answer is still to be sent.
+#[derive(Clone, Copy)]
+pub struct AcceptedMessage<'a> {
+    /// FCM's token, or the browser's endpoint.
+    pub address: &'a str,
+    /// Its JSON: FCM's message without target and time to live; what the browser has decrypted.
+    pub content: &'a [u8],
+}
 
 /// What distinguishes one simulator from another.
 pub(crate) trait Provider: Sized + Send + Sync + 'static {

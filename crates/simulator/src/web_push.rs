@@ -37,7 +37,7 @@ use uuid::Uuid;
 use crate::control;
 use crate::identity::Identity;
 use crate::ledger::{Accepted, Ledger};
-use crate::provider::{Answer, Headers, Provider, Scene};
+use crate::provider::{AcceptedMessage, Answer, Headers, OnMessage, Provider, Scene};
 use crate::server::{Server, Setup};
 use crate::{Faults, FaultsError, MessageEntry, StartError, WebPushConfig};
 
@@ -74,6 +74,18 @@ impl WebPushSimulator {
     /// # Errors
     /// When the faults break a rule, the address cannot be listened on, or a thread cannot be started.
     pub fn start(config: WebPushConfig) -> Result<Self, StartError> {
+        Self::start_inner(config, None)
+    }
+
+    /// Starts one that tells of each accepted message.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_observed(config: WebPushConfig, on_accepted: OnMessage) -> Result<Self, StartError> {
+        Self::start_inner(config, Some(on_accepted))
+    }
+
+    fn start_inner(config: WebPushConfig, on_accepted: Option<OnMessage>) -> Result<Self, StartError> {
         config.faults.check()?;
         let Identity { ca_pem, tls } = Identity::make(None, &["h2", "http/1.1"], &config.more_addresses)?;
         let setup = Setup {
@@ -94,6 +106,7 @@ impl WebPushSimulator {
             subscription_total: AtomicU64::new(0),
             gone: Mutex::default(),
             gone_count_max,
+            on_accepted,
         })?;
         Ok(Self { server, ca_pem })
     }
@@ -199,6 +212,7 @@ struct WebPush {
     /// Subscriptions that are over, at most `gone_count_max`.
     gone: Mutex<HashSet<u64>>,
     gone_count_max: usize,
+    on_accepted: Option<OnMessage>,
 }
 
 struct Head {
@@ -341,6 +355,9 @@ impl WebPush {
         };
         scene.check_fate(endpoint.as_bytes())?;
         write_down(endpoint, &content, scene);
+        if let Some(on_accepted) = &self.on_accepted {
+            on_accepted(AcceptedMessage { address: endpoint, content: &content });
+        }
         Ok(ttl)
     }
 }

@@ -1,7 +1,8 @@
 //! The bytes between h2 and TLS: read and written in large pieces, seen by the [`Meter`].
 //!
-//! Inbound, h2 is handed a frame header only when it is complete, because the meter may change it. Outbound,
-//! everything h2 writes is gathered and goes out at h2's flush, so one turn's answers make few TLS records.
+//! Inbound, h2 is handed a frame header only when it is complete, because the meter may change it, and at most
+//! [`TURN_BYTES`] per turn. Outbound, everything h2 writes is gathered; it goes out at h2's flush of the last turn, so that
+//! many answers share a TLS record.
 //!
 //! Memory: [`BUFFER_BYTES`] for each direction. A full outbound buffer makes h2 wait for the socket.
 
@@ -19,6 +20,10 @@ use crate::meter::{FrameHeader, HEADER_LEN, Meter};
 
 const BUFFER_BYTES: usize = 64 * 1024;
 
+/// What h2 is handed in one turn: some thirty requests. With a thousand at a time each of them costs half as much again,
+/// most of it in the allocator.
+pub(crate) const TURN_BYTES: usize = 16 * 1024;
+
 /// The client's connection preface (RFC 9113, 3.4) comes before its first frame.
 const PREFACE_LEN: usize = 24;
 
@@ -29,11 +34,23 @@ pub(crate) struct Link {
     pub(crate) announce: Option<u32>,
     /// The socket is to be reset when the wire is dropped.
     pub(crate) reset: bool,
+    /// What h2 may still be handed in this turn.
+    turn_bytes: usize,
+    /// This turn's bytes are used up, and more have arrived.
+    is_turn_over: bool,
 }
 
 impl Link {
     pub(crate) fn new(stream_limit: u32) -> Rc<RefCell<Self>> {
-        Rc::new(RefCell::new(Self { meter: Meter::new(stream_limit), announce: None, reset: false }))
+        let meter = Meter::new(stream_limit);
+        let link = Self { meter, announce: None, reset: false, turn_bytes: TURN_BYTES, is_turn_over: false };
+        Rc::new(RefCell::new(link))
+    }
+
+    /// Begins another turn; whether bytes wait for it. Then h2 must be polled, since nothing else will wake it.
+    pub(crate) fn next_turn(&mut self) -> bool {
+        self.turn_bytes = TURN_BYTES;
+        std::mem::take(&mut self.is_turn_over)
     }
 }
 
@@ -157,7 +174,14 @@ impl AsyncRead for Wire {
             inbound.is_eof = read == 0;
             inbound.scan(&mut link.borrow_mut().meter);
         }
-        let count = buf.remaining().min(inbound.ready - inbound.start);
+        let link = &mut *link.borrow_mut();
+        let ready = inbound.ready - inbound.start;
+        if ready > 0 && link.turn_bytes == 0 {
+            link.is_turn_over = true;
+            return Poll::Pending;
+        }
+        let count = buf.remaining().min(ready).min(link.turn_bytes);
+        link.turn_bytes -= count;
         buf.put_slice(&inbound.bytes[inbound.start..inbound.start + count]);
         inbound.start += count;
         Poll::Ready(Ok(()))
@@ -176,6 +200,9 @@ impl AsyncWrite for Wire {
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        if this.link.borrow().is_turn_over && this.outbound.bytes.len() < BUFFER_BYTES {
+            return Poll::Ready(Ok(())); // More is to come: the next turn flushes it.
+        }
         if this.outbound.is_between_frames() {
             let link = &mut *this.link.borrow_mut();
             if let Some(limit) = link.announce.take() {

@@ -1,10 +1,13 @@
 //! What is accepted, and what each mistake is called.
 
+use std::time::Duration;
+
 use http::{HeaderValue, Method};
-use tidings_simulator::{Faults, Reason, collapse_hash};
+use tidings_simulator::{ApnsSimulator, Faults, Reason, SimulatorConfig, collapse_hash};
+use tokio::time::timeout;
 use uuid::Uuid;
 
-use crate::client::{Client, Push, Seen, answer, bearer, start, token};
+use crate::client::{Client, Push, Seen, answer, bearer, see, start, token};
 
 #[tokio::test]
 async fn a_right_request_is_accepted_and_recorded() {
@@ -27,6 +30,34 @@ async fn a_right_request_is_accepted_and_recorded() {
     let duplicates = ledger.duplicates();
     assert_eq!(duplicates.len(), 1);
     assert_eq!((duplicates[0].0.to_text().into_owned(), duplicates[0].1.count), (token(1), 2));
+}
+
+/// Some 200 KiB that arrive together are many turns of a connection, and nothing but the last turn ends in waiting.
+#[tokio::test]
+async fn more_than_one_turn_s_requests_are_answered_and_recorded_on_every_thread() {
+    let simulator = ApnsSimulator::start(SimulatorConfig { thread_count: 3, ..SimulatorConfig::default() }).unwrap();
+    let (connection_count, push_count) = (4, 100);
+    let mut clients = Vec::new();
+    for _ in 0..connection_count {
+        clients.push(Client::connect(&simulator).await);
+    }
+    let mut answers = Vec::new();
+    for number in 0..connection_count * push_count {
+        let mut push = Push::new(&simulator, number % 7, number.into());
+        push.body = format!(r#"{{"aps":{{"alert":"{}"}}}}"#, "x".repeat(2000)).into();
+        let client = &mut clients[(number % connection_count) as usize];
+        answers.push(client.send(push).await.expect("there is room for a thousand streams"));
+    }
+    for response in answers {
+        let seen = timeout(Duration::from_secs(30), see(response)).await;
+        assert_eq!(seen, Ok(Seen::Accepted));
+    }
+    let ledger = simulator.ledger();
+    let summary = ledger.summary();
+    let count = u64::from(connection_count * push_count);
+    assert_eq!((summary.accepted, summary.notifications, summary.repeated, summary.devices), (count, count, 0, 7));
+    let recorded: usize = (0..7).map(|device| ledger.for_token(&token(device)).len()).sum();
+    assert_eq!(recorded as u64, count);
 }
 
 #[tokio::test]
