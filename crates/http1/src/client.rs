@@ -173,6 +173,11 @@ impl Client {
         self.pool.cast(request, timeout, tag, answers)
     }
 
+    /// Ends the pauses before the next attempts to connect, as [`Pool::reconnect`] does.
+    pub fn reconnect(&self) {
+        self.pool.reconnect();
+    }
+
     /// Takes no more requests and closes when those it has are answered, after `timeout` at the latest. Returns whether
     /// none was cut off.
     ///

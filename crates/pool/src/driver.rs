@@ -180,9 +180,18 @@ impl<P: Protocol> Driver<P> {
         .await
     }
 
-    /// Waits between attempts, while the inbox is closed. None: drained.
+    /// Waits between attempts, while the inbox is closed, or shorter where a connection is wanted. None: drained.
     async fn pause(&mut self, wait: Duration) -> Option<()> {
-        let mut end = pin!(tokio::time::sleep(wait));
+        let (mut wanted, min) = (self.core.wanted.subscribe(), self.core.config.reconnect.min);
+        let mut end = pin!(async move {
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                () = async {
+                    tokio::time::sleep(min).await;
+                    _ = wanted.changed().await; // The sender lives as long as this task.
+                } => {}
+            }
+        });
         poll_fn(|cx| {
             self.take(cx);
             if self.is_draining { Poll::Ready(None) } else { end.as_mut().poll(cx).map(Some) }

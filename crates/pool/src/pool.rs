@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
@@ -46,6 +46,8 @@ pub(crate) struct Core<P: Protocol> {
     is_draining: AtomicBool,
     /// An attempt to connect has failed, and none succeeded since.
     pub(crate) is_in_trouble: AtomicBool,
+    /// Changes when somebody wants a connection now: [`Pool::reconnect`].
+    pub(crate) wanted: watch::Sender<()>,
     backlog: Counter,
     unavailable: Counter,
 }
@@ -77,6 +79,7 @@ impl<P: Protocol> Pool<P> {
             next: AtomicUsize::new(0),
             is_draining: AtomicBool::new(false),
             is_in_trouble: AtomicBool::new(false),
+            wanted: watch::Sender::new(()),
             backlog: Counter::default(),
             unavailable: Counter::default(),
         });
@@ -141,6 +144,12 @@ impl<P: Protocol> Pool<P> {
     /// As in [`Pool::cast`].
     pub fn tell(&self, request: P::Request, timeout: Duration) -> Result<(), CallError<P::Error>> {
         self.core().hand_in(request, timeout, Reply::nobody()).map(drop)
+    }
+
+    /// Ends the pauses before the next attempts to connect: there is something to send now. Each still lasts
+    /// `reconnect.min`. For callers that ask rarely: who calls this for each request that fails takes the back-off away.
+    pub fn reconnect(&self) {
+        self.core().wanted.send_replace(());
     }
 
     /// Takes no more requests, waits at most `timeout` for those it has, says goodbye on each connection and closes

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::BytesMut;
-use tidings_pool::{Codec, Decoded, Expect, Matching, Outgoing, Pool, Protocol, RequestId, Violation};
+use tidings_pool::{Codec, Decoded, Expect, Matching, Outgoing, Pool, Protocol, Reconnect, RequestId, Violation};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -327,4 +327,20 @@ async fn silence_counts_for_requests_that_have_expired_and_were_forgotten() {
         tokio::time::sleep(SECOND).await;
     }
     assert!(begun.elapsed() >= SECOND * 30);
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_a_connection_is_wanted_a_long_pause_is_over() {
+    let (gate, mut peers, control) = Gate::new();
+    control.set_refuses(true);
+    let mut config = config(1);
+    config.reconnect = Reconnect { min: MILLI * 100, max: MINUTE * 60 };
+    let pool = Pool::start(config, Line::default(), gate).unwrap();
+    tokio::time::sleep(MINUTE * 600).await; // Each pause is one of up to an hour by now.
+    control.set_refuses(false);
+    let begun = Instant::now();
+    pool.reconnect();
+    peers.recv().await.unwrap();
+    assert!(begun.elapsed() <= MILLI * 110, "after the shortest pause: {:?}", begun.elapsed());
+    until(&pool, |counters| counters.connected == 1).await;
 }

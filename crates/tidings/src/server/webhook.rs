@@ -53,6 +53,8 @@ use crate::config::{self, read_file};
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 /// Its head.
 const HEAD_BYTES_MAX: usize = 16 << 10;
+/// While reports find no connection, one is asked for at most this often.
+const RECONNECT_INTERVAL: Duration = Duration::from_secs(1);
 /// That reports are given up, and that the receiver begins to fail, is said at most this often.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -120,6 +122,7 @@ impl Webhook {
             is_failing: false,
             failed: Said::default(),
             given_up: Said::default(),
+            reconnected_at: None,
         };
         let mut task = JoinSet::new();
         task.spawn(worker.run());
@@ -195,6 +198,8 @@ struct Worker {
     is_failing: bool,
     failed: Said,
     given_up: Said,
+    /// When it was last asked for connections before their time.
+    reconnected_at: Option<Instant>,
 }
 
 /// What came of one request.
@@ -285,6 +290,9 @@ impl Worker {
             Err(SendError::Unavailable | SendError::Backlog { .. }) => Answer::Unsent,
             Err(_) => Answer::Failed { retry_after: None },
         };
+        if answer == Answer::Unsent {
+            self.reconnect(Instant::now());
+        }
         self.metrics.count(answer);
         self.metrics.attempt.record(took);
         self.log(answer, result.as_ref().map(|&(status, _)| status));
@@ -304,6 +312,15 @@ impl Worker {
                 }
             }
             Fate::Again(_) => {}
+        }
+    }
+
+    /// While the receiver was down or nothing was to be told, pauses between attempts to connect have grown to half a
+    /// minute; a report does not wait for their end.
+    fn reconnect(&mut self, now: Instant) {
+        if self.reconnected_at.is_none_or(|at| now >= at + RECONNECT_INTERVAL) {
+            self.reconnected_at = Some(now);
+            self.client.reconnect();
         }
     }
 

@@ -27,7 +27,7 @@ use tokio::time::Instant;
 use super::answer::Answer;
 
 /// After an attempt that found no connection; less where `backoff_min` is.
-const UNSENT_PAUSE: Duration = Duration::from_secs(1);
+const UNSENT_PAUSE: Duration = Duration::from_millis(250);
 
 /// What bounds it.
 #[derive(Debug, Clone)]
@@ -307,8 +307,12 @@ mod tests {
         let mut schedule = Schedule::new(terms());
         (1..=5).for_each(|position| schedule.add(at(position), start + DAY, start));
         (1..=3).for_each(|position| assert_eq!(schedule.next(start), Some(at(position))));
-        assert_eq!(schedule.ended(at(3), Answer::Unsent, 0, start), Fate::Again(MIN));
-        assert_eq!((schedule.next(start), schedule.wake_at()), (None, Some(start + MIN)), "two have a connection");
+        assert_eq!(schedule.ended(at(3), Answer::Unsent, 0, start), Fate::Again(UNSENT_PAUSE));
+        assert_eq!(
+            (schedule.next(start), schedule.wake_at()),
+            (None, Some(start + UNSENT_PAUSE)),
+            "two have a connection"
+        );
         assert_eq!(schedule.ended(at(1), FAILED, u64::MAX, start), Fate::Again(2 * MIN - Duration::from_nanos(1)));
         assert_eq!(schedule.next(start), Some(at(3)), "there is one, and it is tried as if it had not been");
         assert_eq!(schedule.ended(at(2), Answer::Taken, 0, start), Fate::Told);
@@ -318,9 +322,9 @@ mod tests {
         for position in 3..=5 {
             schedule.ended(at(position), Answer::Unsent, 0, later);
         }
-        assert_eq!((schedule.next(later), schedule.wake_at()), (None, Some(later + MIN)), "there is none");
-        assert_eq!(schedule.next(later + MIN), Some(at(3)), "due for longest");
-        assert_eq!(schedule.next(later + MIN), Some(at(4)));
+        assert_eq!((schedule.next(later), schedule.wake_at()), (None, Some(later + UNSENT_PAUSE)), "there is none");
+        assert_eq!(schedule.next(later + UNSENT_PAUSE), Some(at(3)), "due for longest");
+        assert_eq!(schedule.next(later + UNSENT_PAUSE), Some(at(4)));
         assert_eq!(schedule.ended(at(3), Answer::Unsent, 0, start + DAY), Fate::GivenUp);
     }
 
