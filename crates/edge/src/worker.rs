@@ -135,9 +135,10 @@ impl Worker {
     /// Closes every connection with 3001; aborts what is not closed in time.
     async fn stop(self: &Rc<Self>, tasks: &mut JoinSet<()>, mailbox: &Mailbox) {
         self.stopping.set(true);
+        let deadline = Instant::now() + self.shared.config.close_timeout;
         let mut dirty = Vec::new();
         self.turn(mailbox, &mut dirty); // What was published before goes out before.
-        while self.state().fanout.has_more() {
+        while self.state().fanout.has_more() && Instant::now() < deadline {
             self.turn(mailbox, &mut dirty);
         }
         let keys: Vec<Key> = self.state().connections.iter().map(|(key, _)| key).collect();

@@ -50,6 +50,12 @@ impl Addresses {
         self.book().known.get_mut(address).is_none_or(|known| known.breaker.admits(now))
     }
 
+    /// Whether the breakers of all of them are open; false where none is known, as when the name is not resolved.
+    pub(crate) fn are_broken(&self, now: Timestamp) -> bool {
+        let book = self.book();
+        !book.known.is_empty() && book.known.values().all(|known| known.breaker.due_at(now).is_some())
+    }
+
     /// There is a connection to `address`.
     pub(crate) fn on_connected(&self, address: SocketAddr) -> Entry {
         if let Some(known) = self.book().entry(address) {

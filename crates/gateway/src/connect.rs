@@ -115,6 +115,11 @@ impl Connector {
         timeout(self.timeout, self.open(access)).await.unwrap_or(Err(ConnectError::TimedOut))
     }
 
+    /// Whether every address that is known of is left alone for a while.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.addresses.are_broken(unix_now())
+    }
+
     async fn open(&self, access: &Access) -> Result<Link, ConnectError> {
         let addresses = match self.given.is_empty() {
             true => lookup_host((self.host.as_str(), self.port)).await.map_err(ConnectError::Resolve)?.collect(),

@@ -39,6 +39,7 @@ use crate::connect::Link;
 use crate::cork::{BATCH_BYTES, CORK_BYTES_MAX};
 use crate::credential::Credential;
 use crate::frames::GoAway;
+use crate::health::HealthWatch;
 use crate::intake::Intake;
 use crate::metrics::{Metrics, Repeat};
 use crate::pool::{Attempt, Delay, Demand, Pool, Seat};
@@ -64,6 +65,7 @@ pub(crate) struct Shared {
     pub(crate) pool: String,
     pub(crate) metrics: Metrics,
     pub(crate) gauge: Arc<PoolGauge>,
+    pub(crate) health: HealthWatch,
     pub(crate) streams_max: u32,
     pub(crate) stall_timeout: Duration,
     pub(crate) answer_timeout: Duration,
@@ -360,6 +362,7 @@ impl Connection {
             Verdict::Accepted => {
                 if !self.end.useful {
                     self.link.entry.on_useful();
+                    self.shared.health.on_taken();
                 }
                 self.end.useful = true;
                 self.permits.on_accepted();

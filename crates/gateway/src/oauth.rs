@@ -26,6 +26,7 @@ use tracing::{error, info, warn};
 
 use crate::connect::Access;
 use crate::connection::Shared;
+use crate::health::HealthWatch;
 use crate::metrics::Metrics;
 use crate::slot::chain;
 
@@ -164,19 +165,24 @@ struct Teller {
     provider: &'static str,
     pool: String,
     metrics: Metrics,
+    health: HealthWatch,
 }
 
 impl Teller {
     fn tell(&self, answer: &Result<AccessToken, TokenError>) {
-        let Self { provider, pool, metrics } = self;
+        let Self { provider, pool, metrics, health } = self;
         let Err(failure) = answer else {
             metrics.tokens_fetched.inc();
+            health.on_taken();
             return info!(provider, pool, "Access token fetched");
         };
         metrics.token_failures.inc();
         let error = chain(failure);
         match failure {
-            TokenError::Refused(_) => error!(provider, pool, error, "Service account is refused"),
+            TokenError::Refused(_) => {
+                health.on_refused();
+                error!(provider, pool, error, "Service account is refused");
+            }
             TokenError::Unavailable(_) | TokenError::Unreadable => {
                 warn!(provider, pool, error, "Cannot fetch an access token");
             }
@@ -189,7 +195,9 @@ impl Teller {
 pub(crate) async fn keep_fresh(mut access: watch::Receiver<Arc<Access>>, shared: Rc<Shared>) {
     let is_needed = access.wait_for(|access| access.credential.oauth().is_some()).await.is_ok();
     if is_needed {
-        let teller = Teller { provider: shared.provider, pool: shared.pool.clone(), metrics: shared.metrics.clone() };
+        let Shared { provider, pool, metrics, health, .. } = &*shared;
+        let (pool, metrics, health) = (pool.clone(), metrics.clone(), health.clone());
+        let teller = Teller { provider, pool, metrics, health };
         let builder = std::thread::Builder::new().name("gateway-tokens".to_owned());
         if let Err(error) = follow_apart(builder, access.clone(), teller.clone()).await {
             let (provider, pool) = (&teller.provider, &teller.pool);
@@ -274,7 +282,7 @@ mod tests {
     async fn without_a_thread_of_their_own_tokens_are_fetched_all_the_same() {
         let access = Access::new(Credential::OAuth(Arc::new(oauth())), None).unwrap();
         let metrics = Metrics::new(&tidings_telemetry::Registry::new(), tidings_types::Provider::Fcm, "p");
-        let teller = Teller { provider: "fcm", pool: "p".to_owned(), metrics };
+        let teller = Teller { provider: "fcm", pool: "p".to_owned(), metrics, health: HealthWatch::new() };
         let (alive, access) = watch::channel(Arc::new(access));
         let too_large = || std::thread::Builder::new().stack_size(1 << 60);
         follow_apart(too_large(), access.clone(), teller.clone()).await.expect_err("no memory has so much");

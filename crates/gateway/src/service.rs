@@ -17,6 +17,7 @@ use tracing::info;
 use crate::connect::{Access, Connector};
 use crate::connection::{PAYLOAD_BYTES_MAX, Shared};
 use crate::error::{AccessError, StartError};
+use crate::health::HealthWatch;
 use crate::metrics::Metrics;
 use crate::oauth;
 use crate::pool::Pool;
@@ -47,6 +48,7 @@ pub struct Gateway {
     phase: watch::Sender<Phase>,
     /// What new connections are made with.
     access: watch::Sender<Arc<Access>>,
+    health: HealthWatch,
     workers: Vec<Worker>,
 }
 
@@ -77,6 +79,7 @@ struct Plan {
     throttle: Arc<Throttle>,
     sink: Arc<dyn OutcomeSink>,
     metrics: Metrics,
+    health: HealthWatch,
 }
 
 impl Gateway {
@@ -103,7 +106,9 @@ impl Gateway {
         let (phase, _) = watch::channel(Phase::Work);
         let (access, _) = watch::channel(access);
         let provider = provider.as_str();
-        let mut gateway = Self { provider, pool, lakes: lakes.clone(), phase, access, workers: Vec::new() };
+        let health = HealthWatch::new();
+        let mut gateway =
+            Self { provider, pool, lakes: lakes.clone(), phase, access, health: health.clone(), workers: Vec::new() };
         let connector = Connector::new(&config)?;
         for index in 0..config.thread_count {
             let plan = Plan {
@@ -117,6 +122,7 @@ impl Gateway {
                 throttle: Arc::clone(&throttle),
                 sink: Arc::clone(&sink),
                 metrics: metrics.clone(),
+                health: health.clone(),
             };
             let worker = spawn(plan, gateway.phase.subscribe()).map_err(StartError::Thread)?;
             gateway.workers.push(worker);
@@ -138,6 +144,11 @@ impl Gateway {
         }
         self.access.send_replace(Arc::new(Access::new(credential, ca_pem)?));
         Ok(true)
+    }
+
+    /// How it stands with its provider.
+    pub fn health(&self) -> HealthWatch {
+        self.health.clone()
     }
 
     /// Closes the lakes, sends what they hold, waits for all outcomes, and ends; at `deadline` it aborts.
@@ -215,7 +226,7 @@ fn spawn(plan: Plan, phase: watch::Receiver<Phase>) -> std::io::Result<Worker> {
 
 /// One thread's work: its connections, and the repeats that wait. Returns how many notifications it leaves unsettled.
 async fn drive(plan: Plan, mut phase: watch::Receiver<Phase>) -> usize {
-    let Plan { index, config, count_min, count_max, connector, access, lakes, throttle, sink, metrics } = plan;
+    let Plan { index, config, count_min, count_max, connector, access, lakes, throttle, sink, metrics, health } = plan;
     let held_max = count_max.saturating_mul(config.streams_max as usize);
     let pool = Pool::new(count_max, held_max, throttle, sink, metrics.clone(), unix_now());
     let pool = Rc::new(RefCell::new(pool));
@@ -225,6 +236,7 @@ async fn drive(plan: Plan, mut phase: watch::Receiver<Phase>) -> usize {
         dialect: config.dialect,
         metrics,
         gauge: config.gauge,
+        health,
         streams_max: config.streams_max,
         stall_timeout: config.stall_timeout,
         answer_timeout: config.answer_timeout,

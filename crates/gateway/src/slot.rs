@@ -73,6 +73,7 @@ pub(crate) async fn keep_connected(plan: Plan) {
             Ok(Ok(link)) => place.work(link, &access).await,
             Ok(Err(error)) => {
                 place.plan.shared.metrics.connect_failures.inc();
+                place.plan.shared.health.on_failed(connector.is_broken());
                 let refused = error.certificate_alert();
                 let (slot, attempt) = (place.plan.slot, place.failures + 1);
                 let Shared { provider, pool, .. } = &*place.plan.shared;
@@ -81,7 +82,7 @@ pub(crate) async fn keep_connected(plan: Plan) {
             }
         };
         match pause {
-            Err(Call::Replaced) => place.failures = 0, // Nothing is known against the other credential.
+            Err(Call::Replaced) => place.begin_anew(),
             Err(Call::Retired) => {}
             Ok(pause) => place.rest(pause).await,
         }
@@ -118,6 +119,7 @@ impl Place {
         let Plan { slot, shared, pool, lakes, .. } = self.plan.clone();
         let opened_at = Instant::now();
         shared.metrics.connections_opened.inc();
+        shared.health.on_connected();
         info!(provider = shared.provider, pool = shared.pool, slot, "Connected");
         let intake = Intake::new(&lakes);
         let mut connection = Connection::new(slot, shared, pool, intake, &access.credential, link);
@@ -139,6 +141,7 @@ impl Place {
     /// Lets a connection wait for its answers beside the next one.
     async fn let_leave(&mut self, mut connection: Connection, opened_at: Instant) {
         let Plan { slot, shared, .. } = self.plan.clone();
+        shared.health.on_disconnected(); // Nothing more is sent on it.
         let life = async move {
             connection.finish().await;
             shared.metrics.connections_closed.inc();
@@ -171,8 +174,9 @@ impl Place {
         self.failures = self.failures.saturating_add(1);
         let (base, cap) = match refused {
             Some(reason) => {
-                let Shared { provider, pool, metrics, .. } = &*self.plan.shared;
+                let Shared { provider, pool, metrics, health, .. } = &*self.plan.shared;
                 metrics.credential_refused.inc();
+                health.on_refused();
                 error!(provider, pool, slot = self.plan.slot, reason, "Provider refuses the credential");
                 (CREDENTIAL_BACKOFF_BASE, CREDENTIAL_BACKOFF_CAP)
             }
@@ -184,8 +188,14 @@ impl Place {
     /// Waits, at most until there is another credential.
     async fn rest(&mut self, pause: Duration) {
         if !pause.is_zero() && self.unless_called(sleep(pause)).await == Err(Call::Replaced) {
-            self.failures = 0;
+            self.begin_anew();
         }
+    }
+
+    /// There is another credential, and nothing is known against it.
+    fn begin_anew(&mut self) {
+        self.failures = 0;
+        self.plan.shared.health.on_taken();
     }
 
     /// Does `work` until it is done or the place is called, and meanwhile sees to the connections that leave.

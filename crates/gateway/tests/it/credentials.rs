@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tidings_gateway::{AccessError, ClientCertificate, Credential, Gateway, GatewayConfig};
+use tidings_gateway::{AccessError, ClientCertificate, Condition, Credential, Gateway, GatewayConfig};
 use tidings_push::{Lakes, Outcome};
 use tidings_simulator::{ApnsSimulator, Faults, PushAuthority, Reason, SimulatorConfig};
 use tidings_telemetry::{Registry, unix_now};
@@ -76,6 +76,17 @@ impl Pool {
 
     fn repeats(&self, cause: &str) -> u64 {
         self.count(&format!("tidings_gateway_repeats_total{{cause=\"{cause}\",pool=\"main\",provider=\"apns\"}}"))
+    }
+
+    /// Waits until it stands so with the provider.
+    async fn until(&self, condition: Condition) {
+        let watch = self.gateway.health();
+        let reached = async {
+            while watch.health().condition != condition {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(PATIENCE, reached).await.unwrap_or_else(|_| panic!("{:?} and not {condition:?}", watch.health()));
     }
 
     /// Waits until the operator has been told.
@@ -152,8 +163,10 @@ async fn a_certificate_that_is_refused_blames_no_device_and_can_be_replaced() {
     pool.push(0..50).await;
     until_refused(&production, Reason::BadCertificateEnvironment).await;
     pool.until_told().await;
+    pool.until(Condition::CredentialRefused).await;
     assert!(pool.gateway.reload(right(), Some(production.ca_pem())).unwrap());
     pool.accepted(50).await;
+    pool.until(Condition::Connected).await;
     assert_eq!(ledger(&production), each_once(0..50));
     pool.drain().await;
     // Refused by an alert of TLS.
@@ -162,8 +175,10 @@ async fn a_certificate_that_is_refused_blames_no_device_and_can_be_replaced() {
     let pool = Pool::start(&production, certificate(&stranger, &[APP], None), |_| {});
     pool.push(0..50).await;
     pool.until_told().await;
+    pool.until(Condition::CredentialRefused).await;
     assert!(pool.gateway.reload(right(), Some(production.ca_pem())).unwrap());
     pool.accepted(50).await;
+    pool.until(Condition::Connected).await;
     assert_eq!(ledger(&production), each_once(0..50));
     pool.drain().await;
 }
@@ -422,4 +437,14 @@ async fn a_small_window_is_used_again_and_again_and_the_books_about_it_stay_righ
     let summary = simulator.ledger().summary();
     assert_eq!((summary.stream_limit_violations, summary.connections), (0, 1));
     pool.drain().await;
+}
+
+#[tokio::test]
+async fn a_provider_that_goes_away_is_told() {
+    let provider = simulator(SimulatorConfig::default());
+    let credential = token(provider.key_id(), provider.team_id(), provider.key_pem());
+    let pool = Pool::start(&provider, credential, |_| {});
+    pool.until(Condition::Connected).await;
+    drop(provider);
+    pool.until(Condition::BreakerOpen).await;
 }
