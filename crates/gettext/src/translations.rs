@@ -136,6 +136,15 @@ impl Translations {
     }
 }
 
+impl Translations {
+    /// Whether a device of this locale gets a translation: a catalogue among the locale's fallbacks has a sound one. A
+    /// template without text needs none.
+    pub fn translates(&self, template: &Template, locale: &Locale) -> bool {
+        let has = |language: &Language| language.text(template, 1).is_some();
+        template.key().msgid.is_empty() || locale.fallbacks().any(|tag| self.languages.get(tag).is_some_and(has))
+    }
+}
+
 impl Language {
     fn new(locale: Locale, catalogue: &Catalogue) -> Self {
         let rule = catalogue.plural_rule().clone();

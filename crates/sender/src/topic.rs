@@ -14,14 +14,14 @@
 //! Devices with the same text share one rendering, so a job makes at most (own texts, 64, + catalogues + 1) × apps of
 //! them, whatever locales devices invent.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use bytes::Bytes;
 use tidings_gettext::{Catalogue, Template, Translations};
 use tidings_push::payload::{Content, Encoded, Part, PayloadError};
 use tidings_types::{
-    ChannelName, CollapseKey, Epoch, Event, Json, Locale, Offset, ParamValue, Platform, Provider, PushPolicy,
-    StreamPosition, Subject, Text, TopicName,
+    ChannelName, CollapseKey, Epoch, Event, EventChannels, Json, Locale, Offset, ParamValue, Platform, Provider,
+    PushPolicy, StreamPosition, Subject, Text, TopicName,
 };
 
 use crate::error::{TopicError, payload_field};
@@ -53,6 +53,11 @@ pub struct Topics {
     untranslated: Domain,
     /// Whose notifications an event must fit into.
     providers: Vec<Provider>,
+    /// Where events are published that name no channel.
+    channels: EventChannels,
+    /// The languages that a topic is not, or only partly, translated into, while there are catalogues for them. Only topics
+    /// that lack some.
+    missing: BTreeMap<TopicName, Vec<Locale>>,
 }
 
 #[derive(Debug, Default)]
@@ -90,13 +95,55 @@ impl Topics {
     /// language. Events must fit into the notifications of all providers: see [`Topics::for_providers`].
     pub fn new(templates: BTreeMap<TopicName, TopicTemplates>, translations: BTreeMap<String, Translations>) -> Self {
         let domains = translations.into_iter().map(|(name, translations)| (name, Domain::new(translations))).collect();
-        let providers = Provider::ALL.to_vec();
-        Self { topics: templates, domains, untranslated: Domain::default(), providers }
+        let (providers, untranslated) = (Provider::ALL.to_vec(), Domain::default());
+        let (channels, missing) = (EventChannels::default(), BTreeMap::new());
+        let mut topics = Self { topics: templates, domains, untranslated, providers, channels, missing };
+        let languages: BTreeSet<&Locale> = topics.languages().collect();
+        let lacking = |(name, templates): (&TopicName, &TopicTemplates)| {
+            let translations = &topics.domain(templates).translations;
+            let is_told = |locale: &Locale| {
+                [&templates.title, &templates.body].iter().all(|template| translations.translates(template, locale))
+            };
+            let lacking: Vec<Locale> = languages.iter().filter(|locale| !is_told(locale)).copied().cloned().collect();
+            (!lacking.is_empty()).then(|| (name.clone(), lacking))
+        };
+        topics.missing = topics.topics.iter().filter_map(lacking).collect();
+        topics
     }
 
     /// From now on an event must fit into the notifications of these providers only: those there are pools for.
     pub fn for_providers(self, providers: impl IntoIterator<Item = Provider>) -> Self {
         Self { providers: providers.into_iter().collect(), ..self }
+    }
+
+    /// Where events are published that name no channel: the notification says the longest of these places, too.
+    pub fn publishing_in(self, channels: EventChannels) -> Self {
+        Self { channels, ..self }
+    }
+
+    /// Whether the topic is configured.
+    pub fn has(&self, topic: &TopicName) -> bool {
+        self.topics.contains_key(topic)
+    }
+
+    /// The topics that are configured.
+    pub fn names(&self) -> impl Iterator<Item = &TopicName> {
+        self.topics.keys()
+    }
+
+    /// The languages that there are catalogues for and that the topic is not, or only partly, translated into: devices
+    /// get the text, or a part of it, in another language.
+    pub fn untranslated(&self, topic: &TopicName) -> &[Locale] {
+        self.missing.get(topic).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// Those of them that the event has no text of its own for.
+    pub fn untranslated_of(&self, event: &Event) -> Vec<Locale> {
+        if event.push == PushPolicy::Never {
+            return Vec::new();
+        }
+        let texts = self.texts(event);
+        self.untranslated(&event.topic).iter().filter(|locale| texts.own_place(locale).is_none()).cloned().collect()
     }
 
     /// Whether every device in every language can be told of the event, whichever provider reaches it. Providers that
@@ -110,7 +157,7 @@ impl Topics {
             return Ok(());
         }
         let texts = self.texts(event);
-        let longest = longest_stream(event);
+        let longest = self.longest_stream(event);
         let stream = longest.as_ref().map(|(channel, position)| (channel, *position));
         let collapse_id = collapse_id(event);
         let reached = |provider: &&Provider| is_reached(event, **provider);
@@ -132,7 +179,7 @@ impl Topics {
     /// there the channel and the offset are the longest possible.
     pub fn preview(&self, event: &Event, platform: Platform, locale: &Locale) -> Result<Bytes, TopicError> {
         let texts = self.texts(event);
-        let channel = event.channels.first().cloned().or_else(|| subject_channel(event));
+        let channel = self.channels_of(event).next();
         let epoch = Epoch::try_from(PREVIEW_EPOCH.to_owned()).expect("eight letters");
         let position = StreamPosition { offset: Offset(1), epoch };
         let stream = channel.as_ref().map(|channel| (channel, position));
@@ -148,17 +195,33 @@ impl Topics {
     }
 
     /// The languages that there are catalogues for; some more than once.
-    pub(crate) fn languages(&self) -> impl Iterator<Item = &Locale> {
+    pub fn languages(&self) -> impl Iterator<Item = &Locale> {
         self.domains.values().flat_map(|domain| &domain.locales)
     }
 
     /// The texts of an event.
     pub(crate) fn texts<'a>(&'a self, event: &'a Event) -> Texts<'a> {
-        let domain = |templates: &TopicTemplates| self.domains.get(&templates.domain).unwrap_or(&self.untranslated);
-        let topic = self.topics.get(&event.topic).map(|templates| (templates, domain(templates)));
+        let topic = self.topics.get(&event.topic).map(|templates| (templates, self.domain(templates)));
         let own: Vec<_> = event.text.iter().collect();
         let others = own.iter().position(|(locale, _)| locale.as_str() == UNDETERMINED);
         Texts { topics: self, event, own, others, topic }
+    }
+
+    fn domain(&self, templates: &TopicTemplates) -> &Domain {
+        self.domains.get(&templates.domain).unwrap_or(&self.untranslated)
+    }
+
+    /// The channels that the event may be published in.
+    fn channels_of(&self, event: &Event) -> impl Iterator<Item = ChannelName> {
+        let of_subjects = if event.channels.is_empty() { self.channels.subjects(event) } else { &[] };
+        let of_subjects = of_subjects.iter().filter_map(|subject| ChannelName::new(subject.as_str()).ok());
+        event.channels.iter().cloned().chain(of_subjects)
+    }
+
+    /// The longest place in a channel that the event's notification may have to name, as JSON spells it.
+    fn longest_stream(&self, event: &Event) -> Option<(ChannelName, StreamPosition)> {
+        let channel = self.channels_of(event).max_by_key(|channel| Json::of(channel).bytes().len())?;
+        Some((channel, StreamPosition { offset: Offset(u64::MAX), epoch: Epoch::from_random(0) }))
     }
 
     /// Why there is no text for somebody.
@@ -322,16 +385,4 @@ fn fill(
 
 fn undetermined() -> Locale {
     Locale::new(UNDETERMINED).expect("und is a language tag")
-}
-
-/// The channel of an event that names none.
-fn subject_channel(event: &Event) -> Option<ChannelName> {
-    event.subjects.first().and_then(|subject| ChannelName::new(subject.as_str()).ok())
-}
-
-/// The longest place in a channel that the event's notification may have to name, as JSON spells it.
-fn longest_stream(event: &Event) -> Option<(ChannelName, StreamPosition)> {
-    let spelt = |channel: &&ChannelName| Json::of(channel).bytes().len();
-    let channel = event.channels.iter().max_by_key(spelt).cloned().or_else(|| subject_channel(event))?;
-    Some((channel, StreamPosition { offset: Offset(u64::MAX), epoch: Epoch::from_random(0) }))
 }

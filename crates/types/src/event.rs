@@ -138,6 +138,29 @@ pub struct Event {
     pub dry_run: bool,
 }
 
+/// In which channels an event is published that names none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum EventChannels {
+    /// In the channel named like its first subject.
+    #[default]
+    FirstSubject,
+    /// In the channels named like its subjects, one each.
+    AllSubjects,
+    /// In none.
+    None,
+}
+
+impl EventChannels {
+    /// The subjects of the event whose channels these are.
+    pub fn subjects(self, event: &Event) -> &[Subject] {
+        match self {
+            Self::FirstSubject => event.subjects.get(..1).unwrap_or_default(),
+            Self::AllSubjects => &event.subjects,
+            Self::None => &[],
+        }
+    }
+}
+
 impl Event {
     /// An event with these three and nothing else: everything has its default.
     pub fn new(id: EventId, topic: TopicName, subjects: Vec<Subject>) -> Self {

@@ -58,7 +58,7 @@ pub struct Json(Bytes);
 
 /// The bytes are not one JSON value.
 #[derive(Debug, thiserror::Error)]
-#[error("not a JSON value: {0}")]
+#[error("not a JSON value")]
 pub struct JsonError(#[from] serde_json::Error);
 
 impl Json {

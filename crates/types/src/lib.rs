@@ -18,8 +18,8 @@ mod token;
 pub use brake::BrakeScope;
 pub use device::{Device, DeviceNumber, Environment, Platform, Provider, PushPermission};
 pub use event::{
-    Event, EventPriority, ExpectAudience, Filter, Interruption, NotificationId, ParamValue, Payload, Present,
-    PushPolicy, ReceiptPolicy, ReceiptRequest, ReceiptTerms, Recipients, Text, Urgency, event_limits,
+    Event, EventChannels, EventPriority, ExpectAudience, Filter, Interruption, NotificationId, ParamValue, Payload,
+    Present, PushPolicy, ReceiptPolicy, ReceiptRequest, ReceiptTerms, Recipients, Text, Urgency, event_limits,
 };
 pub use json::{JSON_DEPTH_MAX, Json, JsonDepthError, JsonError, check_json_depth};
 pub use mute::{Mute, MuteScope};

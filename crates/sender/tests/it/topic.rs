@@ -80,6 +80,34 @@ fn an_event_without_push_needs_no_text() {
 }
 
 #[test]
+fn the_languages_that_an_event_lacks_are_those_that_other_texts_have() {
+    let template = |text: &str| Template::new(None, text, None).unwrap();
+    let topic = |name: &str, title: &str, domain: &str| {
+        let (title, body, domain) = (template(title), template("%{team}"), domain.to_owned());
+        (TopicName::new(name).unwrap(), TopicTemplates { title, body, domain })
+    };
+    let po = |messages: &str| {
+        let head = "msgid \"\"\nmsgstr \"Content-Type: text/plain; charset=UTF-8\\n\"\n\n";
+        let both = "msgid \"%{team}\"\nmsgstr \"%{team}\"\n\n";
+        Catalogue::parse(format!("{head}{both}{messages}").as_bytes()).unwrap()
+    };
+    let translated = po("msgid \"Sun for %{team}\"\nmsgstr \"Sol för %{team}\"\n");
+    let catalogues = vec![(locale("sv"), translated), (locale("de"), po(""))];
+    let topics = Topics::new(
+        BTreeMap::from([topic("sun", "Sun for %{team}", "sky"), topic("rain", "Rain", "ground")]),
+        BTreeMap::from([("sky".to_owned(), Translations::new(catalogues))]),
+    );
+    let [sun, rain] = ["sun", "rain"].map(|name| TopicName::new(name).unwrap());
+    assert_eq!(topics.untranslated(&sun), [locale("de")], "half of it is no translation");
+    assert_eq!(topics.untranslated(&rain), [locale("de"), locale("sv")], "its domain has no catalogue at all");
+    assert_eq!(topics.names().collect::<Vec<_>>(), [&rain, &sun]);
+    let event = |own: &[(&str, &str)]| Event { topic: rain.clone(), ..self::own(own) };
+    assert_eq!(topics.untranslated_of(&event(&[("sv", "Regn")])), [locale("de")]);
+    assert!(topics.untranslated_of(&event(&[("und", "Rain")])).is_empty(), "it is for all others");
+    assert!(topics.untranslated_of(&Event { push: PushPolicy::Never, ..event(&[]) }).is_empty());
+}
+
+#[test]
 fn each_language_has_its_plural_its_fallback_and_its_isolates() {
     let said = |locale: &str, goals: i64| {
         let mut event = goal("e");
