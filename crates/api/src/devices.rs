@@ -20,8 +20,8 @@ use tidings_store::{
 };
 use tidings_telemetry::unix_now;
 use tidings_types::{
-    AppId, Country, Device, DeviceId, DeviceNumber, DeviceToken, Environment, Locale, Platform, PushPermission,
-    Subject, TimeZone, Timestamp, TopicName, UserId,
+    AppId, Country, Device, DeviceId, DeviceNumber, DeviceToken, Environment, Locale, Platform, Provider,
+    PushPermission, Subject, TimeZone, Timestamp, TopicName, UserId,
 };
 
 use crate::conditions::{Conditions, tag};
@@ -31,7 +31,8 @@ use crate::problem::{Invalid, Kind, Problem, json};
 use crate::query::Params;
 use crate::rfc3339::Rfc3339;
 use crate::target::Target;
-use crate::{Connections, Shared};
+use crate::warnings::{Configured, Kind as WarningKind, Strict, Warnings};
+use crate::{Connections, Shared, mutes};
 
 pub(crate) const DEVICE: Schema = Schema {
     fields: &[
@@ -96,9 +97,13 @@ pub(crate) async fn put_device(
     State(shared): State<Arc<Shared>>,
     target: Target,
     conditions: Conditions,
+    strict: Strict,
     body: JsonBody,
 ) -> Result<Response, Problem> {
     let (device, proven) = new_device(target.id.clone(), &body.0)?;
+    let mut warnings = Warnings::default();
+    note_unserved(&*shared.configured, &device, &mut warnings);
+    strict.admit(&warnings)?;
     target.refuse_to_app("proven", proven.as_ref(), "is for backends to say, not for apps")?;
     target.refuse_to_app("user", device.user.as_ref(), "is not for apps to say: it is whose user token comes along")?;
     let _turn = target.turn(&shared).await?;
@@ -110,7 +115,34 @@ pub(crate) async fn put_device(
     };
     let credential = registered.credential.as_ref().map(Credential::as_str);
     let status = if registered.created { StatusCode::CREATED } else { StatusCode::OK };
-    Ok(secret(shown(status, &registered.device, credential)))
+    let view = Put { device: View::new(&registered.device, credential), warnings };
+    Ok(secret(tagged(json(status, &view), &registered.device)))
+}
+
+/// A device that was put.
+#[derive(Serialize)]
+struct Put<'a> {
+    #[serde(flatten)]
+    device: View<'a>,
+    #[serde(skip_serializing_if = "Warnings::is_empty")]
+    warnings: Warnings,
+}
+
+/// That no push can reach the device, though it has an address.
+fn note_unserved(configured: &dyn Configured, device: &NewDevice, warnings: &mut Warnings) {
+    let NewDevice { app, platform, environment, token, .. } = device;
+    let provider = platform.provider();
+    if token.is_some() && !configured.serves(app, provider, *environment) {
+        let section = provider.as_str();
+        let world = if provider == Provider::Apns {
+            format!(" of environment {}", environment.as_str())
+        } else {
+            String::new()
+        };
+        let rule =
+            format_args!("{app} is in no section [{section}.NAME]{world}, so the device cannot be pushed").to_string();
+        warnings.add(WarningKind::UnservedApp, "app", rule);
+    }
 }
 
 /// Puts the device if what there is of it admits that.
@@ -140,8 +172,11 @@ async fn put_as_found(
 }
 
 /// The device as an answer, with its tag.
-fn shown(status: StatusCode, device: &Device, credential: Option<&str>) -> Response {
-    let mut response = json(status, &View::new(device, credential));
+fn shown(status: StatusCode, device: &Device) -> Response {
+    tagged(json(status, &View::new(device, None)), device)
+}
+
+fn tagged(mut response: Response, device: &Device) -> Response {
     response.headers_mut().insert(ETAG, tag(device.revision));
     response
 }
@@ -201,7 +236,11 @@ pub(crate) async fn device(
     let _place = target.read(&shared).await?;
     let device = found(&shared, &target.id, Store::device).await?;
     if conditions.is_news(device.revision)? {
-        return Ok(shown(StatusCode::OK, &device, None));
+        let selection = found(&shared, &target.id, Store::subscriptions).await?;
+        let mutes = found(&shared, &target.id, Store::mutes).await?;
+        let (subscriptions, mutes) = (Item::all(selection), mutes::View::all(mutes));
+        let whole = Whole { device: View::new(&device, None), subscriptions, mutes };
+        return Ok(secret(tagged(json(StatusCode::OK, &whole), &device))); // The tag is not that of all of it: no cache.
     }
     Ok((StatusCode::NOT_MODIFIED, [(ETAG, tag(device.revision))]).into_response())
 }
@@ -223,7 +262,7 @@ pub(crate) async fn look_up(State(shared): State<Arc<Shared>>, body: JsonBody) -
     let token = required_address(&mut object, platform)?;
     let device = shared.read(move |shared| shared.store.device_by_token(&token)).await?;
     let device = device.ok_or_else(|| Problem::new(Kind::NotFound, "no device has this token"))?;
-    Ok(shown(StatusCode::OK, &device, None))
+    Ok(shown(StatusCode::OK, &device))
 }
 
 pub(crate) async fn delete_device(
@@ -338,19 +377,33 @@ pub(crate) async fn subscriptions(State(shared): State<Arc<Shared>>, target: Tar
     Ok(json(StatusCode::OK, &List { subscriptions: Item::all(selection) }))
 }
 
+/// A device with all that belongs to it.
+#[derive(Serialize)]
+pub(crate) struct Whole<'a> {
+    #[serde(flatten)]
+    pub(crate) device: View<'a>,
+    pub(crate) subscriptions: Vec<Item>,
+    pub(crate) mutes: Vec<mutes::View>,
+}
+
 /// What changed.
 #[derive(Debug, Serialize)]
 struct Changed {
     added: usize,
     removed: usize,
+    #[serde(skip_serializing_if = "Warnings::is_empty")]
+    warnings: Warnings,
 }
 
 pub(crate) async fn put_subscriptions(
     State(shared): State<Arc<Shared>>,
     target: Target,
+    strict: Strict,
     body: JsonBody,
 ) -> Result<Response, Problem> {
     let wanted = pairs(&body.0, shared.config.subscription_count_max)?;
+    let warnings = unknown_topics(&*shared.configured, &wanted);
+    strict.admit(&warnings)?;
     let _turn = target.change_alone(&shared).await?;
     let id = &target.id;
     let present = present(&shared, id).await?;
@@ -365,7 +418,19 @@ pub(crate) async fn put_subscriptions(
     if !missing.is_empty() {
         added = shared.store.subscribe(id, missing).await.map_err(|error| Problem::of_subscribe(error, id))?;
     }
-    Ok(json(StatusCode::OK, &Changed { added, removed }))
+    Ok(json(StatusCode::OK, &Changed { added, removed, warnings }))
+}
+
+/// Topics that no event can have, unless it brings its own text.
+fn unknown_topics(configured: &dyn Configured, wanted: &Pairs) -> Warnings {
+    let mut warnings = Warnings::default();
+    let topics: BTreeSet<&TopicName> = wanted.iter().map(|(_, topic)| topic).collect();
+    for topic in topics.into_iter().filter(|topic| !configured.knows_topic(topic)) {
+        let rule = format_args!("topic {topic} is not configured: only an event with texts of its own can have it")
+            .to_string();
+        warnings.add(WarningKind::UnknownTopic, "subscriptions", rule);
+    }
+    warnings
 }
 
 async fn present(shared: &Arc<Shared>, id: &DeviceId) -> Result<Pairs, Problem> {
@@ -375,9 +440,12 @@ async fn present(shared: &Arc<Shared>, id: &DeviceId) -> Result<Pairs, Problem> 
 pub(crate) async fn post_subscriptions(
     State(shared): State<Arc<Shared>>,
     target: Target,
+    strict: Strict,
     body: JsonBody,
 ) -> Result<Response, Problem> {
     let wanted = pairs(&body.0, shared.config.subscription_count_max)?;
+    let warnings = unknown_topics(&*shared.configured, &wanted);
+    strict.admit(&warnings)?;
     let _turn = target.change(&shared).await?;
     if !target.is_trusted() {
         let present = present(&shared, &target.id).await?;
@@ -385,7 +453,7 @@ pub(crate) async fn post_subscriptions(
     }
     let added = shared.store.subscribe(&target.id, grouped(&wanted)).await;
     let added = added.map_err(|error| Problem::of_subscribe(error, &target.id))?;
-    Ok(json(StatusCode::OK, &Changed { added, removed: 0 }))
+    Ok(json(StatusCode::OK, &Changed { added, removed: 0, warnings }))
 }
 
 pub(crate) async fn delete_subscriptions(
@@ -397,7 +465,7 @@ pub(crate) async fn delete_subscriptions(
     let _turn = target.change(&shared).await?;
     let removed = shared.store.unsubscribe(&target.id, vec![selected]).await;
     let removed = removed.map_err(|error| Problem::of_subscribe(error, &target.id))?;
-    Ok(json(StatusCode::OK, &Changed { added: 0, removed }))
+    Ok(json(StatusCode::OK, &Changed { added: 0, removed, warnings: Warnings::default() }))
 }
 
 /// `?subject=…`, with `&topic=…` for one of its topics.

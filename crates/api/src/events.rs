@@ -11,12 +11,11 @@ use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
-use tidings_hub::Hub;
 use tidings_protocol::NamespaceOptions;
 use tidings_store::{Appended, AppendedTo, DurableChannel, LaterEvent, LaterKey, NewEvent, ReadError};
 use tidings_telemetry::unix_now;
 use tidings_types::{
-    ChannelName, Epoch, Event, EventId, JournalPosition, Offset, StreamPosition, Timestamp, TopicName,
+    ChannelName, Epoch, Event, EventId, JournalPosition, Offset, StreamPosition, Subject, Timestamp, TopicName,
     event_limits as limits,
 };
 
@@ -31,6 +30,7 @@ use crate::jobs::JobState;
 use crate::problem::{Invalid, Kind, Problem, json};
 use crate::query::Params;
 use crate::rfc3339::Rfc3339;
+use crate::warnings::{Kind as WarningKind, Strict, Warnings};
 
 /// By how much an event may come too late for its own time: clocks differ and retries take a while.
 const LATE_MAX: Duration = Duration::from_secs(60);
@@ -43,17 +43,24 @@ const CHECK_TURN_COUNT: usize = 16;
 pub(crate) async fn post_events(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
+    strict: Strict,
     body: JsonBody,
 ) -> Result<Response, Problem> {
     let (now, audience_max) = (unix_now(), caller.audience_max());
     let Batch { events, is_list } = Batch::read(&body.0)?;
     let prefix = |index: usize| if is_list { format!("[{index}].") } else { String::new() };
     let ids: Vec<EventId> = events.iter().map(|event| event.id.clone()).collect();
-    let mut new = Vec::with_capacity(events.len());
+    let (mut new, mut warned) = (Vec::with_capacity(events.len()), Vec::with_capacity(events.len()));
     let mut selector_count = 0;
     for (index, event) in events.into_iter().enumerate() {
-        let channels = durable_channels(&shared.hub, &event, &prefix(index))?;
+        let mut warnings = Warnings::default();
+        let channels = durable_channels(&shared, &event, &prefix(index), &mut warnings)?;
         shared.check.check(&event).map_err(|error| error.at(&prefix(index)))?;
+        warnings.note_untranslated(&*shared.configured, &event, &prefix(index));
+        if strict.0 && !warnings.is_empty() && !is_known(&shared, &event.id).await? {
+            warnings.refuse()?;
+        }
+        warned.push(warnings);
         let is_conditional = event.at.is_some() || event.expect_audience.is_some() || audience_max.is_some();
         if is_conditional && !is_known(&shared, &event.id).await? {
             check_time(&event, now, &prefix(index))?;
@@ -70,7 +77,8 @@ pub(crate) async fn post_events(
     // Selecting large audiences may have taken a while: the events' time begins now.
     let appended = shared.store.append_events(new, unix_now()).await;
     let appended = appended.map_err(|error| Problem::of_append(error, prefix))?;
-    let answers: Vec<Accepted<'_>> = ids.iter().zip(&appended).map(Accepted::new).collect();
+    let answers = ids.iter().zip(&appended).zip(warned);
+    let answers: Vec<Accepted<'_>> = answers.map(|(event, warnings)| Accepted::new(event, warnings)).collect();
     Ok(match answers.first() {
         Some(answer) if !is_list => json(StatusCode::ACCEPTED, answer),
         _ => json(StatusCode::ACCEPTED, &answers),
@@ -193,15 +201,30 @@ pub(crate) async fn cancel_event(
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-/// Where an event is published: the channels it names, else that of its first subject if that is a durable one.
-fn durable_channels(hub: &Hub, event: &Event, prefix: &str) -> Result<Vec<DurableChannel>, Invalid> {
+/// Where an event is published: the channels it names, else those of its subjects, as `event_channels` says, that are
+/// durable.
+fn durable_channels(
+    shared: &Shared,
+    event: &Event,
+    prefix: &str,
+    warnings: &mut Warnings,
+) -> Result<Vec<DurableChannel>, Invalid> {
+    let hub = &shared.hub;
     if event.channels.is_empty() {
-        let own = event.subjects.first().and_then(|subject| ChannelName::new(subject.as_str()).ok());
-        let durable = own.and_then(|name| {
-            let options = hub.options(&name).ok().filter(|options| options.durable)?;
-            Some(durable_channel(name, options))
-        });
-        return Ok(durable.into_iter().collect());
+        let subjects = shared.config.event_channels.subjects(event).iter();
+        let own = |subject: &Subject| {
+            let name = ChannelName::new(subject.as_str()).ok()?;
+            match hub.options(&name) {
+                Ok(options) if options.durable => Some(durable_channel(name, options)),
+                found => {
+                    let rule =
+                        format_args!("it is not published live: {}", not_durable(&name, found.is_ok())).to_string();
+                    warnings.add(WarningKind::NoChannel, &format!("{prefix}subjects"), rule);
+                    None
+                }
+            }
+        };
+        return Ok(subjects.filter_map(own).collect());
     }
     let channel = |(index, name): (usize, &ChannelName)| match hub.options(name) {
         Ok(options) if options.durable => Ok(durable_channel(name.clone(), options)),
@@ -241,6 +264,8 @@ struct Accepted<'a> {
     to: AcceptedTo<'a>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     repeated: bool,
+    #[serde(skip_serializing_if = "Warnings::is_empty")]
+    warnings: Warnings,
 }
 
 #[derive(Debug, Serialize)]
@@ -266,13 +291,13 @@ impl<'a> Place<'a> {
 }
 
 impl<'a> Accepted<'a> {
-    fn new((id, appended): (&'a EventId, &'a Appended)) -> Self {
+    fn new((id, appended): (&'a EventId, &'a Appended), warnings: Warnings) -> Self {
         let to = match &appended.to {
             AppendedTo::Journal { position, published } => {
                 AcceptedTo::Journal { position: *position, channels: published.iter().map(Place::new).collect() }
             }
             AppendedTo::Later { at } => AcceptedTo::Later { at: Rfc3339(*at), state: SCHEDULED },
         };
-        Self { id, to, repeated: appended.repeated }
+        Self { id, to, repeated: appended.repeated, warnings }
     }
 }

@@ -37,7 +37,8 @@
 //! DELETE /v1/users/{user}                all of that is forgotten → {"devices"}                         devices
 //! POST   /api/{method}, POST /api        Centrifugo's server API                            publish, read
 //! GET    /openapi.json                   all of this for programs (`openapi`)                             no key
-//! GET    /health                         → 200 {"status":"ok"}, 503                                     no key
+//! GET    /health                         → 200 {"status":"ok"}: the process works                       no key
+//! GET    /ready                          → 200, 503 {"status", "store", "listeners", "providers"}       no key
 //! GET    /metrics                        Prometheus text                                                metrics
 //! ```
 //!
@@ -49,6 +50,8 @@
 //! `next`, to be asked for as `before` or `after`, unless it is the last page. A refusal on `/v1` is a problem (RFC
 //! 9457) whose `detail` names the field's path, the rule with its limit, and the value; its `type` is one of those in
 //! `docs/problems.md`.
+//!
+//! What is accepted and probably not meant has `warnings` in its answer; with `?strict=true` it is refused (`warnings`).
 //!
 //! A list of events is accepted as a whole or not at all. Events go into durable channels only. What was answered with
 //! 202 is durable; the same event again has the same answer, with `"repeated": true`.
@@ -109,6 +112,7 @@ mod routes;
 mod selectors;
 mod target;
 mod users;
+mod warnings;
 
 use std::fmt;
 use std::panic::resume_unwind;
@@ -119,7 +123,7 @@ use axum::Router;
 use tidings_hub::Hub;
 use tidings_store::{NewImport, Store};
 use tidings_telemetry::Registry;
-use tidings_types::{DeviceNumber, Event};
+use tidings_types::{DeviceNumber, Event, EventChannels};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout};
@@ -127,9 +131,12 @@ use tokio::time::{Instant, timeout};
 pub use apps::{Apps, SubjectPattern, network};
 pub use auth::{ApiKey, ApiKeys, Scope};
 pub use jobs::{Estimate, JobEntry, JobPart, JobState, JobView, Jobs, Outcomes, TimeTo};
-pub use operation::{health_router, metrics_router};
+pub use operation::{
+    ProviderStatus, Readiness, ReadyListener, ReadyProvider, health_router, metrics_router, ready_router,
+};
 pub use rate::Rate;
 pub use rfc3339::{Rfc3339, Rfc3339Error};
+pub use warnings::Configured;
 
 use apps::Gate;
 use auth::Caller;
@@ -153,6 +160,8 @@ pub struct ApiConfig {
     pub mute_count_max: usize,
     /// How fast the holder of one key may ask; `None`: at any rate.
     pub key_rate: Option<Rate>,
+    /// Where events are published that name no channel.
+    pub event_channels: EventChannels,
 }
 
 /// Everything the API stands on.
@@ -169,6 +178,8 @@ pub struct Api {
     pub apps: Option<Apps>,
     /// Whether an event can be told.
     pub check: Arc<dyn EventCheck>,
+    /// What there are warnings about.
+    pub configured: Arc<dyn Configured>,
     /// Who knows what became of events.
     pub jobs: Arc<dyn Jobs>,
     /// Who knows the live connections of devices.
@@ -270,6 +281,7 @@ struct Shared {
     hub: Arc<Hub>,
     store: Store,
     check: Arc<dyn EventCheck>,
+    configured: Arc<dyn Configured>,
     jobs: Arc<dyn Jobs>,
     connections: Arc<dyn Connections>,
     node: Node,
@@ -380,7 +392,7 @@ pub fn router(api: Api) -> Router {
 
 /// The routes.
 pub fn routers(api: Api) -> Routers {
-    let Api { config, hub, store, keys, apps, check, jobs, connections, registry, node } = api;
+    let Api { config, hub, store, keys, apps, check, configured, jobs, connections, registry, node } = api;
     let request_count_max = config.request_count_max;
     let key_rate = config.key_rate.map(|rate| Arc::new(KeyRate::new(rate, &keys, &registry)));
     let app_count_max = (request_count_max / 4).max(1);
@@ -397,6 +409,7 @@ pub fn routers(api: Api) -> Routers {
         hub,
         store,
         check,
+        configured,
         jobs,
         connections,
         node,

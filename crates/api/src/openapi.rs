@@ -12,6 +12,7 @@
 //!
 //! Source: OpenAPI Specification 3.1.1, JSON Schema 2020-12.
 
+mod descriptions;
 mod operations;
 mod schemas;
 

@@ -1,5 +1,6 @@
-//! What those who operate the server ask: is it well, and what does it measure.
+//! What those who operate the server ask: does it live, should requests come here, what does it measure.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Router;
@@ -11,28 +12,126 @@ use axum::routing::get;
 use serde::Serialize;
 use tidings_store::Store;
 use tidings_telemetry::Registry;
+use tidings_types::Provider;
 
 use crate::auth::{ApiKeys, Scope};
 use crate::guard::{Dialect, Guard, guard};
 use crate::metrics::RouteMetrics;
 use crate::problem::json;
+use crate::rfc3339::Rfc3339;
 
-/// `GET /health`, for load balancers and supervisors; asks for no key and tells nothing that needs one. 503 while the
-/// store cannot work: the server then accepts nothing, though connections live on.
-pub fn health_router(store: Store) -> Router {
+/// `GET /health`, for supervisors: the process answers. It asks for no key and nothing else of the server, so that nobody
+/// restarts a server because its disk or a provider is in trouble.
+pub fn health_router() -> Router {
     #[derive(Serialize)]
     struct Health {
         status: &'static str,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        store: Option<String>,
     }
-    let health = async move || match store.dispatched() {
-        Ok(_) => json(StatusCode::OK, &Health { status: "ok", store: None }),
-        Err(error) => {
-            json(StatusCode::SERVICE_UNAVAILABLE, &Health { status: "unavailable", store: Some(error.to_string()) })
-        }
+    Router::new().route("/health", get(async || json(StatusCode::OK, &Health { status: "ok" })))
+}
+
+/// What `/ready` knows beside the store.
+#[derive(Debug, Clone)]
+pub struct Readiness {
+    /// The server takes nothing more.
+    pub is_stopping: bool,
+    /// Open listeners.
+    pub listeners: Vec<ReadyListener>,
+    /// One for each section of a provider.
+    pub providers: Vec<ReadyProvider>,
+}
+
+/// An open listener.
+#[derive(Debug, Clone, Serialize)]
+pub struct ReadyListener {
+    /// What is served there: `public` or `internal`.
+    pub name: &'static str,
+    /// Where it listens.
+    pub address: SocketAddr,
+}
+
+/// How it stands with a provider.
+#[derive(Debug, Clone, Serialize)]
+pub struct ReadyProvider {
+    /// Which.
+    pub provider: Provider,
+    /// The section's name in the configuration.
+    pub name: String,
+    /// How it stands.
+    pub status: ProviderStatus,
+    /// Since when.
+    pub since: Rfc3339,
+}
+
+/// How it stands with a provider.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProviderStatus {
+    /// A connection is up.
+    Connected,
+    /// There is none, and one is tried.
+    Connecting,
+    /// There is none, and the last attempts failed: they have become rare.
+    BreakerOpen,
+    /// The provider does not take the credential.
+    CredentialRefused,
+    /// Connections are made when there is something to send.
+    OnDemand,
+}
+
+impl ProviderStatus {
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Connected, Self::Connecting, Self::BreakerOpen, Self::CredentialRefused, Self::OnDemand];
+
+    /// Whether pushes go out at once.
+    fn is_well(self) -> bool {
+        matches!(self, Self::Connected | Self::OnDemand)
+    }
+}
+
+/// `GET /ready`, for load balancers: whether requests should come here. 503 while the store refuses writes and while the
+/// server stops; while it starts nobody listens yet. A provider that is down is told and no reason for 503: with fewer
+/// servers it is not reached any better. The parts are for the listener that the API is on; with `tells_parts: false` only
+/// the status is told.
+pub fn ready_router(
+    store: Store,
+    tells_parts: bool,
+    readiness: impl Fn() -> Readiness + Send + Sync + 'static,
+) -> Router {
+    let readiness = Arc::new(readiness);
+    let ready = async move || ready(store.is_open(), &readiness(), tells_parts);
+    Router::new().route("/ready", get(ready))
+}
+
+fn ready(is_store_open: bool, readiness: &Readiness, tells_parts: bool) -> Response {
+    #[derive(Serialize)]
+    struct Ready<'a> {
+        status: &'static str,
+        #[serde(flatten)]
+        parts: Option<Parts<'a>>,
+    }
+    #[derive(Serialize)]
+    struct Parts<'a> {
+        store: StorePart,
+        listeners: &'a [ReadyListener],
+        providers: &'a [ReadyProvider],
+    }
+    #[derive(Serialize)]
+    struct StorePart {
+        status: &'static str,
+    }
+    let Readiness { is_stopping, listeners, providers } = readiness;
+    let (code, status) = if *is_stopping {
+        (StatusCode::SERVICE_UNAVAILABLE, "stopping")
+    } else if !is_store_open {
+        (StatusCode::SERVICE_UNAVAILABLE, "unavailable")
+    } else if providers.iter().any(|provider| !provider.status.is_well()) {
+        (StatusCode::OK, "degraded")
+    } else {
+        (StatusCode::OK, "ready")
     };
-    Router::new().route("/health", get(health))
+    let store = StorePart { status: if is_store_open { "ok" } else { "refuses_writes" } };
+    json(code, &Ready { status, parts: tells_parts.then_some(Parts { store, listeners, providers }) })
 }
 
 /// `GET /metrics` in the Prometheus text format, for keys with [`Scope::Metrics`]; also when the API is at its bounds.

@@ -20,6 +20,7 @@ pub(crate) enum Kind {
     MalformedJson,
     MalformedMessagePack,
     Invalid,
+    Strict,
     Unauthorized,
     Forbidden,
     NotForApps,
@@ -43,10 +44,11 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// All of them, in the order of their declaration.
-    pub(crate) const ALL: [Self; 22] = [
+    pub(crate) const ALL: [Self; 23] = [
         Self::MalformedJson,
         Self::MalformedMessagePack,
         Self::Invalid,
+        Self::Strict,
         Self::Unauthorized,
         Self::Forbidden,
         Self::NotForApps,
@@ -76,6 +78,7 @@ impl Kind {
                 ("malformed-messagepack", StatusCode::BAD_REQUEST, "The body is not MessagePack that has a JSON")
             }
             Self::Invalid => ("invalid", StatusCode::BAD_REQUEST, "The request breaks a rule"),
+            Self::Strict => ("strict", StatusCode::BAD_REQUEST, "The request would be accepted with a warning"),
             Self::Unauthorized => ("unauthorized", StatusCode::UNAUTHORIZED, "A valid API key or proof is needed"),
             Self::Forbidden => ("forbidden", StatusCode::FORBIDDEN, "The API key lacks a scope"),
             Self::NotForApps => ("not-for-apps", StatusCode::FORBIDDEN, "An app may not do this for itself"),

@@ -24,7 +24,7 @@ use tidings_telemetry::unix_now;
 use tidings_types::{DeviceId, DeviceNumber, UserId};
 
 use crate::auth::Caller;
-use crate::devices::{self, Item, View};
+use crate::devices::{self, Item, View, Whole};
 use crate::exports::{Unreadable, grouped};
 use crate::format::JsonOnly;
 use crate::guard::IdPath;
@@ -43,15 +43,6 @@ pub(crate) async fn devices(
     uri: Uri,
 ) -> Result<Response, Problem> {
     devices::page(&shared, &uri, move |store, after, limit| store.devices_of_user(&user, after, limit)).await
-}
-
-/// A device with all that belongs to it.
-#[derive(Serialize)]
-struct Whole<'a> {
-    #[serde(flatten)]
-    device: View<'a>,
-    subscriptions: Vec<Item>,
-    mutes: Vec<mutes::View>,
 }
 
 /// Everything that is kept of the user, as one document.

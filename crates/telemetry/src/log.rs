@@ -55,13 +55,20 @@ where
     .map_err(|_| InitError::AlreadySet)
 }
 
-/// The line that stands in place of `count` lines that could not be kept.
+/// The time as log lines have it.
 #[must_use]
-pub fn lost(format: Format, count: u64) -> String {
+pub fn timestamp() -> String {
     let mut time = String::new();
     if SystemTime.format_time(&mut Writer::new(&mut time)).is_err() {
         "<unknown time>".clone_into(&mut time); // As the formatter does.
     }
+    time
+}
+
+/// The line that stands in place of `count` lines that could not be kept.
+#[must_use]
+pub fn lost(format: Format, count: u64) -> String {
+    let time = timestamp();
     let (text, target) = ("Log lines lost", module_path!());
     match format {
         Format::Text => format!("{time}  WARN {target}: {text} count={count}\n"),

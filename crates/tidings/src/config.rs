@@ -25,6 +25,8 @@ use std::io::Read as _;
 use std::path::Path;
 use std::time::Duration;
 
+use tidings_types::{AppId, Environment, Provider};
+
 use self::field::{Effective, Reader, Section, closest, read_table};
 pub(crate) use self::memory::{MemorySum, memory_sum};
 pub(crate) use self::sections::*;
@@ -32,7 +34,7 @@ pub(crate) use self::show::{effective, example, reference};
 pub(crate) use self::tree::{Origin, Problem};
 use self::tree::{VARIABLE_PREFIX, VARIABLE_SEPARATOR};
 use self::value::Leaf as _;
-pub(crate) use self::value::{ByteSize, Ramp, Scope, Secret, WebUrl};
+pub(crate) use self::value::{ByteSize, LogFormat, Ramp, Scope, Secret, WebUrl};
 #[cfg(test)]
 pub(crate) use self::value::{HostPort, Tag};
 
@@ -66,8 +68,24 @@ pub(crate) enum ConfigError {
         source: std::io::Error,
     },
     /// Settings are wrong.
-    #[error("{0}")]
-    Wrong(Problems),
+    #[error("{problems}")]
+    Wrong {
+        /// Every mistake.
+        problems: Problems,
+        /// How log lines look, if that was right.
+        log_format: Option<LogFormat>,
+    },
+}
+
+impl ConfigError {
+    /// How this is to be told: as the file or the environment says, as far as that can be read.
+    pub(crate) fn log_format(&self) -> Option<LogFormat> {
+        match self {
+            Self::Wrong { log_format, .. } => *log_format,
+            // What is said last, by the environment, may be known even without the file.
+            Self::Unreadable { .. } => LogFormat::parse(&std::env::var("TIDINGS_LOG__FORMAT").ok()?),
+        }
+    }
 }
 
 /// Every mistake of a configuration.
@@ -79,6 +97,33 @@ impl fmt::Display for Problems {
         let plural = if self.0.len() == 1 { "" } else { "s" };
         write!(f, "{} mistake{plural} in the configuration", self.0.len())?;
         self.0.iter().try_for_each(|problem| write!(f, "\n  {problem}"))
+    }
+}
+
+/// A section of a push provider.
+pub(crate) struct PushSection<'c> {
+    pub(crate) provider: Provider,
+    pub(crate) name: &'c str,
+    pub(crate) environment: Environment,
+    pub(crate) apps: &'c [AppId],
+}
+
+impl Config {
+    /// The sections of all providers, in the order of providers and names.
+    pub(crate) fn push_sections(&self) -> impl Iterator<Item = PushSection<'_>> {
+        fn section<'c>(
+            provider: Provider,
+            name: &'c str,
+            environment: Environment,
+            apps: &'c [AppId],
+        ) -> PushSection<'c> {
+            PushSection { provider, name, environment, apps }
+        }
+        let usual = Environment::default(); // Only Apple has two.
+        let apns = self.apns.iter().map(|(name, it)| section(Provider::Apns, name, it.environment, &it.apps));
+        let fcm = self.fcm.iter().map(move |(name, it)| section(Provider::Fcm, name, usual, &it.apps));
+        let web_push = self.web_push.iter().map(move |(name, it)| section(Provider::WebPush, name, usual, &it.apps));
+        apns.chain(fcm).chain(web_push)
     }
 }
 
@@ -126,7 +171,11 @@ pub(crate) fn parse(
     reader.problems.sort_by_key(|problem| problem.origin.line_and_column());
     match config {
         Some(config) if reader.problems.is_empty() => Ok(Loaded { config, effective: reader.effective, warnings }),
-        _ => Err(ConfigError::Wrong(Problems(reader.problems))),
+        _ => {
+            let stated = reader.effective.iter().find(|it| (it.table.as_str(), it.name.as_str()) == ("log", "format"));
+            let log_format = stated.and_then(|it| LogFormat::parse(it.value.trim_matches('"')));
+            Err(ConfigError::Wrong { problems: Problems(reader.problems), log_format })
+        }
     }
 }
 

@@ -5,6 +5,8 @@
 //! At the end, and on a panic, what waits is written, within a second: one that is blocked does not keep the process, and
 //! does not get the panic's message either.
 //!
+//! What is said beside log lines, such as why a start failed, is a JSON line too where log lines are.
+//!
 //! At most `LINE_COUNT_MAX` lines and `BYTES_MAX` of text wait. Before the first [`init`], and for commands that never
 //! call it, there are only remarks, which are written directly.
 
@@ -17,7 +19,8 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, poll};
 use tidings_batch::{Announce, BatchConfig, BatchWriter, Counters, FlushError, Full, IoSink, Loss, MakeBatchWriter};
 use tidings_telemetry::Registry;
-use tidings_telemetry::log::{Format, InitError, lost};
+use tidings_telemetry::log::{Format, InitError, lost, timestamp};
+use tracing::Level;
 
 const PAGE_BYTES: usize = 16 * 1024;
 const LINE_COUNT_MAX: usize = 20_000;
@@ -28,11 +31,20 @@ const FLUSH_PATIENCE: Duration = Duration::from_secs(1);
 
 static WRITER: OnceLock<BatchWriter> = OnceLock::new();
 
+/// How everything that this process says on standard error looks; text until [`speak`] or [`init`].
+static FORMAT: OnceLock<Format> = OnceLock::new();
+
+/// Says all that follows in this format, also what is said beside log lines and before [`init`]. The first call counts.
+pub(crate) fn speak(format: Format) {
+    let _ = FORMAT.set(format);
+}
+
 /// Starts logging what passes `filter`.
 ///
 /// # Errors
 /// If the filter is not understood, or this process logs already; nothing is changed then.
 pub(crate) fn init(format: Format, filter: &str) -> Result<(), InitError> {
+    speak(format);
     let writer = BatchWriter::new(config(format), IoSink::new(output()));
     let lines = MakeBatchWriter::new(writer.clone());
     tidings_telemetry::log::init(format, filter, stderr().is_terminal(), lines)?;
@@ -66,6 +78,16 @@ pub(crate) fn line(text: &str) {
         None => stderr().write_all(text.as_bytes()),
     };
     drop(written); // A standard error that is gone is no reason to stop.
+}
+
+/// The same as a line of JSON where log lines are; `None` where they are text. No filter keeps it back.
+pub(crate) fn as_json(level: Level, text: &str) -> Option<String> {
+    (FORMAT.get() == Some(&Format::Json)).then(|| {
+        let line = serde_json::json!({
+            "timestamp": timestamp(), "level": level.as_str(), "message": text, "target": "tidings",
+        });
+        format!("{line}\n")
+    })
 }
 
 /// Makes the counts of log lines part of `/metrics`.

@@ -20,6 +20,7 @@ mod seed;
 mod text;
 mod webhook;
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -29,21 +30,21 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
-use tidings_api::{Api, ApiConfig, Apps, ClientCounts, Node, Rate};
+use tidings_api::{Api, ApiConfig, Apps, ClientCounts, Node, Rate, Readiness, ReadyListener};
 use tidings_edge::{Edge, EdgeConfig};
 use tidings_hub::{Hub, HubConfig};
 use tidings_protocol::token::TokenVerifier;
 use tidings_protocol::{SessionConfig, token::TokenSecret};
-use tidings_sender::{Sender, SenderConfig, Shadow};
+use tidings_sender::{Sender, SenderConfig, Shadow, Topics};
 use tidings_store::{QueueLimit, Store, StoreConfig};
 use tidings_stream::TailBounds;
 use tidings_telemetry::{Registry, unix_now};
-use tidings_types::Provider;
+use tidings_types::{AppId, Locale, Provider, TopicName};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::Instant;
-use tracing::info;
+use tokio::time::{Instant, timeout, timeout_at};
+use tracing::{info, warn};
 
 use self::journal::{Devices, Journal, Sink};
 use self::listener::Admission;
@@ -51,7 +52,7 @@ use self::metrics::influx::Influxing;
 use self::providers::{ProviderError, Providers, Section};
 use self::report::{Connections, Jobs};
 use self::webhook::{Webhook, WebhookError};
-use crate::config::Config;
+use crate::config::{Config, PushSection};
 
 pub(crate) use self::keys::KeyError;
 pub(crate) use self::listener::{FILE_RESERVE, listen};
@@ -60,10 +61,15 @@ pub(crate) use self::seed::SeedError;
 pub(crate) use self::text::{TextError, topics};
 pub(crate) use self::webhook::Key as WebhookKey;
 
+/// Names of a list that are logged at the start.
+const NAMED_COUNT_MAX: usize = 20;
 /// How long a peer may take for the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long jobs and providers may take to come to rest.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the store may take to write what waits. What it does not write then was acknowledged to nobody, or is
+/// written in its log.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long reports of the webhook that are on their way may take: a receiver that is slow is told again, and delays nobody.
 const TELL_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -117,6 +123,39 @@ pub(crate) enum ServeError {
     Thread(#[source] std::io::Error),
 }
 
+/// Says what is told to whom, by the names that the operator gave.
+fn introduce(config: &Config, topics: &Topics) {
+    let names = config.topics.keys().map(TopicName::as_str);
+    let languages: BTreeSet<&str> = topics.languages().map(Locale::as_str).collect();
+    info!(topics = %named(names), languages = %named(languages), "Texts");
+    let mut is_pushing = false;
+    for PushSection { provider, name, environment, apps } in config.push_sections() {
+        is_pushing = true;
+        let (provider, environment) = (provider.as_str(), environment.as_str());
+        info!(provider, section = name, environment, apps = %named(apps.iter().map(AppId::as_str)), "Pushing");
+    }
+    if !is_pushing {
+        info!("Pushing nothing: no [apns.NAME], [fcm.NAME] or [web_push.NAME] is configured");
+    }
+}
+
+/// The first names of a list, and how many more there are.
+fn named<'n>(names: impl IntoIterator<Item = &'n str>) -> String {
+    let mut names = names.into_iter();
+    let shown: Vec<&str> = names.by_ref().take(NAMED_COUNT_MAX).collect();
+    match (shown.is_empty(), names.count()) {
+        (true, _) => "none".to_owned(),
+        (false, 0) => shown.join(", "),
+        (false, more) => format!("{} and {more} more", shown.join(", ")),
+    }
+}
+
+/// What `/ready` calls the listeners.
+fn listeners(public: SocketAddr, internal: Option<SocketAddr>) -> Vec<ReadyListener> {
+    let internal = internal.map(|address| ReadyListener { name: "internal", address });
+    std::iter::once(ReadyListener { name: "public", address: public }).chain(internal).collect()
+}
+
 /// A running server.
 pub(crate) struct Server {
     addr: SocketAddr,
@@ -130,7 +169,10 @@ pub(crate) struct Server {
     edge: Arc<Edge>,
     influx: Option<Influxing>,
     stop_http: watch::Sender<bool>,
-    tasks: JoinSet<()>,
+    /// The listeners; they end when they are told to.
+    listening: JoinSet<()>,
+    /// What goes on until it is aborted.
+    background: JoinSet<()>,
 }
 
 impl Server {
@@ -151,6 +193,7 @@ impl Server {
         tidings_telemetry::process::register(&registry);
         crate::log::register(&registry);
         let topics = Arc::new(text::topics(&config)?);
+        introduce(&config, &topics);
         let (keys, api_key) = keys::keys(&config)?;
 
         let namespaces = Arc::new(config.namespaces());
@@ -186,46 +229,56 @@ impl Server {
         let edge = Arc::new(edge.map_err(ServeError::Thread)?);
         sink.revoke_at(&edge);
 
+        let door = Arc::new(text::Door::new(topics, &config));
         let api = Api {
             config: api_config(&config),
             hub: hub.clone(),
             store: store.clone(),
             keys: keys.clone(),
             apps: apps(&config),
-            check: Arc::new(text::Door(topics)),
+            check: door.clone(),
+            configured: door,
             jobs: Arc::new(Jobs(Arc::downgrade(&sender))),
             connections: Arc::new(Connections(Arc::downgrade(&edge))),
             registry: registry.clone(),
             node: node(&edge),
         };
         let (stop_http, stopped) = watch::channel(false);
-        let mut tasks = JoinSet::new();
-        let listener = bind(config.http.listen)?;
-        let addr = listener.local_addr().map_err(|source| ServeError::Listen { addr: config.http.listen, source })?;
+        let (listener, addr) = bind(config.http.listen)?;
+        let inside = config.http.internal_listen.map(bind).transpose()?;
+        let internal_addr = inside.as_ref().map(|(_, addr)| *addr);
+        let (pushes, ends) = (providers.watch(), stopped.clone());
+        let readiness = move || Readiness {
+            is_stopping: *ends.borrow(),
+            listeners: listeners(addr, internal_addr),
+            providers: pushes(),
+        };
+        let mut background = JoinSet::new();
+        background.spawn(sweep(hub));
+        background.spawn(journal::release_later(store.clone()));
+        let influx = Influxing::start(&config.influx, &registry);
+
         let public = axum::Router::new()
             .route("/connection/websocket", get(upgrade))
             .with_state(edge.clone())
-            .merge(tidings_api::health_router(store.clone()));
+            .merge(tidings_api::health_router());
         let routers = tidings_api::routers(api);
         let internal = tidings_api::metrics_router(registry.clone(), keys.clone()).merge(routers.servers);
-        let mut internal_addr = None;
+        let (told, status) = (readiness.clone(), tidings_api::ready_router(store.clone(), false, readiness));
+        let internal = internal.merge(tidings_api::ready_router(store.clone(), true, told));
+        let mut listening = JoinSet::new();
         let admission = Admission::new(listener_limits(&config), &registry);
         let mut serve = |listener, router| {
-            tasks.spawn(listener::serve(listener, router, admission.clone(), stopped.clone()));
+            listening.spawn(listener::serve(listener, router, admission.clone(), stopped.clone()));
         };
-        match config.http.internal_listen {
+        match inside {
             None => serve(listener, public.merge(internal)),
-            Some(addr) => {
-                let inside = bind(addr)?;
-                internal_addr = inside.local_addr().ok();
-                serve(listener, public.merge(routers.apps.unwrap_or_default()));
-                serve(inside, internal.merge(tidings_api::health_router(store.clone())));
+            Some((inside, _)) => {
+                serve(listener, public.merge(status).merge(routers.apps.unwrap_or_default()));
+                serve(inside, internal.merge(tidings_api::health_router()));
             }
         }
-        tasks.spawn(sweep(hub));
-        tasks.spawn(journal::release_later(store.clone()));
-        let influx = Influxing::start(&config.influx, &registry);
-        info!(%addr, "Listening");
+        info!(%addr, internal_addr = internal_addr.map(tracing::field::display), "Listening");
         let shutdown_timeout = config.client.shutdown_timeout;
         Ok(Self {
             addr,
@@ -239,7 +292,8 @@ impl Server {
             edge,
             influx,
             stop_http,
-            tasks,
+            listening,
+            background,
         })
     }
 
@@ -286,11 +340,13 @@ impl Server {
         let deadline = Instant::now() + self.shutdown_timeout;
         // Clients are told at once, whatever requests are still in work.
         let edge = self.edge.clone();
-        let ((), ended) = tokio::join!(edge.shutdown(), tokio::time::timeout_at(deadline, self.http_ended()));
+        let ended = async { while self.listening.join_next().await.is_some() {} };
+        let ((), ended) = tokio::join!(edge.shutdown(), timeout_at(deadline, ended));
         if ended.is_err() {
             info!("Requests did not end in time");
         }
-        self.tasks.shutdown().await;
+        self.listening.shutdown().await;
+        self.background.shutdown().await;
         if let Some(webhook) = self.webhook {
             // Before the sender writes its last checkpoint: what was told until then is in it.
             webhook.stop(Instant::now() + TELL_TIMEOUT).await;
@@ -299,21 +355,21 @@ impl Server {
         self.sender.drain(deadline).await;
         self.providers.drain(deadline).await;
         drop(self.sender); // Its thread uses the store to its end.
-        self.store.close().await;
+        if timeout(CLOSE_TIMEOUT, self.store.close()).await.is_err() {
+            let patience = CLOSE_TIMEOUT.as_secs();
+            warn!(patience, "Store is not closed in time: the disk is slow, the next start takes longer");
+        }
         if let Some(influx) = self.influx {
             influx.stop().await; // The last of all, so that it tells of the others' end.
         }
         info!("Stopped");
     }
-
-    /// Waits until the HTTP servers are done; the sweep and the release of later events never are.
-    async fn http_ended(&mut self) {
-        while self.tasks.len() > 2 && self.tasks.join_next().await.is_some() {}
-    }
 }
 
-fn bind(addr: SocketAddr) -> Result<TcpListener, ServeError> {
-    listener::listen(addr).map_err(|source| ServeError::Listen { addr, source })
+/// A listening socket and where it is, which port 0 leaves to the system.
+fn bind(addr: SocketAddr) -> Result<(TcpListener, SocketAddr), ServeError> {
+    let bound = listener::listen(addr).and_then(|listener| listener.local_addr().map(|addr| (listener, addr)));
+    bound.map_err(|source| ServeError::Listen { addr, source })
 }
 
 async fn upgrade(State(edge): State<Arc<Edge>>, mut request: Request) -> Response {
@@ -454,6 +510,7 @@ fn api_config(config: &Config) -> ApiConfig {
         subscription_count_max: config.store.subscription_count_max as usize,
         mute_count_max: config.store.mute_count_max as usize,
         key_rate: rate(config.limits.key_per_second, config.limits.key_burst),
+        event_channels: config.events.channels,
     }
 }
 

@@ -33,21 +33,42 @@ fn serve(dir: &Path, format: &str, filter: &str) -> Command {
     command
 }
 
+/// What a start that fails says, each line being JSON.
+fn said(command: &mut Command, code: i32) -> Vec<serde_json::Value> {
+    let output = command.output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(code), "{text}");
+    let parse = |line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+    text.lines().map(parse).collect()
+}
+
 #[test]
 fn lines_before_an_exit_with_an_error_are_there_and_before_the_error() {
     let dir = tempfile::tempdir().unwrap();
-    let output = serve(dir.path(), "json", "trace").args(["--seed", "missing.json"]).output().unwrap();
-    let text = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{text}");
-    let lines: Vec<_> = text.lines().collect();
-    let error = lines.iter().position(|line| line.starts_with("error: ")).expect("it says why");
-    assert!(lines[error].contains("missing.json"), "{}", lines[error]);
+    let lines = said(serve(dir.path(), "json", "trace").args(["--seed", "missing.json"]), 1);
+    assert_eq!(lines[0]["message"], "Starting", "first of all, what is served where");
+    assert_eq!(lines[0]["listen"], "127.0.0.1:0");
+    let error = lines.iter().position(|line| line["level"] == "ERROR").expect("it says why");
+    assert!(lines[error]["message"].as_str().unwrap().contains("missing.json"), "{}", lines[error]);
     // Behind it may come lines of threads that are still closing what they hold.
-    let messages: Vec<String> = lines[..error]
-        .iter()
-        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["message"].to_string())
-        .collect();
-    assert!(messages.iter().any(|message| message.contains("Memory, every count at its limit")), "{messages:?}");
+    assert!(lines[..error].iter().any(|line| line["message"] == "Memory, every count at its limit"), "{lines:?}");
+}
+
+#[test]
+fn a_start_that_fails_says_so_in_the_format_of_log_lines() {
+    let dir = tempfile::tempdir().unwrap();
+    let why = |lines: &[serde_json::Value]| {
+        assert_eq!((lines.len(), &lines[0]["level"]), (1, &serde_json::json!("ERROR")), "{lines:?}");
+        lines[0]["message"].as_str().unwrap().to_owned()
+    };
+    let mut wrong = serve(dir.path(), "json", "info");
+    let mistake = why(&said(wrong.env("TIDINGS_HTTP__REQUEST_COUNT_MAX", "none"), 2));
+    assert!(mistake.contains("TIDINGS_HTTP__REQUEST_COUNT_MAX"), "{mistake}");
+    let filter = why(&said(&mut serve(dir.path(), "json", "=loud="), 2));
+    assert!(filter.contains("filter"), "{filter}");
+    let mut missing = serve(dir.path(), "text", "info");
+    let missing = why(&said(missing.args(["--config", "missing.toml"]).env("TIDINGS_LOG__FORMAT", "json"), 2));
+    assert!(missing.contains("missing.toml"), "{missing}");
 }
 
 #[test]

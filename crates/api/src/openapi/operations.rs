@@ -177,6 +177,13 @@ impl Operation {
         operation
     }
 
+    /// It may be refused where it would be answered with a warning.
+    fn strict(self) -> Self {
+        let description = "Refuse the request where it would be accepted with a warning.";
+        let schema = json!({"type": "boolean", "default": false});
+        self.parameter(json!({"name": "strict", "in": "query", "schema": schema, "description": description}))
+    }
+
     fn refuses(mut self, status: u16) -> Self {
         self.refusals.push(status);
         self
@@ -231,6 +238,7 @@ fn events(name: &str) -> Option<Operation> {
     Some(match name {
         "POST /v1/events" => Operation::new("postEvents", EVENTS, "Hand in an event, or a list of them")
             .takes("Events", event_examples())
+            .strict()
             .answers(202, "Durable: they will be delivered, whatever happens to the server.", "AcceptedEvents")
             .leads_to(&["getEvent", "getReceipts", "cancelEvent"])
             .refuses(409),
@@ -419,15 +427,20 @@ fn devices(name: &str) -> Option<Operation> {
         "GET /v1/devices/{id}" => new("getDevice", "A device")
             .of("DeviceId")
             .conditional()
-            .answers(200, "The device.", "Device")
+            .answers(
+                200,
+                "The device with what it is subscribed to and has muted, which have no part in its tag.",
+                "DeviceWithAll",
+            )
             .answers_empty(304, "It has the tag that you have.")
             .tagged(),
         "PUT /v1/devices/{id}" => {
             let mut operation = new("putDevice", "Register a device, or say what has changed")
                 .of("DeviceId")
                 .takes("NewDevice", device_examples())
-                .answers(200, "It was known, and is changed.", "Device")
-                .answers_a_secret(201, "It is new. The answer has its credential, once.", "Device")
+                .strict()
+                .answers(200, "It was known, and is changed.", "PutDevice")
+                .answers_a_secret(201, "It is new. The answer has its credential, once.", "PutDevice")
                 .leads_to(&OF_A_DEVICE)
                 .tagged();
             operation.refusals.clear(); // One that is not known is made.
@@ -506,9 +519,11 @@ fn subscriptions(name: &str) -> Option<Operation> {
         }
         "PUT /v1/devices/{id}/subscriptions" => new("putSubscriptions", "Subscribe a device to these and no others")
             .takes("Subscriptions", examples)
+            .strict()
             .answers(200, "What has changed.", "Changed"),
         "POST /v1/devices/{id}/subscriptions" => new("postSubscriptions", "Subscribe a device to these as well")
             .takes("Subscriptions", examples)
+            .strict()
             .answers(200, "What has changed.", "Changed"),
         "DELETE /v1/devices/{id}/subscriptions" => {
             let query = |name: &str, required, schema| json!({"name": name, "in": "query", "required": required, "schema": reference(schema)});
@@ -652,9 +667,22 @@ pub(super) fn unguarded() -> Vec<(&'static str, Value)> {
             json!({
                 "operationId": "getHealth",
                 "tags": [OPERATION],
-                "summary": "Whether the server can work",
+                "summary": "Whether the process works; asks nothing else of the server",
                 "security": [],
-                "responses": {"200": json_of("It can.", "Health"), "503": json_of("It cannot: its store is broken.", "Health")},
+                "responses": {"200": json_of("It does.", "Health")},
+            }),
+        ),
+        (
+            "GET /ready",
+            json!({
+                "operationId": "getReady",
+                "tags": [OPERATION],
+                "summary": "Whether requests should come here, with the parts that this depends on",
+                "security": [],
+                "responses": {
+                    "200": json_of("They should. `degraded`: a provider is not reached, pushes to it wait.", "Ready"),
+                    "503": json_of("They should not: it stops, or its store refuses writes.", "Ready"),
+                },
             }),
         ),
         (

@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 use tidings_protocol::CREDENTIAL_BYTES_MAX;
 use tidings_types::{Provider, event_limits as limits, selector_limits};
 
+use super::descriptions::describe;
 use crate::ApiConfig;
 use crate::devices::{
     DEVICE, ENDPOINT_BYTES_MAX, ENVIRONMENTS, LOOKUP, PLATFORMS, PUSH_PERMISSIONS, SUBSCRIPTION, SUBSCRIPTIONS,
@@ -16,8 +17,10 @@ use crate::event_input::{
 use crate::imports::{IMPORT, IMPORT_MUTE, MUTE_COUNT_MAX};
 use crate::input::Schema;
 use crate::mutes::{MUTE, MUTE_MAX};
+use crate::operation::ProviderStatus;
 use crate::problem::{Kind, TYPE_PREFIX};
 use crate::selectors::EXPLAIN;
+use crate::warnings::{Kind as Warned, TYPE_PREFIX as WARNING_PREFIX};
 
 /// What requests hold: each component with the fields that are read.
 #[cfg(test)]
@@ -102,12 +105,15 @@ pub(super) fn schemas(config: &ApiConfig) -> Map<String, Value> {
         Value::Object(entries) => entries,
         value => unreachable!("an object: {value}"),
     };
-    names
+    let mut schemas: Map<String, Value> = names
         .chain(entries(of_events()))
         .chain(entries(of_devices(config)))
         .chain(entries(of_audiences()))
         .chain(entries(answers()))
-        .collect()
+        .chain(entries(remarks()))
+        .collect();
+    describe(&mut schemas);
+    schemas
 }
 
 /// An object with the fields of `schema` and no others. Those that need not be there may also be `null`.
@@ -678,6 +684,49 @@ fn of_audiences() -> Value {
     })
 }
 
+/// What is told beside an answer, and of the server.
+fn remarks() -> Value {
+    let warnings = Warned::ALL.map(|kind| {
+        let (name, meaning) = kind.parts();
+        json!({"const": format!("{WARNING_PREFIX}{name}"), "title": meaning})
+    });
+    json!({
+        "Warning": given(&["field"], json!({
+            "type": {"oneOf": warnings, "description": "For programs: stable, and new ones may come."},
+            "detail": {"type": "string", "description": "For people: the field's path and what is not as it should be."},
+            "field": {"type": "string", "description": "The path of the field to look at."},
+        })),
+        "Health": given(&[], json!({"status": {"const": "ok"}})),
+        "Ready": ready(),
+    })
+}
+
+/// What `/ready` answers.
+fn ready() -> Value {
+    let provider = states_of(Provider::ALL.iter().map(|provider| provider.as_str()));
+    let statuses: Vec<Value> = ProviderStatus::ALL.iter().map(|status| json!(status)).collect();
+    given(
+        &["store", "listeners", "providers"],
+        json!({
+            "status": {"enum": ["ready", "degraded", "unavailable", "stopping"], "description":
+                "`degraded` comes with 200, `unavailable` (the store) and `stopping` come with 503."},
+            "store": given(&[], json!({"status": {"enum": ["ok", "refuses_writes"]}})),
+            "listeners": items(given(&[], json!({
+                "name": {"enum": ["public", "internal"], "description": "Which listener of the configuration."},
+                "address": {"type": "string", "description": "Where it listens."},
+            }))),
+            "providers": items(given(&[], json!({
+                "provider": provider,
+                "name": {"type": "string", "description": "The section's name in the configuration."},
+                "status": {"enum": statuses, "description":
+                    "`breaker_open`: the last attempts to connect failed, and the next ones come rarely. \
+                     `on_demand`: connections are made when there is something to send."},
+                "since": {"type": "string", "format": "date-time", "description": "Since when."},
+            }))),
+        }),
+    )
+}
+
 fn answers() -> Value {
     let position = || json!({"type": "integer", "minimum": 0, "description": "Its place in the journal."});
     let moment = || json!({"type": "string", "format": "date-time"});
@@ -704,13 +753,14 @@ fn answers() -> Value {
         json!({"const": format!("{TYPE_PREFIX}{name}"), "title": title, "description": format!("Status {status}.")})
     });
     json!({
-        "Accepted": given(&["position", "channels", "at", "state", "repeated"], json!({
+        "Accepted": given(&["position", "channels", "at", "state", "repeated", "warnings"], json!({
             "id": reference("EventId"),
             "position": position(),
             "channels": items(reference("Place")),
             "at": {"type": "string", "format": "date-time", "description": "When it is due, if it is kept until then."},
             "state": {"const": "scheduled", "description": "It is not due yet, and has no position."},
             "repeated": {"const": true, "description": "It was accepted before; this is the first answer again."},
+            "warnings": items(reference("Warning")),
         })),
         "AcceptedEvents": {"oneOf": [reference("Accepted"), items(reference("Accepted"))]},
         "Place": given(&[], json!({
@@ -792,8 +842,10 @@ fn answers() -> Value {
         })),
         "Brakes": given(&[], json!({"brakes": items(reference("Brake"))})),
         "Brake": given(&[], json!({"scope": reference("BrakeScope"), "paused_at": moment()})),
-        "Device": given(&["token", "country", "time_zone", "user", "seen_at", "credential"], device(json!({
+        "Device": given(&["token", "country", "time_zone", "user", "seen_at"], device(json!({}))),
+        "PutDevice": given(&["token", "country", "time_zone", "user", "seen_at", "credential", "warnings"], device(json!({
             "credential": {"type": "string", "description": "Only in the answer that makes it."},
+            "warnings": items(reference("Warning")),
         }))),
         "DeviceWithAll": given(&["token", "country", "time_zone", "user", "seen_at"], device(json!({
             "subscriptions": items(reference("Subscription")),
@@ -826,7 +878,9 @@ fn answers() -> Value {
         })),
         "Devices": given(&["next"], json!({"devices": items(reference("Device")), "next": reference("DeviceId")})),
         "Credential": given(&[], json!({"credential": {"type": "string"}})),
-        "Changed": given(&[], json!({"added": count(), "removed": count()})),
+        "Changed": given(&["warnings"], json!({
+            "added": count(), "removed": count(), "warnings": items(reference("Warning")),
+        })),
         "Problem": {
             "type": "object",
             "description": "A refusal (RFC 9457).",
@@ -850,10 +904,6 @@ fn answers() -> Value {
                 "value": 600,
             }],
         },
-        "Health": given(&["store"], json!({
-            "status": states(&["ok", "unavailable"]),
-            "store": {"type": "string", "description": "What is wrong with it."},
-        })),
         "CentrifugoAnswer": {
             "type": "object",
             "description": "`result`, or `error` with a code; of `batch` the `replies`.",

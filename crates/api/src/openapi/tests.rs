@@ -33,13 +33,14 @@ fn known() -> Vec<Route> {
     Routes::new(&Guards { keys, key_rate: None, gate, places, registry }).known
 }
 
-fn made() -> Value {
+pub(super) fn made() -> Value {
     let config = ApiConfig {
         body_bytes_max: 1 << 20,
         request_count_max: 1,
         subscription_count_max: 100,
         mute_count_max: 8,
         key_rate: None,
+        event_channels: tidings_types::EventChannels::FirstSubject,
     };
     serde_json::from_str(&document(&known(), &config, "1.2.3")).unwrap()
 }

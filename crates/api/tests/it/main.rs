@@ -19,3 +19,4 @@ mod reports;
 mod selectors;
 mod support;
 mod users;
+mod warnings;

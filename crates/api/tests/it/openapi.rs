@@ -262,6 +262,9 @@ async fn answers_are_as_described() {
     const GOAL: &str = r#"{"id":"g-1","topic":"goal","subjects":["team:42"],"params":{"team":"A"},"receipt":true}"#;
     const OTHER: &str = r#"{"id":"g-1","topic":"goal","subjects":["team:42"],"params":{"team":"B"}}"#;
     const DEVICE: &str = r#"{"platform":"ios","token":"0f8e0f8e0f8e0f8e","app":"a","locale":"sv","country":"SE","user":"u-1","time_zone":"UTC"}"#;
+    const UNSERVED: &str = r#"{"platform":"ios","token":"0f8f","app":"other","locale":"sv"}"#;
+    const NOWHERE: &str = r#"{"id":"g-3","topic":"goal","subjects":["nowhere:1"],"params":{"team":"A"}}"#;
+    const MISSPELT: &str = r#"{"subscriptions":[{"subject":"team:42","topics":["misspelt"]}]}"#;
     const SUBSCRIPTIONS: &str = r#"{"subscriptions":[{"subject":"team:42","topics":["goal"]}]}"#;
     let server = Server::start();
     let mut judge = Judge::of(&server).await;
@@ -293,6 +296,10 @@ async fn answers_are_as_described() {
         ("PUT /v1/devices/{id}", "/v1/devices/d-1", DEVICE),
         ("PUT /v1/devices/{id}", "/v1/devices/d-1", DEVICE),
         ("PUT /v1/devices/{id}", "/v1/devices/d-2", DEVICE),
+        ("PUT /v1/devices/{id}", "/v1/devices/d-3", UNSERVED),
+        ("POST /v1/events", "/v1/events?strict=true", NOWHERE),
+        ("POST /v1/events", "/v1/events", NOWHERE),
+        ("POST /v1/devices/{id}/subscriptions", "/v1/devices/d-3/subscriptions", MISSPELT),
         ("GET /v1/devices/{id}", "/v1/devices/d-2", ""),
         ("GET /v1/devices", "/v1/devices?limit=1", ""),
         ("PUT /v1/devices/{id}/subscriptions", "/v1/devices/d-2/subscriptions", SUBSCRIPTIONS),
@@ -337,6 +344,7 @@ async fn answers_are_as_described() {
         ("GET /metrics", "/metrics", ""),
         ("GET /openapi.json", "/openapi.json", ""),
         ("GET /health", "/health", ""),
+        ("GET /ready", "/ready", ""),
         ("GET /v1/store/backup", "/v1/store/backup", ""),
     ] {
         let (method, _) = name.split_once(' ').unwrap();
@@ -360,6 +368,7 @@ async fn answers_are_as_described() {
     judge.judge("GET /v1/events/{id}", &server.send("GET", "/v1/events/g-1", "").await);
     server.store.close().await;
     judge.judge("GET /health", &server.send("GET", "/health", "").await);
+    judge.judge("GET /ready", &server.send("GET", "/ready", "").await);
     judge.judge("PUT /v1/devices/{id}", &server.send("PUT", "/v1/devices/d-1", DEVICE).await);
     let folder = tempfile::tempdir().unwrap();
     let mut export = Server::damaged(folder.path(), 6000).await.send("GET", "/v1/export", "").await;

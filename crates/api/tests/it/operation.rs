@@ -7,7 +7,10 @@ use std::task::{Context, Poll, Waker};
 use axum::body::{Body, Bytes};
 use axum::http::{Request, StatusCode};
 use futures_util::stream;
-use serde_json::json;
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+use tidings_api::Readiness;
+use tower::ServiceExt;
 
 use crate::support::{Cases, Server, keys};
 
@@ -137,14 +140,52 @@ async fn paths_and_methods_that_are_not_there_are_problems_too() {
 }
 
 #[tokio::test]
-async fn health_tells_whether_the_store_works() {
+async fn a_store_that_refuses_writes_makes_the_server_unready_and_a_provider_that_is_down_does_not() {
     let server = Server::start();
-    let answer = server.send_with("GET", "/health", &[], "").await;
-    assert_eq!((answer.status, answer.body.as_str()), (StatusCode::OK, r#"{"status":"ok"}"#));
+    let ask = async |path| {
+        let answer = server.send_with("GET", path, &[], "").await;
+        (answer.status, answer.json())
+    };
+    let expected = json!({
+        "status": "degraded",
+        "store": {"status": "ok"},
+        "listeners": [{"name": "public", "address": "127.0.0.1:8000"}],
+        "providers": [
+            {"provider": "apns", "name": "main", "status": "breaker_open", "since": "2023-11-14T22:13:20.000Z"},
+        ],
+    });
+    assert_eq!(ask("/ready").await, (StatusCode::OK, expected.clone()));
     server.store.close().await;
-    let answer = server.send_with("GET", "/health", &[], "").await;
-    let expected = r#"{"status":"unavailable","store":"the store cannot read now"}"#;
-    assert_eq!((answer.status, answer.body.as_str()), (StatusCode::SERVICE_UNAVAILABLE, expected));
+    let unready = Value::Object(
+        expected
+            .as_object()
+            .unwrap()
+            .clone()
+            .into_iter()
+            .map(|(name, part)| match &*name {
+                "status" => (name, json!("unavailable")),
+                "store" => (name, json!({"status": "refuses_writes"})),
+                _ => (name, part),
+            })
+            .collect(),
+    );
+    assert_eq!(ask("/ready").await, (StatusCode::SERVICE_UNAVAILABLE, unready));
+    assert_eq!(ask("/health").await, (StatusCode::OK, json!({"status": "ok"})), "the process works");
+}
+
+#[tokio::test]
+async fn where_not_everything_is_told_only_the_status_is() {
+    let server = Server::start();
+    for (is_stopping, code, status) in
+        [(false, StatusCode::OK, "ready"), (true, StatusCode::SERVICE_UNAVAILABLE, "stopping")]
+    {
+        let readiness = move || Readiness { is_stopping, listeners: Vec::new(), providers: Vec::new() };
+        let router = tidings_api::ready_router(server.store.clone(), false, readiness);
+        let response = router.oneshot(Request::get("/ready").body(Body::empty()).unwrap()).await.unwrap();
+        assert_eq!(response.status(), code);
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        assert_eq!(serde_json::from_slice::<Value>(&body).unwrap(), json!({"status": status}));
+    }
 }
 
 #[tokio::test]

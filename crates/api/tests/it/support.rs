@@ -15,15 +15,18 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tidings_api::{
-    Api, ApiConfig, ApiKey, ApiKeys, Apps, CheckError, ClientCounts, Connections, Estimate, EventCheck, JobView, Jobs,
-    Node, Routers, Scope,
+    Api, ApiConfig, ApiKey, ApiKeys, Apps, CheckError, ClientCounts, Configured, Connections, Estimate, EventCheck,
+    JobView, Jobs, Node, ProviderStatus, Readiness, ReadyListener, ReadyProvider, Rfc3339, Routers, Scope,
 };
 use tidings_hub::{Hub, HubConfig};
 use tidings_protocol::{NamespaceOptions, Namespaces, Publication, Tags};
 use tidings_store::{CommitSink, DurableChannel, QueueLimit, Store, StoreConfig, StoredPublication};
 use tidings_stream::TailBounds;
 use tidings_telemetry::{Registry, unix_now};
-use tidings_types::{ChannelName, DeviceNumber, Event, JournalPosition, Provider, PushPolicy, StreamPosition};
+use tidings_types::{
+    AppId, ChannelName, DeviceNumber, Environment, Event, EventChannels, JournalPosition, Locale, Provider, PushPolicy,
+    StreamPosition, Timestamp, TopicName,
+};
 use tokio::sync::{MutexGuard, Notify};
 use tower::ServiceExt;
 
@@ -153,6 +156,24 @@ impl EventCheck for OneTopic {
     }
 }
 
+/// All is configured but Polish for events with the parameter `untranslated`, topics that begin with `misspelt`, and apps
+/// that begin with `other`; of these `other.on-apple` is, in production.
+impl Configured for OneTopic {
+    fn untranslated(&self, event: &Event) -> Vec<Locale> {
+        let polish = Locale::new("pl").unwrap();
+        if event.params.contains_key("untranslated") { vec![polish] } else { Vec::new() }
+    }
+
+    fn knows_topic(&self, topic: &TopicName) -> bool {
+        !topic.as_str().starts_with("misspelt")
+    }
+
+    fn serves(&self, app: &AppId, provider: Provider, environment: Environment) -> bool {
+        let is_apple = provider == Provider::Apns && environment == Environment::Production;
+        !app.as_str().starts_with("other") || is_apple && app.as_str() == "other.on-apple"
+    }
+}
+
 /// Jobs as the test says they stand.
 #[derive(Default)]
 pub(crate) struct JobList {
@@ -218,6 +239,14 @@ impl Connections for Revoked {
     fn revoke(&self, device: DeviceNumber, close: bool) {
         self.0.lock().unwrap().push((device, close));
     }
+}
+
+/// A server with one listener, and one provider out of reach.
+fn readiness() -> Readiness {
+    let listener = ReadyListener { name: "public", address: ([127, 0, 0, 1], 8000).into() };
+    let (status, since) = (ProviderStatus::BreakerOpen, Rfc3339(Timestamp(1_700_000_000_000)));
+    let provider = ReadyProvider { provider: Provider::Apns, name: "main".to_owned(), status, since };
+    Readiness { is_stopping: false, listeners: vec![listener], providers: vec![provider] }
 }
 
 fn namespaces() -> Namespaces {
@@ -314,6 +343,7 @@ impl Server {
             subscription_count_max: SUBSCRIPTION_COUNT_MAX,
             mute_count_max: MUTE_COUNT_MAX as usize,
             key_rate: None,
+            event_channels: EventChannels::FirstSubject,
         };
         change(&mut store_config, &mut config);
         let tail = TailBounds { frame_count_max: 64, bytes_max: 1 << 20 };
@@ -344,6 +374,7 @@ impl Server {
             keys: keys(),
             apps,
             check: Arc::new(OneTopic),
+            configured: Arc::new(OneTopic),
             jobs: jobs.clone(),
             connections: revoked.clone(),
             registry: registry.clone(),
@@ -351,7 +382,8 @@ impl Server {
         };
         let Routers { servers, apps } = tidings_api::routers(api);
         let router = servers
-            .merge(tidings_api::health_router(store.clone()))
+            .merge(tidings_api::health_router())
+            .merge(tidings_api::ready_router(store.clone(), true, readiness))
             .merge(tidings_api::metrics_router(registry, keys()));
         let first = store.journal_end();
         Self { router, apps, store, hub, jobs, revoked, gate: sink.gate.clone(), first, _folder: folder }

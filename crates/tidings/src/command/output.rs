@@ -3,6 +3,8 @@
 use std::fmt::Display;
 use std::io::{self, IsTerminal as _, Write as _};
 
+use tracing::Level;
+
 /// Writes a result and a line break, at once: whoever reads the other end of a pipe waits for it.
 pub(crate) fn line(text: impl Display) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
@@ -10,8 +12,16 @@ pub(crate) fn line(text: impl Display) -> io::Result<()> {
     stdout.flush()
 }
 
-/// Writes a remark, in order with log lines; a standard error that is gone is no reason to stop.
+/// Writes a remark, in order with log lines and in their format; a standard error that is gone is no reason to stop.
 pub(crate) fn remark(kind: Kind, text: impl Display) {
+    let level = match kind {
+        Kind::Error => Level::ERROR,
+        Kind::Warning => Level::WARN,
+        Kind::Note => Level::INFO,
+    };
+    if let Some(json) = crate::log::as_json(level, &text.to_string()) {
+        return crate::log::line(&json);
+    }
     let coloured = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let (word, colour) = match kind {
         Kind::Error => ("error: ", "\x1b[1;31m"),

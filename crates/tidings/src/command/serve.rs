@@ -8,29 +8,37 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::cli::ServeArgs;
 use crate::command::output::{Kind, chain, remark};
 use crate::command::{CommandError, load};
-use crate::config::memory_sum;
+use crate::config::{Config, memory_sum};
 use crate::server::{FILE_RESERVE, Server};
 
 pub(crate) async fn run(args: ServeArgs) -> Result<(), CommandError> {
-    let loaded = load(&args.file)?;
+    let loaded = load(&args.file).inspect_err(|error| {
+        if let Some(format) = error.log_format() {
+            crate::log::speak(format.into());
+        }
+    })?;
+    crate::log::speak(loaded.config.log.format.into()); // Also that the filter is wrong.
     crate::log::init(loaded.config.log.format.into(), &loaded.config.log.filter)
         .map_err(|error| CommandError::Usage(format!("log.filter: {error}")))?;
+    let (http, data_dir) = (&loaded.config.http, loaded.config.data_dir.display());
+    let internal_listen = http.internal_listen.map(tracing::field::display);
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), listen = %http.listen, internal_listen, %data_dir, "Starting");
     for warning in &loaded.warnings {
         tracing::warn!(%warning, "Configuration");
     }
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let memory = memory_sum(&loaded.config, cores);
-    tracing::info!(
+    tracing::debug!(
         standing.bytes = memory.standing_bytes(),
         full.bytes = memory.bytes(),
         "Memory, every count at its limit"
     );
-    // Each listener admits as many connections as the edge.
-    let listener_count = 1 + u64::from(loaded.config.http.internal_listen.is_some());
-    allow_files(loaded.config.client.connection_count_max as u64 * (1 + listener_count));
+    allow_files(&loaded.config);
     let mut hangup = signal(SignalKind::hangup())?; // From the start: it would end a server that does not know it yet.
     let server = Server::start_with(loaded.config, args.seed.as_deref()).await?;
-    remark(Kind::Note, format!("listening on http://{} (Ctrl-C stops)", server.addr()));
+    let (public, api) = (server.addr(), server.api_addr());
+    let inside = if api == public { String::new() } else { format!(" with the API on http://{api}") };
+    remark(Kind::Note, format!("listening on http://{public}{inside} (Ctrl-C stops)"));
     let mut stop = pin!(stopped());
     loop {
         tokio::select! {
@@ -48,24 +56,37 @@ pub(crate) async fn run(args: ServeArgs) -> Result<(), CommandError> {
     }
 }
 
-/// Every connection is an open file: takes as many as the system lets us have, and says so when that is too few.
-fn allow_files(connection_count: u64) {
-    let needed = connection_count + FILE_RESERVE;
+/// Every connection is an open file: takes as many as the system lets us have, and says so where that is less than the
+/// clients that the configuration lets in.
+fn allow_files(config: &Config) {
+    let clients = config.client.connection_count_max as u64;
+    // Each listener admits as many connections as the edge.
+    let listener_count = 1 + u64::from(config.http.internal_listen.is_some());
+    let needed = clients * (1 + listener_count) + FILE_RESERVE;
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current.is_none_or(|current| current >= needed) {
         return;
     }
-    let allowed = maximum.map_or(needed, |maximum| maximum.min(needed));
+    let mut allowed = maximum.map_or(needed, |maximum| maximum.min(needed));
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: Some(allowed), maximum }) {
         tracing::warn!(%error, "The limit of open files cannot be raised");
+        allowed = current.unwrap_or(allowed);
     }
-    if allowed < needed {
-        tracing::warn!(
-            allowed,
-            needed,
-            "Open files: fewer than client.connection_count_max asks for, so connections are refused earlier"
-        );
+    if let Some(text) = too_few_files(allowed, clients) {
+        tracing::warn!("{text}");
     }
+}
+
+/// What to do where so many open files are fewer than so many clients need.
+fn too_few_files(allowed: u64, clients: u64) -> Option<String> {
+    let room = allowed.saturating_sub(FILE_RESERVE);
+    (room < clients).then(|| {
+        format!(
+            "The system allows {allowed} open files, enough for {room} of the {clients} clients that \
+             client.connection_count_max lets in: raise its limit (ulimit -n, or LimitNOFILE= of systemd) or lower the \
+             setting"
+        )
+    })
 }
 
 /// Waits for Ctrl-C or SIGTERM.
@@ -74,5 +95,17 @@ pub(crate) async fn stopped() -> std::io::Result<()> {
     tokio::select! {
         interrupted = tokio::signal::ctrl_c() => interrupted,
         _ = terminate.recv() => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn open_files_are_a_matter_only_where_clients_would_be_kept_out() {
+        assert_eq!(too_few_files(FILE_RESERVE + 100_000, 100_000), None);
+        let text = too_few_files(20_000, 100_000).unwrap();
+        assert!(text.contains("18976 of the 100000 clients") && text.contains("ulimit -n"), "{text}");
     }
 }

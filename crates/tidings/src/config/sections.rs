@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use axum::http::HeaderName;
 use tidings_api::SubjectPattern;
-use tidings_types::{AppId, DeviceId, Environment, TopicName};
+use tidings_types::{AppId, DeviceId, Environment, EventChannels, TopicName};
 
 use super::field::section;
 use super::value::{AppleId, ByteSize, HostPort, LogFormat, Ramp, Scope, Secret, Sha256, Tag, WebUrl};
@@ -36,6 +36,8 @@ section! {
         channels: Channels;
         /// Rules of channels, by namespace.
         channel: Channel;
+        /// Events in live channels.
+        events: Events;
         /// Texts of notifications, by topic of the event.
         topics: BTreeMap<TopicName, Topic>, like "goal";
         /// Catalogues.
@@ -248,6 +250,14 @@ section! {
         allow_presence_for_subscriber: bool = "false";
         /// Clients without a user may, too.
         allow_presence_for_anonymous: bool = "false";
+    }
+
+    /// Events in live channels.
+    Events {
+        /// Where an event is published live that names no `channels`: in the channel named like its first subject
+        /// (first_subject), in those of all its subjects (all_subjects), or in none, where you only push (none). Each needs a
+        /// durable namespace.
+        channels: EventChannels = "first_subject";
     }
 
     /// Text of the notifications of one topic, in English or whatever your source language is; `%{name}` is a parameter.

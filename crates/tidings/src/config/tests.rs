@@ -26,7 +26,9 @@ fn loaded(text: &str) -> Loaded {
 /// Everything that is wrong, one mistake a line.
 fn mistakes(text: &str, environment: &[(&str, &str)]) -> Vec<String> {
     match parse("t.toml", text, variables(environment)) {
-        Err(ConfigError::Wrong(Problems(problems))) => problems.iter().map(ToString::to_string).collect(),
+        Err(ConfigError::Wrong { problems: Problems(problems), .. }) => {
+            problems.iter().map(ToString::to_string).collect()
+        }
         Err(error) => panic!("{error}"),
         Ok(_) => Vec::new(),
     }

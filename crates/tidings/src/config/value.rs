@@ -12,7 +12,7 @@ use std::time::Duration;
 use axum::http::HeaderName;
 use tidings_api::SubjectPattern;
 use tidings_http1::Origin;
-use tidings_types::{AppId, DeviceId, Environment};
+use tidings_types::{AppId, DeviceId, Environment, EventChannels};
 
 /// How a value is spelt in TOML.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -454,6 +454,8 @@ pub(crate) enum Ramp {
 }
 
 words!(Ramp: "\"none\" or \"minute\"", "none" => Ramp::None, "minute" => Ramp::Minute);
+
+words!(EventChannels: "\"first_subject\", \"all_subjects\" or \"none\"", "first_subject" => EventChannels::FirstSubject, "all_subjects" => EventChannels::AllSubjects, "none" => EventChannels::None);
 
 /// What the holder of an API key may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -12,8 +12,16 @@ use tidings_types::EventPriority;
 
 use super::providers::Section;
 
+/// What was built, where `TIDINGS_COMMIT` said it to the compiler.
+const COMMIT: &str = match option_env!("TIDINGS_COMMIT") {
+    Some(commit) => commit,
+    None => "unknown",
+};
+
 /// Makes them part of `/metrics`.
 pub(super) fn register(registry: &Registry, store: &Store, hub: &Arc<Hub>, sections: &[Section]) {
+    let version = [("version", env!("CARGO_PKG_VERSION")), ("commit", COMMIT)];
+    registry.gauge("tidings_build_info", "Always 1; the labels say what runs", &version).set(1);
     let counter = |name: &str, help: &str, value: fn(Counts) -> u64| {
         let store = store.clone();
         let value = Arc::new(move || value(store.counts()) as f64);

@@ -17,14 +17,17 @@ use std::slice::from_ref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidings_gateway::{AccessError, CertificateError, Credential, Gateway, WebPushGateway};
+use tidings_api::{ProviderStatus, ReadyProvider, Rfc3339};
+use tidings_gateway::{
+    AccessError, CertificateError, Condition, Credential, Gateway, Health, HealthWatch, WebPushGateway,
+};
 use tidings_http1::OriginError;
 use tidings_push::apns::{KeyError, ProviderKeys};
 use tidings_push::fcm::oauth::ServiceAccountError;
 use tidings_push::web_push::vapid::VapidError;
 use tidings_push::{Lakes, OutcomeSink, PoolGauge};
 use tidings_sender::Pool;
-use tidings_telemetry::Registry;
+use tidings_telemetry::{Registry, unix_now};
 use tidings_types::{AppId, Environment, Provider};
 use tokio::time::Instant;
 use tracing::{error, info};
@@ -234,6 +237,30 @@ impl Providers {
         Ok(())
     }
 
+    /// How it stands with each provider, also later.
+    pub(super) fn watch(&self) -> impl Fn() -> Vec<ReadyProvider> + Clone + Send + Sync + use<> {
+        let since = unix_now();
+        let watched = |Running { provider, name, gateway }: &Running| {
+            let watch = match gateway {
+                AnyGateway::Apns(gateways) => gateways.first().map(Gateway::health),
+                AnyGateway::Fcm { gateway, .. } => Some(gateway.health()),
+                AnyGateway::WebPush(_) => None, // There is no one to be connected to.
+            };
+            (*provider, name.clone(), watch)
+        };
+        let all: Vec<_> = self.all.iter().map(watched).collect();
+        move || {
+            let ready = |(provider, name, watch): &(Provider, String, Option<HealthWatch>)| {
+                let (status, since) = watch.as_ref().map_or((ProviderStatus::OnDemand, since), |watch| {
+                    let Health { condition, since } = watch.health();
+                    (status(condition), since)
+                });
+                ReadyProvider { provider: *provider, name: name.clone(), status, since: Rfc3339(since) }
+            };
+            all.iter().map(ready).collect()
+        }
+    }
+
     /// Takes the credentials of the sections, and the certificates to trust, as their files are now; says in the log what
     /// came of it. Nothing else of a section is taken, and no section is added or taken away.
     pub(super) fn reload(&self, config: &Config) {
@@ -285,6 +312,15 @@ impl Providers {
                 AnyGateway::WebPush(gateway) => _ = gateway.drain(deadline).await,
             }
         }
+    }
+}
+
+fn status(condition: Condition) -> ProviderStatus {
+    match condition {
+        Condition::Connecting => ProviderStatus::Connecting,
+        Condition::Connected => ProviderStatus::Connected,
+        Condition::BreakerOpen => ProviderStatus::BreakerOpen,
+        Condition::CredentialRefused => ProviderStatus::CredentialRefused,
     }
 }
 

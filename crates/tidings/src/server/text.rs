@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tidings_api::{CheckError, EventCheck};
+use tidings_api::{CheckError, Configured, EventCheck};
 use tidings_gettext::{Catalogue, PoError, Template, TemplateError, Translations};
 use tidings_sender::{TopicTemplates, Topics};
-use tidings_types::{Event, Locale, Provider, TopicName};
+use tidings_types::{AppId, Environment, Event, Locale, Provider, TopicName};
 use tracing::warn;
 
 use crate::config::{Config, Topic};
@@ -44,12 +44,39 @@ pub(crate) enum TextError {
     Flawed(String),
 }
 
-/// What the API asks before it accepts an event.
-pub(super) struct Door(pub(super) Arc<Topics>);
+/// What the API asks before it accepts an event or a device.
+pub(super) struct Door {
+    topics: Arc<Topics>,
+    /// Whose devices can be pushed.
+    served: BTreeSet<(Provider, Environment, AppId)>,
+}
+
+impl Door {
+    pub(super) fn new(topics: Arc<Topics>, config: &Config) -> Self {
+        let served = config.push_sections().flat_map(|section| {
+            section.apps.iter().map(move |app| (section.provider, section.environment, app.clone()))
+        });
+        Self { topics, served: served.collect() }
+    }
+}
 
 impl EventCheck for Door {
     fn check(&self, event: &Event) -> Result<(), CheckError> {
-        self.0.check(event).map_err(|error| CheckError::new(error.field(), &error.to_string()))
+        self.topics.check(event).map_err(|error| CheckError::new(error.field(), &error.to_string()))
+    }
+}
+
+impl Configured for Door {
+    fn untranslated(&self, event: &Event) -> Vec<Locale> {
+        self.topics.untranslated_of(event)
+    }
+
+    fn knows_topic(&self, topic: &TopicName) -> bool {
+        self.topics.has(topic) || self.topics.names().next().is_none()
+    }
+
+    fn serves(&self, app: &AppId, provider: Provider, environment: Environment) -> bool {
+        self.served.contains(&(provider, environment, app.clone()))
     }
 }
 
@@ -75,7 +102,7 @@ pub(crate) fn topics(config: &Config) -> Result<Topics, TextError> {
         (Provider::WebPush, config.web_push.is_empty()),
     ];
     let configured = providers.into_iter().filter(|(_, is_absent)| !is_absent).map(|(provider, _)| provider);
-    Ok(Topics::new(templates, translations).for_providers(configured))
+    Ok(Topics::new(templates, translations).for_providers(configured).publishing_in(config.events.channels))
 }
 
 fn topic_templates(topic: &Topic) -> Result<TopicTemplates, TemplateError> {

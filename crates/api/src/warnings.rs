@@ -1,0 +1,179 @@
+//! What is accepted and yet probably not meant: told in the answer's `warnings`, or refused where the request says
+//! `strict=true`.
+//!
+//! Types are told apart by programs, so they are stable: `docs/problems.md` lists them, and a test compares. An answer has
+//! at most [`COUNT_MAX`] warnings of one event or device; further ones are left out.
+
+use axum::extract::FromRequestParts;
+use axum::http::Uri;
+use axum::http::request::Parts;
+use serde::Serialize;
+use tidings_types::{AppId, Environment, Event, Locale, Provider, TopicName};
+
+use crate::input::shown;
+use crate::problem::{Invalid, Kind as ProblemKind, Problem};
+use crate::query::Params;
+
+/// What the type of every warning begins with.
+pub(crate) const TYPE_PREFIX: &str = "urn:tidings:warning:";
+
+/// Warnings of one event or device in an answer.
+const COUNT_MAX: usize = 16;
+/// Languages that one warning names.
+const LOCALE_COUNT_MAX: usize = 8;
+
+/// What the operator has configured, as far as events and devices should fit to it. Must not wait.
+pub trait Configured: Send + Sync {
+    /// The languages that other topics are told in, and this event is not.
+    fn untranslated(&self, event: &Event) -> Vec<Locale>;
+
+    /// Whether the topic is one of those that are configured; true where none is, since there is nothing to compare with.
+    fn knows_topic(&self, topic: &TopicName) -> bool;
+
+    /// Whether pushes to devices with this app have a way to the provider.
+    fn serves(&self, app: &AppId, provider: Provider, environment: Environment) -> bool;
+}
+
+/// What is probably not meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Untranslated,
+    NoChannel,
+    UnknownTopic,
+    UnservedApp,
+}
+
+impl Kind {
+    /// All of them, in the order of their declaration.
+    pub(crate) const ALL: [Self; 4] = [Self::Untranslated, Self::NoChannel, Self::UnknownTopic, Self::UnservedApp];
+
+    /// The last part of its type, and what it means.
+    pub(crate) const fn parts(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Untranslated => ("untranslated", "Some languages get the text of another one"),
+            Self::NoChannel => ("no-channel", "The event is published live nowhere, or not for all of its subjects"),
+            Self::UnknownTopic => ("unknown-topic", "No topic of that name is configured"),
+            Self::UnservedApp => ("unserved-app", "Nothing is configured to push to the app"),
+        }
+    }
+}
+
+/// One warning, as it is answered.
+#[derive(Debug, Serialize)]
+pub(crate) struct Warning {
+    r#type: String,
+    detail: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    field: Option<String>,
+}
+
+/// The warnings of one event or device.
+#[derive(Debug, Default, Serialize)]
+#[serde(transparent)]
+pub(crate) struct Warnings(Vec<Warning>);
+
+impl Warnings {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// `rule` says what is not as it should be with the field.
+    pub(crate) fn add(&mut self, kind: Kind, field: &str, rule: impl std::fmt::Display) {
+        if self.0.len() < COUNT_MAX {
+            let (r#type, detail) = (format!("{TYPE_PREFIX}{}", kind.parts().0), format!("{field}: {rule}"));
+            self.0.push(Warning { r#type, detail, field: Some(field.to_owned()) });
+        }
+    }
+
+    /// That the event's text is another language's for some.
+    pub(crate) fn note_untranslated(&mut self, configured: &dyn Configured, event: &Event, prefix: &str) {
+        let locales = configured.untranslated(event);
+        if locales.is_empty() {
+            return;
+        }
+        let named: Vec<&str> = locales.iter().take(LOCALE_COUNT_MAX).map(Locale::as_str).collect();
+        let more = locales.len() - named.len();
+        let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+        let rule = format_args!("{} has no translation for {}{more}", event.topic, named.join(", ")).to_string();
+        self.add(Kind::Untranslated, &format!("{prefix}topic"), rule);
+    }
+
+    /// Refuses what there is a warning of.
+    ///
+    /// # Errors
+    /// The first warning, and how many more there are.
+    pub(crate) fn refuse(&self) -> Result<(), Problem> {
+        let Some(first) = self.0.first() else { return Ok(()) };
+        let more = match self.0.len() - 1 {
+            0 => String::new(),
+            more => format!(" (and {more} more)"),
+        };
+        let problem = Problem::new(ProblemKind::Strict, format!("{}{more}", first.detail));
+        Err(match &first.field {
+            Some(field) => problem.field(field),
+            None => problem,
+        })
+    }
+}
+
+/// Whether the request wants to be refused where there would be a warning: `?strict=true`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Strict(pub(crate) bool);
+
+impl Strict {
+    fn read(uri: &Uri) -> Result<Self, Invalid> {
+        match Params::read(uri, &["strict"])?.take("strict").as_deref() {
+            None | Some("false") => Ok(Self(false)),
+            Some("true") => Ok(Self(true)),
+            Some(other) => {
+                let got = shown(other);
+                Err(Invalid::new("strict", format_args!("must be true or false, got {got:?}")).value(got))
+            }
+        }
+    }
+
+    /// Lets the warnings be told, or refuses the request.
+    ///
+    /// # Errors
+    /// Where there are some and the request is strict.
+    pub(crate) fn admit(self, warnings: &Warnings) -> Result<(), Problem> {
+        if self.0 { warnings.refuse() } else { Ok(()) }
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Strict {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        Ok(Self::read(&parts.uri)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The rows of the table of warnings.
+    #[test]
+    fn the_documented_warnings_are_those_there_are() {
+        let text = include_str!("../../../docs/problems.md");
+        let row = |line: &str| {
+            let mut cells = line.split('|').map(str::trim).skip(1);
+            let name = cells.next()?.strip_prefix('`')?.strip_suffix('`')?.strip_prefix(TYPE_PREFIX)?.to_owned();
+            Some((name, cells.next()?.to_owned()))
+        };
+        let documented: Vec<(String, String)> = text.lines().filter_map(row).collect();
+        let known = Kind::ALL.map(|kind| {
+            let (name, meaning) = kind.parts();
+            (name.to_owned(), format!("{meaning}."))
+        });
+        assert_eq!(documented, known);
+    }
+
+    #[test]
+    fn warnings_of_one_thing_are_bounded() {
+        let mut warnings = Warnings::default();
+        (0..100).for_each(|_| warnings.add(Kind::UnknownTopic, "subscriptions", "x"));
+        assert_eq!(warnings.0.len(), COUNT_MAX);
+    }
+}
