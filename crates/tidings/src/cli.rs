@@ -213,6 +213,9 @@ pub(crate) struct PublishArgs {
     /// Do everything but the delivery; providers that offer it validate the message.
     #[arg(long)]
     pub(crate) dry_run: bool,
+    /// Refuse an event that would be accepted with a warning.
+    #[arg(long, conflicts_with = "channel")]
+    pub(crate) strict: bool,
     #[command(flatten)]
     pub(crate) api: ApiServer,
 }

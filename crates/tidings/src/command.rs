@@ -27,6 +27,9 @@ pub(crate) enum CommandError {
     /// The configuration is wrong.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// Texts or translations of the configuration are wrong.
+    #[error(transparent)]
+    Text(#[from] crate::server::TextError),
     /// The server cannot start.
     #[error(transparent)]
     Serve(#[from] crate::server::ServeError),
@@ -41,8 +44,10 @@ pub(crate) enum CommandError {
     Refused {
         /// Of its answer.
         status: u16,
-        /// Who it is and what it says.
+        /// Who it is and what it says, in words.
         detail: String,
+        /// Its answer as it is, where that was asked for and it is JSON.
+        answer: Option<String>,
     },
     /// The server cannot be reached, or breaks off.
     #[error(transparent)]
@@ -67,10 +72,19 @@ impl CommandError {
     /// 1 failed, 2 wrong usage or configuration.
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
-            Self::Config(_) | Self::Usage(_) | Self::Http(http::HttpError::Url(_) | http::HttpError::Key) => {
-                ExitCode::from(2)
-            }
+            Self::Config(_)
+            | Self::Text(_)
+            | Self::Usage(_)
+            | Self::Http(http::HttpError::Url(_) | http::HttpError::Key) => ExitCode::from(2),
             _ => ExitCode::from(1),
+        }
+    }
+
+    /// What is to be printed in place of the error in words.
+    pub(crate) fn json(&self) -> Option<&str> {
+        match self {
+            Self::Refused { answer, .. } => answer.as_deref(),
+            _ => None,
         }
     }
 

@@ -21,7 +21,10 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if error.is_broken_pipe() => ExitCode::SUCCESS,
         Err(error) => {
-            remark(Kind::Error, chain(&error));
+            match error.json() {
+                Some(json) => log::line(&format!("{json}\n")),
+                None => remark(Kind::Error, chain(&error)),
+            }
             error.exit_code()
         }
     };

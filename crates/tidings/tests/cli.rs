@@ -58,8 +58,17 @@ fn a_notification_is_previewed_without_a_server() {
     let shown = run(words, dir.path());
     let payload = text(&shown.stdout).trim_end();
     assert!(payload.starts_with(r#"{"aps":{"alert":{"title":"Goal for Sweden!","body":"Ada scores"}"#), "{payload}");
-    let refused = run("preview goal --set team=Sweden", dir.path());
-    assert_eq!((refused.status.code(), text(&refused.stderr)), (Some(2), "error: params: scorer is missing\n"));
+    let partly = run("preview goal --locale sv --set team=Sweden", dir.path());
+    assert_eq!(text(&partly.stdout).lines().skip(1).collect::<Vec<_>>(), ["  Goal for Sweden!", "  %{scorer} scores"]);
+    let told = "warning: shown as placeholders, for they are not set: scorer. Set them with --set scorer=…\n";
+    assert_eq!((partly.status.code(), text(&partly.stderr)), (Some(0), told));
+    let config = format!("{config}title_plural = \"%{{goals}} goals for %{{team}}!\"\ncount = \"goals\"\n");
+    std::fs::write(dir.path().join("tidings.toml"), config).unwrap();
+    let counted = run("preview goal --locale sv --set team=Sweden --set scorer=Ada", dir.path());
+    assert!(text(&counted.stdout).contains("2 goals for Sweden!"), "{}", text(&counted.stderr));
+    let wrong = run("preview goal --set team=Sweden --set goals=many", dir.path());
+    let expected = "error: params: goals chooses a plural form and must be a whole number\n";
+    assert_eq!((wrong.status.code(), text(&wrong.stderr)), (Some(2), expected));
     let unknown = run("preview gaol", dir.path());
     assert_eq!(text(&unknown.stderr), "error: topic: gaol is not configured, did you mean goal?\n");
 }
@@ -72,6 +81,41 @@ fn the_example_is_accepted_where_it_is_expected() {
     let checked = run("config check", dir.path());
     assert_eq!(checked.status.code(), Some(0), "{}", text(&checked.stderr));
     assert!(text(&checked.stdout).contains("# tidings.toml:"), "the file of the folder was read");
+}
+
+#[test]
+fn a_check_reads_topics_and_translations_and_tells_what_is_missing() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = "[topics.goal]\ntitle = \"Goal for %{team}!\"\nbody = \"%{scorer} scores\"\n\
+                  [topics.end]\ntitle = \"It is over\"\nbody = \"%{score}\"\n[translations]\ndir = \"locales\"\n";
+    std::fs::write(dir.path().join("tidings.toml"), config).unwrap();
+    let catalogue = |locale: &str, messages: &str| {
+        let folder = dir.path().join("locales").join(locale).join("LC_MESSAGES");
+        std::fs::create_dir_all(&folder).unwrap();
+        let head = "msgid \"\"\nmsgstr \"Content-Type: text/plain; charset=UTF-8\\n\"\n";
+        std::fs::write(folder.join("messages.po"), format!("{head}{messages}")).unwrap();
+    };
+    let goal = "\nmsgid \"Goal for %{team}!\"\nmsgstr \"Mål för %{team}!\"\n";
+    let scores = "\nmsgid \"%{scorer} scores\"\nmsgstr \"%{scorer} gör mål\"\n";
+    let end = "\nmsgid \"It is over\"\nmsgstr \"Slut\"\n\nmsgid \"%{score}\"\nmsgstr \"%{score}\"\n";
+    catalogue("sv", &format!("{goal}{scores}{end}"));
+    catalogue("de", &format!("{goal}{end}"));
+    let checked = run("config check", dir.path());
+    assert_eq!(checked.status.code(), Some(0), "{}", text(&checked.stderr));
+    let (told, expected) = (text(&checked.stdout), "# goal: no translation, or not a whole one, for de\n");
+    assert!(told.contains(expected) && told.contains("# end: nothing is missing\n"), "{told}");
+    let json: serde_json::Value = serde_json::from_slice(&run("config check --json", dir.path()).stdout).unwrap();
+    let topics = serde_json::json!([{"topic": "end", "lacks": []}, {"topic": "goal", "lacks": ["de"]}]);
+    assert_eq!(json["topics"], topics);
+
+    catalogue("de", "\nmsgid \"Goal for %{team}!\"\nmsgstr \"Tor für %{tema}!\"\n");
+    let wrong = run("config check", dir.path());
+    assert_eq!(wrong.status.code(), Some(2), "{}", text(&wrong.stderr));
+    assert!(text(&wrong.stderr).contains("Goal for %{team}!"), "{}", text(&wrong.stderr));
+    catalogue("de", "\nmsgid \"Goal");
+    let broken = run("config check", dir.path());
+    assert_eq!(broken.status.code(), Some(2), "{}", text(&broken.stderr));
+    assert!(text(&broken.stderr).contains("is not a PO file"), "{}", text(&broken.stderr));
 }
 
 #[test]

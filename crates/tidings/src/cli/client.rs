@@ -44,7 +44,7 @@ pub(crate) enum DevicesCommand {
         #[command(flatten)]
         api: ApiServer,
     },
-    /// Show a device and what it is subscribed to.
+    /// Show a device, what it is subscribed to and what it has muted.
     #[command(after_help = "Example:
   tidings devices show phone-7")]
     Show {
@@ -74,6 +74,7 @@ history. Of web it is the browser's subscription as JSON.")]
     #[command(after_help = "Examples:
   tidings devices register phone-7 --app com.example.app --token 5f3a… --locale pt-BR --user 42
   tidings devices register phone-8 --platform android --app a.b --token dPx0:APA91b --locale pl
+  tidings devices register phone-9 --app a.b --locale pl --push-permission denied
   tidings devices register tab-9 --platform web --app example.com --locale en --web-push -
 
 A browser's subscription is what JSON.stringify(subscription) gives; - reads standard input.")]
@@ -98,6 +99,9 @@ A browser's subscription is what JSON.stringify(subscription) gives; - reads sta
         /// Which kinds of event about it.
         #[arg(required = true)]
         topics: Vec<String>,
+        /// Refuse what would be done with a warning: a topic that is not configured.
+        #[arg(long)]
+        strict: bool,
         #[command(flatten)]
         api: ApiServer,
     },
@@ -265,8 +269,9 @@ pub(crate) struct RegisterArgs {
     /// The application it runs: its bundle id.
     #[arg(long)]
     pub(crate) app: String,
-    /// Its address at the provider: for ios in hexadecimal digits, for android as the app gets it.
-    #[arg(long, required_unless_present = "web_push", conflicts_with = "web_push")]
+    /// Its address at the provider: for ios in hexadecimal digits, for android as the app gets it. May be left out where
+    /// the permission is unknown or denied.
+    #[arg(long, conflicts_with = "web_push", required_unless_present_any = ["web_push", "push_permission"])]
     pub(crate) token: Option<String>,
     /// A browser's subscription, as JSON; `-` reads standard input.
     #[arg(long, value_name = "JSON")]
@@ -283,12 +288,21 @@ pub(crate) struct RegisterArgs {
     /// Its country, two letters.
     #[arg(long)]
     pub(crate) country: Option<String>,
+    /// Its time zone, such as Europe/Stockholm.
+    #[arg(long, value_name = "ZONE")]
+    pub(crate) time_zone: Option<String>,
+    /// Whether its user lets the app show notifications; one that says denied is not pushed [default: unknown]
+    #[arg(long, value_parser = ["unknown", "granted", "provisional", "denied"])]
+    pub(crate) push_permission: Option<String>,
     /// Who uses it.
     #[arg(long)]
     pub(crate) user: Option<String>,
     /// Whether a push to this token has worked before, with another system: then it needs no quarantine.
     #[arg(long, value_name = "BOOL")]
     pub(crate) proven: Option<bool>,
+    /// Refuse what would be done with a warning: an app that no push section names.
+    #[arg(long)]
+    pub(crate) strict: bool,
     #[command(flatten)]
     pub(crate) api: ApiServer,
 }

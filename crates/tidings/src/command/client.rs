@@ -7,6 +7,7 @@ mod brakes;
 mod bulk;
 mod devices;
 mod jobs;
+mod problem;
 mod users;
 mod watch;
 
@@ -15,9 +16,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::{Method, StatusCode};
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 
 use super::http::ServerUrl;
+use super::output::{Kind, remark};
 use super::{CommandError, load};
 use crate::cli::ApiServer;
 use crate::config::{Secret, read_file};
@@ -31,6 +33,8 @@ pub(crate) use users::run as users;
 pub(super) struct ApiClient {
     server: ServerUrl,
     key: Option<Secret>,
+    /// Answers are printed as they are.
+    is_json: bool,
 }
 
 impl ApiClient {
@@ -41,15 +45,15 @@ impl ApiClient {
             (None, Some(path)) => Some(key_in(path)?),
             (None, None) => None,
         };
-        let url = args.server.url.as_deref().map(ServerUrl::parse).transpose()?;
+        let (url, is_json) = (args.server.url.as_deref().map(ServerUrl::parse).transpose()?, args.json);
         match (url, stated) {
-            (Some(server), key) if key.is_some() || !server.is_loopback() => Ok(Self { server, key }),
+            (Some(server), key) if key.is_some() || !server.is_loopback() => Ok(Self { server, key, is_json }),
             (url, stated) => {
                 let config = load(&args.server.file)?.config;
                 let own = || ServerUrl::of_listener(config.http.internal_listen.unwrap_or(config.http.listen));
                 let path = config.data_dir.join("api-key");
                 let key = stated.or(if path.is_file() { Some(key_in(&path)?) } else { None });
-                Ok(Self { server: url.unwrap_or_else(own), key })
+                Ok(Self { server: url.unwrap_or_else(own), key, is_json })
             }
         }
     }
@@ -62,12 +66,16 @@ impl ApiClient {
         self.ask(Method::POST, path, Some(body)).await
     }
 
-    /// What the server answers; a refusal is an error that says what it says.
+    /// What the server answers; a refusal is an error that says what it says. Its warnings go to standard error.
     async fn ask(&self, method: Method, path: &str, body: Option<Bytes>) -> Result<String, CommandError> {
         let key = self.key.as_ref().map(Secret::expose);
         let (status, answer) = self.server.request(method, path, key, body).await?;
         let text = String::from_utf8_lossy(&answer).into_owned();
-        if status.is_success() { Ok(text) } else { Err(self.refused(status, &text)) }
+        if !status.is_success() {
+            return Err(self.refused(status, &text));
+        }
+        problem::warnings(&text).iter().for_each(|warning| remark(Kind::Warning, warning));
+        Ok(text)
     }
 
     /// Hands the answer to `take` as it comes, until that says false.
@@ -83,13 +91,10 @@ impl ApiClient {
     }
 
     fn refused(&self, status: StatusCode, text: &str) -> CommandError {
-        let hint = match status {
-            StatusCode::UNAUTHORIZED => ", is the API key right? (TIDINGS_API_KEY, --api-key-file)",
-            StatusCode::FORBIDDEN => ", the key may not do this",
-            _ => "",
-        };
-        let detail = format!("{} answered {status}{hint}: {}", self.server, text.trim());
-        CommandError::Refused { status: status.as_u16(), detail }
+        let detail = format!("{} answered {status}{}", self.server, problem::words(status, text));
+        let is_json = self.is_json && serde_json::from_str::<IgnoredAny>(text).is_ok();
+        let answer = is_json.then(|| text.trim().to_owned());
+        CommandError::Refused { status: status.as_u16(), detail, answer }
     }
 }
 
@@ -162,7 +167,7 @@ mod tests {
         std::fs::write(&config, data_dir).unwrap();
         let destination = |more: &[&str]| {
             let config = config.display().to_string();
-            let ApiClient { server, key } = client(&[&["--config", &config], more].concat());
+            let ApiClient { server, key, .. } = client(&[&["--config", &config], more].concat());
             (server.to_string(), key.map(|key| key.expose().to_owned()))
         };
         let local = Some("local-key".to_owned());

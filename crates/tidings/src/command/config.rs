@@ -1,11 +1,13 @@
 //! `tidings config`: what the configuration says, could say, and would cost.
 
 use serde::Serialize;
+use tidings_types::{Locale, TopicName};
 
 use super::output::{Kind, line, remark};
 use super::{CommandError, load};
 use crate::cli::{ConfigCheckArgs, ConfigCommand};
 use crate::config::{MemorySum, effective, example, memory_sum, reference};
+use crate::server::topics;
 
 /// Runs `config check`, `config example` or `config reference`.
 pub(crate) async fn run(command: ConfigCommand) -> Result<(), CommandError> {
@@ -20,6 +22,7 @@ pub(crate) async fn run(command: ConfigCommand) -> Result<(), CommandError> {
 struct Report<'a> {
     settings: Vec<ReportSetting<'a>>,
     warnings: Vec<String>,
+    topics: Vec<ReportTopic<'a>>,
     memory: &'a MemorySum,
     memory_standing_bytes: u64,
     memory_bytes: u64,
@@ -34,8 +37,17 @@ struct ReportSetting<'a> {
     origin: String,
 }
 
+#[derive(Serialize)]
+struct ReportTopic<'a> {
+    topic: &'a TopicName,
+    /// Languages that it is not, or only partly, translated into, while there are catalogues for them.
+    lacks: &'a [Locale],
+}
+
 fn check(args: &ConfigCheckArgs) -> Result<(), CommandError> {
     let loaded = load(&args.file)?;
+    let texts = topics(&loaded.config)?;
+    let topics = texts.names().map(|topic| ReportTopic { topic, lacks: texts.untranslated(topic) });
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let memory = memory_sum(&loaded.config, cores);
     if args.json {
@@ -48,6 +60,7 @@ fn check(args: &ConfigCheckArgs) -> Result<(), CommandError> {
         let report = Report {
             settings: settings.collect(),
             warnings: loaded.warnings.iter().map(ToString::to_string).collect(),
+            topics: topics.collect(),
             memory: &memory,
             memory_standing_bytes: memory.standing_bytes(),
             memory_bytes: memory.bytes(),
@@ -55,6 +68,14 @@ fn check(args: &ConfigCheckArgs) -> Result<(), CommandError> {
         return Ok(line(serde_json::to_string_pretty(&report).expect("a report has string keys only"))?);
     }
     line(effective(&loaded.effective).trim_end())?;
+    line("\n# Topics:")?;
+    for ReportTopic { topic, lacks } in topics {
+        let lacks: Vec<&str> = lacks.iter().map(Locale::as_str).collect();
+        match lacks.is_empty() {
+            true => line(format!("# {topic}: nothing is missing"))?,
+            false => line(format!("# {topic}: no translation, or not a whole one, for {}", lacks.join(", ")))?,
+        }
+    }
     line("\n# Memory:")?;
     for text in memory.to_string().lines() {
         line(format!("# {text}"))?;

@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use tidings_sender::Topics;
-use tidings_types::{Event, Locale, Platform};
+use tidings_sender::{TopicError, Topics};
+use tidings_types::{Event, Locale, ParamValue, Platform};
 
-use super::output::line;
+use super::output::{Kind, line, remark};
 use super::publish::{parameter, read_stdin};
 use super::{CommandError, load};
 use crate::cli::PreviewArgs;
@@ -28,12 +28,18 @@ struct Shown {
 /// Prints the texts, or the bytes.
 pub(crate) async fn run(args: PreviewArgs) -> Result<(), CommandError> {
     let topics = server::topics(&load(&args.file)?.config).map_err(server::ServeError::from)?;
-    let event = event(&args)?;
+    let mut event = event(&args)?;
     let platform = Platform::ALL.iter().copied().find(|platform| platform.as_str() == args.platform);
     let platform = platform.ok_or_else(|| {
         CommandError::Usage(format!("the platform must be ios, android or web, got {:?}", args.platform))
     })?;
-    topics.check(&event).map_err(|error| CommandError::Usage(error.to_string()))?;
+    let missing = fill(&topics, &mut event)?;
+    if !missing.is_empty() {
+        let names = missing.join(", ");
+        let one = &missing[0];
+        let text = format!("shown as placeholders, for they are not set: {names}. Set them with --set {one}=…");
+        remark(Kind::Warning, text);
+    }
     let locales = match &args.locale {
         Some(locale) => vec![Locale::new(locale).map_err(|error| CommandError::Usage(error.to_string()))?],
         None => topics.locales(&event),
@@ -53,6 +59,31 @@ pub(crate) async fn run(args: PreviewArgs) -> Result<(), CommandError> {
         line(format!("{locale}  ({bytes} bytes)\n  {title}\n  {body}"))?;
     }
     Ok(())
+}
+
+/// Lets parameters that are missing stand for themselves, `%{name}`; a number that chooses a plural form is 2. Tells which
+/// those are.
+fn fill(topics: &Topics, event: &mut Event) -> Result<Vec<String>, CommandError> {
+    let mut missing = Vec::new();
+    loop {
+        let (name, value) = match topics.check(event) {
+            Ok(()) => return Ok(missing),
+            Err(TopicError::MissingParam { name }) => {
+                missing.push(name.clone());
+                let value = placeholder(&name);
+                (name, value)
+            }
+            Err(TopicError::CountNotInteger { name }) if event.params.get(&name) == Some(&placeholder(&name)) => {
+                (name, ParamValue::Integer(2))
+            }
+            Err(error) => return Err(CommandError::Usage(error.to_string())),
+        };
+        event.params.insert(name, value); // Each turn fills one of the few parameters that the texts have.
+    }
+}
+
+fn placeholder(name: &str) -> ParamValue {
+    ParamValue::Text(format!("%{{{name}}}"))
 }
 
 fn payload(topics: &Topics, event: &Event, platform: Platform, locale: &Locale) -> Result<bytes::Bytes, CommandError> {

@@ -21,7 +21,8 @@ const INPUT_BYTES_MAX: u64 = 64 << 20;
 /// Publishes and prints what the server says.
 pub(crate) async fn run(args: PublishArgs) -> Result<(), CommandError> {
     let (path, body) = request(&args)?;
-    let answer = ApiClient::new(&args.api)?.post(path, body).await?;
+    let path = if args.strict { format!("{path}?strict=true") } else { path.to_owned() };
+    let answer = ApiClient::new(&args.api)?.post(&path, body).await?;
     report(&args, &answer)
 }
 
@@ -125,6 +126,8 @@ struct Accepted {
     id: String,
     #[serde(flatten)]
     to: AcceptedTo,
+    #[serde(default)]
+    repeated: bool,
 }
 
 #[derive(Deserialize)]
@@ -136,9 +139,14 @@ enum AcceptedTo {
 
 impl Accepted {
     fn words(&self) -> String {
-        match &self.to {
-            AcceptedTo::Journal { position } => format!("accepted {} at position {position}", self.id),
-            AcceptedTo::Later { at } => format!("accepted {} for {at}", self.id),
+        let Self { id, to, repeated } = self;
+        match (to, repeated) {
+            (AcceptedTo::Journal { position }, false) => format!("accepted {id} at position {position}"),
+            (AcceptedTo::Later { at }, false) => format!("accepted {id} for {at}"),
+            (AcceptedTo::Journal { position }, true) => {
+                format!("already known: {id} at position {position}; nothing is sent again")
+            }
+            (AcceptedTo::Later { at }, true) => format!("already known: {id} for {at}; nothing is sent again"),
         }
     }
 }

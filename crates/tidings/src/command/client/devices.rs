@@ -23,9 +23,10 @@ pub(crate) async fn run(command: DevicesCommand) -> Result<(), CommandError> {
         DevicesCommand::Remove { id, api } => {
             call(&api, Method::DELETE, &path(&id, ""), None, |_| Ok(format!("removed {id}"))).await
         }
-        DevicesCommand::Subscribe { id, subject, topics, api } => {
+        DevicesCommand::Subscribe { id, subject, topics, strict, api } => {
             let body = json!({ "subscriptions": [{ "subject": subject, "topics": topics }] });
-            call(&api, Method::POST, &path(&id, "/subscriptions"), Some(body), changed).await
+            let path = path(&id, "/subscriptions") + strictly(strict);
+            call(&api, Method::POST, &path, Some(body), changed).await
         }
         DevicesCommand::Unsubscribe { id, subject, topic, api } => {
             let topic = topic.map(|topic| format!("&topic={}", segment(&topic))).unwrap_or_default();
@@ -55,6 +56,11 @@ pub(crate) async fn run(command: DevicesCommand) -> Result<(), CommandError> {
 
 fn path(id: &str, rest: &str) -> String {
     format!("/v1/devices/{}{rest}", segment(id))
+}
+
+/// The query of a request that is refused rather than done with a warning.
+fn strictly(strict: bool) -> &'static str {
+    if strict { "?strict=true" } else { "" }
 }
 
 fn mute_path(id: &str, subject: Option<&str>) -> String {
@@ -156,41 +162,52 @@ fn mutes(answer: &str) -> Result<String, CommandError> {
     struct Mutes {
         mutes: Vec<Mute>,
     }
+    Ok(words_of(parse::<Mutes>(answer)?.mutes))
+}
+
+fn words_of(mutes: Vec<Mute>) -> String {
     let row = |Mute { scope, until }| vec![scope, until.unwrap_or_else(|| "–".to_owned())];
-    let rows: Vec<_> = parse::<Mutes>(answer)?.mutes.into_iter().map(row).collect();
+    let rows: Vec<_> = mutes.into_iter().map(row).collect();
     if rows.is_empty() {
-        return Ok("nothing muted".to_owned());
+        return "nothing muted".to_owned();
     }
-    Ok(table(&[vec![vec!["SCOPE".to_owned(), "UNTIL".to_owned()]], rows].concat()))
+    table(&[vec![vec!["SCOPE".to_owned(), "UNTIL".to_owned()]], rows].concat())
 }
 
 async fn show(id: &str, api: &ApiServer) -> Result<(), CommandError> {
+    call(api, Method::GET, &path(id, ""), None, shown).await
+}
+
+/// A device with all that belongs to it.
+fn shown(answer: &str) -> Result<String, CommandError> {
     #[derive(Deserialize)]
     struct Subscription {
         subject: String,
         topics: Vec<String>,
     }
     #[derive(Deserialize)]
-    struct Subscriptions {
+    struct Whole {
+        #[serde(flatten)]
+        device: Device,
+        #[serde(default)]
+        push_permission: String,
+        #[serde(default)]
+        time_zone: Option<String>,
+        #[serde(default)]
+        token: Option<String>,
         subscriptions: Vec<Subscription>,
+        mutes: Vec<Mute>,
     }
-    let client = ApiClient::new(api)?;
-    let device = client.get(&path(id, "")).await?;
-    let subscriptions = client.get(&path(id, "/subscriptions")).await?;
-    if api.json {
-        let (mut whole, rest) = (parse::<Value>(&device)?, parse::<Value>(&subscriptions)?);
-        whole["subscriptions"] = rest["subscriptions"].clone();
-        return Ok(line(whole)?);
-    }
-    let facts = HEADS.map(str::to_lowercase).into_iter().zip(parse::<Device>(&device)?.row());
-    line(table(&facts.map(|(head, fact)| vec![head, fact]).collect::<Vec<_>>()))?;
-    let subscriptions = parse::<Subscriptions>(&subscriptions)?.subscriptions;
+    let Whole { device, push_permission, time_zone, token, subscriptions, mutes } = parse(answer)?;
+    let or_none = |text: Option<String>| text.unwrap_or_else(|| "–".to_owned());
+    let heads = HEADS.map(str::to_lowercase).into_iter();
+    let more = [("permission", push_permission), ("time zone", or_none(time_zone)), ("token", or_none(token))];
+    let facts = heads.zip(device.row()).chain(more.map(|(head, fact)| (head.to_owned(), fact)));
+    let facts = table(&facts.map(|(head, fact)| vec![head, fact]).collect::<Vec<_>>());
     let rows = subscriptions.into_iter().map(|Subscription { subject, topics }| vec![subject, topics.join(" ")]);
     let rows: Vec<_> = rows.collect();
-    if rows.is_empty() {
-        return Ok(line("no subscriptions")?);
-    }
-    Ok(line(format!("\n{}", table(&rows)))?)
+    let subscriptions = if rows.is_empty() { "no subscriptions".to_owned() } else { table(&rows) };
+    Ok(format!("{facts}\n\n{subscriptions}\n\n{}", words_of(mutes)))
 }
 
 /// What the flags say of a device, checked by the server.
@@ -202,7 +219,13 @@ fn new_device(args: &RegisterArgs) -> Result<Value, CommandError> {
         "app": args.app,
         "locale": args.locale,
     });
-    for (name, value) in [("token", &args.token), ("country", &args.country), ("user", &args.user)] {
+    for (name, value) in [
+        ("token", &args.token),
+        ("country", &args.country),
+        ("time_zone", &args.time_zone),
+        ("push_permission", &args.push_permission),
+        ("user", &args.user),
+    ] {
         if let Some(value) = value {
             body[name] = json!(value);
         }
@@ -221,7 +244,7 @@ fn new_device(args: &RegisterArgs) -> Result<Value, CommandError> {
 
 async fn register(args: &RegisterArgs) -> Result<(), CommandError> {
     let body = new_device(args)?;
-    call(&args.api, Method::PUT, &path(&args.id, ""), Some(body), |answer| {
+    call(&args.api, Method::PUT, &path(&args.id, strictly(args.strict)), Some(body), |answer| {
         let answer: Value = parse(answer)?;
         Ok(match answer["credential"].as_str() {
             Some(credential) => format!("registered {}\ncredential {credential}", args.id),
@@ -284,6 +307,11 @@ mod tests {
         assert_eq!(browser, Ok(with("web", "web_push", json!({"endpoint": "https://push.example/x"}))));
         let wrong = body(&["--web-push", "https://push.example/x"]).unwrap_err();
         assert!(wrong.starts_with("the subscription is not JSON") && !wrong.contains("push.example"), "{wrong}");
+        let mut silent = plain("ios");
+        (silent["push_permission"], silent["time_zone"]) = (json!("denied"), json!("Europe/Warsaw"));
+        let words = ["--push-permission", "denied", "--time-zone", "Europe/Warsaw"];
+        assert_eq!(body(&words), Ok(silent), "who is not pushed needs no address");
+        assert!(body(&["--push-permission", "perhaps", "--token", "0f8e"]).is_err());
         assert!(body(&[]).is_err() && body(&["--token", "0f8e", "--web-push", "{}"]).is_err());
     }
 }

@@ -247,8 +247,8 @@ fn words(job: &Job) -> String {
     rows.extend(suppressed.iter().map(|(why, count)| row(&format!("not sent, {why}"), count)));
     rows.extend(time_to.iter().map(|time_to| row("50, 90, 99, 100 % within", time_to)));
     if let Some(Receipts { written, received }) = receipts {
-        rows.push(row("written to connections", written));
-        rows.push(row("receipts from connections", received));
+        rows.push(row("asked live for a receipt", written));
+        rows.push(row("answered with one", received));
     }
     let mut text = table(&rows);
     if !by.is_empty() {

@@ -126,6 +126,8 @@ fn an_accepted_event_is_told_with_its_place_or_its_time() {
         _ => panic!("{answer}"),
     };
     assert_eq!(words(r#"{"id":"a","position":3,"channels":[]}"#), "accepted a at position 3");
+    let again = r#"{"id":"a","position":3,"channels":[],"repeated":true}"#;
+    assert_eq!(words(again), "already known: a at position 3; nothing is sent again");
     let later = r#"{"id":"a","at":"2026-07-15T18:04:05.000Z","state":"scheduled"}"#;
     assert_eq!(words(later), "accepted a for 2026-07-15T18:04:05.000Z");
 }
