@@ -17,6 +17,7 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use tidings_store::backup::{Backup, BackupError};
+use tidings_telemetry::chain;
 use tokio::task::spawn_blocking;
 use tracing::{error, info};
 
@@ -46,7 +47,7 @@ pub(crate) async fn backup(
             }
             // The connection breaks off with it: the reader must not take what it has for all.
             Err(error) => {
-                error!(%error, "Backup broke off");
+                error!(error = chain(&error), "Backup broke off");
                 Some((Err(error), None))
             }
         }
@@ -71,7 +72,7 @@ fn refusal(error: BackupError) -> Problem {
         }
         BackupError::Engine(error) => tidings_store::ReadError::from(error).into(),
         error => {
-            error!(%error, "No backup can be made");
+            error!(error = chain(&error), "No backup can be made");
             Problem::new(Kind::Unavailable, "the store cannot be backed up now")
         }
     }

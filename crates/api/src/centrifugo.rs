@@ -34,7 +34,7 @@ use axum::response::{IntoResponse, Response};
 use futures_util::{StreamExt, stream};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use tidings_telemetry::{Counter, Registry};
+use tidings_telemetry::{Counter, Registry, chain};
 use tidings_types::check_json_depth;
 use tracing::debug;
 
@@ -391,7 +391,7 @@ async fn run(shared: &Arc<Shared>, room: &Room<'_>, method: Method, params: &[u8
 impl Shared {
     fn refused(&self, method: Method, error: ApiError) {
         self.centrifugo.count(error);
-        debug!(method = method.name(), %error, "Refused a call of the server API");
+        debug!(method = method.name(), error = chain(&error), "Refused a call of the server API");
     }
 }
 

@@ -17,7 +17,7 @@ use axum::http::{HeaderMap, HeaderValue};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http_body_util::BodyExt;
-use tidings_telemetry::Counter;
+use tidings_telemetry::{Counter, chain};
 use tracing::error;
 
 use crate::input::shown;
@@ -93,7 +93,7 @@ pub(crate) async fn negotiate(State(unpackable): State<Counter>, request: Reques
     match found.and_then(|index| accepted(&accept, &JSON[..=index])) {
         Some(name) => packed(response, name).await.unwrap_or_else(|error| {
             unpackable.inc();
-            error!(%error, "An answer cannot be put into MessagePack: a bug");
+            error!(error = chain(&error), "An answer cannot be put into MessagePack: a bug");
             Problem::new(Kind::Internal, "the answer cannot be put into MessagePack").into_response()
         }),
         None => response,

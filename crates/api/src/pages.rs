@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use futures_util::stream;
+use tidings_telemetry::chain;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -56,6 +57,6 @@ async fn make<C, F: Future<Output = io::Result<Page<C>>>>(
             }
         }
         let Some(at) = cursor else { return Ok(()) };
-        (page, cursor) = next(at).await.inspect_err(|error| error!(%error, "An answer broke off"))?;
+        (page, cursor) = next(at).await.inspect_err(|error| error!(error = chain(&error), "An answer broke off"))?;
     }
 }

@@ -8,6 +8,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use serde_json::Value;
 use tidings_store::{AppendError, ChangeError, ReadError, SubscribeError, WriteError};
+use tidings_telemetry::chain;
 use tidings_types::{DeviceId, NameError};
 use tracing::error;
 
@@ -232,7 +233,7 @@ impl From<ReadError> for Problem {
     fn from(error: ReadError) -> Self {
         // What exactly is for the store's log.
         if error.is_damage() {
-            error!(%error, "A request needs a damaged row");
+            error!(error = chain(&error), "A request needs a damaged row");
             return Self::new(Kind::Damaged, "a stored record that this needs is damaged; the server's log names it");
         }
         Self::new(Kind::Unavailable, "the store cannot read now")

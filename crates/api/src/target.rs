@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use tidings_telemetry::unix_now;
+use tidings_telemetry::{chain, unix_now};
 use tidings_types::{Device, DeviceId, Subject, UserId};
 use tokio::sync::{Mutex, MutexGuard, OwnedSemaphorePermit};
 use tracing::debug;
@@ -172,7 +172,7 @@ impl Target {
         if known.is_some_and(|device| device.seen_at < now.start_of_day())
             && let Err(error) = shared.store.touch(&self.id, now).await
         {
-            debug!(%error, "A device's sign of life is not noted"); // Not worth a refusal.
+            debug!(error = chain(&error), "A device's sign of life is not noted"); // Not worth a refusal.
         }
         Ok(())
     }

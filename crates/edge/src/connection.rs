@@ -35,6 +35,7 @@ use tidings_protocol::{
     Publication, Session, SubscribeEffect, Subscribed, Tags, Ticket, parse_frame,
 };
 use tidings_stream::{Bounds, HistoryFilter};
+use tidings_telemetry::chain;
 use tidings_types::{ChannelName, DeviceNumber, Offset, Timestamp};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
@@ -480,7 +481,7 @@ impl Served {
                     worked = self.perform(state, effect, now).map_or(Worked::Done, Worked::Awaits);
                 }
                 Err(error) => {
-                    debug!(conn.id = %state.connections[self.key].client(), %error, "Frame refused");
+                    debug!(conn.id = %state.connections[self.key].client(), error = chain(&error), "Frame refused");
                     self.worker.close_in(state, self.key, &error.disconnect());
                 }
             }
@@ -655,7 +656,7 @@ impl Served {
         let made = match self.worker.shared.hub.subscribe(&channel, &member, resume.as_ref()) {
             Ok(made) => made,
             Err(error) => {
-                debug!(%channel, %error, "Subscription refused");
+                debug!(%channel, error = chain(&error), "Subscription refused");
                 let session = &mut state.connections[self.key].session;
                 return session.on_subscribed(ticket, Err(error_code(&error)), now);
             }

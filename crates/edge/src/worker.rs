@@ -17,7 +17,7 @@ use hyper::upgrade::OnUpgrade;
 use slab::Slab;
 use tidings_hub::{LoopId, Mailbox};
 use tidings_protocol::{Disconnect, Expired};
-use tidings_telemetry::Counter;
+use tidings_telemetry::{Counter, chain};
 use tidings_types::DeviceNumber;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinSet, LocalSet};
@@ -76,7 +76,7 @@ impl Worker {
     ) {
         let runtime = match tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build() {
             Ok(runtime) => runtime,
-            Err(error) => return error!(%error, "An edge loop could not start"),
+            Err(error) => return error!(error = chain(&error), "An edge loop could not start"),
         };
         let timing = Timing::new(shared.config.ping_interval, shared.config.pong_timeout, SWEEP_INTERVAL);
         let state = State {

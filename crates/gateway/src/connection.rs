@@ -28,7 +28,7 @@ use h2::{Ping, PingPong, Reason as H2Reason};
 use tidings_push::pacing::Permits;
 use tidings_push::retry::retry_after;
 use tidings_push::{Advice, Dialect, PoolGauge, Reason, Verdict};
-use tidings_telemetry::{LocalHistogram, unix_now};
+use tidings_telemetry::{LocalHistogram, chain, unix_now};
 use tidings_types::Timestamp;
 use tokio::time::{Instant, Sleep, sleep};
 use tracing::{debug, info, warn};
@@ -520,7 +520,7 @@ impl Connection {
             Poll::Ready(Err(error)) => {
                 if !self.leaving {
                     let Shared { provider, pool, .. } = &*self.shared;
-                    debug!(provider, pool, slot = self.slot, %error, "Connection is leaving");
+                    debug!(provider, pool, slot = self.slot, error = chain(&error), "Connection is leaving");
                 }
                 self.leaving = true;
             }
@@ -589,7 +589,7 @@ impl Connection {
         let written = self.link.cork.poll_uncork(&mut Context::from_waker(&self.bell_waker));
         if let Poll::Ready(Err(error)) = written {
             let Shared { provider, pool, .. } = &*self.shared;
-            debug!(provider, pool, slot = self.slot, %error, "Connection broken");
+            debug!(provider, pool, slot = self.slot, error = chain(&error), "Connection broken");
             self.poll_h2(false); // Answers may have come before it broke.
             self.closed = true;
         }

@@ -18,7 +18,7 @@ use std::time::Duration;
 use http::HeaderValue;
 use tidings_http1::{Client, ClientConfig, Limits, Origin, OriginError, Request, Roots};
 use tidings_push::fcm::oauth::{AccessToken, AccessTokens, ServiceAccount, TokenError, read_answer};
-use tidings_telemetry::unix_now;
+use tidings_telemetry::{chain, unix_now};
 use tidings_types::Timestamp;
 use tokio::sync::{oneshot, watch};
 use tokio::time::sleep;
@@ -28,7 +28,6 @@ use crate::connect::Access;
 use crate::connection::Shared;
 use crate::health::HealthWatch;
 use crate::metrics::Metrics;
-use crate::slot::chain;
 
 /// How long one attempt may take, connecting included; under `tidings_push`'s `REFRESH_TIMEOUT`.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(15);
@@ -201,7 +200,7 @@ pub(crate) async fn keep_fresh(mut access: watch::Receiver<Arc<Access>>, shared:
         let builder = std::thread::Builder::new().name("gateway-tokens".to_owned());
         if let Err(error) = follow_apart(builder, access.clone(), teller.clone()).await {
             let (provider, pool) = (&teller.provider, &teller.pool);
-            error!(provider, pool, %error, "No thread for access tokens, a drain may end without one");
+            error!(provider, pool, error = chain(&error), "No thread for access tokens, a drain may end without one");
             follow(access, teller).await;
         }
     }

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use tidings_push::Lakes;
 use tidings_push::retry::{BACKOFF_BASE, BACKOFF_CAP, backoff};
+use tidings_telemetry::chain;
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep};
@@ -219,16 +220,4 @@ impl Place {
             }
         }
     }
-}
-
-/// An error with all its causes.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
 }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidings_store::{Store, WriteError};
+use tidings_telemetry::chain;
 use tidings_types::JournalPosition;
 use tokio::sync::watch;
 use tokio::time::sleep;
@@ -77,7 +78,7 @@ impl Checkpointer {
         let metrics = &self.shared.metrics;
         if let Err(error) = self.store.put_jobs(rows, Some(next)).await {
             metrics.checkpoints_failed.inc();
-            tracing::debug!(%error, "a checkpoint was not written");
+            tracing::debug!(error = chain(&error), "a checkpoint was not written");
             self.spoil(&positions);
             return Err(error);
         }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use tidings_hub::Receipts;
 use tidings_push::{Notification, Rendering, RenderingParts, Ticket};
 use tidings_store::{Recipient, Store};
+use tidings_telemetry::chain;
 use tidings_types::{DeviceNumber, DeviceToken, Event, NotificationId, Provider, PushPermission, TokenRef};
 
 use crate::brakes::Braking;
@@ -156,7 +157,7 @@ impl Context {
             let stream = accepted.published.first().map(|(channel, position)| (channel, *position));
             let texts = self.topics.texts(&accepted.event);
             let encoded = texts.encode(text, route.provider, stream, &job.collapse_id).inspect_err(|error| {
-                tracing::error!(job = job.position.0, %error, "an accepted event has no text any more");
+                tracing::error!(job = job.position.0, error = chain(&error), "an accepted event has no text any more");
             });
             let encoded = encoded.ok()?;
             let encoded = if accepted.event.dry_run { encoded.into_dry_run()? } else { encoded };

@@ -37,7 +37,7 @@ use std::time::Duration;
 use roaring::RoaringBitmap;
 use tidings_audience::Frozen;
 use tidings_store::{AcceptedEvent, ReadError};
-use tidings_telemetry::unix_now;
+use tidings_telemetry::{chain, unix_now};
 use tidings_types::{DeviceNumber, EventPriority, ExpectAudience, JournalPosition, PushPolicy};
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
@@ -204,7 +204,7 @@ impl Dispatcher {
         let failed = read.inspect_err(|error| {
             self.shared.metrics.reads_failed.inc();
             if !std::mem::replace(&mut self.failing, true) {
-                tracing::warn!(%error, "cannot read the journal, trying again");
+                tracing::warn!(error = chain(&error), "cannot read the journal, trying again");
             }
         });
         self.failing &= failed.is_err();
@@ -216,7 +216,11 @@ impl Dispatcher {
         match self.context.store.event(position) {
             Err(error) if error.is_damage() => {
                 self.shared.metrics.reads_failed.inc();
-                tracing::error!(job = position.0, %error, "the event of a parked job is damaged, the job ends");
+                tracing::error!(
+                    job = position.0,
+                    error = chain(&error),
+                    "the event of a parked job is damaged, the job ends"
+                );
             }
             read => match self.readable(read) {
                 Some(Some(event)) => return Read::Event(Box::new(event)),

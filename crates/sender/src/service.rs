@@ -13,7 +13,7 @@ use std::thread::{self, JoinHandle};
 use tidings_hub::Receipts;
 use tidings_push::{Lakes, OutcomeSink};
 use tidings_store::Store;
-use tidings_telemetry::{Registry, unix_now};
+use tidings_telemetry::{Registry, chain, unix_now};
 use tidings_types::{Environment, Event, EventId, EventPriority, JournalPosition, Provider, Timestamp};
 use tokio::runtime;
 use tokio::sync::{mpsc, watch};
@@ -296,7 +296,11 @@ fn restore(store: &Store) -> Result<Table, StartError> {
             JobRow::Running(progress) => {
                 let accepted = match store.event(position) {
                     Err(error) if error.is_damage() => {
-                        tracing::error!(job = position.0, %error, "the event of a job is damaged, the job ends");
+                        tracing::error!(
+                            job = position.0,
+                            error = chain(&error),
+                            "the event of a job is damaged, the job ends"
+                        );
                         let report = unreadable(position, progress);
                         table.finished.insert(position, Finished { report, telling: None, dirty: true });
                         continue;

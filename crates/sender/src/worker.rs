@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidings_store::{GoneToken, Store};
+use tidings_telemetry::chain;
 use tidings_types::{DeviceNumber, JournalPosition};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -99,7 +100,7 @@ async fn report_proven(store: Store, shared: Arc<Shared>, mut phase: watch::Rece
         let proven = shared.take_proven();
         if !proven.is_empty() {
             let told = store.devices_proven(proven.iter().map(DeviceNumber).collect()).await;
-            told.unwrap_or_else(|error| tracing::debug!(%error, "accepted tokens were not noted"));
+            told.unwrap_or_else(|error| tracing::debug!(error = chain(&error), "accepted tokens were not noted"));
         }
         if closing {
             return;
@@ -138,7 +139,7 @@ async fn report_gone(
             continue;
         }
         while let Err(error) = store.tokens_gone(tokens.clone()).await {
-            tracing::debug!(%error, "dead tokens were not taken, trying again");
+            tracing::debug!(error = chain(&error), "dead tokens were not taken, trying again");
             sleep(RETRY_PAUSE).await;
         }
     }

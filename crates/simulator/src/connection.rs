@@ -25,7 +25,7 @@ use h2::{FlowControl, Reason as StreamReset, RecvStream};
 use http::request::Parts;
 use http::{Request, Response};
 use rand::rngs::Xoshiro256PlusPlus;
-use tidings_telemetry::unix_now;
+use tidings_telemetry::{chain, unix_now};
 use tidings_types::Timestamp;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -54,7 +54,7 @@ pub(crate) async fn serve<P: Provider>(
             connection.run(orders).await;
             connection.count_streams();
         }
-        Err(error) => tracing::debug!(%error, "Setting up HTTP/2 failed"),
+        Err(error) => tracing::debug!(error = chain(&error), "Setting up HTTP/2 failed"),
     }
 }
 
@@ -244,7 +244,7 @@ impl<P: Provider> Connection<P> {
             match self.h2.poll_accept(cx) {
                 Poll::Ready(Some(Ok((request, respond)))) => self.on_request(request, respond, cx),
                 Poll::Ready(Some(Err(error))) => {
-                    tracing::debug!(%error, "Connection failed");
+                    tracing::debug!(error = chain(&error), "Connection failed");
                     return Taken::Ended;
                 }
                 Poll::Ready(None) => return Taken::Ended,

@@ -17,6 +17,7 @@ use std::time::Duration;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{Rng, SeedableRng};
 use rustls::ServerConfig;
+use tidings_telemetry::chain;
 use tidings_types::Timestamp;
 use tokio::runtime::Runtime;
 use tokio::sync::{mpsc, watch};
@@ -264,7 +265,7 @@ impl<P: Provider> Shared<P> {
         sleep(2 * first.faults.round_trip()).await;
         let stream = match timeout(HANDSHAKE_TIMEOUT, self.open(stream)).await {
             Ok(Ok(stream)) => stream,
-            Ok(Err(error)) => return tracing::debug!(%error, "Handshake failed"),
+            Ok(Err(error)) => return tracing::debug!(error = chain(&error), "Handshake failed"),
             Err(_) => return tracing::debug!("Handshake took too long"),
         };
         let local = stream.get_ref().0.local_addr().map(|addr| addr.ip()).ok();
@@ -333,7 +334,7 @@ async fn accept(accepting: Option<Accepting>) {
 async fn accept_from(listener: TcpListener, txs: Rc<Vec<mpsc::Sender<TcpStream>>>, turn: Rc<Cell<usize>>) {
     let listener = match tokio::net::TcpListener::from_std(listener) {
         Ok(listener) => listener,
-        Err(error) => return tracing::error!(%error, "Simulator cannot listen"),
+        Err(error) => return tracing::error!(error = chain(&error), "Simulator cannot listen"),
     };
     loop {
         match listener.accept().await.and_then(|(stream, _)| nonblocking(stream)) {
@@ -343,7 +344,7 @@ async fn accept_from(listener: TcpListener, txs: Rc<Vec<mpsc::Sender<TcpStream>>
                 let _ = tx.send(stream).await; // The thread has ended only when all are to end.
             }
             Err(error) => {
-                tracing::warn!(%error, "Simulator cannot accept a connection");
+                tracing::warn!(error = chain(&error), "Simulator cannot accept a connection");
                 sleep(ACCEPT_PAUSE).await;
             }
         }

@@ -26,6 +26,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tidings_telemetry::chain;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
@@ -203,7 +204,7 @@ impl Checkpointer {
     pub(crate) fn start(shared: Arc<Shared>) -> Self {
         let of_thread = shared.clone();
         let spawned = std::thread::Builder::new().name("store-checkpoint".to_owned()).spawn(move || run(&of_thread));
-        let thread = spawned.inspect_err(|error| warn!(%error, "No thread for checkpoints")).ok();
+        let thread = spawned.inspect_err(|error| warn!(error = chain(&error), "No thread for checkpoints")).ok();
         Self { shared, thread }
     }
 
@@ -262,7 +263,7 @@ fn take_one(shared: &Shared, pace: Pace) -> bool {
     if written.as_ref().err().is_none_or(is_full) {
         let retired = write_lock(&shared.table).end_checkpoint(); // Deleted when the lock is free again.
         if let Err(error) = retired.delete() {
-            warn!(%error, "Files of the heap that are of no use cannot be deleted");
+            warn!(error = chain(&error), "Files of the heap that are of no use cannot be deleted");
         }
     }
     match &written {
@@ -273,7 +274,7 @@ fn take_one(shared: &Shared, pace: Pace) -> bool {
         Err(error) if error.kind() == io::ErrorKind::Interrupted => info!("Checkpoint given up"),
         Err(error) => {
             state.failed_count.fetch_add(1, Ordering::Relaxed);
-            warn!(%error, "Checkpoint cannot be written; changes are kept until one is");
+            warn!(error = chain(&error), "Checkpoint cannot be written; changes are kept until one is");
         }
     }
     written.is_ok()

@@ -21,6 +21,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use tidings_audience::Index;
+use tidings_telemetry::chain;
 use tidings_types::JournalPosition;
 use tidings_types::Timestamp;
 use tokio::time::Instant;
@@ -107,7 +108,7 @@ impl Committer {
         if self.serve() == Reopened::Open {
             checkpointer.finish();
             if let Err(error) = self.settle() {
-                warn!(error = %chain(&error), "The log stays as it is, and is read at the next start");
+                warn!(error = chain(&error), "The log stays as it is, and is read at the next start");
             }
         }
     }
@@ -233,7 +234,7 @@ impl Committer {
     fn refuse(&self, error: &EngineError) {
         self.shared.counters.failures.fetch_add(1, Ordering::Relaxed);
         self.shared.queue.suspend();
-        error!(error = %chain(error), "Store cannot write");
+        error!(error = chain(error), "Store cannot write");
     }
 
     fn apply(&self, effects: &[Effect]) {
@@ -298,7 +299,7 @@ impl Committer {
                 Ok(opened) => break opened,
                 Err(error) => {
                     self.shared.counters.not_reopened.fetch_add(1, Ordering::Relaxed);
-                    warn!(error = %chain(&error), retry_in = ?pause, "Store cannot be opened again");
+                    warn!(error = chain(&error), retry_in = ?pause, "Store cannot be opened again");
                 }
             }
             pause = (pause * 2).min(self.shared.config.reopen_backoff_max);
@@ -354,10 +355,4 @@ impl Drop for Committer {
         self.shared.ended.send_replace(true);
         info!("Store closed");
     }
-}
-
-/// The error with all its causes; none of them carries tokens or payloads.
-fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }

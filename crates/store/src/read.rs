@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
+use tidings_telemetry::chain;
 use tidings_types::{
     ChannelName, Device, DeviceId, DeviceNumber, DeviceToken, EventId, ImportName, JournalPosition, Mute, Subject,
     Timestamp, TopicName, UserId,
@@ -49,7 +50,7 @@ impl Store {
             }
             match rows::decode_event(&rows::position_key(position), row) {
                 Ok(event) => events.push((position, event)),
-                Err(error) => error!(%error, "An event is left out of the journal"),
+                Err(error) => error!(error = chain(&error), "An event is left out of the journal"),
             }
             events.len() < limit
         };
@@ -70,7 +71,9 @@ impl Store {
                 match engine.get(Table::Event, &rows::position_key(position)) {
                     Ok(Some(row)) if !take(position, row.as_ref()) => return Ok(()),
                     Ok(_) => {}
-                    Err(error) if error.is_damage() => error!(%error, "An event is left out of the journal"),
+                    Err(error) if error.is_damage() => {
+                        error!(error = chain(&error), "An event is left out of the journal")
+                    }
                     Err(error) => return Err(error),
                 }
             }
@@ -163,7 +166,7 @@ impl Store {
             }
             match rows::decode_later(key, row) {
                 Ok(row) => events.push(row.later),
-                Err(error) => error!(%error, "An event for later is left out of a list"),
+                Err(error) => error!(error = chain(&error), "An event for later is left out of a list"),
             }
             events.len() < limit
         };
@@ -185,7 +188,9 @@ impl Store {
                 match engine.get(Table::Later, &rows::later_key(key)) {
                     Ok(Some(row)) if !take(key, row.as_ref()) => return Ok(()),
                     Ok(_) => {}
-                    Err(error) if error.is_damage() => error!(%error, "An event for later is left out of a list"),
+                    Err(error) if error.is_damage() => {
+                        error!(error = chain(&error), "An event for later is left out of a list")
+                    }
                     Err(error) => return Err(error),
                 }
             }
@@ -271,7 +276,7 @@ impl Store {
                 match read_device(engine, id, number) {
                     Ok(Some((_, row))) => devices.push(row.device),
                     Ok(None) => {} // Deleted meanwhile: its row is gone, though this view still has its id.
-                    Err(error) if error.is_damage() => error!(%error, "A device is left out of a list"),
+                    Err(error) if error.is_damage() => error!(error = chain(&error), "A device is left out of a list"),
                     Err(error) => return Err(error),
                 }
                 Ok(devices.len() < limit)
@@ -298,7 +303,7 @@ impl Store {
         });
         match scanned {
             Err(error) if error.is_damage() && !self.has_lost() => {
-                error!(%error, "Devices are listed as memory knows them");
+                error!(error = chain(&error), "Devices are listed as memory knows them");
             }
             scanned => return scanned,
         }
@@ -377,7 +382,7 @@ impl Store {
                 match read_all(engine, number, row) {
                     Ok(device) => exported.push(device),
                     Err(error) if error.is_damage() => {
-                        error!(%error, "A device is missing from an export");
+                        error!(error = chain(&error), "A device is missing from an export");
                         damaged.push(Some(id));
                     }
                     Err(error) => return Err(error),
@@ -409,7 +414,7 @@ impl Store {
             let is_named = name.is_some();
             let row = match row {
                 Err(error) if error.is_damage() => {
-                    error!(%error, "A device is left out of a list");
+                    error!(error = chain(&error), "A device is left out of a list");
                     if is_named || after.is_none() {
                         damaged.push(name); // One without a name on the first page only.
                     }
@@ -486,7 +491,7 @@ impl Store {
                 match read {
                     Ok(device) => exported.extend(device), // Or it was deleted meanwhile, as above.
                     Err(error) if error.is_damage() => {
-                        error!(%error, "A device is missing from an export");
+                        error!(error = chain(&error), "A device is missing from an export");
                         damaged.push(name.clone());
                     }
                     Err(error) => return Err(error),
@@ -515,7 +520,7 @@ impl Store {
                 match read {
                     Ok(device) => exported.extend(device),
                     Err(error) if error.is_damage() => {
-                        error!(%error, "A device is missing from an export");
+                        error!(error = chain(&error), "A device is missing from an export");
                         damaged.push(self.known_id(number));
                     }
                     Err(error) => return Err(error),
@@ -559,7 +564,7 @@ impl Store {
         self.with_engine(|engine| {
             let number = self.find_number(engine, id)?;
             let leave_out = |error| {
-                error!(%error, "A mute is left out of a list");
+                error!(error = chain(&error), "A mute is left out of a list");
                 Ok(())
             };
             number.map(|number| read_mutes(engine, number, leave_out)).transpose()
@@ -575,7 +580,7 @@ impl Store {
             let Some(number) = self.find_number(engine, id)? else { return Ok(None) };
             let mut selection = Selection::new();
             let leave_out = |error| {
-                error!(%error, "A subscription is left out of a list");
+                error!(error = chain(&error), "A subscription is left out of a list");
                 Ok(())
             };
             for (subject, topic) in read_subscriptions(engine, number, leave_out)? {
@@ -620,7 +625,7 @@ impl Store {
             .and_then(|row| row.map(|row| rows::decode_number(Table::DeviceId, key, row.as_ref())).transpose());
         match number {
             Err(error) if error.is_damage() => {
-                error!(%error, "A device is looked for in memory");
+                error!(error = chain(&error), "A device is looked for in memory");
                 Ok(read_lock(&self.shared().table).find_all(|found| found.id == id.as_str()).pop())
             }
             number => number,
@@ -750,7 +755,7 @@ fn next_channel(engine: &Engine, after: &[u8], now: Timestamp) -> Result<Option<
     engine.scan(Table::Channel, Bound::Excluded(after), |key, row| {
         found = match read_channel(engine, key, row) {
             Err(error) if error.is_damage() => {
-                error!(%error, "A channel comes back with its next publication only");
+                error!(error = chain(&error), "A channel comes back with its next publication only");
                 None
             }
             channel => Some(channel?),
@@ -769,7 +774,7 @@ fn next_channel(engine: &Engine, after: &[u8], now: Timestamp) -> Result<Option<
             Ok(history) if history.expires_at > now => publications.push((offset, history.publication)),
             Ok(_) => publications.clear(), // What is before an expired one is older still, whatever its time to live.
             Err(error) => {
-                error!(%error, "A publication is lost; the history of its channel begins behind it");
+                error!(error = chain(&error), "A publication is lost; the history of its channel begins behind it");
                 publications.clear(); // No gaps: whoever resumes from before is told.
             }
         }

@@ -40,6 +40,7 @@ use std::sync::{Mutex, PoisonError};
 use parking_lot::RwLock;
 use roaring::RoaringBitmap;
 use tidings_heap::{Heap, Limits, OpenError, Place, ReserveError, Retired, Stored, Unsynced, Usage};
+use tidings_telemetry::chain;
 use tidings_types::{Device, DeviceId, DeviceNumber};
 use tracing::{error, warn};
 
@@ -237,7 +238,7 @@ impl DeviceTable {
     /// To be called when a batch is over, under the lock under which it was set. What the disk does not take is lost.
     pub(crate) fn flush(&mut self) {
         if let Err(error) = self.heap.flush() {
-            error!(%error, "Devices are read from their rows, for their records cannot be written");
+            error!(error = chain(&error), "Devices are read from their rows, for their records cannot be written");
         }
     }
 

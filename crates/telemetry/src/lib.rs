@@ -9,6 +9,7 @@
 //! Memory: a counter or gauge takes 256 bytes, a histogram at most 190 KiB (less as long as nothing slow was recorded);
 //! the number of series is bounded, see [`Registry`]. An exporter keeps a copy of every histogram.
 
+mod chain;
 mod clock;
 mod histogram;
 pub mod influx;
@@ -18,6 +19,7 @@ pub mod process;
 mod prometheus;
 mod registry;
 
+pub use chain::chain;
 pub use clock::unix_now;
 pub use histogram::{HISTOGRAM_MAX, Histogram, HistogramSnapshot, LocalHistogram};
 pub use instrument::{Counter, Gauge, ValueFn};

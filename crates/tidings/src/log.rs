@@ -18,8 +18,8 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use tidings_batch::{Announce, BatchConfig, BatchWriter, Counters, FlushError, Full, IoSink, Loss, MakeBatchWriter};
-use tidings_telemetry::Registry;
 use tidings_telemetry::log::{Format, InitError, lost, timestamp};
+use tidings_telemetry::{Registry, chain};
 use tracing::Level;
 
 const PAGE_BYTES: usize = 16 * 1024;
@@ -49,7 +49,7 @@ pub(crate) fn init(format: Format, filter: &str) -> Result<(), InitError> {
     let lines = MakeBatchWriter::new(writer.clone());
     tidings_telemetry::log::init(format, filter, stderr().is_terminal(), lines)?;
     if let Err(error) = writer.start_thread("log") {
-        tracing::warn!(%error, "No thread for log lines, whoever logs waits for standard error");
+        tracing::warn!(error = chain(&error), "No thread for log lines, whoever logs waits for standard error");
     }
     let writer = WRITER.get_or_init(|| writer);
     let report = std::panic::take_hook();

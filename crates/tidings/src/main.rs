@@ -9,11 +9,12 @@ mod server;
 use std::process::ExitCode;
 
 use clap::Parser as _;
+use tidings_telemetry::chain;
 use tokio::runtime::Builder;
 
 use crate::cli::{Cli, Command};
 use crate::command::CommandError;
-use crate::command::output::{Kind, chain, remark};
+use crate::command::output::{Kind, remark};
 
 fn main() -> ExitCode {
     let cli = Cli::parse(); // Wrong usage ends here, with 2.

@@ -17,6 +17,9 @@ const UNDONE: [(&str, &str); 4] = [
 const IGNORED: &str = concat!("#[ig", "nore");
 const CHILD_PROCESS: &str = "\"child process: ";
 
+/// An error in a log line without its causes.
+const BARE_ERRORS: [&str; 2] = [concat!("%er", "ror,"), concat!("%er", "ror)")];
+
 /// Hosts of package registries: a mirror may stand in for them anywhere, so nothing may name them.
 const REGISTRY_HOSTS: [&str; 9] = [
     concat!("registry.", "npmjs.org"),
@@ -46,6 +49,9 @@ pub(super) fn check_source(source: &Source) -> Vec<String> {
             for (word, instead) in UNDONE.iter().filter(|(word, _)| has_word(line, word)) {
                 complain(format!("{word}: {instead}"));
             }
+        }
+        if is_rust && BARE_ERRORS.iter().any(|bare| line.contains(bare)) {
+            complain("logs an error without its causes: `error = chain(&error)` says all".to_owned());
         }
         if is_rust && line.contains(IGNORED) && !line.contains(CHILD_PROCESS) {
             complain(format!("{IGNORED}]: a slow suite is a step of `cargo xtask test`, not an ignored test"));
@@ -97,7 +103,7 @@ pub(super) fn check_decisions(sources: &[Source]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::super::{Source, source};
-    use super::{MACHINE_PATHS, REGISTRY_HOSTS, UNDONE, check_decisions, check_source};
+    use super::{BARE_ERRORS, MACHINE_PATHS, REGISTRY_HOSTS, UNDONE, check_decisions, check_source};
 
     fn complaints(path: &str, text: &str) -> usize {
         check_source(&source(path, text)).len()
@@ -118,6 +124,14 @@ mod tests {
             assert_eq!(complaints("a.md", word), 0, "{word}");
         }
         assert_eq!(complaints("a.rs", concat!("//! A.\nMAS", "TO", "DO")), 0);
+    }
+
+    #[test]
+    fn an_error_is_logged_with_its_causes() {
+        for bare in BARE_ERRORS {
+            assert_eq!(complaints("a.rs", &format!("//! A.\nwarn!({bare} \"Cannot read\");")), 1);
+        }
+        assert_eq!(complaints("a.rs", "//! A.\nwarn!(error = chain(&error), \"Cannot read\");"), 0);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use tidings_hub::{Hub, NewPublication};
 use tidings_protocol::{Publication, Tags};
 use tidings_store::Store;
-use tidings_telemetry::unix_now;
+use tidings_telemetry::{chain, unix_now};
 use tidings_types::{ChannelName, Json, Offset, StreamPosition};
 use tracing::debug;
 
@@ -147,7 +147,7 @@ async fn deliver(
         let publication = Publication { offset: Offset(0), data, info: None, tags: Tags::from(tags), receipt: None };
         let new = NewPublication { publication, skip_history: content.skip_history };
         return hub.publish(&channel, new, unix_now()).map_err(|error| {
-            debug!(%error, "Cannot publish");
+            debug!(error = chain(&error), "Cannot publish");
             ApiError::Internal
         });
     }
@@ -156,7 +156,7 @@ async fn deliver(
     }
     let durable = durable_channel(channel, options);
     store.append_publication(durable, data, tags, None, unix_now()).await.map(Some).map_err(|error| {
-        debug!(%error, "Cannot publish");
+        debug!(error = chain(&error), "Cannot publish");
         ApiError::Internal
     })
 }

@@ -25,12 +25,12 @@ impl<P: Protocol> Driver<P> {
     /// An attempt to connect failed.
     pub(super) fn on_failed(&mut self, error: &EstablishError<P::Error>) {
         self.counters().connect_failures.increment();
-        let (pool, error) = (&self.core.config.name, Chain(error));
+        let pool = &self.core.config.name;
         // One warning until something works again, however many connections the pool has.
         if self.core.is_in_trouble.swap(true, Relaxed) {
-            debug!(%pool, connection = self.index, %error, "Cannot connect");
+            debug!(%pool, connection = self.index, error = %Chain(error), "Cannot connect");
         } else {
-            warn!(%pool, connection = self.index, %error, "Cannot connect");
+            warn!(%pool, connection = self.index, error = %Chain(error), "Cannot connect");
         }
         self.fall(Vec::new());
     }

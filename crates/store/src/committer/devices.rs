@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::ops::Bound;
 
+use tidings_telemetry::chain;
 use tidings_types::{
     Device, DeviceId, DeviceNumber, DeviceToken, JournalPosition, Subject, Timestamp, TokenRef, TopicName, UserId,
 };
@@ -147,7 +148,7 @@ impl Draft<'_> {
             .and_then(|row| row.map(|row| rows::decode_number(Table::Token, key, &row)).transpose());
         match holder {
             Err(error) if error.is_damage() => {
-                error!(%error, "Who has a token is asked of memory");
+                error!(error = chain(&error), "Who has a token is asked of memory");
                 let table = read_lock(&self.shared.table);
                 Ok(table.find_all(|found| found.token.is_some_and(|token| rows::token_key(&token.to_token()) == *key)))
             }
@@ -435,7 +436,7 @@ impl Draft<'_> {
         }
         match self.named_number(id) {
             Err(error) if error.is_damage() => {
-                error!(%error, "A device is looked for in memory");
+                error!(error = chain(&error), "A device is looked for in memory");
                 Ok(read_lock(&self.shared.table).find_all(|found| found.id == id.as_str()).pop())
             }
             number => number,
@@ -464,7 +465,7 @@ impl Draft<'_> {
         let row = self.get(Table::Device, &key)?.map(|row| rows::decode_device(&key, &row));
         match row.transpose() {
             Err(error) if error.is_damage() => {
-                error!(%error, "A device is not known any more");
+                error!(error = chain(&error), "A device is not known any more");
                 Ok(None)
             }
             row => row,

@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 
 use roaring::RoaringBitmap;
 use tidings_audience::{Index, Traits};
+use tidings_telemetry::chain;
 use tidings_types::{Device, DeviceNumber, StreamPosition, Subject, Timestamp, TopicName, UserId};
 use tracing::error;
 
@@ -213,7 +214,7 @@ impl<'a> Draft<'a> {
         match what(self) {
             Err(error) if error.is_damage() => {
                 self.shared.counters.failures.fetch_add(1, Ordering::Relaxed);
-                error!(%error, "What rests on a damaged row is refused");
+                error!(error = chain(&error), "What rests on a damaged row is refused");
                 self.rows.take_back();
                 self.blocks().take_back();
                 self.take_back();

@@ -7,6 +7,7 @@
 use std::ops::Bound;
 use std::time::Duration;
 
+use tidings_telemetry::chain;
 use tidings_types::{DeviceNumber, Timestamp};
 use tracing::{error, info};
 
@@ -50,7 +51,7 @@ impl Draft<'_> {
         });
         *cursor = match scanned {
             Err(error) if error.is_damage() => {
-                error!(%error, "Idle devices are looked for behind what cannot be read");
+                error!(error = chain(&error), "Idle devices are looked for behind what cannot be read");
                 if seen_count == 0 { next_key(cursor) } else { last }
             }
             // At the end the next look begins again.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use tidings_telemetry::chain;
 use tidings_types::{ChannelName, JournalPosition, Offset, ReceiptRequest, StreamPosition, Timestamp};
 use tracing::error;
 
@@ -246,7 +247,11 @@ impl Draft<'_> {
                     ChannelRow { top, base: top.next(), published_at: self.now }
                 };
                 let row = read::channel_of_history(self.engine, name)?.unwrap_or_else(anew);
-                error!(%error, top = row.top.0, "A channel goes on behind the last offset that it may have given out");
+                error!(
+                    error = chain(&error),
+                    top = row.top.0,
+                    "A channel goes on behind the last offset that it may have given out"
+                );
                 Ok(Some(row))
             }
             read => read,

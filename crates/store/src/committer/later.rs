@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
+use tidings_telemetry::chain;
 use tidings_types::Timestamp;
 use tracing::{error, warn};
 
@@ -66,7 +67,7 @@ impl Draft<'_> {
                     released += 1;
                 }
                 Err(error) => {
-                    error!(%error, "An event that was to be sent later is lost");
+                    error!(error = chain(&error), "An event that was to be sent later is lost");
                     let id = match rows::later_id_hash(&row) {
                         Some(id) => Some(id),
                         None => self.later_ids()?.get(&key).copied(),
@@ -91,7 +92,7 @@ impl Draft<'_> {
             match self.channel(&channel.name) {
                 Ok(_) => row.channels.push(channel),
                 Err(error) if error.is_damage() => {
-                    error!(%error, event = %event.id, "An event that is due is not published in a channel");
+                    error!(error = chain(&error), event = %event.id, "An event that is due is not published in a channel");
                 }
                 Err(error) => return Err(error),
             }

@@ -10,13 +10,14 @@ use std::thread::{self, ScopedJoinHandle};
 use std::{io, mem, panic};
 
 use tidings_audience::{Builder, Filling, Index, NamedShards, Naming, Shard, Subscribers};
+use tidings_telemetry::chain;
 use tidings_types::{BrakeScope, Device, DeviceNumber};
 use tokio::time::Instant;
 use tracing::{error, info, warn};
 
+use super::Derived;
 use super::changes::{self, NotReplayed};
 use super::draft::traits;
-use super::{Derived, chain};
 use crate::blocks::Blocks;
 use crate::brakes::Brakes;
 use crate::checkpoint::{self, Extent, Loaded, Reader, Section, Unusable};
@@ -308,7 +309,10 @@ fn load_brakes(engine: &Engine, damaged_count: &AtomicUsize) -> Result<Brakes, E
     engine.scan(Table::Brake, Bound::Unbounded, |key, row| {
         leave_out_damaged(damaged_count, || {
             let (scope, since) = rows::decode_brake(key, row).inspect_err(|error| {
-                error!(%error, "All sending is paused, for a pause cannot be read; `tidings jobs resume everything` ends it");
+                error!(
+                    error = chain(&error),
+                    "All sending is paused, for a pause cannot be read; `tidings jobs resume everything` ends it"
+                );
                 Arc::make_mut(&mut brakes.paused).entry(BrakeScope::Everything).or_default();
             })?;
             Arc::make_mut(&mut brakes.paused).insert(scope, since);
@@ -334,7 +338,7 @@ fn count_later(engine: &Engine, state: &mut State) -> Result<(), EngineError> {
     });
     match scanned {
         Err(error) if error.is_damage() => {
-            error!(%error, "Events for later cannot be counted; the counters are believed");
+            error!(error = chain(&error), "Events for later cannot be counted; the counters are believed");
             return Ok(());
         }
         scanned => scanned?,
@@ -358,7 +362,7 @@ fn count_later(engine: &Engine, state: &mut State) -> Result<(), EngineError> {
 fn leave_out_damaged(count: &AtomicUsize, read: impl FnOnce() -> Result<(), EngineError>) -> Result<bool, EngineError> {
     match read() {
         Err(error) if error.is_damage() && count.fetch_add(1, Ordering::Relaxed) < DAMAGED_COUNT_MAX => {
-            error!(%error, "A damaged row is left out");
+            error!(error = chain(&error), "A damaged row is left out");
             Ok(true)
         }
         read => read.map(|()| true),

@@ -3,6 +3,7 @@
 use std::ops::Bound;
 use std::time::Duration;
 
+use tidings_telemetry::chain;
 use tidings_types::{ChannelName, JournalPosition, Offset};
 use tokio::time::Instant;
 use tracing::error;
@@ -161,7 +162,7 @@ impl Draft<'_> {
         });
         match read {
             Err(error) if error.is_damage() => {
-                error!(%error, "An event is forgotten unread");
+                error!(error = chain(&error), "An event is forgotten unread");
                 Ok(None)
             }
             read => read.map(Some),

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
+use tidings_telemetry::chain;
 use tidings_types::{DeviceId, DeviceNumber, Mute, MuteScope, Timestamp};
 use tracing::error;
 
@@ -142,7 +143,7 @@ impl Draft<'_> {
         let is_cut = match scanned {
             Err(error) if error.is_damage() => {
                 if !std::mem::replace(&mut ends.is_told, true) {
-                    error!(%error, "Mutes that are over are looked for among all");
+                    error!(error = chain(&error), "Mutes that are over are looked for among all");
                 }
                 true
             }
@@ -154,7 +155,7 @@ impl Draft<'_> {
             let Some((number, scope)) = rows::decode_mute_key(mute_key) else { continue };
             ends.ended = until;
             match self.end_mute_of(number, &scope, until) {
-                Err(error) if error.is_damage() => error!(%error, "A mute has no end any more"),
+                Err(error) if error.is_damage() => error!(error = chain(&error), "A mute has no end any more"),
                 done => done?,
             }
         }
@@ -194,7 +195,7 @@ impl Draft<'_> {
         }
         for (number, scope, until) in over {
             match self.end_mute_of(number, &scope, until) {
-                Err(error) if error.is_damage() => error!(%error, "A mute does not end"),
+                Err(error) if error.is_damage() => error!(error = chain(&error), "A mute does not end"),
                 done => done?,
             }
         }
@@ -217,7 +218,7 @@ impl Draft<'_> {
 fn end_of(key: &[u8], row: &[u8]) -> Option<Timestamp> {
     rows::decode_mute(key, row).map_or_else(
         |error| {
-            error!(%error, "A mute is taken for one without an end");
+            error!(error = chain(&error), "A mute is taken for one without an end");
             None
         },
         |(_, mute)| mute.until,

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::atomic::Ordering;
 
+use tidings_telemetry::chain;
 use tidings_types::{DeviceId, DeviceNumber};
 use tracing::{error, info, warn};
 
@@ -57,7 +58,7 @@ impl Draft<'_> {
         });
         if let Err(error) = &scanned {
             // Nobody needs a hint: of who has none the rows are asked, and only then is it an error.
-            warn!(%error, "Ids of devices are not all kept in memory, for rows cannot be read");
+            warn!(error = chain(&error), "Ids of devices are not all kept in memory, for rows cannot be read");
         }
         let next = last.filter(|_| scanned.is_ok() && seen_count == ID_COUNT);
         let has_more = next.is_some();

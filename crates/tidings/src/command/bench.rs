@@ -56,7 +56,7 @@ fn failed(why: impl Into<String>) -> CommandError {
 
 /// The same, for errors with causes.
 fn failed_by(what: &str, error: &dyn std::error::Error) -> CommandError {
-    CommandError::Failed(format!("{what}: {}", super::output::chain(error)))
+    CommandError::Failed(format!("{what}: {}", tidings_telemetry::chain(error)))
 }
 
 /// Tells whoever waits what is being done.

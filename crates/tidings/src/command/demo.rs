@@ -32,7 +32,7 @@ use hyper::StatusCode;
 use serde_json::Value;
 use tidings_sender::DeviceOutcome;
 use tidings_simulator::ApnsSimulator;
-use tidings_telemetry::unix_now;
+use tidings_telemetry::{chain, unix_now};
 use tokio::time::Instant;
 
 use self::clients::Crowd;
@@ -45,7 +45,7 @@ use self::timeline::Moment;
 use self::view::{Scene, View, format_duration, grouped};
 use super::CommandError;
 use super::http::ServerUrl;
-use super::output::{chain, line};
+use super::output::line;
 use super::serve::stopped;
 use crate::cli::DemoArgs;
 use crate::server::Server;

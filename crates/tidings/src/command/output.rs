@@ -45,9 +45,3 @@ pub(crate) enum Kind {
     /// Good to know.
     Note,
 }
-
-/// An error with its causes in one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    std::iter::successors(error.source(), |error| error.source())
-        .fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
-}

@@ -3,10 +3,11 @@
 use std::pin::pin;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tidings_telemetry::chain;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::cli::ServeArgs;
-use crate::command::output::{Kind, chain, remark};
+use crate::command::output::{Kind, remark};
 use crate::command::{CommandError, load};
 use crate::config::{Config, memory_sum};
 use crate::server::{FILE_RESERVE, Server};
@@ -69,7 +70,7 @@ fn allow_files(config: &Config) {
     }
     let mut allowed = maximum.map_or(needed, |maximum| maximum.min(needed));
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: Some(allowed), maximum }) {
-        tracing::warn!(%error, "The limit of open files cannot be raised");
+        tracing::warn!(error = chain(&error), "The limit of open files cannot be raised");
         allowed = current.unwrap_or(allowed);
     }
     if let Some(text) = too_few_files(allowed, clients) {

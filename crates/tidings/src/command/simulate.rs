@@ -17,8 +17,9 @@ use tidings_simulator::{
 };
 
 use super::CommandError;
-use super::output::{Kind, chain, line, remark};
+use super::output::{Kind, line, remark};
 use crate::config::{parse_duration, read_file};
+use tidings_telemetry::chain;
 
 /// How often the counters are shown.
 const SHOW_INTERVAL: Duration = Duration::from_secs(1);

@@ -17,8 +17,9 @@ use tidings_store::backup::{self, Backup, BackupError, BackupSummary, Checker, F
 use super::CommandError;
 use super::client::{ApiClient, table};
 use super::http::HttpError;
-use super::output::{Kind, chain, line, remark};
+use super::output::{Kind, line, remark};
 use crate::cli::{StoreBackupArgs, StoreCommand, StoreRestoreArgs, StoreVerifyArgs};
+use tidings_telemetry::chain;
 
 /// What the API calls a backup's format.
 const BYTES: &str = "application/octet-stream";

@@ -9,13 +9,14 @@ mod follower;
 use std::time::Duration;
 
 use futures_util::{SinkExt as _, StreamExt as _};
+use tidings_telemetry::chain;
 use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::{self, Message};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 
 use self::follower::{Follower, Refused, Step};
 use super::http::ServerUrl;
-use super::output::{Kind, chain, line, remark};
+use super::output::{Kind, line, remark};
 use super::{CommandError, load};
 use crate::cli::SubscribeArgs;
 use crate::config::Secret;

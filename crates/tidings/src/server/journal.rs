@@ -8,7 +8,7 @@ use tidings_edge::{DeviceDirectory, DurablePublisher, Edge, ProveFuture, Publish
 use tidings_hub::Hub;
 use tidings_protocol::{ClientInfo, DeviceClaim, ErrorCode, Namespaces, Publication};
 use tidings_store::{CommitSink, DurableChannel, ReadError, Store, StoredPublication, WriteError};
-use tidings_telemetry::unix_now;
+use tidings_telemetry::{chain, unix_now};
 use tidings_types::{ChannelName, DeviceId, DeviceNumber, JournalPosition, Json, Offset, StreamPosition, Timestamp};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, oneshot};
@@ -54,7 +54,7 @@ impl CommitSink for Sink {
         let publication = publication(position.offset, stored.clone());
         if let Err(error) = hub.publish_durable(channel, position.offset, publication, stored.time) {
             // It is durable: whoever subscribes when there is room gets it from the history.
-            warn!(%channel, %error, "A durable publication reaches no live reader");
+            warn!(%channel, error = chain(&error), "A durable publication reaches no live reader");
         }
     }
 
@@ -70,7 +70,9 @@ impl CommitSink for Sink {
 fn publication(offset: Offset, stored: StoredPublication) -> Publication {
     let info = stored.info.and_then(|info| {
         let parsed = serde_json::from_str::<ClientInfo>(info.as_str());
-        parsed.inspect_err(|error| error!(%error, "A stored publication has an unreadable client: a bug")).ok()
+        parsed
+            .inspect_err(|error| error!(error = chain(&error), "A stored publication has an unreadable client: a bug"))
+            .ok()
     });
     let receipt = stored.receipt;
     Publication { offset, data: stored.data, info: info.map(Arc::new), tags: stored.tags.into(), receipt }
@@ -110,7 +112,7 @@ pub(super) async fn release_later(store: Store) {
             Ok(0) => sleep(LATER_RETRY).await, // It is just being told that there is another one now.
             Ok(_) => {}
             Err(error) => {
-                debug!(%error, "Events whose time has come are not taken, trying again");
+                debug!(error = chain(&error), "Events whose time has come are not taken, trying again");
                 sleep(LATER_RETRY).await;
             }
         }
@@ -197,7 +199,7 @@ fn prove(store: &Store, claim: &DeviceClaim) -> Option<DeviceNumber> {
     };
     // Unproven for now: it is pushed, which is the safe side. That the store cannot read is in the log already, once.
     if let Err(error @ ReadError::Engine(_)) = &proven {
-        warn!(device = %claim.device(), %error, "A device cannot be looked up");
+        warn!(device = %claim.device(), error = chain(&error), "A device cannot be looked up");
     }
     proven.ok().flatten()
 }
@@ -205,7 +207,7 @@ fn prove(store: &Store, claim: &DeviceClaim) -> Option<DeviceNumber> {
 /// Nobody waits for it, and the store writes it once a day.
 async fn note_seen(store: &Store, device: &DeviceId) {
     if let Err(error) = store.touch(device, unix_now()).await {
-        debug!(%device, %error, "That a device was seen is not noted");
+        debug!(%device, error = chain(&error), "That a device was seen is not noted");
     }
 }
 

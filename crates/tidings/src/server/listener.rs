@@ -36,7 +36,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use rustix::process::{Resource, getrlimit};
 use socket2::SockRef;
-use tidings_telemetry::{Counter, Registry};
+use tidings_telemetry::{Counter, Registry, chain};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
@@ -244,7 +244,7 @@ async fn accept(listener: &TcpListener, permits: &Arc<Semaphore>, admission: &Ar
                 }
             }
             Err(error) => {
-                warn!(%error, "A connection cannot be accepted");
+                warn!(error = chain(&error), "A connection cannot be accepted");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -258,7 +258,7 @@ async fn converse(accepted: Accepted, router: Router, mut stopped: watch::Receiv
     let limits = lease.admission.limits;
     // The system sees better than we what the peer takes, and also frees its own buffers. A WebSocket keeps it.
     if let Err(error) = SockRef::from(&socket).set_tcp_user_timeout(Some(limits.stall_timeout)) {
-        debug!(peer.addr = %addr, %error, "A connection takes no time limit for writing");
+        debug!(peer.addr = %addr, error = chain(&error), "A connection takes no time limit for writing");
     }
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(ConnectInfo(addr));
@@ -281,7 +281,7 @@ async fn converse(accepted: Accepted, router: Router, mut stopped: watch::Receiv
         if is_stall(&error) {
             lease.admission.stalled.inc();
         }
-        debug!(peer.addr = %addr, %error, "An HTTP connection broke off");
+        debug!(peer.addr = %addr, error = chain(&error), "An HTTP connection broke off");
     }
 }
 

@@ -27,12 +27,11 @@ use tidings_push::fcm::oauth::ServiceAccountError;
 use tidings_push::web_push::vapid::VapidError;
 use tidings_push::{Lakes, OutcomeSink, PoolGauge};
 use tidings_sender::Pool;
-use tidings_telemetry::{Registry, unix_now};
+use tidings_telemetry::{Registry, chain, unix_now};
 use tidings_types::{AppId, Environment, Provider};
 use tokio::time::Instant;
 use tracing::{error, info};
 
-use crate::command::output::chain;
 use crate::config::{Config, read_file};
 
 /// An idle connection is asked for a sign of life this often (Apple: "after an hour of idleness").

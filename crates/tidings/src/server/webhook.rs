@@ -33,7 +33,7 @@ use std::time::Duration;
 
 use tidings_http1::{Client, ClientConfig, Limits, Request, Roots, SendError};
 use tidings_sender::Sender;
-use tidings_telemetry::{Registry, unix_now};
+use tidings_telemetry::{Registry, chain, unix_now};
 use tidings_types::{JournalPosition, Timestamp};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -46,7 +46,6 @@ use self::report::Report;
 use self::schedule::{Fate, Schedule, Terms};
 pub(crate) use self::signature::Key;
 use self::signature::Keys;
-use crate::command::output::chain;
 use crate::config::{self, read_file};
 
 /// An answer is looked at for its status; what else it holds is read up to here, so that the connection can be kept.
@@ -152,7 +151,7 @@ impl Webhook {
         self.orders.send_modify(|order| order.stop = Some(deadline));
         while let Some(ended) = self.task.join_next().await {
             if let Err(error) = ended {
-                error!(%error, "Webhook ended");
+                error!(error = chain(&error), "Webhook ended");
             }
         }
     }

@@ -22,6 +22,7 @@ use hyper::body::{Body, Frame};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Deserialize;
 use serde_json::Value;
+use tidings_telemetry::chain;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
@@ -29,7 +30,7 @@ use super::{ApiClient, parse, segment};
 use crate::cli::{ExportArgs, ImportArgs};
 use crate::command::CommandError;
 use crate::command::http::HttpError;
-use crate::command::output::{Kind, chain, line, remark};
+use crate::command::output::{Kind, line, remark};
 
 const LINES: &str = "application/x-ndjson";
 const PIECE_BYTES: usize = 64 << 10;

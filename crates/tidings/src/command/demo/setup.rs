@@ -15,8 +15,8 @@ use tidings_simulator::{ApnsSimulator, OnAccepted, SimulatorConfig};
 
 use super::population::APP;
 use crate::command::CommandError;
-use crate::command::output::chain;
 use crate::config::Config;
+use tidings_telemetry::chain;
 
 /// The topics, in the form of the configuration.
 pub(super) const TOPICS: &str = include_str!("../../../demo/topics.toml");

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tidings_push::payload::Content;
 use tidings_push::{Notification, Outcome, Rendering, RenderingParts, Settled, Ticket};
 use tidings_simulator::{ApnsSimulator, FcmConfig, FcmSimulator, PushAuthority, SimulatorConfig};
-use tidings_telemetry::unix_now;
+use tidings_telemetry::{chain, unix_now};
 use tidings_types::{
     CollapseKey, DeviceId, DeviceNumber, DeviceToken, Environment, EventId, EventPriority, JournalPosition,
     NotificationId, Payload, Present, Timestamp,
