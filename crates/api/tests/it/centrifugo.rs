@@ -389,6 +389,7 @@ async fn only_so_many_large_answers_wait_for_their_readers() {
             break read(answer).await;
         }
         unread.push(answer);
+        assert!(unread.len() < 17, "nothing is refused");
     };
     assert_eq!(unread.len(), 10, "sixteen, of which six other keys have one each");
     let expected =
