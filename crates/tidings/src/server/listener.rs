@@ -4,7 +4,7 @@
 //! | What | Limit | When it is reached |
 //! |---|---|---|
 //! | connections that are still HTTP (a WebSocket counts in the edge) | `connection_count_max` a listener | nothing is accepted, new ones wait in the system's queue |
-//! | connections of one address (of IPv6: of one /64) | `address_count_max`, all listeners together | closed at once |
+//! | connections of one address (of IPv6: of one /64) that are still HTTP | `address_count_max`, all listeners together | closed at once |
 //! | open files | [`FILE_RESERVE`] are left to the store and the gateways | closed at once, and nothing is accepted for [`ACCEPT_PAUSE`] |
 //! | the head of a request, also of the next one on a connection | `head_timeout` | closed |
 //! | bytes that wait for a peer that takes none | `stall_timeout` | closed by the system |
