@@ -150,7 +150,7 @@ impl Quota {
             if left == 0 || (quota.speed() == quota.per_minute && at >= quota.paused_until) {
                 break;
             }
-            at = at.saturating_add(Duration::from_millis(1)); // What was taken raises the rate when time has passed.
+            quota.grow(); // As the next filling would: the wait is at the raised rate.
             at = at.saturating_add(quota.next(at).max(FORECAST_STEP));
         }
         let flow = u128::from(quota.speed() * FLOW);
