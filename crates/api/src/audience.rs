@@ -22,14 +22,13 @@ use axum::response::Response;
 use serde::{Serialize, Serializer};
 use tidings_store::{Recipient, Store};
 use tidings_types::{AppId, Country, DeviceNumber, Event, ExpectAudience, Locale, Platform, PushPolicy};
-use tokio::task::spawn_blocking;
 
-use crate::Shared;
 use crate::auth::Caller;
 use crate::event_input::audience;
 use crate::guard::JsonBody;
 use crate::jobs::Estimate;
 use crate::problem::{Kind, Problem, json};
+use crate::{Shared, blocking};
 
 /// Devices read at once.
 const WINDOW_COUNT: usize = 1000;
@@ -51,14 +50,13 @@ pub(crate) async fn preview(
     let event = audience(&body.0)?;
     let place = shared.waiting_place(&caller)?;
     let turn = shared.counting_turn().await?;
-    let counting = spawn_blocking(move || {
+    let counting = blocking(move || {
         let _turn = (place, turn); // Also when the caller hangs up.
         let mut counts = Counts::default();
         visit(&shared.store, &event, |recipient| counts.add(recipient));
         Preview { counts, estimate: shared.jobs.estimate(&event) }
     });
-    // It fails only when the runtime stops, and with it the connection that waits for this.
-    Ok(json(StatusCode::OK, &counting.await.map_err(|_| crate::stopping())?))
+    Ok(json(StatusCode::OK, &counting.await?))
 }
 
 #[derive(Debug, Serialize)]
@@ -88,12 +86,11 @@ async fn count(shared: &Arc<Shared>, caller: &Caller, event: &Event) -> Result<u
     let place = shared.waiting_place(caller)?;
     let turn = shared.counting_turn().await?;
     let (store, event) = (shared.store.clone(), event.clone());
-    let counting = spawn_blocking(move || {
+    let counting = blocking(move || {
         let _turn = (place, turn); // Also when the caller hangs up.
         store.select(&event).len()
     });
-    // It fails only when the runtime stops, and with it the connection that waits for this.
-    counting.await.map_err(|_| crate::stopping())
+    counting.await
 }
 
 /// Refuses an event that more devices would be pushed than its producer may reach, or other than as many as it expects.

@@ -8,6 +8,7 @@
 //! a thread that may block; a reader who takes nothing for a minute is given up by the store. As long as it is read it takes
 //! a place of `Shared::waiting_place`. A reader who goes away ends it.
 
+use std::io;
 use std::sync::Arc;
 
 use axum::Extension;
@@ -18,12 +19,11 @@ use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use tidings_store::backup::{Backup, BackupError};
 use tidings_telemetry::chain;
-use tokio::task::spawn_blocking;
 use tracing::{error, info};
 
-use crate::Shared;
 use crate::auth::Caller;
 use crate::problem::{Kind, Problem};
+use crate::{Shared, blocking};
 
 /// What a backup is called among media types.
 const BYTES: &str = "application/octet-stream";
@@ -34,11 +34,12 @@ pub(crate) async fn backup(
 ) -> Result<Response, Problem> {
     let place = shared.waiting_place(&caller)?;
     let store = shared.store.clone();
-    let backup = blocking(move || store.begin_backup()).await.map_err(refusal)?;
+    let backup = blocking(move || store.begin_backup()).await?.map_err(refusal)?;
     info!(commit = backup.summary().commit, "Backup begun");
     let blocks = stream::unfold(Some((backup, place)), async |state| {
         let (backup, place) = state?;
-        match blocking(move || next(backup)).await {
+        let next = blocking(move || next(backup)).await.map_err(|problem| io::Error::other(problem.into_detail()));
+        match next.and_then(|next| next.map_err(io::Error::other)) {
             Ok((backup, Some(block))) => Some((Ok(block), Some((backup, place)))),
             Ok((backup, None)) => {
                 let summary = backup.summary();
@@ -59,10 +60,6 @@ pub(crate) async fn backup(
 fn next(mut backup: Backup) -> Result<(Backup, Option<Bytes>), BackupError> {
     let block = backup.next_block()?;
     Ok((backup, block.map(Bytes::from)))
-}
-
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    spawn_blocking(work).await.expect("making a backup does not panic")
 }
 
 fn refusal(error: BackupError) -> Problem {

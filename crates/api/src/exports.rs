@@ -28,9 +28,7 @@ use tidings_types::{
     AppId, Country, Device, DeviceId, DeviceNumber, DeviceToken, Environment, JournalPosition, Locale, Platform,
     PushPermission, Selector, TimeZone, Timestamp, UserId,
 };
-use tokio::task::spawn_blocking;
 
-use crate::Shared;
 use crate::auth::Caller;
 use crate::devices::Item;
 use crate::format::LINES;
@@ -40,6 +38,7 @@ use crate::pages::{self, Page};
 use crate::problem::{Invalid, Kind, Problem};
 use crate::query::Params;
 use crate::rfc3339::Rfc3339;
+use crate::{Shared, blocking};
 
 /// Devices that are read at once.
 const PAGE_COUNT: usize = 500;
@@ -86,12 +85,11 @@ impl Cursor {
         let turn = shared.counting_turn().await?;
         let store = shared.store.clone();
         let end = store.journal_end();
-        let selecting = spawn_blocking(move || {
+        let selecting = blocking(move || {
             let _turn = turn; // Also when the caller hangs up.
             store.selected(&selector)
         });
-        // It fails only when the runtime stops, and with it the connection that waits for this.
-        Ok(Self::From(selecting.await.map_err(|_| crate::stopping())?, DeviceNumber(0), end))
+        Ok(Self::From(selecting.await?, DeviceNumber(0), end))
     }
 
     fn read(self, store: &Store) -> Result<(ExportPage, Option<Self>), ReadError> {

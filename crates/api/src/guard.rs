@@ -1,5 +1,7 @@
 //! Before a handler runs: who calls, may they, how fast, is there room. After it: what came of it is counted.
 //!
+//! A panic of a handler is answered with 500 and costs that request only.
+//!
 //! Keys and tokens are checked before anything of the body is read, so who has none costs a header's parse and a hash.
 //! Of an app that shows a credential the handler asks whether it is the device's (`apps`).
 //!
@@ -21,6 +23,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
+use tidings_telemetry::panics::{self, Work};
 use tidings_telemetry::{Counter, Registry};
 use tidings_types::NameError;
 use tokio::sync::OwnedSemaphorePermit;
@@ -109,7 +112,8 @@ pub(crate) async fn guard(State(guard): State<Guard>, mut request: Request, next
                 Admitted::Server(caller) => drop(request.extensions_mut().insert(caller)),
                 Admitted::App(app) => drop(request.extensions_mut().insert(app)),
             }
-            next.run(request).await
+            let answered = panics::catch_async(Work::Request, next.run(request)).await;
+            answered.unwrap_or_else(|panicked| Problem::from(panicked).into_response())
         }
         Err(response) => response,
     };

@@ -38,6 +38,7 @@ use tidings_store::{
     CredentialHash, GivenCredential, ImportError, ImportProgress, ImportStep, Imported, NewImport, SubscribeError,
     WriteError,
 };
+use tidings_telemetry::panics::{self, Work};
 use tidings_telemetry::unix_now;
 use tidings_types::{DeviceId, ImportName, Mute, MuteScope};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
@@ -151,14 +152,15 @@ pub(crate) async fn import(
     // A task of its own, so that a reader who is slow to take the answer does not keep the import from going on. It ends
     // with the answer at the latest.
     let mut importing = JoinSet::new();
-    importing.spawn(import.run(first, body, answer));
+    importing.spawn(panics::catch_async(Work::Request, import.run(first, body, answer)));
     let lines = stream::unfold((lines, importing), async |(mut lines, mut importing)| {
         if let Some(line) = lines.recv().await {
             return Some((Ok(line), (lines, importing)));
         }
         // After a panic the connection breaks off.
-        let ended = importing.join_next().await?;
-        ended.err().map(|error| (Err(io::Error::other(error)), (lines, importing)))
+        let ended =
+            importing.join_next().await?.map_err(io::Error::other).and_then(|ran| ran.map_err(io::Error::other));
+        ended.err().map(|error| (Err(error), (lines, importing)))
     });
     let headers = [(CONTENT_TYPE, HeaderValue::from_static(LINES))];
     Ok((headers, Body::from_stream(lines)).into_response())

@@ -123,6 +123,7 @@ use axum::Router;
 use tidings_hub::Hub;
 use tidings_store::{NewImport, Store};
 use tidings_telemetry::Registry;
+use tidings_telemetry::panics::{self, Work};
 use tidings_types::{DeviceNumber, Event, EventChannels};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::spawn_blocking;
@@ -347,18 +348,11 @@ impl Shared {
     ) -> Option<T> {
         let permit = permits.clone().acquire_owned().await.expect("it is never closed");
         let shared = self.clone();
-        let working = spawn_blocking(move || {
+        let working = blocking(move || {
             let _permit = permit; // Also when the caller hangs up.
             work(&shared)
         });
-        working
-            .await
-            .map_err(|error| {
-                if let Ok(panic) = error.try_into_panic() {
-                    resume_unwind(panic)
-                }
-            })
-            .ok()
+        working.await.ok()
     }
 
     /// Waits for the turn to walk over an audience, in one's [`Shared::waiting_place`]; it ends when this is dropped.
@@ -373,6 +367,17 @@ impl Shared {
             }
         }
     }
+}
+
+/// Runs `work` for a request on a thread that may block. A panic there is the request's.
+///
+/// # Cancel safety
+/// Dropped, `work` goes on to its end.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Problem> {
+    spawn_blocking(|| panics::part_of(Work::Request, work)).await.map_err(|error| match error.try_into_panic() {
+        Ok(panic) => resume_unwind(panic),
+        Err(_) => stopping(),
+    })
 }
 
 /// What is answered, and where it may be served.

@@ -112,6 +112,8 @@ fn centrifugo_refusals() -> Map<String, Value> {
         "The body is not the JSON that the method takes. In transport mode: the error.".into();
     refusals["403"]["content"]["application/problem+json"] = json!({"schema": reference("Problem")});
     refusals["403"]["description"] = "The API key lacks a scope. In transport mode: the error.".into();
+    refusals["500"]["content"]["application/problem+json"] = json!({"schema": reference("Problem")});
+    refusals["500"]["description"] = "The server has made a mistake. In transport mode: the error.".into();
     refusals.insert("401".to_owned(), json!({"description": "No valid key came with the request."}));
     refusals
 }

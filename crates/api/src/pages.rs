@@ -9,6 +9,7 @@ use std::time::Duration;
 use axum::body::{Body, Bytes};
 use futures_util::stream;
 use tidings_telemetry::chain;
+use tidings_telemetry::panics::{self, Work};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -30,13 +31,14 @@ where
     let (sender, pages) = mpsc::channel(1);
     // A task of its own, so that it ends where nobody reads. It ends with the answer at the latest.
     let mut making = JoinSet::new();
-    making.spawn(make(place, first, next, sender));
+    making.spawn(panics::catch_async(Work::Request, make(place, first, next, sender)));
     Body::from_stream(stream::unfold(Some((pages, making)), async |state| {
         let (mut pages, mut making) = state?;
         if let Some(page) = pages.recv().await {
             return Some((Ok(page), Some((pages, making))));
         }
-        let ended = making.join_next().await?.unwrap_or_else(|error| Err(io::Error::other(error)));
+        let ended =
+            making.join_next().await?.map_err(io::Error::other).and_then(|ran| ran.map_err(io::Error::other)?);
         ended.err().map(|error| (Err(error), None))
     }))
 }

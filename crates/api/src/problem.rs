@@ -9,6 +9,7 @@ use serde::Serialize;
 use serde_json::Value;
 use tidings_store::{AppendError, ChangeError, ReadError, SubscribeError, WriteError};
 use tidings_telemetry::chain;
+use tidings_telemetry::panics::Panicked;
 use tidings_types::{DeviceId, NameError};
 use tracing::error;
 
@@ -216,6 +217,12 @@ impl From<WriteError> for Problem {
             WriteError::Overloaded { limit, .. } => Self::new(Kind::Overloaded, error.to_string()).limit(limit),
             WriteError::Unavailable => Self::new(Kind::Unavailable, error.to_string()),
         }
+    }
+}
+
+impl From<Panicked> for Problem {
+    fn from(_: Panicked) -> Self {
+        Self::new(Kind::Internal, "a bug ended the work on this request; the server's log says where")
     }
 }
 

@@ -13,13 +13,12 @@ use axum::response::Response;
 use serde::Serialize;
 use tidings_audience::{ExplainedNode, Explanation};
 use tidings_types::{Selector, SelectorProblem, selector_limits as limits};
-use tokio::task::spawn_blocking;
 
-use crate::Shared;
 use crate::auth::Caller;
 use crate::guard::JsonBody;
 use crate::input::{self, Field, Schema};
 use crate::problem::{Invalid, Problem, json};
+use crate::{Shared, blocking};
 
 pub(crate) const EXPLAIN: Schema = Schema { fields: &["selector"], refused: &[] };
 
@@ -45,12 +44,11 @@ pub(crate) async fn explain(
     let place = shared.waiting_place(&caller)?;
     let turn = shared.counting_turn().await?;
     let (store, asked) = (shared.store.clone(), selector.clone());
-    let explaining = spawn_blocking(move || {
+    let explaining = blocking(move || {
         let _turn = (place, turn); // Also when the caller hangs up.
         store.explain(&asked)
     });
-    // It fails only when the runtime stops, and with it the connection that waits for this.
-    let Explanation { root, unmuted_count, device_count } = explaining.await.map_err(|_| crate::stopping())?;
+    let Explanation { root, unmuted_count, device_count } = explaining.await?;
     let tree = Node::from(root);
     let answer = Explained { selector, devices: tree.devices, unmuted: unmuted_count, of: device_count, tree };
     Ok(json(StatusCode::OK, &answer))

@@ -15,6 +15,9 @@
 //! are bounded by `control_bytes_max` and one reply: over it no command is done and nothing is read until it takes some.
 //! One reply is bounded by `reply_bytes_max` and one publication. All replies that wait on a loop are bounded by
 //! `reply_budget_bytes` (see [`Worker::flush_in`]).
+//!
+//! A panic while a connection is served closes this connection. What others share changes in the hub and in the fan-out only,
+//! where a panic ends the process.
 
 use std::collections::VecDeque;
 use std::net::{Shutdown, TcpStream as StdTcpStream};
@@ -35,7 +38,7 @@ use tidings_protocol::{
     Publication, Session, SubscribeEffect, Subscribed, Tags, Ticket, parse_frame,
 };
 use tidings_stream::{Bounds, HistoryFilter};
-use tidings_telemetry::chain;
+use tidings_telemetry::{chain, panics};
 use tidings_types::{ChannelName, DeviceNumber, Offset, Timestamp};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
@@ -286,7 +289,8 @@ pub(crate) async fn serve(worker: Rc<Worker>, upgrade: OnUpgrade) {
             if served.worker.is_stopping() {
                 served.worker.close(served.key, &Disconnect::SHUTDOWN);
             }
-            served.run(first).await;
+            // After a panic the connection is dropped as it is: nothing but the connection was changed halfway.
+            let _counted = panics::catch_async(panics::Work::Connection, served.run(first)).await;
         }
         Err(cause) => {
             worker.shared.connection_count.fetch_sub(1, Ordering::Relaxed);
@@ -653,6 +657,7 @@ impl Served {
         });
         let device = state.connections[self.key].identity.device;
         let member = Member { loop_id: self.worker.loop_id, presence, device };
+        let owner = panics::owner(); // Until the hub and the fan-out agree on who reads.
         let made = match self.worker.shared.hub.subscribe(&channel, &member, resume.as_ref()) {
             Ok(made) => made,
             Err(error) => {
@@ -668,6 +673,7 @@ impl Served {
             return session.on_subscribed(ticket, Err(ErrorCode::UnrecoverablePosition), now);
         }
         state.fanout.subscribe(&mut state.connections, self.key, made.channel.clone(), made.next);
+        drop(owner);
         let recovered = match &made.recovery {
             Some(Recovery::Recovered(publications)) => Some(publications.as_slice()),
             Some(Recovery::Gap(_)) | None => None,

@@ -18,6 +18,8 @@
 //! behind it, as the last piece of the same `writev`; when there was no room, or another ping is in flight, or the connection
 //! is in its first second, the ping follows as soon as may be ([`Fanout::ask`]). Other publications cost one branch.
 //!
+//! All connections of a loop stand here, so a panic here ends the process, also while it works for one of them.
+//!
 //! Bounds: one turn takes at most `turn_bytes_max` of each channel; subscriptions per connection are bounded by the
 //! session, channels by the hub; a connection waits once for the end of its first second.
 
@@ -29,6 +31,7 @@ use slab::Slab;
 use tidings_hub::{Channel, EventReceipts, Hub, LoopId, process_micros};
 use tidings_protocol::{PING, websocket};
 use tidings_stream::{Frame, Lagged};
+use tidings_telemetry::panics;
 use tidings_telemetry::{LocalHistogram, unix_now};
 use tidings_types::{ChannelName, DeviceNumber, Timestamp};
 use tokio::time::Instant;
@@ -177,6 +180,7 @@ impl Fanout {
 
     /// Adds a connection to a channel it has just subscribed to in the hub; `next` is the hub's answer.
     pub(crate) fn subscribe(&mut self, connections: &mut Slab<Connection>, key: Key, channel: Arc<Channel>, next: u64) {
+        let _owner = panics::owner();
         let slot = *self.by_name.entry(channel.name().clone()).or_insert_with(|| {
             self.channels.insert(LoopChannel { channel, next, subscribers: Subscribers::new(next), window: (0, 0) })
         });
@@ -186,6 +190,7 @@ impl Fanout {
 
     /// Takes a connection out of the channel; `false` when it was not in it.
     pub(crate) fn unsubscribe(&mut self, connections: &mut Slab<Connection>, key: Key, channel: &ChannelName) -> bool {
+        let _owner = panics::owner();
         let Some(&slot) = self.by_name.get(channel) else { return false };
         let places = &mut connections[key].places;
         let Some(position) = places.iter().position(|place| place.channel == slot) else { return false };
@@ -199,6 +204,7 @@ impl Fanout {
 
     /// Takes a connection out of all its channels.
     pub(crate) fn unsubscribe_all(&mut self, connections: &mut Slab<Connection>, key: Key) {
+        let _owner = panics::owner();
         while let Some(place) = connections[key].places.pop() {
             self.leave(connections, key, place);
         }
@@ -226,6 +232,7 @@ impl Fanout {
 
     /// A connection has lost its proof that it is the device.
     pub(crate) fn disown(&mut self, connection: &mut Connection, device: DeviceNumber) {
+        let _owner = panics::owner();
         connection.places.iter().for_each(|place| self.channels[place.channel].channel.disown(device));
         self.metrics.receipts_struck_total.add(connection.pings.strike_device() as u64);
     }
@@ -233,6 +240,7 @@ impl Fanout {
     /// Sees to it that what a connection was written is asked for: now if that may be, else when its first second is
     /// over or when the ping in flight is answered. A ping is written at the next flush.
     pub(crate) fn ask(&mut self, connection: &mut Connection, key: Key, now: Instant) {
+        let _owner = panics::owner();
         let Some(timing) = self.timing.filter(|_| connection.pings.wants_receipts()) else { return };
         if connection.pings.may_ask(now) {
             connection.ping(timing, now);
@@ -409,6 +417,7 @@ impl Fanout {
 
     /// Writes a connection whose socket takes bytes again what it lacks, one turn's worth.
     pub(crate) fn catch_up(&mut self, connections: &mut Slab<Connection>, key: Key, slow: &mut Vec<Key>) -> CaughtUp {
+        let _owner = panics::owner();
         let connection = &mut connections[key];
         connection.blocked = false;
         let mut caught_up = write_own(connection);

@@ -14,11 +14,12 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use roaring::RoaringBitmap;
 use tidings_protocol::{DeviceClaim, Disconnect};
+use tidings_telemetry::panics::lock;
 use tidings_types::{DeviceNumber, Timestamp};
 use tokio::sync::Notify;
 
@@ -64,7 +65,7 @@ pub(crate) struct Revoked {
 
 impl Revocations {
     fn add(&self, device: DeviceNumber, close: bool) {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = lock(&self.waiting);
         waiting.devices.insert(device.0);
         if close {
             waiting.closed.insert(device.0);
@@ -82,7 +83,7 @@ impl Revocations {
     }
 
     fn take(&self) -> Revoked {
-        std::mem::take(&mut self.waiting.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut lock(&self.waiting))
     }
 }
 

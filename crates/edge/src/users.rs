@@ -3,7 +3,9 @@
 //! Bound: one entry per connected user, so at most the connections. The lock is held for one map operation.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
+
+use tidings_telemetry::panics::lock;
 
 /// Connections by user; the anonymous user is one.
 #[derive(Debug, Default)]
@@ -11,7 +13,7 @@ pub(crate) struct Users(Mutex<HashMap<Box<str>, usize>>);
 
 impl Users {
     pub(crate) fn enter(&self, user: &str) {
-        let mut users = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut users = lock(&self.0);
         match users.get_mut(user) {
             Some(connections) => *connections += 1,
             None => drop(users.insert(user.into(), 1)),
@@ -19,7 +21,7 @@ impl Users {
     }
 
     pub(crate) fn leave(&self, user: &str) {
-        let mut users = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut users = lock(&self.0);
         if let Some(connections) = users.get_mut(user) {
             *connections -= 1;
             if *connections == 0 {
@@ -29,6 +31,6 @@ impl Users {
     }
 
     pub(crate) fn count(&self) -> usize {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
+        lock(&self.0).len()
     }
 }

@@ -17,7 +17,7 @@ use hyper::upgrade::OnUpgrade;
 use slab::Slab;
 use tidings_hub::{LoopId, Mailbox};
 use tidings_protocol::{Disconnect, Expired};
-use tidings_telemetry::{Counter, chain};
+use tidings_telemetry::{Counter, chain, panics};
 use tidings_types::DeviceNumber;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinSet, LocalSet};
@@ -152,11 +152,10 @@ impl Worker {
         tasks.shutdown().await;
     }
 
+    /// A task that has panicked did so outside of what may cost one connection: the loop ends with it.
     fn report(ended: Result<(), tokio::task::JoinError>) {
-        if let Err(error) = ended
-            && error.is_panic()
-        {
-            error!("A connection's task panicked: a bug");
+        if let Err(Ok(panic)) = ended.map_err(tokio::task::JoinError::try_into_panic) {
+            std::panic::resume_unwind(panic);
         }
     }
 
@@ -233,6 +232,7 @@ impl Worker {
 
     /// Frees a quarter of the budget, so that not every further reply looks for whom to cut off.
     fn free_budget(&self, state: &mut State) {
+        let _owner = panics::owner(); // It is about all connections.
         let now = Instant::now();
         let holders = state.connections.iter().filter(|(_, connection)| connection.output.held() > 0);
         // Among those that became slow since the last sweep, the one that holds most goes first.

@@ -28,6 +28,7 @@ use h2::{Ping, PingPong, Reason as H2Reason};
 use tidings_push::pacing::Permits;
 use tidings_push::retry::retry_after;
 use tidings_push::{Advice, Dialect, PoolGauge, Reason, Verdict};
+use tidings_telemetry::panics::{self, Work};
 use tidings_telemetry::{LocalHistogram, chain, unix_now};
 use tidings_types::Timestamp;
 use tokio::time::{Instant, Sleep, sleep};
@@ -330,7 +331,11 @@ impl Connection {
                 Answer::Response(status, headers, body) => {
                     self.heard_at = now;
                     self.round_trips.record(now.saturating_duration_since(opened_at));
-                    let mut verdict = shared.dialect.classify(status, &headers, &body, unix);
+                    let read = || shared.dialect.classify(status, &headers, &body, unix);
+                    let Ok(mut verdict) = panics::catch(Work::Notification, read) else {
+                        pool.on_unreadable(attempt, now);
+                        continue;
+                    };
                     if let Verdict::Repeat { not_before, .. } = &mut verdict {
                         // Whatever the provider's own rules: RFC 9110, 10.2.3.
                         *not_before = retry_after(&headers, unix).unwrap_or_default().max(*not_before);
@@ -547,8 +552,9 @@ impl Connection {
         let mut batch = std::mem::take(&mut self.batch);
         let (mut opened, mut refused) = (0, 0);
         for attempt in batch.drain(..) {
-            let request = shared.dialect.request(&attempt.notification, authorization.as_ref(), &mut random, unix);
-            let (head, payload) = match request {
+            let make = || shared.dialect.request(&attempt.notification, authorization.as_ref(), &mut random, unix);
+            let made = panics::catch(Work::Notification, make);
+            let (head, payload) = match made.unwrap_or(Err(Reason::Panicked(shared.dialect.provider()))) {
                 Ok(request) => request,
                 Err(reason) => {
                     pool.borrow_mut().on_rejected(attempt, reason, None, now);

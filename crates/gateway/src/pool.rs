@@ -373,6 +373,11 @@ impl Pool {
     }
 
     /// The attempt failed and another one may be made, if there is time for it.
+    /// The provider answered, and reading the answer panicked: it may have been delivered.
+    pub(crate) fn on_unreadable(&mut self, attempt: Attempt, now: Instant) {
+        self.settle(attempt, Outcome::Unknown, None, now);
+    }
+
     pub(crate) fn on_failed(&mut self, mut attempt: Attempt, cause: Repeat, delay: Delay, now: Instant) {
         self.metrics.on_repeat(cause);
         attempt.failed = attempt.failed.saturating_add(1);

@@ -30,10 +30,11 @@ mod receipts;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex};
 
 use tidings_protocol::{ClientId, ClientInfo, NamespaceOptions, Namespaces, Publication};
 use tidings_stream::{HistoryFilter, TailBounds};
+use tidings_telemetry::panics::lock;
 use tidings_types::{ChannelName, DeviceNumber, Epoch, Offset, StreamPosition, Timestamp};
 
 pub use channel::{Channel, Member, Recovery, ResumeFrom, Subscribed};
@@ -429,9 +430,4 @@ pub(crate) enum Acted<T> {
 pub fn process_micros() -> u64 {
     static START: LazyLock<tokio::time::Instant> = LazyLock::new(tokio::time::Instant::now);
     START.elapsed().as_micros() as u64
-}
-
-/// A panic while a lock was held is a bug that has been reported; what it guards is kept consistent at each step.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -38,11 +38,14 @@ pub enum Reason {
     Fcm(fcm::Reason),
     /// In ours: push services share numbers, not words.
     WebPush(web_push::Reason),
+    /// A bug of ours, when the request for this provider was made: the log says what and where.
+    Panicked(Provider),
 }
 
 const FCM_FROM: usize = apns::Reason::ALL.len();
 const WEB_PUSH_FROM: usize = FCM_FROM + fcm::Reason::ALL.len();
-const COUNT: usize = WEB_PUSH_FROM + web_push::Reason::ALL.len();
+const PANICKED_FROM: usize = WEB_PUSH_FROM + web_push::Reason::ALL.len();
+const COUNT: usize = PANICKED_FROM + Provider::ALL.len();
 
 const fn all() -> [Reason; COUNT] {
     let mut all = [Reason::Apns(apns::Reason::Other); COUNT];
@@ -52,8 +55,10 @@ const fn all() -> [Reason; COUNT] {
             Reason::Apns(apns::Reason::ALL[index])
         } else if index < WEB_PUSH_FROM {
             Reason::Fcm(fcm::Reason::ALL[index - FCM_FROM])
-        } else {
+        } else if index < PANICKED_FROM {
             Reason::WebPush(web_push::Reason::ALL[index - WEB_PUSH_FROM])
+        } else {
+            Reason::Panicked(Provider::ALL[index - PANICKED_FROM])
         };
         index += 1;
     }
@@ -70,6 +75,7 @@ impl Reason {
             Self::Apns(reason) => reason as usize,
             Self::Fcm(reason) => FCM_FROM + reason as usize,
             Self::WebPush(reason) => WEB_PUSH_FROM + reason as usize,
+            Self::Panicked(provider) => PANICKED_FROM + provider as usize,
         }
     }
 
@@ -79,6 +85,9 @@ impl Reason {
             Self::Apns(reason) => reason.as_str(),
             Self::Fcm(reason) => reason.as_str(),
             Self::WebPush(reason) => reason.as_str(),
+            Self::Panicked(Provider::Apns) => "apns_panicked",
+            Self::Panicked(Provider::Fcm) => "fcm_panicked",
+            Self::Panicked(Provider::WebPush) => "web_push_panicked",
         }
     }
 
@@ -93,6 +102,7 @@ impl Reason {
             Self::Apns(_) => Provider::Apns,
             Self::Fcm(_) => Provider::Fcm,
             Self::WebPush(_) => Provider::WebPush,
+            Self::Panicked(provider) => provider,
         }
     }
 }

@@ -9,6 +9,7 @@ use tidings_hub::Receipts;
 use tidings_push::{Notification, Rendering, RenderingParts, Ticket};
 use tidings_store::{Recipient, Store};
 use tidings_telemetry::chain;
+use tidings_telemetry::panics::{self, Work, lock};
 use tidings_types::{DeviceNumber, DeviceToken, Event, NotificationId, Provider, PushPermission, TokenRef};
 
 use crate::brakes::Braking;
@@ -96,9 +97,12 @@ impl Context {
         for Picked { place, id_end, token, text, is_proven } in picked {
             let id = &ids[mem::replace(&mut id_start, id_end)..id_end];
             let (device, finding) = &mut window.findings[place];
-            let Some((rendering, cell)) = self.rendering(job, lane, text) else {
-                *finding = Finding::Suppressed(Suppression::NoText);
-                continue;
+            let (rendering, cell) = match self.rendering(job, lane, text) {
+                Ok(found) => found,
+                Err(why) => {
+                    *finding = Finding::Suppressed(why);
+                    continue;
+                }
             };
             let ticket = Ticket { job: job.position, device: *device, cell };
             if !is_proven {
@@ -149,22 +153,27 @@ impl Context {
     }
 
     /// The rendering all devices of one lane and text share, and where they are counted; made for the first of them.
-    fn rendering(&self, job: &Job, lane: usize, text: TextIndex) -> Option<(Arc<Rendering>, u16)> {
+    fn rendering(&self, job: &Job, lane: usize, text: TextIndex) -> Result<(Arc<Rendering>, u16), Suppression> {
         let route = &self.routes.lanes()[lane];
-        let mut renderings = job.renderings.lock().expect("no holder of this lock panics");
+        let mut renderings = lock(&job.renderings);
         let make = || {
             let accepted = &job.accepted;
             let stream = accepted.published.first().map(|(channel, position)| (channel, *position));
             let texts = self.topics.texts(&accepted.event);
-            let encoded = texts.encode(text, route.provider, stream, &job.collapse_id).inspect_err(|error| {
+            let encode = || texts.encode(text, route.provider, stream, &job.collapse_id);
+            let encoded = panics::catch(Work::Notification, encode).map_err(|_| Suppression::Panicked)?;
+            let encoded = encoded.map_err(|error| {
                 tracing::error!(job = job.position.0, error = chain(&error), "an accepted event has no text any more");
-            });
-            let encoded = encoded.ok()?;
-            let encoded = if accepted.event.dry_run { encoded.into_dry_run()? } else { encoded };
+                Suppression::NoText
+            })?;
+            let encoded = match accepted.event.dry_run {
+                true => encoded.into_dry_run().ok_or(Suppression::NoText)?,
+                false => encoded,
+            };
             let (expires_at, collapse_id) = (job.expires_at, job.collapse_id.clone());
             let parts = RenderingParts { app: route.app.clone(), expires_at, collapse_id };
             let cell = job.cell(route.provider, &route.app, texts.locale(text));
-            Some((Arc::new(Rendering::new(parts, encoded)), cell))
+            Ok((Arc::new(Rendering::new(parts, encoded)), cell))
         };
         renderings.entry((route.main, text)).or_insert_with(make).clone()
     }

@@ -3,8 +3,9 @@
 //! One turn is given at a time. Whoever has it keeps it until it drops it, also while it waits for room in a full lake:
 //! those behind it do not wait in the lake's line, where nobody could be let by, but here.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
+use tidings_telemetry::panics::{self, Locked};
 use tidings_types::EventPriority;
 use tokio::sync::oneshot;
 
@@ -75,8 +76,8 @@ impl Desk {
         state.is_busy = std::iter::from_fn(|| state.turns.next()).any(|entry| entry.tx.send(()).is_ok());
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no holder of this lock panics")
+    fn lock(&self) -> Locked<'_, State> {
+        panics::lock(&self.state)
     }
 }
 

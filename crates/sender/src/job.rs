@@ -47,7 +47,7 @@ mod books;
 pub(crate) mod tests;
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use roaring::RoaringBitmap;
@@ -55,6 +55,7 @@ use tidings_audience::Frozen;
 use tidings_hub::EventReceipts;
 use tidings_push::{JobStanding, Outcome, Rendering, Settled, Standing};
 use tidings_store::AcceptedEvent;
+use tidings_telemetry::panics::{self, Locked};
 use tidings_types::{AppId, CollapseKey, DeviceNumber, Event, EventId, JournalPosition, Locale, Provider, Timestamp};
 use tokio::sync::Notify;
 use uuid::Uuid;
@@ -91,8 +92,8 @@ pub(crate) struct Job {
     pub(crate) renderings: Mutex<Renderings>,
 }
 
-/// Renderings by lane and text, with the place where their outcomes are counted; `None` where none can be made.
-type Renderings = HashMap<(usize, TextIndex), Option<(Arc<Rendering>, u16)>>;
+/// Renderings by lane and text, with the place where their outcomes are counted, or why none can be made.
+type Renderings = HashMap<(usize, TextIndex), Result<(Arc<Rendering>, u16), Suppression>>;
 
 /// What a lane does next.
 #[derive(Debug, PartialEq, Eq)]
@@ -667,8 +668,8 @@ impl Job {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Books> {
-        self.books.lock().expect("no holder of this lock panics")
+    fn lock(&self) -> Locked<'_, Books> {
+        panics::lock(&self.books)
     }
 }
 

@@ -50,6 +50,8 @@ pub enum Suppression {
     UnexpectedAudience,
     /// It has said that its user does not let the app show notifications.
     NoPermission,
+    /// A bug of ours, when its text was made: the log says what and where.
+    Panicked,
 }
 
 impl Suppression {
@@ -65,6 +67,7 @@ impl Suppression {
         Self::DryRun,
         Self::UnexpectedAudience,
         Self::NoPermission,
+        Self::Panicked,
     ];
 
     /// A name for metrics and rows.
@@ -80,6 +83,7 @@ impl Suppression {
             Self::DryRun => "dry_run",
             Self::UnexpectedAudience => "unexpected_audience",
             Self::NoPermission => "no_permission",
+            Self::Panicked => "panicked",
         }
     }
 }

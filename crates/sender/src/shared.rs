@@ -4,11 +4,12 @@
 //! round; that of the waves alone; never the books of two jobs; none is held while waiting.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
 use roaring::RoaringBitmap;
 use tidings_push::{JobStanding, Outcome, OutcomeSink, Settled, Standing, Ticket};
 use tidings_store::GoneToken;
+use tidings_telemetry::panics::{Locked, lock};
 use tidings_telemetry::unix_now;
 use tidings_types::{DeviceNumber, JournalPosition, Timestamp};
 use tokio::sync::{Notify, mpsc};
@@ -89,8 +90,8 @@ impl Shared {
         Self { table, metrics, brakes, proven, gone, waves, routes, more_untold }
     }
 
-    pub(crate) fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().expect("no holder of this lock panics")
+    pub(crate) fn table(&self) -> Locked<'_, Table> {
+        lock(&self.table)
     }
 
     /// A job is done; with `tell` somebody is to be told.
@@ -130,7 +131,7 @@ impl Shared {
         if devices.is_empty() {
             return;
         }
-        let mut proven = self.proven.lock().expect("no holder of this lock panics");
+        let mut proven = lock(&self.proven);
         let room = PROVEN_COUNT_MAX.saturating_sub(proven.len());
         proven.extend(devices.iter().take(usize::try_from(room).unwrap_or(usize::MAX)).map(|device| device.0));
         self.metrics.proven_dropped.add((devices.len() as u64).saturating_sub(room));
@@ -138,7 +139,7 @@ impl Shared {
 
     /// Takes the devices whose token was accepted for the first time.
     pub(crate) fn take_proven(&self) -> RoaringBitmap {
-        std::mem::take(&mut *self.proven.lock().expect("no holder of this lock panics"))
+        std::mem::take(&mut *lock(&self.proven))
     }
 
     fn running(&self, position: JournalPosition) -> Option<Arc<Job>> {
@@ -172,8 +173,8 @@ impl Shared {
         }
     }
 
-    pub(crate) fn waves(&self) -> MutexGuard<'_, Waves> {
-        self.waves.lock().expect("no holder of this lock panics")
+    pub(crate) fn waves(&self) -> Locked<'_, Waves> {
+        lock(&self.waves)
     }
 }
 

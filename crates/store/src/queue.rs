@@ -14,6 +14,7 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tidings_buffer::{Bounds, Full, NoRoom, Ring};
+use tidings_telemetry::panics;
 
 use crate::config::QueueLimit;
 use crate::error::WriteError;
@@ -134,6 +135,7 @@ impl Queue {
         }
         // One request larger than the limit is let through alone rather than refused for ever.
         let request = (bytes.min(limit.bytes), command);
+        let _owner = panics::owner(); // The committer goes on with what a request leaves here.
         let mut state = self.lock();
         if state.phase != Phase::Open {
             return Err(WriteError::Unavailable);

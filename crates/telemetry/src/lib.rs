@@ -1,5 +1,5 @@
 //! Measuring inside (R13): instruments, the registry that names them, Prometheus text, InfluxDB lines,
-//! log set-up, the wall clock.
+//! log set-up, the wall clock, what a panic costs.
 //!
 //! A component asks the [`Registry`] for its instruments once, when it is built, and holds them; from then on counting
 //! is one relaxed atomic addition and timing one short lock. Whoever serves `/metrics` calls
@@ -15,6 +15,7 @@ mod histogram;
 pub mod influx;
 mod instrument;
 pub mod log;
+pub mod panics;
 pub mod process;
 mod prometheus;
 mod registry;

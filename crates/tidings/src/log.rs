@@ -2,8 +2,8 @@
 //!
 //! Tasks log into a batching writer; a thread of its own writes pages of whole lines. When standard error does not keep up
 //! (a terminal that is stopped, a pipe nobody reads), the oldest lines that wait are dropped, and a line says how many.
-//! At the end, and on a panic, what waits is written, within a second: one that is blocked does not keep the process, and
-//! does not get the panic's message either.
+//! At the end, and before a panic ends the process, what waits is written, within a second: one that is blocked does not keep
+//! the process, and does not get the panic's message either.
 //!
 //! What is said beside log lines, such as why a start failed, is a JSON line too where log lines are.
 //!
@@ -51,16 +51,7 @@ pub(crate) fn init(format: Format, filter: &str) -> Result<(), InitError> {
     if let Err(error) = writer.start_thread("log") {
         tracing::warn!(error = chain(&error), "No thread for log lines, whoever logs waits for standard error");
     }
-    let writer = WRITER.get_or_init(|| writer);
-    let report = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        // In a release the process aborts behind this hook: what led to the panic must be out.
-        match writer.flush_blocking(FLUSH_PATIENCE) {
-            // Blocked: the report would keep this thread, and so the process from ending, for as long.
-            Err(FlushError::Deadline { .. }) => line(&format!("{panic}\n")),
-            Ok(()) | Err(FlushError::Failed { .. }) => report(panic),
-        }
-    }));
+    WRITER.get_or_init(|| writer);
     Ok(())
 }
 
@@ -68,6 +59,15 @@ pub(crate) fn init(format: Format, filter: &str) -> Result<(), InitError> {
 pub(crate) fn flush() {
     if let Some(writer) = WRITER.get() {
         let _ = writer.flush_blocking(FLUSH_PATIENCE); // Nobody is left to tell.
+    }
+}
+
+/// What is said before the process ends on the spot: after all lines that wait, past the log's filter.
+pub(crate) fn last_words(words: &str) {
+    match WRITER.get().map(|writer| writer.flush_blocking(FLUSH_PATIENCE)) {
+        // Blocked: to write past it would keep this thread, and so the process from ending, for as long.
+        Some(Err(FlushError::Deadline { .. })) => {}
+        _ => drop(stderr().write_all(words.as_bytes())), // A standard error that is gone is no reason to stay.
     }
 }
 
@@ -158,8 +158,9 @@ mod tests {
 
     use rustix::fs::{OFlags, fcntl_setfl};
 
-    use super::{Output, init};
+    use super::{Output, init, last_words};
     use tidings_telemetry::log::Format;
+    use tidings_telemetry::panics;
 
     const CHILD: &str = "TIDINGS_TEST_PANIC";
     const LINE_COUNT: usize = 5000;
@@ -170,21 +171,18 @@ mod tests {
         command
     }
 
-    /// Logs, panics and aborts, as a release does; in the child only.
+    /// Logs and panics; in the child only.
     #[test]
     fn child() {
         if std::env::var_os(CHILD).is_none() {
             return;
         }
         init(Format::Json, "info").unwrap();
-        let panicked = std::panic::catch_unwind(|| {
-            for line in 0..LINE_COUNT {
-                tracing::info!(line, "Before the panic");
-            }
-            panic!("as asked");
-        });
-        assert!(panicked.is_err());
-        std::process::abort();
+        panics::install(last_words);
+        for line in 0..LINE_COUNT {
+            tracing::info!(line, "Before the panic");
+        }
+        panic!("as asked");
     }
 
     #[test]
@@ -218,9 +216,12 @@ mod tests {
     fn lines_before_a_panic_are_there_and_before_its_message() {
         let output = panicking().output().unwrap();
         let text = String::from_utf8(output.stderr).unwrap();
-        let (lines, message) = text.split_once("panicked at").unwrap();
+        let (lines, message) = text.split_once(" panicked at ").unwrap();
         let count = lines.lines().filter(|line| line.contains("Before the panic")).count();
         assert_eq!(count, LINE_COUNT, "{}", &text[text.len().saturating_sub(1000)..]);
-        assert!(message.contains("as asked"));
+        assert!(message.contains("log.rs:") && message.ends_with("as asked; the process ends\n"), "{message}");
+        let last: serde_json::Value = serde_json::from_str(lines.lines().nth_back(1).unwrap()).unwrap();
+        assert_eq!((&last["level"], &last["panic"]), (&"ERROR".into(), &"as asked".into()));
+        assert_eq!(last["thread"], "log::tests::child");
     }
 }

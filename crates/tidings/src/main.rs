@@ -17,6 +17,7 @@ use crate::command::CommandError;
 use crate::command::output::{Kind, remark};
 
 fn main() -> ExitCode {
+    tidings_telemetry::panics::install(log::last_words);
     let cli = Cli::parse(); // Wrong usage ends here, with 2.
     let code = match run(cli.command) {
         Ok(()) => ExitCode::SUCCESS,

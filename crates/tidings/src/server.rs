@@ -191,6 +191,7 @@ impl Server {
     pub(crate) async fn start_with(config: Config, seed: Option<&Path>) -> Result<Self, ServeError> {
         let registry = Registry::new();
         tidings_telemetry::process::register(&registry);
+        tidings_telemetry::panics::register(&registry);
         crate::log::register(&registry);
         let topics = Arc::new(text::topics(&config)?);
         introduce(&config, &topics);

@@ -11,11 +11,12 @@
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::Shared;
+use tidings_telemetry::panics::{self, Locked};
 use tidings_types::{ChannelName, StreamPosition};
 use tokio::time::Instant;
 
@@ -70,8 +71,8 @@ impl Idempotency {
         delivered
     }
 
-    fn lock(&self) -> MutexGuard<'_, Kept> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner) // Whole after each statement.
+    fn lock(&self) -> Locked<'_, Kept> {
+        panics::lock(&self.0)
     }
 }
 
@@ -199,7 +200,7 @@ mod tests {
         for number in 0..=KEY_COUNT_MAX {
             channel.ask(&keys, &number.to_string()).await.unwrap();
         }
-        let lengths = |kept: MutexGuard<'_, Kept>| (kept.order.len(), kept.deliveries.len());
+        let lengths = |kept: Locked<'_, Kept>| (kept.order.len(), kept.deliveries.len());
         assert_eq!(lengths(keys.lock()), (KEY_COUNT_MAX, KEY_COUNT_MAX));
         assert_eq!(channel.ask(&keys, "1").await, position(2), "still known");
         assert_eq!(channel.ask(&keys, "0").await, position(KEY_COUNT_MAX as u64 + 2), "new");

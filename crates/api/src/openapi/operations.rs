@@ -197,10 +197,7 @@ impl Operation {
 
     /// The statuses of all its refusals.
     pub(super) fn refusals(&self, dialect: Dialect) -> Vec<u16> {
-        let mut statuses = vec![401, 403, 429, 503];
-        if dialect == Dialect::Tidings {
-            statuses.push(500);
-        }
+        let mut statuses = vec![401, 403, 429, 500, 503];
         if !self.parameters.is_empty() {
             statuses.push(400);
         }

@@ -15,6 +15,7 @@ mod messagepack;
 mod mutes;
 mod openapi;
 mod operation;
+mod panics;
 mod reports;
 mod selectors;
 mod support;

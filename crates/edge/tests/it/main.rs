@@ -3,6 +3,7 @@
 mod client;
 mod counts;
 mod limits;
+mod panics;
 mod receipts;
 mod server;
 mod storm;

@@ -71,7 +71,10 @@ pub(crate) struct Server {
     tasks: JoinSet<()>,
 }
 
-/// A journal that accepts at once, except what says "refuse"; with "hold" it waits at the gate first.
+/// What the journal has a bug with.
+pub(crate) const PANIC: &str = "panic";
+
+/// A journal that accepts at once, except what says "refuse", and panics at [`PANIC`]; with "hold" it waits at the gate first.
 struct Journal {
     hub: Arc<Hub>,
     gate: Arc<AtomicU8>,
@@ -86,6 +89,7 @@ impl DurablePublisher for Journal {
                 std::thread::yield_now();
             }
         }
+        assert!(!data.as_str().contains(PANIC), "as asked");
         if data.as_str().contains("refuse") {
             return Box::pin(async { Err(ErrorCode::TooManyRequests) });
         }

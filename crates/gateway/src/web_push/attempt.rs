@@ -21,7 +21,9 @@ use tidings_http1::{Client, ClientConfig, Limits, Request, RequestError, Respons
 use tidings_push::web_push::vapid::VapidTokens;
 use tidings_push::web_push::{Reason, WebPush};
 use tidings_push::{ANSWER_BYTES_MAX, Dialect as _, Notification, Reason as AnyReason, Verdict};
+use tidings_telemetry::panics::{self, Work};
 use tidings_telemetry::{Counter, unix_now};
+use tidings_types::Provider;
 use tokio::time::Instant;
 
 use super::network::Route;
@@ -77,6 +79,8 @@ pub(super) enum Report {
     /// It was sent, at least in part, and no answer came, or none before it expired. With a topic the service shows
     /// only one of two.
     Lost { has_topic: bool, cut_short: bool },
+    /// It was sent, and reading the answer panicked.
+    Unreadable,
     /// It cannot be put into a request.
     Unsendable(AnyReason),
 }
@@ -100,7 +104,9 @@ impl Plan {
         let now = unix_now();
         let authorization = self.access.vapid.authorization(&self.route.origin().to_string(), now);
         let mut random = |bytes: &mut [u8]| rand::rng().fill_bytes(bytes);
-        let (request, has_topic) = match WebPush.request(notification, Some(&authorization), &mut random, now) {
+        let make = || WebPush.request(notification, Some(&authorization), &mut random, now);
+        let made = panics::catch(Work::Notification, make);
+        let (request, has_topic) = match made.unwrap_or(Err(AnyReason::Panicked(Provider::WebPush))) {
             Ok((head, body)) => match put(&head, body) {
                 Ok(request) => (request, head.headers().contains_key(TOPIC)),
                 Err(_) => return (Report::Unsendable(Reason::BadRequest.into()), self.link),
@@ -122,8 +128,11 @@ impl Plan {
         self.metrics.streams_ended.inc();
         match answer {
             Ok(answer) => {
-                let verdict = classify(&answer);
-                (Report::Answered { verdict, round_trip: sent_at.elapsed(), authorization }, Some(link))
+                let round_trip = sent_at.elapsed();
+                match panics::catch(Work::Notification, || classify(&answer)) {
+                    Ok(verdict) => (Report::Answered { verdict, round_trip, authorization }, Some(link)),
+                    Err(_panicked) => (Report::Unreadable, Some(link)),
+                }
             }
             Err(CallError::Refused(_)) => (Report::Unsendable(Reason::BadRequest.into()), None),
             Err(error) => {

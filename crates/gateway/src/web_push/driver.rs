@@ -283,7 +283,9 @@ impl Driver {
             }
             Report::NotSent { .. } => self.repeat(sending, Repeat::NotProcessed, Duration::ZERO, pause, now),
             Report::Lost { has_topic: true, .. } => self.repeat(sending, Repeat::Unknown, Duration::ZERO, pause, now),
-            Report::Lost { has_topic: false, .. } => self.settle(sending, Outcome::Unknown, None, now),
+            Report::Lost { has_topic: false, .. } | Report::Unreadable => {
+                self.settle(sending, Outcome::Unknown, None, now)
+            }
             Report::Forbidden => {
                 let outcome = Outcome::Rejected(Reason::AddressNotPublic.into());
                 self.settle(sending, outcome, None, now);
@@ -379,7 +381,7 @@ fn bearing(report: &Report) -> (Health, Duration) {
             let health = if is_failing { Health::Failing } else { Health::Well };
             (health, if pauses { *not_before } else { Duration::ZERO })
         }
-        Report::Answered { .. } => (Health::Well, Duration::ZERO),
+        Report::Answered { .. } | Report::Unreadable => (Health::Well, Duration::ZERO),
         Report::NotSent { cut_short: false } | Report::Lost { cut_short: false, .. } => {
             (Health::Failing, Duration::ZERO)
         }

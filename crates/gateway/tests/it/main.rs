@@ -4,6 +4,7 @@ mod credentials;
 mod fcm;
 mod idle;
 mod nasty;
+mod panics;
 mod peer;
 mod push_types;
 mod unproven;

@@ -16,6 +16,7 @@ mod later;
 mod model;
 mod mutes;
 mod open;
+mod panics;
 mod selectors;
 mod support;
 mod users;

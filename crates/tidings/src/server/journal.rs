@@ -8,6 +8,7 @@ use tidings_edge::{DeviceDirectory, DurablePublisher, Edge, ProveFuture, Publish
 use tidings_hub::Hub;
 use tidings_protocol::{ClientInfo, DeviceClaim, ErrorCode, Namespaces, Publication};
 use tidings_store::{CommitSink, DurableChannel, ReadError, Store, StoredPublication, WriteError};
+use tidings_telemetry::panics::{self, Work};
 use tidings_telemetry::{chain, unix_now};
 use tidings_types::{ChannelName, DeviceId, DeviceNumber, JournalPosition, Json, Offset, StreamPosition, Timestamp};
 use tokio::runtime::Handle;
@@ -180,7 +181,7 @@ impl DeviceDirectory for Devices {
             let (answer, answered) = oneshot::channel();
             let blocking = runtime.clone();
             runtime.spawn_blocking(move || {
-                let proven = prove(&store, &claim);
+                let proven = panics::catch(Work::Connection, || prove(&store, &claim)).unwrap_or_default();
                 drop(place);
                 let _ = answer.send(proven); // The client may have gone.
                 if let (Some(_), Ok(_place)) = (proven, notes.try_acquire()) {

@@ -36,13 +36,14 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use rustix::process::{Resource, getrlimit};
 use socket2::SockRef;
+use tidings_telemetry::panics::{self, Work};
 use tidings_telemetry::{Counter, Registry, chain};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tower::ServiceExt as _;
-use tracing::{debug, error, warn};
+use tracing::{debug, warn};
 
 /// What a listener allows.
 #[derive(Debug, Clone, Copy)]
@@ -209,13 +210,11 @@ pub(super) async fn serve(
         tokio::select! {
             _ = stopped.wait_for(|stopped| *stopped) => break,
             accepted = accept(&listener, &permits, &admission) => {
-                tasks.spawn(converse(accepted, router.clone(), to_stop.clone()));
+                let conversation = converse(accepted, router.clone(), to_stop.clone());
+                // A request's own panic is answered by the router; one of its connection closes that.
+                tasks.spawn(panics::catch_async(Work::Connection, conversation));
             }
-            Some(ended) = tasks.join_next() => {
-                if ended.is_err_and(|error| error.is_panic()) {
-                    error!("A request's task panicked: a bug");
-                }
-            }
+            Some(_closed) = tasks.join_next() => {}
         }
     }
     drop(listener);
