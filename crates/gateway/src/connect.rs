@@ -16,7 +16,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::sign::SingleCertAndKey;
 use rustls::{ClientConfig, RootCertStore};
-use tidings_http1::Roots;
+use tidings_http1::{Roots, TlsClock};
 use tidings_telemetry::unix_now;
 use tokio::net::{TcpStream, lookup_host};
 use tokio::task::JoinSet;
@@ -51,7 +51,7 @@ impl Access {
             None => system_roots()?,
         };
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let builder = ClientConfig::builder_with_provider(provider)
+        let builder = ClientConfig::builder_with_details(provider, Arc::new(TlsClock))
             .with_safe_default_protocol_versions()
             .map_err(AccessError::Tls)?
             .with_root_certificates(roots);

@@ -44,7 +44,7 @@ pub use request::{Request, RequestError};
 pub use response::Response;
 /// What keeps the connections: its settings are in [`ClientConfig::pool`].
 pub use tidings_pool as pool;
-pub use tls::{Roots, TlsError};
+pub use tls::{Roots, TlsClock, TlsError};
 
 /// The example of the README compiles.
 #[cfg(doctest)]

@@ -2,10 +2,13 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
-use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::time_provider::TimeProvider;
 use rustls::{ClientConfig, RootCertStore};
+use tidings_telemetry::unix_now;
 
 /// Whom we trust to say who a server is.
 #[derive(Clone, Default)]
@@ -48,13 +51,24 @@ impl Roots {
             Self::Pem(pem) => given(pem)?,
         };
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let mut config = ClientConfig::builder_with_provider(provider)
+        let mut config = ClientConfig::builder_with_details(provider, Arc::new(TlsClock))
             .with_safe_default_protocol_versions()
             .map_err(TlsError::Setup)?
             .with_root_certificates(roots)
             .with_no_client_auth();
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(Arc::new(config))
+    }
+}
+
+/// The clock that certificates are held against. Rustls' own panics where the system's clock is before 1970; here it is 1970
+/// then, when no certificate is valid yet.
+#[derive(Debug, Clone, Copy)]
+pub struct TlsClock;
+
+impl TimeProvider for TlsClock {
+    fn current_time(&self) -> Option<UnixTime> {
+        Some(UnixTime::since_unix_epoch(Duration::from_millis(unix_now().as_millis())))
     }
 }
 

@@ -38,6 +38,7 @@ use rustix::process::{Resource, getrlimit};
 use socket2::SockRef;
 use tidings_telemetry::panics::{self, Work};
 use tidings_telemetry::{Counter, Registry, chain};
+use tidings_types::Timestamp;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
@@ -73,6 +74,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Connections that wait to be accepted. With the libraries' 128, thousands of clients that come back at once have their
 /// SYNs dropped and sent again a second later. The system may allow fewer (`net.core.somaxconn`).
 const BACKLOG: u32 = 4096;
+
+/// The beginning of the year 10 000.
+const HTTP_DATE_END: Timestamp = Timestamp(253_402_300_800_000);
 
 /// Opens a listening socket.
 pub(crate) fn listen(addr: SocketAddr) -> std::io::Result<TcpListener> {
@@ -265,6 +269,7 @@ async fn converse(accepted: Accepted, router: Router, mut stopped: watch::Receiv
     });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(limits.head_timeout).max_buf_size(BUFFER_BYTES_MAX);
+    builder.auto_date_header(has_http_date(tidings_telemetry::unix_now()));
     let mut connection = pin!(builder.serve_connection(TokioIo::new(socket), service).with_upgrades());
     let stop = async move {
         let _ = stopped.wait_for(|stopped| *stopped).await; // An error: the server is gone, which is the same.
@@ -298,6 +303,12 @@ async fn answer(router: Router, request: Request<Incoming>) -> Result<Response, 
         return Ok((StatusCode::BAD_REQUEST, told).into_response());
     }
     router.oneshot(request.map(axum::body::Body::new)).await
+}
+
+/// Whether `now` can be the value of a `Date` header, whose years have four digits. A clock that is before 1970 reads as 1970
+/// exactly. hyper would panic at both; a server without a clock sends no `Date` (RFC 9110, 6.6.1).
+fn has_http_date(now: Timestamp) -> bool {
+    (1..HTTP_DATE_END.0).contains(&now.0)
 }
 
 #[cfg(test)]
@@ -363,6 +374,24 @@ mod tests {
         let mut bytes = Vec::new();
         let _ = within(socket.read_to_end(&mut bytes)).await.expect("it is closed"); // Reset or not.
         String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    #[test]
+    fn a_clock_beyond_what_a_date_can_say_is_told_to_nobody() {
+        let day = 86_400_000;
+        for (now, expected) in [
+            (0, false), // The epoch, or before it.
+            (1, true),
+            (HTTP_DATE_END.0 - day, true),
+            (HTTP_DATE_END.0 - 1, true),
+            (HTTP_DATE_END.0, false),
+            (u64::MAX, false),
+        ] {
+            assert_eq!(has_http_date(Timestamp(now)), expected, "{now}");
+            let time = std::time::UNIX_EPOCH + Duration::from_millis(now.min(HTTP_DATE_END.0 + day));
+            let told = std::panic::catch_unwind(|| httpdate::fmt_http_date(time));
+            assert_eq!(told.is_ok(), expected || now == 0, "what hyper does at {now}");
+        }
     }
 
     #[tokio::test]
