@@ -1,4 +1,5 @@
-//! Every parser of remote bytes, and the session as a list of operations, as functions of any bytes.
+//! Every parser of remote bytes, the session as a list of operations, and every route of the HTTP API, as functions of any
+//! bytes.
 //!
 //! A target takes any input and returns, or panics: because the code under it does, or because a promise it makes does
 //! not hold. [`TARGETS`] is the list of them; `corpus/NAME` holds the inputs of each, small ones that reach far and every
@@ -13,8 +14,7 @@
 //!
 //! An input that was found: copy it into `corpus/NAME` and run the test, which names it; mend; leave it there.
 //!
-//! Not here: the other bodies of the HTTP API (their devices and subscriptions are read as those of an import are), and MessagePack, whose parsers are not public and have tests beside them;
-//! configuration and rows, which are ours and not remote (the shards of the index's checkpoint are too, and are here since
+//! Not here: configuration and rows, which are ours and not remote (the shards of the index's checkpoint are too, and are here since
 //! they are read at every start); the control requests of the simulator, which is no part of
 //! `serve`; HTTP on the server's side and TLS, which are libraries.
 
@@ -24,6 +24,7 @@ mod gettext;
 mod http1;
 mod protocol;
 mod push;
+mod routes;
 mod session;
 mod types;
 
@@ -46,6 +47,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("name", types::name),
     ("payload", push::payload),
     ("plural", gettext::plural),
+    ("routes", routes::routes),
     ("selector", types::selector),
     ("session", session::session),
     ("template", gettext::template),
