@@ -136,7 +136,7 @@ pub(crate) struct DemoArgs {
     /// Connected clients.
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=50_000))]
     pub(crate) clients: u32,
-    /// How many times faster than a real match.
+    /// How many times faster than a real match; an event waits until everybody was told of the one before.
     #[arg(long, value_name = "X", default_value_t = 420.0, value_parser = speed)]
     pub(crate) speed: f64,
 }

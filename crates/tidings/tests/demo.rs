@@ -22,6 +22,15 @@ fn a_small_match_is_played_to_the_end_and_everybody_gets_what_is_owed() {
     assert!(json["pushes_accepted"].as_u64() > Some(500), "{json}");
     // Most of what apps on the screen got needed no push; a busy machine may answer some too late.
     assert!(json["pushes_saved"].as_u64() > Some(0), "{json}");
-    assert!(stderr.contains("Argentina 3 (4) – (2) 3 France"), "{stderr}");
+    let by_event = json["by_event"].as_array().unwrap();
+    let pushed: u64 = by_event.iter().map(|event| event["pushed"].as_u64().unwrap()).sum();
+    assert_eq!((by_event.len(), Some(pushed)), (22, json["pushes_accepted"].as_u64()), "{json}");
+    // All three providers had something to do, and nobody's notifications were lost.
+    for (place, provider) in ["apns", "fcm", "web_push"].iter().enumerate() {
+        let found = &json["providers"][place];
+        assert!(found["provider"] == *provider && found["accepted"].as_u64() > Some(0), "{provider}: {json}");
+    }
+    assert!(stderr.contains("3 (4) – (2) 3"), "{stderr}");
+    assert!(!stderr.contains('\x1b'), "no colours where nobody sees them: {stderr}");
     assert_eq!(dir.path().read_dir().unwrap().count(), 0, "nothing is left behind");
 }

@@ -1,8 +1,8 @@
-//! `tidings demo`: the 2022 World Cup final in fast motion, on the real server, with a simulated provider.
+//! `tidings demo`: the 2022 World Cup final in fast motion, on the real server, with simulated providers.
 //!
 //! ```text
-//!   timeline ── POST /v1/events ──► server ──► 1000 sockets (clients)         each delivery checked and timed
-//!   population ── import ─────────────┘  └───► APNs simulator ──► ledger      each of 100 000 phones checked
+//!   timeline ── POST /v1/events ──► server ──► 1000 sockets (clients)               each delivery checked and timed
+//!   population ── import ─────────────┘  └───► APNs, FCM, Web Push ──► ledgers      each of 100 000 phones checked
 //! ```
 //!
 //! It registers the phones, connects the clients, plays the match, waits until all is quiet, and compares what everybody
@@ -10,10 +10,13 @@
 //! on the screen, what it proves to have got is not pushed as well. With `--once` it ends there, with the verdict as
 //! its exit code; else it goes on serving until Ctrl-C. Everything durable is in a temporary folder and goes with it.
 //!
-//! The latencies are honest but modest: server, provider, phones and clients share this machine's cores.
+//! The clock of the match waits until everybody was told of an event ([`EVENT_PATIENCE`]), so each event is measured by
+//! itself and not behind the ones before: a real match has minutes between its events. What is measured is still shared:
+//! server, providers and clients use the same cores ([`cores`]).
 
 mod clients;
 mod clock;
+mod cores;
 mod population;
 mod pushes;
 mod report;
@@ -24,23 +27,24 @@ mod view;
 mod wording;
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use hyper::StatusCode;
 use serde_json::Value;
 use tidings_sender::DeviceOutcome;
-use tidings_simulator::ApnsSimulator;
 use tidings_telemetry::{chain, unix_now};
+use tidings_types::{DeviceToken, Platform};
 use tokio::time::Instant;
 
 use self::clients::Crowd;
 use self::clock::Clock;
+use self::cores::Used;
 use self::population::Population;
 use self::pushes::Pushes;
-use self::report::{Extent, Report};
-use self::setup::Folder;
+use self::report::{Busy, Extent, Report};
+use self::setup::{Folder, Providers};
 use self::timeline::Moment;
 use self::view::{Scene, View, format_duration, grouped};
 use super::CommandError;
@@ -52,6 +56,9 @@ use crate::server::Server;
 
 /// With `--once` nobody watches: the match is played at least this many times faster than a real one.
 const SPEED_ONCE: f64 = 900.0;
+
+/// Not its warning that endpoints may be private addresses: the demo's browsers are on this machine.
+const LOG_FILTER: &str = "warn,tidings_gateway::web_push::service=error";
 
 /// Phones registered in one request to the store; also how often the bar moves.
 const IMPORT_BATCH_COUNT: u32 = 2000;
@@ -65,8 +72,14 @@ const QUIET_PATIENCE: Duration = Duration::from_secs(10);
 /// When all has arrived: how long to look for what should not.
 const LATECOMER_TIME: Duration = Duration::from_millis(300);
 
+/// How long the match waits for an event that does not arrive everywhere, before it goes on.
+const EVENT_PATIENCE: Duration = Duration::from_secs(30);
+
 /// How often the waiting ones look.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+
+/// The same while an event is on its way: its end is seen that much too late, which no measurement uses.
+const TOLD_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Tries of an event that the server has no room for, and the pause between two.
 const POST_TRY_COUNT_MAX: usize = 100;
@@ -75,7 +88,7 @@ const POST_PAUSE: Duration = Duration::from_millis(100);
 /// Plays the match.
 pub(crate) async fn run(args: DemoArgs) -> Result<(), CommandError> {
     // Whatever goes wrong inside is to be seen; a logger that is already there does as well.
-    let _ = crate::log::init(tidings_telemetry::log::Format::Text, "warn");
+    let _ = crate::log::init(tidings_telemetry::log::Format::Text, LOG_FILTER);
     let mut stage = Stage::set(args).await?;
     let ended = tokio::select! {
         biased;
@@ -98,13 +111,17 @@ struct Stage {
     population: Arc<Population>,
     pushes: Arc<Pushes>,
     handed_in: AtomicUsize,
+    /// Events that everybody was told of, or that were given up waiting for.
+    told: AtomicUsize,
+    /// The times in which events were on their way.
+    busy: Mutex<Busy>,
     /// `None` until all phones are registered.
     crowd: Option<Crowd>,
     /// `None` until the verdict.
     verdict: Option<Report>,
     // In this order they are stopped, should anything fail on the way.
     server: Server,
-    simulator: ApnsSimulator,
+    providers: Arc<Providers>,
     folder: Folder,
 }
 
@@ -115,13 +132,9 @@ impl Stage {
         let moments: Arc<[Moment]> = timeline::moments().into();
         let population = Arc::new(Population::draw(args.devices, &moments));
         let pushes = Arc::new(Pushes::new(clock, moments.clone(), population.clone(), args.clients));
-        let watching = pushes.clone();
-        let on_accepted = Arc::new(move |accepted: tidings_simulator::AcceptedNotification<'_>| {
-            watching.on_accepted(accepted);
-        });
         let folder = Folder::unpack()?;
-        let simulator = setup::start_simulator(args.devices, population.owed_total(), on_accepted)?;
-        let config = setup::config(&folder, &simulator, setup::listen_address(args.once), args.clients)?;
+        let providers = Arc::new(Providers::start(&population, &pushes)?);
+        let config = setup::config(&folder, &providers, setup::listen_address(args.once), args.clients)?;
         let server = Server::start(config).await?;
         Ok(Self {
             view: View::new(args.json),
@@ -131,10 +144,12 @@ impl Stage {
             population,
             pushes,
             handed_in: AtomicUsize::new(0),
+            told: AtomicUsize::new(0),
+            busy: Mutex::default(),
             crowd: None,
             verdict: None,
             server,
-            simulator,
+            providers,
             folder,
         })
     }
@@ -146,7 +161,7 @@ impl Stage {
         if self.args.json {
             line(report.to_json())?;
         } else {
-            self.view.say(format!("\n{}", report.to_text()))?;
+            self.view.say(format!("\n{}", report.to_text(!self.view.has_board(), self.view.paint())))?;
         }
         self.verdict = Some(report);
         if self.args.once {
@@ -172,11 +187,11 @@ impl Stage {
         }
     }
 
-    /// Hangs up, stops the server, then the provider.
+    /// Hangs up, stops the server, then the providers.
     async fn leave(mut self) {
         self.crowd = None;
         self.server.stop().await;
-        self.simulator.stop();
+        self.providers.stop();
     }
 
     async fn register(&self) -> Result<(), CommandError> {
@@ -190,8 +205,11 @@ impl Stage {
             bar.set(end);
         }
         drop(bar);
+        let [iphones, androids, browsers] =
+            [Platform::Ios, Platform::Android, Platform::Web].map(|it| grouped(self.population.count_of(it).into()));
         self.view.say(format!(
-            "{} phones in {} languages registered, {} subscriptions, in {}",
+            "{} phones in {} languages registered with {} subscriptions in {}\n\
+             ({iphones} iPhones, {androids} Androids, {browsers} browsers)",
             grouped(count.into()),
             population::LOCALES.len(),
             grouped(self.server.store().counts().subscriptions),
@@ -234,15 +252,15 @@ impl Stage {
         let (scene, kick_off) = (self.scene()?, Instant::now());
         let match_time = async {
             self.hand_in_all(kick_off).await?;
-            Ok::<_, CommandError>(self.all_quiet(scene).await.duration_since(kick_off))
+            Ok::<_, CommandError>(self.all_quiet(scene).await?.duration_since(kick_off))
         };
         let match_time = tokio::select! {
             match_time = match_time => match_time?,
             never = self.view.follow(scene) => match never? {},
         };
-        self.view.conclude(scene)?;
-        let (pushes, ledger, received) = (self.pushes.clone(), self.simulator.ledger().clone(), self.received());
-        let phones = tokio::task::spawn_blocking(move || pushes.settle(&ledger, received)).await;
+        self.view.say_events(scene)?;
+        let (pushes, providers, received) = (self.pushes.clone(), self.providers.clone(), self.received());
+        let phones = tokio::task::spawn_blocking(move || pushes.settle(&*providers, received)).await;
         let phones = phones.map_err(|error| CommandError::Failed(chain(&error)))?;
         if let Some(failure) = scene.crowd.failure() {
             self.view.say(format!("A connection broke: {failure}"))?;
@@ -250,46 +268,59 @@ impl Stage {
         if let Some(example) = &phones.example {
             self.view.say(format!("Not as it should be: {example}"))?;
         }
-        let audiences = (0..self.moments.len()).map(|moment| (moment, self.population.audience(moment)));
+        let audiences = (0..self.moments.len()).map(|moment| self.population.audience(moment)).collect();
         let extent = Extent {
-            events: self.handed_in.load(Relaxed),
             devices: self.population.count(),
             clients: self.args.clients,
-            largest: audiences.max_by_key(|(_, audience)| *audience).unwrap_or_default(),
+            audiences,
             match_time,
             elapsed: Duration::from_micros(self.clock.micros()),
+            busy: *self.busy.lock().unwrap_or_else(PoisonError::into_inner),
         };
-        Ok(Report::new(extent, scene.crowd, &self.pushes, scene.crowd.settle(), &phones))
+        Ok(Report::new(extent, &scene, &phones))
     }
 
-    /// Hands every event in at its time.
+    /// Hands every event in at its time, or when everybody was told of the one before, if that is later.
     async fn hand_in_all(&self, kick_off: Instant) -> Result<(), CommandError> {
         let speed = if self.args.once { self.args.speed.max(SPEED_ONCE) } else { self.args.speed };
         let (url, key) = (ServerUrl::of_listener(self.server.api_addr()), self.server.api_key());
         for (index, moment) in self.moments.iter().enumerate() {
             tokio::time::sleep_until(kick_off + Duration::from_secs_f64(moment.at * 60.0 / speed)).await;
+            let (used, began) = (Used::now(), Instant::now());
             let event = moment.to_json(index, self.clock.micros());
             hand_in(&url, key, &event).await?;
             self.handed_in.store(index + 1, Relaxed);
+            while !self.is_told(index + 1)? && began.elapsed() < EVENT_PATIENCE {
+                tokio::time::sleep(TOLD_INTERVAL).await;
+            }
+            self.told.store(index + 1, Relaxed);
+            let mut busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
+            busy.time += began.elapsed();
+            busy.used += Used::now() - used;
         }
         Ok(())
     }
 
+    /// Whether everybody was told of the first so many events.
+    fn is_told(&self, moment_count: usize) -> io::Result<bool> {
+        let crowd = self.scene()?.crowd;
+        let is_heard = crowd.delivered() >= crowd.owed_through(moment_count);
+        Ok(is_heard && self.pushes.accepted() + self.received() >= self.pushes.owed_through(moment_count))
+    }
+
     /// Waits until all that is owed has arrived and the server has nothing left to do; or nothing comes any more.
     /// Returns when the last one came.
-    async fn all_quiet(&self, scene: Scene<'_>) -> Instant {
+    async fn all_quiet(&self, scene: Scene<'_>) -> io::Result<Instant> {
         let arrived = || (scene.crowd.seen(), scene.pushes.seen());
         let (mut known, mut changed) = (arrived(), Instant::now());
         loop {
             if arrived() != known {
                 (known, changed) = (arrived(), Instant::now());
             }
-            let is_complete = scene.crowd.delivered() >= scene.crowd.owed_total()
-                && scene.pushes.accepted() + self.received() >= scene.pushes.owed_total()
-                && self.server.sender().backlog().is_empty();
+            let is_complete = self.is_told(self.moments.len())? && self.server.sender().backlog().is_empty();
             let patience = if is_complete { LATECOMER_TIME } else { QUIET_PATIENCE };
             if changed.elapsed() >= patience {
-                return changed;
+                return Ok(changed);
             }
             tokio::time::sleep(LOOK_INTERVAL).await;
         }
@@ -303,27 +334,32 @@ impl Stage {
     fn scene(&self) -> io::Result<Scene<'_>> {
         let crowd = self.crowd.as_ref().ok_or_else(|| io::Error::other("the clients are not connected yet"))?;
         let sender = self.server.sender();
-        Ok(Scene { moments: &self.moments, pushes: &self.pushes, crowd, handed_in: &self.handed_in, sender })
+        let (handed_in, told) = (&self.handed_in, &self.told);
+        Ok(Scene { moments: &self.moments, pushes: &self.pushes, crowd, handed_in, told, sender })
     }
 
     /// What to try while it goes on.
     fn invitation(&self) -> String {
         let (url, program) = (format!("http://{}", self.server.addr()), setup::program());
-        let (key, ca) = (self.folder.api_key(), self.folder.ca());
-        let token = population::token(self.population.keenest()).to_text().into_owned();
+        let (key, ca) = (self.folder.api_key(), self.folder.fcm_ca());
+        let token = self.population.token(self.population.keenest_android());
+        let token = token.as_ref().map(DeviceToken::to_text).unwrap_or_default();
         format!(
-            "\nStill serving on {url} with {clients} clients and {phones} phones; Ctrl-C ends it, and nothing is left behind.\n\n\
+            "\nStill serving {clients} clients and {phones} phones on {url}.\n\
+             Ctrl-C ends it, and nothing is left behind.\n\n\
              Follow the match (in another terminal):\n  {program} subscribe match:2022-final --url {url}\n\n\
-             Score once more:\n  {program} publish --url {url} --api-key-file {key} --topic goal \\\n    \
-             --subject match:2022-final --subject team:argentina --param team=Argentina --param 'scorer=Lionel Messi' \\\n    \
-             --param minute=121 --param home=Argentina --param home_goals=4 --param away=France --param away_goals=3\n\n\
-             What the server counts:\n  curl -H \"X-API-Key: $(cat {key})\" {url}/metrics\n  curl {url}/health\n\n\
-             What a phone got:\n  curl --cacert {ca} --http2 https://localhost:{port}/simulator/ledger/{token}\n",
+             Score once more:\n  {program} publish --url {url} \\\n    \
+             --api-key-file {key} \\\n    \
+             --topic goal --subject match:2022-final --subject team:argentina \\\n    \
+             --param team=Argentina --param 'scorer=Lionel Messi' --param minute=121 \\\n    \
+             --param home=Argentina --param home_goals=4 --param away=France --param away_goals=3\n\n\
+             What the server counts:\n  curl -H \"X-API-Key: $(cat {key})\" {url}/metrics\n\n\
+             What one of the Androids shows:\n  curl --cacert {ca} https://localhost:{port}/simulator/shown/{token}\n",
             clients = grouped(self.args.clients.into()),
             phones = grouped(self.population.count().into()),
             key = key.display(),
             ca = ca.display(),
-            port = self.simulator.addr().port(),
+            port = self.providers.fcm.addr().port(),
         )
     }
 }

@@ -50,12 +50,18 @@ pub(crate) struct SimulateArgs {
     /// What all chances are drawn from.
     #[arg(long, default_value_t = 0)]
     pub(crate) seed: u64,
-    /// Threads.
-    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    /// Threads; by default half as many as there are cores, at most 4.
+    #[arg(long, default_value_t = default_threads(), hide_default_value = true, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) threads: u16,
     /// Print the counters as JSON, one line a second.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// The other half is for the server, which is tried on the same machine.
+fn default_threads() -> u16 {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    (cores / 2).clamp(1, 4) as u16
 }
 
 /// Arguments of `simulate apns`.

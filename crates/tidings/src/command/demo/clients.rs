@@ -32,6 +32,9 @@ use super::pushes::origin;
 use super::socket::Socket;
 use super::timeline::{MATCH, Moment, Team};
 
+/// The name of their thread.
+pub(super) const THREAD: &str = "demo-clients";
+
 /// Connections being made at a time: the listener's backlog is not what we measure.
 const CONNECTING_COUNT_MAX: usize = 64;
 
@@ -47,7 +50,8 @@ const FLUSH_INTERVAL: Duration = Duration::from_millis(50);
 /// All clients, while they are connected.
 pub(super) struct Crowd {
     shared: Arc<Shared>,
-    owed_total: u64,
+    /// Publications that clients are to get, by moment.
+    owed: Box<[u64]>,
     stop: watch::Sender<bool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -86,11 +90,14 @@ impl Crowd {
     pub(super) fn start(addr: SocketAddr, count: u32, moments: &[Moment], clock: Clock) -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let owed = CHANNELS.map(|channel| owed_in(channel, moments)).to_vec();
-        let owed_total = (0..count).flat_map(channels_of).map(|channel| owed[channel].len() as u64).sum();
+        let mut owed_by_moment = vec![0; moments.len()];
+        for moment in (0..count).flat_map(channels_of).flat_map(|channel| &owed[channel]) {
+            owed_by_moment[*moment] += 1;
+        }
         let (stop, mut stopped) = watch::channel(false);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let seen = shared.clone();
-        let thread = std::thread::Builder::new().name("demo-clients".to_owned()).spawn(move || {
+        let thread = std::thread::Builder::new().name(THREAD.to_owned()).spawn(move || {
             LocalSet::new().block_on(&runtime, async {
                 tokio::select! {
                     // An error means that the crowd is gone, which is also a reason to stop.
@@ -99,7 +106,7 @@ impl Crowd {
                 }
             });
         })?;
-        Ok(Self { shared, owed_total, stop, thread: Some(thread) })
+        Ok(Self { shared, owed: owed_by_moment.into(), stop, thread: Some(thread) })
     }
 
     /// Clients that have their subscriptions.
@@ -117,9 +124,9 @@ impl Crowd {
         self.shared.seen.load(Relaxed)
     }
 
-    /// Publications of the match that clients are to get.
-    pub(super) fn owed_total(&self) -> u64 {
-        self.owed_total
+    /// Publications of the first so many moments that clients are to get.
+    pub(super) fn owed_through(&self, moment_count: usize) -> u64 {
+        self.owed[..moment_count].iter().sum()
     }
 
     /// Why the first of those connections broke that did; `None` as long as all hold.
@@ -135,7 +142,7 @@ impl Crowd {
     /// What is wrong, as it stands now.
     pub(super) fn settle(&self) -> CrowdVerdict {
         CrowdVerdict {
-            lost: self.owed_total.saturating_sub(self.delivered()),
+            lost: self.owed_through(self.owed.len()).saturating_sub(self.delivered()),
             duplicates: self.shared.duplicates.load(Relaxed),
             strangers: self.shared.strangers.load(Relaxed),
             misplaced: self.shared.misplaced.load(Relaxed),

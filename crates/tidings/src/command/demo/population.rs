@@ -4,11 +4,17 @@
 //! subjects too: each phone draws one to four from a Zipf distribution that begins with what its language suggests, and
 //! for each an appetite from "only the result" to "everything". Most follow the final, some only others.
 //!
+//! Six in ten are iPhones, two in a hundred are browsers, the others are Androids ([`platform_of`]). A browser's address comes from
+//! the simulated push service ([`Population::subscribe`]), the others are made of the phone's number.
+//!
 //! Some phones have their app open: the client of the same number (`clients`). Three of five of them have it on the screen
 //! ([`is_watching`]); such a phone needs no push of what its app has got.
 //!
 //! What a phone is owed is found here by brute force, subscription by subscription, with nothing of the server's code:
 //! the demo's verdict rests on it. 20 bytes a phone, and four for what it is owed.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::OnceLock;
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt as _, SeedableRng as _};
@@ -142,6 +148,15 @@ pub(super) struct Population {
     phones: Vec<Phone>,
     /// By phone: which moments it is owed, as bits.
     owed: Vec<u32>,
+    browsers: OnceLock<Browsers>,
+}
+
+/// The addresses of the browsers: two in a hundred phones, some 600 bytes each.
+#[derive(Debug)]
+struct Browsers {
+    tokens: BTreeMap<u32, DeviceToken>,
+    /// By endpoint.
+    numbers: HashMap<Box<str>, u32>,
 }
 
 impl Population {
@@ -155,7 +170,46 @@ impl Population {
             bits.fold(0, |bits, bit| bits | bit)
         };
         let owed = phones.iter().map(owed).collect();
-        Self { phones, owed }
+        Self { phones, owed, browsers: OnceLock::new() }
+    }
+
+    /// Gives every browser its address; once, before the phones register.
+    pub(super) fn subscribe(&self, mut subscribe: impl FnMut() -> DeviceToken) {
+        let numbers = (0..self.count()).filter(|number| platform_of(*number) == Platform::Web);
+        let tokens: BTreeMap<u32, DeviceToken> = numbers.map(|number| (number, subscribe())).collect();
+        let endpoint = |token: &DeviceToken| Box::from(&*token.to_text());
+        let numbers = tokens.iter().map(|(number, token)| (endpoint(token), *number)).collect();
+        self.browsers.get_or_init(|| Browsers { tokens, numbers });
+    }
+
+    /// The address of a phone; none of a browser that has not subscribed.
+    pub(super) fn token(&self, number: u32) -> Option<DeviceToken> {
+        match platform_of(number) {
+            Platform::Ios => Some(DeviceToken::from(secret(number).as_slice())),
+            Platform::Android => Some(DeviceToken::fcm(&android_token(number)).expect("digits and a colon")),
+            Platform::Web => self.browsers.get()?.tokens.get(&number).cloned(),
+        }
+    }
+
+    /// The iPhone with this address, if there is one.
+    pub(super) fn iphone(&self, address: &[u8]) -> Option<u32> {
+        let number = u32::from_be_bytes(*address.first_chunk()?);
+        self.known(number, Platform::Ios).filter(|number| secret(*number) == address)
+    }
+
+    /// The Android with this address.
+    pub(super) fn android(&self, address: &str) -> Option<u32> {
+        let number = u32::from_str_radix(address.get(..8)?, 16).ok()?;
+        self.known(number, Platform::Android).filter(|number| android_token(*number) == address)
+    }
+
+    /// The browser with this endpoint.
+    pub(super) fn browser(&self, endpoint: &str) -> Option<u32> {
+        self.browsers.get()?.numbers.get(endpoint).copied()
+    }
+
+    fn known(&self, number: u32, platform: Platform) -> Option<u32> {
+        Some(number).filter(|number| *number < self.count() && platform_of(*number) == platform)
     }
 
     pub(super) fn count(&self) -> u32 {
@@ -177,14 +231,15 @@ impl Population {
         self.owed.iter().filter(|owed| *owed & (1 << moment) != 0).count() as u64
     }
 
-    /// A phone that is owed more than most.
-    pub(super) fn keenest(&self) -> u32 {
-        (0..self.count()).max_by_key(|number| self.owed(*number).count_ones()).unwrap_or_default()
+    /// An Android that is owed more than most; without Androids, any phone.
+    pub(super) fn keenest_android(&self) -> u32 {
+        let androids = (0..self.count()).filter(|number| platform_of(*number) == Platform::Android);
+        androids.max_by_key(|number| self.owed(*number).count_ones()).unwrap_or_default()
     }
 
-    /// All notifications owed.
-    pub(super) fn owed_total(&self) -> u64 {
-        self.owed.iter().map(|owed| u64::from(owed.count_ones())).sum()
+    /// How many phones are of a kind.
+    pub(super) fn count_of(&self, platform: Platform) -> u32 {
+        (0..self.count()).filter(|number| platform_of(*number) == platform).count() as u32
     }
 
     /// The phones of a range of numbers as they register.
@@ -205,13 +260,27 @@ pub(super) fn device_id(number: u32) -> DeviceId {
     DeviceId::new(&format!("phone-{number:07}")).expect("letters, digits and a hyphen")
 }
 
-/// The address of a phone: its number, then what nobody could guess if this were not a demo.
-pub(super) fn token(number: u32) -> DeviceToken {
+/// What a phone is.
+pub(super) fn platform_of(number: u32) -> Platform {
+    match mix(SEED ^ u64::from(number) << 32) % 100 {
+        0..60 => Platform::Ios,
+        60..98 => Platform::Android,
+        _ => Platform::Web,
+    }
+}
+
+/// What is in the address of a phone: its number, then what nobody could guess if this were not a demo.
+fn secret(number: u32) -> [u8; 32] {
     let mut bytes = [0; 32];
     let words = (0..4).flat_map(|index| mix(SEED ^ u64::from(number) << 8 ^ index).to_be_bytes());
     bytes.iter_mut().zip(words).for_each(|(byte, word)| *byte = word);
     bytes[..4].copy_from_slice(&number.to_be_bytes());
-    DeviceToken::from(bytes.as_slice())
+    bytes
+}
+
+/// The same for an Android, as FCM spells addresses.
+fn android_token(number: u32) -> String {
+    format!("{number:08x}:{:016x}{:016x}", mix(SEED ^ u64::from(number) << 8), mix(SEED ^ u64::from(number) << 8 ^ 1))
 }
 
 /// What proves that a client is the app of a phone; as little guessable as the address.
@@ -222,12 +291,6 @@ pub(super) fn credential(number: u32) -> String {
 /// Whether the app of a phone, if it is open, is on the screen.
 pub(super) fn is_watching(number: u32) -> bool {
     number % 5 < 3
-}
-
-/// Which phone has this address, if any has.
-pub(super) fn number_of(found: &DeviceToken, count: u32) -> Option<u32> {
-    let number = u32::from_be_bytes(*found.as_bytes().first_chunk()?);
-    (number < count && token(number) == *found).then_some(number)
 }
 
 /// The finalizer of SplitMix64 (Steele, Lea, Flood 2014).
@@ -258,8 +321,8 @@ impl Names {
 
     fn device(&self, population: &Population, number: u32) -> NewDevice {
         let locale = self.locales[population.locale(number)].clone();
-        let new = NewDevice::new(device_id(number), self.app.clone(), Platform::Ios, locale);
-        NewDevice { token: Some(token(number)), ..new }
+        let new = NewDevice::new(device_id(number), self.app.clone(), platform_of(number), locale);
+        NewDevice { token: population.token(number), ..new }
     }
 
     fn subscriptions(&self, population: &Population, number: u32) -> Vec<(Subject, TopicName)> {
@@ -300,6 +363,17 @@ impl Weights {
         let total = self.0.last().copied().unwrap_or_default();
         let drawn = rng.random::<f64>() * total;
         self.0.partition_point(|sum| *sum <= drawn).min(self.0.len() - 1)
+    }
+}
+
+/// Addresses for browsers where there is no push service.
+#[cfg(test)]
+pub(super) fn subscriptions() -> impl FnMut() -> DeviceToken {
+    let mut number = 0;
+    move || {
+        number += 1;
+        let (p256dh, auth) = (format!("B{}", "A".repeat(86)), "A".repeat(22));
+        DeviceToken::web_push(&format!("https://localhost/push/{number}"), &p256dh, &auth).expect("of the right form")
     }
 }
 
@@ -361,25 +435,48 @@ mod tests {
 
     #[test]
     fn an_address_belongs_to_one_phone() {
-        let tokens: BTreeSet<_> = (0..1000).map(token).collect();
-        assert_eq!(tokens.len(), 1000);
-        for number in 0..1000 {
-            assert_eq!(number_of(&token(number), 1000), Some(number));
+        let population = Population::draw(1000, &moments());
+        assert!((0..1000).all(|number| population.token(number).is_none() == (platform_of(number) == Platform::Web)));
+        population.subscribe(subscriptions());
+        let tokens: Vec<_> = (0..1000).map(|number| population.token(number).unwrap()).collect();
+        assert_eq!(tokens.iter().collect::<BTreeSet<_>>().len(), 1000);
+        for (number, token) in (0..1000).zip(&tokens) {
+            assert_eq!(token.provider(), platform_of(number).provider());
+            let found = match platform_of(number) {
+                Platform::Ios => population.iphone(token.as_bytes()),
+                Platform::Android => population.android(&token.to_text()),
+                Platform::Web => population.browser(&token.to_text()),
+            };
+            assert_eq!(found, Some(number));
+            let mut forged = token.as_bytes().to_vec();
+            *forged.last_mut().unwrap() ^= 1;
+            let text = String::from_utf8_lossy(&forged).into_owned();
+            assert_eq!((population.iphone(&forged), population.android(&text)), (None, None));
         }
-        assert_eq!(number_of(&token(1000), 1000), None);
-        let mut forged = token(7).as_bytes().to_vec();
-        forged[31] ^= 1;
-        assert_eq!(number_of(&DeviceToken::from(forged.as_slice()), 1000), None);
-        assert_eq!(number_of(&DeviceToken::from([1].as_slice()), 1000), None);
+        let of = |wanted| (1000..).find(|number| platform_of(*number) == wanted).unwrap();
+        assert_eq!(population.iphone(&secret(of(Platform::Ios))), None, "nobody of ours");
+        assert_eq!(population.android(&android_token(of(Platform::Android))), None);
+        assert_eq!((population.iphone(&[1]), population.android("1"), population.browser("1")), (None, None, None));
+    }
+
+    #[test]
+    fn most_phones_are_iphones_and_some_are_browsers() {
+        let population = Population::draw(20_000, &moments());
+        for (platform, share) in [(Platform::Ios, 60), (Platform::Android, 38), (Platform::Web, 2)] {
+            let (count, expected) = (population.count_of(platform), 200 * share);
+            assert!(count.abs_diff(expected) < expected / 5, "{platform:?}: {count}");
+        }
+        assert_eq!(platform_of(population.keenest_android()), Platform::Android);
     }
 
     #[test]
     fn registrations_say_what_the_phones_are() {
         let population = Population::draw(50, &moments());
+        population.subscribe(subscriptions());
         for (number, import) in (10..20).zip(population.registrations(10..20)) {
             let NewImport { device, subscriptions, credential: proof, .. } = import;
             assert_eq!(proof, Some(credential(number).into()));
-            assert_eq!((device.id, device.token), (device_id(number), Some(token(number))));
+            assert_eq!((device.id, device.token), (device_id(number), population.token(number)));
             assert_eq!(device.locale.as_str(), LOCALES[population.locale(number)].0);
             let named: Vec<_> =
                 subscriptions.iter().map(|(subject, topic)| (subject.as_str(), topic.as_str())).collect();

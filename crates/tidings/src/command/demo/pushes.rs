@@ -1,23 +1,23 @@
 //! What the phones get, watched where the provider accepts it.
 //!
-//! [`Pushes::on_accepted`] runs on the simulator's thread for every acceptance: it finds the phone by its token and the
-//! event by what stands in the payload, notes the time since the event was sent, and holds every payload against the first
-//! one of its event and language. The verdict over who got what comes at the end, from the simulator's ledger
-//! ([`Pushes::settle`]). What the match does not know (events handed in by whoever tries the demo) is only counted.
+//! [`Pushes::on_accepted`] runs on a simulator's thread for every acceptance: it finds the event by what stands in the
+//! payload, notes the time since the event was sent, and compares each payload with the first one of its platform, event and
+//! language. The verdict over who got what comes at the end, from the ledgers of the simulators ([`Pushes::settle`]).
+//! What the match does not know (events handed in by whoever tries the demo) is only counted.
 //!
-//! Four bytes a phone, one payload per event and language, one histogram per event.
+//! Four bytes a phone, one payload per platform, event and language, one histogram per event and one per platform.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
-use serde::Deserialize;
-use tidings_simulator::{AcceptedNotification, Ledger, LedgerEntry, LedgerSummary};
+use serde_json::Value;
+use tidings_simulator::MessageEntry;
 use tidings_telemetry::{Histogram, HistogramSnapshot};
-use tidings_types::{DeviceToken, NotificationId};
+use tidings_types::{NotificationId, Platform};
 
 use super::clock::Clock;
-use super::population::{LOCALES, Population, device_id, is_watching, number_of, token};
+use super::population::{LOCALES, Population, device_id, is_watching, platform_of};
 use super::timeline::Moment;
 use super::wording;
 
@@ -28,19 +28,31 @@ pub(super) struct Pushes {
     population: Arc<Population>,
     /// Phones of lower numbers have their app open.
     client_count: u32,
-    owed_total: u64,
+    /// Notifications that phones are to get, by moment.
+    owed: Box<[u64]>,
     /// By phone: which moments it got, as bits.
     got: Box<[AtomicU32]>,
-    /// The first payload by moment and language.
+    /// The first payload by platform, moment and language.
     payloads: Box<[OnceLock<Box<[u8]>>]>,
     latency: Histogram,
+    by_platform: [Histogram; PLATFORM_COUNT],
     by_moment: Box<[Histogram]>,
     /// Different (phone, moment) pairs.
     accepted: AtomicU64,
     /// Every acceptance, also of events that are not of the match.
     seen: AtomicU64,
-    /// Payloads unlike the first one of their event and language.
+    /// Payloads unlike the first one of their platform, event and language.
     mixed: AtomicU64,
+}
+
+const PLATFORM_COUNT: usize = Platform::ALL.len();
+
+/// What the ledgers of the simulators know.
+pub(super) trait Ledgers {
+    /// What a phone got.
+    fn entries(&self, number: u32) -> Vec<MessageEntry>;
+    /// Notifications that anybody got, those included that a ledger had no room for.
+    fn count(&self) -> u64;
 }
 
 /// What the ledger says in the end.
@@ -68,7 +80,7 @@ impl PushVerdict {
 }
 
 /// A notification's text.
-#[derive(Debug, Clone, Deserialize, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Alert {
     pub(super) title: String,
     pub(super) body: String,
@@ -79,10 +91,11 @@ impl Pushes {
         Self {
             clock,
             client_count,
-            owed_total: population.owed_total(),
+            owed: (0..moments.len()).map(|moment| population.audience(moment)).collect(),
             got: (0..population.count()).map(|_| AtomicU32::default()).collect(),
-            payloads: (0..moments.len() * LOCALES.len()).map(|_| OnceLock::new()).collect(),
+            payloads: (0..PLATFORM_COUNT * moments.len() * LOCALES.len()).map(|_| OnceLock::new()).collect(),
             latency: Histogram::default(),
+            by_platform: Default::default(),
             by_moment: moments.iter().map(|_| Histogram::default()).collect(),
             accepted: AtomicU64::new(0),
             seen: AtomicU64::new(0),
@@ -92,16 +105,17 @@ impl Pushes {
         }
     }
 
-    /// Takes an acceptance.
-    pub(super) fn on_accepted(&self, accepted: AcceptedNotification<'_>) {
+    /// Takes what a phone's provider has accepted for it; without a phone, for somebody we do not know.
+    pub(super) fn on_accepted(&self, phone: Option<u32>, payload: &[u8]) {
         let now = self.clock.micros();
         self.seen.fetch_add(1, Relaxed);
-        let Some(number) = number_of(accepted.token, self.population.count()) else { return };
-        let Some((moment, sent)) = origin(accepted.payload).filter(|(moment, _)| *moment < self.moments.len()) else {
+        let Some(number) = phone else { return };
+        let Some((moment, sent)) = origin(payload).filter(|(moment, _)| *moment < self.moments.len()) else {
             return;
         };
-        let first = self.payload(moment, self.population.locale(number));
-        if **first.get_or_init(|| accepted.payload.into()) != *accepted.payload {
+        let platform = platform_of(number);
+        let first = self.payload(platform, moment, self.population.locale(number));
+        if **first.get_or_init(|| payload.into()) != *payload {
             self.mixed.fetch_add(1, Relaxed);
         }
         let bit = 1 << moment;
@@ -109,12 +123,13 @@ impl Pushes {
             self.accepted.fetch_add(1, Relaxed);
             let micros = now.saturating_sub(sent);
             self.latency.record_micros(micros);
+            self.by_platform[platform as usize].record_micros(micros);
             self.by_moment[moment].record_micros(micros);
         }
     }
 
-    fn payload(&self, moment: usize, locale: usize) -> &OnceLock<Box<[u8]>> {
-        &self.payloads[moment * LOCALES.len() + locale]
+    fn payload(&self, platform: Platform, moment: usize, locale: usize) -> &OnceLock<Box<[u8]>> {
+        &self.payloads[(platform as usize * self.moments.len() + moment) * LOCALES.len() + locale]
     }
 
     /// Different notifications of the match that phones have.
@@ -129,7 +144,12 @@ impl Pushes {
 
     /// Notifications of the match that phones are to get.
     pub(super) fn owed_total(&self) -> u64 {
-        self.owed_total
+        self.owed.iter().sum()
+    }
+
+    /// Notifications of the first so many moments that phones are to get.
+    pub(super) fn owed_through(&self, moment_count: usize) -> u64 {
+        self.owed[..moment_count].iter().sum()
     }
 
     /// From handing in to acceptance.
@@ -137,30 +157,33 @@ impl Pushes {
         self.latency.snapshot()
     }
 
+    /// The same for one platform.
+    pub(super) fn latency_on(&self, platform: Platform) -> HistogramSnapshot {
+        self.by_platform[platform as usize].snapshot()
+    }
+
     /// The same for one event.
     pub(super) fn latency_of(&self, moment: usize) -> HistogramSnapshot {
         self.by_moment[moment].snapshot()
     }
 
-    /// What phones of a language read, if one has got it.
-    pub(super) fn alert(&self, moment: usize, locale: usize) -> Option<Alert> {
-        #[derive(Deserialize)]
-        struct Payload {
-            aps: Aps,
-        }
-        #[derive(Deserialize)]
-        struct Aps {
-            alert: Alert,
-        }
-        let payload = self.payload(moment, locale).get()?;
-        serde_json::from_slice::<Payload>(payload).ok().map(|payload| payload.aps.alert)
+    /// What phones of a platform and language show, if one has got it.
+    pub(super) fn alert(&self, platform: Platform, moment: usize, locale: usize) -> Option<Alert> {
+        let payload: Value = serde_json::from_slice(self.payload(platform, moment, locale).get()?).ok()?;
+        let alert = match platform {
+            Platform::Ios => &payload["aps"]["alert"],
+            Platform::Android => &payload["notification"],
+            Platform::Web => &payload,
+        };
+        let text = |name: &str| Some(alert[name].as_str()?.to_owned());
+        Some(Alert { title: text("title")?, body: text("body")? })
     }
 
-    /// Compares the ledger with what is owed, phone by phone and id by id, and the texts with what they should be. A phone
+    /// Compares the ledgers with what is owed, phone by phone and id by id, and the texts with what they should be. A phone
     /// whose app is on the screen may go without a push: the app gets every event, which is checked elsewhere, and the
     /// server must have counted a receipt for each, no more and no less.
-    pub(super) fn settle(&self, ledger: &Ledger, received: u64) -> PushVerdict {
-        let mut verdict = self.compare(|token| ledger.for_device(token), &ledger.summary());
+    pub(super) fn settle(&self, ledgers: &impl Ledgers, received: u64) -> PushVerdict {
+        let mut verdict = self.compare(ledgers);
         if verdict.saved != received {
             verdict.lost += verdict.saved.saturating_sub(received);
             verdict.strangers += received.saturating_sub(verdict.saved);
@@ -170,33 +193,33 @@ impl Pushes {
         verdict
     }
 
-    fn compare(&self, entries: impl Fn(&DeviceToken) -> Vec<LedgerEntry>, summary: &LedgerSummary) -> PushVerdict {
+    fn compare(&self, ledgers: &impl Ledgers) -> PushVerdict {
         let mut verdict = PushVerdict::default();
         self.compare_texts(&mut verdict);
-        let mut known = 0; // Entries of the ledger that belong to one of our phones.
+        let mut known = 0; // Entries of the ledgers that belong to one of our phones.
         for number in 0..self.population.count() {
-            let (device, owed) = (device_id(number), self.population.owed(number));
-            let owed = self.moments.iter().enumerate().filter(|(index, _)| owed & (1 << index) != 0);
-            let mut owed: BTreeSet<_> = owed.map(|(_, moment)| NotificationId::new(&moment.id, &device).0).collect();
-            for LedgerEntry { apns_id, count, .. } in entries(&token(number)) {
-                known += 1;
+            let (device, entries) = (device_id(number), ledgers.entries(number));
+            known += entries.len() as u64;
+            for MessageEntry { id, count, .. } in entries.iter().filter(|entry| entry.count > 1) {
                 verdict.duplicates += u64::from(count - 1);
-                if count > 1 {
-                    verdict.such_as(|| format!("{device} got {apns_id} {count} times"));
-                }
-                if !owed.remove(&apns_id) {
-                    verdict.strangers += 1;
-                    verdict.such_as(|| format!("{device} got {apns_id}, which it was not owed"));
-                }
+                verdict.such_as(|| format!("{device} got {id} {count} times"));
+            }
+            let (missing, stranger_count) = match platform_of(number) {
+                Platform::Ios => self.compare_ids(number, &entries),
+                Platform::Android | Platform::Web => self.compare_moments(number, &entries),
+            };
+            if stranger_count > 0 {
+                verdict.strangers += stranger_count;
+                verdict.such_as(|| format!("{device} got {stranger_count} notifications that it was not owed"));
             }
             if number < self.client_count && is_watching(number) {
-                verdict.saved += owed.len() as u64;
-            } else if let Some(id) = owed.first() {
-                verdict.lost += owed.len() as u64;
-                verdict.such_as(|| format!("{device} did not get {id}"));
+                verdict.saved += missing.len() as u64;
+            } else if let Some(moment) = missing.first() {
+                verdict.lost += missing.len() as u64;
+                verdict.such_as(|| format!("{device} did not get {}", self.moments[*moment].id));
             }
         }
-        let unknown = summary.notifications.saturating_sub(known) + summary.unrecorded;
+        let unknown = ledgers.count().saturating_sub(known);
         if unknown > 0 {
             verdict.strangers += unknown;
             verdict.such_as(|| "devices got notifications that are none of the phones".to_owned());
@@ -204,18 +227,43 @@ impl Pushes {
         verdict
     }
 
+    /// The moments that an iPhone was owed and did not get, and how many notifications it was not owed. APNs knows our ids.
+    fn compare_ids(&self, number: u32, entries: &[MessageEntry]) -> (Vec<usize>, u64) {
+        let (device, mut ids) = (device_id(number), entries.iter().map(|entry| entry.id).collect::<BTreeSet<_>>());
+        let owed = self.owed_moments(number);
+        let missing = owed.filter(|moment| !ids.remove(&NotificationId::new(&self.moments[*moment].id, &device).0));
+        let missing = missing.collect();
+        (missing, ids.len() as u64)
+    }
+
+    /// The same for an Android or a browser. Their providers know no ids of ours, and tell notifications apart by what they
+    /// say: there are as many as moments that were seen, and those are the ones owed.
+    fn compare_moments(&self, number: u32, entries: &[MessageEntry]) -> (Vec<usize>, u64) {
+        let (got, owed) = (self.got[number as usize].load(Relaxed), self.population.owed(number));
+        let missing = self.owed_moments(number).filter(|moment| got & (1 << moment) == 0).collect();
+        let unseen = (entries.len() as u64).abs_diff(got.count_ones().into());
+        (missing, unseen + u64::from((got & !owed).count_ones()))
+    }
+
+    fn owed_moments(&self, number: u32) -> impl Iterator<Item = usize> {
+        let owed = self.population.owed(number);
+        (0..self.moments.len()).filter(move |moment| owed & (1 << moment) != 0)
+    }
+
     fn compare_texts(&self, verdict: &mut PushVerdict) {
         verdict.wrong_texts = self.mixed.load(Relaxed);
         if verdict.wrong_texts > 0 {
             verdict.such_as(|| "payloads of one event and language differ".to_owned());
         }
-        for (index, moment) in self.moments.iter().enumerate() {
+        let indices = 0..self.moments.len();
+        for (platform, index) in Platform::ALL.iter().flat_map(|it| indices.clone().map(move |index| (*it, index))) {
+            let moment = &self.moments[index];
             for (place, (locale, _)) in LOCALES.iter().enumerate() {
-                let Some(payload) = self.payload(index, place).get() else { continue };
-                let alert = self.alert(index, place);
+                let Some(payload) = self.payload(platform, index, place).get() else { continue };
+                let alert = self.alert(platform, index, place);
                 let says = alert.as_ref().map(|alert| (alert.title.as_str(), alert.body.as_str()));
                 let is_right = says.is_some_and(|says| wording::expected(index, locale).is_none_or(|due| due == says))
-                    && event_of(payload).as_deref() == Some(moment.id.as_str());
+                    && event_of(platform, payload).as_deref() == Some(moment.id.as_str());
                 if !is_right {
                     verdict.wrong_texts += 1;
                     verdict.such_as(|| format!("{} says in {locale}: {says:?}", moment.id));
@@ -226,15 +274,22 @@ impl Pushes {
 }
 
 /// The event a payload says it is about.
-fn event_of(payload: &[u8]) -> Option<String> {
-    let value: serde_json::Value = serde_json::from_slice(payload).ok()?;
-    Some(value["tidings"]["event"].as_str()?.to_owned())
+fn event_of(platform: Platform, payload: &[u8]) -> Option<String> {
+    let value: Value = serde_json::from_slice(payload).ok()?;
+    let event = match platform {
+        Platform::Android => &value["data"]["tidings.event"],
+        Platform::Ios | Platform::Web => &value["tidings"]["event"],
+    };
+    Some(event.as_str()?.to_owned())
 }
 
 /// Which event of the match it is and when it was sent (microseconds of our clock). `data` is ours and stands at the
-/// end, so the search goes backwards; reading all of the JSON would cost more than accepting the notification does.
+/// end, so the search goes backwards; reading all of the JSON would cost more than accepting the notification does. In a
+/// message for Androids it is JSON within a text, with a backslash before each quotation mark.
 pub(super) fn origin(payload: &[u8]) -> Option<(usize, u64)> {
-    Some((number_after(payload, b"\"moment\":")? as usize, number_after(payload, b"\"sent\":")?))
+    let number = |plain: &[u8], in_text: &[u8]| number_after(payload, plain).or_else(|| number_after(payload, in_text));
+    let moment = number(b"\"moment\":", br#"\"moment\":"#)?;
+    Some((moment as usize, number(b"\"sent\":", br#"\"sent\":"#)?))
 }
 
 fn number_after(payload: &[u8], name: &[u8]) -> Option<u64> {
@@ -251,9 +306,9 @@ fn number_after(payload: &[u8], name: &[u8]) -> Option<u64> {
 mod tests {
     use std::collections::BTreeMap;
 
-    use tidings_types::Timestamp;
     use uuid::Uuid;
 
+    use super::super::population::subscriptions;
     use super::super::timeline::moments;
     use super::*;
 
@@ -265,120 +320,182 @@ mod tests {
     fn watched_with(phone_count: u32, client_count: u32) -> Pushes {
         let moments: Arc<[Moment]> = moments().into();
         let population = Arc::new(Population::draw(phone_count, &moments));
+        population.subscribe(subscriptions());
         Pushes::new(Clock::start(), moments, population, client_count)
     }
 
-    fn payload(pushes: &Pushes, moment: usize, text: &str) -> Vec<u8> {
-        let event = &pushes.moments[moment];
-        let alert = serde_json::json!({ "alert": { "title": text, "body": text } });
-        let data = &event.to_json(moment, 1)["data"];
-        serde_json::json!({ "aps": alert, "tidings": { "event": event.id }, "data": data }).to_string().into_bytes()
+    fn payload(pushes: &Pushes, platform: Platform, moment: usize, text: &str) -> Vec<u8> {
+        let (event, text) = (&pushes.moments[moment], serde_json::json!({ "title": text, "body": text }));
+        let data = event.to_json(moment, 1)["data"].clone();
+        let payload = match platform {
+            Platform::Ios => {
+                serde_json::json!({ "aps": { "alert": text }, "tidings": { "event": event.id }, "data": data })
+            }
+            Platform::Android => serde_json::json!({
+                "notification": text,
+                "data": { "tidings.event": event.id, "data": data.to_string() },
+            }),
+            Platform::Web => serde_json::json!({
+                "title": text["title"], "body": text["body"], "tidings": { "event": event.id }, "data": data,
+            }),
+        };
+        payload.to_string().into_bytes()
     }
 
-    fn accept(pushes: &Pushes, token: &DeviceToken, payload: &[u8]) {
-        let (apns_id, collapse_id, at) = (Uuid::nil(), None, Timestamp(0));
-        pushes.on_accepted(AcceptedNotification { token, apns_id, collapse_id, payload, at });
+    fn accept(pushes: &Pushes, number: u32, moment: usize, text: &str) {
+        pushes.on_accepted(Some(number), &payload(pushes, platform_of(number), moment, text));
+    }
+
+    fn first_of(platform: Platform, but: u32) -> u32 {
+        (0..).find(|number| platform_of(*number) == platform && *number != but).unwrap()
     }
 
     #[test]
     fn an_acceptance_is_counted_once_per_phone_and_event() {
-        let pushes = watched(10);
-        let first = payload(&pushes, 0, "a");
-        for _ in 0..2 {
-            accept(&pushes, &token(3), &first);
+        for platform in Platform::ALL.iter().copied() {
+            let number = first_of(platform, u32::MAX);
+            let pushes = watched(number + 1);
+            accept(&pushes, number, 0, "a");
+            accept(&pushes, number, 0, "a");
+            accept(&pushes, number, 5, "a");
+            pushes.on_accepted(None, &payload(&pushes, platform, 0, "a")); // Nobody of ours.
+            pushes.on_accepted(Some(number), br#"{"aps":{},"data":{"moment":22,"sent":1}}"#); // No event of the match.
+            pushes.on_accepted(Some(number), br#"{"aps":{}}"#);
+            assert_eq!((pushes.accepted(), pushes.seen()), (2, 6), "{platform:?}");
+            assert_eq!((pushes.latency().count(), pushes.latency_on(platform).count()), (2, 2));
+            assert_eq!(pushes.latency_of(0).count(), 1);
         }
-        accept(&pushes, &token(3), &payload(&pushes, 5, "a"));
-        accept(&pushes, &token(10), &first); // Nobody of ours.
-        accept(&pushes, &token(4), br#"{"aps":{},"data":{"moment":22,"sent":1}}"#); // No event of the match.
-        accept(&pushes, &token(4), br#"{"aps":{}}"#);
-        assert_eq!((pushes.accepted(), pushes.seen()), (2, 6));
-        assert_eq!(pushes.latency().count(), 2);
-        assert_eq!(pushes.latency_of(0).count(), 1);
     }
 
-    type Entries = BTreeMap<DeviceToken, Vec<LedgerEntry>>;
-
-    /// A ledger in which every phone got exactly what it was owed.
-    fn right_ledger(pushes: &Pushes) -> Entries {
-        let entries = |number| {
-            let moments = pushes.moments.iter().enumerate();
-            let owed = moments.filter(move |(index, _)| pushes.population.owed(number) & (1 << index) != 0);
-            let id = |moment: &Moment| NotificationId::new(&moment.id, &device_id(number)).0;
-            owed.map(|(_, moment)| LedgerEntry { apns_id: id(moment), collapse_hash: None, count: 1 }).collect()
-        };
-        (0..pushes.population.count()).map(|number| (token(number), entries(number))).collect()
+    #[derive(Clone, Default)]
+    struct Kept {
+        entries: BTreeMap<u32, Vec<MessageEntry>>,
+        unknown: u64,
     }
 
-    fn compare(pushes: &Pushes, ledger: &Entries) -> (u64, u64, u64) {
-        let notifications = ledger.values().map(|entries| entries.len() as u64).sum();
-        let summary = LedgerSummary { notifications, ..LedgerSummary::default() };
-        let verdict = pushes.compare(|token| ledger.get(token).cloned().unwrap_or_default(), &summary);
-        let PushVerdict { lost, duplicates, strangers, .. } = verdict;
-        assert_eq!(verdict.example.is_some(), lost + duplicates + strangers > 0);
+    impl Ledgers for Kept {
+        fn entries(&self, number: u32) -> Vec<MessageEntry> {
+            self.entries.get(&number).cloned().unwrap_or_default()
+        }
+
+        fn count(&self) -> u64 {
+            self.entries.values().map(|entries| entries.len() as u64).sum::<u64>() + self.unknown
+        }
+    }
+
+    fn entry(id: Uuid) -> MessageEntry {
+        MessageEntry { id, tag_hash: None, title: None, count: 1 }
+    }
+
+    /// Tells every phone of exactly what it is owed; the ledgers afterwards.
+    fn tell_all(pushes: &Pushes) -> Kept {
+        let mut kept = Kept::default();
+        for number in 0..pushes.population.count() {
+            let entries = pushes.owed_moments(number).map(|moment| {
+                accept(pushes, number, moment, "a");
+                entry(NotificationId::new(&pushes.moments[moment].id, &device_id(number)).0)
+            });
+            kept.entries.insert(number, entries.collect());
+        }
+        kept
+    }
+
+    fn compare(pushes: &Pushes, kept: &Kept) -> (u64, u64, u64) {
+        let PushVerdict { lost, duplicates, strangers, .. } = pushes.compare(kept);
         (lost, duplicates, strangers)
     }
 
     #[test]
-    fn one_notification_too_few_or_too_many_is_found_in_the_ledger() {
-        let pushes = watched(40);
-        let right = right_ledger(&pushes);
+    fn one_notification_too_few_or_too_many_is_found_in_the_ledgers() {
+        let pushes = watched(200);
+        assert_eq!(compare(&pushes, &Kept::default()), (pushes.owed_total(), 0, 0));
+        let right = tell_all(&pushes);
         assert_eq!(compare(&pushes, &right), (0, 0, 0));
-        assert_eq!(compare(&pushes, &BTreeMap::new()), (pushes.owed_total(), 0, 0));
-        let told = (0..40).find(|number| pushes.population.owed(*number) != 0).unwrap();
-        let untold = (0..40).find(|number| pushes.population.owed(*number) == 0).unwrap();
-        let owed = right[&token(told)].len();
-        let spoilt = |spoil: &dyn Fn(&mut Entries)| {
-            let mut ledger = right.clone();
-            spoil(&mut ledger);
-            compare(&pushes, &ledger)
-        };
-        let of_told = || vec![right[&token(told)][0].clone()];
-        assert_eq!(spoilt(&|ledger| ledger.get_mut(&token(told)).unwrap().truncate(owed - 1)), (1, 0, 0));
-        assert_eq!(spoilt(&|ledger| ledger.get_mut(&token(told)).unwrap()[0].count = 3), (0, 2, 0));
-        assert_eq!(spoilt(&|ledger| ledger.get_mut(&token(told)).unwrap()[0].apns_id = Uuid::nil()), (1, 0, 1));
-        assert_eq!(spoilt(&|ledger| drop(ledger.insert(token(untold), of_told()))), (0, 0, 1));
-        assert_eq!(spoilt(&|ledger| drop(ledger.insert(token(40), of_told()))), (0, 0, 1), "no phone of ours");
+        for platform in Platform::ALL.iter().copied() {
+            let is_told = |number: &u32| platform_of(*number) == platform && pushes.population.owed(*number) != 0;
+            let told = (0..200).find(is_told).unwrap();
+            let spoilt = |spoil: &dyn Fn(&mut Vec<MessageEntry>)| {
+                let mut kept = right.clone();
+                spoil(kept.entries.get_mut(&told).unwrap());
+                compare(&pushes, &kept)
+            };
+            assert_eq!(spoilt(&|entries| entries[0].count = 3), (0, 2, 0), "{platform:?}");
+            let (lost, _, strangers) = spoilt(&|entries| drop(entries.pop()));
+            assert_eq!(lost + strangers, 1, "{platform:?}: one is missing from the ledger");
+            assert_eq!(spoilt(&|entries| entries.push(entry(Uuid::nil()))), (0, 0, 1), "{platform:?}");
+        }
+        assert_eq!(compare(&pushes, &Kept { unknown: 1, ..right }), (0, 0, 1), "no phone of ours");
+    }
+
+    #[test]
+    fn androids_and_browsers_are_to_get_their_own_events() {
+        for platform in [Platform::Android, Platform::Web] {
+            let pushes = watched(200);
+            let right = tell_all(&pushes);
+            let none_of = |number: u32| (0..22).find(|moment| pushes.population.owed(number) & (1 << moment) == 0);
+            let number =
+                (0..200).find(|number| platform_of(*number) == platform && none_of(*number).is_some()).unwrap();
+            accept(&pushes, number, none_of(number).unwrap(), "a");
+            let mut kept = right.clone();
+            kept.entries.get_mut(&number).unwrap().push(entry(Uuid::nil()));
+            assert_eq!(compare(&pushes, &kept), (0, 0, 1), "{platform:?}");
+        }
     }
 
     #[test]
     fn only_a_phone_whose_app_is_on_the_screen_may_go_without() {
-        let pushes = watched_with(40, 20);
-        let mut ledger = right_ledger(&pushes);
-        (0..20).filter(|number| is_watching(*number)).for_each(|number| drop(ledger.remove(&token(number))));
-        assert_eq!(compare(&pushes, &ledger), (0, 0, 0));
-        let hidden = (0..20).find(|number| !is_watching(*number) && pushes.population.owed(*number) != 0).unwrap();
-        let closed = (20..40).find(|number| is_watching(*number) && pushes.population.owed(*number) != 0).unwrap();
+        let untold = |number: u32| {
+            let pushes = watched_with(40, 20);
+            let mut kept = Kept::default();
+            for other in (0..40).filter(|other| *other != number) {
+                let entries = pushes.owed_moments(other).map(|moment| {
+                    accept(&pushes, other, moment, "a");
+                    entry(NotificationId::new(&pushes.moments[moment].id, &device_id(other)).0)
+                });
+                let entries = entries.collect();
+                kept.entries.insert(other, entries);
+            }
+            (compare(&pushes, &kept), pushes.owed_moments(number).count() as u64)
+        };
+        let is_told = |number: &u32| watched(40).population.owed(*number) != 0;
+        let watching = (0..20).filter(is_told).find(|number| is_watching(*number)).unwrap();
+        assert_eq!(untold(watching).0, (0, 0, 0));
+        let hidden = (0..20).filter(is_told).find(|number| !is_watching(*number)).unwrap();
+        let closed = (20..40).filter(is_told).find(|number| is_watching(*number)).unwrap();
         for number in [hidden, closed] {
-            let mut ledger = ledger.clone();
-            let owed = ledger.remove(&token(number)).unwrap().len() as u64;
-            assert_eq!(compare(&pushes, &ledger), (owed, 0, 0), "phone {number}");
+            let (found, owed) = untold(number);
+            assert_eq!(found, (owed, 0, 0), "phone {number}");
         }
     }
 
     #[test]
     fn a_text_in_another_language_is_found() {
-        let pushes = watched(50);
-        let spanish: Vec<u32> = (0..50).filter(|number| pushes.population.locale(*number) == 0).collect();
-        accept(&pushes, &token(spanish[0]), &payload(&pushes, 0, "uno"));
-        accept(&pushes, &token(spanish[1]), &payload(&pushes, 0, "uno"));
-        let wrong_texts = || {
-            let mut verdict = PushVerdict::default();
-            pushes.compare_texts(&mut verdict);
-            assert_eq!(verdict.example.is_some(), verdict.wrong_texts > 0);
-            verdict.wrong_texts
-        };
-        assert_eq!(wrong_texts(), 0);
-        accept(&pushes, &token(spanish[2]), &payload(&pushes, 0, "one"));
-        assert_eq!(wrong_texts(), 1, "unlike the others");
-        accept(&pushes, &token(spanish[0]), &payload(&pushes, 3, "Se añaden 7 minutos"));
-        assert_eq!(wrong_texts(), 2, "not what is written down");
-        assert_eq!(pushes.alert(0, 0).unwrap().title, "uno");
+        let pushes = watched(400);
+        let is_spanish = |number: &u32| pushes.population.locale(*number) == 0;
+        for (index, platform) in Platform::ALL.iter().copied().enumerate() {
+            let spanish: Vec<u32> = (0..400).filter(is_spanish).filter(|it| platform_of(*it) == platform).collect();
+            let wrong_texts = || {
+                let mut verdict = PushVerdict::default();
+                pushes.compare_texts(&mut verdict);
+                assert_eq!(verdict.example.is_some(), verdict.wrong_texts > 0);
+                verdict.wrong_texts - 2 * index as u64
+            };
+            accept(&pushes, spanish[0], 0, "uno");
+            accept(&pushes, spanish[1], 0, "uno");
+            assert_eq!(wrong_texts(), 0);
+            accept(&pushes, spanish[0], 0, "one");
+            assert_eq!(wrong_texts(), 1, "unlike the others");
+            accept(&pushes, spanish[0], 3, "Se añaden 7 minutos");
+            assert_eq!(wrong_texts(), 2, "not what is written down");
+            assert_eq!(pushes.alert(platform, 0, 0).unwrap().title, "uno");
+        }
     }
 
     #[test]
     fn where_a_payload_comes_from_stands_in_it() {
         assert_eq!(origin(br#"{"data":{"moment":12,"sent":34}}"#), Some((12, 34)));
         assert_eq!(origin(br#"{"a":"\"moment\":1","data":{"moment":12,"sent":34}}"#), Some((12, 34)));
+        assert_eq!(origin(br#"{"data":{"data":"{\"moment\":12,\"sent\":34}"}}"#), Some((12, 34)));
         for text in
             ["", "\"moment\":", "\"moment\":x,\"sent\":1", "\"sent\":1", "\"moment\":1,\"sent\":99999999999999999999"]
         {

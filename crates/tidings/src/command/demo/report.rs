@@ -1,13 +1,19 @@
-//! The result of a match: what was handed in, who got it, how long it took, and what went wrong.
+//! The result of a match: what was handed in, who got it, how long it took, what went wrong, and what the limit was.
 
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use serde::Serialize;
 use tidings_telemetry::HistogramSnapshot;
+use tidings_types::Platform;
 
-use super::clients::{Crowd, CrowdVerdict};
-use super::pushes::{PushVerdict, Pushes};
-use super::view::{format_duration, grouped};
+use super::cores::{Used, core_count};
+use super::pushes::PushVerdict;
+use super::setup::FCM_QUOTA;
+use super::view::{Paint, Scene, format_duration, format_phones, grouped};
+
+/// The share of the machine from which on the cores are called the limit.
+const FULL: f64 = 0.85;
 
 /// Everything measured. The fields are those of `tidings demo --once --json`.
 #[derive(Debug, Clone, Serialize)]
@@ -16,7 +22,7 @@ pub(super) struct Report {
     events: usize,
     /// Publications of them that clients received, each once per client and channel.
     deliveries: u64,
-    /// Notifications of them that the provider accepted, each once per phone.
+    /// Notifications of them that the providers accepted, each once per phone.
     pushes_accepted: u64,
     /// Notifications that were not needed: the app on the screen had proved that it got the event.
     pushes_saved: u64,
@@ -30,16 +36,23 @@ pub(super) struct Report {
     socket_latency_ms: Quantiles,
     /// From sending the event to the provider's acceptance.
     push_latency_ms: Quantiles,
+    /// The same by provider.
+    providers: [ByProvider; Platform::ALL.len()],
+    /// The same by event.
+    by_event: Vec<ByEvent>,
     /// The same for the event with the largest audience: when that share of it was told.
     time_to_ms: TimeTo,
     /// Phones in that audience.
     audience: u64,
     devices: u32,
     clients: u32,
+    cores: Cores,
     /// From the kick-off to the last arrival.
     match_s: f64,
     /// From the start of the program to the verdict.
     elapsed_s: f64,
+    #[serde(skip)]
+    phones: String,
 }
 
 /// A distribution, in milliseconds.
@@ -59,29 +72,67 @@ struct TimeTo {
     p100: f64,
 }
 
+#[derive(Debug, Clone, PartialEq, Serialize)]
+struct ByProvider {
+    provider: &'static str,
+    accepted: u64,
+    latency_ms: Quantiles,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+struct ByEvent {
+    id: String,
+    /// Phones that are to be told.
+    audience: u64,
+    /// Those that were told by a push.
+    pushed: u64,
+    time_to_ms: TimeTo,
+}
+
+/// Cores in use while events were on their way, each as a number of whole cores.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+struct Cores {
+    machine: usize,
+    server: f64,
+    simulators: f64,
+    clients: f64,
+    /// All other programs.
+    others: f64,
+    /// How long events were on their way.
+    busy_s: f64,
+}
+
+/// The times in which events were on their way, and what was used in them.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Busy {
+    pub(super) time: Duration,
+    pub(super) used: Used,
+}
+
 /// How big it was and how long it took.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Extent {
-    pub(super) events: usize,
     pub(super) devices: u32,
     pub(super) clients: u32,
-    /// The event with the largest audience, and how large that is.
-    pub(super) largest: (usize, u64),
+    /// Phones that are to be told, by event.
+    pub(super) audiences: Vec<u64>,
     pub(super) match_time: Duration,
     pub(super) elapsed: Duration,
+    pub(super) busy: Busy,
 }
 
 impl Report {
-    pub(super) fn new(
-        extent: Extent,
-        crowd: &Crowd,
-        pushes: &Pushes,
-        sockets: CrowdVerdict,
-        phones: &PushVerdict,
-    ) -> Self {
-        let (largest, audience) = extent.largest;
+    pub(super) fn new(extent: Extent, scene: &Scene<'_>, phones: &PushVerdict) -> Self {
+        let (crowd, pushes, sockets) = (scene.crowd, scene.pushes, scene.crowd.settle());
+        let audiences = extent.audiences.iter().copied().enumerate();
+        let (largest, audience) = audiences.clone().max_by_key(|(_, audience)| *audience).unwrap_or_default();
+        let by_event = audiences.map(|(moment, audience)| {
+            let latency = pushes.latency_of(moment);
+            let id = scene.moments[moment].id.to_string();
+            ByEvent { id, audience, pushed: latency.count(), time_to_ms: TimeTo::of(&latency) }
+        });
         Self {
-            events: extent.events,
+            events: scene.handed_in.load(Relaxed),
             deliveries: crowd.delivered(),
             pushes_accepted: pushes.accepted(),
             pushes_saved: phones.saved,
@@ -90,12 +141,20 @@ impl Report {
             wrong: sockets.strangers + sockets.misplaced + phones.strangers + phones.wrong_texts,
             socket_latency_ms: Quantiles::of(&crowd.latency()),
             push_latency_ms: Quantiles::of(&pushes.latency()),
+            providers: [Platform::Ios, Platform::Android, Platform::Web].map(|platform| {
+                let latency = pushes.latency_on(platform);
+                let provider = platform.provider().as_str();
+                ByProvider { provider, accepted: latency.count(), latency_ms: Quantiles::of(&latency) }
+            }),
+            by_event: by_event.collect(),
             time_to_ms: TimeTo::of(&pushes.latency_of(largest)),
             audience,
             devices: extent.devices,
             clients: extent.clients,
+            cores: Cores::of(extent.busy),
             match_s: seconds(extent.match_time),
             elapsed_s: seconds(extent.elapsed),
+            phones: format_phones(&scene.phones(FIRST_GOAL), Paint::default()).join("\n"),
         }
     }
 
@@ -113,37 +172,93 @@ impl Report {
         serde_json::to_string(self).expect("numbers with names")
     }
 
-    /// For people.
-    pub(super) fn to_text(&self) -> String {
-        let ms = |millis: f64| format_duration(Duration::from_secs_f64(millis / 1000.0));
-        let quantiles = |quantiles: Quantiles| {
-            let Quantiles { p50, p99, p999, max } = quantiles;
-            format!("p50 {}, p99 {}, p99.9 {}, max {}", ms(p50), ms(p99), ms(p999), ms(max))
+    /// For people, with what phones showed, or without, where it has been seen.
+    pub(super) fn to_text(&self, with_phones: bool, paint: Paint) -> String {
+        let verdict = match self.is_clean() {
+            true => paint.good("Nothing lost, nothing twice"),
+            false => paint.bad(&self.fault()),
         };
-        let verdict = if self.is_clean() { "nothing lost, nothing twice".to_owned() } else { self.fault() };
-        let TimeTo { p50, p90, p99, p100 } = self.time_to_ms;
-        format!(
-            "{} events, {} deliveries to {} clients, {} pushes to {} phones, {} saved by receipts: {verdict}.\n\
-             \x20 to sockets  {}\n\
-             \x20 to phones   {}\n\
-             \x20 largest audience, {} phones: half in {}, 90 % in {}, 99 % in {}, all in {}\n\
-             \x20 {:.1} s from kick-off to the last arrival, {:.1} s in all",
+        let mut text = format!(
+            "{verdict}: {} events, {} deliveries to {} clients,\n\
+             {} pushes to {} phones; {} more were not needed: the app had got the event.\n\n",
             self.events,
             grouped(self.deliveries),
             grouped(self.clients.into()),
             grouped(self.pushes_accepted),
             grouped(self.devices.into()),
             grouped(self.pushes_saved),
-            quantiles(self.socket_latency_ms),
-            quantiles(self.push_latency_ms),
+        );
+        text += &(paint.dim(&format!("{:<31}{:>9}{:>10}{:>10}{:>10}", "", "", "half in", "99 % in", "all in")) + "\n");
+        text += &row("to clients, by WebSocket", self.deliveries, self.socket_latency_ms);
+        let names = ["to iPhones, by APNs", "to Androids, by FCM", "to browsers, by Web Push"];
+        for (name, provider) in names.iter().zip(&self.providers).filter(|(_, provider)| provider.accepted > 0) {
+            text += &row(name, provider.accepted, provider.latency_ms);
+        }
+        let TimeTo { p50, p99, p100, .. } = self.time_to_ms;
+        text += &format!(
+            "  largest audience, as a whole {:>9}{:>10}{:>10}{:>10}\n\n",
             grouped(self.audience),
             ms(p50),
-            ms(p90),
             ms(p99),
             ms(p100),
+        );
+        if with_phones {
+            text += &format!("{}\n\n", self.phones);
+        }
+        text + &self.limit()
+    }
+
+    /// What was in use, and what the numbers do not say.
+    fn limit(&self) -> String {
+        let Cores { machine, server, simulators, clients, others, busy_s } = self.cores;
+        let total = server + simulators + clients + others;
+        let what = match total {
+            0.0 => {
+                return format!(
+                    "{:.1} s from the kick-off to the last arrival, {:.1} s in all.",
+                    self.match_s, self.elapsed_s
+                );
+            }
+            total if total >= FULL * machine as f64 => "The limit is this machine, which all of these share.",
+            _ => "The machine had room left.",
+        };
+        format!(
+            "While events were on their way ({busy_s:.1} of {:.1} s), the server used {server:.1} of {machine} cores,\n\
+             the simulated providers {simulators:.1}, the clients {clients:.1}, other programs {others:.1}.\n\
+             {what} An event waited until everybody was told of the\n\
+             one before. FCM's quota is {} a minute here (by default 600 000).",
             self.match_s,
-            self.elapsed_s,
+            grouped(FCM_QUOTA),
         )
+    }
+}
+
+/// The event whose texts are shown at the end.
+const FIRST_GOAL: usize = 1;
+
+fn row(name: &str, count: u64, Quantiles { p50, p99, max, .. }: Quantiles) -> String {
+    format!("  {name:<29}{:>9}{:>10}{:>10}{:>10}\n", grouped(count), ms(p50), ms(p99), ms(max))
+}
+
+fn ms(millis: f64) -> String {
+    format_duration(Duration::from_secs_f64(millis / 1000.0))
+}
+
+impl Cores {
+    fn of(busy: Busy) -> Self {
+        let cores = |used: Duration| {
+            let cores = used.as_secs_f64() / busy.time.as_secs_f64().max(0.001);
+            (cores * 100.0).round() / 100.0
+        };
+        let Used { server, simulators, clients, machine } = busy.used;
+        Self {
+            machine: core_count(),
+            others: cores(machine.saturating_sub(server + simulators + clients)),
+            server: cores(server),
+            simulators: cores(simulators),
+            clients: cores(clients),
+            busy_s: seconds(busy.time),
+        }
     }
 }
 
@@ -181,6 +296,15 @@ mod tests {
         let latency = Histogram::default();
         (1..=1000).for_each(|micros| latency.record_micros(micros * 1000));
         let latency = latency.snapshot();
+        let busy = Busy {
+            time: Duration::from_secs(10),
+            used: Used {
+                server: Duration::from_secs(5),
+                simulators: Duration::from_secs(3),
+                clients: Duration::from_secs(1),
+                machine: Duration::from_secs(11),
+            },
+        };
         Report {
             events: 22,
             deliveries: 24_000,
@@ -191,12 +315,25 @@ mod tests {
             wrong: 0,
             socket_latency_ms: Quantiles::of(&latency),
             push_latency_ms: Quantiles::of(&latency),
+            providers: ["apns", "fcm", "web_push"].map(|provider| ByProvider {
+                provider,
+                accepted: 200_000,
+                latency_ms: Quantiles::of(&latency),
+            }),
+            by_event: vec![ByEvent {
+                id: "2022-final-01-kick_off".to_owned(),
+                audience: 10,
+                pushed: 9,
+                time_to_ms: TimeTo::of(&latency),
+            }],
             time_to_ms: TimeTo::of(&latency),
             audience: 70_000,
             devices: 100_000,
             clients: 1000,
+            cores: Cores { machine: 4, ..Cores::of(busy) },
             match_s: seconds(Duration::from_micros(12_345_678)),
             elapsed_s: 20.0,
+            phones: String::new(),
         }
     }
 
@@ -206,14 +343,18 @@ mod tests {
         for name in ["events", "deliveries", "pushes_accepted", "pushes_saved", "lost", "duplicates", "elapsed_s"] {
             assert!(json[name].is_number(), "{name}");
         }
-        for (name, parts) in [
-            ("socket_latency_ms", ["p50", "p99", "p999", "max"]),
-            ("push_latency_ms", ["p50", "p99", "p999", "max"]),
-            ("time_to_ms", ["p50", "p90", "p99", "p100"]),
+        for (place, parts) in [
+            (&json["socket_latency_ms"], ["p50", "p99", "p999", "max"]),
+            (&json["push_latency_ms"], ["p50", "p99", "p999", "max"]),
+            (&json["providers"][1]["latency_ms"], ["p50", "p99", "p999", "max"]),
+            (&json["by_event"][0]["time_to_ms"], ["p50", "p90", "p99", "p100"]),
+            (&json["time_to_ms"], ["p50", "p90", "p99", "p100"]),
         ] {
-            assert!(parts.iter().all(|part| json[name][part].is_number()), "{name}");
+            assert!(parts.iter().all(|part| place[part].is_number()), "{place}");
         }
         assert_eq!((&json["match_s"], &json["time_to_ms"]["p100"]), (&12.345.into(), &1000.0.into()));
+        let cores = &json["cores"];
+        assert_eq!((&cores["server"], &cores["others"], &cores["busy_s"]), (&0.5.into(), &0.2.into(), &10.0.into()));
     }
 
     #[test]
@@ -223,7 +364,16 @@ mod tests {
             [Report { lost: 1, ..report() }, Report { duplicates: 1, ..report() }, Report { wrong: 1, ..report() }]
         {
             assert!(!spoilt.is_clean());
-            assert!(spoilt.to_text().contains(&spoilt.fault()));
+            assert!(spoilt.to_text(true, Paint::default()).contains(&spoilt.fault()));
         }
+    }
+
+    #[test]
+    fn the_limit_is_named_only_where_there_is_one() {
+        let full = Cores { machine: 1, ..report().cores };
+        assert!(Report { cores: full, ..report() }.limit().contains("The limit is this machine"));
+        assert!(report().limit().contains("had room left"));
+        let unknown = Cores::of(Busy::default());
+        assert!(!Report { cores: unknown, ..report() }.limit().contains("machine"));
     }
 }

@@ -1,7 +1,8 @@
-//! What is seen of the demo while it runs: a scoreboard drawn in place on a terminal, plain lines elsewhere.
+//! What is seen of the demo while it runs: a line for each event that everybody was told of, and on a terminal below it a
+//! board drawn in place: score, phones as they look, counters.
 //!
-//! With `--json` all of it goes to standard error. The texts shown are those that phones were really sent, in English
-//! and in another language with each event. Drawing: at most ten times a second.
+//! With `--json` all of it goes to standard error. The texts shown are those that phones were really sent. Drawing: at most
+//! ten times a second. Colours only on a terminal, and not with `NO_COLOR`.
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -12,37 +13,68 @@ use std::time::Duration;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tidings_sender::{DeviceOutcome, Sender};
 use tidings_telemetry::HistogramSnapshot;
-use tokio::time::{Instant, MissedTickBehavior};
+use tidings_types::Platform;
+use tokio::time::MissedTickBehavior;
 
 use super::clients::Crowd;
 use super::population::LOCALES;
-use super::pushes::Pushes;
+use super::pushes::{Alert, Pushes};
 use super::timeline::{Moment, Score};
 use crate::command::output::{Kind, line, remark};
 
 const DRAW_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How long a line waits for the texts of its event: a busy server tells of several events at a time, and among few
-/// phones there may be none that speaks the language.
-const TEXT_PATIENCE: Duration = Duration::from_secs(3);
+/// Rows of a phone, and those of the board without phones: score, counters, latencies.
+const PHONE_ROW_COUNT: usize = 3;
+const OTHER_ROW_COUNT: usize = 3;
 
-/// Rows of the scoreboard.
-const ROW_COUNT: usize = 5;
-
-/// How many events back the board looks for one that phones have got.
-const TEXTS_BACK_MAX: usize = 8;
-
-/// Place of English, which every event is shown in.
+/// Place of English, which the iPhone is set to.
 const ENGLISH: usize = 1;
 const _: () = assert!(matches!(LOCALES[ENGLISH].0.as_bytes(), b"en"));
+
+/// What the columns of the events' lines are.
+const COLUMNS: [&str; 7] = ["", "event", "Arg – Fra", "phones", "half in", "99 % in", "all in"];
 
 /// Where it is shown.
 pub(super) struct View {
     json: bool,
+    paint: Paint,
     /// `None` where nobody could see a drawing.
     terminal: Option<MultiProgress>,
     /// Events that were said in a line of their own.
     said: Cell<usize>,
+}
+
+/// Colours, or none.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Paint {
+    is_coloured: bool,
+}
+
+impl Paint {
+    fn with(self, style: &str, text: &str) -> String {
+        if self.is_coloured { format!("\x1b[{style}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+
+    pub(super) fn good(self, text: &str) -> String {
+        self.with("1;32", text)
+    }
+
+    pub(super) fn bad(self, text: &str) -> String {
+        self.with("1;31", text)
+    }
+
+    pub(super) fn dim(self, text: &str) -> String {
+        self.with("2", text)
+    }
+
+    fn bold(self, text: &str) -> String {
+        self.with("1", text)
+    }
+
+    fn frame(self, text: &str) -> String {
+        self.with("36", text)
+    }
 }
 
 /// What there is to see of the match.
@@ -53,14 +85,34 @@ pub(super) struct Scene<'a> {
     pub(super) crowd: &'a Crowd,
     /// Events the server has accepted.
     pub(super) handed_in: &'a AtomicUsize,
+    /// Events that everybody was told of.
+    pub(super) told: &'a AtomicUsize,
     pub(super) sender: &'a Sender,
+}
+
+/// A phone that shows a notification.
+pub(super) struct Phone {
+    platform: Platform,
+    locale: &'static str,
+    alert: Alert,
 }
 
 impl View {
     pub(super) fn new(json: bool) -> Self {
         let is_terminal = if json { io::stderr().is_terminal() } else { io::stdout().is_terminal() };
         let target = || if json { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::stdout() };
-        Self { json, terminal: is_terminal.then(|| MultiProgress::with_draw_target(target())), said: Cell::new(0) }
+        let is_coloured = is_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        let terminal = is_terminal.then(|| MultiProgress::with_draw_target(target()));
+        Self { json, paint: Paint { is_coloured }, terminal, said: Cell::new(0) }
+    }
+
+    pub(super) fn paint(&self) -> Paint {
+        self.paint
+    }
+
+    /// Whether there is a board, on which phones have been seen.
+    pub(super) fn has_board(&self) -> bool {
+        self.terminal.is_some()
     }
 
     /// Says something that stays.
@@ -78,50 +130,41 @@ impl View {
     /// A bar that fills; invisible without a terminal. It goes when dropped.
     pub(super) fn bar(&self, what: &'static str, total: u32) -> Bar {
         let Some(terminal) = &self.terminal else { return Bar(ProgressBar::hidden()) };
-        let style = ProgressStyle::with_template("{msg} {wide_bar:.cyan} {human_pos}/{human_len}");
+        let template =
+            if self.paint.is_coloured { "{prefix} {wide_bar:.cyan} {msg}" } else { "{prefix} {wide_bar} {msg}" };
         let bar = terminal.add(ProgressBar::new(total.into()));
-        bar.set_style(style.expect("the template is well formed"));
-        bar.set_message(what);
+        bar.set_style(ProgressStyle::with_template(template).expect("the template is well formed"));
+        bar.set_prefix(what);
         Bar(bar)
     }
 
-    /// Shows the match until dropped, then takes the board away.
+    /// Shows the match until dropped, then takes the board away. It shows no phones after the match, when there is more to read.
     pub(super) async fn follow(&self, scene: Scene<'_>) -> io::Result<Infallible> {
-        let rows = self.terminal.as_ref().map(Rows::new);
+        let is_over = self.said.get() == scene.moments.len();
+        let phone_count = if is_over { 0 } else { Platform::ALL.len() };
+        let rows = self.terminal.as_ref().map(|terminal| Rows::new(terminal, phone_count));
         let mut interval = tokio::time::interval(DRAW_INTERVAL);
         interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut unsaid_since = Instant::now();
         loop {
             interval.tick().await;
+            self.say_events(scene)?;
             if let Some(rows) = &rows {
-                rows.draw(scene);
-            } else if self.say_events(scene, unsaid_since.elapsed() < TEXT_PATIENCE)? {
-                unsaid_since = Instant::now();
+                rows.draw(&scene.rows(phone_count, self.paint));
             }
         }
     }
 
-    /// Says what is to be said of a match that is over.
-    pub(super) fn conclude(&self, scene: Scene<'_>) -> io::Result<()> {
-        if self.terminal.is_none() {
-            self.say_events(scene, false)?;
-        }
-        Ok(())
-    }
-
-    /// Says the events in order, if `wait` only those whose texts are known. Tells whether nothing is left or one was said.
-    fn say_events(&self, scene: Scene<'_>, wait: bool) -> io::Result<bool> {
-        let (before, handed_in) = (self.said.get(), scene.handed_in.load(Relaxed));
-        for index in before..handed_in {
-            let texts = scene.texts(index);
-            if wait && texts.len() < 2 {
-                break;
+    /// Says the events that everybody was told of, in order, and each once.
+    pub(super) fn say_events(&self, scene: Scene<'_>) -> io::Result<()> {
+        for index in self.said.get()..scene.told.load(Relaxed) {
+            if index == 0 {
+                self.say(self.paint.dim(&format_columns(COLUMNS)))?;
             }
-            let moment = &scene.moments[index];
-            self.say(format!("{:>9}  {}  {}", moment.clock, format_score(moment.score), texts.join("  ")))?;
+            let (text, moment) = (scene.event_line(index), &scene.moments[index]);
+            self.say(if moment.topic.ends_with("goal") { self.paint.bold(&text) } else { text })?;
             self.said.set(index + 1);
         }
-        Ok(self.said.get() > before || self.said.get() == handed_in)
+        Ok(())
     }
 }
 
@@ -130,6 +173,8 @@ pub(super) struct Bar(ProgressBar);
 
 impl Bar {
     pub(super) fn set(&self, done: u32) {
+        let total = self.0.length().unwrap_or_default();
+        self.0.set_message(format!("{}/{}", grouped(done.into()), grouped(total)));
         self.0.set_position(done.into());
     }
 }
@@ -140,74 +185,120 @@ impl Drop for Bar {
     }
 }
 
-/// The scoreboard.
-struct Rows([Bar; ROW_COUNT]);
+/// The board.
+struct Rows(Vec<Bar>);
 
 impl Rows {
-    fn new(terminal: &MultiProgress) -> Self {
+    fn new(terminal: &MultiProgress, phone_count: usize) -> Self {
         let style = ProgressStyle::with_template("{wide_msg}").expect("the template is well formed");
-        Self([(); ROW_COUNT].map(|()| {
+        let row = |_| {
             let row = terminal.add(ProgressBar::new_spinner());
             row.set_style(style.clone());
             Bar(row)
-        }))
+        };
+        Self((0..OTHER_ROW_COUNT + PHONE_ROW_COUNT * phone_count).map(row).collect())
     }
 
-    fn draw(&self, scene: Scene<'_>) {
-        for (Bar(row), text) in self.0.iter().zip(scene.rows()) {
+    fn draw(&self, texts: &[String]) {
+        for (Bar(row), text) in self.0.iter().zip(texts) {
             // Setting a message draws all rows.
-            if row.message() != text {
-                row.set_message(text);
+            if row.message() != *text {
+                row.set_message(text.clone());
             }
         }
     }
 }
 
 impl Scene<'_> {
-    fn rows(&self) -> [String; ROW_COUNT] {
-        let handed_in = self.handed_in.load(Relaxed);
-        let now = handed_in.checked_sub(1);
-        let board = match now.map(|now| &self.moments[now]) {
-            Some(moment) => format!("  {}   {}", format_score(moment.score), moment.clock),
-            None => "  Argentina – France   Lusail, 18 December 2022".to_owned(),
+    /// The board's rows, always as many.
+    fn rows(&self, phone_count: usize, paint: Paint) -> Vec<String> {
+        let (handed_in, told) = (self.handed_in.load(Relaxed), self.told.load(Relaxed));
+        let board = match handed_in.checked_sub(1).map(|now| &self.moments[now]) {
+            Some(moment) => {
+                format!("  {}   {}   {}", paint.bold(&format_score(moment.score)), moment.clock, words(moment.topic))
+            }
+            None => paint.bold("  Argentina – France   Lusail, 18 December 2022"),
         };
-        // As long as the newest event is on its way, one before is shown.
-        let shown =
-            (0..handed_in).rev().take(TEXTS_BACK_MAX).map(|index| self.texts(index)).find(|texts| texts.len() == 2);
-        let [english, other] = shown.and_then(|texts| texts.try_into().ok()).unwrap_or_default();
+        let mut rows = vec![board];
+        rows.extend(told.checked_sub(1).map(|last| format_phones(&self.phones(last), paint)).unwrap_or_default());
+        rows.resize(1 + PHONE_ROW_COUNT * phone_count, String::new());
+        rows.push(format!(
+            "  events {handed_in} of {}   deliveries {}   pushes {} of {}, {} not needed",
+            self.moments.len(),
+            grouped(self.crowd.seen()),
+            grouped(self.pushes.seen()),
+            grouped(self.pushes.owed_total()),
+            grouped(self.sender.totals().of(DeviceOutcome::Received)),
+        ));
         let (sockets, pushes) = (self.crowd.latency(), self.pushes.latency());
-        [
-            board,
-            format!("  {english}"),
-            format!("  {other}"),
-            format!(
-                "  events {handed_in}/{}   deliveries {}   pushes {} of {}, {} saved",
-                self.moments.len(),
-                grouped(self.crowd.seen()),
-                grouped(self.pushes.seen()),
-                grouped(self.pushes.owed_total()),
-                grouped(self.sender.totals().of(DeviceOutcome::Received)),
-            ),
-            format!("  sockets {}   pushes {}", format_latency(&sockets), format_latency(&pushes)),
-        ]
+        rows.push(format!("  clients {}   phones {}", format_latency(&sockets), format_latency(&pushes)));
+        rows
     }
 
-    /// What phones read about an event, in English and in another language, as far as one has got it.
-    fn texts(&self, moment: usize) -> Vec<String> {
-        let other = (ENGLISH + 1 + moment % (LOCALES.len() - 1)) % LOCALES.len();
-        let text = |locale: usize| {
-            let alert = self.pushes.alert(moment, locale)?;
-            Some(format!("[{}] {} {}", LOCALES[locale].0, alert.title, alert.body))
-        };
-        [ENGLISH, other].into_iter().filter_map(text).collect()
+    /// An event that everybody was told of: its audience, and when which share of it was told.
+    fn event_line(&self, index: usize) -> String {
+        let (moment, latency) = (&self.moments[index], self.pushes.latency_of(index));
+        let [half, most, all] = [latency.quantile(0.5), latency.quantile(0.99), latency.max()].map(format_duration);
+        let (topic, score) = (words(moment.topic), format_goals(moment.score));
+        format_columns([moment.clock, &topic, &score, &grouped(latency.count()), &half, &most, &all])
+    }
+
+    /// What phones show of an event, as far as any has got it: an iPhone in English, the others in other languages.
+    pub(super) fn phones(&self, moment: usize) -> Vec<Phone> {
+        let mut phones: Vec<Phone> = Vec::new();
+        for (place, platform) in [Platform::Ios, Platform::Android, Platform::Web].into_iter().enumerate() {
+            // Each event in other languages, but where too few phones are of a kind and speak them.
+            let from = ENGLISH + place * (moment + 1);
+            let locales = (0..LOCALES.len()).map(|step| (from + step) % LOCALES.len());
+            let mut candidates = locales.filter_map(|locale| {
+                let alert = self.pushes.alert(platform, moment, locale)?;
+                Some(Phone { platform, locale: LOCALES[locale].0, alert })
+            });
+            let found = candidates.find(|phone| phones.iter().all(|known| known.locale != phone.locale));
+            phones.extend(found);
+        }
+        phones
     }
 }
 
+/// Phones with their notifications: [`PHONE_ROW_COUNT`] lines each.
+pub(super) fn format_phones(phones: &[Phone], paint: Paint) -> Vec<String> {
+    // Isolates keep directions apart, which a terminal knows nothing of and may show as boxes.
+    let plain = |text: &str| text.replace(['\u{2068}', '\u{2069}'], "");
+    let phone = |Phone { platform, locale, alert }: &Phone| {
+        let name = match platform {
+            Platform::Ios => "iPhone",
+            Platform::Android => "Android",
+            Platform::Web => "browser",
+        };
+        let side = paint.frame("│");
+        [
+            format!("  {}", paint.frame(&format!("╭─ {name} · {locale}"))),
+            format!("  {side} {}", paint.bold(&plain(&alert.title))),
+            format!("  {side} {}", plain(&alert.body)),
+        ]
+    };
+    phones.iter().flat_map(phone).collect()
+}
+
+fn format_columns([clock, event, score, phones, half, most, all]: [&str; 7]) -> String {
+    format!("{clock:>9}  {event:<14} {score:^13} {phones:>8}{half:>9}{most:>9}{all:>9}")
+}
+
+/// The name of a topic as words.
+fn words(topic: &str) -> String {
+    topic.replace('_', " ")
+}
+
 fn format_score(score: Score) -> String {
+    format!("Argentina {} France", format_goals(score))
+}
+
+fn format_goals(score: Score) -> String {
     let [home, away] = score.goals;
     match score.penalties {
-        None => format!("Argentina {home} – {away} France"),
-        Some([home_shots, away_shots]) => format!("Argentina {home} ({home_shots}) – ({away_shots}) {away} France"),
+        None => format!("{home} – {away}"),
+        Some([home_shots, away_shots]) => format!("{home} ({home_shots}) – ({away_shots}) {away}"),
     }
 }
 
@@ -215,7 +306,7 @@ fn format_latency(latency: &HistogramSnapshot) -> String {
     if latency.count() == 0 {
         return "–".to_owned();
     }
-    format!("p50 {} p99 {}", format_duration(latency.quantile(0.5)), format_duration(latency.quantile(0.99)))
+    format!("50 % in {}, 99 % in {}", format_duration(latency.quantile(0.5)), format_duration(latency.quantile(0.99)))
 }
 
 /// Three digits and a unit.
@@ -249,6 +340,32 @@ mod tests {
             micros.map(|micros| format_duration(Duration::from_micros(micros))),
             ["0.00 ms", "1.23 ms", "10.0 ms", "56.8 ms", "340 ms", "12.35 s"]
         );
+    }
+
+    #[test]
+    fn an_event_s_line_fits_a_terminal() {
+        let line = format_columns([
+            "penalties",
+            "shoot out goal",
+            "3 (4) – (2) 3",
+            "100 000",
+            "99.9 ms",
+            "99.9 ms",
+            "12.35 s",
+        ]);
+        assert!(line.chars().count() < 80, "{line}");
+        assert_eq!(line.chars().count(), format_columns(COLUMNS).chars().count());
+    }
+
+    #[test]
+    fn a_phone_is_drawn_as_it_looks_and_in_colour_only_if_wanted() {
+        let alert =
+            Alert { title: "هدف لفريق \u{2068}Argentina\u{2069}!".to_owned(), body: "1 – 0".to_owned() };
+        let phones = [Phone { platform: Platform::Android, locale: "ar", alert }];
+        let drawn = format_phones(&phones, Paint::default());
+        assert_eq!(drawn, ["  ╭─ Android · ar", "  │ هدف لفريق Argentina!", "  │ 1 – 0"]);
+        let coloured = format_phones(&phones, Paint { is_coloured: true });
+        assert!(coloured.iter().all(|line| line.contains("\x1b[")), "{coloured:?}");
     }
 
     #[test]
