@@ -803,7 +803,7 @@ fn first_rows() -> Rows {
 /// The format; one from before is read as it is and then marked as ours.
 fn check_format(engine: &Engine) -> Result<String, OpenError> {
     let found = engine.get(Table::Meta, FORMAT_KEY)?;
-    let found = found.as_ref().map_or(&b"none"[..], AsRef::as_ref);
+    let found = found.as_ref().ok_or_else(|| EngineError::damaged(Table::Meta, FORMAT_KEY))?.as_ref();
     let text = String::from_utf8_lossy(found).chars().take(64).collect();
     if rows::is_known_format(found) { Ok(text) } else { Err(OpenError::Format { found: text, known: FORMAT }) }
 }

@@ -13,6 +13,7 @@ mod imports;
 mod journal;
 mod known;
 mod later;
+mod lost_files;
 mod model;
 mod mutes;
 mod open;
