@@ -19,7 +19,7 @@ Feature: Who may do what
     Then the list is refused as a whole
     And Ada's phone is not pushed
 
-  @pending
+  @unwritten
   Scenario: The operator sees who sent what to how many
     When the backend tells of a "goal" about "team:42"
     Then the audit log names the key, the event and the size of its audience

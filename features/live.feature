@@ -30,13 +30,13 @@ Feature: Live
     When somebody connects with a token that is not ours
     Then the connection is refused
 
-  @pending
+  @unwritten
   Scenario: An app that cannot use WebSocket gets events as a stream over HTTP
     Given Ada's app is connected by server-sent events and follows "match:1"
     When the backend tells of a "goal" about "match:1"
     Then Ada's app gets the event once
 
-  @pending
+  @unwritten
   Scenario: A slow app gets the newest position of each thing
     Given Ada's app is connected over a slow line and follows "map:7" with the newest per key
     When 1000 positions of 10 things are published in "map:7"

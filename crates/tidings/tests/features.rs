@@ -5,8 +5,9 @@
 //! of client objects below ([`backend`], [`ear`], [`app`], [`operator`], [`phone`], [`server`]), the only ones that know the wire. That
 //! something does *not* happen is never waited for: the server is asked until it has done all it was told.
 //!
-//! A scenario with the tag `@pending` is not automated yet. It counts as uncovered and fails nobody, unless it passes: then
-//! the tag has to go. In any other scenario a step that nobody has written is a failure.
+//! A scenario with the tag `@pending` is not kept yet, one with `@unwritten` has a step that nobody has written. They count
+//! as uncovered and fail nobody, unless they pass: then the tag has to go. In any other scenario, a pending one too, a step
+//! that nobody has written is a failure.
 //!
 //! `cargo xtask features` runs this and makes a page of it; alone it is `cargo test -p tidings --test features`, where
 //! `-- --name WORD` takes the scenarios with that in their names. `TIDINGS_FEATURES_JSON` names a file for the results.

@@ -12,7 +12,7 @@ Feature: The report itself
     Given all is well
     Then this is a sentence that nobody has written
 
-  @pending
+  @unwritten
   Scenario: pending
     Given this is a sentence that nobody has written
     Then all is well
@@ -24,3 +24,11 @@ Feature: The report itself
   @pending
   Scenario: failed, as it is not pending any more
     Then all is well
+
+  @pending
+  Scenario: failed, as its step is not written and nobody said so
+    Given this is a sentence that nobody has written
+
+  @unwritten
+  Scenario: failed, as every step is written
+    Then something is wrong

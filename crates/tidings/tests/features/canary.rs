@@ -21,7 +21,7 @@ pub(crate) async fn sing() {
     let feature = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/features/canary.feature");
     let report = World::cucumber().with_writer(Report::silent()).with_default_cli().run(feature).await;
     let outcomes: Vec<(&str, &str)> = report.outcomes().collect();
-    assert_eq!(outcomes.len(), 6, "{outcomes:?}");
+    assert_eq!(outcomes.len(), 8, "{outcomes:?}");
     for (name, state) in outcomes {
         assert_eq!(name.split(',').next(), Some(state), "the scenario called {name:?} came out as {state}");
     }

@@ -23,6 +23,8 @@ use crate::world::World;
 
 /// The tag of what is not automated yet.
 const PENDING: &str = "pending";
+/// The tag of a scenario that has a step which nobody has written.
+const UNWRITTEN: &str = "unwritten";
 /// Where to write it down.
 const FILE_VARIABLE: &str = "TIDINGS_FEATURES_JSON";
 
@@ -203,8 +205,9 @@ impl Report {
         now: Instant,
     ) {
         let tags = [Some(&feature.tags), rule.map(|rule| &rule.tags), Some(&scenario.tags)];
-        let is_pending = tags.into_iter().flatten().flatten().any(|tag| tag == PENDING);
-        let (state, problem) = judge(is_pending, running.trouble);
+        let mut tags = tags.into_iter().flatten().flatten();
+        let tag = tags.find_map(|tag| [PENDING, UNWRITTEN].into_iter().find(|known| tag == known));
+        let (state, problem) = judge(tag, running.trouble);
         let file = feature.path.as_deref().and_then(Path::file_name).unwrap_or_default();
         let file = file.to_string_lossy().into_owned();
         let line = scenario.position.line;
@@ -291,19 +294,21 @@ impl StepReport {
     }
 }
 
-/// What a scenario's end makes of it, and what is to be said about that.
-fn judge(is_pending: bool, trouble: Option<Trouble>) -> (State, Option<String>) {
-    match (is_pending, trouble) {
-        (false, None) => (State::Passed, None),
-        (true, None) => {
-            (State::Failed, Some(format!("it passes: it is not pending any more, take away its tag @{PENDING}")))
+/// What a scenario's end makes of it, and what is to be said about that. `tag` is [`PENDING`], [`UNWRITTEN`] or none. A step
+/// that nobody has written fails the scenario without the latter, so that a misspelt step is not taken for a missing one.
+fn judge(tag: Option<&str>, trouble: Option<Trouble>) -> (State, Option<String>) {
+    match (tag, trouble) {
+        (None, None) => (State::Passed, None),
+        (Some(tag), None) => (State::Failed, Some(format!("it passes: take away its tag @{tag}"))),
+        (None, Some(Trouble::Failed(why))) => (State::Failed, Some(why)),
+        (Some(UNWRITTEN), Some(Trouble::Undefined(step))) => {
+            (State::Pending, Some(format!("not automated yet: {step}")))
         }
-        (false, Some(Trouble::Failed(why))) => (State::Failed, Some(why)),
-        (false, Some(Trouble::Undefined(step))) => {
-            (State::Failed, Some(format!("nobody has written this step: {step}")))
+        (_, Some(Trouble::Undefined(step))) => (State::Failed, Some(format!("nobody has written this step: {step}"))),
+        (Some(UNWRITTEN), Some(Trouble::Failed(why))) => {
+            (State::Failed, Some(format!("it fails before it comes to a step that nobody has written: {why}")))
         }
-        (true, Some(Trouble::Failed(why))) => (State::Pending, Some(format!("not kept yet: {why}"))),
-        (true, Some(Trouble::Undefined(step))) => (State::Pending, Some(format!("not automated yet: {step}"))),
+        (Some(_), Some(Trouble::Failed(why))) => (State::Pending, Some(format!("not kept yet: {why}"))),
     }
 }
 
