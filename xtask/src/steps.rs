@@ -62,6 +62,10 @@ fn clippy(workshop: &Workshop) -> Outcome {
 const TEST_TOOLS: [(&str, &str, &str); 2] =
     [("msgfmt", "gettext", "tidings-gettext"), ("redis-server", "redis-server", "tidings-pool")];
 
+/// The variable that seeds property tests. Each run of the tests draws the same cases, so that no landing is stopped by a bug it
+/// has not touched; whoever wants others sets it, and a plain `cargo test` draws new ones each time.
+const PROPERTY_SEED: &str = "PROPTEST_RNG_SEED";
+
 /// Everything `cargo test` knows. Without one of [`TEST_TOOLS`] its crate's tests are left out and reported.
 fn test(workshop: &Workshop) -> Outcome {
     let mut words = vec!["test", "--workspace", "--no-fail-fast"];
@@ -72,7 +76,11 @@ fn test(workshop: &Workshop) -> Outcome {
             skipped.push(format!("{of}, it needs {program}: apt-get install {package}"));
         }
     }
-    let tally = counted(workshop, "test", cargo(workshop, &words), cargo_result)?;
+    let mut command = cargo(workshop, &words);
+    let seed = std::env::var(PROPERTY_SEED).unwrap_or_else(|_| "1".to_owned());
+    println!("    {PROPERTY_SEED}={seed}");
+    command.env(PROPERTY_SEED, seed);
+    let tally = counted(workshop, "test", command, cargo_result)?;
     Ok(Tally { skipped, ..tally })
 }
 
