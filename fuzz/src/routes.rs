@@ -22,15 +22,18 @@ use http_body_util::BodyExt as _;
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 use tidings_api::{
-    Api, ApiConfig, ApiKey, ApiKeys, Apps, CheckError, ClientCounts, Connections, Estimate, EventCheck, JobView, Jobs,
-    Node, Scope,
+    Api, ApiConfig, ApiKey, ApiKeys, Apps, CheckError, ClientCounts, Configured, Connections, Estimate, EventCheck,
+    JobView, Jobs, Node, Readiness, Scope,
 };
 use tidings_hub::{Hub, HubConfig};
 use tidings_protocol::{NamespaceOptions, Namespaces};
 use tidings_store::{CommitSink, DurableChannel, QueueLimit, Store, StoreConfig, StoredPublication};
 use tidings_stream::TailBounds;
 use tidings_telemetry::{Registry, unix_now};
-use tidings_types::{ChannelName, DeviceNumber, Event, JournalPosition, StreamPosition};
+use tidings_types::{
+    AppId, ChannelName, DeviceNumber, Environment, Event, EventChannels, JournalPosition, Locale, Provider,
+    StreamPosition, TopicName,
+};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 use tower::ServiceExt as _;
@@ -110,6 +113,20 @@ struct Route {
 
 /// Accepts every event, knows no jobs, has no connections, and hands nothing on.
 struct Nothing;
+
+impl Configured for Nothing {
+    fn untranslated(&self, _: &Event) -> Vec<Locale> {
+        vec![Locale::new("sv").expect("a locale")]
+    }
+
+    fn knows_topic(&self, topic: &TopicName) -> bool {
+        topic.as_str() == "goal"
+    }
+
+    fn serves(&self, _: &AppId, _: Provider, _: Environment) -> bool {
+        false
+    }
+}
 
 impl EventCheck for Nothing {
     fn check(&self, _: &Event) -> Result<(), CheckError> {
@@ -353,6 +370,7 @@ impl Server {
                 subscription_count_max: 8,
                 mute_count_max: 8,
                 key_rate: None,
+                event_channels: EventChannels::AllSubjects,
             },
             hub: Arc::new(Hub::new(config, 1)),
             store: store.clone(),
@@ -360,12 +378,14 @@ impl Server {
             apps: Some(Apps {
                 verifier: None,
                 subjects: Vec::new(),
+                allowed_origins: Vec::new(),
                 user_device_count_max: 4,
                 rate: None,
                 address_rate: None,
                 address_header: None,
             }),
             check: Arc::new(Nothing),
+            configured: Arc::new(Nothing),
             jobs: Arc::new(Nothing),
             connections: Arc::new(Nothing),
             registry: registry.clone(),
@@ -377,7 +397,12 @@ impl Server {
             },
         };
         let router = tidings_api::router(api)
-            .merge(tidings_api::health_router(store.clone()))
+            .merge(tidings_api::health_router())
+            .merge(tidings_api::ready_router(store.clone(), true, || Readiness {
+                is_stopping: false,
+                listeners: Vec::new(),
+                providers: Vec::new(),
+            }))
             .merge(tidings_api::metrics_router(registry, keys()));
         let document = Request::get("/openapi.json").body(Body::empty()).expect("a request");
         let document = router.clone().oneshot(document).await.expect("a router always answers");
