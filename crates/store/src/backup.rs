@@ -27,11 +27,12 @@ mod verify;
 
 use std::fs;
 use std::io::{self, Read, Write};
+use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tidings_types::Epoch;
+use tidings_types::{BrakeScope, Epoch, Timestamp};
 use tokio::time::Instant;
 
 use self::format::{Block, Decoder, Encoder, Head, Part};
@@ -41,7 +42,7 @@ use crate::committer::read_state;
 use crate::engine::{Durability, Engine, EngineError, Rows, Table};
 use crate::error::OpenError;
 use crate::hash;
-use crate::rows::{self, FORMAT, FORMAT_KEY, STATE_KEY, State};
+use crate::rows::{self, DISPATCHED_KEY, FORMAT, FORMAT_KEY, STATE_KEY, State};
 use crate::service::{Shared, Store, lock_folder, read_lock};
 
 /// What a backup has: all tables but those that are derived. Who reads one rests on this order: a table comes behind
@@ -188,6 +189,25 @@ pub struct TableCount {
     pub table: &'static str,
     /// Its rows.
     pub rows: u64,
+}
+
+/// What a restored store does with pushes that were due at the time of its backup. Some of them may have been sent since.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RestoredPushes {
+    /// If there are jobs, events without a job so far, or scheduled events, the store comes up with a pause of everything, since
+    /// this time: nothing is pushed until [`Store::resume`](crate::Store::resume) ends it.
+    Paused(Timestamp),
+    /// They go on as soon as the store is served.
+    GoOn,
+}
+
+/// What a restore did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Restored {
+    /// The backup.
+    pub summary: BackupSummary,
+    /// Everything is paused, because pushes were due.
+    pub is_paused: bool,
 }
 
 /// How far a backup, a restore or a check has come.
@@ -398,23 +418,56 @@ impl std::fmt::Debug for Checker {
 ///
 /// # Errors
 /// When the folder holds a store or is in use, and when the backup is not whole.
-pub fn restore(input: impl Read, folder: &Path, progress: impl FnMut(Progress)) -> Result<BackupSummary, BackupError> {
+pub fn restore(
+    input: impl Read,
+    folder: &Path,
+    pushes: RestoredPushes,
+    progress: impl FnMut(Progress),
+) -> Result<Restored, BackupError> {
     let _lock = lock_folder(folder)?;
     if Engine::is_in(folder)? {
         return Err(BackupError::HasStore { path: folder.to_owned() });
     }
     let mut reader = Reader::new(input, progress);
     let first = reader.next_rows()?; // Before anything is made: most of what is no backup shows here.
-    Engine::create(folder, CACHE_BYTES, |engine| fill(engine, first, &mut reader))?;
-    reader.decoder.finish()
+    let mut is_paused = false;
+    Engine::create(folder, CACHE_BYTES, |engine| {
+        let mut meta = fill(engine, first, &mut reader)?;
+        if let RestoredPushes::Paused(now) = pushes {
+            is_paused = pause_due_pushes(engine, &mut meta, now)?;
+        }
+        Ok::<_, BackupError>(engine.commit(meta, Durability::Synced)?)
+    })?;
+    Ok(Restored { summary: reader.decoder.finish()?, is_paused })
 }
 
-/// Writes the rows of a backup into an empty engine.
+/// Pauses everything if a push is due: whether it is.
+fn pause_due_pushes(engine: &Engine, rows: &mut Rows, now: Timestamp) -> Result<bool, EngineError> {
+    let mut is_due = false;
+    for table in [Table::Job, Table::Later] {
+        engine.scan(table, Bound::Unbounded, |_, _| {
+            is_due = true;
+            Ok::<_, EngineError>(false)
+        })?;
+    }
+    let meta = |key| rows.get(Table::Meta, key).flatten();
+    let state = meta(STATE_KEY).map(|row| rows::decode::<State>(Table::Meta, STATE_KEY, row)).transpose()?;
+    let dispatched =
+        meta(DISPATCHED_KEY).map(|row| rows::decode_position(Table::Meta, DISPATCHED_KEY, row)).transpose()?;
+    is_due |= state.is_some_and(|state| dispatched.map_or(state.journal_base, |end| end.0) < state.journal_end);
+    let scope = BrakeScope::Everything.to_string();
+    if is_due && engine.get(Table::Brake, scope.as_bytes())?.is_none() {
+        rows.put(Table::Brake, scope, now.0.to_be_bytes());
+    }
+    Ok(is_due)
+}
+
+/// Writes the rows of a backup into an empty engine, all but those of `meta`: with these, which it returns, it is a store.
 fn fill<R: Read, P: FnMut(Progress)>(
     engine: &Engine,
     mut next: Option<Block>,
     reader: &mut Reader<R, P>,
-) -> Result<(), BackupError> {
+) -> Result<Rows, BackupError> {
     let mut meta = Rows::default();
     while let Some(block) = next.take() {
         if block.table == Table::Meta {
@@ -445,7 +498,7 @@ fn fill<R: Read, P: FnMut(Progress)>(
     if [FORMAT_KEY, STATE_KEY].iter().any(|key| meta.get(Table::Meta, key).is_none()) {
         return Err(BackupError::NoStore);
     }
-    Ok(engine.commit(meta, Durability::Synced)?)
+    Ok(meta)
 }
 
 /// The counters of a backup as those of another life.

@@ -3,6 +3,7 @@
 mod cli;
 mod command;
 mod config;
+mod data_folder;
 mod log;
 mod server;
 
@@ -17,6 +18,7 @@ use crate::command::CommandError;
 use crate::command::output::{Kind, remark};
 
 fn main() -> ExitCode {
+    data_folder::keep_private(); // Before there is a second thread: it is the whole process's.
     tidings_telemetry::panics::install(log::last_words);
     let cli = Cli::parse(); // Wrong usage ends here, with 2.
     let code = match run(cli.command) {

@@ -24,7 +24,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -53,6 +53,7 @@ use self::providers::{ProviderError, Providers, Section};
 use self::report::{Connections, Jobs};
 use self::webhook::{Webhook, WebhookError};
 use crate::config::{Config, PushSection};
+use crate::data_folder::{self, DataFolderError, Exposed};
 
 pub(crate) use self::keys::KeyError;
 pub(crate) use self::listener::{FILE_RESERVE, listen};
@@ -76,6 +77,9 @@ const TELL_TIMEOUT: Duration = Duration::from_secs(2);
 /// The server could not start.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ServeError {
+    /// The data folder cannot be used.
+    #[error(transparent)]
+    DataFolder(#[from] DataFolderError),
     /// The store could not be opened.
     #[error("cannot open the store")]
     Store(#[from] tidings_store::OpenError),
@@ -195,6 +199,14 @@ impl Server {
         crate::log::register(&registry);
         let topics = Arc::new(text::topics(&config)?);
         introduce(&config, &topics);
+        if let Some(Exposed { count, since }) = data_folder::secure(&config.data_dir)? {
+            warn!(
+                folder = %config.data_dir.display(),
+                count,
+                since = httpdate::fmt_http_date(since),
+                "Other users of this machine could read files of the data folder, device tokens among them; they no longer can"
+            );
+        }
         let (keys, api_key) = keys::keys(&config)?;
 
         let namespaces = Arc::new(config.namespaces());
@@ -204,6 +216,7 @@ impl Server {
         let store = tokio::task::spawn_blocking(move || to_open(opened)).await.expect("opening does not panic")?;
         let hub = Arc::new(Hub::new(hub_config(&config, namespaces.clone(), &store), loop_count(&config)));
         journal::restore(&store, &hub, &namespaces)?;
+        say_what_is_paused(&store);
         sink.follow(hub.clone());
         if let Some(path) = seed {
             let devices = seed::plant(path, &store).await?;
@@ -402,6 +415,15 @@ fn listener_limits(config: &Config) -> listener::Limits {
         address_count_max: config.http.address_connection_count_max,
         head_timeout: HEAD_TIMEOUT,
         stall_timeout: config.http.stall_timeout,
+    }
+}
+
+/// Pauses outlive a restart, and a restore makes one: nobody should have to guess why nothing is pushed.
+fn say_what_is_paused(store: &Store) {
+    let paused = store.brakes().borrow().paused.clone();
+    if let Some((first, since)) = paused.first_key_value() {
+        let since = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_millis(since.0));
+        warn!(count = paused.len(), first = %first, since, "Pushes are paused; `tidings jobs resume SCOPE` releases them");
     }
 }
 

@@ -5,7 +5,7 @@ use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -52,11 +52,17 @@ struct Server {
 
 impl Server {
     fn start(dir: &Path) -> Self {
+        Self::starts_saying(dir, "")
+    }
+
+    /// Starts one whose log must have this before it listens.
+    fn starts_saying(dir: &Path, text: &str) -> Self {
         let mut child = tidings("serve", dir).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         let (tx, lines) = sync_channel(10_000);
         let stderr = BufReader::new(child.stderr.take().unwrap());
         let reader = thread::spawn(move || stderr.lines().map_while(Result::ok).for_each(|line| _ = tx.send(line)));
         let server = Self { child, lines, reader: Some(reader) };
+        server.says(text);
         server.says("Listening");
         server
     }
@@ -173,4 +179,118 @@ fn what_is_no_backup_leaves_nothing() {
     refused("store verify", path, 2);
     refused("store verify text --data data", path, 2);
     refused("store backup --out - --json --data data", path, 2);
+}
+
+/// A stand-in for Apple; killed however the test ends. It ends by itself when nobody reads what it says.
+struct Apple(Child, #[expect(dead_code, reason = "held, not used")] BufReader<ChildStdout>);
+
+impl Apple {
+    /// Starts one, with its certificate and keys in `dir`, and tells what the configuration needs.
+    fn start(dir: &Path) -> (Self, String) {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let words = format!("simulate apns --listen 127.0.0.1:{port} --app com.example.app --dir simulator");
+        let mut child = tidings(&words, dir).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        // It listens when it has told what to paste.
+        let mut said = BufReader::new(child.stdout.take().unwrap());
+        assert!(said.read_line(&mut String::new()).unwrap() > 0, "it starts");
+        let folder = dir.join("simulator");
+        let section = format!(
+            "[topics.goal]\ntitle = \"Goal\"\nbody = \"Scored\"\n[apns.simulator]\nhost = \"localhost\"\nport = {port}\n\
+             key_id = \"SIMULATOR1\"\nteam_id = \"TIDINGS001\"\napps = [\"com.example.app\"]\n\
+             key_file = {:?}\nca_file = {:?}\n",
+            folder.join("key.p8"),
+            folder.join("ca.pem"),
+        );
+        (Self(child, said), section)
+    }
+}
+
+impl Drop for Apple {
+    fn drop(&mut self) {
+        _ = self.0.kill();
+        _ = self.0.wait();
+    }
+}
+
+#[test]
+fn jobs_of_a_backup_wait_until_the_operator_releases_them() {
+    let (old, new) = (place(), place());
+    let (_apple, section) = Apple::start(old.path());
+    for dir in [&old, &new] {
+        let file = dir.path().join("tidings.toml");
+        let config = fs::read_to_string(&file).unwrap() + &section;
+        fs::write(file, config).unwrap();
+    }
+    let server = Server::start(old.path());
+    done("devices register phone-1 --app com.example.app --token 00000000000000a1 --locale en", old.path());
+    done("devices subscribe phone-1 team:42 goal", old.path());
+    done("jobs pause topic:goal", old.path());
+    done("publish --topic goal --subject team:42 --id goal-1", old.path());
+    done("store backup --out b.backup", old.path());
+    server.stop();
+    let from = old.path().join("b.backup");
+    let restored = done(&format!("store restore --from {} --data data", from.display()), new.path());
+    assert!(
+        restored.contains("All pushes are paused") && restored.contains("tidings jobs resume everything"),
+        "{restored}"
+    );
+    let job = |dir: &Path| -> Value { serde_json::from_str(&done("jobs show goal-1 --json", dir)).unwrap() };
+    let is_held = |dir: &Path| job(dir)["state"] != "finished" && job(dir)["outcomes"]["accepted"] == 0;
+    // The pause outlives a start, and the log says so.
+    for _ in 0..2 {
+        let server = Server::starts_saying(new.path(), "Pushes are paused");
+        assert!(done("jobs brakes", new.path()).contains("everything"));
+        assert!(is_held(new.path()));
+        server.stop();
+    }
+    let server = Server::start(new.path());
+    done("jobs resume topic:goal", new.path());
+    assert!(is_held(new.path()), "everything is still paused");
+    done("jobs resume everything", new.path());
+    done("jobs show goal-1 --wait", new.path());
+    assert_eq!(job(new.path())["outcomes"]["accepted"], 1);
+    server.stop();
+    let other = tempfile::tempdir().unwrap();
+    let resumed = done(&format!("store restore --from {} --data data --resume", from.display()), other.path());
+    assert!(!resumed.contains("paused"), "{resumed}");
+}
+
+/// Every file and folder in a folder, with what group and others may do.
+fn open_to_others(folder: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let entry = entry.unwrap();
+        let metadata = entry.metadata().unwrap();
+        if metadata.permissions().mode() & 0o077 != 0 {
+            found.push(entry.path().display().to_string());
+        }
+        if metadata.is_dir() {
+            found.extend(open_to_others(&entry.path()));
+        }
+    }
+    found
+}
+
+#[test]
+fn the_data_folder_is_for_its_owner_only_also_with_keys_of_the_configuration() {
+    let dir = place();
+    let file = dir.path().join("tidings.toml");
+    let config = fs::read_to_string(&file).unwrap()
+        + "[[api.keys]]\nname = \"backend\"\nkey = \"a-key-for-the-tests-of-the-data-folder-0123456789\"\n";
+    fs::write(file, config).unwrap();
+    let data = dir.path().join("data");
+    let server = Server::start(dir.path());
+    let closed = |what: &str| {
+        assert_eq!(fs::metadata(&data).unwrap().permissions().mode() & 0o777, 0o700, "{what}");
+        assert_eq!(open_to_others(&data), Vec::<String>::new(), "{what}");
+    };
+    closed("new");
+    server.stop();
+    // As an earlier version left it.
+    for (path, mode) in [(data.clone(), 0o755), (data.join("store"), 0o755), (data.join("store/data/version"), 0o644)] {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let server = Server::starts_saying(dir.path(), "Other users of this machine could read");
+    closed("mended");
+    server.stop();
 }

@@ -210,7 +210,8 @@ async fn a_restored_store_has_every_row_and_another_life() {
     let mut expected = with_engine(&store, rows_of);
     let elsewhere = tempfile::tempdir().unwrap();
     let place = elsewhere.path().join("deep").join("store");
-    let summary = restore(&backup[..], &place, |_| ()).unwrap();
+    let Restored { summary, is_paused } = restore(&backup[..], &place, RestoredPushes::GoOn, |_| ()).unwrap();
+    assert!(!is_paused);
     assert_eq!((summary.rows(), summary.bytes), (expected.len() as u64, backup.len() as u64));
     let restored = {
         let (engine, _lock) = open_folder(&place).unwrap();
@@ -235,7 +236,7 @@ async fn a_restored_store_has_every_row_and_another_life() {
     assert!(matches!(verify_folder(&place, |_| ()), Err(BackupError::Folder(OpenError::Locked { .. }))));
     assert!(matches!(Backup::of_folder(&place), Err(BackupError::Folder(OpenError::Locked { .. }))));
     restored.close().await;
-    assert!(matches!(restore(&backup[..], &place, |_| ()), Err(BackupError::HasStore { .. })));
+    assert!(matches!(restore(&backup[..], &place, RestoredPushes::GoOn, |_| ()), Err(BackupError::HasStore { .. })));
     let mut again = Vec::new();
     let summary_again = Backup::of_folder(&place).unwrap().write_to(&mut again, |_| ()).unwrap();
     assert_eq!(summary_again.tables, summary.tables);
@@ -277,7 +278,7 @@ fn any_changed_byte_and_any_cut_is_refused() {
         assert!(checker.push(bytes).is_err() || checker.finish().is_err(), "{what} is not noticed");
         if is_tried {
             assert!(verify(bytes, |_| ()).is_err(), "{what} is not noticed by verify");
-            assert!(restore(bytes, folder.path(), |_| ()).is_err(), "{what} is restored");
+            assert!(restore(bytes, folder.path(), RestoredPushes::GoOn, |_| ()).is_err(), "{what} is restored");
             assert!(is_bare(folder.path()), "{what} leaves something behind");
         }
     };
@@ -638,7 +639,7 @@ async fn rows_larger_than_a_block_and_many_blocks_come_through() {
     drop(blocks);
     assert_eq!(count, 1 + 1 + 8 + 1, "head, meta, foot; of the rows only the two smallest share a block");
     let elsewhere = tempfile::tempdir().unwrap();
-    restore(&backup[..], elsewhere.path(), |_| ()).unwrap();
+    restore(&backup[..], elsewhere.path(), RestoredPushes::GoOn, |_| ()).unwrap();
     let jobs = |engine: &Engine| rows_of(engine).into_iter().filter(|((table, _), _)| *table == "job").collect();
     let expected: AllRows = with_engine(&store, jobs);
     let (engine, _lock) = open_folder(elsewhere.path()).unwrap();
@@ -702,7 +703,7 @@ fn an_interrupted_restore_is_cleared_away_by_the_next() {
     let beside = folder.path().join("data.new");
     fs::create_dir_all(beside.join("keyspaces")).unwrap();
     fs::write(beside.join("keyspaces").join("half"), "half").unwrap();
-    restore(small_backup(), folder.path(), |_| ()).unwrap();
+    restore(small_backup(), folder.path(), RestoredPushes::GoOn, |_| ()).unwrap();
     assert!(!beside.exists());
     assert_eq!(verify_folder(folder.path(), |_| ()).unwrap().findings.count, 0);
 }
@@ -716,6 +717,6 @@ fn the_reader_s_own_error_is_told() {
         }
     }
     let folder = tempfile::tempdir().unwrap();
-    let error = restore(small_backup()[..100].chain(Broken), folder.path(), |_| ()).unwrap_err();
+    let error = restore(small_backup()[..100].chain(Broken), folder.path(), RestoredPushes::GoOn, |_| ()).unwrap_err();
     assert!(matches!(error, BackupError::Io { action: "read", .. }) && is_bare(folder.path()));
 }

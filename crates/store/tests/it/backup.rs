@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use tidings_store::backup::{self, BackupError};
+use tidings_store::backup::{self, BackupError, RestoredPushes};
 use tidings_store::{DurableChannel, NewDevice, NewEvent, PutTerms, Store};
-use tidings_types::{BrakeScope, DeviceId, Event, EventId, Json, Mute, MuteScope, Timestamp};
+use tidings_types::{BrakeScope, DeviceId, Event, EventId, JournalPosition, Json, Mute, MuteScope, Timestamp};
 use tokio::task::JoinSet;
 
 use crate::support::*;
@@ -116,7 +116,7 @@ async fn a_backup_under_writes_is_the_state_of_one_moment() {
         let report = backup::verify(&bytes[..], |_| ()).unwrap();
         assert_eq!((report.findings.count, &report.findings.kept[..]), (0, &[][..]));
         let elsewhere = tempfile::tempdir().unwrap();
-        backup::restore(&bytes[..], elsewhere.path(), |_| ()).unwrap();
+        backup::restore(&bytes[..], elsewhere.path(), RestoredPushes::GoOn, |_| ()).unwrap();
         let (restored, _) = open(elsewhere.path());
         for writer in 0..WRITER_COUNT {
             check_writer(&restored, writer, done[writer], begun[writer]);
@@ -174,7 +174,7 @@ async fn a_restored_store_answers_as_the_old_one_did_and_goes_on() {
     store.delete_device(&id("phone"), Default::default()).await.unwrap(); // After it: not in it.
 
     let place = elsewhere.path().join("store");
-    backup::restore(&bytes[..], &place, |_| ()).unwrap();
+    backup::restore(&bytes[..], &place, RestoredPushes::GoOn, |_| ()).unwrap();
     let (restored, _) = open(&place);
     assert_eq!(answers(&restored), expected);
     assert_ne!(restored.epoch(), store.epoch(), "its channels may give the same offsets to other publications");
@@ -192,9 +192,54 @@ async fn a_restored_store_answers_as_the_old_one_did_and_goes_on() {
     let folder = backup::Backup::of_folder(&place).unwrap();
     let summary = folder.write_to(std::io::sink(), |_| ()).unwrap();
     assert_eq!(summary.epoch, restored.epoch());
-    assert!(matches!(backup::restore(&bytes[..], &place, |_| ()), Err(BackupError::HasStore { .. })));
+    assert!(matches!(
+        backup::restore(&bytes[..], &place, RestoredPushes::GoOn, |_| ()),
+        Err(BackupError::HasStore { .. })
+    ));
 }
 
 fn place_of(appended: &tidings_store::Appended) -> u64 {
     crate::support::place(appended)
+}
+
+#[tokio::test]
+async fn pushes_that_were_due_at_the_backup_wait_for_the_operator() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, _) = open(&folder.path().join("old"));
+    let restored = |store: &Store, pushes, name: &str| {
+        let mut bytes = Vec::new();
+        store.backup(&mut bytes).unwrap();
+        let place = folder.path().join(name);
+        let is_paused = backup::restore(&bytes[..], &place, pushes, |_| ()).unwrap().is_paused;
+        (is_paused, open(&place).0)
+    };
+    let paused_at = |store: &Store| store.brakes().borrow().paused.get(&BrakeScope::Everything).copied();
+    let pause = RestoredPushes::Paused(T0);
+    // Nothing is due: nothing is paused.
+    let (is_paused, nothing) = restored(&store, pause, "nothing");
+    assert_eq!((is_paused, paused_at(&nothing)), (false, None));
+    // An event without a job, a job, a scheduled event.
+    store.append_events(vec![new_event("e1", 1, &[])], T0).await.unwrap();
+    let (is_paused, unread) = restored(&store, pause, "unread");
+    assert_eq!((is_paused, paused_at(&unread)), (true, Some(T0)));
+    let end = store.journal_end();
+    store.put_jobs(vec![(JournalPosition(end.0 - 1), b"a job".to_vec())], Some(end)).await.unwrap();
+    let (is_paused, job) = restored(&store, pause, "job");
+    assert_eq!((is_paused, paused_at(&job)), (true, Some(T0)));
+    store.remove_jobs(vec![JournalPosition(end.0 - 1)]).await.unwrap();
+    assert!(!restored(&store, pause, "done").0, "the job is done");
+    let mut later = new_event("later", 1, &[]);
+    later.event.at = Some(Timestamp(T0.0 + 60_000));
+    store.append_events(vec![later], T0).await.unwrap();
+    let (is_paused, scheduled) = restored(&store, pause, "scheduled");
+    assert_eq!((is_paused, paused_at(&scheduled)), (true, Some(T0)));
+    // Only the operator ends it: by the command, or by saying so at once.
+    scheduled.close().await;
+    drop(scheduled);
+    let (scheduled, _) = open(&folder.path().join("scheduled"));
+    assert_eq!(paused_at(&scheduled), Some(T0), "after another start too");
+    assert!(scheduled.resume(BrakeScope::Everything).await.unwrap());
+    assert_eq!(paused_at(&scheduled), None);
+    let (is_paused, resumed) = restored(&store, RestoredPushes::GoOn, "resumed");
+    assert_eq!((is_paused, paused_at(&resumed)), (false, None));
 }

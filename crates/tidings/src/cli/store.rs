@@ -46,7 +46,8 @@ pub(crate) struct StoreBackupArgs {
   ssh vault 'cat tidings.backup' | tidings store restore --from - --data tidings-data
 
 The store is there as a whole or not at all. Channels begin a new epoch: clients that come back
-are told that they may have missed something.")]
+are told that they may have missed something. If jobs or scheduled events are in the backup, all
+pushes are paused until `tidings jobs resume everything`: some may have been sent since.")]
 pub(crate) struct StoreRestoreArgs {
     /// The backup; `-` is standard input.
     #[arg(long, value_name = "FILE")]
@@ -54,6 +55,9 @@ pub(crate) struct StoreRestoreArgs {
     /// The data folder, as in the configuration's data_dir; made if it is not there.
     #[arg(long, value_name = "DIR")]
     pub(crate) data: PathBuf,
+    /// Let jobs and scheduled events of the backup go on when the server starts, instead of pausing all pushes.
+    #[arg(long)]
+    pub(crate) resume: bool,
     /// Print what was restored as JSON.
     #[arg(long)]
     pub(crate) json: bool,

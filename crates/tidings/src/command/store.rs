@@ -4,21 +4,24 @@
 //! the folder. Either way its checksums are compared while it is written, and the file gets its name when it is complete
 //! and synced: what lies there under that name is a backup.
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Map, Value, json};
 use tempfile::NamedTempFile;
-use tidings_store::backup::{self, Backup, BackupError, BackupSummary, Checker, Findings, Progress, Report};
+use tidings_store::backup::{
+    self, Backup, BackupError, BackupSummary, Checker, Findings, Progress, Report, Restored, RestoredPushes,
+};
+use tidings_telemetry::unix_now;
 
 use super::CommandError;
 use super::client::{ApiClient, table};
 use super::http::HttpError;
 use super::output::{Kind, line, remark};
 use crate::cli::{StoreBackupArgs, StoreCommand, StoreRestoreArgs, StoreVerifyArgs};
+use crate::data_folder;
 use tidings_telemetry::chain;
 
 /// What the API calls a backup's format.
@@ -180,17 +183,27 @@ fn folder_of(path: &Path) -> &Path {
 fn restore(args: &StoreRestoreArgs) -> Result<(), CommandError> {
     let (input, bytes) = open(&args.from)?;
     let bar = bar(bytes, args.json);
-    let folder = |source| CommandError::File { action: "write", path: args.data.clone(), source };
-    // As the server makes it: devices' tokens lie in there.
-    DirBuilder::new().recursive(true).mode(0o700).create(&args.data).map_err(folder)?;
+    data_folder::secure(&args.data).map_err(|error| CommandError::Failed(chain(&error)))?;
     let store = store_in(&args.data);
-    let restored = backup::restore(input, &store, |progress| show(&bar, progress));
+    let pushes = if args.resume { RestoredPushes::GoOn } else { RestoredPushes::Paused(unix_now()) };
+    let restored = backup::restore(input, &store, pushes, |progress| show(&bar, progress));
     bar.finish_and_clear();
-    let summary = restored.map_err(|error| failed(blamed(&error, &args.from, &store), &error))?;
+    let Restored { summary, is_paused } =
+        restored.map_err(|error| failed(blamed(&error, &args.from, &store), &error))?;
     if args.json {
-        return Ok(line(spelt(&summary))?);
+        let mut all = object(&summary);
+        all.insert("paused".to_owned(), is_paused.into());
+        return Ok(line(Value::Object(all).to_string())?);
     }
-    Ok(line(format!("{} into {}", told(&summary, "restored"), store.display()))?)
+    line(format!("{} into {}", told(&summary, "restored"), store.display()))?;
+    if is_paused {
+        line("All pushes are paused, since some that were due at the backup may have been sent after it.")?;
+        line(
+            "Start the server, cancel what must not be sent (tidings jobs list, tidings jobs cancel ID), then release",
+        )?;
+        line("the others: tidings jobs resume everything")?;
+    }
+    Ok(())
 }
 
 /// The file or the folder.
