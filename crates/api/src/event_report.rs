@@ -222,7 +222,7 @@ async fn locate(shared: &Arc<Shared>, id: &EventId) -> Result<Option<Located>, P
         end.mark_unchanged(); // Before the look, so that no change falls between the two.
         let wanted = id.clone();
         match shared.read(move |shared| look(&shared.store, &wanted)).await? {
-            Look::Found(located) => return Ok(Some(located)),
+            Look::Found(located) => return Ok(Some(*located)),
             Look::Unknown => return Ok(None),
             Look::OnItsWay => {}
         }
@@ -236,18 +236,19 @@ async fn locate(shared: &Arc<Shared>, id: &EventId) -> Result<Option<Located>, P
 
 /// What one look finds of an event.
 enum Look {
-    Found(Located),
+    Found(Box<Located>),
     OnItsWay,
     Unknown,
 }
 
 fn look(store: &Store, id: &EventId) -> Result<Look, ReadError> {
     if let Some(later) = store.later(id)? {
-        return Ok(Look::Found(Located::Later(later)));
+        return Ok(Look::Found(Box::new(Located::Later(later))));
     }
     if let Some(position) = store.event_position(id)? {
         let accepted = store.event(position)?;
-        return Ok(accepted.map_or(Look::Unknown, |accepted| Look::Found(Located::Journal(position, accepted))));
+        let found = |accepted| Look::Found(Box::new(Located::Journal(position, accepted)));
+        return Ok(accepted.map_or(Look::Unknown, found));
     }
     Ok(if store.is_known(id)? { Look::OnItsWay } else { Look::Unknown })
 }
