@@ -5,6 +5,7 @@
 //! A client of `h2`, on a thread of its own, sends notifications as the server does: each to another device, with an id
 //! of its own and one of four payloads. Everything must be accepted, and the ledger must have all of it. Linux only: the time is read
 //! from `/proc`.
+#![expect(clippy::print_stdout, reason = "an example talks to a terminal")]
 
 use std::error::Error;
 use std::sync::Arc;

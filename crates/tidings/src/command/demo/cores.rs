@@ -117,7 +117,7 @@ mod tests {
     fn work_is_counted_for_those_whose_thread_does_it() {
         let before = Used::now();
         let worker = std::thread::Builder::new().name("simulator-test".to_owned());
-        let (done_tx, done_rx) = std::sync::mpsc::channel::<()>();
+        let (done_tx, done_rx) = std::sync::mpsc::sync_channel::<()>(1);
         let worker = worker.spawn(move || while done_rx.try_recv().is_err() {}).unwrap();
         while (Used::now() - before).simulators < TICK {
             std::thread::yield_now();
