@@ -24,6 +24,7 @@ pub(crate) const STEPS: &[Step] = &[
     step("openapi", "the API is as it describes itself, say programs that are not ours", openapi::openapi),
     step("fuzz", "no input breaks a parser of remote bytes or the session", fuzz::fuzz),
     step("crash", "nothing acknowledged is lost when the server is killed", crash),
+    step("abuse", "what callers and clients do wrong costs nobody else", abuse),
     Step { name: "miri", proves: "the buffers do nothing undefined, says an interpreter", on_request: true, run: miri },
     Step { name: "deny", proves: "licences, bans and sources of dependencies", on_request: true, run: deny },
 ];
@@ -106,6 +107,11 @@ fn demo(workshop: &Workshop) -> Outcome {
 /// Cargo.toml, so that a plain `cargo test` does not run it too; how many rounds it does is its own matter.
 fn crash(workshop: &Workshop) -> Outcome {
     campaign(workshop, "crash")
+}
+
+/// The abuse campaign, `crates/tidings/tests/abuse.rs`, likewise.
+fn abuse(workshop: &Workshop) -> Outcome {
+    campaign(workshop, "abuse")
 }
 
 /// An integration test of the binary's crate that judges the release binary. The test itself is built as the step `test`
