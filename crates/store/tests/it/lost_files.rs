@@ -6,6 +6,7 @@
 //! its own, because a crash of it is a failure too. Every eighth case is tried; `TIDINGS_STORE_DAMAGE=all` tries all.
 
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -250,16 +251,20 @@ async fn reader() {
                 Ok(Outcome::Whole) => {}
                 Ok(Outcome::Refused) => refused += 1,
                 Err(why) => {
-                    println!("{} {how:?}: {why}", name.display()); // At once: the next case may crash.
+                    say(&format!("{} {how:?}: {why}", name.display())); // At once: the next case may crash.
                     failed.push(name.display().to_string());
                 }
             }
         }
         fs::remove_dir_all(&place).unwrap();
     }
-    println!("{tried} cases, {refused} refused");
+    say(&format!("{tried} cases, {refused} refused"));
     assert!(failed.is_empty(), "{} of {tried} cases failed: {failed:?}", failed.len());
     assert!(refused > 0 && refused < tried);
+}
+
+fn say(text: &str) {
+    std::io::stdout().write_all(format!("{text}\n").as_bytes()).unwrap();
 }
 
 enum Outcome {
