@@ -352,7 +352,8 @@ impl Stage {
              --api-key-file {key} \\\n    \
              --topic goal --subject match:2022-final --subject team:argentina \\\n    \
              --param team=Argentina --param 'scorer=Lionel Messi' --param minute=121 \\\n    \
-             --param home=Argentina --param home_goals=4 --param away=France --param away_goals=3\n\n\
+             --param home=Argentina --param home_goals=4 \\\n    \
+             --param away=France --param away_goals=3\n\n\
              What the server counts:\n  curl -H \"X-API-Key: $(cat {key})\" {url}/metrics\n\n\
              What one of the Androids shows:\n  curl --cacert {ca} https://localhost:{port}/simulator/shown/{token}\n",
             clients = grouped(self.args.clients.into()),

@@ -180,7 +180,7 @@ impl Report {
         };
         let mut text = format!(
             "{verdict}: {} events, {} deliveries to {} clients,\n\
-             {} pushes to {} phones; {} more were not needed: the app had got the event.\n\n",
+             {} pushes to {} phones, and {} not needed: the app had the event.\n\n",
             self.events,
             grouped(self.deliveries),
             grouped(self.clients.into()),
@@ -223,10 +223,11 @@ impl Report {
             _ => "The machine had room left.",
         };
         format!(
-            "While events were on their way ({busy_s:.1} of {:.1} s), the server used {server:.1} of {machine} cores,\n\
-             the simulated providers {simulators:.1}, the clients {clients:.1}, other programs {others:.1}.\n\
-             {what} An event waited until everybody was told of the\n\
-             one before. FCM's quota is {} a minute here (by default 600 000).",
+            "While events were on their way ({busy_s:.1} of {:.1} s), the server used\n\
+             {server:.1} of {machine} cores, simulated providers {simulators:.1}, clients {clients:.1}, other programs {others:.1}.\n\
+             {what}\n\
+             An event waited until everybody was told of the one before.\n\
+             FCM's quota is {} a minute here (by default 600 000).",
             self.match_s,
             grouped(FCM_QUOTA),
         )

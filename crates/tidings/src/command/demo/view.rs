@@ -306,7 +306,7 @@ fn format_latency(latency: &HistogramSnapshot) -> String {
     if latency.count() == 0 {
         return "–".to_owned();
     }
-    format!("50 % in {}, 99 % in {}", format_duration(latency.quantile(0.5)), format_duration(latency.quantile(0.99)))
+    format!("50 % {}, 99 % {}", format_duration(latency.quantile(0.5)), format_duration(latency.quantile(0.99)))
 }
 
 /// Three digits and a unit.
