@@ -367,12 +367,12 @@ fn unfinished_bodies_of_one_user() {
 
 #[test]
 fn idle_connections_after_a_burst() {
-    judge("600 connections that stay idle after a burst", PLAIN, fill_short, async |server, epoch| {
-        let held = many(600, |_| {
+    judge("900 connections that stay idle after a burst", PLAIN, fill_short, async |server, epoch| {
+        let held = many(900, |_| {
             let epoch = epoch.clone();
             async move {
                 let mut client = Client::connect(server, ABROAD).await?;
-                client.say(vec![json!({ "rpc": { "method": "x" } }); 1500]).await?;
+                client.say(vec![json!({ "rpc": { "method": "x" } }); 1000]).await?;
                 client.read_answers().await;
                 client.say([recover(&epoch), history(10), history(10)]).await?;
                 client.read_answers().await;
