@@ -137,7 +137,7 @@ impl App {
     }
 }
 
-// Secrets never reach a log (invariant 9).
+// Secrets never reach a log.
 impl fmt::Debug for App {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("App").field("user", &self.user).field("device", &self.device).finish_non_exhaustive()

@@ -73,7 +73,7 @@ pub struct ApiKey {
     pub audience_max: Option<u64>,
 }
 
-// Secrets never reach a log (invariant 9), not even as a hash.
+// Secrets never reach a log, not even as a hash.
 impl fmt::Debug for ApiKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ApiKey")

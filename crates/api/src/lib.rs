@@ -1,4 +1,4 @@
-//! The HTTP API for servers (R7): hand in events and ask what became of them, register devices, publish and read
+//! The HTTP API for servers: hand in events and ask what became of them, register devices, publish and read
 //! channels.
 //!
 //! ```text

@@ -1,4 +1,4 @@
-//! Selectors, answered with the sets of the index (R8).
+//! Selectors, answered with the sets of the index.
 //!
 //! A selector first becomes a plan: its names are looked up once, and what `and` joins is put in order, the fewest
 //! first, what is negated last. Then each shard of numbers is answered by itself, so memory is a few bitmaps of one

@@ -1,4 +1,4 @@
-//! Who is to be told (R8): sets of device numbers per (topic, subject), per user, platform, app, locale and country,
+//! Who is to be told: sets of device numbers per (topic, subject), per user, platform, app, locale and country,
 //! and of those who muted, and what becomes of them for one event.
 //!
 //! The [`Index`] is derived from the durable rows and can be thrown away; the store fills it, keeps it in step and asks

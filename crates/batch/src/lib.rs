@@ -1,4 +1,4 @@
-//! A batching writer (R2): collects small writes of many producers and hands the sink pages of them.
+//! A batching writer: collects small writes of many producers and hands the sink pages of them.
 //!
 //! Writing 25 bytes at a time costs a system call each time and makes producers queue up for one lock behind it. Here a
 //! producer copies its message into the last page, under a lock that is held for some nanoseconds, and a driver gives the

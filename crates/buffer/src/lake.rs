@@ -1,4 +1,4 @@
-//! The lake: a bounded queue between producers with batches and consumers with demand (R1).
+//! The lake: a bounded queue between producers with batches and consumers with demand.
 //!
 //! It is a [`Ring`] that tasks and threads share. Producers hand in and wait when there is no room, or do not wait, as
 //! they like. Each [`Consumer`] says how many values it can use now, its *demand*, and receives at most that many in one

@@ -1,4 +1,4 @@
-//! Bounded buffers: what waits, waits here (R1).
+//! Bounded buffers: what waits, waits here.
 //!
 //! A buffer moves values between tasks and knows nothing about them. Each states its bounds, what happens when it is
 //! full or closed, and counters that obey a conservation law: what was accepted was delivered, dropped, or is held. All

@@ -1,4 +1,4 @@
-//! The log: values under a running index, for readers that hold positions (R1).
+//! The log: values under a running index, for readers that hold positions.
 //!
 //! A queue gives each value away once. A log keeps it, and whoever reads says where: a *position* is the index of the
 //! next value wanted, a plain `u64` that costs nothing to hold. So a thousand readers share the same values.

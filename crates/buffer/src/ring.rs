@@ -1,4 +1,4 @@
-//! The ring: a bounded first-in first-out queue for one owner, without locks (R1).
+//! The ring: a bounded first-in first-out queue for one owner, without locks.
 //!
 //! Everything takes `&mut self`. Whoever shares it puts it behind what fits: [`crate::Lake`] is one behind a mutex, with
 //! producers and consumers that can wait.

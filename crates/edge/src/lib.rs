@@ -1,4 +1,4 @@
-//! Client connections (R6): WebSocket, the Centrifugo client protocol.
+//! Client connections: WebSocket, the Centrifugo client protocol.
 //!
 //! ```text
 //!   HTTP server ── handshake ──► loop 0 … n-1 (one thread each, a current-thread runtime)

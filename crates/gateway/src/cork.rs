@@ -3,10 +3,11 @@
 //! `h2` flushes after every frame with a body, and over TLS each flush is a record and a write of its own. The cork
 //! takes all of it into a buffer and flushes nothing until the driver says [`CorkHandle::poll_uncork`].
 //!
-//! It also keeps the order that invariant 5 rests on. Between handing requests to `h2` and having their HEADERS in this
-//! buffer nothing may be read: a SETTINGS frame read in between would be acknowledged before the HEADERS that were
-//! counted against the old limit. So the driver closes the read gate while it hands over, opens streams only while the
-//! cork is not [blocked](CorkHandle::is_blocked), and the cork takes whole batches without ever pushing back.
+//! It also keeps the order in which no more streams are open than the peer allows. Between handing requests to `h2` and
+//! having their HEADERS in this buffer nothing may be read: a SETTINGS frame read in between would be acknowledged
+//! before the HEADERS that were counted against the old limit. So the driver closes the read gate while it hands over,
+//! opens streams only while the cork is not [blocked](CorkHandle::is_blocked), and the cork takes whole batches without
+//! ever pushing back.
 //!
 //! Being what reads, it also notes why TLS ended: `h2` passes on only the text of such an error, and an alert about our
 //! certificate comes, with TLS 1.3, after the handshake. And it reads along in the frames what `h2` does not tell

@@ -165,7 +165,7 @@ impl ClientCertificate {
     }
 }
 
-// The key never reaches a log (invariant 9).
+// The key never reaches a log.
 impl fmt::Debug for ClientCertificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ClientCertificate")

@@ -129,7 +129,7 @@ impl OAuth {
     }
 }
 
-// Neither key nor token ever reaches a log (invariant 9).
+// Neither key nor token ever reaches a log.
 impl fmt::Debug for OAuth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OAuth").field("account", &self.account).finish_non_exhaustive()

@@ -1,4 +1,4 @@
-//! Small records in files, read without a copy (R8): what is derived from the store's rows and too much for memory.
+//! Small records in files, read without a copy: what is derived from the store's rows and too much for memory.
 //!
 //! A [`Heap`] owns a folder of *segments*: files of up to 64 MiB, allocated as a whole before anything is written into
 //! them, so that a full disk is met in [`Heap::reserve`] and never while a record is written or read. Records are

@@ -1,4 +1,4 @@
-//! An HTTP/1.1 client for calls between servers: connections that are kept, requests pipelined on them (`R4`).
+//! An HTTP/1.1 client for calls between servers: connections that are kept, requests pipelined on them.
 //!
 //! A [`Client`] talks to one [`Origin`] over a pool of connections. A [`Request`] that may be repeated without harm goes
 //! out behind others that wait for their answers (RFC 9112, 9.3.2); any other travels alone, unless the caller says

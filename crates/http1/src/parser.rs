@@ -1,4 +1,4 @@
-//! Reading answers: an incremental core over bytes as they come, without I/O or clock (`R4`).
+//! Reading answers: an incremental core over bytes as they come, without I/O or clock.
 //!
 //! ```text
 //!            ┌──── 1xx ────┐

@@ -1,4 +1,4 @@
-//! Owner of all channels (R5): publish, follow from a position, history, presence, receipts.
+//! Owner of all channels: publish, follow from a position, history, presence, receipts.
 //!
 //! ```text
 //!            publish ──► Channel { lock: history, tail, readers, presence } ──► wakes each edge loop once
@@ -6,7 +6,7 @@
 //!   subscribe, history, presence ────┘            └──► the loop fetches the new frames, once for all its readers
 //! ```
 //!
-//! - History add and fan-out are one step under the channel's lock, so every reader sees one order (invariant 3). A
+//! - History add and fan-out are one step under the channel's lock, so every reader sees one order. A
 //!   resume reads the history and takes its place in the tail under the same lock: nothing to merge, no gap.
 //! - The hub never waits for a reader and holds no socket. A reader is a position in the channel's
 //!   [`Tail`](tidings_stream::Tail); loops report how far their slowest reader is, and what all have is forgotten.

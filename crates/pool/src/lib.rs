@@ -1,4 +1,4 @@
-//! Pooled, pipelined clients of services over sockets: implement a protocol, get the rest (R3).
+//! Pooled, pipelined clients of services over sockets: implement a protocol, get the rest.
 //!
 //! A [`Protocol`] says how to set up a connection, encode a request, decode answers and say goodbye. A [`Pool`] of it
 //! keeps connections up, writes many requests behind each other without waiting for answers, and ends every request

@@ -1,4 +1,4 @@
-//! The numbers of the protocol with their standard texts (protocol reference, section 9).
+//! The numbers of the protocol with their standard texts.
 
 use std::borrow::Cow;
 

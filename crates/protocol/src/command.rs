@@ -1,4 +1,4 @@
-//! What clients send: frames of newline-separated JSON commands (protocol reference, sections 1.2 and 2).
+//! What clients send: frames of newline-separated JSON commands.
 //!
 //! A frame is read lazily, command by command, so that commands before a malformed one are still served in order.
 //! One frame holds at most [`FRAME_COMMAND_COUNT_MAX`] commands; its bytes are bounded by who read it. Unknown fields

@@ -74,7 +74,7 @@ impl DeviceCredential {
     }
 }
 
-// Whoever has it can stop a device's notifications (invariant 9).
+// Whoever has it can stop a device's notifications.
 impl fmt::Debug for DeviceCredential {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("DeviceCredential")

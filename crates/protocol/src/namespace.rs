@@ -1,4 +1,4 @@
-//! What may be done in a channel, by the namespace its name begins with (protocol reference, section 8).
+//! What may be done in a channel, by the namespace its name begins with.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -79,7 +79,7 @@ impl From<BTreeMap<String, String>> for Tags {
     }
 }
 
-// Tags are text of the application, which never reaches a log (invariant 9).
+// Tags are text of the application, which never reaches a log.
 impl fmt::Debug for Tags {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Tags({})", self.iter().count())

@@ -1,7 +1,7 @@
 //! What the server says, as JSON text: replies to commands, pushes nobody asked for, and the ping.
 //!
 //! One message is one object without line breaks, so several may be joined by `\n` into one frame. Zero values are
-//! left out, except where the protocol wants them (protocol reference, 1.2).
+//! left out, except where the protocol wants them.
 
 use std::time::Duration;
 

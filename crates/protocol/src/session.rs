@@ -10,8 +10,8 @@
 //! [`Session::handle`] decides on one command and returns exactly one [`Effect`]. Some are done with the reply they
 //! carry; the others hand the driver a ticket, to be given back to the `on_*` method of the same name together with
 //! what became of it, which returns the reply. A ticket cannot be copied, so nothing is answered twice. A subscribe
-//! or unsubscribe must be given back before the next command is handled (protocol reference, section 3, 6); the
-//! replies of the other commands may come in any order. After a disconnect every call returns nothing.
+//! or unsubscribe must be given back before the next command is handled; the replies of the other commands may come in
+//! any order. After a disconnect every call returns nothing.
 //!
 //! The session does not see publications on their way out, measures no time and sends no pings: the driver tells it
 //! about a ping it sent, and asks [`Session::deadline`] when to call [`Session::poll_expired`]. That the client

@@ -1,4 +1,4 @@
-//! Connection and subscription tokens: JSON Web Tokens signed with a shared secret (protocol reference, section 7).
+//! Connection and subscription tokens: JSON Web Tokens signed with a shared secret.
 //!
 //! HS256, HS384 and HS512 (RFC 7518, 3.2); nothing else is accepted, whatever the token's header says, nor a token
 //! with critical extensions, none of which we know (RFC 7515, 4.1.11). While a secret is being replaced, tokens of

@@ -46,7 +46,7 @@ pub enum Event<'a> {
     NeedMore,
 }
 
-// Messages hold tokens and payloads, which never reach a log (invariant 9).
+// Messages hold tokens and payloads, which never reach a log.
 impl fmt::Debug for Event<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

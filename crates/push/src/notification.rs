@@ -193,7 +193,7 @@ impl Rendering {
     }
 }
 
-// Payloads never reach a log (invariant 9).
+// Payloads never reach a log.
 impl fmt::Debug for Rendering {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let payload_bytes = self.payload().len();

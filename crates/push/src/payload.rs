@@ -125,7 +125,7 @@ pub struct WebPushBody {
     pub urgency: Option<Urgency>,
 }
 
-// Payloads never reach a log (invariant 9).
+// Payloads never reach a log.
 impl fmt::Debug for ApnsBody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ApnsBody({} bytes, {:?}, {:?})", self.bytes.len(), self.push_type, self.priority)

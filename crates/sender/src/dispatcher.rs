@@ -1,4 +1,4 @@
-//! Which events and jobs have a place, in which order (R9).
+//! Which events and jobs have a place, in which order.
 //!
 //! The dispatcher reads the journal in order, without waiting for places: an event that finds none is *parked*
 //! ([`crate::lot`]), so that a goal behind a thousand newsletters is seen. `job_count_max` places are for jobs that

@@ -1,4 +1,4 @@
-//! Jobs (R9): from an accepted event to one counted outcome for every device of its audience.
+//! Jobs: from an accepted event to one counted outcome for every device of its audience.
 //!
 //! The [`Sender`] follows the journal. Each event becomes a *job*: its audience is frozen, walked once in the order of
 //! device numbers, rendered once per language, provider and app, and handed to the lakes of the provider pools as

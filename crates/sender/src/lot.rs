@@ -1,4 +1,4 @@
-//! Jobs without a place (R9): known and on disk, but neither walked nor handed out.
+//! Jobs without a place: known and on disk, but neither walked nor handed out.
 //!
 //! A job is parked before it begins, when all places are taken by jobs that are no less urgent; or put aside later, for
 //! a more urgent one or because it cannot hand out anything. It comes back to a place the more urgent first, then the

@@ -1,4 +1,4 @@
-//! A newer event takes the place of older ones with the same collapse key, for the devices in both audiences (R9).
+//! A newer event takes the place of older ones with the same collapse key, for the devices in both audiences.
 //!
 //! [`begin`] is called once for a job that begins (or comes back to a place), before any of its devices is looked at,
 //! with all older jobs of the key that are not over; [`crate::lot::Lot::supersede`] does the same, in the same step,

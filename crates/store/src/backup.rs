@@ -1,4 +1,4 @@
-//! Backup of a running or stopped store, its way back, and the look at whether a store is sound (R7).
+//! Backup of a running or stopped store, its way back, and the look at whether a store is sound.
 //!
 //! A backup is the rows of all tables between two commits, in one flat file ([`format`] has its bytes). The store goes
 //! on meanwhile: nothing waits but the commit at hand, for the time it takes to note which files and write buffers the

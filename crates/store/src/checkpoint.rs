@@ -1,4 +1,4 @@
-//! The checkpoint (R9): device table and audience index as one flat file, so that opening need not read all rows.
+//! The checkpoint: device table and audience index as one flat file, so that opening need not read all rows.
 //!
 //! ```text
 //!  committer: rows + change ─► sync ─► table, index ─► `changed`      every so many changes: the signal

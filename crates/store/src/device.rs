@@ -153,7 +153,7 @@ impl From<String> for GivenCredential {
     }
 }
 
-// Secrets never reach a log (invariant 9), nor what a weak one can be guessed from.
+// Secrets never reach a log, nor what a weak one can be guessed from.
 impl fmt::Debug for GivenCredential {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("GivenCredential")
@@ -299,7 +299,7 @@ impl Credential {
     }
 }
 
-// Secrets never reach a log (invariant 9).
+// Secrets never reach a log.
 impl fmt::Debug for Credential {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Credential")

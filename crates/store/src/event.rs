@@ -132,7 +132,7 @@ pub struct StoredPublication {
     pub receipt: Option<ReceiptRequest>,
 }
 
-// Payloads never reach a log (invariant 9).
+// Payloads never reach a log.
 impl std::fmt::Debug for StoredPublication {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "StoredPublication({} bytes)", self.data.as_str().len())

@@ -1,4 +1,4 @@
-//! What survives `kill -9` (R7, R9): the journal of events, and those that are not yet due; durable channels; devices
+//! What survives `kill -9`: the journal of events, and those that are not yet due; durable channels; devices
 //! with their users, secrets, subscriptions and mutes, and which tokens are proven; how far imports are; jobs and brakes.
 //!
 //! [`Store`] is a cheap handle. All writing goes through one *committer* on a thread of its own: it drains bounded

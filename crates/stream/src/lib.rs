@@ -1,4 +1,4 @@
-//! One channel's memory, without I/O, clock or locks (R5).
+//! One channel's memory, without I/O, clock or locks.
 //!
 //! Two things are kept of what was published, for two kinds of reader:
 //!

@@ -1,4 +1,4 @@
-//! The registry as InfluxDB lines: what happened since the last flush, for an agent that takes what it is sent (R13).
+//! The registry as InfluxDB lines: what happened since the last flush, for an agent that takes what it is sent.
 //!
 //! An [`Exporter`] remembers where every series stood. [`Exporter::flush`] makes lines of what changed since and hands
 //! them on one by one; it sends nothing itself and has no clock. InfluxDB, Telegraf and VictoriaMetrics read them.

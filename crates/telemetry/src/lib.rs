@@ -1,4 +1,4 @@
-//! Measuring inside (R13): instruments, the registry that names them, Prometheus text, InfluxDB lines,
+//! Measuring inside: instruments, the registry that names them, Prometheus text, InfluxDB lines,
 //! log set-up, the wall clock, what a panic costs.
 //!
 //! A component asks the [`Registry`] for its instruments once, when it is built, and holds them; from then on counting

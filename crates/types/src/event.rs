@@ -333,7 +333,7 @@ pub struct Text {
     pub body: String,
 }
 
-// User text never reaches a log (invariant 9).
+// User text never reaches a log.
 impl fmt::Debug for Text {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Text({} bytes)", self.title.len() + self.body.len())
@@ -376,7 +376,7 @@ impl Present {
     }
 }
 
-// User text never reaches a log (invariant 9).
+// User text never reaches a log.
 impl fmt::Debug for Present {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Present")
@@ -485,7 +485,7 @@ impl fmt::Display for ParamValue {
     }
 }
 
-// User text never reaches a log (invariant 9).
+// User text never reaches a log.
 impl fmt::Debug for ParamValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -101,7 +101,7 @@ impl Json {
     }
 }
 
-// Payloads never reach a log (invariant 9): Debug tells the size only.
+// Payloads never reach a log: Debug tells the size only.
 impl fmt::Debug for Json {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Json({} bytes)", self.0.len())

@@ -1,4 +1,4 @@
-//! Selectors: the language in which a caller names an audience (R8), as text and as a tree.
+//! Selectors: the language in which a caller names an audience, as text and as a tree.
 //!
 //! ```text
 //! (goal, red_card) on (team:42, team:7) and country in (DE, AT) and not platform = web

@@ -310,7 +310,7 @@ impl From<DeviceToken> for Form {
     }
 }
 
-// Tokens never reach a log (invariant 9).
+// Tokens never reach a log.
 impl fmt::Debug for DeviceToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "DeviceToken({}, {} bytes)", self.provider(), self.as_bytes().len())

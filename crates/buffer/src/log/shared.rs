@@ -1,4 +1,4 @@
-//! The log of many: any thread appends, every reader gets everything, at its own pace (R1).
+//! The log of many: any thread appends, every reader gets everything, at its own pace.
 //!
 //! ```text
 //!   writers                                        readers, each with a position of its own

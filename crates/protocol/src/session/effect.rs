@@ -97,7 +97,7 @@ pub enum Effect {
     Nothing,
 }
 
-// Replies may hold payloads, which never reach a log (invariant 9).
+// Replies may hold payloads, which never reach a log.
 impl fmt::Debug for Effect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

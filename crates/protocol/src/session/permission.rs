@@ -1,4 +1,4 @@
-//! Who may do what in a channel (protocol reference, section 8).
+//! Who may do what in a channel.
 
 use tidings_types::ChannelName;
 

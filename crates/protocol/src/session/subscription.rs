@@ -47,7 +47,7 @@ impl Subscription {
 
 /// Flag of a subscribe request: answer 112 instead of an unrecovered subscription.
 const FLAG_UNRECOVERED_IS_ERROR: i64 = 2;
-/// A subscription type we have a word of its own for (protocol reference, 16.4).
+/// A subscription type we have a word of its own for.
 const KIND_SHARED_POLL: i32 = 4;
 
 impl Session {

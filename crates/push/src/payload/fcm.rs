@@ -72,7 +72,7 @@ impl FcmBody {
     }
 }
 
-// Payloads never reach a log (invariant 9).
+// Payloads never reach a log.
 impl std::fmt::Debug for FcmBody {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "FcmBody({} bytes)", self.bytes.len())

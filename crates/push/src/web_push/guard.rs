@@ -118,7 +118,7 @@ impl Endpoint {
 
 const SCHEME: &str = "https://";
 
-// Endpoints never reach a log (invariant 9); their origins may.
+// Endpoints never reach a log; their origins may.
 impl fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Endpoint({})", self.origin)

@@ -1,4 +1,4 @@
-//! Devices that nobody has seen for longer than `idle_max` are deleted (R7).
+//! Devices that nobody has seen for longer than `idle_max` are deleted.
 //!
 //! A device is seen when it registers, changes itself or proves itself. All devices are walked over, some each second: 20
 //! million in six hours. However many are idle, a look takes no more than a part: a clock that jumps for a moment, or a

@@ -1,4 +1,4 @@
-//! `tidings bench`: what each part does on this machine, beside the goal (R18).
+//! `tidings bench`: what each part does on this machine, beside the goal.
 //!
 //! Every benchmark repeats its measurement `--runs` times and prints median and spread; progress goes to standard
 //! error. What is measured is the real thing: a server's load comes from another process, and where a part has a physical

@@ -16,7 +16,7 @@ use tidings_types::EventPriority;
 use super::Config;
 use super::value::ByteSize;
 
-/// Our own memory of an idle WebSocket connection (the goal of requirement R6, buffers excluded).
+/// Our own memory of an idle WebSocket connection (the goal, buffers excluded).
 const CONNECTION_BYTES: u64 = 6 << 10;
 /// The reply in hand on each loop: as text, as a frame, and in the connection's buffer, which may be twice as large.
 const REPLY_COPIES: u64 = 4;

@@ -1,5 +1,5 @@
 //! Tells a back end when an event's job is done: a signed HTTP request to one address, as the Standard Webhooks
-//! specification has it (<https://www.standardwebhooks.com>, v1). R9 "webhook when done", R20 "signed webhooks".
+//! specification has it (<https://www.standardwebhooks.com>, v1).
 //!
 //! ```text
 //! sender: job rows "owed" ──take_untold──► schedule ──next──► attempt ──► receiver

@@ -1,5 +1,4 @@
-//! `bench audience`: how quickly an event's audience is found and handed out, and what keeping it durable costs (R7,
-//! R8).
+//! `bench audience`: how quickly an event's audience is found and handed out, and what keeping it durable costs.
 //!
 //! Everything is our own store as `serve` uses it, in a temporary folder: devices and subscriptions are imported,
 //! audiences frozen and read window by window with their tokens ([`select`]), subscriptions changed by 64 writers at

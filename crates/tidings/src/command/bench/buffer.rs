@@ -1,7 +1,8 @@
 //! `bench buffer`: how long an operation on a buffer takes, at worst, and how much goes through one between threads.
 //!
-//! First R1's test (see [`latency`]) on the ring, through the handles that threads share (lake and shared log), on two
-//! threads at once, and on what others offer; the same loop with an empty body, the *floor*, takes turns with them.
+//! First one operation at a time (see [`latency`]) on the ring, through the handles that threads share (lake and shared
+//! log), on two threads at once, and on what others offer; the same loop with an empty body, the *floor*, takes turns
+//! with them.
 //! Then producers and consumers (see [`throughput`]).
 //!
 //! All are held to the same: a capacity of their own that is never exceeded, first in first out, and every run's counts
@@ -37,7 +38,7 @@ pub(super) async fn run(args: &BenchBufferArgs) -> Result<Report, CommandError> 
     Ok(report)
 }
 
-/// A buffer under R1's test.
+/// A buffer whose operations are timed.
 struct Candidate {
     name: &'static str,
     /// Ours are judged.

@@ -1,5 +1,5 @@
 //! `bench http`: our HTTP/1.1 client against nginx, beside `wrk`, which only repeats one ready-made request, and beside
-//! other clients (R4).
+//! other clients.
 //!
 //! nginx has one worker on one core and answers every request with the same 128 bytes; the clients, one after the other,
 //! have the other core. A case is `connections × requests in flight at once`: of ours each request is awaited by a task

@@ -1,5 +1,5 @@
-//! `bench push`: from an event handed to the API to the provider's answer for the last device, by the whole server (R9,
-//! R10).
+//! `bench push`: from an event handed to the API to the provider's answer for the last device, by the whole
+//! server.
 //!
 //! The server runs in this process, held to one core; the provider is another process on other cores: our simulator,
 //! or Pushy's benchmark server ([`provider`]). An event goes in over HTTP; its audience is selected from the store,

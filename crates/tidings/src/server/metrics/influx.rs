@@ -1,4 +1,4 @@
-//! Metrics to an agent: the registry's growth as InfluxDB lines, in UDP packets, every interval (R13; R2, R3).
+//! Metrics to an agent: the registry's growth as InfluxDB lines, in UDP packets, every interval.
 //!
 //! ```text
 //! registry ─► Exporter ─lines─► BatchWriter ─pages─► Pool of UDP sockets ─packets─► agent

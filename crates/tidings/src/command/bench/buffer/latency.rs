@@ -1,4 +1,4 @@
-//! R1's test, operation by operation: how long each push and each pull takes once the buffer is full.
+//! Operation by operation: how long each push and each pull takes once the buffer is full.
 //!
 //! 200 000 items are pushed, all are pulled, as many are pushed again; then 2 000 000 operations follow in cycles of 15
 //! pushes and 5 pulls, so that two of three pushes find the buffer full and the oldest item has to go. Each operation is
