@@ -292,8 +292,7 @@ fn thousands_of_idle_connections() {
 
 #[test]
 fn few_files_may_be_opened() {
-    let settings = "address_connection_count_max = 150\n"; // Connections of all get half of the files.
-    judge("600 idle connections where 400 files may be open", (settings, 400), nothing, async |server, ()| {
+    judge("600 idle connections where 400 files may be open", ("", 400), nothing, async |server, ()| {
         let lines = idle_lines(server, 600).await;
         sleep(HOLD).await;
         drop(lines);

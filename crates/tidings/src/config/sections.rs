@@ -72,8 +72,8 @@ section! {
         body_bytes_max: ByteSize = "4MiB", from "64KiB" to "64MiB";
         /// API requests in work at a time; one more is refused with 503.
         request_count_max: usize = "256", from "1" to "65536";
-        /// Connections of one address that are still HTTP, of IPv6 those of a /64; one more is closed as it comes. 0 is no
-        /// limit. Behind a proxy all clients have its address: set 0, or what the proxy may hold.
+        /// Connections of one address that are still HTTP, of IPv6 those of a /64; one more is closed as it comes. Never
+        /// more than half of what the limit of open files allows. 0 is no limit. Behind a proxy all clients have its address: set 0, or what the proxy may hold.
         address_connection_count_max: usize = "10000", from "0" to "10000000";
         /// A peer that takes no byte for this long while something waits for it is closed; WebSockets as well.
         stall_timeout: Duration = "10s", from "100ms" to "10m";

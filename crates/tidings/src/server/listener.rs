@@ -4,7 +4,7 @@
 //! | What | Limit | When it is reached |
 //! |---|---|---|
 //! | connections that are still HTTP (a WebSocket counts in the edge) | `connection_count_max` a listener | nothing is accepted, new ones wait in the system's queue |
-//! | connections of one address (of IPv6: of one /64) that are still HTTP | `address_count_max`, all listeners together | closed at once |
+//! | connections of one address (of IPv6: of one /64) that are still HTTP | `address_count_max`, and half of the open files for connections, all listeners together | closed at once |
 //! | open files | [`FILE_RESERVE`] are left to the store and the gateways | closed at once, and nothing is accepted for [`ACCEPT_PAUSE`] |
 //! | the head of a request, also of the next one on a connection | `head_timeout` | closed |
 //! | bytes that wait for a peer that takes none | `stall_timeout` | closed by the system |
@@ -104,7 +104,11 @@ impl Admission {
         Self::with_files(limits, file_number_max, registry)
     }
 
-    fn with_files(limits: Limits, file_number_max: Option<u64>, registry: &Registry) -> Arc<Self> {
+    fn with_files(mut limits: Limits, file_number_max: Option<u64>, registry: &Registry) -> Arc<Self> {
+        if let Some(files) = file_number_max.and_then(|files| usize::try_from(files).ok()) {
+            // So that one address cannot take all files, however few there are; 0 stays no limit.
+            limits.address_count_max = limits.address_count_max.min((files / 2).max(1));
+        }
         let help = "HTTP connections closed because their peer took no byte for http.stall_timeout.";
         Arc::new(Self {
             limits,
@@ -447,6 +451,19 @@ mod tests {
             {}
         };
         within(again).await.expect("a connection that ends makes room");
+    }
+
+    #[test]
+    fn where_few_files_may_be_open_one_address_has_half_of_them() {
+        let limit = |address_count_max, files| {
+            let limits = Limits { address_count_max, ..LIMITS };
+            Admission::with_files(limits, files, &Registry::new()).limits.address_count_max
+        };
+        assert_eq!(
+            [limit(10_000, None), limit(10_000, Some(1 << 20)), limit(10_000, Some(200))],
+            [10_000, 10_000, 100]
+        );
+        assert_eq!([limit(50, Some(200)), limit(50, Some(1)), limit(0, Some(200))], [50, 1, 0]);
     }
 
     #[tokio::test]
