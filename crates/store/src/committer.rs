@@ -213,13 +213,12 @@ impl Committer {
             self.refuse(&error.into());
             return Err(Failure(None));
         }
-        let committed = engine.commit(rows, durability).and_then(|()| match durability {
-            Durability::Synced => engine.acknowledge(state.commit),
-            Durability::Handed => Ok(()),
-        });
-        if let Err(error) = committed {
+        if let Err(error) = engine.commit(rows, durability) {
             self.refuse(&error);
             return Err(Failure(Some(Doubtful { commit: state.commit, effects })));
+        }
+        if durability == Durability::Synced {
+            engine.acknowledge(state.commit);
         }
         self.shared.counters.batches.fetch_add(1, Ordering::Relaxed);
         shared.checkpoint.on_changing(state.change_end);

@@ -11,6 +11,7 @@ use std::fs::{self, File};
 use std::io::Write as _;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -19,9 +20,11 @@ use fjall::{
     AbstractTree as _, AnyTree, CompressionType, Database, Keyspace, KeyspaceCreateOptions, LsmError, OwnedWriteBatch,
     PersistMode, Readable as _, Slice,
 };
+use tidings_telemetry::chain;
 use tokio::time::Instant;
+use tracing::warn;
 
-use self::files::{Acknowledged, Found, LogNote, Manifest};
+use self::files::{Acknowledged, Behind, Found, LogNote, Manifest, current_version};
 
 mod files;
 mod log;
@@ -308,6 +311,8 @@ pub(crate) struct Engine {
     place: PathBuf,
     acknowledged: Acknowledged,
     notes: Mutex<Notes>,
+    /// The manifest, or the number of the last synced commit, could not be written.
+    is_noting_failing: AtomicBool,
     /// Held while a batch is applied. fjall makes all visible that was begun before a file of rows is registered, so a
     /// snapshot taken meanwhile may show half of the batch.
     applying: Mutex<()>,
@@ -519,6 +524,7 @@ impl Engine {
             place: path.to_owned(),
             acknowledged: Acknowledged::open(path)?,
             notes: Mutex::new(Notes { manifest, is_written: true, newest_log }),
+            is_noting_failing: AtomicBool::new(false),
             applying: Mutex::new(()),
             #[cfg(test)]
             hooks: Hooks::default(),
@@ -588,7 +594,8 @@ impl Engine {
         let applying = self.applying.lock().unwrap_or_else(PoisonError::into_inner);
         batch.commit()?;
         drop(applying);
-        self.note_log(&unflushed)?;
+        let noted = self.note_log(&unflushed);
+        self.tell_whether_noted(noted);
         #[cfg(test)]
         if fault == Some(Fault::AfterCommit) {
             return Err(fjall::Error::Poisoned.into());
@@ -597,8 +604,19 @@ impl Engine {
     }
 
     /// Notes that commits up to this one are synced: a log that ends before it is refused from here on.
-    pub(crate) fn acknowledge(&self, commit: u64) -> Result<(), EngineError> {
-        Ok(self.acknowledged.write(commit)?)
+    pub(crate) fn acknowledge(&self, commit: u64) {
+        self.tell_whether_noted(self.acknowledged.write(commit).map_err(EngineError::from));
+    }
+
+    /// What cannot be noted does not make a commit fail: it is tried again with the next one, and until then the next start
+    /// only knows less of what should be there.
+    fn tell_whether_noted(&self, noted: Result<(), EngineError>) {
+        let was_failing = self.is_noting_failing.swap(noted.is_err(), Ordering::Relaxed);
+        if let Err(error) = noted
+            && !was_failing
+        {
+            warn!(error = chain(&error), "The store's list of its files cannot be written; it is tried again");
+        }
     }
 
     /// Whether the rows, whose state says `commit`, have every commit that was synced. They are synced themselves: fjall
@@ -611,7 +629,8 @@ impl Engine {
                 format!("ends with commit {commit}, and commit {acknowledged} was acknowledged: its log is cut off");
             return Err(files::incomplete(&self.place, what));
         }
-        self.acknowledge(commit)
+        self.acknowledge(commit);
+        Ok(())
     }
 
     /// The highest sequence number of a table that is only in the log.
@@ -628,9 +647,13 @@ impl Engine {
             let behind = Table::ALL.into_iter().filter_map(|table| {
                 let known = before.iter().find(|(touched, _)| *touched == table);
                 let unflushed = known.map_or_else(|| self.unflushed(table), |(_, unflushed)| *unflushed);
-                Some((table.name().to_owned(), unflushed?))
+                Some((table, unflushed?))
             });
-            let note = LogNote { number, behind: behind.collect() };
+            let behind = behind.map(|(table, sequence_number)| {
+                let version = current_version(self.keyspace(table).path())?;
+                Ok((table.name().to_owned(), Behind { sequence_number, version }))
+            });
+            let note = LogNote { number, behind: behind.collect::<Result<_, EngineError>>()? };
             let place = self.place.clone();
             notes.manifest.logs.retain(|note| place.join(log_name(note.number)).exists());
             notes.manifest.logs.push(note);
@@ -729,10 +752,11 @@ fn sync_all(folder: &Path) -> std::io::Result<()> {
 }
 
 /// Whether the tables have what the log files that are gone had.
-fn check_behind(database: &Database, place: &Path, behind: &BTreeMap<String, u64>) -> Result<(), EngineError> {
+fn check_behind(database: &Database, place: &Path, behind: &BTreeMap<String, Behind>) -> Result<(), EngineError> {
     for (name, needed) in behind.iter().filter(|(name, _)| database.keyspace_exists(name)) {
-        let persisted = database.keyspace(name, KeyspaceCreateOptions::default)?.tree.get_highest_persisted_seqno();
-        if persisted < Some(*needed) {
+        let keyspace = database.keyspace(name, KeyspaceCreateOptions::default)?;
+        let is_persisted = keyspace.tree.get_highest_persisted_seqno() >= Some(needed.sequence_number);
+        if !is_persisted && current_version(keyspace.path())? <= needed.version {
             let what = format!("has rows of table {name} in a log file (*.jnl) that is missing");
             return Err(files::incomplete(place, what));
         }
@@ -772,7 +796,8 @@ pub(crate) fn log_bytes(folder: &Path) -> Result<u64, EngineError> {
 /// Empties the log of a closed database after [`Engine::flush_all`]. An empty one is what fjall leaves itself when it
 /// ends right behind a new log file.
 pub(crate) fn forget_log(folder: &Path) -> Result<(), EngineError> {
-    if let Some(last) = log_files(folder)?.pop() {
+    // With an older file beside it, that one's rows would come back without what the newest says of them.
+    if let [last] = &log_files(folder)?[..] {
         let file = File::options().write(true).open(last)?;
         file.set_len(0)?;
         file.sync_all()?;
@@ -863,13 +888,75 @@ mod tests {
         assert!([1, 2].iter().all(|key| engine.get(Table::Device, &[*key]).unwrap().is_some()));
     }
 
+    /// A deletion goes with what it deleted when files are merged, and its sequence number with it.
+    #[test]
+    fn merged_files_are_not_taken_for_lost_ones() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = || Engine::open(folder.path(), 1 << 20, Rows::default);
+        let commit = |engine: &Engine, change: fn(&mut Rows)| {
+            let mut rows = Rows::default();
+            change(&mut rows);
+            engine.commit(rows, Durability::Handed).unwrap();
+        };
+        let place = folder.path().join(PLACE);
+        let engine = open().unwrap();
+        commit(&engine, |rows| rows.put(Table::Brake, "everything", "a row"));
+        assert!(engine.flush_all().unwrap());
+        commit(&engine, |rows| rows.delete(Table::Brake, "everything"));
+        File::create(place.join("1.jnl")).unwrap();
+        commit(&engine, |rows| rows.put(Table::Device, "1", "a row"));
+        assert!(engine.flush_all().unwrap());
+        engine.keyspace(Table::Brake).major_compact().unwrap();
+        assert_eq!(engine.keyspace(Table::Brake).tree.get_highest_persisted_seqno(), None, "both are gone");
+        drop(engine);
+        if place.join("0.jnl").exists() {
+            fs::remove_file(place.join("0.jnl")).unwrap(); // As fjall does.
+        }
+        let engine = open().unwrap();
+        assert!(engine.get(Table::Brake, b"everything").unwrap().is_none());
+        assert!(engine.get(Table::Device, b"1").unwrap().is_some());
+    }
+
+    /// A power failure may leave pages of what was not synced in any order.
+    #[test]
+    fn a_torn_end_that_nobody_was_told_of_is_cut_off() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = || Engine::open(folder.path(), 1 << 20, Rows::default);
+        let log = folder.path().join(PLACE).join("0.jnl");
+        let write = |engine: &Engine, commit: u64| {
+            let mut rows = Rows::default();
+            rows.put(Table::Meta, crate::rows::STATE_KEY, format!("{{\"commit\":{commit}}}"));
+            rows.put(Table::Device, [commit as u8], "a row of some length");
+            engine.commit(rows, Durability::Synced).unwrap();
+        };
+        let engine = open().unwrap();
+        write(&engine, 1);
+        engine.acknowledge(1);
+        let torn_at = usize::try_from(log::read(&log, None).unwrap().bytes).unwrap();
+        write(&engine, 2);
+        drop(engine);
+        let mut bytes = fs::read(&log).unwrap();
+        bytes[torn_at..torn_at + 8].fill(0);
+        fs::write(&log, &bytes).unwrap();
+        let engine = open().unwrap();
+        assert!(
+            engine.get(Table::Device, &[1]).unwrap().is_some() && engine.get(Table::Device, &[2]).unwrap().is_none()
+        );
+        // If the second commit was acknowledged, it is missed.
+        engine.acknowledge(2);
+        drop(engine);
+        fs::write(&log, &bytes).unwrap();
+        let error = open().err().expect("a commit is lost").to_string();
+        assert!(error.contains("is damaged at byte"), "{error}");
+    }
+
     #[test]
     fn a_log_that_is_cut_off_before_what_was_synced_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let open = || Engine::open(folder.path(), 1 << 20, Rows::default);
         let engine = open().unwrap();
         engine.check_acknowledged(7).unwrap(); // The store of an earlier version gets its number.
-        engine.acknowledge(8).unwrap();
+        engine.acknowledge(8);
         drop(engine);
         let engine = open().unwrap();
         let error = engine.check_acknowledged(7).unwrap_err().to_string();

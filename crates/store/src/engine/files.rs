@@ -45,9 +45,27 @@ pub(super) struct Manifest {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct LogNote {
     pub(super) number: u64,
-    /// The sequence number up to which the log files before this one have rows of a table that were in none of its
-    /// files.
-    pub(super) behind: BTreeMap<String, u64>,
+    /// The tables that have rows in the log files before this one which were in none of their files.
+    pub(super) behind: BTreeMap<String, Behind>,
+}
+
+/// Rows of a table that only the log had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Behind {
+    /// The highest sequence number among them.
+    pub(super) sequence_number: u64,
+    /// The version of the table's keyspace then. It grows whenever rows get into files, and when files are merged: after that a
+    /// deletion may be gone with what it deleted, so the sequence number says nothing any more.
+    pub(super) version: u64,
+}
+
+/// The number of the version that counts in a keyspace's folder; none before its first.
+pub(super) fn current_version(keyspace: &Path) -> io::Result<u64> {
+    match fs::read(keyspace.join(CURRENT)) {
+        Ok(bytes) => Ok(bytes.first_chunk().map_or(0, |number| u64::from_le_bytes(*number))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
+        Err(error) => Err(error),
+    }
 }
 
 impl Manifest {
@@ -79,7 +97,7 @@ impl Manifest {
     }
 
     /// What must be in tables where `oldest` is the first log file: of the last note that is not behind it.
-    pub(super) fn behind(&self, oldest: u64) -> Option<&BTreeMap<String, u64>> {
+    pub(super) fn behind(&self, oldest: u64) -> Option<&BTreeMap<String, Behind>> {
         let note = self.logs.iter().rev().find(|note| note.number <= oldest)?;
         Some(&note.behind).filter(|behind| !behind.is_empty())
     }
@@ -102,7 +120,11 @@ pub(super) fn check(place: &Path) -> Result<Found, EngineError> {
     }
     let manifest = Manifest::read(place)?;
     check_keyspaces(&place.join(KEYSPACES), &manifest)?;
-    let logs = check_logs(place, &manifest)?;
+    let acknowledged = match place.join(ACKNOWLEDGED).try_exists()? {
+        true => Acknowledged::open(place)?.read()?,
+        false => None,
+    };
+    let logs = check_logs(place, &manifest, acknowledged)?;
     Ok(Found { manifest, logs })
 }
 
@@ -201,7 +223,7 @@ fn is_list_of_parts_whole(path: &Path) -> io::Result<bool> {
 }
 
 /// The log files follow on each other, and so do the commits in them.
-fn check_logs(place: &Path, manifest: &Manifest) -> Result<Vec<u64>, EngineError> {
+fn check_logs(place: &Path, manifest: &Manifest, acknowledged: Option<u64>) -> Result<Vec<u64>, EngineError> {
     let files = numbered_log_files(place)?;
     let meta = manifest.tables.get(Table::Meta.name()).copied();
     let mut last: Option<(u64, Option<u64>)> = None;
@@ -212,10 +234,15 @@ fn check_logs(place: &Path, manifest: &Manifest) -> Result<Vec<u64>, EngineError
             return Err(missing(&place.join(format!("{}.jnl", before + 1))));
         }
         let log = log::read(path, meta)?;
-        if let Some(offset) = log.damaged_at {
-            return Err(incomplete(path, format!("is damaged at byte {offset}")));
-        }
         let is_last = at + 1 == files.len();
+        if let Some(offset) = log.damaged_at {
+            let known = log.commits.map(|(_, last)| last).or(last.and_then(|(_, before)| before));
+            if !is_last || acknowledged.is_none_or(|acknowledged| known < Some(acknowledged)) {
+                return Err(incomplete(path, format!("is damaged at byte {offset}")));
+            }
+            // A power failure may leave the pages of commits that were not synced in any order.
+            warn!(path = %path.display(), offset, "The log ends with commits that were never acknowledged, and is cut off there");
+        }
         if log.batch_count == 0 && !is_last {
             return Err(incomplete(path, "is empty, and is not the newest"));
         }

@@ -34,6 +34,8 @@ const PAGE_BYTES: usize = 4 << 10;
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct LogFile {
     pub(super) batch_count: u64,
+    /// Up to the end of the last whole batch.
+    pub(super) bytes: u64,
     /// The number of the first and the last commit.
     pub(super) commits: Option<(u64, u64)>,
     /// Where the batches end and damage begins.
@@ -55,6 +57,7 @@ pub(super) fn read(path: &Path, meta: Option<u64>) -> io::Result<LogFile> {
     input.seek(SeekFrom::Start(end))?;
     let mut rest = Vec::new();
     BufReader::new(input.take(REST_BYTES_MAX)).read_written(&mut rest)?;
+    log.bytes = end;
     log.damaged_at = has_end_marker(&rest).then_some(end);
     Ok(log)
 }
