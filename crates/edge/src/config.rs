@@ -13,7 +13,7 @@ pub struct EdgeConfig {
     pub turn_bytes_max: usize,
     /// Bytes of replies that may wait for a reader; over it none of its commands is done until it takes some.
     pub control_bytes_max: usize,
-    /// Bytes of replies that may wait for all readers of a loop; over it those that have been slow longest are closed.
+    /// Bytes of replies that may wait for all readers of a loop; over it those that have taken nothing for longest are closed.
     pub reply_budget_bytes: usize,
     /// Bytes of publications, or of who is present, in one answer; one publication may be larger.
     pub reply_bytes_max: usize,

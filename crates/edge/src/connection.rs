@@ -99,8 +99,6 @@ struct Closing {
 /// A full socket, as the sweeps of deadlines see it.
 #[derive(Debug, Clone, Copy)]
 struct Stall {
-    /// The socket was full at every sweep since.
-    since: Instant,
     /// When the socket was last seen to have taken something, and how many bytes it had taken by then.
     moved_at: Instant,
     written: u64,
@@ -158,7 +156,7 @@ impl Connection {
     }
 
     pub(crate) fn is_closing(&self) -> bool {
-        self.closing.is_some()
+        self.closing.is_some() || self.ended
     }
 
     /// The socket is full: the task takes over until it drains.
@@ -179,14 +177,17 @@ impl Connection {
         self.session.close();
         self.commands = VecDeque::new();
         self.output.forget();
+        let socket = SockRef::from(&*self.socket);
+        // When it is closed the system forgets at once what the peer has not taken, instead of offering it for minutes.
+        let _ = socket.set_linger(Some(Duration::ZERO));
         // So that nothing is written where a frame was cut; that the peer is gone already is as good.
-        let _ = SockRef::from(&*self.socket).shutdown(Shutdown::Both);
+        let _ = socket.shutdown(Shutdown::Both);
         self.abort();
     }
 
-    /// Since when its socket has been full, as far as the sweeps have seen.
-    pub(crate) fn full_since(&self) -> Option<Instant> {
-        self.stall.map(|stall| stall.since)
+    /// When its socket, which is full, was last seen to have taken something.
+    pub(crate) fn moved_at(&self) -> Option<Instant> {
+        self.stall.map(|stall| stall.moved_at)
     }
 
     /// Whether its socket has taken nothing for `timeout`; called at each sweep. One that is closing has a deadline already.
@@ -195,7 +196,7 @@ impl Connection {
         self.stall = match self.stall {
             _ if !is_full => None,
             Some(stall) if stall.written == written => Some(stall),
-            stall => Some(Stall { since: stall.map_or(now, |stall| stall.since), moved_at: now, written }),
+            _ => Some(Stall { moved_at: now, written }),
         };
         self.stall.is_some_and(|stall| now.duration_since(stall.moved_at) >= timeout)
     }
@@ -348,13 +349,13 @@ impl Served {
             loop {
                 match self.work_off() {
                     Worked::Done => break,
-                    Worked::TurnOver => tokio::task::yield_now().await,
+                    Worked::TurnOver => self.while_writing(Box::pin(tokio::task::yield_now())).await,
                     Worked::Awaits(Awaited::Publish { ticket, future }) => {
-                        let outcome = future.await;
+                        let outcome = self.while_writing(future).await;
                         self.answer_publish(ticket, outcome);
                     }
                     Worked::Awaits(Awaited::Proof { future, visible, reply }) => {
-                        let device = timeout(PROOF_TIMEOUT, future).await.ok().flatten();
+                        let device = self.while_writing(Box::pin(timeout(PROOF_TIMEOUT, future))).await.ok().flatten();
                         self.let_in(&mut self.worker.state(), device, visible, reply);
                     }
                 }
@@ -376,6 +377,25 @@ impl Served {
                     break;
                 }
                 tokio::task::yield_now().await; // A peer that always has bytes for us takes turns with the others.
+            }
+        }
+    }
+
+    /// Waits for `future`, and meanwhile writes what the peer takes: a client may read while its own commands are done.
+    async fn while_writing<F: Future + Unpin>(&self, mut future: F) -> F::Output {
+        loop {
+            tokio::select! {
+                biased;
+                output = &mut future => return output,
+                () = self.wake.notified() => {} // It may be blocked now.
+                ready = self.socket.writable(), if self.is_blocked() => {
+                    if ready.is_err() {
+                        return future.await;
+                    }
+                    while self.worker.catch_up(self.key) {
+                        tokio::task::yield_now().await;
+                    }
+                }
             }
         }
     }

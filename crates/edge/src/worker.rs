@@ -215,7 +215,7 @@ impl Worker {
     }
 
     /// Writes a connection's control frames, unless its socket is full. If replies that wait on this loop are then over its
-    /// budget, the connections that have been slow longest are cut off: one that takes its replies loses nothing.
+    /// budget, the connections that have taken nothing for longest are cut off: one that takes its replies loses nothing.
     pub(crate) fn flush_in(&self, state: &mut State, key: Key) {
         let connection = &mut state.connections[key];
         if !connection.blocked {
@@ -236,8 +236,7 @@ impl Worker {
         let now = Instant::now();
         let holders = state.connections.iter().filter(|(_, connection)| connection.output.held() > 0);
         // Among those that became slow since the last sweep, the one that holds most goes first.
-        let rank =
-            |connection: &Connection| (connection.full_since().unwrap_or(now), Reverse(connection.output.held()));
+        let rank = |connection: &Connection| (connection.moved_at().unwrap_or(now), Reverse(connection.output.held()));
         let mut holders: Vec<_> = holders.map(|(key, connection)| (rank(connection), key)).collect();
         holders.sort_unstable();
         for (_, key) in holders {

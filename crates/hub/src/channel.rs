@@ -344,7 +344,7 @@ impl Channel {
 
     /// Drops the history if its time is over; returns whether the channel itself is to go: nobody reads it, nothing is
     /// kept, and there is no position that a reader may come back to, or no room for it.
-    pub(crate) fn expire(&self, receipts: &Receipts, now: Timestamp, has_room: impl Fn() -> bool) -> bool {
+    pub(crate) fn expire(&self, receipts: &Receipts, now: Timestamp, has_room: bool) -> bool {
         let mut state = lock(&self.state);
         if !state.open.is_empty() {
             let open = receipts.resolve(state.open.iter());
@@ -358,7 +358,7 @@ impl Channel {
         }
         let idle = now.saturating_since(*state.idle_since.get_or_insert(now));
         // Without a history there are no positions. A durable one keeps its position for ever: its epoch is the store's.
-        state.swept = state.is_new() || !self.options.durable && (idle >= POSITION_TTL || !has_room());
+        state.swept = state.is_new() || !self.options.durable && (idle >= POSITION_TTL || !has_room);
         state.swept
     }
 }

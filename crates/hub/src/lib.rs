@@ -105,6 +105,38 @@ struct ChannelCounts {
     by_namespace: HashMap<Box<str>, usize>,
 }
 
+/// How many idle channels are to go in one sweep because there is no room for another one.
+struct Excess {
+    memory: usize,
+    by_namespace: HashMap<Box<str>, usize>,
+}
+
+impl Excess {
+    fn of_memory(count: usize, limit: usize) -> Self {
+        Self { memory: Self::of(count, limit), by_namespace: HashMap::new() }
+    }
+
+    fn of(count: usize, limit: usize) -> usize {
+        if count < limit { 0 } else { count - limit + (limit / 16).max(1) }
+    }
+
+    /// Whether an idle channel of the namespace may stay.
+    fn has_room(&mut self, namespace: &str, options: &NamespaceOptions, counts: &Mutex<ChannelCounts>) -> bool {
+        if !self.by_namespace.contains_key(namespace) {
+            let count = lock(counts).by_namespace.get(namespace).copied().unwrap_or_default();
+            self.by_namespace.insert(namespace.into(), Self::of(count, options.channel_count_max as usize));
+        }
+        self.by_namespace[namespace] == 0 && (options.durable || self.memory == 0)
+    }
+
+    fn count_out(&mut self, namespace: &str, options: &NamespaceOptions) {
+        self.memory = self.memory.saturating_sub(usize::from(!options.durable));
+        if let Some(left) = self.by_namespace.get_mut(namespace) {
+            *left = left.saturating_sub(1);
+        }
+    }
+}
+
 /// At whose word a channel is created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Creation {
@@ -294,7 +326,8 @@ impl Hub {
     }
 
     /// Drops histories and receipts whose time is over and channels that hold nothing any more; where there is no room for
-    /// another channel, also those whose position may still be asked for. Called about once a second.
+    /// another channel, also some whose position may still be asked for (a sixteenth of the limit, so that the next ones find
+    /// room until the next call). Called about once a second.
     ///
     /// A channel that comes back after it was forgotten begins at offset 0. If it was published in, it must have another
     /// epoch then, or a reader of the first life would be given the second's publications as what it missed. So such a
@@ -302,13 +335,18 @@ impl Hub {
     /// reader that comes back to it resumes.
     pub fn sweep(&self, now: Timestamp) {
         self.receipts.sweep(now);
+        let mut excess = Excess::of_memory(lock(&self.channel_counts).memory, self.config.channel_count_max);
         for shard in &self.shards {
             let mut shard = lock(shard);
             shard.retain(|name, channel| {
-                let has_room = || self.limit_reached(name, channel.options(), &lock(&self.channel_counts)).is_none();
+                let (namespace, options) = (Namespaces::namespace_of(name), channel.options());
+                let has_room = excess.has_room(namespace, options, &self.channel_counts);
                 let swept = channel.expire(&self.receipts, now, has_room);
                 if swept {
-                    self.memory_epoch.store(rand::random(), Ordering::Relaxed); // Others see it with the shard's lock.
+                    excess.count_out(namespace, options);
+                    if !options.durable && !channel.is_new() {
+                        self.memory_epoch.store(rand::random(), Ordering::Relaxed); // Others see it with the shard's lock.
+                    }
                     self.count_out(channel);
                 }
                 !swept

@@ -130,6 +130,19 @@ fn one_channel_more_than_the_limit_is_refused_with_the_limit_and_idle_ones_make_
     assert_eq!(hub.counts().channels, 2, "and only one, the other was not in the way");
 }
 
+/// One sweep makes room for more than one, or a client could take each place as it comes.
+#[test]
+fn where_there_is_no_room_a_sixteenth_of_the_limit_is_freed_at_once() {
+    let hub = hub(64);
+    for number in 0..64 {
+        publish(&hub, &format!("kept:{number}"), 1);
+    }
+    hub.sweep(NOW.saturating_add(Duration::from_secs(61)));
+    assert_eq!(hub.counts().channels, 60);
+    hub.sweep(NOW.saturating_add(Duration::from_secs(62)));
+    assert_eq!(hub.counts().channels, 60, "there is room now");
+}
+
 /// One namespace leaves the others their room.
 #[test]
 fn a_namespace_has_its_own_limit() {
