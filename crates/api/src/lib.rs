@@ -268,6 +268,8 @@ impl CheckError {
 const READ_COUNT_MAX: usize = 32;
 /// Pages of answers that are read at a time.
 const PAGE_READ_COUNT_MAX: usize = 4;
+/// Reads at a time for apps that have proven nothing yet.
+const APP_READ_COUNT_MAX: usize = 8;
 
 fn stopping() -> Problem {
     Problem::new(Kind::Unavailable, "the server is stopping")
@@ -300,6 +302,8 @@ struct Shared {
     /// Reads of the store at a time: short ones, and those of many rows.
     reads: Arc<Semaphore>,
     page_reads: Arc<Semaphore>,
+    /// Reads for apps that have proven nothing yet, so that whoever calls keeps no backend's read waiting.
+    app_reads: Arc<Semaphore>,
     /// One audience is counted at a time.
     previews: Arc<Semaphore>,
 }
@@ -331,6 +335,19 @@ impl Shared {
         Problem: From<E>,
     {
         Ok(self.blocking(&self.reads, read).await.ok_or_else(stopping)??)
+    }
+
+    /// As [`Shared::read`], for an app that has proven nothing yet.
+    async fn read_for_stranger<T, E>(
+        self: &Arc<Self>,
+        read: impl FnOnce(&Self) -> Result<T, E> + Send + 'static,
+    ) -> Result<T, Problem>
+    where
+        T: Send + 'static,
+        E: Send + 'static,
+        Problem: From<E>,
+    {
+        Ok(self.blocking(&self.app_reads, read).await.ok_or_else(stopping)??)
     }
 
     /// As [`Shared::read`], for a page of an answer, whose many rows take a while. `None`: the server is stopping.
@@ -428,6 +445,7 @@ pub fn routers(api: Api) -> Routers {
         large_answers,
         reads: Arc::new(Semaphore::new(READ_COUNT_MAX)),
         page_reads: Arc::new(Semaphore::new(PAGE_READ_COUNT_MAX)),
+        app_reads: Arc::new(Semaphore::new(APP_READ_COUNT_MAX)),
         previews,
     });
     let Routes { router, known } = Routes::new(&guards);

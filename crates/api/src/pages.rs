@@ -1,7 +1,7 @@
 //! Answers that are made a page at a time, when the reader has taken the pages before.
 //!
-//! Bounds: three pages of an answer are in memory. It holds a place of `Shared::waiting_place`. Who takes nothing for
-//! [`IDLE_MAX`] is given up: the place is free, and the answer breaks off, so that nobody takes what he has for all.
+//! Bounds: two pages of an answer are in memory, and pieces of one on their way. It holds a place of
+//! `Shared::waiting_place`. Who takes no piece of [`PIECE_BYTES`] for [`IDLE_MAX`] is given up: the place is free, and the answer breaks off, so that nobody takes what he has for all.
 
 use std::io;
 use std::time::Duration;
@@ -15,7 +15,10 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tracing::{error, info};
 
-/// How long a page waits for its reader.
+/// Bytes of a page that are handed over at once: a page may be large, and its reader slow.
+const PIECE_BYTES: usize = 64 << 10;
+
+/// How long a piece waits for its reader.
 pub(crate) const IDLE_MAX: Duration = Duration::from_secs(10);
 
 /// A page, and where to go on behind it unless it is the last.
@@ -50,12 +53,15 @@ async fn make<C, F: Future<Output = io::Result<Page<C>>>>(
     pages: mpsc::Sender<Bytes>,
 ) -> io::Result<()> {
     loop {
-        match timeout(IDLE_MAX, pages.send(page)).await {
-            Ok(Ok(())) => {}
-            Ok(Err(_)) => return Ok(()), // Nobody is there any more.
-            Err(_) => {
-                info!("An answer that nobody reads is given up");
-                return Err(io::ErrorKind::TimedOut.into());
+        while !page.is_empty() {
+            let piece = page.split_to(page.len().min(PIECE_BYTES));
+            match timeout(IDLE_MAX, pages.send(piece)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) => return Ok(()), // Nobody is there any more.
+                Err(_) => {
+                    info!("An answer that nobody reads is given up");
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
             }
         }
         let Some(at) = cursor else { return Ok(()) };

@@ -66,7 +66,7 @@ impl FromRequestParts<Arc<Shared>> for Target {
         let app = parts.extensions.get::<App>().cloned();
         let Some((gate, app)) = shared.gate.clone().zip(app) else { return Ok(Self { id, app: None, _share: None }) };
         let (charged, of) = (app.clone(), id.clone());
-        let share = shared.read(move |Shared { store, .. }| {
+        let share = shared.read_for_stranger(move |Shared { store, .. }| {
             gate.charge_device(&charged, store, &of)?;
             gate.admit(&charged, store, &of, store.device(&of)?.as_ref())?;
             gate.share(&charged, &of)

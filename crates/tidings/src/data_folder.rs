@@ -1,4 +1,4 @@
-//! The data folder is for its owner only: folders have mode 700, files 600.
+//! The data folder is for its owner only: folders have mode 700, files 600 (one that its owner may only read stays so).
 //!
 //! What a process of ours makes is so from the beginning ([`keep_private`]). What an earlier version or a copy has left
 //! open is closed when the folder is used ([`secure`]). Links are not followed, so nothing outside is touched.
@@ -13,7 +13,6 @@ use rustix::fs::Mode;
 use rustix::process::{geteuid, umask};
 
 const FOLDER_MODE: u32 = 0o700;
-const FILE_MODE: u32 = 0o600;
 /// What group and others may do.
 const OTHERS: u32 = 0o077;
 
@@ -30,10 +29,10 @@ pub(crate) enum DataFolderError {
         /// Who we are.
         own: u32,
     },
-    /// It cannot be made or read, or its mode cannot be changed.
+    /// It cannot be made or looked at, or its mode cannot be changed.
     #[error("cannot make {} readable for its owner only", path.display())]
     Unusable {
-        /// The folder, or what is in it.
+        /// The folder.
         path: PathBuf,
         /// Why.
         source: io::Error,
@@ -54,11 +53,12 @@ pub(crate) fn keep_private() {
     umask(Mode::from_raw_mode(OTHERS));
 }
 
-/// Makes the folder if it is not there, and takes from everything in it what group and others may do. Tells what they
-/// could read, if there was anything.
+/// Makes the folder if it is not there, and takes from everything of ours in it what group and others may do. Tells what they
+/// could read, if there was anything. Once the folder itself is closed nobody comes to what is in it, so what is another
+/// user's (`lost+found`, a snapshot) or cannot be changed stays as it is.
 ///
 /// # Errors
-/// When the folder is not ours, or something in it cannot be read or changed.
+/// When the folder is not ours, or cannot be made, read or changed.
 pub(crate) fn secure(folder: &Path) -> Result<Option<Exposed>, DataFolderError> {
     let at = |path: &Path| {
         let path = path.to_owned();
@@ -70,29 +70,39 @@ pub(crate) fn secure(folder: &Path) -> Result<Option<Exposed>, DataFolderError> 
     if owner != own {
         return Err(DataFolderError::Foreign { path: folder.to_owned(), owner, own });
     }
-    let is_open = metadata.mode() & OTHERS != 0;
-    let mut exposed: Option<Exposed> = None;
-    // A folder before what is in it, so that nobody else can change what is looked at.
-    let mut rest = vec![(folder.to_owned(), metadata)];
-    while let Some((path, metadata)) = rest.pop() {
-        if metadata.mode() & OTHERS != 0 {
-            let mode = if metadata.is_dir() { FOLDER_MODE } else { FILE_MODE };
-            fs::set_permissions(&path, Permissions::from_mode(mode)).map_err(at(&path))?;
-            let made = made_at(&metadata);
-            let before = exposed.unwrap_or(Exposed { count: 0, since: made });
-            exposed = Some(Exposed { count: before.count + 1, since: before.since.min(made) });
-        }
-        if metadata.is_dir() {
-            for entry in fs::read_dir(&path).map_err(at(&path))? {
-                let path = entry.map_err(at(&path))?.path();
-                let metadata = fs::symlink_metadata(&path).map_err(at(&path))?;
-                if metadata.is_dir() || metadata.is_file() {
-                    rest.push((path, metadata));
-                }
+    if metadata.mode() & OTHERS == 0 {
+        _ = close_all(folder, metadata); // Nobody came through a folder that was closed.
+        return Ok(None);
+    }
+    close(folder, &metadata).map_err(at(folder))?; // Before what is in it, so that nobody else can change what is looked at.
+    Ok(Some(close_all(folder, metadata)))
+}
+
+/// Closes what is in the folder; what it counts has the folder in it.
+fn close_all(folder: &Path, metadata: Metadata) -> Exposed {
+    let mut exposed = Exposed { count: 1, since: made_at(&metadata) };
+    let own = metadata.uid();
+    let mut rest = vec![folder.to_owned()];
+    while let Some(folder) = rest.pop() {
+        let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
+        for path in entries.map(|entry| entry.path()) {
+            let Ok(metadata) = fs::symlink_metadata(&path) else { continue }; // Gone meanwhile.
+            if metadata.uid() != own || !(metadata.is_dir() || metadata.is_file()) {
+                continue;
+            }
+            if metadata.mode() & OTHERS != 0 && close(&path, &metadata).is_ok() {
+                exposed = Exposed { count: exposed.count + 1, since: exposed.since.min(made_at(&metadata)) };
+            }
+            if metadata.is_dir() {
+                rest.push(path);
             }
         }
     }
-    Ok(exposed.filter(|_| is_open)) // Nobody came through a folder that was closed.
+    exposed
+}
+
+fn close(path: &Path, metadata: &Metadata) -> io::Result<()> {
+    fs::set_permissions(path, Permissions::from_mode(metadata.mode() & 0o7777 & !OTHERS))
 }
 
 fn made_at(metadata: &Metadata) -> SystemTime {
@@ -134,6 +144,9 @@ mod tests {
         assert_eq!((exposed.count, exposed.since > UNIX_EPOCH), (4, true));
         assert_eq!(modes(&folder), [0o700, 0o700, 0o700, 0o600]);
         assert_eq!(fs::metadata(&elsewhere).unwrap().mode() & 0o777, 0o644, "links are not followed");
+        open(&inside.join("0.jnl"), 0o455);
+        assert_eq!(secure(&folder).unwrap(), None);
+        assert_eq!(modes(&folder)[3], 0o400, "what its owner may do stays");
         assert_eq!(secure(&folder).unwrap(), None);
     }
 }

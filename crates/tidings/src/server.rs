@@ -281,15 +281,17 @@ impl Server {
         let (told, status) = (readiness.clone(), tidings_api::ready_router(store.clone(), false, readiness));
         let internal = internal.merge(tidings_api::ready_router(store.clone(), true, told));
         let mut listening = JoinSet::new();
-        let admission = Admission::new(listener_limits(&config), &registry);
-        let mut serve = |listener, router| {
-            listening.spawn(listener::serve(listener, router, admission.clone(), stopped.clone()));
+        let limits = listener_limits(&config);
+        let mut serve = |listener, router, admission| {
+            listening.spawn(listener::serve(listener, router, admission, stopped.clone()));
         };
+        let open = Admission::public(limits, &registry);
         match inside {
-            None => serve(listener, public.merge(internal)),
+            None => serve(listener, public.merge(internal), open),
             Some((inside, _)) => {
-                serve(listener, public.merge(status).merge(routers.apps.unwrap_or_default()));
-                serve(inside, internal.merge(tidings_api::health_router()));
+                serve(listener, public.merge(status).merge(routers.apps.unwrap_or_default()), open);
+                let internal = internal.merge(tidings_api::health_router());
+                serve(inside, internal, Admission::internal(limits, &registry));
             }
         }
         info!(%addr, internal_addr = internal_addr.map(tracing::field::display), "Listening");

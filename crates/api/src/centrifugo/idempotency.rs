@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::Shared;
-use tidings_telemetry::panics::{self, Locked};
+use tidings_telemetry::panics::{self, Locked, Work};
 use tidings_types::{ChannelName, StreamPosition};
 use tokio::time::Instant;
 
@@ -63,6 +63,9 @@ impl Idempotency {
         delivery: impl Future<Output = Delivered> + Send + 'static,
     ) -> Delivered {
         let key = (channel, key);
+        // Caught here, so that those who wait for it are woken, and the entry goes like that of any other refusal.
+        let delivery =
+            panics::catch_async(Work::Request, delivery).map(|ended| ended.unwrap_or(Err(ApiError::Internal)));
         let (number, shared) = self.lock().find_or_insert(&key, delivery, Instant::now());
         let delivered = shared.await;
         if delivered.is_err() {

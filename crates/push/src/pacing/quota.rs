@@ -210,7 +210,9 @@ impl Quota {
             return;
         }
         let steps = millis.saturating_mul(SHARE_FULL - SHARE_MIN).saturating_add(self.share_rest);
-        let in_use = std::mem::take(&mut self.in_use) && millis <= BURST.as_millis() as u64;
+        // A small quota is asked once for each notification, less often than every second.
+        let pause = (2 * 60_000 / self.speed()).max(BURST.as_millis() as u64);
+        let in_use = std::mem::take(&mut self.in_use) && millis <= pause;
         self.share = match in_use {
             true => (self.share + steps / ramp).min(SHARE_FULL),
             false => self.share.saturating_sub(steps / ramp).max(SHARE_MIN),
@@ -342,6 +344,17 @@ mod tests {
         drain(&mut quota, 92_000, 182_000, 10);
         let after_quiet = drain(&mut quota, 282_000, 283_000, 10);
         assert!((1800..=2200).contains(&after_quiet), "a tenth, and a second's worth of that: {after_quiet}");
+    }
+
+    #[test]
+    fn a_small_quota_comes_to_the_end_of_its_ramp() {
+        let mut quota = Quota::new(60, Duration::from_secs(60), NOW);
+        let mut now = 0;
+        while now < 5 * MINUTE {
+            quota.take(1, at(now));
+            now += quota.next(at(now)).as_millis() as u64;
+        }
+        assert_eq!(quota.share, SHARE_FULL);
     }
 
     #[test]

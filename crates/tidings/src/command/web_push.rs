@@ -45,8 +45,8 @@ fn make(path: &Path) -> Result<String, CommandError> {
     let public_key = public_key_of(&key).expect("a key just made can be read");
     let written = || {
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-        file.write_all(key.as_bytes())?;
-        file.sync_all()
+        // A part of a key would be in the way of the next try.
+        file.write_all(key.as_bytes()).and_then(|()| file.sync_all()).inspect_err(|_| drop(std::fs::remove_file(path)))
     };
     match written() {
         Ok(()) => Ok(public_key),

@@ -174,7 +174,7 @@ section! {
         /// is present is refused (106). A single publication may be larger.
         reply_bytes_max: ByteSize = "1MiB", from "16KiB" to "256MiB";
         /// A client that takes no byte for so long, while some wait for it, is cut off.
-        write_timeout: Duration = "10s", from "1s" to "5m";
+        write_timeout: Duration = "30s", from "1s" to "5m";
         /// How long connections have, at the server's end, to be told so and closed.
         shutdown_timeout: Duration = "10s", from "0s" to "10m";
     }
@@ -187,7 +187,7 @@ section! {
         turn_bytes_max: ByteSize = "256KiB", from "4KiB" to "16MiB";
         /// Replies that may wait for a reader; over it none of its commands is done until it takes some.
         control_bytes_max: ByteSize = "1MiB", from "64KiB" to "64MiB";
-        /// Memory for replies that wait for all readers of one loop; over it, those that have been slow longest are cut off.
+        /// Memory for replies that wait for all readers of one loop; over it, those that have taken nothing for longest are cut off.
         reply_budget_bytes: ByteSize = "64MiB", from "1MiB" to "64GiB";
         /// Bytes of publications kept per channel for readers that are behind; who falls off is closed as slow (3008).
         log_bytes_max: ByteSize = "1MiB", from "64KiB" to "1GiB";

@@ -4,8 +4,8 @@
 //! | What | Limit | When it is reached |
 //! |---|---|---|
 //! | connections that are still HTTP (a WebSocket counts in the edge) | `connection_count_max` a listener | nothing is accepted, new ones wait in the system's queue |
-//! | connections of one address (of IPv6: of one /64) that are still HTTP | `address_count_max`, and half of the open files for connections, all listeners together | closed at once |
-//! | open files | [`FILE_RESERVE`] are left to the store and the gateways | closed at once, and nothing is accepted for [`ACCEPT_PAUSE`] |
+//! | connections of one address (of IPv6: of one /64) that are still HTTP | `address_count_max`, and half of the open files for connections, of the public listener | closed at once |
+//! | open files | [`FILE_RESERVE`] are left to the store and the gateways; the internal listener may use half of these | closed at once, and nothing is accepted for [`ACCEPT_PAUSE`] |
 //! | the head of a request, also of the next one on a connection | `head_timeout` | closed |
 //! | bytes that wait for a peer that takes none | `stall_timeout` | closed by the system |
 //! | what is read and not parsed, or answered and not written, each | [`BUFFER_BYTES_MAX`] a connection | the connection is not read; too long a head: 431 |
@@ -86,7 +86,7 @@ pub(crate) fn listen(addr: SocketAddr) -> std::io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// Decides which connections are let in; the listeners share it.
+/// Decides which connections are let in.
 pub(super) struct Admission {
     limits: Limits,
     /// A connection with this file number, or a larger one, is in the reserve. `None`: there are as many files as one likes.
@@ -99,9 +99,17 @@ pub(super) struct Admission {
 }
 
 impl Admission {
-    pub(super) fn new(limits: Limits, registry: &Registry) -> Arc<Self> {
+    /// Of the listener that anybody may reach.
+    pub(super) fn public(limits: Limits, registry: &Registry) -> Arc<Self> {
         let file_number_max = getrlimit(Resource::Nofile).current.map(connection_files);
         Self::with_files(limits, file_number_max, registry)
+    }
+
+    /// Of a listener for back ends: they may use half of what the public leaves, so that it cannot keep them out.
+    pub(super) fn internal(limits: Limits, registry: &Registry) -> Arc<Self> {
+        let files = getrlimit(Resource::Nofile).current;
+        let file_number_max = files.map(|files| files.midpoint(connection_files(files)));
+        Self::with_files(Limits { address_count_max: 0, ..limits }, file_number_max, registry)
     }
 
     fn with_files(mut limits: Limits, file_number_max: Option<u64>, registry: &Registry) -> Arc<Self> {
@@ -214,10 +222,11 @@ pub(super) async fn serve(
     let permits = Arc::new(Semaphore::new(admission.limits.connection_count_max));
     let to_stop = stopped.clone();
     let mut tasks = JoinSet::new();
+    let mut paused_until = Instant::now();
     loop {
         tokio::select! {
             _ = stopped.wait_for(|stopped| *stopped) => break,
-            accepted = accept(&listener, &permits, &admission) => {
+            accepted = accept(&listener, &permits, &admission, &mut paused_until) => {
                 let conversation = converse(accepted, router.clone(), to_stop.clone());
                 // A request's own panic is answered by the router; one of its connection closes that.
                 tasks.spawn(panics::catch_async(Work::Connection, conversation));
@@ -237,14 +246,18 @@ struct Accepted {
     _permit: OwnedSemaphorePermit,
 }
 
-async fn accept(listener: &TcpListener, permits: &Arc<Semaphore>, admission: &Arc<Admission>) -> Accepted {
+/// The next connection that may be there. `paused_until` outlives a call that is given up because a connection has ended.
+async fn accept(
+    listener: &TcpListener,
+    permits: &Arc<Semaphore>,
+    admission: &Arc<Admission>,
+    paused_until: &mut Instant,
+) -> Accepted {
     let permit = permits.clone().acquire_owned().await.expect("the semaphore is never closed");
     loop {
+        tokio::time::sleep_until(*paused_until).await;
         match listener.accept().await {
-            Ok((socket, _)) if admission.is_in_reserve(&socket) => {
-                drop(socket);
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
+            Ok((socket, _)) if admission.is_in_reserve(&socket) => *paused_until = Instant::now() + ACCEPT_PAUSE,
             Ok((socket, addr)) => {
                 if let Some(lease) = admission.enter(addr) {
                     return Accepted { socket, addr, lease, _permit: permit };
@@ -252,7 +265,7 @@ async fn accept(listener: &TcpListener, permits: &Arc<Semaphore>, admission: &Ar
             }
             Err(error) => {
                 warn!(error = chain(&error), "A connection cannot be accepted");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
+                *paused_until = Instant::now() + ACCEPT_PAUSE;
             }
         }
     }
