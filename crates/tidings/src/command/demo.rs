@@ -92,10 +92,7 @@ pub(crate) async fn run(args: DemoArgs) -> Result<(), CommandError> {
     let mut stage = Stage::set(args).await?;
     let ended = tokio::select! {
         biased;
-        interrupted = stopped() => match interrupted {
-            Ok(()) => stage.interrupted(),
-            Err(error) => Err(error.into()),
-        },
+        () = stopped()? => stage.interrupted(),
         ended = stage.perform() => ended,
     };
     stage.leave().await;

@@ -5,6 +5,7 @@ use std::pin::pin;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tidings_telemetry::chain;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinSet;
 
 use crate::cli::ServeArgs;
 use crate::command::output::{Kind, remark};
@@ -35,15 +36,24 @@ pub(crate) async fn run(args: ServeArgs) -> Result<(), CommandError> {
         "Memory, every count at its limit"
     );
     allow_files(&loaded.config);
-    let mut hangup = signal(SignalKind::hangup())?; // From the start: it would end a server that does not know it yet.
+    // From the start: these would end a server that does not know them yet.
+    let mut hangup = signal(SignalKind::hangup())?;
+    let mut stop = pin!(stopped()?);
+    // Opening a large store takes seconds, in which this task does not look for signals.
+    let (early, mut starting) = (stopped()?, JoinSet::new());
+    starting.spawn(async move {
+        early.await;
+        remark(Kind::Note, "stopped while starting, which loses nothing that was acknowledged");
+        std::process::exit(0);
+    });
     let server = Server::start_with(loaded.config, args.seed.as_deref()).await?;
+    drop(starting);
     let (public, api) = (server.addr(), server.api_addr());
     let inside = if api == public { String::new() } else { format!(" with the API on http://{api}") };
     remark(Kind::Note, format!("listening on http://{public}{inside} (Ctrl-C stops)"));
-    let mut stop = pin!(stopped());
     loop {
         tokio::select! {
-            stopped = &mut stop => break stopped?,
+            () = &mut stop => break,
             Some(()) = hangup.recv() => match load(&args.file) {
                 Ok(loaded) => server.reload(&loaded.config),
                 Err(error) => tracing::error!(error = chain(&error), "Configuration is wrong, nothing is reloaded"),
@@ -53,7 +63,7 @@ pub(crate) async fn run(args: ServeArgs) -> Result<(), CommandError> {
     remark(Kind::Note, "stopping; again cuts it short, which loses nothing that was acknowledged");
     tokio::select! {
         () = server.stop() => Ok(()),
-        again = stopped() => Err(again.err().map_or_else(|| CommandError::Failed("cut short".to_owned()), Into::into)),
+        () = stopped()? => Err(CommandError::Failed("cut short".to_owned())),
     }
 }
 
@@ -91,12 +101,17 @@ fn too_few_files(allowed: u64, clients: u64) -> Option<String> {
 }
 
 /// Waits for Ctrl-C or SIGTERM.
-pub(crate) async fn stopped() -> std::io::Result<()> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    tokio::select! {
-        interrupted = tokio::signal::ctrl_c() => interrupted,
-        _ = terminate.recv() => Ok(()),
-    }
+///
+/// # Errors
+/// When the system does not let us wait for signals.
+pub(crate) fn stopped() -> std::io::Result<impl Future<Output = ()>> {
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    })
 }
 
 #[cfg(test)]
