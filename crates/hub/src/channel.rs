@@ -54,7 +54,7 @@ pub enum Recovery {
 /// A new reader's place.
 #[derive(Debug)]
 pub struct Subscribed {
-    /// The channel; whoever subscribes must [`Channel::unsubscribe`].
+    /// The channel; whoever subscribes must [unsubscribe](crate::Hub::unsubscribe).
     pub channel: Arc<Channel>,
     /// Index of the first tail frame it is to be written.
     pub next: u64,

@@ -211,6 +211,7 @@ async fn storm(actions: Vec<Action>) {
     assert!(storm.events.iter().all(is_kept_by_hub_at_most), "no loop holds on to an event");
     for device in 1..=2 {
         let mut peer = storm.peer(device).await;
+        server.until("the one before has gone", || server.edge().connection_count() == 1).await;
         peer.client.subscribe(json!({"channel": CHANNELS[0]})).await;
         storm.act(Action::Publish(0, 1)).await;
         while peer.client.next().await != json!({}) {}
