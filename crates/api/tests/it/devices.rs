@@ -10,7 +10,7 @@ use tidings_api::Rfc3339;
 use tidings_telemetry::unix_now;
 use tidings_types::{DeviceId, DeviceToken, Platform};
 
-use crate::support::{Cases, SUBSCRIPTION_COUNT_MAX, Server, poll_pending};
+use crate::support::{Cases, SUBSCRIPTION_COUNT_MAX, Server, poll_and_drop};
 
 const PHONE: &str = "/v1/devices/phone-1";
 const SUBSCRIPTIONS: &str = "/v1/devices/phone-1/subscriptions";
@@ -519,7 +519,7 @@ async fn a_caller_that_hangs_up_leaves_no_connection_with_a_proof_of_before() {
     let number = server.store.device_number(&DeviceId::new("phone-1").unwrap()).unwrap().unwrap();
     for (method, path, close) in [("POST", "/credential", false), ("POST", "/logout", true), ("DELETE", "", false)] {
         // Once to read its number, and once to change it.
-        poll_pending(2, server.send(method, &format!("{PHONE}{path}"), "")).await;
+        poll_and_drop(2, server.send(method, &format!("{PHONE}{path}"), "")).await;
         assert_eq!(server.revoked.take(), [(number, close)], "{path}");
     }
 }

@@ -11,7 +11,7 @@ use tidings_telemetry::unix_now;
 use tidings_types::{AppId, DeviceId, DeviceToken, Locale, Platform, UserId};
 use tokio::time::{sleep, timeout};
 
-use crate::support::{Server, poll_pending};
+use crate::support::{Server, poll_and_drop};
 
 async fn register(server: &Server, id: &str, user: &str) {
     let device =
@@ -171,6 +171,6 @@ async fn a_caller_that_hangs_up_leaves_no_connection_of_a_forgotten_user() {
     register(&server, "ada-1", "ada").await;
     let number = server.store.device_number(&DeviceId::new("ada-1").unwrap()).unwrap().unwrap();
     // Once to ask which devices there are, and once to have them forgotten.
-    poll_pending(2, server.send("DELETE", "/v1/users/ada", "")).await;
+    poll_and_drop(2, server.send("DELETE", "/v1/users/ada", "")).await;
     assert_eq!(server.revoked.take(), [(number, true)]);
 }
