@@ -321,6 +321,7 @@ service_account_file = '{account}'
 ca_file = '{ca}'
 apps = ["{APP}"]
 quota_per_minute = 10000000
+connection_count = {FCM_CONNECTION_COUNT_MAX}
 connection_count_max = {FCM_CONNECTION_COUNT_MAX}
 stream_count_max = {FCM_STREAM_COUNT_MAX}
 lake_capacity = {FCM_STREAM_COUNT_MAX}
