@@ -337,19 +337,6 @@ impl Shared {
         Ok(self.blocking(&self.reads, read).await.ok_or_else(stopping)??)
     }
 
-    /// As [`Shared::read`], for an app that has proven nothing yet.
-    async fn read_for_stranger<T, E>(
-        self: &Arc<Self>,
-        read: impl FnOnce(&Self) -> Result<T, E> + Send + 'static,
-    ) -> Result<T, Problem>
-    where
-        T: Send + 'static,
-        E: Send + 'static,
-        Problem: From<E>,
-    {
-        Ok(self.blocking(&self.app_reads, read).await.ok_or_else(stopping)??)
-    }
-
     /// As [`Shared::read`], for a page of an answer, whose many rows take a while. `None`: the server is stopping.
     async fn read_page<T: Send + 'static>(
         self: &Arc<Self>,

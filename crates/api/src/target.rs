@@ -14,11 +14,11 @@ use tidings_types::{Device, DeviceId, Subject, UserId};
 use tokio::sync::{Mutex, MutexGuard, OwnedSemaphorePermit};
 use tracing::debug;
 
-use crate::Shared;
 use crate::apps::{App, Gate};
 use crate::guard::IdPath;
 use crate::places::Share;
 use crate::problem::{Invalid, Problem};
+use crate::{Shared, stopping};
 
 /// Groups of devices that take turns; a device is always in the same one.
 const TURN_COUNT: usize = 1024;
@@ -66,12 +66,12 @@ impl FromRequestParts<Arc<Shared>> for Target {
         let app = parts.extensions.get::<App>().cloned();
         let Some((gate, app)) = shared.gate.clone().zip(app) else { return Ok(Self { id, app: None, _share: None }) };
         let (charged, of) = (app.clone(), id.clone());
-        let share = shared.read_for_stranger(move |Shared { store, .. }| {
+        let share = shared.blocking(&shared.app_reads, move |Shared { store, .. }| -> Result<_, Problem> {
             gate.charge_device(&charged, store, &of)?;
             gate.admit(&charged, store, &of, store.device(&of)?.as_ref())?;
             gate.share(&charged, &of)
         });
-        let share = share.await?;
+        let share = share.await.ok_or_else(stopping)??;
         Ok(Self { id, app: Some(app), _share: Some(share) })
     }
 }

@@ -372,12 +372,12 @@ impl Pool {
         self.settle(attempt, Outcome::Rejected(reason), gone, now);
     }
 
-    /// The attempt failed and another one may be made, if there is time for it.
     /// The provider answered, and reading the answer panicked: it may have been delivered.
     pub(crate) fn on_unreadable(&mut self, attempt: Attempt, now: Instant) {
         self.settle(attempt, Outcome::Unknown, None, now);
     }
 
+    /// The attempt failed and another one may be made, if there is time for it.
     pub(crate) fn on_failed(&mut self, mut attempt: Attempt, cause: Repeat, delay: Delay, now: Instant) {
         self.metrics.on_repeat(cause);
         attempt.failed = attempt.failed.saturating_add(1);
