@@ -180,6 +180,11 @@ impl Queue {
         drop(dropped); // Outside the lock: each wakes its caller.
     }
 
+    /// Whether requests are taken: neither suspended nor closed.
+    pub(crate) fn is_open(&self) -> bool {
+        self.lock().phase == Phase::Open
+    }
+
     pub(crate) fn resume(&self) {
         let mut state = self.lock();
         if state.phase == Phase::Suspended {

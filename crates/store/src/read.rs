@@ -225,10 +225,9 @@ impl Store {
         })
     }
 
-    /// Whether it is open: neither closed, nor waiting for a disk that takes writes again. Asks memory only.
+    /// Whether it takes writes: neither closed, nor waiting for a disk that takes them again. Asks memory only.
     pub fn is_open(&self) -> bool {
-        // Whoever holds it for writing closes or opens it at this moment.
-        self.shared().engine.try_read().is_some_and(|engine| engine.is_some())
+        self.shared().queue.is_open()
     }
 
     /// A device by the application's name for it.

@@ -57,6 +57,7 @@ async fn on_a_small_disk() {
         acknowledged.extend(more);
         assert_eq!(refused, Some(AppendError::Write(WriteError::Unavailable)));
         assert!(store.counts().failures > 0);
+        assert!(!store.is_open(), "it takes no writes");
         // Reading goes on, and sending from memory.
         assert_eq!(store.device(&id("phone")).unwrap().as_ref(), Some(&phone));
         assert!(store.devices(None, 10).is_ok() && store.events_from(JournalPosition(0), 1).is_ok());
@@ -68,6 +69,7 @@ async fn on_a_small_disk() {
         assert!(store.resume(BrakeScope::Everything).await.is_err() && store.release_later(due).await.is_err());
         fs::remove_file(&filler).unwrap();
         eventually("opening again", || store.counts().reopened > round as u64).await;
+        eventually("open", || store.is_open()).await;
         check(&store, &acknowledged);
         assert_eq!(store.device(&id("phone")).unwrap().as_ref(), Some(&phone));
         assert_eq!((store.brakes().borrow().clone(), is_proven(&store, "phone")), (brakes.clone(), true));
