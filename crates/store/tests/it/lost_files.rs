@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tidings_store::{PutTerms, Store};
+use tidings_telemetry::chain;
 use tidings_types::{BrakeScope, EventId, JournalPosition, Json, Timestamp};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
@@ -305,9 +306,4 @@ async fn look(place: &Path, expected: &[Result<String, String>]) -> Result<Outco
         }
     }
     Ok(Outcome::Whole)
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
