@@ -60,7 +60,7 @@ fn a_notification_is_previewed_without_a_server() {
     assert!(payload.starts_with(r#"{"aps":{"alert":{"title":"Goal for Sweden!","body":"Ada scores"}"#), "{payload}");
     let partly = run("preview goal --locale sv --set team=Sweden", dir.path());
     assert_eq!(text(&partly.stdout).lines().skip(1).collect::<Vec<_>>(), ["  Goal for Sweden!", "  %{scorer} scores"]);
-    let told = "warning: shown as placeholders, for they are not set: scorer. Set them with --set scorer=…\n";
+    let told = "warning: not set, so shown as placeholders: scorer; set them with --set scorer=…\n";
     assert_eq!((partly.status.code(), text(&partly.stderr)), (Some(0), told));
     let config = format!("{config}title_plural = \"%{{goals}} goals for %{{team}}!\"\ncount = \"goals\"\n");
     std::fs::write(dir.path().join("tidings.toml"), config).unwrap();

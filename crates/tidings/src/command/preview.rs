@@ -37,7 +37,7 @@ pub(crate) async fn run(args: PreviewArgs) -> Result<(), CommandError> {
     if !missing.is_empty() {
         let names = missing.join(", ");
         let one = &missing[0];
-        let text = format!("shown as placeholders, for they are not set: {names}. Set them with --set {one}=…");
+        let text = format!("not set, so shown as placeholders: {names}; set them with --set {one}=…");
         remark(Kind::Warning, text);
     }
     let locales = match &args.locale {

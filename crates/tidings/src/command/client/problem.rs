@@ -33,11 +33,11 @@ pub(super) fn words(status: StatusCode, answer: &str) -> String {
 fn advice(kind: &str, field: Option<&str>) -> Option<String> {
     Some(match kind {
         "invalid" | "malformed-json" => match field {
-            Some(field) => format!("Mend {field}: the same request is refused again."),
-            None => "Mend the request: the same one is refused again.".to_owned(),
+            Some(field) => format!("Correct {field}, then send the request again."),
+            None => "Correct the request, then send it again.".to_owned(),
         },
         other => match other {
-            "strict" => "Mend that, or leave out --strict.",
+            "strict" => "Correct that, or leave out --strict.",
             "unauthorized" => "Give another key: TIDINGS_API_KEY or --api-key-file.",
             "forbidden" => "Use another key, or add the scope to its entry in api.keys.",
             "audience-too-large" => "Narrow the audience, or use a key with a larger audience_max.",
@@ -77,7 +77,7 @@ mod tests {
         let problem = r#"{"type":"urn:tidings:problem:invalid","title":"The request breaks a rule","status":400,
             "detail":"params.team: must have at most 512 bytes, got 600","field":"params.team","limit":512,"value":600}"#;
         let expected = ": The request breaks a rule\n  params.team: must have at most 512 bytes, got 600\n  \
-                        Mend params.team: the same request is refused again.";
+                        Correct params.team, then send the request again.";
         assert_eq!(words(StatusCode::BAD_REQUEST, problem), expected);
         let unknown = r#"{"type":"urn:tidings:problem:new-one","title":"T","detail":"D"}"#;
         assert_eq!(words(StatusCode::CONFLICT, unknown), ": T\n  D");
