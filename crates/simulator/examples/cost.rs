@@ -30,6 +30,9 @@ use uuid::Uuid;
 
 type Failure = Box<dyn Error>;
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc; // As in the program.
+
 fn main() -> Result<(), Failure> {
     let mut arguments = std::env::args().skip(1).map(|text| text.parse::<u64>());
     let mut next = |default| arguments.next().unwrap_or(Ok(default));

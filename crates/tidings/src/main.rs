@@ -17,6 +17,9 @@ use crate::cli::{Cli, Command};
 use crate::command::CommandError;
 use crate::command::output::{Kind, remark};
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc; // docs/decisions/0003
+
 fn main() -> ExitCode {
     data_folder::keep_private(); // Before there is a second thread: it is the whole process's.
     tidings_telemetry::panics::install(log::last_words);
