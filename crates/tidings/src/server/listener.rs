@@ -6,7 +6,7 @@
 //! | connections that are still HTTP (a WebSocket counts in the edge) | `connection_count_max` a listener | nothing is accepted, new ones wait in the system's queue |
 //! | connections of one address (of IPv6: of one /64) that are still HTTP | `address_count_max`, and half of the open files for connections, of the public listener | closed at once |
 //! | open files | [`FILE_RESERVE`] are left to the store and the gateways; the internal listener may use half of these | closed at once, and nothing is accepted for [`ACCEPT_PAUSE`] |
-//! | the head of a request, also of the next one on a connection | `head_timeout` | closed |
+//! | the first byte of a connection; the head of a request, also of the next one | `head_timeout` each | closed |
 //! | bytes that wait for a peer that takes none | `stall_timeout` | closed by the system |
 //! | what is read and not parsed, or answered and not written, each | [`BUFFER_BYTES_MAX`] a connection | the connection is not read; too long a head: 431 |
 //!
@@ -42,7 +42,7 @@ use tidings_types::Timestamp;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tower::ServiceExt as _;
 use tracing::{debug, warn};
 
@@ -53,7 +53,7 @@ pub(super) struct Limits {
     pub(super) connection_count_max: usize,
     /// Connections of one address; 0: any number.
     pub(super) address_count_max: usize,
-    /// How long the head of a request may take, from the connection or the last response on.
+    /// How long a connection may say nothing, and how long the head of a request may take then, or from the last response on.
     pub(super) head_timeout: Duration,
     /// How long bytes may wait for a peer that takes none.
     pub(super) stall_timeout: Duration,
@@ -227,7 +227,7 @@ pub(super) async fn serve(
         tokio::select! {
             _ = stopped.wait_for(|stopped| *stopped) => break,
             accepted = accept(&listener, &permits, &admission, &mut paused_until) => {
-                let conversation = converse(accepted, router.clone(), to_stop.clone());
+                let conversation = attend(accepted, router.clone(), to_stop.clone());
                 // A request's own panic is answered by the router; one of its connection closes that.
                 tasks.spawn(panics::catch_async(Work::Connection, conversation));
             }
@@ -268,6 +268,20 @@ async fn accept(
                 *paused_until = Instant::now() + ACCEPT_PAUSE;
             }
         }
+    }
+}
+
+/// Waits for the first byte of a connection, which holds little until then: what HTTP needs, some 10 KiB, is made for those
+/// that say something.
+async fn attend(accepted: Accepted, router: Router, mut stopped: watch::Receiver<bool>) {
+    let mut first = [0];
+    let heard = timeout(accepted.lease.admission.limits.head_timeout, accepted.socket.peek(&mut first));
+    let is_heard = tokio::select! {
+        heard = heard => matches!(heard, Ok(Ok(1))),
+        _ = stopped.wait_for(|stopped| *stopped) => false,
+    };
+    if is_heard {
+        Box::pin(converse(accepted, router, stopped)).await;
     }
 }
 
