@@ -354,7 +354,7 @@ impl Server {
             namespaces: Arc::new(namespaces()),
             channel_count_max: 10_000,
             tail: TailBounds { frame_count_max: 64, bytes_max: 1 << 20 },
-            durable_epoch: store.epoch(),
+            durable_start: store.channel_start(),
             receipt_event_count_max: 100,
         };
         let keys = || {
@@ -470,6 +470,7 @@ fn store_config(folder: &TempDir) -> StoreConfig {
         device_count_max: 10_000,
         subscription_count_max: 8,
         channel_count_max: 10_000,
+        channel_ttl: Duration::from_secs(86_400),
         reopen_backoff_min: Duration::from_millis(10),
         reopen_backoff_max: Duration::from_millis(100),
         cache_bytes: 1 << 20,

@@ -13,9 +13,7 @@ use std::time::Duration;
 use roaring::RoaringBitmap;
 use tidings_protocol::{ClientId, ClientInfo, NamespaceOptions, Publication, encode_publication_push, websocket};
 use tidings_stream::{Bounds, Frame, Gap, History, HistoryFilter, Lagged, Retention, Tail, TailBounds};
-use tidings_types::{
-    ChannelName, DeviceNumber, Epoch, JournalPosition, Offset, ReceiptRequest, StreamPosition, Timestamp,
-};
+use tidings_types::{ChannelName, DeviceNumber, JournalPosition, Offset, ReceiptRequest, StreamPosition, Timestamp};
 
 use crate::presence::Presence;
 use crate::{Acted, EventReceipts, LoopId, Mailbox, NewPublication, Receipts, lock, process_micros};
@@ -85,6 +83,8 @@ struct State {
     /// Publications whose receipts may still be of use, in order. Bound: the events of [`Receipts`], and those that went
     /// in the last second.
     open: VecDeque<(Offset, JournalPosition)>,
+    /// Nothing was published that has an offset, or the store has given the channel back since.
+    is_new: bool,
     /// Since when nobody reads it and nothing is kept.
     idle_since: Option<Timestamp>,
     /// Swept from the table: whoever still holds it must look again.
@@ -132,15 +132,16 @@ pub struct Channel {
 }
 
 impl Channel {
-    pub(crate) fn new(name: ChannelName, options: NamespaceOptions, epoch: Epoch, tail: TailBounds) -> Self {
+    pub(crate) fn new(name: ChannelName, options: NamespaceOptions, start: StreamPosition, tail: TailBounds) -> Self {
         let retention = Retention { size: options.history_size as usize, ttl: options.history_ttl };
         let state = State {
-            history: History::new(epoch, retention, Publication::weight),
+            history: History::new(start, retention, Publication::weight),
             tail: Tail::new(tail),
             readers: Vec::new(),
             presence: Presence::default(),
             devices: DeviceCounts::default(),
             open: VecDeque::new(),
+            is_new: true,
             idle_since: None,
             swept: false,
         };
@@ -171,6 +172,7 @@ impl Channel {
         let kept = self.options.has_history() && !new.skip_history;
         if kept {
             publication = state.history.append(|offset| Publication { offset, ..publication }, now);
+            state.is_new = false;
         }
         let position = kept.then(|| state.history.top());
         self.fan_out(&mut state, &publication, None, mailboxes);
@@ -192,6 +194,7 @@ impl Channel {
         }
         let publication = Publication { offset, ..publication };
         if state.history.append_at(offset, publication.clone(), now) {
+            state.is_new = false;
             // Before anybody can answer, and before the sender asks who may.
             if let Some(request) = &publication.receipt {
                 state.open(offset, request, receipts);
@@ -206,8 +209,16 @@ impl Channel {
         if state.swept {
             return Acted::Swept;
         }
-        state.history = state.history.restored(top, kept, at);
+        if top > Offset(0) {
+            state.history = state.history.restored(top, kept, at);
+            state.is_new = false;
+        }
         Acted::Done(())
+    }
+
+    /// The store has forgotten the channel. Who reads it stays, and its next publication comes at a later offset.
+    pub(crate) fn give_back(&self) {
+        lock(&self.state).is_new = true;
     }
 
     fn fan_out(
@@ -292,7 +303,7 @@ impl Channel {
 
     /// Whether nobody has published in it, nothing that is kept at least.
     pub(crate) fn is_new(&self) -> bool {
-        lock(&self.state).is_new()
+        lock(&self.state).is_new
     }
 
     /// The frames from `next` on, as many as fit `bytes_max` (at least one), once for all readers of a loop. Returns
@@ -357,20 +368,15 @@ impl Channel {
             return false;
         }
         let idle = now.saturating_since(*state.idle_since.get_or_insert(now));
-        // Without a history there are no positions. A durable one keeps its position for ever: its epoch is the store's.
-        state.swept = state.is_new() || !self.options.durable && (idle >= POSITION_TTL || !has_room);
+        // Without a history there are no positions. A durable one keeps its position until the store gives it back.
+        state.swept = state.is_new || !self.options.durable && (idle >= POSITION_TTL || !has_room);
         state.swept
     }
 }
 
 impl State {
-    /// Whether nothing was ever published that is kept.
-    fn is_new(&self) -> bool {
-        self.history.top().offset == Offset(0)
-    }
-
     fn is_unused(&self) -> bool {
-        self.readers.is_empty() && self.is_new()
+        self.readers.is_empty() && self.is_new
     }
 
     /// Collects receipts of what is published here at `offset`.

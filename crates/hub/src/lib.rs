@@ -50,8 +50,8 @@ pub struct HubConfig {
     pub channel_count_max: usize,
     /// What waits in one channel for its slowest reader.
     pub tail: TailBounds,
-    /// The epoch of all durable channels: one life of the store.
-    pub durable_epoch: Epoch,
+    /// Where a durable channel begins: the epoch is one life of the store, the offset rises with [`Hub::give_back`].
+    pub durable_start: StreamPosition,
     /// Events whose receipts are collected at one time.
     pub receipt_event_count_max: usize,
 }
@@ -154,6 +154,8 @@ pub struct Hub {
     channel_counts: Mutex<ChannelCounts>,
     /// The bits of the epoch of the next memory channel; see [`Hub::sweep`].
     memory_epoch: AtomicU64,
+    /// The offset at which the next durable channel begins; see [`Hub::give_back`].
+    durable_floor: AtomicU64,
     mailboxes: Box<[Arc<Mailbox>]>,
     receipts: Arc<Receipts>,
 }
@@ -161,12 +163,14 @@ pub struct Hub {
 impl Hub {
     /// A hub without channels, for `loop_count` edge loops.
     pub fn new(config: HubConfig, loop_count: usize) -> Self {
+        let durable_floor = config.durable_start.offset.0;
         Self {
             receipts: Arc::new(Receipts::new(config.receipt_event_count_max)),
             config,
             shards: (0..SHARD_COUNT).map(|_| Mutex::default()).collect(),
             channel_counts: Mutex::default(),
             memory_epoch: AtomicU64::new(rand::random()),
+            durable_floor: AtomicU64::new(durable_floor),
             mailboxes: (0..loop_count).map(|_| Arc::new(Mailbox::default())).collect(),
         }
     }
@@ -233,7 +237,8 @@ impl Hub {
         })
     }
 
-    /// Brings a durable channel back as it was left; `at` is when its last publication was made.
+    /// Brings a durable channel back as it was left; `at` is when its last publication was made. With a `top` of 0 there is
+    /// none yet.
     ///
     /// # Errors
     /// When the namespace is unknown or there is no room for a new channel.
@@ -245,6 +250,15 @@ impl Hub {
         at: Timestamp,
     ) -> Result<(), HubError> {
         self.with_channel(name, Creation::Accepted, |channel| channel.restore(top, kept.clone(), at))
+    }
+
+    /// The store has forgotten a durable channel, and those that are created from now on begin at `floor`, which is behind
+    /// every offset that a forgotten one gave out. Nobody may publish in the channel meanwhile.
+    pub fn give_back(&self, name: &ChannelName, floor: Offset) {
+        self.durable_floor.fetch_max(floor.0, Ordering::Relaxed); // Others see it with the shard's lock.
+        if let Some(channel) = self.existing(name) {
+            channel.give_back();
+        }
     }
 
     /// Adds a reader on an edge loop and, with `resume`, reads what it missed, in one step.
@@ -301,7 +315,7 @@ impl Hub {
         let options = self.options(name)?;
         match self.existing(name) {
             Some(channel) => Ok(channel.history(filter)),
-            None => Ok((Vec::new(), StreamPosition { offset: Offset(0), epoch: self.epoch(options) })),
+            None => Ok((Vec::new(), self.start(options))),
         }
     }
 
@@ -401,7 +415,7 @@ impl Hub {
         counts.memory += usize::from(!options.durable);
         *counts.by_namespace.entry(Namespaces::namespace_of(name).into()).or_default() += 1;
         drop(counts);
-        let channel = Arc::new(Channel::new(name.clone(), *options, self.epoch(options), self.config.tail));
+        let channel = Arc::new(Channel::new(name.clone(), *options, self.start(options), self.config.tail));
         shard.insert(name.clone(), channel.clone());
         Ok(channel)
     }
@@ -442,12 +456,13 @@ impl Hub {
         }
     }
 
-    /// The epoch of a channel that is created now.
-    fn epoch(&self, options: &NamespaceOptions) -> Epoch {
+    /// Where a channel begins that is created now.
+    fn start(&self, options: &NamespaceOptions) -> StreamPosition {
         if options.durable {
-            return self.config.durable_epoch;
+            let offset = Offset(self.durable_floor.load(Ordering::Relaxed));
+            return StreamPosition { offset, ..self.config.durable_start };
         }
-        Epoch::from_random(self.memory_epoch.load(Ordering::Relaxed))
+        StreamPosition { offset: Offset(0), epoch: Epoch::from_random(self.memory_epoch.load(Ordering::Relaxed)) }
     }
 
     fn shard(&self, name: &ChannelName) -> &Shard {

@@ -284,7 +284,7 @@ fn take_one(shared: &Shared, pace: Pace) -> bool {
 fn write(shared: &Shared, pace: Pace) -> io::Result<u64> {
     let state = &shared.checkpoint;
     // First the number, then what has at least all before it.
-    let head = Head { epoch: shared.epoch, change: state.changed.load(Ordering::Acquire) };
+    let head = Head { epoch: shared.channel_start.epoch, change: state.changed.load(Ordering::Acquire) };
     let mut writer = Writer::create(&shared.config.path, head)?;
     let mut throttle = Throttle { state, pace, began: Instant::now(), bytes: 0, unsynced_bytes: 0 };
     let mut bytes = Vec::new();

@@ -261,6 +261,7 @@ impl Committer {
                 Effect::Published { channel, position, publication } => {
                     self.sink.on_publication(&channel.name, *position, publication, channel);
                 }
+                Effect::GivenBack { channel, floor } => self.sink.on_channel_given_back(channel, *floor),
                 Effect::DeviceRemoved { number, .. } => self.sink.on_device_removed(*number),
                 _ => {}
             }
@@ -329,7 +330,7 @@ impl Committer {
         let config = &self.shared.config;
         let engine = Engine::open_again(&config.path, config.cache_bytes)?;
         let (state, derived) = load(&engine, &config.path)?;
-        if state.epoch != self.shared.epoch {
+        if state.epoch != self.shared.channel_start.epoch {
             return Err(EngineError::replaced());
         }
         Ok((engine, state, derived))

@@ -36,8 +36,11 @@ pub struct StoreConfig {
     pub mute_count_max: u32,
     /// How long a device that is not seen is kept: then it is deleted, within about a day. `None`: for ever.
     pub idle_max: Option<Duration>,
-    /// Durable channels ever used: their top offsets are kept as long as the store, so that no offset is given twice.
+    /// Durable channels that are remembered; at this many, publishing into another one is refused.
     pub channel_count_max: u64,
+    /// A durable channel whose history is empty and in which nothing was published for this long is forgotten. A reader that
+    /// comes back to it then starts anew.
+    pub channel_ttl: Duration,
     /// How many changes of devices, subscriptions and mutes, and moves of records, make a new checkpoint due: with more,
     /// there are fewer checkpoints, and opening takes longer. 1 M are replayed in some seconds.
     pub checkpoint_change_count: u64,

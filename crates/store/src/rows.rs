@@ -49,10 +49,11 @@ pub(crate) use self::device::{DeviceRow, decode_device, encode_device};
 pub(crate) use self::mute::{decode_mute, decode_mute_end, decode_mute_key, mute_end_key, mute_key, mute_row};
 
 /// What `meta/format` says.
-pub(crate) const FORMAT: &str = "tidings-store-3";
+pub(crate) const FORMAT: &str = "tidings-store-4";
 /// The formats before, which are read too. Rows tell themselves of which they are, and stay as they are until they change, so
-/// that a store has rows of several: texts of tokens are not packed in 2; devices are JSON in 1, and there is no `change`.
-const FORMATS_BEFORE: [&str; 2] = ["tidings-store-2", "tidings-store-1"];
+/// that a store has rows of several: no channel is given back in 3; texts of tokens are not packed in 2; devices are JSON in 1, and
+/// there is no `change`.
+const FORMATS_BEFORE: [&str; 3] = ["tidings-store-3", "tidings-store-2", "tidings-store-1"];
 
 /// Whether stores of this format are read; any other is refused at open.
 pub(crate) fn is_known_format(format: &[u8]) -> bool {
@@ -80,6 +81,9 @@ pub(crate) struct State {
     pub(crate) channel_count: u64,
     /// The life of all durable channels: that of the store.
     pub(crate) epoch: Epoch,
+    /// No channel that was given back has a publication behind this: here a channel begins that is not there.
+    #[serde(default)]
+    pub(crate) channel_floor: Offset,
     /// The number of the oldest row of `change`, and of the next one; the bytes of those kept.
     #[serde(default)]
     pub(crate) change_base: u64,
@@ -114,6 +118,7 @@ impl State {
             device_next: 0,
             channel_count: 0,
             epoch,
+            channel_floor: Offset(0),
             change_base: 0,
             change_end: 0,
             change_bytes: 0,
@@ -128,11 +133,11 @@ impl State {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ChannelRow {
-    /// The last publication's offset.
+    /// The last publication's offset; 0 before the first, of a row that keeps room for an event that is not yet due.
     pub(crate) top: Offset,
     /// The oldest publication kept; `top` + 1 when none is.
     pub(crate) base: Offset,
-    /// When the last publication was added.
+    /// When the last publication was added, or is due if that is later.
     pub(crate) published_at: Timestamp,
 }
 

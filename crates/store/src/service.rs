@@ -15,8 +15,8 @@ use std::sync::{Arc, Mutex};
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tidings_audience::{Explaining, Explanation, Frozen, Index, Selecting};
 use tidings_types::{
-    BrakeScope, DeviceId, DeviceNumber, DeviceToken, Epoch, Event, EventId, JournalPosition, Json, Mute, MuteScope,
-    Selector, StreamPosition, Timestamp, UserId,
+    BrakeScope, DeviceId, DeviceNumber, DeviceToken, Event, EventId, JournalPosition, Json, Mute, MuteScope, Selector,
+    StreamPosition, Timestamp, UserId,
 };
 use tokio::sync::{oneshot, watch};
 use tracing::info;
@@ -72,8 +72,8 @@ pub(crate) struct Shared {
     pub(crate) losses: Losses,
     /// Which numbers devices get; the committer's alone.
     pub(crate) blocks: Mutex<Blocks>,
-    /// The epoch of every durable channel.
-    pub(crate) epoch: Epoch,
+    /// Where a durable channel began at open that was not there.
+    pub(crate) channel_start: StreamPosition,
     pub(crate) journal_end: watch::Sender<JournalPosition>,
     pub(crate) brakes: watch::Sender<Arc<Brakes>>,
     pub(crate) next_later: watch::Sender<Option<Timestamp>>,
@@ -171,7 +171,7 @@ impl Store {
             index: RwLock::new(index),
             losses: Losses::default(),
             blocks: Mutex::new(blocks),
-            epoch: state.epoch,
+            channel_start: StreamPosition { offset: state.channel_floor, epoch: state.epoch },
             journal_end: watch::Sender::new(JournalPosition(state.journal_end)),
             brakes: watch::Sender::new(Arc::new(brakes)),
             next_later: watch::Sender::new(state.later_first.map(|first| first.at)),
@@ -656,9 +656,11 @@ impl Store {
         }
     }
 
-    /// The epoch of every durable channel: one life of the store, since no durable channel is ever forgotten.
-    pub fn epoch(&self) -> Epoch {
-        self.shared().epoch
+    /// Where a durable channel begins that was not there when the store was opened, until
+    /// [`CommitSink::on_channel_given_back`] tells of another offset. The epoch is that of every durable channel: one life of the
+    /// store.
+    pub fn channel_start(&self) -> StreamPosition {
+        self.shared().channel_start
     }
 
     /// The position the next event will get.

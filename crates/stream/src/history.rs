@@ -65,17 +65,19 @@ pub struct History<P> {
 }
 
 impl<P: Clone> History<P> {
-    /// A channel's first moment: nothing published, top 0. `weigh` says how many bytes a publication takes in an answer.
-    pub fn new(epoch: Epoch, retention: Retention, weigh: fn(&P) -> usize) -> Self {
-        Self { epoch, log: Log::new(retention.size.max(1)), retention, expires_at: Timestamp(0), weigh }
+    /// A channel's first moment: nothing published, at `start`. `weigh` says how many bytes a publication takes in an answer.
+    pub fn new(start: StreamPosition, retention: Retention, weigh: fn(&P) -> usize) -> Self {
+        let mut log = Log::new(retention.size.max(1));
+        log.skip_to(start.offset.0);
+        Self { epoch: start.epoch, log, retention, expires_at: Timestamp(0), weigh }
     }
 
     /// This channel, still new, as it was left: `kept` are its last publications, the last of them at `top`, published
     /// at `at`.
     #[must_use]
     pub fn restored(&self, top: Offset, mut kept: Vec<P>, at: Timestamp) -> Self {
-        let mut history = Self::new(self.epoch, self.retention, self.weigh);
-        history.log.skip_to(top.0.saturating_sub(kept.len() as u64));
+        let start = Offset(top.0.saturating_sub(kept.len() as u64));
+        let mut history = Self::new(StreamPosition { offset: start, epoch: self.epoch }, self.retention, self.weigh);
         history.log.append_batch(&mut kept);
         history.keep_nothing_if_so_told();
         history.expires_at = at.saturating_add(self.retention.ttl);
@@ -194,7 +196,8 @@ mod tests {
     const EPOCH: u64 = 7;
 
     fn history(size: usize) -> History<u64> {
-        History::new(Epoch::from_random(EPOCH), Retention { size, ttl: Duration::from_millis(100) }, weight)
+        let start = StreamPosition { offset: Offset(0), epoch: Epoch::from_random(EPOCH) };
+        History::new(start, Retention { size, ttl: Duration::from_millis(100) }, weight)
     }
 
     /// 1 to 3 bytes.

@@ -444,6 +444,7 @@ fn store_config(config: &Config) -> StoreConfig {
         device_count_max: store.device_count_max,
         subscription_count_max: store.subscription_count_max,
         channel_count_max: store.channel_count_max,
+        channel_ttl: store.channel_ttl,
         later_count_max: store.later_count_max,
         reopen_backoff_min: store.reopen_backoff_min,
         reopen_backoff_max: store.reopen_backoff_max,
@@ -463,7 +464,7 @@ fn hub_config(config: &Config, namespaces: Arc<tidings_protocol::Namespaces>, st
             frame_count_max: config.edge.log_count_max,
             bytes_max: config.edge.log_bytes_max.as_usize(),
         },
-        durable_epoch: store.epoch(),
+        durable_start: store.channel_start(),
         receipt_event_count_max: config.edge.receipt_event_count_max,
     }
 }

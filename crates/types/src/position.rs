@@ -8,7 +8,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Place of a publication in its channel. The first publication has offset 1; 0 is "before the first".
+/// Place of a publication in its channel. The first one has offset 1, or a later one in a durable channel whose name may have
+/// been used before; 0 is before all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Offset(pub u64);

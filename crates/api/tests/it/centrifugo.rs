@@ -66,7 +66,7 @@ async fn a_publication_with_history_tells_its_position() {
 #[tokio::test]
 async fn a_publication_into_a_durable_channel_goes_through_the_store() {
     let server = Server::start();
-    let epoch = server.store.epoch();
+    let epoch = server.store.channel_start().epoch;
     let answer = server.api("publish", r#"{"channel":"team:1","data":{"a": 1},"tags":{"k":"v"}}"#).await;
     assert_eq!(answer, format!(r#"{{"result":{{"offset":1,"epoch":"{epoch}"}}}}"#));
     assert_eq!(server.published("team:1"), [r#"{"a": 1}"#]);

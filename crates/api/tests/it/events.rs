@@ -33,7 +33,7 @@ async fn an_event_is_answered_with_its_place_and_published_in_its_subjects_chann
     let server = Server::start();
     let answer = server.post(EVENTS, goal("g-1").to_string()).await;
     assert_eq!(answer.status, StatusCode::ACCEPTED, "{answer:?}");
-    let epoch = server.store.epoch();
+    let epoch = server.store.channel_start().epoch;
     let expected = json!({
         "id": "g-1", "position": server.position(0), "channels": [{"channel": "team:42", "offset": 1, "epoch": epoch}]
     });

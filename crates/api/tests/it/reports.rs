@@ -111,7 +111,7 @@ async fn an_event_is_followed_from_waiting_to_forgotten() {
     let at = found.as_object_mut().unwrap().remove("accepted_at").unwrap();
     let millis = server.store.event(position).unwrap().unwrap().accepted_at.0 % 1000;
     assert!(at.as_str().unwrap().ends_with(&format!(".{millis:03}Z")), "{at}");
-    let place = json!([{"channel": "team:42", "offset": 1, "epoch": server.store.epoch()}]);
+    let place = json!([{"channel": "team:42", "offset": 1, "epoch": server.store.channel_start().epoch}]);
     let waiting = json!({
         "id": "g-1", "position": position, "topic": "goal", "priority": "normal", "state": "waiting", "channels": place,
     });

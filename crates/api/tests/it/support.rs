@@ -295,6 +295,7 @@ pub(crate) fn store_config(folder: &TempDir) -> StoreConfig {
         device_count_max: 1000,
         subscription_count_max: SUBSCRIPTION_COUNT_MAX as u32,
         channel_count_max: 1000,
+        channel_ttl: Duration::from_secs(86_400),
         reopen_backoff_min: Duration::from_millis(10),
         reopen_backoff_max: Duration::from_millis(100),
         cache_bytes: 1 << 20,
@@ -355,12 +356,12 @@ impl Server {
         let tail = TailBounds { frame_count_max: 64, bytes_max: 1 << 20 };
         let sink = Arc::new(ToHub::default());
         let store = Store::open(store_config, sink.clone()).unwrap();
-        let durable_epoch = store.epoch();
+        let durable_start = store.channel_start();
         let hub_config = HubConfig {
             namespaces: Arc::new(namespaces()),
             channel_count_max: 1100,
             tail,
-            durable_epoch,
+            durable_start,
             receipt_event_count_max: 100,
         };
         let hub = Arc::new(Hub::new(hub_config, 1));

@@ -21,6 +21,7 @@ use tidings_stream::TailBounds;
 use tidings_telemetry::{Registry, unix_now};
 use tidings_types::{
     ChannelName, DeviceNumber, Epoch, JournalPosition, Json, Offset, ReceiptPolicy, ReceiptRequest, ReceiptTerms,
+    StreamPosition,
 };
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
@@ -180,7 +181,7 @@ impl Server {
             namespaces: Arc::new(namespaces()),
             channel_count_max: 100,
             tail: TailBounds { frame_count_max: options.frame_count_max, bytes_max: 100 << 20 },
-            durable_epoch: Epoch::from_random(1),
+            durable_start: StreamPosition { offset: Offset(0), epoch: Epoch::from_random(1) },
             receipt_event_count_max: 2000,
         };
         let hub = Arc::new(Hub::new(hub_config, 2));

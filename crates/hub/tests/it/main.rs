@@ -9,7 +9,7 @@ use std::time::Duration;
 use tidings_hub::{Hub, HubConfig, HubError, LoopId, Member, NewPublication, Recovery, ResumeFrom, Subscribed};
 use tidings_protocol::{ClientId, ClientInfo, NamespaceOptions, Namespaces, Publication, Tags};
 use tidings_stream::{Frame, HistoryFilter, TailBounds};
-use tidings_types::{ChannelName, Epoch, Json, Offset, Timestamp};
+use tidings_types::{ChannelName, Epoch, Json, Offset, StreamPosition, Timestamp};
 
 const NOW: Timestamp = Timestamp(1_000_000);
 
@@ -27,7 +27,7 @@ fn hub(channel_count_max: usize) -> Hub {
         namespaces: Arc::new(Namespaces::new(NamespaceOptions::closed(), named)),
         channel_count_max,
         tail: TailBounds { frame_count_max: 1_000_000, bytes_max: usize::MAX },
-        durable_epoch: Epoch::from_random(1),
+        durable_start: StreamPosition { offset: Offset(0), epoch: Epoch::from_random(1) },
         receipt_event_count_max: 3,
     };
     Hub::new(config, 2)
@@ -277,6 +277,45 @@ fn durable_channels_do_not_count_and_exist_unpublished_only_while_read() {
     let from = ResumeFrom { offset: Offset(0), epoch: None, limit: 10.into() };
     let Some(Recovery::Recovered(missed)) = join(&hub, "durable:0", Some(from)).recovery else { panic!("it is kept") };
     assert_eq!(missed.len(), 1);
+}
+
+#[test]
+fn a_durable_channel_that_was_given_back_begins_behind_all_its_offsets() {
+    let hub = hub(10);
+    let (name, loop_id, client) = (channel("durable:1"), loop_ids(&hub)[0], ClientId::from_random(1));
+    let stayed = join(&hub, "durable:1", None);
+    hub.publish_durable(&name, Offset(1), publication(1), NOW).unwrap();
+    hub.publish_durable(&name, Offset(2), publication(2), NOW).unwrap();
+    let resume = |offset| {
+        let from = ResumeFrom { offset: Offset(offset), epoch: None, limit: 10.into() };
+        let reader = join(&hub, "durable:1", Some(from));
+        hub.unsubscribe(&reader.channel, loop_id, client, None);
+        (reader.top.offset.0, reader.recovery.unwrap())
+    };
+    let later = NOW.saturating_add(Duration::from_secs(24 * 3600));
+    hub.sweep(later);
+    assert!(matches!(resume(2), (2, Recovery::Recovered(missed)) if missed.is_empty()));
+    hub.give_back(&name, Offset(100));
+    assert!(matches!(resume(2), (2, Recovery::Recovered(_))), "who reads it keeps it");
+    assert!(hub.is_first(&name).unwrap(), "a client's next publication makes it anew");
+
+    hub.publish_durable(&name, Offset(101), publication(3), later).unwrap();
+    let mut frames = Vec::new();
+    let _ = stayed.channel.fetch(stayed.next, 1 << 16, &mut frames).unwrap();
+    assert_eq!(frames.len(), 3, "who stayed misses nothing");
+    for missed_something in [0, 1, 2, 99] {
+        assert!(matches!(resume(missed_something), (101, Recovery::Gap(_))));
+    }
+    assert!(matches!(resume(100), (101, Recovery::Recovered(missed)) if missed.len() == 1));
+
+    hub.sweep(later.saturating_add(Duration::from_secs(24 * 3600)));
+    hub.give_back(&name, Offset(200));
+    hub.unsubscribe(&stayed.channel, loop_id, client, None);
+    assert_eq!(hub.counts().channels, 0, "nobody reads it and the store has forgotten it");
+    assert!(matches!(resume(101), (200, Recovery::Gap(_))));
+    assert_eq!(hub.history(&name, HistoryFilter::default()).unwrap().1.offset, Offset(200));
+    hub.restore(&name, Offset(0), Vec::new(), later).unwrap(); // It waits for an event that is not yet due.
+    assert!(matches!(resume(200), (200, Recovery::Recovered(_))));
 }
 
 /// Writers on several threads, and a reader that is cut off again and again: resumed and live parts together are every

@@ -197,6 +197,7 @@ fn open(folder: &TempDir, live: Arc<Live>, id_window: Duration) -> Store {
         device_count_max: 1_000_000,
         subscription_count_max: 1000,
         channel_count_max: 1000,
+        channel_ttl: Duration::from_secs(86_400),
         reopen_backoff_min: Duration::from_millis(10),
         reopen_backoff_max: Duration::from_millis(100),
         cache_bytes: 8 << 20,

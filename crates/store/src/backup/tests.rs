@@ -48,6 +48,7 @@ fn config(path: &Path) -> StoreConfig {
         mute_count_max: 100,
         idle_max: None,
         channel_count_max: 100,
+        channel_ttl: Duration::from_secs(86_400),
         reopen_backoff_min: Duration::from_millis(1),
         reopen_backoff_max: Duration::from_millis(10),
         cache_bytes: 1 << 20,
@@ -349,7 +350,7 @@ fn other_versions_are_named() {
         let head = format::tests_only_frame(1, 0, 0, 0, text.replace(from, to).as_bytes());
         [start, head, all[1..].concat()].concat()
     };
-    let format = verify(&with_head("tidings-store-3", "tidings-store-9")[..], |_| ()).unwrap_err();
+    let format = verify(&with_head("tidings-store-4", "tidings-store-9")[..], |_| ()).unwrap_err();
     assert!(format.to_string().starts_with("the backup is of a store of format tidings-store-9"), "{format}");
     let table = verify(&with_head("\"brake\"", "\"broke\"")[..], |_| ()).unwrap_err();
     assert!(table.to_string().starts_with("the backup has a table broke"), "{table}");

@@ -34,7 +34,7 @@ pub(super) fn row(effects: &[Effect]) -> Option<(Vec<u8>, u64)> {
             Effect::Unsubscribed { number, subject, topic } => writer.subscription(*number, subject, topic, false),
             Effect::Muted { number, subject } => writer.mute(*number, subject.as_ref(), true),
             Effect::Unmuted { number, subject } => writer.mute(*number, subject.as_ref(), false),
-            Effect::Published { .. } | Effect::Proven { .. } | Effect::Braked(_) => {}
+            Effect::Published { .. } | Effect::GivenBack { .. } | Effect::Proven { .. } | Effect::Braked(_) => {}
         }
     }
     Some(writer.finish()).filter(|(_, count)| *count > 0)

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use roaring::RoaringBitmap;
 use tidings_audience::{Index, Traits};
 use tidings_telemetry::chain;
-use tidings_types::{Device, DeviceNumber, StreamPosition, Subject, Timestamp, TopicName, UserId};
+use tidings_types::{ChannelName, Device, DeviceNumber, Offset, StreamPosition, Subject, Timestamp, TopicName, UserId};
 use tracing::error;
 
 use super::changes;
@@ -68,6 +68,11 @@ pub(super) enum Effect {
         position: StreamPosition,
         publication: StoredPublication,
     },
+    /// A durable channel is forgotten; it would begin at the floor now, as all do that are not there.
+    GivenBack {
+        channel: ChannelName,
+        floor: Offset,
+    },
     /// These bits of the proven set are now so.
     Proven {
         chunk: u16,
@@ -90,7 +95,11 @@ impl Effect {
             Self::Subscribed { number, .. } => table.count_subscription(*number, 1),
             Self::Unsubscribed { number, .. } => table.count_subscription(*number, -1),
             Self::Proven { chunk, bits } => table.set_proven_chunk(*chunk, bits),
-            Self::Published { .. } | Self::Braked(_) | Self::Muted { .. } | Self::Unmuted { .. } => {}
+            Self::Published { .. }
+            | Self::GivenBack { .. }
+            | Self::Braked(_)
+            | Self::Muted { .. }
+            | Self::Unmuted { .. } => {}
         }
     }
 
@@ -117,7 +126,7 @@ impl Effect {
                 index.set_device(*number, Some(traits(before)), None);
             }
             Self::DeviceRemoved { number, before: None } => index.forget_devices(&[*number].into()),
-            Self::Published { .. } | Self::Proven { .. } | Self::Braked(_) => {}
+            Self::Published { .. } | Self::GivenBack { .. } | Self::Proven { .. } | Self::Braked(_) => {}
             Self::Muted { number, subject } => _ = index.mute(*number, subject.as_ref()),
             Self::Unmuted { number, subject } => _ = index.unmute(*number, subject.as_ref()),
         }

@@ -204,9 +204,12 @@ impl Draft<'_> {
         channel: DurableChannel,
         publication: StoredPublication,
     ) -> Result<StreamPosition, EngineError> {
-        let mut row = self.found_channel(&channel.name, publication.time)?;
+        let mut row = self.found_channel(&channel.name)?;
+        if row.top == Offset(0) {
+            (row.top, row.base) = (self.state.channel_floor, self.state.channel_floor.next());
+        }
         row.top = row.top.next();
-        row.published_at = publication.time;
+        row.published_at = row.published_at.max(publication.time);
         let history = HistoryRow { expires_at: publication.time.saturating_add(channel.history_ttl), publication };
         self.rows.put(Table::History, rows::history_key(&channel.name, row.top), rows::encode(&history));
         let kept_from = Offset((row.top.0 + 1).saturating_sub(u64::from(channel.history_size)));
@@ -220,21 +223,27 @@ impl Draft<'_> {
         Ok(position)
     }
 
-    /// The channel, which is there from now on; the caller has found room for it.
-    pub(super) fn found_channel(&mut self, name: &ChannelName, now: Timestamp) -> Result<ChannelRow, EngineError> {
+    /// The channel is there until `at` at least; the caller has found room for it.
+    pub(super) fn keep_channel(&mut self, name: &ChannelName, at: Timestamp) -> Result<(), EngineError> {
+        let mut row = self.found_channel(name)?;
+        row.published_at = row.published_at.max(at);
+        self.rows.put(Table::Channel, name.as_str().as_bytes(), rows::encode(&row));
+        Ok(())
+    }
+
+    /// The channel, which the caller writes.
+    fn found_channel(&mut self, name: &ChannelName) -> Result<ChannelRow, EngineError> {
         if let Some(row) = self.channel(name)? {
             return Ok(row);
         }
-        let row = ChannelRow { top: Offset(0), base: Offset(1), published_at: now };
         self.state.channel_count += 1;
-        self.rows.put(Table::Channel, name.as_str().as_bytes(), rows::encode(&row));
-        Ok(row)
+        Ok(ChannelRow { top: Offset(0), base: Offset(1), published_at: Timestamp(0) })
     }
 
     /// A channel's row. One that is damaged is made anew from the channel's history, which ends with the last
-    /// publication. Without one the channel goes on at this moment in milliseconds: behind all offsets that it can
-    /// have given out, unless it had more than one publication a millisecond ever since 1970. Who resumes from before
-    /// is told of the gap.
+    /// publication. Without one the channel goes on at this moment in milliseconds above the floor: behind all offsets that
+    /// it can have given out, unless it had more than one publication a millisecond ever since 1970. Who resumes from
+    /// before is told of the gap.
     pub(super) fn channel(&self, name: &ChannelName) -> Result<Option<ChannelRow>, EngineError> {
         let key = name.as_str().as_bytes();
         let read = self
@@ -243,7 +252,7 @@ impl Draft<'_> {
         match read {
             Err(error) if error.is_damage() => {
                 let anew = || {
-                    let top = Offset(self.now.as_millis());
+                    let top = Offset(self.state.channel_floor.0.saturating_add(self.now.as_millis()));
                     ChannelRow { top, base: top.next(), published_at: self.now }
                 };
                 let row = read::channel_of_history(self.engine, name)?.unwrap_or_else(anew);

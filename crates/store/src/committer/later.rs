@@ -34,7 +34,7 @@ impl Draft<'_> {
         let key = LaterKey { at, arrival: self.state.later_arrival };
         self.state.later_arrival += 1;
         for channel in &event.channels {
-            self.found_channel(&channel.name, now)?; // When the event is due there must be room for its channels.
+            self.keep_channel(&channel.name, at)?; // When the event is due there must be room for its channels.
         }
         let row = rows::later_row(&event, now);
         self.state.later_count += 1;

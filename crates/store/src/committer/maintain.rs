@@ -8,7 +8,7 @@ use tidings_types::{ChannelName, JournalPosition, Offset};
 use tokio::time::Instant;
 use tracing::error;
 
-use super::draft::Draft;
+use super::draft::{Draft, Effect};
 use super::mutes::MuteEnds;
 use crate::engine::{EngineError, Table};
 use crate::rows::{self, ChannelRow, EventHead, HistoryRow};
@@ -18,6 +18,9 @@ const EVENT_COUNT: u64 = 2000;
 const CHANNEL_COUNT: usize = 500;
 /// Publications one look may take, over those of the last channel.
 const PUBLICATION_COUNT: u64 = 2000;
+
+/// More publications than most channels have between two floors; the largest offset that JavaScript can count is 8 G strides.
+const FLOOR_STRIDE: u64 = 1 << 20;
 
 /// How soon a round looks again where there was more than one look takes.
 const BUSY: Duration = Duration::from_millis(20);
@@ -169,7 +172,8 @@ impl Draft<'_> {
         }
     }
 
-    /// Walks on over the channels from `cursor` and takes expired publications. True when some were left for the next look.
+    /// Walks on over the channels from `cursor`, takes expired publications, and gives back the channels that are idle. True
+    /// when some were left for the next look.
     pub(super) fn trim_channels(&mut self, cursor: &mut Vec<u8>) -> Result<bool, EngineError> {
         let mut channels = Vec::with_capacity(CHANNEL_COUNT);
         let (mut seen, mut last) = (0, Vec::new());
@@ -186,17 +190,35 @@ impl Draft<'_> {
         for (name, mut row) in channels {
             let base = row.base;
             self.skip_expired(&name, &mut row)?;
-            let key = name.as_str().as_bytes();
-            if row.base > base {
-                self.rows.put(Table::Channel, key, rows::encode(&row));
-            }
             taken += row.base.0 - base.0;
+            let key = name.as_str().as_bytes().to_vec();
+            if self.is_idle(&row) {
+                self.give_back(name, &row);
+            } else if row.base > base {
+                self.rows.put(Table::Channel, key.clone(), rows::encode(&row));
+            }
             if taken >= PUBLICATION_COUNT {
-                *cursor = key.to_vec();
+                *cursor = key;
                 return Ok(true);
             }
         }
         Ok(false)
+    }
+
+    fn is_idle(&self, row: &ChannelRow) -> bool {
+        row.base > row.top && self.wall().saturating_since(row.published_at) > self.shared.config.channel_ttl
+    }
+
+    /// Forgets a channel. One of its name that comes later must not give an offset to another publication, since it has the
+    /// same epoch: it begins at the floor. That rises in strides, so that it stays where it is while the other channels of
+    /// this time are given back: a reader that was told of a floor and comes back under a higher one starts anew.
+    fn give_back(&mut self, name: ChannelName, row: &ChannelRow) {
+        self.rows.delete(Table::Channel, name.as_str().as_bytes());
+        self.state.channel_count = self.state.channel_count.saturating_sub(1);
+        if row.top > self.state.channel_floor {
+            self.state.channel_floor = Offset((row.top.0 / FLOOR_STRIDE + 1).saturating_mul(FLOOR_STRIDE));
+        }
+        self.effects.push(Effect::GivenBack { channel: name, floor: self.state.channel_floor });
     }
 
     /// Takes the channel's expired publications, oldest first, and moves its base behind them.

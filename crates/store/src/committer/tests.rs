@@ -61,6 +61,7 @@ fn config(path: &std::path::Path) -> StoreConfig {
         device_count_max: 100,
         subscription_count_max: 100,
         channel_count_max: 100,
+        channel_ttl: Duration::from_secs(86_400),
         reopen_backoff_min: Duration::from_millis(1),
         reopen_backoff_max: Duration::from_millis(10),
         cache_bytes: 1 << 20,

@@ -177,7 +177,11 @@ async fn a_restored_store_answers_as_the_old_one_did_and_goes_on() {
     backup::restore(&bytes[..], &place, RestoredPushes::GoOn, |_| ()).unwrap();
     let (restored, _) = open(&place);
     assert_eq!(answers(&restored), expected);
-    assert_ne!(restored.epoch(), store.epoch(), "its channels may give the same offsets to other publications");
+    assert_ne!(
+        restored.channel_start().epoch,
+        store.channel_start().epoch,
+        "its channels may give the same offsets to other publications"
+    );
     let secret = registered.credential.unwrap();
     assert!(restored.prove(&id("phone"), Some(secret.as_str())).unwrap().is_some());
     // What is repeated is known, what is new goes on behind.
@@ -191,7 +195,7 @@ async fn a_restored_store_answers_as_the_old_one_did_and_goes_on() {
     // Again from the restored one, of a folder this time.
     let folder = backup::Backup::of_folder(&place).unwrap();
     let summary = folder.write_to(std::io::sink(), |_| ()).unwrap();
-    assert_eq!(summary.epoch, restored.epoch());
+    assert_eq!(summary.epoch, restored.channel_start().epoch);
     assert!(matches!(
         backup::restore(&bytes[..], &place, RestoredPushes::GoOn, |_| ()),
         Err(BackupError::HasStore { .. })

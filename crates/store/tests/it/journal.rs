@@ -1,12 +1,13 @@
 //! Events and durable channels: order, repeats, restarts, trimming, and what a full journal or queue says.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tidings_store::{
-    AppendError, CommitSink, DurableChannel, PutTerms, QueueLimit, Store, StoredPublication, WriteError,
+    AppendError, CommitSink, DurableChannel, PutTerms, QueueLimit, Store, StoreConfig, StoredPublication, WriteError,
 };
 use tidings_types::{
     ChannelName, EventId, JournalPosition, Json, Offset, PushPolicy, ReceiptPolicy, ReceiptRequest, ReceiptTerms,
@@ -135,7 +136,7 @@ async fn a_channel_keeps_its_life_its_offsets_and_its_newest_publications() {
     assert_eq!(channels(&store, T0), before);
     let position =
         store.append_publication(channel("chat:1", 2), Json::of(&6), BTreeMap::new(), None, T0).await.unwrap();
-    assert_eq!(position, StreamPosition { offset: Offset(6), epoch: store.epoch() });
+    assert_eq!(position, StreamPosition { offset: Offset(6), epoch: store.channel_start().epoch });
     assert_eq!(offsets(&store, T0), [5, 6], "a smaller history takes more than one");
     let without = channel("chat:2", 0);
     store.append_publication(without, Json::of(&1), BTreeMap::new(), None, T0).await.unwrap();
@@ -158,6 +159,62 @@ async fn what_has_expired_is_not_restored_and_then_taken_away() {
     eventually("taking the expired row away", || offsets(&store, T0) == [2]).await;
     let again = publish("chat:1", T0.saturating_add(1000 * HOUR)).await.unwrap();
     assert_eq!(again, StreamPosition { offset: Offset(3), ..first }, "an idle channel goes on where it was");
+}
+
+#[tokio::test]
+async fn an_idle_channel_is_given_back_and_no_offset_is_given_twice() {
+    static NOW: AtomicU64 = AtomicU64::new(T0.0);
+    let clock_is = |now: Timestamp| NOW.store(now.0, Ordering::Relaxed);
+    let folder = tempfile::tempdir().unwrap();
+    let small = || StoreConfig {
+        channel_count_max: 2,
+        channel_ttl: HOUR,
+        clock: || Timestamp(NOW.load(Ordering::Relaxed)),
+        ..config(folder.path())
+    };
+    let (store, sink) = open_with(small());
+    let publish = |store: &Store, name: &str, now| {
+        let (store, channel) = (store.clone(), channel(name, 10));
+        async move { store.append_publication(channel, Json::of(&1), BTreeMap::new(), None, now).await }
+    };
+    let names = |store: &Store| -> Vec<_> {
+        channels(store, T0).into_iter().map(|channel| (channel.name.to_string(), channel.top.0)).collect()
+    };
+    let first = publish(&store, "chat:1", T0).await.unwrap();
+    assert_eq!(publish(&store, "chat:1", T0).await.unwrap().offset, Offset(2));
+    let due = T0.saturating_add(9 * HOUR);
+    let mut waiting = new_event("e1", 1, &[channel("match:1", 10)]);
+    waiting.event.at = Some(due);
+    store.append_events(vec![waiting], T0).await.unwrap();
+    assert!(publish(&store, "chat:2", T0).await.is_err(), "there is no room for it");
+
+    let empty = T0.saturating_add(HOUR);
+    clock_is(empty);
+    eventually("the end of its history", || offsets(&store, T0).is_empty()).await;
+    assert_eq!(
+        names(&store),
+        [("chat:1".to_owned(), 2), ("match:1".to_owned(), 0)],
+        "it is looked at, and not idle yet"
+    );
+    let over = empty.saturating_add(Duration::from_millis(1));
+    clock_is(over);
+    eventually("giving the idle channel back", || names(&store) == [("match:1".to_owned(), 0)]).await;
+    let floor = Offset(1 << 20);
+    assert_eq!(sink.told().last(), Some(&Told::GivenBack(channel_name("chat:1"), floor)));
+    store.close().await;
+
+    let (store, sink) = open_with(small());
+    assert_eq!(store.channel_start(), StreamPosition { offset: floor, ..first });
+    let again = publish(&store, "chat:1", over).await.unwrap();
+    assert_eq!(again, StreamPosition { offset: floor.next(), ..first });
+    clock_is(due);
+    assert_eq!(store.release_later(due).await, Ok(1));
+    eventually("giving it back again", || names(&store) == [("match:1".to_owned(), floor.0 + 1)]).await;
+    assert_eq!(sink.told().last(), Some(&Told::GivenBack(channel_name("chat:1"), Offset(2 << 20))));
+}
+
+fn channel_name(text: &str) -> ChannelName {
+    ChannelName::new(text).unwrap()
 }
 
 #[tokio::test]

@@ -34,7 +34,7 @@ async fn an_unknown_format_is_refused_by_name() {
         meta.insert("format", "tidings-store-99").unwrap();
     }
     let error = open_error(folder.path());
-    assert_eq!(error.to_string(), "the store has format tidings-store-99, this version reads format tidings-store-3");
+    assert_eq!(error.to_string(), "the store has format tidings-store-99, this version reads format tidings-store-4");
 }
 
 /// A folder of before there were events for later, brakes and proven tokens.

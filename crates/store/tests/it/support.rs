@@ -12,8 +12,8 @@ use tidings_store::{
     StoreConfig, StoredPublication,
 };
 use tidings_types::{
-    AppId, ChannelName, DeviceId, DeviceNumber, DeviceToken, Event, EventId, JournalPosition, Locale, Mute, ParamValue,
-    Platform, PushPolicy, Recipients, StreamPosition, Subject, Timestamp, TokenRef, TopicName, UserId,
+    AppId, ChannelName, DeviceId, DeviceNumber, DeviceToken, Event, EventId, JournalPosition, Locale, Mute, Offset,
+    ParamValue, Platform, PushPolicy, Recipients, StreamPosition, Subject, Timestamp, TokenRef, TopicName, UserId,
 };
 
 pub(crate) const HOUR: Duration = Duration::from_secs(3600);
@@ -35,6 +35,7 @@ pub(crate) fn config(path: &Path) -> StoreConfig {
         device_count_max: 1_000_000,
         subscription_count_max: 100,
         channel_count_max: 1000,
+        channel_ttl: Duration::from_secs(86_400),
         reopen_backoff_min: Duration::from_millis(5),
         reopen_backoff_max: Duration::from_millis(50),
         cache_bytes: 1 << 20,
@@ -49,6 +50,7 @@ pub(crate) fn config(path: &Path) -> StoreConfig {
 pub(crate) enum Told {
     Publication(ChannelName, StreamPosition, String),
     Events(JournalPosition),
+    GivenBack(ChannelName, Offset),
 }
 
 /// Remembers what it was told.
@@ -72,6 +74,10 @@ impl CommitSink for Sink {
         assert_eq!(*channel, durable.name);
         let told = Told::Publication(channel.clone(), position, publication.data.as_str().to_owned());
         self.0.lock().unwrap().push(told);
+    }
+
+    fn on_channel_given_back(&self, channel: &ChannelName, floor: Offset) {
+        self.0.lock().unwrap().push(Told::GivenBack(channel.clone(), floor));
     }
 
     fn on_events(&self, end: JournalPosition) {

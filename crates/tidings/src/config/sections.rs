@@ -441,8 +441,11 @@ section! {
         device_idle_max: Duration = "0s", from "0s" to "3650d";
         /// Events whose time is still to come; one more is refused with 503.
         later_count_max: u64 = "100000", from "1" to "10000000";
-        /// Durable channels that are remembered.
+        /// Durable channels that are remembered; publishing into one more is refused with 503.
         channel_count_max: u64 = "1000000", from "1" to "100000000";
+        /// A durable channel whose history is empty and in which nothing was published for this long is forgotten. A reader
+        /// that comes back to it then starts anew.
+        channel_ttl: Duration = "24h", from "1s" to "3650d";
         /// Memory for blocks read from disk.
         cache_bytes: ByteSize = "64MiB", from "1MiB" to "1024GiB";
         /// Changes of devices and subscriptions until the next checkpoint of what is in memory; with more of them a start

@@ -4,6 +4,7 @@
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tidings_edge::{DeviceDirectory, DurablePublisher, Edge, ProveFuture, PublishFuture};
 use tidings_hub::Hub;
 use tidings_protocol::{ClientInfo, DeviceClaim, ErrorCode, Namespaces, Publication};
@@ -27,12 +28,18 @@ const LATER_RETRY: Duration = Duration::from_millis(100);
 #[derive(Default)]
 pub(super) struct Sink {
     hub: OnceLock<Arc<Hub>>,
+    /// Channels given back before there was a hub. Bound: those there are.
+    given_back: Mutex<Vec<(ChannelName, Offset)>>,
     edge: OnceLock<Weak<Edge>>,
 }
 
 impl Sink {
     /// From now on publications go to the hub; called once, after the durable channels were restored.
     pub(super) fn follow(&self, hub: Arc<Hub>) {
+        let mut given_back = self.given_back.lock();
+        for (channel, floor) in std::mem::take(&mut *given_back) {
+            hub.give_back(&channel, floor);
+        }
         assert!(self.hub.set(hub).is_ok(), "the sink follows one hub");
     }
 
@@ -56,6 +63,14 @@ impl CommitSink for Sink {
         if let Err(error) = hub.publish_durable(channel, position.offset, publication, stored.time) {
             // It is durable: whoever subscribes when there is room gets it from the history.
             warn!(%channel, error = chain(&error), "A durable publication reaches no live reader");
+        }
+    }
+
+    fn on_channel_given_back(&self, channel: &ChannelName, floor: Offset) {
+        let mut given_back = self.given_back.lock();
+        match self.hub.get() {
+            Some(hub) => hub.give_back(channel, floor),
+            None => given_back.push((channel.clone(), floor)),
         }
     }
 
@@ -220,11 +235,72 @@ mod tests {
 
     use super::*;
 
+    fn config(folder: &std::path::Path, more: &str) -> crate::config::Config {
+        let text = format!("data_dir = {folder:?}\n{more}");
+        crate::config::parse("tidings.toml", &text, []).unwrap().config
+    }
+
+    async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+        let waiting = async {
+            while !is_so() {
+                sleep(Duration::from_millis(2)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), waiting).await.expect(what);
+    }
+
+    /// What idles while nobody follows is told to the hub when it does.
+    #[tokio::test]
+    async fn a_channel_that_the_store_gives_back_leaves_the_hub() {
+        let folder = tempfile::tempdir().unwrap();
+        let durable = "[store]\nchannel_ttl = \"1s\"\n[channel.namespaces.chat]\ndurable = true\nhistory_size = 9\n\
+                       history_ttl = \"1s\"";
+        let config = config(folder.path(), durable);
+        let namespaces = Arc::new(config.namespaces());
+        let start = |sink: &Arc<Sink>| {
+            let store = Store::open(super::super::store_config(&config), sink.clone()).unwrap();
+            let hub = Arc::new(Hub::new(super::super::hub_config(&config, namespaces.clone(), &store), 1));
+            restore(&store, &hub, &namespaces).unwrap();
+            (store, hub)
+        };
+        let name = ChannelName::new("chat:1").unwrap();
+        let publish = async |store: &Store, now| {
+            let history_ttl = Duration::from_secs(1);
+            let channel = DurableChannel { name: name.clone(), history_size: 9, history_ttl };
+            store.append_publication(channel, Json::of(&1), Default::default(), None, now).await.unwrap().offset
+        };
+        let long_ago = Timestamp(unix_now().0 - 3_600_000);
+        let mut last = Offset(0);
+        for is_followed_late in [false, true] {
+            let sink = Arc::new(Sink::default());
+            let (store, hub) = start(&sink);
+            if !is_followed_late {
+                sink.follow(hub.clone());
+            }
+            let published = publish(&store, long_ago).await;
+            assert!(published > last, "{published:?} was given to another one");
+            last = published;
+            let other = DurableChannel {
+                name: ChannelName::new("chat:2").unwrap(),
+                history_size: 9,
+                history_ttl: Duration::MAX,
+            };
+            store.append_publication(other, Json::of(&2), Default::default(), None, unix_now()).await.unwrap();
+            until("the store gives it back", || store.durable_channels(long_ago).count() == 1).await;
+            if is_followed_late {
+                sink.follow(hub.clone());
+            }
+            hub.sweep(unix_now());
+            let (_, top) = hub.history(&name, Default::default()).unwrap();
+            assert!(top.offset > last, "it begins at {top:?}, behind {last:?}");
+            store.close().await;
+        }
+    }
+
     #[tokio::test]
     async fn who_proves_itself_is_seen() {
         let folder = tempfile::tempdir().unwrap();
-        let text = format!("data_dir = {:?}", folder.path());
-        let config = crate::config::parse("tidings.toml", &text, []).unwrap().config;
+        let config = config(folder.path(), "");
         let store = Store::open(super::super::store_config(&config), Arc::new(Sink::default())).unwrap();
         let devices = Devices::new(store.clone());
         let (app, locale) = (AppId::new("app").unwrap(), Locale::new("sv").unwrap());
@@ -239,12 +315,7 @@ mod tests {
         assert_eq!(devices.prove(claim("not its secret")).await, None);
         assert_eq!(seen_at(), Timestamp(0));
         assert!(devices.prove(claim(secret.as_str())).await.is_some());
-        let seen = tokio::time::timeout(Duration::from_secs(20), async {
-            while seen_at() == Timestamp(0) {
-                sleep(Duration::from_millis(2)).await;
-            }
-        });
-        seen.await.expect("it is noted");
+        until("it is noted", || seen_at() != Timestamp(0)).await;
         assert_eq!(seen_at(), seen_at().start_of_day());
     }
 }

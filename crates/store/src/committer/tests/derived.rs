@@ -314,7 +314,7 @@ async fn a_checkpoint_is_of_no_use_beside_an_older_copy_of_the_rows() {
     drop(store);
     copy_folder(&data, older.path());
     let store = open();
-    let (epoch, taken) = (store.epoch(), store.shared().checkpoint.taken());
+    let (epoch, taken) = (store.channel_start().epoch, store.shared().checkpoint.taken());
     store.subscribe(&DeviceId::new("d0").unwrap(), goal()).await.unwrap();
     assert_eq!(told(&store), 1);
     store.close().await;

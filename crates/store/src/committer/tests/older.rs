@@ -144,7 +144,7 @@ async fn all_that_an_older_version_kept_is_read() {
 async fn a_store_of_format_1_is_marked_when_it_is_open_and_goes_on_in_ours() {
     let folder = tempfile::tempdir().unwrap();
     let store = open_older(folder.path());
-    assert_eq!(raw(&store, Table::Meta, b"format"), b"tidings-store-3");
+    assert_eq!(raw(&store, Table::Meta, b"format"), b"tidings-store-4");
     let tablet = DeviceId::new("tablet").unwrap();
     let (_, secret) = store.rotate_credential(&tablet).await.unwrap().unwrap();
     assert_eq!([0, 1].map(|number| raw(&store, Table::Device, &[0, 0, 0, number])[0]), [b'{', 2]);
@@ -162,7 +162,7 @@ async fn a_store_of_format_2_is_read_row_by_row_and_a_row_is_ours_when_it_change
     let folder = tempfile::tempdir().unwrap();
     drop(Engine::open(folder.path(), 1 << 20, rows_of_format_2).unwrap());
     let store = open(folder.path(), Arc::default());
-    assert_eq!(raw(&store, Table::Meta, b"format"), b"tidings-store-3");
+    assert_eq!(raw(&store, Table::Meta, b"format"), b"tidings-store-4");
     let (id, token) = (DeviceId::new("droid").unwrap(), DeviceToken::fcm("cX:APA91b_-").unwrap());
     let droid = store.device(&id).unwrap().unwrap();
     assert_eq!((droid.token.as_ref(), droid.token_at, droid.since.0), (Some(&token), Timestamp(1000), 1));

@@ -84,7 +84,7 @@ async fn events_for_later_are_found_again_after_an_older_version_has_written() {
     for (id, due) in [("e1", 9), ("e2", 8)] {
         store.append_events(later(id, due), Timestamp(1)).await.unwrap();
     }
-    let epoch = store.epoch();
+    let epoch = store.channel_start().epoch;
     store.close().await;
     {
         let engine = Engine::open_again(folder.path(), 1 << 20).unwrap();

@@ -42,6 +42,7 @@ fn config(path: &Path) -> StoreConfig {
         subscription_count_max: 65_535,
         later_count_max: 1000,
         channel_count_max: 1000,
+        channel_ttl: Duration::from_secs(86_400),
         reopen_backoff_min: Duration::from_millis(100),
         reopen_backoff_max: Duration::from_secs(1),
         cache_bytes: 64 << 20,

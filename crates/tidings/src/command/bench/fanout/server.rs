@@ -17,7 +17,8 @@ use tidings_protocol::{
 use tidings_stream::TailBounds;
 use tidings_telemetry::{Registry, unix_now};
 use tidings_types::{
-    ChannelName, Epoch, JournalPosition, Json, Offset, ReceiptPolicy, ReceiptRequest, ReceiptTerms, event_limits,
+    ChannelName, Epoch, JournalPosition, Json, Offset, ReceiptPolicy, ReceiptRequest, ReceiptTerms, StreamPosition,
+    event_limits,
 };
 use tokio::task::JoinSet;
 
@@ -110,7 +111,7 @@ fn hub_config() -> HubConfig {
         namespaces: Arc::new(namespaces()),
         channel_count_max: 100,
         tail: TailBounds { frame_count_max: 4096, bytes_max: 1 << 20 },
-        durable_epoch: Epoch::from_random(0),
+        durable_start: StreamPosition { offset: Offset(0), epoch: Epoch::from_random(0) },
         receipt_event_count_max: 10_000,
     }
 }
