@@ -7,18 +7,24 @@
 //! Memory: [`BUFFER_BYTES`] for each direction. A full outbound buffer makes h2 wait for the socket.
 
 use std::cell::RefCell;
+use std::future::Future as _;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::time::{Sleep, sleep};
 use tokio_rustls::server::TlsStream;
 
 use crate::meter::{FrameHeader, HEADER_LEN, Meter};
 
 const BUFFER_BYTES: usize = 64 * 1024;
+
+/// How long a connection that has ended waits for its peer to close it too.
+const LINGER_MAX: Duration = Duration::from_secs(1);
 
 /// What h2 is handed in one turn: some thirty requests. With a thousand at a time each of them costs half as much again,
 /// most of it in the allocator.
@@ -62,6 +68,9 @@ pub(crate) struct Wire {
     outbound: Outbound,
     /// Something was written to TLS and not flushed yet.
     is_unflushed: bool,
+    /// Nothing more is written; until then, what the peer still says is read and thrown away. A socket that is closed with
+    /// bytes unread resets the connection, and so takes away what the peer has not read yet.
+    linger: Option<Pin<Box<Sleep>>>,
 }
 
 /// Invariant: `start <= ready <= end <= bytes.len()`; between `ready` and `end` lies less than a frame header.
@@ -87,7 +96,7 @@ impl Wire {
     pub(crate) fn new(io: TlsStream<TcpStream>, link: Rc<RefCell<Link>>) -> Self {
         let bytes = vec![0; BUFFER_BYTES].into();
         let inbound = Inbound { bytes, start: 0, ready: 0, end: 0, skip: PREFACE_LEN, is_eof: false };
-        Self { io, link, inbound, outbound: Outbound::default(), is_unflushed: false }
+        Self { io, link, inbound, outbound: Outbound::default(), is_unflushed: false, linger: None }
     }
 
     /// Hands everything gathered to TLS.
@@ -220,7 +229,18 @@ impl AsyncWrite for Wire {
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         ready!(this.poll_drain(cx))?;
-        Pin::new(&mut this.io).poll_shutdown(cx)
+        let Self { io, inbound, linger, .. } = this;
+        if linger.is_none() {
+            ready!(Pin::new(&mut *io).poll_shutdown(cx))?;
+        }
+        let linger = linger.get_or_insert_with(|| Box::pin(sleep(LINGER_MAX)));
+        while linger.as_mut().poll(cx).is_pending() {
+            let mut rest = ReadBuf::new(&mut inbound.bytes);
+            if ready!(Pin::new(&mut *io).poll_read(cx, &mut rest)).is_err() || rest.filled().is_empty() {
+                break;
+            }
+        }
+        Poll::Ready(Ok(()))
     }
 }
 

@@ -488,10 +488,10 @@ async fn a_token_is_replaced_before_its_end_and_never_used_after_it() {
 async fn a_fresh_token_that_is_refused_stops_the_connection_and_loses_nothing() {
     let unauthenticated = Reply { body: String::new(), ..Reply::error(401, "UNAUTHENTICATED") };
     let script: Script =
-        Arc::new(move |_, before, _, _| if before < 2 { unauthenticated.clone() } else { Reply::accept() });
+        Arc::new(move |_, _, _, connection| if connection <= 2 { unauthenticated.clone() } else { Reply::accept() });
     let setup = start(Google::start(script, vec![Grant::Token(3600)]).await, |_| {});
     setup.push(0..20);
-    setup.accepted("401 twice", 20).await;
+    setup.accepted("401 on two connections", 20).await;
     assert!(setup.count("credential_refused_total") >= 2);
     assert_eq!(setup.google.asked(), 1, "another token would be refused as well");
     setup.drain().await;
