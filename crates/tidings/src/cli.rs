@@ -13,9 +13,11 @@ use std::time::Duration;
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Parser, Subcommand};
 use tidings_api::Rfc3339;
+use tidings_bench::BenchCommand;
+use tidings_config::parse_duration;
+use tidings_demo::DemoArgs;
 
 use crate::command::simulate::SimulateCommand;
-use crate::config::parse_duration;
 
 pub(crate) use client::*;
 pub(crate) use store::*;
@@ -115,35 +117,6 @@ pub(crate) struct ServeArgs {
     /// Devices to register before anybody is let in, as JSON: {"devices": [{"id", "app", "locale", …}]}
     #[arg(long, value_name = "FILE")]
     pub(crate) seed: Option<PathBuf>,
-}
-
-/// Arguments of `demo`.
-#[derive(Debug, Args)]
-#[command(after_help = "Examples:
-  tidings demo
-  tidings demo --once --json            one quick match, the result as JSON
-  tidings demo --devices 1000000 --speed 60")]
-pub(crate) struct DemoArgs {
-    /// Stop after one match, and fail if anybody got less or more than was owed.
-    #[arg(long)]
-    pub(crate) once: bool,
-    /// Print the result as JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Simulated phones.
-    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
-    pub(crate) devices: u32,
-    /// Connected clients.
-    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=50_000))]
-    pub(crate) clients: u32,
-    /// How many times faster than a real match; an event waits until everybody was told of the one before.
-    #[arg(long, value_name = "X", default_value_t = 420.0, value_parser = speed)]
-    pub(crate) speed: f64,
-}
-
-fn speed(text: &str) -> Result<f64, String> {
-    let speed: f64 = text.parse().map_err(|_| "must be a number".to_owned())?;
-    if (0.1..=100_000.0).contains(&speed) { Ok(speed) } else { Err("must be from 0.1 to 100000".to_owned()) }
 }
 
 /// The server a command talks to.
@@ -340,217 +313,6 @@ pub(crate) struct ConfigCheckArgs {
     pub(crate) json: bool,
 }
 
-/// What can be measured.
-#[derive(Debug, Subcommand)]
-pub(crate) enum BenchCommand {
-    /// Publications to many connections: processor time, latency, memory, coming back.
-    #[command(after_help = "Examples:
-  tidings bench fanout
-  tidings bench fanout --runs 5 --clients 8000 --json")]
-    Fanout(BenchFanoutArgs),
-    /// Finding who is to be told, and keeping that durable.
-    #[command(after_help = "Examples:
-  tidings bench audience
-  tidings bench audience --subscriptions 25M --dir /var/tmp --json
-  tidings bench audience --control-subscriptions 25M
-
-SQLite is shown beside when built with --features bench-peers, and PostgreSQL when it is on the
-machine as well (Debian: postgresql).")]
-    Audience(BenchAudienceArgs),
-    /// Notifications, from the event to a simulated provider's answer.
-    #[command(after_help = "Examples:
-  tidings bench push
-  tidings bench push --audience 1.3M --only audience
-  tidings bench push --only fcm
-  tidings bench push --server pushy --runs 5 --json
-  tidings bench push --full > push.txt
-
-With h2load (Debian: nghttp2-client) on the machine, its rate against the same provider is
-shown beside, and that of Pushy, apns2 and gorush when conformance/peers.sh has built them.")]
-    Push(BenchPushArgs),
-    /// The bounded buffers: every operation's time, and what goes through between threads.
-    #[command(after_help = "Examples:
-  tidings bench buffer
-  tidings bench buffer --only lake --runs 5 --json
-
-Other libraries are shown beside when built with --features bench-peers.")]
-    Buffer(BenchBufferArgs),
-    /// The batching writer: small messages of many producers into a pipe, a file, a terminal.
-    #[command(after_help = "Examples:
-  tidings bench batch
-  tidings bench batch --only pipe --runs 5
-  tidings bench batch --full --json > batch.json
-
-tracing-appender is shown beside when built with --features bench-peers.")]
-    Batch(BenchBatchArgs),
-    /// The HTTP/1.1 client against nginx: requests per second, latency, processor time.
-    #[command(after_help = "Examples:
-  tidings bench http
-  tidings bench http --runs 5 --json
-
-nginx must be there (Debian: nginx-light). With wrk on the machine its rate is shown beside, and
-other clients when built with --features bench-peers.")]
-    Http(BenchHttpArgs),
-    /// The other process of a benchmark, started by it.
-    #[command(hide = true)]
-    #[command(after_help = "Example:
-  tidings bench peer simulator --cpu 0")]
-    Peer(BenchPeerArgs),
-}
-
-/// Arguments of every benchmark.
-#[derive(Debug, Clone, Args)]
-pub(crate) struct BenchArgs {
-    /// Print the result as one JSON object, every run in it.
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// How often each thing is measured.
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
-    pub(crate) runs: u32,
-}
-
-/// Arguments of `bench fanout`.
-#[derive(Debug, Clone, Args)]
-pub(crate) struct BenchFanoutArgs {
-    #[command(flatten)]
-    pub(crate) common: BenchArgs,
-    /// How long each load is measured, in seconds; one more warms up.
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=60))]
-    pub(crate) seconds: u32,
-    /// Idle connections for the memory figure, and clients that come back at once.
-    #[arg(long, value_name = "N", default_value_t = 5000, value_parser = clap::value_parser!(u32).range(100..=20_000))]
-    pub(crate) clients: u32,
-}
-
-/// Arguments of `bench audience`.
-#[derive(Debug, Clone, Args)]
-pub(crate) struct BenchAudienceArgs {
-    #[command(flatten)]
-    pub(crate) common: BenchArgs,
-    /// Subscriptions, 6.35 of each device. Goals are stated for 25M, some for 127M.
-    #[arg(long, value_name = "N", default_value = "5M", value_parser = count)]
-    pub(crate) subscriptions: u32,
-    /// Subscriptions that SQLite, PostgreSQL and our store are compared with.
-    #[arg(long, value_name = "N", default_value = "2.5M", value_parser = count)]
-    pub(crate) control_subscriptions: u32,
-    /// Where the store is put; removed afterwards [default: the system's temporary folder]
-    #[arg(long, value_name = "FOLDER")]
-    pub(crate) dir: Option<PathBuf>,
-}
-
-/// Arguments of `bench push`.
-#[derive(Debug, Clone, Args)]
-pub(crate) struct BenchPushArgs {
-    #[command(flatten)]
-    pub(crate) common: BenchArgs,
-    /// Devices that are told of each event where the provider answers at once; else five seconds' worth of them.
-    #[arg(long, value_name = "N", default_value = "200k", value_parser = count)]
-    pub(crate) devices: u32,
-    /// Measure every round trip with every stream limit and flow window, not one of each kind; an hour.
-    #[arg(long)]
-    pub(crate) full: bool,
-    /// Measure only the parts whose name contains this, such as `0 ms`; a name that is not there lists all parts.
-    #[arg(long, value_name = "TEXT", default_value = "")]
-    pub(crate) only: String,
-    /// Measure memory and time of an audience so large as well; 1.3M is what the goals are stated for.
-    #[arg(long, value_name = "N", value_parser = count)]
-    pub(crate) audience: Option<u32>,
-    /// Devices of the newsletter that goals are told beside.
-    #[arg(long, value_name = "N", default_value = "1M", value_parser = count)]
-    pub(crate) newsletter: u32,
-    /// What is sent to: our simulator, or Pushy's benchmark server, which has no round trip and checks nothing.
-    #[arg(long, value_name = "WHICH", default_value = "simulator")]
-    pub(crate) server: BenchPushServer,
-    /// Cores that the provider has to itself, with a thread on each; the sender always has one.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
-    pub(crate) provider_cores: u32,
-    /// Where other senders are, as conformance/peers.sh builds them [default: target/peers]
-    #[arg(long, value_name = "FOLDER")]
-    pub(crate) peers: Option<PathBuf>,
-    /// Where the store is put; removed afterwards [default: the system's temporary folder]
-    #[arg(long, value_name = "FOLDER")]
-    pub(crate) dir: Option<PathBuf>,
-}
-
-/// What `bench push` sends to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum BenchPushServer {
-    /// Our simulator of APNs.
-    Simulator,
-    /// Pushy's BenchmarkApnsServer.
-    Pushy,
-}
-
-/// Arguments of `bench buffer`.
-#[derive(Debug, Clone, Args)]
-pub(crate) struct BenchBufferArgs {
-    #[command(flatten)]
-    pub(crate) common: BenchArgs,
-    /// Measure only the buffers whose name contains this, such as `lake`.
-    #[arg(long, value_name = "TEXT", default_value = "")]
-    pub(crate) only: String,
-}
-
-/// Arguments of `bench batch`.
-#[derive(Debug, Clone, Args)]
-pub(crate) struct BenchBatchArgs {
-    #[command(flatten)]
-    pub(crate) common: BenchArgs,
-    /// Measure every size of messages, pages and buffers with every number of messages, not one at a time; an hour.
-    #[arg(long)]
-    pub(crate) full: bool,
-    /// Measure only the cases whose name contains this, such as `pipe`.
-    #[arg(long, value_name = "TEXT", default_value = "")]
-    pub(crate) only: String,
-    /// Where the file is put; removed afterwards [default: the system's temporary folder]
-    #[arg(long, value_name = "FOLDER")]
-    pub(crate) dir: Option<PathBuf>,
-}
-
-/// Arguments of `bench http`.
-#[derive(Debug, Clone, Args)]
-pub(crate) struct BenchHttpArgs {
-    #[command(flatten)]
-    pub(crate) common: BenchArgs,
-    /// How long each client is measured in each case, in seconds; half of one more warms up.
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=60))]
-    pub(crate) seconds: u32,
-}
-
-/// Arguments of `bench peer`.
-#[derive(Debug, Clone, Args)]
-pub(crate) struct BenchPeerArgs {
-    /// What it is.
-    pub(crate) role: PeerRole,
-    /// The core it is held to.
-    #[arg(long, value_name = "N")]
-    pub(crate) cpu: usize,
-}
-
-/// What the other process of a benchmark is.
-#[derive(Debug, Clone, Copy, clap::ValueEnum)]
-pub(crate) enum PeerRole {
-    /// Hub and edge behind a listener.
-    Fanout,
-    /// One write per subscriber, nothing else.
-    Bare,
-    /// A simulated APNs.
-    Simulator,
-    /// A simulated FCM.
-    Fcm,
-}
-
-/// Reads a count such as `200000`, `200k` or `1.3M`: from 1000 to 200 million.
-fn count(text: &str) -> Result<u32, String> {
-    let (digits, factor) = match text.char_indices().next_back() {
-        Some((end, 'k')) => (&text[..end], 1e3),
-        Some((end, 'M')) => (&text[..end], 1e6),
-        _ => (text, 1.0),
-    };
-    let number = digits.parse::<f64>().map_or(f64::NAN, |number| (number * factor).round());
-    if (1e3..=2e8).contains(&number) { Ok(number as u32) } else { Err("must be from 1000 to 200M".to_owned()) }
-}
-
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory as _;
@@ -601,12 +363,5 @@ mod tests {
         assert!(
             Cli::try_parse_from("tidings demo --once --json --devices 5 --clients 2 --speed 10".split(' ')).is_ok()
         );
-    }
-
-    #[test]
-    fn counts_may_be_short() {
-        let counts = ["1000", "1.3M", "200k", "200M"].map(|text| count(text).ok());
-        assert_eq!(counts, [Some(1000), Some(1_300_000), Some(200_000), Some(200_000_000)]);
-        assert!(["", "k", "M", "NaN", "-5M", "999", "1e12", "1.3m"].iter().all(|text| count(text).is_err()));
     }
 }

@@ -1,12 +1,8 @@
 //! What the commands do, one module each; their arguments are in `cli`.
 
-pub(crate) mod bench;
 pub(crate) mod client;
 pub(crate) mod completions;
 pub(crate) mod config;
-pub(crate) mod demo;
-mod http;
-pub(crate) mod output;
 pub(crate) mod preview;
 pub(crate) mod publish;
 pub(crate) mod serve;
@@ -19,7 +15,9 @@ pub(crate) mod web_push;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use crate::config::{ConfigError, Loaded};
+use tidings_bench::BenchError;
+use tidings_config::{ConfigError, Loaded};
+use tidings_demo::DemoError;
 
 /// Why a command ended without having done what was asked.
 #[derive(Debug, thiserror::Error)]
@@ -29,10 +27,16 @@ pub(crate) enum CommandError {
     Config(#[from] ConfigError),
     /// Texts or translations of the configuration are wrong.
     #[error(transparent)]
-    Text(#[from] crate::server::TextError),
+    Text(#[from] tidings_server::TextError),
     /// The server cannot start.
     #[error(transparent)]
-    Serve(#[from] crate::server::ServeError),
+    Serve(#[from] tidings_server::ServeError),
+    /// The demo failed.
+    #[error(transparent)]
+    Demo(#[from] DemoError),
+    /// A benchmark failed.
+    #[error(transparent)]
+    Bench(#[from] BenchError),
     /// What was asked makes no sense.
     #[error("{0}")]
     Usage(String),
@@ -51,7 +55,7 @@ pub(crate) enum CommandError {
     },
     /// The server cannot be reached, or breaks off.
     #[error(transparent)]
-    Http(#[from] http::HttpError),
+    Http(#[from] tidings_client::HttpError),
     /// A file cannot be read or written.
     #[error("cannot {action} {}", path.display())]
     File {
@@ -75,7 +79,9 @@ impl CommandError {
             Self::Config(_)
             | Self::Text(_)
             | Self::Usage(_)
-            | Self::Http(http::HttpError::Url(_) | http::HttpError::Key) => ExitCode::from(2),
+            | Self::Demo(DemoError::Usage(_))
+            | Self::Bench(BenchError::Usage(_))
+            | Self::Http(tidings_client::HttpError::Url(_) | tidings_client::HttpError::Key) => ExitCode::from(2),
             _ => ExitCode::from(1),
         }
     }
@@ -90,11 +96,16 @@ impl CommandError {
 
     /// Whether only the reader of our output has gone (`tidings … | head`), which is no failure.
     pub(crate) fn is_broken_pipe(&self) -> bool {
-        matches!(self, Self::Terminal(error) if error.kind() == std::io::ErrorKind::BrokenPipe)
+        let (Self::Terminal(error) | Self::Demo(DemoError::Terminal(error)) | Self::Bench(BenchError::Terminal(error))) =
+            self
+        else {
+            return false;
+        };
+        error.kind() == std::io::ErrorKind::BrokenPipe
     }
 }
 
 /// Reads the configuration with the environment of this process.
 pub(crate) fn load(file: &crate::cli::ConfigFile) -> Result<Loaded, ConfigError> {
-    crate::config::load(file.config.as_deref(), std::env::vars_os())
+    tidings_config::load(file.config.as_deref(), std::env::vars_os())
 }

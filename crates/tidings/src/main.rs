@@ -2,20 +2,17 @@
 
 mod cli;
 mod command;
-mod config;
-mod data_folder;
-mod log;
-mod server;
 
 use std::process::ExitCode;
 
 use clap::Parser as _;
+use tidings_server::{data_folder, log};
 use tidings_telemetry::chain;
 use tokio::runtime::Builder;
 
 use crate::cli::{Cli, Command};
 use crate::command::CommandError;
-use crate::command::output::{Kind, remark};
+use tidings_server::output::{Kind, remark};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc; // docs/decisions/0003
@@ -47,7 +44,7 @@ fn run(command: Command) -> Result<(), CommandError> {
     runtime.block_on(async {
         match command {
             Command::Serve(args) => command::serve::run(args).await,
-            Command::Demo(args) => command::demo::run(args).await,
+            Command::Demo(args) => Ok(tidings_demo::run(args).await?),
             Command::Publish(args) => command::publish::run(args).await,
             Command::Subscribe(args) => command::subscribe::run(args).await,
             Command::Simulate(command) => command::simulate::run(command).await,
@@ -61,7 +58,7 @@ fn run(command: Command) -> Result<(), CommandError> {
             Command::Store(command) => command::store::run(command).await,
             Command::Config(command) => command::config::run(command).await,
             Command::Completions(args) => command::completions::run(&args),
-            Command::Bench(command) => command::bench::run(command).await,
+            Command::Bench(command) => Ok(tidings_bench::run(command).await?),
         }
     })
 }

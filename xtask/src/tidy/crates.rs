@@ -11,9 +11,12 @@ use toml::Table;
 use super::Source;
 
 /// The rows, from the top; `cores` and `mechanisms` are one row.
-const ROWS: [&[&str]; 5] = [
+const ROWS: [&[&str]; 8] = [
     &["tidings"],
-    &["edge", "api", "sender", "gateway", "intake", "console", "simulator"],
+    &["demo", "bench"],
+    &["server"],
+    &["config"],
+    &["edge", "api", "sender", "gateway", "intake", "console", "client", "simulator"],
     &["hub", "store", "http1"],
     &[
         "protocol",

@@ -13,7 +13,7 @@ pub(crate) const LANGUAGES: [(&str, usize); 7] =
     [("ar", 6), ("de", 2), ("es", 2), ("fr", 2), ("ja", 1), ("pl", 3), ("pt_BR", 2)];
 
 fn folder() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tidings/demo")
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../demo")
 }
 
 pub(crate) fn file(language: &str) -> String {

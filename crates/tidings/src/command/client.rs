@@ -18,11 +18,11 @@ use bytes::Bytes;
 use hyper::{Method, StatusCode};
 use serde::de::{DeserializeOwned, IgnoredAny};
 
-use super::http::ServerUrl;
-use super::output::{Kind, remark};
 use super::{CommandError, load};
 use crate::cli::ApiServer;
-use crate::config::{Secret, read_file};
+use tidings_client::ServerUrl;
+use tidings_config::{Secret, read_file};
+use tidings_server::output::{Kind, remark};
 
 pub(crate) use audience::run as audience;
 pub(crate) use devices::run as devices;

@@ -9,5 +9,5 @@ use crate::cli::{Cli, CompletionsArgs};
 pub(crate) fn run(args: &CompletionsArgs) -> Result<(), CommandError> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "tidings", &mut script);
-    Ok(super::output::line(String::from_utf8_lossy(&script).trim_end())?)
+    Ok(tidings_server::output::line(String::from_utf8_lossy(&script).trim_end())?)
 }

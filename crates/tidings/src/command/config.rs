@@ -3,11 +3,11 @@
 use serde::Serialize;
 use tidings_types::{Locale, TopicName};
 
-use super::output::{Kind, line, remark};
 use super::{CommandError, load};
 use crate::cli::{ConfigCheckArgs, ConfigCommand};
-use crate::config::{MemorySum, effective, example, memory_sum, reference};
-use crate::server::topics;
+use tidings_config::{MemorySum, effective, example, memory_sum, reference};
+use tidings_server::output::{Kind, line, remark};
+use tidings_server::topics;
 
 /// Runs `config check`, `config example` or `config reference`.
 pub(crate) async fn run(command: ConfigCommand) -> Result<(), CommandError> {

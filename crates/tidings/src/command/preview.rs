@@ -11,12 +11,11 @@ use serde_json::{Value, json};
 use tidings_sender::{TopicError, Topics};
 use tidings_types::{Event, Locale, ParamValue, Platform};
 
-use super::output::{Kind, line, remark};
 use super::publish::{parameter, read_stdin};
 use super::{CommandError, load};
 use crate::cli::PreviewArgs;
-use crate::config::read_file;
-use crate::server;
+use tidings_config::read_file;
+use tidings_server::output::{Kind, line, remark};
 
 #[derive(Serialize)]
 struct Shown {
@@ -27,7 +26,7 @@ struct Shown {
 
 /// Prints the texts, or the bytes.
 pub(crate) async fn run(args: PreviewArgs) -> Result<(), CommandError> {
-    let topics = server::topics(&load(&args.file)?.config).map_err(server::ServeError::from)?;
+    let topics = tidings_server::topics(&load(&args.file)?.config).map_err(tidings_server::ServeError::from)?;
     let mut event = event(&args)?;
     let platform = Platform::ALL.iter().copied().find(|platform| platform.as_str() == args.platform);
     let platform = platform.ok_or_else(|| {

@@ -12,8 +12,8 @@ use uuid::Uuid;
 
 use super::CommandError;
 use super::client::ApiClient;
-use super::output::line;
 use crate::cli::PublishArgs;
+use tidings_server::output::line;
 
 /// The largest body that is read from standard input; the server has a bound of its own.
 const INPUT_BYTES_MAX: u64 = 64 << 20;

@@ -8,19 +8,19 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
 use crate::cli::ServeArgs;
-use crate::command::output::{Kind, remark};
 use crate::command::{CommandError, load};
-use crate::config::{Config, memory_sum};
-use crate::server::{FILE_RESERVE, Server};
+use tidings_config::{Config, memory_sum};
+use tidings_server::output::{Kind, remark};
+use tidings_server::{FILE_RESERVE, Server, stopped};
 
 pub(crate) async fn run(args: ServeArgs) -> Result<(), CommandError> {
     let loaded = load(&args.file).inspect_err(|error| {
         if let Some(format) = error.log_format() {
-            crate::log::speak(format.into());
+            tidings_server::log::speak(format.into());
         }
     })?;
-    crate::log::speak(loaded.config.log.format.into()); // Also that the filter is wrong.
-    crate::log::init(loaded.config.log.format.into(), &loaded.config.log.filter)
+    tidings_server::log::speak(loaded.config.log.format.into()); // Also that the filter is wrong.
+    tidings_server::log::init(loaded.config.log.format.into(), &loaded.config.log.filter)
         .map_err(|error| CommandError::Usage(format!("log.filter: {error}")))?;
     let (http, data_dir) = (&loaded.config.http, loaded.config.data_dir.display());
     let internal_listen = http.internal_listen.map(tracing::field::display);
@@ -97,20 +97,6 @@ fn too_few_files(allowed: u64, clients: u64) -> Option<String> {
              client.connection_count_max lets in: raise its limit (ulimit -n, or LimitNOFILE= of systemd) or lower the \
              setting"
         )
-    })
-}
-
-/// Waits for Ctrl-C or SIGTERM.
-///
-/// # Errors
-/// When the system does not let us wait for signals.
-pub(crate) fn stopped() -> std::io::Result<impl Future<Output = ()>> {
-    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-    Ok(async move {
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-        }
     })
 }
 

@@ -17,8 +17,8 @@ use tidings_simulator::{
 };
 
 use super::CommandError;
-use super::output::{Kind, line, remark};
-use crate::config::{parse_duration, read_file};
+use tidings_config::{parse_duration, read_file};
+use tidings_server::output::{Kind, line, remark};
 use tidings_telemetry::chain;
 
 /// How often the counters are shown.

@@ -18,10 +18,10 @@ use tidings_telemetry::unix_now;
 
 use super::CommandError;
 use super::client::{ApiClient, table};
-use super::http::HttpError;
-use super::output::{Kind, line, remark};
 use crate::cli::{StoreBackupArgs, StoreCommand, StoreRestoreArgs, StoreVerifyArgs};
-use crate::data_folder;
+use tidings_client::HttpError;
+use tidings_server::data_folder;
+use tidings_server::output::{Kind, line, remark};
 use tidings_telemetry::chain;
 
 /// What the API calls a backup's format.

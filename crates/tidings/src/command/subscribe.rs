@@ -15,11 +15,11 @@ use tokio_tungstenite::tungstenite::{self, Message};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 
 use self::follower::{Follower, Refused, Step};
-use super::http::ServerUrl;
-use super::output::{Kind, line, remark};
 use super::{CommandError, load};
 use crate::cli::SubscribeArgs;
-use crate::config::Secret;
+use tidings_client::ServerUrl;
+use tidings_config::Secret;
+use tidings_server::output::{Kind, line, remark};
 
 /// The mean of the first pause is half of it.
 const BACKOFF_MIN: Duration = Duration::from_millis(200);

@@ -4,9 +4,9 @@ use serde::Serialize;
 use tidings_protocol::token::{TokenSecret, sign_connection_token, sign_subscription_token};
 use tidings_types::{ChannelName, DeviceId, Json, Timestamp, UserId};
 
-use super::output::line;
 use super::{CommandError, load};
 use crate::cli::TokenArgs;
+use tidings_server::output::line;
 
 #[derive(Serialize)]
 struct Made<'a> {

@@ -9,9 +9,9 @@ use serde::Serialize;
 use tidings_push::web_push::vapid::{generate_key, public_key_of};
 
 use super::CommandError;
-use super::output::line;
 use crate::cli::{WebPushCommand, WebPushKeysArgs};
-use crate::config::read_file;
+use tidings_config::read_file;
+use tidings_server::output::line;
 
 /// What `--json` prints.
 #[derive(Serialize)]

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::{ApiClient, duration, parse, table};
 use crate::cli::{ApiServer, AudienceCommand, PreviewAudienceArgs};
 use crate::command::CommandError;
-use crate::command::output::line;
+use tidings_server::output::line;
 
 /// Counts in each list that are shown; the answer as JSON has all.
 const SHOWN_COUNT: usize = 10;

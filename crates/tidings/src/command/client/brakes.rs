@@ -7,7 +7,7 @@ use tidings_types::BrakeScope;
 use super::{ApiClient, parse, segment, table};
 use crate::cli::ApiServer;
 use crate::command::CommandError;
-use crate::command::output::line;
+use tidings_server::output::line;
 
 /// Something that is held.
 #[derive(Deserialize)]

@@ -29,8 +29,8 @@ use tokio::time::sleep;
 use super::{ApiClient, parse, segment};
 use crate::cli::{ExportArgs, ImportArgs};
 use crate::command::CommandError;
-use crate::command::http::HttpError;
-use crate::command::output::{Kind, line, remark};
+use tidings_client::HttpError;
+use tidings_server::output::{Kind, line, remark};
 
 const LINES: &str = "application/x-ndjson";
 const PIECE_BYTES: usize = 64 << 10;
@@ -227,7 +227,7 @@ async fn done(client: &ApiClient, name: Option<&str>) -> Result<u64, CommandErro
         lines: u64,
     }
     let Some(name) = name else { return Ok(0) };
-    let key = client.key.as_ref().map(crate::config::Secret::expose);
+    let key = client.key.as_ref().map(tidings_config::Secret::expose);
     let path = format!("/v1/imports/{}", segment(name));
     let (status, answer) = client.server.request(hyper::Method::GET, &path, key, None).await?;
     let text = String::from_utf8_lossy(&answer);
@@ -251,7 +251,7 @@ async fn attempt(
         query += &format!("&name={}", segment(name));
     }
     let lines = behind(&args.file, from)?;
-    let key = client.key.as_ref().map(crate::config::Secret::expose);
+    let key = client.key.as_ref().map(tidings_config::Secret::expose);
     let path = format!("/v1/imports?{query}");
     let mut shown = Ok(());
     let sent = client.server.upload(&path, key, (LINES, lines), PATIENCE, |piece| {

@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use super::{ApiClient, bulk, parse, segment, table};
 use crate::cli::{ApiServer, DevicesCommand, RegisterArgs};
 use crate::command::CommandError;
-use crate::command::output::line;
 use crate::command::publish::read_stdin;
-use crate::config::read_file;
+use tidings_config::read_file;
+use tidings_server::output::line;
 
 /// Does what is asked and prints the answer.
 pub(crate) async fn run(command: DevicesCommand) -> Result<(), CommandError> {

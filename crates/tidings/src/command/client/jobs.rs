@@ -13,7 +13,7 @@ use serde::Deserialize;
 use super::{ApiClient, brakes, parse, segment, table, watch};
 use crate::cli::{ApiServer, JobsCommand};
 use crate::command::CommandError;
-use crate::command::output::line;
+use tidings_server::output::line;
 
 /// How often a job that is waited for is looked at.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);

@@ -19,7 +19,7 @@ use super::jobs::Job;
 use super::{ApiClient, duration, parse, segment};
 use crate::cli::ApiServer;
 use crate::command::CommandError;
-use crate::command::output::line;
+use tidings_server::output::line;
 
 /// Between two looks.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use crate::config::Secret;
+use tidings_config::Secret;
 
 /// What the driver is to do.
 #[derive(Debug, PartialEq, Eq)]

@@ -1,0 +1,39 @@
+//! Our store with as much as the others have.
+
+use tokio::time::Instant;
+
+use super::{Found, SIZES, Task};
+use crate::BenchError;
+use crate::audience::select::{self, Audience};
+use crate::audience::{bulk, disk_bytes, folder, update};
+use crate::store;
+
+/// Looks for the audiences, too.
+pub(super) async fn measure(task: &mut Task<'_>) -> Result<Found, BenchError> {
+    task.progress("ours", "load");
+    let folder = folder(task.dir)?;
+    let mut store = store::open(folder.path()).await?;
+    let began = Instant::now();
+    bulk::import_all(task.data, &store).await?;
+    let load_seconds = began.elapsed().as_secs_f64();
+    store.close().await;
+    let mut found = Found { load_seconds, disk_bytes: disk_bytes(folder.path())? as f64, ..Found::default() };
+    store = store::open(folder.path()).await?;
+    bulk::order(&store).await?;
+    task.audiences = select::find(task.data, &store, &SIZES);
+    task.audiences.retain(Audience::has_subjects); // As the others ask.
+    for audience in &task.audiences {
+        audience.check(task.data, &store)?;
+        let times = (0..task.runs).map(|_| audience.hand_out(&store));
+        found.select_millis.push(times.map(|it| it.map(|it| it.all.as_secs_f64() * 1e3)).collect::<Result<_, _>>()?);
+    }
+    let mut first = 0;
+    for _ in 0..task.runs {
+        task.progress("ours", "updates");
+        let updated = update::measure_ours(&store, task.data.device_count, first).await?;
+        first += updated.count;
+        found.updates.push(updated);
+    }
+    store.close().await;
+    Ok(found)
+}

@@ -1,0 +1,306 @@
+//! Finding an audience of a wanted size, proving it right, and handing it out with the clock running.
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tidings_audience::Frozen;
+use tidings_store::{Recipient, Store};
+use tidings_types::{DeviceNumber, Event, EventId, Filter, MuteScope, Recipients, Subject, event_limits};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::data::{self, Data, Kind};
+use crate::BenchError;
+use crate::{failed, failed_by};
+
+/// Devices read at a time, as the sender does.
+const WINDOW_COUNT: usize = 1024;
+
+/// An event, whom it is owed to, and how many they are.
+#[derive(Clone)]
+pub(super) struct Audience {
+    /// The size that was looked for.
+    pub(super) wanted: u64,
+    pub(super) len: u64,
+    pub(super) event: Event,
+    /// Of the event's subjects; `None`: it is for everyone.
+    ranks: Option<Vec<usize>>,
+    /// Whom of those it is for, whoever asks that.
+    filter: Option<Filter>,
+    /// The devices of [`Data::mute`] have muted that.
+    is_muted: bool,
+}
+
+/// How long after the event.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Times {
+    pub(super) frozen: Duration,
+    /// The first device was handed out.
+    pub(super) first: Duration,
+    /// The last one was.
+    pub(super) all: Duration,
+}
+
+/// Looks for events that reach the wanted sizes, to a tenth: by their subjects, or everyone; those out of reach are
+/// left out.
+pub(super) fn find(data: &Data, store: &Store, sizes: &[u64]) -> Vec<Audience> {
+    let find_one = |&wanted: &u64| by_subjects(data, store, wanted).or_else(|| everyone(data, store, wanted));
+    sizes.iter().filter_map(find_one).collect()
+}
+
+/// From the most popular subject on, takes each that does not make the audience too large.
+fn by_subjects(data: &Data, store: &Store, wanted: u64) -> Option<Audience> {
+    let mut event = event(data, Vec::new());
+    let (mut ranks, mut len) = (Vec::new(), 0);
+    for (rank, subject) in data.subjects.iter().enumerate() {
+        if event.subjects.len() == event_limits::SUBJECT_COUNT_MAX || len * 20 >= wanted * 19 {
+            break;
+        }
+        event.subjects.push(subject.clone());
+        let reached = store.select(&event).len();
+        if reached * 20 <= wanted * 21 {
+            len = reached;
+            ranks.push(rank);
+        } else {
+            event.subjects.pop();
+        }
+    }
+    let found = Audience { wanted, len, event, ranks: Some(ranks), filter: None, is_muted: false };
+    (len * 10 >= wanted * 9).then_some(found)
+}
+
+/// All devices of the data set, by a selector.
+fn everyone(data: &Data, store: &Store, wanted: u64) -> Option<Audience> {
+    let mut event = event(data, vec![data.subjects[0].clone()]);
+    let selector = selector_of_everyone(data).parse().expect("a legal selector");
+    event.to = Some(Recipients { selector: Some(selector), ..Recipients::default() });
+    let len = store.select(&event).len();
+    let found = Audience { wanted, len, event, ranks: None, filter: None, is_muted: false };
+    (len * 10 >= wanted * 9 && len * 10 <= wanted * 11).then_some(found)
+}
+
+fn selector_of_everyone(data: &Data) -> String {
+    format!("app = {}", data.app)
+}
+
+fn event(data: &Data, subjects: Vec<Subject>) -> Event {
+    Event::new(EventId::new("bench").expect("a legal id"), data.topics[0].clone(), subjects)
+}
+
+impl Audience {
+    /// By its subjects, not everyone.
+    #[cfg(feature = "peers")]
+    pub(super) fn has_subjects(&self) -> bool {
+        self.ranks.is_some()
+    }
+
+    /// Only those of it whom a filter admits.
+    pub(super) fn filtered(&self, filter: &Filter, data: &Data) -> Self {
+        let mut filtered = self.narrowed(filter, data);
+        filtered.event.filter = Some(filter.clone());
+        filtered
+    }
+
+    /// The same devices by a selector.
+    pub(super) fn selected(&self, filter: &Filter, data: &Data) -> Self {
+        let meant = match &self.ranks {
+            Some(_) => format!("{} on ({})", self.event.topic, list(&self.event.subjects)),
+            None => selector_of_everyone(data),
+        };
+        let (countries, locales) = (list(&filter.countries), list(&filter.locales));
+        let selector = format!("{meant} and country in ({countries}) and locale in ({locales})");
+        let selector = selector.parse().expect("a legal selector");
+        let mut selected = self.narrowed(filter, data);
+        selected.event.to = Some(Recipients { selector: Some(selector), ..Recipients::default() });
+        selected
+    }
+
+    fn narrowed(&self, filter: &Filter, data: &Data) -> Self {
+        let mut narrowed = Self { filter: Some(filter.clone()), ..self.clone() };
+        narrowed.len = (0..data.device_count).filter(|&device| narrowed.is_owed(data, device)).count() as u64;
+        narrowed
+    }
+
+    /// What is left of it when devices have muted what [`Data::mute`] says.
+    pub(super) fn muted(&self, store: &Store) -> Self {
+        let mut muted = Self { is_muted: true, ..self.clone() };
+        muted.len = muted.freeze(store).len();
+        muted
+    }
+
+    fn freeze(&self, store: &Store) -> Frozen {
+        store.select(&self.event)
+    }
+
+    /// What a plain look at the device says.
+    fn is_owed(&self, data: &Data, device: u32) -> bool {
+        let Kind { platform, locale, country } = data.kind(device);
+        let is_meant = |ranks: &Vec<usize>| data.drawn(device).any(|(rank, topic)| topic == 0 && ranks.contains(&rank));
+        let covers = |scope: MuteScope| scope.subject().is_none_or(|subject| self.event.subjects.contains(subject));
+        self.ranks.as_ref().is_none_or(is_meant)
+            && !(self.is_muted && data.mute(device).is_some_and(covers))
+            && self.filter.as_ref().is_none_or(|it| it.admits(platform, &data.app, locale, Some(country)))
+    }
+
+    /// Compares with a walk over all devices: exactly those, each once, with its own token.
+    pub(super) fn check(&self, data: &Data, store: &Store) -> Result<(), BenchError> {
+        let mut walk = Walk::over(data, self);
+        visit(store, &self.freeze(store), |recipient| {
+            let device = data::device_of(recipient.id);
+            let is_addressed =
+                device.is_some_and(|device| recipient.token.is_some_and(|token| token == data.token(device)));
+            walk.tell(device, is_addressed);
+        });
+        walk.finish()
+    }
+
+    /// Freezes and hands out everyone with token, language and platform.
+    pub(super) fn hand_out(&self, store: &Store) -> Result<Times, BenchError> {
+        let began = Instant::now();
+        let frozen = self.freeze(store);
+        let frozen_after = began.elapsed();
+        let (mut first, mut count) = (None, 0_u64);
+        visit(store, &frozen, |recipient| {
+            first.get_or_insert_with(|| began.elapsed());
+            let token = recipient.token.map_or(&[][..], |token| token.as_bytes());
+            black_box((token.first(), token.last(), recipient.locale, recipient.platform));
+            count += 1;
+        });
+        let all = began.elapsed();
+        if count != self.len {
+            return Err(failed(format!("{count} of {} devices were handed out", self.len)));
+        }
+        Ok(Times { frozen: frozen_after, first: first.unwrap_or(all), all })
+    }
+}
+
+/// Window by window, as the sender reads.
+fn visit(store: &Store, frozen: &Frozen, mut each: impl FnMut(Recipient<'_>)) {
+    let mut numbers = frozen.iter_from(DeviceNumber(0));
+    let mut window = Vec::with_capacity(WINDOW_COUNT);
+    loop {
+        window.clear();
+        window.extend(numbers.by_ref().take(WINDOW_COUNT));
+        if window.is_empty() {
+            return;
+        }
+        store.with_recipients(&window, &mut each);
+    }
+}
+
+/// The names in a selector.
+fn list(names: &[impl ToString]) -> String {
+    names.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// Everyone who is owed an event, until all of them were told.
+pub(super) struct Walk {
+    missing: Vec<bool>,
+    wrong: Option<String>,
+}
+
+impl Walk {
+    pub(super) fn over(data: &Data, audience: &Audience) -> Self {
+        Self { missing: (0..data.device_count).map(|device| audience.is_owed(data, device)).collect(), wrong: None }
+    }
+
+    /// Over these devices.
+    #[cfg(all(test, feature = "peers"))]
+    pub(super) fn of(devices: &[u32]) -> Self {
+        let count = devices.iter().max().map_or(0, |last| last + 1);
+        Self { missing: (0..count).map(|device| devices.contains(&device)).collect(), wrong: None }
+    }
+
+    /// Somebody was handed out: that device, if it is one; and whether all that was said of it is right.
+    pub(super) fn tell(&mut self, device: Option<u32>, is_right: bool) {
+        let is_owed = device.and_then(|device| self.missing.get_mut(device as usize)).is_some_and(std::mem::take);
+        if is_owed && is_right {
+            return;
+        }
+        self.wrong.get_or_insert_with(|| match device {
+            None => "somebody unknown is told".to_owned(),
+            Some(device) if is_owed => format!("device {device} has a wrong token or language"),
+            Some(device) => format!("device {device} is told twice, or not owed it"),
+        });
+    }
+
+    pub(super) fn finish(self) -> Result<(), BenchError> {
+        let missing = self.missing.into_iter().filter(|&missing| missing).count();
+        match self.wrong {
+            Some(wrong) => Err(failed(wrong)),
+            None if missing > 0 => Err(failed(format!("{missing} devices of an audience are missing"))),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A thread that hands an audience out over and over, until it is asked how long that took.
+pub(super) struct Selecting {
+    done: Arc<AtomicBool>,
+    thread: JoinSet<Result<Vec<f64>, BenchError>>,
+}
+
+impl Selecting {
+    pub(super) fn start(audience: &Audience, store: &Store) -> Self {
+        let (done, mut thread) = (Arc::new(AtomicBool::new(false)), JoinSet::new());
+        let (audience, store, is_done) = (audience.clone(), store.clone(), done.clone());
+        thread.spawn_blocking(move || {
+            let mut millis = Vec::new();
+            while !is_done.load(Ordering::Relaxed) {
+                millis.push(audience.hand_out(&store)?.all.as_secs_f64() * 1e3);
+            }
+            Ok(millis)
+        });
+        Self { done, thread }
+    }
+
+    /// How many milliseconds each time took.
+    pub(super) async fn stop(mut self) -> Result<Vec<f64>, BenchError> {
+        self.done.store(true, Ordering::Relaxed);
+        let ended = self.thread.join_next().await.expect("one thread was started");
+        ended.map_err(|error| failed_by("the selecting thread ended", &error))?
+    }
+}
+
+impl Drop for Selecting {
+    fn drop(&mut self) {
+        self.done.store(true, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidings_store::Precondition;
+    use tidings_telemetry::unix_now;
+
+    use super::*;
+    use crate::store;
+
+    #[tokio::test]
+    async fn a_device_too_few_or_too_many_is_noticed() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = store::open(folder.path()).await.unwrap();
+        let data = Data::new(2000);
+        store.import_devices((0..2000).map(|device| data.import(device)).collect(), None, unix_now()).await.unwrap();
+        let audience = find(&data, &store, &[500, 1_000_000]).pop().unwrap();
+        assert_eq!(audience.wanted, 500, "a million is out of reach");
+        assert!(audience.len.abs_diff(500) <= 50);
+        audience.check(&data, &store).unwrap();
+        assert!(audience.hand_out(&store).is_ok());
+
+        let owed = |device: &u32| audience.is_owed(&data, *device);
+        let stranger = (0..2000).find(|device| !owed(device)).unwrap();
+        let selection = vec![(audience.event.subjects[0].clone(), vec![audience.event.topic.clone()])];
+        store.subscribe(&data::device_id(stranger), selection.clone()).await.unwrap();
+        assert!(audience.check(&data, &store).is_err(), "somebody is told who should not be");
+        store.unsubscribe(&data::device_id(stranger), selection).await.unwrap();
+        audience.check(&data, &store).unwrap();
+
+        store.delete_device(&data::device_id((0..2000).find(owed).unwrap()), Precondition::None).await.unwrap();
+        assert!(audience.check(&data, &store).is_err(), "somebody is not told who should be");
+        assert!(audience.hand_out(&store).is_err());
+        store.close().await;
+    }
+}

@@ -1,0 +1,318 @@
+//! Operation by operation: how long each push and each pull takes once the buffer is full.
+//!
+//! 200 000 items are pushed, all are pulled, as many are pushed again; then 2 000 000 operations follow in cycles of 15
+//! pushes and 5 pulls, so that two of three pushes find the buffer full and the oldest item has to go. Each operation is
+//! timed by itself, two readings of the clock included; an item is made before and looked at after that. The model
+//! beside it knows which item has to come out next, so an item lost, doubled or out of order ends the run.
+
+use std::hint::black_box;
+
+use tokio::time::Instant;
+
+use crate::BenchError;
+use crate::failed;
+use crate::process::Usage;
+
+/// Items the buffer holds.
+pub(super) const CAPACITY: usize = 200_000;
+/// Operations timed on the full buffer.
+pub(super) const OPERATION_COUNT: usize = 2_000_000;
+/// What an item holds.
+pub(super) const ITEM_BYTES: usize = 1024;
+/// A cycle.
+pub(super) const PUSHES: usize = 15;
+pub(super) const PULLS: usize = 5;
+
+/// What is pushed: 1 KiB that knows its number.
+pub(super) trait Item {
+    fn make(number: u64) -> Self;
+    fn number(&self) -> u64;
+}
+
+/// The bytes themselves: a push copies them into the buffer.
+pub(super) struct InPlace([u8; ITEM_BYTES]);
+
+impl Item for InPlace {
+    fn make(number: u64) -> Self {
+        let mut bytes = [0x55; ITEM_BYTES];
+        bytes[..8].copy_from_slice(&number.to_le_bytes());
+        Self(bytes)
+    }
+
+    fn number(&self) -> u64 {
+        u64::from_le_bytes(*self.0.first_chunk().expect("an item is larger than its number"))
+    }
+}
+
+/// A handle to bytes elsewhere, as the server's own queues hold them: a push moves the handle, and the item that has
+/// to go is freed.
+impl Item for bytes::Bytes {
+    fn make(number: u64) -> Self {
+        InPlace::make(number).0.to_vec().into()
+    }
+
+    fn number(&self) -> u64 {
+        u64::from_le_bytes(*self.first_chunk().expect("an item is larger than its number"))
+    }
+}
+
+/// What a pull found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pulled {
+    /// The item of this number.
+    Item(u64),
+    /// That so many were overwritten before they were read; a log's reader is told.
+    Missed(u64),
+    Nothing,
+}
+
+/// A buffer of [`CAPACITY`] items whose oldest goes when another comes.
+pub(super) trait Subject {
+    /// Whether a pull leaves the item there for others to read.
+    const IS_LOG: bool = false;
+    type Item: Item;
+    /// What a pull hands out; looked at after its time was taken.
+    type Out;
+    fn push(&mut self, item: Self::Item);
+    fn pull(&mut self) -> Self::Out;
+    fn look(out: Self::Out) -> Pulled;
+    /// Accepted, delivered, dropped and held, where it counts them.
+    fn counted(&self) -> Option<[u64; 4]>;
+}
+
+/// How long each operation took, in nanoseconds. Its memory is there before the first is taken.
+pub(super) struct Times(Vec<u32>);
+
+impl Times {
+    pub(super) fn with_capacity(count: usize) -> Self {
+        let mut nanos = vec![1; count]; // Not zeros, which the system would hand out without memory behind them.
+        nanos.clear();
+        Self(nanos)
+    }
+
+    /// Takes the time of one operation.
+    #[inline]
+    pub(super) fn take<R>(&mut self, operation: impl FnOnce() -> R) -> R {
+        let began = Instant::now();
+        let result = black_box(operation());
+        let nanos = began.elapsed().as_nanos();
+        self.0.push(u32::try_from(nanos).unwrap_or(u32::MAX));
+        result
+    }
+
+    pub(super) fn append(&mut self, mut other: Self) {
+        self.0.append(&mut other.0);
+    }
+
+    pub(super) fn summary(mut self) -> Summary {
+        self.0.sort_unstable();
+        let count = self.0.len();
+        let micros = |nanos: u32| f64::from(nanos) / 1e3;
+        let sum: u64 = self.0.iter().copied().map(u64::from).sum();
+        // The smallest value that this share of all does not exceed.
+        let quantile = |share: f64| {
+            let rank = (count as f64 * share).ceil() as usize;
+            self.0.get(rank.saturating_sub(1)).copied().map_or(0.0, micros)
+        };
+        let slow = self.0.len() - self.0.partition_point(|&nanos| nanos <= SLOW_NANOS);
+        Summary {
+            slow_per_second: slow as f64 / (sum as f64 / 1e9).max(f64::MIN_POSITIVE),
+            count: count as f64,
+            average: sum as f64 / 1e3 / count.max(1) as f64,
+            quantiles: QUANTILES.map(|(_, share)| quantile(share)),
+            longest: self.0.iter().rev().take(10).copied().map(micros).collect(),
+        }
+    }
+}
+
+/// What is told of the operations, with its name.
+pub(super) const QUANTILES: [(&str, f64); 6] =
+    [("50 %", 0.5), ("99 %", 0.99), ("99.9 %", 0.999), ("99.99 %", 0.9999), ("99.999 %", 0.99999), ("100 %", 1.0)];
+
+/// Longer than this no operation takes by itself; somebody else had the core.
+const SLOW_NANOS: u32 = 10_000;
+
+/// The times of many operations in brief; in microseconds.
+pub(super) struct Summary {
+    /// Operations of more than 10 µs in a second of operations: as many as the floor has, when they are the machine's. The
+    /// longer operations take, the more of its interruptions fall into them, and the higher the quantiles go.
+    pub(super) slow_per_second: f64,
+    pub(super) count: f64,
+    pub(super) average: f64,
+    /// In the order of [`QUANTILES`].
+    pub(super) quantiles: [f64; QUANTILES.len()],
+    /// The ten longest, longest first.
+    pub(super) longest: Vec<f64>,
+}
+
+/// One run of the test.
+pub(super) struct Run {
+    pub(super) cycles: Summary,
+    pub(super) fill: Summary,
+    pub(super) drain: Summary,
+    pub(super) refill: Summary,
+    /// Resident memory that came with the buffer and its items.
+    pub(super) memory_bytes: u64,
+}
+
+/// Which items are in there, and what comes out next.
+#[derive(Default)]
+struct Model {
+    /// A log keeps what was read until it is overwritten, and tells what a reader missed.
+    is_log: bool,
+    /// What was not pulled yet, and one past the newest.
+    next: u64,
+    end: u64,
+    delivered: u64,
+}
+
+impl Model {
+    /// The oldest that the capacity allows.
+    fn oldest(&self) -> u64 {
+        self.end.saturating_sub(CAPACITY as u64)
+    }
+
+    fn on_pull(&mut self, pulled: Pulled) -> Result<(), BenchError> {
+        let missed = self.oldest().saturating_sub(self.next);
+        self.next += missed;
+        let expected = match () {
+            () if self.is_log && missed > 0 => Pulled::Missed(missed),
+            () if self.next == self.end => Pulled::Nothing,
+            () => Pulled::Item(self.next),
+        };
+        if pulled != expected {
+            return Err(failed(format!("{pulled:?} came out instead of {expected:?}")));
+        }
+        if let Pulled::Item(_) = pulled {
+            self.next += 1;
+            self.delivered += 1;
+        }
+        Ok(())
+    }
+
+    fn counted(&self) -> [u64; 4] {
+        let held = self.end - self.next.max(self.oldest());
+        [self.end, self.delivered, self.end - self.delivered - held, held]
+    }
+}
+
+/// A buffer that was filled, drained and filled again.
+pub(super) struct Filled<S> {
+    pub(super) subject: S,
+    model: Model,
+    phases: [Times; 3],
+    memory_bytes: u64,
+}
+
+impl<S: Subject> Filled<S> {
+    pub(super) fn new(open: impl FnOnce() -> S) -> Result<Self, BenchError> {
+        let mut model = Model { is_log: S::IS_LOG, ..Model::default() };
+        let mut phases = [(); 3].map(|()| Times::with_capacity(CAPACITY));
+        let [fill, drain, refill] = &mut phases;
+        let before = Usage::now()?;
+        let mut subject = open();
+        push(&mut subject, &mut model, CAPACITY, fill);
+        pull(&mut subject, &mut model, CAPACITY, drain)?;
+        push(&mut subject, &mut model, CAPACITY, refill);
+        let memory_bytes = Usage::now()?.resident_bytes.saturating_sub(before.resident_bytes);
+        Ok(Self { subject, model, phases, memory_bytes })
+    }
+
+    /// The number of the next item to push.
+    pub(super) fn end(&self) -> u64 {
+        self.model.end
+    }
+
+    pub(super) fn finish(self, cycles: Times) -> Run {
+        let [fill, drain, refill] = self.phases.map(Times::summary);
+        Run { cycles: cycles.summary(), fill, drain, refill, memory_bytes: self.memory_bytes }
+    }
+}
+
+/// The whole test on a buffer of one owner, or on one thread's handle of a shared one.
+pub(super) fn measure<S: Subject>(open: impl FnOnce() -> S) -> Result<Run, BenchError> {
+    let mut cycles = Times::with_capacity(OPERATION_COUNT);
+    let mut filled = Filled::new(open)?;
+    for _ in 0..OPERATION_COUNT / (PUSHES + PULLS) {
+        push(&mut filled.subject, &mut filled.model, PUSHES, &mut cycles);
+        pull(&mut filled.subject, &mut filled.model, PULLS, &mut cycles)?;
+    }
+    check_counters(&filled.subject, &filled.model)?;
+    Ok(filled.finish(cycles))
+}
+
+fn push<S: Subject>(subject: &mut S, model: &mut Model, count: usize, times: &mut Times) {
+    for _ in 0..count {
+        let item = S::Item::make(model.end);
+        times.take(|| subject.push(item));
+        model.end += 1;
+    }
+}
+
+fn pull<S: Subject>(subject: &mut S, model: &mut Model, count: usize, times: &mut Times) -> Result<(), BenchError> {
+    for _ in 0..count {
+        let out = times.take(|| subject.pull());
+        model.on_pull(S::look(out))?;
+    }
+    Ok(())
+}
+
+fn check_counters<S: Subject>(subject: &S, model: &Model) -> Result<(), BenchError> {
+    match subject.counted() {
+        Some(counted) if counted != model.counted() => Err(failed(format!(
+            "accepted, delivered, dropped and held are {counted:?} instead of {:?}",
+            model.counted()
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// The same loop with nothing in it: what the clock and the machine's hiccups cost.
+pub(super) fn floor() -> Summary {
+    let mut times = Times::with_capacity(OPERATION_COUNT);
+    let mut number = 0;
+    for _ in 0..OPERATION_COUNT / (PUSHES + PULLS) {
+        for _ in 0..PUSHES {
+            let item = InPlace::make(number);
+            times.take(|| black_box(()));
+            number += item.number() - number + 1; // The item is made, as in the test.
+        }
+        for _ in 0..PULLS {
+            times.take(|| black_box(()));
+        }
+    }
+    times.summary()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_summary_is_made_of_members() {
+        let times = Times((1..=100_000).rev().map(|micros| micros * 1000).collect());
+        let summary = times.summary();
+        assert_eq!((summary.count, summary.average), (100_000.0, 50_000.5));
+        assert_eq!(summary.quantiles, [50_000.0, 99_000.0, 99_900.0, 99_990.0, 99_999.0, 100_000.0]);
+        assert_eq!(summary.slow_per_second, 99_990.0 / 5000.05);
+        assert_eq!((summary.longest.len(), summary.longest[0], summary.longest[9]), (10, 100_000.0, 99_991.0));
+    }
+
+    #[test]
+    fn a_queue_loses_the_oldest_without_a_word() {
+        let mut model = Model { end: CAPACITY as u64 + 3, ..Model::default() };
+        model.on_pull(Pulled::Item(3)).unwrap();
+        model.on_pull(Pulled::Item(5)).unwrap_err();
+        assert_eq!(model.counted(), [200_003, 1, 3, 199_999]);
+        model.next = model.end;
+        model.on_pull(Pulled::Nothing).unwrap();
+    }
+
+    #[test]
+    fn a_log_tells_what_was_missed() {
+        let mut model = Model { is_log: true, end: CAPACITY as u64 + 3, ..Model::default() };
+        model.on_pull(Pulled::Missed(3)).unwrap();
+        model.on_pull(Pulled::Item(3)).unwrap();
+        model.on_pull(Pulled::Missed(1)).unwrap_err();
+    }
+}

@@ -1,0 +1,282 @@
+//! The crate `tidings-buffer` under the tests.
+
+use std::sync::{Arc, Barrier};
+use std::thread;
+
+use bytes::Bytes;
+use tidings_buffer::{Consumer, Counters, Full, Lagged, Log as BareLog, Reader, SharedLog};
+
+use super::latency::{self, InPlace, Item, OPERATION_COUNT, PULLS, PUSHES, Pulled, Run, Subject, Times};
+use super::throughput::{BATCH, CAPACITY, Numbers, Overwrite, Seen, Wait};
+use crate::BenchError;
+use crate::failed;
+
+fn reserved<T>() -> tidings_buffer::Ring<T> {
+    let mut ring = tidings_buffer::Ring::new(latency::CAPACITY, Full::EvictOldest);
+    ring.reserve();
+    ring
+}
+
+fn numbers(Counters { accepted, delivered, dropped, held }: Counters) -> [u64; 4] {
+    [accepted, delivered, dropped, held]
+}
+
+fn look<I: Item>(out: Option<I>) -> Pulled {
+    out.map_or(Pulled::Nothing, |item| Pulled::Item(item.number()))
+}
+
+pub(super) struct Ring(tidings_buffer::Ring<InPlace>);
+
+impl Ring {
+    pub(super) fn open() -> Self {
+        Self(reserved())
+    }
+}
+
+impl Subject for Ring {
+    type Item = InPlace;
+    type Out = Option<InPlace>;
+
+    fn push(&mut self, item: InPlace) {
+        self.0.push(item).expect("it evicts");
+    }
+
+    fn pull(&mut self) -> Self::Out {
+        self.0.pop()
+    }
+
+    fn look(out: Self::Out) -> Pulled {
+        look(out)
+    }
+
+    fn counted(&self) -> Option<[u64; 4]> {
+        Some(numbers(self.0.counters()))
+    }
+}
+
+pub(super) struct Lake<I>(tidings_buffer::Lake<I>);
+
+impl<I: Item> Lake<I> {
+    pub(super) fn open() -> Self {
+        Self(reserved().into())
+    }
+}
+
+impl<I: Item> Subject for Lake<I> {
+    type Item = I;
+    type Out = Option<I>;
+
+    fn push(&mut self, item: I) {
+        self.0.push(item).expect("it evicts");
+    }
+
+    fn pull(&mut self) -> Self::Out {
+        self.0.pop()
+    }
+
+    fn look(out: Self::Out) -> Pulled {
+        look(out)
+    }
+
+    fn counted(&self) -> Option<[u64; 4]> {
+        Some(numbers(self.0.counters()))
+    }
+}
+
+/// A log and one reader that was there from the beginning.
+pub(super) struct Log {
+    log: Arc<SharedLog<Bytes>>,
+    reader: Reader<Bytes>,
+    out: Vec<Bytes>,
+}
+
+impl Log {
+    pub(super) fn open() -> Self {
+        let mut log = BareLog::new(latency::CAPACITY);
+        log.reserve();
+        let log = Arc::new(SharedLog::from_log(log));
+        Self { reader: Reader::new(log.clone()), log, out: Vec::with_capacity(1) }
+    }
+}
+
+impl Subject for Log {
+    const IS_LOG: bool = true;
+    type Item = Bytes;
+    type Out = Result<Option<Bytes>, Lagged>;
+
+    fn push(&mut self, item: Bytes) {
+        self.log.append(item).expect("it is open");
+    }
+
+    fn pull(&mut self) -> Self::Out {
+        self.reader.try_read(1, &mut self.out)?;
+        Ok(self.out.pop())
+    }
+
+    fn look(out: Self::Out) -> Pulled {
+        out.map_or_else(|Lagged { missed }| Pulled::Missed(missed), look)
+    }
+
+    fn counted(&self) -> Option<[u64; 4]> {
+        Some(numbers(self.reader.counters()))
+    }
+}
+
+/// The operations of the cycles with the pushes on one thread and the pulls on another, as fast as each can.
+pub(super) fn two_threads() -> Result<Run, BenchError> {
+    let filled = latency::Filled::new(Lake::<InPlace>::open)?;
+    let cycles = OPERATION_COUNT / (PUSHES + PULLS);
+    let (lake, first) = (&filled.subject.0, filled.end());
+    let start = Barrier::new(2);
+    let times = thread::scope(|scope| {
+        let pushing = scope.spawn(|| {
+            let mut times = Times::with_capacity(cycles * PUSHES);
+            start.wait();
+            for number in (first..).take(cycles * PUSHES) {
+                let item = InPlace::make(number);
+                times.take(|| lake.push(item).expect("it evicts"));
+            }
+            times
+        });
+        let mut times = Times::with_capacity(OPERATION_COUNT);
+        start.wait();
+        let pulled = pull_in_order(lake, cycles * PULLS, &mut times);
+        times.append(pushing.join().expect("the pushing thread does not panic"));
+        pulled.map(|()| times)
+    })?;
+    let counters = lake.counters();
+    if !counters.is_conserved() || counters.accepted != first + (cycles * PUSHES) as u64 {
+        return Err(failed(format!("{counters:?} do not add up")));
+    }
+    Ok(filled.finish(times))
+}
+
+fn pull_in_order(lake: &tidings_buffer::Lake<InPlace>, count: usize, times: &mut Times) -> Result<(), BenchError> {
+    let mut next = 0;
+    for _ in 0..count {
+        match look(times.take(|| lake.pop())) {
+            Pulled::Item(number) if number >= next => next = number + 1,
+            Pulled::Nothing => {}
+            pulled => return Err(failed(format!("{pulled:?} came out after {next}"))),
+        }
+    }
+    Ok(())
+}
+
+/// Producers that never wait.
+pub(super) struct LakeOfNumbers(tidings_buffer::Lake<u64>);
+
+fn lake_of_numbers(full: Full) -> tidings_buffer::Lake<u64> {
+    let mut ring = tidings_buffer::Ring::new(CAPACITY, full);
+    ring.reserve();
+    ring.into()
+}
+
+impl Overwrite for LakeOfNumbers {
+    fn open() -> Self {
+        Self(lake_of_numbers(Full::EvictOldest))
+    }
+
+    fn push(&self, number: u64) -> u64 {
+        self.0.push(number).expect("it is never closed, and evicts") as u64
+    }
+
+    fn pull(&self) -> Option<u64> {
+        self.0.pop()
+    }
+}
+
+/// A lake that is closed when its last producer has gone.
+#[derive(Clone)]
+pub(super) struct LakeTx(Arc<Closing>);
+
+struct Closing(Arc<tidings_buffer::Lake<u64>>);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+/// Producers that wait, with `SIZE` numbers at a time on either side.
+pub(super) struct Waiting<const SIZE: usize>;
+
+pub(super) type Singles = Waiting<1>;
+pub(super) type Batches = Waiting<BATCH>;
+
+impl<const SIZE: usize> Wait for Waiting<SIZE> {
+    type Tx = LakeTx;
+    type Rx = Consumer<u64>;
+
+    fn open(consumers: usize) -> (Self::Tx, Vec<Self::Rx>) {
+        let lake = Arc::new(lake_of_numbers(Full::Reject));
+        let rxs = (0..consumers).map(|_| Consumer::new(lake.clone())).collect();
+        (LakeTx(Arc::new(Closing(lake))), rxs)
+    }
+
+    async fn produce(tx: Self::Tx, mut numbers: Numbers) {
+        let mut batch = Vec::with_capacity(SIZE);
+        loop {
+            batch.extend(numbers.by_ref().take(SIZE));
+            if batch.is_empty() {
+                return;
+            }
+            tx.0.0.push_batch(&mut batch).await.expect("it is closed when this has ended");
+        }
+    }
+
+    async fn consume(mut rx: Self::Rx, mut seen: Seen) -> Seen {
+        let mut out = Vec::with_capacity(SIZE);
+        while rx.take(SIZE, &mut out).await > 0 {
+            out.drain(..).for_each(|number| seen.on(number));
+        }
+        seen
+    }
+}
+
+/// Every consumer gets everything, or is told.
+pub(super) struct LogOfNumbers;
+
+/// A log that is closed when its last producer has gone.
+#[derive(Clone)]
+pub(super) struct LogTx(Arc<ClosingLog>);
+
+struct ClosingLog(Arc<SharedLog<u64>>);
+
+impl Drop for ClosingLog {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+impl Wait for LogOfNumbers {
+    type Tx = LogTx;
+    type Rx = Reader<u64>;
+
+    fn open(consumers: usize) -> (Self::Tx, Vec<Self::Rx>) {
+        let log = Arc::new(SharedLog::new(CAPACITY));
+        log.reserve();
+        let rxs = (0..consumers).map(|_| Reader::new(log.clone())).collect();
+        (LogTx(Arc::new(ClosingLog(log))), rxs)
+    }
+
+    async fn produce(tx: Self::Tx, numbers: Numbers) {
+        for number in numbers {
+            tx.0.0.append(number).expect("it is closed when this has ended");
+            if (number + 1).is_multiple_of(BATCH as u64) {
+                tokio::task::yield_now().await; // It never waits; others want to run, too.
+            }
+        }
+    }
+
+    async fn consume(mut rx: Self::Rx, mut seen: Seen) -> Seen {
+        let mut out = Vec::with_capacity(BATCH);
+        loop {
+            match rx.read(BATCH, &mut out).await {
+                Ok(0) => return seen,
+                Ok(_) => out.drain(..).for_each(|number| seen.on(number)),
+                Err(Lagged { missed }) => seen.on_missed(missed),
+            }
+        }
+    }
+}

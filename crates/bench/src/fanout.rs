@@ -1,0 +1,163 @@
+//! `bench fanout`: what a publication costs per subscriber, what an idle connection costs, what coming back costs.
+//!
+//! The server is the real hub and edge behind a real listener, alone in its process and held to one core; publisher and
+//! clients are this process, on another core. Publications reach the hub over a pipe, not over the API: measured is the
+//! way out. Processor time is all that the server's process used, in the kernel too, divided by deliveries.
+//!
+//! The control is the bare loop: one `write` of the same bytes per subscriber, and nothing else. The two take turns, so
+//! that a noisy neighbour meets both. A third in the round is ours with receipts: each publication asks every client, which
+//! answers a ping behind it. Every client checks that it gets every publication once and in order.
+//!
+//! Not here: TLS, slow readers, other servers.
+
+pub(super) mod bare;
+mod client;
+mod load;
+pub(super) mod server;
+mod swarm;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tidings_types::Json;
+
+use self::load::{LOADS, Load, Sample};
+use self::swarm::{Greeting, Swarm};
+use super::peer::Peer;
+use super::process::{self, Cores, Usage};
+use super::report::{Goal, Report};
+use super::{failed, progress};
+use crate::BenchError;
+use crate::args::{BenchFanoutArgs, PeerRole};
+
+/// Processor time per delivery, as a multiple of the bare loop's.
+const GOAL_OF_BARE: f64 = 1.2;
+/// Our own memory per idle connection, in KiB.
+const GOAL_IDLE_KIB: f64 = 6.0;
+/// Milliseconds of processor time per client that comes back: 0.4 of the 0.14 that Centrifugo 5.4.9 was measured at.
+const GOAL_RECOVERY_MS: f64 = 0.4 * 0.14;
+/// What each client that comes back has missed.
+const MISSED_COUNT: u64 = 20;
+
+/// Where the channels of this benchmark are: without and with history.
+const LIVE_CHANNEL: &str = "bench";
+const KEPT_CHANNEL: &str = "kept:bench";
+/// A durable one: only those ask for receipts.
+const PROOF_CHANNEL: &str = "proof:bench";
+
+/// What the other process is told.
+#[derive(Debug, Serialize, Deserialize)]
+enum Command {
+    /// Publish; no answer.
+    Publish { channel: String, number: u64, data: Json },
+    /// Answer with [`Mark`].
+    Mark,
+}
+
+/// What the other process is at, at one moment.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+struct Mark {
+    usage: Usage,
+    connections: usize,
+}
+
+/// Where it listens: its greeting.
+#[derive(Debug, Serialize, Deserialize)]
+struct Listening(SocketAddr);
+
+pub(super) async fn run(args: &BenchFanoutArgs) -> Result<Report, BenchError> {
+    process::need_files(u64::from(args.clients) + 2000)?;
+    let cores = Cores::choose()?;
+    process::pin(cores.load)?;
+    let mut report = Report::new("fanout");
+    for load in LOADS {
+        compare(load, args, cores, &mut report).await?;
+    }
+    let (mut idle, mut processor, mut back_after) = (Vec::new(), Vec::new(), Vec::new());
+    for run in 1..=args.common.runs {
+        progress(format!("idle memory and recovery of {} clients, run {run}", args.clients));
+        idle.push(idle_memory(args.clients, cores).await?);
+        let (cpu, wall) = recovery(args.clients, cores).await?;
+        processor.push(cpu.as_secs_f64() * 1e3 / f64::from(args.clients));
+        back_after.push(wall.as_secs_f64());
+    }
+    let clients = args.clients;
+    report.judge(format!("{clients} idle: memory per connection"), "KiB", idle, Goal::AtMost(GOAL_IDLE_KIB));
+    let name = format!("{clients} come back for {MISSED_COUNT} each: CPU per client");
+    report.judge(name, "ms", processor, Goal::AtMost(GOAL_RECOVERY_MS));
+    report.measure(format!("{clients} come back: until all have everything"), "s", back_after);
+    report.note("CPU is that of the server's process, kernel included; connecting is part of coming back.");
+    report.note("The goal for coming back is 0.4 of what Centrifugo 5.4.9 took on another machine.");
+    if cores.server == cores.load {
+        report.note("There is one core: server and load generator shared it.");
+    }
+    Ok(report)
+}
+
+/// Ours and the bare loop under one load, in turns.
+async fn compare(load: Load, args: &BenchFanoutArgs, cores: Cores, report: &mut Report) -> Result<(), BenchError> {
+    let (mut bare, mut ours, mut proven) = (Vec::new(), Vec::new(), Vec::new());
+    for run in 1..=args.common.runs {
+        progress(format!("{load}, run {run}"));
+        bare.push(load::measure(PeerRole::Bare, LIVE_CHANNEL, load, args.seconds, cores).await?);
+        ours.push(load::measure(PeerRole::Fanout, LIVE_CHANNEL, load, args.seconds, cores).await?);
+        proven.push(load::measure(PeerRole::Fanout, PROOF_CHANNEL, load, args.seconds, cores).await?);
+    }
+    let column = |samples: &[Sample], field: fn(&Sample) -> f64| samples.iter().map(field).collect::<Vec<_>>();
+    let ratios = ours.iter().zip(&bare).map(|(ours, bare)| ours.cpu_micros / bare.cpu_micros).collect();
+    report.measure(format!("{load}: CPU per delivery"), "µs", column(&ours, |sample| sample.cpu_micros));
+    report.measure(format!("{load}: bare loop"), "µs", column(&bare, |sample| sample.cpu_micros));
+    report.judge(format!("{load}: of the bare loop"), "×", ratios, Goal::AtMost(GOAL_OF_BARE));
+    report.measure(format!("{load}: with receipts"), "µs", column(&proven, |sample| sample.cpu_micros));
+    report.measure(format!("{load}: p50"), "ms", column(&ours, |sample| sample.p50_millis));
+    report.measure(format!("{load}: p50, bare loop"), "ms", column(&bare, |sample| sample.p50_millis));
+    report.measure(format!("{load}: p99"), "ms", column(&ours, |sample| sample.p99_millis));
+    report.measure(format!("{load}: p99, with receipts"), "ms", column(&proven, |sample| sample.p99_millis));
+    report.measure(format!("{load}: p99, bare loop"), "ms", column(&bare, |sample| sample.p99_millis));
+    Ok(())
+}
+
+/// KiB per connection that has subscribed to a channel in which nothing happens.
+async fn idle_memory(clients: u32, cores: Cores) -> Result<f64, BenchError> {
+    /// What is set up once, or only while so many shake hands at the same time, belongs to no idle connection.
+    const FIRST_COUNT: u32 = 2 * swarm::CONNECTING_COUNT_MAX as u32;
+    let (mut peer, Listening(addr)) = Peer::start(PeerRole::Fanout, cores.server)?;
+    let subscribe = || Greeting::Subscribe { channel: LIVE_CHANNEL };
+    let first = Swarm::start(addr, FIRST_COUNT, subscribe())?;
+    first.ready().await?;
+    let before: Mark = peer.ask(Command::Mark)?;
+    let rest = Swarm::start(addr, clients, subscribe())?;
+    rest.ready().await?;
+    let after: Mark = peer.ask(Command::Mark)?;
+    if after.connections != (clients + FIRST_COUNT) as usize {
+        return Err(failed(format!("{} connections are open instead of all", after.connections)));
+    }
+    let grown = after.usage.resident_bytes.saturating_sub(before.usage.resident_bytes);
+    Ok(grown as f64 / 1024.0 / f64::from(clients))
+}
+
+/// Processor time of the server, and the time until the last one had all, when all clients come back at once.
+async fn recovery(clients: u32, cores: Cores) -> Result<(Duration, Duration), BenchError> {
+    const BEFORE_COUNT: u64 = 5;
+    let (mut peer, Listening(addr)) = Peer::start(PeerRole::Fanout, cores.server)?;
+    let swarm = Swarm::start(addr, clients, Greeting::Subscribe { channel: KEPT_CHANNEL })?;
+    swarm.ready().await?;
+    load::publish_at_once(&mut peer, KEPT_CHANNEL, 1..=BEFORE_COUNT)?;
+    swarm.delivered(BEFORE_COUNT * u64::from(clients)).await?;
+    let epoch = swarm.epoch().ok_or_else(|| failed("a channel with history told no epoch"))?;
+    swarm.stop()?;
+    load::until("all clients are gone", async || Ok(peer.ask::<Mark>(Command::Mark)?.connections == 0)).await?;
+    load::publish_at_once(&mut peer, KEPT_CHANNEL, BEFORE_COUNT + 1..=BEFORE_COUNT + MISSED_COUNT)?;
+
+    let before: Mark = peer.ask(Command::Mark)?;
+    let began = tokio::time::Instant::now();
+    let resume = Greeting::Resume { channel: KEPT_CHANNEL, epoch, offset: BEFORE_COUNT };
+    let swarm = Swarm::start(addr, clients, resume)?;
+    swarm.ready().await?;
+    swarm.delivered(MISSED_COUNT * u64::from(clients)).await?;
+    let wall = began.elapsed();
+    let after: Mark = peer.ask(Command::Mark)?;
+    swarm.stop()?;
+    Ok((after.usage.cpu - before.usage.cpu, wall))
+}

@@ -1,0 +1,78 @@
+//! The control: one `write` of the frame per subscriber, and nothing else. It reads nothing, keeps no state and
+//! recovers nothing; a write that does not fit fails the run, since this loop could only lose it.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tidings_protocol::{Publication, Tags, encode_publication_push, websocket};
+use tidings_types::{ChannelName, Offset};
+use tokio::net::TcpSocket;
+
+use super::{Command, Listening, Mark};
+use crate::BenchError;
+use crate::process::Usage;
+use crate::{failed_by, peer};
+
+/// Connections that wait to be accepted: so many may be connecting, and none is to be turned away.
+const BACKLOG: u32 = 1024;
+
+/// Bound: the clients of the benchmark, which connects them.
+type Sockets = Arc<Mutex<Vec<TcpStream>>>;
+
+/// Serves until our input ends. Blocks: this process does nothing else.
+pub(in super::super) fn serve() -> Result<(), BenchError> {
+    let socket = TcpSocket::new_v4()?;
+    socket.bind((Ipv4Addr::LOCALHOST, 0).into())?;
+    let listener = socket.listen(BACKLOG)?.into_std()?;
+    listener.set_nonblocking(false)?;
+    let addr = listener.local_addr()?;
+    let sockets = Sockets::default();
+    let accepted = sockets.clone();
+    // It ends with the process; a client it cannot take is one that the benchmark waits for in vain.
+    std::thread::Builder::new().name("accept".to_owned()).spawn(move || accept(&listener, &accepted))?;
+    peer::answer(Listening(addr))?;
+    peer::follow(|command| perform(&sockets, command))
+}
+
+fn accept(listener: &TcpListener, sockets: &Sockets) -> io::Result<()> {
+    for stream in listener.incoming() {
+        let mut stream = stream?;
+        stream.set_nodelay(true)?;
+        shake_hands(&mut stream)?;
+        stream.set_nonblocking(true)?;
+        sockets.lock().unwrap_or_else(PoisonError::into_inner).push(stream);
+    }
+    Ok(())
+}
+
+fn shake_hands(stream: &mut TcpStream) -> io::Result<()> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut bytes = [0; 512];
+        match stream.read(&mut bytes)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            count => head.extend_from_slice(&bytes[..count]),
+        }
+    }
+    stream.write_all(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n")
+}
+
+fn perform(sockets: &Sockets, command: Command) -> Result<(), BenchError> {
+    let sockets = sockets.lock().unwrap_or_else(PoisonError::into_inner);
+    match command {
+        Command::Publish { channel, data, .. } => {
+            let channel = ChannelName::new(&channel).map_err(|error| failed_by("channel", &error))?;
+            let publication = Publication { offset: Offset(0), data, info: None, tags: Tags::default(), receipt: None };
+            let frame = websocket::text_frame(&encode_publication_push(&channel, &publication));
+            for mut socket in sockets.iter() {
+                let written = socket.write(&frame).map_err(|error| failed_by("the bare loop cannot write", &error))?;
+                if written != frame.len() {
+                    return Err(BenchError::Failed("a write of the bare loop did not fit".to_owned()));
+                }
+            }
+            Ok(())
+        }
+        Command::Mark => peer::answer(Mark { usage: Usage::now()?, connections: sockets.len() }),
+    }
+}

@@ -1,0 +1,125 @@
+//! One load on one server: publish at a steady rate, wait until everyone has everything, divide.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use tidings_types::Json;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
+
+use super::swarm::{Greeting, Swarm};
+use super::{Command, Listening, Mark, client};
+use crate::BenchError;
+use crate::args::PeerRole;
+use crate::failed;
+use crate::peer::Peer;
+use crate::process::Cores;
+
+/// How long anything that must happen may take.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Publications per second in one channel, and how many get each.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Load {
+    subscribers: u32,
+    rate: u32,
+    /// Published together; divides `rate`.
+    burst: u32,
+}
+
+pub(super) const LOADS: [Load; 3] = [
+    Load { subscribers: 1000, rate: 100, burst: 1 },
+    Load { subscribers: 100, rate: 1000, burst: 1 },
+    Load { subscribers: 1000, rate: 100, burst: 10 },
+];
+
+impl fmt::Display for Load {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} × {}/s", self.subscribers, self.rate)?;
+        if self.burst > 1 { write!(f, " in {}s", self.burst) } else { Ok(()) }
+    }
+}
+
+/// What came of a load.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sample {
+    /// Processor time of the server per delivery.
+    pub(super) cpu_micros: f64,
+    pub(super) p50_millis: f64,
+    pub(super) p99_millis: f64,
+}
+
+/// Runs one load against a server of its own.
+pub(super) async fn measure(
+    role: PeerRole,
+    channel: &'static str,
+    load: Load,
+    seconds: u32,
+    cores: Cores,
+) -> Result<Sample, BenchError> {
+    let (mut peer, Listening(addr)) = Peer::start(role, cores.server)?;
+    let greeting = match role {
+        PeerRole::Bare => Greeting::None,
+        _ => Greeting::Subscribe { channel },
+    };
+    let swarm = Swarm::start(addr, load.subscribers, greeting)?;
+    swarm.ready().await?;
+    let subscribers = load.subscribers as usize;
+    until("the server has all clients", async || Ok(peer.ask::<Mark>(Command::Mark)?.connections == subscribers))
+        .await?;
+
+    let warmed_up = u64::from(load.rate);
+    publish(&mut peer, channel, load, 1..=warmed_up).await?;
+    swarm.delivered(warmed_up * u64::from(load.subscribers)).await?;
+    swarm.record_from(warmed_up + 1);
+    let before: Mark = peer.ask(Command::Mark)?;
+    let last = warmed_up + u64::from(load.rate) * u64::from(seconds);
+    publish(&mut peer, channel, load, warmed_up + 1..=last).await?;
+    swarm.delivered(last * u64::from(load.subscribers)).await?;
+    let after: Mark = peer.ask(Command::Mark)?;
+
+    let deliveries = (last - warmed_up) * u64::from(load.subscribers);
+    let latency = swarm.stop()?;
+    if latency.count() != deliveries {
+        return Err(failed(format!("{} of {deliveries} deliveries were timed", latency.count())));
+    }
+    Ok(Sample {
+        cpu_micros: (after.usage.cpu - before.usage.cpu).as_secs_f64() * 1e6 / deliveries as f64,
+        p50_millis: latency.quantile(0.5).as_secs_f64() * 1e3,
+        p99_millis: latency.quantile(0.99).as_secs_f64() * 1e3,
+    })
+}
+
+/// Publishes these numbers at the load's rate; what is late is made up for.
+async fn publish(peer: &mut Peer, channel: &str, load: Load, numbers: RangeInclusive<u64>) -> Result<(), BenchError> {
+    let mut ticks = interval(Duration::from_secs(1) * load.burst / load.rate);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
+    let last = *numbers.end();
+    for first in numbers.step_by(load.burst as usize) {
+        ticks.tick().await;
+        publish_at_once(peer, channel, first..=last.min(first + u64::from(load.burst) - 1))?;
+    }
+    Ok(())
+}
+
+/// Publishes these numbers.
+pub(super) fn publish_at_once(peer: &mut Peer, channel: &str, numbers: RangeInclusive<u64>) -> Result<(), BenchError> {
+    let command =
+        |number| Command::Publish { channel: channel.to_owned(), number, data: Json::of(&client::data(number)) };
+    peer.tell(&numbers.map(command).collect::<Vec<_>>())
+}
+
+/// Waits for something that must happen.
+pub(super) async fn until(
+    what: &str,
+    mut condition: impl AsyncFnMut() -> Result<bool, BenchError>,
+) -> Result<(), BenchError> {
+    let began = Instant::now();
+    while !condition().await? {
+        if began.elapsed() > DEADLINE {
+            return Err(failed(format!("waited {} s until {what}", DEADLINE.as_secs())));
+        }
+        sleep(Duration::from_millis(2)).await;
+    }
+    Ok(())
+}

@@ -1,0 +1,148 @@
+//! The measured server: hub, edge and listener as `serve` has them, without the rest.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::get;
+use tidings_edge::{DeviceDirectory, DurablePublisher, Edge, EdgeConfig, ProveFuture, PublishFuture};
+use tidings_hub::{Hub, HubConfig, NewPublication};
+use tidings_protocol::{
+    ClientInfo, DeviceClaim, ErrorCode, NamespaceOptions, Namespaces, Publication, SessionConfig, Tags,
+};
+use tidings_stream::TailBounds;
+use tidings_telemetry::{Registry, unix_now};
+use tidings_types::{
+    ChannelName, Epoch, JournalPosition, Json, Offset, ReceiptPolicy, ReceiptRequest, ReceiptTerms, StreamPosition,
+    event_limits,
+};
+use tokio::task::JoinSet;
+
+use super::{Command, Listening, Mark, PROOF_CHANNEL};
+use crate::BenchError;
+use crate::process::Usage;
+use crate::{failed_by, peer};
+
+/// No client of the benchmark publishes.
+struct NoJournal;
+
+impl DurablePublisher for NoJournal {
+    fn publish(&self, _: ChannelName, _: Json, _: ClientInfo) -> PublishFuture {
+        Box::pin(std::future::ready(Err(ErrorCode::NotAvailable)))
+    }
+}
+
+/// Nor is any of them the app of a device.
+struct NoDevices;
+
+impl DeviceDirectory for NoDevices {
+    fn prove(&self, _: DeviceClaim) -> ProveFuture {
+        Box::pin(std::future::ready(None))
+    }
+}
+
+/// Serves until our input ends.
+pub(in super::super) async fn serve() -> Result<(), BenchError> {
+    let hub = Arc::new(Hub::new(hub_config(), 1)); // One loop: one core.
+    let edge = {
+        let (journal, devices) = (Arc::new(NoJournal), Arc::new(NoDevices));
+        Edge::start(edge_config(), Arc::new(session()), hub.clone(), journal, devices, &Registry::new())?
+    };
+    let edge = Arc::new(edge);
+    let listener = tidings_server::listen((Ipv4Addr::LOCALHOST, 0).into())?;
+    let addr = listener.local_addr()?;
+    let router = axum::Router::new().route("/connection/websocket", get(upgrade)).with_state(edge.clone());
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move { axum::serve(listener, router).await });
+    peer::answer(Listening(addr))?;
+    let followed = tokio::task::spawn_blocking(move || peer::follow(|command| perform(&hub, &edge, command))).await;
+    followed.map_err(|error| failed_by("the benchmark's server", &error))?
+}
+
+fn perform(hub: &Hub, edge: &Edge, command: Command) -> Result<(), BenchError> {
+    match command {
+        Command::Publish { channel, number, data } => publish(hub, &channel, number, data),
+        Command::Mark => peer::answer(Mark { usage: Usage::now()?, connections: edge.connection_count() }),
+    }
+}
+
+/// In [`PROOF_CHANNEL`] as an event that wants to know of every client, elsewhere as a client would.
+fn publish(hub: &Hub, channel: &str, number: u64, data: Json) -> Result<(), BenchError> {
+    let (proof, now) = (channel == PROOF_CHANNEL, unix_now());
+    let until = now.saturating_add(event_limits::RECEIPT_WAIT_MAX);
+    let terms = ReceiptTerms { until, every_client: true, policy: ReceiptPolicy::default() };
+    let receipt = proof.then_some(ReceiptRequest { event: JournalPosition(number), terms });
+    let publication = Publication { offset: Offset(0), data, info: None, tags: Tags::default(), receipt };
+    let channel = ChannelName::new(channel).map_err(|error| failed_by("channel", &error))?;
+    let published = if proof {
+        hub.publish_durable(&channel, Offset(number), publication, now)
+    } else {
+        hub.publish(&channel, NewPublication { publication, skip_history: false }, now).map(drop)
+    };
+    published.map_err(|error| failed_by("cannot publish", &error))
+}
+
+async fn upgrade(State(edge): State<Arc<Edge>>, mut request: Request) -> Response {
+    match edge.upgrade(&mut request) {
+        Ok(response) => response.map(|()| Body::empty()),
+        Err(error) => (error.status(), error.to_string()).into_response(),
+    }
+}
+
+fn namespaces() -> Namespaces {
+    let kept = NamespaceOptions {
+        history_size: 100,
+        history_ttl: Duration::from_secs(600),
+        force_recovery: true,
+        ..NamespaceOptions::closed()
+    };
+    let proof = NamespaceOptions { durable: true, ..kept };
+    let named = [("kept".to_owned(), kept), ("proof".to_owned(), proof)];
+    Namespaces::new(NamespaceOptions::closed(), BTreeMap::from(named))
+}
+
+/// With the defaults of `serve` where they matter.
+fn hub_config() -> HubConfig {
+    HubConfig {
+        namespaces: Arc::new(namespaces()),
+        channel_count_max: 100,
+        tail: TailBounds { frame_count_max: 4096, bytes_max: 1 << 20 },
+        durable_start: StreamPosition { offset: Offset(0), epoch: Epoch::from_random(0) },
+        receipt_event_count_max: 10_000,
+    }
+}
+
+fn edge_config() -> EdgeConfig {
+    EdgeConfig {
+        connection_count_max: 100_000,
+        message_bytes_max: 64 << 10,
+        turn_bytes_max: 256 << 10,
+        control_bytes_max: 1 << 20,
+        reply_budget_bytes: 64 << 20,
+        reply_bytes_max: 1 << 20,
+        write_timeout: Duration::from_secs(10),
+        recovery_count_max: 300,
+        channel_creations_per_minute: 60,
+        ping_interval: Duration::from_secs(25),
+        pong_timeout: Duration::from_secs(8),
+        stale_timeout: Duration::from_secs(10),
+        close_timeout: Duration::from_secs(5),
+        allowed_origins: Vec::new(),
+    }
+}
+
+fn session() -> SessionConfig {
+    SessionConfig {
+        namespaces: namespaces(),
+        token_verifier: None,
+        allow_anonymous: true,
+        insecure: true,
+        channel_count_max: 128,
+        ping_interval: Duration::from_secs(25),
+        version: "bench".to_owned(),
+    }
+}

@@ -1,0 +1,411 @@
+//! Many clients on one thread, each of which must get every publication once and in order.
+//!
+//! Shape: a current-thread runtime, a task and a socket per client, one read buffer for all. At most
+//! [`CONNECTING_COUNT_MAX`] are connecting at a time: the server refuses more than 1024 handshakes waiting.
+
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use serde_json::{Value, json};
+use tidings_telemetry::{Histogram, HistogramSnapshot, LocalHistogram};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::{JoinSet, LocalSet};
+
+use super::client::{Inbox, Line, Stamp, masked_text, now_micros};
+use super::load::until;
+use crate::BenchError;
+use crate::failed;
+
+/// Clients between connecting and being subscribed.
+pub(super) const CONNECTING_COUNT_MAX: usize = 512;
+/// Bytes read at a time.
+const READ_BYTES_MAX: usize = 64 << 10;
+/// Bytes of the answer to a handshake.
+const HEAD_BYTES_MAX: usize = 4096;
+
+/// What a client says first.
+#[derive(Debug, Clone)]
+pub(super) enum Greeting {
+    /// Nothing: the bare loop does not listen.
+    None,
+    /// It subscribes and expects everything from number 1 on.
+    Subscribe { channel: &'static str },
+    /// It has everything up to `offset`, which is also a number, and expects the rest.
+    Resume { channel: &'static str, epoch: String, offset: u64 },
+}
+
+impl Greeting {
+    /// The commands, all in one frame, and how many replies there will be.
+    fn commands(&self) -> (String, u32) {
+        let subscribe = match self {
+            Self::None => return (String::new(), 0),
+            Self::Subscribe { channel } => json!({"channel": channel}),
+            Self::Resume { channel, epoch, offset } => {
+                json!({"channel": channel, "recover": true, "epoch": epoch, "offset": offset})
+            }
+        };
+        let connect = json!({"id": 1, "connect": {}});
+        (format!("{connect}\n{}", json!({"id": 2, "subscribe": subscribe})), 2)
+    }
+}
+
+/// What all clients of a swarm add up to.
+#[derive(Debug, Default)]
+struct Tally {
+    ready: AtomicU64,
+    delivered: AtomicU64,
+    /// Publications from this number on are timed.
+    recorded_from: AtomicU64,
+    latency: Histogram,
+    epoch: Mutex<Option<String>>,
+    /// The first thing that went wrong.
+    fault: Mutex<Option<String>>,
+}
+
+/// The clients, running on a thread of their own; dropped, they are gone.
+pub(super) struct Swarm {
+    count: u64,
+    tally: Arc<Tally>,
+    stop: watch::Sender<bool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Swarm {
+    /// Starts connecting.
+    pub(super) fn start(addr: SocketAddr, count: u32, greeting: Greeting) -> Result<Self, BenchError> {
+        let tally = Arc::new(Tally::default());
+        tally.recorded_from.store(u64::MAX, Ordering::Relaxed);
+        let (stop, stopped) = watch::channel(false);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let shared = tally.clone();
+        let thread = std::thread::Builder::new().name("clients".to_owned());
+        let thread =
+            thread.spawn(move || LocalSet::new().block_on(&runtime, run(addr, count, greeting, shared, stopped)))?;
+        Ok(Self { count: count.into(), tally, stop, thread: Some(thread) })
+    }
+
+    /// Waits until every client has the replies to its greeting.
+    pub(super) async fn ready(&self) -> Result<(), BenchError> {
+        let what = format!("{} clients are connected", self.count);
+        until(&what, async || self.reached(&self.tally.ready, self.count)).await
+    }
+
+    /// Waits until all clients together got so many publications.
+    pub(super) async fn delivered(&self, count: u64) -> Result<(), BenchError> {
+        until("every publication has arrived", async || self.reached(&self.tally.delivered, count)).await
+    }
+
+    /// Times publications from this number on.
+    pub(super) fn record_from(&self, number: u64) {
+        self.tally.recorded_from.store(number, Ordering::Relaxed);
+    }
+
+    /// The channel's epoch, if a reply told one.
+    pub(super) fn epoch(&self) -> Option<String> {
+        lock(&self.tally.epoch).clone()
+    }
+
+    /// Disconnects everybody, and tells how long publications took.
+    pub(super) fn stop(mut self) -> Result<HistogramSnapshot, BenchError> {
+        self.end();
+        match lock(&self.tally.fault).take() {
+            Some(fault) => Err(failed(fault)),
+            None => Ok(self.tally.latency.snapshot()),
+        }
+    }
+
+    fn reached(&self, counter: &AtomicU64, wanted: u64) -> Result<bool, BenchError> {
+        let value = counter.load(Ordering::Relaxed);
+        match &*lock(&self.tally.fault) {
+            Some(fault) => Err(failed(fault.as_str())),
+            None if value > wanted => Err(failed(format!("{value} instead of {wanted} arrived"))),
+            None => Ok(value == wanted),
+        }
+    }
+
+    fn end(&mut self) {
+        self.stop.send_replace(true);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join(); // A panic there was reported by its hook.
+        }
+    }
+}
+
+impl Drop for Swarm {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What the clients on the thread share.
+struct Shared {
+    addr: SocketAddr,
+    greeting: Greeting,
+    tally: Arc<Tally>,
+    connecting: Semaphore,
+    latency: RefCell<LocalHistogram>,
+    scratch: RefCell<Box<[u8]>>,
+}
+
+async fn run(addr: SocketAddr, count: u32, greeting: Greeting, tally: Arc<Tally>, mut stopped: watch::Receiver<bool>) {
+    let shared = Rc::new(Shared {
+        addr,
+        greeting,
+        connecting: Semaphore::new(CONNECTING_COUNT_MAX),
+        latency: RefCell::new(tally.latency.local()),
+        tally,
+        scratch: RefCell::new(vec![0; READ_BYTES_MAX].into()),
+    });
+    let mut clients = JoinSet::new();
+    for _ in 0..count {
+        clients.spawn_local(live(shared.clone()));
+    }
+    loop {
+        tokio::select! {
+            _ = stopped.wait_for(|stopped| *stopped) => return,
+            Some(ended) = clients.join_next() => {
+                let why = ended.unwrap_or_else(|error| error.to_string());
+                lock(&shared.tally.fault).get_or_insert(why);
+            }
+        }
+    }
+}
+
+/// A client's life; it ends only with a reason.
+async fn live(shared: Rc<Shared>) -> String {
+    match Client::connect(shared).await {
+        Err(error) => error,
+        Ok(mut client) => match client.read().await {
+            Ok(never) => match never {},
+            Err(error) => error,
+        },
+    }
+}
+
+/// Whoever comes back comes from another address: on one machine the ports of the first time are still waiting for
+/// stragglers, and a connection from one of them can be ignored for a second (RFC 7323, 5.2).
+async fn connect(addr: SocketAddr, greeting: &Greeting) -> std::io::Result<TcpStream> {
+    let source = if matches!(greeting, Greeting::Resume { .. }) { [127, 0, 0, 2] } else { [127, 0, 0, 1] };
+    let socket = TcpSocket::new_v4()?;
+    socket.bind((source, 0).into())?;
+    socket.connect(addr).await
+}
+
+struct Client {
+    socket: TcpStream,
+    inbox: Inbox,
+    /// The number of the next publication.
+    next: u64,
+    replies_owed: u32,
+    shared: Rc<Shared>,
+}
+
+impl Client {
+    async fn connect(shared: Rc<Shared>) -> Result<Self, String> {
+        let permit = shared.connecting.acquire().await.map_err(|error| error.to_string())?;
+        let socket =
+            connect(shared.addr, &shared.greeting).await.map_err(|error| format!("cannot connect: {error}"))?;
+        socket.set_nodelay(true).map_err(|error| error.to_string())?;
+        let (commands, replies_owed) = shared.greeting.commands();
+        let next = if let Greeting::Resume { offset, .. } = shared.greeting { offset + 1 } else { 1 };
+        let mut client = Self { socket, inbox: Inbox::default(), next, replies_owed, shared: shared.clone() };
+        client.shake_hands().await?;
+        if !commands.is_empty() {
+            client.write(&masked_text(&commands)).await?;
+        }
+        while client.replies_owed > 0 {
+            client.read_once().await?;
+        }
+        drop(permit);
+        shared.tally.ready.fetch_add(1, Ordering::Relaxed);
+        Ok(client)
+    }
+
+    async fn shake_hands(&mut self) -> Result<(), String> {
+        let request = format!(
+            "GET /connection/websocket HTTP/1.1\r\nHost: {}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+             Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+            self.shared.addr
+        );
+        self.write(request.as_bytes()).await?;
+        let mut head = Vec::new();
+        let end = loop {
+            self.socket.readable().await.map_err(|error| error.to_string())?;
+            match self.socket.try_read_buf(&mut head) {
+                Ok(0) => return Err("the server closed a connection during the handshake".to_owned()),
+                Err(error) if error.kind() != std::io::ErrorKind::WouldBlock => return Err(error.to_string()),
+                _ => {}
+            }
+            match head.windows(4).position(|window| window == b"\r\n\r\n") {
+                Some(place) => break place + 4,
+                None if head.len() > HEAD_BYTES_MAX => return Err("the answer to a handshake is too long".to_owned()),
+                None => {}
+            }
+        };
+        if head.starts_with(b"HTTP/1.1 101") {
+            return self.take(&head[end..]).map(drop); // A frame may have come along; a ping will not, so soon.
+        }
+        Err(format!("a handshake was refused: {}", String::from_utf8_lossy(&head).lines().next().unwrap_or_default()))
+    }
+
+    async fn write(&self, mut bytes: &[u8]) -> Result<(), String> {
+        while !bytes.is_empty() {
+            self.socket.writable().await.map_err(|error| error.to_string())?;
+            match self.socket.try_write(bytes) {
+                Ok(count) => bytes = &bytes[count..],
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(format!("cannot write: {error}")),
+            }
+        }
+        Ok(())
+    }
+
+    async fn read(&mut self) -> Result<std::convert::Infallible, String> {
+        loop {
+            self.read_once().await?;
+        }
+    }
+
+    async fn read_once(&mut self) -> Result<(), String> {
+        self.socket.readable().await.map_err(|error| error.to_string())?;
+        let pings = {
+            let shared = self.shared.clone();
+            let mut scratch = shared.scratch.borrow_mut();
+            match self.socket.try_read(&mut scratch) {
+                Ok(0) => return Err("the server closed a connection".to_owned()),
+                Ok(count) => self.take(&scratch[..count])?,
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => 0,
+                Err(error) => return Err(format!("cannot read: {error}")),
+            }
+        };
+        for _ in 0..pings {
+            self.write(&masked_text("{}")).await?;
+        }
+        Ok(())
+    }
+
+    /// Handles what came; tells how many pings are to be answered.
+    fn take(&mut self, bytes: &[u8]) -> Result<u32, String> {
+        let now = now_micros();
+        let (mut inbox, mut pings, mut wrong) = (std::mem::take(&mut self.inbox), 0, Ok(()));
+        let taken = inbox.take(bytes, |line| {
+            let outcome = match line {
+                Line::Ping => {
+                    pings += 1;
+                    Ok(())
+                }
+                Line::Publication(stamp) => self.on_publication(stamp, now),
+                Line::Other(text) => self.on_reply(text),
+            };
+            if wrong.is_ok() {
+                wrong = outcome;
+            }
+        });
+        self.inbox = inbox;
+        wrong?;
+        taken.map_err(|opcode| format!("the server sent a frame of opcode {opcode}"))?;
+        Ok(pings)
+    }
+
+    fn on_publication(&mut self, stamp: Stamp, now: u64) -> Result<(), String> {
+        if stamp.number != self.next {
+            return Err(format!("a client got publication {} when {} was due", stamp.number, self.next));
+        }
+        self.next += 1;
+        let tally = &self.shared.tally;
+        tally.delivered.fetch_add(1, Ordering::Relaxed);
+        if stamp.number >= tally.recorded_from.load(Ordering::Relaxed) {
+            self.shared.latency.borrow_mut().record_micros(now.saturating_sub(stamp.micros));
+        }
+        Ok(())
+    }
+
+    fn on_reply(&mut self, text: &[u8]) -> Result<(), String> {
+        let unexpected = || format!("the server said {}", String::from_utf8_lossy(text));
+        let reply: Value = serde_json::from_slice(text).map_err(|_| unexpected())?;
+        if self.replies_owed == 0 || reply.get("error").is_some() {
+            return Err(unexpected());
+        }
+        self.replies_owed -= 1;
+        let Some(subscribed) = reply.get("subscribe") else { return Ok(()) };
+        if let Some(epoch) = subscribed["epoch"].as_str() {
+            lock(&self.shared.tally.epoch).get_or_insert_with(|| epoch.to_owned());
+        }
+        if matches!(self.shared.greeting, Greeting::Resume { .. }) && subscribed["recovered"] != true {
+            return Err("a client that came back was told that its position is lost".to_owned());
+        }
+        for publication in subscribed["publications"].as_array().into_iter().flatten() {
+            let data = publication["data"].as_str().unwrap_or_default();
+            let stamp = Stamp::of_data(data.as_bytes()).ok_or_else(unexpected)?;
+            self.on_publication(stamp, 0)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+
+    use tidings_protocol::{Publication, Tags, encode_publication_push, websocket};
+    use tidings_types::{ChannelName, Json, Offset};
+
+    use super::super::client;
+    use super::*;
+
+    /// A server that sends these numbers to its one client and waits until that is gone.
+    fn server(numbers: &'static [u64]) -> (SocketAddr, JoinHandle<()>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap();
+        let thread = std::thread::spawn(move || {
+            let (mut socket, _) = listener.accept().unwrap();
+            let mut head = [0; HEAD_BYTES_MAX];
+            assert!(socket.read(&mut head).unwrap() > 0);
+            let mut answer = b"HTTP/1.1 101 Switching Protocols\r\n\r\n".to_vec();
+            for &number in numbers {
+                let data = Json::of(&client::data(number));
+                let publication =
+                    Publication { offset: Offset(number), data, info: None, tags: Tags::default(), receipt: None };
+                let push = encode_publication_push(&ChannelName::new("bench").unwrap(), &publication);
+                answer.extend(websocket::text_frame(&push));
+            }
+            socket.write_all(&answer).unwrap();
+            let _ = socket.read(&mut head); // Ends with the client.
+        });
+        (addr, thread)
+    }
+
+    /// What a client makes of these numbers when three are due.
+    async fn outcome(numbers: &'static [u64]) -> Result<(), String> {
+        let (addr, thread) = server(numbers);
+        let swarm = Swarm::start(addr, 1, Greeting::None).unwrap();
+        let delivered = swarm.delivered(3).await.map_err(|error| error.to_string());
+        let stopped = swarm.stop().map(drop).map_err(|error| error.to_string());
+        thread.join().unwrap();
+        delivered.and(stopped)
+    }
+
+    #[tokio::test]
+    async fn what_is_lost_doubled_or_out_of_order_fails() {
+        assert_eq!(outcome(&[1, 2, 3]).await, Ok(()));
+        let cases: [(&[u64], &str); 3] = [
+            (&[1, 3], "got publication 3 when 2 was due"),
+            (&[1, 1, 2], "got publication 1 when 2 was due"),
+            (&[2, 1, 3], "got publication 2 when 1 was due"),
+        ];
+        for (numbers, why) in cases {
+            let error = outcome(numbers).await.unwrap_err();
+            assert!(error.contains(why), "{error}");
+        }
+    }
+}

@@ -1,0 +1,428 @@
+//! `bench push`: from an event handed to the API to the provider's answer for the last device, by the whole
+//! server.
+//!
+//! The server runs in this process, held to one core; the provider is another process on other cores: our simulator,
+//! or Pushy's benchmark server ([`provider`]). An event goes in over HTTP; its audience is selected from the store,
+//! translated, sent over TLS and HTTP/2, and accounted for. The rate is the audience divided by the time from the
+//! event's acceptance to the last answer.
+//!
+//! Beside it, against the same provider, in turns:
+//!
+//! - h2load, a program that only repeats one ready-made request with as many connections and streams: the physical
+//!   limit;
+//! - where the provider is far away, the model: streams ÷ round trip, or flow window ÷ payload ÷ round trip, whichever
+//!   is less ([`case`]);
+//! - other senders, where they can be found ([`peers`]).
+//!
+//! Three parts are of another kind: a goal beside a newsletter ([`newsletter`]), the memory of a server that tells a
+//! large audience ([`audience`]), and a goal to Android devices under Google's quota ([`fcm`]).
+//!
+//! Every run checks, in the simulator's ledger and in the job's report: each device accepted once, in its language,
+//! and never more streams than allowed. Ours fails otherwise; another sender is left out of the case. Devices are
+//! registered beforehand, connections open, one event warms up.
+
+mod audience;
+mod case;
+mod cores;
+pub(super) mod fcm;
+mod h2load;
+mod job;
+mod link;
+mod newsletter;
+mod peers;
+mod provider;
+mod setup;
+pub(super) mod simulator;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tidings_sender::TimeTo;
+use tidings_types::{EventPriority, Platform};
+
+use self::case::{Case, FAR, NEAR};
+use self::cores::Sides;
+use self::h2load::H2load;
+use self::job::Door;
+use self::peers::{Kind, Load, Peers};
+use self::provider::{Provider, check_ledger, payload_bytes};
+use self::setup::{Folder, LANGUAGES};
+use self::simulator::Greeting;
+use super::process::Usage;
+use super::report::{Goal, Report};
+use super::{failed, failed_by, progress};
+use crate::BenchError;
+use crate::args::{BenchPushArgs, BenchPushServer};
+use tidings_server::Server;
+
+/// Of h2load's rate.
+const GOAL_OF_H2LOAD: f64 = 0.7;
+const GOAL_RATE: f64 = 150_000.0;
+/// Of the model's rate, in the case it is stated for.
+const GOAL_OF_MODEL: f64 = 0.95;
+/// Of gorush's rate, where the provider is near.
+const GOAL_OF_GORUSH: f64 = 20.0;
+/// Parts beside the cases.
+const NEWSLETTER: &str = "newsletter";
+const AUDIENCE: &str = "audience";
+const FCM: &str = "fcm";
+/// Where `conformance/peers.sh` puts what it builds.
+const PEERS_FOLDER: &str = "target/peers";
+
+/// What is measured.
+struct Plan {
+    cases: Vec<Case>,
+    newsletter: Option<u32>,
+    audience: Option<u32>,
+    fcm: bool,
+    devices: u32,
+}
+
+impl Plan {
+    /// What the arguments ask for, less what `--only` does not name.
+    fn new(args: &BenchPushArgs) -> Self {
+        let named = |name: &str| name.contains(&args.only);
+        let simulated = args.server == BenchPushServer::Simulator;
+        let mut cases = Self::all_cases(args);
+        cases.retain(|case| named(&case.to_string()));
+        Self {
+            cases,
+            newsletter: (simulated && named(NEWSLETTER)).then_some(args.newsletter),
+            audience: args.audience.filter(|_| simulated && named(AUDIENCE)),
+            fcm: simulated && named(FCM),
+            devices: args.devices,
+        }
+    }
+
+    fn all_cases(args: &BenchPushArgs) -> Vec<Case> {
+        match args.server {
+            BenchPushServer::Simulator => case::of_simulator(args.full),
+            BenchPushServer::Pushy => case::of_pushy(args.full),
+        }
+    }
+
+    /// What `--only` can name.
+    fn part_names(args: &BenchPushArgs) -> Vec<String> {
+        let mut names: Vec<String> = Self::all_cases(args).iter().map(Case::to_string).collect();
+        if args.server == BenchPushServer::Simulator {
+            names.extend([NEWSLETTER.to_owned(), format!("{AUDIENCE} (with --audience N)"), FCM.to_owned()]);
+        }
+        names
+    }
+
+    fn is_empty(&self) -> bool {
+        self.cases.is_empty() && self.newsletter.is_none() && self.audience.is_none() && !self.fcm
+    }
+
+    fn case_audience(&self, case: Case) -> u32 {
+        case.device_count(self.devices, LANGUAGES[1].message().payload.len() as f64)
+    }
+
+    /// Every audience that is told something.
+    fn audiences(&self) -> Vec<u32> {
+        let mut audiences: Vec<u32> = self.cases.iter().map(|&case| self.case_audience(case)).collect();
+        audiences.extend(self.newsletter.into_iter().flat_map(|newsletter| [newsletter, newsletter::GOAL_AUDIENCE]));
+        audiences.extend(self.audience.into_iter().flat_map(|audience| [audience, audience::SMALL]));
+        audiences.sort_unstable();
+        audiences.dedup();
+        audiences
+    }
+}
+
+/// What came of one event.
+struct Sample {
+    rate: f64,
+    /// Processor time per notification: ours, the provider's.
+    server_micros: f64,
+    provider_micros: f64,
+    /// What streams and windows would allow.
+    model_rate: Option<f64>,
+    time_to: TimeTo,
+}
+
+pub(super) async fn run(args: &BenchPushArgs) -> Result<Report, BenchError> {
+    // What goes wrong inside the server is to be seen; a logger that is already there does as well.
+    let _ = tidings_server::log::init(tidings_telemetry::log::Format::Text, "warn");
+    let plan = Plan::new(args);
+    if plan.is_empty() {
+        let (only, parts) = (&args.only, Plan::part_names(args).join("; "));
+        return Err(BenchError::Usage(format!("no part of this benchmark is called {only:?}; its parts: {parts}")));
+    }
+    let sides = Sides::choose(args.provider_cores as usize)?;
+    let folder = Folder::make(args.dir.as_deref())?;
+    setup::import(&folder, &plan.audiences(), Platform::Ios).await?;
+    sides.hold_sender()?;
+
+    let mut report = Report::new("push");
+    let peers_folder = args.peers.clone().unwrap_or_else(|| PathBuf::from(PEERS_FOLDER));
+    if let Some(large) = plan.audience {
+        audience::run(large, args.common.runs, &sides, &folder, &peers_folder, &mut report).await?;
+    }
+    run_cases(args, &plan, &sides, &folder, &peers_folder, &mut report).await?;
+    if let Some(audience) = plan.newsletter {
+        newsletter::run(audience, &sides, &folder, &peers_folder, &mut report).await?;
+    }
+    if plan.fcm {
+        fcm::run(args.common.runs, &sides, args.dir.as_deref(), &mut report).await?;
+    }
+    if sides.provider.contains(&sides.server) {
+        report.note("There is one core: server and provider shared it.");
+    } else if sides.provider.len() > 1 {
+        report.note(format!("The provider had {} cores, the senders one.", sides.provider.len()));
+    }
+    Ok(report)
+}
+
+/// Starts the server of a case in this process.
+async fn start_server(folder: &Folder, greeting: &Greeting, case: Case) -> Result<Server, BenchError> {
+    folder.trust(greeting)?;
+    let config = folder.config(greeting, case)?;
+    Server::start(config).await.map_err(|error| failed_by("cannot start the server", &error))
+}
+
+async fn run_cases(
+    args: &BenchPushArgs,
+    plan: &Plan,
+    sides: &Sides,
+    folder: &Folder,
+    peers_folder: &Path,
+    report: &mut Report,
+) -> Result<(), BenchError> {
+    if plan.cases.is_empty() {
+        return Ok(());
+    }
+    let with_peers = plan.cases.iter().any(|case| case.with_peers);
+    let mut peers = with_peers.then(|| Peers::start(peers_folder, folder)).transpose()?;
+    for (index, &case) in plan.cases.iter().enumerate() {
+        let mut provider = Provider::start(args.server, case, sides, &folder.path(""), peers_folder)?;
+        let server = start_server(folder, &provider.greeting, case).await?;
+        let h2load = H2load::is_there().then(|| H2load::prepare(&provider.greeting, folder)).transpose()?;
+        let mut bench = Bench {
+            case,
+            index,
+            count: plan.case_audience(case),
+            server: &server,
+            door: Door::of(&server),
+            provider: &mut provider,
+            h2load: h2load.as_ref(),
+            peers: peers.as_mut().filter(|_| case.with_peers),
+            found: Found::default(),
+        };
+        bench.run(args).await?;
+        bench.tell(report);
+        server.stop().await;
+    }
+    report.note(
+        "A case is the provider's round trip and connections × streams, with its flow window unless that is 8 MiB. \
+         CPU is per notification, kernel included. The model is streams ÷ round trip, or flow window ÷ payload ÷ round \
+         trip where that is less.",
+    );
+    if !H2load::is_there() {
+        report.note("h2load: not found; there is no physical limit to compare with (Debian: nghttp2-client).");
+    }
+    peers.iter().flat_map(Peers::notes).for_each(|note| report.note(note));
+    if args.server == BenchPushServer::Pushy {
+        report.note(
+            "The provider was Pushy's BenchmarkApnsServer, which accepts everything: only the job's report was checked.",
+        );
+    }
+    Ok(())
+}
+
+/// One case on its way.
+struct Bench<'a> {
+    case: Case,
+    index: usize,
+    count: u32,
+    server: &'a Server,
+    door: Door,
+    provider: &'a mut Provider,
+    h2load: Option<&'a H2load>,
+    peers: Option<&'a mut Peers>,
+    found: Found,
+}
+
+/// What the runs of a case gave.
+#[derive(Default)]
+struct Found {
+    samples: Vec<Sample>,
+    limits: Vec<f64>,
+    peers: Vec<(Kind, Vec<Load>)>,
+    /// Why others are left out.
+    failures: Vec<String>,
+}
+
+impl Found {
+    /// Another sender's failure is no reason to stop: it is told, and who failed is left out of this case.
+    fn fail(&mut self, case: Case, kind: Kind, error: &BenchError) {
+        self.failures.push(format!("{case}: {} is left out: {error}.", kind.name()));
+    }
+}
+
+impl Bench<'_> {
+    /// All senders in turns, as often as there are runs, so that a ratio is of neighbours in time.
+    async fn run(&mut self, args: &BenchPushArgs) -> Result<(), BenchError> {
+        if let Some(peers) = &mut self.peers {
+            for (kind, peer) in peers.found() {
+                progress(format!("{}: {} warms up", self.case, kind.name()));
+                match peer.prepare(self.case, self.provider).await {
+                    Ok(()) => self.found.peers.push((kind, Vec::new())),
+                    Err(error) => self.found.fail(self.case, kind, &error),
+                }
+            }
+        }
+        // A provider in Java needs it twice.
+        let warm_ups = if args.server == BenchPushServer::Pushy { 2 } else { 1 };
+        let runs = args.common.runs;
+        for run in 0..warm_ups + runs {
+            let measured = (run + 1).saturating_sub(warm_ups);
+            progress(format!("{}: {} devices, run {measured} of {runs}", self.case, self.count));
+            let sample = self.send(run).await?;
+            if measured > 0 {
+                self.found.samples.push(sample);
+                self.run_others(measured).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn run_others(&mut self, run: u32) -> Result<(), BenchError> {
+        if let Some(h2load) = self.h2load {
+            let Case { connections, streams, .. } = self.case;
+            self.found.limits.push(h2load.measure(self.count, connections, streams).await?);
+        }
+        for (kind, peer) in self.peers.iter_mut().flat_map(|peers| peers.found()) {
+            let Some(place) = self.found.peers.iter().position(|(measured, _)| *measured == kind) else { continue };
+            progress(format!("{}: {}, run {run}", self.case, kind.name()));
+            match peer.measure(run, self.provider).await {
+                Ok(load) => self.found.peers[place].1.push(load),
+                Err(error) => {
+                    self.found.peers.remove(place);
+                    self.found.fail(self.case, kind, &error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends one event to its whole audience.
+    async fn send(&mut self, run: u32) -> Result<Sample, BenchError> {
+        let (known, before) = (self.provider.mark()?, Usage::now()?);
+        let id = format!("bench-{}-{run}", self.index);
+        let position = self.door.post(&id, self.count, EventPriority::Normal).await?;
+        let job = job::finished(self.server, position, self.count).await?;
+        let (after, answered) = (Usage::now()?, self.provider.mark()?);
+        let mut model_rate = None;
+        if let (Some(before), Some(after)) = (&known.ledger, &answered.ledger) {
+            check_ledger(before, after, self.count.into(), true)?;
+            model_rate = self.case.model_rate(payload_bytes(before, after));
+        }
+        let time_to = job.time_to.ok_or_else(|| failed("the job's report has no times"))?;
+        let per_device = |cpu: Duration| cpu.as_secs_f64() * 1e6 / f64::from(self.count);
+        Ok(Sample {
+            rate: f64::from(self.count) / time_to.p100.as_secs_f64(),
+            server_micros: per_device(after.cpu - before.cpu),
+            provider_micros: per_device(answered.cpu - known.cpu),
+            model_rate,
+            time_to,
+        })
+    }
+
+    fn tell(&self, report: &mut Report) {
+        let (case, Found { samples, limits, peers, failures }) = (self.case, &self.found);
+        let column = |field: fn(&Sample) -> f64| samples.iter().map(field).collect::<Vec<_>>();
+        let rates = column(|sample| sample.rate);
+        let (name, goal) = (format!("{case}: {} devices", self.count), Goal::AtLeast(GOAL_RATE));
+        judge_if(report, case.round_trip_ms == 0 && case.streams == NEAR.streams, name, "1/s", rates.clone(), goal);
+        report.measure(format!("{case}: h2load"), "1/s", limits.clone());
+        let ratios = rates.iter().zip(limits).map(|(rate, limit)| rate / limit).collect();
+        report.judge(format!("{case}: of h2load"), "×", ratios, Goal::AtLeast(GOAL_OF_H2LOAD));
+        report.measure(format!("{case}: model"), "1/s", samples.iter().filter_map(|it| it.model_rate).collect());
+        let shares = samples.iter().filter_map(|sample| Some(sample.rate / sample.model_rate?)).collect();
+        judge_if(report, case == FAR, format!("{case}: of the model"), "×", shares, Goal::AtLeast(GOAL_OF_MODEL));
+        for (kind, loads) in peers {
+            tell_peer(case, *kind, loads, &rates, report);
+        }
+        failures.iter().for_each(|failure| report.note(failure));
+        report.measure(format!("{case}: CPU, server"), "µs", column(|sample| sample.server_micros));
+        report.measure(format!("{case}: CPU, provider"), "µs", column(|sample| sample.provider_micros));
+        report.measure(format!("{case}: first answer"), "ms", column(|sample| millis(sample.time_to.first)));
+        report.measure(format!("{case}: 50 % answered"), "ms", column(|sample| millis(sample.time_to.p50)));
+        report.measure(format!("{case}: 90 %"), "ms", column(|sample| millis(sample.time_to.p90)));
+        report.measure(format!("{case}: 99 %"), "ms", column(|sample| millis(sample.time_to.p99)));
+        report.measure(format!("{case}: 100 %"), "ms", column(|sample| millis(sample.time_to.p100)));
+    }
+}
+
+fn tell_peer(case: Case, kind: Kind, loads: &[Load], rates: &[f64], report: &mut Report) {
+    let column = |field: fn(&Load) -> f64| loads.iter().map(field).collect::<Vec<_>>();
+    let name = kind.name();
+    report.measure(format!("{case}: {name}"), "1/s", column(|load| load.rate));
+    let ratios = rates.iter().zip(loads).map(|(rate, load)| rate / load.rate).collect();
+    let judged = kind == Kind::Gorush && case == NEAR;
+    judge_if(report, judged, format!("{case}: times {name}"), "×", ratios, Goal::AtLeast(GOAL_OF_GORUSH));
+    report.measure(format!("{case}: CPU, {name}"), "µs", column(|load| load.peer_micros));
+    report.measure(format!("{case}: CPU, provider with {name}"), "µs", column(|load| load.provider_micros));
+}
+
+/// Measures, and judges where a goal is stated.
+fn judge_if(report: &mut Report, judged: bool, name: String, unit: &'static str, runs: Vec<f64>, goal: Goal) {
+    if judged { report.judge(name, unit, runs, goal) } else { report.measure(name, unit, runs) }
+}
+
+fn millis(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::BenchCommand;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(subcommand)]
+        command: BenchCommand,
+    }
+
+    fn args(words: &str) -> BenchPushArgs {
+        let line = Line::try_parse_from(format!("bench push {words}").split_whitespace()).unwrap();
+        match line.command {
+            BenchCommand::Push(args) => args,
+            _ => panic!("it is this command"),
+        }
+    }
+
+    fn plan(words: &str) -> Plan {
+        Plan::new(&args(words))
+    }
+
+    #[tokio::test]
+    async fn a_part_that_is_not_there_lists_those_that_are() {
+        let told = async |words| run(&args(words)).await.unwrap_err().to_string();
+        let simulated = told("--only nothing").await;
+        let start = "no part of this benchmark is called \"nothing\"; its parts: 0 ms, 2 × 1000; 0 ms, 2 × 100; ";
+        assert!(simulated.starts_with(start), "{simulated}");
+        assert!(simulated.ends_with("; newsletter; audience (with --audience N); fcm"), "{simulated}");
+        assert_eq!(told("--only audience").await.replace("audience\"", "nothing\""), simulated);
+        let pushy = told("--server pushy --only fcm").await;
+        assert_eq!(pushy, "no part of this benchmark is called \"fcm\"; its parts: 0 ms, 2 × 1000; 0 ms, 2 × 100");
+    }
+
+    #[test]
+    fn each_part_can_be_asked_for_alone() {
+        let all = plan("--audience 1.3M");
+        assert!(all.cases.len() > 4 && all.newsletter == Some(1_000_000) && all.audience == Some(1_300_000));
+        assert_eq!(all.audiences().last(), Some(&1_300_000));
+        assert!(all.fcm && !plan("--only newsletter").fcm && plan("--only fcm").cases.is_empty());
+        let newsletter = plan("--only newsletter --newsletter 20k");
+        assert!(newsletter.cases.is_empty() && newsletter.audience.is_none());
+        assert_eq!(newsletter.audiences(), [1000, 20_000]);
+        assert_eq!(plan("--only 13").cases, [FAR]);
+        assert!(plan("--only nothing").is_empty());
+        assert_eq!(plan("--server pushy").newsletter, None);
+        assert!(plan("").audience.is_none());
+    }
+}

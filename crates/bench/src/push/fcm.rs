@@ -1,0 +1,214 @@
+//! A goal to Android devices: how near its end comes to what Google's quota allows.
+//!
+//! Two measures. In *virtual time* the quota's pacing alone ([`Quota`]) sends 60 000 notifications after ten quiet
+//! minutes, asked every 10 ms as a gateway asks it. In *real time* a whole server with its defaults sends them to a
+//! simulated FCM in a process of its own, which is [`ROUND_TRIP_MS`] away, allows 100 streams per connection and has the
+//! same quota: first an event right after the server's start, then one after each of some quiet times of 10 s.
+//!
+//! What the quota allows: the number of devices by the quota per second. 99 % are to be answered within 1.2 times of
+//! that. The server's preview is asked before each event, and is shown beside.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tidings_push::pacing::Quota;
+use tidings_sender::TimeTo;
+use tidings_simulator::{Faults, FcmConfig, FcmSimulator};
+use tidings_types::{EventPriority, Platform, Timestamp};
+use tokio::time::sleep;
+
+use super::cores::Sides;
+use super::job::{self, Door};
+use super::provider::check;
+use super::setup::{self, APP, Folder};
+use crate::BenchError;
+use crate::args::PeerRole;
+use crate::peer::{self, Peer};
+use crate::report::{Goal, Report};
+use crate::{failed, failed_by, progress};
+use tidings_config::parse;
+use tidings_server::Server;
+
+/// Devices of the goal.
+const AUDIENCE: u32 = 60_000;
+/// Google's default, and the server's.
+const QUOTA_PER_MINUTE: u32 = 600_000;
+/// About what was measured to FCM.
+const ROUND_TRIP_MS: u64 = 70;
+/// Before the goal: in virtual and in real time.
+const QUIET_VIRTUAL: Duration = Duration::from_secs(600);
+const QUIET_REAL: Duration = Duration::from_secs(10);
+/// How often a gateway asks a quota that is spent.
+const ASK: Duration = Duration::from_millis(10);
+/// Of what the quota allows.
+const GOAL: f64 = 1.2;
+
+/// How to reach the simulator.
+#[derive(Serialize, Deserialize)]
+struct Greeting {
+    port: u16,
+    ca_pem: String,
+    account: String,
+}
+
+/// The one command: say what you have seen.
+#[derive(Serialize, Deserialize)]
+struct Ask {}
+
+#[derive(Clone, Copy, Serialize, Deserialize)]
+struct Seen {
+    accepted: u64,
+    notifications: u64,
+    repeated: u64,
+    rejected: u64,
+}
+
+/// Simulates until our input ends. Blocks: the simulator has a thread of its own.
+pub(in super::super) fn serve() -> Result<(), BenchError> {
+    let faults = Faults { round_trip_ms: ROUND_TRIP_MS, quota_count: QUOTA_PER_MINUTE.into(), ..Faults::default() };
+    let simulator = FcmSimulator::start(FcmConfig { faults, ..FcmConfig::default() })
+        .map_err(|error| failed_by("cannot start the simulator", &error))?;
+    peer::answer(Greeting {
+        port: simulator.addr().port(),
+        ca_pem: simulator.ca_pem().to_owned(),
+        account: simulator.service_account_json(),
+    })?;
+    peer::follow(|Ask {}| {
+        let summary = simulator.ledger().summary();
+        peer::answer(Seen {
+            accepted: summary.accepted,
+            notifications: summary.notifications,
+            repeated: summary.repeated,
+            rejected: summary.rejected.values().sum(),
+        })
+    })
+}
+
+/// Measures both, the event after a quiet time `runs` times.
+pub(super) async fn run(runs: u32, sides: &Sides, dir: Option<&Path>, report: &mut Report) -> Result<(), BenchError> {
+    let [half, nearly, all] = virtual_seconds();
+    let name = format!("fcm: {AUDIENCE} devices, virtual time");
+    report.measure(format!("{name}: 50 % sent"), "s", vec![half]);
+    report.measure(format!("{name}: 99 %"), "s", vec![nearly]);
+    report.measure(format!("{name}: 100 %"), "s", vec![all]);
+    report.judge(format!("{name}: 99 %, of the quota's time"), "×", vec![nearly / allowed(0.99)], Goal::AtMost(GOAL));
+
+    let folder = Folder::make(dir)?;
+    setup::import(&folder, &[AUDIENCE], Platform::Android).await?;
+    let (mut peer, greeting) = sides.start_provider(|| Peer::start::<Greeting>(PeerRole::Fcm, sides.provider[0]))?;
+    let server = start(&folder, &greeting).await?;
+    let mut goals = Goals { door: Door::of(&server), server: &server, peer: &mut peer, count: 0 };
+    progress("fcm: after the start");
+    let first = goals.tell().await?;
+    let mut quiet = Vec::new();
+    for run in 1..=runs {
+        progress(format!("fcm: after {} quiet seconds, run {run} of {runs}", QUIET_REAL.as_secs()));
+        sleep(QUIET_REAL).await;
+        quiet.push(goals.tell().await?);
+    }
+    server.stop().await;
+    tell(&format!("fcm: {AUDIENCE} devices, after the start"), &[first], report);
+    tell(&format!("fcm: {AUDIENCE} devices, after {} s", QUIET_REAL.as_secs()), &quiet, report);
+    report.note(format!(
+        "fcm: {ROUND_TRIP_MS} ms away, 100 streams per connection, a quota of {QUOTA_PER_MINUTE} a minute, which allows \
+         {AUDIENCE} in {} s. In virtual time only the pacing is measured, after ten quiet minutes.",
+        allowed(1.0)
+    ));
+    Ok(())
+}
+
+/// Seconds that the quota alone makes this part of the devices take.
+fn allowed(part: f64) -> f64 {
+    part * f64::from(AUDIENCE) * 60.0 / f64::from(QUOTA_PER_MINUTE)
+}
+
+/// Seconds until 50 %, 99 % and all were sent by the pacing alone, after ten minutes in which nothing was.
+fn virtual_seconds() -> [f64; 3] {
+    let start = Timestamp(1_800_000_000_000);
+    let mut quota = Quota::new(QUOTA_PER_MINUTE, Duration::ZERO, start);
+    let began = start.saturating_add(QUIET_VIRTUAL);
+    let (mut now, mut sent) = (began, 0);
+    [AUDIENCE / 2, AUDIENCE / 100 * 99, AUDIENCE].map(|wanted| {
+        loop {
+            sent += quota.take((wanted - sent) as usize, now) as u32;
+            if sent == wanted {
+                return now.saturating_since(began).as_secs_f64();
+            }
+            now = now.saturating_add(ASK);
+        }
+    })
+}
+
+/// The server with its defaults, and this one provider.
+async fn start(folder: &Folder, greeting: &Greeting) -> Result<Server, BenchError> {
+    fs::write(folder.path("ca.pem"), &greeting.ca_pem)?;
+    fs::write(folder.path("account.json"), &greeting.account)?;
+    let text = format!(
+        "{}[fcm.bench]\nhost = \"localhost\"\nport = {}\nservice_account_file = {}\nca_file = {}\n\
+         apps = [\"{APP}\"]\n",
+        folder.common_text(),
+        greeting.port,
+        folder.quoted("account.json"),
+        folder.quoted("ca.pem"),
+    );
+    let config = parse("bench", &text, [])?.config;
+    Server::start(config).await.map_err(|error| failed_by("cannot start the server", &error))
+}
+
+struct Goals<'a> {
+    door: Door,
+    server: &'a Server,
+    peer: &'a mut Peer,
+    count: u32,
+}
+
+/// What came of one goal.
+struct Sample {
+    time_to: TimeTo,
+    /// Seconds, by the preview.
+    forecast: f64,
+}
+
+impl Goals<'_> {
+    /// Tells all devices, and checks in the ledger that each got it once.
+    async fn tell(&mut self) -> Result<Sample, BenchError> {
+        self.count += 1;
+        let before: Seen = self.peer.ask(Ask {})?;
+        let forecast = self.door.forecast(AUDIENCE).await?;
+        let position = self.door.post(&format!("fcm-{}", self.count), AUDIENCE, EventPriority::High).await?;
+        let job = job::finished(self.server, position, AUDIENCE).await?;
+        let after: Seen = self.peer.ask(Ask {})?;
+        check(&[
+            ("accepted by FCM", after.accepted - before.accepted, AUDIENCE.into()),
+            ("different notifications at FCM", after.notifications - before.notifications, AUDIENCE.into()),
+            ("accepted twice", after.repeated - before.repeated, 0),
+            ("refused", after.rejected - before.rejected, 0),
+        ])?;
+        let time_to = job.time_to.ok_or_else(|| failed("the job's report has no times"))?;
+        Ok(Sample { time_to, forecast })
+    }
+}
+
+fn tell(name: &str, samples: &[Sample], report: &mut Report) {
+    let column = |field: fn(&Sample) -> f64| samples.iter().map(field).collect::<Vec<_>>();
+    let nearly = column(|sample| sample.time_to.p99.as_secs_f64());
+    let ratios = nearly.iter().map(|seconds| seconds / allowed(0.99)).collect();
+    report.measure(format!("{name}: 50 % answered"), "s", column(|sample| sample.time_to.p50.as_secs_f64()));
+    report.measure(format!("{name}: 99 %"), "s", nearly);
+    report.measure(format!("{name}: 100 %"), "s", column(|sample| sample.time_to.p100.as_secs_f64()));
+    report.measure(format!("{name}: 100 %, by the preview"), "s", column(|sample| sample.forecast));
+    report.judge(format!("{name}: 99 %, of the quota's time"), "×", ratios, Goal::AtMost(GOAL));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn after_ten_quiet_minutes_the_pacing_takes_no_longer_than_the_quota() {
+        let [half, nearly, all] = virtual_seconds();
+        assert!(half < nearly && nearly < all && all <= allowed(1.0), "{half} s, {nearly} s, {all} s");
+    }
+}

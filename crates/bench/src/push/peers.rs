@@ -1,0 +1,308 @@
+//! Other senders on the same provider in the same run: Pushy's client (Java), apns2 and gorush (Go).
+//!
+//! Each is a program of `conformance/`, built by `conformance/peers.sh` and started once, so that it stays warm. It
+//! sends what our server sends, to the same devices with the same headers, and says how long that took from the first
+//! request to the last answer; an audience, translations and accounts are not asked of it. Its settings:
+//!
+//! | Peer | Connections | Requests at once | Warm-up |
+//! |---|---|---|---|
+//! | Pushy | as many as we have; one event loop, BoringSSL | twice the streams: it keeps what has none yet | two runs |
+//! | apns2 | one client for each of ours | a tenth of the streams, then all: the faster is measured | these two |
+//! | gorush | one client, which opens more as it needs | the same (`ios.max_concurrent_pushes`) | these two |
+//!
+//! A run is of some seconds at the rate that the warm-up had, since a slow peer would take minutes for what we send.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use tidings_simulator::SimulatorConfig;
+use tidings_telemetry::unix_now;
+use uuid::Uuid;
+
+use super::case::Case;
+use super::link::Link;
+use super::provider::{Mark, Provider, check, check_ledger};
+use super::setup::{self, Folder, LANGUAGES};
+use crate::BenchError;
+use crate::{failed, failed_by};
+
+/// Devices that peers can send to.
+const DEVICE_COUNT: u32 = 200_000;
+/// How long a measured run takes, about.
+const RUN_SECONDS: f64 = 4.0;
+/// A run is of so many devices at least.
+const RUN_COUNT_MIN: u32 = 5_000;
+const SECONDS_PER_DAY: u64 = 24 * 3600;
+
+/// Another sender.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Pushy,
+    Apns2,
+    Gorush,
+}
+
+impl Kind {
+    const ALL: [Self; 3] = [Self::Pushy, Self::Apns2, Self::Gorush];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Pushy => "Pushy",
+            Self::Apns2 => "apns2",
+            Self::Gorush => "gorush",
+        }
+    }
+
+    /// `None` when it was not built.
+    fn program(self, folder: &Path) -> Option<Command> {
+        match self {
+            Self::Pushy => java(folder, "BenchClient"),
+            Self::Apns2 | Self::Gorush => {
+                let path = folder.join("go/bin").join(self.name());
+                path.is_file().then(|| Command::new(path))
+            }
+        }
+    }
+
+    /// Requests at once: of the one warm-up and of the other.
+    fn concurrency(self, case: Case) -> [u32; 2] {
+        let streams = case.stream_count();
+        match self {
+            Self::Pushy => [2 * streams; 2],
+            Self::Apns2 | Self::Gorush => [(streams / 10).max(100).min(streams), streams],
+        }
+    }
+
+    /// Devices of a warm-up: a virtual machine compiles what has run long enough.
+    fn warm_up_count(self) -> u32 {
+        match self {
+            Self::Pushy => 100_000,
+            Self::Apns2 | Self::Gorush => 10_000,
+        }
+    }
+}
+
+/// One of the Java programs that `conformance/peers.sh` built; `None` without it or without Java.
+pub(super) fn java(folder: &Path, class: &str) -> Option<Command> {
+    let (classes, libraries) = (folder.join("java/classes"), folder.join("java/lib"));
+    if !classes.join(class).with_extension("class").is_file() || !libraries.is_dir() {
+        return None;
+    }
+    let path = std::env::var_os("PATH")?;
+    let java = std::env::split_paths(&path).map(|folder| folder.join("java")).find(|java| java.is_file())?;
+    let mut command = Command::new(java);
+    command.arg("-Xmx2g").arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn");
+    command.arg("-cp").arg(format!("{}:{}/*", classes.display(), libraries.display())).arg(class);
+    Some(command)
+}
+
+/// Those that are on this machine.
+pub(super) struct Peers {
+    found: Vec<Foreign>,
+    missing: Vec<Kind>,
+    folder: PathBuf,
+}
+
+/// A running one.
+pub(super) struct Foreign {
+    kind: Kind,
+    version: String,
+    link: Arc<Mutex<Link>>,
+    /// How it is measured in this case.
+    concurrency: u32,
+    count: u32,
+}
+
+/// What one run of a peer gave.
+pub(super) struct Load {
+    pub(super) rate: f64,
+    /// Processor time per notification: the peer's, the provider's.
+    pub(super) peer_micros: f64,
+    pub(super) provider_micros: f64,
+}
+
+#[derive(Deserialize)]
+struct Hello {
+    version: String,
+}
+
+#[derive(Deserialize)]
+struct Opened {}
+
+#[derive(Deserialize)]
+struct Sent {
+    accepted: u32,
+    seconds: f64,
+    cpu_seconds: f64,
+    #[serde(default)]
+    failure: String,
+}
+
+/// What all send alike; the form is that of `conformance/go/peers/load`.
+#[derive(Serialize)]
+struct Work {
+    topic: &'static str,
+    collapse_id: &'static str,
+    event: &'static str,
+    expiration: u64,
+    messages: Vec<setup::Message>,
+    tokens: Vec<String>,
+}
+
+impl Work {
+    fn new() -> Self {
+        let language = |number: u32| (number as usize % LANGUAGES.len()) as u8;
+        Self {
+            topic: setup::APP,
+            collapse_id: setup::EVENT,
+            event: setup::EVENT,
+            expiration: unix_now().as_secs() + SECONDS_PER_DAY,
+            messages: LANGUAGES.iter().map(setup::Language::message).collect(),
+            tokens: (0..DEVICE_COUNT).map(|it| setup::token(language(it), it).to_text().into_owned()).collect(),
+        }
+    }
+}
+
+impl Peers {
+    /// Starts those that are in `peers`; what they send is put into `folder`, where the keys will be.
+    pub(super) fn start(peers: &Path, folder: &Folder) -> Result<Self, BenchError> {
+        let SimulatorConfig { key_id, team_id, .. } = SimulatorConfig::default();
+        let work = serde_json::to_vec(&Work::new()).expect("work is plain");
+        fs::write(folder.path("work.json"), work)?;
+        let mut all = Self { found: Vec::new(), missing: Vec::new(), folder: peers.to_owned() };
+        for kind in Kind::ALL {
+            let Some(mut command) = kind.program(peers) else {
+                all.missing.push(kind);
+                continue;
+            };
+            command.arg(folder.path("ca.pem")).arg(folder.path("key.p8"));
+            command.args([&key_id, &team_id]).arg(folder.path("work.json"));
+            let (link, hello): (_, Hello) = Link::start(kind.name(), command)?;
+            let link = Arc::new(Mutex::new(link));
+            all.found.push(Foreign { kind, version: hello.version, link, concurrency: 0, count: 0 });
+        }
+        Ok(all)
+    }
+
+    pub(super) fn found(&mut self) -> impl Iterator<Item = (Kind, &mut Foreign)> {
+        self.found.iter_mut().map(|peer| (peer.kind, peer))
+    }
+
+    /// What a reader must know: who was there, and how to get who was not.
+    pub(super) fn notes(&self) -> Vec<String> {
+        let versions: Vec<_> =
+            self.found.iter().map(|it| format!("{} {}", it.kind.name(), it.version.trim_start_matches('v'))).collect();
+        let mut notes = Vec::new();
+        if !versions.is_empty() {
+            notes.push(format!(
+                "Other senders: {}; they only send, warmed up by two runs, the Go programs with a tenth of the streams \
+                 or all of them in use, whichever was faster.",
+                versions.join(", ")
+            ));
+        }
+        notes.extend(self.missing.iter().map(|kind| {
+            format!("{}: not found in {} (conformance/peers.sh builds it).", kind.name(), self.folder.display())
+        }));
+        notes
+    }
+}
+
+impl Foreign {
+    /// Connects it to the provider of a case and finds out how it is at its best.
+    pub(super) async fn prepare(&mut self, case: Case, provider: &mut Provider) -> Result<(), BenchError> {
+        let open = json!({"open": {"port": provider.greeting.port, "connections": case.connections}});
+        let Opened {} = self.ask(open).await?;
+        let mut best = 0.0;
+        for (run, concurrency) in self.kind.concurrency(case).into_iter().enumerate() {
+            let load = self.send(self.kind.warm_up_count(), concurrency, run as u32, provider).await?;
+            if load.rate > best {
+                (best, self.concurrency) = (load.rate, concurrency);
+            }
+        }
+        self.count = ((best * RUN_SECONDS) as u32).clamp(RUN_COUNT_MIN, DEVICE_COUNT);
+        Ok(())
+    }
+
+    /// One measured run; it was prepared.
+    pub(super) async fn measure(&mut self, run: u32, provider: &mut Provider) -> Result<Load, BenchError> {
+        self.send(self.count, self.concurrency, 2 + run, provider).await
+    }
+
+    async fn send(
+        &mut self,
+        count: u32,
+        concurrency: u32,
+        run: u32,
+        provider: &mut Provider,
+    ) -> Result<Load, BenchError> {
+        let before = provider.mark()?;
+        // One id for all devices of a run: it is the pair of the two that may come only once.
+        let id = Uuid::from_u128(((self.kind as u128) << 64) | (u128::from(run) + 1));
+        let sent: Sent = self.ask(json!({"send": {"count": count, "concurrency": concurrency, "id": id}})).await?;
+        let after = provider.mark()?;
+        self.check(&sent, count, &before, &after)?;
+        Ok(Load {
+            rate: f64::from(count) / sent.seconds,
+            peer_micros: sent.cpu_seconds * 1e6 / f64::from(count),
+            provider_micros: (after.cpu - before.cpu).as_secs_f64() * 1e6 / f64::from(count),
+        })
+    }
+
+    fn check(&self, sent: &Sent, count: u32, before: &Mark, after: &Mark) -> Result<(), BenchError> {
+        let name = self.kind.name();
+        if !sent.failure.is_empty() {
+            return Err(failed(format!("{name}: {}", sent.failure)));
+        }
+        let checked = check(&[("accepted", sent.accepted.into(), count.into())]);
+        let ledgers = before.ledger.as_ref().zip(after.ledger.as_ref());
+        checked
+            .and_then(|()| ledgers.map_or(Ok(()), |(before, after)| check_ledger(before, after, count.into(), false)))
+            .map_err(|error| failed_by(name, &error))
+    }
+
+    /// Away from the runtime's threads, which our own server needs.
+    async fn ask<T>(&self, command: serde_json::Value) -> Result<T, BenchError>
+    where
+        T: for<'a> Deserialize<'a> + Send + 'static,
+    {
+        let link = self.link.clone();
+        let asked = move || link.lock().unwrap_or_else(PoisonError::into_inner).ask(&command);
+        tokio::task::spawn_blocking(asked).await.expect("asking does not panic")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::case::{FAR, NEAR};
+    use super::*;
+
+    #[test]
+    fn settings_stay_within_the_streams_but_for_who_queues_itself() {
+        assert_eq!(Kind::Apns2.concurrency(NEAR), [200, 2000]);
+        assert_eq!(Kind::Gorush.concurrency(FAR), [1300, 13_000]);
+        assert_eq!(Kind::Gorush.concurrency(Case { streams: 20, connections: 2, ..NEAR }), [40, 40]);
+        assert_eq!(Kind::Pushy.concurrency(NEAR), [4000, 4000]);
+    }
+
+    #[test]
+    fn a_peer_that_is_not_there_is_said_so() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(Kind::ALL.iter().all(|kind| kind.program(folder.path()).is_none()));
+        let peers = Peers { found: Vec::new(), missing: vec![Kind::Gorush], folder: "target/peers".into() };
+        assert_eq!(peers.notes(), ["gorush: not found in target/peers (conformance/peers.sh builds it)."]);
+    }
+
+    #[test]
+    fn every_device_has_a_message_in_its_language() {
+        let work = Work::new();
+        for token in work.tokens.iter().take(8) {
+            let language = usize::from(token.as_bytes()[1] - b'0');
+            assert_eq!(&token[..1], "0");
+            assert!(work.messages[language].title.starts_with(LANGUAGES[language].title));
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! What notifications are sent to: our simulator, or Pushy's benchmark server, each in a process on a core of its own.
+//!
+//! The simulator checks and notes every request and can be far away; Pushy's server accepts whatever comes, without a
+//! look, so that only the sender's own word tells what arrived. A new one is started for every case, and so are its
+//! certificate and key: what the simulator notes is bounded by what one case sends.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::json;
+
+use super::case::Case;
+use super::cores::{Sides, write_list};
+use super::link::Link;
+use super::peers::java;
+use super::simulator::{self, Done, Greeting, Ledger};
+use crate::BenchError;
+use crate::args::BenchPushServer;
+use crate::{failed, failed_by};
+
+/// A running one; dropped, it is killed.
+pub(super) struct Provider {
+    kind: BenchPushServer,
+    link: Link,
+    /// Where it is and how to get in.
+    pub(super) greeting: Greeting,
+}
+
+/// What it has used and, if it looks, seen up to one moment.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Mark {
+    pub(super) cpu: Duration,
+    pub(super) ledger: Option<Ledger>,
+}
+
+impl Provider {
+    /// Starts one that behaves as `case` says; `folder` is for its files, `peers` is where Pushy's are.
+    pub(super) fn start(
+        kind: BenchPushServer,
+        case: Case,
+        sides: &Sides,
+        folder: &Path,
+        peers: &Path,
+    ) -> Result<Self, BenchError> {
+        let (mut simulator, mut greeting) = sides.start_provider(|| start_simulator(sides))?;
+        let link = match kind {
+            BenchPushServer::Simulator => {
+                let (round_trip_ms, window_bytes) = (case.round_trip_ms.into(), case.window_bytes);
+                let behave = simulator::Command::Behave { round_trip_ms, stream_limit: case.streams, window_bytes };
+                let Done {} = simulator.ask(&behave)?;
+                simulator
+            }
+            BenchPushServer::Pushy => {
+                // Of the simulator only the key is used, which Pushy's server does not look at.
+                let (link, port, ca_pem) = sides.start_provider(|| start_pushy(case, sides, folder, peers))?;
+                (greeting.port, greeting.ca_pem) = (port, ca_pem);
+                link
+            }
+        };
+        Ok(Self { kind, link, greeting })
+    }
+
+    /// What it has used and seen up to now. Blocks a moment.
+    pub(super) fn mark(&mut self) -> Result<Mark, BenchError> {
+        #[derive(Deserialize)]
+        struct Used {
+            cpu_seconds: f64,
+        }
+        match self.kind {
+            BenchPushServer::Simulator => {
+                let mark: simulator::Mark = self.link.ask(&simulator::Command::Mark)?;
+                Ok(Mark { cpu: mark.usage.cpu, ledger: Some(mark.ledger) })
+            }
+            BenchPushServer::Pushy => {
+                let used: Used = self.link.ask(&json!({}))?;
+                Ok(Mark { cpu: Duration::from_secs_f64(used.cpu_seconds), ledger: None })
+            }
+        }
+    }
+}
+
+fn start_simulator(sides: &Sides) -> Result<(Link, Greeting), BenchError> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["bench", "peer", "simulator", "--cpu", &sides.provider[0].to_string()]);
+    command.env(simulator::CORES_VARIABLE, write_list(&sides.provider));
+    Link::start("the simulator", command)
+}
+
+fn start_pushy(case: Case, sides: &Sides, folder: &Path, peers: &Path) -> Result<(Link, u16, String), BenchError> {
+    #[derive(Deserialize)]
+    struct Listening {
+        port: u16,
+    }
+    let own = folder.join("pushy-server");
+    // The one before is gone, and Java's tool adds to what it finds.
+    let _ = std::fs::remove_dir_all(&own);
+    std::fs::create_dir_all(&own)?;
+    let mut command = java(peers, "BenchServer")
+        .ok_or_else(|| failed(format!("no Pushy in {}: conformance/peers.sh builds it", peers.display())))?;
+    command.arg(case.streams.to_string()).arg(sides.provider.len().to_string()).arg(&own);
+    let (link, listening): (_, Listening) = Link::start("Pushy's server", command)?;
+    let ca_pem = std::fs::read_to_string(own.join("ca.pem"))
+        .map_err(|error| failed_by("Pushy's server left no certificate", &error))?;
+    Ok((link, listening.port, ca_pem))
+}
+
+/// Each of `count` devices once, in its language; and where it is our own promise, within the streams.
+pub(super) fn check_ledger(
+    before: &Ledger,
+    after: &Ledger,
+    count: u64,
+    within_streams: bool,
+) -> Result<(), BenchError> {
+    let seen = |field: fn(&Ledger) -> u64| field(after) - field(before);
+    let violations = if within_streams { seen(|ledger| ledger.stream_limit_violations) } else { 0 };
+    check(&[
+        ("accepted by the provider", seen(|ledger| ledger.accepted), count),
+        ("different notifications at the provider", seen(|ledger| ledger.notifications), count),
+        ("accepted twice", seen(|ledger| ledger.repeated), 0),
+        ("rejected", seen(|ledger| ledger.rejected), 0),
+        ("in a wrong language", seen(|ledger| ledger.mistranslated), 0),
+        ("over the stream limit", violations, 0),
+    ])
+}
+
+/// What was found must be what was expected.
+pub(super) fn check(checks: &[(&str, u64, u64)]) -> Result<(), BenchError> {
+    match checks.iter().find(|(_, found, expected)| found != expected) {
+        Some((what, found, expected)) => Err(failed(format!("{found} {what} instead of {expected}"))),
+        None => Ok(()),
+    }
+}
+
+/// Bytes of a mean payload between two moments.
+pub(super) fn payload_bytes(before: &Ledger, after: &Ledger) -> f64 {
+    let count = (after.accepted - before.accepted).max(1);
+    (after.payload_bytes - before.payload_bytes) as f64 / count as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ledger(count: u64) -> Ledger {
+        Ledger {
+            accepted: count,
+            notifications: count,
+            repeated: 0,
+            rejected: 0,
+            mistranslated: 0,
+            stream_limit_violations: 0,
+            payload_bytes: 100 * count,
+        }
+    }
+
+    #[test]
+    fn whatever_is_wrong_in_the_ledger_fails_the_run() {
+        let (before, right) = (ledger(5), ledger(12));
+        assert!(check_ledger(&before, &right, 7, true).is_ok());
+        assert_eq!(payload_bytes(&before, &right), 100.0);
+        let wrong = [
+            Ledger { accepted: 13, ..right },
+            Ledger { notifications: 11, ..right },
+            Ledger { repeated: 1, ..right },
+            Ledger { rejected: 1, ..right },
+            Ledger { mistranslated: 1, ..right },
+            Ledger { stream_limit_violations: 1, ..right },
+        ];
+        for wrong in wrong {
+            assert!(check_ledger(&before, &wrong, 7, true).is_err(), "{wrong:?}");
+        }
+        assert!(check_ledger(&before, &wrong[5], 7, false).is_ok());
+        let error = check_ledger(&before, &right, 8, true).unwrap_err();
+        assert_eq!(error.to_string(), "7 accepted by the provider instead of 8");
+    }
+}

@@ -1,0 +1,242 @@
+//! What the measured server finds when it starts: devices, catalogues, the simulator's key, a configuration.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use serde_json::json;
+use tidings_store::{NewDevice, NewImport};
+use tidings_telemetry::unix_now;
+use tidings_types::{AppId, DeviceId, DeviceToken, Locale, Platform, Subject, TopicName};
+
+use super::case::Case;
+use super::simulator::Greeting;
+use crate::BenchError;
+use crate::{failed_by, progress, store};
+use tidings_config::{Config, parse};
+
+pub(super) const TOPIC: &str = "goal";
+pub(super) const APP: &str = "com.example.bench";
+/// The event's name in what others send for us.
+pub(super) const EVENT: &str = "bench-0-1";
+const IMPORT_COUNT: u32 = 10_000;
+
+/// What is told.
+pub(super) const TEAM: &str = "Sverige";
+pub(super) const SCORER: &str = "Karl";
+pub(super) const MINUTE: u32 = 90;
+
+/// A language, and how a title in it begins: what the simulator looks for.
+pub(super) struct Language {
+    locale: &'static str,
+    pub(super) title: &'static str,
+    body: &'static str,
+}
+
+/// The first is the source language.
+pub(super) const LANGUAGES: [Language; 4] = [
+    Language { locale: "en", title: "Goal for ", body: "%{scorer} scores in minute %{minute}." },
+    Language { locale: "de", title: "Tor für ", body: "%{scorer} trifft in Minute %{minute}." },
+    Language { locale: "fr", title: "But pour ", body: "%{scorer} marque à la %{minute}e minute." },
+    Language { locale: "pt-BR", title: "Gol para ", body: "%{scorer} marca aos %{minute} minutos." },
+];
+
+/// What a device is shown, and the payload that carries it.
+#[derive(Serialize)]
+pub(super) struct Message {
+    pub(super) title: String,
+    pub(super) body: String,
+    pub(super) payload: String,
+}
+
+impl Language {
+    /// The text of our events, and our payload with it, for others to send.
+    pub(super) fn message(&self) -> Message {
+        let isolated = |text: &str| format!("\u{2068}{text}\u{2069}");
+        let title = format!("{}{}!", self.title, isolated(TEAM));
+        let body = self.body.replace("%{scorer}", &isolated(SCORER)).replace("%{minute}", &MINUTE.to_string());
+        let payload = json!({
+            "aps": {"alert": {"title": title, "body": body}, "sound": "default"}, "tidings": {"event": EVENT},
+        });
+        Message { title, body, payload: payload.to_string() }
+    }
+
+    /// The catalogue of a language, as `msgfmt` would take it.
+    fn catalogue(&self) -> String {
+        let source = &LANGUAGES[0];
+        format!(
+            "msgid \"\"\nmsgstr \"\"\n\"Language: {}\\n\"\n\"Content-Type: text/plain; charset=UTF-8\\n\"\n\
+             \"Content-Transfer-Encoding: 8bit\\n\"\n\n\
+             msgid \"{}%{{team}}!\"\nmsgstr \"{}%{{team}}!\"\n\nmsgid \"{}\"\nmsgstr \"{}\"\n",
+            self.locale, source.title, self.title, source.body, self.body
+        )
+    }
+}
+
+/// The language of a device of ours, from its token; `None` for the tokens h2load uses.
+pub(super) fn language_of(token: &DeviceToken) -> Option<&'static Language> {
+    LANGUAGES.get(usize::from(*token.as_bytes().first()?))
+}
+
+/// The subject that the first so many devices are subscribed to.
+pub(super) fn subject(audience: u32) -> String {
+    format!("first:{audience}")
+}
+
+/// A temporary folder, removed when dropped.
+pub(super) struct Folder(tempfile::TempDir);
+
+impl Folder {
+    pub(super) fn make(parent: Option<&Path>) -> Result<Self, BenchError> {
+        let folder = match parent {
+            Some(parent) => tempfile::tempdir_in(parent),
+            None => tempfile::tempdir(),
+        };
+        let folder = Self(folder.map_err(|error| failed_by("cannot make a temporary folder", &error))?);
+        for language in &LANGUAGES[1..] {
+            let messages = folder.path("locales").join(language.locale.replace('-', "_")).join("LC_MESSAGES");
+            fs::create_dir_all(&messages)?;
+            fs::write(messages.join("messages.po"), language.catalogue())?;
+        }
+        Ok(folder)
+    }
+
+    /// Puts the provider's certificate and our key there, instead of those before.
+    pub(super) fn trust(&self, greeting: &Greeting) -> Result<(), BenchError> {
+        fs::write(self.path("ca.pem"), &greeting.ca_pem)?;
+        Ok(fs::write(self.path("key.p8"), &greeting.key_pem)?)
+    }
+
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// The server's configuration: its defaults, with the provider of a case.
+    pub(super) fn config(&self, greeting: &Greeting, case: Case) -> Result<Config, BenchError> {
+        Ok(parse("bench", &self.config_text(greeting, case), [])?.config)
+    }
+
+    /// The same as a file holds it. Devices are imported as proven, so there is no quarantine; the number of
+    /// connections is the case's, always.
+    pub(super) fn config_text(&self, greeting: &Greeting, case: Case) -> String {
+        let connections = case.connections;
+        format!(
+            "{}[apns.bench]\nhost = \"127.0.0.1\"\nport = {}\nkey_id = \"{}\"\nteam_id = \"{}\"\nkey_file = {}\n\
+             ca_file = {}\napps = [\"{APP}\"]\nconnection_count = {connections}\n\
+             connection_count_max = {connections}\nquarantine_connection_count = 0\nlake_capacity = {}\n",
+            self.common_text(),
+            greeting.port,
+            greeting.key_id,
+            greeting.team_id,
+            self.quoted("key.p8"),
+            self.quoted("ca.pem"),
+            2 * case.stream_count(),
+        )
+    }
+
+    /// All but the provider.
+    pub(super) fn common_text(&self) -> String {
+        let source = &LANGUAGES[0];
+        format!(
+            "data_dir = {}\n\
+             [http]\nlisten = \"127.0.0.1:0\"\n\
+             [client]\nallow_anonymous = true\nconnection_count_max = 100\n[log]\nfilter = \"warn\"\n\
+             [topics.{TOPIC}]\ntitle = \"{}%{{team}}!\"\nbody = \"{}\"\n\
+             [translations]\ndir = {}\n",
+            self.quoted("data"),
+            source.title,
+            source.body,
+            self.quoted("locales"),
+        )
+    }
+
+    /// The path of a file in it, as TOML spells it.
+    pub(super) fn quoted(&self, name: &str) -> String {
+        toml::Value::String(self.path(name).display().to_string()).to_string()
+    }
+}
+
+/// Registers as many devices as the largest of the audiences has; the first so many are subscribed to each one's
+/// subject.
+pub(super) async fn import(folder: &Folder, audiences: &[u32], platform: Platform) -> Result<(), BenchError> {
+    let store = store::open(&folder.path("data").join("store")).await?;
+    let topic = TopicName::new(TOPIC).expect("a legal topic");
+    let device_count = audiences.iter().copied().max().unwrap_or(0);
+    let named = |&audience: &u32| (Subject::new(&subject(audience)).expect("a legal subject"), audience);
+    let subjects: Vec<(Subject, u32)> = audiences.iter().map(named).collect();
+    for start in (0..device_count).step_by(IMPORT_COUNT as usize) {
+        if start % 200_000 == 0 {
+            progress(format!("import: {start} of {device_count} devices"));
+        }
+        let subscribed = |device| subjects.iter().filter(move |&&(_, count)| device < count);
+        let devices = (start..device_count.min(start + IMPORT_COUNT)).map(|number| {
+            let subscriptions = subscribed(number).map(|(subject, _)| (subject.clone(), topic.clone()));
+            NewImport { subscriptions: subscriptions.collect(), proven: true, ..device(platform, number).into() }
+        });
+        let imported = store.import_devices(devices.collect(), None, unix_now()).await;
+        imported.map_err(|error| failed_by("cannot import", &error))?;
+    }
+    store.close().await;
+    Ok(())
+}
+
+fn device(platform: Platform, number: u32) -> NewDevice {
+    let language = number as usize % LANGUAGES.len();
+    let id = DeviceId::new(&format!("phone-{number}")).expect("a legal id");
+    let locale = Locale::new(LANGUAGES[language].locale).expect("a legal locale");
+    let new = NewDevice::new(id, AppId::new(APP).expect("a legal app"), platform, locale);
+    let token = match platform {
+        Platform::Android => DeviceToken::fcm(&format!("bench-{number}")).expect("a legal token"),
+        _ => token(language as u8, number),
+    };
+    NewDevice { token: Some(token), ..new }
+}
+
+/// As long as APNs has them: the language, the number, and bytes that fill up.
+pub(super) fn token(language: u8, number: u32) -> DeviceToken {
+    let mut bytes: [u8; 32] = std::array::from_fn(|place| (number >> (place % 4 * 8)) as u8 ^ (37 * place) as u8);
+    bytes[0] = language;
+    bytes[1..5].copy_from_slice(&number.to_be_bytes());
+    DeviceToken::from(&bytes[..])
+}
+
+#[cfg(test)]
+mod tests {
+    use tidings_simulator::{ApnsSimulator, SimulatorConfig};
+
+    use super::super::case::NEAR;
+    use super::*;
+
+    #[test]
+    fn the_payload_for_others_is_the_text_in_json() {
+        let message = LANGUAGES[1].message();
+        let payload: serde_json::Value = serde_json::from_str(&message.payload).unwrap();
+        assert_eq!(payload["aps"]["alert"]["title"], "Tor für \u{2068}Sverige\u{2069}!");
+        assert_eq!(payload["aps"]["alert"]["body"], "\u{2068}Karl\u{2069} trifft in Minute 90.");
+    }
+
+    #[test]
+    fn the_server_takes_configuration_and_catalogues() {
+        // Every catalogue must translate the source text and keep its placeholders.
+        for language in &LANGUAGES[1..] {
+            let catalogue = tidings_gettext::Catalogue::parse(language.catalogue().as_bytes());
+            assert!(catalogue.is_ok(), "{:?}", catalogue.err());
+        }
+        let simulator = ApnsSimulator::start(SimulatorConfig::default()).unwrap();
+        let greeting = Greeting::of(&simulator);
+        let folder = Folder::make(None).unwrap();
+        folder.trust(&greeting).unwrap();
+        let config = folder.config(&greeting, NEAR).unwrap();
+        let apns = &config.apns["bench"];
+        assert_eq!((apns.lake_capacity, apns.connection_count, apns.connection_count_max), (4000, 2, 2));
+        assert_eq!(config.topics.len(), 1);
+    }
+
+    #[test]
+    fn a_token_tells_its_language() {
+        let title = |token: &DeviceToken| language_of(token).map(|language| language.title);
+        assert_eq!(title(&token(1, 500)), Some("Tor für "));
+        assert_eq!(title(&token(0xff, 500)), None);
+        assert_ne!(token(0, 1), token(0, 2));
+    }
+}

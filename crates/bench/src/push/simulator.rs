@@ -1,0 +1,150 @@
+//! Our simulated provider, in a process of its own, with a thread for each of its cores.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde::{Deserialize, Serialize};
+use tidings_simulator::{AcceptedNotification, ApnsSimulator, Faults, SimulatorConfig};
+
+use super::cores::{hold_thread, read_list};
+use super::setup::language_of;
+use crate::BenchError;
+use crate::process::Usage;
+use crate::{failed_by, peer};
+
+/// Devices and notifications the ledger keeps; more would be counted, but no longer told apart.
+const DEVICE_COUNT_MAX: usize = 20_000_000;
+const NOTIFICATION_COUNT_MAX: usize = 200_000_000;
+
+/// Where it is and how to get in.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Greeting {
+    pub(super) port: u16,
+    pub(super) ca_pem: String,
+    pub(super) key_pem: String,
+    pub(super) key_id: String,
+    pub(super) team_id: String,
+}
+
+impl Greeting {
+    pub(super) fn of(simulator: &ApnsSimulator) -> Self {
+        Self {
+            port: simulator.addr().port(),
+            ca_pem: simulator.ca_pem().to_owned(),
+            key_pem: simulator.key_pem().to_owned(),
+            key_id: simulator.key_id().to_owned(),
+            team_id: simulator.team_id().to_owned(),
+        }
+    }
+}
+
+/// The variable that lists its cores; without it, the one it is held to already.
+pub(super) const CORES_VARIABLE: &str = "TIDINGS_BENCH_PROVIDER_CORES";
+
+/// That it has done what it was told.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Done {}
+
+/// What it is told.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Command {
+    /// Be so far away, allow so many streams and, on new connections, so many bytes on their way. Answer with [`Done`].
+    Behave { round_trip_ms: u64, stream_limit: u32, window_bytes: u32 },
+    /// Answer with [`Mark`].
+    Mark,
+}
+
+/// What it has seen and used up to one moment.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(super) struct Mark {
+    pub(super) usage: Usage,
+    pub(super) ledger: Ledger,
+}
+
+/// What it has seen up to one moment.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(super) struct Ledger {
+    pub(super) accepted: u64,
+    pub(super) notifications: u64,
+    pub(super) repeated: u64,
+    pub(super) rejected: u64,
+    pub(super) mistranslated: u64,
+    pub(super) stream_limit_violations: u64,
+    /// Of all that were accepted.
+    pub(super) payload_bytes: u64,
+}
+
+#[derive(Default)]
+struct Seen {
+    mistranslated: AtomicU64,
+    payload_bytes: AtomicU64,
+}
+
+/// Simulates until our input ends. Blocks: the simulator has threads of its own.
+pub(in super::super) fn serve() -> Result<(), BenchError> {
+    let seen = Arc::new(Seen::default());
+    let counted = seen.clone();
+    let on_accepted = Arc::new(move |accepted: AcceptedNotification<'_>| {
+        counted.payload_bytes.fetch_add(accepted.payload.len() as u64, Ordering::Relaxed);
+        let expected = language_of(accepted.token).map(|language| language.title);
+        if expected.is_some_and(|title| !says(accepted.payload, title)) {
+            counted.mistranslated.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    let cores = std::env::var(CORES_VARIABLE).ok().and_then(|list| read_list(&list)).unwrap_or_default();
+    if !cores.is_empty() {
+        hold_thread(&cores)?; // The simulator's threads are started by this one.
+    }
+    let config = SimulatorConfig {
+        thread_count: cores.len().max(1),
+        device_count_max: DEVICE_COUNT_MAX,
+        notification_count_max: NOTIFICATION_COUNT_MAX,
+        ..SimulatorConfig::default()
+    };
+    let simulator = ApnsSimulator::start_observed(config, on_accepted);
+    let simulator = simulator.map_err(|error| failed_by("cannot start the simulator", &error))?;
+    peer::answer(Greeting::of(&simulator))?;
+    peer::follow(|command| match command {
+        Command::Behave { round_trip_ms, stream_limit, window_bytes } => {
+            let faults =
+                Faults { round_trip_ms, stream_limit, connection_window_bytes: window_bytes, ..Faults::default() };
+            simulator.set_faults(faults).map_err(|error| failed_by("the simulator refuses", &error))?;
+            peer::answer(Done {})
+        }
+        Command::Mark => peer::answer(mark(&simulator, &seen)?),
+    })
+}
+
+fn mark(simulator: &ApnsSimulator, seen: &Seen) -> Result<Mark, BenchError> {
+    let summary = simulator.ledger().summary();
+    let ledger = Ledger {
+        accepted: summary.accepted,
+        notifications: summary.notifications,
+        repeated: summary.repeated,
+        rejected: summary.rejected.values().sum(),
+        mistranslated: seen.mistranslated.load(Ordering::Relaxed),
+        stream_limit_violations: summary.stream_limit_violations,
+        payload_bytes: seen.payload_bytes.load(Ordering::Relaxed),
+    };
+    Ok(Mark { usage: Usage::now()?, ledger })
+}
+
+/// Whether the notification's title begins so. The title stands near the payload's beginning, so this is quick.
+fn says(payload: &[u8], title: &str) -> bool {
+    const MARKER: &[u8] = br#""title":""#;
+    let place = payload.windows(MARKER.len()).position(|window| window == MARKER);
+    place.is_some_and(|place| payload[place + MARKER.len()..].starts_with(title.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::says;
+
+    #[test]
+    fn only_the_title_counts() {
+        let payload = r#"{"aps":{"alert":{"title":"Tor für Sverige!","body":"Goal for nobody"}}}"#.as_bytes();
+        assert!(says(payload, "Tor für "));
+        assert!(!says(payload, "Goal for "));
+        assert!(!says(b"{}", ""));
+    }
+}

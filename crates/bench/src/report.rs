@@ -1,0 +1,159 @@
+//! What a benchmark found: one line per measure, its goal beside it, as a table or as one JSON object.
+
+use serde::Serialize;
+use serde_json::json;
+
+use super::statistic::{Spread, format_number};
+use crate::BenchError;
+use tidings_server::output::line;
+
+/// What a measure should reach.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Goal {
+    AtMost(f64),
+    AtLeast(f64),
+}
+
+impl Goal {
+    /// Judged by the median.
+    fn is_met(self, value: f64) -> bool {
+        match self {
+            Self::AtMost(bound) => value <= bound,
+            Self::AtLeast(bound) => value >= bound,
+        }
+    }
+
+    fn show(self) -> String {
+        match self {
+            Self::AtMost(bound) => format!("≤ {}", format_number(bound)),
+            Self::AtLeast(bound) => format!("≥ {}", format_number(bound)),
+        }
+    }
+}
+
+/// One thing measured in every run.
+#[derive(Debug)]
+struct Measure {
+    name: String,
+    unit: &'static str,
+    runs: Vec<f64>,
+    goal: Option<Goal>,
+}
+
+/// Everything a benchmark found.
+#[derive(Debug)]
+pub(super) struct Report {
+    benchmark: &'static str,
+    measures: Vec<Measure>,
+    notes: Vec<String>,
+}
+
+impl Report {
+    pub(super) fn new(benchmark: &'static str) -> Self {
+        Self { benchmark, measures: Vec::new(), notes: Vec::new() }
+    }
+
+    /// A number to know. Without a run it is left out.
+    pub(super) fn measure(&mut self, name: impl Into<String>, unit: &'static str, runs: Vec<f64>) {
+        self.measures.push(Measure { name: name.into(), unit, runs, goal: None });
+    }
+
+    /// A number to reach.
+    pub(super) fn judge(&mut self, name: impl Into<String>, unit: &'static str, runs: Vec<f64>, goal: Goal) {
+        self.measures.push(Measure { name: name.into(), unit, runs, goal: Some(goal) });
+    }
+
+    /// What a reader must know beside the numbers.
+    pub(super) fn note(&mut self, text: impl Into<String>) {
+        self.notes.push(text.into());
+    }
+
+    /// Writes it to standard output.
+    pub(super) fn print(&self, json: bool) -> Result<(), BenchError> {
+        Ok(line(if json { self.to_json().to_string() } else { self.to_table() })?)
+    }
+
+    fn rows(&self) -> impl Iterator<Item = (&Measure, Spread)> {
+        self.measures.iter().filter_map(|measure| Some((measure, Spread::of(&measure.runs)?)))
+    }
+
+    pub(super) fn to_json(&self) -> serde_json::Value {
+        let measures = self.rows().map(|(measure, spread)| {
+            let mut row = json!({
+                "name": measure.name, "unit": measure.unit, "runs": measure.runs,
+                "median": spread.median, "min": spread.min, "max": spread.max,
+            });
+            if let Some(goal) = measure.goal {
+                row["goal"] = json!(goal);
+                row["met"] = json!(goal.is_met(spread.median));
+            }
+            row
+        });
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        json!({
+            "benchmark": self.benchmark, "cores": cores, "optimised": !cfg!(debug_assertions),
+            "measures": measures.collect::<Vec<_>>(), "notes": self.notes,
+        })
+    }
+
+    fn to_table(&self) -> String {
+        let header = ["measure", "median", "min – max", "unit", "goal", "met"].map(str::to_owned);
+        let rows = self.rows().map(|(measure, spread)| {
+            let spread_text = format!("{} – {}", format_number(spread.min), format_number(spread.max));
+            let met = measure.goal.map_or("", |goal| if goal.is_met(spread.median) { "yes" } else { "no" });
+            let goal = measure.goal.map(Goal::show).unwrap_or_default();
+            [measure.name.clone(), format_number(spread.median), spread_text, measure.unit.into(), goal, met.into()]
+        });
+        let rows: Vec<[String; 6]> = std::iter::once(header).chain(rows).collect();
+        let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+        let widths: [usize; 6] = std::array::from_fn(width);
+        let mut text = String::new();
+        for row in &rows {
+            let cells = row.iter().zip(widths).enumerate().map(|(column, (cell, width))| match column {
+                1 | 2 => format!("{cell:>width$}"), // Numbers stand under each other.
+                _ => format!("{cell:<width$}"),
+            });
+            text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
+            text.push('\n');
+        }
+        for note in &self.notes {
+            text.push_str(&format!("\n{note}"));
+        }
+        text.trim_end().to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report() -> Report {
+        let mut report = Report::new("sample");
+        report.judge("kept", "µs", vec![3.0, 1.0, 2.0], Goal::AtMost(2.0));
+        report.judge("missed", "1/s", vec![100.0, 5000.0], Goal::AtLeast(2551.0));
+        report.measure("never run", "ms", Vec::new());
+        report.note("A note.");
+        report
+    }
+
+    #[test]
+    fn the_table_lines_up_and_tells_what_was_met() {
+        let expected = "\
+measure  median    min – max  unit  goal     met
+kept       2.00  1.00 – 3.00  µs    ≤ 2.00   yes
+missed    2 550  100 – 5 000  1/s   ≥ 2 551  no
+
+A note.";
+        assert_eq!(report().to_table(), expected);
+    }
+
+    #[test]
+    fn the_json_holds_every_run() {
+        let json = report().to_json();
+        assert_eq!(json["measures"].as_array().unwrap().len(), 2);
+        assert_eq!(json["measures"][0]["runs"], json!([3.0, 1.0, 2.0]));
+        assert_eq!(json["measures"][0]["goal"], json!({"at_most": 2.0}));
+        assert_eq!((&json["measures"][0]["met"], &json["measures"][1]["met"]), (&json!(true), &json!(false)));
+    }
+}

@@ -1,0 +1,336 @@
+//! One request to the server, HTTP/1.1 without TLS: the server itself speaks none, a proxy in front of it does.
+//!
+//! Bounds: an answer of [`ANSWER_BYTES_MAX`] within [`TIMEOUT`]; one that is taken as it comes may have any size, and
+//! each piece of it [`TIMEOUT`]. No redirects, no connection kept.
+
+use std::net::{IpAddr, SocketAddr};
+use std::pin::pin;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Body;
+use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
+use hyper::http::request::Builder;
+use hyper::http::uri::{Authority, Scheme};
+use hyper::{Method, Request, StatusCode, Uri};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// The largest answer that is read.
+pub const ANSWER_BYTES_MAX: usize = 4 << 20;
+
+/// What is read of a refusal where the answer itself may have any size.
+const REFUSAL_BYTES_MAX: usize = 64 << 10;
+
+/// Why an answer is not read to its end.
+const TOO_LARGE: &str = "the answer is too large";
+
+/// What went wrong below.
+type Broken = Box<dyn std::error::Error + Send + Sync>;
+
+/// How long connecting and answering may take together.
+pub const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Where the server is.
+#[derive(Debug, Clone)]
+pub struct ServerUrl(Authority);
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum HttpError {
+    /// The server's address is none.
+    #[error("server must be http://HOST:PORT without path, got {0:?}")]
+    Url(String),
+    /// The API key cannot stand in a header.
+    #[error("API key must be visible ASCII characters")]
+    Key,
+    /// Nobody answers there.
+    #[error("cannot connect to {server}")]
+    Connect {
+        /// The address.
+        server: String,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The exchange broke off.
+    #[error("exchange with {server} broke off")]
+    Exchange {
+        /// The address.
+        server: String,
+        /// Why.
+        #[source]
+        source: Broken,
+    },
+    /// It took too long.
+    #[error("no answer from {0} within {seconds}s", seconds = TIMEOUT.as_secs())]
+    Timeout(String),
+}
+
+impl ServerUrl {
+    /// Reads `http://HOST:PORT`.
+    pub fn parse(text: &str) -> Result<Self, HttpError> {
+        let wrong = || HttpError::Url(text.to_owned());
+        let uri: Uri = text.parse().map_err(|_| wrong())?;
+        let plain = uri.scheme() == Some(&Scheme::HTTP) && matches!(uri.path(), "" | "/") && uri.query().is_none();
+        match uri.authority() {
+            // A password in the address would end up in messages.
+            Some(authority) if plain && !authority.as_str().contains('@') => Ok(Self(authority.clone())),
+            _ => Err(wrong()),
+        }
+    }
+
+    /// The server that listens there, seen from its own machine.
+    pub fn of_listener(mut address: SocketAddr) -> Self {
+        if address.ip().is_unspecified() {
+            let loopback: IpAddr =
+                if address.is_ipv4() { [127, 0, 0, 1].into() } else { [0, 0, 0, 0, 0, 0, 0, 1].into() };
+            address.set_ip(loopback);
+        }
+        Self(address.to_string().parse().expect("a socket address is a host and a port"))
+    }
+
+    /// Whether it is this machine.
+    pub fn is_loopback(&self) -> bool {
+        let host = self.0.host().trim_start_matches('[').trim_end_matches(']');
+        host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+    }
+
+    /// Host and port.
+    pub fn authority(&self) -> &str {
+        self.0.as_str()
+    }
+
+    /// Posts JSON.
+    ///
+    /// # Cancel safety
+    /// Dropped, the request may or may not have been carried out.
+    pub async fn post(&self, path: &str, api_key: Option<&str>, body: Bytes) -> Result<(StatusCode, Bytes), HttpError> {
+        self.request(Method::POST, path, api_key, Some(body)).await
+    }
+
+    /// Asks for something; with `body`, which is JSON.
+    ///
+    /// # Cancel safety
+    /// Dropped, the request may or may not have been carried out.
+    pub async fn request(
+        &self,
+        method: Method,
+        path: &str,
+        api_key: Option<&str>,
+        body: Option<Bytes>,
+    ) -> Result<(StatusCode, Bytes), HttpError> {
+        let mut builder = self.builder(method, path, api_key)?;
+        if body.is_some() {
+            builder = builder.header(CONTENT_TYPE, "application/json");
+        }
+        let request = builder.body(Full::new(body.unwrap_or_default()));
+        let request = request.expect("the path is ours and the host was checked");
+        let mut answer = Vec::new();
+        let whole = self.exchange(request, TIMEOUT, |_, chunk| {
+            if answer.len() + chunk.len() > ANSWER_BYTES_MAX {
+                return Err(TOO_LARGE.into());
+            }
+            answer.extend_from_slice(chunk);
+            Ok(true)
+        });
+        let status = timeout(TIMEOUT, whole).await;
+        let status = status.map_err(|_| HttpError::Timeout(self.to_string()))??;
+        Ok((status, answer.into()))
+    }
+
+    /// Asks for something of any size in the format `accept` and hands it to `take` as it comes, until that says false.
+    /// What is given back is the answer where it is a refusal, else nothing.
+    ///
+    /// # Cancel safety
+    /// Dropped, nothing more is taken.
+    pub async fn stream(
+        &self,
+        path: &str,
+        api_key: Option<&str>,
+        accept: &'static str,
+        mut take: impl FnMut(&[u8]) -> bool,
+    ) -> Result<(StatusCode, Bytes), HttpError> {
+        let builder = self.builder(Method::GET, path, api_key)?.header(ACCEPT, accept);
+        let request = builder.body(Full::default()).expect("the path is ours and the host was checked");
+        let mut refusal = Vec::new();
+        let status = self.exchange(request, TIMEOUT, |status, chunk| {
+            if status.is_success() {
+                return Ok(take(chunk));
+            }
+            let room = REFUSAL_BYTES_MAX - refusal.len();
+            refusal.extend_from_slice(&chunk[..chunk.len().min(room)]);
+            Ok(refusal.len() < REFUSAL_BYTES_MAX)
+        });
+        let status = status.await?;
+        Ok((status, refusal.into()))
+    }
+
+    /// Posts lines of any number, while the answer's are handed to `take` as they come; each of them may take `patience`.
+    /// What is given back is the answer where it is a refusal, else nothing.
+    ///
+    /// # Cancel safety
+    /// Dropped, the request was carried out in part.
+    pub async fn upload<B>(
+        &self,
+        path: &str,
+        api_key: Option<&str>,
+        (media, lines): (&'static str, B),
+        patience: Duration,
+        mut take: impl FnMut(&[u8]),
+    ) -> Result<(StatusCode, Bytes), HttpError>
+    where
+        B: Body<Data = Bytes> + 'static,
+        B::Error: Into<Broken>,
+    {
+        let builder = self.builder(Method::POST, path, api_key)?.header(CONTENT_TYPE, media);
+        let request = builder.body(lines).expect("the path is ours and the host was checked");
+        let mut refusal = Vec::new();
+        let status = self.exchange(request, patience, |status, chunk| {
+            if status.is_success() {
+                take(chunk);
+                return Ok(true);
+            }
+            let room = REFUSAL_BYTES_MAX - refusal.len();
+            refusal.extend_from_slice(&chunk[..chunk.len().min(room)]);
+            Ok(refusal.len() < REFUSAL_BYTES_MAX)
+        });
+        let status = status.await?;
+        Ok((status, refusal.into()))
+    }
+
+    fn builder(&self, method: Method, path: &str, api_key: Option<&str>) -> Result<Builder, HttpError> {
+        let builder = Request::builder().method(method).uri(path).header(HOST, self.authority());
+        let Some(key) = api_key else { return Ok(builder) };
+        let mut value = HeaderValue::try_from(format!("apikey {key}")).map_err(|_| HttpError::Key)?;
+        value.set_sensitive(true);
+        Ok(builder.header(AUTHORIZATION, value))
+    }
+
+    /// One request; what its answer's body holds goes to `take`, until that says false. Each step may take `patience`.
+    async fn exchange<B>(
+        &self,
+        request: Request<B>,
+        patience: Duration,
+        mut take: impl FnMut(StatusCode, &[u8]) -> Result<bool, Broken>,
+    ) -> Result<StatusCode, HttpError>
+    where
+        B: Body<Data = Bytes> + 'static,
+        B::Error: Into<Broken>,
+    {
+        let address = (self.0.host().trim_start_matches('[').trim_end_matches(']'), self.0.port_u16().unwrap_or(80));
+        let late = |_| HttpError::Timeout(self.to_string());
+        let stream = timeout(TIMEOUT, TcpStream::connect(address)).await.map_err(late)?;
+        let stream = stream.map_err(|source| HttpError::Connect { server: self.to_string(), source })?;
+        let broke = |source| HttpError::Exchange { server: self.to_string(), source };
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|error| broke(error.into()))?;
+        let answer = async {
+            let response = timeout(patience, sender.send_request(request)).await.map_err(late)?;
+            let response = response.map_err(|error| broke(error.into()))?;
+            let (status, mut body) = (response.status(), response.into_body());
+            while let Some(frame) = timeout(patience, body.frame()).await.map_err(late)? {
+                let frame = frame.map_err(|error| broke(error.into()))?;
+                if !take(status, frame.data_ref().map_or(&b""[..], Bytes::as_ref)).map_err(broke)? {
+                    break;
+                }
+            }
+            Ok(status)
+        };
+        let mut answer = pin!(answer);
+        // The connection carries the answer; when it ends first, the answer says why.
+        tokio::select! {
+            biased;
+            answer = &mut answer => answer,
+            _ = connection => answer.await,
+        }
+    }
+}
+
+impl std::fmt::Display for ServerUrl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "http://{}", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// A server that answers one request with `head` and so many pieces of 64 KiB, and says what it was asked. It goes on
+    /// until it is done or nobody listens any more, and stays until the client has hung up: the system may reset a
+    /// connection that is closed while bytes are under way.
+    async fn answer(listener: TcpListener, head: &str, piece_count: usize) -> String {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut request = Vec::new();
+        while !request.ends_with(b"\r\n\r\n") {
+            assert!(stream.read_buf(&mut request).await.unwrap() > 0, "the request broke off");
+        }
+        stream.write_all(format!("HTTP/1.1 {head}\r\nconnection: close\r\n\r\n").as_bytes()).await.unwrap();
+        let piece = vec![b'x'; 64 << 10];
+        for _ in 0..piece_count {
+            if stream.write_all(&piece).await.is_err() {
+                break;
+            }
+        }
+        _ = stream.shutdown().await;
+        _ = stream.read_to_end(&mut Vec::new()).await;
+        String::from_utf8(request).unwrap()
+    }
+
+    async fn ask(head: &str, piece_count: usize, take: impl FnMut(&[u8]) -> bool) -> (String, StatusCode, Bytes) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = ServerUrl::of_listener(listener.local_addr().unwrap());
+        let asked = server.stream("/v1/jobs", Some("k3y"), "application/x-ndjson", take);
+        let (request, answered) = tokio::join!(answer(listener, head, piece_count), asked);
+        let (status, refusal) = answered.unwrap();
+        (request, status, refusal)
+    }
+
+    #[tokio::test]
+    async fn an_answer_of_any_size_is_taken_as_it_comes() {
+        let piece_count = 2 * ANSWER_BYTES_MAX / (64 << 10);
+        let mut taken = 0;
+        let (request, status, refusal) = ask("200 OK", piece_count, |piece| {
+            taken += piece.len();
+            true
+        })
+        .await;
+        assert_eq!((taken, status, refusal.len()), (2 * ANSWER_BYTES_MAX, StatusCode::OK, 0));
+        assert!(
+            request.contains("accept: application/x-ndjson\r\n") && request.contains("authorization: apikey k3y\r\n")
+        );
+    }
+
+    #[tokio::test]
+    async fn who_has_enough_ends_it() {
+        let mut count = 0;
+        ask("200 OK", usize::MAX, |_| {
+            count += 1;
+            count < 3
+        })
+        .await;
+        assert_eq!(count, 3);
+    }
+
+    #[tokio::test]
+    async fn a_refusal_is_not_taken_for_an_answer_and_is_bounded() {
+        let (_, status, refusal) = ask("503 Service Unavailable", usize::MAX, |_| panic!("it is a refusal")).await;
+        assert_eq!((status, refusal.len()), (StatusCode::SERVICE_UNAVAILABLE, REFUSAL_BYTES_MAX));
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_kept_is_bounded() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = ServerUrl::of_listener(listener.local_addr().unwrap());
+        let asked = server.request(Method::GET, "/v1/jobs", None, None);
+        let (_, answered) = tokio::join!(answer(listener, "200 OK", usize::MAX), asked);
+        let error = answered.unwrap_err();
+        assert_eq!(std::error::Error::source(&error).unwrap().to_string(), TOO_LARGE);
+    }
+}

@@ -1,0 +1,608 @@
+//! Relations between settings, and the files they name.
+//!
+//! What a single value can be is checked where it is read; here is what two of them must be to each other. Secrets
+//! that lie in files are read here, API keys become digests and the keys themselves are forgotten, so that whoever
+//! uses the configuration finds one form only.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::time::Duration;
+
+use tidings_gateway::ClientCertificate;
+use tidings_gettext::{Plural, Template, TemplateError};
+use tidings_protocol::NamespaceOptions;
+use tidings_push::apns::check_app;
+use tidings_push::fcm::oauth::ServiceAccount;
+use tidings_push::web_push::guard::{DEFAULT_HOSTS, EndpointRules, HostRuleError};
+use tidings_push::web_push::vapid::{VapidError, VapidKey};
+use tidings_telemetry::unix_now;
+use tidings_types::{AppId, Environment};
+use tracing_subscriber::EnvFilter;
+
+use super::field::{Reader, bare_or_quoted};
+use super::read_file;
+use super::sections::{
+    Api, ApiKey, Apns, Apps, Client, Config, Fcm, Http, Influx, Namespace, Shadow, Topic, WebPush, Webhook,
+};
+use super::tree::{Origin, Problem};
+use super::value::{Secret, Sha256};
+use crate::WebhookKey;
+
+/// The shortest API key: a key is a random string, not a password.
+const API_KEY_CHARACTERS_MIN: usize = 16;
+
+/// The shortest secret without a warning (RFC 7518, 3.2: as long as the hash).
+const TOKEN_SECRET_BYTES: usize = 32;
+
+/// A certificate that ends sooner is warned about.
+const CERTIFICATE_END_NEAR: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// Checks everything; problems go to `reader`, what is allowed but unwise is returned.
+pub(super) fn check(config: &mut Config, reader: &mut Reader) -> Vec<Problem> {
+    let mut check = Check { reader, warnings: Vec::new() };
+    check.http(&config.http, &config.api);
+    check.proxy(&config.http, &config.apps);
+    check.keys(&mut config.api);
+    check.client(&mut config.client, &config.http);
+    check.namespace("channel.without_namespace", &config.channel.without_namespace);
+    for (name, namespace) in &config.channel.namespaces {
+        check.name("channel.namespaces", name);
+        check.namespace(&format!("channel.namespaces.{}", bare_or_quoted(name)), namespace);
+    }
+    for (name, topic) in &config.topics {
+        check.topic(&format!("topics.{name}"), topic);
+    }
+    check.all_apns(&config.apns);
+    check.all_fcm(&config.fcm);
+    check.all_web_push(&config.web_push);
+    check.shadow(&config.shadow);
+    if let Some(dir) = config.translations.dir.as_deref().filter(|dir| !dir.is_dir()) {
+        check.problem("translations.dir", &format!("{} is not a folder", dir.display()));
+    }
+    if config.store.reopen_backoff_min > config.store.reopen_backoff_max {
+        check.problem("store.reopen_backoff_min", "must not be longer than `store.reopen_backoff_max`");
+    }
+    check.webhook(&mut config.webhook);
+    check.influx(&config.influx);
+    if let Err(error) = EnvFilter::try_new(&config.log.filter) {
+        check.problem("log.filter", &format!("{error}, got {:?}", config.log.filter));
+    }
+    check.warnings
+}
+
+struct Check<'a> {
+    reader: &'a mut Reader,
+    warnings: Vec<Problem>,
+}
+
+impl Check<'_> {
+    /// Where a setting or, if it has no value, the first of its table was stated.
+    fn origin(&self, path: &str) -> Origin {
+        let (table, name) = path.rsplit_once('.').unwrap_or(("", path));
+        let settings = || self.reader.effective.iter();
+        let stated = |origin: &&Origin| !matches!(origin, Origin::Default);
+        let own = settings().filter(|setting| setting.table == table && setting.name == name);
+        let near = settings().filter(|setting| setting.table == table || setting.table == path);
+        own.chain(near).map(|setting| &setting.origin).find(stated).cloned().unwrap_or(Origin::Default)
+    }
+
+    fn problem(&mut self, path: &str, message: &str) {
+        let origin = self.origin(path);
+        self.reader.problem(&origin, format!("`{path}`: {message}"));
+    }
+
+    fn warn(&mut self, path: &str, message: &str) {
+        self.warnings.push(Problem { origin: self.origin(path), message: format!("`{path}`: {message}") });
+    }
+
+    fn name(&mut self, path: &str, name: &str) {
+        let valid = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
+        if name.is_empty() || name.len() > 64 || !name.bytes().all(valid) {
+            let message = format!("a name must be 1 to 64 letters, digits, `_`, `-` and `.`, got {name:?}");
+            self.problem(&format!("{path}.{}", bare_or_quoted(name)), &message);
+        }
+    }
+
+    fn http(&mut self, http: &Http, api: &Api) {
+        if http.internal_listen == Some(http.listen) && http.listen.port() != 0 {
+            self.problem("http.internal_listen", "is the same address as `http.listen`");
+        }
+        let (path, address) = match http.internal_listen {
+            Some(address) => ("http.internal_listen", address),
+            None => ("http.listen", http.listen),
+        };
+        if api.keys.is_empty() && !address.ip().is_loopback() {
+            let message = format!("{address} is not loopback, so the API needs a key: add one under [[api.keys]]");
+            self.problem(path, &message);
+        }
+    }
+
+    /// A proxy that tells who asks has the connections of all.
+    fn proxy(&mut self, http: &Http, apps: &Apps) {
+        if apps.address_header.is_some() && http.address_connection_count_max > 0 {
+            let message = format!(
+                "is {}, and all clients of the proxy that sends `apps.address_header` have its address: set 0, or what the \
+                 proxy may hold",
+                http.address_connection_count_max
+            );
+            self.warn("http.address_connection_count_max", &message);
+        }
+    }
+
+    fn keys(&mut self, api: &mut Api) {
+        let mut names = BTreeSet::new();
+        let mut digests = BTreeSet::new();
+        for (index, key) in api.keys.iter_mut().enumerate() {
+            let path = format!("api.keys[{index}]");
+            if !names.insert(key.name.clone()) {
+                self.problem(&format!("{path}.name"), &format!("{:?} names an earlier key already", key.name));
+            }
+            if key.scopes.is_empty() {
+                self.problem(&format!("{path}.scopes"), "is empty: the key would open nothing");
+            }
+            self.digest(&path, key);
+            if key.sha256.is_some_and(|digest| !digests.insert(digest.0)) {
+                self.problem(&format!("{path}.name"), "has the same key as an earlier one");
+            }
+        }
+    }
+
+    /// Leaves the digest only.
+    fn digest(&mut self, path: &str, key: &mut ApiKey) {
+        let stated =
+            usize::from(key.key.is_some()) + usize::from(key.key_file.is_some()) + usize::from(key.sha256.is_some());
+        if stated != 1 {
+            let message = format!("give exactly one of `key`, `key_file` and `sha256`, got {stated}");
+            self.problem(&format!("{path}.name"), &message);
+            return;
+        }
+        let from_file = key.key_file.as_deref().map(|file| self.secret_file(&format!("{path}.key_file"), file));
+        let Some(secret) = key.key.take().or(from_file.flatten()) else { return };
+        let setting = if key.key_file.is_some() { "key_file" } else { "key" };
+        let length = secret.expose().chars().count();
+        if length < API_KEY_CHARACTERS_MIN {
+            let message = format!("a key has at least {API_KEY_CHARACTERS_MIN} characters, got {length}");
+            self.problem(&format!("{path}.{setting}"), &message);
+        }
+        key.sha256 = Some(Sha256::of(secret.expose().as_bytes()));
+    }
+
+    fn client(&mut self, client: &mut Client, http: &Http) {
+        if client.ping_interval.subsec_millis() != 0 {
+            self.problem("client.ping_interval", "must be whole seconds: the protocol tells clients no fractions");
+        }
+        if client.pong_timeout >= client.ping_interval {
+            self.problem("client.pong_timeout", "must be shorter than `client.ping_interval`");
+        }
+        let pairs = [
+            (&mut client.token_hmac_secret, &client.token_hmac_secret_file, "client.token_hmac_secret"),
+            (
+                &mut client.token_hmac_previous_secret,
+                &client.token_hmac_previous_secret_file,
+                "client.token_hmac_previous_secret",
+            ),
+        ];
+        for (secret, file, path) in pairs {
+            match (&secret, file) {
+                (Some(_), Some(_)) => self.problem(path, &format!("give it or `{path}_file`, not both")),
+                (None, Some(file)) => *secret = self.secret_file(&format!("{path}_file"), file),
+                _ => {}
+            }
+            let length = secret.as_ref().map(|secret| secret.expose().len());
+            if length.is_some_and(|length| length < TOKEN_SECRET_BYTES) {
+                self.warn(path, &format!("is shorter than {TOKEN_SECRET_BYTES} bytes and can be guessed"));
+            }
+        }
+        if client.token_hmac_previous_secret.is_some() && client.token_hmac_secret.is_none() {
+            self.problem("client.token_hmac_previous_secret", "needs `client.token_hmac_secret`");
+        }
+        if client.insecure && !http.listen.ip().is_loopback() {
+            self.warn("client.insecure", "everybody who reaches this server may read and publish everything");
+        }
+        if client.insecure || client.allow_anonymous || client.token_hmac_secret.is_some() {
+            return;
+        }
+        let message = "is not set and neither is `client.allow_anonymous`: no client can connect";
+        self.warn("client.token_hmac_secret", message);
+    }
+
+    /// A secret in a file: its text without the line break at the end.
+    fn secret_file(&mut self, path: &str, file: &Path) -> Option<Secret> {
+        let text = self.file(path, file)?;
+        let secret = text.trim_end_matches(['\n', '\r']);
+        if secret.is_empty() || secret.chars().any(char::is_control) {
+            self.problem(path, &format!("{} does not hold a secret on one line", file.display()));
+            return None;
+        }
+        Some(Secret::new(secret))
+    }
+
+    fn file(&mut self, path: &str, file: &Path) -> Option<String> {
+        read_file(file).map_err(|error| self.problem(path, &format!("cannot read {}: {error}", file.display()))).ok()
+    }
+
+    fn namespace(&mut self, path: &str, namespace: &Namespace) {
+        let (size, ttl) = (namespace.history_size > 0, !namespace.history_ttl.is_zero());
+        if size && !ttl {
+            self.problem(&format!("{path}.history_size"), "needs a `history_ttl` above 0s");
+        }
+        if ttl && !size {
+            self.problem(&format!("{path}.history_ttl"), "needs a `history_size` above 0");
+        }
+        let needing = [
+            ("durable", namespace.durable),
+            ("force_recovery", namespace.force_recovery),
+            ("allow_recovery", namespace.allow_recovery),
+        ];
+        for (name, _) in needing.into_iter().filter(|(_, on)| *on && !size && !ttl) {
+            self.problem(&format!("{path}.{name}"), "needs a history: set `history_size` and `history_ttl`");
+        }
+    }
+
+    fn topic(&mut self, path: &str, topic: &Topic) {
+        let plural = topic.title_plural.is_some() || topic.body_plural.is_some();
+        if plural && topic.count.is_none() {
+            self.problem(&format!("{path}.count"), "is missing: which parameter chooses the plural?");
+        }
+        if topic.count.is_some() && !plural {
+            self.problem(&format!("{path}.count"), "needs `title_plural` or `body_plural`");
+        }
+        for (name, template) in [("title", topic.title_template()), ("body", topic.body_template())] {
+            if let Err(error) = template {
+                self.problem(&format!("{path}.{name}"), &error.to_string());
+            }
+        }
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+        if topic.domain.len() > 64 || !topic.domain.bytes().all(plain) {
+            let message = format!("must be 1 to 64 letters, digits, `_` and `-`, got {:?}", topic.domain);
+            self.problem(&format!("{path}.domain"), &message);
+        }
+    }
+
+    fn all_apns(&mut self, all: &BTreeMap<String, Apns>) {
+        let mut taken = BTreeMap::new();
+        for (name, apns) in all {
+            let path = format!("apns.{}", bare_or_quoted(name));
+            self.name("apns", name);
+            self.apns(&path, apns);
+            for app in &apns.apps {
+                if let Some(other) = taken.insert((apns.environment, app), name) {
+                    let message = format!("{app} in this environment belongs to `apns.{other}` already");
+                    self.problem(&format!("{path}.apps"), &message);
+                }
+            }
+        }
+    }
+
+    fn webhook(&mut self, webhook: &mut Webhook) {
+        let Webhook { url, allow_http, secret, secret_file, previous_secret, previous_secret_file, .. } = webhook;
+        let pairs = [
+            (&mut *secret, &*secret_file, "webhook.secret"),
+            (&mut *previous_secret, &*previous_secret_file, "webhook.previous_secret"),
+        ];
+        for (secret, file, path) in pairs {
+            match (&secret, &file) {
+                (Some(_), Some(_)) => self.problem(path, &format!("give it or `{path}_file`, not both")),
+                (None, Some(file)) => *secret = self.secret_file(&format!("{path}_file"), file),
+                _ => {}
+            }
+            let stated = if file.is_some() { format!("{path}_file") } else { path.to_owned() };
+            if let Some(Err(error)) = secret.as_ref().map(|secret| WebhookKey::parse(secret.expose())) {
+                self.problem(&stated, &error.to_string());
+            }
+        }
+        if url.is_some() && secret.is_none() && secret_file.is_none() {
+            self.problem("webhook.secret", "is missing: reports are signed");
+        }
+        if url.is_none() && secret.is_some() {
+            self.warn("webhook.secret", "has no effect without `webhook.url`");
+        }
+        if previous_secret.is_some() && secret.is_none() {
+            self.problem("webhook.previous_secret", "needs `webhook.secret`");
+        }
+        if url.as_ref().is_some_and(|url| !url.origin.is_tls()) && !*allow_http {
+            self.problem("webhook.url", "must be https, or set `webhook.allow_http`");
+        }
+        if webhook.backoff_min > webhook.backoff_max {
+            self.problem("webhook.backoff_min", "must not be longer than `webhook.backoff_max`");
+        }
+        if let Some(file) = &webhook.ca_file {
+            self.pem("webhook.ca_file", file, "CERTIFICATE");
+        }
+    }
+
+    fn influx(&mut self, influx: &Influx) {
+        let mut keys = BTreeSet::new();
+        if let Some(twice) = influx.tags.iter().find(|tag| !keys.insert(&tag.key)) {
+            self.problem("influx.tags", &format!("{:?} is given twice", twice.key));
+        }
+        // Every point repeats them.
+        let bytes: usize = influx.tags.iter().map(|tag| tag.key.len() + tag.value.len() + 2).sum();
+        let bytes_max = influx.packet_bytes.as_usize() / 4;
+        if bytes > bytes_max {
+            let message =
+                format!("must take at most a quarter of `influx.packet_bytes` ({bytes_max}), got {bytes} bytes");
+            self.problem("influx.tags", &message);
+        }
+        if influx.address.is_none() && !influx.tags.is_empty() {
+            self.warn("influx.tags", "have no effect without `influx.address`");
+        }
+    }
+
+    fn all_fcm(&mut self, all: &BTreeMap<String, Fcm>) {
+        let mut taken = BTreeMap::new();
+        for (name, fcm) in all {
+            let path = format!("fcm.{}", bare_or_quoted(name));
+            self.name("fcm", name);
+            self.apps("fcm", name, &fcm.apps, &mut taken);
+            self.connections(&path, fcm.connection_count, fcm.connection_count_max, fcm.thread_count);
+            self.lake(&path, fcm.lake_capacity, fcm.connection_count_max * fcm.stream_count_max);
+            match &fcm.service_account_file {
+                None => self.problem(&format!("{path}.service_account_file"), "is missing"),
+                Some(file) => self.service_account(&format!("{path}.service_account_file"), file),
+            }
+            if let Some(file) = &fcm.ca_file {
+                self.pem(&format!("{path}.ca_file"), file, "CERTIFICATE");
+            }
+        }
+    }
+
+    fn all_web_push(&mut self, all: &BTreeMap<String, WebPush>) {
+        let mut taken = BTreeMap::new();
+        for (name, web_push) in all {
+            let path = format!("web_push.{}", bare_or_quoted(name));
+            self.name("web_push", name);
+            self.apps("web_push", name, &web_push.apps, &mut taken);
+            match &web_push.vapid_key_file {
+                None => self.problem(&format!("{path}.vapid_key_file"), "is missing"),
+                Some(file) => self.vapid_key(&format!("{path}.vapid_key_file"), file, web_push.contact.as_deref()),
+            }
+            if let Err(error) = web_push.rules() {
+                self.problem(&format!("{path}.allowed_hosts"), &error.to_string());
+            }
+            if web_push.allow_private {
+                let message = "whoever registers a device can make this server call inside your network";
+                self.warn(&format!("{path}.allow_private"), message);
+            }
+            if let Some(file) = &web_push.ca_file {
+                self.pem(&format!("{path}.ca_file"), file, "CERTIFICATE");
+            }
+        }
+    }
+
+    fn service_account(&mut self, path: &str, file: &Path) {
+        let Some(text) = self.file(path, file) else { return };
+        if let Err(error) = ServiceAccount::parse(text.as_bytes()) {
+            self.problem(path, &format!("{}: {error}", file.display()));
+        }
+    }
+
+    fn vapid_key(&mut self, path: &str, file: &Path, contact: Option<&str>) {
+        let contact_path = path.replace("vapid_key_file", "contact");
+        let Some(contact) = contact else { return self.problem(&contact_path, "is missing: Apple asks for it") };
+        let Some(text) = self.file(path, file) else { return };
+        match VapidKey::new(&text, contact) {
+            Ok(_) => {}
+            Err(error @ VapidError::Key) => self.problem(path, &format!("{}: {error}", file.display())),
+            Err(error @ VapidError::Subject(_)) => self.problem(&contact_path, &error.to_string()),
+        }
+    }
+
+    fn shadow(&mut self, shadow: &Shadow) {
+        if !shadow.enabled && (shadow.percent > 0 || !shadow.devices.is_empty()) {
+            self.warn("shadow.enabled", "is off, so `devices` and `percent` have no effect: everybody is pushed");
+        }
+    }
+
+    /// The apps of a section are some, and no other section's.
+    fn apps<'a>(&mut self, table: &str, name: &'a str, apps: &'a [AppId], taken: &mut BTreeMap<&'a AppId, &'a str>) {
+        let path = format!("{table}.{}.apps", bare_or_quoted(name));
+        if apps.is_empty() {
+            self.problem(&path, "is empty: name the apps this credential is for");
+        }
+        for app in apps {
+            if let Some(other) = taken.insert(app, name) {
+                self.problem(&path, &format!("{app} belongs to `{table}.{other}` already"));
+            }
+        }
+    }
+
+    fn connections(&mut self, path: &str, connection_count: usize, connection_count_max: usize, thread_count: usize) {
+        if thread_count > connection_count {
+            self.problem(&format!("{path}.thread_count"), "must not be more than `connection_count`");
+        }
+        if connection_count > connection_count_max {
+            self.problem(&format!("{path}.connection_count"), "must not be more than `connection_count_max`");
+        }
+    }
+
+    fn lake(&mut self, path: &str, lake_capacity: usize, in_flight: usize) {
+        if lake_capacity > 2 * in_flight {
+            let message = format!("must be at most twice what is in flight ({in_flight}), got {lake_capacity}");
+            self.problem(&format!("{path}.lake_capacity"), &message);
+        }
+    }
+
+    fn apns(&mut self, path: &str, apns: &Apns) {
+        if apns.apps.is_empty() {
+            self.problem(&format!("{path}.apps"), "is empty: name the apps this credential is for");
+        }
+        for error in apns.apps.iter().filter_map(|app| check_app(app).err()) {
+            self.problem(&format!("{path}.apps"), &error.to_string());
+        }
+        self.connections(path, apns.connection_count, apns.connection_count_max, apns.thread_count);
+        self.lake(path, apns.lake_capacity, apns.connection_count_max * apns.stream_count_max);
+        // There every token is a bad one, and tokens that are bad are forgotten.
+        if let Some(other) = other_environment(apns.host(), apns.environment) {
+            let message =
+                format!("is Apple's for `environment = \"{other}\"`: no device of this section is known there");
+            self.problem(&format!("{path}.host"), &message);
+        }
+        self.apns_credential(path, apns);
+        if let Some(file) = &apns.ca_file {
+            self.pem(&format!("{path}.ca_file"), file, "CERTIFICATE");
+        }
+    }
+
+    fn apns_credential(&mut self, path: &str, apns: &Apns) {
+        let key = [
+            ("key_file", apns.key_file.is_some()),
+            ("key_id", apns.key_id.is_some()),
+            ("team_id", apns.team_id.is_some()),
+        ];
+        let certificate = [
+            ("certificate_file", apns.certificate_file.is_some()),
+            ("certificate_key_file", apns.certificate_key_file.is_some()),
+        ];
+        let fields = match (key.iter().find(|field| field.1), certificate.iter().find(|field| field.1)) {
+            (Some((key, _)), Some((certificate, _))) => {
+                let message = format!("give a signing key or a certificate, not both: there is `{key}`, too");
+                return self.problem(&format!("{path}.{certificate}"), &message);
+            }
+            (None, None) => {
+                let message = "needs a credential: `key_file`, `key_id` and `team_id`, or `certificate_file` and \
+                               `certificate_key_file`";
+                return self.problem(path, message);
+            }
+            (Some(_), None) => &key[..],
+            (None, Some(_)) => &certificate[..],
+        };
+        for (name, _) in fields.iter().filter(|field| !field.1) {
+            self.problem(&format!("{path}.{name}"), "is missing");
+        }
+        if let Some(file) = &apns.key_file {
+            self.pem(&format!("{path}.key_file"), file, "PRIVATE KEY");
+        }
+        if let (Some(chain), Some(key)) = (&apns.certificate_file, &apns.certificate_key_file) {
+            self.certificate(path, chain, key, &apns.apps);
+        }
+    }
+
+    fn certificate(&mut self, path: &str, chain_file: &Path, key_file: &Path, apps: &[AppId]) {
+        let (chain_path, key_path) = (format!("{path}.certificate_file"), format!("{path}.certificate_key_file"));
+        let (chain, key) = (self.file(&chain_path, chain_file), self.file(&key_path, key_file));
+        let (Some(chain), Some(key)) = (chain, key) else { return };
+        let now = unix_now();
+        let certificate = match ClientCertificate::new(&chain, &key, now) {
+            Ok(certificate) => certificate,
+            Err(error) => {
+                let (path, file) = if error.is_about_key() { (key_path, key_file) } else { (chain_path, chain_file) };
+                return self.problem(&path, &format!("{}: {error}", file.display()));
+            }
+        };
+        if certificate.begins_at() > now {
+            self.warn(&chain_path, &format!("{} is not valid yet", chain_file.display()));
+        }
+        if certificate.ends_at().saturating_since(now) < CERTIFICATE_END_NEAR {
+            self.warn(&chain_path, &format!("{} ends on {}", chain_file.display(), certificate.end_date()));
+        }
+        for app in apps.iter().filter(|app| !certificate.covers(app)) {
+            let topics = certificate.topics().join(", ");
+            let message = format!("{app} is not among the topics of {} ({topics})", chain_file.display());
+            self.problem(&format!("{path}.apps"), &message);
+        }
+    }
+
+    fn pem(&mut self, path: &str, file: &Path, label: &str) {
+        let Some(text) = self.file(path, file) else { return };
+        if !text.contains(&format!("-----BEGIN {label}-----")) {
+            self.problem(path, &format!("{} holds no PEM {label:?}", file.display()));
+        }
+    }
+}
+
+/// The environment that one of Apple's hosts is for, if that is not this one.
+fn other_environment(host: &str, environment: Environment) -> Option<&'static str> {
+    let (own, name) = match host.trim_end_matches('.').to_ascii_lowercase().as_str() {
+        "api.push.apple.com" => (Environment::Production, "production"),
+        "api.sandbox.push.apple.com" | "api.development.push.apple.com" => (Environment::Sandbox, "sandbox"),
+        _ => return None,
+    };
+    (own != environment).then_some(name)
+}
+
+impl ApiKey {
+    /// The SHA-256 of the key, whichever way it was stated.
+    ///
+    /// # Panics
+    /// Before the configuration was checked.
+    pub fn digest(&self) -> &[u8; 32] {
+        &self.sha256.as_ref().expect("the check leaves every key as its digest").0
+    }
+}
+
+impl Apns {
+    /// The host, by default Apple's own for the environment.
+    pub fn host(&self) -> &str {
+        self.host.as_deref().unwrap_or(match self.environment {
+            Environment::Production => "api.push.apple.com",
+            Environment::Sandbox => "api.sandbox.push.apple.com",
+        })
+    }
+}
+
+impl WebPush {
+    /// Which endpoints are asked.
+    pub fn rules(&self) -> Result<EndpointRules, HostRuleError> {
+        let hosts = DEFAULT_HOSTS.iter().copied().chain(self.allowed_hosts.iter().map(String::as_str));
+        let rules = EndpointRules::new(hosts, self.allowed_ports.iter().copied())?;
+        Ok(if self.allow_private { rules.admitting_private() } else { rules })
+    }
+}
+
+impl Topic {
+    /// The title, ready to be translated.
+    pub fn title_template(&self) -> Result<Template, TemplateError> {
+        self.template(&self.title, self.title_plural.as_deref())
+    }
+
+    /// The body, ready to be translated.
+    pub fn body_template(&self) -> Result<Template, TemplateError> {
+        self.template(&self.body, self.body_plural.as_deref())
+    }
+
+    fn template(&self, singular: &str, plural: Option<&str>) -> Result<Template, TemplateError> {
+        let plural = plural.zip(self.count.as_deref()).map(|(msgid_plural, count)| Plural { msgid_plural, count });
+        Template::new(self.context.as_deref(), singular, plural)
+    }
+}
+
+impl Namespace {
+    /// As the protocol knows it; `half` is what it may have of all channels of its kind unless it says so itself.
+    fn options(&self, half: u32) -> NamespaceOptions {
+        NamespaceOptions {
+            history_size: self.history_size,
+            history_ttl: self.history_ttl,
+            channel_count_max: if self.channel_count_max == 0 { half } else { self.channel_count_max },
+            durable: self.durable,
+            force_recovery: self.force_recovery,
+            allow_recovery: self.allow_recovery,
+            presence: self.presence,
+            allow_subscribe_for_client: self.allow_subscribe_for_client,
+            allow_subscribe_for_anonymous: self.allow_subscribe_for_anonymous,
+            allow_publish_for_client: self.allow_publish_for_client,
+            allow_publish_for_subscriber: self.allow_publish_for_subscriber,
+            allow_publish_for_anonymous: self.allow_publish_for_anonymous,
+            allow_history_for_client: self.allow_history_for_client,
+            allow_history_for_subscriber: self.allow_history_for_subscriber,
+            allow_history_for_anonymous: self.allow_history_for_anonymous,
+            allow_presence_for_client: self.allow_presence_for_client,
+            allow_presence_for_subscriber: self.allow_presence_for_subscriber,
+            allow_presence_for_anonymous: self.allow_presence_for_anonymous,
+        }
+    }
+}
+
+impl Config {
+    /// The rules of all channels, as the protocol knows them.
+    pub fn namespaces(&self) -> tidings_protocol::Namespaces {
+        let named = self.channel.namespaces.iter().map(|(name, namespace)| (name.clone(), self.options_of(namespace)));
+        tidings_protocol::Namespaces::new(self.options_of(&self.channel.without_namespace), named.collect())
+    }
+
+    /// The rules of one namespace's channels.
+    pub fn options_of(&self, namespace: &Namespace) -> NamespaceOptions {
+        let all = if namespace.durable { self.store.channel_count_max } else { self.channels.count_max as u64 };
+        namespace.options(u32::try_from(all.div_ceil(2)).unwrap_or(u32::MAX))
+    }
+}

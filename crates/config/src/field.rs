@@ -1,0 +1,396 @@
+//! How settings are declared and read: one declaration per setting yields its type, default, range, parsing, the
+//! reference page and the example file.
+//!
+//! [`section!`] declares a table of settings as a plain struct; [`Field`] reads whatever a setting may hold: a single
+//! value ([`Leaf`]), an optional one, a list, another section, or sections named by the operator. Reading never stops
+//! at a mistake: it notes a [`Problem`] and goes on, so that all mistakes are told at once. A section exists only when
+//! all its settings were right.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use axum::http::HeaderName;
+use tidings_api::SubjectPattern;
+use tidings_types::{AppId, DeviceId, Environment, EventChannels};
+
+use super::tree::{
+    Node, Origin, Problem, Table, VARIABLE_PREFIX, VARIABLE_SEPARATOR, Value, parse_value, variable_name,
+};
+use super::value::{AppleId, ByteSize, HostPort, Leaf, LogFormat, Ramp, Scope, Secret, Sha256, Spelling, Tag, WebUrl};
+
+/// The declaration of one setting.
+pub(crate) struct Item {
+    /// Its name in its table.
+    pub(crate) name: &'static str,
+    /// What it does, as written above the field.
+    pub(crate) docs: &'static [&'static str],
+    /// The value when nothing is stated, as text.
+    pub(crate) default: Option<&'static str>,
+    /// A value for the example file where there is no default.
+    pub(crate) example: Option<&'static str>,
+    /// Least and greatest value.
+    pub(crate) range: Option<(&'static str, &'static str)>,
+    /// What it holds.
+    pub(crate) shape: Shape,
+}
+
+/// What a setting holds.
+pub(crate) enum Shape {
+    /// One value.
+    Leaf { expected: &'static str, spelling: Spelling },
+    /// One value, or none.
+    Optional(&'static Shape),
+    /// Several, in order.
+    List(&'static Shape),
+    /// A table of settings.
+    Section { docs: &'static [&'static str], items: &'static [Item] },
+    /// Tables of settings under names that the operator gives.
+    Named(&'static Shape),
+}
+
+/// A setting as it is in force.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Effective {
+    /// The path of its table; rows of a list as `api.keys[0]`.
+    pub table: String,
+    /// Its name in the table.
+    pub name: String,
+    /// The value as TOML, secrets masked.
+    pub value: String,
+    /// Who says so.
+    pub origin: Origin,
+}
+
+/// What reading has found so far.
+#[derive(Default)]
+pub(crate) struct Reader {
+    /// Every mistake.
+    pub(crate) problems: Vec<Problem>,
+    /// Every value in force, in the order of the declarations.
+    pub(crate) effective: Vec<Effective>,
+}
+
+impl Reader {
+    pub(super) fn problem(&mut self, origin: &Origin, message: String) {
+        self.problems.push(Problem { origin: origin.clone(), message });
+    }
+}
+
+/// Where in the tree reading is.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'a> {
+    /// The path of the table; empty at the top.
+    pub(super) table: &'a str,
+    /// The origin of the table, to complain about what is missing in it.
+    pub(super) origin: &'a Origin,
+    /// The declaration of the setting being read.
+    pub(super) item: &'a Item,
+    /// Its name, or that of the row or named table in it.
+    pub(super) name: &'a str,
+}
+
+impl Place<'_> {
+    /// The whole path of the setting.
+    pub(super) fn path(&self) -> String {
+        if self.table.is_empty() { self.name.to_owned() } else { format!("{}.{}", self.table, self.name) }
+    }
+}
+
+/// What a setting may hold.
+pub(crate) trait Field: Sized {
+    /// Its declaration.
+    const SHAPE: Shape;
+
+    /// Reads it; `None` after noting a problem.
+    fn read(node: Option<&Node>, place: Place<'_>, reader: &mut Reader) -> Option<Self>;
+}
+
+/// A table of settings, declared by [`section!`].
+pub(crate) trait Section: Sized {
+    /// What the table is for.
+    const DOCS: &'static [&'static str];
+    /// Its settings.
+    const ITEMS: &'static [Item];
+
+    /// Reads every setting, then puts them together.
+    fn read_items(table: &Table, path: &str, origin: &Origin, reader: &mut Reader) -> Option<Self>;
+}
+
+/// Declares sections: `name: Type = "default", like "example", from "low" to "high";` per setting, the comment above
+/// it being its documentation. A setting without default is required, unless it is an `Option`, a list, a section or
+/// named sections.
+macro_rules! section {
+    ($($(#[doc = $section_doc:literal])+ $section:ident {
+        $($(#[doc = $doc:literal])+ $field:ident: $type:ty
+            $(= $default:literal)? $(, like $example:literal)? $(, from $low:literal to $high:literal)?;)+
+    })+) => {$(
+        $(#[doc = $section_doc])+
+        #[derive(Debug, Clone, PartialEq)]
+        pub struct $section {
+            $($(#[doc = $doc])+ pub $field: $type,)+
+        }
+
+        impl $crate::field::Section for $section {
+            const DOCS: &'static [&'static str] = &[$($section_doc),+];
+            const ITEMS: &'static [$crate::field::Item] = &[$($crate::field::Item {
+                name: stringify!($field),
+                docs: &[$($doc),+],
+                default: $crate::field::section!(@maybe $($default)?),
+                example: $crate::field::section!(@maybe $($example)?),
+                range: $crate::field::section!(@maybe $(($low, $high))?),
+                shape: <$type as $crate::field::Field>::SHAPE,
+            }),+];
+
+            fn read_items(
+                table: &$crate::tree::Table,
+                path: &str,
+                origin: &$crate::tree::Origin,
+                reader: &mut $crate::field::Reader,
+            ) -> Option<Self> {
+                let mut items = Self::ITEMS.iter();
+                $(let $field: Option<$type> = $crate::field::read_item(
+                    items.next().expect("one declaration per field"), table, path, origin, reader,
+                );)+
+                Some(Self { $($field: $field?),+ }) // Only after every setting was read: all mistakes at once.
+            }
+        }
+
+        impl $crate::field::Field for $section {
+            const SHAPE: $crate::field::Shape = $crate::field::Shape::Section {
+                docs: <Self as $crate::field::Section>::DOCS,
+                items: <Self as $crate::field::Section>::ITEMS,
+            };
+
+            fn read(
+                node: Option<&$crate::tree::Node>,
+                place: $crate::field::Place<'_>,
+                reader: &mut $crate::field::Reader,
+            ) -> Option<Self> {
+                $crate::field::read_section(node, place, reader)
+            }
+        }
+    )+};
+    (@maybe) => { None };
+    (@maybe $value:expr) => { Some($value) };
+}
+pub(crate) use section;
+
+/// Reads one setting of a table: what is stated, else the default.
+pub(crate) fn read_item<T: Field>(
+    item: &Item,
+    table: &Table,
+    path: &str,
+    origin: &Origin,
+    reader: &mut Reader,
+) -> Option<T> {
+    let place = Place { table: path, origin, item, name: item.name };
+    let default = item.default.map(|text| Node { origin: Origin::Default, value: Value::Variable(text.to_owned()) });
+    T::read(table.get(item.name).map(|(_, node)| node).or(default.as_ref()), place, reader)
+}
+
+/// Reads a table inside another.
+pub(crate) fn read_section<T: Section>(node: Option<&Node>, place: Place<'_>, reader: &mut Reader) -> Option<T> {
+    match node {
+        None => T::read_items(&Table::new(), &place.path(), place.origin, reader),
+        Some(Node { origin, value: Value::Table(table) }) => read_table(table, &place.path(), origin, reader),
+        Some(node) => {
+            reader.problem(&node.origin, format!("`{}` must be a table, got {}", place.path(), kind(&node.value)));
+            None
+        }
+    }
+}
+
+/// Reads a table and refuses every name in it that is none of its settings.
+pub(crate) fn read_table<T: Section>(table: &Table, path: &str, origin: &Origin, reader: &mut Reader) -> Option<T> {
+    for (name, (origin, _)) in table {
+        if T::ITEMS.iter().all(|item| item.name != name) {
+            let place = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+            let advice = nearest(name, path, T::ITEMS).map_or_else(String::new, |path| {
+                let variable = matches!(origin, Origin::Environment(_)).then(|| format!(" ({})", variable_of(&path)));
+                format!(", did you mean `{path}`{}?", variable.unwrap_or_default())
+            });
+            reader.problem(origin, format!("unknown setting `{place}`{advice}"));
+        }
+    }
+    T::read_items(table, path, origin, reader)
+}
+
+/// The environment variable of a setting.
+pub(crate) fn variable_of(path: &str) -> String {
+    let names: Vec<String> = path.split('.').map(variable_name).collect();
+    format!("{VARIABLE_PREFIX}{}", names.join(VARIABLE_SEPARATOR))
+}
+
+/// The name that was probably meant: the most similar one of the same table, else the same name in another table.
+fn nearest(name: &str, path: &str, items: &'static [Item]) -> Option<String> {
+    let similar = closest(name, items.iter().map(|item| item.name))
+        .map(|name| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") });
+    similar.or_else(|| elsewhere(name, "", super::Config::ITEMS))
+}
+
+/// The most similar of `names`, if one is similar enough to be a slip of the hand or a related word.
+pub(crate) fn closest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    names
+        .map(|other| (strsim::jaro_winkler(name, other), other))
+        .filter(|(similarity, _)| *similarity > 0.85)
+        .max_by(|(a, _), (b, _)| a.total_cmp(b))
+        .map(|(_, other)| other)
+}
+
+fn elsewhere(name: &str, path: &str, items: &'static [Item]) -> Option<String> {
+    items.iter().find_map(|item| {
+        let here = if path.is_empty() { item.name.to_owned() } else { format!("{path}.{}", item.name) };
+        match &item.shape {
+            _ if item.name == name => Some(here),
+            Shape::Section { items, .. } => elsewhere(name, &here, items),
+            _ => None,
+        }
+    })
+}
+
+/// A kind of value in words, without the value.
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Text(_) | Value::Variable(_) => "text",
+        Value::Integer(_) => "a whole number",
+        Value::Boolean(_) => "true or false",
+        Value::List(_) => "a list",
+        Value::Table(_) => "a table",
+        Value::Unsupported(kind) => kind,
+    }
+}
+
+fn read_leaf<T: Leaf>(node: Option<&Node>, place: Place<'_>, reader: &mut Reader) -> Option<T> {
+    let Some(node) = node else {
+        reader.problem(place.origin, format!("`{}` is missing, must be {}", place.path(), T::EXPECTED));
+        return None;
+    };
+    let text = match (&node.value, T::SPELLING) {
+        (Value::Variable(text), _) | (Value::Text(text), Spelling::Text) => Some(text.as_str()),
+        (Value::Integer(digits), Spelling::Integer) => Some(digits.as_str()),
+        (Value::Boolean(flag), Spelling::Boolean) => Some(if *flag { "true" } else { "false" }),
+        _ => None,
+    };
+    let within = |value: &T| place.item.range.is_none_or(|(low, high)| value.is_within(low, high));
+    let Some(value) = text.and_then(T::parse).filter(within) else {
+        let range = place.item.range.map(|(low, high)| format!(" from {low} to {high}")).unwrap_or_default();
+        let got = match (text, T::SPELLING) {
+            (None, _) => kind(&node.value).to_owned(),
+            (Some(_), _) if T::SECRET => "something else".to_owned(),
+            (Some(text), Spelling::Text) => format!("{:?}", text.chars().take(64).collect::<String>()),
+            (Some(text), _) => text.chars().take(64).collect(),
+        };
+        reader.problem(&node.origin, format!("`{}` must be {}{range}, got {got}", place.path(), T::EXPECTED));
+        return None;
+    };
+    reader.effective.push(Effective {
+        table: place.table.to_owned(),
+        name: place.name.to_owned(),
+        value: toml_value(T::SPELLING, &value.show()),
+        origin: node.origin.clone(),
+    });
+    Some(value)
+}
+
+/// A value as TOML spells it.
+pub(crate) fn toml_value(spelling: Spelling, text: &str) -> String {
+    match spelling {
+        Spelling::Text => toml::Value::String(text.to_owned()).to_string(),
+        Spelling::Integer | Spelling::Boolean => text.to_owned(),
+    }
+}
+
+macro_rules! leaf {
+    ($($type:ty),+) => {$(
+        impl Field for $type {
+            const SHAPE: Shape = Shape::Leaf { expected: <$type as Leaf>::EXPECTED, spelling: <$type as Leaf>::SPELLING };
+
+            fn read(node: Option<&Node>, place: Place<'_>, reader: &mut Reader) -> Option<Self> {
+                read_leaf(node, place, reader)
+            }
+        }
+    )+};
+}
+
+leaf!(bool, u16, u32, u64, usize, String, PathBuf, SocketAddr, Duration);
+leaf!(AppId, AppleId, ByteSize, DeviceId, Environment, EventChannels, HeaderName, HostPort, LogFormat, Ramp, Scope);
+leaf!(Secret, Sha256, SubjectPattern, Tag, WebUrl);
+
+impl<T: Field> Field for Option<T> {
+    const SHAPE: Shape = Shape::Optional(&T::SHAPE);
+
+    fn read(node: Option<&Node>, place: Place<'_>, reader: &mut Reader) -> Option<Self> {
+        if node.is_none() { Some(None) } else { T::read(node, place, reader).map(Some) }
+    }
+}
+
+impl<T: Field> Field for Vec<T> {
+    const SHAPE: Shape = Shape::List(&T::SHAPE);
+
+    fn read(node: Option<&Node>, place: Place<'_>, reader: &mut Reader) -> Option<Self> {
+        let parsed = node.and_then(|node| match &node.value {
+            Value::Variable(text) => parse_value(text, &node.origin),
+            _ => None,
+        });
+        let nodes = match parsed.as_ref().or(node) {
+            None => &[],
+            Some(Node { value: Value::List(nodes), .. }) => nodes.as_slice(),
+            Some(node) => {
+                let got = kind(&node.value);
+                reader.problem(&node.origin, format!("`{}` must be a list in [], got {got}", place.path()));
+                return None;
+            }
+        };
+        let mark = reader.effective.len();
+        let mut read_row = |(index, node): (usize, &Node)| {
+            T::read(Some(node), Place { name: &format!("{}[{index}]", place.name), ..place }, reader)
+        };
+        let values: Vec<Option<T>> = nodes.iter().enumerate().map(&mut read_row).collect();
+        // Rows of a table stay in force row by row, single values as one list.
+        if nodes.is_empty() || matches!(T::SHAPE, Shape::Leaf { .. }) {
+            let parts: Vec<String> = reader.effective.drain(mark..).map(|part| part.value).collect();
+            reader.effective.push(Effective {
+                table: place.table.to_owned(),
+                name: place.name.to_owned(),
+                value: format!("[{}]", parts.join(", ")),
+                origin: node.map_or(Origin::Default, |node| node.origin.clone()),
+            });
+        }
+        values.into_iter().collect()
+    }
+}
+
+impl<K: FromStr<Err: Display> + Ord, T: Field> Field for BTreeMap<K, T> {
+    const SHAPE: Shape = Shape::Named(&T::SHAPE);
+
+    fn read(node: Option<&Node>, place: Place<'_>, reader: &mut Reader) -> Option<Self> {
+        let table = match node {
+            None => return Some(Self::new()),
+            Some(Node { value: Value::Table(table), .. }) => table,
+            Some(node) => {
+                let got = kind(&node.value);
+                reader.problem(&node.origin, format!("`{}` must be tables with names, got {got}", place.path()));
+                return None;
+            }
+        };
+        let path = place.path();
+        let mut read_named = |(name, (origin, node)): (&String, &(Origin, Node))| {
+            let key = K::from_str(name).map_err(|error| reader.problem(origin, format!("`{path}`: {error}"))).ok();
+            let place = Place { table: &path, origin, item: place.item, name: &bare_or_quoted(name) };
+            let value = T::read(Some(node), place, reader);
+            Some((key?, value?))
+        };
+        let values: Vec<Option<(K, T)>> = table.iter().map(&mut read_named).collect();
+        values.into_iter().collect()
+    }
+}
+
+/// A name as a path of TOML spells it.
+pub(super) fn bare_or_quoted(name: &str) -> String {
+    let bare = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+    if !name.is_empty() && name.bytes().all(bare) { name.to_owned() } else { toml_value(Spelling::Text, name) }
+}

@@ -1,0 +1,224 @@
+//! The configuration: one TOML file, environment variables over it, a default for every setting.
+//!
+//! `TIDINGS_HTTP__LISTEN` is `listen` in `[http]`: the path in capitals, `__` between levels; lists are written as in
+//! TOML. Every mistake is told at once, with file, line and column or the variable, and the nearest valid name. A
+//! variable `TIDINGS_…` that is no setting and resembles none at the top level is left alone when it has no `__`: a
+//! container runtime may have put it there.
+//!
+//! [`load`] reads, checks relations between settings and reads the secrets that lie in files, so that a configuration
+//! that exists can be started. It does not open ports or the data folder. Bounds: a file, or a secret, of at most
+//! [`FILE_BYTES_MAX`].
+
+mod check;
+mod field;
+mod memory;
+mod sections;
+mod show;
+mod tree;
+mod value;
+mod webhook_key;
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::io::Read as _;
+use std::path::Path;
+use std::time::Duration;
+
+use tidings_types::{AppId, Environment, Provider};
+
+pub use self::field::Effective;
+use self::field::{Reader, Section, closest, read_table};
+pub use self::memory::{Basis, INFLUX_BUFFER_BYTES, LOG_BYTES_MAX, MemorySum, Term, memory_sum};
+pub use self::sections::*;
+pub use self::show::{effective, example, reference};
+pub use self::tree::{Origin, Problem};
+use self::tree::{VARIABLE_PREFIX, VARIABLE_SEPARATOR};
+use self::value::Leaf as _;
+pub use self::value::{AppleId, ByteSize, HostPort, LogFormat, Ramp, Scope, Secret, Sha256, Tag, WebUrl};
+pub use self::webhook_key::{Key as WebhookKey, KeyError as WebhookKeyError, Keys as WebhookKeys};
+
+/// The largest configuration file, and the largest file that holds a secret or a key.
+pub const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// The file that is read when none is named and it is there.
+pub const DEFAULT_FILE: &str = "tidings.toml";
+
+/// A configuration that may be started, and where each value comes from.
+#[derive(Debug)]
+pub struct Loaded {
+    /// The settings.
+    pub config: Config,
+    /// What is in force, setting by setting.
+    pub effective: Vec<Effective>,
+    /// What is allowed but should be looked at.
+    pub warnings: Vec<Problem>,
+}
+
+/// The configuration cannot be started.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("cannot read configuration file {file}")]
+    Unreadable {
+        /// The file.
+        file: String,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Settings are wrong.
+    #[error("{problems}")]
+    Wrong {
+        /// Every mistake.
+        problems: Problems,
+        /// How log lines look, if that was right.
+        log_format: Option<LogFormat>,
+    },
+}
+
+impl ConfigError {
+    /// How this is to be told: as the file or the environment says, as far as that can be read.
+    pub fn log_format(&self) -> Option<LogFormat> {
+        match self {
+            Self::Wrong { log_format, .. } => *log_format,
+            // What is said last, by the environment, may be known even without the file.
+            Self::Unreadable { .. } => LogFormat::parse(&std::env::var("TIDINGS_LOG__FORMAT").ok()?),
+        }
+    }
+}
+
+/// Every mistake of a configuration.
+#[derive(Debug)]
+pub struct Problems(pub Vec<Problem>);
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plural = if self.0.len() == 1 { "" } else { "s" };
+        write!(f, "{} mistake{plural} in the configuration", self.0.len())?;
+        self.0.iter().try_for_each(|problem| write!(f, "\n  {problem}"))
+    }
+}
+
+/// A section of a push provider.
+pub struct PushSection<'c> {
+    /// Whose.
+    pub provider: Provider,
+    /// Its name, which the operator gave.
+    pub name: &'c str,
+    /// Which world; only Apple has two.
+    pub environment: Environment,
+    /// The apps it is for.
+    pub apps: &'c [AppId],
+}
+
+impl Config {
+    /// The sections of all providers, in the order of providers and names.
+    pub fn push_sections(&self) -> impl Iterator<Item = PushSection<'_>> {
+        fn section<'c>(
+            provider: Provider,
+            name: &'c str,
+            environment: Environment,
+            apps: &'c [AppId],
+        ) -> PushSection<'c> {
+            PushSection { provider, name, environment, apps }
+        }
+        let usual = Environment::default(); // Only Apple has two.
+        let apns = self.apns.iter().map(|(name, it)| section(Provider::Apns, name, it.environment, &it.apps));
+        let fcm = self.fcm.iter().map(move |(name, it)| section(Provider::Fcm, name, usual, &it.apps));
+        let web_push = self.web_push.iter().map(move |(name, it)| section(Provider::WebPush, name, usual, &it.apps));
+        apns.chain(fcm).chain(web_push)
+    }
+}
+
+/// Reads the file (or, without one, [`DEFAULT_FILE`] if it is there) and lays the environment over it.
+///
+/// # Errors
+/// When the file cannot be read, or with every mistake found.
+pub fn load(
+    file: Option<&Path>,
+    variables: impl IntoIterator<Item = (std::ffi::OsString, std::ffi::OsString)>,
+) -> Result<Loaded, ConfigError> {
+    let implied = Path::new(DEFAULT_FILE);
+    let file = file.or_else(|| implied.is_file().then_some(implied));
+    let (name, text) = match file {
+        None => (DEFAULT_FILE.to_owned(), String::new()),
+        Some(path) => {
+            let name = path.display().to_string();
+            let text = read_file(path).map_err(|source| ConfigError::Unreadable { file: name.clone(), source })?;
+            (name, text)
+        }
+    };
+    let variables = variables.into_iter().filter_map(|(name, value)| {
+        let name = name.into_string().ok().filter(|name| name.starts_with(VARIABLE_PREFIX))?;
+        // What is not UTF-8 is wrong for every setting; the replacement characters show it.
+        Some((name, value.to_string_lossy().into_owned()))
+    });
+    parse(&name, &text, variables)
+}
+
+/// Reads a configuration from text; `file` is what mistakes in it are said to be in.
+///
+/// # Errors
+/// With every mistake found.
+pub fn parse(
+    file: &str,
+    text: &str,
+    variables: impl IntoIterator<Item = (String, String)>,
+) -> Result<Loaded, ConfigError> {
+    let (config, mut reader) = read(file, text, variables);
+    let mut warnings = Vec::new();
+    let config = config.map(|mut config| {
+        warnings = check::check(&mut config, &mut reader);
+        config
+    });
+    reader.problems.sort_by_key(|problem| problem.origin.line_and_column());
+    match config {
+        Some(config) if reader.problems.is_empty() => Ok(Loaded { config, effective: reader.effective, warnings }),
+        _ => {
+            let stated = reader.effective.iter().find(|it| (it.table.as_str(), it.name.as_str()) == ("log", "format"));
+            let log_format = stated.and_then(|it| LogFormat::parse(it.value.trim_matches('"')));
+            Err(ConfigError::Wrong { problems: Problems(reader.problems), log_format })
+        }
+    }
+}
+
+/// Reads every setting without looking at relations between them or at other files.
+fn read(file: &str, text: &str, variables: impl IntoIterator<Item = (String, String)>) -> (Option<Config>, Reader) {
+    let mut reader = Reader::default();
+    let mut table = tree::parse(file, text, &mut reader.problems);
+    tree::overlay(&mut table, variables.into_iter().filter(|(name, _)| is_setting(name)));
+    let config = read_table(&table, "", &Origin::Default, &mut reader);
+    (config, reader)
+}
+
+/// Whether a variable means a setting, right or misspelt.
+fn is_setting(variable: &str) -> bool {
+    variable.strip_prefix(VARIABLE_PREFIX).is_some_and(|path| {
+        let top = || closest(&path.to_ascii_lowercase(), Config::ITEMS.iter().map(|item| item.name)).is_some();
+        !NOT_SETTINGS.contains(&path) && (path.contains(VARIABLE_SEPARATOR) || top())
+    })
+}
+
+/// Variables of the command line, not of the configuration: `TIDINGS_CONFIG` and so on.
+const NOT_SETTINGS: [&str; 5] = ["CONFIG", "URL", "API_KEY", "TOKEN", "BIN"];
+
+/// Reads a text file of at most [`FILE_BYTES_MAX`].
+pub fn read_file(path: &Path) -> std::io::Result<String> {
+    let mut text = String::new();
+    std::fs::File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > FILE_BYTES_MAX {
+        let message = format!("larger than {FILE_BYTES_MAX} bytes");
+        return Err(std::io::Error::new(std::io::ErrorKind::FileTooLarge, message));
+    }
+    Ok(text)
+}
+
+/// Reads a duration as settings spell it, for the command line.
+///
+/// # Errors
+/// When it is none; the text tells what is expected.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    Duration::parse(text).ok_or_else(|| format!("must be {}", Duration::EXPECTED))
+}

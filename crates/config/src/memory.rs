@@ -1,0 +1,288 @@
+//! The memory sum: what the bounds of the configuration add up to, in named terms.
+//!
+//! It tells what the server can come to need, in two sums: what stands when every count is reached (so many
+//! connections, channels, devices), and what is needed on top of it while every buffer is full at once, because every
+//! peer is slow. Idle buffers cost nothing. Each term is a count that a setting bounds times bytes that a setting or a
+//! constant here states; a constant says where it comes from. Outside the sum: the kernel's socket buffers, the program
+//! itself, and subscriptions of devices, about 5 bytes each.
+
+use std::fmt;
+
+use serde::Serialize;
+use tidings_hub::RECEIPT_USER_COUNT_MAX;
+use tidings_sender::{PARKED_BYTES_MAX, PARKED_PER_PLACE, RUNNING_PER_PLACE};
+use tidings_types::EventPriority;
+
+use super::Config;
+use super::value::ByteSize;
+
+/// Lines that wait for an agent of `[influx]`: some hundred bytes for each of the registry's at most 4096 series.
+pub const INFLUX_BUFFER_BYTES: usize = 1 << 20;
+/// Log lines that wait for standard error.
+pub const LOG_BYTES_MAX: usize = 4 << 20;
+/// Our own memory of an idle WebSocket connection (the goal, buffers excluded).
+const CONNECTION_BYTES: u64 = 6 << 10;
+/// The reply in hand on each loop: as text, as a frame, and in the connection's buffer, which may be twice as large.
+const REPLY_COPIES: u64 = 4;
+/// One subscription of a connection: in its session (under 32 bytes plus the name), its loop and the channel.
+const SUBSCRIPTION_BYTES: u64 = 256;
+/// A channel without publications: name, lock, positions, readers.
+const CHANNEL_BYTES: u64 = 1 << 10;
+/// A publication in a history: a typical one, there is no smaller bound than a request's body.
+const PUBLICATION_BYTES: u64 = 1 << 10;
+/// A notification that waits: ids, a token of some 200 bytes (a browser's endpoint is of as many), its place in the
+/// lake. The payload is shared.
+const NOTIFICATION_BYTES: u64 = 512;
+/// A notification in flight: the same, its HTTP/2 stream, its headers and a payload of at most 4 KiB until written.
+const IN_FLIGHT_BYTES: u64 = 6 << 10;
+/// Notifications that may wait for a repeat, for each that may be in flight.
+const WAITING_FACTOR: usize = 16;
+/// A connection to a browser's push service: buffers of HTTP/1.1 and TLS, and the one notification in flight.
+const BROWSER_BYTES: u64 = 100 << 10;
+/// A registered device in memory: where its record is, hints, its places in the sets of what it is (60 bytes, measured), and
+/// its user, whose name and devices are kept. The record itself is in a file.
+const DEVICE_BYTES: u64 = 160;
+/// An event's receipts besides its sets and users: their locks and counts, and its places in up to 16 channels.
+const RECEIPTS_BYTES: u64 = 1 << 10;
+/// A user listed as having received an event: a name of at most 128 bytes and its place in the list.
+const RECEIPT_USER_BYTES: u64 = 160;
+/// A job besides its audience: its event (at most 64 KiB with all limits used) and renderings in some languages.
+const JOB_BYTES: u64 = 192 << 10;
+/// A parked job besides its sets and counts: its row and its places in the lot.
+const PARKED_BYTES: u64 = 1 << 10;
+/// A report that the webhook's receiver has not taken: when it is due, twice for the order, and its place in the table.
+const TELLING_BYTES: u64 = 160;
+/// The counts of a finished job.
+const REPORT_BYTES: u64 = 1 << 10;
+
+/// When the memory of a term is needed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Basis {
+    /// As long as there are so many of it.
+    Standing,
+    /// The same, but from a typical size: no setting bounds it.
+    Estimate,
+    /// Only while it is full.
+    Peak,
+}
+
+/// One term of the sum.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Term {
+    /// What the memory is for.
+    pub name: &'static str,
+    /// How many.
+    pub count: u64,
+    /// Bytes of each.
+    pub bytes_each: u64,
+    /// When it is needed.
+    pub basis: Basis,
+    /// The settings that decide.
+    pub settings: &'static str,
+}
+
+impl Term {
+    /// Its bytes.
+    pub fn bytes(&self) -> u64 {
+        self.count.saturating_mul(self.bytes_each)
+    }
+}
+
+/// The sum and its terms.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct MemorySum {
+    /// In the order of the way of an event.
+    pub terms: Vec<Term>,
+}
+
+impl MemorySum {
+    /// All terms together.
+    pub fn bytes(&self) -> u64 {
+        self.terms.iter().fold(0, |sum, term| sum.saturating_add(term.bytes()))
+    }
+
+    /// Without what is needed only while buffers are full.
+    pub fn standing_bytes(&self) -> u64 {
+        let standing = self.terms.iter().filter(|term| term.basis != Basis::Peak);
+        standing.fold(0, |sum, term| sum.saturating_add(term.bytes()))
+    }
+}
+
+/// A table for people, one term a line.
+impl fmt::Display for MemorySum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for term in &self.terms {
+            let basis = match term.basis {
+                Basis::Standing => "standing",
+                Basis::Estimate => "estimate",
+                Basis::Peak => "peak",
+            };
+            let (each, total) = (Rounded(term.bytes_each).to_string(), Rounded(term.bytes()).to_string());
+            let sum = format!("{:<18}{:>9} x {each:>9} = {total:>9}", term.name, term.count);
+            writeln!(f, "{sum}  {basis:<9} {}", term.settings)?;
+        }
+        writeln!(f, "{:<41}{:>10}", "together, every count reached", Rounded(self.standing_bytes()).to_string())?;
+        write!(f, "{:<41}{:>10}", "and every buffer full at once", Rounded(self.bytes()).to_string())
+    }
+}
+
+/// Bytes with one decimal.
+struct Rounded(u64);
+
+impl fmt::Display for Rounded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match [("TiB", 1_u64 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)]
+            .into_iter()
+            .find(|(_, unit)| self.0 >= *unit)
+        {
+            Some((name, unit)) => write!(f, "{:.1} {name}", self.0 as f64 / unit as f64),
+            None => write!(f, "{} B", self.0),
+        }
+    }
+}
+
+/// Adds up a configuration; `cores` is the number of loops when the configuration leaves it open.
+pub fn memory_sum(config: &Config, cores: usize) -> MemorySum {
+    let mut terms = client_terms(config, cores);
+    terms.extend(channel_terms(config));
+    terms.extend(delivery_terms(config));
+    if config.influx.address.is_some() {
+        terms.push(batched("metrics to send", INFLUX_BUFFER_BYTES, "influx.address"));
+    }
+    terms.push(batched("log lines to write", LOG_BYTES_MAX, "fixed"));
+    MemorySum { terms }
+}
+
+/// What waits in a batching writer and, as it waits, the pages around it (see [`tidings_batch`]).
+fn batched(name: &'static str, bytes_max: usize, settings: &'static str) -> Term {
+    peak(name, 1, 3 * bytes_max as u64, settings)
+}
+
+fn standing(name: &'static str, count: usize, bytes_each: u64, settings: &'static str) -> Term {
+    Term { name, count: count as u64, bytes_each, basis: Basis::Standing, settings }
+}
+
+fn peak(name: &'static str, count: usize, bytes_each: u64, settings: &'static str) -> Term {
+    Term { basis: Basis::Peak, ..standing(name, count, bytes_each, settings) }
+}
+
+fn client_terms(config: &Config, cores: usize) -> Vec<Term> {
+    let (http, client, edge) = (&config.http, &config.client, &config.edge);
+    let connections = client.connection_count_max;
+    let loops = if edge.loops == 0 { cores } else { edge.loops };
+    // A reply with one publication may be larger than others.
+    let reply = client.reply_bytes_max.0.max(http.body_bytes_max.0);
+    let subscriptions = connections.saturating_mul(client.channel_count_max);
+    vec![
+        // A MessagePack body and the JSON made of it are held together.
+        peak(
+            "requests",
+            http.request_count_max,
+            2 * http.body_bytes_max.0,
+            "http.request_count_max, http.body_bytes_max",
+        ),
+        standing("connections", connections, CONNECTION_BYTES, "client.connection_count_max"),
+        peak("unfinished frames", connections, client.frame_bytes_max.0, "client.frame_bytes_max"),
+        standing("subscriptions", subscriptions, SUBSCRIPTION_BYTES, "client.channel_count_max"),
+        peak(
+            "waiting replies",
+            loops,
+            edge.reply_budget_bytes.0 + edge.control_bytes_max.0 + REPLY_COPIES * reply,
+            "edge.loops, edge.reply_budget_bytes, edge.control_bytes_max, client.reply_bytes_max, http.body_bytes_max",
+        ),
+        peak("turns", loops, edge.turn_bytes_max.0, "edge.loops, edge.turn_bytes_max"),
+    ]
+}
+
+fn channel_terms(config: &Config) -> Vec<Term> {
+    let channels = config.channels.count_max;
+    let named = config.channel.namespaces.values();
+    let longest = named.chain([&config.channel.without_namespace]).map(|namespace| namespace.history_size).max();
+    let history = u64::from(longest.unwrap_or(0)) * PUBLICATION_BYTES;
+    // Who reads the channels, and who has answered; users only of events with `receipt: true`.
+    let receipts = RECEIPTS_BYTES + 2 * live_set_bytes(config) + RECEIPT_USER_COUNT_MAX as u64 * RECEIPT_USER_BYTES;
+    vec![
+        standing("channels", channels, CHANNEL_BYTES, "channels.count_max"),
+        peak("channel logs", channels, config.edge.log_bytes_max.0, "channels.count_max, edge.log_bytes_max"),
+        Term {
+            basis: Basis::Estimate,
+            ..standing("channel histories", channels, history, "channels.count_max, the longest history_size")
+        },
+        peak(
+            "receipts",
+            config.edge.receipt_event_count_max,
+            receipts,
+            "edge.receipt_event_count_max, client.connection_count_max, store.device_count_max",
+        ),
+    ]
+}
+
+/// A set with a bit for each device there can be.
+fn device_set_bytes(config: &Config) -> u64 {
+    u64::from(config.store.device_count_max).div_ceil(8)
+}
+
+/// A set of devices that are connected: 2 bytes each as long as they are few. Who comes and goes within the few seconds
+/// of an event counts as one.
+fn live_set_bytes(config: &Config) -> u64 {
+    device_set_bytes(config).min((config.client.connection_count_max as u64).saturating_mul(2))
+}
+
+fn delivery_terms(config: &Config) -> Vec<Term> {
+    let (store, sender) = (&config.store, &config.sender);
+    let queued: u64 = [store.event_queue_bytes_max, store.device_queue_bytes_max, store.import_queue_bytes_max]
+        .iter()
+        .map(|ByteSize(bytes)| *bytes)
+        .sum();
+    let devices = store.device_count_max as usize;
+    // Its sets: the audience as it is frozen, and what of it waits for each app; who may answer, who has, and who is
+    // held for each app.
+    let apps = config.apns.values().map(|section| &section.apps);
+    let apps = apps.chain(config.fcm.values().map(|section| &section.apps));
+    let apps = apps.chain(config.web_push.values().map(|section| &section.apps));
+    let lanes = apps.map(Vec::len).sum::<usize>().max(1) as u64;
+    let sets = (1 + lanes) * device_set_bytes(config) + (2 + lanes) * live_set_bytes(config);
+    let job = JOB_BYTES + sets;
+    let tellings = if config.webhook.url.is_some() { 2 * sender.report_count_max } else { 0 };
+    let (lakes, in_flight) = provider_counts(config);
+    let browser = config.web_push.values().map(|it| it.origin_count_max * it.connection_count_max).sum();
+    vec![
+        peak("store queues", 1, queued, "store.*_queue_bytes_max"),
+        standing("store cache", 1, store.cache_bytes.0, "store.cache_bytes"),
+        standing("devices", devices, DEVICE_BYTES, "store.device_count_max"),
+        peak(
+            "jobs",
+            RUNNING_PER_PLACE * sender.job_count_max,
+            job,
+            "sender.job_count_max, store.device_count_max, client.connection_count_max, *.apps",
+        ),
+        peak("parked jobs", PARKED_PER_PLACE * sender.job_count_max, PARKED_BYTES, "sender.job_count_max"),
+        peak("sets of parked jobs", 1, PARKED_BYTES_MAX as u64, "no setting"),
+        standing("reports", sender.report_count_max, REPORT_BYTES, "sender.report_count_max"),
+        peak("webhook backlog", tellings, TELLING_BYTES, "webhook.url, sender.report_count_max"),
+        peak("lakes", lakes, NOTIFICATION_BYTES, "*.lake_capacity, a lake for each priority"),
+        peak("in flight", in_flight, IN_FLIGHT_BYTES, "*.connection_count_max, *.stream_count_max"),
+        peak("repeats", WAITING_FACTOR * in_flight, NOTIFICATION_BYTES, "*.connection_count_max, *.stream_count_max"),
+        peak(
+            "browser services",
+            browser,
+            BROWSER_BYTES,
+            "web_push.*.origin_count_max, web_push.*.connection_count_max",
+        ),
+    ]
+}
+
+/// Notifications that may wait in lakes, and that may be in flight, over all providers.
+fn provider_counts(config: &Config) -> (usize, usize) {
+    let apns = config.apns.values().map(|it| {
+        let pools = 1 + usize::from(it.quarantine_connection_count > 0);
+        let connections = it.connection_count_max + it.quarantine_connection_count;
+        (pools * it.lake_capacity, connections * it.stream_count_max)
+    });
+    let fcm = config.fcm.values().map(|it| (it.lake_capacity, it.connection_count_max * it.stream_count_max));
+    // What a gateway for browsers holds beside its lakes is as much as they do.
+    let web = config.web_push.values().map(|it| (2 * it.lake_capacity, 0));
+    let sum = |(lakes, in_flight), (lake, streams)| (lakes + EventPriority::ALL.len() * lake, in_flight + streams);
+    apns.chain(fcm).chain(web).fold((0, 0), sum)
+}

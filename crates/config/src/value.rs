@@ -1,0 +1,502 @@
+//! The kinds of single values a setting can have: each reads itself from text and writes itself as TOML.
+//!
+//! Durations and sizes are strings with units, so that nobody has to remember which number is in seconds. What is
+//! wrong is told by naming what is expected ([`Leaf::EXPECTED`]); the value itself is repeated by the caller, unless it
+//! is a secret.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use axum::http::HeaderName;
+use tidings_api::SubjectPattern;
+use tidings_http1::Origin;
+use tidings_types::{AppId, DeviceId, Environment, EventChannels};
+
+/// How a value is spelt in TOML.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Spelling {
+    /// `"text"`.
+    Text,
+    /// `12`.
+    Integer,
+    /// `true`.
+    Boolean,
+}
+
+/// A single value of a setting.
+pub(crate) trait Leaf: Sized {
+    /// What is expected, as the rest of the sentence "must be".
+    const EXPECTED: &'static str;
+    /// How it is spelt.
+    const SPELLING: Spelling = Spelling::Text;
+    /// Whether it must never be shown.
+    const SECRET: bool = false;
+
+    /// Reads the text inside the quotation marks, or the digits, or `true` and `false`.
+    fn parse(text: &str) -> Option<Self>;
+
+    /// The same text again, for the effective configuration.
+    fn show(&self) -> String;
+
+    /// Whether it lies within the stated bounds; what has no order is always inside.
+    fn is_within(&self, _low: &str, _high: &str) -> bool {
+        true
+    }
+}
+
+/// A number of bytes, written as `"64KiB"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ByteSize(pub u64);
+
+impl ByteSize {
+    /// As the size of something in memory.
+    pub fn as_usize(self) -> usize {
+        usize::try_from(self.0).unwrap_or(usize::MAX)
+    }
+}
+
+impl fmt::Display for ByteSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let unit = SIZE_UNITS.iter().find(|(_, bytes)| self.0 != 0 && self.0.is_multiple_of(*bytes));
+        let (name, bytes) = unit.unwrap_or(&("B", 1));
+        write!(f, "{}{name}", self.0 / bytes)
+    }
+}
+
+const SIZE_UNITS: [(&str, u64); 4] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
+
+impl Leaf for ByteSize {
+    const EXPECTED: &'static str = "a size in B, KiB, MiB or GiB, such as \"64KiB\"";
+
+    fn parse(text: &str) -> Option<Self> {
+        let (number, unit) = text.split_at(text.find(|letter: char| !letter.is_ascii_digit())?);
+        let (_, bytes) = SIZE_UNITS.iter().find(|(name, _)| *name == unit.trim_start())?;
+        number.parse::<u64>().ok()?.checked_mul(*bytes).map(Self)
+    }
+
+    fn show(&self) -> String {
+        self.to_string()
+    }
+
+    fn is_within(&self, low: &str, high: &str) -> bool {
+        is_between(self, low, high)
+    }
+}
+
+/// Units of time in milliseconds, longest first.
+const TIME_UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
+
+impl Leaf for Duration {
+    const EXPECTED: &'static str = "a duration in ms, s, m, h or d, such as \"25s\" or \"1h30m\"";
+
+    fn parse(text: &str) -> Option<Self> {
+        let mut rest = text;
+        let mut millis = 0_u64;
+        while !rest.is_empty() {
+            let (number, tail) = rest.split_at(rest.find(|letter: char| !letter.is_ascii_digit())?);
+            let unit_end = tail.find(|letter: char| !letter.is_ascii_alphabetic()).unwrap_or(tail.len());
+            let (_, unit) = TIME_UNITS.iter().find(|(name, _)| *name == &tail[..unit_end])?;
+            millis = millis.checked_add(number.parse::<u64>().ok()?.checked_mul(*unit)?)?;
+            rest = &tail[unit_end..];
+        }
+        (!text.is_empty()).then(|| Self::from_millis(millis))
+    }
+
+    fn show(&self) -> String {
+        let mut millis = u64::try_from(self.as_millis()).unwrap_or(u64::MAX);
+        if millis == 0 {
+            return "0s".to_owned();
+        }
+        let mut text = String::new();
+        for (name, unit) in TIME_UNITS {
+            if millis >= unit {
+                text.push_str(&format!("{}{name}", millis / unit));
+                millis %= unit;
+            }
+        }
+        text
+    }
+
+    fn is_within(&self, low: &str, high: &str) -> bool {
+        is_between(self, low, high)
+    }
+}
+
+fn is_between<T: Leaf + PartialOrd>(value: &T, low: &str, high: &str) -> bool {
+    T::parse(low).is_some_and(|low| *value >= low) && T::parse(high).is_some_and(|high| *value <= high)
+}
+
+impl Leaf for bool {
+    const EXPECTED: &'static str = "true or false";
+    const SPELLING: Spelling = Spelling::Boolean;
+
+    fn parse(text: &str) -> Option<Self> {
+        text.parse().ok()
+    }
+
+    fn show(&self) -> String {
+        self.to_string()
+    }
+}
+
+macro_rules! whole_number {
+    ($($type:ty),+) => {$(
+        impl Leaf for $type {
+            const EXPECTED: &'static str = "a whole number";
+            const SPELLING: Spelling = Spelling::Integer;
+
+            fn parse(text: &str) -> Option<Self> {
+                text.parse().ok()
+            }
+
+            fn show(&self) -> String {
+                self.to_string()
+            }
+
+            fn is_within(&self, low: &str, high: &str) -> bool {
+                is_between(self, low, high)
+            }
+        }
+    )+};
+}
+
+whole_number!(u16, u32, u64, usize);
+
+impl Leaf for String {
+    const EXPECTED: &'static str = "text without control characters, not empty";
+
+    fn parse(text: &str) -> Option<Self> {
+        (!text.is_empty() && !text.chars().any(char::is_control)).then(|| text.to_owned())
+    }
+
+    fn show(&self) -> String {
+        self.clone()
+    }
+}
+
+impl Leaf for PathBuf {
+    const EXPECTED: &'static str = "a path";
+
+    fn parse(text: &str) -> Option<Self> {
+        (!text.is_empty() && !text.contains('\0')).then(|| text.into())
+    }
+
+    fn show(&self) -> String {
+        self.display().to_string()
+    }
+}
+
+impl Leaf for SocketAddr {
+    const EXPECTED: &'static str = "an IP address and a port, such as \"127.0.0.1:8000\" or \"[::]:8000\"";
+
+    fn parse(text: &str) -> Option<Self> {
+        text.parse().ok()
+    }
+
+    fn show(&self) -> String {
+        self.to_string()
+    }
+}
+
+/// A host, by name or address, and a port, as a look-up takes them. Whether there is such a host is not known here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostPort(pub String);
+
+impl Leaf for HostPort {
+    const EXPECTED: &'static str = "a host and a port, such as \"127.0.0.1:8089\", \"[::1]:8089\" or \"agent:8089\"";
+
+    fn parse(text: &str) -> Option<Self> {
+        let (host, port) = text.rsplit_once(':')?;
+        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
+        let is_host = (1..=253).contains(&host.len()) && host.bytes().all(is_name);
+        let is_address = text.parse::<SocketAddr>().is_ok(); // Also `[::1]:8089`.
+        let port = port.parse::<u16>().ok().filter(|port| *port > 0);
+        (port.is_some() && (is_host || is_address)).then(|| Self(text.to_owned()))
+    }
+
+    fn show(&self) -> String {
+        self.0.clone()
+    }
+}
+
+/// An address on the Web. Its query, which may be a secret, is not shown, and neither is an address that is refused: it
+/// may have a password in it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct WebUrl {
+    /// The server.
+    pub origin: Origin,
+    /// What it is asked for: the path, and the query if there is one.
+    pub target: String,
+}
+
+impl fmt::Debug for WebUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.show())
+    }
+}
+
+impl Leaf for WebUrl {
+    const EXPECTED: &'static str =
+        "an address such as \"https://example.com/hook\", with http or https, without user, password and fragment";
+    const SECRET: bool = true;
+
+    fn parse(text: &str) -> Option<Self> {
+        let (origin, target) = Origin::split(text).ok()?;
+        target.bytes().all(|byte| byte.is_ascii_graphic()).then_some(Self { origin, target })
+    }
+
+    fn show(&self) -> String {
+        match self.target.split_once('?') {
+            Some((path, _)) => format!("{}{path}?***", self.origin),
+            None => format!("{}{}", self.origin, self.target),
+        }
+    }
+}
+
+/// A tag of all metrics.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tag {
+    /// Its name: letters, digits and `_`.
+    pub key: String,
+    /// Its value.
+    pub value: String,
+}
+
+/// Bytes of a tag's name, and of its value.
+const TAG_BYTES_MAX: usize = 64;
+
+impl Leaf for Tag {
+    const EXPECTED: &'static str =
+        "KEY=VALUE, such as \"region=eu\": 1 to 64 bytes each, KEY a letter, then letters, digits, `_`, not `time`";
+
+    fn parse(text: &str) -> Option<Self> {
+        let (key, value) = text.split_once('=')?;
+        let is_size = |text: &str| (1..=TAG_BYTES_MAX).contains(&text.len());
+        let valid_key = is_size(key)
+            && key.starts_with(|first: char| first.is_ascii_alphabetic())
+            && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+        let valid = valid_key && is_size(value) && !value.chars().any(char::is_control) && key != "time";
+        valid.then(|| Self { key: key.to_owned(), value: value.to_owned() })
+    }
+
+    fn show(&self) -> String {
+        format!("{}={}", self.key, self.value)
+    }
+}
+
+impl Leaf for AppId {
+    const EXPECTED: &'static str = "a bundle id of 1 to 128 visible ASCII characters";
+
+    fn parse(text: &str) -> Option<Self> {
+        Self::new(text).ok()
+    }
+
+    fn show(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl Leaf for SubjectPattern {
+    const EXPECTED: &'static str = "a subject such as \"team:42\", \"team:*\" for a kind, or \"*\"; not of users";
+
+    fn parse(text: &str) -> Option<Self> {
+        text.parse().ok()
+    }
+
+    fn show(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl Leaf for HeaderName {
+    const EXPECTED: &'static str = "the name of a header";
+
+    fn parse(text: &str) -> Option<Self> {
+        text.parse().ok()
+    }
+
+    fn show(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl Leaf for DeviceId {
+    const EXPECTED: &'static str = "a device id of 1 to 128 visible ASCII characters";
+
+    fn parse(text: &str) -> Option<Self> {
+        Self::new(text).ok()
+    }
+
+    fn show(&self) -> String {
+        self.to_string()
+    }
+}
+
+/// Ten capital letters and digits: how Apple names keys and teams.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AppleId(pub String);
+
+impl Leaf for AppleId {
+    const EXPECTED: &'static str = "10 letters A-Z and digits, as Apple's developer pages show it";
+
+    fn parse(text: &str) -> Option<Self> {
+        let valid = text.len() == 10 && text.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit());
+        valid.then(|| Self(text.to_owned()))
+    }
+
+    fn show(&self) -> String {
+        self.0.clone()
+    }
+}
+
+/// Something that must never be shown: its Debug tells that there is one.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Wraps a secret.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The secret itself.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+impl Leaf for Secret {
+    const EXPECTED: &'static str = "1 to 4096 characters without control characters";
+    const SECRET: bool = true;
+
+    fn parse(text: &str) -> Option<Self> {
+        let valid = !text.is_empty() && text.len() <= 4096 && !text.chars().any(char::is_control);
+        valid.then(|| Self(text.to_owned()))
+    }
+
+    fn show(&self) -> String {
+        "***".to_owned()
+    }
+}
+
+/// A SHA-256 in 64 hexadecimal digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sha256(pub [u8; 32]);
+
+impl Sha256 {
+    /// The digest of `bytes`.
+    pub fn of(bytes: &[u8]) -> Self {
+        let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, bytes);
+        Self(digest.as_ref().try_into().expect("SHA-256 has 32 bytes"))
+    }
+}
+
+impl Leaf for Sha256 {
+    const EXPECTED: &'static str = "a SHA-256 in 64 hexadecimal digits";
+
+    fn parse(text: &str) -> Option<Self> {
+        if text.len() != 64 {
+            return None;
+        }
+        let digit = |byte: u8| (byte as char).to_digit(16).map(|digit| digit as u8);
+        let mut bytes = [0; 32];
+        for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
+            *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+        }
+        Some(Self(bytes))
+    }
+
+    fn show(&self) -> String {
+        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+/// Defines values that are one of a few words.
+macro_rules! words {
+    ($type:ty: $expected:literal, $($word:literal => $value:path),+) => {
+        impl Leaf for $type {
+            const EXPECTED: &'static str = $expected;
+
+            fn parse(text: &str) -> Option<Self> {
+                match text {
+                    $($word => Some($value),)+
+                    _ => None,
+                }
+            }
+
+            fn show(&self) -> String {
+                match self {
+                    $($value => $word,)+
+                }
+                .to_owned()
+            }
+        }
+    };
+}
+
+words!(Environment: "\"production\" or \"sandbox\"", "production" => Environment::Production, "sandbox" => Environment::Sandbox);
+
+/// How fast sending begins after quiet time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ramp {
+    /// At the rate that was last sustained.
+    None,
+    /// At a tenth of it; within a minute of sending at all of it.
+    Minute,
+}
+
+words!(Ramp: "\"none\" or \"minute\"", "none" => Ramp::None, "minute" => Ramp::Minute);
+
+words!(EventChannels: "\"first_subject\", \"all_subjects\" or \"none\"", "first_subject" => EventChannels::FirstSubject, "all_subjects" => EventChannels::AllSubjects, "none" => EventChannels::None);
+
+/// What the holder of an API key may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Scope {
+    /// Hand in events and publications.
+    Publish,
+    /// Read channels: history, presence, counts.
+    Read,
+    /// Register devices and change their subscriptions.
+    Devices,
+    /// Read `/metrics`.
+    Metrics,
+    /// Hold the brakes: pause and resume pushes.
+    Operate,
+    /// Take a backup of everything.
+    Backup,
+}
+
+impl Scope {
+    /// Every one.
+    pub const ALL: [Self; 6] = [Self::Publish, Self::Read, Self::Devices, Self::Metrics, Self::Operate, Self::Backup];
+}
+
+words!(Scope: "\"publish\", \"read\", \"devices\", \"metrics\", \"operate\" or \"backup\"", "publish" => Scope::Publish, "read" => Scope::Read, "devices" => Scope::Devices, "metrics" => Scope::Metrics, "operate" => Scope::Operate, "backup" => Scope::Backup);
+
+impl From<LogFormat> for tidings_telemetry::log::Format {
+    fn from(format: LogFormat) -> Self {
+        match format {
+            LogFormat::Text => Self::Text,
+            LogFormat::Json => Self::Json,
+        }
+    }
+}
+
+/// How log lines are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+words!(LogFormat: "\"text\" or \"json\"", "text" => LogFormat::Text, "json" => LogFormat::Json);

@@ -1,0 +1,32 @@
+//! What the command line says of the demo.
+
+use clap::Args;
+
+/// Arguments of `demo`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  tidings demo
+  tidings demo --once --json            one quick match, the result as JSON
+  tidings demo --devices 1000000 --speed 60")]
+pub struct DemoArgs {
+    /// Stop after one match, and fail if anybody got less or more than was owed.
+    #[arg(long)]
+    pub once: bool,
+    /// Print the result as JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// Simulated phones.
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    pub devices: u32,
+    /// Connected clients.
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=50_000))]
+    pub clients: u32,
+    /// How many times faster than a real match; an event waits until everybody was told of the one before.
+    #[arg(long, value_name = "X", default_value_t = 420.0, value_parser = speed)]
+    pub speed: f64,
+}
+
+fn speed(text: &str) -> Result<f64, String> {
+    let speed: f64 = text.parse().map_err(|_| "must be a number".to_owned())?;
+    if (0.1..=100_000.0).contains(&speed) { Ok(speed) } else { Err("must be from 0.1 to 100000".to_owned()) }
+}

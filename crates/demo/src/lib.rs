@@ -1,0 +1,418 @@
+//! `tidings demo`: the 2022 World Cup final in fast motion, on the real server, with simulated providers.
+//!
+//! ```text
+//!   timeline ── POST /v1/events ──► server ──► 1000 sockets (clients)               each delivery checked and timed
+//!   population ── import ─────────────┘  └───► APNs, FCM, Web Push ──► ledgers      each of 100 000 phones checked
+//! ```
+//!
+//! It registers the phones, connects the clients, plays the match, waits until all is quiet, and compares what everybody
+//! got with what was owed, which it has worked out for itself. Each client is the app of one of the phones; while it is
+//! on the screen, what it proves to have got is not pushed as well. With `--once` it ends there, with the verdict as
+//! its exit code; else it goes on serving until Ctrl-C. Everything durable is in a temporary folder and goes with it.
+//!
+//! The clock of the match waits until everybody was told of an event ([`EVENT_PATIENCE`]), so each event is measured by
+//! itself and not behind the ones before: a real match has minutes between its events. What is measured is still shared:
+//! server, providers and clients use the same cores ([`cores`]).
+
+mod args;
+mod clients;
+mod clock;
+mod cores;
+mod population;
+mod pushes;
+mod report;
+mod setup;
+mod socket;
+mod timeline;
+mod view;
+mod wording;
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use hyper::StatusCode;
+use serde_json::Value;
+use tidings_client::{HttpError, ServerUrl};
+use tidings_config::ConfigError;
+use tidings_sender::DeviceOutcome;
+use tidings_server::output::line;
+use tidings_server::{ServeError, Server, stopped};
+use tidings_telemetry::{chain, unix_now};
+use tidings_types::{DeviceToken, Platform};
+use tokio::time::Instant;
+
+pub use self::args::DemoArgs;
+use self::clients::Crowd;
+use self::clock::Clock;
+use self::cores::Used;
+use self::population::Population;
+use self::pushes::Pushes;
+use self::report::{Busy, Extent, Report};
+use self::setup::{Folder, Providers};
+use self::timeline::Moment;
+use self::view::{Scene, View, format_duration, grouped};
+
+/// With `--once` nobody watches: the match is played at least this many times faster than a real one.
+const SPEED_ONCE: f64 = 900.0;
+
+/// Not its warning that endpoints may be private addresses: the demo's browsers are on this machine.
+const LOG_FILTER: &str = "warn,tidings_gateway::web_push::service=error";
+
+/// Phones registered in one request to the store; also how often the bar moves.
+const IMPORT_BATCH_COUNT: u32 = 2000;
+
+/// How long the clients may take to make no progress in connecting.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(15);
+
+/// After the last event: how long nothing may arrive before what is missing counts as lost.
+const QUIET_PATIENCE: Duration = Duration::from_secs(10);
+
+/// When all has arrived: how long to look for what should not.
+const LATECOMER_TIME: Duration = Duration::from_millis(300);
+
+/// How long the match waits for an event that does not arrive everywhere, before it goes on.
+const EVENT_PATIENCE: Duration = Duration::from_secs(30);
+
+/// How often the waiting ones look.
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+
+/// The same while an event is on its way: its end is seen that much too late, which no measurement uses.
+const TOLD_INTERVAL: Duration = Duration::from_millis(2);
+
+/// Tries of an event that the server has no room for, and the pause between two.
+const POST_TRY_COUNT_MAX: usize = 100;
+const POST_PAUSE: Duration = Duration::from_millis(100);
+
+/// Why the demo failed, or could not be played.
+#[derive(Debug, thiserror::Error)]
+pub enum DemoError {
+    /// Its own configuration is wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The server cannot start.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+    /// The server cannot be reached, or breaks off.
+    #[error(transparent)]
+    Http(#[from] HttpError),
+    /// What was asked makes no sense.
+    #[error("{0}")]
+    Usage(String),
+    /// It was tried and did not work.
+    #[error("{0}")]
+    Failed(String),
+    /// A file cannot be read or written.
+    #[error("cannot {action} {}", path.display())]
+    File {
+        /// "read" or "write".
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Standard input or output failed, or a file.
+    #[error("cannot use standard input or output")]
+    Terminal(#[from] std::io::Error),
+}
+
+/// Plays the match.
+///
+/// # Errors
+/// When it cannot be played, and with [`DemoArgs::once`] when anybody got less or more than was owed.
+pub async fn run(args: DemoArgs) -> Result<(), DemoError> {
+    // Whatever goes wrong inside is to be seen; a logger that is already there does as well.
+    let _ = tidings_server::log::init(tidings_telemetry::log::Format::Text, LOG_FILTER);
+    let mut stage = Stage::set(args).await?;
+    let ended = tokio::select! {
+        biased;
+        () = stopped()? => stage.interrupted(),
+        ended = stage.perform() => ended,
+    };
+    stage.leave().await;
+    ended
+}
+
+/// Everything that takes part.
+struct Stage {
+    args: DemoArgs,
+    clock: Clock,
+    view: View,
+    moments: Arc<[Moment]>,
+    population: Arc<Population>,
+    pushes: Arc<Pushes>,
+    handed_in: AtomicUsize,
+    /// Events that everybody was told of, or that were given up waiting for.
+    told: AtomicUsize,
+    /// The times in which events were on their way.
+    busy: Mutex<Busy>,
+    /// `None` until all phones are registered.
+    crowd: Option<Crowd>,
+    /// `None` until the verdict.
+    verdict: Option<Report>,
+    // In this order they are stopped, should anything fail on the way.
+    server: Server,
+    providers: Arc<Providers>,
+    folder: Folder,
+}
+
+impl Stage {
+    async fn set(args: DemoArgs) -> Result<Self, DemoError> {
+        let clock = Clock::start();
+        setup::allow_files(args.clients)?;
+        let moments: Arc<[Moment]> = timeline::moments().into();
+        let population = Arc::new(Population::draw(args.devices, &moments));
+        let pushes = Arc::new(Pushes::new(clock, moments.clone(), population.clone(), args.clients));
+        let folder = Folder::unpack()?;
+        let providers = Arc::new(Providers::start(&population, &pushes)?);
+        let config = setup::config(&folder, &providers, setup::listen_address(args.once), args.clients)?;
+        let server = Server::start(config).await?;
+        Ok(Self {
+            view: View::new(args.json),
+            args,
+            clock,
+            moments,
+            population,
+            pushes,
+            handed_in: AtomicUsize::new(0),
+            told: AtomicUsize::new(0),
+            busy: Mutex::default(),
+            crowd: None,
+            verdict: None,
+            server,
+            providers,
+            folder,
+        })
+    }
+
+    async fn perform(&mut self) -> Result<(), DemoError> {
+        self.register().await?;
+        self.connect().await?;
+        let report = self.play().await?;
+        if self.args.json {
+            line(report.to_json())?;
+        } else {
+            self.view.say(format!("\n{}", report.to_text(!self.view.has_board(), self.view.paint())))?;
+        }
+        self.verdict = Some(report);
+        if self.args.once {
+            return self.conclude();
+        }
+        self.view.say(self.invitation())?;
+        match self.view.follow(self.scene()?).await? {}
+    }
+
+    /// The end that somebody wished for.
+    fn interrupted(&self) -> Result<(), DemoError> {
+        match &self.verdict {
+            Some(_) => self.conclude(),
+            None if self.args.once => Err(DemoError::Failed("interrupted before the verdict".to_owned())),
+            None => Ok(()),
+        }
+    }
+
+    fn conclude(&self) -> Result<(), DemoError> {
+        match &self.verdict {
+            Some(report) if !report.is_clean() => Err(DemoError::Failed(report.fault())),
+            _ => Ok(()),
+        }
+    }
+
+    /// Hangs up, stops the server, then the providers.
+    async fn leave(mut self) {
+        self.crowd = None;
+        self.server.stop().await;
+        self.providers.stop();
+    }
+
+    async fn register(&self) -> Result<(), DemoError> {
+        let (began, count) = (Instant::now(), self.population.count());
+        let bar = self.view.bar("Registering phones", count);
+        for start in (0..count).step_by(IMPORT_BATCH_COUNT as usize) {
+            let end = count.min(start + IMPORT_BATCH_COUNT);
+            let phones = self.population.registrations(start..end);
+            let imported = self.server.store().import_devices(phones, None, unix_now()).await;
+            imported.map_err(|error| DemoError::Failed(format!("cannot register phones: {}", chain(&error))))?;
+            bar.set(end);
+        }
+        drop(bar);
+        let [iphones, androids, browsers] =
+            [Platform::Ios, Platform::Android, Platform::Web].map(|it| grouped(self.population.count_of(it).into()));
+        self.view.say(format!(
+            "{} phones in {} languages registered with {} subscriptions in {}\n\
+             ({iphones} iPhones, {androids} Androids, {browsers} browsers)",
+            grouped(count.into()),
+            population::LOCALES.len(),
+            grouped(self.server.store().counts().subscriptions),
+            format_duration(began.elapsed()),
+        ))?;
+        Ok(())
+    }
+
+    async fn connect(&mut self) -> Result<(), DemoError> {
+        let (began, count) = (Instant::now(), self.args.clients);
+        let crowd = Crowd::start(self.server.addr(), count, &self.moments, self.clock)?;
+        let crowd = self.crowd.insert(crowd);
+        let bar = self.view.bar("Connecting clients", count);
+        let mut progress = (0, Instant::now());
+        while crowd.subscribed() < count {
+            let subscribed = crowd.subscribed();
+            if subscribed > progress.0 {
+                progress = (subscribed, Instant::now());
+            }
+            if let Some(failure) = crowd.failure() {
+                return Err(DemoError::Failed(format!("cannot connect the clients: {failure}")));
+            }
+            if progress.1.elapsed() > CONNECT_PATIENCE {
+                return Err(DemoError::Failed(format!("only {subscribed} of {count} clients got connected")));
+            }
+            bar.set(subscribed);
+            tokio::time::sleep(LOOK_INTERVAL).await;
+        }
+        drop(bar);
+        self.view.say(format!(
+            "{} clients connected in {}",
+            grouped(count.into()),
+            format_duration(began.elapsed())
+        ))?;
+        Ok(())
+    }
+
+    /// The match, and the verdict over it.
+    async fn play(&self) -> Result<Report, DemoError> {
+        let (scene, kick_off) = (self.scene()?, Instant::now());
+        let match_time = async {
+            self.hand_in_all(kick_off).await?;
+            Ok::<_, DemoError>(self.all_quiet(scene).await?.duration_since(kick_off))
+        };
+        let match_time = tokio::select! {
+            match_time = match_time => match_time?,
+            never = self.view.follow(scene) => match never? {},
+        };
+        self.view.say_events(scene)?;
+        let (pushes, providers, received) = (self.pushes.clone(), self.providers.clone(), self.received());
+        let phones = tokio::task::spawn_blocking(move || pushes.settle(&*providers, received)).await;
+        let phones = phones.map_err(|error| DemoError::Failed(chain(&error)))?;
+        if let Some(failure) = scene.crowd.failure() {
+            self.view.say(format!("A connection broke: {failure}"))?;
+        }
+        if let Some(example) = &phones.example {
+            self.view.say(format!("Not as it should be: {example}"))?;
+        }
+        let audiences = (0..self.moments.len()).map(|moment| self.population.audience(moment)).collect();
+        let extent = Extent {
+            devices: self.population.count(),
+            clients: self.args.clients,
+            audiences,
+            match_time,
+            elapsed: Duration::from_micros(self.clock.micros()),
+            busy: *self.busy.lock().unwrap_or_else(PoisonError::into_inner),
+        };
+        Ok(Report::new(extent, &scene, &phones))
+    }
+
+    /// Hands every event in at its time, or when everybody was told of the one before, if that is later.
+    async fn hand_in_all(&self, kick_off: Instant) -> Result<(), DemoError> {
+        let speed = if self.args.once { self.args.speed.max(SPEED_ONCE) } else { self.args.speed };
+        let (url, key) = (ServerUrl::of_listener(self.server.api_addr()), self.server.api_key());
+        for (index, moment) in self.moments.iter().enumerate() {
+            tokio::time::sleep_until(kick_off + Duration::from_secs_f64(moment.at * 60.0 / speed)).await;
+            let (used, began) = (Used::now(), Instant::now());
+            let event = moment.to_json(index, self.clock.micros());
+            hand_in(&url, key, &event).await?;
+            self.handed_in.store(index + 1, Relaxed);
+            while !self.is_told(index + 1)? && began.elapsed() < EVENT_PATIENCE {
+                tokio::time::sleep(TOLD_INTERVAL).await;
+            }
+            self.told.store(index + 1, Relaxed);
+            let mut busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
+            busy.time += began.elapsed();
+            busy.used += Used::now() - used;
+        }
+        Ok(())
+    }
+
+    /// Whether everybody was told of the first so many events.
+    fn is_told(&self, moment_count: usize) -> io::Result<bool> {
+        let crowd = self.scene()?.crowd;
+        let is_heard = crowd.delivered() >= crowd.owed_through(moment_count);
+        Ok(is_heard && self.pushes.accepted() + self.received() >= self.pushes.owed_through(moment_count))
+    }
+
+    /// Waits until all that is owed has arrived and the server has nothing left to do; or nothing comes any more.
+    /// Returns when the last one came.
+    async fn all_quiet(&self, scene: Scene<'_>) -> io::Result<Instant> {
+        let arrived = || (scene.crowd.seen(), scene.pushes.seen());
+        let (mut known, mut changed) = (arrived(), Instant::now());
+        loop {
+            if arrived() != known {
+                (known, changed) = (arrived(), Instant::now());
+            }
+            let is_complete = self.is_told(self.moments.len())? && self.server.sender().backlog().is_empty();
+            let patience = if is_complete { LATECOMER_TIME } else { QUIET_PATIENCE };
+            if changed.elapsed() >= patience {
+                return Ok(changed);
+            }
+            tokio::time::sleep(LOOK_INTERVAL).await;
+        }
+    }
+
+    /// Notifications that the server found unneeded.
+    fn received(&self) -> u64 {
+        self.server.sender().totals().of(DeviceOutcome::Received)
+    }
+
+    fn scene(&self) -> io::Result<Scene<'_>> {
+        let crowd = self.crowd.as_ref().ok_or_else(|| io::Error::other("the clients are not connected yet"))?;
+        let sender = self.server.sender();
+        let (handed_in, told) = (&self.handed_in, &self.told);
+        Ok(Scene { moments: &self.moments, pushes: &self.pushes, crowd, handed_in, told, sender })
+    }
+
+    /// What to try while it goes on.
+    fn invitation(&self) -> String {
+        let (url, program) = (format!("http://{}", self.server.addr()), setup::program());
+        let (key, ca) = (self.folder.api_key(), self.folder.fcm_ca());
+        let token = self.population.token(self.population.keenest_android());
+        let token = token.as_ref().map(DeviceToken::to_text).unwrap_or_default();
+        format!(
+            "\nStill serving {clients} clients and {phones} phones on {url}.\n\
+             Ctrl-C ends it, and nothing is left behind.\n\n\
+             Follow the match (in another terminal):\n  {program} subscribe match:2022-final --url {url}\n\n\
+             Score once more:\n  {program} publish --url {url} \\\n    \
+             --api-key-file {key} \\\n    \
+             --topic goal --subject match:2022-final --subject team:argentina \\\n    \
+             --param team=Argentina --param 'scorer=Lionel Messi' --param minute=121 \\\n    \
+             --param home=Argentina --param home_goals=4 \\\n    \
+             --param away=France --param away_goals=3\n\n\
+             What the server counts:\n  curl -H \"X-API-Key: $(cat {key})\" {url}/metrics\n\n\
+             What one of the Androids shows:\n  curl --cacert {ca} https://localhost:{port}/simulator/shown/{token}\n",
+            clients = grouped(self.args.clients.into()),
+            phones = grouped(self.population.count().into()),
+            key = key.display(),
+            ca = ca.display(),
+            port = self.providers.fcm.addr().port(),
+        )
+    }
+}
+
+/// Hands an event in; again, the same, while the server has no room.
+async fn hand_in(url: &ServerUrl, key: Option<&str>, event: &Value) -> Result<(), DemoError> {
+    let body = bytes::Bytes::from(event.to_string());
+    for _ in 0..POST_TRY_COUNT_MAX {
+        let (status, answer) = url.post("/v1/events", key, body.clone()).await?;
+        match status {
+            StatusCode::ACCEPTED => return Ok(()),
+            StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => tokio::time::sleep(POST_PAUSE).await,
+            status => {
+                let answer = String::from_utf8_lossy(&answer);
+                return Err(DemoError::Failed(format!("the server answered {status}: {}", answer.trim())));
+            }
+        }
+    }
+    Err(DemoError::Failed(format!("the server had no room for an event, asked {POST_TRY_COUNT_MAX} times")))
+}

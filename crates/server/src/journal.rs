@@ -1,0 +1,321 @@
+//! Between store, hub and edge, which do not see each other: what became durable is published, what was durable comes
+//! back, and a device is proven by what is stored of it.
+
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tidings_edge::{DeviceDirectory, DurablePublisher, Edge, ProveFuture, PublishFuture};
+use tidings_hub::Hub;
+use tidings_protocol::{ClientInfo, DeviceClaim, ErrorCode, Namespaces, Publication};
+use tidings_store::{CommitSink, DurableChannel, ReadError, Store, StoredPublication, WriteError};
+use tidings_telemetry::panics::{self, Work};
+use tidings_telemetry::{chain, unix_now};
+use tidings_types::{ChannelName, DeviceId, DeviceNumber, JournalPosition, Json, Offset, StreamPosition, Timestamp};
+use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, oneshot};
+use tokio::time::sleep;
+use tracing::{debug, error, warn};
+
+use super::ServeError;
+
+/// The longest sleep until an event's time comes.
+const LATER_STEP: Duration = Duration::from_secs(1);
+/// Pause before the store is asked again.
+const LATER_RETRY: Duration = Duration::from_millis(100);
+
+/// Publishes on the committer's thread what has become durable, before it is acknowledged.
+#[derive(Default)]
+pub(super) struct Sink {
+    hub: OnceLock<Arc<Hub>>,
+    /// Channels given back before there was a hub. Bound: those there are.
+    given_back: Mutex<Vec<(ChannelName, Offset)>>,
+    edge: OnceLock<Weak<Edge>>,
+}
+
+impl Sink {
+    /// From now on publications go to the hub; called once, after the durable channels were restored.
+    pub(super) fn follow(&self, hub: Arc<Hub>) {
+        let mut given_back = self.given_back.lock();
+        for (channel, floor) in std::mem::take(&mut *given_back) {
+            hub.give_back(&channel, floor);
+        }
+        assert!(self.hub.set(hub).is_ok(), "the sink follows one hub");
+    }
+
+    /// From now on the connections of devices that are gone lose their proof; called once, before the listeners are open.
+    pub(super) fn revoke_at(&self, edge: &Arc<Edge>) {
+        assert!(self.edge.set(Arc::downgrade(edge)).is_ok(), "the sink knows one edge");
+    }
+}
+
+impl CommitSink for Sink {
+    fn on_publication(
+        &self,
+        channel: &ChannelName,
+        position: StreamPosition,
+        stored: &StoredPublication,
+        _: &DurableChannel,
+    ) {
+        // Before there is a hub nothing is written: the listeners are not open.
+        let Some(hub) = self.hub.get() else { return };
+        let publication = publication(position.offset, stored.clone());
+        if let Err(error) = hub.publish_durable(channel, position.offset, publication, stored.time) {
+            // It is durable: whoever subscribes when there is room gets it from the history.
+            warn!(%channel, error = chain(&error), "A durable publication reaches no live reader");
+        }
+    }
+
+    fn on_channel_given_back(&self, channel: &ChannelName, floor: Offset) {
+        let mut given_back = self.given_back.lock();
+        match self.hub.get() {
+            Some(hub) => hub.give_back(channel, floor),
+            None => given_back.push((channel.clone(), floor)),
+        }
+    }
+
+    fn on_events(&self, _: JournalPosition) {} // The sender follows the journal by itself.
+
+    fn on_device_removed(&self, device: DeviceNumber) {
+        if let Some(edge) = self.edge.get().and_then(Weak::upgrade) {
+            edge.revoke(device, false);
+        }
+    }
+}
+
+fn publication(offset: Offset, stored: StoredPublication) -> Publication {
+    let info = stored.info.and_then(|info| {
+        let parsed = serde_json::from_str::<ClientInfo>(info.as_str());
+        parsed
+            .inspect_err(|error| error!(error = chain(&error), "A stored publication has an unreadable client: a bug"))
+            .ok()
+    });
+    let receipt = stored.receipt;
+    Publication { offset, data: stored.data, info: info.map(Arc::new), tags: stored.tags.into(), receipt }
+}
+
+/// Brings the durable channels back as they were; those whose namespace is not configured any more stay asleep.
+pub(super) fn restore(store: &Store, hub: &Hub, namespaces: &Namespaces) -> Result<(), ServeError> {
+    let now = unix_now();
+    for channel in store.durable_channels(now) {
+        let channel = channel?;
+        if !namespaces.options(&channel.name).is_some_and(|options| options.durable) {
+            warn!(channel = %channel.name, "A durable channel's namespace is no longer configured as durable");
+            continue;
+        }
+        let at = channel.publications.last().map_or(now, |(_, stored)| stored.time);
+        let kept = channel.publications.into_iter().map(|(offset, stored)| publication(offset, stored)).collect();
+        hub.restore(&channel.name, channel.top, kept, at)?;
+    }
+    Ok(())
+}
+
+/// Lets each event whose time has come into the journal. What the store refuses is tried again.
+pub(super) async fn release_later(store: Store) {
+    let mut next = store.next_later();
+    loop {
+        let due = *next.borrow_and_update();
+        // In short steps, so that a clock that is set is noticed.
+        let pause = due.map(|due| due.saturating_since(unix_now()).min(LATER_STEP));
+        if !pause.is_some_and(|pause| pause.is_zero()) {
+            tokio::select! {
+                changed = next.changed() => if changed.is_err() { return },
+                () = sleep(pause.unwrap_or_default()), if pause.is_some() => {}
+            }
+            continue;
+        }
+        match store.release_later(unix_now()).await {
+            Ok(0) => sleep(LATER_RETRY).await, // It is just being told that there is another one now.
+            Ok(_) => {}
+            Err(error) => {
+                debug!(error = chain(&error), "Events whose time has come are not taken, trying again");
+                sleep(LATER_RETRY).await;
+            }
+        }
+    }
+}
+
+/// Where clients' publications into durable channels go.
+pub(super) struct Journal {
+    store: Store,
+    namespaces: Arc<Namespaces>,
+}
+
+impl Journal {
+    pub(super) fn new(store: Store, namespaces: Arc<Namespaces>) -> Self {
+        Self { store, namespaces }
+    }
+}
+
+impl DurablePublisher for Journal {
+    fn publish(&self, channel: ChannelName, data: Json, info: ClientInfo) -> PublishFuture {
+        let Some(options) = self.namespaces.options(&channel).copied() else {
+            return Box::pin(std::future::ready(Err(ErrorCode::UnknownChannel)));
+        };
+        let store = self.store.clone();
+        Box::pin(async move {
+            let durable =
+                DurableChannel { name: channel, history_size: options.history_size, history_ttl: options.history_ttl };
+            let (info, now): (_, Timestamp) = (Json::of(&info), unix_now());
+            match store.append_publication(durable, data, Default::default(), Some(info), now).await {
+                Ok(_) => Ok(()),
+                Err(WriteError::Overloaded { .. }) => Err(ErrorCode::TooManyRequests),
+                Err(WriteError::Unavailable) => Err(ErrorCode::Internal),
+            }
+        })
+    }
+}
+
+/// Proofs that read the disk at a time; one more waits for a place, at most as long as the edge lets it.
+const PROOF_COUNT_MAX: usize = 16;
+/// Devices whose being seen is noted at a time; of one more it is noted when it connects again.
+const NOTE_COUNT_MAX: usize = 64;
+
+/// Who proves a device: on threads for blocking work, since the disk is read.
+pub(super) struct Devices {
+    store: Store,
+    runtime: Handle,
+    proofs: Arc<Semaphore>,
+    notes: Arc<Semaphore>,
+}
+
+impl Devices {
+    /// Proves on the threads of the runtime that this is called in.
+    pub(super) fn new(store: Store) -> Self {
+        let [proofs, notes] = [PROOF_COUNT_MAX, NOTE_COUNT_MAX].map(|count| Arc::new(Semaphore::new(count)));
+        Self { store, runtime: Handle::current(), proofs, notes }
+    }
+}
+
+impl DeviceDirectory for Devices {
+    fn prove(&self, claim: DeviceClaim) -> ProveFuture {
+        let (store, runtime) = (self.store.clone(), self.runtime.clone());
+        let (proofs, notes) = (self.proofs.clone(), self.notes.clone());
+        Box::pin(async move {
+            let place = proofs.acquire_owned().await.ok()?;
+            let (answer, answered) = oneshot::channel();
+            let blocking = runtime.clone();
+            runtime.spawn_blocking(move || {
+                let proven = panics::catch(Work::Connection, || prove(&store, &claim)).unwrap_or_default();
+                drop(place);
+                let _ = answer.send(proven); // The client may have gone.
+                if let (Some(_), Ok(_place)) = (proven, notes.try_acquire()) {
+                    blocking.block_on(note_seen(&store, claim.device()));
+                }
+            });
+            answered.await.ok().flatten()
+        })
+    }
+}
+
+fn prove(store: &Store, claim: &DeviceClaim) -> Option<DeviceNumber> {
+    let proven = match claim {
+        DeviceClaim::Signed(device) => store.prove(device, None),
+        DeviceClaim::Credential { device, credential } => store.prove(device, Some(credential.as_str())),
+    };
+    // Unproven for now: it is pushed, which is the safe side. That the store cannot read is in the log already, once.
+    if let Err(error @ ReadError::Engine(_)) = &proven {
+        warn!(device = %claim.device(), error = chain(&error), "A device cannot be looked up");
+    }
+    proven.ok().flatten()
+}
+
+/// Nobody waits for it, and the store writes it once a day.
+async fn note_seen(store: &Store, device: &DeviceId) {
+    if let Err(error) = store.touch(device, unix_now()).await {
+        debug!(%device, error = chain(&error), "That a device was seen is not noted");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidings_protocol::DeviceCredential;
+    use tidings_store::{NewDevice, PutTerms};
+    use tidings_types::{AppId, Locale, Platform};
+
+    use super::*;
+
+    fn config(folder: &std::path::Path, more: &str) -> tidings_config::Config {
+        let text = format!("data_dir = {folder:?}\n{more}");
+        tidings_config::parse("tidings.toml", &text, []).unwrap().config
+    }
+
+    async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+        let waiting = async {
+            while !is_so() {
+                sleep(Duration::from_millis(2)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), waiting).await.expect(what);
+    }
+
+    /// What idles while nobody follows is told to the hub when it does.
+    #[tokio::test]
+    async fn a_channel_that_the_store_gives_back_leaves_the_hub() {
+        let folder = tempfile::tempdir().unwrap();
+        let durable = "[store]\nchannel_ttl = \"1s\"\n[channel.namespaces.chat]\ndurable = true\nhistory_size = 9\n\
+                       history_ttl = \"1s\"";
+        let config = config(folder.path(), durable);
+        let namespaces = Arc::new(config.namespaces());
+        let start = |sink: &Arc<Sink>| {
+            let store = Store::open(super::super::store_config(&config), sink.clone()).unwrap();
+            let hub = Arc::new(Hub::new(super::super::hub_config(&config, namespaces.clone(), &store), 1));
+            restore(&store, &hub, &namespaces).unwrap();
+            (store, hub)
+        };
+        let name = ChannelName::new("chat:1").unwrap();
+        let publish = async |store: &Store, now| {
+            let history_ttl = Duration::from_secs(1);
+            let channel = DurableChannel { name: name.clone(), history_size: 9, history_ttl };
+            store.append_publication(channel, Json::of(&1), Default::default(), None, now).await.unwrap().offset
+        };
+        let long_ago = Timestamp(unix_now().0 - 3_600_000);
+        let mut last = Offset(0);
+        for is_followed_late in [false, true] {
+            let sink = Arc::new(Sink::default());
+            let (store, hub) = start(&sink);
+            if !is_followed_late {
+                sink.follow(hub.clone());
+            }
+            let published = publish(&store, long_ago).await;
+            assert!(published > last, "{published:?} was given to another one");
+            last = published;
+            let other = DurableChannel {
+                name: ChannelName::new("chat:2").unwrap(),
+                history_size: 9,
+                history_ttl: Duration::MAX,
+            };
+            store.append_publication(other, Json::of(&2), Default::default(), None, unix_now()).await.unwrap();
+            until("the store gives it back", || store.durable_channels(long_ago).count() == 1).await;
+            if is_followed_late {
+                sink.follow(hub.clone());
+            }
+            hub.sweep(unix_now());
+            let (_, top) = hub.history(&name, Default::default()).unwrap();
+            assert!(top.offset > last, "it begins at {top:?}, behind {last:?}");
+            store.close().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn who_proves_itself_is_seen() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = config(folder.path(), "");
+        let store = Store::open(super::super::store_config(&config), Arc::new(Sink::default())).unwrap();
+        let devices = Devices::new(store.clone());
+        let (app, locale) = (AppId::new("app").unwrap(), Locale::new("sv").unwrap());
+        let id = DeviceId::new("phone").unwrap();
+        let new = NewDevice::new(id.clone(), app, Platform::Ios, locale);
+        let secret = store.put_device(new, PutTerms::default(), Timestamp(1)).await.unwrap().credential.unwrap();
+        let seen_at = || store.device(&id).unwrap().unwrap().seen_at;
+        let claim = |credential: &str| {
+            let credential = DeviceCredential::new(credential.to_owned()).unwrap();
+            DeviceClaim::Credential { device: id.clone(), credential }
+        };
+        assert_eq!(devices.prove(claim("not its secret")).await, None);
+        assert_eq!(seen_at(), Timestamp(0));
+        assert!(devices.prove(claim(secret.as_str())).await.is_some());
+        until("it is noted", || seen_at() != Timestamp(0)).await;
+        assert_eq!(seen_at(), seen_at().start_of_day());
+    }
+}

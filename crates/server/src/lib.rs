@@ -1,0 +1,588 @@
+//! The server: every part, wired together and stopped in order.
+//!
+//! ```text
+//!            start ▼                                                          stop ▲ (each step has its deadline)
+//!   store ─► hub (durable channels restored) ─► sender ─► gateways ─► webhook ─► edge ─► HTTP listeners
+//! ```
+//!
+//! Stopping goes the other way: no more requests; clients are told to come back elsewhere (3001); the webhook begins no
+//! more reports; the sender hands out nothing more, waits for what providers still owe an answer for and notes its
+//! progress; the store is closed; metrics are sent a last time. What a deadline cuts off is in the journal and goes on at
+//! the next start.
+
+pub mod data_folder;
+mod journal;
+mod keys;
+mod listener;
+pub mod log;
+mod metrics;
+pub mod output;
+mod providers;
+mod report;
+mod seed;
+mod text;
+mod webhook;
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::get;
+use tidings_api::{Api, ApiConfig, Apps, ClientCounts, Node, Rate, Readiness, ReadyListener};
+use tidings_edge::{Edge, EdgeConfig};
+use tidings_hub::{Hub, HubConfig};
+use tidings_protocol::token::TokenVerifier;
+use tidings_protocol::{SessionConfig, token::TokenSecret};
+use tidings_sender::{Sender, SenderConfig, Shadow, Topics};
+use tidings_store::{QueueLimit, Store, StoreConfig};
+use tidings_stream::TailBounds;
+use tidings_telemetry::{Registry, unix_now};
+use tidings_types::{AppId, Locale, Provider, TopicName};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout, timeout_at};
+use tracing::{info, warn};
+
+use self::data_folder::{DataFolderError, Exposed};
+use self::journal::{Devices, Journal, Sink};
+use self::listener::Admission;
+use self::metrics::influx::Influxing;
+use self::providers::{Providers, Section};
+use self::report::{Connections, Jobs};
+use self::webhook::Webhook;
+use tidings_config::{Config, PushSection};
+
+pub use self::keys::KeyError;
+pub use self::listener::{FILE_RESERVE, listen};
+pub use self::providers::{CredentialError, ProviderError};
+pub use self::seed::SeedError;
+pub use self::text::{TextError, topics};
+pub use self::webhook::WebhookError;
+
+/// Names of a list that are logged at the start.
+const NAMED_COUNT_MAX: usize = 20;
+/// How long a peer may take for the head of a request.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long jobs and providers may take to come to rest.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the store may take to write what waits. What it does not write then was acknowledged to nobody, or is
+/// written in its log.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long reports of the webhook that are on their way may take: a receiver that is slow is told again, and delays nobody.
+const TELL_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The server could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The data folder cannot be used.
+    #[error(transparent)]
+    DataFolder(#[from] DataFolderError),
+    /// The store could not be opened.
+    #[error("cannot open the store")]
+    Store(#[from] tidings_store::OpenError),
+    /// Durable channels could not be read.
+    #[error("cannot read the durable channels")]
+    Restore(#[from] tidings_store::ReadError),
+    /// A durable channel has no place.
+    #[error("cannot restore a durable channel")]
+    Hub(#[from] tidings_hub::HubError),
+    /// Texts or translations are wrong.
+    #[error(transparent)]
+    Text(#[from] TextError),
+    /// The predefined state cannot be set up.
+    #[error(transparent)]
+    Seed(#[from] SeedError),
+    /// The API keys could not be made or read.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// The sender refuses its settings or what it finds in the store.
+    #[error("cannot start the sender")]
+    Sender(#[from] tidings_sender::StartError),
+    /// A gateway refuses its credential or its settings.
+    #[error("cannot start [{provider}.{name}]")]
+    Provider {
+        /// Which table.
+        provider: Provider,
+        /// Which section.
+        name: String,
+        /// Why.
+        source: Box<ProviderError>,
+    },
+    /// The webhook cannot be set up.
+    #[error("cannot start the webhook")]
+    Webhook(#[from] WebhookError),
+    /// An address is taken or not ours.
+    #[error("cannot listen on {addr}; is another server running? Set http.listen to another address")]
+    Listen {
+        /// Which.
+        addr: SocketAddr,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The system refuses a thread.
+    #[error("cannot start a thread")]
+    Thread(#[source] std::io::Error),
+}
+
+/// Waits for Ctrl-C or SIGTERM.
+///
+/// # Errors
+/// When the system does not let us wait for signals.
+pub fn stopped() -> std::io::Result<impl Future<Output = ()>> {
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    })
+}
+
+/// Says what is told to whom, by the names that the operator gave.
+fn introduce(config: &Config, topics: &Topics) {
+    let names = config.topics.keys().map(TopicName::as_str);
+    let languages: BTreeSet<&str> = topics.languages().map(Locale::as_str).collect();
+    info!(topics = %named(names), languages = %named(languages), "Texts");
+    let mut is_pushing = false;
+    for PushSection { provider, name, environment, apps } in config.push_sections() {
+        is_pushing = true;
+        let (provider, environment) = (provider.as_str(), environment.as_str());
+        info!(provider, section = name, environment, apps = %named(apps.iter().map(AppId::as_str)), "Pushing");
+    }
+    if !is_pushing {
+        info!("Pushing nothing: no [apns.NAME], [fcm.NAME] or [web_push.NAME] is configured");
+    }
+}
+
+/// The first names of a list, and how many more there are.
+fn named<'n>(names: impl IntoIterator<Item = &'n str>) -> String {
+    let mut names = names.into_iter();
+    let shown: Vec<&str> = names.by_ref().take(NAMED_COUNT_MAX).collect();
+    match (shown.is_empty(), names.count()) {
+        (true, _) => "none".to_owned(),
+        (false, 0) => shown.join(", "),
+        (false, more) => format!("{} and {more} more", shown.join(", ")),
+    }
+}
+
+/// What `/ready` calls the listeners.
+fn listeners(public: SocketAddr, internal: Option<SocketAddr>) -> Vec<ReadyListener> {
+    let internal = internal.map(|address| ReadyListener { name: "internal", address });
+    std::iter::once(ReadyListener { name: "public", address: public }).chain(internal).collect()
+}
+
+/// A running server.
+pub struct Server {
+    addr: SocketAddr,
+    internal_addr: Option<SocketAddr>,
+    api_key: Option<String>,
+    shutdown_timeout: Duration,
+    store: Store,
+    sender: Arc<Sender>,
+    providers: Providers,
+    webhook: Option<Webhook>,
+    edge: Arc<Edge>,
+    influx: Option<Influxing>,
+    stop_http: watch::Sender<bool>,
+    /// The listeners; they end when they are told to.
+    listening: JoinSet<()>,
+    /// What goes on until it is aborted.
+    background: JoinSet<()>,
+}
+
+impl Server {
+    /// Starts everything; when it returns, the listeners are open.
+    ///
+    /// # Errors
+    /// When a part cannot start; those that had are dropped again.
+    pub async fn start(config: Config) -> Result<Self, ServeError> {
+        Self::start_with(config, None).await
+    }
+
+    /// The same, with the devices of a file registered before the listeners open.
+    ///
+    /// # Errors
+    /// As [`Server::start`], and when the file is wrong or the store refuses what is in it.
+    pub async fn start_with(config: Config, seed: Option<&Path>) -> Result<Self, ServeError> {
+        let registry = Registry::new();
+        tidings_telemetry::process::register(&registry);
+        tidings_telemetry::panics::register(&registry);
+        crate::log::register(&registry);
+        let topics = Arc::new(text::topics(&config)?);
+        introduce(&config, &topics);
+        if let Some(Exposed { count, since }) = data_folder::secure(&config.data_dir)? {
+            warn!(
+                folder = %config.data_dir.display(),
+                count,
+                since = httpdate::fmt_http_date(since),
+                "Other users of this machine could read files of the data folder, device tokens among them; they no longer can"
+            );
+        }
+        let (keys, api_key) = keys::keys(&config)?;
+
+        let namespaces = Arc::new(config.namespaces());
+        let sink = Arc::new(Sink::default());
+        let store_config = store_config(&config);
+        let (opened, to_open) = (sink.clone(), move |sink: Arc<Sink>| Store::open(store_config, sink));
+        let store = tokio::task::spawn_blocking(move || to_open(opened)).await.expect("opening does not panic")?;
+        let hub = Arc::new(Hub::new(hub_config(&config, namespaces.clone(), &store), loop_count(&config)));
+        journal::restore(&store, &hub, &namespaces)?;
+        say_what_is_paused(&store);
+        sink.follow(hub.clone());
+        if let Some(path) = seed {
+            let devices = seed::plant(path, &store).await?;
+            info!(devices, "Registered the devices of the seed");
+        }
+
+        let sections = providers::sections(&config);
+        let pools = sections.iter().map(Section::pool).collect();
+        metrics::register(&registry, &store, &hub, &sections);
+        let (jobs, receipts) = (sender_config(&config), hub.receipts().clone());
+        let sender = Arc::new(Sender::start(jobs, store.clone(), topics.clone(), pools, receipts, &registry)?);
+        let mut providers = Providers::default();
+        for section in sections {
+            let (provider, name) = (section.provider, section.name.clone());
+            let started = providers.add(&config, section, sender.sink(), &registry);
+            started.map_err(|source| ServeError::Provider { provider, name, source: Box::new(source) })?;
+        }
+        let webhook = Webhook::start(&config.webhook, config.sender.report_count_max, sender.clone(), &registry)?;
+
+        let publisher = Arc::new(Journal::new(store.clone(), namespaces.clone()));
+        let session = Arc::new(session_config(&config));
+        let devices = Arc::new(Devices::new(store.clone()));
+        let edge = Edge::start(edge_config(&config), session, hub.clone(), publisher, devices, &registry);
+        let edge = Arc::new(edge.map_err(ServeError::Thread)?);
+        sink.revoke_at(&edge);
+
+        let door = Arc::new(text::Door::new(topics, &config));
+        let api = Api {
+            config: api_config(&config),
+            hub: hub.clone(),
+            store: store.clone(),
+            keys: keys.clone(),
+            apps: apps(&config),
+            check: door.clone(),
+            configured: door,
+            jobs: Arc::new(Jobs(Arc::downgrade(&sender))),
+            connections: Arc::new(Connections(Arc::downgrade(&edge))),
+            registry: registry.clone(),
+            node: node(&edge),
+        };
+        let (stop_http, stopped) = watch::channel(false);
+        let (listener, addr) = bind(config.http.listen)?;
+        let inside = config.http.internal_listen.map(bind).transpose()?;
+        let internal_addr = inside.as_ref().map(|(_, addr)| *addr);
+        let (pushes, ends) = (providers.watch(), stopped.clone());
+        let readiness = move || Readiness {
+            is_stopping: *ends.borrow(),
+            listeners: listeners(addr, internal_addr),
+            providers: pushes(),
+        };
+        let mut background = JoinSet::new();
+        background.spawn(sweep(hub));
+        background.spawn(journal::release_later(store.clone()));
+        let influx = Influxing::start(&config.influx, &registry);
+
+        let public = axum::Router::new()
+            .route("/connection/websocket", get(upgrade))
+            .with_state(edge.clone())
+            .merge(tidings_api::health_router());
+        let routers = tidings_api::routers(api);
+        let internal = tidings_api::metrics_router(registry.clone(), keys.clone()).merge(routers.servers);
+        let (told, status) = (readiness.clone(), tidings_api::ready_router(store.clone(), false, readiness));
+        let internal = internal.merge(tidings_api::ready_router(store.clone(), true, told));
+        let mut listening = JoinSet::new();
+        let limits = listener_limits(&config);
+        let mut serve = |listener, router, admission| {
+            listening.spawn(listener::serve(listener, router, admission, stopped.clone()));
+        };
+        let open = Admission::public(limits, &registry);
+        match inside {
+            None => serve(listener, public.merge(internal), open),
+            Some((inside, _)) => {
+                serve(listener, public.merge(status).merge(routers.apps.unwrap_or_default()), open);
+                let internal = internal.merge(tidings_api::health_router());
+                serve(inside, internal, Admission::internal(limits, &registry));
+            }
+        }
+        info!(%addr, internal_addr = internal_addr.map(tracing::field::display), "Listening");
+        let shutdown_timeout = config.client.shutdown_timeout;
+        Ok(Self {
+            addr,
+            internal_addr,
+            api_key,
+            shutdown_timeout,
+            store,
+            sender,
+            providers,
+            webhook,
+            edge,
+            influx,
+            stop_http,
+            listening,
+            background,
+        })
+    }
+
+    /// Where clients connect.
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// Where the API is.
+    pub fn api_addr(&self) -> SocketAddr {
+        self.internal_addr.unwrap_or(self.addr)
+    }
+
+    /// The API key that was made because none is configured.
+    pub fn api_key(&self) -> Option<&str> {
+        self.api_key.as_deref()
+    }
+
+    /// Devices, subscriptions, events.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Jobs.
+    pub fn sender(&self) -> &Sender {
+        &self.sender
+    }
+
+    /// Takes the credentials for push providers and the secrets of the webhook of this configuration; what came of it
+    /// stands in the log.
+    pub fn reload(&self, config: &Config) {
+        self.providers.reload(config);
+        if let Some(webhook) = &self.webhook {
+            webhook.reload(&config.webhook);
+        }
+    }
+
+    /// Stops in order; see the module.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: what was not stopped yet is cut off, as by a crash.
+    pub async fn stop(mut self) {
+        self.stop_http.send_replace(true);
+        let deadline = Instant::now() + self.shutdown_timeout;
+        // Clients are told at once, whatever requests are still in work.
+        let edge = self.edge.clone();
+        let ended = async { while self.listening.join_next().await.is_some() {} };
+        let ((), ended) = tokio::join!(edge.shutdown(), timeout_at(deadline, ended));
+        if ended.is_err() {
+            info!("Requests did not end in time");
+        }
+        self.listening.shutdown().await;
+        self.background.shutdown().await;
+        if let Some(webhook) = self.webhook {
+            // Before the sender writes its last checkpoint: what was told until then is in it.
+            webhook.stop(Instant::now() + TELL_TIMEOUT).await;
+        }
+        let deadline = Instant::now() + DRAIN_TIMEOUT;
+        self.sender.drain(deadline).await;
+        self.providers.drain(deadline).await;
+        drop(self.sender); // Its thread uses the store to its end.
+        if timeout(CLOSE_TIMEOUT, self.store.close()).await.is_err() {
+            let patience = CLOSE_TIMEOUT.as_secs();
+            warn!(patience, "Store is not closed in time: the disk is slow, the next start takes longer");
+        }
+        if let Some(influx) = self.influx {
+            influx.stop().await; // The last of all, so that it tells of the others' end.
+        }
+        info!("Stopped");
+    }
+}
+
+/// A listening socket and where it is, which port 0 leaves to the system.
+fn bind(addr: SocketAddr) -> Result<(TcpListener, SocketAddr), ServeError> {
+    let bound = listener::listen(addr).and_then(|listener| listener.local_addr().map(|addr| (listener, addr)));
+    bound.map_err(|source| ServeError::Listen { addr, source })
+}
+
+async fn upgrade(State(edge): State<Arc<Edge>>, mut request: Request) -> Response {
+    match edge.upgrade(&mut request) {
+        Ok(response) => response.map(|()| Body::empty()),
+        Err(error) => (error.status(), error.to_string()).into_response(),
+    }
+}
+
+/// Once a second, what is over in the hub goes.
+async fn sweep(hub: Arc<Hub>) {
+    let mut interval = tokio::time::interval(Duration::from_secs(1));
+    loop {
+        interval.tick().await;
+        hub.sweep(unix_now());
+    }
+}
+
+fn loop_count(config: &Config) -> usize {
+    match config.edge.loops {
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        count => count,
+    }
+}
+
+fn listener_limits(config: &Config) -> listener::Limits {
+    listener::Limits {
+        connection_count_max: config.client.connection_count_max,
+        address_count_max: config.http.address_connection_count_max,
+        head_timeout: HEAD_TIMEOUT,
+        stall_timeout: config.http.stall_timeout,
+    }
+}
+
+/// Pauses outlive a restart, and a restore makes one: nobody should have to guess why nothing is pushed.
+fn say_what_is_paused(store: &Store) {
+    let paused = store.brakes().borrow().paused.clone();
+    if let Some((first, since)) = paused.first_key_value() {
+        let since = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_millis(since.0));
+        warn!(count = paused.len(), first = %first, since, "Pushes are paused; `tidings jobs resume SCOPE` releases them");
+    }
+}
+
+fn store_config(config: &Config) -> StoreConfig {
+    let store = &config.store;
+    let queue = |count, bytes: tidings_config::ByteSize| QueueLimit { count, bytes: bytes.as_usize() };
+    StoreConfig {
+        path: config.data_dir.join("store"),
+        event_queue: queue(store.event_queue_count_max, store.event_queue_bytes_max),
+        device_queue: queue(store.device_queue_count_max, store.device_queue_bytes_max),
+        import_queue: queue(store.import_queue_count_max, store.import_queue_bytes_max),
+        journal_event_count_max: store.journal_event_count_max,
+        journal_bytes_max: store.journal_bytes_max.as_usize() as u64,
+        id_window: store.id_window,
+        id_window_count: store.id_window_count,
+        device_count_max: store.device_count_max,
+        subscription_count_max: store.subscription_count_max,
+        channel_count_max: store.channel_count_max,
+        channel_ttl: store.channel_ttl,
+        later_count_max: store.later_count_max,
+        reopen_backoff_min: store.reopen_backoff_min,
+        reopen_backoff_max: store.reopen_backoff_max,
+        cache_bytes: store.cache_bytes.as_usize() as u64,
+        checkpoint_change_count: store.checkpoint_change_count,
+        mute_count_max: store.mute_count_max,
+        idle_max: Some(store.device_idle_max).filter(|idle_max| !idle_max.is_zero()),
+        clock: unix_now,
+    }
+}
+
+fn hub_config(config: &Config, namespaces: Arc<tidings_protocol::Namespaces>, store: &Store) -> HubConfig {
+    HubConfig {
+        namespaces,
+        channel_count_max: config.channels.count_max,
+        tail: TailBounds {
+            frame_count_max: config.edge.log_count_max,
+            bytes_max: config.edge.log_bytes_max.as_usize(),
+        },
+        durable_start: store.channel_start(),
+        receipt_event_count_max: config.edge.receipt_event_count_max,
+    }
+}
+
+fn edge_config(config: &Config) -> EdgeConfig {
+    let client = &config.client;
+    EdgeConfig {
+        connection_count_max: client.connection_count_max,
+        message_bytes_max: client.frame_bytes_max.as_usize(),
+        turn_bytes_max: config.edge.turn_bytes_max.as_usize(),
+        control_bytes_max: config.edge.control_bytes_max.as_usize(),
+        reply_budget_bytes: config.edge.reply_budget_bytes.as_usize(),
+        reply_bytes_max: client.reply_bytes_max.as_usize(),
+        write_timeout: client.write_timeout,
+        recovery_count_max: client.recovery_count_max,
+        channel_creations_per_minute: client.channel_creations_per_minute,
+        ping_interval: client.ping_interval,
+        pong_timeout: client.pong_timeout,
+        stale_timeout: client.stale_close_delay,
+        close_timeout: client.close_timeout,
+        allowed_origins: client.allowed_origins.clone(),
+    }
+}
+
+fn session_config(config: &Config) -> SessionConfig {
+    let client = &config.client;
+    SessionConfig {
+        namespaces: config.namespaces(),
+        token_verifier: token_verifier(config),
+        allow_anonymous: client.allow_anonymous,
+        insecure: client.insecure,
+        channel_count_max: client.channel_count_max,
+        ping_interval: client.ping_interval,
+        version: format!("tidings {}", env!("CARGO_PKG_VERSION")),
+    }
+}
+
+fn token_verifier(config: &Config) -> Option<TokenVerifier> {
+    let client = &config.client;
+    let secret = |secret: &tidings_config::Secret| {
+        TokenSecret::new(secret.expose().as_bytes()).expect("the configuration has no empty secret")
+    };
+    let previous = client.token_hmac_previous_secret.as_ref().map(secret);
+    client.token_hmac_secret.as_ref().map(|current| TokenVerifier::new(&secret(current), previous.as_ref()))
+}
+
+fn apps(config: &Config) -> Option<Apps> {
+    let (apps, limits) = (&config.apps, &config.limits);
+    apps.enabled.then(|| Apps {
+        verifier: token_verifier(config),
+        subjects: apps.subjects.clone(),
+        allowed_origins: apps.allowed_origins.clone(),
+        user_device_count_max: apps.user_device_count_max,
+        rate: rate(limits.app_per_second, limits.app_burst),
+        address_rate: rate(limits.address_per_second, limits.address_burst),
+        address_header: apps.address_header.clone(),
+    })
+}
+
+/// None at all is any number.
+fn rate(per_second: u32, burst: u32) -> Option<Rate> {
+    (per_second > 0).then_some(Rate { per_second, burst })
+}
+
+fn api_config(config: &Config) -> ApiConfig {
+    ApiConfig {
+        body_bytes_max: config.http.body_bytes_max.as_usize(),
+        request_count_max: config.http.request_count_max,
+        subscription_count_max: config.store.subscription_count_max as usize,
+        mute_count_max: config.store.mute_count_max as usize,
+        key_rate: rate(config.limits.key_per_second, config.limits.key_burst),
+        event_channels: config.events.channels,
+    }
+}
+
+fn node(edge: &Arc<Edge>) -> Node {
+    let edge = Arc::downgrade(edge); // The router outlives the edge when the server stops.
+    let count = |edge: Arc<Edge>| ClientCounts { connections: edge.connection_count(), users: edge.user_count() };
+    Node {
+        uid: uuid::Uuid::new_v4().to_string(),
+        name: "tidings".to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        clients: Arc::new(move || edge.upgrade().map(count).unwrap_or_default()),
+    }
+}
+
+fn sender_config(config: &Config) -> SenderConfig {
+    let sender = &config.sender;
+    SenderConfig {
+        job_count_max: sender.job_count_max,
+        window_device_count: sender.window_device_count,
+        window_open_count_max: sender.window_open_count_max,
+        checkpoint_interval: sender.checkpoint_interval,
+        report_count_max: sender.report_count_max,
+        gone_token_count_max: sender.gone_token_count_max,
+        doubt_window: sender.doubt_window,
+        tell_finished: config.webhook.url.is_some(),
+        shadow: config.shadow.enabled.then(|| Shadow {
+            devices: config.shadow.devices.iter().cloned().collect(),
+            percent: u8::try_from(config.shadow.percent).unwrap_or(100),
+        }),
+    }
+}

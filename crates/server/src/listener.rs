@@ -1,0 +1,520 @@
+//! The HTTP listener: accepts connections, and lets nobody hold one without using it.
+//!
+//! # Limits
+//! | What | Limit | When it is reached |
+//! |---|---|---|
+//! | connections that are still HTTP (a WebSocket counts in the edge) | `connection_count_max` a listener | nothing is accepted, new ones wait in the system's queue |
+//! | connections of one address (of IPv6: of one /64) that are still HTTP | `address_count_max`, and half of the open files for connections, of the public listener | closed at once |
+//! | open files | [`FILE_RESERVE`] are left to the store and the gateways; the internal listener may use half of these | closed at once, and nothing is accepted for [`ACCEPT_PAUSE`] |
+//! | the first byte of a connection; the head of a request, also of the next one | `head_timeout` each | closed |
+//! | bytes that wait for a peer that takes none | `stall_timeout` | closed by the system |
+//! | what is read and not parsed, or answered and not written, each | [`BUFFER_BYTES_MAX`] a connection | the connection is not read; too long a head: 431 |
+//!
+//! Stopping: no new connections, requests in work are finished.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::error::Error as _;
+use std::io;
+use std::net::IpAddr;
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd as _;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::ConnectInfo;
+use axum::extract::Request;
+use axum::http::header::HOST;
+use axum::http::{StatusCode, Version};
+use axum::response::{IntoResponse as _, Response};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use parking_lot::Mutex;
+use rustix::process::{Resource, getrlimit};
+use socket2::SockRef;
+use tidings_telemetry::panics::{self, Work};
+use tidings_telemetry::{Counter, Registry, chain};
+use tidings_types::Timestamp;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout};
+use tower::ServiceExt as _;
+use tracing::{debug, warn};
+
+/// What a listener allows.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    /// Connections that are still HTTP.
+    pub(super) connection_count_max: usize,
+    /// Connections of one address; 0: any number.
+    pub(super) address_count_max: usize,
+    /// How long a connection may say nothing, and how long the head of a request may take then, or from the last response on.
+    pub(super) head_timeout: Duration,
+    /// How long bytes may wait for a peer that takes none.
+    pub(super) stall_timeout: Duration,
+}
+
+/// Open files that connections leave to the store, the gateways and the rest; half of all where there are few.
+pub const FILE_RESERVE: u64 = 1024;
+
+/// Bytes of a connection that are read and not parsed; as many that are to be written.
+const BUFFER_BYTES_MAX: usize = 64 << 10;
+
+/// A reason to refuse connections is logged once in this time.
+const NOTICE_INTERVAL: Duration = Duration::from_secs(60);
+
+/// After the system refused a connection (no more open files), before it is asked again.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Connections that wait to be accepted. With the libraries' 128, thousands of clients that come back at once have their
+/// SYNs dropped and sent again a second later. The system may allow fewer (`net.core.somaxconn`).
+const BACKLOG: u32 = 4096;
+
+/// The beginning of the year 10 000.
+const HTTP_DATE_END: Timestamp = Timestamp(253_402_300_800_000);
+
+/// Opens a listening socket.
+pub fn listen(addr: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = if addr.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_reuseaddr(true)?; // A restart need not wait for the connections of the life before.
+    socket.bind(addr)?;
+    socket.listen(BACKLOG)
+}
+
+/// Decides which connections are let in.
+pub(super) struct Admission {
+    limits: Limits,
+    /// A connection with this file number, or a larger one, is in the reserve. `None`: there are as many files as one likes.
+    file_number_max: Option<u64>,
+    /// Connections by address. Bound: an entry for each open connection.
+    by_address: Mutex<HashMap<IpAddr, usize>>,
+    refused_by_address: Refused,
+    refused_by_files: Refused,
+    stalled: Counter,
+}
+
+impl Admission {
+    /// Of the listener that anybody may reach.
+    pub(super) fn public(limits: Limits, registry: &Registry) -> Arc<Self> {
+        let file_number_max = getrlimit(Resource::Nofile).current.map(connection_files);
+        Self::with_files(limits, file_number_max, registry)
+    }
+
+    /// Of a listener for back ends: they may use half of what the public leaves, so that it cannot keep them out.
+    pub(super) fn internal(limits: Limits, registry: &Registry) -> Arc<Self> {
+        let files = getrlimit(Resource::Nofile).current;
+        let file_number_max = files.map(|files| files.midpoint(connection_files(files)));
+        Self::with_files(Limits { address_count_max: 0, ..limits }, file_number_max, registry)
+    }
+
+    fn with_files(mut limits: Limits, file_number_max: Option<u64>, registry: &Registry) -> Arc<Self> {
+        if let Some(files) = file_number_max.and_then(|files| usize::try_from(files).ok()) {
+            // So that one address cannot take all files, however few there are; 0 stays no limit.
+            limits.address_count_max = limits.address_count_max.min((files / 2).max(1));
+        }
+        let help = "HTTP connections closed because their peer took no byte for http.stall_timeout.";
+        Arc::new(Self {
+            limits,
+            file_number_max,
+            by_address: Mutex::default(),
+            refused_by_address: Refused::new(registry, "address"),
+            refused_by_files: Refused::new(registry, "files"),
+            stalled: registry.counter("tidings_http_stalled_total", help, &[]),
+        })
+    }
+
+    /// Whether so many files are open that the rest is for others. The system gives the lowest number that is free
+    /// (POSIX, `open`), so all below the number of a new socket are taken.
+    fn is_in_reserve(&self, socket: &TcpStream) -> bool {
+        let number = u64::try_from(socket.as_raw_fd()).unwrap_or(u64::MAX);
+        let Some(limit) = self.file_number_max.filter(|limit| number >= *limit) else { return false };
+        if self.refused_by_files.count() {
+            warn!(limit, "So many files are open that connections are refused: raise the limit of open files");
+        }
+        true
+    }
+
+    /// `None`: its address has as many connections as it may.
+    fn enter(self: &Arc<Self>, addr: SocketAddr) -> Option<Lease> {
+        let (address, limit) = (tidings_api::network(addr.ip()), self.limits.address_count_max);
+        if limit > 0 {
+            let mut by_address = self.by_address.lock();
+            let count = by_address.entry(address).or_default();
+            if *count >= limit {
+                drop(by_address);
+                if self.refused_by_address.count() {
+                    warn!(
+                        peer.addr = %address,
+                        limit,
+                        "An address has as many connections as http.address_connection_count_max allows; behind a proxy \
+                         all clients have the proxy's address"
+                    );
+                }
+                return None;
+            }
+            *count += 1;
+        }
+        Some(Lease { admission: self.clone(), address })
+    }
+}
+
+/// The right of one connection to be there, until it is dropped.
+struct Lease {
+    admission: Arc<Admission>,
+    address: IpAddr,
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let mut by_address = self.admission.by_address.lock();
+        if let Some(count) = by_address.get_mut(&self.address) {
+            *count -= 1;
+            if *count == 0 {
+                by_address.remove(&self.address);
+            }
+        }
+    }
+}
+
+/// Connections refused for one reason: counted, and told of now and then.
+struct Refused {
+    counter: Counter,
+    told_at: Mutex<Option<Instant>>,
+}
+
+impl Refused {
+    fn new(registry: &Registry, reason: &str) -> Self {
+        let help =
+            "Connections closed as they came: their address has too many (address), or too few files are left (files).";
+        let counter = registry.counter("tidings_http_refused_total", help, &[("reason", reason)]);
+        Self { counter, told_at: Mutex::default() }
+    }
+
+    /// Counts one, and says whether the log is to tell of it.
+    fn count(&self) -> bool {
+        self.counter.inc();
+        let mut told_at = self.told_at.lock();
+        let is_due = told_at.is_none_or(|at| at.elapsed() >= NOTICE_INTERVAL);
+        if is_due {
+            *told_at = Some(Instant::now());
+        }
+        is_due
+    }
+}
+
+/// How many of the files that may be open connections may take.
+fn connection_files(limit: u64) -> u64 {
+    limit - FILE_RESERVE.min(limit / 2)
+}
+
+/// Serves `router` until `stopped`.
+pub(super) async fn serve(
+    listener: TcpListener,
+    router: Router,
+    admission: Arc<Admission>,
+    mut stopped: watch::Receiver<bool>,
+) {
+    let permits = Arc::new(Semaphore::new(admission.limits.connection_count_max));
+    let to_stop = stopped.clone();
+    let mut tasks = JoinSet::new();
+    let mut paused_until = Instant::now();
+    loop {
+        tokio::select! {
+            _ = stopped.wait_for(|stopped| *stopped) => break,
+            accepted = accept(&listener, &permits, &admission, &mut paused_until) => {
+                let conversation = attend(accepted, router.clone(), to_stop.clone());
+                // A request's own panic is answered by the router; one of its connection closes that.
+                tasks.spawn(panics::catch_async(Work::Connection, conversation));
+            }
+            Some(_closed) = tasks.join_next() => {}
+        }
+    }
+    drop(listener);
+    while tasks.join_next().await.is_some() {}
+}
+
+/// A connection that was let in.
+struct Accepted {
+    socket: TcpStream,
+    addr: SocketAddr,
+    lease: Lease,
+    _permit: OwnedSemaphorePermit,
+}
+
+/// The next connection that may be there. `paused_until` outlives a call that is given up because a connection has ended.
+async fn accept(
+    listener: &TcpListener,
+    permits: &Arc<Semaphore>,
+    admission: &Arc<Admission>,
+    paused_until: &mut Instant,
+) -> Accepted {
+    let permit = permits.clone().acquire_owned().await.expect("the semaphore is never closed");
+    loop {
+        tokio::time::sleep_until(*paused_until).await;
+        match listener.accept().await {
+            Ok((socket, _)) if admission.is_in_reserve(&socket) => *paused_until = Instant::now() + ACCEPT_PAUSE,
+            Ok((socket, addr)) => {
+                if let Some(lease) = admission.enter(addr) {
+                    return Accepted { socket, addr, lease, _permit: permit };
+                }
+            }
+            Err(error) => {
+                warn!(error = chain(&error), "A connection cannot be accepted");
+                *paused_until = Instant::now() + ACCEPT_PAUSE;
+            }
+        }
+    }
+}
+
+/// Waits for the first byte of a connection, which holds little until then: what HTTP needs, some 10 KiB, is made for those
+/// that say something.
+async fn attend(accepted: Accepted, router: Router, mut stopped: watch::Receiver<bool>) {
+    let mut first = [0];
+    let heard = timeout(accepted.lease.admission.limits.head_timeout, accepted.socket.peek(&mut first));
+    let is_heard = tokio::select! {
+        heard = heard => matches!(heard, Ok(Ok(1))),
+        _ = stopped.wait_for(|stopped| *stopped) => false,
+    };
+    if is_heard {
+        Box::pin(converse(accepted, router, stopped)).await;
+    }
+}
+
+/// One connection from its first request to its last, or to its upgrade. hyper itself rather than hyper-util's automatic
+/// server: that one first waits, without a limit, for the bytes that tell HTTP/1 from HTTP/2.
+async fn converse(accepted: Accepted, router: Router, mut stopped: watch::Receiver<bool>) {
+    let Accepted { socket, addr, lease, _permit } = accepted;
+    let limits = lease.admission.limits;
+    // The system sees better than we what the peer takes, and also frees its own buffers. A WebSocket keeps it.
+    if let Err(error) = SockRef::from(&socket).set_tcp_user_timeout(Some(limits.stall_timeout)) {
+        debug!(peer.addr = %addr, error = chain(&error), "A connection takes no time limit for writing");
+    }
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(ConnectInfo(addr));
+        answer(router.clone(), request)
+    });
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(limits.head_timeout).max_buf_size(BUFFER_BYTES_MAX);
+    builder.auto_date_header(has_http_date(tidings_telemetry::unix_now()));
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(socket), service).with_upgrades());
+    let stop = async move {
+        let _ = stopped.wait_for(|stopped| *stopped).await; // An error: the server is gone, which is the same.
+    };
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = stop => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        if is_stall(&error) {
+            lease.admission.stalled.inc();
+        }
+        debug!(peer.addr = %addr, error = chain(&error), "An HTTP connection broke off");
+    }
+}
+
+/// Whether the system gave the connection up because its peer took nothing.
+fn is_stall(error: &hyper::Error) -> bool {
+    let cause = error.source().and_then(|cause| cause.downcast_ref::<io::Error>());
+    cause.is_some_and(|cause| cause.kind() == io::ErrorKind::TimedOut)
+}
+
+async fn answer(router: Router, request: Request<Incoming>) -> Result<Response, Infallible> {
+    let host_count = request.headers().get_all(HOST).iter().count();
+    // RFC 9112, 3.2: one in HTTP/1.1; who reads only one of two may read another one than a proxy before us did.
+    if host_count > 1 || (host_count == 0 && request.version() >= Version::HTTP_11) {
+        let told = format!("a request must have one Host header, this one has {host_count}\n");
+        return Ok((StatusCode::BAD_REQUEST, told).into_response());
+    }
+    router.oneshot(request.map(axum::body::Body::new)).await
+}
+
+/// Whether `now` can be the value of a `Date` header, whose years have four digits. A clock that is before 1970 reads as 1970
+/// exactly. hyper would panic at both; a server without a clock sends no `Date` (RFC 9110, 6.6.1).
+fn has_http_date(now: Timestamp) -> bool {
+    (1..HTTP_DATE_END.0).contains(&now.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    const LIMITS: Limits = Limits {
+        connection_count_max: 100,
+        address_count_max: 0,
+        head_timeout: Duration::from_secs(60),
+        stall_timeout: Duration::from_secs(60),
+    };
+    const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n";
+
+    struct Served {
+        addr: SocketAddr,
+        registry: Registry,
+        stop: watch::Sender<bool>,
+        tasks: JoinSet<()>,
+    }
+
+    impl Served {
+        fn start(limits: Limits, file_number_max: Option<u64>, router: Router) -> Self {
+            let listener = listen(([127, 0, 0, 1], 0).into()).unwrap();
+            let addr = listener.local_addr().unwrap();
+            let (registry, (stop, stopped)) = (Registry::new(), watch::channel(false));
+            let admission = Admission::with_files(limits, file_number_max, &registry);
+            let mut tasks = JoinSet::new();
+            tasks.spawn(serve(listener, router, admission, stopped));
+            Self { addr, registry, stop, tasks }
+        }
+
+        async fn connect(&self) -> TcpStream {
+            TcpStream::connect(self.addr).await.unwrap()
+        }
+
+        /// What is answered to `bytes` until the connection is closed.
+        async fn ask(&self, bytes: &[u8]) -> String {
+            let mut socket = self.connect().await;
+            let _ = socket.write_all(bytes).await; // It may be closed already.
+            all(&mut socket).await
+        }
+
+        /// Waits until a metric has this value.
+        async fn until(&self, line: &str) {
+            let found = async {
+                while !self.registry.prometheus().lines().any(|found| found == line) {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            };
+            assert!(within(found).await.is_some(), "{line} is not in\n{}", self.registry.prometheus());
+        }
+    }
+
+    async fn within<T>(work: impl Future<Output = T>) -> Option<T> {
+        tokio::time::timeout(Duration::from_secs(20), work).await.ok()
+    }
+
+    /// What comes until the peer closes.
+    async fn all(socket: &mut TcpStream) -> String {
+        let mut bytes = Vec::new();
+        let _ = within(socket.read_to_end(&mut bytes)).await.expect("it is closed"); // Reset or not.
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    #[test]
+    fn a_clock_beyond_what_a_date_can_say_is_told_to_nobody() {
+        let day = 86_400_000;
+        for (now, expected) in [
+            (0, false), // The epoch, or before it.
+            (1, true),
+            (HTTP_DATE_END.0 - day, true),
+            (HTTP_DATE_END.0 - 1, true),
+            (HTTP_DATE_END.0, false),
+            (u64::MAX, false),
+        ] {
+            assert_eq!(has_http_date(Timestamp(now)), expected, "{now}");
+            let time = std::time::UNIX_EPOCH + Duration::from_millis(now.min(HTTP_DATE_END.0 + day));
+            let told = std::panic::catch_unwind(|| httpdate::fmt_http_date(time));
+            assert_eq!(told.is_ok(), expected || now == 0, "what hyper does at {now}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_sends_no_whole_request_is_closed_and_then_stopping_is_quick() {
+        let limits = Limits { connection_count_max: 2, head_timeout: Duration::from_millis(100), ..LIMITS };
+        let mut served = Served::start(limits, None, Router::new());
+        for bytes in [&b""[..], b"G", b"PRI * HT", b"GET /health HTTP/1.1\r\nHo"] {
+            served.ask(bytes).await;
+        }
+        assert!(served.ask(GET).await.starts_with("HTTP/1.1 404"), "and one that asks nothing more is closed as well");
+        served.stop.send_replace(true);
+        within(served.tasks.join_next()).await.unwrap().unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_takes_nothing_is_closed_and_counted() {
+        let limits = Limits { stall_timeout: Duration::from_millis(100), ..LIMITS };
+        let large = axum::routing::get(async || vec![b'x'; 32 << 20]); // More than the system's buffers take.
+        let served = Served::start(limits, None, Router::new().route("/", large));
+        let mut socket = served.connect().await;
+        socket.write_all(GET).await.unwrap();
+        served.until("tidings_http_stalled_total 1").await;
+        let answer = all(&mut socket).await;
+        assert!(answer.len() < 32 << 20, "it had {} bytes", answer.len());
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_asks_on_and_takes_no_answer_is_closed_and_counted() {
+        let limits = Limits { stall_timeout: Duration::from_millis(100), ..LIMITS };
+        let served = Served::start(limits, None, Router::new());
+        let mut socket = served.connect().await;
+        let asking = async { while socket.write_all(&GET.repeat(1000)).await.is_ok() {} };
+        tokio::join!(within(asking), served.until("tidings_http_stalled_total 1"));
+    }
+
+    #[tokio::test]
+    async fn an_address_has_only_so_many_connections() {
+        let served = Served::start(Limits { address_count_max: 2, ..LIMITS }, None, Router::new());
+        let mut held = [served.connect().await, served.connect().await];
+        for socket in &mut held {
+            socket.write_all(GET).await.unwrap();
+            socket.readable().await.unwrap(); // Both are let in.
+        }
+        assert_eq!(served.ask(GET).await, "");
+        served.until("tidings_http_refused_total{reason=\"address\"} 1").await;
+        let [first, _second] = held;
+        drop(first);
+        let again = async {
+            while !served
+                .ask(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+                .await
+                .starts_with("HTTP/1.1 404")
+            {}
+        };
+        within(again).await.expect("a connection that ends makes room");
+    }
+
+    #[test]
+    fn where_few_files_may_be_open_one_address_has_half_of_them() {
+        let limit = |address_count_max, files| {
+            let limits = Limits { address_count_max, ..LIMITS };
+            Admission::with_files(limits, files, &Registry::new()).limits.address_count_max
+        };
+        assert_eq!(
+            [limit(10_000, None), limit(10_000, Some(1 << 20)), limit(10_000, Some(200))],
+            [10_000, 10_000, 100]
+        );
+        assert_eq!([limit(50, Some(200)), limit(50, Some(1)), limit(0, Some(200))], [50, 1, 0]);
+    }
+
+    #[tokio::test]
+    async fn files_are_left_for_the_store() {
+        let served = Served::start(LIMITS, Some(0), Router::new());
+        assert_eq!(served.ask(GET).await, "");
+        served.until("tidings_http_refused_total{reason=\"files\"} 1").await;
+        for (limit, left) in [(1_048_576, 1024), (4096, 1024), (1024, 512), (20, 10), (0, 0)] {
+            assert_eq!(limit - connection_files(limit), left, "{limit}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_request_has_one_host() {
+        let served = Served::start(Limits { head_timeout: Duration::from_millis(100), ..LIMITS }, None, Router::new());
+        for (head, status) in [
+            ("GET / HTTP/1.1\r\n\r\n", 400),
+            ("GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400),
+            ("GET / HTTP/1.0\r\nHost: a\r\nHost: a\r\n\r\n", 400),
+            ("GET / HTTP/1.1\r\nHost: a\r\n\r\n", 404),
+            ("GET / HTTP/1.0\r\n\r\n", 404),
+        ] {
+            let answer = served.ask(head.as_bytes()).await;
+            assert_eq!(answer.split(' ').nth(1), Some(status.to_string().as_str()), "{head:?}: {answer}");
+        }
+    }
+}

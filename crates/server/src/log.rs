@@ -1,0 +1,227 @@
+//! Log lines of this process: to standard error, without anybody waiting for it.
+//!
+//! Tasks log into a batching writer; a thread of its own writes pages of whole lines. When standard error does not keep up
+//! (a terminal that is stopped, a pipe nobody reads), the oldest lines that wait are dropped, and a line says how many.
+//! At the end, and before a panic ends the process, what waits is written, within a second: one that is blocked does not keep
+//! the process, and does not get the panic's message either.
+//!
+//! What is said beside log lines, such as why a start failed, is a JSON line too where log lines are.
+//!
+//! At most `LINE_COUNT_MAX` lines and [`LOG_BYTES_MAX`] of text wait. Before the first [`init`], and for commands that never
+//! call it, there are only remarks, which are written directly.
+
+use std::fs::File;
+use std::io::{self, IsTerminal as _, Write, stderr};
+use std::os::fd::AsFd as _;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use tidings_batch::{Announce, BatchConfig, BatchWriter, Counters, FlushError, Full, IoSink, Loss, MakeBatchWriter};
+use tidings_config::LOG_BYTES_MAX;
+use tidings_telemetry::log::{Format, InitError, lost, timestamp};
+use tidings_telemetry::{Registry, chain};
+use tracing::Level;
+
+const PAGE_BYTES: usize = 16 * 1024;
+const LINE_COUNT_MAX: usize = 20_000;
+
+/// How long the end of the process may be put off by what waits.
+const FLUSH_PATIENCE: Duration = Duration::from_secs(1);
+
+static WRITER: OnceLock<BatchWriter> = OnceLock::new();
+
+/// How everything that this process says on standard error looks; text until [`speak`] or [`init`].
+static FORMAT: OnceLock<Format> = OnceLock::new();
+
+/// Says all that follows in this format, also what is said beside log lines and before [`init`]. The first call counts.
+pub fn speak(format: Format) {
+    let _ = FORMAT.set(format);
+}
+
+/// Starts logging what passes `filter`.
+///
+/// # Errors
+/// If the filter is not understood, or this process logs already; nothing is changed then.
+pub fn init(format: Format, filter: &str) -> Result<(), InitError> {
+    speak(format);
+    let writer = BatchWriter::new(config(format), IoSink::new(output()));
+    let lines = MakeBatchWriter::new(writer.clone());
+    tidings_telemetry::log::init(format, filter, stderr().is_terminal(), lines)?;
+    if let Err(error) = writer.start_thread("log") {
+        tracing::warn!(error = chain(&error), "No thread for log lines, whoever logs waits for standard error");
+    }
+    WRITER.get_or_init(|| writer);
+    Ok(())
+}
+
+/// Writes what waits, as far as it can be written in a second.
+pub fn flush() {
+    if let Some(writer) = WRITER.get() {
+        let _ = writer.flush_blocking(FLUSH_PATIENCE); // Nobody is left to tell.
+    }
+}
+
+/// What is said before the process ends on the spot: after all lines that wait, past the log's filter.
+pub fn last_words(words: &str) {
+    match WRITER.get().map(|writer| writer.flush_blocking(FLUSH_PATIENCE)) {
+        // Blocked: to write past it would keep this thread, and so the process from ending, for as long.
+        Some(Err(FlushError::Deadline { .. })) => {}
+        _ => drop(stderr().write_all(words.as_bytes())), // A standard error that is gone is no reason to stay.
+    }
+}
+
+/// A line beside the log lines, in order with them.
+pub fn line(text: &str) {
+    let written = match WRITER.get() {
+        Some(writer) => writer.write(text.as_bytes()).map_err(io::Error::other),
+        None => stderr().write_all(text.as_bytes()),
+    };
+    drop(written); // A standard error that is gone is no reason to stop.
+}
+
+/// The same as a line of JSON where log lines are; `None` where they are text. No filter keeps it back.
+pub fn as_json(level: Level, text: &str) -> Option<String> {
+    (FORMAT.get() == Some(&Format::Json)).then(|| {
+        let line = serde_json::json!({
+            "timestamp": timestamp(), "level": level.as_str(), "message": text, "target": "tidings",
+        });
+        format!("{line}\n")
+    })
+}
+
+/// Makes the counts of log lines part of `/metrics`.
+pub fn register(registry: &Registry) {
+    let read = |value: fn(Counters) -> f64| Arc::new(move || WRITER.get().map_or(0.0, |lines| value(lines.counters())));
+    let lines = "Log lines, whatever became of them";
+    registry.counter_fn("tidings_log_lines_total", lines, &[], read(|lines| lines.total as f64));
+    let dropped = "Log lines that standard error did not take in time";
+    registry.counter_fn("tidings_log_dropped_total", dropped, &[], read(|lines| lines.dropped as f64));
+    let bytes = "Bytes of log lines that wait for standard error";
+    registry.gauge_fn("tidings_log_waiting_bytes", bytes, &[], read(|lines| lines.bytes as f64));
+}
+
+fn config(format: Format) -> BatchConfig {
+    let announce = move |loss: Loss, text: &mut Vec<u8>| {
+        if loss.is_torn {
+            text.push(b'\n');
+        }
+        text.extend_from_slice(lost(format, loss.count).as_bytes());
+    };
+    BatchConfig {
+        page_bytes: PAGE_BYTES,
+        count_max: LINE_COUNT_MAX,
+        bytes_max: LOG_BYTES_MAX,
+        full: Full::EvictOldest,
+        linger: Duration::ZERO,
+        write_timeout: FLUSH_PATIENCE,
+        announce: Some(Announce::new(announce)),
+    }
+}
+
+/// Standard error without the lock of the standard library, which a blocked page would hold against panic messages.
+fn output() -> Box<dyn Write + Send> {
+    match stderr().as_fd().try_clone_to_owned() {
+        Ok(descriptor) => Box::new(Output(File::from(descriptor))),
+        Err(_) => Box::new(stderr()),
+    }
+}
+
+/// A file that is waited for even if it is set not to block, as anybody who shares standard error may do.
+struct Output(File);
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        loop {
+            match self.0.write(bytes) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    poll(&mut [PollFd::new(&self.0, PollFlags::OUT)], None)?;
+                }
+                written => return written,
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::{Read as _, Write as _};
+    use std::os::fd::OwnedFd;
+    use std::process::{Command, Stdio};
+    use std::sync::mpsc::sync_channel;
+    use std::time::Duration;
+
+    use rustix::fs::{OFlags, fcntl_setfl};
+
+    use super::{Output, init, last_words};
+    use tidings_telemetry::log::Format;
+    use tidings_telemetry::panics;
+
+    const CHILD: &str = "TIDINGS_TEST_PANIC";
+    const LINE_COUNT: usize = 5000;
+
+    fn panicking() -> Command {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "log::tests::child", "--nocapture"]).env(CHILD, "1");
+        command
+    }
+
+    /// Logs and panics; in the child only.
+    #[test]
+    fn child() {
+        if std::env::var_os(CHILD).is_none() {
+            return;
+        }
+        init(Format::Json, "info").unwrap();
+        panics::install(last_words);
+        for line in 0..LINE_COUNT {
+            tracing::info!(line, "Before the panic");
+        }
+        panic!("as asked");
+    }
+
+    #[test]
+    fn a_pipe_that_is_set_not_to_block_gets_everything() {
+        let (mut reader, pipe) = std::io::pipe().unwrap();
+        fcntl_setfl(&pipe, OFlags::NONBLOCK).unwrap();
+        let mut output = Output(File::from(OwnedFd::from(pipe)));
+        let read = std::thread::spawn(move || {
+            let mut text = Vec::new();
+            reader.read_to_end(&mut text).unwrap();
+            text
+        });
+        let text = vec![b'x'; 1 << 20];
+        output.write_all(&text).unwrap();
+        drop(output);
+        assert!(read.join().unwrap() == text);
+    }
+
+    #[test]
+    fn a_panic_ends_the_process_though_nobody_reads_standard_error() {
+        let mut child = panicking().stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let unread = child.stderr.take();
+        let (tx, rx) = sync_channel(1);
+        std::thread::spawn(move || tx.send(child.wait()));
+        let ended = rx.recv_timeout(Duration::from_secs(20));
+        drop(unread); // Else a child that hangs would stay.
+        assert!(!ended.expect("it is not kept").unwrap().success());
+    }
+
+    #[test]
+    fn lines_before_a_panic_are_there_and_before_its_message() {
+        let output = panicking().output().unwrap();
+        let text = String::from_utf8(output.stderr).unwrap();
+        let (lines, message) = text.split_once(" panicked at ").unwrap();
+        let count = lines.lines().filter(|line| line.contains("Before the panic")).count();
+        assert_eq!(count, LINE_COUNT, "{}", &text[text.len().saturating_sub(1000)..]);
+        assert!(message.contains("log.rs:") && message.ends_with("as asked; the process ends\n"), "{message}");
+        let last: serde_json::Value = serde_json::from_str(lines.lines().nth_back(1).unwrap()).unwrap();
+        assert_eq!((&last["level"], &last["panic"]), (&"ERROR".into(), &"as asked".into()));
+        assert_eq!(last["thread"], "log::tests::child");
+    }
+}

@@ -1,0 +1,47 @@
+//! Writing to the terminal: results to standard output, remarks to standard error.
+
+use std::fmt::Display;
+use std::io::{self, IsTerminal as _, Write as _};
+
+use tracing::Level;
+
+/// Writes a result and a line break, at once: whoever reads the other end of a pipe waits for it.
+pub fn line(text: impl Display) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    writeln!(stdout, "{text}")?;
+    stdout.flush()
+}
+
+/// Writes a remark, in order with log lines and in their format; a standard error that is gone is no reason to stop.
+pub fn remark(kind: Kind, text: impl Display) {
+    let level = match kind {
+        Kind::Error => Level::ERROR,
+        Kind::Warning => Level::WARN,
+        Kind::Note => Level::INFO,
+    };
+    if let Some(json) = crate::log::as_json(level, &text.to_string()) {
+        return crate::log::line(&json);
+    }
+    let coloured = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let (word, colour) = match kind {
+        Kind::Error => ("error: ", "\x1b[1;31m"),
+        Kind::Warning => ("warning: ", "\x1b[1;33m"),
+        Kind::Note => ("", ""),
+    };
+    crate::log::line(&if coloured && !colour.is_empty() {
+        format!("{colour}{word}\x1b[0m{text}\n")
+    } else {
+        format!("{word}{text}\n")
+    });
+}
+
+/// How serious a remark is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// The reason for the exit code.
+    Error,
+    /// Look at it.
+    Warning,
+    /// Good to know.
+    Note,
+}

@@ -1,0 +1,361 @@
+//! The push providers: for each section of `[apns]`, `[fcm]` and `[web_push]` a pool of the sender's and its gateway, the
+//! credential from the files that the section names, and the same files again when the operator has changed them.
+//!
+//! A file that is wrong at the start ends the start. Later it costs nothing: the gateway keeps the credential it has,
+//! and the log says which file is wrong, or that it is of another Firebase project. Sections with the same signing key
+//! share its tokens, for Apple refuses who makes too many.
+
+mod apns;
+mod fcm;
+mod web_push;
+
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+use std::slice::from_ref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidings_api::{ProviderStatus, ReadyProvider, Rfc3339};
+use tidings_gateway::{
+    AccessError, CertificateError, Condition, Credential, Gateway, Health, HealthWatch, WebPushGateway,
+};
+use tidings_http1::OriginError;
+use tidings_push::apns::{KeyError, ProviderKeys};
+use tidings_push::fcm::oauth::ServiceAccountError;
+use tidings_push::web_push::vapid::VapidError;
+use tidings_push::{Lakes, OutcomeSink, PoolGauge};
+use tidings_sender::Pool;
+use tidings_telemetry::{Registry, chain, unix_now};
+use tidings_types::{AppId, Environment, Provider};
+use tokio::time::Instant;
+use tracing::{error, info};
+
+use tidings_config::{Config, read_file};
+
+/// An idle connection is asked for a sign of life this often (Apple: "after an hour of idleness").
+const IDLE_PING: Duration = Duration::from_secs(600);
+
+/// A credential cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum CredentialError {
+    /// A file went away since it was checked.
+    #[error("cannot read {path}")]
+    File {
+        /// Which.
+        path: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A signing key.
+    #[error("{path} cannot be used")]
+    Key {
+        /// Its file.
+        path: String,
+        /// Why.
+        source: KeyError,
+    },
+    /// A certificate or its key.
+    #[error("{path} cannot be used")]
+    Certificate {
+        /// The file of the one at fault.
+        path: String,
+        /// Why.
+        source: CertificateError,
+    },
+    /// A service account's key file.
+    #[error("{path} cannot be used")]
+    Account {
+        /// The file.
+        path: String,
+        /// Why.
+        source: ServiceAccountError,
+    },
+    /// The address in a service account's key file where access tokens are given out.
+    #[error("{path} names no usable token_uri")]
+    TokenUri {
+        /// The file.
+        path: String,
+        /// Why.
+        source: OriginError,
+    },
+    /// A service account of another project: messages would go on to the first one, which does not know this account,
+    /// and tokens of devices are of one project.
+    #[error("{path} is of the Firebase project {found:?}, but this section sends for {used:?} until a restart")]
+    Project {
+        /// The file.
+        path: String,
+        /// The project that it is of.
+        found: String,
+        /// The project that is sent for.
+        used: String,
+    },
+    /// A key for Web Push, or the contact that goes with it.
+    #[error("{path} cannot be used")]
+    Vapid {
+        /// The file.
+        path: String,
+        /// Why.
+        source: VapidError,
+    },
+    /// A certificate for other apps: the provider would refuse every notification for good.
+    #[error("{path} is not for {app}: its topics are {topics}")]
+    Topic {
+        /// Its file.
+        path: String,
+        /// The section's app that is not among them.
+        app: AppId,
+        /// What it is for.
+        topics: String,
+    },
+}
+
+/// A gateway cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum ProviderError {
+    /// Its credential.
+    #[error(transparent)]
+    Credential(#[from] CredentialError),
+    /// Its settings.
+    #[error(transparent)]
+    Gateway(#[from] tidings_gateway::StartError),
+}
+
+/// A gateway cannot take what its files have now.
+#[derive(Debug, thiserror::Error)]
+enum ReloadError {
+    #[error(transparent)]
+    Credential(#[from] CredentialError),
+    #[error("cannot connect with {trusted} to trust")]
+    Access { trusted: String, source: AccessError },
+}
+
+/// A section, before its gateway runs: what sender and gateway share.
+pub(super) struct Section {
+    pub(super) provider: Provider,
+    pub(super) name: String,
+    environment: Environment,
+    apps: Vec<AppId>,
+    pub(super) lakes: Lakes,
+    pub(super) quarantine: Option<Lakes>,
+    gauge: Arc<PoolGauge>,
+}
+
+/// All sections, in the order of providers and names.
+pub(super) fn sections(config: &Config) -> Vec<Section> {
+    let section = |provider, name: &str, apps: &[AppId], lake_capacity| Section {
+        provider,
+        name: name.to_owned(),
+        environment: Environment::Production,
+        apps: apps.to_vec(),
+        lakes: Lakes::new(lake_capacity),
+        quarantine: None,
+        gauge: Arc::default(),
+    };
+    let apns = config.apns.iter().map(|(name, apns)| Section {
+        environment: apns.environment,
+        quarantine: (apns.quarantine_connection_count > 0).then(|| Lakes::new(apns.lake_capacity)),
+        ..section(Provider::Apns, name, &apns.apps, apns.lake_capacity)
+    });
+    let fcm = config.fcm.iter().map(|(name, fcm)| section(Provider::Fcm, name, &fcm.apps, fcm.lake_capacity));
+    let web = config.web_push.iter();
+    let web = web.map(|(name, web)| section(Provider::WebPush, name, &web.apps, web.lake_capacity));
+    apns.chain(fcm).chain(web).collect()
+}
+
+impl Section {
+    /// As the sender knows it.
+    pub(super) fn pool(&self) -> Pool {
+        Pool {
+            name: self.name.clone(),
+            provider: self.provider,
+            environment: self.environment,
+            apps: self.apps.clone(),
+            lakes: self.lakes.clone(),
+            quarantine: self.quarantine.clone(),
+            gauge: Some(self.gauge.clone()),
+        }
+    }
+}
+
+/// All gateways.
+#[derive(Default)]
+pub(super) struct Providers {
+    keys: ProviderKeys,
+    all: Vec<Running>,
+}
+
+struct Running {
+    provider: Provider,
+    /// The section's.
+    name: String,
+    gateway: AnyGateway,
+}
+
+enum AnyGateway {
+    /// The main one, and that of the quarantine.
+    Apns(Vec<Gateway>),
+    /// It sends for this project.
+    Fcm {
+        gateway: Gateway,
+        project: String,
+    },
+    WebPush(WebPushGateway),
+}
+
+impl Providers {
+    /// Starts the gateways of a section.
+    pub(super) fn add(
+        &mut self,
+        config: &Config,
+        section: Section,
+        sink: Arc<dyn OutcomeSink>,
+        registry: &Registry,
+    ) -> Result<(), ProviderError> {
+        let Section { provider, name, lakes, quarantine, gauge, .. } = section;
+        let gateway = match provider {
+            Provider::Apns => {
+                let apns = &config.apns[&name];
+                let main = apns::gateway(&name, apns, &self.keys, gauge)?;
+                let aside = quarantine.map(|lakes| (apns::quarantine(main.clone(), apns), lakes));
+                let started = [(main, lakes)].into_iter().chain(aside);
+                let started = started.map(|(config, lakes)| Gateway::start(config, lakes, sink.clone(), registry));
+                AnyGateway::Apns(started.collect::<Result<_, _>>()?)
+            }
+            Provider::Fcm => {
+                let (config, project) = fcm::gateway(&name, &config.fcm[&name], gauge)?;
+                AnyGateway::Fcm { gateway: Gateway::start(config, lakes, sink, registry)?, project }
+            }
+            Provider::WebPush => {
+                let config = web_push::gateway(&name, &config.web_push[&name], gauge)?;
+                AnyGateway::WebPush(WebPushGateway::start(config, lakes, sink, registry)?)
+            }
+        };
+        self.all.push(Running { provider, name, gateway });
+        Ok(())
+    }
+
+    /// How it stands with each provider, also later.
+    pub(super) fn watch(&self) -> impl Fn() -> Vec<ReadyProvider> + Clone + Send + Sync + use<> {
+        let since = unix_now();
+        let watched = |Running { provider, name, gateway }: &Running| {
+            let watch = match gateway {
+                AnyGateway::Apns(gateways) => gateways.first().map(Gateway::health),
+                AnyGateway::Fcm { gateway, .. } => Some(gateway.health()),
+                AnyGateway::WebPush(_) => None, // There is no one to be connected to.
+            };
+            (*provider, name.clone(), watch)
+        };
+        let all: Vec<_> = self.all.iter().map(watched).collect();
+        move || {
+            let ready = |(provider, name, watch): &(Provider, String, Option<HealthWatch>)| {
+                let (status, since) = watch.as_ref().map_or((ProviderStatus::OnDemand, since), |watch| {
+                    let Health { condition, since } = watch.health();
+                    (status(condition), since)
+                });
+                ReadyProvider { provider: *provider, name: name.clone(), status, since: Rfc3339(since) }
+            };
+            all.iter().map(ready).collect()
+        }
+    }
+
+    /// Takes the credentials of the sections, and the certificates to trust, as their files are now; says in the log what
+    /// came of it. Nothing else of a section is taken, and no section is added or taken away.
+    pub(super) fn reload(&self, config: &Config) {
+        for running in &self.all {
+            let (provider, section) = (running.provider.as_str(), &running.name);
+            match self.reload_one(config, running) {
+                None => error!(provider, section, "Section is gone, its credential goes on until a restart"),
+                Some(Ok(true)) => info!(provider, section, "Credential replaced"),
+                Some(Ok(false)) => info!(provider, section, "Credential is the same"),
+                Some(Err(error)) => {
+                    let error = chain(&error);
+                    error!(provider, section, error, "Credential not replaced, the old one goes on")
+                }
+            }
+        }
+    }
+
+    /// Whether anything was replaced; `None` without such a section.
+    fn reload_one(&self, config: &Config, running: &Running) -> Option<Result<bool, ReloadError>> {
+        let Running { name, gateway, .. } = running;
+        Some(match gateway {
+            AnyGateway::Apns(gateways) => {
+                let apns = config.apns.get(name)?;
+                let credential = apns::credential(apns, &self.keys);
+                reload_http2(gateways, credential, apns.ca_file.as_deref())
+            }
+            AnyGateway::Fcm { gateway, project } => {
+                let fcm = config.fcm.get(name)?;
+                reload_http2(from_ref(gateway), fcm::credential(fcm, project), fcm.ca_file.as_deref())
+            }
+            AnyGateway::WebPush(gateway) => {
+                let web_push = config.web_push.get(name)?;
+                let ca_file = web_push.ca_file.as_deref();
+                reload(web_push::tokens(web_push), ca_file, |tokens, ca_pem| gateway.reload(tokens.clone(), ca_pem))
+            }
+        })
+    }
+
+    /// Lets each gateway come to its end.
+    pub(super) async fn drain(self, deadline: Instant) {
+        for running in self.all {
+            match running.gateway {
+                AnyGateway::Apns(gateways) => {
+                    for gateway in gateways {
+                        gateway.drain(deadline).await;
+                    }
+                }
+                AnyGateway::Fcm { gateway, .. } => _ = gateway.drain(deadline).await,
+                AnyGateway::WebPush(gateway) => _ = gateway.drain(deadline).await,
+            }
+        }
+    }
+}
+
+fn status(condition: Condition) -> ProviderStatus {
+    match condition {
+        Condition::Connecting => ProviderStatus::Connecting,
+        Condition::Connected => ProviderStatus::Connected,
+        Condition::BreakerOpen => ProviderStatus::BreakerOpen,
+        Condition::CredentialRefused => ProviderStatus::CredentialRefused,
+    }
+}
+
+fn reload_http2(
+    gateways: &[Gateway],
+    credential: Result<Credential, CredentialError>,
+    ca_file: Option<&Path>,
+) -> Result<bool, ReloadError> {
+    let each = |credential: &Credential, ca_pem: Option<&str>| {
+        gateways.iter().try_fold(false, |replaced, gateway| Ok(replaced | gateway.reload(credential.clone(), ca_pem)?))
+    };
+    reload(credential, ca_file, each)
+}
+
+fn reload<T>(
+    credential: Result<T, CredentialError>,
+    ca_file: Option<&Path>,
+    gateway: impl FnOnce(&T, Option<&str>) -> Result<bool, AccessError>,
+) -> Result<bool, ReloadError> {
+    let (credential, ca_pem) = (credential?, ca_pem(ca_file)?);
+    gateway(&credential, ca_pem.as_deref()).map_err(|source| {
+        let system = || "the system's certificates".to_owned();
+        let trusted = ca_file.map_or_else(system, |file| file.display().to_string());
+        ReloadError::Access { trusted, source }
+    })
+}
+
+fn read(path: &Path) -> Result<String, CredentialError> {
+    read_file(path).map_err(|source| CredentialError::File { path: path.display().to_string(), source })
+}
+
+fn ca_pem(ca_file: Option<&Path>) -> Result<Option<String>, CredentialError> {
+    ca_file.map(read).transpose()
+}
+
+/// What requests to a host say that they are for.
+fn authority(host: &str, port: u16) -> String {
+    if port == 443 { host.to_owned() } else { format!("{host}:{port}") }
+}

@@ -1,0 +1,389 @@
+//! Tells a back end when an event's job is done: a signed HTTP request to one address, as the Standard Webhooks
+//! specification has it (<https://www.standardwebhooks.com>, v1).
+//!
+//! ```text
+//! sender: job rows "owed" ──take_untold──► schedule ──next──► attempt ──► receiver
+//!    ▲                                        ▲                  │
+//!    └───── told, given up ◄──────────────────┴──────────────────┘
+//! ```
+//!
+//! **At least once.** That a report is owed is in the job's row before it is sent, and leaves it after the receiver has
+//! answered 2xx, with the sender's next checkpoint: a `kill -9` in between repeats it. A repeat is the same bytes under the
+//! same `webhook-id`, with a signature of its own time. Order is not promised.
+//!
+//! **Until when.** `schedule` says which is tried when, `answer` what an answer means. How often a report was tried is
+//! known in this life of the server only; its end counts from the job's. A report whose time is over is given up: counted
+//! and logged.
+//!
+//! **Bounds.** Owed reports are kept in the sender's job rows, `sender.report_count_max`; more, and the oldest are
+//! forgotten (`tidings_sender_untold_forgotten_total`). Here a few words each, for twice as many. `in_flight_max` requests
+//! at a time, each of one report, with `timeout` in all; an answer of more than [`ANSWER_BYTES_MAX`] is a failure. A
+//! receiver that is slow or down costs only itself: the sender waits for nobody here.
+//!
+//! **Not here**: several receivers, other kinds of reports, asymmetric signatures.
+
+mod answer;
+mod metrics;
+mod report;
+mod schedule;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidings_config::{self as config, WebhookKey, WebhookKeys, read_file};
+use tidings_http1::{Client, ClientConfig, Limits, Request, Roots, SendError};
+use tidings_sender::Sender;
+use tidings_telemetry::{Registry, chain, unix_now};
+use tidings_types::{JournalPosition, Timestamp};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until, timeout_at};
+use tracing::{debug, error, info, warn};
+
+use self::answer::Answer;
+use self::metrics::Metrics;
+use self::report::Report;
+use self::schedule::{Fate, Schedule, Terms};
+
+/// An answer is looked at for its status; what else it holds is read up to here, so that the connection can be kept.
+const ANSWER_BYTES_MAX: usize = 64 << 10;
+/// Its head.
+const HEAD_BYTES_MAX: usize = 16 << 10;
+/// While reports find no connection, one is asked for at most this often.
+const RECONNECT_INTERVAL: Duration = Duration::from_secs(1);
+/// That reports are given up, and that the receiver begins to fail, is said at most this often.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
+
+/// The webhook cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum WebhookError {
+    /// The file with the certificates to trust went away since it was checked.
+    #[error("cannot read {path}")]
+    File {
+        /// Which.
+        path: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The client refuses its settings, or the certificates.
+    #[error("cannot make connections")]
+    Client(#[from] tidings_http1::StartError),
+}
+
+/// The running webhook. Dropped, it stops where it stands; [`Webhook::stop`] first.
+pub(super) struct Webhook {
+    url: config::WebUrl,
+    orders: watch::Sender<Order>,
+    task: JoinSet<()>,
+}
+
+/// What its owner wants of it.
+#[derive(Clone)]
+struct Order {
+    keys: Arc<WebhookKeys>,
+    /// Begin nothing more, and end by then.
+    stop: Option<Instant>,
+}
+
+impl Webhook {
+    /// Starts telling what the sender owes. `None` without an address: then nothing is owed either.
+    ///
+    /// # Errors
+    /// When the certificates to trust cannot be read, or the client refuses something.
+    pub(super) fn start(
+        config: &config::Webhook,
+        report_count_max: usize,
+        sender: Arc<Sender>,
+        registry: &Registry,
+    ) -> Result<Option<Self>, WebhookError> {
+        let Some((url, keys)) = config.url.clone().zip(keys(config)) else { return Ok(None) };
+        let client = Client::start(&url.origin, client_config(config)?)?;
+        let (orders, orders_rx) = watch::channel(Order { keys: Arc::new(keys), stop: None });
+        let terms = Terms {
+            capacity: 2 * report_count_max, // More than are owed, whatever is still here of forgotten ones.
+            in_flight_max: config.in_flight_max,
+            backoff_min: config.backoff_min,
+            backoff_max: config.backoff_max,
+        };
+        let worker = Worker {
+            client,
+            url: Arc::new(url.clone()),
+            timeout: config.timeout,
+            give_up_after: config.give_up_after,
+            sender,
+            schedule: Schedule::new(terms),
+            attempts: JoinSet::new(),
+            orders: orders_rx,
+            metrics: Metrics::new(registry),
+            is_failing: false,
+            failed: Said::default(),
+            given_up: Said::default(),
+            reconnected_at: None,
+        };
+        let mut task = JoinSet::new();
+        task.spawn(worker.run());
+        info!(receiver = %url.origin, "Telling when events are done");
+        Ok(Some(Self { url, orders, task }))
+    }
+
+    /// Signs with the secrets of this configuration from now on, and tries at once whatever waits. Nothing else is taken.
+    pub(super) fn reload(&self, config: &config::Webhook) {
+        match config.url.as_ref().zip(keys(config)) {
+            Some((url, keys)) if *url == self.url => {
+                self.orders.send_modify(|order| order.keys = Arc::new(keys));
+                info!("Webhook secrets taken, reports that wait are tried");
+            }
+            _ => {
+                error!(receiver = %self.url.origin, "Webhook has another address, the old one goes on until a restart")
+            }
+        }
+    }
+
+    /// Begins nothing more, and waits for what is in flight until `deadline`. What is not told then comes after the next
+    /// start; so this is before the sender writes its last checkpoint.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: what was in flight is cut off and repeated after the next start.
+    pub(super) async fn stop(mut self, deadline: Instant) {
+        self.orders.send_modify(|order| order.stop = Some(deadline));
+        while let Some(ended) = self.task.join_next().await {
+            if let Err(error) = ended {
+                error!(error = chain(&error), "Webhook ended");
+            }
+        }
+    }
+}
+
+/// The secrets of a configuration that was checked; `None` without any.
+fn keys(config: &config::Webhook) -> Option<WebhookKeys> {
+    let key =
+        |secret: &config::Secret| WebhookKey::parse(secret.expose()).expect("the check lets no other secret pass");
+    let current = key(config.secret.as_ref()?);
+    Some(WebhookKeys { current, previous: config.previous_secret.as_ref().map(key) })
+}
+
+fn client_config(config: &config::Webhook) -> Result<ClientConfig, WebhookError> {
+    let roots = match &config.ca_file {
+        None => Roots::Native,
+        Some(file) => {
+            let path = || file.display().to_string();
+            Roots::Pem(read_file(file).map_err(|source| WebhookError::File { path: path(), source })?)
+        }
+    };
+    let limits = Limits { head_bytes_max: HEAD_BYTES_MAX, body_bytes_max: ANSWER_BYTES_MAX };
+    // One to spare, for the moment in which another is made anew.
+    let mut client = ClientConfig { limits, roots, ..ClientConfig::new("webhook", config.in_flight_max + 1) };
+    let pool = &mut client.pool;
+    // A report never waits behind another; a connection that has cost one its time is given up with it.
+    (pool.backlog_max, pool.in_flight_max, pool.tombstone_max) = (1, 1, 1);
+    (pool.silence_max, pool.connect_timeout) = (config.timeout, config.timeout);
+    Ok(client)
+}
+
+struct Worker {
+    client: Client,
+    url: Arc<config::WebUrl>,
+    timeout: Duration,
+    give_up_after: Duration,
+    sender: Arc<Sender>,
+    schedule: Schedule,
+    /// At most `in_flight_max`, see the schedule.
+    attempts: JoinSet<Attempt>,
+    orders: watch::Receiver<Order>,
+    metrics: Metrics,
+    /// The receiver was said to fail, and not yet to take reports again.
+    is_failing: bool,
+    failed: Said,
+    given_up: Said,
+    /// When it was last asked for connections before their time.
+    reconnected_at: Option<Instant>,
+}
+
+/// What came of one request.
+struct Attempt {
+    position: JournalPosition,
+    done_at: Timestamp,
+    took: Duration,
+    /// A status, or why there is none.
+    result: Result<(u16, Answer), SendError>,
+}
+
+/// What is said once in a while, with how often it was not said.
+#[derive(Default)]
+struct Said {
+    at: Option<Instant>,
+    held_back: u64,
+}
+
+impl Worker {
+    async fn run(mut self) {
+        loop {
+            let now = Instant::now();
+            self.take(now);
+            while let Some(position) = self.schedule.next(now) {
+                self.begin(position);
+            }
+            self.metrics.in_flight.set(self.schedule.in_flight() as i64);
+            self.metrics.closed.set(i64::from(self.schedule.is_closed()));
+            let wake_at = self.schedule.wake_at();
+            tokio::select! {
+                biased; // Orders first; then what makes room.
+                ordered = self.orders.changed() => {
+                    let stop = self.orders.borrow_and_update().stop;
+                    match (ordered, stop) {
+                        (Err(_), _) => return, // The handle was dropped.
+                        (_, Some(deadline)) => return self.drain(deadline).await,
+                        (Ok(()), None) => self.schedule.reopen(Instant::now()),
+                    }
+                }
+                Some(ended) = self.attempts.join_next(), if !self.attempts.is_empty() => self.ended(ended),
+                () = self.sender.more_untold() => {}
+                () = sleep_until(wake_at.unwrap_or(now)), if wake_at.is_some() => {}
+            }
+        }
+    }
+
+    /// Takes what the sender owes by now.
+    fn take(&mut self, now: Instant) {
+        if self.schedule.room() == 0 {
+            let sender = &self.sender;
+            self.schedule.retain(|position| sender.is_untold(position));
+        }
+        for position in self.sender.take_untold(self.schedule.room()) {
+            let Some(job) = self.sender.untold(position) else { continue };
+            let end = job.done_at.unwrap_or(job.accepted_at).saturating_add(self.give_up_after);
+            let left = end.saturating_since(unix_now()).min(self.give_up_after); // Whatever the clock was set to.
+            self.schedule.add(position, now + left, now);
+        }
+    }
+
+    fn begin(&mut self, position: JournalPosition) {
+        let Some(job) = self.sender.untold(position) else { return self.schedule.forget(position) };
+        let done_at = job.done_at.unwrap_or(job.accepted_at);
+        let report = Report::new(super::report::view(job));
+        let (client, url, timeout) = (self.client.clone(), self.url.clone(), self.timeout);
+        let keys = self.orders.borrow().keys.clone();
+        self.attempts.spawn(async move {
+            let began = Instant::now();
+            let result = client.send(request(&url, report, &keys, unix_now()), timeout).await;
+            let result = result.map(|response| {
+                let status = response.status();
+                (status.as_u16(), Answer::new(status, response.headers(), unix_now()))
+            });
+            Attempt { position, done_at, took: began.elapsed(), result }
+        });
+    }
+
+    fn ended(&mut self, ended: Result<Attempt, tokio::task::JoinError>) {
+        let Attempt { position, done_at, took, result } = match ended {
+            Ok(attempt) => attempt,
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                Err(_) => return, // Aborted: only by dropping the set.
+            },
+        };
+        let answer = match &result {
+            Ok((_, answer)) => *answer,
+            Err(SendError::Unavailable | SendError::Backlog { .. }) => Answer::Unsent,
+            Err(_) => Answer::Failed { retry_after: None },
+        };
+        if answer == Answer::Unsent {
+            self.reconnect(Instant::now());
+        }
+        self.metrics.count(answer);
+        self.metrics.attempt.record(took);
+        self.log(answer, result.as_ref().map(|&(status, _)| status));
+        let fate = self.schedule.ended(position, answer, rand::random(), Instant::now());
+        debug!(job = position.0, ?answer, ?fate, "Report was tried");
+        match fate {
+            Fate::Told => {
+                self.sender.told(position);
+                self.metrics.told.inc();
+                self.metrics.delay.record(unix_now().saturating_since(done_at));
+            }
+            Fate::GivenUp => {
+                self.sender.gave_up_telling(position);
+                self.metrics.given_up.inc();
+                if let Some(held_back) = self.given_up.next(Instant::now()) {
+                    warn!(job = position.0, held_back, "Report given up");
+                }
+            }
+            Fate::Again(_) => {}
+        }
+    }
+
+    /// While the receiver was down or nothing was to be told, pauses between attempts to connect have grown to half a
+    /// minute; a report does not wait for their end.
+    fn reconnect(&mut self, now: Instant) {
+        if self.reconnected_at.is_none_or(|at| now >= at + RECONNECT_INTERVAL) {
+            self.reconnected_at = Some(now);
+            self.client.reconnect();
+        }
+    }
+
+    /// Says when the receiver begins to fail, ends to, or leaves. One that fails now and then is said to once in a while.
+    fn log(&mut self, answer: Answer, result: Result<u16, &SendError>) {
+        let receiver = &self.url.origin;
+        match (answer, result) {
+            (Answer::Gone, _) if !self.schedule.is_closed() => {
+                self.is_failing = true;
+                error!(%receiver, "Receiver of reports is gone (410): nothing is sent until SIGHUP or a restart");
+            }
+            // Of one that has left, what was on its way before.
+            (Answer::Taken, _) if self.is_failing && !self.schedule.is_closed() => {
+                self.is_failing = false;
+                info!(%receiver, "Receiver takes reports again");
+            }
+            (Answer::Taken | Answer::Gone, _) | (_, Err(SendError::Backlog { .. })) => {} // The latter is our limit.
+            _ if self.is_failing => {}
+            (_, result) => {
+                let Some(held_back) = self.failed.next(Instant::now()) else { return };
+                self.is_failing = true;
+                match result {
+                    Ok(code) => warn!(%receiver, code, held_back, "Receiver does not take reports, trying again"),
+                    Err(error) => {
+                        let error = chain(error);
+                        warn!(%receiver, error, held_back, "Receiver does not take reports, trying again");
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits for what is in flight.
+    async fn drain(mut self, deadline: Instant) {
+        while let Ok(Some(ended)) = timeout_at(deadline, self.attempts.join_next()).await {
+            self.ended(ended);
+        }
+        self.attempts.shutdown().await;
+        self.client.drain(deadline.saturating_duration_since(Instant::now())).await;
+    }
+}
+
+impl Said {
+    /// Whether it is said now, and how often it was not since the last time.
+    fn next(&mut self, now: Instant) -> Option<u64> {
+        if self.at.is_some_and(|at| now < at + LOG_INTERVAL) {
+            self.held_back += 1;
+            return None;
+        }
+        self.at = Some(now);
+        Some(std::mem::take(&mut self.held_back))
+    }
+}
+
+/// An attempt of now. It may be repeated when its connection ends before an answer: the receiver knows it by its id.
+fn request(url: &config::WebUrl, Report { id, body }: Report, keys: &WebhookKeys, now: Timestamp) -> Request {
+    let timestamp = (now.as_millis() / 1000).to_string();
+    let signature = keys.signature(&id, &timestamp, &body);
+    let headers = [
+        ("content-type", "application/json"),
+        ("user-agent", concat!("tidings/", env!("CARGO_PKG_VERSION"))),
+        ("webhook-id", &id),
+        ("webhook-timestamp", &timestamp),
+        ("webhook-signature", &signature),
+    ];
+    let request = Request::post(&url.target).expect("the target was checked with the address");
+    let request = headers.into_iter().try_fold(request, |request, (name, value)| request.header(name, value));
+    request.expect("these headers are plain text").body(body).repeat(true)
+}
