@@ -2,7 +2,7 @@
 //! fails.
 //!
 //! Bounds: 45 minutes a command, then it is killed (the program itself; what it started may linger) and the step fails;
-//! the last 120 lines are kept in memory, all of them in `target/xtask/STEP.log`. Lines wait in a queue of 1024; when it
+//! the last 120 lines are kept in memory, with up to 60 that say what failed, and all of them in `target/xtask/STEP.log`. Lines wait in a queue of 1024; when it
 //! is full the program's pipe fills and the program waits.
 
 use std::collections::VecDeque;
@@ -20,6 +20,7 @@ use crate::Workshop;
 const COMMAND_TIMEOUT: Duration = Duration::from_mins(45);
 const SIGN_OF_LIFE: Duration = Duration::from_secs(30);
 const TAIL_LINES_MAX: usize = 120;
+const FAILURE_LINES_MAX: usize = 60;
 const LINE_QUEUE_CAPACITY: usize = 1024;
 
 /// Starts measuring.
@@ -56,20 +57,42 @@ pub(crate) fn run(workshop: &Workshop, step: &str, command: Command, mut on_line
     writeln!(log, "$ {shown}")?;
 
     let mut tail = VecDeque::with_capacity(TAIL_LINES_MAX);
+    let mut failures = Failures::default();
     let ended = follow(command, |line| {
         if tail.len() == TAIL_LINES_MAX {
             tail.pop_front();
         }
         tail.push_back(line.to_owned());
+        failures.note(line);
         on_line(line);
         writeln!(log, "{line}").context("cannot write the log")
     });
     if let Err(error) = ended {
         tail.iter().for_each(|line| println!("    | {line}"));
+        failures.lines.iter().for_each(|line| println!("    failed: {line}"));
         println!("    all of it: {}", log_path.strip_prefix(&workshop.root).unwrap_or(&log_path).display());
         return Err(error.context(shown));
     }
     Ok(())
+}
+
+/// What a test runner says of tests that failed, which may be far from its last lines: their names, where they panicked, and
+/// the line after, which says why.
+#[derive(Default)]
+struct Failures {
+    lines: Vec<String>,
+    is_why_next: bool,
+}
+
+impl Failures {
+    fn note(&mut self, line: &str) {
+        let is_place = line.starts_with("thread '") && line.contains(" panicked at ");
+        let is_failure = is_place || line.starts_with("test ") && line.ends_with("... FAILED");
+        if (is_failure || self.is_why_next) && self.lines.len() < FAILURE_LINES_MAX {
+            self.lines.push(line.to_owned());
+        }
+        self.is_why_next = is_place;
+    }
 }
 
 /// Runs `command`; standard output and error come as one sequence of lines.
@@ -136,7 +159,17 @@ fn shown(command: &Command, root: &Path) -> String {
 mod tests {
     use std::process::Command;
 
-    use super::follow;
+    use super::{FAILURE_LINES_MAX, Failures, follow};
+
+    #[test]
+    fn of_a_long_run_it_is_told_what_failed_and_why() {
+        let mut failures = Failures::default();
+        let said = ["test a ... ok", "thread 'b' (7) panicked at b.rs:1:2:", "left is not right", "stack backtrace:"];
+        said.into_iter().chain(["test b ... FAILED", "error: 1 target failed"]).for_each(|line| failures.note(line));
+        assert_eq!(failures.lines, [said[1], said[2], "test b ... FAILED"]);
+        (0..1000).for_each(|_| failures.note("test c ... FAILED"));
+        assert_eq!(failures.lines.len(), FAILURE_LINES_MAX);
+    }
 
     fn lines(script: &str) -> (Vec<String>, anyhow::Result<()>) {
         let mut command = Command::new("sh");

@@ -14,7 +14,7 @@ use crate::Workshop;
 use crate::command::{cargo, run};
 use crate::openapi::is_same;
 use crate::report::{Failure, Tally};
-use crate::steps::{BINARY, build_for, counted, debian_tool, start_log};
+use crate::steps::{BINARY, build_for, counted, debian_tool};
 
 const STEP: &str = "conformance";
 
@@ -43,7 +43,6 @@ const TOOLS: [Tool; 7] = [
 const VICTORIA_METRICS: &str = "victoria-metrics";
 
 pub(crate) fn conformance(workshop: &Workshop) -> Result<Tally, Failure> {
-    start_log(workshop, STEP)?;
     TOOLS.iter().try_for_each(|tool| tool.need(workshop))?;
     if !debian_tool(workshop, STEP, VICTORIA_METRICS, VICTORIA_METRICS) {
         return Err(Failure::Missing(format!("{VICTORIA_METRICS} is needed: apt-get install {VICTORIA_METRICS}")));

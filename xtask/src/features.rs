@@ -16,14 +16,12 @@ use serde::Deserialize;
 use crate::Workshop;
 use crate::command::{cargo, run};
 use crate::report::{Failure, Tally};
-use crate::steps::start_log;
 
 const RESULTS: &str = "xtask/features.json";
 const PAGE: &str = "xtask/features.html";
 
 /// Runs them, writes the page, and counts the scenarios that passed.
 pub(crate) fn features(workshop: &Workshop) -> Result<Tally, Failure> {
-    start_log(workshop, "features")?;
     let results = workshop.built(RESULTS);
     let _ = fs::remove_file(&results); // Those of an earlier run must not be taken for this one's.
     let mut command = cargo(workshop, &["test", "--workspace", "--test", "features"]); // As the step `test` built it.

@@ -52,7 +52,6 @@ pub(crate) struct FuzzArguments {
 
 /// Fuzzes every target and counts those that held.
 pub(crate) fn fuzz(workshop: &Workshop) -> Result<Tally, Failure> {
-    start_log(workshop, "fuzz")?;
     if !debian_tool(workshop, "fuzz", "c++", "g++") {
         return Err(Failure::Missing("a C++ compiler is needed for libFuzzer: apt-get install g++".to_owned()));
     }

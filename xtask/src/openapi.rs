@@ -13,7 +13,7 @@ use anyhow::{Context as _, Error, Result};
 use crate::Workshop;
 use crate::command::run;
 use crate::report::{Failure, Tally};
-use crate::steps::{BINARY, build_for, counted, start_log};
+use crate::steps::{BINARY, build_for, counted};
 
 const STEP: &str = "openapi";
 const JUDGE: &str = "conformance/openapi";
@@ -23,7 +23,6 @@ const SEED: &str = "1";
 const PYTHON_MIN: &str = "3.10";
 
 pub(crate) fn openapi(workshop: &Workshop) -> Result<Tally, Failure> {
-    start_log(workshop, STEP)?;
     need_python()?;
     build_for(workshop, STEP)?;
     let python = environment(workshop)?;

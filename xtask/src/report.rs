@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use crate::command::stopwatch;
+use crate::steps::start_log;
 use crate::{TestArguments, Workshop};
 
 /// One row of the table of steps.
@@ -91,7 +92,8 @@ fn run(workshop: &Workshop, step: &Step, arguments: &TestArguments) -> Row {
     }
     println!("==> {}: {}", step.name, step.proves);
     let watch = stopwatch();
-    let (result, counts) = judge((step.run)(workshop), workshop.strict);
+    let ended = start_log(workshop, step.name).map_err(Failure::from).and_then(|()| (step.run)(workshop));
+    let (result, counts) = judge(ended, workshop.strict);
     println!("    {result}");
     if counts.failed > 0 {
         println!("    this step alone: cargo xtask {}", step.name);

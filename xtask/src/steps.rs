@@ -53,8 +53,10 @@ fn tidy_up(workshop: &Workshop) -> Outcome {
     Err(anyhow!("{} complaints", complaints.len()).into())
 }
 
-/// With the peers of the benchmarks, which nothing else builds.
+/// With the peers of the benchmarks, which nothing else builds; and the program as a package for production has it.
 fn clippy(workshop: &Workshop) -> Outcome {
+    let words = ["clippy", "-p", "tidings", "--bins", "--no-default-features", "--", "-D", "warnings"];
+    plain(workshop, "clippy", cargo(workshop, &words))?;
     let words = ["clippy", "--workspace", "--all-targets", "--features", "tidings/bench-peers", "--", "-D", "warnings"];
     plain(workshop, "clippy", cargo(workshop, &words))
 }
@@ -135,7 +137,6 @@ fn miri(workshop: &Workshop) -> Outcome {
 /// Advisories are not checked: their database is not in any package registry.
 fn deny(workshop: &Workshop) -> Outcome {
     let (tools, tool) = (workshop.built("tools"), workshop.built("tools/bin/cargo-deny"));
-    start_log(workshop, "deny")?;
     if !tool.exists() {
         let words = ["install", "cargo-deny", "--locked", "--debug", "--version", CARGO_DENY_VERSION, "--root"];
         let mut install = cargo(workshop, &words);
@@ -150,7 +151,6 @@ fn deny(workshop: &Workshop) -> Outcome {
 
 /// A command that passes or fails as a whole.
 fn plain(workshop: &Workshop, name: &str, command: Command) -> Outcome {
-    start_log(workshop, name)?;
     run(workshop, name, command, |_| ())?;
     Ok(Tally::default())
 }
@@ -184,7 +184,6 @@ fn cargo_result(line: &str) -> Option<(usize, usize)> {
 
 /// The release binary, for the steps that use it; takes a second when it is there.
 pub(crate) fn build_for(workshop: &Workshop, name: &str) -> Result<(), Error> {
-    start_log(workshop, name)?;
     run(workshop, name, cargo(workshop, &["build", "--release", "-p", "tidings"]), |_| ())
 }
 

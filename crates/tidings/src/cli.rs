@@ -13,10 +13,13 @@ use std::time::Duration;
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Parser, Subcommand};
 use tidings_api::Rfc3339;
+#[cfg(feature = "bench")]
 use tidings_bench::BenchCommand;
 use tidings_config::parse_duration;
+#[cfg(feature = "demo")]
 use tidings_demo::DemoArgs;
 
+#[cfg(feature = "simulate")]
 use crate::command::simulate::SimulateCommand;
 
 pub(crate) use client::*;
@@ -49,6 +52,7 @@ pub(crate) enum Command {
     /// Run the server.
     Serve(ServeArgs),
     /// Play a football final to simulated phones and clients, and count who got what.
+    #[cfg(feature = "demo")]
     Demo(DemoArgs),
     /// Hand in an event, or publish into a channel.
     Publish(PublishArgs),
@@ -59,6 +63,7 @@ pub(crate) enum Command {
         after_help = "What a simulator can be asked and told while it runs, and how it can misbehave: docs/simulator.md."
     )]
     #[command(subcommand)]
+    #[cfg(feature = "simulate")]
     Simulate(SimulateCommand),
     /// Make a token that a client connects or subscribes with.
     Token(TokenArgs),
@@ -89,6 +94,7 @@ pub(crate) enum Command {
     Completions(CompletionsArgs),
     /// Measure a part of the server on this machine.
     #[command(subcommand)]
+    #[cfg(feature = "bench")]
     Bench(BenchCommand),
 }
 

@@ -1,11 +1,16 @@
 //! What the commands do, one module each; their arguments are in `cli`.
 
+#[cfg(feature = "bench")]
+pub(crate) mod bench;
 pub(crate) mod client;
 pub(crate) mod completions;
 pub(crate) mod config;
+#[cfg(feature = "demo")]
+pub(crate) mod demo;
 pub(crate) mod preview;
 pub(crate) mod publish;
 pub(crate) mod serve;
+#[cfg(feature = "simulate")]
 pub(crate) mod simulate;
 pub(crate) mod store;
 pub(crate) mod subscribe;
@@ -15,9 +20,7 @@ pub(crate) mod web_push;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use tidings_bench::BenchError;
 use tidings_config::{ConfigError, Loaded};
-use tidings_demo::DemoError;
 
 /// Why a command ended without having done what was asked.
 #[derive(Debug, thiserror::Error)]
@@ -31,12 +34,6 @@ pub(crate) enum CommandError {
     /// The server cannot start.
     #[error(transparent)]
     Serve(#[from] tidings_server::ServeError),
-    /// The demo failed.
-    #[error(transparent)]
-    Demo(#[from] DemoError),
-    /// A benchmark failed.
-    #[error(transparent)]
-    Bench(#[from] BenchError),
     /// What was asked makes no sense.
     #[error("{0}")]
     Usage(String),
@@ -79,8 +76,6 @@ impl CommandError {
             Self::Config(_)
             | Self::Text(_)
             | Self::Usage(_)
-            | Self::Demo(DemoError::Usage(_))
-            | Self::Bench(BenchError::Usage(_))
             | Self::Http(tidings_client::HttpError::Url(_) | tidings_client::HttpError::Key) => ExitCode::from(2),
             _ => ExitCode::from(1),
         }
@@ -96,12 +91,7 @@ impl CommandError {
 
     /// Whether only the reader of our output has gone (`tidings … | head`), which is no failure.
     pub(crate) fn is_broken_pipe(&self) -> bool {
-        let (Self::Terminal(error) | Self::Demo(DemoError::Terminal(error)) | Self::Bench(BenchError::Terminal(error))) =
-            self
-        else {
-            return false;
-        };
-        error.kind() == std::io::ErrorKind::BrokenPipe
+        matches!(self, Self::Terminal(error) if error.kind() == std::io::ErrorKind::BrokenPipe)
     }
 }
 

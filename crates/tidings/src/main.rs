@@ -38,15 +38,24 @@ fn main() -> ExitCode {
 
 /// The commands that hold a server in them use every core; the others are small, one thread does.
 fn run(command: Command) -> Result<(), CommandError> {
-    let has_server = matches!(command, Command::Serve(_) | Command::Demo(_) | Command::Bench(_));
+    let has_server = match &command {
+        Command::Serve(_) => true,
+        #[cfg(feature = "demo")]
+        Command::Demo(_) => true,
+        #[cfg(feature = "bench")]
+        Command::Bench(_) => true,
+        _ => false,
+    };
     let mut builder = if has_server { Builder::new_multi_thread() } else { Builder::new_current_thread() };
     let runtime = builder.enable_all().build()?;
     runtime.block_on(async {
         match command {
             Command::Serve(args) => command::serve::run(args).await,
-            Command::Demo(args) => Ok(tidings_demo::run(args).await?),
+            #[cfg(feature = "demo")]
+            Command::Demo(args) => command::demo::run(args).await,
             Command::Publish(args) => command::publish::run(args).await,
             Command::Subscribe(args) => command::subscribe::run(args).await,
+            #[cfg(feature = "simulate")]
             Command::Simulate(command) => command::simulate::run(command).await,
             Command::Token(args) => command::token::run(args).await,
             Command::Devices(command) => command::client::devices(command).await,
@@ -58,7 +67,8 @@ fn run(command: Command) -> Result<(), CommandError> {
             Command::Store(command) => command::store::run(command).await,
             Command::Config(command) => command::config::run(command).await,
             Command::Completions(args) => command::completions::run(&args),
-            Command::Bench(command) => Ok(tidings_bench::run(command).await?),
+            #[cfg(feature = "bench")]
+            Command::Bench(command) => command::bench::run(command).await,
         }
     })
 }
