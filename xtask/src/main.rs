@@ -31,6 +31,12 @@ struct Arguments {
 enum Task {
     /// Prove the project: every step in order, then a table of what passed.
     Test(TestArguments),
+    /// What to run while you work: formatting, rules, lints and tests, of one crate or (unit tests only) of all.
+    Quick {
+        /// The crate's folder, such as `store`.
+        #[arg(value_name = "CRATE")]
+        folder: Option<String>,
+    },
     /// The step `fuzz` with a time and targets of one's own choice.
     Fuzz(fuzz::FuzzArguments),
     /// One step alone, by its name (see `cargo xtask test --list`).
@@ -64,6 +70,32 @@ struct Workshop {
     strict: bool,
     /// What the step `fuzz` does.
     fuzz: fuzz::FuzzArguments,
+    /// What the steps `clippy` and `test` are about.
+    scope: Scope,
+}
+
+/// How much of the project is looked at.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+enum Scope {
+    /// All of it.
+    #[default]
+    All,
+    /// Of all crates what takes seconds.
+    Units,
+    /// One package, whole.
+    Package(String),
+}
+
+impl Scope {
+    /// Of the crate in `crates/FOLDER`, or of `fuzz` or `xtask`.
+    fn of_folder(folder: Option<String>) -> Self {
+        let Some(folder) = folder else { return Self::Units };
+        let name = folder.trim_start_matches("crates/").trim_end_matches('/').trim_start_matches("tidings-");
+        Self::Package(match name {
+            "tidings" | "xtask" => name.to_owned(),
+            other => format!("tidings-{other}"),
+        })
+    }
 }
 
 impl Workshop {
@@ -74,13 +106,17 @@ impl Workshop {
 }
 
 fn main() -> ExitCode {
-    let mut fuzz = fuzz::FuzzArguments::default();
+    let (mut fuzz, mut scope) = (fuzz::FuzzArguments::default(), Scope::All);
     let only = |words| TestArguments { only: words, ..TestArguments::default() };
     let arguments = match Arguments::parse().task {
         Task::Test(arguments) => arguments,
         Task::Fuzz(arguments) => {
             fuzz = arguments;
             only(vec!["fuzz".to_owned()])
+        }
+        Task::Quick { folder } => {
+            scope = Scope::of_folder(folder);
+            only(["fmt", "tidy", "clippy", "test"].map(str::to_owned).into())
         }
         Task::Step(words) => only(words),
     };
@@ -96,6 +132,23 @@ fn main() -> ExitCode {
     }
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the repository").to_owned();
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or("target".into(), PathBuf::from);
-    let workshop = Workshop { root, target, strict: std::env::var("CI").is_ok_and(|value| value == "true"), fuzz };
+    let strict = std::env::var("CI").is_ok_and(|value| value == "true");
+    let workshop = Workshop { root, target, strict, fuzz, scope };
     report::run_all(&workshop, steps::STEPS, &arguments)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Scope;
+
+    #[test]
+    fn a_crate_is_named_by_its_folder_or_its_package() {
+        let package = |folder: &str| Scope::of_folder(Some(folder.to_owned()));
+        for name in ["store", "crates/store", "crates/store/", "tidings-store"] {
+            assert_eq!(package(name), Scope::Package("tidings-store".to_owned()), "{name}");
+        }
+        assert_eq!(package("tidings"), Scope::Package("tidings".to_owned()));
+        assert_eq!(package("fuzz"), Scope::Package("tidings-fuzz".to_owned()));
+        assert_eq!(Scope::of_folder(None), Scope::Units);
+    }
 }

@@ -5,9 +5,9 @@ use std::process::Command;
 
 use anyhow::{Context as _, Error, anyhow};
 
-use crate::Workshop;
 use crate::command::{cargo, is_there, run};
 use crate::report::{Failure, Step, Tally};
+use crate::{Scope, Workshop};
 use crate::{conformance, features, fuzz, openapi, tidy};
 
 /// All steps, in the order they run.
@@ -55,6 +55,10 @@ fn tidy_up(workshop: &Workshop) -> Outcome {
 
 /// With the peers of the benchmarks, which nothing else builds; and the program as a package for production has it.
 fn clippy(workshop: &Workshop) -> Outcome {
+    if let Scope::Package(package) = &workshop.scope {
+        let words = ["clippy", "-p", package, "--all-targets", "--", "-D", "warnings"];
+        return plain(workshop, "clippy", cargo(workshop, &words));
+    }
     let words = ["clippy", "-p", "tidings", "--bins", "--no-default-features", "--", "-D", "warnings"];
     plain(workshop, "clippy", cargo(workshop, &words))?;
     let words = ["clippy", "--workspace", "--all-targets", "--features", "tidings/bench-peers", "--", "-D", "warnings"];
@@ -71,10 +75,14 @@ const PROPERTY_SEED: &str = "PROPTEST_RNG_SEED";
 
 /// Everything `cargo test` knows. Without one of [`TEST_TOOLS`] its crate's tests are left out and reported.
 fn test(workshop: &Workshop) -> Outcome {
-    let mut words = vec!["test", "--workspace", "--no-fail-fast"];
+    let mut words = match &workshop.scope {
+        Scope::All => vec!["test", "--workspace", "--no-fail-fast"],
+        Scope::Units => vec!["test", "--workspace", "--no-fail-fast", "--lib", "--bins"],
+        Scope::Package(package) => vec!["test", "-p", package],
+    };
     let mut skipped = Vec::new();
     for (program, package, of) in TEST_TOOLS {
-        if !debian_tool(workshop, "test", program, package) {
+        if workshop.scope == Scope::All && !debian_tool(workshop, "test", program, package) {
             words.extend(["--exclude", of]);
             skipped.push(format!("{of}, it needs {program}: apt-get install {package}"));
         }
