@@ -221,7 +221,8 @@ impl Hub {
     }
 
     /// Publishes what the journal has accepted, at the position it gave. One that the channel already has changes nothing.
-    /// If it asks for receipts, they are collected when this returns.
+    /// If it asks for receipts, they are collected when this returns. Where the namespace is no longer durable, which an event that was
+    /// accepted before may not know, the channel gives an offset of its own, and nobody is asked for a receipt.
     ///
     /// # Errors
     /// When the namespace is unknown or there is no room for a new channel.
@@ -232,6 +233,10 @@ impl Hub {
         publication: Publication,
         now: Timestamp,
     ) -> Result<(), HubError> {
+        if !self.options(name)?.durable {
+            let new = NewPublication { publication: Publication { receipt: None, ..publication }, skip_history: false };
+            return self.publish(name, new, now).map(drop);
+        }
         self.with_channel(name, Creation::Accepted, |channel| {
             channel.publish_at(offset, publication.clone(), &self.receipts, &self.mailboxes, now)
         })
@@ -256,7 +261,8 @@ impl Hub {
     /// every offset that a forgotten one gave out. Nobody may publish in the channel meanwhile.
     pub fn give_back(&self, name: &ChannelName, floor: Offset) {
         self.durable_floor.fetch_max(floor.0, Ordering::Relaxed); // Others see it with the shard's lock.
-        if let Some(channel) = self.existing(name) {
+        // Of a namespace that is no longer durable the store may have a channel with the name of another one.
+        if let Some(channel) = self.existing(name).filter(|channel| channel.options().durable) {
             channel.give_back();
         }
     }
@@ -343,7 +349,7 @@ impl Hub {
     /// another channel, also some whose position may still be asked for (a sixteenth of the limit, so that the next ones find
     /// room until the next call). Called about once a second.
     ///
-    /// A channel that comes back after it was forgotten begins at offset 0. If it was published in, it must have another
+    /// A memory channel that comes back after it was forgotten begins at offset 0. If it was published in, it must have another
     /// epoch then, or a reader of the first life would be given the second's publications as what it missed. So such a
     /// channel takes the epoch of new channels with it. One that was never published in is the same in each life, and a
     /// reader that comes back to it resumes.

@@ -112,7 +112,7 @@ pub enum BackupError {
         known: u32,
     },
     /// The store in it has a format that is not read here.
-    #[error("the backup is of a store of format {found}, this program reads {known} and the one before")]
+    #[error("the backup is of a store of format {found}, this program reads {known} and those before")]
     Format {
         /// What the file says.
         found: String,

@@ -155,7 +155,8 @@ pub struct RestoredChannel {
 /// Nothing is told twice. What became durable although its caller was refused (a disk that failed at the wrong
 /// moment) is told as well, after the store is open again. Implementations must not block and not call the store.
 pub trait CommitSink: Send + Sync {
-    /// A publication was added. Offsets come without gaps, but for the first of a channel, which is behind all floors so far.
+    /// A publication was added. Offsets come without gaps, but for the first of a channel, which is behind all floors so far, and where a
+    /// row was damaged.
     fn on_publication(
         &self,
         channel: &ChannelName,

@@ -7,8 +7,8 @@ use std::ops::Bound;
 
 use tidings_telemetry::chain;
 use tidings_types::{
-    ChannelName, Device, DeviceId, DeviceNumber, DeviceToken, EventId, ImportName, JournalPosition, Mute, Subject,
-    Timestamp, TopicName, UserId,
+    ChannelName, Device, DeviceId, DeviceNumber, DeviceToken, EventId, ImportName, JournalPosition, Mute, Offset,
+    Subject, Timestamp, TopicName, UserId,
 };
 use tracing::error;
 
@@ -601,7 +601,7 @@ impl Store {
         let mut after = Some(Vec::new());
         std::iter::from_fn(move || {
             let last = after.take()?;
-            match self.with_engine(|engine| next_channel(engine, &last, now)) {
+            match self.with_engine(|engine| next_channel(engine, &last, self.channel_start().offset, now)) {
                 Ok(Some(channel)) => {
                     after = Some(channel.name.as_str().as_bytes().to_vec());
                     Some(Ok(channel))
@@ -737,22 +737,34 @@ pub(crate) fn channel_of_history(engine: &Engine, name: &ChannelName) -> Result<
     Ok(found)
 }
 
-/// A channel, made anew from its history where its row is damaged.
-fn read_channel(engine: &Engine, key: &[u8], row: &[u8]) -> Result<(ChannelName, ChannelRow), EngineError> {
+/// A channel. Where its row is damaged it is made anew from its history, or begins behind all offsets that it can have given
+/// out: so many above `floor` as there are milliseconds since 1970.
+fn read_channel(
+    engine: &Engine,
+    key: &[u8],
+    row: &[u8],
+    floor: Offset,
+    now: Timestamp,
+) -> Result<(ChannelName, ChannelRow), EngineError> {
     let name = rows::decode_channel_name(key)?;
     let damage = match rows::decode::<ChannelRow>(Table::Channel, key, row) {
         Ok(row) => return Ok((name, row)),
         Err(damage) => damage,
     };
-    let row = channel_of_history(engine, &name)?.ok_or(damage)?;
-    error!(channel = %name, "The row of a channel is damaged; it goes on behind the last publication of its history");
+    let row = channel_of_history(engine, &name)?.unwrap_or_else(|| ChannelRow::behind_all(floor, now));
+    error!(error = chain(&damage), channel = %name, top = row.top.0, "A channel goes on behind all offsets it may have given out");
     Ok((name, row))
 }
 
-fn next_channel(engine: &Engine, after: &[u8], now: Timestamp) -> Result<Option<RestoredChannel>, EngineError> {
+fn next_channel(
+    engine: &Engine,
+    after: &[u8],
+    floor: Offset,
+    now: Timestamp,
+) -> Result<Option<RestoredChannel>, EngineError> {
     let mut found = None;
     engine.scan(Table::Channel, Bound::Excluded(after), |key, row| {
-        found = match read_channel(engine, key, row) {
+        found = match read_channel(engine, key, row, floor, now) {
             Err(error) if error.is_damage() => {
                 error!(error = chain(&error), "A channel comes back with its next publication only");
                 None

@@ -141,6 +141,15 @@ pub(crate) struct ChannelRow {
     pub(crate) published_at: Timestamp,
 }
 
+impl ChannelRow {
+    /// For a channel of which nobody knows which offsets it gave out: behind them all, unless it had more than one publication a
+    /// millisecond ever since 1970.
+    pub(crate) fn behind_all(floor: Offset, now: Timestamp) -> Self {
+        let top = Offset(floor.0.saturating_add(now.as_millis()));
+        Self { top, base: top.next(), published_at: now }
+    }
+}
+
 #[derive(Serialize, Deserialize)]
 pub(crate) struct HistoryRow {
     pub(crate) expires_at: Timestamp,

@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::{DirBuilder, File, TryLockError};
+use std::ops::Bound;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,8 +16,8 @@ use std::sync::{Arc, Mutex};
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tidings_audience::{Explaining, Explanation, Frozen, Index, Selecting};
 use tidings_types::{
-    BrakeScope, DeviceId, DeviceNumber, DeviceToken, Event, EventId, JournalPosition, Json, Mute, MuteScope, Selector,
-    StreamPosition, Timestamp, UserId,
+    BrakeScope, ChannelName, DeviceId, DeviceNumber, DeviceToken, Event, EventId, JournalPosition, Json, Mute,
+    MuteScope, Selector, StreamPosition, Timestamp, UserId,
 };
 use tokio::sync::{oneshot, watch};
 use tracing::info;
@@ -37,7 +38,7 @@ use crate::hash;
 use crate::hash::{hash16, hash32};
 use crate::message::{Command, PreparedEvent, Reply, StepPart};
 use crate::queue::{BRAKE_QUEUE, Class, JOB_QUEUE, Queue};
-use crate::rows::{self, FORMAT, FORMAT_KEY, STATE_KEY, State};
+use crate::rows::{self, ChannelRow, FORMAT, FORMAT_KEY, STATE_KEY, State};
 use crate::table::{DeviceTable, Losses};
 
 /// Handle to the store; cheap to clone. With the last one the store closes on its own; [`Store::close`] also waits for it.
@@ -810,10 +811,33 @@ fn check_format(engine: &Engine) -> Result<String, OpenError> {
     if rows::is_known_format(found) { Ok(text) } else { Err(OpenError::Format { found: text, known: FORMAT }) }
 }
 
-/// From here on versions that only know formats before refuse the store: they would not understand what we write.
+/// From here on versions that only know formats before refuse the store: they would not understand what we write. Before
+/// format 4 a channel's row did not tell when an event that is not yet due will be published in it.
 fn mark_format(engine: &Engine, former: &str) -> Result<(), EngineError> {
     let mut rows = Rows::default();
     rows.put(Table::Meta, FORMAT_KEY, FORMAT);
+    let mut due: BTreeMap<ChannelName, Timestamp> = BTreeMap::new();
+    engine
+        .scan(Table::Later, Bound::Unbounded, |key, row| {
+            if let Some(key) = rows::decode_later_key(key)
+                && let Ok(later) = rows::decode_later(key, row)
+            {
+                due.extend(later.channels.into_iter().map(|channel| (channel.name, key.at))); // The latest comes last.
+            }
+            Ok::<_, EngineError>(true)
+        })
+        .or_else(|error| if error.is_damage() { Ok(()) } else { Err(error) })?; // Over the bound by some, later, at worst.
+    for (name, at) in due {
+        let key = name.as_str().as_bytes();
+        let row = match engine.get(Table::Channel, key) {
+            Err(error) if !error.is_damage() => return Err(error),
+            row => row.ok().flatten(),
+        };
+        if let Some(mut row) = row.and_then(|row| rows::decode::<ChannelRow>(Table::Channel, key, row.as_ref()).ok()) {
+            row.published_at = row.published_at.max(at);
+            rows.put(Table::Channel, key, rows::encode(&row));
+        }
+    }
     engine.commit(rows, Durability::Synced)?;
     info!(from = former, to = FORMAT, "Store has another format now");
     Ok(())

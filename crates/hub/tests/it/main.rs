@@ -318,6 +318,25 @@ fn a_durable_channel_that_was_given_back_begins_behind_all_its_offsets() {
     assert!(matches!(resume(200), (200, Recovery::Recovered(_))));
 }
 
+/// The store may have channels of a namespace that was durable once.
+#[test]
+fn what_the_store_says_of_a_channel_that_is_not_durable_costs_its_readers_nothing() {
+    let hub = hub(10);
+    let name = channel("kept:1");
+    for value in 1..=3 {
+        publish(&hub, "kept:1", value);
+    }
+    hub.give_back(&name, Offset(100));
+    let reader = join(&hub, "kept:1", None);
+    hub.publish_durable(&name, Offset(2), publication(4), NOW).unwrap();
+    let mut frames = Vec::new();
+    let _ = reader.channel.fetch(reader.next, 1 << 16, &mut frames).unwrap();
+    assert_eq!(frames.len(), 1, "an offset of the store's would be an old one here");
+    hub.unsubscribe(&reader.channel, loop_ids(&hub)[0], ClientId::from_random(1), None);
+    let (kept, top) = hub.history(&name, HistoryFilter::default()).unwrap();
+    assert_eq!((kept.len(), top.offset), (4, Offset(4)), "it is not forgotten");
+}
+
 /// Writers on several threads, and a reader that is cut off again and again: resumed and live parts together are every
 /// publication, in order, once.
 #[test]

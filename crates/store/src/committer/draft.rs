@@ -161,7 +161,7 @@ pub(super) struct Draft<'a> {
     /// Where the events for later were when they were first looked up by their ids, if they were; at most
     /// `later_count_max`.
     pub(super) later_ids: Option<BTreeMap<LaterKey, Hash16>>,
-    synced: bool,
+    pub(super) synced: bool,
 }
 
 /// How to take back a change of what a draft holds in memory.

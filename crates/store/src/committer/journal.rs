@@ -223,10 +223,19 @@ impl Draft<'_> {
         Ok(position)
     }
 
-    /// The channel is there until `at` at least; the caller has found room for it.
+    /// The channel is there until `at` at least, for an event that is due then; the caller has found room for it.
     pub(super) fn keep_channel(&mut self, name: &ChannelName, at: Timestamp) -> Result<(), EngineError> {
         let mut row = self.found_channel(name)?;
         row.published_at = row.published_at.max(at);
+        self.rows.put(Table::Channel, name.as_str().as_bytes(), rows::encode(&row));
+        Ok(())
+    }
+
+    /// An event that a channel was kept for is called off. If others wait for it, it may be forgotten all the same, and be there
+    /// again when they are due: over the bound by one then.
+    pub(super) fn release_channel(&mut self, name: &ChannelName) -> Result<(), EngineError> {
+        let Some(mut row) = self.channel(name)? else { return Ok(()) };
+        row.published_at = row.published_at.min(self.now);
         self.rows.put(Table::Channel, name.as_str().as_bytes(), rows::encode(&row));
         Ok(())
     }
@@ -241,9 +250,7 @@ impl Draft<'_> {
     }
 
     /// A channel's row. One that is damaged is made anew from the channel's history, which ends with the last
-    /// publication. Without one the channel goes on at this moment in milliseconds above the floor: behind all offsets that
-    /// it can have given out, unless it had more than one publication a millisecond ever since 1970. Who resumes from
-    /// before is told of the gap.
+    /// publication, or else behind all offsets that it can have given out: who resumes from before is told of the gap.
     pub(super) fn channel(&self, name: &ChannelName) -> Result<Option<ChannelRow>, EngineError> {
         let key = name.as_str().as_bytes();
         let read = self
@@ -251,10 +258,7 @@ impl Draft<'_> {
             .and_then(|row| row.map(|row| rows::decode(Table::Channel, key, &row)).transpose());
         match read {
             Err(error) if error.is_damage() => {
-                let anew = || {
-                    let top = Offset(self.state.channel_floor.0.saturating_add(self.now.as_millis()));
-                    ChannelRow { top, base: top.next(), published_at: self.now }
-                };
+                let anew = || ChannelRow::behind_all(self.state.channel_floor, self.now);
                 let row = read::channel_of_history(self.engine, name)?.unwrap_or_else(anew);
                 error!(
                     error = chain(&error),

@@ -103,9 +103,14 @@ impl Draft<'_> {
     /// Forgets an event that is not yet due, and its id. False when there is none.
     pub(super) fn cancel_later(&mut self, id_hash: Hash16) -> Result<bool, EngineError> {
         let Some((EventPlace::Later(key), _)) = self.known_id(&id_hash)? else { return Ok(false) };
-        let row_bytes = self.get(Table::Later, &rows::later_key(key))?.map_or(0, |row| row.len());
+        let row = self.get(Table::Later, &rows::later_key(key))?.unwrap_or_default();
+        if let Ok(later) = rows::decode_later(key, &row) {
+            for channel in &later.channels {
+                self.release_channel(&channel.name)?;
+            }
+        }
         self.rows.delete(Table::EventId, id_hash);
-        self.take_later(key, row_bytes)?;
+        self.take_later(key, row.len())?;
         Ok(true)
     }
 

@@ -219,6 +219,7 @@ impl Draft<'_> {
             self.state.channel_floor = Offset((row.top.0 / FLOOR_STRIDE + 1).saturating_mul(FLOOR_STRIDE));
         }
         self.effects.push(Effect::GivenBack { channel: name, floor: self.state.channel_floor });
+        self.synced = true; // Readers are told the floor: it must not be lost.
     }
 
     /// Takes the channel's expired publications, oldest first, and moves its base behind them.

@@ -198,9 +198,10 @@ async fn an_idle_channel_is_given_back_and_no_offset_is_given_twice() {
     );
     let over = empty.saturating_add(Duration::from_millis(1));
     clock_is(over);
-    eventually("giving the idle channel back", || names(&store) == [("match:1".to_owned(), 0)]).await;
     let floor = Offset(1 << 20);
-    assert_eq!(sink.told().last(), Some(&Told::GivenBack(channel_name("chat:1"), floor)));
+    let given_back = |sink: &Sink, floor| sink.told().last() == Some(&Told::GivenBack(channel_name("chat:1"), floor));
+    eventually("giving the idle channel back", || given_back(&sink, floor)).await;
+    assert_eq!(names(&store), [("match:1".to_owned(), 0)]);
     store.close().await;
 
     let (store, sink) = open_with(small());
@@ -209,8 +210,26 @@ async fn an_idle_channel_is_given_back_and_no_offset_is_given_twice() {
     assert_eq!(again, StreamPosition { offset: floor.next(), ..first });
     clock_is(due);
     assert_eq!(store.release_later(due).await, Ok(1));
-    eventually("giving it back again", || names(&store) == [("match:1".to_owned(), floor.0 + 1)]).await;
-    assert_eq!(sink.told().last(), Some(&Told::GivenBack(channel_name("chat:1"), Offset(2 << 20))));
+    eventually("giving it back again", || given_back(&sink, Offset(2 << 20))).await;
+    assert_eq!(names(&store), [("match:1".to_owned(), floor.0 + 1)]);
+}
+
+#[tokio::test]
+async fn a_channel_kept_for_an_event_that_is_called_off_is_given_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = || T0.saturating_add(HOUR).saturating_add(Duration::from_millis(1));
+    let (store, _) = open_with(StoreConfig { channel_ttl: HOUR, clock, ..config(folder.path()) });
+    let mut called_off = new_event("e1", 1, &[channel("match:1", 10)]);
+    called_off.event.at = Some(T0.saturating_add(9000 * HOUR));
+    store.append_events(vec![called_off], T0).await.unwrap();
+    assert!(store.cancel_later(&EventId::new("e1").unwrap()).await.unwrap());
+    // It was needed until the moment when the event was called off, which is that of the clock.
+    store.append_events(vec![new_event("e2", 1, &[])], T0.saturating_add(9 * HOUR)).await.unwrap();
+    assert_eq!(channels(&store, T0).len(), 1);
+    store.close().await;
+    let clock = || T0.saturating_add(3 * HOUR);
+    let (store, _) = open_with(StoreConfig { channel_ttl: HOUR, clock, ..config(folder.path()) });
+    eventually("giving it back", || channels(&store, T0).is_empty()).await;
 }
 
 fn channel_name(text: &str) -> ChannelName {

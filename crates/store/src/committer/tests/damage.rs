@@ -270,8 +270,8 @@ async fn a_damaged_channel_goes_on_from_its_history_and_others_come_back_as_well
         let channels = store.durable_channels(Timestamp(1)).map(Result::unwrap);
         channels.map(|channel| (channel.name.to_string(), channel.top.0)).collect()
     };
-    // Of the second nobody knows which offsets were given out: it goes on behind them all.
-    assert_eq!(tops(&store), [("team:1".to_owned(), 2), ("team:3".to_owned(), 1)]);
+    // Of the second nobody knows which offsets were given out: it goes on behind them all, at the millisecond it is.
+    assert_eq!(tops(&store), [("team:1".to_owned(), 2), ("team:2".to_owned(), 1), ("team:3".to_owned(), 1)]);
     for expected in [1001, 1002] {
         assert_eq!(publish(store.clone(), other.clone()).await.unwrap().offset.0, expected);
     }
