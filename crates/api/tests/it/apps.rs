@@ -722,7 +722,7 @@ async fn a_user_whose_bodies_do_not_come_takes_no_place_of_others() {
     let shown = |credential| [("x-device-credential", credential), ("content-type", "application/json")];
     let hers = [("authorization", token.as_str()), ("content-type", "application/json")];
     // While a blocking task runs, a paused clock stands still, and no body is too late.
-    let (go_on, waits) = std::sync::mpsc::channel::<()>();
+    let (go_on, waits) = std::sync::mpsc::sync_channel::<()>(1);
     let standstill = tokio::task::spawn_blocking(move || waits.recv());
     // Eight of hers are as many as she may have, whichever of her proofs they show.
     let slow = join_all((0..8).map(|_| ask(&server, "PUT", PHONE, &hers, endless())));
