@@ -10,9 +10,9 @@
 //! on the screen, what it proves to have got is not pushed as well. With `--once` it ends there, with the verdict as
 //! its exit code; else it goes on serving until Ctrl-C. Everything durable is in a temporary folder and goes with it.
 //!
-//! The clock of the match waits until everybody was told of an event ([`EVENT_PATIENCE`]), so each event is measured by
+//! The clock of the match waits until everybody was told of an event (`EVENT_PATIENCE`), so each event is measured by
 //! itself and not behind the ones before: a real match has minutes between its events. What is measured is still shared:
-//! server, providers and clients use the same cores ([`cores`]).
+//! server, providers and clients use the same cores.
 
 mod args;
 mod clients;

@@ -19,6 +19,7 @@ use rand::{Rng, SeedableRng};
 use rustls::ServerConfig;
 use tidings_telemetry::chain;
 use tidings_types::Timestamp;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::runtime::Runtime;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinSet, LocalSet};
@@ -29,6 +30,7 @@ use tokio_rustls::server::TlsStream;
 use crate::config::happens;
 use crate::ledger::{Ledger, bump};
 use crate::provider::Provider;
+use crate::wire::LINGER_MAX;
 use crate::{Faults, FaultsError, StartError, connection, http1};
 
 const HANDOVER_COUNT_MAX: usize = 64;
@@ -278,7 +280,13 @@ impl<P: Provider> Shared<P> {
     }
 
     async fn open(&self, stream: TcpStream) -> io::Result<TlsStream<tokio::net::TcpStream>> {
-        self.tls.accept(tokio::net::TcpStream::from_std(stream)?).await
+        match self.tls.accept(tokio::net::TcpStream::from_std(stream)?).into_fallible().await {
+            Ok(stream) => Ok(stream),
+            Err((error, stream)) => {
+                drain(stream).await;
+                Err(error)
+            }
+        }
     }
 
     /// The random numbers of the next connection.
@@ -287,6 +295,15 @@ impl<P: Provider> Shared<P> {
         let number = self.connection_total.fetch_add(1, Relaxed);
         Xoshiro256PlusPlus::seed_from_u64(seeds.next_u64() ^ number)
     }
+}
+
+/// After a handshake that failed: reads on until the peer closes. A socket that is closed with bytes unread resets the connection,
+/// and so takes the alert from a peer that has not read it yet.
+async fn drain(mut stream: tokio::net::TcpStream) {
+    let _ = stream.shutdown().await;
+    let mut rest = [0; 1024];
+    let drained = async { while stream.read(&mut rest).await.is_ok_and(|count| count > 0) {} };
+    let _ = timeout(LINGER_MAX, drained).await; // Either way it is closed.
 }
 
 /// What a connection begins with.

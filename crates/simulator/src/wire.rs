@@ -24,7 +24,7 @@ use crate::meter::{FrameHeader, HEADER_LEN, Meter};
 const BUFFER_BYTES: usize = 64 * 1024;
 
 /// How long a connection that has ended waits for its peer to close it too.
-const LINGER_MAX: Duration = Duration::from_secs(1);
+pub(crate) const LINGER_MAX: Duration = Duration::from_secs(1);
 
 /// What h2 is handed in one turn: some thirty requests. With a thousand at a time each of them costs half as much again,
 /// most of it in the allocator.
