@@ -327,6 +327,10 @@ fn what_the_store_says_of_a_channel_that_is_not_durable_costs_its_readers_nothin
         publish(&hub, "kept:1", value);
     }
     hub.give_back(&name, Offset(100));
+    let passing = join(&hub, "kept:1", None);
+    hub.unsubscribe(&passing.channel, loop_ids(&hub)[0], ClientId::from_random(1), None);
+    hub.sweep(NOW);
+    assert_eq!(hub.history(&name, HistoryFilter::default()).unwrap().0.len(), 3, "it does not go with its last reader");
     let reader = join(&hub, "kept:1", None);
     hub.publish_durable(&name, Offset(2), publication(4), NOW).unwrap();
     let mut frames = Vec::new();
