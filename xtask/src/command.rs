@@ -2,7 +2,8 @@
 //! fails.
 //!
 //! Bounds: 45 minutes a command, then it is killed (the program itself; what it started may linger) and the step fails;
-//! the last 120 lines are kept in memory, with up to 60 that say what failed, and all of them in `target/xtask/STEP.log`. Lines wait in a queue of 1024; when it
+//! the last 120 lines are kept in memory, with up to 60
+//! that say what failed, and all of them in `target/xtask/STEP.log`. Lines wait in a queue of 1024; when it
 //! is full the program's pipe fills and the program waits.
 
 use std::collections::VecDeque;
@@ -22,6 +23,7 @@ const SIGN_OF_LIFE: Duration = Duration::from_secs(30);
 const TAIL_LINES_MAX: usize = 120;
 const FAILURE_LINES_MAX: usize = 60;
 const LINE_QUEUE_CAPACITY: usize = 1024;
+const SHOWN_CHARS_MAX: usize = 300;
 
 /// Starts measuring.
 #[expect(clippy::disallowed_methods, reason = "automation measures its own steps; there is no core to hand `now` to")]
@@ -47,7 +49,8 @@ pub(crate) fn is_there(program: &str) -> bool {
 /// Runs `command` for `step` to its end and hands each line of its output to `on_line`.
 ///
 /// # Errors
-/// If it cannot be started, ends with another status than 0 or takes longer than 45 minutes; its tail is printed then.
+/// If it cannot be started, ends with another status than 0 or takes longer than 45 minutes; its tail is printed then, and the
+/// error names the tests that failed.
 pub(crate) fn run(workshop: &Workshop, step: &str, command: Command, mut on_line: impl FnMut(&str)) -> Result<()> {
     let shown = shown(&command, &workshop.root);
     println!("    {shown}");
@@ -69,9 +72,8 @@ pub(crate) fn run(workshop: &Workshop, step: &str, command: Command, mut on_line
     });
     if let Err(error) = ended {
         tail.iter().for_each(|line| println!("    | {line}"));
-        failures.lines.iter().for_each(|line| println!("    failed: {line}"));
         println!("    all of it: {}", log_path.strip_prefix(&workshop.root).unwrap_or(&log_path).display());
-        return Err(error.context(shown));
+        bail!("{shown}: {error:#}{}", failures.told());
     }
     Ok(())
 }
@@ -92,6 +94,11 @@ impl Failures {
             self.lines.push(line.to_owned());
         }
         self.is_why_next = is_place;
+    }
+
+    /// A line each, for the end of an error.
+    fn told(&self) -> String {
+        self.lines.iter().map(|line| format!("\n    failed: {line}")).collect()
     }
 }
 
@@ -143,7 +150,7 @@ fn lines_of(reader: std::io::PipeReader) -> Receiver<String> {
     rx
 }
 
-/// The command as one would type it at the repository's top.
+/// The command as one would type it at the repository's top, cut short when it is long.
 fn shown(command: &Command, root: &Path) -> String {
     let program = Path::new(command.get_program());
     let program = program.strip_prefix(root).unwrap_or(program);
@@ -152,7 +159,11 @@ fn shown(command: &Command, root: &Path) -> String {
     let folder = command.get_current_dir().and_then(|folder| folder.strip_prefix(root).ok());
     let place = folder.filter(|folder| !folder.as_os_str().is_empty());
     let place = place.map_or(String::new(), |folder| format!("(in {}) ", folder.display()));
-    format!("{place}{}", [program.display().to_string()].into_iter().chain(words).collect::<Vec<_>>().join(" "))
+    let whole = format!("{place}{}", [program.display().to_string()].into_iter().chain(words).collect::<Vec<_>>().join(" "));
+    match whole.char_indices().nth(SHOWN_CHARS_MAX) {
+        Some((end, _)) => format!("{}…", &whole[..end]),
+        None => whole,
+    }
 }
 
 #[cfg(test)]
@@ -167,6 +178,7 @@ mod tests {
         let said = ["test a ... ok", "thread 'b' (7) panicked at b.rs:1:2:", "left is not right", "stack backtrace:"];
         said.into_iter().chain(["test b ... FAILED", "error: 1 target failed"]).for_each(|line| failures.note(line));
         assert_eq!(failures.lines, [said[1], said[2], "test b ... FAILED"]);
+        assert!(failures.told().ends_with("\n    failed: left is not right\n    failed: test b ... FAILED"));
         (0..1000).for_each(|_| failures.note("test c ... FAILED"));
         assert_eq!(failures.lines.len(), FAILURE_LINES_MAX);
     }
