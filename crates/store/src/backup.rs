@@ -25,7 +25,6 @@ mod format;
 mod tests;
 mod verify;
 
-use std::fs;
 use std::io::{self, Read, Write};
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
@@ -43,7 +42,7 @@ use crate::engine::{Durability, Engine, EngineError, Rows, Table};
 use crate::error::OpenError;
 use crate::hash;
 use crate::rows::{self, DISPATCHED_KEY, FORMAT, FORMAT_KEY, STATE_KEY, State};
-use crate::service::{Shared, Store, lock_folder, read_lock};
+use crate::service::{FolderLock, Shared, Store, lock_folder, read_lock};
 
 /// What a backup has: all tables but those that are derived. Who reads one rests on this order: a table comes behind
 /// those that its rows speak of.
@@ -267,7 +266,7 @@ enum Source {
     /// Of a running store: its slot has it, under this number.
     Store(Arc<Shared>, u64),
     /// Of a folder, which stays locked.
-    Folder(Box<Encoder>, #[expect(dead_code, reason = "held, not used")] fs::File),
+    Folder(Box<Encoder>, #[expect(dead_code, reason = "held, not used")] FolderLock),
 }
 
 impl Store {
@@ -599,7 +598,7 @@ fn read_failed(error: io::Error) -> BackupError {
 }
 
 /// A store that no server has open, and its lock. It is not made where there is none.
-fn open_folder(folder: &Path) -> Result<(Engine, fs::File), BackupError> {
+fn open_folder(folder: &Path) -> Result<(Engine, FolderLock), BackupError> {
     if !Engine::is_in(folder)? {
         return Err(BackupError::NoStore);
     }

@@ -15,7 +15,6 @@
 //! taken back out of the draft and refused, and that is all: the others of its batch are done, and opening again would
 //! find the row as it is.
 
-use std::fs::File;
 use std::mem;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -37,7 +36,7 @@ use crate::event::CommitSink;
 use crate::message::Command;
 use crate::queue::Drained;
 use crate::rows::State;
-use crate::service::{Shared, read_lock, write_lock};
+use crate::service::{FolderLock, Shared, read_lock, write_lock};
 use crate::table::DeviceTable;
 
 mod brakes;
@@ -84,7 +83,7 @@ pub(crate) struct Committer {
     now: Timestamp,
     rounds: Rounds,
     /// Held for as long as the store is open.
-    lock: Option<File>,
+    lock: Option<FolderLock>,
 }
 
 /// The disk refused: reading, or writing this.
@@ -97,7 +96,7 @@ struct Doubtful {
 }
 
 impl Committer {
-    pub(crate) fn new(shared: Arc<Shared>, sink: Arc<dyn CommitSink>, state: State, lock: File) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, sink: Arc<dyn CommitSink>, state: State, lock: FolderLock) -> Self {
         let rounds = Rounds::new(Instant::now());
         Self { shared, sink, state, now: Timestamp::default(), rounds, lock: Some(lock) }
     }

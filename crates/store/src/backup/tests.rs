@@ -1,6 +1,7 @@
 //! Backups from inside: whether the cut is of one moment, what any changed byte does, what is found of planted rows.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::ops::Bound;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
