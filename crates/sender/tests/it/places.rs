@@ -102,9 +102,11 @@ async fn a_more_urgent_event_takes_the_place_of_a_less_urgent_one_which_comes_ba
     for index in 0..PLACES + 1 {
         let goal = event(&format!("goal-{index}"), "all:alive", EventPriority::High);
         goals.push(world.accept(goal).await);
-        // The slow one moves all the time, one by one.
+        // The slow one moves one by one, and less than a newsletter in all: none can be done before a goal.
         until("the goal is sent", || {
-            slow.try_take(1);
+            if slow.taken.len() < 39 {
+                slow.try_take(1);
+            }
             slow.answer(slow.held.len(), Outcome::Accepted);
             quick.try_take(100);
             quick.answer(quick.held.len(), Outcome::Accepted);
