@@ -13,8 +13,8 @@ use tidings_hub::RECEIPT_USER_COUNT_MAX;
 use tidings_sender::{PARKED_BYTES_MAX, PARKED_PER_PLACE, RUNNING_PER_PLACE};
 use tidings_types::EventPriority;
 
-use super::Config;
 use super::value::ByteSize;
+use super::{Config, WebPush};
 
 /// Lines that wait for an agent of `[influx]`: some hundred bytes for each of the registry's at most 4096 series.
 pub const INFLUX_BUFFER_BYTES: usize = 1 << 20;
@@ -240,13 +240,13 @@ fn delivery_terms(config: &Config) -> Vec<Term> {
     // held for each app.
     let apps = config.apns.values().map(|section| &section.apps);
     let apps = apps.chain(config.fcm.values().map(|section| &section.apps));
-    let apps = apps.chain(config.web_push.values().map(|section| &section.apps));
-    let lanes = apps.map(Vec::len).sum::<usize>().max(1) as u64;
+    let services = config.web_push.values().map(|section| services(section).len() * section.apps.len());
+    let lanes = apps.map(Vec::len).chain(services).sum::<usize>().max(1) as u64;
     let sets = (1 + lanes) * device_set_bytes(config) + (2 + lanes) * live_set_bytes(config);
     let job = JOB_BYTES + sets;
     let tellings = if config.webhook.url.is_some() { 2 * sender.report_count_max } else { 0 };
     let (lakes, in_flight) = provider_counts(config);
-    let browser = config.web_push.values().map(|it| it.origin_count_max * it.connection_count_max).sum();
+    let browser = config.web_push.values().map(browser_connection_count).sum();
     vec![
         peak("store queues", 1, queued, "store.*_queue_bytes_max"),
         standing("store cache", 1, store.cache_bytes.0, "store.cache_bytes"),
@@ -273,6 +273,18 @@ fn delivery_terms(config: &Config) -> Vec<Term> {
     ]
 }
 
+/// What is known of the origins of each push service of browsers that has connections of its own.
+fn services(web_push: &WebPush) -> Vec<Option<usize>> {
+    let rules = web_push.rules().map_or(Vec::new(), |rules| rules.by_host());
+    rules.into_iter().map(|(_, rules)| rules.origin_count_max()).collect()
+}
+
+/// Connections to browsers' push services, with those of the quarantines.
+fn browser_connection_count(web_push: &WebPush) -> usize {
+    let origins = services(web_push).into_iter().map(|count| count.unwrap_or(web_push.origin_count_max));
+    2 * origins.sum::<usize>() * web_push.connection_count_max
+}
+
 /// Notifications that may wait in lakes, and that may be in flight, over all providers.
 fn provider_counts(config: &Config) -> (usize, usize) {
     let apns = config.apns.values().map(|it| {
@@ -281,8 +293,8 @@ fn provider_counts(config: &Config) -> (usize, usize) {
         (pools * it.lake_capacity, connections * it.stream_count_max)
     });
     let fcm = config.fcm.values().map(|it| (it.lake_capacity, it.connection_count_max * it.stream_count_max));
-    // What a gateway for browsers holds beside its lakes is as much as they do.
-    let web = config.web_push.values().map(|it| (2 * it.lake_capacity, 0));
+    // A pool and a quarantine for each service; what a gateway for browsers holds beside its lakes is as much as they do.
+    let web = config.web_push.values().map(|it| (2 * 2 * services(it).len() * it.lake_capacity, 0));
     let sum = |(lakes, in_flight), (lake, streams)| (lakes + EventPriority::ALL.len() * lake, in_flight + streams);
     apns.chain(fcm).chain(web).fold((0, 0), sum)
 }

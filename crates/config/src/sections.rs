@@ -380,14 +380,15 @@ section! {
         allowed_ports: Vec<u16>, like "[8443]";
         /// Development only: endpoints may be anywhere, also inside your network.
         allow_private: bool = "false";
-        /// Push services connected to at a time.
-        origin_count_max: usize = "64", from "1" to "4096";
+        /// Push services below one wildcard of the hosts connected to at a time. Each host or wildcard has connections, queues
+        /// and a quarantine of its own.
+        origin_count_max: usize = "16", from "1" to "4096";
         /// Connections to one of them.
         connection_count_max: usize = "32", from "1" to "256";
         /// Threads that encrypt and speak TLS: one does some 5000 notifications a second.
         thread_count: usize = "1", from "1" to "64";
-        /// Notifications of each priority that wait for a connection; full, the sender waits.
-        lake_capacity: usize = "2000", from "1" to "1000000";
+        /// Notifications of each priority that wait for a connection to one service; full, the sender waits.
+        lake_capacity: usize = "1000", from "1" to "1000000";
         /// How long connecting may take, TLS included.
         connect_timeout: Duration = "10s", from "100ms" to "5m";
         /// How long a notification may wait for its answer.

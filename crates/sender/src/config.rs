@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidings_push::web_push::guard::EndpointRules;
 use tidings_push::{Lakes, PoolGauge};
 use tidings_types::{AppId, DeviceId, Environment, Provider};
 use uuid::Uuid;
@@ -102,8 +103,10 @@ pub struct Pool {
     pub provider: Provider,
     /// The provider's world it belongs to; only APNs has two.
     pub environment: Environment,
-    /// The apps; one app of one provider and environment belongs to one pool.
+    /// The apps; one app of one provider and environment belongs to one pool, unless these are for different services.
     pub apps: Vec<AppId>,
+    /// Of Web Push, the push services that this pool reaches; `None`: all.
+    pub services: Option<EndpointRules>,
     /// What its gateway draws from.
     pub lakes: Lakes,
     /// What the gateway draws from for tokens that the provider has not accepted yet, where these have connections of

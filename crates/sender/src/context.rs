@@ -142,7 +142,7 @@ impl Context {
         }
         let token = recipient.token.ok_or(Suppression::NoToken)?;
         let Recipient { app, environment, proven, id, .. } = *recipient;
-        let lane = self.routes.find(app, token.provider(), environment, proven).ok_or(Suppression::NoPool)?;
+        let lane = self.routes.find(app, token, environment, proven).ok_or(Suppression::NoPool)?;
         if event.dry_run && token.provider() != Provider::Fcm {
             return Err(Suppression::DryRun);
         }

@@ -1,4 +1,5 @@
-//! Which lane reaches a device: by its provider, app and environment, and whether its token was ever accepted.
+//! Which lane reaches a device: by its provider, app and environment, of browsers by their push service, and whether its
+//! token was ever accepted.
 //!
 //! A lane is one app of one pool, so that to pause an app or a provider is to pause lanes. A pool with a quarantine has
 //! two per app: tokens that no provider has accepted yet go through lakes of their own, since providers slow a
@@ -9,8 +10,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use tidings_buffer::Lake;
+use tidings_push::web_push::guard::EndpointRules;
 use tidings_push::{Lakes, Notification};
-use tidings_types::{AppId, Environment, EventPriority, Provider};
+use tidings_types::{AppId, Environment, EventPriority, Provider, TokenRef};
 
 use crate::config::Pool;
 use crate::desk::Desk;
@@ -38,8 +40,17 @@ type Doors = [Arc<Desk>; EventPriority::ALL.len()];
 #[derive(Default)]
 pub(crate) struct Routes {
     lanes: Vec<Route>,
-    /// By app and [`world`]: the lane for tokens that were accepted, and that for others.
-    by_app: HashMap<AppId, [Option<(usize, usize)>; WORLD_COUNT]>,
+    /// By app and [`world`].
+    by_app: HashMap<AppId, [Vec<Way>; WORLD_COUNT]>,
+}
+
+/// The lanes of one app in one pool.
+struct Way {
+    services: Option<EndpointRules>,
+    /// The lane for tokens that were accepted.
+    accepted: usize,
+    /// And that for others.
+    others: usize,
 }
 
 const WORLD_COUNT: usize = 4;
@@ -85,27 +96,33 @@ impl Routes {
                 let accepted = lane(&pool.lakes, &main_doors);
                 let others = pool.quarantine.as_ref().map_or(accepted, |lakes| lane(lakes, &quarantine_doors));
                 let worlds = routes.by_app.entry(app.clone()).or_default();
-                let world = world(pool.provider, pool.environment);
-                if let Some((first, _)) = worlds[world].replace((accepted, others)) {
-                    let first = pools[routes.lanes[first].pool].name.clone();
+                let ways = &mut worlds[world(pool.provider, pool.environment)];
+                let is_same = |way: &&Way| way.services.is_none() || way.services == pool.services;
+                let overlap = if pool.services.is_none() { ways.first() } else { ways.iter().find(is_same) };
+                if let Some(first) = overlap {
+                    let first = pools[routes.lanes[first.accepted].pool].name.clone();
                     let (app, environment, second) = (app.clone(), pool.environment, pool.name.clone());
                     return Err(StartError::PoolOverlap { app, environment, first, second });
                 }
+                ways.push(Way { services: pool.services.clone(), accepted, others });
             }
         }
         Ok(routes)
     }
 
-    /// The lane that reaches such a device.
+    /// The lane that reaches such a device. A browser whose push service no pool is for has that of the first pool, whose
+    /// gateway says why it is not asked.
     pub(crate) fn find(
         &self,
         app: &AppId,
-        provider: Provider,
+        token: TokenRef<'_>,
         environment: Environment,
         is_proven: bool,
     ) -> Option<usize> {
-        let (accepted, others) = self.by_app.get(app)?[world(provider, environment)]?;
-        Some(if is_proven { accepted } else { others })
+        let ways = &self.by_app.get(app)?[world(token.provider(), environment)];
+        let reaches = |way: &&Way| way.services.as_ref().is_none_or(|services| services.covers(token.as_bytes()));
+        let way = ways.iter().find(reaches).or(ways.first())?;
+        Some(if is_proven { way.accepted } else { way.others })
     }
 
     pub(crate) fn lanes(&self) -> &[Route] {

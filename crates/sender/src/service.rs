@@ -274,6 +274,7 @@ fn nowhere() -> Pool {
         provider: Provider::Apns,
         environment: Environment::Production,
         apps: Vec::new(),
+        services: None,
         lakes: Lakes::new(1),
         quarantine: None,
         gauge: None,

@@ -242,7 +242,7 @@ impl Server {
         }
 
         let sections = providers::sections(&config);
-        let pools = sections.iter().map(Section::pool).collect();
+        let pools = sections.iter().flat_map(|section: &Section| section.pools.clone()).collect();
         metrics::register(&registry, &store, &hub, &sections);
         let (jobs, receipts) = (sender_config(&config), hub.receipts().clone());
         let sender = Arc::new(Sender::start(jobs, store.clone(), topics.clone(), pools, receipts, &registry)?);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use tidings_hub::Hub;
 use tidings_push::Lakes;
+use tidings_sender::Pool;
 use tidings_store::{Counts, Store};
 use tidings_telemetry::Registry;
 use tidings_types::EventPriority;
@@ -71,19 +72,19 @@ pub(super) fn register(registry: &Registry, store: &Store, hub: &Arc<Hub>, secti
     let counts = hub.clone();
     let help = "Subscriptions of live connections";
     gauge("tidings_hub_subscriptions", help, Arc::new(move || counts.counts().subscriptions as f64));
-    for section in sections {
-        lakes(registry, section, "main", &section.lakes);
-        if let Some(quarantine) = &section.quarantine {
-            lakes(registry, section, "quarantine", quarantine);
+    for pool in sections.iter().flat_map(|section| &section.pools) {
+        lakes(registry, pool, "main", &pool.lakes);
+        if let Some(quarantine) = &pool.quarantine {
+            lakes(registry, pool, "quarantine", quarantine);
         }
     }
 }
 
-fn lakes(registry: &Registry, section: &Section, line: &str, lakes: &Lakes) {
+fn lakes(registry: &Registry, pool: &Pool, line: &str, lakes: &Lakes) {
     for priority in EventPriority::ALL {
         let labels = [
-            ("provider", section.provider.as_str()),
-            ("pool", section.name.as_str()),
+            ("provider", pool.provider.as_str()),
+            ("pool", pool.name.as_str()),
             ("line", line),
             ("priority", priority.as_str()),
         ];

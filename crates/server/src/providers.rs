@@ -1,4 +1,4 @@
-//! The push providers: for each section of `[apns]`, `[fcm]` and `[web_push]` a pool of the sender's and its gateway, the
+//! The push providers: for each section of `[apns]`, `[fcm]` and `[web_push]` the pools of the sender and their gateways, the
 //! credential from the files that the section names, and the same files again when the operator has changed them.
 //!
 //! A file that is wrong at the start ends the start. Later it costs nothing: the gateway keeps the credential it has,
@@ -25,7 +25,7 @@ use tidings_http1::OriginError;
 use tidings_push::apns::{KeyError, ProviderKeys};
 use tidings_push::fcm::oauth::ServiceAccountError;
 use tidings_push::web_push::vapid::VapidError;
-use tidings_push::{Lakes, OutcomeSink, PoolGauge};
+use tidings_push::{Lakes, OutcomeSink};
 use tidings_sender::Pool;
 use tidings_telemetry::{Registry, chain, unix_now};
 use tidings_types::{AppId, Environment, Provider};
@@ -131,51 +131,39 @@ enum ReloadError {
     Access { trusted: String, source: AccessError },
 }
 
-/// A section, before its gateway runs: what sender and gateway share.
+/// A section, before its gateways run.
 pub(super) struct Section {
     pub(super) provider: Provider,
     pub(super) name: String,
-    environment: Environment,
-    apps: Vec<AppId>,
-    pub(super) lakes: Lakes,
-    pub(super) quarantine: Option<Lakes>,
-    gauge: Arc<PoolGauge>,
+    /// What sender and gateways share: one pool, but for Web Push one for each rule about hosts, so that a push service
+    /// that takes nothing delays no other.
+    pub(super) pools: Vec<Pool>,
 }
 
 /// All sections, in the order of providers and names.
 pub(super) fn sections(config: &Config) -> Vec<Section> {
-    let section = |provider, name: &str, apps: &[AppId], lake_capacity| Section {
-        provider,
-        name: name.to_owned(),
-        environment: Environment::Production,
-        apps: apps.to_vec(),
-        lakes: Lakes::new(lake_capacity),
-        quarantine: None,
-        gauge: Arc::default(),
-    };
-    let apns = config.apns.iter().map(|(name, apns)| Section {
-        environment: apns.environment,
-        quarantine: (apns.quarantine_connection_count > 0).then(|| Lakes::new(apns.lake_capacity)),
-        ..section(Provider::Apns, name, &apns.apps, apns.lake_capacity)
+    let section = |pools: Vec<Pool>, name: &str| Section { provider: pools[0].provider, name: name.to_owned(), pools };
+    let apns = config.apns.iter().map(|(name, apns)| {
+        let quarantine = (apns.quarantine_connection_count > 0).then(|| Lakes::new(apns.lake_capacity));
+        let usual = pool(Provider::Apns, name, &apns.apps, apns.lake_capacity);
+        section(vec![Pool { environment: apns.environment, quarantine, ..usual }], name)
     });
-    let fcm = config.fcm.iter().map(|(name, fcm)| section(Provider::Fcm, name, &fcm.apps, fcm.lake_capacity));
-    let web = config.web_push.iter();
-    let web = web.map(|(name, web)| section(Provider::WebPush, name, &web.apps, web.lake_capacity));
+    let fcm = config.fcm.iter();
+    let fcm = fcm.map(|(name, fcm)| section(vec![pool(Provider::Fcm, name, &fcm.apps, fcm.lake_capacity)], name));
+    let web = config.web_push.iter().map(|(name, web)| section(web_push::pools(name, web), name));
     apns.chain(fcm).chain(web).collect()
 }
 
-impl Section {
-    /// As the sender knows it.
-    pub(super) fn pool(&self) -> Pool {
-        Pool {
-            name: self.name.clone(),
-            provider: self.provider,
-            environment: self.environment,
-            apps: self.apps.clone(),
-            lakes: self.lakes.clone(),
-            quarantine: self.quarantine.clone(),
-            gauge: Some(self.gauge.clone()),
-        }
+fn pool(provider: Provider, name: &str, apps: &[AppId], lake_capacity: usize) -> Pool {
+    Pool {
+        name: name.to_owned(),
+        provider,
+        environment: Environment::Production,
+        apps: apps.to_vec(),
+        services: None,
+        lakes: Lakes::new(lake_capacity),
+        quarantine: None,
+        gauge: Some(Arc::default()),
     }
 }
 
@@ -201,7 +189,8 @@ enum AnyGateway {
         gateway: Gateway,
         project: String,
     },
-    WebPush(WebPushGateway),
+    /// For each rule about hosts the main one, and that of the quarantine.
+    WebPush(Vec<WebPushGateway>),
 }
 
 impl Providers {
@@ -213,23 +202,27 @@ impl Providers {
         sink: Arc<dyn OutcomeSink>,
         registry: &Registry,
     ) -> Result<(), ProviderError> {
-        let Section { provider, name, lakes, quarantine, gauge, .. } = section;
+        let Section { provider, name, pools } = section;
+        let start = |config, lakes: &Lakes| Gateway::start(config, lakes.clone(), sink.clone(), registry);
         let gateway = match provider {
             Provider::Apns => {
+                let Pool { lakes, quarantine, gauge, .. } = &pools[0];
                 let apns = &config.apns[&name];
-                let main = apns::gateway(&name, apns, &self.keys, gauge)?;
-                let aside = quarantine.map(|lakes| (apns::quarantine(main.clone(), apns), lakes));
-                let started = [(main, lakes)].into_iter().chain(aside);
-                let started = started.map(|(config, lakes)| Gateway::start(config, lakes, sink.clone(), registry));
+                let main = apns::gateway(&name, apns, &self.keys, gauge.clone().unwrap_or_default())?;
+                let aside = quarantine.as_ref().map(|lakes| (apns::quarantine(main.clone(), apns), lakes));
+                let started = [(main, lakes)].into_iter().chain(aside).map(|(config, lakes)| start(config, lakes));
                 AnyGateway::Apns(started.collect::<Result<_, _>>()?)
             }
             Provider::Fcm => {
-                let (config, project) = fcm::gateway(&name, &config.fcm[&name], gauge)?;
-                AnyGateway::Fcm { gateway: Gateway::start(config, lakes, sink, registry)?, project }
+                let Pool { lakes, gauge, .. } = &pools[0];
+                let (config, project) = fcm::gateway(&name, &config.fcm[&name], gauge.clone().unwrap_or_default())?;
+                AnyGateway::Fcm { gateway: start(config, lakes)?, project }
             }
             Provider::WebPush => {
-                let config = web_push::gateway(&name, &config.web_push[&name], gauge)?;
-                AnyGateway::WebPush(WebPushGateway::start(config, lakes, sink, registry)?)
+                let gateways = web_push::gateways(&config.web_push[&name], &pools)?.into_iter();
+                let started =
+                    gateways.map(|(config, lakes)| WebPushGateway::start(config, lakes, sink.clone(), registry));
+                AnyGateway::WebPush(started.collect::<Result<_, _>>()?)
             }
         };
         self.all.push(Running { provider, name, gateway });
@@ -290,10 +283,12 @@ impl Providers {
                 let fcm = config.fcm.get(name)?;
                 reload_http2(from_ref(gateway), fcm::credential(fcm, project), fcm.ca_file.as_deref())
             }
-            AnyGateway::WebPush(gateway) => {
+            AnyGateway::WebPush(gateways) => {
                 let web_push = config.web_push.get(name)?;
-                let ca_file = web_push.ca_file.as_deref();
-                reload(web_push::tokens(web_push), ca_file, |tokens, ca_pem| gateway.reload(tokens.clone(), ca_pem))
+                reload(web_push::tokens(web_push), web_push.ca_file.as_deref(), |tokens, ca_pem| {
+                    let reload = |gateway: &WebPushGateway| gateway.reload(tokens.clone(), ca_pem);
+                    gateways.iter().try_fold(false, |replaced, gateway| Ok(replaced | reload(gateway)?))
+                })
             }
         })
     }
@@ -308,7 +303,11 @@ impl Providers {
                     }
                 }
                 AnyGateway::Fcm { gateway, .. } => _ = gateway.drain(deadline).await,
-                AnyGateway::WebPush(gateway) => _ = gateway.drain(deadline).await,
+                AnyGateway::WebPush(gateways) => {
+                    for gateway in gateways {
+                        gateway.drain(deadline).await;
+                    }
+                }
             }
         }
     }

@@ -13,6 +13,8 @@
 //!
 //! Redirects are not followed (the driver), so nothing else decides where a request goes.
 
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -170,7 +172,7 @@ fn is_label(label: &str) -> bool {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndpointRules {
     hosts: Vec<HostRule>,
-    ports: Vec<u16>,
+    ports: BTreeSet<u16>,
     admits_private: bool,
 }
 
@@ -179,6 +181,29 @@ enum HostRule {
     Exactly(String),
     /// With the dot before it.
     Below(String),
+}
+
+impl fmt::Display for HostRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exactly(name) => f.write_str(name),
+            Self::Below(suffix) => write!(f, "*{suffix}"),
+        }
+    }
+}
+
+impl HostRule {
+    /// Whether it is about this host, in whatever case.
+    fn admits(&self, host: &[u8]) -> bool {
+        match self {
+            Self::Exactly(name) => host.eq_ignore_ascii_case(name.as_bytes()),
+            // A dot is in front, so it ends at a label's beginning.
+            Self::Below(suffix) => {
+                let start = host.len().checked_sub(suffix.len());
+                start.is_some_and(|start| host[start..].eq_ignore_ascii_case(suffix.as_bytes()))
+            }
+        }
+    }
 }
 
 /// A rule is no host name.
@@ -204,7 +229,7 @@ impl EndpointRules {
             })
         };
         let hosts = hosts.into_iter().map(rule).collect::<Result<_, _>>()?;
-        let ports = ports.into_iter().chain([HTTPS_PORT]).collect();
+        let ports = BTreeSet::from_iter(ports.into_iter().chain([HTTPS_PORT]));
         Ok(Self { hosts, ports, admits_private: false })
     }
 
@@ -225,18 +250,40 @@ impl EndpointRules {
     /// # Errors
     /// When they are not.
     pub fn check(&self, endpoint: &Endpoint) -> Result<(), EndpointError> {
-        let host = endpoint.host();
-        let admits = |rule: &HostRule| match rule {
-            HostRule::Exactly(name) => host == name,
-            HostRule::Below(suffix) => host.ends_with(suffix), // A dot is in front, so it ends at a label's beginning.
-        };
-        if !self.hosts.iter().any(admits) {
+        if !self.hosts.iter().any(|rule| rule.admits(endpoint.host().as_bytes())) {
             return Err(EndpointError::ForbiddenHost);
         }
         if !self.ports.contains(&endpoint.port) {
             return Err(EndpointError::ForbiddenPort);
         }
         Ok(())
+    }
+
+    /// Rules for each host rule alone, the narrower ones first, and how it is spelt in a configuration: for connections
+    /// that have nothing to do with those to other services.
+    pub fn by_host(&self) -> Vec<(String, Self)> {
+        let mut hosts = self.hosts.clone();
+        hosts.sort_by_key(|rule| match rule {
+            HostRule::Exactly(name) => (None, name.clone()),
+            HostRule::Below(suffix) => (Some(Reverse(suffix.len())), suffix.clone()),
+        });
+        hosts.dedup();
+        hosts.into_iter().map(|rule| (rule.to_string(), Self { hosts: vec![rule], ..self.clone() })).collect()
+    }
+
+    /// How many origins these rules admit; `None` where names below a domain are admitted, so that there is no end of them.
+    pub fn origin_count_max(&self) -> Option<usize> {
+        let is_one = |rule: &HostRule| matches!(rule, HostRule::Exactly(_));
+        self.hosts.iter().all(is_one).then_some(self.hosts.len() * self.ports.len())
+    }
+
+    /// Whether this endpoint's host is among those of the rules. Quick, for choosing among rules: it takes the endpoint as
+    /// it is, and whether that is asked at all, only [`Self::check`] says.
+    pub fn covers(&self, endpoint: &[u8]) -> bool {
+        let Some((scheme, rest)) = endpoint.split_at_checked(SCHEME.len()) else { return false };
+        let end = rest.iter().position(|byte| b":/?#".contains(byte)).unwrap_or(rest.len());
+        let host = rest[..end].strip_suffix(b".").unwrap_or(&rest[..end]);
+        scheme.eq_ignore_ascii_case(SCHEME.as_bytes()) && self.hosts.iter().any(|rule| rule.admits(host))
     }
 
     /// Whether an address that a host resolved to is connected to.
@@ -320,6 +367,27 @@ mod tests {
         assert_eq!((endpoint.host(), endpoint.port()), ("push.example", 8443));
         assert_eq!(endpoint.uri(), "https://push.example:8443/?x");
         assert_eq!(format!("{endpoint:?}"), "Endpoint(https://push.example:8443)");
+    }
+
+    #[test]
+    fn each_host_has_rules_of_its_own_and_the_narrowest_come_first() {
+        let hosts = ["*.example", "*.b.example", "a.b.example", "*.example", "z.example"];
+        let rules = EndpointRules::new(hosts, [8443]).unwrap();
+        let all = rules.by_host();
+        let names: Vec<&str> = all.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["a.b.example", "z.example", "*.b.example", "*.example"]);
+        let first = |endpoint: &str| all.iter().position(|(_, rules)| rules.covers(endpoint.as_bytes()));
+        assert_eq!(first("https://a.b.example/x"), Some(0));
+        assert_eq!(first("HTTPS://Z.Example.:8443/x"), Some(1));
+        assert_eq!(first("https://y.b.example?x"), Some(2));
+        assert_eq!(first("https://x.example"), Some(3));
+        for url in ["https://example/x", "https://aexample", "http://x.example", "https://u@x.example.evil/", "", "https"] {
+            assert_eq!(first(url), None, "{url}");
+        }
+        let counts: Vec<Option<usize>> = all.iter().map(|(_, rules)| rules.origin_count_max()).collect();
+        assert_eq!(counts, [Some(2), Some(2), None, None], "two ports");
+        let endpoint = Endpoint::parse("https://y.b.example:8443/x").unwrap();
+        assert_eq!((all[2].1.check(&endpoint), all[0].1.check(&endpoint)), (Ok(()), Err(EndpointError::ForbiddenHost)));
     }
 
     #[test]

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tidings_push::pacing::Quota;
-use tidings_push::{Forecast, Lakes, Outcome, PoolGauge, RateLimit};
+use tidings_push::web_push::guard::EndpointRules;
+use tidings_push::{Forecast, Lakes, Notification, Outcome, PoolGauge, RateLimit};
 use tidings_sender::{DeviceOutcome, JobReport, JobState, Pool, Sender, SenderConfig, Shadow, StartError, Suppression};
 use tidings_store::{NewDevice, PutTerms};
 use tidings_telemetry::unix_now;
@@ -90,6 +91,51 @@ async fn one_app_has_one_pool_per_provider() {
     assert!(matches!(twice, Err(StartError::PoolOverlap { .. })), "only APNs has two worlds");
     let config = SenderConfig { shadow: Some(Shadow { percent: 101, ..Shadow::default() }), ..config() };
     assert!(matches!(world.try_start(config, Vec::new()), Err(StartError::Percent { value: 101 })));
+}
+
+fn browser(index: usize, endpoint: &str) -> NewDevice {
+    let token = DeviceToken::web_push(endpoint, P256DH, AUTH).unwrap();
+    NewDevice { platform: Platform::Web, token: Some(token), ..device(index) }
+}
+
+fn pool_of_services(name: &str, hosts: &[&str]) -> Pool {
+    let services = EndpointRules::new(hosts.iter().copied(), []).unwrap();
+    Pool { provider: Provider::WebPush, services: Some(services), ..pool(name, "app", 4) }
+}
+
+/// The full lakes of a service that takes nothing hold up none of the others' browsers.
+#[tokio::test]
+async fn browsers_are_reached_by_their_push_service_and_a_dead_one_delays_no_other() {
+    let world = World::new();
+    let hosts = ["one.example", "a.many.example", "b.many.example", "of-no-rule.example"];
+    let browsers = |index: usize| browser(index, &format!("https://{}/{index}", hosts[index % 4]));
+    world.register((0..400).map(browsers)).await;
+    let pools = vec![pool_of_services("one", &["one.example"]), pool_of_services("many", &["*.many.example"])];
+    let sender = world.start(config(), pools.clone());
+    let mut many = Automatic::accepting(&pools[1], &sender);
+    let position = world.accept(goal("goal")).await;
+    until("the living is done", || sender.job(position).is_some_and(|job| job.counts.accepted() == 200)).await;
+    let is_of = |taken: &[Notification], hosts: &[&str]| {
+        let endpoint = |taken: &Notification| String::from_utf8_lossy(taken.token.as_bytes()).into_owned();
+        taken.iter().map(endpoint).all(|endpoint| hosts.iter().any(|host| endpoint.contains(host)))
+    };
+    assert!(is_of(&many.taken(), &["//a.many.example/", "//b.many.example/"]));
+    let mut one = Automatic::accepting(&pools[0], &sender);
+    assert_eq!(done(&sender, position).await.counts.accepted(), 400);
+    let taken = one.taken();
+    assert!(taken.len() == 200 && is_of(&taken, &["//one.example/", "//of-no-rule.example/"]), "what no pool is for goes to the first");
+}
+
+#[tokio::test]
+async fn one_app_has_one_pool_per_service() {
+    let world = World::new();
+    let start = |pools: [Pool; 2]| world.try_start(config(), pools.to_vec()).map(drop);
+    let (one, other) = (pool_of_services("one", &["one.example"]), pool_of_services("other", &["other.example"]));
+    assert!(start([one.clone(), other]).is_ok());
+    assert!(matches!(start([one.clone(), one.clone()]), Err(StartError::PoolOverlap { .. })));
+    let all = Pool { services: None, ..one.clone() };
+    assert!(matches!(start([one.clone(), all.clone()]), Err(StartError::PoolOverlap { .. })));
+    assert!(matches!(start([all, one]), Err(StartError::PoolOverlap { .. })));
 }
 
 #[tokio::test]

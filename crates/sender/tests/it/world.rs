@@ -225,6 +225,7 @@ pub(crate) fn pool(name: &str, app: &str, capacity: usize) -> Pool {
         provider: Provider::Apns,
         environment: Environment::Production,
         apps: vec![AppId::new(app).unwrap()],
+        services: None,
         lakes: Lakes::new(capacity),
         quarantine: None,
         gauge: None,

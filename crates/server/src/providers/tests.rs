@@ -49,7 +49,7 @@ impl Setup {
         let (sink, registry) = (Arc::<Sink>::default(), Registry::new());
         let (mut providers, mut lakes) = (Providers::default(), Vec::new());
         for section in sections(&config) {
-            lakes.push(section.lakes.clone());
+            lakes.push(section.pools[0].lakes.clone());
             providers.add(&config, section, Arc::clone(&sink) as _, &registry).unwrap();
         }
         Self { dir, config, providers, lakes, sink }

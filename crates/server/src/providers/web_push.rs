@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidings_gateway::{SystemNetwork, WebPushConfig};
-use tidings_push::PoolGauge;
+use tidings_push::Lakes;
 use tidings_push::web_push::vapid::{VapidKey, VapidTokens};
-use tidings_types::EventPriority;
+use tidings_sender::Pool;
+use tidings_types::{EventPriority, Provider};
 
-use super::{CredentialError, ProviderError, ca_pem, read};
+use super::{CredentialError, ProviderError, ca_pem, pool, read};
 use tidings_config::WebPush;
 
 /// How long a connection to a push service is kept without use.
@@ -24,21 +25,40 @@ pub(super) fn tokens(web_push: &WebPush) -> Result<Arc<VapidTokens>, CredentialE
     Ok(Arc::new(VapidTokens::new(key)))
 }
 
-/// For its connections.
-pub(super) fn gateway(name: &str, web_push: &WebPush, gauge: Arc<PoolGauge>) -> Result<WebPushConfig, ProviderError> {
-    Ok(WebPushConfig {
-        name: name.to_owned(),
-        vapid: tokens(web_push)?,
-        rules: web_push.rules().expect("the check of the configuration lets no wrong host pass"),
-        ca_pem: ca_pem(web_push.ca_file.as_deref())?,
-        origin_count_max: web_push.origin_count_max,
-        connection_count_max: web_push.connection_count_max,
-        held_max: EventPriority::ALL.len() * web_push.lake_capacity,
-        thread_count: web_push.thread_count,
-        connect_timeout: web_push.connect_timeout,
-        answer_timeout: web_push.answer_timeout,
-        idle_timeout: IDLE_TIMEOUT,
-        network: Arc::new(SystemNetwork),
-        gauge,
-    })
+/// A pool for each rule about hosts: its own lakes, connections and quarantine.
+pub(super) fn pools(name: &str, web_push: &WebPush) -> Vec<Pool> {
+    let services = web_push.rules().expect("the check of the configuration lets no wrong host pass").by_host();
+    let pool = |(host, rules)| {
+        let pool = pool(Provider::WebPush, &format!("{name} {host}"), &web_push.apps, web_push.lake_capacity);
+        Pool { services: Some(rules), quarantine: Some(Lakes::new(web_push.lake_capacity)), ..pool }
+    };
+    services.into_iter().map(pool).collect()
+}
+
+/// The gateways of these pools, with what each draws from.
+pub(super) fn gateways(web_push: &WebPush, pools: &[Pool]) -> Result<Vec<(WebPushConfig, Lakes)>, ProviderError> {
+    let (vapid, ca_pem) = (tokens(web_push)?, ca_pem(web_push.ca_file.as_deref())?);
+    let mut gateways = Vec::new();
+    for Pool { name, services, lakes, quarantine, gauge, .. } in pools {
+        let Some(rules) = services.clone() else { continue };
+        let main = WebPushConfig {
+            name: name.clone(),
+            vapid: vapid.clone(),
+            origin_count_max: rules.origin_count_max().unwrap_or(web_push.origin_count_max),
+            rules,
+            ca_pem: ca_pem.clone(),
+            connection_count_max: web_push.connection_count_max,
+            held_max: EventPriority::ALL.len() * web_push.lake_capacity,
+            thread_count: web_push.thread_count,
+            connect_timeout: web_push.connect_timeout,
+            answer_timeout: web_push.answer_timeout,
+            idle_timeout: IDLE_TIMEOUT,
+            network: Arc::new(SystemNetwork),
+            gauge: gauge.clone().unwrap_or_default(),
+        };
+        let aside = WebPushConfig { name: format!("{name} quarantine"), gauge: Arc::default(), ..main.clone() };
+        gateways.push((main, lakes.clone()));
+        gateways.extend(quarantine.clone().map(|lakes| (aside, lakes)));
+    }
+    Ok(gateways)
 }
