@@ -2,9 +2,8 @@
 //! fails.
 //!
 //! Bounds: 45 minutes a command, then it is killed (the program itself; what it started may linger) and the step fails;
-//! the last 120 lines are kept in memory, with up to 60
-//! that say what failed, and all of them in `target/xtask/STEP.log`. Lines wait in a queue of 1024; when it
-//! is full the program's pipe fills and the program waits.
+//! the last 120 lines are kept in memory, with up to 60 that say what failed, and all of them in `target/xtask/STEP.log`.
+//! Lines wait in a queue of 1024; when it is full the program's pipe fills and the program waits.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -159,7 +158,8 @@ fn shown(command: &Command, root: &Path) -> String {
     let folder = command.get_current_dir().and_then(|folder| folder.strip_prefix(root).ok());
     let place = folder.filter(|folder| !folder.as_os_str().is_empty());
     let place = place.map_or(String::new(), |folder| format!("(in {}) ", folder.display()));
-    let whole = format!("{place}{}", [program.display().to_string()].into_iter().chain(words).collect::<Vec<_>>().join(" "));
+    let whole =
+        format!("{place}{}", [program.display().to_string()].into_iter().chain(words).collect::<Vec<_>>().join(" "));
     match whole.char_indices().nth(SHOWN_CHARS_MAX) {
         Some((end, _)) => format!("{}…", &whole[..end]),
         None => whole,

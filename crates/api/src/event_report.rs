@@ -23,10 +23,10 @@ use axum::Extension;
 use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use tidings_hub::{EventReceipts, Hub, RECEIPTS_TTL, ReceiptSummary};
 use tidings_store::{AcceptedEvent, LaterEvent, ReadError, Store};
-use tidings_types::{EventId, EventPriority, JournalPosition, TopicName};
+use tidings_types::{EventId, EventPriority, JournalPosition, TopicName, words};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use crate::Shared;
@@ -48,22 +48,30 @@ const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// Between two looks while answers come in: each look copies the names of users.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Where an event stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum EventState {
-    /// It has no job yet.
-    Waiting,
-    /// Devices are still without an outcome.
-    Running,
-    /// The same, but a brake holds them.
-    Paused,
-    /// It was cancelled: who was not sent to yet will not be.
-    Cancelled,
-    /// Every selected device has its outcome.
-    Finished,
-    /// It had a job, which is forgotten.
-    Forgotten,
+words! {
+    /// Where an event stands.
+    pub enum EventState {
+        /// It has an `at` that is still to come.
+        Scheduled = "scheduled",
+        /// It is accepted and durable, and its job has not begun: the server still reads events before it.
+        Waiting = "waiting",
+        /// Its audience is being selected, or it waits for a slot, or devices are being sent to.
+        Running = "running",
+        /// A pause holds it; `paused_by` names the pause.
+        Paused = "paused",
+        /// It was cancelled. Devices that had not been sent to by then are not pushed.
+        Cancelled = "cancelled",
+        /// Every device has its outcome.
+        Finished = "finished",
+        /// It had a job, but the numbers are no longer remembered (`sender.report_count_max`).
+        Forgotten = "forgotten",
+    }
+}
+
+impl Serialize for EventState {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
 }
 
 #[derive(Debug, Serialize)]

@@ -23,6 +23,7 @@ use crate::Shared;
 use crate::audience;
 use crate::auth::Caller;
 use crate::event_input::Batch;
+use crate::event_report::EventState;
 use crate::event_report::find;
 use crate::guard::{IdPath, JsonBody};
 use crate::input::shown;
@@ -175,7 +176,7 @@ impl<'a> Scheduled<'a> {
 }
 
 /// The state of an event that is not due yet.
-const SCHEDULED: &str = "scheduled";
+const SCHEDULED: &str = EventState::Scheduled.as_str();
 
 /// Calls an event off. One that is not due yet is forgotten with its id; of another, who was not sent to yet will not be.
 pub(crate) async fn cancel_event(

@@ -131,6 +131,7 @@ use tokio::time::{Instant, timeout};
 
 pub use apps::{Apps, SubjectPattern, network};
 pub use auth::{ApiKey, ApiKeys, Scope};
+pub use event_report::EventState;
 pub use jobs::{Estimate, JobEntry, JobPart, JobState, JobView, Jobs, Outcomes, TimeTo};
 pub use operation::{
     ProviderStatus, Readiness, ReadyListener, ReadyProvider, health_router, metrics_router, ready_router,

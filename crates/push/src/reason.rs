@@ -4,31 +4,6 @@ use tidings_types::Provider;
 
 use crate::{apns, fcm, web_push};
 
-/// Makes an enum of reasons with their names.
-macro_rules! reasons {
-    ($(#[$about:meta])* enum Reason { $($(#[$doc:meta])* $name:ident = $text:literal,)+ }) => {
-        $(#[$about])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        pub enum Reason {
-            $($(#[$doc])* $name,)+
-        }
-
-        impl Reason {
-            /// All reasons, in the order of their declaration.
-            pub const ALL: &[Self] = &[$(Self::$name,)+];
-
-            /// Its name; a bounded set, fit for metrics and rows.
-            pub fn as_str(self) -> &'static str {
-                match self {
-                    $(Self::$name => $text,)+
-                }
-            }
-        }
-    };
-}
-
-pub(crate) use reasons;
-
 /// Why a provider refused a request, or why it could not even be asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reason {
@@ -88,6 +63,16 @@ impl Reason {
             Self::Panicked(Provider::Apns) => "apns_panicked",
             Self::Panicked(Provider::Fcm) => "fcm_panicked",
             Self::Panicked(Provider::WebPush) => "web_push_panicked",
+        }
+    }
+
+    /// What it means, in a sentence or two.
+    pub fn about(self) -> &'static str {
+        match self {
+            Self::Apns(reason) => reason.about(),
+            Self::Fcm(reason) => reason.about(),
+            Self::WebPush(reason) => reason.about(),
+            Self::Panicked(_) => "A bug of Tidings, when the request was made. The log says where.",
         }
     }
 

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 use tidings_push::{Outcome, Reason};
+use tidings_types::words;
 
 /// What became of one selected device in one job: exactly one of these.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -27,64 +28,32 @@ pub enum DeviceOutcome {
     Unknown,
 }
 
-/// Why a selected device is not sent to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Suppression {
-    /// It has no token, or its provider said that the token is dead.
-    NoToken,
-    /// It was deleted after it was selected.
-    Gone,
-    /// It was registered after the event was accepted.
-    RegisteredLater,
-    /// The event's filter does not admit it any more: it has changed since the audience was selected.
-    Filtered,
-    /// No pool reaches its app and environment.
-    NoPool,
-    /// There is no text: topic or texts were changed after the event was accepted, or the event is damaged on disk.
-    NoText,
-    /// In shadow mode, and it is not among those that are really sent to.
-    Shadow,
-    /// The event is a dry run, and its provider offers none.
-    DryRun,
-    /// The audience was smaller or larger than the event expects, or larger than the API key may reach: nobody is told.
-    UnexpectedAudience,
-    /// It has said that its user does not let the app show notifications.
-    NoPermission,
-    /// A bug of ours, when its text was made: the log says what and where.
-    Panicked,
-}
-
-impl Suppression {
-    /// All of them, in the order of their declaration.
-    pub const ALL: &[Self] = &[
-        Self::NoToken,
-        Self::Gone,
-        Self::RegisteredLater,
-        Self::Filtered,
-        Self::NoPool,
-        Self::NoText,
-        Self::Shadow,
-        Self::DryRun,
-        Self::UnexpectedAudience,
-        Self::NoPermission,
-        Self::Panicked,
-    ];
-
-    /// A name for metrics and rows.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::NoToken => "no_token",
-            Self::Gone => "gone",
-            Self::RegisteredLater => "registered_later",
-            Self::Filtered => "filtered",
-            Self::NoPool => "no_pool",
-            Self::NoText => "no_text",
-            Self::Shadow => "shadow",
-            Self::DryRun => "dry_run",
-            Self::UnexpectedAudience => "unexpected_audience",
-            Self::NoPermission => "no_permission",
-            Self::Panicked => "panicked",
-        }
+words! {
+    /// Why a selected device is not sent to.
+    pub enum Suppression {
+        /// The device has no token, or its provider said that the token is gone.
+        NoToken = "no_token",
+        /// The device was deleted after it was selected.
+        Gone = "gone",
+        /// The device was registered after the event was accepted.
+        RegisteredLater = "registered_later",
+        /// The device changed after it was selected, and the event's `filter` no longer admits it.
+        Filtered = "filtered",
+        /// No section of `[apns]`, `[fcm]` or `[web_push]` is for its app (for Apple: for its app and `environment`).
+        NoPool = "no_pool",
+        /// The topic or its texts were changed after the event was accepted, or the event is damaged on disk: there is nothing
+        /// to say.
+        NoText = "no_text",
+        /// Shadow mode is on, and the device is not among those that are pushed.
+        Shadow = "shadow",
+        /// The event is a dry run, and the provider offers no validation.
+        DryRun = "dry_run",
+        /// `expect_audience` or `audience_max` does not allow an audience of this size, so nobody is pushed.
+        UnexpectedAudience = "unexpected_audience",
+        /// The device says `"push_permission": "denied"`: the provider would take the push, and nobody would see it.
+        NoPermission = "no_permission",
+        /// A bug of Tidings kept the device from being told. The log says where.
+        Panicked = "panicked",
     }
 }
 
@@ -101,6 +70,20 @@ impl DeviceOutcome {
             .into_iter()
             .chain(Reason::ALL.iter().copied().map(Self::Rejected))
             .chain(Suppression::ALL.iter().copied().map(Self::Suppressed))
+    }
+
+    /// What its kind means, in a sentence or two.
+    pub fn about(self) -> &'static str {
+        match self {
+            Self::Accepted => "The provider took the notification.",
+            Self::Received => "The device proved over a live connection that it has the event, so it was not pushed.",
+            Self::Rejected(_) => "The provider refused the notification for good, for one of the reasons below.",
+            Self::Suppressed(_) => "The device was not handed to a provider, for one of the reasons below.",
+            Self::Expired => "The event's `ttl` ended before a provider took the notification.",
+            Self::Cancelled => "The event was cancelled before a provider took the notification.",
+            Self::Superseded => "A newer event with the same `collapse_key` took its place.",
+            Self::Unknown => "It was sent, no answer came, and it could not be repeated.",
+        }
     }
 
     /// Its kind, for metrics and reports.

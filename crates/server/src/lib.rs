@@ -16,6 +16,8 @@ mod keys;
 mod listener;
 pub mod log;
 mod metrics;
+#[cfg(test)]
+mod outcomes;
 pub mod output;
 mod providers;
 mod report;

@@ -185,10 +185,7 @@ enum AnyGateway {
     /// The main one, and that of the quarantine.
     Apns(Vec<Gateway>),
     /// It sends for this project.
-    Fcm {
-        gateway: Gateway,
-        project: String,
-    },
+    Fcm { gateway: Gateway, project: String },
     /// For each rule about hosts the main one, and that of the quarantine.
     WebPush(Vec<WebPushGateway>),
 }

@@ -14,6 +14,7 @@ mod position;
 mod selector;
 mod time;
 mod token;
+mod words;
 
 pub use brake::BrakeScope;
 pub use device::{Device, DeviceNumber, Environment, Platform, Provider, PushPermission};

@@ -14,6 +14,7 @@ use crate::event_input::{
     AUDIENCE, AUDIENCE_COUNT_MAX, EXPECT_AUDIENCE, FCM_OWN_KEYS, FILTER, INTERRUPTIONS, OWN_KEY, PAYLOAD, PRESENT,
     PRIORITIES, PUSH_POLICIES, QUERY_WAIT_MAX, RECEIPT_POLICIES, SCHEMA, TEXT, TO, TTL_UNITS, URGENCIES,
 };
+use crate::event_report::EventState;
 use crate::imports::{IMPORT, IMPORT_MUTE, MUTE_COUNT_MAX};
 use crate::input::Schema;
 use crate::mutes::{MUTE, MUTE_MAX};
@@ -747,7 +748,6 @@ fn answers() -> Value {
         "by",
         "receipts",
     ];
-    let device_states = ["waiting", "running", "paused", "cancelled", "finished", "forgotten", "scheduled"];
     let types = Kind::ALL.map(|kind| {
         let (name, status, title) = kind.parts();
         json!({"const": format!("{TYPE_PREFIX}{name}"), "title": title, "description": format!("Status {status}.")})
@@ -785,7 +785,7 @@ fn answers() -> Value {
             "topic": reference("TopicName"),
             "priority": words(&PRIORITIES),
             "accepted_at": moment(),
-            "state": states(&device_states),
+            "state": states_of(EventState::ALL.iter().map(|state| state.as_str())),
             "at": {"type": "string", "format": "date-time", "description": "When it is due, while it is not."},
             "done_at": moment(),
             "paused_by": reference("BrakeScope"),

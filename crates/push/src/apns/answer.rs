@@ -31,12 +31,12 @@ use crate::{Advice, Verdict};
 const DEVICE_PAUSE: Duration = Duration::from_secs(1);
 
 macro_rules! reasons {
-    ($($(#[$doc:meta])* $name:ident $(| $other:literal)?,)+) => {
+    ($($(#[doc = $doc:literal])+ $name:ident $(| $other:literal)?,)+) => {
         /// Why APNs refused a request, in Apple's words.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum Reason {
-            $($(#[$doc])* $name,)+
-            /// One that is not in Apple's table, or none was given.
+            $($(#[doc = $doc])+ $name,)+
+            /// A reason that is not in Apple's documentation, or no reason was given.
             Other,
         }
 
@@ -52,6 +52,14 @@ macro_rules! reasons {
                 }
             }
 
+            /// What it means, in a sentence or two.
+            pub fn about(self) -> &'static str {
+                match self {
+                    $(Self::$name => concat!($($doc),+).trim_ascii(),)+
+                    Self::Other => "A reason that is not in Apple's documentation, or no reason was given.",
+                }
+            }
+
             fn from_text(text: &str) -> Self {
                 match text {
                     $(stringify!($name) $(| $other)? => Self::$name,)+
@@ -63,21 +71,21 @@ macro_rules! reasons {
 }
 
 reasons! {
-    /// The collapse id is over 64 bytes.
+    /// The collapse id has more than 64 bytes.
     BadCollapseId,
-    /// The token is malformed or of the other environment.
+    /// The token is malformed, or belongs to the other environment.
     BadDeviceToken,
-    /// The expiration is no number.
+    /// The expiration is not a number.
     BadExpirationDate,
-    /// The id is no UUID.
+    /// The notification id is not a UUID.
     BadMessageId,
-    /// The priority is not one the push type allows.
+    /// The push type does not allow this priority.
     BadPriority,
     /// The topic is malformed.
     BadTopic,
-    /// The token is another app's.
+    /// The token belongs to another app.
     DeviceTokenNotForTopic,
-    /// A header is there twice.
+    /// A header is repeated.
     DuplicateHeaders,
     /// The connection was idle for too long.
     IdleTimeout,
@@ -93,9 +101,9 @@ reasons! {
     TopicDisallowed,
     /// The certificate is invalid.
     BadCertificate,
-    /// The certificate is of the other environment.
+    /// The certificate belongs to the other environment.
     BadCertificateEnvironment,
-    /// The credential's key is of the other environment.
+    /// The signing key belongs to the other environment.
     BadEnvironmentKeyIdInToken | "BadEnvironmentKeyInToken",
     /// The credential is too old.
     ExpiredProviderToken,
@@ -105,17 +113,17 @@ reasons! {
     InvalidProviderToken,
     /// There is no credential.
     MissingProviderToken,
-    /// The credential's key is not the one this connection began with.
+    /// The signing key is not the one that this connection began with.
     UnrelatedKeyIdInToken,
     /// The path is wrong.
     BadPath,
     /// The method is not POST.
     MethodNotAllowed,
-    /// The token has expired.
+    /// The token has expired. It is removed.
     ExpiredToken,
-    /// The app was removed from the device.
+    /// The app was removed from the device. The token is removed.
     Unregistered,
-    /// The body is over the limit.
+    /// The notification is too large.
     PayloadTooLarge,
     /// The credential was renewed too often.
     TooManyProviderTokenUpdates,

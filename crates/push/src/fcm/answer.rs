@@ -29,9 +29,8 @@ use std::time::Duration;
 
 use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
-use tidings_types::Timestamp;
+use tidings_types::{Timestamp, words};
 
-use crate::reason::reasons;
 use crate::retry::retry_after;
 use crate::{Advice, Verdict};
 
@@ -40,18 +39,18 @@ const QUOTA_PAUSE: Duration = Duration::from_secs(60);
 /// Google: no retry sooner than this.
 const RETRY_PAUSE: Duration = Duration::from_secs(10);
 
-reasons! {
+words! {
     /// Why FCM refused a request, in Google's words where it has any.
-    enum Reason {
-        /// The app was removed from the device, or the token is too old.
+    pub enum Reason {
+        /// The app was removed from the device, or the token is too old. The token is removed.
         Unregistered = "UNREGISTERED",
-        /// The message is wrong, or nobody knows what is.
+        /// FCM calls the message invalid.
         InvalidArgument = "INVALID_ARGUMENT",
-        /// The token is none.
+        /// The token is not an FCM token.
         InvalidToken = "INVALID_ARGUMENT_TOKEN",
-        /// The token belongs to another project.
+        /// The token belongs to another Firebase project.
         SenderIdMismatch = "SENDER_ID_MISMATCH",
-        /// Too many messages, of this project or to this device.
+        /// Too many messages: of the project, or to this device.
         QuotaExceeded = "QUOTA_EXCEEDED",
         /// FCM is overloaded.
         Unavailable = "UNAVAILABLE",
@@ -61,13 +60,13 @@ reasons! {
         ThirdPartyAuthError = "THIRD_PARTY_AUTH_ERROR",
         /// The access token is missing or too old.
         Unauthenticated = "UNAUTHENTICATED",
-        /// The service account may not send for this project, or the interface is switched off.
+        /// The service account may not send for this project, or the FCM API is switched off in it.
         PermissionDenied = "PERMISSION_DENIED",
         /// There is no such project.
         NotFound = "NOT_FOUND",
-        /// An error that Google gives no name.
+        /// An error for which Google gives no name.
         Unspecified = "UNSPECIFIED_ERROR",
-        /// One that is not in Google's table, or none was given.
+        /// A reason that is not in Google's documentation, or no reason was given.
         Other = "FCM_OTHER",
     }
 }

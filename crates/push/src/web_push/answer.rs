@@ -26,41 +26,40 @@ use std::time::Duration;
 
 use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
-use tidings_types::Timestamp;
+use tidings_types::{Timestamp, words};
 
-use crate::reason::reasons;
 use crate::retry::retry_after;
 use crate::{Advice, Verdict};
 
 /// How long a subscription is left alone after a 429 that does not say.
 const QUOTA_PAUSE: Duration = Duration::from_secs(60);
 
-reasons! {
+words! {
     /// Why a push service refused a request, or why it was not asked.
-    enum Reason {
-        /// The browser's public key is no point on the curve.
+    pub enum Reason {
+        /// The browser's public key is not a point on the curve P-256.
         BadSubscriptionKey = "bad_subscription_key",
-        /// The endpoint is not one that we ask.
+        /// The endpoint's host or port is not allowed (`allowed_hosts`, `allowed_ports`).
         ForbiddenEndpoint = "forbidden_endpoint",
-        /// The endpoint's name resolves to no public address.
+        /// The host of the endpoint has no public address.
         AddressNotPublic = "address_not_public",
         /// The push service takes nothing, or much less than is there for it, and its share of what is held is full.
         OriginOverloaded = "origin_overloaded",
-        /// 404, 410: there is no such subscription any more.
+        /// 404 or 410: the subscription does not exist any more. It is removed.
         SubscriptionGone = "subscription_gone",
-        /// 401, 403: the signature is not taken.
+        /// 401 or 403: the push service refuses our signature.
         VapidRefused = "vapid_refused",
-        /// The subscription was made with another key.
+        /// The subscription was made with another VAPID key.
         VapidKeyMismatch = "vapid_key_mismatch",
-        /// 413: the body is too large.
+        /// 413: the notification is too large.
         PayloadTooLarge = "web_push_payload_too_large",
-        /// 406, 429: too many requests.
+        /// 406 or 429: too many requests.
         TooManyRequests = "web_push_too_many_requests",
-        /// Another 4xx.
+        /// Any other status of 4xx.
         BadRequest = "web_push_bad_request",
-        /// 408, 5xx: the service has trouble.
+        /// 408 or 5xx: the push service has an error.
         ServiceError = "web_push_service_error",
-        /// Anything else.
+        /// Any other status.
         Other = "web_push_other",
     }
 }

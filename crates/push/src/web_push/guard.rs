@@ -381,7 +381,9 @@ mod tests {
         assert_eq!(first("HTTPS://Z.Example.:8443/x"), Some(1));
         assert_eq!(first("https://y.b.example?x"), Some(2));
         assert_eq!(first("https://x.example"), Some(3));
-        for url in ["https://example/x", "https://aexample", "http://x.example", "https://u@x.example.evil/", "", "https"] {
+        for url in
+            ["https://example/x", "https://aexample", "http://x.example", "https://u@x.example.evil/", "", "https"]
+        {
             assert_eq!(first(url), None, "{url}");
         }
         let counts: Vec<Option<usize>> = all.iter().map(|(_, rules)| rules.origin_count_max()).collect();

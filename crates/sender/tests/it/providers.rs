@@ -123,7 +123,10 @@ async fn browsers_are_reached_by_their_push_service_and_a_dead_one_delays_no_oth
     let mut one = Automatic::accepting(&pools[0], &sender);
     assert_eq!(done(&sender, position).await.counts.accepted(), 400);
     let taken = one.taken();
-    assert!(taken.len() == 200 && is_of(&taken, &["//one.example/", "//of-no-rule.example/"]), "what no pool is for goes to the first");
+    assert!(
+        taken.len() == 200 && is_of(&taken, &["//one.example/", "//of-no-rule.example/"]),
+        "what no pool is for goes to the first"
+    );
 }
 
 #[tokio::test]
