@@ -18,8 +18,8 @@ use http::{HeaderMap, StatusCode};
 use tidings_push::ANSWER_BYTES_MAX;
 use tokio::time::Instant;
 
+use crate::attempt::Attempt;
 use crate::authorization::AuthorizationNumber;
-use crate::pool::Attempt;
 
 /// Wakes the task of a connection, except while it runs.
 #[derive(Default)]

@@ -35,6 +35,7 @@ use tokio::time::{Instant, Sleep, sleep};
 use tracing::{debug, info, warn};
 
 use crate::answers::{Answer, Answers, Bell, Ended};
+use crate::attempt::Attempt;
 use crate::authorization::{Authorization, AuthorizationNumber};
 use crate::connect::Link;
 use crate::cork::{BATCH_BYTES, CORK_BYTES_MAX};
@@ -43,7 +44,7 @@ use crate::frames::GoAway;
 use crate::health::HealthWatch;
 use crate::intake::Intake;
 use crate::metrics::{Metrics, Repeat};
-use crate::pool::{Attempt, Delay, Demand, Pool, Seat};
+use crate::pool::{Delay, Demand, Pool, Seat};
 
 /// Frame headers, HPACK and credential of one request, beside its payload: an estimate from above.
 const REQUEST_HEAD_BYTES: usize = 600;

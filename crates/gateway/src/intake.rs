@@ -99,7 +99,7 @@ mod tests {
     use std::task::{Wake, Waker};
 
     use super::*;
-    use crate::pool::tests::notification;
+    use crate::attempt::tests::notification;
 
     #[derive(Default)]
     struct Rings(AtomicUsize);

@@ -10,7 +10,7 @@
 //!
 //! ```text
 //!            ┌ thread: current-thread runtime ─────────────────────────────────────┐
-//!            │ pool: repeats that wait, budget, books    (one per thread)          │
+//!            │ pool: repeats that wait, budget, outcomes (one per thread)          │
 //!  lakes ──► │   slot ─ connection ─ h2 ─ cork ─ TLS ─ TCP ─► provider             │ ──► outcome sink
 //!            │   slot ─ connection ─ …             (one task per connection)       │
 //!            └─────────────────────────────────────────────────────────────────────┘
@@ -39,6 +39,7 @@
 
 mod addresses;
 mod answers;
+mod attempt;
 mod authorization;
 mod config;
 mod connect;
@@ -56,6 +57,7 @@ mod pool;
 mod progress;
 mod scaling;
 mod service;
+mod settle;
 mod slot;
 mod throttle;
 mod turns;

@@ -26,45 +26,24 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use tidings_push::retry::{RetryBudget, repeat_at};
-use tidings_push::{
-    JobStanding, Lakes, Notification, Outcome, OutcomeSink, Reason, Settled, Standing, Ticket, TokenGone,
-};
+use tidings_push::retry::RetryBudget;
+use tidings_push::{Lakes, Notification, Outcome, OutcomeSink, Reason};
 use tidings_telemetry::unix_now;
-use tidings_types::{EventPriority, JournalPosition, Timestamp};
+use tidings_types::{EventPriority, Timestamp};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::attempt::{Attempt, BUDGET_PAUSE, Standings};
 use crate::intake::{Intake, LAKE_COUNT};
 use crate::metrics::{Metrics, Repeat};
+use crate::settle::Outcomes;
 use crate::throttle::Throttle;
 use crate::turns::Turns;
 
-/// How long a repeat that is due but not paid for waits before it asks again.
-pub(crate) const BUDGET_PAUSE: Duration = Duration::from_millis(100);
 /// How many times `held_max` may be held with those that wait: some 160 bytes and a device's address each.
 const WAITING_FACTOR: usize = 16;
 /// Waiting ones that one turn of a sweep looks at: well under a millisecond.
 const SWEEP_TURN: usize = 1024;
-
-/// A notification taken out of the lake, with its history.
-pub(crate) struct Attempt {
-    pub(crate) notification: Notification,
-    taken_at: Instant,
-    /// Attempts that failed.
-    failed: u32,
-    /// One of them may have been delivered: nobody knows.
-    maybe_delivered: bool,
-    /// It was already sent again at once; from then on it waits.
-    hurried: bool,
-    priority: EventPriority,
-}
-
-impl Attempt {
-    fn fresh(notification: Notification, priority: EventPriority, now: Instant) -> Self {
-        Self { notification, taken_at: now, failed: 0, maybe_delivered: false, hurried: false, priority }
-    }
-}
 
 /// What a connection can use now.
 #[derive(Debug, Clone, Copy)]
@@ -123,10 +102,8 @@ pub(crate) struct Pool {
     swept_to: Option<Due>,
     sequence: u64,
     budget: RetryBudget,
-    settled: Vec<Settled>,
-    sink: Arc<dyn OutcomeSink>,
+    outcomes: Outcomes,
     metrics: Metrics,
-    latency: tidings_telemetry::LocalHistogram,
     /// Connections that have room, by slot: woken when something is ready for them.
     hungry: Vec<Option<Waker>>,
     seats: Vec<Option<Seat>>,
@@ -164,9 +141,7 @@ impl Pool {
             swept_to: None,
             sequence: 0,
             budget: RetryBudget::new(now),
-            settled: Vec::new(),
-            sink,
-            latency: metrics.latency.local(),
+            outcomes: Outcomes::new(sink, metrics.clone()),
             metrics,
             hungry: vec![None; slot_count],
             seats: vec![None; slot_count],
@@ -233,15 +208,15 @@ impl Pool {
     ) {
         let (now, unix) = (Instant::now(), unix_now());
         let granted = if demand.may_send { self.throttle.grant(demand.count, unix) } else { 0 };
-        let mut jobs = Standings::new(Arc::clone(&self.sink));
+        let mut standings = self.outcomes.standings();
         loop {
             self.draw(cx, intake, granted - out.len(), now);
-            let (settled_before, mut candidates) = (self.settled.len(), std::mem::take(&mut self.candidates));
+            let (settled_before, mut candidates) = (self.outcomes.pending(), std::mem::take(&mut self.candidates));
             for attempt in candidates.drain(..) {
-                self.sort(attempt, out, &mut jobs, now, unix);
+                self.sort(attempt, out, &mut standings, now, unix);
             }
             self.candidates = candidates;
-            if self.settled.len() == settled_before {
+            if self.outcomes.pending() == settled_before {
                 break; // The lakes had no more, and the intake waits.
             }
         }
@@ -267,7 +242,7 @@ impl Pool {
         self.lakes_finished |= intake.poll_take(cx, (demand, room), &mut self.turns, &mut at_hand, &mut self.inbox);
         for (priority, inbox) in EventPriority::ALL.into_iter().zip(&mut self.inbox) {
             self.held += inbox.len();
-            self.candidates.extend(inbox.drain(..).map(|it| Attempt::fresh(it, priority, now)));
+            self.candidates.extend(inbox.drain(..).map(|it| Attempt::new(it, priority, now)));
         }
     }
 
@@ -287,11 +262,11 @@ impl Pool {
             return;
         }
         let (now, unix) = (Instant::now(), unix_now());
-        let mut jobs = Standings::new(Arc::clone(&self.sink));
+        let mut standings = self.outcomes.standings();
         let held_max = (WAITING_FACTOR + 1) * self.held_max;
         let mut alive = Vec::new();
         for attempt in std::mem::take(&mut self.ready).into_iter().flatten() {
-            self.sort(attempt, &mut alive, &mut jobs, now, unix);
+            self.sort(attempt, &mut alive, &mut standings, now, unix);
         }
         for (priority, lake) in EventPriority::ALL.into_iter().zip(lakes.all()) {
             let before = alive.len();
@@ -302,7 +277,7 @@ impl Pool {
                 let room = self.held < held_max;
                 let Some(notification) = room.then(|| lake.pop()).flatten() else { break };
                 self.held += 1;
-                self.sort(Attempt::fresh(notification, priority, now), &mut alive, &mut jobs, now, unix);
+                self.sort(Attempt::new(notification, priority, now), &mut alive, &mut standings, now, unix);
             }
         }
         let is_news = !alive.is_empty();
@@ -320,21 +295,21 @@ impl Pool {
     /// returns whether there are more to look at, from where it stopped.
     pub(crate) fn sweep_waiting(&mut self) -> bool {
         let (now, unix) = (Instant::now(), unix_now());
-        let mut jobs = Standings::new(Arc::clone(&self.sink));
+        let mut standings = self.outcomes.standings();
         let from = self.swept_to.take().map_or(Bound::Unbounded, Bound::Excluded);
         let mut over = Vec::new();
         for (count, (&due, attempt)) in self.waiting.range((from, Bound::Unbounded)).enumerate() {
             if count == SWEEP_TURN {
                 break;
             }
-            if let Some(outcome) = verdict(attempt, &mut jobs, unix) {
+            if let Some(outcome) = attempt.why_over(&mut standings, unix) {
                 over.push((due, outcome));
             }
             self.swept_to = (count + 1 == SWEEP_TURN).then_some(due);
         }
         for (due, outcome) in over {
             if let Some(attempt) = self.waiting.remove(&due) {
-                self.settle(attempt, outcome, None, now);
+                self.outcomes.settle(attempt, outcome, None, now);
             }
         }
         self.flush();
@@ -348,10 +323,17 @@ impl Pool {
     }
 
     /// Lets an attempt be made, unless its time is over, its job cancelled or a newer one in its place.
-    fn sort(&mut self, attempt: Attempt, out: &mut Vec<Attempt>, jobs: &mut Standings, now: Instant, unix: Timestamp) {
-        match verdict(&attempt, jobs, unix) {
+    fn sort(
+        &mut self,
+        attempt: Attempt,
+        out: &mut Vec<Attempt>,
+        standings: &mut Standings,
+        now: Instant,
+        unix: Timestamp,
+    ) {
+        match attempt.why_over(standings, unix) {
             None => out.push(attempt),
-            Some(outcome) => self.settle(attempt, outcome, None, now),
+            Some(outcome) => self.outcomes.settle(attempt, outcome, None, now),
         }
     }
 
@@ -363,38 +345,33 @@ impl Pool {
     }
 
     pub(crate) fn on_accepted(&mut self, attempt: Attempt, now: Instant) {
-        self.budget.on_accepted(attempt.failed > 0);
-        self.settle(attempt, Outcome::Accepted, None, now);
+        self.budget.on_accepted(attempt.is_repeat());
+        self.outcomes.settle(attempt, Outcome::Accepted, None, now);
     }
 
     pub(crate) fn on_rejected(&mut self, attempt: Attempt, reason: Reason, gone_at: Option<Timestamp>, now: Instant) {
-        let gone = gone_at.map(|at| TokenGone { token: attempt.notification.token.clone(), at });
-        self.settle(attempt, Outcome::Rejected(reason), gone, now);
+        self.outcomes.settle(attempt, Outcome::Rejected(reason), gone_at, now);
     }
 
     /// The provider answered, and reading the answer panicked: it may have been delivered.
     pub(crate) fn on_unreadable(&mut self, attempt: Attempt, now: Instant) {
-        self.settle(attempt, Outcome::Unknown, None, now);
+        self.outcomes.settle(attempt, Outcome::Unknown, None, now);
     }
 
     /// The attempt failed and another one may be made, if there is time for it.
     pub(crate) fn on_failed(&mut self, mut attempt: Attempt, cause: Repeat, delay: Delay, now: Instant) {
-        self.metrics.on_repeat(cause);
-        attempt.failed = attempt.failed.saturating_add(1);
-        attempt.maybe_delivered |= cause == Repeat::Unknown;
+        attempt.on_failed(cause, &self.metrics);
         let floor = match delay {
-            Delay::Hurry if !attempt.hurried => {
-                attempt.hurried = true;
+            Delay::Hurry if attempt.try_hurry() => {
                 self.ready[attempt.priority as usize].push_back(attempt);
                 return self.wake_hungry();
             }
             Delay::Hurry => Duration::ZERO,
             Delay::Backoff(floor) => floor,
         };
-        let (unix, expires_at) = (unix_now(), attempt.notification.rendering.expires_at());
-        match repeat_at(attempt.failed, floor, expires_at, rand::random(), unix) {
-            Some(at) => self.wait(attempt, now + at.saturating_since(unix)),
-            None => self.settle(attempt, Outcome::Expired, None, now),
+        match attempt.repeat_after(floor, unix_now()) {
+            Some(wait) => self.wait(attempt, now + wait),
+            None => self.outcomes.settle(attempt, Outcome::Expired, None, now),
         }
     }
 
@@ -413,7 +390,7 @@ impl Pool {
     /// Makes ready what is due and paid for; returns when to come back. What is over needs no pay.
     pub(crate) fn release(&mut self, now: Instant) -> Option<Instant> {
         let unix = unix_now();
-        let mut jobs = Standings::new(Arc::clone(&self.sink));
+        let mut standings = self.outcomes.standings();
         let mut due = Vec::new();
         let next = loop {
             let Some(first) = self.waiting.first_entry() else { break None };
@@ -421,14 +398,14 @@ impl Pool {
             if at > now {
                 break Some(at);
             }
-            let outcome = verdict(first.get(), &mut jobs, unix);
+            let outcome = first.get().why_over(&mut standings, unix);
             if outcome.is_none() && !self.budget.try_spend(unix) {
                 break Some(now + BUDGET_PAUSE);
             }
             let attempt = first.remove();
             match outcome {
                 None => due.push(attempt),
-                Some(outcome) => self.settle(attempt, outcome, None, now),
+                Some(outcome) => self.outcomes.settle(attempt, outcome, None, now),
             }
         };
         if !due.is_empty() {
@@ -449,15 +426,13 @@ impl Pool {
 
     /// Tells the sink what is done.
     pub(crate) fn flush(&mut self) {
-        if self.settled.is_empty() {
+        if self.outcomes.pending() == 0 {
             return;
         }
         let was_full = self.room() == 0;
-        self.held -= self.settled.len();
-        self.settled_total += self.settled.len() as u64;
-        self.sink.settle(&mut self.settled);
-        self.settled.clear();
-        self.latency.flush();
+        let count = self.outcomes.flush();
+        self.held -= count;
+        self.settled_total += count as u64;
         if was_full {
             self.wake_hungry();
         }
@@ -466,95 +441,21 @@ impl Pool {
         }
     }
 
-    fn settle(&mut self, attempt: Attempt, outcome: Outcome, token_gone: Option<TokenGone>, now: Instant) {
-        let outcome = if attempt.maybe_delivered { outcome.after_unknown() } else { outcome };
-        let latency = now.saturating_duration_since(attempt.taken_at);
-        self.latency.record(latency);
-        self.metrics.on_settled(outcome);
-        let (ticket, repeats) = (attempt.notification.ticket, attempt.failed);
-        self.settled.push(Settled { ticket, outcome, token_gone, repeats, latency });
-    }
-
     /// Lets every connection that waits look again.
     pub(crate) fn wake_hungry(&mut self) {
         self.hungry.iter_mut().filter_map(Option::take).for_each(Waker::wake);
     }
 }
 
-/// How an attempt ends that must not be made: its time is over, its job cancelled, or a newer one in its place.
-fn verdict(attempt: &Attempt, jobs: &mut Standings, unix: Timestamp) -> Option<Outcome> {
-    if attempt.notification.rendering.expires_at() <= unix {
-        return Some(Outcome::Expired);
-    }
-    match jobs.standing(attempt.notification.ticket) {
-        Standing::Go => None,
-        Standing::Cancelled => Some(Outcome::Cancelled),
-        Standing::Superseded => Some(Outcome::Superseded),
-    }
-}
-
-/// Asks once per job and batch where that says enough: neighbours are mostly of one job.
-pub(crate) struct Standings {
-    sink: Arc<dyn OutcomeSink>,
-    last: Option<(JournalPosition, JobStanding)>,
-}
-
-impl Standings {
-    pub(crate) fn new(sink: Arc<dyn OutcomeSink>) -> Self {
-        Self { sink, last: None }
-    }
-
-    pub(crate) fn standing(&mut self, ticket: Ticket) -> Standing {
-        let job = match self.last {
-            Some((last, standing)) if last == ticket.job => standing,
-            _ => self.last.insert((ticket.job, self.sink.job_standing(ticket.job))).1,
-        };
-        match job {
-            JobStanding::Go => Standing::Go,
-            JobStanding::Cancelled => Standing::Cancelled,
-            JobStanding::AskEach => self.sink.standing(ticket),
-        }
-    }
-}
-
 #[cfg(test)]
-pub(crate) mod tests {
-    use std::sync::Mutex;
+mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::task::Wake;
 
-    use bytes::Bytes;
-    use tidings_push::payload::{ApnsBody, Encoded};
-    use tidings_push::{Priority, PushType, Rendering, RenderingParts};
-    use tidings_telemetry::Registry;
-    use tidings_types::{AppId, CollapseKey, DeviceId, DeviceNumber, DeviceToken, EventId, NotificationId, Provider};
-
     use super::*;
+    use crate::attempt::tests::{CANCELLED, SUPERSEDED, Sink, expiring, metrics, notification};
 
-    const SUPERSEDED: u32 = 1000;
-    const CANCELLED: u32 = 1001;
     const LONG: Delay = Delay::Backoff(Duration::from_secs(300));
-
-    #[derive(Default)]
-    struct Sink(Mutex<Vec<Settled>>);
-
-    impl OutcomeSink for Sink {
-        fn settle(&self, settled: &mut Vec<Settled>) {
-            self.0.lock().unwrap().append(settled);
-        }
-
-        fn job_standing(&self, _job: JournalPosition) -> JobStanding {
-            JobStanding::AskEach
-        }
-
-        fn standing(&self, ticket: Ticket) -> Standing {
-            match ticket.device.0 {
-                SUPERSEDED => Standing::Superseded,
-                CANCELLED => Standing::Cancelled,
-                _ => Standing::Go,
-            }
-        }
-    }
 
     #[derive(Default)]
     struct Rings(AtomicUsize);
@@ -562,27 +463,6 @@ pub(crate) mod tests {
     impl Wake for Rings {
         fn wake(self: Arc<Self>) {
             self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    /// A notification to this device, for ten minutes.
-    pub(crate) fn notification(device: u32) -> Notification {
-        expiring(device, unix_now().saturating_add(Duration::from_secs(600)))
-    }
-
-    fn expiring(device: u32, expires_at: Timestamp) -> Notification {
-        let parts = RenderingParts {
-            app: AppId::new("org.example.scores").unwrap(),
-            expires_at,
-            collapse_id: CollapseKey::new("match-7").unwrap(),
-        };
-        let body =
-            ApnsBody { bytes: Bytes::from_static(b"{}"), push_type: PushType::Alert, priority: Priority::Immediate };
-        Notification {
-            id: NotificationId::new(&EventId::new("goal-1").unwrap(), &DeviceId::new("phone").unwrap()),
-            token: DeviceToken::from_hex("01").unwrap(),
-            rendering: Arc::new(Rendering::new(parts, Encoded::Apns(body))),
-            ticket: Ticket { job: JournalPosition(1), device: DeviceNumber(device), cell: 0 },
         }
     }
 
@@ -598,8 +478,7 @@ pub(crate) mod tests {
     fn setup(held_max: usize, count: u32) -> Setup {
         let (lakes, sink, throttle) = (Lakes::new(100), Arc::<Sink>::default(), Arc::new(Throttle::new(None)));
         lakes.of(EventPriority::Normal).try_push_batch(&mut (0..count).map(notification).collect()).unwrap();
-        let metrics = Metrics::new(&Registry::new(), Provider::Apns, "main");
-        let pool = Pool::new(2, held_max, throttle, Arc::clone(&sink) as _, metrics, unix_now());
+        let pool = Pool::new(2, held_max, throttle, Arc::clone(&sink) as _, metrics(), unix_now());
         let intakes = std::array::from_fn(|_| Intake::new(&lakes));
         Setup { pool, lakes, sink, intakes, rings: <_>::default() }
     }
@@ -622,15 +501,11 @@ pub(crate) mod tests {
             self.pool.held += 1;
             let now = Instant::now();
             self.pool.on_failed(
-                Attempt::fresh(notification(device), EventPriority::Normal, now),
+                Attempt::new(notification(device), EventPriority::Normal, now),
                 Repeat::Answer,
                 delay,
                 now,
             );
-        }
-
-        fn outcomes(&self) -> Vec<Outcome> {
-            self.sink.0.lock().unwrap().iter().map(|it| it.outcome).collect()
         }
     }
 
@@ -643,7 +518,7 @@ pub(crate) mod tests {
         setup.pool.flush();
         assert_eq!(setup.rings(1), 1, "room came, and a connection waits for it");
         assert_eq!((setup.take(1, 5).len(), setup.pool.held()), (1, 3));
-        assert_eq!(setup.sink.0.lock().unwrap().len(), 1);
+        assert_eq!(setup.sink.outcomes().len(), 1);
     }
 
     #[tokio::test]
@@ -704,7 +579,7 @@ pub(crate) mod tests {
         lake.try_push_batch(&mut over.chain([SUPERSEDED, 50, CANCELLED].map(notification)).collect()).unwrap();
         setup.pool.sweep(&setup.lakes);
         setup.pool.sweep(&setup.lakes);
-        assert_eq!((setup.outcomes().len(), setup.pool.held(), setup.lakes.held()), (22, 49, 0));
+        assert_eq!((setup.sink.outcomes().len(), setup.pool.held(), setup.lakes.held()), (22, 49, 0));
     }
 
     #[tokio::test]
@@ -714,9 +589,9 @@ pub(crate) mod tests {
         (0..1000).for_each(|_| setup.has_wait(SUPERSEDED, LONG));
         (0..700).for_each(|_| setup.has_wait(CANCELLED, LONG));
         let turns = 1 + std::iter::from_fn(|| setup.pool.sweep_waiting().then_some(())).count();
-        assert_eq!((turns, setup.pool.held(), setup.outcomes().len()), (3, 500, 1700));
+        assert_eq!((turns, setup.pool.held(), setup.sink.outcomes().len()), (3, 500, 1700));
         assert!(!setup.pool.sweep_waiting());
-        assert_eq!(setup.outcomes().len(), 1700);
+        assert_eq!(setup.sink.outcomes().len(), 1700);
     }
 
     #[tokio::test]
@@ -725,7 +600,7 @@ pub(crate) mod tests {
         setup.has_wait(SUPERSEDED, Delay::Backoff(Duration::ZERO));
         while setup.pool.budget.try_spend(unix_now()) {}
         assert_eq!(setup.pool.release(Instant::now() + Duration::from_secs(11)), None);
-        assert_eq!((setup.outcomes(), setup.pool.held()), (vec![Outcome::Superseded], 0));
+        assert_eq!((setup.sink.outcomes(), setup.pool.held()), (vec![Outcome::Superseded], 0));
     }
 
     #[tokio::test]
@@ -736,7 +611,7 @@ pub(crate) mod tests {
         let taken = setup.take(0, 3);
         assert_eq!(taken.iter().map(|it| it.notification.ticket.device.0).collect::<Vec<_>>(), [2, 3, 0]);
         setup.pool.flush();
-        assert_eq!(setup.outcomes(), [Outcome::Superseded, Outcome::Cancelled]);
+        assert_eq!(setup.sink.outcomes(), [Outcome::Superseded, Outcome::Cancelled]);
     }
 
     #[tokio::test]
@@ -768,10 +643,10 @@ pub(crate) mod tests {
         let over = (0..20).map(|device| expiring(device, Timestamp(1)));
         lake.try_push_batch(&mut over.chain([SUPERSEDED, 50, 51, CANCELLED].map(notification)).collect()).unwrap();
         setup.pool.sweep(&setup.lakes);
-        assert_eq!((setup.sink.0.lock().unwrap().len(), setup.pool.held(), setup.lakes.held()), (21, 1, 2));
+        assert_eq!((setup.sink.outcomes().len(), setup.pool.held(), setup.lakes.held()), (21, 1, 2));
         setup.pool.sweep(&setup.lakes);
         setup.pool.sweep(&setup.lakes);
-        assert_eq!((setup.sink.0.lock().unwrap().len(), setup.pool.held(), setup.lakes.held()), (22, 2, 0));
+        assert_eq!((setup.sink.outcomes().len(), setup.pool.held(), setup.lakes.held()), (22, 2, 0));
         assert_eq!(setup.take(0, 5).len(), 2);
         lake.try_push_batch(&mut vec![expiring(60, Timestamp(1))]).unwrap();
         setup.pool.sweep(&setup.lakes);

@@ -18,7 +18,8 @@ use tidings_push::retry::{BACKOFF_BASE, BACKOFF_CAP, RetryBudget, backoff, repea
 use tidings_push::{Advice, Dialect as _, Verdict};
 use tidings_types::Timestamp;
 
-use crate::pool::{BUDGET_PAUSE, Occupation};
+use crate::attempt::BUDGET_PAUSE;
+use crate::pool::Occupation;
 use crate::scaling::{Scaling, TICK};
 use crate::throttle::Throttle;
 

@@ -8,7 +8,7 @@
 //!            ┌ driver ──────────────────────────────┐       ┌ task per attempt ─────────────────────────┐
 //!   lakes ──►│ origins: queue, gate, budget,        │ next  │ encrypt ─ send ─ read ─ classify          │
 //!            │ places, connections   (`origins`)    │──────►│   │                                       │──► push
-//!   sink ◄───│ books: one outcome each   (`books`)  │◄──────│   └ look up, check, connect, TLS (`network`)│   service
+//!   sink ◄───│ outcomes: one each       (`settle`)  │◄──────│   └ look up, check, connect, TLS (`network`)│   service
 //!            └──────────────────────────────────────┘ ended └───────────────────────────────────────────┘
 //! ```
 //!
@@ -29,7 +29,7 @@
 //! - A notification is repeated after an answer that allows it, after an attempt that was not sent, and after one
 //!   without an answer if its request had a topic; never past its expiry, and asked anew each time whether it is still
 //!   wanted.
-//! - Everything taken from the lakes is settled once (`books`), or counted as left behind when the gateway is aborted.
+//! - Everything taken from the lakes is settled once (`settle`), or counted as left behind when the gateway is aborted.
 //! - Names and endpoints that somebody has made up keep at most half of what may be held of a priority, and half of the
 //!   places (`origins`).
 //!
@@ -41,7 +41,6 @@
 //! origins have too much of is rejected. Closed lakes: the rest is sent, then the gateway ends by itself.
 
 mod attempt;
-mod books;
 mod config;
 mod driver;
 mod gate;

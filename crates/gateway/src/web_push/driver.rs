@@ -1,4 +1,4 @@
-//! The loop that owns the books: takes from the lakes, starts attempts, does what their reports say.
+//! The loop that owns origins and outcomes: takes from the lakes, starts attempts, does what their reports say.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -13,7 +13,7 @@ use tidings_push::web_push::Reason;
 use tidings_push::web_push::guard::Endpoint;
 use tidings_push::{Advice, Lakes, Notification, Outcome, OutcomeSink, Reason as AnyReason, Verdict};
 use tidings_telemetry::unix_now;
-use tidings_types::{DeviceToken, Timestamp};
+use tidings_types::{DeviceToken, EventPriority, Timestamp};
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
@@ -21,12 +21,12 @@ use tracing::error;
 
 use super::WebPushConfig;
 use super::attempt::{Access, Link, Plan, Report, Timeouts};
-use super::books::{Attempt, Books, why_over};
 use super::gate::{Health, Now};
 use super::network::{Route, WeakRoute};
 use super::origins::{Effect, LEVELS, Limits, OriginId, Origins, Start};
+use crate::attempt::{Attempt, Standings};
 use crate::metrics::{Metrics, Repeat};
-use crate::pool::Standings;
+use crate::settle::Outcomes;
 
 /// How often queues are looked through for what is over, and idle connections closed.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
@@ -69,7 +69,7 @@ pub(super) struct Driver {
     origins: Origins<Attempt, Link>,
     /// Ways to origins that have connections; the others' are forgotten with each sweep.
     routes: HashMap<Name, WeakRoute>,
-    books: Books,
+    outcomes: Outcomes,
     metrics: Metrics,
     access: watch::Receiver<Arc<Access>>,
     /// What attempts are made with now.
@@ -107,7 +107,7 @@ impl Driver {
             inbox: Vec::new(),
             origins: Origins::new(limits),
             routes: HashMap::new(),
-            books: Books::new(sink, metrics.clone()),
+            outcomes: Outcomes::new(sink, metrics.clone()),
             metrics,
             current,
             access,
@@ -147,7 +147,7 @@ impl Driver {
             self.finish(done);
         }
         self.tasks.shutdown().await;
-        self.books.flush();
+        self.outcomes.flush();
         self.origins.held()
     }
 
@@ -160,7 +160,7 @@ impl Driver {
             self.sweep(now);
         }
         self.start(now);
-        self.books.flush();
+        self.outcomes.flush();
         due.map_or(self.sweep_at, |due| due.min(self.sweep_at))
     }
 
@@ -178,7 +178,7 @@ impl Driver {
     /// Gives what the lakes gave to its origins.
     fn accept(&mut self) {
         let (now, mut inbox) = (Now::read(), std::mem::take(&mut self.inbox));
-        let mut standings = self.books.standings();
+        let mut standings = self.outcomes.standings();
         for (level, notification) in inbox.drain(..) {
             self.admit(level, notification, &mut standings, now);
         }
@@ -187,9 +187,9 @@ impl Driver {
 
     /// Gives a notification to its origin, if it is still to be sent and may be; returns whether it is.
     fn admit(&mut self, level: usize, notification: Notification, standings: &mut Standings, now: Now) -> bool {
-        let attempt = Attempt::new(notification, now);
-        if let Some(outcome) = why_over(&attempt, standings, now) {
-            self.books.settle(attempt, outcome, None, now);
+        let attempt = Attempt::new(notification, EventPriority::ALL[level], now.at);
+        if let Some(outcome) = attempt.why_over(standings, now.unix) {
+            self.outcomes.settle(attempt, outcome, None, now.at);
             return false;
         }
         let Some(name) = self.name(&attempt.notification) else {
@@ -213,13 +213,13 @@ impl Driver {
     }
 
     fn reject(&mut self, attempt: Attempt, reason: Reason, now: Now) {
-        self.books.settle(attempt, Outcome::Rejected(reason.into()), None, now);
+        self.outcomes.settle(attempt, Outcome::Rejected(reason.into()), None, now.at);
     }
 
     fn start(&mut self, now: Now) {
-        let mut standings = self.books.standings();
+        let mut standings = self.outcomes.standings();
         while let Some(Start { origin, level, item: attempt, connection: link }) = self.origins.next(now) {
-            let over = why_over(&attempt, &mut standings, now);
+            let over = attempt.why_over(&mut standings, now.unix);
             let sending = Sending { origin, level, attempt };
             if let Some(outcome) = over {
                 self.origins.on_ended(origin, link, Effect::NONE, now);
@@ -315,24 +315,28 @@ impl Driver {
         }
     }
 
+    /// Repeats a notification, if there is time for that after `floor`. What of that its origin's gate keeps, `kept`, is
+    /// not waited for here.
     fn repeat(&mut self, mut sending: Sending, cause: Repeat, floor: Duration, kept: Duration, now: Now) {
-        match self.books.on_failed(&mut sending.attempt, cause, floor, kept, now) {
-            Some(due) => self.origins.put_back(sending.origin, sending.level, sending.attempt, due),
-            None => self.settle(sending, Outcome::Expired, None, now),
-        }
+        sending.attempt.on_failed(cause, &self.metrics);
+        let Some(wait) = sending.attempt.repeat_after(floor, now.unix) else {
+            return self.settle(sending, Outcome::Expired, None, now);
+        };
+        let due = now.at + wait.saturating_sub(kept.min(floor));
+        self.origins.put_back(sending.origin, sending.level, sending.attempt, due);
     }
 
     fn settle(&mut self, sending: Sending, outcome: Outcome, gone_at: Option<Timestamp>, now: Now) {
-        self.books.settle(sending.attempt, outcome, gone_at, now);
+        self.outcomes.settle(sending.attempt, outcome, gone_at, now.at);
         self.origins.on_settled(sending.origin, sending.level, now);
     }
 
     fn sweep(&mut self, now: Now) {
-        let mut standings = self.books.standings();
+        let mut standings = self.outcomes.standings();
         let overloaded = Outcome::Rejected(Reason::OriginOverloaded.into());
-        let over = self.origins.sweep(now, overloaded, |attempt| why_over(attempt, &mut standings, now));
+        let over = self.origins.sweep(now, overloaded, |attempt| attempt.why_over(&mut standings, now.unix));
         for (attempt, outcome) in over {
-            self.books.settle(attempt, outcome, None, now);
+            self.outcomes.settle(attempt, outcome, None, now.at);
         }
         self.sweep_lakes(&mut standings, now);
         self.routes.retain(|_, route| route.is_alive());
@@ -356,7 +360,7 @@ impl Driver {
                     break;
                 }
             }
-            self.books.flush();
+            self.outcomes.flush();
         }
     }
 

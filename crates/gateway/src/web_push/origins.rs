@@ -63,6 +63,7 @@ use tidings_types::EventPriority;
 use tokio::time::Instant;
 
 use super::gate::{Gate, Health, Now};
+use crate::attempt::BUDGET_PAUSE;
 use crate::turns::Turns;
 
 /// Priorities, the highest first.
@@ -82,8 +83,6 @@ pub(crate) const TENURE: Duration = Duration::from_secs(1);
 pub(crate) const REMEMBERED_MAX: usize = 4096;
 /// How long it is remembered that an origin has answered, and so was not made up.
 const REMEMBERED_FOR: Duration = Duration::from_secs(7 * 24 * 3600);
-/// How long a repeat that is due but not paid for waits before it asks again.
-const BUDGET_PAUSE: Duration = Duration::from_millis(100);
 /// Classes of origins: who answers, and who may not.
 const SOUND: usize = 0;
 const DOUBTFUL: usize = 1;
