@@ -5,68 +5,23 @@
 //! notification taken. What a request looks like and what an answer means is a [`Dialect`](tidings_push::Dialect) of
 //! `tidings-push`; whom to tell what, the sender's matter.
 //!
-//! Browsers have push services of their own, any number of them: [`WebPushGateway`] asks those, and is described in
-//! `web_push`. What follows is about the one provider of a [`Gateway`].
+//! Browsers have push services of their own, any number of them: a [`WebPushGateway`] asks those, over HTTP/1.1.
 //!
-//! ```text
-//!            ┌ thread: current-thread runtime ─────────────────────────────────────┐
-//!            │ pool: repeats that wait, budget, outcomes (one per thread)          │
-//!  lakes ──► │   slot ─ connection ─ h2 ─ cork ─ TLS ─ TCP ─► provider             │ ──► outcome sink
-//!            │   slot ─ connection ─ …             (one task per connection)       │
-//!            └─────────────────────────────────────────────────────────────────────┘
-//! ```
-//!
-//! Guarantees, and what they rest on:
-//! - Never more streams open than the last acknowledged SETTINGS allow: `h2` counts, `cork` keeps the order of frames.
-//!   Nor more than the peer's flow window takes (`frames`), or the provider's quota (`throttle`).
-//! - The urgent first, and nobody starves (`turns`).
-//! - A notification is repeated after an answer that allows it, after GOAWAY or REFUSED_STREAM (not processed), or
-//!   after an unknown outcome, always with the same id and collapse id; never past its expiry, and never before its
-//!   Retry-After. Before each attempt the sink is asked whether it is still to be made.
-//! - Requests handed over together leave in one write (`cork`).
-//! - A connection has one credential for life, be it a key, a certificate or an account whose tokens are fetched
-//!   (`oauth`). [`Gateway::reload`] replaces it for the connections to come; those there are open nothing more and end
-//!   when what they have open is answered, beside their successors (`slot`).
-//! - One dead address of a provider costs no connection (`addresses`). There are as many connections as are needed
-//!   (`scaling`).
-//!
-//! Bounds, per thread: nothing is taken from the lakes, which makes the sender wait, while `connections × streams_max`
-//! notifications are in flight or ready to be, or 16 times as many are held with those that wait for a repeat. Only to
-//! find what is over while nothing is sent are up to another `connections × streams_max` held. A connection has at
-//! most 1 MiB (`cork::CORK_BYTES_MAX`) not yet written, and a place has at most two that leave beside the one that
-//! works.
-//! Closed lakes: the rest is sent, then the gateway ends by itself.
+//! There are two transports, `http2` and `web_push`; guarantees and bounds of each are in the header of its module. The
+//! life of a notification is the same in both: `attempt` says why it is over and when it is repeated, `settle` tells
+//! its outcome, `turns` which priority is next.
 
-mod addresses;
-mod answers;
 mod attempt;
-mod authorization;
-mod config;
-mod connect;
-mod connection;
-mod cork;
-mod credential;
 mod error;
-mod frames;
-mod health;
-mod intake;
+mod http2;
 mod metrics;
-mod oauth;
-mod pool;
-#[cfg(test)]
-mod progress;
-mod scaling;
-mod service;
 mod settle;
-mod slot;
-mod throttle;
 mod turns;
 mod web_push;
 
-pub use config::GatewayConfig;
-pub use credential::{CertificateError, ClientCertificate, Credential};
 pub use error::{AccessError, StartError};
-pub use health::{Condition, Health, HealthWatch};
-pub use oauth::OAuth;
-pub use service::{Drained, Gateway};
+pub use http2::{
+    CertificateError, ClientCertificate, Condition, Credential, Drained, Gateway, GatewayConfig, Health, HealthWatch,
+    OAuth,
+};
 pub use web_push::{Network, NetworkFuture, SystemNetwork, WebPushConfig, WebPushGateway};

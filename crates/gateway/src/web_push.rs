@@ -40,9 +40,9 @@
 //! each; of a connection one read, a head and a body of 4 KiB. Full: nothing more is taken from the lakes; what dead
 //! origins have too much of is rejected. Closed lakes: the rest is sent, then the gateway ends by itself.
 
-mod attempt;
 mod config;
 mod driver;
+mod exchange;
 mod gate;
 mod network;
 mod origins;

@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep_until};
 use tracing::error;
 
 use super::WebPushConfig;
-use super::attempt::{Access, Link, Plan, Report, Timeouts};
+use super::exchange::{Access, Link, Plan, Report, Timeouts};
 use super::gate::{Health, Now};
 use super::network::{Route, WeakRoute};
 use super::origins::{Effect, LEVELS, Limits, OriginId, Origins, Start};

@@ -14,8 +14,8 @@ use tokio::time::{Instant, timeout_at};
 use tracing::{info, warn};
 
 use super::WebPushConfig;
-use super::attempt::Access;
 use super::driver::{Driver, Phase};
+use super::exchange::Access;
 use crate::metrics::Metrics;
 use crate::{AccessError, Drained, StartError};
 

@@ -18,10 +18,10 @@ use tidings_push::retry::{BACKOFF_BASE, BACKOFF_CAP, RetryBudget, backoff, repea
 use tidings_push::{Advice, Dialect as _, Verdict};
 use tidings_types::Timestamp;
 
+use super::pool::Occupation;
+use super::scaling::{Scaling, TICK};
+use super::throttle::Throttle;
 use crate::attempt::BUDGET_PAUSE;
-use crate::pool::Occupation;
-use crate::scaling::{Scaling, TICK};
-use crate::throttle::Throttle;
 
 const START: Timestamp = Timestamp(1_800_000_000_000);
 const COUNT: usize = 20_000;

@@ -33,11 +33,11 @@ use tidings_types::{EventPriority, Timestamp};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::intake::{Intake, LAKE_COUNT};
+use super::throttle::Throttle;
 use crate::attempt::{Attempt, BUDGET_PAUSE, Standings};
-use crate::intake::{Intake, LAKE_COUNT};
 use crate::metrics::{Metrics, Repeat};
 use crate::settle::Outcomes;
-use crate::throttle::Throttle;
 use crate::turns::Turns;
 
 /// How many times `held_max` may be held with those that wait: some 160 bytes and a device's address each.

@@ -34,17 +34,17 @@ use tidings_types::Timestamp;
 use tokio::time::{Instant, Sleep, sleep};
 use tracing::{debug, info, warn};
 
-use crate::answers::{Answer, Answers, Bell, Ended};
+use super::answers::{Answer, Answers, Bell, Ended};
+use super::authorization::{Authorization, AuthorizationNumber};
+use super::connect::Link;
+use super::cork::{BATCH_BYTES, CORK_BYTES_MAX};
+use super::credential::Credential;
+use super::frames::GoAway;
+use super::health::HealthWatch;
+use super::intake::Intake;
+use super::pool::{Delay, Demand, Pool, Seat};
 use crate::attempt::Attempt;
-use crate::authorization::{Authorization, AuthorizationNumber};
-use crate::connect::Link;
-use crate::cork::{BATCH_BYTES, CORK_BYTES_MAX};
-use crate::credential::Credential;
-use crate::frames::GoAway;
-use crate::health::HealthWatch;
-use crate::intake::Intake;
 use crate::metrics::{Metrics, Repeat};
-use crate::pool::{Delay, Demand, Pool, Seat};
 
 /// Frame headers, HPACK and credential of one request, beside its payload: an estimate from above.
 const REQUEST_HEAD_BYTES: usize = 600;

@@ -24,10 +24,11 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::addresses::{Addresses, Entry};
-use crate::cork::{Cork, CorkHandle, cork};
+use super::addresses::{Addresses, Entry};
+use super::config::GatewayConfig;
+use super::cork::{Cork, CorkHandle, cork};
+use super::credential::Credential;
 use crate::error::{AccessError, ConnectError, StartError};
-use crate::{Credential, GatewayConfig};
 
 /// How long an address is waited for before the next is tried beside it (RFC 8305, 5: "Connection Attempt Delay").
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);

@@ -18,8 +18,8 @@ use http::{HeaderMap, StatusCode};
 use tidings_push::ANSWER_BYTES_MAX;
 use tokio::time::Instant;
 
+use super::authorization::AuthorizationNumber;
 use crate::attempt::Attempt;
-use crate::authorization::AuthorizationNumber;
 
 /// Wakes the task of a connection, except while it runs.
 #[derive(Default)]

@@ -24,8 +24,8 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::frames::{Frames, GoAway};
 use crate::error::certificate_alert;
-use crate::frames::{Frames, GoAway};
 
 /// How much a batch should have at most: four full TLS records.
 pub(crate) const BATCH_BYTES: usize = 64 * 1024;

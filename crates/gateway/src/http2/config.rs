@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tidings_push::{Dialect, PoolGauge};
 
-use crate::Credential;
+use super::credential::Credential;
 
 /// Settings of a [`crate::Gateway`]. Plain values; the defaults are the binary's.
 #[derive(Clone)]

@@ -9,8 +9,8 @@ use http::HeaderValue;
 use tidings_push::apns::ProviderTokens;
 use tidings_types::Timestamp;
 
-use crate::Credential;
-use crate::oauth::OAuth;
+use super::credential::Credential;
+use super::oauth::OAuth;
 
 /// Which of a connection's headers a request carried, in the order in which they were taken up.
 pub(crate) type AuthorizationNumber = u32;

@@ -1,4 +1,4 @@
-//! One attempt: sign, encrypt, send, and what came of it.
+//! One exchange with a push service, for one attempt: sign, encrypt, send, and what came of it.
 //!
 //! A task of its own, so that a slow service keeps nobody waiting and encryption (an ECDH on P-256 and a key pair,
 //! about 0.1 ms) spreads over the runtime's threads. A repeat is encrypted anew, with a new key pair and salt: the

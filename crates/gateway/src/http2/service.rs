@@ -14,17 +14,18 @@ use tokio::task::{JoinSet, LocalSet, yield_now};
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tracing::info;
 
-use crate::connect::{Access, Connector};
-use crate::connection::{PAYLOAD_BYTES_MAX, Shared};
+use super::config::GatewayConfig;
+use super::connect::{Access, Connector};
+use super::connection::{PAYLOAD_BYTES_MAX, Shared};
+use super::credential::Credential;
+use super::health::HealthWatch;
+use super::oauth;
+use super::pool::Pool;
+use super::scaling::{Scaling, TICK};
+use super::slot::{self, keep_connected};
+use super::throttle::Throttle;
 use crate::error::{AccessError, StartError};
-use crate::health::HealthWatch;
 use crate::metrics::Metrics;
-use crate::oauth;
-use crate::pool::Pool;
-use crate::scaling::{Scaling, TICK};
-use crate::slot::{self, keep_connected};
-use crate::throttle::Throttle;
-use crate::{Credential, GatewayConfig};
 
 /// How often what is over is settled, where it waits for a repeat or while nothing can be sent.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);

@@ -24,10 +24,10 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep};
 use tracing::{error, info, warn};
 
-use crate::connect::{Access, Connector, Link};
-use crate::connection::{Connection, End, Shared};
-use crate::intake::Intake;
-use crate::pool::Pool;
+use super::connect::{Access, Connector, Link};
+use super::connection::{Connection, End, Shared};
+use super::intake::Intake;
+use super::pool::Pool;
 
 /// Longest wait after a refused credential.
 const CREDENTIAL_BACKOFF_CAP: Duration = Duration::from_secs(60);

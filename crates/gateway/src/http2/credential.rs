@@ -20,7 +20,7 @@ use tidings_types::{AppId, Timestamp};
 use x509_parser::asn1_rs::{Any, FromDer as _, Oid, Sequence, Tag, oid};
 use x509_parser::certificate::X509Certificate;
 
-use crate::oauth::OAuth;
+use super::oauth::OAuth;
 
 /// The topics a certificate is for.
 const TOPICS_EXTENSION: Oid<'static> = oid!(1.2.840.113635.100.6.3.6);

@@ -24,9 +24,9 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::sleep;
 use tracing::{error, info, warn};
 
-use crate::connect::Access;
-use crate::connection::Shared;
-use crate::health::HealthWatch;
+use super::connect::Access;
+use super::connection::Shared;
+use super::health::HealthWatch;
 use crate::metrics::Metrics;
 
 /// How long one attempt may take, connecting included; under `tidings_push`'s `REFRESH_TIMEOUT`.
@@ -260,8 +260,8 @@ async fn follow(mut access: watch::Receiver<Arc<Access>>, teller: Teller) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Credential;
-    use crate::authorization::Authorization;
+    use crate::http2::authorization::Authorization;
+    use crate::http2::credential::Credential;
 
     fn oauth() -> OAuth {
         let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_RSA_SHA256).unwrap().serialize_pem();
