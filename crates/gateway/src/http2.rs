@@ -48,9 +48,10 @@ mod scaling;
 mod service;
 mod slot;
 mod throttle;
+mod token_thread;
 
 pub use config::GatewayConfig;
 pub use credential::{CertificateError, ClientCertificate, Credential};
 pub use health::{Condition, Health, HealthWatch};
 pub use oauth::OAuth;
-pub use service::{Drained, Gateway};
+pub use service::Gateway;

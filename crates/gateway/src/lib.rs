@@ -9,9 +9,10 @@
 //!
 //! There are two transports, `http2` and `web_push`; guarantees and bounds of each are in the header of its module. The
 //! life of a notification is the same in both: `attempt` says why it is over and when it is repeated, `settle` tells
-//! its outcome, `turns` which priority is next.
+//! its outcome, `turns` which priority is next, `drain` how it all ends.
 
 mod attempt;
+mod drain;
 mod error;
 mod http2;
 mod metrics;
@@ -19,9 +20,9 @@ mod settle;
 mod turns;
 mod web_push;
 
+pub use drain::Drained;
 pub use error::{AccessError, StartError};
 pub use http2::{
-    CertificateError, ClientCertificate, Condition, Credential, Drained, Gateway, GatewayConfig, Health, HealthWatch,
-    OAuth,
+    CertificateError, ClientCertificate, Condition, Credential, Gateway, GatewayConfig, Health, HealthWatch, OAuth,
 };
 pub use web_push::{Network, NetworkFuture, SystemNetwork, WebPushConfig, WebPushGateway};

@@ -87,8 +87,16 @@ mod tests {
     use std::time::Duration;
 
     use tidings_push::apns::ProviderKey;
+    use tidings_push::fcm::oauth::AccessToken;
+    use tidings_telemetry::unix_now;
 
     use super::*;
+    use crate::http2::oauth::tests::oauth;
+
+    fn token(name: &'static str, fetched_at: Timestamp) -> AccessToken {
+        let expires_at = fetched_at.saturating_add(Duration::from_secs(3600));
+        AccessToken { authorization: HeaderValue::from_static(name), fetched_at, expires_at }
+    }
 
     fn after(minutes: u64) -> Timestamp {
         Timestamp(1_800_000_000_000).saturating_add(Duration::from_secs(minutes * 60))
@@ -115,5 +123,34 @@ mod tests {
         let mut authorization = Authorization { source: Source::Certificate, current: None, number: 0 };
         assert_eq!(authorization.header(after(0)), (None, 0));
         assert!(!authorization.on_expired(0, after(0)));
+    }
+
+    #[test]
+    fn many_that_are_refused_have_one_token_fetched() {
+        let (oauth, now) = (Arc::new(oauth()), unix_now());
+        let old = Timestamp(now.as_millis() - 600_000);
+        oauth.begin_refresh().expect("there is none").end(&Ok(token("old", old)));
+        let connect = || Authorization::new(&Credential::OAuth(Arc::clone(&oauth)));
+        let mut connections: Vec<_> = (0..50).map(|_| connect()).collect();
+        let numbers: Vec<_> = connections.iter_mut().map(|it| it.header(now).1).collect();
+        let mut changes = oauth.subscribe();
+        for (connection, number) in connections.iter_mut().zip(&numbers) {
+            assert!((0..3).all(|_| connection.on_expired(*number, now)), "another will be fetched");
+            assert!(!connection.is_ready(now));
+            assert!(changes.has_changed().unwrap(), "or who fetches would sleep on");
+            changes.mark_unchanged();
+        }
+        let refresh = oauth.begin_refresh().expect("it is due");
+        assert!(oauth.begin_refresh().is_none(), "one at a time");
+        drop(refresh);
+        assert!(changes.has_changed().unwrap(), "another gateway goes on");
+        oauth.begin_refresh().expect("nobody fetches").end(&Ok(token("new", now)));
+        for (connection, number) in connections.iter_mut().zip(numbers) {
+            assert!(connection.is_ready(now) && connection.on_expired(number, now), "a late answer to the old one");
+            let (header, number) = connection.header(now);
+            assert_eq!(header, Some(HeaderValue::from_static("new")));
+            assert!(!connection.on_expired(number, now), "a third one would not help");
+        }
+        assert!(oauth.begin_refresh().is_none());
     }
 }

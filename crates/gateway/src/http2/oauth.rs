@@ -5,14 +5,10 @@
 //! there is no token; what is to be sent waits in the lakes then. A fetch that fails is tried again for ever: an
 //! operator may repair it, or the network.
 //!
-//! A gateway with such a credential has one more thread for this, `gateway-tokens`: in a drain the others come to their
-//! end one by one, and the last may need tokens for longer than any of them lives. Gateways that share an [`OAuth`] all
-//! look after it; one of them fetches at a time, and another goes on if that one ends.
+//! Gateways that share an [`OAuth`] all look after it, each in a thread of its own (`token_thread`); one of them fetches
+//! at a time, and another goes on if that one ends.
 
 use std::fmt;
-use std::io;
-use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderValue;
@@ -20,12 +16,10 @@ use tidings_http1::{Client, ClientConfig, Limits, Origin, OriginError, Request, 
 use tidings_push::fcm::oauth::{AccessToken, AccessTokens, ServiceAccount, TokenError, read_answer};
 use tidings_telemetry::{chain, unix_now};
 use tidings_types::Timestamp;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 use tokio::time::sleep;
 use tracing::{error, info, warn};
 
-use super::connect::Access;
-use super::connection::Shared;
 use super::health::HealthWatch;
 use crate::metrics::Metrics;
 
@@ -90,7 +84,7 @@ impl OAuth {
     ///
     /// # Cancel safety
     /// Cancel safe: a fetch that is broken off may be begun again at once.
-    async fn keep_fresh(&self, roots: &Roots, teller: &Teller) {
+    pub(super) async fn keep_fresh(&self, roots: &Roots, teller: &Teller) {
         let mut changes = self.changes.subscribe();
         loop {
             changes.borrow_and_update();
@@ -109,7 +103,7 @@ impl OAuth {
     }
 
     /// The right to fetch, if it is due and nobody else has it.
-    fn begin_refresh(&self) -> Option<Refresh<'_>> {
+    pub(super) fn begin_refresh(&self) -> Option<Refresh<'_>> {
         self.tokens.begin_refresh(unix_now()).then(|| Refresh { oauth: self, is_answered: false })
     }
 
@@ -137,13 +131,13 @@ impl fmt::Debug for OAuth {
 }
 
 /// A refresh that has begun. Dropped without an answer, it lets another begin.
-struct Refresh<'a> {
+pub(super) struct Refresh<'a> {
     oauth: &'a OAuth,
     is_answered: bool,
 }
 
 impl Refresh<'_> {
-    fn end(mut self, answer: &Result<AccessToken, TokenError>) {
+    pub(super) fn end(mut self, answer: &Result<AccessToken, TokenError>) {
         self.oauth.tokens.on_answer(answer, rand::random(), unix_now());
         self.is_answered = true;
     }
@@ -160,11 +154,12 @@ impl Drop for Refresh<'_> {
 
 /// Tells operators what came of a fetch.
 #[derive(Clone)]
-struct Teller {
-    provider: &'static str,
-    pool: String,
-    metrics: Metrics,
-    health: HealthWatch,
+pub(super) struct Teller {
+    /// The names for logs.
+    pub(super) provider: &'static str,
+    pub(super) pool: String,
+    pub(super) metrics: Metrics,
+    pub(super) health: HealthWatch,
 }
 
 impl Teller {
@@ -189,132 +184,17 @@ impl Teller {
     }
 }
 
-/// Has the tokens fetched of whatever credential the gateway has at the time, for as long as there is the gateway:
-/// dropping the future, which never ends, changes nothing about that.
-pub(crate) async fn keep_fresh(mut access: watch::Receiver<Arc<Access>>, shared: Rc<Shared>) {
-    let is_needed = access.wait_for(|access| access.credential.oauth().is_some()).await.is_ok();
-    if is_needed {
-        let Shared { provider, pool, metrics, health, .. } = &*shared;
-        let (pool, metrics, health) = (pool.clone(), metrics.clone(), health.clone());
-        let teller = Teller { provider, pool, metrics, health };
-        let builder = std::thread::Builder::new().name("gateway-tokens".to_owned());
-        if let Err(error) = follow_apart(builder, access.clone(), teller.clone()).await {
-            let (provider, pool) = (&teller.provider, &teller.pool);
-            error!(provider, pool, error = chain(&error), "No thread for access tokens, a drain may end without one");
-            follow(access, teller).await;
-        }
-    }
-    std::future::pending().await
-}
-
-/// [`follow`] in a thread of its own, which ends by itself when the gateway is gone; passes its panic on.
-///
-/// # Errors
-/// When there is no such thread.
-///
-/// # Cancel safety
-/// The thread goes on.
-async fn follow_apart(
-    builder: std::thread::Builder,
-    access: watch::Receiver<Arc<Access>>,
-    teller: Teller,
-) -> io::Result<()> {
-    let (ended_tx, ended) = oneshot::channel();
-    // The runtime is made in there: one that ends in here, because there is no thread, would panic.
-    let thread = builder.spawn(move || {
-        _ = ended_tx.send(block_on(follow(access, teller))); // Nobody listens when who asked has come to its end.
-    })?;
-    match ended.await {
-        Ok(result) => result,
-        Err(_) => thread.join().map_err(|panic| std::panic::resume_unwind(panic)),
-    }
-}
-
-fn block_on(future: impl Future<Output = ()>) -> io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(future);
-    // A name being resolved would hold up a plain shutdown.
-    runtime.shutdown_background();
-    Ok(())
-}
-
-/// Fetches for one credential after the other, until the gateway is gone.
-async fn follow(mut access: watch::Receiver<Arc<Access>>, teller: Teller) {
-    loop {
-        let current = Arc::clone(&access.borrow_and_update());
-        let fetching = async {
-            match current.credential.oauth() {
-                Some(oauth) => oauth.keep_fresh(&current.roots(), &teller).await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            changed = access.changed() => if changed.is_err() {
-                return;
-            },
-            () = fetching => {}
-        }
-    }
-}
-
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
-    use crate::http2::authorization::Authorization;
-    use crate::http2::credential::Credential;
 
-    fn oauth() -> OAuth {
+    /// Tokens of an account that is nobody's.
+    pub(crate) fn oauth() -> OAuth {
         let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_RSA_SHA256).unwrap().serialize_pem();
         let file = serde_json::json!({
             "project_id": "p", "private_key_id": "k", "private_key": key, "client_email": "a@b.example",
             "token_uri": "https://localhost/token",
         });
         OAuth::new(ServiceAccount::parse(file.to_string().as_bytes()).unwrap()).unwrap()
-    }
-
-    fn token(name: &'static str, fetched_at: Timestamp) -> AccessToken {
-        let expires_at = fetched_at.saturating_add(Duration::from_secs(3600));
-        AccessToken { authorization: HeaderValue::from_static(name), fetched_at, expires_at }
-    }
-
-    #[tokio::test]
-    async fn without_a_thread_of_their_own_tokens_are_fetched_all_the_same() {
-        let access = Access::new(Credential::OAuth(Arc::new(oauth())), None).unwrap();
-        let metrics = Metrics::new(&tidings_telemetry::Registry::new(), tidings_types::Provider::Fcm, "p");
-        let teller = Teller { provider: "fcm", pool: "p".to_owned(), metrics, health: HealthWatch::new() };
-        let (alive, access) = watch::channel(Arc::new(access));
-        let too_large = || std::thread::Builder::new().stack_size(1 << 60);
-        follow_apart(too_large(), access.clone(), teller.clone()).await.expect_err("no memory has so much");
-        drop(alive);
-        follow_apart(std::thread::Builder::new(), access, teller).await.expect("the gateway is gone, so it ends");
-    }
-
-    #[test]
-    fn many_that_are_refused_have_one_token_fetched() {
-        let (oauth, now) = (Arc::new(oauth()), unix_now());
-        let old = Timestamp(now.as_millis() - 600_000);
-        oauth.tokens.on_answer(&Ok(token("old", old)), 0, old);
-        let connect = || Authorization::new(&Credential::OAuth(Arc::clone(&oauth)));
-        let mut connections: Vec<_> = (0..50).map(|_| connect()).collect();
-        let numbers: Vec<_> = connections.iter_mut().map(|it| it.header(now).1).collect();
-        let mut changes = oauth.subscribe();
-        for (connection, number) in connections.iter_mut().zip(&numbers) {
-            assert!((0..3).all(|_| connection.on_expired(*number, now)), "another will be fetched");
-            assert!(!connection.is_ready(now));
-            assert!(changes.has_changed().unwrap(), "or who fetches would sleep on");
-            changes.mark_unchanged();
-        }
-        let refresh = oauth.begin_refresh().expect("it is due");
-        assert!(oauth.begin_refresh().is_none(), "one at a time");
-        drop(refresh);
-        assert!(changes.has_changed().unwrap(), "another gateway goes on");
-        oauth.begin_refresh().expect("nobody fetches").end(&Ok(token("new", now)));
-        for (connection, number) in connections.iter_mut().zip(numbers) {
-            assert!(connection.is_ready(now) && connection.on_expired(number, now), "a late answer to the old one");
-            let (header, number) = connection.header(now);
-            assert_eq!(header, Some(HeaderValue::from_static("new")));
-            assert!(!connection.on_expired(number, now), "a third one would not help");
-        }
-        assert!(oauth.begin_refresh().is_none());
     }
 }

@@ -3,15 +3,14 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tidings_push::pacing::Quota;
 use tidings_push::{Lakes, OutcomeSink};
 use tidings_telemetry::{Registry, unix_now};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 use tokio::task::{JoinSet, LocalSet, yield_now};
-use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until};
 use tracing::info;
 
 use super::config::GatewayConfig;
@@ -19,26 +18,18 @@ use super::connect::{Access, Connector};
 use super::connection::{PAYLOAD_BYTES_MAX, Shared};
 use super::credential::Credential;
 use super::health::HealthWatch;
-use super::oauth;
+use super::oauth::Teller;
 use super::pool::Pool;
 use super::scaling::{Scaling, TICK};
 use super::slot::{self, keep_connected};
 use super::throttle::Throttle;
+use super::token_thread;
+use crate::drain::{Drained, Phase, Worker};
 use crate::error::{AccessError, StartError};
 use crate::metrics::Metrics;
 
 /// How often what is over is settled, where it waits for a repeat or while nothing can be sent.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
-
-/// What the threads are asked to do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    Work,
-    /// End when the lakes are empty and everything is settled.
-    Drain,
-    /// End now.
-    Abort,
-}
 
 /// A running gateway: threads that send what the lakes hold. Dropping it aborts them; better is [`Gateway::drain`].
 pub struct Gateway {
@@ -51,20 +42,6 @@ pub struct Gateway {
     access: watch::Sender<Arc<Access>>,
     health: HealthWatch,
     workers: Vec<Worker>,
-}
-
-struct Worker {
-    thread: JoinHandle<()>,
-    /// How many notifications it left unsettled.
-    left: oneshot::Receiver<usize>,
-}
-
-/// How a drain ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Drained {
-    /// Notifications without an outcome: those still in the lakes, waiting for a repeat, or in flight. Nobody was told
-    /// about them; the sender resumes them after the next start.
-    pub unsettled: usize,
 }
 
 /// What one thread needs to build its half; everything here may change threads.
@@ -163,18 +140,8 @@ impl Gateway {
         lakes.close();
         phase.send_replace(Phase::Drain);
         let mut unsettled = 0;
-        for Worker { thread, mut left } in workers {
-            let count = match timeout_at(deadline, &mut left).await {
-                Ok(count) => count,
-                Err(_) => {
-                    phase.send_replace(Phase::Abort);
-                    left.await
-                }
-            };
-            if let Err(panic) = thread.join() {
-                std::panic::resume_unwind(panic);
-            }
-            unsettled += count.expect("a thread that ended without a panic has sent its count");
+        for worker in workers {
+            unsettled += worker.end(deadline, &phase).await;
         }
         unsettled += lakes.held();
         info!(provider, pool, count = unsettled, "Gateway drained");
@@ -215,14 +182,8 @@ fn share(count: usize, thread_count: usize, thread_index: usize) -> usize {
 
 fn spawn(plan: Plan, phase: watch::Receiver<Phase>) -> std::io::Result<Worker> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let (left_tx, left) = oneshot::channel();
-    let thread = std::thread::Builder::new().name(format!("gateway-{}", plan.index)).spawn(move || {
-        let count = LocalSet::new().block_on(&runtime, drive(plan, phase));
-        // A name being resolved would hold up a plain shutdown.
-        runtime.shutdown_background();
-        _ = left_tx.send(count); // Nobody listens when the gateway was dropped.
-    })?;
-    Ok(Worker { thread, left })
+    let name = format!("gateway-{}", plan.index);
+    Worker::start(name, runtime, move |runtime| LocalSet::new().block_on(runtime, drive(plan, phase)))
 }
 
 /// One thread's work: its connections, and the repeats that wait. Returns how many notifications it leaves unsettled.
@@ -262,7 +223,7 @@ async fn drive(plan: Plan, mut phase: watch::Receiver<Phase>) -> usize {
     helpers.spawn_local(sweep(Rc::clone(&pool), lakes.clone()));
     helpers.spawn_local(follow_tokens(access.clone(), Rc::clone(&pool)));
     if index == 0 {
-        helpers.spawn_local(oauth::keep_fresh(access, Rc::clone(&shared)));
+        helpers.spawn_local(token_thread::keep_fresh(access, teller(&shared)));
     }
     if count_min < count_max {
         let floor = config.rate_floor.map(|floor| f64::from(floor) / config.thread_count as f64);
@@ -296,6 +257,10 @@ async fn drive(plan: Plan, mut phase: watch::Receiver<Phase>) -> usize {
     slots.shutdown().await;
     helpers.shutdown().await;
     pool.borrow().held()
+}
+
+fn teller(Shared { provider, pool, metrics, health, .. }: &Shared) -> Teller {
+    Teller { provider, pool: pool.clone(), metrics: metrics.clone(), health: health.clone() }
 }
 
 /// Lets connections that waited for an access token look again when there is one. Ends with the gateway.

@@ -8,7 +8,7 @@ use tidings_push::PoolGauge;
 use tidings_push::web_push::guard::EndpointRules;
 use tidings_push::web_push::vapid::VapidTokens;
 
-use super::Network;
+use super::network::Network;
 
 /// Settings of a [`crate::WebPushGateway`]. Plain values; the defaults are the binary's.
 #[derive(Clone)]

@@ -19,12 +19,13 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
 use tracing::error;
 
-use super::WebPushConfig;
+use super::config::WebPushConfig;
 use super::exchange::{Access, Link, Plan, Report, Timeouts};
 use super::gate::{Health, Now};
 use super::network::{Route, WeakRoute};
 use super::origins::{Effect, LEVELS, Limits, OriginId, Origins, Start};
 use crate::attempt::{Attempt, Standings};
+use crate::drain::Phase;
 use crate::metrics::{Metrics, Repeat};
 use crate::settle::Outcomes;
 
@@ -34,16 +35,6 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 const REPORTS_PER_TURN: usize = 64;
 /// How often an operator is told that a key is refused.
 const REFUSAL_LOG_INTERVAL: Duration = Duration::from_secs(60);
-
-/// What the driver is asked to do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Phase {
-    Work,
-    /// End when the lakes are empty and everything is settled.
-    Drain,
-    /// End now.
-    Abort,
-}
 
 /// A notification that was handed out by the origins.
 struct Sending {

@@ -1,7 +1,6 @@
 //! Starting and stopping, and giving another key.
 
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
 use rustls::ClientConfig as TlsConfig;
 use tidings_http1::{Roots, TlsError};
@@ -9,15 +8,17 @@ use tidings_push::web_push::vapid::VapidTokens;
 use tidings_push::{Lakes, OutcomeSink};
 use tidings_telemetry::Registry;
 use tidings_types::Provider;
-use tokio::sync::{oneshot, watch};
-use tokio::time::{Instant, timeout_at};
+use tokio::runtime::Runtime;
+use tokio::sync::watch;
+use tokio::time::Instant;
 use tracing::{info, warn};
 
-use super::WebPushConfig;
-use super::driver::{Driver, Phase};
+use super::config::WebPushConfig;
+use super::driver::Driver;
 use super::exchange::Access;
+use crate::drain::{Drained, Phase, Worker};
+use crate::error::{AccessError, StartError};
 use crate::metrics::Metrics;
-use crate::{AccessError, Drained, StartError};
 
 /// A running gateway to browsers. Dropping it aborts it; better is [`WebPushGateway::drain`].
 pub struct WebPushGateway {
@@ -25,9 +26,7 @@ pub struct WebPushGateway {
     lakes: Lakes,
     phase: watch::Sender<Phase>,
     access: watch::Sender<Arc<Access>>,
-    thread: JoinHandle<()>,
-    /// How many notifications it left unsettled.
-    left: oneshot::Receiver<usize>,
+    worker: Worker,
 }
 
 impl WebPushGateway {
@@ -60,16 +59,10 @@ impl WebPushGateway {
             .build()
             .map_err(StartError::Thread)?;
         let driver = Driver::new(config, lakes.clone(), sink, metrics, access_rx, phase_rx);
-        let (left_tx, left) = oneshot::channel();
-        let run = move || {
-            let unsettled = runtime.block_on(driver.run());
-            // A name being resolved would hold up a plain shutdown.
-            runtime.shutdown_background();
-            _ = left_tx.send(unsettled); // Nobody listens when the gateway was dropped.
-        };
-        let thread = std::thread::Builder::new().name("web-push".to_owned()).spawn(run).map_err(StartError::Thread)?;
+        let drive = move |runtime: &Runtime| runtime.block_on(driver.run());
+        let worker = Worker::start("web-push".to_owned(), runtime, drive).map_err(StartError::Thread)?;
         info!(provider = "web_push", pool = %name, count, "Gateway started");
-        Ok(Self { name, lakes, phase, access, thread, left })
+        Ok(Self { name, lakes, phase, access, worker })
     }
 
     /// Signs all requests to come with this key, and makes connections to come with these certificates to trust
@@ -102,20 +95,10 @@ impl WebPushGateway {
     /// # Cancel safety
     /// Dropping the future aborts the gateway.
     pub async fn drain(self, deadline: Instant) -> Drained {
-        let Self { name, lakes, phase, access: _access, thread, mut left } = self;
+        let Self { name, lakes, phase, access: _access, worker } = self;
         lakes.close();
         phase.send_replace(Phase::Drain);
-        let unsettled = match timeout_at(deadline, &mut left).await {
-            Ok(count) => count,
-            Err(_) => {
-                phase.send_replace(Phase::Abort);
-                left.await
-            }
-        };
-        if let Err(panic) = thread.join() {
-            std::panic::resume_unwind(panic);
-        }
-        let unsettled = unsettled.expect("a thread that ended without a panic has sent its count") + lakes.held();
+        let unsettled = worker.end(deadline, &phase).await + lakes.held();
         info!(provider = "web_push", pool = %name, count = unsettled, "Gateway drained");
         Drained { unsettled }
     }
