@@ -36,18 +36,12 @@ use tidings_telemetry::{LocalHistogram, unix_now};
 use tidings_types::{ChannelName, DeviceNumber, Timestamp};
 use tokio::time::Instant;
 
-use crate::Shared;
 use crate::connection::Connection;
 use crate::metrics::EdgeMetrics;
 use crate::output::Batch;
 use crate::receipts::{Identity, Timing};
-
-mod subscribers;
-
-use subscribers::{Subscriber, Subscribers};
-
-/// A connection's key on its loop.
-pub(crate) type Key = usize;
+use crate::shared::Shared;
+use crate::subscribers::{Key, Place, Subscriber, Subscribers};
 
 /// A channel that connections of this loop read.
 #[derive(Debug)]
@@ -62,13 +56,6 @@ struct LoopChannel {
 
 /// Connections written before the loop looks at its other tasks: half a millisecond or so.
 const STEP_CONNECTION_COUNT: usize = 128;
-
-/// Where a connection stands in one channel's list of subscribers.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Place {
-    pub(crate) channel: usize,
-    index: usize,
-}
 
 /// What a step leaves to do. A key may be in a list twice.
 #[derive(Debug, Default)]

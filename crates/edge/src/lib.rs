@@ -8,8 +8,24 @@
 //!
 //! The HTTP server does the handshake only ([`Edge::upgrade`]); then the plain socket belongs to one loop for life, and
 //! nothing of a connection is shared between threads. Decisions are the protocol's (`tidings_protocol::Session`), order
-//! and history the hub's; this crate moves bytes: `fanout` is who reads what, `output` the writing, `connection`
-//! the reading, `worker` the loop, `receipts` the pings and what their pongs prove, `identity` who may prove it.
+//! and history the hub's; this crate moves bytes. Its modules form a line: each imports only modules below it.
+//!
+//! | Module | Holds |
+//! |---|---|
+//! | `handshake` | from an HTTP request to a socket for a loop |
+//! | `worker` | the thread of a loop and its tasks |
+//! | `serve` | a connection's task: reading and waiting |
+//! | `commands` | what each command does |
+//! | `identity` | which device a connection has proven to be |
+//! | `edge_loop` | the connections of a loop: closing, deadlines, the budget of replies |
+//! | `fanout` | who reads what, and writing publications |
+//! | `connection` | one connection: bytes, frames and deadlines |
+//! | `output` | bytes that are still to be written |
+//! | `shared` | what all loops share, and what the edge asks of others |
+//! | `receipts` | pings, and what their pongs prove |
+//! | `revocations` | devices that lose their proof |
+//! | `subscribers` | the readers of one channel |
+//! | `creations`, `users`, `config`, `metrics` | channels created by each user, connected users, settings, counters |
 //!
 //! Bounds: connections (refused with 503), bytes per message (1009), replies waiting per connection (then it is not
 //! read) and per loop (then the slowest are cut off), time without a byte taken (cut off), publications waiting per channel (3008), publications waiting for a connection's pong (1024; the oldest is
@@ -17,62 +33,44 @@
 //!
 //! Stopping: [`Edge::shutdown`] closes every connection with 3001, so that clients come back elsewhere and resume.
 
+mod commands;
 mod config;
 mod connection;
 mod creations;
+mod edge_loop;
 mod fanout;
 mod handshake;
 mod identity;
 mod metrics;
 mod output;
 mod receipts;
+mod revocations;
+mod serve;
+mod shared;
+mod subscribers;
 mod users;
 mod worker;
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use hyper::upgrade::OnUpgrade;
 use tidings_hub::Hub;
-use tidings_protocol::{ClientInfo, ErrorCode, SessionConfig};
+use tidings_protocol::SessionConfig;
 use tidings_telemetry::Registry;
-use tidings_types::{ChannelName, Json};
+use tidings_types::DeviceNumber;
 use tokio::sync::{mpsc, watch};
 
 pub use config::EdgeConfig;
 pub use handshake::HandshakeError;
-pub use identity::{DeviceDirectory, ProveFuture};
+pub use shared::{DeviceDirectory, DurablePublisher, ProveFuture, PublishFuture};
 
-use identity::Revocations;
 use metrics::EdgeMetrics;
+use revocations::Revocations;
+use shared::Shared;
 use users::Users;
 use worker::Worker;
-
-/// Where publications into durable channels go before anybody gets them.
-///
-/// An error is told to the client with its code; `Internal` and `TooManyRequests` invite it to try again.
-pub trait DurablePublisher: Send + Sync + 'static {
-    /// Publishes and resolves when the publication is durable.
-    fn publish(&self, channel: ChannelName, data: Json, info: ClientInfo) -> PublishFuture;
-}
-
-/// See [`DurablePublisher`].
-pub type PublishFuture = Pin<Box<dyn Future<Output = Result<(), ErrorCode>> + Send>>;
-
-/// What all loops share.
-pub(crate) struct Shared {
-    pub(crate) config: EdgeConfig,
-    pub(crate) session: Arc<SessionConfig>,
-    pub(crate) hub: Arc<Hub>,
-    pub(crate) publisher: Arc<dyn DurablePublisher>,
-    pub(crate) devices: Arc<dyn DeviceDirectory>,
-    pub(crate) metrics: EdgeMetrics,
-    pub(crate) connection_count: AtomicUsize,
-    pub(crate) users: Users,
-}
 
 /// Queue: 1024 handshakes per loop. Full: the handshake is refused with 503. Closed: likewise.
 const HANDSHAKE_COUNT_MAX: usize = 1024;
@@ -141,6 +139,13 @@ impl Edge {
     /// Different users among the connected clients; all anonymous ones are one.
     pub fn user_count(&self) -> usize {
         self.shared.users.count()
+    }
+
+    /// Takes their proof from the device's connections: none of them is a receipt for it any more. With `close` they are
+    /// closed with 3500 as well (log-out). Whoever revokes has made the old credential invalid before; a connection that
+    /// has just proven the new one may lose its proof too, and is as good as without until it connects again.
+    pub fn revoke(&self, device: DeviceNumber, close: bool) {
+        self.revocations.iter().for_each(|revocations| revocations.add(device, close));
     }
 
     /// Closes every connection with 3001 and waits until all are closed or the close timeout is over.

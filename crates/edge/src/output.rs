@@ -8,14 +8,13 @@
 
 use std::cell::Cell;
 use std::io::{self, IoSlice};
-
 use std::rc::Rc;
 
 use bytes::{Buf, Bytes};
 use tidings_stream::Frame;
 use tokio::net::TcpStream;
 
-use crate::fanout::Place;
+use crate::subscribers::Place;
 
 /// Slices per `writev`; Linux takes 1024, and more than this gains nothing measurable.
 const SLICE_COUNT_MAX: usize = 64;

@@ -1,70 +1,57 @@
-//! One edge loop: a thread with a current-thread runtime that owns its connections.
+//! One edge loop's thread: a current-thread runtime with the tasks of the loop.
 //!
-//! Tasks, all on the loop's thread and joined before it ends: one per connection (reading, and writing again when a
-//! full socket drains), and the loop itself (handshakes, the hub's mailbox, revocations, receipts that waited for the end
-//! of a connection's first second, the sweep of deadlines twice a second).
-//! State is in one `RefCell`, borrowed only between awaits.
+//! Tasks, all on this thread and joined before it ends: one per connection ([`serve`]: reading, and writing again when a
+//! full socket drains), and the loop itself. The loop waits for eight things at once, the arms of the `select!` in
+//! [`Worker::drive`]:
+//!
+//! | It waits for | Then |
+//! |---|---|
+//! | the word to stop, or that [`Edge`](crate::Edge) is gone | stops: no more handshakes, every connection is closed |
+//! | revocations of devices | takes their proof from their connections |
+//! | the end of a connection's first second | asks the connection for receipts |
+//! | the hub's mailbox | begins a turn of the fan-out |
+//! | the end of a yield, while a turn is unfinished | makes the next step of the turn |
+//! | the sweep, twice a second | looks at the deadlines of all connections, hands the latencies to the registry |
+//! | a handshake | starts the task of a connection |
+//! | the end of a connection's task | passes a panic of the task on |
+//!
+//! The order of the arms does not matter. `select!` looks at them in a random order, so an arm that is always ready does not
+//! starve another. What matters is that a step of the fan-out is one pass of the loop. While a turn is unfinished the mailbox
+//! waits, and before the next step the loop yields once: tasks of connections run between two steps, and a large channel does
+//! not hold up commands.
+//!
+//! Every future in the `select!` is cancel safe: an arm that is dropped because another was ready loses nothing.
 
-use std::cell::{Cell, RefCell, RefMut};
-use std::cmp::Reverse;
-use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use hyper::upgrade::OnUpgrade;
-use slab::Slab;
-use tidings_hub::{LoopId, Mailbox};
-use tidings_protocol::{Disconnect, Expired};
-use tidings_telemetry::{Counter, chain, panics};
-use tidings_types::DeviceNumber;
+use tidings_hub::{Channel, LoopId, Mailbox};
+use tidings_protocol::Disconnect;
+use tidings_telemetry::chain;
 use tokio::sync::{mpsc, watch};
-use tokio::task::{JoinSet, LocalSet};
+use tokio::task::{JoinError, JoinSet, LocalSet};
 use tokio::time::{Instant, sleep_until};
 use tracing::error;
 
-use crate::Shared;
-use crate::connection::{self, Connection};
-use crate::creations::Creations;
-use crate::fanout::{CaughtUp, Fanout, Key, Leftover};
-use crate::identity::{Revocations, Revoked};
-use crate::output::Held;
-use crate::receipts::Timing;
+use crate::edge_loop::{EdgeLoop, SWEEP_INTERVAL};
+use crate::revocations::Revocations;
+use crate::serve;
+use crate::shared::Shared;
+use crate::subscribers::Key;
 
-/// How often deadlines (ping, pong, connect, token expiry, close) are looked at.
-const SWEEP_INTERVAL: Duration = Duration::from_millis(500);
-/// Bytes of one read.
-pub(crate) const SCRATCH_BYTES: usize = 64 * 1024;
-
-/// The loop's state.
-pub(crate) struct State {
-    pub(crate) connections: Slab<Connection>,
-    pub(crate) fanout: Fanout,
-    /// The connections that have proven to be a device.
-    pub(crate) devices: BTreeSet<(DeviceNumber, Key)>,
-    /// Connections whose device is being proven, with what was revoked meanwhile.
-    pub(crate) proving: HashMap<Key, Revoked>,
-    /// Channels that its clients create.
-    pub(crate) creations: Creations,
-    /// Where every connection's bytes are read first; what is unfinished moves to the connection.
-    pub(crate) scratch: Box<[u8]>,
+/// A loop with its tasks, and where its work comes from.
+pub(crate) struct Worker<'a> {
+    edge_loop: Rc<EdgeLoop>,
+    mailbox: &'a Mailbox,
+    revocations: &'a Revocations,
+    /// Of the connections.
+    tasks: JoinSet<()>,
+    /// Channels from the mailbox; kept for its room.
+    dirty: Vec<Arc<Channel>>,
 }
 
-/// What a loop's tasks share.
-pub(crate) struct Worker {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) loop_id: LoopId,
-    /// `None`: there are no pings.
-    pub(crate) timing: Option<Timing>,
-    /// What its connections' replies hold, together.
-    pub(crate) held: Held,
-    /// Every connection is being closed; one that comes now is closed at once.
-    stopping: Cell<bool>,
-    state: RefCell<State>,
-}
-
-impl Worker {
+impl Worker<'_> {
     /// Runs the loop until it is told to stop and its connections are closed.
     pub(crate) fn run(
         shared: Arc<Shared>,
@@ -78,232 +65,65 @@ impl Worker {
             Ok(runtime) => runtime,
             Err(error) => return error!(error = chain(&error), "An edge loop could not start"),
         };
-        let timing = Timing::new(shared.config.ping_interval, shared.config.pong_timeout, SWEEP_INTERVAL);
-        let state = State {
-            connections: Slab::new(),
-            fanout: Fanout::new(loop_id, &shared, timing),
-            devices: BTreeSet::new(),
-            proving: HashMap::new(),
-            creations: Creations::new(Instant::now()),
-            scratch: vec![0; SCRATCH_BYTES].into(),
-        };
-        let (held, stopping, state) = (Held::default(), Cell::new(false), RefCell::new(state));
-        let worker = Rc::new(Self { shared, loop_id, timing, held, stopping, state });
-        LocalSet::new().block_on(&runtime, worker.drive(mailbox, revocations, handshakes, stopped));
+        let edge_loop = Rc::new(EdgeLoop::new(shared, loop_id));
+        let worker = Worker { edge_loop, mailbox, revocations, tasks: JoinSet::new(), dirty: Vec::new() };
+        LocalSet::new().block_on(&runtime, worker.drive(handshakes, stopped));
     }
 
-    pub(crate) fn is_stopping(&self) -> bool {
-        self.stopping.get()
-    }
-
-    pub(crate) fn state(&self) -> RefMut<'_, State> {
-        self.state.borrow_mut()
-    }
-
-    async fn drive(
-        self: Rc<Self>,
-        mailbox: &Mailbox,
-        revocations: &Revocations,
-        mut handshakes: mpsc::Receiver<OnUpgrade>,
-        mut stopped: watch::Receiver<bool>,
-    ) {
-        let mut tasks = JoinSet::new();
+    async fn drive(mut self, mut handshakes: mpsc::Receiver<OnUpgrade>, mut stopped: watch::Receiver<bool>) {
         let mut sweep = tokio::time::interval(SWEEP_INTERVAL);
-        let mut dirty = Vec::new();
         loop {
             let (more, ask_at) = {
-                let state = self.state();
+                let state = self.edge_loop.state();
                 (state.fanout.has_more(), state.fanout.next_ask_at())
             };
             tokio::select! {
                 _ = stopped.wait_for(|stopped| *stopped) => break,
-                () = revocations.notified() => self.revoke(revocations),
-                () = sleep_until(ask_at.unwrap_or_else(Instant::now)), if ask_at.is_some() => self.ask_due(),
-                () = mailbox.notified(), if !more => self.turn(mailbox, &mut dirty),
-                () = tokio::task::yield_now(), if more => self.turn(mailbox, &mut dirty),
-                _ = sweep.tick() => self.sweep(),
+                () = self.revocations.notified() => self.edge_loop.revoke(&self.revocations.take()),
+                () = sleep_until(ask_at.unwrap_or_else(Instant::now)), if ask_at.is_some() => self.edge_loop.ask_due(),
+                () = self.mailbox.notified(), if !more => self.turn(),
+                () = tokio::task::yield_now(), if more => self.turn(),
+                _ = sweep.tick() => self.edge_loop.sweep(),
                 Some(upgrade) = handshakes.recv() => {
-                    tasks.spawn_local(connection::serve(self.clone(), upgrade));
+                    self.tasks.spawn_local(serve::serve(self.edge_loop.clone(), upgrade));
                 }
-                Some(ended) = tasks.join_next() => Self::report(ended),
+                Some(ended) = self.tasks.join_next() => Self::report(ended),
             }
         }
         handshakes.close();
-        self.stop(&mut tasks, mailbox).await;
+        self.stop().await;
     }
 
     /// Closes every connection with 3001; aborts what is not closed in time.
-    async fn stop(self: &Rc<Self>, tasks: &mut JoinSet<()>, mailbox: &Mailbox) {
-        self.stopping.set(true);
-        let deadline = Instant::now() + self.shared.config.close_timeout;
-        let mut dirty = Vec::new();
-        self.turn(mailbox, &mut dirty); // What was published before goes out before.
-        while self.state().fanout.has_more() && Instant::now() < deadline {
-            self.turn(mailbox, &mut dirty);
+    async fn stop(mut self) {
+        self.edge_loop.begin_stop();
+        let close_timeout = self.edge_loop.shared.config.close_timeout;
+        let deadline = Instant::now() + close_timeout;
+        self.turn(); // What was published before goes out before.
+        while self.edge_loop.state().fanout.has_more() && Instant::now() < deadline {
+            self.turn();
         }
-        let keys: Vec<Key> = self.state().connections.iter().map(|(key, _)| key).collect();
+        let keys: Vec<Key> = self.edge_loop.state().connections.iter().map(|(key, _)| key).collect();
         for key in keys {
-            self.close(key, &Disconnect::SHUTDOWN);
+            self.edge_loop.close(key, &Disconnect::SHUTDOWN);
         }
-        let deadline = Instant::now() + self.shared.config.close_timeout;
-        while let Ok(Some(ended)) = tokio::time::timeout_at(deadline, tasks.join_next()).await {
+        let deadline = Instant::now() + close_timeout;
+        while let Ok(Some(ended)) = tokio::time::timeout_at(deadline, self.tasks.join_next()).await {
             Self::report(ended);
         }
-        tasks.shutdown().await;
+        self.tasks.shutdown().await;
     }
 
     /// A task that has panicked did so outside of what may cost one connection: the loop ends with it.
-    fn report(ended: Result<(), tokio::task::JoinError>) {
-        if let Err(Ok(panic)) = ended.map_err(tokio::task::JoinError::try_into_panic) {
+    fn report(ended: Result<(), JoinError>) {
+        if let Err(Ok(panic)) = ended.map_err(JoinError::try_into_panic) {
             std::panic::resume_unwind(panic);
         }
     }
 
     /// Writes some of what is new in the channels that the hub says have something.
-    fn turn(self: &Rc<Self>, mailbox: &Mailbox, dirty: &mut Vec<Arc<tidings_hub::Channel>>) {
-        mailbox.take(dirty);
-        let state = &mut *self.state();
-        let Leftover { slow, failed } = state.fanout.step(&mut state.connections, dirty);
-        for key in slow {
-            self.close_in(state, key, &Disconnect::SLOW);
-        }
-        for key in failed {
-            state.connections[key].abort();
-        }
-    }
-
-    /// Lets a connection that can be written again catch up; returns whether there is more for it.
-    pub(crate) fn catch_up(&self, key: Key) -> bool {
-        let state = &mut *self.state();
-        let mut slow = Vec::new();
-        let caught_up = state.fanout.catch_up(&mut state.connections, key, &mut slow);
-        match caught_up {
-            CaughtUp::Yes => state.connections[key].shut_if_flushed(),
-            CaughtUp::More | CaughtUp::Full => {}
-            CaughtUp::Slow => slow.push(key),
-            CaughtUp::Failed => state.connections[key].abort(),
-        }
-        for key in slow {
-            self.close_in(state, key, &Disconnect::SLOW);
-        }
-        caught_up == CaughtUp::More
-    }
-
-    /// Begins to close a connection: no more publications, a close frame after what is already promised.
-    pub(crate) fn close(&self, key: Key, disconnect: &Disconnect) {
-        self.close_in(&mut self.state(), key, disconnect);
-    }
-
-    pub(crate) fn close_in(&self, state: &mut State, key: Key, disconnect: &Disconnect) {
-        let Some(connection) = state.connections.get_mut(key).filter(|connection| !connection.is_closing()) else {
-            return;
-        };
-        let slow = *disconnect == Disconnect::SLOW;
-        let metrics = &self.shared.metrics;
-        if slow { &metrics.disconnects_slow_total } else { &metrics.disconnects_other_total }.inc();
-        connection.begin_close(disconnect, Instant::now() + self.shared.config.close_timeout);
-        self.leave_in(state, key);
-        self.flush_in(state, key);
-    }
-
-    /// Asks connections for receipts whose first second is over.
-    fn ask_due(&self) {
-        let state = &mut *self.state();
-        for key in state.fanout.ask_due(&mut state.connections, Instant::now()) {
-            self.flush_in(state, key);
-        }
-    }
-
-    /// Writes a connection's control frames, unless its socket is full. If replies that wait on this loop are then over its
-    /// budget, the connections that have taken nothing for longest are cut off: one that takes its replies loses nothing.
-    pub(crate) fn flush_in(&self, state: &mut State, key: Key) {
-        let connection = &mut state.connections[key];
-        if !connection.blocked {
-            match connection.output.write(&connection.socket, &mut []) {
-                Ok(true) => connection.block(),
-                Ok(false) => connection.shut_if_flushed(),
-                Err(_) => connection.abort(),
-            }
-        }
-        if self.held.get() > self.shared.config.reply_budget_bytes {
-            self.free_budget(state);
-        }
-    }
-
-    /// Frees a quarter of the budget, so that not every further reply looks for whom to cut off.
-    fn free_budget(&self, state: &mut State) {
-        let _owner = panics::owner(); // It is about all connections.
-        let now = Instant::now();
-        let holders = state.connections.iter().filter(|(_, connection)| connection.output.held() > 0);
-        // Among those that became slow since the last sweep, the one that holds most goes first.
-        let rank = |connection: &Connection| (connection.moved_at().unwrap_or(now), Reverse(connection.output.held()));
-        let mut holders: Vec<_> = holders.map(|(key, connection)| (rank(connection), key)).collect();
-        holders.sort_unstable();
-        for (_, key) in holders {
-            if self.held.get() <= self.shared.config.reply_budget_bytes / 4 * 3 {
-                break;
-            }
-            self.cut_off_in(state, key, &self.shared.metrics.disconnects_budget_total);
-        }
-    }
-
-    /// Ends a connection whose socket takes nothing, without a close frame, and frees what it holds.
-    fn cut_off_in(&self, state: &mut State, key: Key, counter: &Counter) {
-        if !state.connections[key].is_closing() {
-            counter.inc(); // One that is closing is counted.
-        }
-        self.leave_in(state, key);
-        state.connections[key].cut_off();
-    }
-
-    fn sweep(self: &Rc<Self>) {
-        let (now, unix_now) = (Instant::now(), tidings_telemetry::unix_now());
-        let state = &mut *self.state();
-        state.fanout.flush_metrics();
-        let keys: Vec<Key> = state.connections.iter().map(|(key, _)| key).collect();
-        for key in keys {
-            if state.connections[key].is_stalled(self.shared.config.write_timeout, now) {
-                self.cut_off_in(state, key, &self.shared.metrics.disconnects_stalled_total);
-                continue;
-            }
-            if let Some(disconnect) = state.connections[key].check_deadlines(self.timing, now) {
-                self.close_in(state, key, &disconnect);
-            }
-            while let Some(expired) = state.connections[key].poll_expired(unix_now) {
-                self.expire_in(state, key, expired);
-            }
-            self.flush_in(state, key);
-        }
-    }
-
-    /// A token ran out and was not refreshed.
-    fn expire_in(&self, state: &mut State, key: Key, expired: Expired) {
-        match expired {
-            Expired::Connection(disconnect) => self.close_in(state, key, &disconnect),
-            Expired::Subscription { channel, push } => {
-                state.fanout.unsubscribe(&mut state.connections, key, &channel);
-                state.connections[key].reply(Some(push));
-            }
-        }
-    }
-
-    /// Adds a connection whose handshake is done.
-    pub(crate) fn insert(&self, connection: Connection) -> Key {
-        self.shared.metrics.connections.add(1);
-        self.shared.metrics.connected_total.inc();
-        self.state().connections.insert(connection)
-    }
-
-    /// Forgets a connection: nothing of it is left in hub or fan-out.
-    pub(crate) fn remove(&self, key: Key) {
-        let state = &mut *self.state();
-        self.leave_in(state, key);
-        state.proving.remove(&key);
-        let connection = state.connections.remove(key);
-        if let Some(user) = connection.counted_user() {
-            self.shared.users.leave(user);
-        }
-        self.shared.metrics.connections.sub(1);
-        self.shared.connection_count.fetch_sub(1, Ordering::Relaxed);
+    fn turn(&mut self) {
+        self.mailbox.take(&mut self.dirty);
+        self.edge_loop.turn(&mut self.dirty);
     }
 }

@@ -3,21 +3,31 @@
 //! The channel is told how far the slowest is after each turn. All are looked through for that only when the last of
 //! those that were slowest has moved on or gone: one that stays behind does not make every turn cost all of them.
 
-use super::Key;
+/// A connection's key on its loop.
+pub(crate) type Key = usize;
+
+/// Where a connection stands in one channel's list of subscribers.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Place {
+    /// The channel's slot on this loop.
+    pub(crate) channel: usize,
+    /// Its index in the list.
+    pub(crate) index: usize,
+}
 
 /// One connection's subscription to the channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Subscriber {
-    pub(super) connection: Key,
+pub(crate) struct Subscriber {
+    pub(crate) connection: Key,
     /// Index of the next frame it is to be written.
-    pub(super) next: u64,
+    pub(crate) next: u64,
 }
 
 /// All of them.
 ///
 /// Invariant: none wants a frame before `slowest`, and `slowest_count` of them want that one.
 #[derive(Debug)]
-pub(super) struct Subscribers {
+pub(crate) struct Subscribers {
     list: Vec<Subscriber>,
     slowest: u64,
     slowest_count: usize,
@@ -25,25 +35,25 @@ pub(super) struct Subscribers {
 
 impl Subscribers {
     /// Nobody yet; the first will want no frame before `next`.
-    pub(super) fn new(next: u64) -> Self {
+    pub(crate) fn new(next: u64) -> Self {
         Self { list: Vec::new(), slowest: next, slowest_count: 0 }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Subscriber> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Subscriber> {
         self.list.iter()
     }
 
     /// Index of the next frame that the one at `place` is to be written.
-    pub(super) fn next(&self, place: usize) -> u64 {
+    pub(crate) fn next(&self, place: usize) -> u64 {
         self.list[place].next
     }
 
     /// Adds one that wants no frame before any other's; its place.
-    pub(super) fn enter(&mut self, subscriber: Subscriber) -> usize {
+    pub(crate) fn enter(&mut self, subscriber: Subscriber) -> usize {
         debug_assert!(subscriber.next >= self.slowest, "who comes starts at the end");
         self.slowest_count += usize::from(subscriber.next == self.slowest);
         self.list.push(subscriber);
@@ -51,26 +61,26 @@ impl Subscribers {
     }
 
     /// Takes the one at `place` away, and the connection that has the place now, if any.
-    pub(super) fn leave(&mut self, place: usize) -> (Subscriber, Option<Key>) {
+    pub(crate) fn leave(&mut self, place: usize) -> (Subscriber, Option<Key>) {
         let gone = self.list.swap_remove(place);
         self.slowest_count -= usize::from(gone.next == self.slowest);
         (gone, self.list.get(place).map(|moved| moved.connection))
     }
 
     /// The one at `place` was written `count` frames.
-    pub(super) fn advance(&mut self, place: usize, count: usize) {
+    pub(crate) fn advance(&mut self, place: usize, count: usize) {
         let next = &mut self.list[place].next;
         self.slowest_count -= usize::from(count > 0 && *next == self.slowest);
         *next += count as u64;
     }
 
     /// Whether those that were slowest when last looked for have all moved on or gone.
-    pub(super) fn has_moved(&self) -> bool {
+    pub(crate) fn has_moved(&self) -> bool {
         self.slowest_count == 0
     }
 
     /// The first frame that anybody wants; `None`: there is nobody.
-    pub(super) fn slowest(&mut self) -> Option<u64> {
+    pub(crate) fn slowest(&mut self) -> Option<u64> {
         if self.slowest_count == 0 {
             self.slowest = self.list.iter().map(|subscriber| subscriber.next).min()?;
             self.slowest_count = self.list.iter().filter(|subscriber| subscriber.next == self.slowest).count();

@@ -1,0 +1,263 @@
+//! One edge loop: the connections that one thread owns, and what is done to them.
+//!
+//! State is in one `RefCell`, borrowed only between awaits. Callers are the thread ([`worker`](crate::worker)), on behalf of all
+//! connections, and each connection's task ([`serve`](crate::serve)), on behalf of its connection.
+//!
+//! Bounds: replies that wait on the loop have at most `reply_budget_bytes` ([`EdgeLoop::flush_in`]); the handshake bounds the
+//! number of connections. One entry per connection that has proven, or is proving, to be a device.
+
+use std::cell::{Cell, RefCell, RefMut};
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use slab::Slab;
+use tidings_hub::{Channel, LoopId};
+use tidings_protocol::{Disconnect, Expired};
+use tidings_telemetry::{Counter, panics};
+use tidings_types::{DeviceNumber, Timestamp};
+use tokio::time::Instant;
+
+use crate::connection::Connection;
+use crate::creations::Creations;
+use crate::fanout::{CaughtUp, Fanout, Leftover};
+use crate::output::Held;
+use crate::receipts::Timing;
+use crate::revocations::Revoked;
+use crate::shared::Shared;
+use crate::subscribers::Key;
+
+/// How often deadlines (ping, pong, connect, token expiry, close) are looked at.
+pub(crate) const SWEEP_INTERVAL: Duration = Duration::from_millis(500);
+/// Bytes of one read.
+pub(crate) const SCRATCH_BYTES: usize = 64 * 1024;
+
+/// What a loop owns.
+pub(crate) struct LoopState {
+    pub(crate) connections: Slab<Connection>,
+    pub(crate) fanout: Fanout,
+    /// The connections that have proven to be a device.
+    pub(crate) devices: BTreeSet<(DeviceNumber, Key)>,
+    /// Connections whose device is being proven, with what was revoked meanwhile.
+    pub(crate) proving: HashMap<Key, Revoked>,
+    /// Channels that its clients create.
+    pub(crate) creations: Creations,
+    /// Where every connection's bytes are read first; what is unfinished moves to the connection.
+    pub(crate) scratch: Box<[u8]>,
+}
+
+/// What a loop's tasks share.
+pub(crate) struct EdgeLoop {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) loop_id: LoopId,
+    /// `None`: there are no pings.
+    pub(crate) timing: Option<Timing>,
+    /// What its connections' replies hold, together.
+    pub(crate) held: Held,
+    /// Every connection is being closed; one that comes now is closed at once.
+    stopping: Cell<bool>,
+    state: RefCell<LoopState>,
+}
+
+impl EdgeLoop {
+    /// A loop without connections.
+    pub(crate) fn new(shared: Arc<Shared>, loop_id: LoopId) -> Self {
+        let timing = Timing::new(shared.config.ping_interval, shared.config.pong_timeout, SWEEP_INTERVAL);
+        let state = LoopState {
+            connections: Slab::new(),
+            fanout: Fanout::new(loop_id, &shared, timing),
+            devices: BTreeSet::new(),
+            proving: HashMap::new(),
+            creations: Creations::new(Instant::now()),
+            scratch: vec![0; SCRATCH_BYTES].into(),
+        };
+        let (held, stopping, state) = (Held::default(), Cell::new(false), RefCell::new(state));
+        Self { shared, loop_id, timing, held, stopping, state }
+    }
+
+    /// From now on each connection that comes is closed at once.
+    pub(crate) fn begin_stop(&self) {
+        self.stopping.set(true);
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.get()
+    }
+
+    pub(crate) fn state(&self) -> RefMut<'_, LoopState> {
+        self.state.borrow_mut()
+    }
+
+    /// Writes some of what is new in the `dirty` channels.
+    pub(crate) fn turn(&self, dirty: &mut Vec<Arc<Channel>>) {
+        let state = &mut *self.state();
+        let Leftover { slow, failed } = state.fanout.step(&mut state.connections, dirty);
+        for key in slow {
+            self.close_in(state, key, &Disconnect::SLOW);
+        }
+        for key in failed {
+            state.connections[key].abort();
+        }
+    }
+
+    /// Lets a connection that can be written again catch up; returns whether there is more for it.
+    pub(crate) fn catch_up(&self, key: Key) -> bool {
+        let state = &mut *self.state();
+        let mut slow = Vec::new();
+        let caught_up = state.fanout.catch_up(&mut state.connections, key, &mut slow);
+        match caught_up {
+            CaughtUp::Yes => state.connections[key].shut_if_flushed(),
+            CaughtUp::More | CaughtUp::Full => {}
+            CaughtUp::Slow => slow.push(key),
+            CaughtUp::Failed => state.connections[key].abort(),
+        }
+        for key in slow {
+            self.close_in(state, key, &Disconnect::SLOW);
+        }
+        caught_up == CaughtUp::More
+    }
+
+    /// Begins to close a connection: no more publications, a close frame after what is already promised.
+    pub(crate) fn close(&self, key: Key, disconnect: &Disconnect) {
+        self.close_in(&mut self.state(), key, disconnect);
+    }
+
+    pub(crate) fn close_in(&self, state: &mut LoopState, key: Key, disconnect: &Disconnect) {
+        let Some(connection) = state.connections.get_mut(key).filter(|connection| !connection.is_closing()) else {
+            return;
+        };
+        let slow = *disconnect == Disconnect::SLOW;
+        let metrics = &self.shared.metrics;
+        if slow { &metrics.disconnects_slow_total } else { &metrics.disconnects_other_total }.inc();
+        connection.begin_close(disconnect, Instant::now() + self.shared.config.close_timeout);
+        self.leave_in(state, key);
+        self.flush_in(state, key);
+    }
+
+    /// Asks connections for receipts whose first second is over.
+    pub(crate) fn ask_due(&self) {
+        let state = &mut *self.state();
+        for key in state.fanout.ask_due(&mut state.connections, Instant::now()) {
+            self.flush_in(state, key);
+        }
+    }
+
+    /// Writes a connection's control frames, unless its socket is full. If replies that wait on this loop are then over its
+    /// budget, the connections that have taken nothing for longest are cut off: one that takes its replies loses nothing.
+    pub(crate) fn flush_in(&self, state: &mut LoopState, key: Key) {
+        let connection = &mut state.connections[key];
+        if !connection.blocked {
+            match connection.output.write(&connection.socket, &mut []) {
+                Ok(true) => connection.block(),
+                Ok(false) => connection.shut_if_flushed(),
+                Err(_) => connection.abort(),
+            }
+        }
+        if self.held.get() > self.shared.config.reply_budget_bytes {
+            self.free_budget(state);
+        }
+    }
+
+    /// Frees a quarter of the budget, so that not every further reply looks for whom to cut off.
+    fn free_budget(&self, state: &mut LoopState) {
+        let _owner = panics::owner(); // It is about all connections.
+        let now = Instant::now();
+        let holders = state.connections.iter().filter(|(_, connection)| connection.output.held() > 0);
+        // Among those that became slow since the last sweep, the one that holds most goes first.
+        let rank = |connection: &Connection| (connection.moved_at().unwrap_or(now), Reverse(connection.output.held()));
+        let mut holders: Vec<_> = holders.map(|(key, connection)| (rank(connection), key)).collect();
+        holders.sort_unstable();
+        for (_, key) in holders {
+            if self.held.get() <= self.shared.config.reply_budget_bytes / 4 * 3 {
+                break;
+            }
+            self.cut_off_in(state, key, &self.shared.metrics.disconnects_budget_total);
+        }
+    }
+
+    /// Ends a connection whose socket takes nothing, without a close frame, and frees what it holds.
+    fn cut_off_in(&self, state: &mut LoopState, key: Key, counter: &Counter) {
+        if !state.connections[key].is_closing() {
+            counter.inc(); // One that is closing is counted.
+        }
+        self.leave_in(state, key);
+        state.connections[key].cut_off();
+    }
+
+    /// Looks at the deadlines of all connections.
+    pub(crate) fn sweep(&self) {
+        let (now, unix_now) = (Instant::now(), tidings_telemetry::unix_now());
+        let state = &mut *self.state();
+        state.fanout.flush_metrics();
+        let keys: Vec<Key> = state.connections.iter().map(|(key, _)| key).collect();
+        for key in keys {
+            if state.connections[key].is_stalled(self.shared.config.write_timeout, now) {
+                self.cut_off_in(state, key, &self.shared.metrics.disconnects_stalled_total);
+                continue;
+            }
+            if let Some(disconnect) = state.connections[key].check_deadlines(self.timing, now) {
+                self.close_in(state, key, &disconnect);
+            }
+            while let Some(expired) = state.connections[key].poll_expired(unix_now) {
+                self.expire_in(state, key, expired);
+            }
+            self.flush_in(state, key);
+        }
+    }
+
+    /// A token ran out and was not refreshed.
+    fn expire_in(&self, state: &mut LoopState, key: Key, expired: Expired) {
+        match expired {
+            Expired::Connection(disconnect) => self.close_in(state, key, &disconnect),
+            Expired::Subscription { channel, push } => {
+                state.fanout.unsubscribe(&mut state.connections, key, &channel);
+                state.connections[key].reply(Some(push));
+            }
+        }
+    }
+
+    /// Adds a connection whose handshake is done.
+    pub(crate) fn insert(&self, connection: Connection) -> Key {
+        self.shared.metrics.connections.add(1);
+        self.shared.metrics.connected_total.inc();
+        self.state().connections.insert(connection)
+    }
+
+    /// Forgets a connection: nothing of it is left in hub or fan-out.
+    pub(crate) fn remove(&self, key: Key) {
+        let state = &mut *self.state();
+        self.leave_in(state, key);
+        state.proving.remove(&key);
+        let connection = state.connections.remove(key);
+        if let Some(user) = connection.counted_user() {
+            self.shared.users.leave(user);
+        }
+        self.shared.metrics.connections.sub(1);
+        self.shared.connection_count.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// The connection gets nothing more, stands for no device, and what it had still to answer is struck.
+    pub(crate) fn leave_in(&self, state: &mut LoopState, key: Key) {
+        state.fanout.unsubscribe_all(&mut state.connections, key);
+        self.forget_device(state, key);
+    }
+
+    /// The connection stands for no device any more.
+    pub(crate) fn forget_device(&self, state: &mut LoopState, key: Key) {
+        self.set_visible(state, key, None);
+        if let Some(device) = state.connections[key].identity.device.take() {
+            state.devices.remove(&(device, key));
+        }
+    }
+
+    /// The client's app is on the screen until then; `None`: it is hidden.
+    pub(crate) fn set_visible(&self, state: &mut LoopState, key: Key, until: Option<Timestamp>) {
+        let connection = &mut state.connections[key];
+        connection.identity.visible_until = until.unwrap_or_default();
+        if let Some(device) = connection.identity.device {
+            self.shared.hub.receipts().set_visible(device, connection.client(), until);
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! A connection's task: takes the socket over from the HTTP server, reads, waits, and writes again when a full socket drains.
+//!
+//! The task belongs to its loop's thread and owns the place of its connection in the loop: when the task ends or is aborted,
+//! the connection is removed. A publish into a durable channel waits for the journal; until then the connection reads nothing
+//! more, so that a fast publisher is slowed by its own socket.
+//!
+//! Bounds: the HTTP server has [`UPGRADE_TIMEOUT`] to hand the socket over. One read of 64 KiB is worked off before the next.
+//!
+//! A panic while a connection is served closes this connection. What others share changes in the hub and in the fan-out only,
+//! where a panic ends the process.
+
+use std::net::TcpStream as StdTcpStream;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use hyper_util::server::conn::auto::upgrade;
+use tidings_protocol::Disconnect;
+use tidings_telemetry::panics;
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout};
+use tracing::debug;
+
+use crate::commands::{Awaited, Client, Worked};
+use crate::connection::{Connection, Taken};
+use crate::edge_loop::{EdgeLoop, SCRATCH_BYTES};
+use crate::identity::PROOF_TIMEOUT;
+
+/// How long the HTTP server may take to hand the socket over.
+const UPGRADE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Takes a connection over from the HTTP server and serves it to its end.
+pub(crate) async fn serve(edge_loop: Rc<EdgeLoop>, upgrade: OnUpgrade) {
+    match accept(upgrade).await {
+        Ok((socket, first)) => {
+            let served = Served::new(edge_loop, Rc::new(socket));
+            let Client { edge_loop, key } = &served.client;
+            if edge_loop.is_stopping() {
+                edge_loop.close(*key, &Disconnect::SHUTDOWN);
+            }
+            // After a panic the connection is dropped as it is: nothing but the connection was changed halfway.
+            let _counted = panics::catch_async(panics::Work::Connection, served.run(first)).await;
+        }
+        Err(cause) => {
+            edge_loop.shared.connection_count.fetch_sub(1, Ordering::Relaxed);
+            debug!(cause, "Handshake was not completed");
+        }
+    }
+}
+
+async fn accept(upgraded: OnUpgrade) -> Result<(TcpStream, Bytes), &'static str> {
+    let upgraded = tokio::time::timeout(UPGRADE_TIMEOUT, upgraded).await.map_err(|_| "upgrade timed out")?;
+    let upgraded = upgraded.map_err(|_| "connection was lost before the upgrade")?;
+    // hyper hands over the socket as it is; hyper-util's automatic server (axum's own) wraps it once more.
+    let (io, read_buf) = match upgraded.downcast::<TokioIo<TcpStream>>() {
+        Ok(parts) => (parts.io, parts.read_buf),
+        Err(upgraded) => {
+            let parts =
+                upgrade::downcast::<TokioIo<TcpStream>>(upgraded).map_err(|_| "connection is not a plain socket")?;
+            (parts.io, parts.read_buf)
+        }
+    };
+    // The socket moves from the HTTP server's runtime to this loop's.
+    let socket: StdTcpStream = io.into_inner().into_std().map_err(|_| "socket cannot be moved")?;
+    let socket = TcpStream::from_std(socket).map_err(|_| "socket cannot be registered")?;
+    socket.set_nodelay(true).map_err(|_| "socket takes no options")?;
+    Ok((socket, read_buf))
+}
+
+/// A connection in its loop; dropping it (end or abort of its task) removes it.
+struct Served {
+    client: Client,
+    socket: Rc<TcpStream>,
+    wake: Rc<Notify>,
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.client.edge_loop.remove(self.client.key);
+    }
+}
+
+impl Served {
+    fn new(edge_loop: Rc<EdgeLoop>, socket: Rc<TcpStream>) -> Self {
+        let wake = Rc::new(Notify::new());
+        let connection = Connection::new(&edge_loop.shared, edge_loop.held.clone(), socket.clone(), wake.clone());
+        let key = edge_loop.insert(connection);
+        Self { client: Client { edge_loop, key }, socket, wake }
+    }
+
+    async fn run(&self, first: Bytes) {
+        if !first.is_empty() {
+            self.take(&mut first.to_vec());
+        }
+        drop(first); // Even empty it keeps the HTTP server's 8 KiB buffer alive.
+        while !self.of_connection(Connection::is_done) {
+            loop {
+                match self.client.work_off() {
+                    Worked::Done => break,
+                    Worked::TurnOver => self.while_writing(Box::pin(tokio::task::yield_now())).await,
+                    Worked::Awaits(Awaited::Publish { ticket, future }) => {
+                        let outcome = self.while_writing(future).await;
+                        self.client.answer_publish(ticket, outcome);
+                    }
+                    Worked::Awaits(Awaited::Proof { future, visible, reply }) => {
+                        let device = self.while_writing(Box::pin(timeout(PROOF_TIMEOUT, future))).await.ok().flatten();
+                        self.client.let_in(&mut self.client.edge_loop.state(), device, visible, reply);
+                    }
+                }
+            }
+            self.of_connection(Connection::check);
+            let interest = self.of_connection(|connection| self.interest(connection));
+            let ready = tokio::select! {
+                ready = self.socket.ready(interest) => ready,
+                () = self.wake.notified() => continue,
+            };
+            let Ok(ready) = ready else { break };
+            if ready.is_writable() && self.is_blocked() {
+                self.catch_up().await;
+            }
+            if ready.is_readable() && interest.is_readable() {
+                if !self.read() {
+                    break;
+                }
+                tokio::task::yield_now().await; // A peer that always has bytes for us takes turns with the others.
+            }
+        }
+    }
+
+    /// Waits for `future`, and meanwhile writes what the peer takes: a client may read while its own commands are done.
+    async fn while_writing<F: Future + Unpin>(&self, mut future: F) -> F::Output {
+        loop {
+            tokio::select! {
+                biased;
+                output = &mut future => return output,
+                () = self.wake.notified() => {} // It may be blocked now.
+                ready = self.socket.writable(), if self.is_blocked() => {
+                    if ready.is_err() {
+                        return future.await;
+                    }
+                    self.catch_up().await;
+                }
+            }
+        }
+    }
+
+    /// Writes what the connection lacks, in turns with the others, until it has all or the socket is full.
+    async fn catch_up(&self) {
+        while self.client.edge_loop.catch_up(self.client.key) {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    fn of_connection<T>(&self, ask: impl FnOnce(&Connection) -> T) -> T {
+        ask(&self.client.edge_loop.state().connections[self.client.key])
+    }
+
+    /// What to wait for: bytes from the peer, unless it has not taken its replies yet; room for ours, if there was none.
+    fn interest(&self, connection: &Connection) -> Interest {
+        match (connection.blocked, self.client.is_over_bound(connection)) {
+            (false, _) => Interest::READABLE,
+            (true, false) => Interest::READABLE | Interest::WRITABLE,
+            (true, true) => Interest::WRITABLE,
+        }
+    }
+
+    fn is_blocked(&self) -> bool {
+        self.of_connection(|connection| connection.blocked)
+    }
+
+    /// Reads once; `false` when the peer is gone.
+    fn read(&self) -> bool {
+        let edge_loop = &self.client.edge_loop;
+        let mut scratch = std::mem::take(&mut edge_loop.state().scratch);
+        if scratch.is_empty() {
+            scratch = vec![0; SCRATCH_BYTES].into(); // A panic took it away.
+        }
+        let open = match self.socket.try_read(&mut scratch) {
+            Ok(0) => false,
+            Ok(count) => {
+                self.take(&mut scratch[..count]);
+                true
+            }
+            Err(error) => error.kind() == std::io::ErrorKind::WouldBlock,
+        };
+        edge_loop.state().scratch = scratch;
+        open
+    }
+
+    /// Takes commands out of bytes.
+    fn take(&self, input: &mut [u8]) {
+        let Client { edge_loop, key } = &self.client;
+        let state = &mut *edge_loop.state();
+        let deadline = Instant::now() + edge_loop.shared.config.close_timeout;
+        match state.connections[*key].take(input, deadline) {
+            Taken::All => {}
+            Taken::Broken => edge_loop.leave_in(state, *key),
+            Taken::Closed => {
+                edge_loop.leave_in(state, *key);
+                edge_loop.flush_in(state, *key);
+            }
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! What all loops share: the settings, the hub, the counters, and what the edge asks of others.
+//!
+//! Everything here is handed to [`Edge::start`](crate::Edge::start) once, and each loop holds one reference to it.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+use tidings_hub::Hub;
+use tidings_protocol::{ClientInfo, DeviceClaim, ErrorCode, SessionConfig};
+use tidings_types::{ChannelName, DeviceNumber, Json};
+
+use crate::config::EdgeConfig;
+use crate::metrics::EdgeMetrics;
+use crate::users::Users;
+
+/// Where publications into durable channels go before anybody gets them.
+///
+/// An error is told to the client with its code; `Internal` and `TooManyRequests` invite it to try again.
+pub trait DurablePublisher: Send + Sync + 'static {
+    /// Publishes and resolves when the publication is durable.
+    fn publish(&self, channel: ChannelName, data: Json, info: ClientInfo) -> PublishFuture;
+}
+
+/// See [`DurablePublisher`].
+pub type PublishFuture = Pin<Box<dyn Future<Output = Result<(), ErrorCode>> + Send>>;
+
+/// Who knows the devices.
+pub trait DeviceDirectory: Send + Sync + 'static {
+    /// Looks the device up and checks what shall prove it. Called on a connection's loop, so neither the call nor the
+    /// future may block. The future is given up after a few seconds; then the device is not proven.
+    fn prove(&self, claim: DeviceClaim) -> ProveFuture;
+}
+
+/// See [`DeviceDirectory`]: the device's number. `None`: no such device, or not its credential.
+pub type ProveFuture = Pin<Box<dyn Future<Output = Option<DeviceNumber>> + Send>>;
+
+/// What all loops share.
+pub(crate) struct Shared {
+    pub(crate) config: EdgeConfig,
+    pub(crate) session: Arc<SessionConfig>,
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) publisher: Arc<dyn DurablePublisher>,
+    pub(crate) devices: Arc<dyn DeviceDirectory>,
+    pub(crate) metrics: EdgeMetrics,
+    pub(crate) connection_count: AtomicUsize,
+    pub(crate) users: Users,
+}
