@@ -51,6 +51,7 @@ mod throttle;
 mod token_thread;
 
 pub use config::GatewayConfig;
+pub(crate) use connection::is_not_processed;
 pub use credential::{CertificateError, ClientCertificate, Credential};
 pub use health::{Condition, Health, HealthWatch};
 pub use oauth::OAuth;

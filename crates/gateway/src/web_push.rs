@@ -1,7 +1,7 @@
 //! Sending to browsers: a [`WebPushGateway`] asks many push services, each chosen by the browser that subscribed.
 //!
 //! The other gateway has one provider and thousands of streams to it; this one has any number of *origins* (scheme,
-//! host, port of an endpoint) and speaks HTTP/1.1 with each. What a request looks like and what an answer means is
+//! host, port of an endpoint) and speaks HTTP/2 or HTTP/1.1 with each (`link`). What a request looks like and what an answer means is
 //! decided in `tidings-push`, how HTTP/1.1 is spoken in `tidings-http1`.
 //!
 //! ```text
@@ -33,17 +33,17 @@
 //! - Names and endpoints that somebody has made up keep at most half of what may be held of a priority, and half of the
 //!   places (`origins`).
 //!
-//! One connection has one request under way: a POST behind another would wait for its answer, and share its fate when
-//! the connection breaks. So an origin's rate is at most `connection_count_max` ÷ round trip.
+//! An origin's rate is at most `connection_count_max` ÷ round trip, over HTTP/2 times the requests that a connection takes.
 //!
 //! Bounds: `held_max` notifications in all; at most `origin_count_max` origins with `connection_count_max` connections
-//! each; of a connection one read, a head and a body of 4 KiB. Full: nothing more is taken from the lakes; what dead
+//! each; of an answer a head of 16 KiB and a body of 4 KiB. Full: nothing more is taken from the lakes; what dead
 //! origins have too much of is rejected. Closed lakes: the rest is sent, then the gateway ends by itself.
 
 mod config;
 mod driver;
 mod exchange;
 mod gate;
+mod link;
 mod network;
 mod origins;
 mod service;

@@ -616,6 +616,6 @@ impl Connection {
 
 /// Whether the peer has said that it did nothing with the stream: RFC 9113, 6.8 and 8.7. `h2` gives a remote GOAWAY
 /// only to streams above the id it names.
-fn is_not_processed(error: &h2::Error) -> bool {
+pub(crate) fn is_not_processed(error: &h2::Error) -> bool {
     error.is_remote() && (error.is_go_away() || error.is_reset() && error.reason() == Some(H2Reason::REFUSED_STREAM))
 }

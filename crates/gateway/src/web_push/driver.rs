@@ -20,9 +20,10 @@ use tokio::time::{Instant, sleep_until};
 use tracing::error;
 
 use super::config::WebPushConfig;
-use super::exchange::{Access, Link, Plan, Report, Timeouts};
+use super::exchange::{Access, Plan, Report};
 use super::gate::{Health, Now};
-use super::network::{Route, WeakRoute};
+use super::link::{Link, Path, Terms, WeakPath};
+use super::network::Route;
 use super::origins::{Effect, LEVELS, Limits, OriginId, Origins, Start};
 use crate::attempt::{Attempt, Standings};
 use crate::drain::Phase;
@@ -58,8 +59,10 @@ pub(super) struct Driver {
     /// What the lakes gave, before it is looked at; empty between turns.
     inbox: Vec<(usize, Notification)>,
     origins: Origins<Attempt, Link>,
-    /// Ways to origins that have connections; the others' are forgotten with each sweep.
-    routes: HashMap<Name, WeakRoute>,
+    /// Paths to origins that have connections; the others' are forgotten with each sweep.
+    paths: HashMap<Name, WeakPath>,
+    /// What bounds the connections to each of them.
+    terms: Terms,
     outcomes: Outcomes,
     metrics: Metrics,
     access: watch::Receiver<Arc<Access>>,
@@ -88,16 +91,24 @@ impl Driver {
     ) -> Self {
         let limits = Limits {
             origin_count_max: config.origin_count_max,
-            connection_count_max: config.connection_count_max,
+            attempt_count_max: config.connection_count_max, // Its first connection may show that it takes more.
             held_max: config.held_max,
             idle_timeout: config.idle_timeout,
+        };
+        let terms = Terms {
+            connect_timeout: config.connect_timeout,
+            answer_timeout: config.answer_timeout,
+            connection_count_max: config.connection_count_max,
+            metrics: metrics.clone(),
+            connected: Arc::default(),
         };
         let current = Arc::clone(&access.borrow());
         Self {
             consumers: lakes.all().each_ref().map(|lake| Some(Consumer::new(Arc::clone(lake)))),
             inbox: Vec::new(),
             origins: Origins::new(limits),
-            routes: HashMap::new(),
+            paths: HashMap::new(),
+            terms,
             outcomes: Outcomes::new(sink, metrics.clone()),
             metrics,
             current,
@@ -121,7 +132,7 @@ impl Driver {
             }
             let (phase, access, tasks) = (&mut self.phase, &mut self.access, &mut self.tasks);
             let (consumers, origins, inbox) = (&mut self.consumers, &self.origins, &mut self.inbox);
-            let mut done = None;
+            let (mut done, mut is_connected) = (None, false);
             tokio::select! {
                 biased; // Stop first: a busy gateway must not postpone it.
                 asked = phase.changed() => {
@@ -131,8 +142,12 @@ impl Driver {
                 }
                 Ok(()) = access.changed() => {} // The next turn takes it up.
                 () = poll_fn(|cx| poll_take(cx, consumers, origins, inbox)) => {} // Bounded by what is held.
+                () = self.terms.connected.notified() => is_connected = true,
                 Some(joined) = tasks.join_next() => done = Some(joined),
                 () = sleep_until(next) => {}
+            }
+            if is_connected {
+                self.count_attempts();
             }
             self.accept();
             self.finish(done);
@@ -161,7 +176,7 @@ impl Driver {
         let access = Arc::clone(&self.access.borrow());
         let tls = &std::mem::replace(&mut self.current, access).tls;
         if !Arc::ptr_eq(tls, &self.current.tls) {
-            self.routes.clear();
+            self.paths.clear();
             self.origins.retain_idle(now, |link| link.is_with(&self.current.tls));
         }
     }
@@ -217,13 +232,11 @@ impl Driver {
                 self.settle(sending, outcome, None, now);
                 continue;
             }
-            let Some(route) = self.route(origin) else {
+            let Some(path) = self.path(origin) else {
                 self.on_done(Done { sending, report: Report::Forbidden, link }, now);
                 continue;
             };
-            let timeouts = Timeouts { connect: self.config.connect_timeout, answer: self.config.answer_timeout };
-            let (access, metrics) = (Arc::clone(&self.current), self.metrics.clone());
-            let plan = Plan { access, timeouts, metrics, route, link };
+            let plan = Plan { access: Arc::clone(&self.current), terms: self.terms.clone(), path, link };
             self.tasks.spawn(async move {
                 let (report, link) = plan.make(&sending.attempt.notification).await;
                 Done { sending, report, link }
@@ -231,16 +244,26 @@ impl Driver {
         }
     }
 
-    /// The way to an origin; none when no certificate could be for its host.
-    fn route(&mut self, origin: OriginId) -> Option<Route> {
+    /// The path to an origin; none when no certificate could be for its host.
+    fn path(&mut self, origin: OriginId) -> Option<Path> {
         let name = self.origins.name(origin);
-        if let Some(route) = self.routes.get(name).and_then(WeakRoute::upgrade) {
-            return Some(route);
+        if let Some(path) = self.paths.get(name).and_then(WeakPath::upgrade) {
+            return Some(path);
         }
         let (network, tls) = (Arc::clone(&self.config.network), Arc::clone(&self.current.tls));
-        let route = Route::new(name.clone(), network, self.config.rules.clone(), tls)?;
-        self.routes.insert(name.clone(), route.downgrade());
-        Some(route)
+        let path = Path::new(Route::new(name.clone(), network, self.config.rules.clone(), tls)?);
+        self.paths.insert(name.clone(), path.downgrade());
+        Some(path)
+    }
+
+    /// Takes up how many attempts each origin's connections allow.
+    fn count_attempts(&mut self) {
+        let now = Now::read();
+        for (name, path) in &self.paths {
+            if let Some(path) = path.upgrade() {
+                self.origins.set_attempt_count_max(name, path.attempt_count_max(self.config.connection_count_max), now);
+            }
+        }
     }
 
     /// Does what reports say: of the one that came and of those that are there as well.
@@ -330,8 +353,9 @@ impl Driver {
             self.outcomes.settle(attempt, outcome, None, now.at);
         }
         self.sweep_lakes(&mut standings, now);
-        self.routes.retain(|_, route| route.is_alive());
-        let streams = self.origins.placed_count() * self.config.connection_count_max;
+        self.paths.retain(|_, path| path.is_alive());
+        self.count_attempts();
+        let streams = self.origins.attempt_count_max();
         self.config.gauge.set_streams(streams as u64);
         self.metrics.streams_allowed.set(streams as i64);
     }

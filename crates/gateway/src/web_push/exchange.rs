@@ -4,9 +4,9 @@
 //! about 0.1 ms) spreads over the runtime's threads. A repeat is encrypted anew, with a new key pair and salt: the
 //! texts of two attempts have nothing in common but their length.
 //!
-//! A request is alone on its connection and is never sent again below this module: whether it may be is decided by who
-//! knows the answer's meaning. What comes back of a service is bounded: [`HEAD_BYTES_MAX`] of a head, and of a body
-//! [`ANSWER_BYTES_MAX`], or none of it if it is larger; and it has `answer_timeout` for it.
+//! A request that the service may have seen is never sent again here: whether it may be is decided by who knows the answer's
+//! meaning. One that an ending HTTP/2 connection did nothing with goes out once more, on another connection. What comes back
+//! is bounded (`link`), and has `answer_timeout` for it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,21 +16,16 @@ use http::HeaderValue;
 use http::header::HeaderName;
 use rand::Rng as _;
 use rustls::ClientConfig as TlsConfig;
-use tidings_http1::pool::CallError;
-use tidings_http1::{Client, ClientConfig, Limits, Request, RequestError, Response};
 use tidings_push::web_push::vapid::VapidTokens;
 use tidings_push::web_push::{Reason, WebPush};
-use tidings_push::{ANSWER_BYTES_MAX, Dialect as _, Notification, Reason as AnyReason, Verdict};
+use tidings_push::{Dialect as _, Notification, Reason as AnyReason, Verdict};
 use tidings_telemetry::panics::{self, Work};
-use tidings_telemetry::{Counter, unix_now};
+use tidings_telemetry::unix_now;
 use tidings_types::Provider;
 use tokio::time::Instant;
 
-use super::network::Route;
-use crate::metrics::Metrics;
+use super::link::{Answer, Failure, Link, Path, Terms};
 
-/// Bytes of an answer's head.
-const HEAD_BYTES_MAX: usize = 16 * 1024;
 const TOPIC: HeaderName = HeaderName::from_static("topic");
 
 /// What requests and connections are made with.
@@ -39,33 +34,6 @@ pub(super) struct Access {
     pub(super) ca_pem: Option<String>,
     /// Another one only with other certificates to trust.
     pub(super) tls: Arc<TlsConfig>,
-}
-
-/// How long things may take.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Timeouts {
-    pub(super) connect: Duration,
-    pub(super) answer: Duration,
-}
-
-/// A connection to an origin; one request at a time.
-pub(super) struct Link {
-    client: Client,
-    route: Route,
-    closed: Counter,
-}
-
-impl Link {
-    /// Whether it was made with these certificates to trust.
-    pub(super) fn is_with(&self, tls: &Arc<TlsConfig>) -> bool {
-        self.route.is_with(tls)
-    }
-}
-
-impl Drop for Link {
-    fn drop(&mut self) {
-        self.closed.inc();
-    }
 }
 
 /// What came of an attempt.
@@ -88,88 +56,84 @@ pub(super) enum Report {
 /// What an attempt needs; everything may change threads.
 pub(super) struct Plan {
     pub(super) access: Arc<Access>,
-    pub(super) timeouts: Timeouts,
-    pub(super) metrics: Metrics,
-    pub(super) route: Route,
+    pub(super) terms: Terms,
+    pub(super) path: Path,
     /// An open connection, if there is one.
     pub(super) link: Option<Link>,
 }
 
 impl Plan {
-    /// Makes the attempt. The connection comes back if it can be used again.
+    /// Makes the attempt. The link comes back if it can be used again.
     ///
     /// # Cancel safety
-    /// Dropping the future cuts the connection; whether the request was sent is then unknown.
+    /// Dropping the future gives up the request; whether it was sent is then unknown.
     pub(super) async fn make(self, notification: &Notification) -> (Report, Option<Link>) {
         let now = unix_now();
-        let authorization = self.access.vapid.authorization(&self.route.origin().to_string(), now);
+        let authorization = self.access.vapid.authorization(&self.path.route().origin().to_string(), now);
         let mut random = |bytes: &mut [u8]| rand::rng().fill_bytes(bytes);
         let make = || WebPush.request(notification, Some(&authorization), &mut random, now);
         let made = panics::catch(Work::Notification, make);
-        let (request, has_topic) = match made.unwrap_or(Err(AnyReason::Panicked(Provider::WebPush))) {
-            Ok((head, body)) => match put(&head, body) {
-                Ok(request) => (request, head.headers().contains_key(TOPIC)),
-                Err(_) => return (Report::Unsendable(Reason::BadRequest.into()), self.link),
-            },
+        let (head, body) = match made.unwrap_or(Err(AnyReason::Panicked(Provider::WebPush))) {
+            Ok(request) => request,
             Err(reason) => return (Report::Unsendable(reason), self.link),
         };
-        let patience = match self.link {
-            Some(_) => self.timeouts.answer,
-            None => self.timeouts.connect + self.timeouts.answer,
-        };
+        let has_topic = head.headers().contains_key(TOPIC);
         // Nobody wants an answer that comes when it is over.
-        let timeout = patience.min(notification.rendering.expires_at().saturating_since(now));
-        let Some(link) = self.link.or_else(|| open(self.route, self.timeouts, &self.metrics)) else {
-            return (Report::NotSent { cut_short: false }, None);
-        };
-        self.metrics.streams_opened.inc();
-        let sent_at = Instant::now();
-        let answer = link.client.send(request, timeout).await;
-        self.metrics.streams_ended.inc();
-        match answer {
-            Ok(answer) => {
-                let round_trip = sent_at.elapsed();
-                match panics::catch(Work::Notification, || classify(&answer)) {
-                    Ok(verdict) => (Report::Answered { verdict, round_trip, authorization }, Some(link)),
-                    Err(_panicked) => (Report::Unreadable, Some(link)),
-                }
+        let expires_at = Instant::now() + notification.rendering.expires_at().saturating_since(now);
+        match self.exchange(&head, body, expires_at).await {
+            Ok((answer, round_trip, link)) => {
+                let verdict = panics::catch(Work::Notification, || classify(&answer));
+                let answered = |verdict| Report::Answered { verdict, round_trip, authorization };
+                (verdict.map_or(Report::Unreadable, answered), Some(link))
             }
-            Err(CallError::Refused(_)) => (Report::Unsendable(Reason::BadRequest.into()), None),
-            Err(error) => {
-                let cut_short = matches!(error, CallError::Timeout { .. }) && timeout < patience;
-                if error.may_have_been_sent() {
-                    return (Report::Lost { has_topic, cut_short }, None);
+            Err((failure, deadline)) => {
+                let is_cut_short = |timed_out: bool| timed_out && deadline == expires_at;
+                let report = match failure {
+                    Failure::Unsendable => Report::Unsendable(Reason::BadRequest.into()),
+                    Failure::Forbidden => Report::Forbidden,
+                    Failure::NotConnected { timed_out } | Failure::NotSent { timed_out } => {
+                        Report::NotSent { cut_short: is_cut_short(timed_out) }
+                    }
+                    Failure::NotProcessed => Report::NotSent { cut_short: false },
+                    Failure::Lost { timed_out } => Report::Lost { has_topic, cut_short: is_cut_short(timed_out) },
+                };
+                (report, None)
+            }
+        }
+    }
+
+    /// Sends the request; once more on another connection, if the first did nothing with it. A failure comes with the
+    /// deadline that it had.
+    async fn exchange(
+        self,
+        head: &http::Request<()>,
+        body: Bytes,
+        expires_at: Instant,
+    ) -> Result<(Answer, Duration, Link), (Failure, Instant)> {
+        let Terms { connect_timeout, answer_timeout, metrics, .. } = &self.terms;
+        let (mut link, mut is_repeat) = (self.link.filter(Link::is_ready), false);
+        loop {
+            let link = match link.take() {
+                Some(link) => link,
+                None => {
+                    let deadline = expires_at.min(Instant::now() + *connect_timeout);
+                    self.path.link(&self.terms, deadline).await.map_err(|failure| (failure, deadline))?
                 }
-                self.metrics.connect_failures.inc();
-                (if link.route.is_forbidden() { Report::Forbidden } else { Report::NotSent { cut_short } }, None)
+            };
+            let sent_at = Instant::now();
+            let deadline = expires_at.min(sent_at + *answer_timeout);
+            metrics.streams_opened.inc();
+            let answer = link.send(head, body.clone(), deadline).await;
+            metrics.streams_ended.inc();
+            match answer {
+                Ok(answer) => return Ok((answer, sent_at.elapsed(), link)),
+                Err(Failure::NotProcessed) if !is_repeat => is_repeat = true,
+                Err(failure) => return Err((failure, deadline)),
             }
         }
     }
 }
 
-fn classify(answer: &Response) -> Verdict {
-    WebPush.classify(answer.status(), answer.headers(), answer.body(), unix_now())
-}
-
-/// The same request in HTTP/1.1.
-fn put(head: &http::Request<()>, body: Bytes) -> Result<Request, RequestError> {
-    let target = head.uri().path_and_query().map_or("/", |target| target.as_str());
-    let mut request = Request::new(head.method().clone(), target)?;
-    for (name, value) in head.headers() {
-        request = request.header(name.as_str(), value.as_bytes())?;
-    }
-    Ok(request.body(body).pipeline(false).repeat(false))
-}
-
-/// A connection that begins to be made; none only if its settings are wrong, which are ours.
-fn open(route: Route, timeouts: Timeouts, metrics: &Metrics) -> Option<Link> {
-    let mut config = ClientConfig::new(route.origin().to_string(), 1);
-    config.limits = Limits { head_bytes_max: HEAD_BYTES_MAX, body_bytes_max: ANSWER_BYTES_MAX };
-    config.skip_large_bodies = true;
-    (config.pool.backlog_max, config.pool.in_flight_max, config.pool.tombstone_max) = (1, 1, 1);
-    config.pool.connect_timeout = timeouts.connect;
-    config.pool.silence_max = timeouts.connect + timeouts.answer;
-    let client = Client::start_over(route.origin(), config, route.clone()).ok()?;
-    metrics.connections_opened.inc();
-    Some(Link { client, route, closed: metrics.connections_closed.clone() })
+fn classify(Answer(status, headers, body): &Answer) -> Verdict {
+    WebPush.classify(*status, headers, body, unix_now())
 }

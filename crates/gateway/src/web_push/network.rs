@@ -21,7 +21,6 @@ use std::time::Duration;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tidings_http1::Origin;
-use tidings_http1::pool::Connect;
 use tidings_push::web_push::guard::EndpointRules;
 use tokio::net::{TcpStream, lookup_host};
 use tokio::sync::Mutex;
@@ -79,10 +78,6 @@ impl WeakRoute {
     pub(crate) fn upgrade(&self) -> Option<Route> {
         self.0.upgrade().map(Route::over)
     }
-
-    pub(crate) fn is_alive(&self) -> bool {
-        self.0.strong_count() > 0
-    }
 }
 
 struct Shared {
@@ -90,7 +85,10 @@ struct Shared {
     server_name: ServerName<'static>,
     network: Arc<dyn Network>,
     rules: EndpointRules,
+    /// Offers HTTP/2 and HTTP/1.1.
     tls: TlsConnector,
+    /// Offers HTTP/1.1 alone.
+    tls_http1: TlsConnector,
     resolved: Mutex<Option<Resolved>>,
 }
 
@@ -114,9 +112,11 @@ impl Route {
         tls: Arc<ClientConfig>,
     ) -> Option<Self> {
         let server_name = ServerName::try_from(origin.host().to_owned()).ok()?;
-        let tls = TlsConnector::from(tls);
+        let mut http1 = ClientConfig::clone(&tls);
+        http1.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let (tls, tls_http1) = (TlsConnector::from(tls), TlsConnector::from(Arc::new(http1)));
         let resolved = Mutex::new(None);
-        Some(Self::over(Arc::new(Shared { origin, server_name, network, rules, tls, resolved })))
+        Some(Self::over(Arc::new(Shared { origin, server_name, network, rules, tls, tls_http1, resolved })))
     }
 
     fn over(shared: Arc<Shared>) -> Self {
@@ -173,6 +173,22 @@ impl Route {
         Ok((all.iter().copied().filter(|it| rules.admits_address(it.ip())).collect(), all.len()))
     }
 
+    /// A connection that speaks what the peer has chosen of HTTP/2 and HTTP/1.1 (ALPN).
+    pub(crate) async fn connect(&self) -> io::Result<TlsStream<TcpStream>> {
+        self.connect_with(&self.shared.tls).await
+    }
+
+    /// A connection that speaks HTTP/1.1.
+    pub(crate) async fn connect_http1(&self) -> io::Result<TlsStream<TcpStream>> {
+        self.connect_with(&self.shared.tls_http1).await
+    }
+
+    async fn connect_with(&self, tls: &TlsConnector) -> io::Result<TlsStream<TcpStream>> {
+        let stream = self.dial().await?;
+        stream.set_nodelay(true)?;
+        tls.connect(self.shared.server_name.clone(), stream).await
+    }
+
     async fn dial(&self) -> io::Result<TcpStream> {
         let mut addresses = self.addresses().await?;
         let start = rand::random::<u32>() as usize % addresses.len().max(1);
@@ -186,16 +202,6 @@ impl Route {
             }
         }
         Err(last)
-    }
-}
-
-impl Connect for Route {
-    type Transport = TlsStream<TcpStream>;
-
-    async fn connect(&self) -> io::Result<TlsStream<TcpStream>> {
-        let stream = self.dial().await?;
-        stream.set_nodelay(true)?;
-        self.shared.tls.connect(self.shared.server_name.clone(), stream).await
     }
 }
 

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! **An origin costs itself.** It has a queue, a [`Gate`] (breaker, pauses it asked for) and a retry budget of its own,
-//! and at most `connection_count_max` attempts under way, each alone on its connection. What may be held is for all of
+//! and as many attempts under way as its connections take. What may be held is for all of
 //! them: others pass one that takes nothing until it holds all there is room for. Then the lake waits, as it does for
 //! any receiver that is slower than its sender, for nothing that may still be sent is thrown away. Priorities have
 //! bounds of their own, or a newsletter that waits would keep a goal in its lake.
@@ -91,8 +91,8 @@ const DOUBTFUL: usize = 1;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     pub(crate) origin_count_max: usize,
-    /// Per origin.
-    pub(crate) connection_count_max: usize,
+    /// Attempts under way, of an origin of which nothing else was said ([`Origins::set_attempt_count_max`]).
+    pub(crate) attempt_count_max: usize,
     /// Over all origins and priorities, at least [`LEVELS`].
     pub(crate) held_max: usize,
     pub(crate) idle_timeout: Duration,
@@ -167,6 +167,7 @@ struct Origin<T, C> {
     broke_until: Instant,
     held: [usize; LEVELS],
     in_flight: usize,
+    attempt_count_max: usize,
     /// Since when something is in flight, if something is.
     busy_since: Instant,
     /// Open and unused, the latest used at the end.
@@ -256,9 +257,17 @@ impl<T, C> Origins<T, C> {
         self.placed.iter().map(|index| self.origins[*index].connection_count()).sum()
     }
 
-    /// How many origins have a place.
-    pub(crate) fn placed_count(&self) -> usize {
-        self.placed.len()
+    /// How many attempts may be under way, over all origins with a place.
+    pub(crate) fn attempt_count_max(&self) -> usize {
+        self.placed.iter().map(|index| self.origins[*index].attempt_count_max).sum()
+    }
+
+    /// An origin takes so many attempts at a time, until something else is said.
+    pub(crate) fn set_attempt_count_max(&mut self, name: &Name, count: usize, now: Now) {
+        if let Some(&index) = self.ids.get(name) {
+            self.origins[index].attempt_count_max = count;
+            self.consider(index, now);
+        }
     }
 
     /// Scheme, host and port.
@@ -460,7 +469,7 @@ impl<T, C> Origins<T, C> {
     }
 
     fn add(&mut self, name: &Name, now: Now) -> usize {
-        let index = self.origins.insert(Origin::new(name.clone(), now));
+        let index = self.origins.insert(Origin::new(name.clone(), self.limits.attempt_count_max, now));
         self.ids.insert(name.clone(), index);
         index
     }
@@ -477,7 +486,7 @@ impl<T, C> Origins<T, C> {
     /// Whether it could start something, had it a place.
     fn wants_to_start(&self, origin: &Origin<T, C>, now: Now) -> bool {
         origin.has_queued(now)
-            && origin.in_flight < self.limits.connection_count_max
+            && origin.in_flight < origin.attempt_count_max
             && origin.gate.is_open(origin.in_flight, now)
     }
 
@@ -667,7 +676,7 @@ impl<T, C> Origins<T, C> {
             assert_eq!(usize::from(origin.in_line), in_line);
             assert!(origin.placed_at.is_some() || origin.connection_count() == 0, "connections need a place");
             assert!(origin.placed_at.is_some() || !origin.is_ready, "only who has a place is ready");
-            assert!(origin.connection_count() <= self.limits.connection_count_max);
+            assert!(origin.connection_count() <= origin.attempt_count_max);
             assert_eq!(self.ids[&origin.name], index);
         }
         assert_eq!((held, self.ids.len()), (self.held, self.origins.len()));
@@ -694,9 +703,10 @@ fn take_out<Q, T, R>(
 }
 
 impl<T, C> Origin<T, C> {
-    fn new(name: Name, now: Now) -> Self {
+    fn new(name: Name, attempt_count_max: usize, now: Now) -> Self {
         Self {
             name,
+            attempt_count_max,
             fresh: Default::default(),
             turns: Turns::new(),
             repeats: VecDeque::new(),

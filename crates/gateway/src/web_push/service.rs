@@ -112,9 +112,12 @@ impl Access {
 }
 
 fn tls(ca_pem: Option<String>) -> Result<Arc<TlsConfig>, AccessError> {
-    ca_pem.map_or(Roots::Native, Roots::Pem).client_config().map_err(|error| match error {
+    let config = ca_pem.map_or(Roots::Native, Roots::Pem).client_config().map_err(|error| match error {
         TlsError::NoRoots => AccessError::NoRoots,
         TlsError::Setup(error) => AccessError::Tls(error),
         _ => AccessError::Certificates,
-    })
+    })?;
+    let mut config = Arc::unwrap_or_clone(config);
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
 }

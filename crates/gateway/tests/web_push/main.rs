@@ -1,6 +1,7 @@
 //! The gateway to browsers against push services that misbehave, names that lie and addresses that must not be reached.
 
 mod browser;
+mod http2;
 mod net;
 mod service;
 

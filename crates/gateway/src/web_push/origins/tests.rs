@@ -11,7 +11,7 @@ const HIGH: usize = 0;
 const NORMAL: usize = 1;
 
 const LIMITS: Limits =
-    Limits { origin_count_max: 3, connection_count_max: 2, held_max: 3 * 100, idle_timeout: Duration::from_secs(30) };
+    Limits { origin_count_max: 3, attempt_count_max: 2, held_max: 3 * 100, idle_timeout: Duration::from_secs(30) };
 
 /// How an origin answers.
 #[derive(Debug, Clone, Copy)]
@@ -135,7 +135,7 @@ impl World {
         while let Some(mut start) = self.origins.next(self.now) {
             self.origins.check();
             let in_flight = self.flights.iter().filter(|flight| flight.start.origin == start.origin).count();
-            assert!(in_flight < self.origins.limits.connection_count_max);
+            assert!(in_flight < self.origins.limits.attempt_count_max);
             start.connection.get_or_insert_with(|| {
                 self.connections_made += 1;
                 self.connections_made
@@ -474,7 +474,7 @@ fn connections_are_used_again_and_closed_when_idle() {
     let swept = world.origins.sweep(later(world.now, LIMITS.idle_timeout - Duration::from_secs(1)), (), |_| None::<()>);
     assert_eq!((swept.len(), world.origins.connection_count()), (0, 3));
     world.origins.sweep(later(world.now, LIMITS.idle_timeout), (), |_| None::<()>);
-    assert_eq!((world.origins.connection_count(), world.origins.placed_count()), (0, 0));
+    assert_eq!((world.origins.connection_count(), world.origins.attempt_count_max()), (0, 0));
     world.origins.check();
 }
 
