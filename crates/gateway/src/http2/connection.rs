@@ -8,13 +8,16 @@
 //! A turn ends when nothing more can be read, sent or taken; whatever changes that wakes the task. What waits from the
 //! turn before is written before anything is opened, since it is what takes the room. A connection that is *leaving*
 //! (GOAWAY, a refused or replaced credential) opens nothing more, waits for the answers under way and ends; its place
-//! in the lines is another's then.
+//! in the lines is another's then. What it awaits at each moment is its `state`, where the drawing is.
 //!
 //! What is open when it ends has an unknown outcome, except the streams that GOAWAY names as not processed.
 //!
 //! Requests go out only as far as the peer's flow window reaches (`frames`), as far as that can be told before they are
-//! made: what waited inside `h2` no other connection could take. A peer that leaves an idle connection without a window
-//! for `stall_timeout` is left.
+//! made: what waited inside `h2` no other connection could take. A peer that is silent, or leaves an idle connection
+//! without a window, is left (`liveness`).
+
+mod liveness;
+mod state;
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -24,16 +27,20 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use h2::{Ping, PingPong, Reason as H2Reason};
+use h2::Reason as H2Reason;
+use http::{HeaderMap, StatusCode};
 use tidings_push::pacing::Permits;
 use tidings_push::retry::retry_after;
 use tidings_push::{Advice, Dialect, PoolGauge, Reason, Verdict};
 use tidings_telemetry::panics::{self, Work};
 use tidings_telemetry::{LocalHistogram, chain, unix_now};
 use tidings_types::Timestamp;
-use tokio::time::{Instant, Sleep, sleep};
+use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
+use self::liveness::Liveness;
+pub(crate) use self::liveness::Timeouts;
+use self::state::State;
 use super::answers::{Answer, Answers, Bell, Ended};
 use super::authorization::{Authorization, AuthorizationNumber};
 use super::connect::Link;
@@ -56,8 +63,6 @@ const _: () = {
     let count_max = BATCH_BYTES / REQUEST_HEAD_BYTES;
     assert!(BATCH_BYTES + count_max * (REQUEST_HEAD_BYTES + PAYLOAD_BYTES_MAX) <= CORK_BYTES_MAX);
 };
-/// Checks per `stall_timeout`.
-const TICKS_PER_STALL: u32 = 4;
 
 /// What all connections of a gateway share and nobody changes.
 pub(crate) struct Shared {
@@ -69,10 +74,7 @@ pub(crate) struct Shared {
     pub(crate) gauge: Arc<PoolGauge>,
     pub(crate) health: HealthWatch,
     pub(crate) streams_max: u32,
-    pub(crate) stall_timeout: Duration,
-    pub(crate) answer_timeout: Duration,
-    pub(crate) ping_idle: Option<Duration>,
-    pub(crate) ping_interval_min: Duration,
+    pub(crate) timeouts: Timeouts,
 }
 
 impl Shared {
@@ -96,7 +98,8 @@ pub(crate) struct Connection {
     slot: usize,
     shared: Rc<Shared>,
     pool: Rc<RefCell<Pool>>,
-    /// The place in the lakes' lines; none when leaving.
+    state: State,
+    /// The place in the lakes' lines; none once it was given up.
     intake: Option<Intake>,
     link: Link,
     bell: Arc<Bell>,
@@ -107,26 +110,14 @@ pub(crate) struct Connection {
     allowed: u32,
     answers: Answers,
     authorization: Authorization,
-    pings: Option<PingPong>,
-    /// A PING that is not answered yet.
-    pinged_at: Option<Instant>,
-    last_ping_at: Option<Instant>,
-    heard_at: Instant,
-    /// Nothing is open and yet the peer takes nothing.
-    shut_since: Option<Instant>,
+    liveness: Liveness,
     round_trips: LocalHistogram,
-    tick: Pin<Box<Sleep>>,
     /// The largest payload of the last batch, for estimating how many requests the cork takes, and the mean, for how
     /// many the peer's window takes.
     payload_bytes: usize,
     payload_mean: usize,
-    leaving: bool,
-    /// By a GOAWAY.
-    told_to_go: bool,
-    /// `h2` or the socket is through.
-    closed: bool,
-    /// Everything it had open is dealt with.
-    over: bool,
+    /// Of its GOAWAYs the first: only that is counted.
+    is_goaway_counted: bool,
     end: End,
     /// Filled and emptied in each turn.
     batch: Vec<Attempt>,
@@ -150,6 +141,7 @@ impl Connection {
         }
         Self {
             slot,
+            state: State::AwaitingWork,
             intake: Some(intake),
             bell_waker: Waker::from(Arc::clone(&bell)),
             answers: Answers::new(Arc::clone(&bell)),
@@ -157,22 +149,14 @@ impl Connection {
             permits,
             allowed: 0,
             authorization: Authorization::new(credential),
-            pings: link.h2.ping_pong(),
+            liveness: Liveness::new(shared.timeouts, link.h2.ping_pong(), Instant::now()),
             link,
-            pinged_at: None,
-            last_ping_at: None,
-            heard_at: Instant::now(),
-            shut_since: None,
             round_trips: shared.metrics.round_trip.local(),
-            tick: Box::pin(sleep(shared.stall_timeout / TICKS_PER_STALL)),
             shared,
             pool,
             payload_bytes: 0,
             payload_mean: 0,
-            leaving: false,
-            told_to_go: false,
-            closed: false,
-            over: false,
+            is_goaway_counted: false,
             end: End::default(),
             batch: Vec::new(),
             ended: Vec::new(),
@@ -186,7 +170,7 @@ impl Connection {
     pub(crate) async fn work(&mut self) {
         poll_fn(|cx| {
             self.poll_turn(cx);
-            if self.leaving || self.over { Poll::Ready(()) } else { Poll::Pending }
+            if self.state.is_working() { Poll::Pending } else { Poll::Ready(()) }
         })
         .await;
         self.leave();
@@ -194,7 +178,7 @@ impl Connection {
 
     /// Takes and opens nothing more. What is open is dealt with by [`Self::finish`].
     pub(crate) fn leave(&mut self) {
-        self.leaving = true;
+        self.state.leave();
         if let Some(mut intake) = self.intake.take() {
             let cx = &mut Context::from_waker(Waker::noop());
             let mut pool = self.pool.borrow_mut();
@@ -218,10 +202,10 @@ impl Connection {
     pub(crate) async fn finish(&mut self) {
         self.leave();
         poll_fn(|cx| {
-            if !self.over {
+            if !self.state.is_over() {
                 self.poll_turn(cx);
             }
-            if self.over { Poll::Ready(()) } else { Poll::Pending }
+            if self.state.is_over() { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
     }
@@ -233,7 +217,7 @@ impl Connection {
 
     fn poll_turn(&mut self, cx: &mut Context<'_>) {
         self.bell.begin(cx.waker());
-        self.over = self.turn(cx);
+        self.turn(cx);
         let mut pool = self.pool.borrow_mut();
         if self.intake.is_some() {
             pool.note(self.slot, Some(Seat { limit: self.permits.limit(), in_flight: self.permits.in_flight() }));
@@ -245,8 +229,7 @@ impl Connection {
         }
     }
 
-    /// Returns whether the connection is over; everything it had open is then settled or repeated elsewhere.
-    fn turn(&mut self, cx: &mut Context<'_>) -> bool {
+    fn turn(&mut self, cx: &mut Context<'_>) {
         let now = Instant::now();
         self.poll_h2(false);
         // The runtime may have stopped the reading only for others' sake: then it rang, and we go on after them.
@@ -255,31 +238,28 @@ impl Connection {
         // First, since what is settled makes room under the pool's bound.
         self.pool.borrow_mut().flush();
         self.permits.on_limit(self.link.requests.current_max_send_streams());
-        if !self.leaving {
+        if self.state.is_working() {
             self.tell_allowed(self.permits.limit());
         }
         self.tell_goodbye();
-        let stalled = self.check_alive(cx, now);
-        if stalled && self.end.useful {
-            self.link.entry.on_failed(rand::random(), unix_now());
-        }
-        if !stalled && !self.closed {
+        self.check_alive(cx, now);
+        if !self.state.is_closing() {
             self.write();
             self.open(cx, now);
         }
-        if stalled || self.closed || self.leaving && self.permits.in_flight() == 0 {
-            self.close(now);
-            return true;
+        if self.state.is_leaving() && self.permits.in_flight() == 0 {
+            self.state.close();
         }
-        if read_on {
+        if self.state.is_closing() {
+            self.close_down(now);
+        } else if read_on {
             cx.waker().wake_by_ref();
         }
-        false
     }
 
     /// Lets `h2` read (unless the gate is closed) and put its frames into the cork.
     fn poll_h2(&mut self, gate_closed: bool) {
-        if self.closed {
+        if self.state.is_closing() {
             return;
         }
         self.link.cork.close_gate(gate_closed);
@@ -291,7 +271,7 @@ impl Connection {
                 error = result.err().map(tracing::field::display),
                 "Connection closed"
             );
-            self.closed = true;
+            self.state.close();
             self.end.credential_refused = self.end.credential_refused.or(self.link.cork.refusal());
         }
         self.link.cork.close_gate(false);
@@ -300,7 +280,7 @@ impl Connection {
     fn tell_goodbye(&mut self) {
         let Some(GoAway { last_stream, code, reason }) = self.link.cork.take_goaway() else { return };
         let Shared { provider, pool, metrics, .. } = &*self.shared;
-        if !std::mem::replace(&mut self.told_to_go, true) {
+        if !std::mem::replace(&mut self.is_goaway_counted, true) {
             metrics.goaways.inc(); // A second one only says up to where it went in the end (RFC 9113, 6.8).
         }
         let (slot, count) = (self.slot, self.permits.in_flight());
@@ -319,32 +299,26 @@ impl Connection {
         if ended.is_empty() {
             return;
         }
-        let (pool, shared, unix) = (Rc::clone(&self.pool), Rc::clone(&self.shared), unix_now());
+        let (pool, unix) = (Rc::clone(&self.pool), unix_now());
         let mut pool = pool.borrow_mut();
-        shared.metrics.streams_ended.add(ended.len() as u64);
+        self.shared.metrics.streams_ended.add(ended.len() as u64);
         // One of a batch is enough for a mean.
         if let Some(one) = ended.iter().find(|it| matches!(it.answer, Answer::Response(..))) {
-            shared.gauge.on_round_trip(now.saturating_duration_since(one.opened_at));
+            self.shared.gauge.on_round_trip(now.saturating_duration_since(one.opened_at));
         }
         for Ended { attempt, authorization, opened_at, answer } in ended.drain(..) {
             self.permits.on_ended();
             match answer {
                 Answer::Response(status, headers, body) => {
-                    self.heard_at = now;
+                    self.liveness.on_heard(now);
                     self.round_trips.record(now.saturating_duration_since(opened_at));
-                    let read = || shared.dialect.classify(status, &headers, &body, unix);
-                    let Ok(mut verdict) = panics::catch(Work::Notification, read) else {
-                        pool.on_unreadable(attempt, now);
-                        continue;
-                    };
-                    if let Verdict::Repeat { not_before, .. } = &mut verdict {
-                        // Whatever the provider's own rules: RFC 9110, 10.2.3.
-                        *not_before = retry_after(&headers, unix).unwrap_or_default().max(*not_before);
+                    match self.classify(status, &headers, &body, unix) {
+                        Some(verdict) => self.on_verdict(&mut pool, attempt, authorization, verdict, opened_at, now),
+                        None => pool.on_unreadable(attempt, now),
                     }
-                    self.on_verdict(&mut pool, attempt, authorization, verdict, opened_at, now);
                 }
                 Answer::Failed(error) if is_not_processed(&error) => {
-                    self.heard_at = now;
+                    self.liveness.on_heard(now);
                     pool.on_failed(attempt, Repeat::NotProcessed, Delay::Hurry, now);
                 }
                 Answer::Failed(_) | Answer::Lost => {
@@ -353,6 +327,17 @@ impl Connection {
             }
         }
         self.round_trips.flush();
+    }
+
+    /// What an answer means; none if reading it panicked.
+    fn classify(&self, status: StatusCode, headers: &HeaderMap, body: &[u8], unix: Timestamp) -> Option<Verdict> {
+        let classify = || self.shared.dialect.classify(status, headers, body, unix);
+        let mut verdict = panics::catch(Work::Notification, classify).ok()?;
+        if let Verdict::Repeat { not_before, .. } = &mut verdict {
+            // Whatever the provider's own rules: RFC 9110, 10.2.3.
+            *not_before = retry_after(headers, unix).unwrap_or_default().max(*not_before);
+        }
+        Some(verdict)
     }
 
     fn on_verdict(
@@ -411,92 +396,64 @@ impl Connection {
         match advice {
             Advice::Wait | Advice::PauseAll => Delay::Backoff(not_before),
             Advice::LeaveConnection => {
-                self.leaving = true;
+                self.state.leave();
                 Delay::Hurry
             }
             Advice::RenewCredential => {
-                self.leaving |= self.authorization.belongs_to_connection();
+                if self.authorization.belongs_to_connection() {
+                    self.state.leave();
+                }
                 if self.authorization.on_expired(authorization, unix_now()) {
                     return Delay::Hurry;
                 }
                 // A fresh credential is said to be too old: a clock is wrong, and only waiting is left.
-                self.leaving = true;
-                self.end.credential_refused = Some(reason.as_str());
+                self.on_credential_refused(reason);
                 Delay::Backoff(not_before)
             }
             Advice::CredentialRefused => {
-                self.leaving = true;
-                self.end.credential_refused = Some(reason.as_str());
+                self.on_credential_refused(reason);
                 Delay::Backoff(not_before)
             }
         }
     }
 
-    /// On each tick: gives up requests without an answer, asks a silent peer for a sign of life. Returns whether it
-    /// gave none.
-    fn check_alive(&mut self, cx: &mut Context<'_>, now: Instant) -> bool {
-        if let (Some(pings), true) = (&mut self.pings, self.pinged_at.is_some())
-            && let Poll::Ready(Ok(_)) = pings.poll_pong(&mut Context::from_waker(&self.bell_waker))
-        {
-            self.pinged_at = None;
-            self.heard_at = now;
+    fn on_credential_refused(&mut self, reason: Reason) {
+        self.state.leave();
+        self.end.credential_refused = Some(reason.as_str());
+    }
+
+    /// On each tick: gives up requests without an answer, and looks whether the peer takes anything and is there.
+    fn check_alive(&mut self, cx: &mut Context<'_>, now: Instant) {
+        self.liveness.poll_pong(&mut Context::from_waker(&self.bell_waker), now);
+        if !self.liveness.poll_tick(cx, now) {
+            return;
         }
-        if self.tick.as_mut().poll(cx).is_pending() {
-            return false;
+        self.give_up(now);
+        let Shared { provider, pool, metrics, .. } = &*self.shared;
+        let (slot, count, bytes) = (self.slot, self.permits.in_flight(), self.link.cork.window());
+        let lacks_window = !self.state.is_leaving() && count == 0 && bytes < self.payload_mean.max(1);
+        if self.liveness.is_shut(lacks_window, now) {
+            metrics.without_window.inc();
+            warn!(provider, pool, slot, bytes, "Connection has no window");
+            self.state.leave();
+        } else if self.liveness.is_silent(count == 0, now) {
+            metrics.silent.inc();
+            warn!(provider, pool, slot, count, "Connection stalled");
+            if self.end.useful {
+                self.link.entry.on_failed(rand::random(), unix_now()); // If it was of no use, its end says so.
+            }
+            self.state.close();
         }
-        self.tick.as_mut().reset(now + self.shared.stall_timeout / TICKS_PER_STALL);
-        _ = self.tick.as_mut().poll(cx); // Registers the new moment, which lies ahead.
-        if let Some(opened_before) = now.checked_sub(self.shared.answer_timeout) {
+    }
+
+    /// Gives up requests that have waited for too long.
+    fn give_up(&mut self, now: Instant) {
+        if let Some(opened_before) = now.checked_sub(self.shared.timeouts.answer) {
             let mut ended = std::mem::take(&mut self.ended);
             self.answers.give_up(opened_before, &mut ended);
             self.on_answers(&mut ended, now);
             self.ended = ended;
         }
-        if self.is_shut(now) {
-            self.leaving = true;
-            return false;
-        }
-        self.check_silence(now)
-    }
-
-    /// Whether the peer has given an idle connection no window for too long.
-    fn is_shut(&mut self, now: Instant) -> bool {
-        let window = self.link.cork.window();
-        if self.leaving || self.permits.in_flight() > 0 || window >= self.payload_mean.max(1) {
-            self.shut_since = None;
-            return false;
-        }
-        let since = *self.shut_since.get_or_insert(now);
-        let shut = now.saturating_duration_since(since) >= self.shared.stall_timeout;
-        if shut {
-            let Shared { provider, pool, metrics, .. } = &*self.shared;
-            metrics.without_window.inc();
-            warn!(provider, pool, slot = self.slot, bytes = window, "Connection has no window");
-        }
-        shut
-    }
-
-    /// Asks a silent peer for a sign of life; returns whether it gave none.
-    fn check_silence(&mut self, now: Instant) -> bool {
-        let Shared { provider, pool, metrics, stall_timeout, ping_idle, ping_interval_min, .. } = &*self.shared;
-        let half = *stall_timeout / 2;
-        let since = |at: Instant| now.saturating_duration_since(at);
-        if let Some(pinged_at) = self.pinged_at {
-            let stalled = since(pinged_at) >= half;
-            if stalled {
-                metrics.silent.inc();
-                warn!(provider, pool, slot = self.slot, count = self.permits.in_flight(), "Connection stalled");
-            }
-            return stalled;
-        }
-        let patience = if self.permits.in_flight() > 0 { Some(half) } else { *ping_idle };
-        if patience.is_some_and(|patience| since(self.heard_at) >= patience)
-            && self.last_ping_at.is_none_or(|at| since(at) >= *ping_interval_min)
-            && self.pings.as_mut().is_some_and(|pings| pings.send_ping(Ping::opaque()).is_ok())
-        {
-            (self.pinged_at, self.last_ping_at) = (Some(now), Some(now));
-        }
-        false
     }
 
     /// Takes and hands over batches as long as there are permits, room in the cork, and notifications.
@@ -512,7 +469,7 @@ impl Connection {
             let dry = self.batch.len() < count;
             let all_taken = self.hand_over(now);
             self.write();
-            if dry || !all_taken || self.leaving || self.closed {
+            if dry || !all_taken || !self.state.is_working() {
                 return;
             }
         }
@@ -524,14 +481,14 @@ impl Connection {
             Poll::Ready(Ok(())) => {}
             Poll::Pending => return 0, // One that was handed over is not open yet.
             Poll::Ready(Err(error)) => {
-                if !self.leaving {
+                if self.state.is_working() {
                     let Shared { provider, pool, .. } = &*self.shared;
                     debug!(provider, pool, slot = self.slot, error = chain(&error), "Connection is leaving");
                 }
-                self.leaving = true;
+                self.state.leave();
             }
         }
-        if self.leaving || self.closed || self.link.cork.is_blocked() {
+        if !self.state.is_working() || self.link.cork.is_blocked() {
             return 0;
         }
         let room = BATCH_BYTES.saturating_sub(self.link.cork.held());
@@ -598,19 +555,21 @@ impl Connection {
             let Shared { provider, pool, .. } = &*self.shared;
             debug!(provider, pool, slot = self.slot, error = chain(&error), "Connection broken");
             self.poll_h2(false); // Answers may have come before it broke.
-            self.closed = true;
+            self.state.close();
         }
     }
 
-    /// Leaves the lines and passes on what is open.
-    fn close(&mut self, now: Instant) {
-        if !self.leaving && !self.end.useful && self.end.credential_refused.is_none() {
+    /// Leaves the lines and passes on what is open. A connection that was of no use, and neither left nor was refused,
+    /// is its address's fault.
+    fn close_down(&mut self, now: Instant) {
+        if !self.state.is_leaving() && !self.end.useful && self.end.credential_refused.is_none() {
             self.link.entry.on_failed(rand::random(), unix_now());
         }
         self.leave();
         let mut ended = std::mem::take(&mut self.ended);
         self.answers.end_all(&mut ended);
         self.on_answers(&mut ended, now);
+        self.state.end();
     }
 }
 

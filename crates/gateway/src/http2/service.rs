@@ -15,7 +15,7 @@ use tracing::info;
 
 use super::config::GatewayConfig;
 use super::connect::{Access, Connector};
-use super::connection::{PAYLOAD_BYTES_MAX, Shared};
+use super::connection::{PAYLOAD_BYTES_MAX, Shared, Timeouts};
 use super::credential::Credential;
 use super::health::HealthWatch;
 use super::oauth::Teller;
@@ -200,10 +200,12 @@ async fn drive(plan: Plan, mut phase: watch::Receiver<Phase>) -> usize {
         gauge: config.gauge,
         health,
         streams_max: config.streams_max,
-        stall_timeout: config.stall_timeout,
-        answer_timeout: config.answer_timeout,
-        ping_idle: config.ping_idle,
-        ping_interval_min: config.ping_interval_min,
+        timeouts: Timeouts {
+            stall: config.stall_timeout,
+            answer: config.answer_timeout,
+            ping_idle: config.ping_idle,
+            ping_interval_min: config.ping_interval_min,
+        },
     });
     let connector = Rc::new(connector);
     let (target_tx, target) = watch::channel(count_min);
