@@ -7,43 +7,46 @@
 //!             └────────────────────  waiting (until due, and paid) ────┘
 //! ```
 //!
-//! What is ready goes out before what its lake holds, but not before what is more urgent: each priority has its own.
+//! The pool is put together from parts: `supply` (what is ready, and what the lakes hold), `repeats` (what waits),
+//! `occupation` (the connections), [`Grants`] (quota and pauses) and [`Outcomes`]. Here is what holds between them: how
+//! many are held, and who is woken for what.
 //!
-//! What is sent has to be granted by the [`Throttle`] first, repeats too: so what waits for a quota waits in the lakes,
+//! What is sent has to be granted by the throttle first, repeats too: so what waits for a quota waits in the lakes,
 //! where the most urgent comes first, and not here.
 //!
-//! What waits takes no place from what can be sent: a provider may have a few devices wait for an hour. What is over
-//! while it waits is settled by a sweep, due or not, since a newer notification of the device may wait for that.
+//! What waits takes no place from what can be sent: a provider may have a few devices wait for an hour.
 //!
 //! Bounds: nothing is taken from the lakes while `held_max` notifications are in flight or ready, or while
 //! [`WAITING_FACTOR`]` × held_max` are held in all, waiting ones included. Beyond that only a sweep of the lakes holds
 //! more, up to another `held_max`: so it can settle what is over although nothing is taken. Every one held is settled
 //! exactly once, or counted as left behind when the gateway is stopped before.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::ops::Bound;
+mod occupation;
+mod repeats;
+mod supply;
+
 use std::sync::Arc;
-use std::task::{Context, Waker};
+use std::task::Context;
 use std::time::Duration;
 
-use tidings_push::retry::RetryBudget;
-use tidings_push::{Lakes, Notification, Outcome, OutcomeSink, Reason};
+use tidings_push::{Lakes, Outcome, OutcomeSink, Reason};
 use tidings_telemetry::unix_now;
 use tidings_types::{EventPriority, Timestamp};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::intake::{Intake, LAKE_COUNT};
-use super::throttle::Throttle;
-use crate::attempt::{Attempt, BUDGET_PAUSE, Standings};
+use self::occupation::Seats;
+pub(crate) use self::occupation::{Occupation, Seat};
+use self::repeats::Repeats;
+use self::supply::Supply;
+use super::intake::Intake;
+use super::throttle::{Grants, Throttle};
+use crate::attempt::{Attempt, Standings};
 use crate::metrics::{Metrics, Repeat};
 use crate::settle::Outcomes;
-use crate::turns::Turns;
 
 /// How many times `held_max` may be held with those that wait: some 160 bytes and a device's address each.
 const WAITING_FACTOR: usize = 16;
-/// Waiting ones that one turn of a sweep looks at: well under a millisecond.
-const SWEEP_TURN: usize = 1024;
 
 /// What a connection can use now.
 #[derive(Debug, Clone, Copy)]
@@ -58,27 +61,6 @@ impl Demand {
     pub(crate) const NONE: Self = Self { count: 0, may_send: false };
 }
 
-/// One connection at work.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Seat {
-    /// Streams that it may have open.
-    pub(crate) limit: u32,
-    pub(crate) in_flight: u32,
-}
-
-/// How the connections of a thread are occupied.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Occupation {
-    pub(crate) connections: usize,
-    /// Of them those that wait for work: they have room, and nothing came.
-    pub(crate) hungry: usize,
-    /// Streams that all may have open.
-    pub(crate) limit: u64,
-    pub(crate) in_flight: u64,
-    /// Notifications settled since the start.
-    pub(crate) settled: u64,
-}
-
 /// When a repeat may be made.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Delay {
@@ -88,38 +70,21 @@ pub(crate) enum Delay {
     Backoff(Duration),
 }
 
-/// When a repeat is due; equal moments are told apart by arrival.
-type Due = (Instant, u64);
-
 pub(crate) struct Pool {
     /// In flight, ready, waiting, or settled and not flushed.
     held: usize,
     held_max: usize,
-    /// By priority.
-    ready: [VecDeque<Attempt>; LAKE_COUNT],
-    waiting: BTreeMap<Due, Attempt>,
-    /// The last one that a sweep under way has looked at.
-    swept_to: Option<Due>,
-    sequence: u64,
-    budget: RetryBudget,
+    supply: Supply,
+    repeats: Repeats,
+    seats: Seats,
+    grants: Grants,
     outcomes: Outcomes,
     metrics: Metrics,
-    /// Connections that have room, by slot: woken when something is ready for them.
-    hungry: Vec<Option<Waker>>,
-    seats: Vec<Option<Seat>>,
     settled_total: u64,
-    /// Attempts handed to connections, and how many these were when it was swept.
-    taken_total: u64,
-    swept_at: u64,
-    throttle: Arc<Throttle>,
-    /// When the throttle is to be asked again, if it gave less than was wanted.
-    throttled_until: Option<Instant>,
-    turns: Turns<LAKE_COUNT>,
-    /// What was ready and what the lakes gave, before it is looked at; empty between calls.
+    /// Connections were handed something since the last sweep of the lakes.
+    taken_since_sweep: bool,
+    /// What was drawn, before it is looked at; empty between calls.
     candidates: Vec<Attempt>,
-    inbox: [Vec<Notification>; LAKE_COUNT],
-    /// The lakes are closed and empty.
-    lakes_finished: bool,
     /// Wakes the pool's own task: a repeat waits, or everything is done.
     changed: Arc<Notify>,
 }
@@ -136,24 +101,15 @@ impl Pool {
         Self {
             held: 0,
             held_max,
-            ready: <_>::default(),
-            waiting: BTreeMap::new(),
-            swept_to: None,
-            sequence: 0,
-            budget: RetryBudget::new(now),
+            supply: Supply::new(),
+            repeats: Repeats::new(now),
+            seats: Seats::new(slot_count),
+            grants: Grants::new(throttle),
             outcomes: Outcomes::new(sink, metrics.clone()),
             metrics,
-            hungry: vec![None; slot_count],
-            seats: vec![None; slot_count],
             settled_total: 0,
-            taken_total: 0,
-            swept_at: 0,
-            throttle,
-            throttled_until: None,
-            turns: Turns::new(),
+            taken_since_sweep: false,
             candidates: Vec::new(),
-            inbox: <_>::default(),
-            lakes_finished: false,
             changed: Arc::new(Notify::new()),
         }
     }
@@ -169,31 +125,28 @@ impl Pool {
 
     /// How many more may be taken from the lakes.
     fn room(&self) -> usize {
-        let busy = self.held - self.waiting.len();
+        let busy = self.held - self.repeats.len();
         self.held_max.saturating_sub(busy).min((WAITING_FACTOR * self.held_max).saturating_sub(self.held))
     }
 
     /// Whether everything is settled and nothing will come.
     pub(crate) fn is_finished(&self) -> bool {
-        self.lakes_finished && self.held == 0
+        self.supply.is_finished() && self.held == 0
     }
 
     /// How its connections are occupied.
     pub(crate) fn occupation(&self) -> Occupation {
-        let seats = self.seats.iter().flatten();
-        let sum = |sum: Occupation, seat: &Seat| Occupation {
-            connections: sum.connections + 1,
-            limit: sum.limit + u64::from(seat.limit),
-            in_flight: sum.in_flight + u64::from(seat.in_flight),
-            ..sum
-        };
-        let hungry = self.hungry.iter().flatten().count();
-        seats.fold(Occupation { hungry, settled: self.settled_total, ..Occupation::default() }, sum)
+        self.seats.occupation(self.settled_total)
     }
 
     /// What the connection in `slot` does; `None` when none works there.
     pub(crate) fn note(&mut self, slot: usize, seat: Option<Seat>) {
-        self.seats[slot] = seat;
+        self.seats.note(slot, seat);
+    }
+
+    /// Lets every connection that waits look again.
+    pub(crate) fn wake_hungry(&mut self) {
+        self.seats.wake_hungry();
     }
 
     /// Appends up to `demand` notifications that are to be sent now; those that must not be any more are settled
@@ -207,49 +160,25 @@ impl Pool {
         out: &mut Vec<Attempt>,
     ) {
         let (now, unix) = (Instant::now(), unix_now());
-        let granted = if demand.may_send { self.throttle.grant(demand.count, unix) } else { 0 };
+        let granted = if demand.may_send { self.grants.grant(demand.count, unix) } else { 0 };
         let mut standings = self.outcomes.standings();
         loop {
-            self.draw(cx, intake, granted - out.len(), now);
             let (settled_before, mut candidates) = (self.outcomes.pending(), std::mem::take(&mut self.candidates));
+            let bounds = (granted - out.len(), self.room());
+            self.held += self.supply.draw(cx, intake, bounds, &mut candidates, now);
             for attempt in candidates.drain(..) {
-                self.sort(attempt, out, &mut standings, now, unix);
+                self.admit(attempt, out, &mut standings, now, unix);
             }
             self.candidates = candidates;
             if self.outcomes.pending() == settled_before {
                 break; // The lakes had no more, and the intake waits.
             }
         }
-        self.throttle.give_back(granted - out.len());
-        self.taken_total += out.len() as u64;
-        self.hungry[slot] = (out.len() < demand.count).then(|| cx.waker().clone());
-        if demand.may_send && granted < demand.count && out.len() == granted {
-            self.come_back(now + self.throttle.again_in(unix));
-        }
-        if self.is_finished() {
-            self.changed.notify_one();
-        }
-    }
-
-    /// Draws up to `demand` candidates: by priority, of each what is ready and then what its lake holds.
-    fn draw(&mut self, cx: &mut Context<'_>, intake: &mut Intake, demand: usize, now: Instant) {
-        let (room, ready, candidates) = (self.room(), &mut self.ready, &mut self.candidates);
-        let mut at_hand = |level: usize, wanted: usize| {
-            let count = ready[level].len().min(wanted);
-            candidates.extend(ready[level].drain(..count));
-            count
-        };
-        self.lakes_finished |= intake.poll_take(cx, (demand, room), &mut self.turns, &mut at_hand, &mut self.inbox);
-        for (priority, inbox) in EventPriority::ALL.into_iter().zip(&mut self.inbox) {
-            self.held += inbox.len();
-            self.candidates.extend(inbox.drain(..).map(|it| Attempt::new(it, priority, now)));
-        }
-    }
-
-    /// Wakes the connections at this moment: the throttle may give more then.
-    fn come_back(&mut self, at: Instant) {
-        if self.throttled_until.is_none_or(|before| at < before) {
-            self.throttled_until = Some(at);
+        self.grants.give_back(granted - out.len());
+        self.taken_since_sweep |= !out.is_empty();
+        self.seats.set_hungry(slot, (out.len() < demand.count).then(|| cx.waker().clone()));
+        let wants_more = demand.may_send && granted < demand.count && out.len() == granted;
+        if wants_more && self.grants.ask_again(now, unix) || self.is_finished() {
             self.changed.notify_one();
         }
     }
@@ -258,16 +187,15 @@ impl Pool {
     /// reached, has no credential of ours or wants a pause, a job comes to its end nevertheless. Does nothing while
     /// something is taken. Of each lake it looks behind what is over; the first that is not moves up, one at a time.
     pub(crate) fn sweep(&mut self, lakes: &Lakes) {
-        if std::mem::replace(&mut self.swept_at, self.taken_total) != self.taken_total {
+        if std::mem::take(&mut self.taken_since_sweep) {
             return;
         }
         let (now, unix) = (Instant::now(), unix_now());
-        let mut standings = self.outcomes.standings();
-        let held_max = (WAITING_FACTOR + 1) * self.held_max;
-        let mut alive = Vec::new();
-        for attempt in std::mem::take(&mut self.ready).into_iter().flatten() {
-            self.sort(attempt, &mut alive, &mut standings, now, unix);
+        let (mut standings, mut alive) = (self.outcomes.standings(), Vec::new());
+        for attempt in self.supply.take_ready() {
+            self.admit(attempt, &mut alive, &mut standings, now, unix);
         }
+        let held_max = (WAITING_FACTOR + 1) * self.held_max;
         for (priority, lake) in EventPriority::ALL.into_iter().zip(lakes.all()) {
             let before = alive.len();
             while alive.len() == before {
@@ -277,53 +205,32 @@ impl Pool {
                 let room = self.held < held_max;
                 let Some(notification) = room.then(|| lake.pop()).flatten() else { break };
                 self.held += 1;
-                self.sort(Attempt::new(notification, priority, now), &mut alive, &mut standings, now, unix);
+                self.admit(Attempt::new(notification, priority, now), &mut alive, &mut standings, now, unix);
             }
         }
-        let is_news = !alive.is_empty();
         self.make_ready(alive);
         self.flush();
-        if is_news {
-            self.wake_hungry();
-        }
         if self.held == 0 {
             self.changed.notify_one(); // It may have been the last.
         }
     }
 
-    /// Settles what is expired, cancelled or superseded while it waits, due or not. Looks at [`SWEEP_TURN`] of them and
-    /// returns whether there are more to look at, from where it stopped.
+    /// Settles what is expired, cancelled or superseded while it waits, due or not. Looks at some of them and returns
+    /// whether there are more to look at, from where it stopped.
     pub(crate) fn sweep_waiting(&mut self) -> bool {
-        let (now, unix) = (Instant::now(), unix_now());
-        let mut standings = self.outcomes.standings();
-        let from = self.swept_to.take().map_or(Bound::Unbounded, Bound::Excluded);
-        let mut over = Vec::new();
-        for (count, (&due, attempt)) in self.waiting.range((from, Bound::Unbounded)).enumerate() {
-            if count == SWEEP_TURN {
-                break;
-            }
-            if let Some(outcome) = attempt.why_over(&mut standings, unix) {
-                over.push((due, outcome));
-            }
-            self.swept_to = (count + 1 == SWEEP_TURN).then_some(due);
-        }
-        for (due, outcome) in over {
-            if let Some(attempt) = self.waiting.remove(&due) {
-                self.outcomes.settle(attempt, outcome, None, now);
-            }
-        }
+        let has_more = self.repeats.sweep(&mut self.outcomes, Instant::now(), unix_now());
         self.flush();
-        self.swept_to.is_some()
+        has_more
     }
 
     /// A request that was made at `sent_at` was refused: nothing is sent to this provider before `pause` is over, by any
     /// thread. Returns whether that is news, and at how many requests a minute it goes on, if there is a quota.
     pub(crate) fn pause(&mut self, pause: Duration, sent_at: Timestamp, now: Timestamp) -> (bool, Option<u64>) {
-        (self.throttle.pause(pause, sent_at, now), self.throttle.rate())
+        self.grants.pause(pause, sent_at, now)
     }
 
-    /// Lets an attempt be made, unless its time is over, its job cancelled or a newer one in its place.
-    fn sort(
+    /// Lets an attempt be made, unless it is over.
+    fn admit(
         &mut self,
         attempt: Attempt,
         out: &mut Vec<Attempt>,
@@ -339,13 +246,13 @@ impl Pool {
 
     /// Gives back what was taken but not sent.
     pub(crate) fn put_back(&mut self, attempt: Attempt) {
-        self.throttle.give_back(1);
-        self.ready[attempt.priority as usize].push_front(attempt);
+        self.grants.give_back(1);
+        self.supply.put_back(attempt);
         self.wake_hungry();
     }
 
     pub(crate) fn on_accepted(&mut self, attempt: Attempt, now: Instant) {
-        self.budget.on_accepted(attempt.is_repeat());
+        self.repeats.on_accepted(attempt.is_repeat());
         self.outcomes.settle(attempt, Outcome::Accepted, None, now);
     }
 
@@ -363,7 +270,7 @@ impl Pool {
         attempt.on_failed(cause, &self.metrics);
         let floor = match delay {
             Delay::Hurry if attempt.try_hurry() => {
-                self.ready[attempt.priority as usize].push_back(attempt);
+                self.supply.push(attempt);
                 return self.wake_hungry();
             }
             Delay::Hurry => Duration::ZERO,
@@ -376,52 +283,31 @@ impl Pool {
     }
 
     fn wait(&mut self, attempt: Attempt, due: Instant) {
-        if self.waiting.first_key_value().is_none_or(|(first, _)| due < first.0) {
+        let was_full = self.room() == 0;
+        if self.repeats.wait(attempt, due) {
             self.changed.notify_one();
         }
-        let was_full = self.room() == 0;
-        self.sequence += 1;
-        self.waiting.insert((due, self.sequence), attempt);
         if was_full {
             self.wake_hungry();
         }
     }
 
-    /// Makes ready what is due and paid for; returns when to come back. What is over needs no pay.
+    /// Makes ready what is due and paid for; returns when to come back.
     pub(crate) fn release(&mut self, now: Instant) -> Option<Instant> {
-        let unix = unix_now();
-        let mut standings = self.outcomes.standings();
-        let mut due = Vec::new();
-        let next = loop {
-            let Some(first) = self.waiting.first_entry() else { break None };
-            let at = first.key().0;
-            if at > now {
-                break Some(at);
-            }
-            let outcome = first.get().why_over(&mut standings, unix);
-            if outcome.is_none() && !self.budget.try_spend(unix) {
-                break Some(now + BUDGET_PAUSE);
-            }
-            let attempt = first.remove();
-            match outcome {
-                None => due.push(attempt),
-                Some(outcome) => self.outcomes.settle(attempt, outcome, None, now),
-            }
-        };
-        if !due.is_empty() {
-            self.make_ready(due);
-            self.wake_hungry();
-        }
+        let (released, next) = self.repeats.release(&mut self.outcomes, now, unix_now());
+        self.make_ready(released);
         self.flush();
-        if self.throttled_until.is_some_and(|at| at <= now) {
-            self.throttled_until = None;
+        if self.grants.take_due(now) {
             self.wake_hungry();
         }
-        [next, self.throttled_until].into_iter().flatten().min()
+        [next, self.grants.again_at()].into_iter().flatten().min()
     }
 
     fn make_ready(&mut self, attempts: Vec<Attempt>) {
-        attempts.into_iter().for_each(|attempt| self.ready[attempt.priority as usize].push_back(attempt));
+        if !attempts.is_empty() {
+            attempts.into_iter().for_each(|attempt| self.supply.push(attempt));
+            self.wake_hungry();
+        }
     }
 
     /// Tells the sink what is done.
@@ -440,17 +326,12 @@ impl Pool {
             self.changed.notify_one();
         }
     }
-
-    /// Lets every connection that waits look again.
-    pub(crate) fn wake_hungry(&mut self) {
-        self.hungry.iter_mut().filter_map(Option::take).for_each(Waker::wake);
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::task::Wake;
+    use std::task::{Wake, Waker};
 
     use super::*;
     use crate::attempt::tests::{CANCELLED, SUPERSEDED, Sink, expiring, metrics, notification};
@@ -537,25 +418,6 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn repeats_that_the_budget_does_not_pay_for_wait_but_are_not_lost() {
-        use tidings_push::retry::RETRY_BUDGET_MAX;
-        let mut setup = setup(10, 1);
-        setup.pool.budget = RetryBudget::new(Timestamp(u64::MAX)); // From then on no floor flows in.
-        let mut attempt = setup.take(0, 1).pop().unwrap();
-        let mut now = Instant::now();
-        for _ in 0..RETRY_BUDGET_MAX {
-            setup.pool.on_failed(attempt, Repeat::Answer, Delay::Backoff(Duration::ZERO), now);
-            now += Duration::from_secs(11);
-            assert_eq!(setup.pool.release(now), None);
-            attempt = setup.take(0, 1).pop().unwrap();
-        }
-        setup.pool.on_failed(attempt, Repeat::Answer, Delay::Backoff(Duration::ZERO), now);
-        now += Duration::from_secs(11);
-        assert_eq!(setup.pool.release(now), Some(now + BUDGET_PAUSE));
-        assert_eq!((setup.take(0, 1).len(), setup.pool.held()), (0, 1));
-    }
-
-    #[tokio::test]
     async fn what_waits_takes_no_place_up_to_its_own_bound() {
         let mut setup = setup(3, 60);
         for round in 1..=16 {
@@ -592,15 +454,6 @@ mod tests {
         assert_eq!((turns, setup.pool.held(), setup.sink.outcomes().len()), (3, 500, 1700));
         assert!(!setup.pool.sweep_waiting());
         assert_eq!(setup.sink.outcomes().len(), 1700);
-    }
-
-    #[tokio::test]
-    async fn what_is_over_needs_no_pay() {
-        let mut setup = setup(10, 0);
-        setup.has_wait(SUPERSEDED, Delay::Backoff(Duration::ZERO));
-        while setup.pool.budget.try_spend(unix_now()) {}
-        assert_eq!(setup.pool.release(Instant::now() + Duration::from_secs(11)), None);
-        assert_eq!((setup.sink.outcomes(), setup.pool.held()), (vec![Outcome::Superseded], 0));
     }
 
     #[tokio::test]

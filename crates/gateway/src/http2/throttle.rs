@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tidings_push::pacing::Quota;
 use tidings_types::Timestamp;
+use tokio::time::Instant;
 
 /// The longest pause that is obeyed: a provider's slip must not stop everything for a week.
 const PAUSE_MAX: Duration = Duration::from_secs(3600);
@@ -83,6 +84,55 @@ impl Throttle {
     }
 }
 
+/// One thread's side of it: asks, and remembers when to ask again.
+pub(crate) struct Grants {
+    throttle: Arc<Throttle>,
+    /// If less was granted than was wanted.
+    again_at: Option<Instant>,
+}
+
+impl Grants {
+    pub(crate) fn new(throttle: Arc<Throttle>) -> Self {
+        Self { throttle, again_at: None }
+    }
+
+    /// [`Throttle::grant`].
+    pub(crate) fn grant(&self, wanted: usize, unix: Timestamp) -> usize {
+        self.throttle.grant(wanted, unix)
+    }
+
+    /// [`Throttle::give_back`].
+    pub(crate) fn give_back(&self, count: usize) {
+        self.throttle.give_back(count);
+    }
+
+    /// [`Throttle::pause`]. Returns as well at how many requests a minute it goes on, if there is a quota.
+    pub(crate) fn pause(&self, pause: Duration, sent_at: Timestamp, unix: Timestamp) -> (bool, Option<u64>) {
+        (self.throttle.pause(pause, sent_at, unix), self.throttle.rate())
+    }
+
+    /// All that was granted is used, and more was wanted: it is to be asked again when it may grant more. Returns
+    /// whether that is sooner than was known.
+    pub(crate) fn ask_again(&mut self, now: Instant, unix: Timestamp) -> bool {
+        let at = now + self.throttle.again_in(unix);
+        let is_sooner = self.again_at.is_none_or(|before| at < before);
+        if is_sooner {
+            self.again_at = Some(at);
+        }
+        is_sooner
+    }
+
+    /// When it is to be asked again.
+    pub(crate) fn again_at(&self) -> Option<Instant> {
+        self.again_at
+    }
+
+    /// Whether that moment has come, and forgets it.
+    pub(crate) fn take_due(&mut self, now: Instant) -> bool {
+        self.again_at.take_if(|at| *at <= now).is_some()
+    }
+}
+
 /// Nothing that could panic runs under these locks, so a poisoned one has nothing half done.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -137,5 +187,21 @@ mod tests {
         assert!(again >= AGAIN_MIN && throttle.grant(100, begun.saturating_add(again)) > 0);
         assert!(throttle.pause(Duration::from_secs(90), begun, begun));
         assert_eq!(throttle.grant(100, after(Duration::from_secs(89))), 0);
+    }
+
+    #[test]
+    fn a_thread_asks_again_at_the_soonest_moment_and_once() {
+        let (throttle, now) = (Arc::new(Throttle::new(None)), Instant::now());
+        let mut grants = Grants::new(Arc::clone(&throttle));
+        assert!(!grants.take_due(now));
+        let seconds = Duration::from_secs;
+        assert_eq!(grants.pause(seconds(5), NOW, NOW), (true, None));
+        assert_eq!(grants.grant(7, NOW), 0);
+        assert!(grants.ask_again(now, NOW));
+        assert!(!grants.ask_again(now + seconds(1), NOW), "later than the first");
+        assert!(grants.ask_again(now, after(seconds(2))), "the clock was set");
+        assert_eq!(grants.again_at(), Some(now + seconds(3)));
+        assert!(!grants.take_due(now + seconds(2)) && grants.take_due(now + seconds(3)));
+        assert!(!grants.take_due(now + seconds(9)));
     }
 }
