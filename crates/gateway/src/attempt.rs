@@ -56,7 +56,7 @@ impl Attempt {
         self.maybe_delivered |= cause == Repeat::Unknown;
     }
 
-    /// Whether it may be sent again at once: only the first time that somebody asks.
+    /// Whether it may be sent again at once: only when this is asked for the first time.
     pub(crate) fn try_hurry(&mut self) -> bool {
         !std::mem::replace(&mut self.hurried, true)
     }

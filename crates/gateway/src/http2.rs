@@ -28,6 +28,9 @@
 //! most 1 MiB (`cork::CORK_BYTES_MAX`) not yet written, and a place has at most two that leave beside the one that
 //! works.
 //! Closed lakes: the rest is sent, then the gateway ends by itself.
+//!
+//! To read it, begin with `service`, then `slot` (one place), `connection` (one connection at work), `answers` (its open
+//! streams) and `pool` (what the connections of a thread share). No file uses one that uses it.
 
 mod addresses;
 mod answers;

@@ -188,55 +188,19 @@ fn spawn(plan: Plan, phase: watch::Receiver<Phase>) -> std::io::Result<Worker> {
 
 /// One thread's work: its connections, and the repeats that wait. Returns how many notifications it leaves unsettled.
 async fn drive(plan: Plan, mut phase: watch::Receiver<Phase>) -> usize {
-    let Plan { index, config, count_min, count_max, connector, access, lakes, throttle, sink, metrics, health } = plan;
-    let held_max = count_max.saturating_mul(config.streams_max as usize);
-    let pool = Pool::new(count_max, held_max, throttle, sink, metrics.clone(), unix_now());
-    let pool = Rc::new(RefCell::new(pool));
-    let shared = Rc::new(Shared {
-        provider: config.dialect.provider().as_str(),
-        pool: config.name,
-        dialect: config.dialect,
-        metrics,
-        gauge: config.gauge,
-        health,
-        streams_max: config.streams_max,
-        timeouts: Timeouts {
-            stall: config.stall_timeout,
-            answer: config.answer_timeout,
-            ping_idle: config.ping_idle,
-            ping_interval_min: config.ping_interval_min,
-        },
-    });
-    let connector = Rc::new(connector);
-    let (target_tx, target) = watch::channel(count_min);
-    let mut slots = JoinSet::new();
-    for slot in 0..count_max {
-        slots.spawn_local(keep_connected(slot::Plan {
-            slot,
-            connector: Rc::clone(&connector),
-            shared: Rc::clone(&shared),
-            pool: Rc::clone(&pool),
-            lakes: lakes.clone(),
-            access: access.clone(),
-            target: target.clone(),
-        }));
-    }
-    let mut helpers = JoinSet::new();
-    helpers.spawn_local(sweep(Rc::clone(&pool), lakes.clone()));
-    helpers.spawn_local(follow_tokens(access.clone(), Rc::clone(&pool)));
-    if index == 0 {
-        helpers.spawn_local(token_thread::keep_fresh(access, teller(&shared)));
-    }
-    if count_min < count_max {
-        let floor = config.rate_floor.map(|floor| f64::from(floor) / config.thread_count as f64);
-        let scaling = Scaling::new(count_min, count_max, floor);
-        helpers.spawn_local(scale(scaling, target_tx, Rc::clone(&pool), lakes.clone()));
+    let (pool, shared) = (Rc::new(RefCell::new(plan.pool())), Rc::new(plan.shared()));
+    // Lives as long as the thread works: without it every place would be wanted.
+    let (target_tx, target) = watch::channel(plan.count_min);
+    let mut slots = plan.start_slots(&shared, &pool, &target);
+    let mut helpers = plan.start_helpers(&shared, &pool);
+    if let Some(scaling) = plan.scaling() {
+        helpers.spawn_local(scale(scaling, target_tx, Rc::clone(&pool), plan.lakes.clone()));
     }
     let changed = pool.borrow().changed();
     loop {
         let next = pool.borrow_mut().release(Instant::now());
         // While no connection is up, nobody else notices that the lakes have come to their end.
-        let finished = lakes.is_finished() && pool.borrow().held() == 0;
+        let finished = plan.lakes.is_finished() && pool.borrow().held() == 0;
         if finished {
             break;
         }
@@ -259,6 +223,72 @@ async fn drive(plan: Plan, mut phase: watch::Receiver<Phase>) -> usize {
     slots.shutdown().await;
     helpers.shutdown().await;
     pool.borrow().held()
+}
+
+impl Plan {
+    fn pool(&self) -> Pool {
+        let held_max = self.count_max.saturating_mul(self.config.streams_max as usize);
+        let (throttle, sink) = (Arc::clone(&self.throttle), Arc::clone(&self.sink));
+        Pool::new(self.count_max, held_max, throttle, sink, self.metrics.clone(), unix_now())
+    }
+
+    fn shared(&self) -> Shared {
+        let config = &self.config;
+        Shared {
+            provider: config.dialect.provider().as_str(),
+            pool: config.name.clone(),
+            dialect: Arc::clone(&config.dialect),
+            metrics: self.metrics.clone(),
+            gauge: Arc::clone(&config.gauge),
+            health: self.health.clone(),
+            streams_max: config.streams_max,
+            timeouts: Timeouts {
+                stall: config.stall_timeout,
+                answer: config.answer_timeout,
+                ping_idle: config.ping_idle,
+                ping_interval_min: config.ping_interval_min,
+            },
+        }
+    }
+
+    /// What decides how many connections there are; none if that is fixed.
+    fn scaling(&self) -> Option<Scaling> {
+        let floor = self.config.rate_floor.map(|floor| f64::from(floor) / self.config.thread_count as f64);
+        (self.count_min < self.count_max).then(|| Scaling::new(self.count_min, self.count_max, floor))
+    }
+
+    /// The places for connections.
+    fn start_slots(
+        &self,
+        shared: &Rc<Shared>,
+        pool: &Rc<RefCell<Pool>>,
+        target: &watch::Receiver<usize>,
+    ) -> JoinSet<()> {
+        let (connector, mut slots) = (Rc::new(self.connector.clone()), JoinSet::new());
+        for slot in 0..self.count_max {
+            slots.spawn_local(keep_connected(slot::Plan {
+                slot,
+                connector: Rc::clone(&connector),
+                shared: Rc::clone(shared),
+                pool: Rc::clone(pool),
+                lakes: self.lakes.clone(),
+                access: self.access.clone(),
+                target: target.clone(),
+            }));
+        }
+        slots
+    }
+
+    /// Tasks beside the connections. None ends by itself.
+    fn start_helpers(&self, shared: &Rc<Shared>, pool: &Rc<RefCell<Pool>>) -> JoinSet<()> {
+        let mut helpers = JoinSet::new();
+        helpers.spawn_local(sweep(Rc::clone(pool), self.lakes.clone()));
+        helpers.spawn_local(follow_tokens(self.access.clone(), Rc::clone(pool)));
+        if self.index == 0 {
+            helpers.spawn_local(token_thread::keep_fresh(self.access.clone(), teller(shared)));
+        }
+        helpers
+    }
 }
 
 fn teller(Shared { provider, pool, metrics, health, .. }: &Shared) -> Teller {
