@@ -26,6 +26,7 @@ machine as well (Debian: postgresql).")]
   tidings bench push
   tidings bench push --audience 1.3M --only audience
   tidings bench push --only fcm
+  tidings bench push --only web-push
   tidings bench push --server pushy --runs 5 --json
   tidings bench push --full > push.txt
 
@@ -202,6 +203,8 @@ pub enum PeerRole {
     Simulator,
     /// A simulated FCM.
     Fcm,
+    /// A simulated push service of browsers.
+    WebPush,
 }
 
 /// Reads a count such as `200000`, `200k` or `1.3M`: from 1000 to 200 million.

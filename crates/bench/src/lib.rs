@@ -74,6 +74,7 @@ pub async fn run(command: BenchCommand) -> Result<(), BenchError> {
                 PeerRole::Bare => fanout::bare::serve(),
                 PeerRole::Simulator => push::simulator::serve(),
                 PeerRole::Fcm => push::fcm::serve(),
+                PeerRole::WebPush => push::web_push::serve(),
             };
         }
     };

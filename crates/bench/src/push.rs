@@ -14,8 +14,9 @@
 //!   is less ([`case`]);
 //! - other senders, where they can be found ([`peers`]).
 //!
-//! Three parts are of another kind: a goal beside a newsletter ([`newsletter`]), the memory of a server that tells a
-//! large audience ([`audience`]), and a goal to Android devices under Google's quota ([`fcm`]).
+//! Four parts are of another kind: a goal beside a newsletter ([`newsletter`]), the memory of a server that tells a
+//! large audience ([`audience`]), a goal to Android devices under Google's quota ([`fcm`]), and one to browsers
+//! ([`web_push`]).
 //!
 //! Every run checks, in the simulator's ledger and in the job's report: each device accepted once, in its language,
 //! and never more streams than allowed. Ours fails otherwise; another sender is left out of the case. Devices are
@@ -33,6 +34,7 @@ mod peers;
 mod provider;
 mod setup;
 pub(super) mod simulator;
+pub(super) mod web_push;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -66,6 +68,7 @@ const GOAL_OF_GORUSH: f64 = 20.0;
 const NEWSLETTER: &str = "newsletter";
 const AUDIENCE: &str = "audience";
 const FCM: &str = "fcm";
+const WEB_PUSH: &str = "web-push";
 /// Where `conformance/peers.sh` puts what it builds.
 const PEERS_FOLDER: &str = "target/peers";
 
@@ -75,6 +78,7 @@ struct Plan {
     newsletter: Option<u32>,
     audience: Option<u32>,
     fcm: bool,
+    web_push: bool,
     devices: u32,
 }
 
@@ -90,6 +94,7 @@ impl Plan {
             newsletter: (simulated && named(NEWSLETTER)).then_some(args.newsletter),
             audience: args.audience.filter(|_| simulated && named(AUDIENCE)),
             fcm: simulated && named(FCM),
+            web_push: simulated && named(WEB_PUSH),
             devices: args.devices,
         }
     }
@@ -105,13 +110,18 @@ impl Plan {
     fn part_names(args: &BenchPushArgs) -> Vec<String> {
         let mut names: Vec<String> = Self::all_cases(args).iter().map(Case::to_string).collect();
         if args.server == BenchPushServer::Simulator {
-            names.extend([NEWSLETTER.to_owned(), format!("{AUDIENCE} (with --audience N)"), FCM.to_owned()]);
+            names.extend([
+                NEWSLETTER.to_owned(),
+                format!("{AUDIENCE} (with --audience N)"),
+                FCM.to_owned(),
+                WEB_PUSH.to_owned(),
+            ]);
         }
         names
     }
 
     fn is_empty(&self) -> bool {
-        self.cases.is_empty() && self.newsletter.is_none() && self.audience.is_none() && !self.fcm
+        self.cases.is_empty() && self.newsletter.is_none() && self.audience.is_none() && !self.fcm && !self.web_push
     }
 
     fn case_audience(&self, case: Case) -> u32 {
@@ -164,6 +174,9 @@ pub(super) async fn run(args: &BenchPushArgs) -> Result<Report, BenchError> {
     }
     if plan.fcm {
         fcm::run(args.common.runs, &sides, args.dir.as_deref(), &mut report).await?;
+    }
+    if plan.web_push {
+        web_push::run(args.common.runs, &sides, args.dir.as_deref(), &mut report).await?;
     }
     if sides.provider.contains(&sides.server) {
         report.note("There is one core: server and provider shared it.");
@@ -405,7 +418,7 @@ mod tests {
         let simulated = told("--only nothing").await;
         let start = "no part of this benchmark is called \"nothing\"; its parts: 0 ms, 2 × 1000; 0 ms, 2 × 100; ";
         assert!(simulated.starts_with(start), "{simulated}");
-        assert!(simulated.ends_with("; newsletter; audience (with --audience N); fcm"), "{simulated}");
+        assert!(simulated.ends_with("; newsletter; audience (with --audience N); fcm; web-push"), "{simulated}");
         assert_eq!(told("--only audience").await.replace("audience\"", "nothing\""), simulated);
         let pushy = told("--server pushy --only fcm").await;
         assert_eq!(pushy, "no part of this benchmark is called \"fcm\"; its parts: 0 ms, 2 × 1000; 0 ms, 2 × 100");
@@ -417,6 +430,7 @@ mod tests {
         assert!(all.cases.len() > 4 && all.newsletter == Some(1_000_000) && all.audience == Some(1_300_000));
         assert_eq!(all.audiences().last(), Some(&1_300_000));
         assert!(all.fcm && !plan("--only newsletter").fcm && plan("--only fcm").cases.is_empty());
+        assert!(all.web_push && !plan("--only fcm").web_push && !plan("--only web-push").is_empty());
         let newsletter = plan("--only newsletter --newsletter 20k");
         assert!(newsletter.cases.is_empty() && newsletter.audience.is_none());
         assert_eq!(newsletter.audiences(), [1000, 20_000]);

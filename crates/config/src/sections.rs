@@ -383,9 +383,9 @@ section! {
         /// Push services below one wildcard of the hosts connected to at a time. Each host or wildcard has connections, queues
         /// and a quarantine of its own.
         origin_count_max: usize = "16", from "1" to "4096";
-        /// Connections to one of them.
+        /// Connections to one of them; over HTTP/1.1 each has one request under way.
         connection_count_max: usize = "32", from "1" to "256";
-        /// Threads that encrypt and speak TLS: one does some 5000 notifications a second.
+        /// Threads that encrypt and speak TLS, for each service: one does some 14 000 notifications a second.
         thread_count: usize = "1", from "1" to "64";
         /// Notifications of each priority that wait for a connection to one service; full, the sender waits.
         lake_capacity: usize = "1000", from "1" to "1000000";

@@ -59,7 +59,7 @@ use self::view::{Scene, View, format_duration, grouped};
 const SPEED_ONCE: f64 = 900.0;
 
 /// Not its warning that endpoints may be private addresses: the demo's browsers are on this machine.
-const LOG_FILTER: &str = "warn,tidings_gateway::web_push::service=error";
+const LOG_FILTER: &str = "warn,tidings_server::providers::web_push=error";
 
 /// Phones registered in one request to the store; also how often the bar moves.
 const IMPORT_BATCH_COUNT: u32 = 2000;

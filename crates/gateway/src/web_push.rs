@@ -24,8 +24,7 @@
 //! - What is expired, cancelled or superseded ends within a second wherever it is held, and in a lake once nothing that
 //!   is still to be sent is before it; one of that moves up a second, while there is room (`driver`).
 //! - Nothing is connected to but public addresses, whatever a name says and when (`network`); endpoints whose host is
-//!   not allowed are not even looked up. Rules that admit private addresses are for development, and are logged at
-//!   start.
+//!   not allowed are not even looked up. Rules that admit private addresses are for development.
 //! - A notification is repeated after an answer that allows it, after an attempt that was not sent, and after one
 //!   without an answer if its request had a topic; never past its expiry, and asked anew each time whether it is still
 //!   wanted.

@@ -159,6 +159,15 @@ impl Folder {
 /// Registers as many devices as the largest of the audiences has; the first so many are subscribed to each one's
 /// subject.
 pub(super) async fn import(folder: &Folder, audiences: &[u32], platform: Platform) -> Result<(), BenchError> {
+    import_as(folder, audiences, |number| device(platform, number)).await
+}
+
+/// As [`import`], with devices made by `device` of their numbers.
+pub(super) async fn import_as(
+    folder: &Folder,
+    audiences: &[u32],
+    device: impl Fn(u32) -> NewDevice,
+) -> Result<(), BenchError> {
     let store = store::open(&folder.path("data").join("store")).await?;
     let topic = TopicName::new(TOPIC).expect("a legal topic");
     let device_count = audiences.iter().copied().max().unwrap_or(0);
@@ -171,7 +180,7 @@ pub(super) async fn import(folder: &Folder, audiences: &[u32], platform: Platfor
         let subscribed = |device| subjects.iter().filter(move |&&(_, count)| device < count);
         let devices = (start..device_count.min(start + IMPORT_COUNT)).map(|number| {
             let subscriptions = subscribed(number).map(|(subject, _)| (subject.clone(), topic.clone()));
-            NewImport { subscriptions: subscriptions.collect(), proven: true, ..device(platform, number).into() }
+            NewImport { subscriptions: subscriptions.collect(), proven: true, ..device(number).into() }
         });
         let imported = store.import_devices(devices.collect(), None, unix_now()).await;
         imported.map_err(|error| failed_by("cannot import", &error))?;
@@ -182,13 +191,19 @@ pub(super) async fn import(folder: &Folder, audiences: &[u32], platform: Platfor
 
 fn device(platform: Platform, number: u32) -> NewDevice {
     let language = number as usize % LANGUAGES.len();
-    let id = DeviceId::new(&format!("phone-{number}")).expect("a legal id");
-    let locale = Locale::new(LANGUAGES[language].locale).expect("a legal locale");
-    let new = NewDevice::new(id, AppId::new(APP).expect("a legal app"), platform, locale);
     let token = match platform {
         Platform::Android => DeviceToken::fcm(&format!("bench-{number}")).expect("a legal token"),
         _ => token(language as u8, number),
     };
+    device_with(platform, number, token)
+}
+
+/// The device of this number, with this token.
+pub(super) fn device_with(platform: Platform, number: u32, token: DeviceToken) -> NewDevice {
+    let language = number as usize % LANGUAGES.len();
+    let id = DeviceId::new(&format!("phone-{number}")).expect("a legal id");
+    let locale = Locale::new(LANGUAGES[language].locale).expect("a legal locale");
+    let new = NewDevice::new(id, AppId::new(APP).expect("a legal app"), platform, locale);
     NewDevice { token: Some(token), ..new }
 }
 

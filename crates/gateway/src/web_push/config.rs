@@ -17,17 +17,17 @@ pub struct WebPushConfig {
     pub name: String,
     /// Who we are, to begin with; see [`crate::WebPushGateway::reload`].
     pub vapid: Arc<VapidTokens>,
-    /// Which endpoints are asked. Those that admit private addresses are for development, and are logged at start.
+    /// Which endpoints are asked. Those that admit private addresses are for development.
     pub rules: EndpointRules,
     /// Certificates (PEM) to trust instead of the system's: for simulators and tests.
     pub ca_pem: Option<String>,
     /// Most origins with connections at a time.
     pub origin_count_max: usize,
-    /// Most connections to one origin, each with one request under way.
+    /// Most connections to one origin; over HTTP/1.1 each has one request under way.
     pub connection_count_max: usize,
     /// Most notifications held: queued, under way, waiting for a repeat. A third for each priority, at least 3.
     pub held_max: usize,
-    /// Threads that encrypt and speak TLS; one does about 5000 notifications a second.
+    /// Threads that encrypt and speak TLS; one does some 14 000 notifications a second.
     pub thread_count: usize,
     /// How long resolving, TCP and TLS may take together.
     pub connect_timeout: Duration,

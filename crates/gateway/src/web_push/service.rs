@@ -11,7 +11,7 @@ use tidings_types::Provider;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::time::Instant;
-use tracing::{info, warn};
+use tracing::info;
 
 use super::config::WebPushConfig;
 use super::driver::Driver;
@@ -49,9 +49,6 @@ impl WebPushGateway {
         let (phase, phase_rx) = watch::channel(Phase::Work);
         let (access, access_rx) = watch::channel(Arc::new(access));
         let (name, count) = (config.name.clone(), config.origin_count_max);
-        if config.rules.admits_private() {
-            warn!(pool = %name, "Endpoints may be private addresses: for development only");
-        }
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(config.thread_count)
             .thread_name("web-push-work")

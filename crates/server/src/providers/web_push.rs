@@ -8,6 +8,7 @@ use tidings_push::Lakes;
 use tidings_push::web_push::vapid::{VapidKey, VapidTokens};
 use tidings_sender::Pool;
 use tidings_types::{EventPriority, Provider};
+use tracing::warn;
 
 use super::{CredentialError, ProviderError, ca_pem, pool, read};
 use tidings_config::WebPush;
@@ -28,6 +29,9 @@ pub(super) fn tokens(web_push: &WebPush) -> Result<Arc<VapidTokens>, CredentialE
 /// A pool for each rule about hosts: its own lakes, connections and quarantine.
 pub(super) fn pools(name: &str, web_push: &WebPush) -> Vec<Pool> {
     let services = web_push.rules().expect("the check of the configuration lets no wrong host pass").by_host();
+    if web_push.allow_private {
+        warn!(section = name, "Endpoints may be private addresses: for development only");
+    }
     let pool = |(host, rules)| {
         let pool = pool(Provider::WebPush, &format!("{name} {host}"), &web_push.apps, web_push.lake_capacity);
         Pool { services: Some(rules), quarantine: Some(Lakes::new(web_push.lake_capacity)), ..pool }

@@ -1,0 +1,162 @@
+//! Browsers: how fast one push service is told, each notification encrypted for its browser.
+//!
+//! A whole server with its defaults sends to a simulated push service in a process of its own, which is [`ROUND_TRIP_MS`] away
+//! and speaks HTTP/2 with [`STREAM_LIMIT`] streams per connection. The server has one core: selecting, encrypting (an agreement
+//! on P-256 and a key pair for each), TLS and the books share it. The service opens what it gets and checks it, on its own core.
+
+use std::fs;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use tidings_sender::TimeTo;
+use tidings_simulator::{Faults, PushKeys, PushSubscription, WebPushConfig, WebPushSimulator};
+use tidings_types::{DeviceToken, EventPriority, Platform};
+
+use super::cores::Sides;
+use super::job::{self, Door};
+use super::provider::check;
+use super::setup::{self, APP, Folder};
+use crate::BenchError;
+use crate::args::PeerRole;
+use crate::peer::{self, Peer};
+use crate::process::Usage;
+use crate::report::{Goal, Report};
+use crate::{failed, failed_by, progress};
+use tidings_config::parse;
+use tidings_server::Server;
+
+const AUDIENCE: u32 = 50_000;
+const ROUND_TRIP_MS: u64 = 50;
+/// What large services allow.
+const STREAM_LIMIT: u32 = 100;
+const GOAL_RATE: f64 = 10_000.0;
+
+/// How to reach the simulator, and to send in whose name.
+#[derive(Serialize, Deserialize)]
+struct Greeting {
+    port: u16,
+    ca_pem: String,
+    vapid_key: String,
+}
+
+/// The commands.
+#[derive(Serialize, Deserialize)]
+enum Ask {
+    /// So many browsers subscribe; the answer is a list of [`PushSubscription`].
+    Subscribe(u32),
+    /// Say what you have [`Seen`].
+    Seen,
+}
+
+#[derive(Clone, Copy, Serialize, Deserialize)]
+struct Seen {
+    accepted: u64,
+    notifications: u64,
+    repeated: u64,
+    rejected: u64,
+    connections: u64,
+    cpu_micros: f64,
+}
+
+/// Simulates until our input ends. Blocks: the simulator has a thread of its own.
+pub(in super::super) fn serve() -> Result<(), BenchError> {
+    let faults = Faults { round_trip_ms: ROUND_TRIP_MS, stream_limit: STREAM_LIMIT, ..Faults::default() };
+    let simulator = WebPushSimulator::start(WebPushConfig { faults, ..WebPushConfig::default() })
+        .map_err(|error| failed_by("cannot start the simulator", &error))?;
+    let (port, ca_pem) = (simulator.addr().port(), simulator.ca_pem().to_owned());
+    peer::answer(Greeting { port, ca_pem, vapid_key: simulator.vapid_key() })?;
+    let sender = simulator.application_server_key();
+    peer::follow(|asked| match asked {
+        Ask::Subscribe(count) => {
+            peer::answer((0..count).filter_map(|_| simulator.subscribe(Some(&sender))).collect::<Vec<_>>())
+        }
+        Ask::Seen => {
+            let summary = simulator.ledger().summary();
+            peer::answer(Seen {
+                accepted: summary.accepted,
+                notifications: summary.notifications,
+                repeated: summary.repeated,
+                rejected: summary.rejected.values().sum(),
+                connections: summary.connections,
+                cpu_micros: Usage::now()?.cpu.as_secs_f64() * 1e6,
+            })
+        }
+    })
+}
+
+/// What came of one event.
+struct Sample {
+    time_to: TimeTo,
+    server_micros: f64,
+    provider_micros: f64,
+}
+
+/// Tells all browsers `runs` times, after one event that warms up.
+pub(super) async fn run(runs: u32, sides: &Sides, dir: Option<&Path>, report: &mut Report) -> Result<(), BenchError> {
+    let (mut peer, greeting) =
+        sides.start_provider(|| Peer::start::<Greeting>(PeerRole::WebPush, sides.provider[0]))?;
+    let folder = Folder::make(dir)?;
+    let subscriptions: Vec<PushSubscription> = peer.ask(Ask::Subscribe(AUDIENCE))?;
+    setup::import_as(&folder, &[AUDIENCE], |number| {
+        let PushSubscription { endpoint, keys: PushKeys { p256dh, auth }, .. } = &subscriptions[number as usize];
+        let token = DeviceToken::web_push(endpoint, p256dh, auth).expect("the simulator's are sound");
+        setup::device_with(Platform::Web, number, token)
+    })
+    .await?;
+    let server = start(&folder, &greeting).await?;
+    let door = Door::of(&server);
+    let mut samples = Vec::new();
+    for run in 0..=runs {
+        progress(format!("web push: run {run} of {runs}"));
+        let sample = tell(&door, &server, &mut peer, run).await?;
+        samples.extend((run > 0).then_some(sample)); // The first warms up.
+    }
+    let Seen { connections, .. } = peer.ask(Ask::Seen)?;
+    server.stop().await;
+    let name = format!("web push: {AUDIENCE} browsers of one service, {ROUND_TRIP_MS} ms away");
+    let column = |field: fn(&Sample) -> f64| samples.iter().map(field).collect::<Vec<_>>();
+    let rate = |sample: &Sample| f64::from(AUDIENCE) / sample.time_to.p100.as_secs_f64();
+    report.judge(format!("{name}: rate"), "/s", column(rate), Goal::AtLeast(GOAL_RATE));
+    report.measure(format!("{name}: 50 % answered"), "s", column(|sample| sample.time_to.p50.as_secs_f64()));
+    report.measure(format!("{name}: CPU per notification"), "µs", column(|sample| sample.server_micros));
+    report.measure(format!("{name}: the service's CPU"), "µs", column(|sample| sample.provider_micros));
+    report.note(format!(
+        "web push: HTTP/2 with {STREAM_LIMIT} streams per connection; {connections} connections were made in all."
+    ));
+    Ok(())
+}
+
+/// Tells all browsers, and checks in the ledger that each got it once.
+async fn tell(door: &Door, server: &Server, peer: &mut Peer, run: u32) -> Result<Sample, BenchError> {
+    let (before, used): (Seen, Usage) = (peer.ask(Ask::Seen)?, Usage::now()?);
+    let position = door.post(&format!("web-push-{run}"), AUDIENCE, EventPriority::High).await?;
+    let job = job::finished(server, position, AUDIENCE).await?;
+    let (after, cpu): (Seen, _) = (peer.ask(Ask::Seen)?, Usage::now()?.cpu.saturating_sub(used.cpu));
+    check(&[
+        ("accepted by the service", after.accepted - before.accepted, AUDIENCE.into()),
+        ("different notifications at the service", after.notifications - before.notifications, AUDIENCE.into()),
+        ("accepted twice", after.repeated - before.repeated, 0),
+        ("refused", after.rejected - before.rejected, 0),
+    ])?;
+    Ok(Sample {
+        time_to: job.time_to.ok_or_else(|| failed("the job's report has no times"))?,
+        server_micros: cpu.as_secs_f64() * 1e6 / f64::from(AUDIENCE),
+        provider_micros: (after.cpu_micros - before.cpu_micros) / f64::from(AUDIENCE),
+    })
+}
+
+/// The server with its defaults, and this one service.
+async fn start(folder: &Folder, greeting: &Greeting) -> Result<Server, BenchError> {
+    fs::write(folder.path("ca.pem"), &greeting.ca_pem)?;
+    fs::write(folder.path("vapid.key"), &greeting.vapid_key)?;
+    let text = format!(
+        "{}[web_push.bench]\nvapid_key_file = {}\ncontact = \"mailto:bench@example.com\"\nca_file = {}\n\
+         allowed_hosts = [\"localhost\"]\nallowed_ports = [{}]\nallow_private = true\napps = [\"{APP}\"]\n",
+        folder.common_text(),
+        folder.quoted("vapid.key"),
+        folder.quoted("ca.pem"),
+        greeting.port,
+    );
+    let config = parse("bench", &text, [])?.config;
+    Server::start(config).await.map_err(|error| failed_by("cannot start the server", &error))
+}
