@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::Workshop;
+use crate::workshop::Workshop;
 
 const COMMAND_TIMEOUT: Duration = Duration::from_mins(45);
 const SIGN_OF_LIFE: Duration = Duration::from_secs(30);
@@ -43,6 +43,13 @@ pub(crate) fn is_there(program: &str) -> bool {
     let mut probe = Command::new(program);
     probe.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     probe.status().is_ok_and(|status| status.success())
+}
+
+/// A step's log begins empty.
+pub(crate) fn start_log(workshop: &Workshop, name: &str) -> Result<()> {
+    let folder = workshop.built("xtask");
+    fs::create_dir_all(&folder)?;
+    fs::write(folder.join(format!("{name}.log")), "").context("cannot write the log")
 }
 
 /// Runs `command` for `step` to its end and hands each line of its output to `on_line`.

@@ -10,11 +10,11 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result};
 
-use crate::Workshop;
 use crate::command::{cargo, run};
 use crate::openapi::is_same;
 use crate::report::{Failure, Tally};
-use crate::steps::{BINARY, build_for, counted, debian_tool};
+use crate::tools::{BINARY, build_for, counted, debian_tool};
+use crate::workshop::Workshop;
 
 const STEP: &str = "conformance";
 

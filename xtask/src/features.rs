@@ -6,16 +6,17 @@
 //! not fail.
 
 mod page;
+mod results;
 
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, anyhow};
-use serde::Deserialize;
 
-use crate::Workshop;
 use crate::command::{cargo, run};
 use crate::report::{Failure, Tally};
+use crate::workshop::Workshop;
+use results::{Counts, Run, State};
 
 const RESULTS: &str = "xtask/features.json";
 const PAGE: &str = "xtask/features.html";
@@ -37,105 +38,6 @@ pub(crate) fn features(workshop: &Workshop) -> Result<Tally, Failure> {
     match ended {
         Ok(()) => Ok(Tally { passed: counts.passed, skipped: Vec::new() }),
         Err(error) => Err(Failure::Failed { error, passed: counts.passed, failed: counts.failed + run.errors.len() }),
-    }
-}
-
-/// What came of a run.
-#[derive(Debug, Deserialize)]
-struct Run {
-    seconds: f64,
-    /// Why features could not be read.
-    errors: Vec<String>,
-    features: Vec<Feature>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Feature {
-    file: String,
-    name: String,
-    /// What it is about, in a few lines.
-    about: String,
-    scenarios: Vec<Scenario>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Scenario {
-    line: usize,
-    name: String,
-    state: State,
-    seconds: f64,
-    /// What is wrong or, of a pending one, missing.
-    problem: Option<String>,
-    /// The end of the server's log.
-    log: Option<String>,
-    steps: Vec<Step>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Step {
-    keyword: String,
-    text: String,
-    state: StepState,
-    seconds: f64,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum State {
-    Passed,
-    Failed,
-    Pending,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum StepState {
-    Passed,
-    Failed,
-    /// Nobody has written it.
-    Undefined,
-    /// It was not come to.
-    Left,
-}
-
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-struct Counts {
-    passed: usize,
-    failed: usize,
-    pending: usize,
-}
-
-impl Counts {
-    fn of<'a>(scenarios: impl Iterator<Item = &'a Scenario>) -> Self {
-        scenarios.fold(Self::default(), |mut counts, scenario| {
-            match scenario.state {
-                State::Passed => counts.passed += 1,
-                State::Failed => counts.failed += 1,
-                State::Pending => counts.pending += 1,
-            }
-            counts
-        })
-    }
-
-    fn total(self) -> usize {
-        self.passed + self.failed + self.pending
-    }
-
-    /// Whole percents that passed: 100 only if all did.
-    fn coverage(self) -> usize {
-        100 * self.passed / self.total().max(1)
-    }
-}
-
-impl Run {
-    fn counts(&self) -> Counts {
-        Counts::of(self.features.iter().flat_map(|feature| &feature.scenarios))
-    }
-}
-
-impl Feature {
-    fn counts(&self) -> Counts {
-        Counts::of(self.scenarios.iter())
     }
 }
 
@@ -161,37 +63,8 @@ fn summary(run: &Run, page: &Path) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::results::tests::mixed;
     use super::*;
-
-    /// A run with one scenario of each kind.
-    pub(super) fn mixed() -> Run {
-        serde_json::from_str(
-            r#"{"seconds": 12.34, "errors": [], "features": [
-                {"file": "push.feature", "name": "Push", "about": "One, & in <time>.", "scenarios": [
-                    {"line": 4, "name": "A phone is pushed", "state": "passed", "seconds": 0.25, "problem": null,
-                     "log": null, "steps": [
-                        {"keyword": "Then", "text": "it is pushed", "state": "passed", "seconds": 0.2}]},
-                    {"line": 9, "name": "A goal is quick", "state": "failed", "seconds": 2.0,
-                     "problem": "Then it is quick\nit took <9> ms", "log": "INFO & more", "steps": [
-                        {"keyword": "Given", "text": "a goal", "state": "passed", "seconds": 0.1},
-                        {"keyword": "Then", "text": "it is quick", "state": "failed", "seconds": 1.9},
-                        {"keyword": "And", "text": "nothing else", "state": "left", "seconds": 0}]}]},
-                {"file": "live.feature", "name": "Live", "about": "", "scenarios": [
-                    {"line": 3, "name": "A slow app", "state": "pending", "seconds": 0.0,
-                     "problem": "not automated yet: Given a slow line", "log": null, "steps": [
-                        {"keyword": "Given", "text": "a slow line", "state": "undefined", "seconds": 0}]}]}]}"#,
-        )
-        .unwrap()
-    }
-
-    #[test]
-    fn a_pending_scenario_is_neither_covered_nor_failed() {
-        let counts = mixed().counts();
-        assert_eq!(counts, Counts { passed: 1, failed: 1, pending: 1 });
-        assert_eq!((counts.total(), counts.coverage()), (3, 33));
-        assert_eq!(Counts { passed: 199, failed: 0, pending: 1 }.coverage(), 99, "not rounded up to all");
-        assert_eq!(Counts::default().coverage(), 0);
-    }
 
     #[test]
     fn the_summary_names_what_fails_and_what_is_covered() {

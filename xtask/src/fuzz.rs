@@ -6,7 +6,7 @@
 //! `target/fuzz-corpus/TARGET`, so that a later run on the same machine goes on from there. An input that breaks something is left under `target/xtask`, and the report says how to
 //! make a test of it. What is fuzzed, and why this way, stands in `fuzz/src/lib.rs`.
 //!
-//! Bounds: an input has at most 4 KiB and 5 s, a target 1 GiB of memory and [`SECONDS_MAX`].
+//! Bounds: an input has at most 4 KiB and 5 s, a target 1 GiB of memory and [`SECONDS_MAX`](crate::workshop::SECONDS_MAX).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,15 +15,11 @@ use std::sync::Mutex;
 use std::thread;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
-use clap::Args;
 
-use crate::Workshop;
-use crate::command::{cargo, run};
+use crate::command::{cargo, run, start_log};
 use crate::report::{Failure, Tally};
-use crate::steps::{debian_tool, start_log};
-
-/// Below what a command may take.
-const SECONDS_MAX: u64 = 40 * 60;
+use crate::tools::debian_tool;
+use crate::workshop::Workshop;
 
 /// Inputs per target in a run of the tests: some two minutes in all on two cores.
 const RUNS: u64 = 1_000_000;
@@ -38,17 +34,6 @@ const INSTRUMENTATION: [&str; 5] = [
     "-Cllvm-args=-sanitizer-coverage-pc-table",
     "-Cllvm-args=-sanitizer-coverage-trace-compares",
 ];
-
-/// What a person may choose; `cargo xtask test` takes the defaults.
-#[derive(Args, Default)]
-pub(crate) struct FuzzArguments {
-    /// Explore for so many seconds per target, each time another way [default: a million inputs from a fixed seed].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=SECONDS_MAX))]
-    pub(crate) seconds: Option<u64>,
-    /// Run only these targets, named like the folders of fuzz/corpus.
-    #[arg(value_name = "TARGET")]
-    pub(crate) targets: Vec<String>,
-}
 
 /// Fuzzes every target and counts those that held.
 pub(crate) fn fuzz(workshop: &Workshop) -> Result<Tally, Failure> {

@@ -13,11 +13,16 @@ mod openapi;
 mod report;
 mod steps;
 mod tidy;
+mod tools;
+mod workshop;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Parser, Subcommand};
+
+use report::TestArguments;
+use workshop::{FuzzArguments, Scope, Workshop};
 
 /// All automation of this repository.
 #[derive(Parser)]
@@ -38,75 +43,14 @@ enum Task {
         folder: Option<String>,
     },
     /// The step `fuzz` with a time and targets of one's own choice.
-    Fuzz(fuzz::FuzzArguments),
+    Fuzz(FuzzArguments),
     /// One step alone, by its name (see `cargo xtask test --list`).
     #[command(external_subcommand)]
     Step(Vec<String>),
 }
 
-#[derive(Args, Default)]
-struct TestArguments {
-    /// Run only this step (may be given several times).
-    #[arg(long, value_name = "STEP")]
-    only: Vec<String>,
-    /// Leave this step out (may be given several times).
-    #[arg(long, value_name = "STEP")]
-    skip: Vec<String>,
-    /// Run the steps too that must be asked for.
-    #[arg(long)]
-    all: bool,
-    /// Print the steps and stop.
-    #[arg(long)]
-    list: bool,
-}
-
-/// What every step needs to know.
-struct Workshop {
-    /// The repository's top folder.
-    root: PathBuf,
-    /// Where cargo builds, from `root`: `CARGO_TARGET_DIR`, or `target`.
-    target: PathBuf,
-    /// A run whose missing tools are failures (`CI=true`).
-    strict: bool,
-    /// What the step `fuzz` does.
-    fuzz: fuzz::FuzzArguments,
-    /// What the steps `clippy` and `test` are about.
-    scope: Scope,
-}
-
-/// How much of the project is looked at.
-#[derive(Debug, Default, Clone, PartialEq, Eq)]
-enum Scope {
-    /// All of it.
-    #[default]
-    All,
-    /// Of all crates what takes seconds.
-    Units,
-    /// One package, whole.
-    Package(String),
-}
-
-impl Scope {
-    /// Of the crate in `crates/FOLDER`, or of `fuzz` or `xtask`.
-    fn of_folder(folder: Option<String>) -> Self {
-        let Some(folder) = folder else { return Self::Units };
-        let name = folder.trim_start_matches("crates/").trim_end_matches('/').trim_start_matches("tidings-");
-        Self::Package(match name {
-            "tidings" | "xtask" => name.to_owned(),
-            other => format!("tidings-{other}"),
-        })
-    }
-}
-
-impl Workshop {
-    /// A file that was built or written by a step.
-    fn built(&self, path: &str) -> PathBuf {
-        self.root.join(&self.target).join(path)
-    }
-}
-
 fn main() -> ExitCode {
-    let (mut fuzz, mut scope) = (fuzz::FuzzArguments::default(), Scope::All);
+    let (mut fuzz, mut scope) = (FuzzArguments::default(), Scope::All);
     let only = |words| TestArguments { only: words, ..TestArguments::default() };
     let arguments = match Arguments::parse().task {
         Task::Test(arguments) => arguments,
@@ -135,20 +79,4 @@ fn main() -> ExitCode {
     let strict = std::env::var("CI").is_ok_and(|value| value == "true");
     let workshop = Workshop { root, target, strict, fuzz, scope };
     report::run_all(&workshop, steps::STEPS, &arguments)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::Scope;
-
-    #[test]
-    fn a_crate_is_named_by_its_folder_or_its_package() {
-        let package = |folder: &str| Scope::of_folder(Some(folder.to_owned()));
-        for name in ["store", "crates/store", "crates/store/", "tidings-store"] {
-            assert_eq!(package(name), Scope::Package("tidings-store".to_owned()), "{name}");
-        }
-        assert_eq!(package("tidings"), Scope::Package("tidings".to_owned()));
-        assert_eq!(package("fuzz"), Scope::Package("tidings-fuzz".to_owned()));
-        assert_eq!(Scope::of_folder(None), Scope::Units);
-    }
 }

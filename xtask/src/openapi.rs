@@ -10,10 +10,10 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Error, Result};
 
-use crate::Workshop;
 use crate::command::run;
 use crate::report::{Failure, Tally};
-use crate::steps::{BINARY, build_for, counted};
+use crate::tools::{BINARY, build_for, counted};
+use crate::workshop::Workshop;
 
 const STEP: &str = "openapi";
 const JUDGE: &str = "conformance/openapi";

@@ -6,9 +6,26 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::command::stopwatch;
-use crate::steps::start_log;
-use crate::{TestArguments, Workshop};
+use clap::Args;
+
+use crate::command::{start_log, stopwatch};
+use crate::workshop::Workshop;
+
+#[derive(Args, Default)]
+pub(crate) struct TestArguments {
+    /// Run only this step (may be given several times).
+    #[arg(long, value_name = "STEP")]
+    pub(crate) only: Vec<String>,
+    /// Leave this step out (may be given several times).
+    #[arg(long, value_name = "STEP")]
+    pub(crate) skip: Vec<String>,
+    /// Run the steps too that must be asked for.
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Print the steps and stop.
+    #[arg(long)]
+    pub(crate) list: bool,
+}
 
 /// One row of the table of steps.
 pub(crate) struct Step {
@@ -138,8 +155,7 @@ fn judge(end: Result<Tally, Failure>, strict: bool) -> (String, Counts) {
 mod tests {
     use anyhow::anyhow;
 
-    use super::{Counts, Failure, Step, Tally, judge, left_out};
-    use crate::TestArguments;
+    use super::{Counts, Failure, Step, Tally, TestArguments, judge, left_out};
 
     fn counts(end: Result<Tally, Failure>, strict: bool) -> (usize, usize, usize) {
         let (_, Counts { passed, failed, skipped }) = judge(end, strict);

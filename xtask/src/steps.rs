@@ -1,13 +1,13 @@
 //! The steps: what proves the project, cheapest first.
 
-use std::fs;
 use std::process::Command;
 
-use anyhow::{Context as _, Error, anyhow};
+use anyhow::anyhow;
 
-use crate::command::{cargo, is_there, run};
+use crate::command::{cargo, run};
 use crate::report::{Failure, Step, Tally};
-use crate::{Scope, Workshop};
+use crate::tools::{BINARY, build_for, counted, debian_tool};
+use crate::workshop::{Scope, Workshop};
 use crate::{conformance, features, fuzz, openapi, tidy};
 
 /// All steps, in the order they run.
@@ -35,8 +35,6 @@ const fn step(name: &'static str, proves: &'static str, run: fn(&Workshop) -> Re
 
 type Outcome = Result<Tally, Failure>;
 
-/// The release binary, below where cargo builds.
-pub(crate) const BINARY: &str = "release/tidings";
 /// Pinned, so that a new release of the tool cannot fail an old commit.
 const CARGO_DENY_VERSION: &str = "0.20.2";
 
@@ -163,61 +161,11 @@ fn plain(workshop: &Workshop, name: &str, command: Command) -> Outcome {
     Ok(Tally::default())
 }
 
-/// A command that runs tests and says in some lines how many passed and failed.
-pub(crate) fn counted(
-    workshop: &Workshop,
-    name: &str,
-    command: Command,
-    read: fn(&str) -> Option<(usize, usize)>,
-) -> Outcome {
-    let (mut passed, mut failed) = (0, 0);
-    let ended = run(workshop, name, command, |line| {
-        let (more_passed, more_failed) = read(line).unwrap_or_default();
-        passed += more_passed;
-        failed += more_failed;
-    });
-    let ended = ended.and_then(|()| if passed == 0 { Err(anyhow!("no test was run")) } else { Ok(()) });
-    match ended {
-        Ok(()) => Ok(Tally { passed, skipped: Vec::new() }),
-        Err(error) => Err(Failure::Failed { error, passed, failed }),
-    }
-}
-
 /// `test result: ok. 23 passed; 0 failed; …`
 fn cargo_result(line: &str) -> Option<(usize, usize)> {
     let counts = line.strip_prefix("test result: ")?;
     let before = |word: &str| counts[..counts.find(word)?].split_whitespace().next_back()?.parse().ok();
     Some((before(" passed;")?, before(" failed;")?))
-}
-
-/// The release binary, for the steps that use it; takes a second when it is there.
-pub(crate) fn build_for(workshop: &Workshop, name: &str) -> Result<(), Error> {
-    run(workshop, name, cargo(workshop, &["build", "--release", "-p", "tidings"]), |_| ())
-}
-
-/// Whether `program` is there, installing its Debian package where we may.
-pub(crate) fn debian_tool(workshop: &Workshop, step: &str, program: &str, package: &str) -> bool {
-    if !is_there(program) && is_root() && is_there("apt-get") {
-        for words in [&["update"][..], &["install", "--yes", "--no-install-recommends", package]] {
-            let mut command = Command::new("apt-get");
-            command.args(words).env("DEBIAN_FRONTEND", "noninteractive");
-            if run(workshop, step, command, |_| ()).is_err() {
-                break; // Reported as missing by the caller.
-            }
-        }
-    }
-    is_there(program)
-}
-
-fn is_root() -> bool {
-    Command::new("id").arg("-u").output().is_ok_and(|output| output.stdout.trim_ascii() == b"0")
-}
-
-/// A step's log begins empty.
-pub(crate) fn start_log(workshop: &Workshop, name: &str) -> Result<(), Error> {
-    let folder = workshop.built("xtask");
-    fs::create_dir_all(&folder)?;
-    fs::write(folder.join(format!("{name}.log")), "").context("cannot write the log")
 }
 
 #[cfg(test)]

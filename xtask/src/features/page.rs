@@ -5,7 +5,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Counts, Feature, Run, Scenario, State, Step, StepState};
+use super::results::{Counts, Feature, Run, Scenario, State, Step, StepState};
 
 const STYLE: &str = "
 :root { color-scheme: light dark; --passed: #2e7d4f; --failed: #c0392b; --pending: #8a8f98; --line: #8884; --dim: #808890; }
@@ -167,7 +167,7 @@ fn text(raw: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::mixed;
+    use super::super::results::tests::mixed;
     use super::*;
 
     #[test]

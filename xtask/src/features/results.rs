@@ -1,0 +1,137 @@
+//! What came of a run of the features, as the test leaves it in JSON, and how much of it that covers.
+
+use serde::Deserialize;
+
+/// What came of a run.
+#[derive(Debug, Deserialize)]
+pub(super) struct Run {
+    pub(super) seconds: f64,
+    /// Why features could not be read.
+    pub(super) errors: Vec<String>,
+    pub(super) features: Vec<Feature>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Feature {
+    pub(super) file: String,
+    pub(super) name: String,
+    /// What it is about, in a few lines.
+    pub(super) about: String,
+    pub(super) scenarios: Vec<Scenario>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Scenario {
+    pub(super) line: usize,
+    pub(super) name: String,
+    pub(super) state: State,
+    pub(super) seconds: f64,
+    /// What is wrong or, of a pending one, missing.
+    pub(super) problem: Option<String>,
+    /// The end of the server's log.
+    pub(super) log: Option<String>,
+    pub(super) steps: Vec<Step>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Step {
+    pub(super) keyword: String,
+    pub(super) text: String,
+    pub(super) state: StepState,
+    pub(super) seconds: f64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum State {
+    Passed,
+    Failed,
+    Pending,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum StepState {
+    Passed,
+    Failed,
+    /// Nobody has written it.
+    Undefined,
+    /// It was not come to.
+    Left,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Counts {
+    pub(super) passed: usize,
+    pub(super) failed: usize,
+    pub(super) pending: usize,
+}
+
+impl Counts {
+    pub(super) fn of<'a>(scenarios: impl Iterator<Item = &'a Scenario>) -> Self {
+        scenarios.fold(Self::default(), |mut counts, scenario| {
+            match scenario.state {
+                State::Passed => counts.passed += 1,
+                State::Failed => counts.failed += 1,
+                State::Pending => counts.pending += 1,
+            }
+            counts
+        })
+    }
+
+    pub(super) fn total(self) -> usize {
+        self.passed + self.failed + self.pending
+    }
+
+    /// Whole percents that passed: 100 only if all did.
+    pub(super) fn coverage(self) -> usize {
+        100 * self.passed / self.total().max(1)
+    }
+}
+
+impl Run {
+    pub(super) fn counts(&self) -> Counts {
+        Counts::of(self.features.iter().flat_map(|feature| &feature.scenarios))
+    }
+}
+
+impl Feature {
+    pub(super) fn counts(&self) -> Counts {
+        Counts::of(self.scenarios.iter())
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A run with one scenario of each kind.
+    pub(in super::super) fn mixed() -> Run {
+        serde_json::from_str(
+            r#"{"seconds": 12.34, "errors": [], "features": [
+                {"file": "push.feature", "name": "Push", "about": "One, & in <time>.", "scenarios": [
+                    {"line": 4, "name": "A phone is pushed", "state": "passed", "seconds": 0.25, "problem": null,
+                     "log": null, "steps": [
+                        {"keyword": "Then", "text": "it is pushed", "state": "passed", "seconds": 0.2}]},
+                    {"line": 9, "name": "A goal is quick", "state": "failed", "seconds": 2.0,
+                     "problem": "Then it is quick\nit took <9> ms", "log": "INFO & more", "steps": [
+                        {"keyword": "Given", "text": "a goal", "state": "passed", "seconds": 0.1},
+                        {"keyword": "Then", "text": "it is quick", "state": "failed", "seconds": 1.9},
+                        {"keyword": "And", "text": "nothing else", "state": "left", "seconds": 0}]}]},
+                {"file": "live.feature", "name": "Live", "about": "", "scenarios": [
+                    {"line": 3, "name": "A slow app", "state": "pending", "seconds": 0.0,
+                     "problem": "not automated yet: Given a slow line", "log": null, "steps": [
+                        {"keyword": "Given", "text": "a slow line", "state": "undefined", "seconds": 0}]}]}]}"#,
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn a_pending_scenario_is_neither_covered_nor_failed() {
+        let counts = mixed().counts();
+        assert_eq!(counts, Counts { passed: 1, failed: 1, pending: 1 });
+        assert_eq!((counts.total(), counts.coverage()), (3, 33));
+        assert_eq!(Counts { passed: 199, failed: 0, pending: 1 }.coverage(), 99, "not rounded up to all");
+        assert_eq!(Counts::default().coverage(), 0);
+    }
+}
