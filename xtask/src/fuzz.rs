@@ -1,10 +1,12 @@
 //! The step `fuzz`: libFuzzer looks for inputs that break a target of `fuzz/`.
 //!
 //! One instrumented build serves all targets; as many run at a time as there are cores. libFuzzer begins with
-//! `fuzz/corpus/TARGET`. A run of the tests tries [`RUNS`] inputs per target ([`ROUTE_RUNS`] of `routes`) from a fixed seed, so that it goes nearly
-//! the same way over the same code (hash maps are seeded anew by each process, and what they do is seen as coverage). With `--seconds` it explores: with a new seed, and keeping what reaches further in
-//! `target/fuzz-corpus/TARGET`, so that a later run on the same machine goes on from there. An input that breaks something is left under `target/xtask`, and the report says how to
-//! make a test of it. What is fuzzed, and why this way, stands in `fuzz/src/lib.rs`.
+//! `fuzz/corpus/TARGET`. A run of the tests tries [`RUNS`] inputs per target ([`ROUTE_RUNS`] of `routes`), the step `fuzz-long`
+//! ten times as many. Their seed is fixed, so that a run goes nearly the same way over the same code (hash maps are seeded anew
+//! by each process, and what they do is seen as coverage). With `--seconds` a run explores, with a new seed, and keeps what
+//! reaches further in `target/fuzz-corpus/TARGET`, so that a later run on the same machine goes on from there. An input that
+//! breaks something is left under `target/xtask`, and the report says how to make a test of it. What is fuzzed, and why this
+//! way, is in `fuzz/src/lib.rs`.
 //!
 //! Bounds: an input has at most 4 KiB and 5 s, a target 1 GiB of memory and [`SECONDS_MAX`](crate::workshop::SECONDS_MAX).
 
@@ -21,10 +23,12 @@ use crate::report::{Failure, Tally};
 use crate::tools::debian_tool;
 use crate::workshop::Workshop;
 
-/// Inputs per target in a run of the tests: some two minutes in all on two cores.
-const RUNS: u64 = 1_000_000;
+/// Inputs per target in a run of the tests: about a minute in all on two cores.
+const RUNS: u64 = 200_000;
 /// The same for `routes`, where an input is a request to a server that writes to the disk.
-const ROUTE_RUNS: u64 = 20_000;
+const ROUTE_RUNS: u64 = 5_000;
+/// So many times as many in the step `fuzz-long`.
+const LONG_FACTOR: u64 = 10;
 
 /// What the compiler puts into the program for libFuzzer to see where an input leads and what it is compared with.
 const INSTRUMENTATION: [&str; 5] = [
@@ -37,6 +41,15 @@ const INSTRUMENTATION: [&str; 5] = [
 
 /// Fuzzes every target and counts those that held.
 pub(crate) fn fuzz(workshop: &Workshop) -> Result<Tally, Failure> {
+    fuzz_all(workshop, 1)
+}
+
+/// The same, for longer.
+pub(crate) fn fuzz_long(workshop: &Workshop) -> Result<Tally, Failure> {
+    fuzz_all(workshop, LONG_FACTOR)
+}
+
+fn fuzz_all(workshop: &Workshop, factor: u64) -> Result<Tally, Failure> {
     if !debian_tool(workshop, "fuzz", "c++", "g++") {
         return Err(Failure::Missing("a C++ compiler is needed for libFuzzer: apt-get install g++".to_owned()));
     }
@@ -49,7 +62,7 @@ pub(crate) fn fuzz(workshop: &Workshop) -> Result<Tally, Failure> {
         for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
             scope.spawn(|| {
                 while let Some(target) = next() {
-                    if let Err(error) = fuzz_target(workshop, &program, target) {
+                    if let Err(error) = fuzz_target(workshop, &program, target, factor) {
                         broken.lock().expect("no thread panics with it").push(format!("{target}: {error:#}"));
                     }
                 }
@@ -93,7 +106,7 @@ fn host(version: &str) -> Option<&str> {
     version.lines().find_map(|line| line.strip_prefix("host: "))
 }
 
-fn fuzz_target(workshop: &Workshop, program: &Path, target: &str) -> Result<()> {
+fn fuzz_target(workshop: &Workshop, program: &Path, target: &str, factor: u64) -> Result<()> {
     let log = format!("fuzz-{target}");
     start_log(workshop, &log)?;
     let mut command = Command::new(program);
@@ -110,7 +123,7 @@ fn fuzz_target(workshop: &Workshop, program: &Path, target: &str) -> Result<()> 
         }
         None => {
             let seeds = format!("-seed_inputs={}", corpus(workshop, target)?.join(","));
-            let runs = if target == "routes" { ROUTE_RUNS } else { RUNS };
+            let runs = factor * if target == "routes" { ROUTE_RUNS } else { RUNS };
             command.args(["-seed=1".to_owned(), format!("-runs={runs}"), seeds]);
         }
     }

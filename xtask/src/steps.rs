@@ -25,6 +25,12 @@ pub(crate) const STEPS: &[Step] = &[
     step("fuzz", "no input breaks a parser of remote bytes or the session", fuzz::fuzz),
     step("crash", "nothing acknowledged is lost when the server is killed", crash),
     step("abuse", "what callers and clients do wrong costs nobody else", abuse),
+    Step {
+        name: "fuzz-long",
+        proves: "nor does one of ten times as many inputs",
+        on_request: true,
+        run: fuzz::fuzz_long,
+    },
     Step { name: "miri", proves: "the buffers do nothing undefined, says an interpreter", on_request: true, run: miri },
     Step { name: "deny", proves: "licences, bans and sources of dependencies", on_request: true, run: deny },
 ];

@@ -55,7 +55,7 @@ const SECONDS_MAX: u64 = 40 * 60;
 /// What a person may choose; `cargo xtask test` takes the defaults.
 #[derive(Args, Default)]
 pub(crate) struct FuzzArguments {
-    /// Explore for so many seconds per target, each time another way [default: a million inputs from a fixed seed].
+    /// Explore for so many seconds per target, each time another way [default: 200 000 inputs from a fixed seed].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=SECONDS_MAX))]
     pub(crate) seconds: Option<u64>,
     /// Run only these targets, named like the folders of fuzz/corpus.
