@@ -10,7 +10,7 @@ use std::fmt;
 
 use serde::Serialize;
 use tidings_hub::RECEIPT_USER_COUNT_MAX;
-use tidings_sender::{PARKED_BYTES_MAX, PARKED_PER_PLACE, RUNNING_PER_PLACE};
+use tidings_sender::{RUNNING_PER_SLOT, WAITING_BYTES_MAX, WAITING_PER_SLOT};
 use tidings_types::EventPriority;
 
 use super::value::ByteSize;
@@ -253,12 +253,12 @@ fn delivery_terms(config: &Config) -> Vec<Term> {
         standing("devices", devices, DEVICE_BYTES, "store.device_count_max"),
         peak(
             "jobs",
-            RUNNING_PER_PLACE * sender.job_count_max,
+            RUNNING_PER_SLOT * sender.job_count_max,
             job,
             "sender.job_count_max, store.device_count_max, client.connection_count_max, *.apps",
         ),
-        peak("parked jobs", PARKED_PER_PLACE * sender.job_count_max, PARKED_BYTES, "sender.job_count_max"),
-        peak("sets of parked jobs", 1, PARKED_BYTES_MAX as u64, "no setting"),
+        peak("parked jobs", WAITING_PER_SLOT * sender.job_count_max, PARKED_BYTES, "sender.job_count_max"),
+        peak("sets of parked jobs", 1, WAITING_BYTES_MAX as u64, "no setting"),
         standing("reports", sender.report_count_max, REPORT_BYTES, "sender.report_count_max"),
         peak("webhook backlog", tellings, TELLING_BYTES, "webhook.url, sender.report_count_max"),
         peak("lakes", lakes, NOTIFICATION_BYTES, "*.lake_capacity, a lake for each priority"),

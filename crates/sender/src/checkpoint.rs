@@ -94,12 +94,12 @@ impl Checkpointer {
         let mut table = self.shared.table();
         let (next, floor) = (table.next, table.floor());
         let running: Vec<_> = table.running.values().cloned().collect();
-        let parked = table.lot.take_dirty();
+        let waiting = table.waiting.take_dirty();
         let finished: Vec<_> = dirty(&table).map(|(&position, finished)| (position, finished.telling)).collect();
         let mut rows: Vec<_> = dirty(&table).map(|(&position, finished)| (position, row(finished))).collect();
         drop(table);
         // Outside of the table's lock: a job that finishes meanwhile has a running row with nothing left to do.
-        rows.extend(parked.into_iter().map(|(position, progress)| (position, JobRow::Running(progress).encode())));
+        rows.extend(waiting.into_iter().map(|(position, progress)| (position, JobRow::Running(progress).encode())));
         rows.extend(running.iter().filter_map(|job| Some((job.position, job.checkpoint()?))));
         Snapshot { rows, finished, next, floor }
     }
@@ -108,7 +108,7 @@ impl Checkpointer {
         let mut table = self.shared.table();
         for &position in positions {
             table.running.get(&position).into_iter().for_each(|job| job.spoil_checkpoint());
-            table.lot.spoil_checkpoint(position);
+            table.waiting.spoil_checkpoint(position);
         }
     }
 

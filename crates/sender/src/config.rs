@@ -14,7 +14,7 @@ use crate::error::StartError;
 /// What bounds the sender.
 #[derive(Debug, Clone)]
 pub struct SenderConfig {
-    /// Places for jobs that have something to hand out: others are parked, 64 times as many at most.
+    /// Slots for jobs that have something to send: others wait, 64 times as many at most.
     pub job_count_max: usize,
     /// Devices read, rendered and handed to a lake in one go.
     pub window_device_count: usize,

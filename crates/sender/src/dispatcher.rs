@@ -1,36 +1,17 @@
-//! Which events and jobs have a place, in which order.
+//! Reads the journal in order, and starts, suspends and ends jobs as [`crate::slots`] decides.
 //!
-//! The dispatcher reads the journal in order, without waiting for places: an event that finds none is *parked*
-//! ([`crate::lot`]), so that a goal behind a thousand newsletters is seen. `job_count_max` places are for jobs that
-//! have something to hand out. Whoever has nothing but answers to wait for needs none; nor does a job whose devices are
-//! all held by brakes or wait at lakes that stand still ([`crate::flow`]). With more jobs than places, such jobs are
-//! put aside, unless they have something in flight. And when all places are taken, a more urgent event takes that of
-//! the least urgent, youngest job that has nothing in flight; if all have, it begins beside them.
-//!
-//! Who comes to a place from the lot: the more urgent first, then the older; one in [`BY_AGE`] by age alone, so that
-//! nobody waits for ever. Places are looked over every [`LOOK_PERIOD`] while anybody waits for one, and when a brake
-//! changes.
-//!
-//! So an event waits for a place only behind jobs that are no less urgent and have something to hand out, walk, or hold
-//! devices back for receipts; while these bounds hold:
-//! - [`PARKED_PER_PLACE`] × `job_count_max` parked jobs, 1 KiB each (65 536 by default), the last `job_count_max` of
-//!   them for jobs that are put aside. Full: the next event waits in the journal until there is a place.
-//! - [`PARKED_BYTES_MAX`] of their sets and counts. Full: nothing more is put aside. Beyond it only what newer events
-//!   leave of older parked ones of their key.
-//! - 2 × `job_count_max` running jobs that have something to hand out, the second half for more urgent ones. Full:
-//!   events are parked.
-//! - [`RUNNING_PER_PLACE`] × `job_count_max` running jobs (16 384), 15 × for normal and 14 × for low priority. Those that
-//!   are neither among the former nor put aside have devices in flight: no more than lakes and gateways hold, which
-//!   repeats to one failing provider can be. Full: as before.
+//! At each step it first starts up to [`STEP_COUNT`] waiting jobs, and then reads up to as many events from the journal,
+//! which start or wait. Reading does not wait for slots. It looks up which running jobs are idle every [`LOOK_PERIOD`] while
+//! slots are contended, and when a pause begins or ends. Finished jobs that the store has not taken yet bound it: from
+//! 2 × `report_count_max` on nothing starts.
 //!
 //! **Order within a key.** A newer event supersedes the older ones when it begins ([`crate::supersede`]), also those
-//! that are parked; of these that have no audience yet it is selected then, so that what the newer one takes is taken
+//! that wait; of these that have no audience yet it is selected then, so that what the newer one takes is taken
 //! for good. An older one that begins later has only what is left.
 //!
-//! **Crash.** A parked job has a row like any other, written with the checkpoint that says its event is dispatched.
-//! After a restart all jobs that are not finished are parked, and come back in the order above.
+//! **Crash.** A waiting job has a row like any other, written with the checkpoint that says its event is dispatched.
+//! After a restart all jobs that are not finished are waiting jobs, and start again as the slots allow.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,32 +30,25 @@ use crate::context::Context;
 use crate::flow::Flow;
 use crate::hold;
 use crate::job::Job;
-use crate::lot::{Parked, Turn, superseding_key};
 use crate::outcome::{Counts, DeviceOutcome, Suppression};
 use crate::report::{JobReport, JobState};
 use crate::row::Progress;
-use crate::shared::{Shared, Table};
+use crate::shared::Shared;
+use crate::slots::{Claim, Ready, Slots};
 use crate::supersede;
+use crate::waiting::{WaitingJob, superseding_key};
 use crate::walk::{self, Phase};
 use crate::worker::Order;
 
-/// Events read from the journal, or jobs brought back, at once.
+/// Events read from the journal, or waiting jobs started, at once.
 const STEP_COUNT: usize = 64;
-/// Between two looks at who needs a place, and before what failed is tried again.
+/// Between two looks at which jobs are idle, and before what failed is tried again.
 const LOOK_PERIOD: Duration = Duration::from_millis(100);
-/// How long after its event's acceptance a job that only waits for receipts may have to make room for others: clients
-/// that answer have by then.
+/// How long after its event's acceptance a job that only waits for receipts may have to stop waiting, so that others get
+/// a slot: clients that answer have by then.
 const CUT_HOLD_AFTER: Duration = Duration::from_millis(500);
-/// Of so many jobs that come back one is the oldest.
-const BY_AGE: u32 = 16;
-/// Running jobs, in units of [`SenderConfig::job_count_max`]; the last are for more urgent ones.
-pub const RUNNING_PER_PLACE: usize = 16;
-/// Parked jobs, in the same units.
-pub const PARKED_PER_PLACE: usize = 64;
-/// Bytes of the sets and counts of all parked jobs together.
-pub const PARKED_BYTES_MAX: usize = 64 << 20;
 
-/// What was read of a parked job's event.
+/// What was read of a waiting job's event.
 enum Read {
     Event(Box<AcceptedEvent>),
     /// There is none, and the job is ended.
@@ -94,15 +68,8 @@ pub(crate) struct Dispatcher {
     /// The last read of the journal failed; said once.
     failing: bool,
     flow: Flow,
-    /// Of the running jobs those that were stuck at the last look, and still run.
-    stuck: BTreeSet<JournalPosition>,
-    /// The others, as of the last look, less those whose place was asked for since.
-    others: BTreeSet<(EventPriority, JournalPosition)>,
-    /// The least urgent of them all, then.
-    least_urgent: Option<EventPriority>,
+    slots: Slots,
     look_at: Instant,
-    /// Jobs brought back, modulo [`BY_AGE`].
-    picks: u32,
 }
 
 impl Dispatcher {
@@ -115,17 +82,14 @@ impl Dispatcher {
         Self {
             brakes: context.brakes.clone(),
             flow: Flow::new(context.routes.lanes().len()),
+            slots: Slots::new(config.job_count_max),
             config,
             context,
             shared,
             phases,
             jobs: JoinSet::new(),
             failing: false,
-            stuck: BTreeSet::new(),
-            others: BTreeSet::new(),
-            least_urgent: None,
             look_at: Instant::now(),
-            picks: 0,
         }
     }
 
@@ -162,22 +126,17 @@ impl Dispatcher {
         }
     }
 
-    /// Finds places for parked jobs and for the next events, or parks these. Tells whether it could go on at once; if
-    /// not, there is nothing more, no room, or the store cannot be read.
+    /// Starts waiting jobs and the next events, or lets these wait. Tells whether it could go on at once; if not, there is
+    /// nothing more, no room, or the store cannot be read.
     async fn dispatch(&mut self, end: JournalPosition) -> bool {
         // Finished jobs pile up while the store takes no checkpoints; it takes no events then either.
         if self.shared.table().finished.len() >= 2 * self.config.report_count_max {
             return false;
         }
         self.look();
-        let more = self.bring_back().await;
-        // The last of them are for jobs that are put aside.
-        let parked_max = (PARKED_PER_PLACE - 1) * self.config.job_count_max;
-        let (next, room) = {
-            let table = self.shared.table();
-            (table.next, parked_max.saturating_sub(table.lot.len()))
-        };
-        let room = room.max(self.room(EventPriority::High)).min(STEP_COUNT);
+        let more = self.start_waiting().await;
+        let next = self.shared.table().next;
+        let room = self.waiting_room().max(self.slots.free(EventPriority::High)).min(STEP_COUNT);
         if room == 0 || next >= end {
             return more;
         }
@@ -187,16 +146,21 @@ impl Dispatcher {
             self.shared.table().next = end;
         }
         for (position, accepted) in events {
-            if accepted.event.push != PushPolicy::Never && !self.has_place(accepted.event.priority) {
-                if self.shared.table().lot.len() >= parked_max {
+            if accepted.event.push != PushPolicy::Never && !self.claim_slot(accepted.event.priority) {
+                if self.waiting_room() == 0 {
                     return more;
                 }
-                self.park(position, Parked::unbegun(&accepted));
+                self.wait(position, &accepted);
             } else if !self.start(position, accepted).await {
                 return false;
             }
         }
         true
+    }
+
+    /// How many more events may become waiting jobs.
+    fn waiting_room(&self) -> usize {
+        self.slots.waiting_room(self.shared.table().waiting.len())
     }
 
     /// What was read; `None`, and said once, when it could not be.
@@ -211,7 +175,7 @@ impl Dispatcher {
         failed.ok()
     }
 
-    /// The event of a parked job. One that is damaged, or not there, which the store should have kept, ends the job.
+    /// The event of a waiting job. One that is damaged, or not there, which the store should have kept, ends the job.
     fn read(&mut self, position: JournalPosition) -> Read {
         match self.context.store.event(position) {
             Err(error) if error.is_damage() => {
@@ -219,130 +183,105 @@ impl Dispatcher {
                 tracing::error!(
                     job = position.0,
                     error = chain(&error),
-                    "the event of a parked job is damaged, the job ends"
+                    "the event of a waiting job is damaged, the job ends"
                 );
             }
             read => match self.readable(read) {
                 Some(Some(event)) => return Read::Event(Box::new(event)),
-                Some(None) => tracing::error!(job = position.0, "the event of a parked job is not in the journal"),
+                Some(None) => tracing::error!(job = position.0, "the event of a waiting job is not in the journal"),
                 None => return Read::Failed,
             },
         }
         let mut table = self.shared.table();
-        if let Some(parked) = table.lot.remove(position) {
-            let report = parked.lose(position, &self.brakes, &self.shared.metrics);
+        if let Some(waiting) = table.waiting.remove(position) {
+            let report = waiting.lose(position, &self.brakes, &self.shared.metrics);
             self.shared.finish(&mut table, report, self.config.tell_finished, unix_now());
         }
         Read::Lost
     }
 
-    /// Brakes have changed. Unless only more is cancelled, it is time to look who needs a place.
+    /// Brakes have changed. Unless only more is cancelled, it is time to look which jobs are idle.
     fn look_at_brakes(&mut self) {
         let paused = self.flow.brakes().paused.clone();
         self.flow.look(&self.context.routes, &self.brakes);
         if self.flow.brakes().paused != paused {
             self.look_at = Instant::now();
         }
-        self.shared.table().lot.sort_out(&self.flow, unix_now());
+        self.shared.table().waiting.update_ready(&self.flow, unix_now());
     }
 
-    /// Looks who needs a place, if it is time.
+    /// Looks which running jobs are idle, if it is time, and suspends those that are too many.
     fn look(&mut self) {
         if Instant::now() < self.look_at {
             return;
         }
         let running: Vec<_> = {
             let table = self.shared.table();
-            let is_full = table.running.len() >= self.config.job_count_max;
-            if is_full || !table.lot.is_empty() { table.running.values().cloned().collect() } else { Vec::new() }
+            let are_contended = self.slots.are_contended(table.waiting.len());
+            if are_contended { table.running.values().cloned().collect() } else { Vec::new() }
         };
         self.look_at = Instant::now() + LOOK_PERIOD;
         self.flow.look(&self.context.routes, &self.brakes);
-        let rank = |job: &Arc<Job>| (job.accepted.event.priority, job.position);
-        let (stuck, others): (Vec<_>, Vec<_>) = running.iter().partition(|job| job.is_stuck(&self.flow));
-        self.stuck = stuck.iter().map(|job| job.position).collect();
-        self.others = others.into_iter().map(rank).collect();
-        self.least_urgent = self.others.last().map(|(priority, _)| *priority);
-        let mut stuck: Vec<_> = stuck.into_iter().map(rank).collect();
-        stuck.sort_unstable();
-        while self.shared.table().running.len() > self.config.job_count_max
-            && let Some((_, position)) = stuck.pop()
-        {
-            self.put_aside(position);
+        let jobs = running.iter();
+        self.slots.on_look(jobs.map(|job| (job.accepted.event.priority, job.position, job.is_idle(&self.flow))));
+        for position in self.slots.idle() {
+            if !self.slots.are_exceeded() {
+                break;
+            }
+            self.suspend(position);
         }
-        self.shared.table().lot.sort_out(&self.flow, unix_now());
+        self.shared.table().waiting.update_ready(&self.flow, unix_now());
         self.cut_holds(&running);
     }
 
-    /// While parked jobs wait for room, as many of the oldest that only wait for receipts, and have for a while, wait
-    /// no longer: clients that do not answer cost themselves a push and not others their time.
+    /// Jobs that only wait for receipts, and have for a while, stop waiting, so that others get a slot: clients that do not
+    /// answer cost themselves a push and not others their time.
     fn cut_holds(&self, running: &[Arc<Job>]) {
-        if self.room(EventPriority::High) > 0 {
-            return;
-        }
-        let (wanted, now) = (self.shared.table().lot.ready_count(), unix_now());
+        let (wanted, now) = (self.slots.holds_to_cut(self.shared.table().waiting.ready_count()), unix_now());
         for job in running.iter().filter(|job| job.only_holds_since(CUT_HOLD_AFTER, now)).take(wanted) {
             job.let_go(&self.context.metrics);
             self.context.metrics.holds_cut.inc();
         }
     }
 
-    /// How many more jobs of a priority may run without taking anybody's place.
-    fn room(&self, priority: EventPriority) -> usize {
-        self.room_in(self.config.job_count_max, priority)
-    }
-
-    /// The same if there were so many places.
-    fn room_in(&self, places: usize, priority: EventPriority) -> usize {
-        let running = self.shared.table().running.len();
-        // `High` is 0: the last of the others are not for less urgent ones.
-        let running_max = (RUNNING_PER_PLACE - priority as usize) * self.config.job_count_max;
-        places.saturating_sub(running - self.stuck.len()).min(running_max.saturating_sub(running))
-    }
-
-    /// Whether there is a place, if need be that of a less urgent job, which is put aside, or one beside it.
-    fn has_place(&mut self, priority: EventPriority) -> bool {
-        if self.room(priority) > 0 {
-            return true;
-        }
-        while let Some(&(other, position)) = self.others.last().filter(|(other, _)| *other > priority) {
-            self.others.remove(&(other, position));
-            if self.put_aside(position) && self.room(priority) > 0 {
-                return true;
+    /// Whether a job of this priority may start, if need be after suspending a less urgent one.
+    fn claim_slot(&mut self, priority: EventPriority) -> bool {
+        loop {
+            match self.slots.claim(priority) {
+                Claim::Granted => return true,
+                Claim::Suspend(position) => self.suspend(position),
+                Claim::Denied => return false,
             }
         }
-        self.least_urgent.is_some_and(|least| least > priority)
-            && self.room_in(2 * self.config.job_count_max, priority) > 0
     }
 
-    /// Parks a running job; false if it cannot be, or there is no room for it.
-    fn put_aside(&mut self, position: JournalPosition) -> bool {
+    /// Lets a running job wait; without effect if it cannot be suspended, or there is no room for it.
+    fn suspend(&mut self, position: JournalPosition) {
         let mut table = self.shared.table();
-        let parked_max = PARKED_PER_PLACE * self.config.job_count_max;
-        if table.lot.bytes() >= PARKED_BYTES_MAX || table.lot.len() >= parked_max {
-            return false;
+        if !self.slots.may_suspend(table.waiting.len(), table.waiting.bytes()) {
+            return;
         }
-        let aside = table.running.get(&position).and_then(|job| Some((job.clone(), job.put_aside()?)));
-        let Some((job, (progress, lanes))) = aside else { return false };
+        let suspended = table.running.get(&position).and_then(|job| Some((job.clone(), job.suspend()?)));
+        let Some((job, (progress, lanes))) = suspended else { return };
         table.running.remove(&position);
-        self.stuck.remove(&position);
-        table.lot.insert(position, Parked::put_aside(&job.accepted, progress, lanes), &self.flow, unix_now());
+        self.slots.on_stopped(job.accepted.event.priority, position);
+        let waiting = WaitingJob::suspended(&job.accepted, progress, lanes);
+        table.waiting.insert(position, waiting, &self.flow, unix_now());
         self.shared.metrics.jobs_running.sub(1);
         self.shared.metrics.jobs_put_aside.inc();
-        true
     }
 
-    /// Parks an event that has not begun.
-    fn park(&mut self, position: JournalPosition, parked: Parked) {
+    /// Lets an event wait that has not begun.
+    fn wait(&mut self, position: JournalPosition, accepted: &AcceptedEvent) {
         let mut table = self.shared.table();
         table.next = JournalPosition(position.0 + 1);
-        table.lot.insert(position, parked, &self.flow, unix_now());
+        table.waiting.insert(position, WaitingJob::unbegun(accepted), &self.flow, unix_now());
     }
 
-    /// Brings parked jobs to places; false when there are no more of either, or the journal cannot be read.
-    async fn bring_back(&mut self) -> bool {
+    /// Starts waiting jobs; false when no more of them can go on or get a slot, or the journal cannot be read.
+    async fn start_waiting(&mut self) -> bool {
         for _ in 0..STEP_COUNT {
-            let Some(position) = self.next_parked() else { return false };
+            let Some(position) = self.next_waiting() else { return false };
             if !self.resume(position).await {
                 return false;
             }
@@ -350,24 +289,18 @@ impl Dispatcher {
         true
     }
 
-    /// Who has a place, or only ends.
-    fn next_parked(&mut self) -> Option<JournalPosition> {
-        let (turn, next) = self.shared.table().lot.next(&self.flow, unix_now())?;
-        let Some(priority) = turn else { return Some(next) };
-        if !self.has_place(priority) {
+    /// The waiting job that starts now, or only ends.
+    fn next_waiting(&mut self) -> Option<JournalPosition> {
+        let (ready, first) = self.shared.table().waiting.first_ready(&self.flow, unix_now())?;
+        let Ready::ToSend(priority) = ready else { return Some(first) };
+        if !self.claim_slot(priority) {
             return None;
         }
-        self.picks = (self.picks + 1) % BY_AGE;
-        if self.picks > 0 {
-            return Some(next);
-        }
-        // The oldest may have that place, also one beside the others; not one among the last that may run.
-        let oldest = self.shared.table().lot.oldest(&self.flow, unix_now());
-        let has_room = |turn: Turn| turn.is_none_or(|it| self.room_in(2 * self.config.job_count_max, it) > 0);
-        Some(oldest.filter(|&(turn, _)| has_room(turn)).map_or(next, |(_, position)| position))
+        let oldest = || self.shared.table().waiting.oldest_ready(&self.flow, unix_now());
+        Some(self.slots.choose(first, oldest))
     }
 
-    /// Gives an event its job, first of all or as a parked one. False when the store cannot be read: it is to be tried
+    /// Gives an event its job, one that was just read or waits. False when the store cannot be read: it is to be tried
     /// again.
     async fn start(&mut self, position: JournalPosition, accepted: AcceptedEvent) -> bool {
         let takes_over = self.takes_over(position, &accepted);
@@ -376,50 +309,44 @@ impl Dispatcher {
                 return false;
             }
             let job = self.job(position, accepted, frozen, Progress::start(), true);
-            self.run_job(&mut self.shared.table(), &job);
+            self.shared.table().start(&job);
             self.begin(&job, takes_over);
         }
         true
     }
 
-    /// Goes on with a parked job, as [`Dispatcher::start`].
+    /// Goes on with a waiting job, as [`Dispatcher::start`].
     async fn resume(&mut self, position: JournalPosition) -> bool {
         let accepted = match self.read(position) {
             Read::Event(accepted) => *accepted,
             Read::Lost => return true,
             Read::Failed => return false,
         };
-        if self.shared.table().lot.get(position).is_none_or(Parked::is_unbegun) {
+        if self.shared.table().waiting.get(position).is_none_or(WaitingJob::is_unbegun) {
             return self.start(position, accepted).await;
         }
-        let is_frozen = self.shared.table().lot.get(position).is_some_and(Parked::is_frozen);
+        let is_frozen = self.shared.table().waiting.get(position).is_some_and(WaitingJob::is_frozen);
         let frozen = if is_frozen { Frozen::default() } else { self.select(&accepted) };
         let takes_over = self.takes_over(position, &accepted);
         let shared = self.shared.clone();
         let open = || {
             let table = shared.table();
-            let progress = table.lot.get(position).map(Parked::progress);
-            progress.map(|progress| Parked::open_devices(progress, &frozen)).unwrap_or_default()
+            let progress = table.waiting.get(position).map(WaitingJob::progress);
+            progress.map(|progress| WaitingJob::open_devices(progress, &frozen)).unwrap_or_default()
         };
         if takes_over && !self.freeze_older(position, &accepted, open).await {
             return false;
         }
         let job = {
             let mut table = self.shared.table();
-            let Some(parked) = table.lot.remove(position) else { return true };
-            let heeds_receipts = !parked.has_begun();
-            let job = self.job(position, accepted, frozen, parked.into_progress(), heeds_receipts);
-            self.run_job(&mut table, &job);
+            let Some(waiting) = table.waiting.remove(position) else { return true };
+            let heeds_receipts = !waiting.has_begun();
+            let job = self.job(position, accepted, frozen, waiting.into_progress(), heeds_receipts);
+            table.start(&job);
             job
         };
         self.begin(&job, takes_over);
         true
-    }
-
-    fn run_job(&self, table: &mut Table, job: &Arc<Job>) {
-        table.next = table.next.max(JournalPosition(job.position.0 + 1));
-        table.lot.remove(job.position);
-        table.running.insert(job.position, job.clone());
     }
 
     /// Whether the job is to take devices from older ones.
@@ -428,7 +355,7 @@ impl Dispatcher {
         superseding_key(accepted).is_some() && !is_over && !self.brakes.now().cancelled.contains(&position)
     }
 
-    /// Makes a set of the audience of each older parked job of the same key, less the `open` devices of the
+    /// Makes a set of the audience of each older waiting job of the same key, less the `open` devices of the
     /// newer one. False when the store cannot be read.
     async fn freeze_older(
         &mut self,
@@ -437,7 +364,7 @@ impl Dispatcher {
         open: impl Fn() -> RoaringBitmap,
     ) -> bool {
         let Some(key) = superseding_key(accepted) else { return true };
-        let older = self.shared.table().lot.unfrozen_older_of(key, position);
+        let older = self.shared.table().waiting.unfrozen_older_of(key, position);
         let open = if older.is_empty() { RoaringBitmap::new() } else { open() };
         for position in older {
             let older = match self.read(position) {
@@ -445,7 +372,7 @@ impl Dispatcher {
                 Read::Lost => continue,
                 Read::Failed => return false,
             };
-            let is_unbegun = self.shared.table().lot.get(position).is_some_and(Parked::is_unbegun);
+            let is_unbegun = self.shared.table().waiting.get(position).is_some_and(WaitingJob::is_unbegun);
             let frozen = if is_unbegun { self.audience(position, &older) } else { Some(self.select(&older)) };
             if let Some(frozen) = frozen {
                 self.freeze(position, &frozen, &open);
@@ -457,11 +384,11 @@ impl Dispatcher {
 
     /// Makes a set of the audience of one, less the `open` devices of the newer event.
     fn freeze(&self, position: JournalPosition, frozen: &Frozen, open: &RoaringBitmap) {
-        let progress = self.shared.table().lot.get(position).map(|parked| parked.progress().clone());
+        let progress = self.shared.table().waiting.get(position).map(|waiting| waiting.progress().clone());
         let Some(progress) = progress else { return };
-        let rest = Parked::open_devices(&progress, frozen);
+        let rest = WaitingJob::open_devices(&progress, frozen);
         let taken = rest.intersection_len(open);
-        self.shared.table().lot.freeze(position, rest - open, taken, &self.context.metrics);
+        self.shared.table().waiting.freeze(position, rest - open, taken, &self.context.metrics);
     }
 
     /// Whom an event that has not begun is for. One that concerns nobody, or not as many as expected, is done at once.
@@ -478,7 +405,7 @@ impl Dispatcher {
         self.shared.metrics.count(NOT_EXPECTED, frozen.len());
         let mut table = self.shared.table();
         table.next = table.next.max(JournalPosition(position.0 + 1));
-        table.lot.remove(position);
+        table.waiting.remove(position);
         self.shared.finish(&mut table, report, self.config.tell_finished, unix_now());
         None
     }
@@ -510,17 +437,17 @@ impl Dispatcher {
     fn supersede(&self, job: &Arc<Job>) {
         let Some(key) = superseding_key(&job.accepted) else { return };
         let has_key = |older: &&Arc<Job>| superseding_key(&older.accepted) == Some(key);
-        let (older, parked, of_parked) = {
+        let (older, waiting, of_parked) = {
             let table = self.shared.table();
             let older = table.running.range(..job.position).map(|(_, older)| older).filter(has_key);
-            let parked = table.lot.older_of(key, job.position);
-            let of_parked = table.lot.open_devices(&parked);
-            (older.cloned().collect::<Vec<_>>(), parked, of_parked)
+            let waiting = table.waiting.older_of(key, job.position);
+            let of_parked = table.waiting.open_devices(&waiting);
+            (older.cloned().collect::<Vec<_>>(), waiting, of_parked)
         };
         let shared = supersede::shared(job, &older, of_parked);
         supersede::begin(job, &older, &shared, &self.context.metrics);
         if !shared.is_empty() {
-            self.shared.table().lot.supersede(&parked, &shared, &self.context.metrics);
+            self.shared.table().waiting.supersede(&waiting, &shared, &self.context.metrics);
         }
     }
 
@@ -564,6 +491,7 @@ impl Dispatcher {
     }
 
     fn launch(&mut self, job: &Arc<Job>) {
+        self.slots.on_started();
         self.shared.metrics.jobs_running.add(1);
         if job.is_holding() {
             let (job, context, phases) = (job.clone(), self.context.clone(), self.phases.clone());
@@ -594,7 +522,7 @@ impl Dispatcher {
             return;
         }
         if let Some(job) = table.running.remove(&position) {
-            self.stuck.remove(&position);
+            self.slots.on_stopped(job.accepted.event.priority, position);
             let now = unix_now();
             self.shared.finish(&mut table, job.report(&self.brakes, now), self.config.tell_finished, now);
             self.shared.metrics.jobs_running.sub(1);

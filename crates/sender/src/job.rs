@@ -30,9 +30,9 @@
 //! **Over before its time**: when the event expires, or from [`Job::cancel`] on, what was not handed out is counted as
 //! that at once; of what is in flight the gateway learns it from the rendering, or from [`Job::job_standing`].
 //!
-//! **Put aside** is a job that cannot go on, or makes room for a more urgent one ([`crate::lot`]): walked, nobody held
-//! and nothing in flight or blocked, it gives its set of pending devices and its counts away and is over. What comes
-//! back is another job, which heeds no receipts: pending is pushed.
+//! **Suspended** is a job that cannot go on, or makes room for a more urgent one ([`crate::slots`]): walked, nobody held
+//! and nothing in flight or blocked, it gives its set of pending devices and its counts away and is over. What starts
+//! again is another job, which heeds no receipts: pending is pushed.
 //!
 //! **Superseded** are the devices that a newer job with the same collapse key takes over ([`crate::supersede`]). What
 //! of them is not walked, held or pending is counted at once; the gateway gives up those in flight
@@ -438,7 +438,7 @@ impl Job {
     }
 
     /// Whether all that is left to do is to wait: for answers, or for lanes that `flow` says are stuck.
-    pub(crate) fn is_stuck(&self, flow: &Flow) -> bool {
+    pub(crate) fn is_idle(&self, flow: &Flow) -> bool {
         let (event, books) = (&self.accepted.event, self.lock());
         let is_waiting = |lane: usize, pending: &RoaringBitmap| {
             pending.is_subset(&books.blocked) || flow.is_stuck(&event.topic, event.priority, lane)
@@ -450,7 +450,7 @@ impl Job {
     /// Gives up what is left of it, to be gone on with as a job of its own, and the lanes that it waits for: then this
     /// one is over. `None` if it has something in flight, or an older one has for it; if it is not walked, holds
     /// somebody back, or is about to end.
-    pub(crate) fn put_aside(&self) -> Option<(Progress, Box<[usize]>)> {
+    pub(crate) fn suspend(&self) -> Option<(Progress, Box<[usize]>)> {
         let mut books = self.lock();
         let flies = |lane: &Lane| !lane.in_flight.is_empty() || !lane.pending.is_disjoint(&books.blocked);
         let is_busy = books.held() > 0 || books.lanes.iter().any(flies);

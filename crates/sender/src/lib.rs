@@ -9,7 +9,7 @@
 //! ```text
 //! store: journal ─► dispatcher ─► job: walk ─┬─ lane ─(turn)─► lake of pool A ─► gateway ─┐
 //!        (in order)   ▲ │           ▲        ├─ lane ─(turn)─► lake of pool B ─► gateway ─┤
-//!                     │ └──► lot ◄──┘        │                                            │
+//!                     │ └─► waiting ◄─┘        │                                            │
 //! store: brakes ──────┴─► lanes              │                                            │
 //! hub: receipts ─────────────────────────────┴─ hold ─────────────────────────────────────┤
 //! store: job rows ◄── checkpoint ◄──────────── books ◄───────────── sink.settle ◄─────────┘
@@ -21,8 +21,8 @@
 //!
 //! **In turn.** A lane is one app of one pool. At a lake lanes take turns by app, then by job, a window each
 //! (`turns.rs`); each priority has lakes of its own. Walks take turns on the thread, urgent ones first. The journal is
-//! read in its order; who finds no place, or has nothing to hand out, is parked and comes back the more urgent first
-//! (`dispatcher.rs`, `lot.rs`). So an urgent event waits for no other of lower priority, except while that is selected.
+//! read in its order; a job that finds no slot, or has nothing to send, waits, and starts the more urgent first
+//! (`slots.rs`). So an urgent event waits for no other of lower priority, except while that is selected.
 //!
 //! **Brakes** are the store's rows (`brakes.rs`). Paused lanes hand out nothing; what is in a lake already goes, and
 //! what waits for room in one comes back. Receipts count and events expire meanwhile. A cancelled job counts everything
@@ -58,15 +58,15 @@
 //! checkpoint: at least once. How it is told, and how often it is tried, is the caller's.
 //!
 //! **Bounds.** `job_count_max` jobs that have something to hand out (1024), as many again that are more urgent, others
-//! that have something in flight, 16 × as many in all, and 64 × as many parked ones: see `dispatcher.rs`. Per job and
+//! that have something in flight, 16 × as many in all, and 64 × as many waiting ones: see `slots.rs`. Per job and
 //! lane `window_device_count` × `window_open_count_max` devices in flight (1024 × 32; in practice lake and gateway
 //! bound them first); renderings per job: (catalogues + 1) × lanes; the sets of a job: three bits per device number and
 //! two more per lane with devices, at most; 512 parts of its counts. A job has a task, and one per lane that somebody
 //! of its audience belongs to. A job that holds devices back counts as running, but does not keep others waiting for
-//! long: with all places taken and events waiting, the oldest that only wait for receipts let go, looked for every 100
+//! long: with all slots taken and events waiting, the oldest that only wait for receipts let go, looked for every 100
 //! ms, half a second after their events' acceptance: some 1500 events a second begin although each has somebody who
 //! does not answer. An event that begins late holds shorter, in the end not at all. Full lake: lanes wait in line, a
-//! window each; then places fill up, then the lot, then the journal, which the store bounds. Dead tokens:
+//! window each; then slots fill up, then events wait, then the journal grows, which the store bounds. Dead tokens:
 //! `gone_token_count_max` (4096) on their way and as many doubtful ones (`wave.rs`), more are forgotten; first
 //! acceptances: 2^20. Store refuses checkpoints: they are repeated; finished jobs wait up to twice `report_count_max`
 //! (10 000), then dispatching stops.
@@ -88,7 +88,6 @@ mod hold;
 mod job;
 mod lane;
 mod latency;
-mod lot;
 mod metrics;
 mod outcome;
 mod parts;
@@ -97,20 +96,22 @@ mod routes;
 mod row;
 mod service;
 mod shared;
+mod slots;
 mod supersede;
 mod tally;
 mod topic;
 mod turns;
+mod waiting;
 mod walk;
 mod wave;
 mod worker;
 
 pub use config::{Pool, SenderConfig, Shadow};
-pub use dispatcher::{PARKED_BYTES_MAX, PARKED_PER_PLACE, RUNNING_PER_PLACE};
 pub use error::{StartError, TopicError};
 pub use latency::TimeTo;
 pub use outcome::{Counts, DeviceOutcome, Suppression};
 pub use report::{Backlog, Drained, Estimate, JobReport, JobState, Telling};
 pub use service::Sender;
+pub use slots::{RUNNING_PER_SLOT, WAITING_BYTES_MAX, WAITING_PER_SLOT};
 pub use tally::JobPart;
 pub use topic::{TopicTemplates, Topics};

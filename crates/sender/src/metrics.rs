@@ -71,7 +71,7 @@ impl Metrics {
             holds_cut: counter("holds_cut", "Jobs that stopped waiting for receipts early, to make room for others."),
             jobs_put_aside: counter(
                 "jobs_put_aside",
-                "Jobs that lost their place, since they could hand out nothing, or to a more urgent one.",
+                "Jobs that were suspended, because they had nothing to send or a more urgent one took their slot.",
             ),
             events_dispatched: counter("events_dispatched", "Events that were given a job."),
             devices_selected: counter("devices_selected", "Devices in the audiences of events that were given a job."),

@@ -73,7 +73,7 @@ pub enum Telling {
 /// What is still to be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Backlog {
-    /// Accepted events that have no job yet, and jobs that have no place.
+    /// Accepted events that have no job yet, and jobs that have no slot.
     pub events_waiting: u64,
     /// Jobs in work.
     pub jobs_running: u64,

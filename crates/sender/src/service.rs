@@ -27,7 +27,6 @@ use crate::error::StartError;
 use crate::estimate;
 use crate::flow::Flow;
 use crate::job::LaneLimits;
-use crate::lot::{EVENT_LOST, Lot, Parked};
 use crate::metrics::Metrics;
 use crate::outcome::{Counts, DeviceOutcome};
 use crate::report::{Backlog, Drained, Estimate, JobReport, JobState, Telling};
@@ -35,6 +34,7 @@ use crate::routes::Routes;
 use crate::row::{JobRow, Progress};
 use crate::shared::{Finished, Shared, Table};
 use crate::topic::Topics;
+use crate::waiting::{EVENT_LOST, WaitingJob, WaitingJobs};
 use crate::wave::Waves;
 use crate::worker::{Order, Worker};
 
@@ -136,7 +136,7 @@ impl Sender {
     pub fn idle(&self) -> bool {
         let end = *self.journal_end.borrow();
         let table = self.shared.table();
-        table.next >= end && table.running.is_empty() && table.lot.is_empty()
+        table.next >= end && table.running.is_empty() && table.waiting.is_empty()
     }
 
     /// What is still to be done.
@@ -145,7 +145,7 @@ impl Sender {
         let (waiting, running) = {
             let table = self.shared.table();
             let unread = end.0.saturating_sub(table.next.0);
-            (unread + table.lot.len() as u64, table.running.values().cloned().collect::<Vec<_>>())
+            (unread + table.waiting.len() as u64, table.running.values().cloned().collect::<Vec<_>>())
         };
         Backlog {
             events_waiting: waiting,
@@ -174,7 +174,7 @@ impl Sender {
         estimate::estimate(&self.context, &self.pools, event)
     }
 
-    /// How a job stands: any that is not finished, also one that has no place or has not gone on since an earlier run,
+    /// How a job stands: any that is not finished, also one that waits for a slot or has not gone on since an earlier run,
     /// and the last `report_count_max` finished ones. `None` for others, and for events that were not read yet.
     pub fn job(&self, position: JournalPosition) -> Option<JobReport> {
         let running = {
@@ -182,8 +182,8 @@ impl Sender {
             if let Some(finished) = table.finished.get(&position) {
                 return Some(finished.report.clone());
             }
-            if let Some(parked) = table.lot.get(position) {
-                return Some(parked.report(position, &self.shared.brakes));
+            if let Some(waiting) = table.waiting.get(position) {
+                return Some(waiting.report(position, &self.shared.brakes));
             }
             table.running.get(&position).cloned()
         };
@@ -197,9 +197,9 @@ impl Sender {
             let table = self.shared.table();
             let running: Vec<_> = table.running.range(range).rev().take(limit).map(|(_, job)| job.clone()).collect();
             let finished = table.finished.range(range).rev().map(|(_, finished)| finished.report.clone());
-            let report = |(position, parked): (_, &Parked)| parked.report(position, &self.shared.brakes);
-            let parked = table.lot.range(range).rev().map(report);
-            (running, finished.take(limit).chain(parked.take(limit)).collect::<Vec<_>>())
+            let report = |(position, waiting): (_, &WaitingJob)| waiting.report(position, &self.shared.brakes);
+            let waiting = table.waiting.range(range).rev().map(report);
+            (running, finished.take(limit).chain(waiting.take(limit)).collect::<Vec<_>>())
         };
         reports.extend(running.iter().map(|job| job.report(&self.shared.brakes, unix_now())));
         reports.sort_unstable_by_key(|report| Reverse(report.position));
@@ -286,7 +286,7 @@ fn restore(store: &Store) -> Result<Table, StartError> {
     let first = JournalPosition(1); // Before the first checkpoint the store says 0, which no event has.
     let mut table = Table {
         next: store.dispatched()?.max(first),
-        lot: Lot::default(),
+        waiting: WaitingJobs::default(),
         running: BTreeMap::new(),
         finished: BTreeMap::new(),
         untold: BTreeSet::new(),
@@ -308,7 +308,7 @@ fn restore(store: &Store) -> Result<Table, StartError> {
                     }
                     read => read?.ok_or(StartError::EventMissing(position))?,
                 };
-                table.lot.insert(position, Parked::restored(&accepted, progress), &flow, unix_now());
+                table.waiting.insert(position, WaitingJob::restored(&accepted, progress), &flow, unix_now());
             }
             JobRow::Finished(report, telling) => {
                 let report = *report;
@@ -323,7 +323,7 @@ fn restore(store: &Store) -> Result<Table, StartError> {
     Ok(table)
 }
 
-/// The report of a job that ends because its event is damaged, as [`Parked::lose`]. It is told to nobody: its id is lost.
+/// The report of a job that ends because its event is damaged, as [`WaitingJob::lose`]. It is told to nobody: its id is lost.
 fn unreadable(position: JournalPosition, Progress { outstanding, mut tally, .. }: Progress) -> JobReport {
     tally.counts.add(EVENT_LOST, outstanding.len());
     JobReport {

@@ -17,10 +17,10 @@ use tokio::time::Instant;
 
 use crate::brakes::Braking;
 use crate::job::{Job, Landed};
-use crate::lot::Lot;
 use crate::metrics::Metrics;
 use crate::report::{JobReport, Telling};
 use crate::routes::{Route, Routes};
+use crate::waiting::WaitingJobs;
 use crate::wave::{Answers, Change, Waves, is_doubtful};
 
 /// First acceptances that wait for the store; as a set 2 MiB at most.
@@ -48,14 +48,12 @@ pub(crate) struct Gone {
     pub(crate) doubted: Option<usize>,
 }
 
-/// The jobs. A position is in at most one of `running`, `finished` and `lot`; those from `next` on are in none.
+/// The jobs. A position is in at most one of `running`, `finished` and `waiting`; those from `next` on are in none.
 pub(crate) struct Table {
     /// The first event without a job.
     pub(crate) next: JournalPosition,
-    /// Jobs without a place.
-    pub(crate) lot: Lot,
-    /// At most `job_count_max` that have something to hand out, and others with something in flight: see
-    /// `crate::dispatcher`.
+    /// How many wait and run at most: see `crate::slots`.
+    pub(crate) waiting: WaitingJobs,
     pub(crate) running: BTreeMap<JournalPosition, Arc<Job>>,
     /// The last `report_count_max`, and those not checkpointed yet, at most as many again.
     pub(crate) finished: BTreeMap<JournalPosition, Finished>,
@@ -197,10 +195,17 @@ impl OutcomeSink for Shared {
 }
 
 impl Table {
+    /// A job runs from now on; its event has just been read, or it has waited.
+    pub(crate) fn start(&mut self, job: &Arc<Job>) {
+        self.next = self.next.max(JournalPosition(job.position.0 + 1));
+        self.waiting.remove(job.position);
+        self.running.insert(job.position, job.clone());
+    }
+
     /// No event before this position is needed any more once the present rows are in the store.
     pub(crate) fn floor(&self) -> JournalPosition {
         let running = self.running.first_key_value().map(|(&position, _)| position);
-        [running, self.lot.first()].into_iter().flatten().fold(self.next, JournalPosition::min)
+        [running, self.waiting.first()].into_iter().flatten().fold(self.next, JournalPosition::min)
     }
 }
 
@@ -213,13 +218,13 @@ mod tests {
 
     use super::*;
     use crate::flow::Flow;
-    use crate::lot::Parked;
+    use crate::waiting::WaitingJob;
 
     #[test]
     fn events_are_kept_from_the_oldest_job_on_that_is_not_finished() {
         let next = JournalPosition(9);
         let (running, finished, untold) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
-        let mut table = Table { next, lot: Lot::default(), running, finished, untold };
+        let mut table = Table { next, waiting: WaitingJobs::default(), running, finished, untold };
         assert_eq!(table.floor(), next);
         let subjects = vec![Subject::new("team:1").unwrap()];
         let mut event = Event::new(EventId::new("goal-1").unwrap(), TopicName::new("goal").unwrap(), subjects);
@@ -227,10 +232,10 @@ mod tests {
         let accepted_at = Timestamp(1_000_000);
         let accepted = AcceptedEvent { accepted_at, published: Vec::new(), audience_max: None, event };
         for position in [7, 3, 5].map(JournalPosition) {
-            table.lot.insert(position, Parked::unbegun(&accepted), &Flow::new(0), accepted_at);
+            table.waiting.insert(position, WaitingJob::unbegun(&accepted), &Flow::new(0), accepted_at);
         }
         assert_eq!(table.floor(), JournalPosition(3));
-        table.lot.remove(JournalPosition(3));
-        assert_eq!((table.floor(), table.lot.len(), table.lot.ready_count()), (JournalPosition(5), 2, 2));
+        table.waiting.remove(JournalPosition(3));
+        assert_eq!((table.floor(), table.waiting.len(), table.waiting.ready_count()), (JournalPosition(5), 2, 2));
     }
 }

@@ -1,5 +1,5 @@
-//! Several jobs of one collapse key over overlapping audiences, in any interleaving, with places lost and found in any
-//! order: nobody is left without news, nobody is shown the older one last, and each job has one outcome for each of its
+//! Several jobs of one collapse key over overlapping audiences, in any interleaving, suspended and started again in
+//! any order: nobody is left without news, nobody is shown the older one last, and each job has one outcome for each of its
 //! devices.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,8 +9,8 @@ use tidings_push::Ticket;
 
 use super::*;
 use crate::flow::Flow;
-use crate::lot::{Lot, Parked};
 use crate::supersede;
+use crate::waiting::{WaitingJob, WaitingJobs};
 
 const JOB_COUNT: usize = 4;
 /// Devices that no job can reach.
@@ -62,11 +62,11 @@ struct Attempt {
 struct World {
     plans: Vec<Plan>,
     metrics: Metrics,
-    /// Those whose events were read in this run; `None` are parked, or were finished in an earlier one.
+    /// Those whose events were read in this run; `None` wait, or were finished in an earlier one.
     jobs: Vec<Option<Arc<Job>>>,
     /// None are known of an event that was accepted in an earlier run.
     receipts: Vec<Option<Arc<EventReceipts>>>,
-    lot: Lot,
+    waiting: WaitingJobs,
     flow: Flow,
     lake: Vec<Attempt>,
     /// Rows as of the last checkpoint: `None` of a job that was over.
@@ -101,7 +101,7 @@ impl World {
             metrics: Metrics::new(&Registry::new()),
             jobs: Vec::new(),
             receipts: Vec::new(),
-            lot: Lot::default(),
+            waiting: WaitingJobs::default(),
             flow: Flow::new(2),
             lake: Vec::new(),
             rows: Vec::new(),
@@ -125,14 +125,14 @@ impl World {
         accepted
     }
 
-    /// The next event is read from the journal, and finds no place.
+    /// The next event is read from the journal, and finds no slot.
     fn park(&mut self, has_receipts: bool) {
         let index = self.jobs.len();
         let is_new = !self.begun.contains_key(&index); // Of events of an earlier run no receipts are known.
         self.begun.entry(index).or_insert(usize::MAX);
         self.receipts.push((is_new && has_receipts).then(|| receipts(&self.plans[index].readers)));
         self.jobs.push(None);
-        self.lot.insert(position(index), Parked::unbegun(&Self::accepted()), &self.flow, NOW);
+        self.waiting.insert(position(index), WaitingJob::unbegun(&Self::accepted()), &self.flow, NOW);
         self.check();
     }
 
@@ -142,42 +142,42 @@ impl World {
         self.bring_back(self.jobs.len() - 1);
     }
 
-    /// Who has no outcome of a parked job, which is for so many from here on.
+    /// Who has no outcome of a waiting job, which is for so many from here on.
     fn select(&mut self, index: usize) -> RoaringBitmap {
-        let progress = self.lot.get(position(index)).unwrap().progress();
-        let open = Parked::open_devices(progress, &freeze(&self.plans[index].audience(self.is_odd_run)));
+        let progress = self.waiting.get(position(index)).unwrap().progress();
+        let open = WaitingJob::open_devices(progress, &freeze(&self.plans[index].audience(self.is_odd_run)));
         self.sizes[index] = progress.tally.counts.total() + open.len();
         open
     }
 
     /// As the dispatcher does it.
     fn freeze_older(&mut self, mine: &RoaringBitmap, index: usize, key: &CollapseKey) {
-        for older in self.lot.unfrozen_older_of(key, position(index)) {
+        for older in self.waiting.unfrozen_older_of(key, position(index)) {
             let rest = self.select(older.0 as usize - 1);
             let taken = &rest & mine;
             self.lost.extend(taken.iter().map(|device| (older.0 as usize - 1, device)));
-            self.lot.freeze(older, rest - &taken, taken.len(), &self.metrics);
+            self.waiting.freeze(older, rest - &taken, taken.len(), &self.metrics);
         }
     }
 
-    /// A parked job comes to a place, as the dispatcher does it.
+    /// A waiting job starts, as the dispatcher does it.
     fn bring_back(&mut self, index: usize) {
-        if self.lot.get(position(index)).is_none() {
+        if self.waiting.get(position(index)).is_none() {
             return;
         }
         let (accepted, is_cancelled) = (Self::accepted(), self.cancelled.contains(&index));
         let key = accepted.event.collapse_key.clone().unwrap();
-        let parked_older = self.lot.older_of(&key, position(index));
+        let waiting_older = self.waiting.older_of(&key, position(index));
         let mine = self.select(index);
         if !is_cancelled {
             self.freeze_older(&mine, index, &key);
         }
         let begun = self.begun.entry(index).or_default();
         *begun = (*begun).min(self.clock);
-        let parked = self.lot.remove(position(index)).unwrap();
-        let frozen = if parked.is_frozen() { BTreeSet::new() } else { self.plans[index].audience(self.is_odd_run) };
-        let receipts = self.receipts[index].clone().filter(|_| !parked.has_begun());
-        let job = Job::new(position(index), accepted, freeze(&frozen), 2, parked.into_progress());
+        let waiting = self.waiting.remove(position(index)).unwrap();
+        let frozen = if waiting.is_frozen() { BTreeSet::new() } else { self.plans[index].audience(self.is_odd_run) };
+        let receipts = self.receipts[index].clone().filter(|_| !waiting.has_begun());
+        let job = Job::new(position(index), accepted, freeze(&frozen), 2, waiting.into_progress());
         let job = Arc::new(match receipts {
             Some(receipts) => job.with_receipts(receipts, NOW),
             None => job,
@@ -186,29 +186,29 @@ impl World {
             job.cancel(&self.metrics);
         } else {
             let older: Vec<_> = self.jobs[..index].iter().flatten().cloned().collect();
-            let shared = supersede::shared(&job, &older, self.lot.open_devices(&parked_older));
+            let shared = supersede::shared(&job, &older, self.waiting.open_devices(&waiting_older));
             for older in &older {
                 let lost = older.open_devices() & &shared;
                 self.lost.extend(lost.iter().map(|device| (older.position.0 as usize - 1, device)));
             }
-            for older in &parked_older {
-                let lost = self.lot.open_devices(&[*older]) & &shared;
+            for older in &waiting_older {
+                let lost = self.waiting.open_devices(&[*older]) & &shared;
                 self.lost.extend(lost.iter().map(|device| (older.0 as usize - 1, device)));
             }
             supersede::begin(&job, &older, &shared, &self.metrics);
-            self.lot.supersede(&parked_older, &shared, &self.metrics);
+            self.waiting.supersede(&waiting_older, &shared, &self.metrics);
         }
         self.jobs[index] = Some(job);
         self.check();
     }
 
-    /// A running job loses its place, if it can.
-    fn put_aside(&mut self, index: usize) {
+    /// A running job is suspended, if it can be.
+    fn suspend(&mut self, index: usize) {
         let Some(job) = self.job(index) else { return };
-        let Some((progress, lanes)) = job.put_aside() else { return };
+        let Some((progress, lanes)) = job.suspend() else { return };
         assert!(job.is_over(), "its tasks end");
         assert!(self.lake.iter().all(|attempt| attempt.job != index), "something of it is in flight");
-        self.lot.insert(position(index), Parked::put_aside(&job.accepted, progress, lanes), &self.flow, NOW);
+        self.waiting.insert(position(index), WaitingJob::suspended(&job.accepted, progress, lanes), &self.flow, NOW);
         self.jobs[index] = None;
         self.check();
     }
@@ -329,24 +329,25 @@ impl World {
             job.spoil_checkpoint();
             job.checkpoint()
         };
-        (0..self.jobs.len()).for_each(|index| self.lot.spoil_checkpoint(position(index)));
-        let parked = self.lot.take_dirty().into_iter().map(|(at, progress)| (at, JobRow::Running(progress).encode()));
-        let parked: BTreeMap<_, _> = parked.collect();
+        (0..self.jobs.len()).for_each(|index| self.waiting.spoil_checkpoint(position(index)));
+        let waiting =
+            self.waiting.take_dirty().into_iter().map(|(at, progress)| (at, JobRow::Running(progress).encode()));
+        let waiting: BTreeMap<_, _> = waiting.collect();
         let jobs = self.jobs.iter().enumerate();
         let row = |(index, job): (_, &Option<_>)| match job {
             Some(job) => running(job),
-            None => parked.get(&position(index)).cloned(),
+            None => waiting.get(&position(index)).cloned(),
         };
         self.rows = jobs.map(row).collect();
         self.lost_in_rows = self.lost.clone();
     }
 
-    /// Killed and started again: all jobs of the last checkpoint are parked.
+    /// Killed and started again: all jobs of the last checkpoint wait.
     fn crash(&mut self) {
         self.jobs.clear();
         self.receipts.clear();
         self.lake.clear();
-        self.lot = Lot::default();
+        self.waiting = WaitingJobs::default();
         self.handed_out.clear();
         self.shown_now.clear();
         self.lost = self.lost_in_rows.clone();
@@ -357,7 +358,7 @@ impl World {
             self.receipts.push(None);
             let Some(row) = row else { continue };
             let JobRow::Running(progress) = JobRow::decode(POSITION, row).unwrap() else { panic!("running") };
-            self.lot.insert(position(index), Parked::restored(&Self::accepted(), progress), &self.flow, NOW);
+            self.waiting.insert(position(index), WaitingJob::restored(&Self::accepted(), progress), &self.flow, NOW);
         }
     }
 
@@ -366,8 +367,8 @@ impl World {
             let audience = self.sizes[index];
             if let Some(job) = job {
                 job.check(audience);
-            } else if let Some(parked) = self.lot.get(position(index)).filter(|parked| parked.is_frozen()) {
-                assert_eq!(parked.report(position(index), &unbraked()).audience, audience);
+            } else if let Some(waiting) = self.waiting.get(position(index)).filter(|waiting| waiting.is_frozen()) {
+                assert_eq!(waiting.report(position(index), &unbraked()).audience, audience);
             }
         }
     }
@@ -377,7 +378,7 @@ impl World {
         while self.jobs.len() < JOB_COUNT {
             self.begin(true);
         }
-        while let Some((_, position)) = self.lot.next(&self.flow, NOW) {
+        while let Some((_, position)) = self.waiting.first_ready(&self.flow, NOW) {
             self.bring_back(position.0 as usize - 1);
         }
         while self.jobs.iter().flatten().any(|job| !job.is_over()) {
@@ -454,13 +455,13 @@ proptest! {
                             world.cancelled.insert(index);
                             job.cancel(&world.metrics);
                         }
-                        None if world.lot.get(position(index)).is_some() => drop(world.cancelled.insert(index)),
+                        None if world.waiting.get(position(index)).is_some() => drop(world.cancelled.insert(index)),
                         _ => {}
                     }
                 }
                 23 if salt.is_multiple_of(3) => world.crash(),
                 25 if world.jobs.len() < JOB_COUNT => world.park(true),
-                26..=27 => world.put_aside(index),
+                26..=27 => world.suspend(index),
                 28..=30 => world.bring_back(index),
                 _ => {}
             }
@@ -507,9 +508,9 @@ fn who_may_be_shown_the_older_one_after_a_receipt_of_the_newer_is_pushed_that_to
     assert_eq!(world.shown[&1].iter().map(|(index, _)| *index).collect::<Vec<_>>(), [0, 1]);
 }
 
-/// As before, and the newer one loses its place when it has walked: its receipts count no more when it comes back.
+/// As before, and the newer one is suspended when it has walked: its receipts count no more when it starts again.
 #[test]
-fn also_when_the_newer_one_was_put_aside_in_between() {
+fn also_when_the_newer_one_was_suspended_in_between() {
     let plan = only(1);
     let mut world = World::new(vec![plan; 2]);
     world.begin(false);
@@ -520,10 +521,10 @@ fn also_when_the_newer_one_was_put_aside_in_between() {
     world.begin(true);
     world.receive(1, 0);
     world.walk(1, 10); // Without a turn of the gateway.
-    world.put_aside(1);
+    world.suspend(1);
     assert!(world.job(1).is_some(), "it waits for what is in flight");
     world.attempt(PLAIN);
-    world.put_aside(1);
+    world.suspend(1);
     assert!(world.job(1).is_none());
     world.bring_back(1);
     world.walk(1, PLAIN);

@@ -1,16 +1,15 @@
-//! Jobs without a place: known and on disk, but neither walked nor handed out.
+//! Waiting jobs: known and on disk, but neither walked nor handed out.
 //!
-//! A job is parked before it begins, when all places are taken by jobs that are no less urgent; or put aside later, for
-//! a more urgent one or because it cannot hand out anything. It comes back to a place the more urgent first, then the
-//! older, once something of it can be handed out; and at once, whatever the places, when it is cancelled, its time is
-//! over or nothing of it is left: then it only ends. Jobs of an earlier run are parked too: their rows are the same.
+//! A job waits before it begins, when it finds no slot; or later, when it is suspended. [`crate::slots`] says which waiting
+//! job starts next, of those that *can go on*: something of it can be handed out, or it only has to end, because it is
+//! cancelled, its time is over or nothing of it is left. Jobs of an earlier run are waiting jobs too: their rows are the same.
 //!
-//! What is kept of a job is its row and what decides about its turn; its event is read again from the journal, which
-//! the store keeps from the oldest parked job on.
+//! What is kept of a job is its row, and what decides whether it can go on. Its event is read again from the journal, which
+//! the store keeps from the oldest waiting job on.
 //!
-//! Bounds: the dispatcher's, who parks nothing more when there are too many ([`Lot::len`]) and puts nothing more aside
-//! when their sets and counts are too large ([`Lot::bytes`]). A record is below 1 KiB with its places in the maps here.
-//! All are looked over in pieces: of a lot that is full, the last learn within a second that they may have a place.
+//! Bounds: those of [`crate::slots`], by [`WaitingJobs::len`] and [`WaitingJobs::bytes`]. A record is below 1 KiB with its
+//! entries in the maps here. Whether jobs can go on is found out anew in pieces: with 65 536 of them, the last learn within
+//! a second that they can.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeBounds;
@@ -26,57 +25,54 @@ use crate::metrics::Metrics;
 use crate::outcome::{DeviceOutcome, Suppression};
 use crate::report::{JobReport, JobState};
 use crate::row::Progress;
+use crate::slots::{Ready, ReadyQueue};
 
 /// Heap of a histogram of answers, and of a part of the counts, about.
 const LATENCY_BYTES: usize = 20 << 10;
 const PART_BYTES: usize = 256;
 
 /// Records looked at in one go: some milliseconds at most.
-const SORT_COUNT: usize = 8192;
+const UPDATE_COUNT: usize = 8192;
 
 /// What is counted of who is left of a job whose event cannot be read.
 pub(crate) const EVENT_LOST: DeviceOutcome = DeviceOutcome::Suppressed(Suppression::NoText);
 
-/// When a parked job has a place: `None`, which is before all others, to be ended.
-pub(crate) type Turn = Option<EventPriority>;
-
 /// All of them, by position.
 #[derive(Default)]
-pub(crate) struct Lot {
-    jobs: BTreeMap<JournalPosition, Parked>,
-    /// Those that may have a place, the next one first.
-    ready: BTreeSet<(Turn, JournalPosition)>,
+pub(crate) struct WaitingJobs {
+    jobs: BTreeMap<JournalPosition, WaitingJob>,
+    ready: ReadyQueue,
     /// Those that newer events of their key take devices from.
     by_key: BTreeMap<CollapseKey, BTreeSet<JournalPosition>>,
     bytes: usize,
-    /// Where the next [`Lot::sort_out`] begins.
-    sorted: JournalPosition,
+    /// Where the next [`WaitingJobs::update_ready`] begins.
+    update_from: JournalPosition,
 }
 
 /// One of them.
-pub(crate) struct Parked {
+pub(crate) struct WaitingJob {
     event: EventId,
     topic: TopicName,
     priority: EventPriority,
     key: Option<CollapseKey>,
     accepted_at: Timestamp,
     expires_at: Timestamp,
-    /// It had a place once, in this run or before: receipts do not count any more.
+    /// It ran once, in this run or before: receipts do not count any more.
     has_begun: bool,
     /// The lanes that its devices wait for; not known of one that has not begun in this run.
     lanes: Box<[usize]>,
     progress: Progress,
     /// Changed since the last checkpoint.
     dirty: bool,
-    /// As it is in `Lot::ready`.
-    turn: Option<Turn>,
-    /// As counted in `Lot::bytes`.
+    /// As it is in `WaitingJobs::ready`.
+    ready: Option<Ready>,
+    /// As counted in `WaitingJobs::bytes`.
     bytes: usize,
 }
 
-const _: () = assert!(size_of::<Parked>() <= 512, "beside its names and its places in the maps");
+const _: () = assert!(size_of::<WaitingJob>() <= 512, "beside its names and its entries in the maps");
 
-impl Parked {
+impl WaitingJob {
     /// An event that has not begun.
     pub(crate) fn unbegun(accepted: &AcceptedEvent) -> Self {
         Self { dirty: true, ..Self::restored(accepted, Progress::start()) }
@@ -96,13 +92,13 @@ impl Parked {
             lanes: Box::default(),
             progress,
             dirty: false,
-            turn: None,
+            ready: None,
             bytes: 0,
         }
     }
 
-    /// One that had a place, and waits for `lanes`.
-    pub(crate) fn put_aside(accepted: &AcceptedEvent, progress: Progress, lanes: Box<[usize]>) -> Self {
+    /// One that was suspended, and waits for `lanes`.
+    pub(crate) fn suspended(accepted: &AcceptedEvent, progress: Progress, lanes: Box<[usize]>) -> Self {
         Self { has_begun: true, lanes, dirty: true, ..Self::restored(accepted, progress) }
     }
 
@@ -137,31 +133,29 @@ impl Parked {
         open
     }
 
-    fn turn(&self, position: JournalPosition, flow: &Flow, now: Timestamp) -> Option<Turn> {
+    /// What it would do now; `None` when it cannot go on.
+    fn ready(&self, position: JournalPosition, flow: &Flow, now: Timestamp) -> Option<Ready> {
         let is_done = self.is_frozen() && self.progress.outstanding.is_empty();
         if is_done || now >= self.expires_at || flow.brakes().cancelled.contains(&position) {
-            return Some(None);
+            return Some(Ready::ToEnd);
         }
         let mut lanes = self.lanes.iter();
         let is_stuck = !self.lanes.is_empty() && lanes.all(|&lane| flow.is_stuck(&self.topic, self.priority, lane));
-        (!is_stuck).then_some(Some(self.priority))
+        (!is_stuck).then_some(Ready::ToSend(self.priority))
     }
 
-    /// Finds its turn out anew, for `ready` too.
-    fn sort(
+    /// Finds out anew what it would do, for `queue` too.
+    fn update_ready(
         &mut self,
         position: JournalPosition,
-        ready: &mut BTreeSet<(Turn, JournalPosition)>,
+        queue: &mut ReadyQueue,
         flow: &Flow,
         now: Timestamp,
-    ) -> Option<Turn> {
-        let turn = self.turn(position, flow, now);
-        if turn != self.turn {
-            self.turn.map(|turn| ready.remove(&(turn, position)));
-            ready.extend(turn.map(|turn| (turn, position)));
-            self.turn = turn;
-        }
-        turn
+    ) -> Option<Ready> {
+        let ready = self.ready(position, flow, now);
+        queue.update(position, self.ready, ready);
+        self.ready = ready;
+        ready
     }
 
     fn count_bytes(&self) -> usize {
@@ -181,7 +175,7 @@ impl Parked {
         JobReport { state, paused_by: None, ..report }
     }
 
-    /// How it stands under the present brakes. Before its event's turn its audience is not known: 0.
+    /// How it stands under the present brakes. Before it has begun its audience is not known: 0.
     pub(crate) fn report(&self, position: JournalPosition, brakes: &Braking) -> JobReport {
         let Progress { outstanding, tally, .. } = &self.progress;
         let is_cancelled = brakes.now().cancelled.contains(&position);
@@ -214,7 +208,7 @@ impl Parked {
     }
 }
 
-impl Lot {
+impl WaitingJobs {
     pub(crate) fn len(&self) -> usize {
         self.jobs.len()
     }
@@ -228,7 +222,7 @@ impl Lot {
         self.bytes
     }
 
-    /// How many may have a place.
+    /// How many can go on.
     pub(crate) fn ready_count(&self) -> usize {
         self.ready.len()
     }
@@ -237,34 +231,33 @@ impl Lot {
         self.jobs.first_key_value().map(|(&position, _)| position)
     }
 
-    pub(crate) fn get(&self, position: JournalPosition) -> Option<&Parked> {
+    pub(crate) fn get(&self, position: JournalPosition) -> Option<&WaitingJob> {
         self.jobs.get(&position)
     }
 
     pub(crate) fn range(
         &self,
         positions: impl RangeBounds<JournalPosition>,
-    ) -> impl DoubleEndedIterator<Item = (JournalPosition, &Parked)> {
-        self.jobs.range(positions).map(|(&position, parked)| (position, parked))
+    ) -> impl DoubleEndedIterator<Item = (JournalPosition, &WaitingJob)> {
+        self.jobs.range(positions).map(|(&position, job)| (position, job))
     }
 
-    /// Parks a job, which may have a place again by `flow`.
-    pub(crate) fn insert(&mut self, position: JournalPosition, mut parked: Parked, flow: &Flow, now: Timestamp) {
-        parked.turn = parked.turn(position, flow, now);
-        parked.bytes = parked.count_bytes();
-        self.bytes += parked.bytes;
-        self.ready.extend(parked.turn.map(|turn| (turn, position)));
-        if let Some(key) = &parked.key {
+    /// A job waits from now on; by `flow` it can go on, or not.
+    pub(crate) fn insert(&mut self, position: JournalPosition, mut job: WaitingJob, flow: &Flow, now: Timestamp) {
+        job.update_ready(position, &mut self.ready, flow, now);
+        job.bytes = job.count_bytes();
+        self.bytes += job.bytes;
+        if let Some(key) = &job.key {
             self.by_key.entry(key.clone()).or_default().insert(position);
         }
-        self.jobs.insert(position, parked);
+        self.jobs.insert(position, job);
     }
 
-    pub(crate) fn remove(&mut self, position: JournalPosition) -> Option<Parked> {
-        let parked = self.jobs.remove(&position)?;
-        self.bytes -= parked.bytes;
-        parked.turn.map(|turn| self.ready.remove(&(turn, position)));
-        if let Some(key) = &parked.key
+    pub(crate) fn remove(&mut self, position: JournalPosition) -> Option<WaitingJob> {
+        let job = self.jobs.remove(&position)?;
+        self.bytes -= job.bytes;
+        self.ready.update(position, job.ready, None);
+        if let Some(key) = &job.key
             && let Some(positions) = self.by_key.get_mut(key)
         {
             positions.remove(&position);
@@ -272,38 +265,38 @@ impl Lot {
                 self.by_key.remove(key);
             }
         }
-        Some(parked)
+        Some(job)
     }
 
-    /// Finds out anew which of the next [`SORT_COUNT`] may have a place, and of the first again after the last.
-    pub(crate) fn sort_out(&mut self, flow: &Flow, now: Timestamp) {
-        let mut rest = self.jobs.range_mut(self.sorted..);
-        for (&position, parked) in rest.by_ref().take(SORT_COUNT) {
-            parked.sort(position, &mut self.ready, flow, now);
+    /// Finds out anew which of the next [`UPDATE_COUNT`] can go on, and begins again with the first after the last.
+    pub(crate) fn update_ready(&mut self, flow: &Flow, now: Timestamp) {
+        let mut rest = self.jobs.range_mut(self.update_from..);
+        for (&position, job) in rest.by_ref().take(UPDATE_COUNT) {
+            job.update_ready(position, &mut self.ready, flow, now);
         }
-        self.sorted = rest.next().map(|(&position, _)| position).unwrap_or_default();
+        self.update_from = rest.next().map(|(&position, _)| position).unwrap_or_default();
     }
 
-    /// Whose turn it is by `flow`, which may have changed since they were sorted out. `None` also when those that were
-    /// looked at, [`SORT_COUNT`] at most, cannot go on any more.
-    pub(crate) fn next(&mut self, flow: &Flow, now: Timestamp) -> Option<(Turn, JournalPosition)> {
-        for _ in 0..SORT_COUNT {
-            let &next = self.ready.first()?;
-            if self.sort(next.1, flow, now) == Some(next.0) {
-                return Some(next);
+    /// The first that can go on by `flow`, which may have changed since that was found out. `None` also when those that
+    /// were looked at, [`UPDATE_COUNT`] at most, cannot go on any more.
+    pub(crate) fn first_ready(&mut self, flow: &Flow, now: Timestamp) -> Option<(Ready, JournalPosition)> {
+        for _ in 0..UPDATE_COUNT {
+            let first = self.ready.first()?;
+            if self.update_one(first.1, flow, now) == Some(first.0) {
+                return Some(first);
             }
         }
         None
     }
 
-    /// The oldest that may have a place, whatever its priority; `None` also when it cannot go on any more.
-    pub(crate) fn oldest(&mut self, flow: &Flow, now: Timestamp) -> Option<(Turn, JournalPosition)> {
-        let position = self.ready.iter().map(|(_, position)| *position).min()?;
-        Some((self.sort(position, flow, now)?, position))
+    /// The oldest that can go on, whatever its priority; `None` also when it cannot any more.
+    pub(crate) fn oldest_ready(&mut self, flow: &Flow, now: Timestamp) -> Option<(Ready, JournalPosition)> {
+        let position = self.ready.oldest()?;
+        Some((self.update_one(position, flow, now)?, position))
     }
 
-    fn sort(&mut self, position: JournalPosition, flow: &Flow, now: Timestamp) -> Option<Turn> {
-        self.jobs.get_mut(&position)?.sort(position, &mut self.ready, flow, now)
+    fn update_one(&mut self, position: JournalPosition, flow: &Flow, now: Timestamp) -> Option<Ready> {
+        self.jobs.get_mut(&position)?.update_ready(position, &mut self.ready, flow, now)
     }
 
     /// Those before `position` that a newer event of this key takes devices from.
@@ -314,7 +307,7 @@ impl Lot {
 
     /// Those of them that have no set yet.
     pub(crate) fn unfrozen_older_of(&self, key: &CollapseKey, position: JournalPosition) -> Vec<JournalPosition> {
-        let is_unfrozen = |older: &JournalPosition| !self.jobs.get(older).is_none_or(Parked::is_frozen);
+        let is_unfrozen = |older: &JournalPosition| !self.jobs.get(older).is_none_or(WaitingJob::is_frozen);
         self.older_of(key, position).into_iter().filter(is_unfrozen).collect()
     }
 
@@ -326,10 +319,10 @@ impl Lot {
         superseded: u64,
         metrics: &Metrics,
     ) {
-        self.change(position, |parked| {
-            parked.progress.next = None;
-            parked.progress.outstanding = open;
-            parked.progress.tally.counts.add(DeviceOutcome::Superseded, superseded);
+        self.change(position, |job| {
+            job.progress.next = None;
+            job.progress.outstanding = open;
+            job.progress.tally.counts.add(DeviceOutcome::Superseded, superseded);
             metrics.count(DeviceOutcome::Superseded, superseded);
         });
     }
@@ -343,40 +336,40 @@ impl Lot {
     /// Counts those of `numbers` as superseded that are of these jobs.
     pub(crate) fn supersede(&mut self, positions: &[JournalPosition], numbers: &RoaringBitmap, metrics: &Metrics) {
         for &position in positions {
-            self.change(position, |parked| {
-                debug_assert!(parked.is_frozen(), "or it would come back to them");
-                let count = parked.progress.outstanding.intersection_len(numbers);
-                parked.progress.outstanding -= numbers;
-                parked.progress.tally.counts.add(DeviceOutcome::Superseded, count);
+            self.change(position, |job| {
+                debug_assert!(job.is_frozen(), "or it would come back to them");
+                let count = job.progress.outstanding.intersection_len(numbers);
+                job.progress.outstanding -= numbers;
+                job.progress.tally.counts.add(DeviceOutcome::Superseded, count);
                 metrics.count(DeviceOutcome::Superseded, count);
             });
         }
     }
 
-    fn change(&mut self, position: JournalPosition, change: impl FnOnce(&mut Parked)) {
-        let Some(parked) = self.jobs.get_mut(&position) else { return };
-        change(parked);
-        parked.dirty = true;
-        self.bytes -= parked.bytes;
-        parked.bytes = parked.count_bytes();
-        self.bytes += parked.bytes;
+    fn change(&mut self, position: JournalPosition, change: impl FnOnce(&mut WaitingJob)) {
+        let Some(job) = self.jobs.get_mut(&position) else { return };
+        change(job);
+        job.dirty = true;
+        self.bytes -= job.bytes;
+        job.bytes = job.count_bytes();
+        self.bytes += job.bytes;
     }
 
     /// What has changed since it was last asked.
     pub(crate) fn take_dirty(&mut self) -> Vec<(JournalPosition, Progress)> {
-        let dirty = self.jobs.iter_mut().filter(|(_, parked)| parked.dirty);
+        let dirty = self.jobs.iter_mut().filter(|(_, job)| job.dirty);
         dirty
-            .map(|(&position, parked)| {
-                parked.dirty = false;
-                (position, parked.progress.clone())
+            .map(|(&position, job)| {
+                job.dirty = false;
+                (position, job.progress.clone())
             })
             .collect()
     }
 
     /// The last checkpoint of this job was not written.
     pub(crate) fn spoil_checkpoint(&mut self, position: JournalPosition) {
-        if let Some(parked) = self.jobs.get_mut(&position) {
-            parked.dirty = true;
+        if let Some(job) = self.jobs.get_mut(&position) {
+            job.dirty = true;
         }
     }
 }
@@ -404,12 +397,12 @@ mod tests {
         AcceptedEvent { accepted_at: NOW, published: Vec::new(), audience_max: None, event }
     }
 
-    fn begun() -> Parked {
+    fn begun() -> WaitingJob {
         let mut progress = Progress::start();
         progress.outstanding.extend([1, 2, 5]);
         progress.next = None;
         progress.tally.counts.add(DeviceOutcome::Accepted, 4);
-        Parked::restored(&accepted(Duration::from_secs(60)), progress)
+        WaitingJob::restored(&accepted(Duration::from_secs(60)), progress)
     }
 
     #[test]
@@ -420,25 +413,25 @@ mod tests {
         let report = begun().lose(POSITION, &brakes, &metrics);
         assert_eq!((report.state, report.audience, report.counts.total()), (JobState::Finished, 7, 7));
         assert_eq!((report.counts.of(EVENT_LOST), metrics.outcomes[EVENT_LOST.index()].value()), (3, 3));
-        let unbegun = Parked::unbegun(&accepted(Duration::from_secs(60))).report(POSITION, &brakes);
+        let unbegun = WaitingJob::unbegun(&accepted(Duration::from_secs(60))).report(POSITION, &brakes);
         assert_eq!((unbegun.state, unbegun.audience, unbegun.done_at), (JobState::Running, 0, None));
     }
 
-    /// The lot was sorted out before; whoever cannot go on since is not next.
     #[test]
-    fn whose_turn_it_is_is_found_out_at_the_moment_of_asking() {
-        let (mut lot, flow) = (Lot::default(), Flow::new(1));
-        lot.insert(POSITION, begun(), &flow, NOW);
-        let high = JournalPosition(9);
-        let mut urgent = accepted(Duration::from_secs(60));
-        urgent.event.priority = EventPriority::High;
-        lot.insert(high, Parked::put_aside(&urgent, begun().into_progress(), Box::new([0])), &flow, NOW);
-        assert_eq!(lot.next(&flow, NOW), Some((Some(EventPriority::High), high)));
-        let stuck = Flow::all_still(1);
-        assert_eq!(lot.next(&stuck, NOW), Some((Some(EventPriority::Normal), POSITION)));
-        assert_eq!((lot.ready_count(), lot.oldest(&stuck, NOW)), (1, Some((Some(EventPriority::Normal), POSITION))));
+    fn what_can_go_on_is_found_out_at_the_moment_of_asking() {
+        let (mut waiting, flow) = (WaitingJobs::default(), Flow::new(1));
+        waiting.insert(POSITION, begun(), &flow, NOW);
+        let urgent = JournalPosition(9);
+        let mut event = accepted(Duration::from_secs(60));
+        event.event.priority = EventPriority::High;
+        let suspended = WaitingJob::suspended(&event, begun().into_progress(), Box::new([0]));
+        waiting.insert(urgent, suspended, &flow, NOW);
+        assert_eq!(waiting.first_ready(&flow, NOW), Some((Ready::ToSend(EventPriority::High), urgent)));
+        let (stuck, normal) = (Flow::all_still(1), Ready::ToSend(EventPriority::Normal));
+        assert_eq!(waiting.first_ready(&stuck, NOW), Some((normal, POSITION)));
+        assert_eq!((waiting.ready_count(), waiting.oldest_ready(&stuck, NOW)), (1, Some((normal, POSITION))));
         let late = NOW.saturating_add(Duration::from_secs(60));
-        lot.sort_out(&stuck, late);
-        assert_eq!(lot.next(&stuck, late), Some((None, POSITION)));
+        waiting.update_ready(&stuck, late);
+        assert_eq!(waiting.first_ready(&stuck, late), Some((Ready::ToEnd, POSITION)));
     }
 }

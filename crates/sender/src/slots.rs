@@ -1,0 +1,238 @@
+//! Decides which jobs hold a *slot*, and which waiting job starts next.
+//!
+//! A slot is for a job that has something to send. There are `job_count_max` slots. This module is the rules alone: no
+//! clock, lock, task or metric. [`crate::dispatcher`] tells it what happens to the jobs, asks it, and does what it says;
+//! [`crate::waiting`] keeps the waiting jobs.
+//!
+//! # Rules
+//! 1. Events are read from the journal in order. An event that finds no free slot becomes a *waiting job*: one row on disk
+//!    and about 1 KiB of memory. Reading goes on, so an urgent event behind a thousand newsletters is seen at once. An event
+//!    with `push: never` needs no slot.
+//! 2. A running job is *idle* while it has nothing to send: it only waits for answers, or all its devices are paused, or
+//!    wait at lakes that stand still, or wait for an older job with the same collapse key. A job that still walks over its
+//!    audience, or holds devices back for receipts, is not idle. An idle job holds no slot. It keeps running while there
+//!    are no more than `job_count_max` running jobs. When there are more, idle jobs with nothing in flight are *suspended*,
+//!    the least urgent and then the youngest first: they become waiting jobs.
+//! 3. When all slots are taken, an urgent job takes the slot of a less urgent one that can be suspended: of the least
+//!    urgent, and then of the youngest. A job cannot be suspended while it has something in flight, walks over its audience
+//!    or holds devices back for receipts. If no less urgent job can be suspended, the urgent one starts in addition.
+//! 4. A free slot goes to the most urgent waiting job that can go on, then to the oldest. Every 16th slot goes to the oldest
+//!    of any priority, so that no job starves.
+//! 5. A waiting job that only has to end needs no slot and goes before all others: it is cancelled, its time is over, or no
+//!    device of it is left.
+//! 6. While no slot is free, running jobs that only wait for receipts stop waiting 500 ms after their event's acceptance:
+//!    the oldest ones, and no more of them than there are waiting jobs that can go on.
+//!
+//! So, within the limits below, a job waits only behind jobs that are no less urgent and have something to send, walk, or
+//! hold devices back.
+//!
+//! Which running jobs are idle is looked up every 100 ms while jobs wait or at least `job_count_max` run, and when a pause
+//! begins or ends. A job that has started since the last look counts as one that has something to send, and does not lose
+//! its slot.
+//!
+//! # Limits
+//! | What | Limit | When it is reached |
+//! |---|---|---|
+//! | slots | `job_count_max` (1024), 2 × for jobs that start in addition | rules 3 and 4 |
+//! | running jobs | 16 × `job_count_max` (16 384); low priority 14 ×, normal 15 × | the next job waits |
+//! | waiting jobs | 64 × `job_count_max` (65 536), 1 KiB each; the last `job_count_max` for suspended jobs | the next event stays in the journal, and no further job is suspended |
+//! | sets and counts of waiting jobs | 64 MiB together | no further job is suspended |
+//!
+//! Running jobs that hold no slot and cannot be suspended have devices in flight. So they are no more than the devices that
+//! lakes and gateways hold. Repeats to one failing provider can be that many. Beyond the 64 MiB comes only what a newer
+//! event leaves of older waiting jobs with the same collapse key.
+//!
+//! # After a crash
+//! Every unfinished job is a waiting job, and starts again by rules 4 and 5. Its row was written in one batch with the
+//! checkpoint that says its event was read.
+
+use std::collections::BTreeSet;
+
+use tidings_types::{EventPriority, JournalPosition};
+
+/// Running jobs, in units of [`SenderConfig::job_count_max`](crate::SenderConfig::job_count_max); the last two of these
+/// are for more urgent ones.
+pub const RUNNING_PER_SLOT: usize = 16;
+/// Waiting jobs, in the same units; the last of these is for suspended ones.
+pub const WAITING_PER_SLOT: usize = 64;
+/// Bytes of the sets and counts of all waiting jobs together.
+pub const WAITING_BYTES_MAX: usize = 64 << 20;
+
+/// Of so many slots that waiting jobs get, the last goes to the oldest one.
+const OLDEST_EVERY: u32 = 16;
+
+/// A job's rank among others of its kind. The greater one is less urgent, then younger.
+type Rank = (EventPriority, JournalPosition);
+
+/// What a waiting job that can go on will do. The smaller one goes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Ready {
+    /// End: rule 5.
+    ToEnd,
+    /// Send, for which it needs a slot.
+    ToSend(EventPriority),
+}
+
+/// The waiting jobs that can go on, the next one first: rules 4 and 5.
+#[derive(Debug, Default)]
+pub(crate) struct ReadyQueue(BTreeSet<(Ready, JournalPosition)>);
+
+/// The answer to [`Slots::claim`].
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Claim {
+    /// The job may start.
+    Granted,
+    /// Suspend this less urgent job if that is possible, and claim again.
+    Suspend(JournalPosition),
+    /// The job waits.
+    Denied,
+}
+
+/// Who holds a slot.
+pub(crate) struct Slots {
+    job_count_max: usize,
+    /// All running jobs, with a slot and without.
+    running_count: usize,
+    /// Running jobs that were idle at the last look.
+    idle: BTreeSet<Rank>,
+    /// Running jobs that had something to send at the last look, and were not to be suspended since.
+    sending: BTreeSet<Rank>,
+    /// Of the jobs that had something to send at the last look, the least urgent one's priority.
+    least_urgent: Option<EventPriority>,
+    /// Slots that waiting jobs got, modulo [`OLDEST_EVERY`].
+    grant_count: u32,
+}
+
+impl Slots {
+    pub(crate) fn new(job_count_max: usize) -> Self {
+        let (idle, sending) = (BTreeSet::new(), BTreeSet::new());
+        Self { job_count_max, running_count: 0, idle, sending, least_urgent: None, grant_count: 0 }
+    }
+
+    /// A job runs from now on.
+    pub(crate) fn on_started(&mut self) {
+        self.running_count += 1;
+    }
+
+    /// A job has ended, or is suspended.
+    pub(crate) fn on_stopped(&mut self, priority: EventPriority, position: JournalPosition) {
+        self.running_count -= 1;
+        self.idle.remove(&(priority, position));
+        self.sending.remove(&(priority, position));
+    }
+
+    /// Whether it matters which running jobs are idle, when so many wait.
+    pub(crate) fn are_contended(&self, waiting_count: usize) -> bool {
+        waiting_count > 0 || self.running_count >= self.job_count_max
+    }
+
+    /// Takes a look: each running job, and whether it is idle. None of them where slots are not contended.
+    pub(crate) fn on_look(&mut self, running: impl Iterator<Item = (EventPriority, JournalPosition, bool)>) {
+        let (idle, sending): (Vec<_>, Vec<_>) = running.partition(|(.., is_idle)| *is_idle);
+        let ranks = |jobs: Vec<_>| jobs.into_iter().map(|(priority, position, _)| (priority, position)).collect();
+        (self.idle, self.sending) = (ranks(idle), ranks(sending));
+        self.least_urgent = self.sending.last().map(|(priority, _)| *priority);
+    }
+
+    /// The idle jobs in the order in which they are to be suspended while [`Slots::are_exceeded`]: rule 2.
+    pub(crate) fn idle(&self) -> Vec<JournalPosition> {
+        self.idle.iter().rev().map(|(_, position)| *position).collect()
+    }
+
+    /// Whether there are more running jobs than slots.
+    pub(crate) fn are_exceeded(&self) -> bool {
+        self.running_count > self.job_count_max
+    }
+
+    /// Whether a job may be suspended, when so many wait and their sets and counts take so many bytes.
+    pub(crate) fn may_suspend(&self, waiting_count: usize, waiting_bytes: usize) -> bool {
+        waiting_bytes < WAITING_BYTES_MAX && waiting_count < WAITING_PER_SLOT * self.job_count_max
+    }
+
+    /// How many jobs are to stop waiting for receipts, when so many waiting jobs can go on: rule 6.
+    pub(crate) fn holds_to_cut(&self, ready_count: usize) -> usize {
+        if self.free(EventPriority::High) > 0 { 0 } else { ready_count }
+    }
+
+    /// How many more events may become waiting jobs.
+    pub(crate) fn waiting_room(&self, waiting_count: usize) -> usize {
+        ((WAITING_PER_SLOT - 1) * self.job_count_max).saturating_sub(waiting_count)
+    }
+
+    /// How many jobs of a priority may start without taking another's slot.
+    pub(crate) fn free(&self, priority: EventPriority) -> usize {
+        self.free_of(self.job_count_max, priority)
+    }
+
+    /// As [`Slots::free`], with the slots of those that start in addition.
+    fn free_in_addition(&self, priority: EventPriority) -> usize {
+        self.free_of(2 * self.job_count_max, priority)
+    }
+
+    fn free_of(&self, slot_count: usize, priority: EventPriority) -> usize {
+        // `High` is 0: it may use all.
+        let running_max = (RUNNING_PER_SLOT - priority as usize) * self.job_count_max;
+        let taken = self.running_count - self.idle.len();
+        slot_count.saturating_sub(taken).min(running_max.saturating_sub(self.running_count))
+    }
+
+    /// Asks for a slot for a job that wants to start: rules 3 and 4. Each job is to be suspended once at most between two
+    /// looks.
+    pub(crate) fn claim(&mut self, priority: EventPriority) -> Claim {
+        if self.free(priority) > 0 {
+            return Claim::Granted;
+        }
+        if let Some(&(_, position)) = self.sending.last().filter(|(other, _)| *other > priority) {
+            self.sending.pop_last();
+            return Claim::Suspend(position);
+        }
+        let is_more_urgent = self.least_urgent.is_some_and(|other| other > priority);
+        let is_granted = is_more_urgent && self.free_in_addition(priority) > 0;
+        if is_granted { Claim::Granted } else { Claim::Denied }
+    }
+
+    /// Which waiting job gets the slot that was granted for `first`: that one, or every 16th time the `oldest` that can go
+    /// on. The oldest may also start in addition to the others, but not as one of the last running jobs, which are for more
+    /// urgent ones.
+    pub(crate) fn choose(
+        &mut self,
+        first: JournalPosition,
+        oldest: impl FnOnce() -> Option<(Ready, JournalPosition)>,
+    ) -> JournalPosition {
+        self.grant_count = (self.grant_count + 1) % OLDEST_EVERY;
+        if self.grant_count > 0 {
+            return first;
+        }
+        match oldest() {
+            Some((Ready::ToEnd, oldest)) => oldest,
+            Some((Ready::ToSend(priority), oldest)) if self.free_in_addition(priority) > 0 => oldest,
+            _ => first,
+        }
+    }
+}
+
+impl ReadyQueue {
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// A waiting job is ready as `now` says, and was as `before` says; `None` when it cannot go on or does not wait.
+    pub(crate) fn update(&mut self, position: JournalPosition, before: Option<Ready>, now: Option<Ready>) {
+        if before != now {
+            before.map(|ready| self.0.remove(&(ready, position)));
+            self.0.extend(now.map(|ready| (ready, position)));
+        }
+    }
+
+    pub(crate) fn first(&self) -> Option<(Ready, JournalPosition)> {
+        self.0.first().copied()
+    }
+
+    /// The oldest, of any priority.
+    pub(crate) fn oldest(&self) -> Option<JournalPosition> {
+        self.0.iter().map(|(_, position)| *position).min()
+    }
+}
+
+#[cfg(test)]
+mod tests;
