@@ -12,10 +12,11 @@ use tidings_telemetry::chain;
 use tidings_telemetry::panics::{self, Work, lock};
 use tidings_types::{DeviceNumber, DeviceToken, Event, NotificationId, Provider, PushPermission, TokenRef};
 
+use crate::books::{Finding, LaneLimits, Window};
 use crate::brakes::Braking;
 use crate::config::Shadow;
 use crate::desk::Desk;
-use crate::job::{Finding, Job, LaneLimits};
+use crate::job::Job;
 use crate::metrics::Metrics;
 use crate::outcome::Suppression;
 use crate::routes::Routes;
@@ -37,8 +38,9 @@ pub(crate) struct Context {
 
 /// A window made ready: what is known of its devices, and the notifications for those that belong to the lane.
 #[derive(Default)]
-pub(crate) struct Window {
-    pub(crate) findings: Vec<(DeviceNumber, Finding)>,
+pub(crate) struct Prepared {
+    /// In the order of the window's devices.
+    pub(crate) findings: Vec<Finding>,
     pub(crate) batch: Vec<Notification>,
     /// Of the batch those whose token no provider has accepted yet.
     pub(crate) unproven: Vec<DeviceNumber>,
@@ -56,29 +58,30 @@ struct Picked {
 }
 
 impl Context {
-    /// What is known of a piece of the audience.
-    pub(crate) fn find(&self, job: &Job, numbers: &[DeviceNumber]) -> Vec<(DeviceNumber, Finding)> {
+    /// What is known of a piece of the audience, in its order.
+    pub(crate) fn find(&self, job: &Job, numbers: &[DeviceNumber]) -> Vec<Finding> {
         let mut findings = Vec::with_capacity(numbers.len());
-        self.each_recipient(numbers, |number, recipient| {
+        self.each_recipient(numbers, |_, recipient| {
             let finding = match self.route(job, recipient) {
                 Ok((_, _, lane)) => Finding::Lane(lane),
                 Err(why) => Finding::Suppressed(why),
             };
-            findings.push((number, finding));
+            findings.push(finding);
         });
         findings
     }
 
-    /// The notifications for the devices that still belong to `lane`, and what is known of all of them. The record read
-    /// here holds the truth: that of the walk may be old.
-    pub(crate) fn make(&self, job: &Job, lane: usize, numbers: &[DeviceNumber]) -> Window {
+    /// The notifications for the devices that still belong to the window's lane, and what is known of all of them. The
+    /// record read here holds the truth: that of the walk may be old.
+    pub(crate) fn prepare(&self, job: &Job, window: &Window) -> Prepared {
         let event = &job.accepted.event;
         let texts = self.topics.texts(event);
-        let mut window = Window { findings: Vec::with_capacity(numbers.len()), ..Window::default() };
-        let mut picked = Vec::with_capacity(numbers.len());
+        let (lane, devices) = (window.lane(), window.devices());
+        let mut prepared = Prepared { findings: Vec::with_capacity(devices.len()), ..Prepared::default() };
+        let mut picked = Vec::with_capacity(devices.len());
         let mut ids = String::new(); // One piece of memory for all of them.
-        self.each_recipient(numbers, |number, recipient| {
-            let place = window.findings.len();
+        self.each_recipient(devices, |_, recipient| {
+            let place = prepared.findings.len();
             let finding = match self.route(job, recipient) {
                 Ok((recipient, token, found)) => {
                     if found == lane {
@@ -90,27 +93,27 @@ impl Context {
                 }
                 Err(why) => Finding::Suppressed(why),
             };
-            window.findings.push((number, finding));
+            prepared.findings.push(finding);
         });
-        window.batch.reserve(picked.len());
+        prepared.batch.reserve(picked.len());
         let mut id_start = 0;
         for Picked { place, id_end, token, text, is_proven } in picked {
             let id = &ids[mem::replace(&mut id_start, id_end)..id_end];
-            let (device, finding) = &mut window.findings[place];
+            let device = devices[place];
             let (rendering, cell) = match self.rendering(job, lane, text) {
                 Ok(found) => found,
                 Err(why) => {
-                    *finding = Finding::Suppressed(why);
+                    prepared.findings[place] = Finding::Suppressed(why);
                     continue;
                 }
             };
-            let ticket = Ticket { job: job.position, device: *device, cell };
+            let ticket = Ticket { job: job.position, device, cell };
             if !is_proven {
-                window.unproven.push(*device);
+                prepared.unproven.push(device);
             }
-            window.batch.push(Notification { id: NotificationId::new(&event.id, id), token, rendering, ticket });
+            prepared.batch.push(Notification { id: NotificationId::new(&event.id, id), token, rendering, ticket });
         }
-        window
+        prepared
     }
 
     /// How a device is reached for this job, or why it is not.

@@ -261,7 +261,8 @@ impl Dispatcher {
         if !self.slots.may_suspend(table.waiting.len(), table.waiting.bytes()) {
             return;
         }
-        let suspended = table.running.get(&position).and_then(|job| Some((job.clone(), job.suspend()?)));
+        let suspended =
+            table.running.get(&position).and_then(|job| Some((job.clone(), job.suspend(&self.context.metrics)?)));
         let Some((job, (progress, lanes))) = suspended else { return };
         table.running.remove(&position);
         self.slots.on_stopped(job.accepted.event.priority, position);

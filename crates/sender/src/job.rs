@@ -1,53 +1,27 @@
-//! One event on its way to its audience, and the books of it.
+//! One event on its way to its audience: drives its books.
 //!
-//! A job is a *walk* and *lanes*. The walk looks at every device of the frozen audience once, in the order of their
-//! numbers, and either counts why it is not sent to or gives it to the lane of its pool and app. A lane hands its
-//! devices out in windows, at its pool's pace. The walk does not wait for lanes, so a slow pool does not hold up a fast
-//! one: what the walk found for it waits as a set of numbers.
+//! [`Books`] know where each device is, and hold the argument that each is sent to once. A `Job` puts them behind a lock,
+//! gives them the time and the receipts that have come, and does what they say: wakes the tasks that wait here, counts in
+//! the metrics, and tells newer jobs ([`crate::supersede`]) which devices are not in flight any more.
 //!
-//! ```text
-//!          ┌────────► lane.held ──receipt──────────────────────────────────┐
-//!          │              │ time is up                                     ▼
-//!  frozen ─┴─walk──► lane.pending ──window──► lane.in_flight ──settle──► counts
-//!    │  (cursor)        ▲  └──(other lane by now)──► pending of that lane  ▲
-//!    └──────────────────┴── suppressed, expired, cancelled, superseded ────┘
-//! ```
-//!
-//! Every arrow is one step under the job's lock, and each device is in exactly one place: not walked yet, held,
-//! pending, in flight, or counted. That is the whole proof of "exactly one outcome", also for a device that is
-//! registered anew, moved to another app or deleted meanwhile; and it is why cursor + outstanding set + counts is all a
-//! checkpoint holds. A step of the walk or of a lane is three calls (what to do, reading the records, [`Job::assign`]
-//! or [`Job::open`]), which no other step, no cancelling and no superseding comes between: they are one piece without a
-//! wait on the sender's thread. What may come between, since each touches other places than those the step was given,
-//! is [`Job::settle`], [`Job::take_receipts`], [`Job::let_go`] and [`Job::unblock`].
-//!
-//! **Held** is, for an event with `push: unless_received`, a device that would be sent to, could answer over a live
-//! connection when the job began, and has not; until `receipt_wait` after the event's acceptance, but for half of its
-//! life at most: who has not answered is to be pushed, not to expire. Who has answered when
-//! the walk comes to it, or while it is held, has received it. What comes later changes nothing: pending is pushed. A
-//! restart knows no receipts and pushes whom none was counted of.
+//! **Held** are devices of an event with `push: unless_received`, until `receipt_wait` after the event's acceptance, but
+//! for half of its life at most: who has not answered is to be pushed, not to expire. A restart knows no receipts and pushes
+//! whom none was counted of.
 //!
 //! **Over before its time**: when the event expires, or from [`Job::cancel`] on, what was not handed out is counted as
-//! that at once; of what is in flight the gateway learns it from the rendering, or from [`Job::job_standing`].
+//! that at once; of what is in flight the gateway learns it from the rendering, or from [`Job::job_standing`]. What a newer
+//! job takes over the gateway gives up before its next attempt.
 //!
-//! **Suspended** is a job that cannot go on, or makes room for a more urgent one ([`crate::slots`]): walked, nobody held
-//! and nothing in flight or blocked, it gives its set of pending devices and its counts away and is over. What starts
-//! again is another job, which heeds no receipts: pending is pushed.
+//! **Suspended** is a job that cannot go on, or makes room for a more urgent one ([`crate::slots`]). What starts again is
+//! another job, which heeds no receipts: pending is pushed.
 //!
-//! **Superseded** are the devices that a newer job with the same collapse key takes over ([`crate::supersede`]). What
-//! of them is not walked, held or pending is counted at once; the gateway gives up those in flight
-//! before their next attempt, and the newer job hands them out only then: here they are `superseded`, there `blocked`.
-//!
-//! Memory: sets of at most a bit per device number: the frozen audience (shared with the index where it is one set),
-//! who may answer, who has; and per lane who is held and who waits. One rendering per lane and catalogue. The sets of
-//! superseding are of devices in flight.
+//! Memory: that of the books, and one rendering per lane and catalogue.
 
-mod books;
 #[cfg(test)]
 pub(crate) mod tests;
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use roaring::RoaringBitmap;
@@ -56,19 +30,22 @@ use tidings_hub::EventReceipts;
 use tidings_push::{JobStanding, Outcome, Rendering, Settled, Standing};
 use tidings_store::AcceptedEvent;
 use tidings_telemetry::panics::{self, Locked};
-use tidings_types::{AppId, CollapseKey, DeviceNumber, Event, EventId, JournalPosition, Locale, Provider, Timestamp};
+use tidings_types::{
+    AppId, BrakeScope, CollapseKey, DeviceNumber, Event, EventId, JournalPosition, Locale, Provider, Timestamp,
+};
 use tokio::sync::Notify;
 use uuid::Uuid;
 
+use crate::books::{Answer, Books, Effects, Finding, Landing, LaneLimits, Outgoing, Step, WalkWindow, Window};
 use crate::brakes::Braking;
 use crate::flow::Flow;
 use crate::metrics::Metrics;
 use crate::outcome::{DeviceOutcome, Suppression};
+use crate::parts::PartPlace;
 use crate::report::{JobReport, JobState};
 use crate::row::{JobRow, Progress};
 use crate::topic::TextIndex;
 use crate::wave::{Answers, is_doubtful};
-use books::{Books, Lane};
 
 /// One event on its way.
 pub(crate) struct Job {
@@ -76,8 +53,7 @@ pub(crate) struct Job {
     pub(crate) accepted: AcceptedEvent,
     pub(crate) expires_at: Timestamp,
     pub(crate) collapse_id: CollapseKey,
-    frozen: Frozen,
-    books: Mutex<Books>,
+    ledger: Mutex<Ledger>,
     /// When somebody first saw that it is over; from then on always the same.
     done_at: OnceLock<Timestamp>,
     /// One per lane: it has something to do again.
@@ -95,31 +71,13 @@ pub(crate) struct Job {
 /// Renderings by lane and text, with the place where their outcomes are counted, or why none can be made.
 type Renderings = HashMap<(usize, TextIndex), Result<(Arc<Rendering>, u16), Suppression>>;
 
-/// What a lane does next.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Step {
-    /// Look at these devices of the lane and tell with [`Job::open`].
-    Open(Vec<DeviceNumber>),
-    /// Wait for [`Job::woken`].
-    Wait,
-    /// Nothing will come any more.
-    Over,
-}
-
-/// What was found out about a device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Finding {
-    /// It belongs to this lane.
-    Lane(usize),
-    /// It is not sent to.
-    Suppressed(Suppression),
-}
-
-/// The bounds of a lane's work. Invariant: `in_flight_max` ≥ `window_device_count`.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct LaneLimits {
-    pub(crate) window_device_count: usize,
-    pub(crate) in_flight_max: u64,
+/// What is under the job's lock.
+struct Ledger {
+    /// Newer jobs are weak: once one is over nobody is to be told, and an older job that takes its time keeps no audience in
+    /// memory.
+    books: Books<Weak<Job>>,
+    /// By cell, where the parts of the tally are counted over all jobs; those of the newest may be missing.
+    places: Vec<PartPlace>,
 }
 
 /// What came of outcomes, beside the counts.
@@ -137,7 +95,10 @@ pub(crate) struct Landed {
 
 impl Landed {
     /// Takes what the outcome at `place` says of its token.
-    fn take_answer(&mut self, place: usize, settled: &Settled, lane: usize) {
+    fn take(&mut self, place: usize, settled: &Settled, Landing { lane, is_proven, .. }: Landing) {
+        if is_proven {
+            self.proven.push(settled.ticket.device);
+        }
         match settled.outcome {
             Outcome::Accepted => self.answers.entry(lane).or_default().accepted += 1,
             Outcome::Rejected(reason) if is_doubtful(reason) => {
@@ -159,15 +120,15 @@ impl Job {
         lane_count: usize,
         progress: Progress,
     ) -> Self {
-        let books = Books::new(lane_count, progress, &frozen);
+        let expires_at = accepted.accepted_at.saturating_add(accepted.event.ttl);
+        let books = Books::new(lane_count, progress, frozen, expires_at);
         Self {
             position,
-            expires_at: accepted.accepted_at.saturating_add(accepted.event.ttl),
+            expires_at,
             collapse_id: collapse_id(&accepted.event),
             accepted,
             done_at: OnceLock::new(),
-            frozen,
-            books: Mutex::new(books),
+            ledger: Mutex::new(Ledger { books, places: Vec::new() }),
             wakes: (0..lane_count).map(|_| Notify::new()).collect(),
             lanes_wanted: Notify::new(),
             receipts: None,
@@ -180,240 +141,164 @@ impl Job {
     /// `now`.
     pub(crate) fn with_receipts(mut self, receipts: Arc<EventReceipts>, now: Timestamp) -> Self {
         let hold_until = self.accepted.accepted_at.saturating_add(self.hold_max());
-        let books = self.books.get_mut().expect("no holder of this lock panics");
-        books.received = receipts.received();
-        if now < hold_until {
-            let may_answer = receipts.may_answer() - &books.received;
-            books.may_answer = members(&self.frozen, &may_answer) | (may_answer & &books.resumed);
-        }
+        let received = receipts.received();
+        let may_answer = if now < hold_until { receipts.may_answer() } else { RoaringBitmap::new() };
+        self.ledger.get_mut().expect("no holder of this lock panics").books.heed_receipts(received, may_answer);
         self.receipts = Some(receipts);
         self
     }
 
-    /// The next devices to look at and to tell of with [`Job::assign`]; none at the end of the walk. After `expires_at`
-    /// everything that was not handed out is counted as expired first.
-    pub(crate) fn walk(&self, device_count: usize, metrics: &Metrics, now: Timestamp) -> Vec<DeviceNumber> {
-        let mut books = self.lock();
-        self.end_in_time(&mut books, metrics, now);
-        books.unwalked(&self.frozen, device_count)
+    /// The next devices to look at; `None` at the end of the walk. After `expires_at` everything that was not handed out is
+    /// counted as expired first.
+    pub(crate) fn open_walk(&self, device_count: usize, metrics: &Metrics, now: Timestamp) -> Option<WalkWindow> {
+        self.change(metrics, |books| {
+            self.end_in_time(books, now);
+            books.open_walk(device_count)
+        })
     }
 
-    /// What `lane` does next, after what [`Job::walk`] says of `expires_at`.
+    /// Takes what was found of a piece of the walk, in its order.
+    pub(crate) fn assign(&self, window: WalkWindow, findings: &[Finding], metrics: &Metrics) {
+        self.change(metrics, |books| books.assign(window, findings));
+    }
+
+    /// Counts everything that was not handed out, if the job is cancelled or its time is over.
+    pub(crate) fn end(&self, metrics: &Metrics, now: Timestamp) {
+        self.change(metrics, |books| self.end_in_time(books, now));
+    }
+
+    /// What `lane` does next, after what [`Job::open_walk`] says of `expires_at`.
     pub(crate) fn step(&self, lane: usize, limits: LaneLimits, metrics: &Metrics, now: Timestamp) -> Step {
-        let mut books = self.lock();
-        self.end_in_time(&mut books, metrics, now);
-        if books.is_over() {
-            return Step::Over;
-        }
-        let window = limits.window_device_count;
-        let Books { lanes, blocked, .. } = &mut *books;
-        let Lane { pending, in_flight, awaits, .. } = &mut lanes[lane];
-        *awaits = None;
-        let most = limits.in_flight_max.saturating_sub(window as u64);
-        if !pending.is_empty() && in_flight.len() > most {
-            *awaits = Some(most);
-            return Step::Wait;
-        }
-        let free = pending.iter().filter(|&number| !blocked.contains(number));
-        let numbers: Vec<DeviceNumber> = free.take(window).map(DeviceNumber).collect();
-        // Without any it stays until the job is over: a device may change lanes and come here.
-        if numbers.is_empty() { Step::Wait } else { Step::Open(numbers) }
+        self.change(metrics, |books| {
+            self.end_in_time(books, now);
+            books.step(lane, limits)
+        })
     }
 
-    /// Takes the findings of a piece of the walk, in its order.
-    pub(crate) fn assign(&self, findings: &[(DeviceNumber, Finding)], metrics: &Metrics) {
-        let Some(&(last, _)) = findings.last() else { return };
-        let mut books = self.lock();
-        if books.resumed.is_empty() {
-            books.next = last.0.checked_add(1).map(DeviceNumber);
-            books.skip_to_member(&self.frozen);
-        } else {
-            books.resumed.remove_smallest(findings.len() as u64);
-        }
-        for (lane, numbers) in books.place(findings, metrics) {
-            let due = books.hold_back(lane, numbers, metrics);
-            if !due.is_empty() {
-                books.lanes[lane].pending |= due;
-                self.wake(&books, lane);
-            }
-        }
-        self.changed(&mut books);
-    }
-
-    /// Takes the findings of a [`Step::Open`] before its notifications are handed to the lake; `unproven` are those of
-    /// them whose token no provider has accepted yet.
-    pub(crate) fn open(
+    /// The devices that `lane` hands out next, where [`Job::step`] still says so.
+    pub(crate) fn open_window(
         &self,
         lane: usize,
-        findings: &[(DeviceNumber, Finding)],
-        unproven: impl Iterator<Item = DeviceNumber>,
+        limits: LaneLimits,
         metrics: &Metrics,
-    ) {
-        let mut books = self.lock();
-        books.lanes[lane].pending -= set(findings.iter().map(|&(number, _)| number));
-        books.unproven.extend(unproven.map(|number| number.0));
-        for (found, numbers) in books.place(findings, metrics) {
-            if found == lane {
-                books.lanes[lane].in_flight |= numbers;
-            } else {
-                books.lanes[found].pending |= numbers;
-                self.wake(&books, found);
-            }
-        }
-        self.changed(&mut books);
+        now: Timestamp,
+    ) -> Option<Window> {
+        self.change(metrics, |books| {
+            self.end_in_time(books, now);
+            books.open_window(lane, limits)
+        })
     }
 
-    /// Takes devices back that were opened and did not get into the lake.
-    pub(crate) fn take_back(&self, lane: usize, numbers: impl Iterator<Item = DeviceNumber>, metrics: &Metrics) {
-        let numbers = set(numbers);
-        let mut books = self.lock();
-        let Lane { pending, in_flight, .. } = &mut books.lanes[lane];
-        debug_assert!(numbers.is_subset(in_flight), "only what is in flight comes back");
-        *in_flight -= &numbers;
-        *pending |= &numbers;
-        books.unproven -= &numbers;
-        let superseded = numbers & &books.superseded;
-        books.lanes[lane].pending -= &superseded;
-        books.count(DeviceOutcome::Superseded, superseded.len(), metrics);
-        let newer = books.free(&superseded);
-        self.changed(&mut books);
-        drop(books);
-        newer.iter().for_each(|job| job.unblock(&superseded));
+    /// As [`Books::hand_out`].
+    pub(crate) fn hand_out(
+        &self,
+        window: Window,
+        findings: &[Finding],
+        unproven: &[DeviceNumber],
+        metrics: &Metrics,
+    ) -> Outgoing {
+        self.change(metrics, |books| books.hand_out(window, findings, unproven))
+    }
+
+    /// Takes devices back that were handed out and did not get into the lake.
+    pub(crate) fn put_back(&self, outgoing: Outgoing, left: impl Iterator<Item = DeviceNumber>, metrics: &Metrics) {
+        self.change(metrics, |books| books.put_back(outgoing, left));
     }
 
     /// Takes outcomes of devices in flight.
     pub(crate) fn settle(&self, settled: &[Settled], metrics: &Metrics, now: Timestamp) -> Landed {
         let latency = now.saturating_since(self.accepted.accepted_at);
-        let (mut landed, mut freed, mut answers) = (Landed::default(), RoaringBitmap::new(), 0);
-        let mut books = self.lock();
+        let (mut landed, mut answers) = (Landed::default(), 0);
+        let mut ledger = self.lock();
         for (place, settled) in settled.iter().enumerate() {
-            let Settled { ticket, outcome, .. } = settled;
-            let Some(lane) = books.land(ticket.device) else {
+            let Settled { ticket, outcome, repeats, .. } = settled;
+            let outcome = DeviceOutcome::from(*outcome);
+            let answer = Answer { outcome, cell: ticket.cell, repeats: u64::from(*repeats), latency };
+            let Some(landing) = ledger.books.settle(ticket.device, answer) else {
                 landed.strays += 1;
                 continue;
             };
-            landed.take_answer(place, settled, lane);
-            if books.superseded.contains(ticket.device.0) {
-                freed.insert(ticket.device.0);
-            }
-            if books.unproven.remove(ticket.device.0) && *outcome == Outcome::Accepted {
-                landed.proven.push(ticket.device);
-            }
-            books.count_settled(settled, metrics);
-            if DeviceOutcome::from(*outcome).is_answer() {
-                books.tally.latency.get_or_insert_default().record(latency);
-                answers += 1;
-            }
+            landed.take(place, settled, landing);
+            ledger.count_part(settled, landing, metrics);
+            answers += u64::from(outcome.is_answer());
         }
-        let newer = books.free(&freed);
-        self.changed(&mut books);
-        drop(books);
-        newer.iter().for_each(|job| job.unblock(&freed));
+        ledger.books.end_settling();
+        self.perform(ledger, metrics);
         metrics.latency.record_n(latency, answers);
         landed
     }
 
     /// Where the outcomes of one provider, app and language are counted; a ticket's `cell`.
     pub(crate) fn cell(&self, provider: Provider, app: &AppId, locale: Option<&Locale>) -> u16 {
-        self.lock().tally.cell(provider, app, locale)
+        self.lock().books.cell(provider, app, locale)
     }
 
     /// Takes the receipts that have come. Tells whether somebody is held or may still be.
     pub(crate) fn take_receipts(&self, metrics: &Metrics) -> bool {
-        let mut books = self.lock();
-        if self.end_received(&mut books, metrics) {
-            self.changed(&mut books);
-        }
-        books.is_holding()
+        self.change(metrics, |books| {
+            self.receive(books);
+            books.is_holding()
+        })
     }
 
     /// Time is up: whoever is held and has not answered is due now, and nobody is held any more.
     pub(crate) fn let_go(&self, metrics: &Metrics) {
-        self.take_receipts(metrics);
-        let mut books = self.lock();
-        books.may_answer.clear();
-        for lane in 0..books.lanes.len() {
-            let held = std::mem::take(&mut books.lanes[lane].held);
-            if !held.is_empty() {
-                metrics.devices_held.sub(held.len() as i64);
-                books.lanes[lane].pending |= held;
-                self.wake(&books, lane);
-            }
-        }
-        self.nobody_held.notify_one();
+        self.change(metrics, |books| {
+            self.receive(books);
+            books.let_go();
+        });
     }
 
     /// Ends the job: what was not handed out is counted as cancelled, what is in flight is not attempted again.
     pub(crate) fn cancel(&self, metrics: &Metrics) {
-        let mut books = self.lock();
-        books.is_cancelled = true;
-        self.end_unsent(&mut books, DeviceOutcome::Cancelled, metrics);
-        (0..books.lanes.len()).for_each(|lane| self.wake(&books, lane));
+        self.change(metrics, |books| {
+            self.receive_held(books);
+            books.cancel();
+        });
     }
 
-    /// Counts those of `numbers` that were not handed out as superseded by `newer`, which waits for those that were:
-    /// the latter are returned. From here on its audience is a set, also where it loses nobody.
+    /// As [`Books::supersede`].
     pub(crate) fn supersede(&self, newer: &Arc<Self>, numbers: &RoaringBitmap, metrics: &Metrics) -> RoaringBitmap {
-        let mut books = self.lock();
-        if numbers.is_empty() && books.next.is_none() {
-            return RoaringBitmap::new();
-        }
-        books.freeze_rest(&self.frozen);
-        let count = books.take_unsent(numbers, metrics);
-        books.count(DeviceOutcome::Superseded, count, metrics);
-        let racing = books.in_flight() & numbers;
-        if !racing.is_empty() {
-            books.await_landing(newer, &racing);
-            // What is still on its way into a lake comes back at once.
-            (0..books.lanes.len()).for_each(|lane| self.wake(&books, lane));
-        }
-        self.changed(&mut books);
-        racing
+        self.change(metrics, |books| {
+            books.forget_newer(|newer| newer.strong_count() == 0);
+            books.supersede(Arc::downgrade(newer), numbers)
+        })
     }
 
-    /// An older job has these in flight: they are not handed out before [`Job::unblock`], and no receipt spares them a
-    /// push, since the older one may show last.
+    /// As [`Books::block`].
     pub(crate) fn block(&self, numbers: &RoaringBitmap) {
-        let mut books = self.lock();
-        books.blocked |= numbers;
-        books.raced |= numbers;
+        self.lock().books.block(numbers);
     }
 
     /// The older job does not have these in flight any more.
-    pub(crate) fn unblock(&self, numbers: &RoaringBitmap) {
-        let mut books = self.lock();
-        books.blocked -= numbers;
-        let lanes = 0..books.lanes.len();
-        lanes.filter(|&lane| !books.lanes[lane].pending.is_empty()).for_each(|lane| self.wake(&books, lane));
+    pub(crate) fn unblock(&self, numbers: &RoaringBitmap, metrics: &Metrics) {
+        self.change(metrics, |books| books.unblock(numbers));
     }
 
     /// Devices that were handed out and have no answer.
-    pub(crate) fn flying(&self) -> RoaringBitmap {
-        self.lock().in_flight()
+    pub(crate) fn handed_out(&self) -> RoaringBitmap {
+        self.lock().books.handed_out()
     }
 
     /// Devices without an outcome.
     pub(crate) fn open_devices(&self) -> RoaringBitmap {
-        let books = self.lock();
-        let mut open = books.outstanding();
-        open |= books.rest(&self.frozen);
-        open
+        self.lock().books.open_devices()
     }
 
     /// Whether its notifications are still to be sent.
     pub(crate) fn job_standing(&self) -> JobStanding {
-        let books = self.lock();
-        match (books.is_cancelled, books.superseded.is_empty()) {
+        let Ledger { books, .. } = &*self.lock();
+        match (books.is_cancelled(), books.has_superseded()) {
             (true, _) => JobStanding::Cancelled,
-            (false, true) => JobStanding::Go,
-            (false, false) => JobStanding::AskEach,
+            (false, false) => JobStanding::Go,
+            (false, true) => JobStanding::AskEach,
         }
     }
 
     /// Whether the notification of one device is still to be sent.
     pub(crate) fn standing(&self, number: DeviceNumber) -> Standing {
-        let books = self.lock();
-        match (books.is_cancelled, books.superseded.contains(number.0)) {
+        let Ledger { books, .. } = &*self.lock();
+        match (books.is_cancelled(), books.is_superseded(number)) {
             (true, _) => Standing::Cancelled,
             (false, true) => Standing::Superseded,
             (false, false) => Standing::Go,
@@ -422,58 +307,34 @@ impl Job {
 
     /// Whether one of these devices in flight is not to be sent to any more.
     pub(crate) fn calls_back(&self, mut numbers: impl Iterator<Item = DeviceNumber>) -> bool {
-        let books = self.lock();
-        books.is_cancelled
-            || (!books.superseded.is_empty() && numbers.any(|number| books.superseded.contains(number.0)))
+        let Ledger { books, .. } = &*self.lock();
+        books.is_cancelled() || (books.has_superseded() && numbers.any(|number| books.is_superseded(number)))
     }
 
     /// Whether receipts are all that is missing, and its devices have had so long for them from the event's acceptance.
     pub(crate) fn only_holds_since(&self, age: Duration, now: Timestamp) -> bool {
-        let books = self.lock();
-        let is_idle = |lane: &Lane| lane.pending.is_empty() && lane.in_flight.is_empty();
-        now.saturating_since(self.accepted.accepted_at) >= age
-            && books.is_walked()
-            && books.lanes.iter().all(is_idle)
-            && books.held() > 0
+        now.saturating_since(self.accepted.accepted_at) >= age && self.lock().books.only_holds()
     }
 
     /// Whether all that is left to do is to wait: for answers, or for lanes that `flow` says are stuck.
     pub(crate) fn is_idle(&self, flow: &Flow) -> bool {
-        let (event, books) = (&self.accepted.event, self.lock());
-        let is_waiting = |lane: usize, pending: &RoaringBitmap| {
-            pending.is_subset(&books.blocked) || flow.is_stuck(&event.topic, event.priority, lane)
-        };
-        let mut lanes = books.lanes.iter().enumerate();
-        books.is_walked() && books.held() == 0 && lanes.all(|(lane, Lane { pending, .. })| is_waiting(lane, pending))
+        let event = &self.accepted.event;
+        self.lock().books.is_idle(|lane| flow.is_stuck(&event.topic, event.priority, lane))
     }
 
-    /// Gives up what is left of it, to be gone on with as a job of its own, and the lanes that it waits for: then this
-    /// one is over. `None` if it has something in flight, or an older one has for it; if it is not walked, holds
-    /// somebody back, or is about to end.
-    pub(crate) fn suspend(&self) -> Option<(Progress, Box<[usize]>)> {
-        let mut books = self.lock();
-        let flies = |lane: &Lane| !lane.in_flight.is_empty() || !lane.pending.is_disjoint(&books.blocked);
-        let is_busy = books.held() > 0 || books.lanes.iter().any(flies);
-        if is_busy || !books.is_walked() || books.is_cancelled || books.is_over() {
-            return None;
-        }
-        let progress = books.progress();
-        let waits = (0..books.lanes.len()).filter(|&lane| !books.lanes[lane].pending.is_empty());
-        let waits = waits.collect();
-        books.lanes.iter_mut().for_each(|lane| lane.pending.clear());
-        books.aside = progress.outstanding.len();
-        self.changed(&mut books);
-        Some((progress, waits))
+    /// As [`Books::suspend`].
+    pub(crate) fn suspend(&self, metrics: &Metrics) -> Option<(Progress, Box<[usize]>)> {
+        self.change(metrics, Books::suspend)
     }
 
     /// Whether something was not handed out and is not counted.
     pub(crate) fn has_unsent(&self) -> bool {
-        self.lock().has_unsent()
+        self.lock().books.has_unsent()
     }
 
     /// Whether somebody is held or may still be.
     pub(crate) fn is_holding(&self) -> bool {
-        self.lock().is_holding()
+        self.lock().books.is_holding()
     }
 
     /// Resolves when [`Job::is_holding`] has become false; at once if it has since it was last asked.
@@ -509,59 +370,48 @@ impl Job {
 
     /// The lanes that have something to do for the first time: each is to be run from now on.
     pub(crate) fn take_wanted_lanes(&self) -> Vec<usize> {
-        let mut books = self.lock();
-        let is_new = |lane: &usize| !books.lanes[*lane].pending.is_empty() && !books.manned.contains(lane);
-        let wanted: Vec<usize> = (0..books.lanes.len()).filter(is_new).collect();
-        books.manned.extend(&wanted);
-        wanted
+        self.lock().books.take_wanted_lanes()
     }
 
     /// Whether every device has its outcome.
     pub(crate) fn is_over(&self) -> bool {
-        self.lock().is_over()
+        self.lock().books.is_over()
     }
 
     /// Whether nothing of a lane is in flight; if not, the lane is woken then.
     pub(crate) fn has_landed(&self, lane: usize) -> bool {
-        let Lane { in_flight, awaits, .. } = &mut self.lock().lanes[lane];
-        *awaits = (!in_flight.is_empty()).then_some(0);
-        in_flight.is_empty()
+        self.lock().books.has_landed(lane)
     }
 
     /// Devices without an answer.
     pub(crate) fn in_flight(&self) -> u64 {
-        self.lock().lanes.iter().map(|lane| lane.in_flight.len()).sum()
+        self.lock().books.handed_out_len()
     }
 
     /// The row for a checkpoint; `None` when nothing has changed since the last.
     pub(crate) fn checkpoint(&self) -> Option<Vec<u8>> {
-        let progress = {
-            let mut books = self.lock();
-            if !std::mem::take(&mut books.dirty) {
-                return None;
-            }
-            books.progress()
-        };
+        let progress = self.lock().books.take_progress()?;
         Some(JobRow::Running(progress).encode())
     }
 
     /// The last checkpoint was not written.
     pub(crate) fn spoil_checkpoint(&self) {
-        self.lock().dirty = true;
+        self.lock().books.spoil_checkpoint();
     }
 
     /// How it stands under the present brakes.
     pub(crate) fn report(&self, brakes: &Braking, now: Timestamp) -> JobReport {
         let event = &self.accepted.event;
-        let books = self.lock();
-        let over = books.is_over() && books.aside == 0;
-        let paused_by = if over || books.is_cancelled { None } else { books.paused_by(&event.topic, brakes) };
-        let state = match (books.is_cancelled, over, &paused_by) {
+        let Ledger { books, .. } = &*self.lock();
+        let over = books.is_over() && !books.is_suspended();
+        let paused_by = if over || books.is_cancelled() { None } else { self.paused_by(books, brakes) };
+        let state = match (books.is_cancelled(), over, &paused_by) {
             (true, ..) => JobState::Cancelled,
             (false, true, _) => JobState::Finished,
             (false, false, Some(_)) => JobState::Paused,
             (false, false, None) => JobState::Running,
         };
+        let tally = books.tally();
         JobReport {
             position: self.position,
             event: event.id.clone(),
@@ -571,120 +421,96 @@ impl Job {
             paused_by,
             accepted_at: self.accepted.accepted_at,
             done_at: over.then(|| *self.done_at.get_or_init(|| now)),
-            // What is left of an audience is known exactly once it was walked.
-            audience: if books.next.is_none() {
-                books.known() + books.aside
-            } else {
-                self.frozen.len().max(books.known())
-            },
-            held: books.held(),
-            counts: books.tally.counts.clone(),
-            by: books.tally.parts.clone(),
-            retried: books.tally.retried,
-            time_to: books.tally.time_to(),
+            audience: books.audience_len(),
+            held: books.held_len(),
+            counts: tally.counts.clone(),
+            by: tally.parts.clone(),
+            retried: tally.retried,
+            time_to: tally.time_to(),
         }
     }
 
-    /// Panics when a device is in two places, or there are not as many as selected.
-    #[cfg(test)]
-    fn check(&self, audience: u64) {
-        let books = self.lock();
-        let mut sets: Vec<&RoaringBitmap> = vec![&books.resumed];
-        sets.extend(books.lanes.iter().flat_map(|lane| [&lane.held, &lane.pending, &lane.in_flight]));
-        assert!(books.lanes.iter().all(|lane| lane.held.is_subset(&books.may_answer)), "only who may answer is held");
-        assert!(books.superseded.is_subset(&books.in_flight()), "of the superseded only those in flight are kept");
-        let waited_for = books.waiters.iter().fold(RoaringBitmap::new(), |all, waiter| all | &waiter.numbers);
-        assert!(waited_for.is_subset(&books.superseded) && books.waiters.iter().all(|it| !it.numbers.is_empty()));
-        assert_eq!(waited_for.len(), books.waiters.iter().map(|it| it.numbers.len()).sum::<u64>(), "one each");
-        assert!(books.unproven.is_subset(&books.in_flight()) && books.blocked.is_subset(&books.raced));
-        let outstanding = books.outstanding();
-        assert_eq!(outstanding.len(), sets.iter().map(|set| set.len()).sum::<u64>(), "the sets are disjoint");
-        if let (Some(next), Some(last)) = (books.next, outstanding.max()) {
-            assert!(last < next.0, "what is outstanding was walked");
-        }
-        let unwalked = books.rest(&self.frozen).len();
-        let all = unwalked + outstanding.len() + books.tally.counts.total();
-        assert_eq!(all, audience, "nobody is lost or doubled");
-    }
-
-    /// Counts the held that have received it by now; whether there were any.
-    fn end_received(&self, books: &mut Books, metrics: &Metrics) -> bool {
-        let Some(receipts) = &self.receipts else { return false };
-        books.received = receipts.received();
-        let mut count = 0;
-        for lane in &mut books.lanes {
-            let received = &lane.held & &books.received;
-            lane.held -= &received;
-            count += received.len();
-        }
-        metrics.devices_held.sub(count as i64);
-        books.count(DeviceOutcome::Received, count, metrics);
-        count > 0
-    }
-
-    fn end_in_time(&self, books: &mut Books, metrics: &Metrics, now: Timestamp) {
-        if books.is_cancelled {
-            self.end_unsent(books, DeviceOutcome::Cancelled, metrics);
-        } else if now >= self.expires_at {
-            self.end_unsent(books, DeviceOutcome::Expired, metrics);
+    /// The brake, if any, that keeps everything back which is left to hand out.
+    fn paused_by(&self, books: &Books<Weak<Self>>, brakes: &Braking) -> Option<BrakeScope> {
+        let topic = &self.accepted.event.topic;
+        let mut waiting = books.unsent_lanes().map(|lane| brakes.of_lane(topic, lane));
+        match waiting.next() {
+            Some(first) => first.filter(|_| waiting.all(|scope| scope.is_some())),
+            None => brakes.of_topic(topic).filter(|_| !books.is_walked()),
         }
     }
 
-    /// Counts everything that was not handed out.
-    fn end_unsent(&self, books: &mut Books, outcome: DeviceOutcome, metrics: &Metrics) {
-        if books.held() > 0 && self.end_received(books, metrics) {
-            self.changed(books);
-        }
-        let count = books.end_unsent(&self.frozen, metrics);
-        if count > 0 {
-            books.count(outcome, count, metrics);
-            self.changed(books);
+    /// Takes the receipts that have come.
+    fn receive(&self, books: &mut Books<Weak<Self>>) {
+        if let Some(receipts) = &self.receipts {
+            books.receive(receipts.received());
         }
     }
 
-    fn wake(&self, books: &Books, lane: usize) {
-        if books.manned.contains(&lane) {
-            self.wakes[lane].notify_one();
-        } else {
-            self.lanes_wanted.notify_one();
+    /// Takes the receipts of those that are about to end.
+    fn receive_held(&self, books: &mut Books<Weak<Self>>) {
+        if books.held_len() > 0 {
+            self.receive(books);
         }
     }
 
-    /// After every change: wakes the lanes that wait for what has come true.
-    fn changed(&self, books: &mut Books) {
-        books.dirty = true;
-        if self.receipts.is_some() && !books.is_holding() {
+    fn end_in_time(&self, books: &mut Books<Weak<Self>>, now: Timestamp) {
+        if books.must_end(now) {
+            self.receive_held(books);
+            books.end_unsent();
+        }
+    }
+
+    /// Changes the books, and does what they say about it.
+    fn change<T>(&self, metrics: &Metrics, change: impl FnOnce(&mut Books<Weak<Self>>) -> T) -> T {
+        let mut ledger = self.lock();
+        let value = change(&mut ledger.books);
+        self.perform(ledger, metrics);
+        value
+    }
+
+    /// Does what the books say. Newer jobs come last: no thread holds the locks of two.
+    fn perform(&self, mut ledger: Locked<'_, Ledger>, metrics: &Metrics) {
+        let effects = ledger.books.take_effects();
+        let Effects { counted, held, wake, is_lane_wanted, is_nobody_held, is_over, landed, newer } = effects;
+        counted.into_iter().for_each(|(outcome, count)| metrics.count(outcome, count));
+        if held != 0 {
+            metrics.devices_held.add(held);
+        }
+        if is_nobody_held {
             self.nobody_held.notify_one();
         }
-        if books.is_over() {
+        if is_lane_wanted || is_over {
             self.lanes_wanted.notify_one();
-            return self.wakes.iter().for_each(Notify::notify_one);
         }
-        for (lane, wake) in books.lanes.iter_mut().zip(&self.wakes) {
-            if lane.awaits.is_some_and(|count| lane.in_flight.len() <= count) {
-                lane.awaits = None;
-                wake.notify_one();
-            }
+        if is_over {
+            self.wakes.iter().for_each(Notify::notify_one);
+        } else {
+            wake.into_iter().for_each(|lane| self.wakes[lane].notify_one());
         }
+        drop(ledger);
+        newer.iter().filter_map(Weak::upgrade).for_each(|newer| newer.unblock(&landed, metrics));
     }
 
-    fn lock(&self) -> Locked<'_, Books> {
-        panics::lock(&self.books)
+    fn lock(&self) -> Locked<'_, Ledger> {
+        panics::lock(&self.ledger)
     }
 }
 
-/// Those of `numbers` that are of the audience, found from the side with fewer.
-fn members(frozen: &Frozen, numbers: &RoaringBitmap) -> RoaringBitmap {
-    if numbers.len() <= frozen.len() {
-        numbers.iter().filter(|&number| frozen.contains(DeviceNumber(number))).collect()
-    } else {
-        set(frozen.iter_from(DeviceNumber(0)).filter(|number| numbers.contains(number.0)))
+impl Ledger {
+    /// Counts a device that a gateway has settled over all jobs, where its part is counted.
+    fn count_part(&mut self, settled: &Settled, landing: Landing, metrics: &Metrics) {
+        let Settled { ticket, outcome, repeats, .. } = settled;
+        metrics.attempts_repeated.add(u64::from(*repeats));
+        let Some(provider) = landing.provider else { return };
+        metrics.count_provider(provider, DeviceOutcome::from(*outcome));
+        let Self { books, places } = self;
+        let unplaced = books.tally().parts.iter().skip(places.len());
+        places.extend(unplaced.map(|part| metrics.parts.place(part)));
+        if let Some(place) = places.get(usize::from(ticket.cell)) {
+            metrics.parts.count(*place, *outcome);
+        }
     }
-}
-
-/// `numbers` as a set; quick when they come in order, as they do.
-fn set(numbers: impl Iterator<Item = DeviceNumber>) -> RoaringBitmap {
-    numbers.map(|number| number.0).collect()
 }
 
 /// The event's own key, else one made of its id: the id itself where it is short enough.

@@ -15,10 +15,11 @@ use tidings_push::Notification;
 use tidings_types::BrakeScope;
 use tokio::sync::watch;
 
+use crate::books::{Outgoing, Step, Window};
 use crate::brakes::Braking;
-use crate::context::{Context, Window};
+use crate::context::{Context, Prepared};
 use crate::desk::Turn;
-use crate::job::{Job, Step};
+use crate::job::Job;
 use crate::walk::{Expiry, Phase};
 
 struct Lane {
@@ -46,8 +47,8 @@ impl Lane {
     async fn run(mut self) {
         while *self.phase.borrow_and_update() == Phase::Running {
             match self.step() {
-                Step::Open(_) if self.paused_by().is_none() => self.take_turn().await,
-                Step::Open(_) | Step::Wait => self.wait().await,
+                Step::Open if self.paused_by().is_none() => self.take_turn().await,
+                Step::Open | Step::Wait => self.wait().await,
                 Step::Over => return,
             }
         }
@@ -58,6 +59,10 @@ impl Lane {
 
     fn step(&self) -> Step {
         self.job.step(self.lane, self.context.limits, &self.context.metrics, self.expiry.now())
+    }
+
+    fn open_window(&self) -> Option<Window> {
+        self.job.open_window(self.lane, self.context.limits, &self.context.metrics, self.expiry.now())
     }
 
     fn paused_by(&self) -> Option<BrakeScope> {
@@ -76,10 +81,13 @@ impl Lane {
     async fn take_turn(&mut self) {
         let Some(turn) = self.wait_in_line().await else { return };
         // Much may have happened meanwhile.
-        let (true, Step::Open(numbers)) = (self.paused_by().is_none(), self.step()) else { return };
-        let Window { findings, batch, unproven } = self.context.make(&self.job, self.lane, &numbers);
-        self.job.open(self.lane, &findings, unproven.into_iter(), &self.context.metrics);
-        self.hand_out(batch).await;
+        if self.paused_by().is_some() {
+            return;
+        }
+        let Some(window) = self.open_window() else { return };
+        let Prepared { findings, batch, unproven } = self.context.prepare(&self.job, &window);
+        let outgoing = self.job.hand_out(window, &findings, &unproven, &self.context.metrics);
+        self.hand_out(batch, outgoing).await;
         // Others go on, but the next in line only when this lane is in line again: or it would lose its place to those
         // that come between.
         tokio::task::yield_now().await;
@@ -113,7 +121,7 @@ impl Lane {
         self.job.calls_back(batch.iter().map(|notification| notification.ticket.device))
     }
 
-    async fn hand_out(&mut self, mut batch: Vec<Notification>) {
+    async fn hand_out(&mut self, mut batch: Vec<Notification>, outgoing: Outgoing) {
         let context = self.context.clone();
         let lake = context.routes.lanes()[self.lane].lake(self.job.accepted.event.priority);
         let is_closed = loop {
@@ -127,8 +135,8 @@ impl Lane {
             }
         };
         if !batch.is_empty() {
-            let numbers = batch.drain(..).map(|notification| notification.ticket.device);
-            self.job.take_back(self.lane, numbers, &context.metrics);
+            let left = batch.drain(..).map(|notification| notification.ticket.device);
+            self.job.put_back(outgoing, left, &context.metrics);
         }
         if is_closed {
             let job = self.job.position.0;

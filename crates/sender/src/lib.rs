@@ -15,7 +15,7 @@
 //! store: job rows ◄── checkpoint ◄──────────── books ◄───────────── sink.settle ◄─────────┘
 //! ```
 //!
-//! **Once.** Every selected device ends in exactly one [`DeviceOutcome`]; `job.rs` holds the argument. Who registered
+//! **Once.** Every selected device ends in exactly one [`DeviceOutcome`]; `books.rs` holds the argument. Who registered
 //! after the event was accepted is not told of it. The record read when its window is opened decides a device's token,
 //! language and pool.
 //!
@@ -75,6 +75,7 @@
 //! runs on those of the gateways under a lock per job and never waits, and [`Sender::estimate`], which runs on its
 //! caller's.
 
+mod books;
 mod brakes;
 mod checkpoint;
 mod config;

@@ -19,6 +19,7 @@ use tokio::runtime;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
+use crate::books::LaneLimits;
 use crate::brakes::Braking;
 use crate::config::{Pool, SenderConfig};
 use crate::context::Context;
@@ -26,7 +27,6 @@ use crate::desk::Desk;
 use crate::error::StartError;
 use crate::estimate;
 use crate::flow::Flow;
-use crate::job::LaneLimits;
 use crate::metrics::Metrics;
 use crate::outcome::{Counts, DeviceOutcome};
 use crate::report::{Backlog, Drained, Estimate, JobReport, JobState, Telling};

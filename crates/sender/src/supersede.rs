@@ -52,6 +52,6 @@ pub(crate) fn begin(newer: &Arc<Job>, older: &[Arc<Job>], shared: &RoaringBitmap
         }
         newer.block(&racing);
         // Some may have landed before they were blocked, and nobody would say it again.
-        newer.unblock(&(&racing - job.flying()));
+        newer.unblock(&(&racing - job.handed_out()), metrics);
     }
 }

@@ -81,7 +81,7 @@ pub(crate) async fn run(job: Arc<Job>, context: Arc<Context>, mut phase: watch::
         tokio::select! {
             () = job.lanes_wanted() => {}
             _ = phase.changed() => {}
-            () = expiry.due(&job) => drop(job.walk(0, &context.metrics, expiry.now())),
+            () = expiry.due(&job) => job.end(&context.metrics, expiry.now()),
         }
     }
     while let Some(ended) = lanes.join_next().await {
@@ -97,9 +97,11 @@ async fn walk(job: &Job, context: &Context, expiry: Expiry, phase: &mut watch::R
         turn = context.walks.turn(job.accepted.event.priority, 0) => turn,
         _ = phase.changed() => return true,
     };
-    let numbers = job.walk(context.limits.window_device_count, &context.metrics, expiry.now());
-    job.assign(&context.find(job, &numbers), &context.metrics);
-    !numbers.is_empty()
+    let window = job.open_walk(context.limits.window_device_count, &context.metrics, expiry.now());
+    let Some(window) = window else { return false };
+    let findings = context.find(job, window.devices());
+    job.assign(window, &findings, &context.metrics);
+    true
 }
 
 #[cfg(test)]
@@ -127,7 +129,7 @@ mod tests {
         assert!(!is_ready(expiry.come()) && !is_ready(expiry.due(&job)));
         advance(Duration::from_secs(61)).await;
         assert!(is_ready(expiry.come()) && is_ready(expiry.due(&job)), "it passed before somebody waited for it");
-        job.walk(0, &metrics, expiry.now());
+        job.end(&metrics, expiry.now());
         assert!(job.is_over() && !is_ready(expiry.due(&job)), "there is nothing left to end");
     }
 }

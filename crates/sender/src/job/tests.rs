@@ -1,4 +1,4 @@
-//! The books against a plain model: random steps of walk, lanes, provider, receipts and crashes.
+//! What a job adds to its books: the time, receipts, and whom it wakes. What is told to newer jobs is in `chain`.
 
 mod chain;
 
@@ -7,7 +7,6 @@ use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Waker};
 
-use proptest::prelude::*;
 use tidings_audience::Index;
 use tidings_hub::Receipts;
 use tidings_push::{Outcome, Ticket};
@@ -57,26 +56,21 @@ pub(crate) fn all_held(audience: &BTreeSet<u32>, now: Timestamp, metrics: &Metri
     let receipts = receipts(audience);
     let accepted = AcceptedEvent { accepted_at: now, ..accepted() };
     let job = Job::new(POSITION, accepted, freeze(audience), 2, Progress::start()).with_receipts(receipts.clone(), now);
-    loop {
-        let findings: Vec<_> = job.walk(1024, metrics, now).into_iter().map(|it| (it, Finding::Lane(0))).collect();
-        if findings.is_empty() {
-            return (job, receipts);
-        }
-        job.assign(&findings, metrics);
+    walk_all(&job, metrics, now);
+    (job, receipts)
+}
+
+/// The whole audience is of the first lane.
+fn walk_all(job: &Job, metrics: &Metrics, now: Timestamp) {
+    while let Some(window) = job.open_walk(1024, metrics, now) {
+        let findings = vec![Finding::Lane(0); window.devices().len()];
+        job.assign(window, &findings, metrics);
     }
 }
 
 /// Whether the task that waits for receipts was told that there is nothing to wait for.
 fn is_told(job: &Job) -> bool {
     pin!(job.nobody_held()).poll(&mut Context::from_waker(Waker::noop())).is_ready()
-}
-
-/// What the store would say of a device just now: by its number and a changing salt.
-fn finding(number: DeviceNumber, salt: u32) -> Finding {
-    match number.0.wrapping_add(salt).wrapping_mul(2_654_435_761) >> 29 {
-        0 => Finding::Suppressed(Suppression::Gone),
-        place => Finding::Lane((place % 2) as usize),
-    }
 }
 
 fn settled(number: u32) -> Settled {
@@ -94,211 +88,6 @@ fn unbraked() -> Braking {
 /// Under no brakes.
 pub(crate) fn report(job: &Job, now: Timestamp) -> JobReport {
     job.report(&unbraked(), now)
-}
-
-/// The world around a job: what each lake and provider hold, and who may answer over a connection.
-struct Around {
-    job: Job,
-    frozen: Frozen,
-    metrics: Metrics,
-    /// That were asked for.
-    lanes: BTreeSet<usize>,
-    held: [BTreeSet<u32>; 2],
-    answered: BTreeSet<u32>,
-    receipts: Arc<EventReceipts>,
-    /// Must not be handed out: there is time left, or they have answered in time.
-    waited_for: BTreeSet<u32>,
-    spared: BTreeSet<u32>,
-    was_holding: bool,
-}
-
-impl Around {
-    /// One window of the walk; true when there was something to look at.
-    fn walk(&mut self, salt: u32) -> bool {
-        let numbers = self.job.walk(LIMITS.window_device_count, &self.metrics, NOW);
-        assert!(numbers.len() <= LIMITS.window_device_count);
-        self.meddle(salt);
-        let findings: Vec<_> = numbers.iter().map(|&number| (number, finding(number, salt))).collect();
-        self.job.assign(&findings, &self.metrics);
-        self.check();
-        !numbers.is_empty()
-    }
-
-    /// One turn of a lane; true when it had something to do.
-    fn turn(&mut self, lane: usize, salt: u32) -> bool {
-        self.lanes.extend(self.job.take_wanted_lanes());
-        if !self.lanes.contains(&lane) {
-            return false;
-        }
-        let Step::Open(numbers) = self.job.step(lane, LIMITS, &self.metrics, NOW) else { return false };
-        assert!(numbers.len() <= LIMITS.window_device_count);
-        self.meddle(salt);
-        let findings: Vec<_> = numbers.iter().map(|&number| (number, finding(number, salt))).collect();
-        let mine = findings.iter().filter(|(_, finding)| *finding == Finding::Lane(lane));
-        let mine: Vec<u32> = mine.map(|(number, _)| number.0).collect();
-        let unproven: BTreeSet<u32> = mine.iter().copied().filter(|number| number % 3 == 0).collect();
-        self.job.open(lane, &findings, unproven.iter().copied().map(DeviceNumber), &self.metrics);
-        let (sent, back) = mine.split_at(mine.len() - mine.len().min(salt as usize % 3));
-        self.job.take_back(lane, back.iter().copied().map(DeviceNumber), &self.metrics);
-        assert!(sent.iter().all(|&number| self.held[lane].insert(number)), "handed out twice");
-        let unasked = |number| self.waited_for.contains(number) || self.spared.contains(number);
-        assert!(!mine.iter().any(unasked), "who may answer or has is not pushed");
-        assert!(self.held[lane].len() as u64 <= LIMITS.in_flight_max);
-        self.check();
-        true
-    }
-
-    /// What may happen between two calls of one step.
-    fn meddle(&mut self, salt: u32) {
-        match salt % 11 {
-            0 => self.answer(0, 1),
-            1 | 2 => drop(self.job.take_receipts(&self.metrics)),
-            3 => self.receive(salt),
-            4 if salt.is_multiple_of(3) => self.let_go(),
-            _ => {}
-        }
-    }
-
-    /// Somebody answers over a connection.
-    fn receive(&mut self, salt: u32) {
-        let numbers: Vec<DeviceNumber> = self.frozen.iter_from(DeviceNumber(0)).collect();
-        let number = numbers[salt as usize % numbers.len()];
-        receive(&self.receipts, number);
-        if self.waited_for.remove(&number.0) {
-            self.spared.insert(number.0);
-        }
-    }
-
-    fn let_go(&mut self) {
-        self.job.let_go(&self.metrics);
-        assert!(!self.job.is_holding() && report(&self.job, Timestamp(0)).held == 0);
-        self.waited_for.clear();
-        self.was_holding = false;
-    }
-
-    fn check(&mut self) {
-        self.job.check(self.frozen.len());
-        assert_eq!(self.metrics.devices_held.value(), report(&self.job, Timestamp(0)).held as i64);
-        let is_holding = self.job.is_holding();
-        assert!(!self.was_holding || is_holding || is_told(&self.job), "nobody says that the wait is over");
-        self.was_holding = is_holding;
-    }
-
-    fn answer(&mut self, lane: usize, count: usize) {
-        let numbers: Vec<u32> = self.held[lane].iter().copied().take(count).collect();
-        let outcomes: Vec<Settled> = numbers.iter().map(|&number| settled(number)).collect();
-        let landed = self.job.settle(&outcomes, &self.metrics, NOW);
-        let unproven: Vec<u32> = numbers.iter().copied().filter(|number| number % 3 == 0).collect();
-        assert_eq!((landed.strays, landed.proven.iter().map(|it| it.0).collect()), (0, unproven));
-        for number in numbers {
-            self.held[lane].remove(&number);
-            assert!(self.answered.insert(number), "answered twice");
-        }
-        self.check();
-    }
-
-    /// Killed right after a checkpoint: what is in flight is open again. The receipts are gone, or not.
-    fn crash(&mut self, keeps_receipts: bool) {
-        self.job.spoil_checkpoint();
-        let row = self.job.checkpoint().expect("a spoilt checkpoint is written again");
-        assert_eq!(self.job.checkpoint(), None, "nothing has changed since");
-        let JobRow::Running(progress) = JobRow::decode(POSITION, &row).unwrap() else { panic!("running") };
-        self.job = job(&self.frozen, progress);
-        self.held.iter_mut().for_each(BTreeSet::clear);
-        self.lanes.clear();
-        self.metrics.devices_held.set(0);
-        (self.was_holding, self.waited_for) = (false, BTreeSet::new());
-        if keeps_receipts {
-            self.hold();
-        } else {
-            self.receipts = receipts(&BTreeSet::new());
-            self.spared.clear();
-        }
-        self.check();
-    }
-
-    /// The job begins to wait for those of the audience who may answer and have not.
-    fn hold(&mut self) {
-        let waited_for = members(&self.frozen, &(self.receipts.may_answer() - self.receipts.received()));
-        self.waited_for = waited_for.iter().collect();
-        let empty = job(&self.frozen, Progress::start());
-        self.job = std::mem::replace(&mut self.job, empty).with_receipts(self.receipts.clone(), NOW);
-    }
-}
-
-fn audience() -> impl Strategy<Value = BTreeSet<u32>> {
-    // Both ends of the numbers, and both sides of a shard's border.
-    let number = prop_oneof![0..60_u32, (1_u32 << 20) - 20..(1 << 20) + 20, u32::MAX - 5..=u32::MAX];
-    prop::collection::btree_set(number, 1..60)
-}
-
-proptest! {
-    #[test]
-    fn every_device_is_in_one_place_at_every_step(
-        audience in audience(),
-        readers in prop::option::of(audience()),
-        actions in prop::collection::vec((0..15_u8, 0..2_usize, any::<u32>()), 0..120),
-        end in 0..4_u8,
-    ) {
-        let (expires, cancels) = (end == 1, end == 2);
-        let frozen = freeze(&audience);
-        let mut around = Around {
-            job: job(&frozen, Progress::start()),
-            frozen,
-            metrics: Metrics::new(&Registry::new()),
-            lanes: BTreeSet::new(),
-            held: [BTreeSet::new(), BTreeSet::new()],
-            answered: BTreeSet::new(),
-            // Some of the audience, all, or none; strangers among them.
-            receipts: receipts(&readers.unwrap_or_else(|| audience.clone())),
-            waited_for: BTreeSet::new(),
-            spared: BTreeSet::new(),
-            was_holding: false,
-        };
-        around.hold();
-        around.check();
-        for (action, lane, salt) in actions {
-            match action {
-                0..=1 => drop(around.walk(salt)),
-                2..=5 => drop(around.turn(lane, salt)),
-                6..=8 => around.answer(lane, salt as usize % 5),
-                9..=11 => around.receive(salt),
-                12 => drop(around.job.take_receipts(&around.metrics)),
-                13 if salt.is_multiple_of(4) => around.let_go(),
-                14 if salt.is_multiple_of(2) => around.crash(salt.is_multiple_of(4)),
-                _ => {}
-            }
-            around.check();
-        }
-        if expires {
-            around.job.walk(0, &around.metrics, NOW.saturating_add(Duration::from_secs(60)));
-            around.check();
-            prop_assert!(!around.job.is_holding());
-            prop_assert_eq!(around.job.in_flight(), around.held.iter().map(|held| held.len() as u64).sum::<u64>());
-        }
-        if cancels {
-            around.job.cancel(&around.metrics);
-            around.check();
-            prop_assert_eq!(around.job.job_standing(), JobStanding::Cancelled);
-            prop_assert_eq!(around.job.in_flight(), around.held.iter().map(|held| held.len() as u64).sum::<u64>());
-        }
-        while !around.job.is_over() {
-            let moved = around.walk(3) | around.turn(0, 3) | around.turn(1, 3);
-            let held = around.held.iter().any(|held| !held.is_empty());
-            if !(moved || held) {
-                prop_assert!(around.job.is_holding(), "nobody has anything to do, but the job is not over");
-                around.let_go();
-            }
-            (0..2).for_each(|lane| around.answer(lane, 100));
-        }
-        let report = report(&around.job, Timestamp(0));
-        prop_assert_eq!(report.state, if cancels { JobState::Cancelled } else { JobState::Finished });
-        prop_assert_eq!(report.counts.total(), audience.len() as u64);
-        prop_assert_eq!(report.counts.accepted(), around.answered.len() as u64);
-        prop_assert!(expires || report.counts.expired() == 0);
-        prop_assert!(cancels || report.counts.of(DeviceOutcome::Cancelled) == 0);
-        prop_assert!(report.counts.received() <= around.receipts.received().len() || around.spared.is_empty());
-    }
 }
 
 #[test]

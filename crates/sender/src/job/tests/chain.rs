@@ -205,7 +205,7 @@ impl World {
     /// A running job is suspended, if it can be.
     fn suspend(&mut self, index: usize) {
         let Some(job) = self.job(index) else { return };
-        let Some((progress, lanes)) = job.suspend() else { return };
+        let Some((progress, lanes)) = job.suspend(&self.metrics) else { return };
         assert!(job.is_over(), "its tasks end");
         assert!(self.lake.iter().all(|attempt| attempt.job != index), "something of it is in flight");
         self.waiting.insert(position(index), WaitingJob::suspended(&job.accepted, progress, lanes), &self.flow, NOW);
@@ -230,26 +230,26 @@ impl World {
 
     fn walk(&mut self, index: usize, salt: u32) -> bool {
         let Some(job) = self.job(index) else { return false };
-        let numbers = job.walk(LIMITS.window_device_count, &self.metrics, NOW);
+        let window = job.open_walk(LIMITS.window_device_count, &self.metrics, NOW);
         if salt.is_multiple_of(3) {
             self.attempt(salt);
         }
-        let findings: Vec<_> = numbers.iter().map(|&number| (number, self.finding(index, number, salt))).collect();
-        job.assign(&findings, &self.metrics);
-        !numbers.is_empty()
+        let Some(window) = window else { return false };
+        let findings: Vec<_> = window.devices().iter().map(|&number| self.finding(index, number, salt)).collect();
+        job.assign(window, &findings, &self.metrics);
+        true
     }
 
     fn open(&mut self, index: usize, lane: usize, salt: u32) -> bool {
         let Some(job) = self.job(index) else { return false };
         job.take_wanted_lanes();
-        let Step::Open(numbers) = job.step(lane, LIMITS, &self.metrics, NOW) else { return false };
+        let Some(window) = job.open_window(lane, LIMITS, &self.metrics, NOW) else { return false };
         if salt.is_multiple_of(3) {
             self.attempt(salt);
         }
-        let findings: Vec<_> = numbers.iter().map(|&number| (number, self.finding(index, number, salt))).collect();
-        job.open(lane, &findings, std::iter::empty(), &self.metrics);
-        let mine = findings.iter().filter(|(_, finding)| *finding == Finding::Lane(lane));
-        let mine: Vec<u32> = mine.map(|(number, _)| number.0).collect();
+        let findings: Vec<_> = window.devices().iter().map(|&number| self.finding(index, number, salt)).collect();
+        let outgoing = job.hand_out(window, &findings, &[], &self.metrics);
+        let mine: Vec<u32> = outgoing.devices().iter().map(|number| number.0).collect();
         let (sent, back) = mine.split_at(mine.len() - mine.len().min(salt as usize % 3));
         for &device in sent {
             assert!(self.handed_out.insert((index, device)), "job {index} handed {device} out twice");
@@ -261,7 +261,7 @@ impl World {
         if salt.is_multiple_of(5) && index + 1 == self.jobs.len() && self.jobs.len() < JOB_COUNT {
             self.begin(true); // While this one waits for room.
         }
-        job.take_back(lane, back.iter().copied().map(DeviceNumber), &self.metrics);
+        job.put_back(outgoing, back.iter().copied().map(DeviceNumber), &self.metrics);
         true
     }
 
@@ -366,7 +366,7 @@ impl World {
         for (index, job) in self.jobs.iter().enumerate() {
             let audience = self.sizes[index];
             if let Some(job) = job {
-                job.check(audience);
+                job.lock().books.check(audience);
             } else if let Some(waiting) = self.waiting.get(position(index)).filter(|waiting| waiting.is_frozen()) {
                 assert_eq!(waiting.report(position(index), &unbraked()).audience, audience);
             }
@@ -558,17 +558,11 @@ fn who_moves_into_the_filter_of_an_older_one_is_not_told_that_after_the_newer() 
 
 /// Each device of `older` is in flight.
 fn all_in_flight(older: &Job, metrics: &Metrics) {
-    loop {
-        let findings: Vec<_> = older.walk(4, metrics, NOW).into_iter().map(|it| (it, Finding::Lane(0))).collect();
-        if findings.is_empty() {
-            break;
-        }
-        older.assign(&findings, metrics);
-    }
+    walk_all(older, metrics, NOW);
     older.take_wanted_lanes();
-    while let Step::Open(numbers) = older.step(0, LIMITS, metrics, NOW) {
-        let findings: Vec<_> = numbers.into_iter().map(|number| (number, Finding::Lane(0))).collect();
-        older.open(0, &findings, std::iter::empty(), metrics);
+    while let Some(window) = older.open_window(0, LIMITS, metrics, NOW) {
+        let findings = vec![Finding::Lane(0); window.devices().len()];
+        drop(older.hand_out(window, &findings, &[], metrics));
     }
 }
 
@@ -590,14 +584,14 @@ fn while_a_device_of_the_oldest_is_in_flight_newer_jobs_come_and_go_and_the_newe
         let newer = take_over(&[oldest.clone(), newest.clone()], &audience, &metrics);
         assert!(newest.is_over());
         let retired = Arc::downgrade(&std::mem::replace(&mut newest, newer));
-        assert_eq!((retired.strong_count(), oldest.lock().waiters.len()), (0, 1), "nothing is kept of it");
-        oldest.check(1);
+        assert_eq!((retired.strong_count(), oldest.lock().books.waiter_count()), (0, 1), "nothing is kept of it");
+        oldest.lock().books.check(1);
     }
-    newest.assign(&[(DeviceNumber(1), Finding::Lane(0))], &metrics);
+    walk_all(&newest, &metrics, NOW);
     assert_eq!(newest.step(0, LIMITS, &metrics, NOW), Step::Wait);
     assert_eq!(oldest.settle(&[settled(1)], &metrics, NOW).strays, 0);
-    assert_eq!(newest.step(0, LIMITS, &metrics, NOW), Step::Open(vec![DeviceNumber(1)]));
-    assert!(oldest.is_over() && oldest.lock().waiters.is_empty());
+    assert_eq!(newest.step(0, LIMITS, &metrics, NOW), Step::Open);
+    assert!(oldest.is_over() && oldest.lock().books.waiter_count() == 0);
 }
 
 #[test]
@@ -609,7 +603,7 @@ fn who_waits_for_other_devices_is_forgotten_when_it_is_over() {
     for number in audience {
         let newer = take_over(std::slice::from_ref(&oldest), &BTreeSet::from([number]), &metrics);
         newer.cancel(&metrics);
-        assert_eq!((Arc::strong_count(&newer), oldest.lock().waiters.len()), (1, 1));
+        assert_eq!((Arc::strong_count(&newer), oldest.lock().books.waiter_count()), (1, 1));
     }
 }
 
@@ -624,7 +618,7 @@ fn the_row_of_the_older_has_nothing_left_of_what_the_newer_waits_for() {
         Some((progress.outstanding, progress.tally.counts.of(DeviceOutcome::Superseded)))
     };
     assert_eq!(row(), Some((RoaringBitmap::from([1]), 1)));
-    newer.walk(0, &metrics, newer.expires_at);
+    newer.end(&metrics, newer.expires_at);
     assert!(newer.is_over());
     older.settle(&[settled(2)], &metrics, NOW);
     assert_eq!(row(), Some((RoaringBitmap::from([1]), 0)), "its own outcome counts when it comes");
