@@ -10,14 +10,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidings_jobs::{JobRow, Telling};
 use tidings_store::{Store, WriteError};
 use tidings_telemetry::chain;
 use tidings_types::JournalPosition;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use crate::report::Telling;
-use crate::row::JobRow;
 use crate::shared::{Finished, Shared, Table};
 use crate::walk::Phase;
 

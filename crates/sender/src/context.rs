@@ -6,19 +6,18 @@ use std::mem;
 use std::sync::Arc;
 
 use tidings_hub::Receipts;
+use tidings_jobs::{Finding, LaneLimits, Suppression, Window};
 use tidings_push::{Notification, Rendering, RenderingParts, Ticket};
 use tidings_store::{Recipient, Store};
 use tidings_telemetry::chain;
 use tidings_telemetry::panics::{self, Work, lock};
 use tidings_types::{DeviceNumber, DeviceToken, Event, NotificationId, Provider, PushPermission, TokenRef};
 
-use crate::books::{Finding, LaneLimits, Window};
 use crate::brakes::Braking;
 use crate::config::Shadow;
 use crate::desk::Desk;
 use crate::job::Job;
 use crate::metrics::Metrics;
-use crate::outcome::Suppression;
 use crate::routes::Routes;
 use crate::topic::{TextIndex, Topics};
 

@@ -1,4 +1,4 @@
-//! Reads the journal in order, and starts, suspends and ends jobs as [`crate::slots`] decides.
+//! Reads the journal in order, and starts, suspends and ends jobs as [`tidings_jobs::Slots`] decides.
 //!
 //! At each step it first starts up to [`STEP_COUNT`] waiting jobs, and then reads up to as many events from the journal,
 //! which start or wait. Reading does not wait for slots. It looks up which running jobs are idle every [`LOOK_PERIOD`] while
@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use roaring::RoaringBitmap;
 use tidings_audience::Frozen;
+use tidings_jobs::{Claim, Counts, DeviceOutcome, JobReport, JobState, Progress, Ready, Slots, Suppression};
 use tidings_store::{AcceptedEvent, ReadError};
 use tidings_telemetry::{chain, unix_now};
 use tidings_types::{DeviceNumber, EventPriority, ExpectAudience, JournalPosition, PushPolicy};
@@ -30,11 +31,7 @@ use crate::context::Context;
 use crate::flow::Flow;
 use crate::hold;
 use crate::job::Job;
-use crate::outcome::{Counts, DeviceOutcome, Suppression};
-use crate::report::{JobReport, JobState};
-use crate::row::Progress;
 use crate::shared::Shared;
-use crate::slots::{Claim, Ready, Slots};
 use crate::supersede;
 use crate::waiting::{WaitingJob, superseding_key};
 use crate::walk::{self, Phase};

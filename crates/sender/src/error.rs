@@ -2,6 +2,7 @@
 //! cannot do now it does later, and says so in the log.
 
 use tidings_gettext::{RenderError, TemplateError};
+use tidings_jobs::RowError;
 use tidings_push::payload::PatchError;
 use tidings_store::ReadError;
 use tidings_types::{AppId, Environment, JournalPosition, Locale, Provider, TopicName};
@@ -40,24 +41,9 @@ pub enum StartError {
     /// The jobs could not be read.
     #[error("cannot read the jobs")]
     Read(#[from] ReadError),
-    /// A job was written by a version that this one does not know.
-    #[error("job {} has version {found}, this version reads 1 to {known}", .position.0)]
-    RowVersion {
-        /// The job.
-        position: JournalPosition,
-        /// What it says.
-        found: u32,
-        /// The latest we know.
-        known: u32,
-    },
-    /// A job is not what we wrote.
-    #[error("job {} is damaged: {what}", .position.0)]
-    RowDamaged {
-        /// The job.
-        position: JournalPosition,
-        /// What is wrong.
-        what: String,
-    },
+    /// A job's row cannot be read.
+    #[error(transparent)]
+    Row(#[from] RowError),
     /// A job that is not finished has lost its event.
     #[error("job {} is not finished, but its event is not in the journal", .0.0)]
     EventMissing(JournalPosition),

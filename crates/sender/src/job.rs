@@ -12,7 +12,7 @@
 //! that at once; of what is in flight the gateway learns it from the rendering, or from [`Job::job_standing`]. What a newer
 //! job takes over the gateway gives up before its next attempt.
 //!
-//! **Suspended** is a job that cannot go on, or makes room for a more urgent one ([`crate::slots`]). What starts again is
+//! **Suspended** is a job that cannot go on, or makes room for a more urgent one ([`tidings_jobs::Slots`]). What starts again is
 //! another job, which heeds no receipts: pending is pushed.
 //!
 //! Memory: that of the books, and one rendering per lane and catalogue.
@@ -27,6 +27,10 @@ use std::time::Duration;
 use roaring::RoaringBitmap;
 use tidings_audience::Frozen;
 use tidings_hub::EventReceipts;
+use tidings_jobs::{
+    Answer, Books, DeviceOutcome, Effects, Finding, JobReport, JobRow, JobState, Landing, LaneLimits, Outgoing,
+    Progress, Step, Suppression, WalkWindow, Window,
+};
 use tidings_push::{JobStanding, Outcome, Rendering, Settled, Standing};
 use tidings_store::AcceptedEvent;
 use tidings_telemetry::panics::{self, Locked};
@@ -36,14 +40,10 @@ use tidings_types::{
 use tokio::sync::Notify;
 use uuid::Uuid;
 
-use crate::books::{Answer, Books, Effects, Finding, Landing, LaneLimits, Outgoing, Step, WalkWindow, Window};
 use crate::brakes::Braking;
 use crate::flow::Flow;
 use crate::metrics::Metrics;
-use crate::outcome::{DeviceOutcome, Suppression};
 use crate::parts::PartPlace;
-use crate::report::{JobReport, JobState};
-use crate::row::{JobRow, Progress};
 use crate::topic::TextIndex;
 use crate::wave::{Answers, is_doubtful};
 

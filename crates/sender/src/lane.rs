@@ -11,11 +11,11 @@
 use std::pin::pin;
 use std::sync::Arc;
 
+use tidings_jobs::{Outgoing, Step, Window};
 use tidings_push::Notification;
 use tidings_types::BrakeScope;
 use tokio::sync::watch;
 
-use crate::books::{Outgoing, Step, Window};
 use crate::brakes::Braking;
 use crate::context::{Context, Prepared};
 use crate::desk::Turn;

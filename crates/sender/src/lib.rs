@@ -15,14 +15,14 @@
 //! store: job rows ◄── checkpoint ◄──────────── books ◄───────────── sink.settle ◄─────────┘
 //! ```
 //!
-//! **Once.** Every selected device ends in exactly one [`DeviceOutcome`]; `books.rs` holds the argument. Who registered
+//! **Once.** Every selected device ends in exactly one [`DeviceOutcome`]; `tidings_jobs` holds the argument. Who registered
 //! after the event was accepted is not told of it. The record read when its window is opened decides a device's token,
 //! language and pool.
 //!
 //! **In turn.** A lane is one app of one pool. At a lake lanes take turns by app, then by job, a window each
 //! (`turns.rs`); each priority has lakes of its own. Walks take turns on the thread, urgent ones first. The journal is
 //! read in its order; a job that finds no slot, or has nothing to send, waits, and starts the more urgent first
-//! (`slots.rs`). So an urgent event waits for no other of lower priority, except while that is selected.
+//! (`tidings_jobs::Slots`). So an urgent event waits for no other of lower priority, except while that is selected.
 //!
 //! **Brakes** are the store's rows (`brakes.rs`). Paused lanes hand out nothing; what is in a lake already goes, and
 //! what waits for room in one comes back. Receipts count and events expire meanwhile. A cancelled job counts everything
@@ -58,7 +58,7 @@
 //! checkpoint: at least once. How it is told, and how often it is tried, is the caller's.
 //!
 //! **Bounds.** `job_count_max` jobs that have something to hand out (1024), as many again that are more urgent, others
-//! that have something in flight, 16 × as many in all, and 64 × as many waiting ones: see `slots.rs`. Per job and
+//! that have something in flight, 16 × as many in all, and 64 × as many waiting ones: see `tidings_jobs::Slots`. Per job and
 //! lane `window_device_count` × `window_open_count_max` devices in flight (1024 × 32; in practice lake and gateway
 //! bound them first); renderings per job: (catalogues + 1) × lanes; the sets of a job: three bits per device number and
 //! two more per lane with devices, at most; 512 parts of its counts. A job has a task, and one per lane that somebody
@@ -75,7 +75,6 @@
 //! runs on those of the gateways under a lock per job and never waits, and [`Sender::estimate`], which runs on its
 //! caller's.
 
-mod books;
 mod brakes;
 mod checkpoint;
 mod config;
@@ -88,18 +87,13 @@ mod flow;
 mod hold;
 mod job;
 mod lane;
-mod latency;
 mod metrics;
-mod outcome;
 mod parts;
 mod report;
 mod routes;
-mod row;
 mod service;
 mod shared;
-mod slots;
 mod supersede;
-mod tally;
 mod topic;
 mod turns;
 mod waiting;
@@ -109,10 +103,10 @@ mod worker;
 
 pub use config::{Pool, SenderConfig, Shadow};
 pub use error::{StartError, TopicError};
-pub use latency::TimeTo;
-pub use outcome::{Counts, DeviceOutcome, Suppression};
-pub use report::{Backlog, Drained, Estimate, JobReport, JobState, Telling};
+pub use report::{Backlog, Drained, Estimate};
 pub use service::Sender;
-pub use slots::{RUNNING_PER_SLOT, WAITING_BYTES_MAX, WAITING_PER_SLOT};
-pub use tally::JobPart;
+pub use tidings_jobs::{
+    Counts, DeviceOutcome, JobPart, JobReport, JobState, RUNNING_PER_SLOT, Suppression, Telling, TimeTo,
+    WAITING_BYTES_MAX, WAITING_PER_SLOT,
+};
 pub use topic::{TopicTemplates, Topics};

@@ -2,11 +2,11 @@
 //!
 //! Counters begin at zero with the process. A job that goes on after a restart adds what it comes to from then on.
 
+use tidings_jobs::{DeviceOutcome, OUTCOME_COUNT};
 use tidings_push::Outcome;
 use tidings_telemetry::{Counter, Gauge, Histogram, Registry};
 use tidings_types::{AppId, Locale, Provider};
 
-use crate::outcome::{DeviceOutcome, OUTCOME_COUNT};
 use crate::parts::PartTotals;
 use crate::routes::Route;
 

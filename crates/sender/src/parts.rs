@@ -9,11 +9,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tidings_jobs::JobPart;
 use tidings_push::Outcome;
 use tidings_telemetry::{Counter, Registry};
 use tidings_types::{AppId, Locale};
-
-use crate::tally::JobPart;
 
 /// Apps, and languages, that have series of their own.
 const NAME_COUNT_MAX: usize = 64;
@@ -93,10 +92,10 @@ fn outcomes(registry: &Registry, label: &str, value: &str) -> Outcomes {
 
 #[cfg(test)]
 mod tests {
+    use tidings_jobs::Counts;
     use tidings_types::Provider;
 
     use super::*;
-    use crate::outcome::Counts;
 
     #[test]
     fn only_what_the_server_is_set_up_for_has_series_of_its_own() {

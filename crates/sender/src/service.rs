@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use tidings_hub::Receipts;
+use tidings_jobs::{Counts, DeviceOutcome, JobReport, JobRow, JobState, LaneLimits, Progress, Telling};
 use tidings_push::{Lakes, OutcomeSink};
 use tidings_store::Store;
 use tidings_telemetry::{Registry, chain, unix_now};
@@ -19,7 +20,6 @@ use tokio::runtime;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use crate::books::LaneLimits;
 use crate::brakes::Braking;
 use crate::config::{Pool, SenderConfig};
 use crate::context::Context;
@@ -28,10 +28,8 @@ use crate::error::StartError;
 use crate::estimate;
 use crate::flow::Flow;
 use crate::metrics::Metrics;
-use crate::outcome::{Counts, DeviceOutcome};
-use crate::report::{Backlog, Drained, Estimate, JobReport, JobState, Telling};
+use crate::report::{Backlog, Drained, Estimate};
 use crate::routes::Routes;
-use crate::row::{JobRow, Progress};
 use crate::shared::{Finished, Shared, Table};
 use crate::topic::Topics;
 use crate::waiting::{EVENT_LOST, WaitingJob, WaitingJobs};

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use roaring::RoaringBitmap;
+use tidings_jobs::{JobReport, Telling};
 use tidings_push::{JobStanding, Outcome, OutcomeSink, Settled, Standing, Ticket};
 use tidings_store::GoneToken;
 use tidings_telemetry::panics::{Locked, lock};
@@ -18,7 +19,6 @@ use tokio::time::Instant;
 use crate::brakes::Braking;
 use crate::job::{Job, Landed};
 use crate::metrics::Metrics;
-use crate::report::{JobReport, Telling};
 use crate::routes::{Route, Routes};
 use crate::waiting::WaitingJobs;
 use crate::wave::{Answers, Change, Waves, is_doubtful};

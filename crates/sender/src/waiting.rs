@@ -1,13 +1,13 @@
 //! Waiting jobs: known and on disk, but neither walked nor handed out.
 //!
-//! A job waits before it begins, when it finds no slot; or later, when it is suspended. [`crate::slots`] says which waiting
+//! A job waits before it begins, when it finds no slot; or later, when it is suspended. [`tidings_jobs::Slots`] says which waiting
 //! job starts next, of those that *can go on*: something of it can be handed out, or it only has to end, because it is
 //! cancelled, its time is over or nothing of it is left. Jobs of an earlier run are waiting jobs too: their rows are the same.
 //!
 //! What is kept of a job is its row, and what decides whether it can go on. Its event is read again from the journal, which
 //! the store keeps from the oldest waiting job on.
 //!
-//! Bounds: those of [`crate::slots`], by [`WaitingJobs::len`] and [`WaitingJobs::bytes`]. A record is below 1 KiB with its
+//! Bounds: those of [`tidings_jobs::Slots`], by [`WaitingJobs::len`] and [`WaitingJobs::bytes`]. A record is below 1 KiB with its
 //! entries in the maps here. Whether jobs can go on is found out anew in pieces: with 65 536 of them, the last learn within
 //! a second that they can.
 
@@ -16,20 +16,13 @@ use std::ops::RangeBounds;
 
 use roaring::RoaringBitmap;
 use tidings_audience::Frozen;
+use tidings_jobs::{DeviceOutcome, JobReport, JobState, Progress, Ready, ReadyQueue, Suppression};
 use tidings_store::AcceptedEvent;
 use tidings_types::{CollapseKey, EventId, EventPriority, JournalPosition, Timestamp, TopicName};
 
 use crate::brakes::Braking;
 use crate::flow::Flow;
 use crate::metrics::Metrics;
-use crate::outcome::{DeviceOutcome, Suppression};
-use crate::report::{JobReport, JobState};
-use crate::row::Progress;
-use crate::slots::{Ready, ReadyQueue};
-
-/// Heap of a histogram of answers, and of a part of the counts, about.
-const LATENCY_BYTES: usize = 20 << 10;
-const PART_BYTES: usize = 256;
 
 /// Records looked at in one go: some milliseconds at most.
 const UPDATE_COUNT: usize = 8192;
@@ -158,12 +151,6 @@ impl WaitingJob {
         ready
     }
 
-    fn count_bytes(&self) -> usize {
-        let Progress { outstanding, tally, .. } = &self.progress;
-        let latency = tally.latency.as_ref().map_or(0, |_| LATENCY_BYTES);
-        outstanding.serialized_size() + tally.parts.len() * PART_BYTES + latency
-    }
-
     /// Ends it when its event cannot be read any more: there is nothing that those who are left could be told.
     pub(crate) fn lose(mut self, position: JournalPosition, brakes: &Braking, metrics: &Metrics) -> JobReport {
         let count = self.progress.outstanding.len();
@@ -224,7 +211,7 @@ impl WaitingJobs {
 
     /// How many can go on.
     pub(crate) fn ready_count(&self) -> usize {
-        self.ready.len()
+        self.ready.job_count()
     }
 
     pub(crate) fn first(&self) -> Option<JournalPosition> {
@@ -245,7 +232,7 @@ impl WaitingJobs {
     /// A job waits from now on; by `flow` it can go on, or not.
     pub(crate) fn insert(&mut self, position: JournalPosition, mut job: WaitingJob, flow: &Flow, now: Timestamp) {
         job.update_ready(position, &mut self.ready, flow, now);
-        job.bytes = job.count_bytes();
+        job.bytes = job.progress.bytes_len();
         self.bytes += job.bytes;
         if let Some(key) = &job.key {
             self.by_key.entry(key.clone()).or_default().insert(position);
@@ -351,7 +338,7 @@ impl WaitingJobs {
         change(job);
         job.dirty = true;
         self.bytes -= job.bytes;
-        job.bytes = job.count_bytes();
+        job.bytes = job.progress.bytes_len();
         self.bytes += job.bytes;
     }
 

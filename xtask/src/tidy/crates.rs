@@ -17,7 +17,7 @@ const ROWS: [&[&str]; 8] = [
     &["server"],
     &["config"],
     &["edge", "api", "sender", "gateway", "intake", "console", "client", "simulator"],
-    &["hub", "store", "http1"],
+    &["hub", "store", "jobs", "http1"],
     &[
         "protocol",
         "stream",
@@ -32,7 +32,7 @@ const ROWS: [&[&str]; 8] = [
     ],
     &["types", "buffer"],
 ];
-const CORES: [&str; 6] = ["protocol", "stream", "audience", "push", "gettext", "feed"];
+const CORES: [&str; 7] = ["protocol", "stream", "audience", "jobs", "push", "gettext", "feed"];
 /// What a core would need to do I/O, read a clock or start a task.
 const NOT_FOR_CORES: [&str; 9] =
     ["tokio", "tokio-rustls", "tokio-util", "hyper", "hyper-util", "axum", "h2", "fjall", "socket2"];

@@ -584,14 +584,14 @@ fn while_a_device_of_the_oldest_is_in_flight_newer_jobs_come_and_go_and_the_newe
         let newer = take_over(&[oldest.clone(), newest.clone()], &audience, &metrics);
         assert!(newest.is_over());
         let retired = Arc::downgrade(&std::mem::replace(&mut newest, newer));
-        assert_eq!((retired.strong_count(), oldest.lock().books.waiter_count()), (0, 1), "nothing is kept of it");
+        assert_eq!((retired.strong_count(), oldest.lock().books.newer_len()), (0, 1), "nothing is kept of it");
         oldest.lock().books.check(1);
     }
     walk_all(&newest, &metrics, NOW);
     assert_eq!(newest.step(0, LIMITS, &metrics, NOW), Step::Wait);
     assert_eq!(oldest.settle(&[settled(1)], &metrics, NOW).strays, 0);
     assert_eq!(newest.step(0, LIMITS, &metrics, NOW), Step::Open);
-    assert!(oldest.is_over() && oldest.lock().books.waiter_count() == 0);
+    assert!(oldest.is_over() && oldest.lock().books.newer_len() == 0);
 }
 
 #[test]
@@ -603,7 +603,7 @@ fn who_waits_for_other_devices_is_forgotten_when_it_is_over() {
     for number in audience {
         let newer = take_over(std::slice::from_ref(&oldest), &BTreeSet::from([number]), &metrics);
         newer.cancel(&metrics);
-        assert_eq!((Arc::strong_count(&newer), oldest.lock().books.waiter_count()), (1, 1));
+        assert_eq!((Arc::strong_count(&newer), oldest.lock().books.newer_len()), (1, 1));
     }
 }
 

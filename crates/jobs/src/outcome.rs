@@ -61,7 +61,7 @@ const REASONS_FROM: usize = 6;
 const SUPPRESSIONS_FROM: usize = REASONS_FROM + Reason::ALL.len();
 
 /// How many different outcomes there are.
-pub(crate) const OUTCOME_COUNT: usize = SUPPRESSIONS_FROM + Suppression::ALL.len();
+pub const OUTCOME_COUNT: usize = SUPPRESSIONS_FROM + Suppression::ALL.len();
 
 impl DeviceOutcome {
     /// Every outcome there is.
@@ -115,7 +115,7 @@ impl DeviceOutcome {
     }
 
     /// Its place in [`DeviceOutcome::all`].
-    pub(crate) fn index(self) -> usize {
+    pub fn index(self) -> usize {
         match self {
             Self::Accepted => 0,
             Self::Received => 1,
@@ -204,7 +204,8 @@ impl Counts {
         })
     }
 
-    pub(crate) fn add(&mut self, outcome: DeviceOutcome, count: u64) {
+    /// Counts so many devices more.
+    pub fn add(&mut self, outcome: DeviceOutcome, count: u64) {
         if count == 0 {
             return;
         }

@@ -1,8 +1,8 @@
 //! Decides which jobs hold a *slot*, and which waiting job starts next.
 //!
 //! A slot is for a job that has something to send. There are `job_count_max` slots. This module is the rules alone: no
-//! clock, lock, task or metric. [`crate::dispatcher`] tells it what happens to the jobs, asks it, and does what it says;
-//! [`crate::waiting`] keeps the waiting jobs.
+//! clock, lock, task or metric. The sender's `dispatcher` tells it what happens to the jobs, asks it, and does what it says;
+//! the sender's `waiting` keeps the waiting jobs.
 //!
 //! # Rules
 //! 1. Events are read from the journal in order. An event that finds no free slot becomes a *waiting job*: one row on disk
@@ -50,7 +50,7 @@ use std::collections::BTreeSet;
 
 use tidings_types::{EventPriority, JournalPosition};
 
-/// Running jobs, in units of [`SenderConfig::job_count_max`](crate::SenderConfig::job_count_max); the last two of these
+/// Running jobs, in units of `job_count_max`; the last two of these
 /// are for more urgent ones.
 pub const RUNNING_PER_SLOT: usize = 16;
 /// Waiting jobs, in the same units; the last of these is for suspended ones.
@@ -66,7 +66,7 @@ type Rank = (EventPriority, JournalPosition);
 
 /// What a waiting job that can go on will do. The smaller one goes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Ready {
+pub enum Ready {
     /// End: rule 5.
     ToEnd,
     /// Send, for which it needs a slot.
@@ -75,11 +75,11 @@ pub(crate) enum Ready {
 
 /// The waiting jobs that can go on, the next one first: rules 4 and 5.
 #[derive(Debug, Default)]
-pub(crate) struct ReadyQueue(BTreeSet<(Ready, JournalPosition)>);
+pub struct ReadyQueue(BTreeSet<(Ready, JournalPosition)>);
 
 /// The answer to [`Slots::claim`].
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Claim {
+pub enum Claim {
     /// The job may start.
     Granted,
     /// Suspend this less urgent job if that is possible, and claim again.
@@ -89,7 +89,7 @@ pub(crate) enum Claim {
 }
 
 /// Who holds a slot.
-pub(crate) struct Slots {
+pub struct Slots {
     job_count_max: usize,
     /// All running jobs, with a slot and without.
     running_count: usize,
@@ -104,30 +104,31 @@ pub(crate) struct Slots {
 }
 
 impl Slots {
-    pub(crate) fn new(job_count_max: usize) -> Self {
+    /// So many slots, all free.
+    pub fn new(job_count_max: usize) -> Self {
         let (idle, sending) = (BTreeSet::new(), BTreeSet::new());
         Self { job_count_max, running_count: 0, idle, sending, least_urgent: None, grant_count: 0 }
     }
 
     /// A job runs from now on.
-    pub(crate) fn on_started(&mut self) {
+    pub fn on_started(&mut self) {
         self.running_count += 1;
     }
 
     /// A job has ended, or is suspended.
-    pub(crate) fn on_stopped(&mut self, priority: EventPriority, position: JournalPosition) {
+    pub fn on_stopped(&mut self, priority: EventPriority, position: JournalPosition) {
         self.running_count -= 1;
         self.idle.remove(&(priority, position));
         self.sending.remove(&(priority, position));
     }
 
     /// Whether it matters which running jobs are idle, when so many wait.
-    pub(crate) fn are_contended(&self, waiting_count: usize) -> bool {
+    pub fn are_contended(&self, waiting_count: usize) -> bool {
         waiting_count > 0 || self.running_count >= self.job_count_max
     }
 
     /// Takes a look: each running job, and whether it is idle. None of them where slots are not contended.
-    pub(crate) fn on_look(&mut self, running: impl Iterator<Item = (EventPriority, JournalPosition, bool)>) {
+    pub fn on_look(&mut self, running: impl Iterator<Item = (EventPriority, JournalPosition, bool)>) {
         let (idle, sending): (Vec<_>, Vec<_>) = running.partition(|(.., is_idle)| *is_idle);
         let ranks = |jobs: Vec<_>| jobs.into_iter().map(|(priority, position, _)| (priority, position)).collect();
         (self.idle, self.sending) = (ranks(idle), ranks(sending));
@@ -135,32 +136,32 @@ impl Slots {
     }
 
     /// The idle jobs in the order in which they are to be suspended while [`Slots::are_exceeded`]: rule 2.
-    pub(crate) fn idle(&self) -> Vec<JournalPosition> {
+    pub fn idle(&self) -> Vec<JournalPosition> {
         self.idle.iter().rev().map(|(_, position)| *position).collect()
     }
 
     /// Whether there are more running jobs than slots.
-    pub(crate) fn are_exceeded(&self) -> bool {
+    pub fn are_exceeded(&self) -> bool {
         self.running_count > self.job_count_max
     }
 
     /// Whether a job may be suspended, when so many wait and their sets and counts take so many bytes.
-    pub(crate) fn may_suspend(&self, waiting_count: usize, waiting_bytes: usize) -> bool {
+    pub fn may_suspend(&self, waiting_count: usize, waiting_bytes: usize) -> bool {
         waiting_bytes < WAITING_BYTES_MAX && waiting_count < WAITING_PER_SLOT * self.job_count_max
     }
 
     /// How many jobs are to stop waiting for receipts, when so many waiting jobs can go on: rule 6.
-    pub(crate) fn holds_to_cut(&self, ready_count: usize) -> usize {
+    pub fn holds_to_cut(&self, ready_count: usize) -> usize {
         if self.free(EventPriority::High) > 0 { 0 } else { ready_count }
     }
 
     /// How many more events may become waiting jobs.
-    pub(crate) fn waiting_room(&self, waiting_count: usize) -> usize {
+    pub fn waiting_room(&self, waiting_count: usize) -> usize {
         ((WAITING_PER_SLOT - 1) * self.job_count_max).saturating_sub(waiting_count)
     }
 
     /// How many jobs of a priority may start without taking another's slot.
-    pub(crate) fn free(&self, priority: EventPriority) -> usize {
+    pub fn free(&self, priority: EventPriority) -> usize {
         self.free_of(self.job_count_max, priority)
     }
 
@@ -178,7 +179,7 @@ impl Slots {
 
     /// Asks for a slot for a job that wants to start: rules 3 and 4. Each job is to be suspended once at most between two
     /// looks.
-    pub(crate) fn claim(&mut self, priority: EventPriority) -> Claim {
+    pub fn claim(&mut self, priority: EventPriority) -> Claim {
         if self.free(priority) > 0 {
             return Claim::Granted;
         }
@@ -194,7 +195,7 @@ impl Slots {
     /// Which waiting job gets the slot that was granted for `first`: that one, or every 16th time the `oldest` that can go
     /// on. The oldest may also start in addition to the others, but not as one of the last running jobs, which are for more
     /// urgent ones.
-    pub(crate) fn choose(
+    pub fn choose(
         &mut self,
         first: JournalPosition,
         oldest: impl FnOnce() -> Option<(Ready, JournalPosition)>,
@@ -212,24 +213,26 @@ impl Slots {
 }
 
 impl ReadyQueue {
-    pub(crate) fn len(&self) -> usize {
+    /// How many can go on.
+    pub fn job_count(&self) -> usize {
         self.0.len()
     }
 
     /// A waiting job is ready as `now` says, and was as `before` says; `None` when it cannot go on or does not wait.
-    pub(crate) fn update(&mut self, position: JournalPosition, before: Option<Ready>, now: Option<Ready>) {
+    pub fn update(&mut self, position: JournalPosition, before: Option<Ready>, now: Option<Ready>) {
         if before != now {
             before.map(|ready| self.0.remove(&(ready, position)));
             self.0.extend(now.map(|ready| (ready, position)));
         }
     }
 
-    pub(crate) fn first(&self) -> Option<(Ready, JournalPosition)> {
+    /// The next one.
+    pub fn first(&self) -> Option<(Ready, JournalPosition)> {
         self.0.first().copied()
     }
 
     /// The oldest, of any priority.
-    pub(crate) fn oldest(&self) -> Option<JournalPosition> {
+    pub fn oldest(&self) -> Option<JournalPosition> {
         self.0.iter().map(|(_, position)| *position).min()
     }
 }

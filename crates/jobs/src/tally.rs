@@ -32,18 +32,19 @@ pub struct JobPart {
 
 /// The counts of one job.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Tally {
-    pub(crate) counts: Counts,
+pub struct Tally {
+    /// Devices by outcome.
+    pub counts: Counts,
     /// By cell.
-    pub(crate) parts: Vec<JobPart>,
+    pub parts: Vec<JobPart>,
     /// Attempts that failed and were repeated.
-    pub(crate) retried: u64,
+    pub retried: u64,
     pub(crate) latency: Option<Latency>,
 }
 
 impl Tally {
     /// The place of a part among all, which is made if there is room.
-    pub(crate) fn cell(&mut self, provider: Provider, app: &AppId, locale: Option<&Locale>) -> u16 {
+    pub fn cell(&mut self, provider: Provider, app: &AppId, locale: Option<&Locale>) -> u16 {
         let is_it = |part: &JobPart| (part.provider, &part.app, part.locale.as_ref()) == (provider, app, locale);
         if let Some(place) = self.parts.iter().position(is_it) {
             return place as u16;
@@ -57,14 +58,14 @@ impl Tally {
     }
 
     /// Counts a device in its part too; gives the provider.
-    pub(crate) fn count_part(&mut self, cell: u16, outcome: DeviceOutcome) -> Option<Provider> {
+    pub fn count_part(&mut self, cell: u16, outcome: DeviceOutcome) -> Option<Provider> {
         let part = self.parts.get_mut(usize::from(cell))?;
         part.counts.add(outcome, 1);
         Some(part.provider)
     }
 
     /// `None` before the first answer.
-    pub(crate) fn time_to(&self) -> Option<TimeTo> {
+    pub fn time_to(&self) -> Option<TimeTo> {
         self.latency.as_ref().and_then(Latency::time_to)
     }
 

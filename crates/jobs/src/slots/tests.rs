@@ -109,7 +109,7 @@ fn what_only_ends_goes_first_then_the_more_urgent_then_the_older() {
     let mut queue = ReadyQueue::default();
     let ready = [(4, Ready::ToSend(LOW)), (5, Ready::ToSend(HIGH)), (6, Ready::ToSend(HIGH)), (7, Ready::ToEnd)];
     ready.iter().for_each(|&(position, ready)| queue.update(at(position), None, Some(ready)));
-    assert_eq!((queue.oldest(), queue.len()), (Some(at(4)), 4));
+    assert_eq!((queue.oldest(), queue.job_count()), (Some(at(4)), 4));
     let mut order = Vec::new();
     while let Some((ready, position)) = queue.first() {
         queue.update(position, Some(ready), None);
@@ -301,7 +301,7 @@ impl Both {
         }
         assert!(self.model.running() <= 16 * self.model.job_count_max);
         let ready = self.model.count(|doing| matches!(doing, Doing::Waits(Some(_))));
-        assert_eq!(self.queue.len(), ready);
+        assert_eq!(self.queue.job_count(), ready);
     }
 }
 

@@ -14,31 +14,6 @@ const LIMITS: LaneLimits = LaneLimits { window_device_count: 4, in_flight_max: 8
 const LANE_COUNT: usize = 2;
 
 impl<N> Books<N> {
-    /// Panics when a device is in two places, or there are not as many as selected.
-    pub(crate) fn check(&self, audience: u64) {
-        let mut places = vec![&self.resumed, &self.walking];
-        places.extend(self.lanes.iter().flat_map(Lane::places));
-        assert!(self.lanes.iter().all(|lane| lane.held.is_subset(&self.may_answer)), "only who may answer is held");
-        assert!(self.superseded.is_subset(&self.handed_out()), "of the superseded only those handed out are kept");
-        let in_flight = self.lanes.iter().fold(RoaringBitmap::new(), |all, lane| all | &lane.in_flight);
-        assert!(self.unproven.is_subset(&in_flight) && self.blocked.is_subset(&self.raced));
-        let waited_for = self.waiters.iter().fold(RoaringBitmap::new(), |all, waiter| all | &waiter.numbers);
-        assert!(waited_for.is_subset(&self.superseded) && self.waiters.iter().all(|it| !it.numbers.is_empty()));
-        assert_eq!(waited_for.len(), self.waiters.iter().map(|it| it.numbers.len()).sum::<u64>(), "one each");
-        let outstanding = self.outstanding();
-        assert_eq!(outstanding.len(), places.iter().map(|place| place.len()).sum::<u64>(), "the places are disjoint");
-        if let (Some(next), Some(last)) = (self.next, outstanding.max()) {
-            assert!(last < next.0, "what is outstanding was walked");
-        }
-        let all = self.rest().len() + outstanding.len() + self.tally.counts.total();
-        assert_eq!(all, audience, "nobody is lost or doubled");
-    }
-
-    /// How many newer jobs wait.
-    pub(crate) fn waiter_count(&self) -> usize {
-        self.waiters.len()
-    }
-
     fn may_open(&self, lane: usize) -> bool {
         let most = LIMITS.in_flight_max - LIMITS.window_device_count as u64;
         let Lane { pending, .. } = &self.lanes[lane];
@@ -428,7 +403,7 @@ fn a_newer_job_waits_for_an_opened_device_and_has_it_when_it_is_not_handed_out()
     books.put_back(outgoing, [3, 4].map(DeviceNumber).into_iter());
     let effects = books.take_effects();
     assert_eq!((effects.landed, effects.newer), (RoaringBitmap::from([3]), vec![7]));
-    assert_eq!((of(&books, DeviceOutcome::Superseded), books.waiter_count()), (3, 0));
+    assert_eq!((of(&books, DeviceOutcome::Superseded), books.newer_len()), (3, 0));
     assert_eq!(books.open_devices(), RoaringBitmap::from([4]));
     books.check(4);
 }

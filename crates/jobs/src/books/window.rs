@@ -3,6 +3,12 @@
 //!
 //! A device is in one window at most, because making a window takes its devices out of the set they were in. So no device
 //! is found twice and none is handed out twice, whatever happens to the books between the two calls.
+//! ```compile_fail,E0382
+//! fn hand_out_twice(books: &mut tidings_jobs::Books<()>, window: tidings_jobs::Window) {
+//!     let _ = books.hand_out(window, &[], &[]);
+//!     let _ = books.hand_out(window, &[], &[]);
+//! }
+//! ```
 
 use tidings_types::DeviceNumber;
 
@@ -11,7 +17,7 @@ use crate::outcome::Suppression;
 /// A piece of the walk. Its records are read now; ends in [`Books::assign`](super::Books::assign).
 #[derive(Debug)]
 #[must_use = "the devices of a window are in no other set until it is assigned"]
-pub(crate) struct WalkWindow {
+pub struct WalkWindow {
     pub(super) devices: Vec<DeviceNumber>,
 }
 
@@ -19,7 +25,7 @@ pub(crate) struct WalkWindow {
 /// [`Books::hand_out`](super::Books::hand_out).
 #[derive(Debug)]
 #[must_use = "the devices of a window are in no other set until it is handed out"]
-pub(crate) struct Window {
+pub struct Window {
     pub(super) lane: usize,
     pub(super) devices: Vec<DeviceNumber>,
 }
@@ -27,7 +33,7 @@ pub(crate) struct Window {
 /// Devices of one lane that are in flight and on their way into the lake. What does not get into the lake ends in
 /// [`Books::put_back`](super::Books::put_back).
 #[derive(Debug)]
-pub(crate) struct Outgoing {
+pub struct Outgoing {
     pub(super) lane: usize,
     /// In the order of numbers.
     pub(super) devices: Vec<DeviceNumber>,
@@ -35,7 +41,7 @@ pub(crate) struct Outgoing {
 
 /// What the record of a device says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Finding {
+pub enum Finding {
     /// It belongs to this lane.
     Lane(usize),
     /// It is not sent to.
@@ -44,27 +50,26 @@ pub(crate) enum Finding {
 
 impl WalkWindow {
     /// In the order of numbers.
-    pub(crate) fn devices(&self) -> &[DeviceNumber] {
+    pub fn devices(&self) -> &[DeviceNumber] {
         &self.devices
     }
 }
 
 impl Window {
     /// In the order of numbers.
-    pub(crate) fn devices(&self) -> &[DeviceNumber] {
+    pub fn devices(&self) -> &[DeviceNumber] {
         &self.devices
     }
 
     /// The lane that it was opened for.
-    pub(crate) fn lane(&self) -> usize {
+    pub fn lane(&self) -> usize {
         self.lane
     }
 }
 
 impl Outgoing {
     /// In the order of numbers.
-    #[cfg(test)]
-    pub(crate) fn devices(&self) -> &[DeviceNumber] {
+    pub fn devices(&self) -> &[DeviceNumber] {
         &self.devices
     }
 }

@@ -16,7 +16,6 @@ use roaring::RoaringBitmap;
 use serde::{Deserialize, Serialize};
 use tidings_types::{DeviceNumber, EventId, EventPriority, JournalPosition, Timestamp, TopicName};
 
-use crate::error::StartError;
 use crate::latency::{Latency, LatencyRow, TimeTo};
 use crate::outcome::Counts;
 use crate::report::{JobReport, JobState, Telling};
@@ -25,31 +24,67 @@ use crate::tally::{JobPart, Tally};
 /// The version this one writes; it reads all from 1 on.
 const VERSION: u32 = 3;
 
+/// Heap of a histogram of answers, and of a part of the counts, about.
+const LATENCY_BYTES: usize = 20 << 10;
+const PART_BYTES: usize = 256;
+
+/// A row that cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum RowError {
+    /// A version that this one does not know wrote it.
+    #[error("job {} has version {found}, this version reads 1 to {known}", .position.0)]
+    Version {
+        /// The job.
+        position: JournalPosition,
+        /// What it says.
+        found: u32,
+        /// The latest we know.
+        known: u32,
+    },
+    /// It is not what we wrote.
+    #[error("job {} is damaged: {what}", .position.0)]
+    Damaged {
+        /// The job.
+        position: JournalPosition,
+        /// What is wrong.
+        what: String,
+    },
+}
+
 /// What is kept of a job.
 #[derive(Debug)]
-pub(crate) enum JobRow {
+pub enum JobRow {
+    /// It is not finished.
     Running(Progress),
+    /// It is, and somebody is told or not.
     Finished(Box<JobReport>, Option<Telling>),
 }
 
 /// How far a job has come.
 #[derive(Debug, Clone)]
-pub(crate) struct Progress {
+pub struct Progress {
     /// The first device number that was not looked at; `None` when all were.
-    pub(crate) next: Option<DeviceNumber>,
+    pub next: Option<DeviceNumber>,
     /// Devices before it without an outcome.
-    pub(crate) outstanding: RoaringBitmap,
-    pub(crate) tally: Tally,
+    pub outstanding: RoaringBitmap,
+    /// The counts of the others.
+    pub tally: Tally,
 }
 
 impl Progress {
     /// A job that has not begun.
-    pub(crate) fn start() -> Self {
+    pub fn start() -> Self {
         Self { next: Some(DeviceNumber(0)), outstanding: RoaringBitmap::new(), tally: Tally::default() }
     }
 
+    /// About how many bytes of heap its set and counts take.
+    pub fn bytes_len(&self) -> usize {
+        let latency = self.tally.latency.as_ref().map_or(0, |_| LATENCY_BYTES);
+        self.outstanding.serialized_size() + self.tally.parts.len() * PART_BYTES + latency
+    }
+
     /// Whether nothing has come of it yet.
-    pub(crate) fn is_start(&self) -> bool {
+    pub fn is_start(&self) -> bool {
         self.next == Some(DeviceNumber(0)) && self.outstanding.is_empty() && self.tally.counts.total() == 0
     }
 }
@@ -108,7 +143,8 @@ struct Versioned {
 }
 
 impl JobRow {
-    pub(crate) fn encode(self) -> Vec<u8> {
+    /// The bytes for the store.
+    pub fn encode(self) -> Vec<u8> {
         let body = match self {
             Self::Running(progress) => Body::Running(progress.into()),
             Self::Finished(report, telling) => Body::Finished(FinishedBody::new(*report, telling)),
@@ -117,11 +153,11 @@ impl JobRow {
     }
 
     /// Reads the row of the job at `position`, which the error names.
-    pub(crate) fn decode(position: JournalPosition, row: &[u8]) -> Result<Self, StartError> {
-        let damaged = |what: String| StartError::RowDamaged { position, what };
+    pub fn decode(position: JournalPosition, row: &[u8]) -> Result<Self, RowError> {
+        let damaged = |what: String| RowError::Damaged { position, what };
         let Version { version } = serde_json::from_slice(row).map_err(|error| damaged(error.to_string()))?;
         if !(1..=VERSION).contains(&version) {
-            return Err(StartError::RowVersion { position, found: version, known: VERSION });
+            return Err(RowError::Version { position, found: version, known: VERSION });
         }
         let Versioned { body, .. } = serde_json::from_slice(row).map_err(|error| damaged(error.to_string()))?;
         Ok(match body {

@@ -7,23 +7,23 @@ use crate::outcome::DeviceOutcome;
 /// Collected until the driver takes them. In any order; but `newer` only when this job's lock is let go.
 #[derive(Debug)]
 #[must_use = "lanes and newer jobs wait for these"]
-pub(crate) struct Effects<N> {
+pub struct Effects<N> {
     /// Devices that have their outcome, to be counted over all jobs. No outcome twice.
-    pub(crate) counted: Vec<(DeviceOutcome, u64)>,
+    pub counted: Vec<(DeviceOutcome, u64)>,
     /// So many more devices are held; less when negative.
-    pub(crate) held: i64,
+    pub held: i64,
     /// Lanes that run and have something to do again.
-    pub(crate) wake: Vec<usize>,
+    pub wake: Vec<usize>,
     /// A lane that does not run has something to do.
-    pub(crate) is_lane_wanted: bool,
+    pub is_lane_wanted: bool,
     /// Nobody is held any more and nobody will be.
-    pub(crate) is_nobody_held: bool,
+    pub is_nobody_held: bool,
     /// All that wait for the job are to be woken.
-    pub(crate) is_over: bool,
+    pub is_over: bool,
     /// Devices that are for newer jobs and not in flight any more.
-    pub(crate) landed: RoaringBitmap,
+    pub landed: RoaringBitmap,
     /// The newer jobs that wait for some of those.
-    pub(crate) newer: Vec<N>,
+    pub newer: Vec<N>,
 }
 
 impl<N> Default for Effects<N> {

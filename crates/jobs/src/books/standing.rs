@@ -1,0 +1,153 @@
+//! How a job stands: what can be asked of its books. Nothing here changes them.
+
+use roaring::RoaringBitmap;
+use tidings_types::DeviceNumber;
+
+use super::{Books, Lane, set};
+use crate::outcome::DeviceOutcome;
+use crate::row::Progress;
+use crate::tally::Tally;
+
+impl<N> Books<N> {
+    /// What is counted.
+    pub fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    /// Whether every device has its outcome, or another job goes on with them.
+    pub fn is_over(&self) -> bool {
+        self.is_walked() && self.lanes.iter().all(|lane| lane.places().iter().all(|place| place.is_empty()))
+    }
+
+    /// Whether another job of the same event goes on with its devices.
+    pub fn is_suspended(&self) -> bool {
+        self.suspended > 0
+    }
+
+    /// Whether [`Books::cancel`] was called.
+    pub fn is_cancelled(&self) -> bool {
+        self.is_cancelled
+    }
+
+    /// Whether every device was looked at.
+    pub fn is_walked(&self) -> bool {
+        self.next.is_none() && self.resumed.is_empty() && self.walking.is_empty()
+    }
+
+    /// Whether the end of the event's time would still end something.
+    pub fn has_unsent(&self) -> bool {
+        !self.is_walked() || self.lanes.iter().any(|lane| !lane.held.is_empty() || !lane.pending.is_empty())
+    }
+
+    /// Whether somebody is held or may still be.
+    pub fn is_holding(&self) -> bool {
+        !self.may_answer.is_empty() && (!self.is_walked() || self.held_len() > 0)
+    }
+
+    /// How many devices are held.
+    pub fn held_len(&self) -> u64 {
+        self.lanes.iter().map(|lane| lane.held.len()).sum()
+    }
+
+    /// Whether receipts are all that is missing.
+    pub fn only_holds(&self) -> bool {
+        let is_idle = |lane: &Lane| lane.pending.is_empty() && lane.handed_out_len() == 0;
+        self.is_walked() && self.lanes.iter().all(is_idle) && self.held_len() > 0
+    }
+
+    /// Whether all that is left to do is to wait: for outcomes, or for lanes that are stuck.
+    pub fn is_idle(&self, is_stuck: impl Fn(usize) -> bool) -> bool {
+        let is_waiting = |lane: usize, pending: &RoaringBitmap| pending.is_subset(&self.blocked) || is_stuck(lane);
+        let mut lanes = self.lanes.iter().enumerate();
+        self.is_walked() && self.held_len() == 0 && lanes.all(|(lane, Lane { pending, .. })| is_waiting(lane, pending))
+    }
+
+    /// The lanes that have devices which were not handed out.
+    pub fn unsent_lanes(&self) -> impl Iterator<Item = usize> {
+        let has_unsent = |lane: &usize| !self.lanes[*lane].pending.is_empty() || !self.lanes[*lane].held.is_empty();
+        (0..self.lanes.len()).filter(has_unsent)
+    }
+
+    /// How many devices were handed out and have no outcome.
+    pub fn handed_out_len(&self) -> u64 {
+        self.lanes.iter().map(Lane::handed_out_len).sum()
+    }
+
+    /// Devices that were handed out and have no outcome.
+    pub fn handed_out(&self) -> RoaringBitmap {
+        self.lanes.iter().fold(RoaringBitmap::new(), |all, lane| all | &lane.in_flight | &lane.opened)
+    }
+
+    /// Handed out for a newer job: whether there are any.
+    pub fn has_superseded(&self) -> bool {
+        !self.superseded.is_empty()
+    }
+
+    /// Whether it was handed out, and is for a newer job.
+    pub fn is_superseded(&self, device: DeviceNumber) -> bool {
+        self.superseded.contains(device.0)
+    }
+
+    /// Devices without an outcome.
+    pub fn open_devices(&self) -> RoaringBitmap {
+        let mut open = self.outstanding();
+        open |= self.rest();
+        open
+    }
+
+    /// How many devices were selected, as far as that is known: what is left of an audience is known exactly once the walk
+    /// is over.
+    pub fn audience_len(&self) -> u64 {
+        let of_lane = |lane: &Lane| lane.places().iter().map(|place| place.len()).sum::<u64>();
+        let of_lanes = self.lanes.iter().map(of_lane).sum::<u64>();
+        let known = self.tally.counts.total() + self.resumed.len() + self.walking.len() + of_lanes;
+        if self.next.is_none() { known + self.suspended } else { known.max(self.audience.len()) }
+    }
+
+    /// Devices walked over or set aside, without an outcome.
+    pub(super) fn outstanding(&self) -> RoaringBitmap {
+        let places = self.lanes.iter().flat_map(Lane::places);
+        places.chain([&self.walking]).fold(self.resumed.clone(), |all, place| all | place)
+    }
+
+    /// From `next` on.
+    pub(super) fn rest(&self) -> RoaringBitmap {
+        self.next.map_or_else(RoaringBitmap::new, |next| set(self.audience.iter_from(next)))
+    }
+
+    /// Checks the books of a job for so many devices: for tests.
+    ///
+    /// # Panics
+    /// When a device is in two places, there are not as many as selected, or another invariant does not hold.
+    pub fn check(&self, audience: u64) {
+        let mut places = vec![&self.resumed, &self.walking];
+        places.extend(self.lanes.iter().flat_map(Lane::places));
+        assert!(self.lanes.iter().all(|lane| lane.held.is_subset(&self.may_answer)), "only who may answer is held");
+        assert!(self.superseded.is_subset(&self.handed_out()), "of the superseded only those handed out are kept");
+        let in_flight = self.lanes.iter().fold(RoaringBitmap::new(), |all, lane| all | &lane.in_flight);
+        assert!(self.unproven.is_subset(&in_flight) && self.blocked.is_subset(&self.raced));
+        let waited_for = self.waiters.iter().fold(RoaringBitmap::new(), |all, waiter| all | &waiter.numbers);
+        assert!(waited_for.is_subset(&self.superseded) && self.waiters.iter().all(|it| !it.numbers.is_empty()));
+        assert_eq!(waited_for.len(), self.waiters.iter().map(|it| it.numbers.len()).sum::<u64>(), "one each");
+        let outstanding = self.outstanding();
+        assert_eq!(outstanding.len(), places.iter().map(|place| place.len()).sum::<u64>(), "the places are disjoint");
+        if let (Some(next), Some(last)) = (self.next, outstanding.max()) {
+            assert!(last < next.0, "what is outstanding was walked");
+        }
+        let all = self.rest().len() + outstanding.len() + self.tally.counts.total();
+        assert_eq!(all, audience, "nobody is lost or doubled");
+    }
+
+    /// How many newer jobs wait for devices of this one.
+    pub fn newer_len(&self) -> usize {
+        self.waiters.len()
+    }
+
+    /// For a checkpoint. What is handed out and superseded is so in the row already: a crash ends the attempt, and it
+    /// does not come back here, also when the newer job is over by then.
+    pub(super) fn progress(&self) -> Progress {
+        let mut tally = self.tally.clone();
+        tally.counts.add(DeviceOutcome::Superseded, self.superseded.len());
+        Progress { next: self.next, outstanding: self.outstanding() - &self.superseded, tally }
+    }
+}

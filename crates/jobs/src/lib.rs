@@ -1,0 +1,24 @@
+//! Jobs as logic: what becomes of the devices of an accepted event, and which job may send.
+//!
+//! - [`Books`]: where each device of one job is, so that each ends in exactly one [`DeviceOutcome`].
+//! - [`Slots`] and [`ReadyQueue`]: which jobs hold a slot, which wait, and which are suspended.
+//! - [`JobRow`]: a job as it is checkpointed; [`JobReport`]: a job as it is shown.
+//!
+//! A core: no runtime, clock, lock, file or metric. The sender drives it: it reads records, waits, wakes, counts in the
+//! metrics and writes rows. Bounds: those of each module.
+
+mod books;
+mod latency;
+mod outcome;
+mod report;
+mod row;
+mod slots;
+mod tally;
+
+pub use books::{Answer, Books, Effects, Finding, Landing, LaneLimits, Outgoing, Step, WalkWindow, Window};
+pub use latency::TimeTo;
+pub use outcome::{Counts, DeviceOutcome, OUTCOME_COUNT, Suppression};
+pub use report::{JobReport, JobState, Telling};
+pub use row::{JobRow, Progress, RowError};
+pub use slots::{Claim, RUNNING_PER_SLOT, Ready, ReadyQueue, Slots, WAITING_BYTES_MAX, WAITING_PER_SLOT};
+pub use tally::{JobPart, Tally};
