@@ -48,8 +48,8 @@ const RECEIPTS_BYTES: u64 = 1 << 10;
 const RECEIPT_USER_BYTES: u64 = 160;
 /// A job besides its audience: its event (at most 64 KiB with all limits used) and renderings in some languages.
 const JOB_BYTES: u64 = 192 << 10;
-/// A parked job besides its sets and counts: its row and its places in the lot.
-const PARKED_BYTES: u64 = 1 << 10;
+/// A waiting job besides its sets and counts: its row and its places in the sets of waiting jobs.
+const WAITING_JOB_BYTES: u64 = 1 << 10;
 /// A report that the webhook's receiver has not taken: when it is due, twice for the order, and its place in the table.
 const TELLING_BYTES: u64 = 160;
 /// The counts of a finished job.
@@ -257,8 +257,8 @@ fn delivery_terms(config: &Config) -> Vec<Term> {
             job,
             "sender.job_count_max, store.device_count_max, client.connection_count_max, *.apps",
         ),
-        peak("parked jobs", WAITING_PER_SLOT * sender.job_count_max, PARKED_BYTES, "sender.job_count_max"),
-        peak("sets of parked jobs", 1, WAITING_BYTES_MAX as u64, "no setting"),
+        peak("waiting jobs", WAITING_PER_SLOT * sender.job_count_max, WAITING_JOB_BYTES, "sender.job_count_max"),
+        peak("sets of waiting jobs", 1, WAITING_BYTES_MAX as u64, "no setting"),
         standing("reports", sender.report_count_max, REPORT_BYTES, "sender.report_count_max"),
         peak("webhook backlog", tellings, TELLING_BYTES, "webhook.url, sender.report_count_max"),
         peak("lakes", lakes, NOTIFICATION_BYTES, "*.lake_capacity, a lake for each priority"),

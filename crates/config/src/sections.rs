@@ -460,7 +460,7 @@ section! {
 
     /// Jobs: events on their way to devices.
     Sender {
-        /// Jobs that have something to hand out; others are parked, and wait only 500 ms for receipts then.
+        /// Slots: jobs that send at a time. Others wait, and while they do, jobs stop waiting for receipts after 500 ms.
         job_count_max: usize = "1024", from "1" to "100000";
         /// Devices read, translated for and handed on in one go.
         window_device_count: usize = "1024", from "1" to "65536";

@@ -704,8 +704,8 @@ fn the_memory_sum_is_its_terms() {
         ("store cache", 1 << 20),
         ("devices", 800 * 160),
         ("jobs", 16 * 3 * (196_608 + 2 * 100 + 3 * 20)), // Of 800 devices 10 can be connected.
-        ("parked jobs", 64 * 3 * 1024),
-        ("sets of parked jobs", 64 << 20),
+        ("waiting jobs", 64 * 3 * 1024),
+        ("sets of waiting jobs", 64 << 20),
         ("reports", 9 * 1024),
         ("webhook backlog", 2 * 9 * 160),
         ("lakes", 3 * 2 * 300 * 512), // Three priorities, and the same for the quarantine.

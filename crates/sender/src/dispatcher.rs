@@ -435,14 +435,14 @@ impl Dispatcher {
     fn supersede(&self, job: &Arc<Job>) {
         let Some(key) = superseding_key(&job.accepted) else { return };
         let has_key = |older: &&Arc<Job>| superseding_key(&older.accepted) == Some(key);
-        let (older, waiting, of_parked) = {
+        let (older, waiting, of_waiting) = {
             let table = self.shared.table();
             let older = table.running.range(..job.position).map(|(_, older)| older).filter(has_key);
             let waiting = table.waiting.older_of(key, job.position);
-            let of_parked = table.waiting.open_devices(&waiting);
-            (older.cloned().collect::<Vec<_>>(), waiting, of_parked)
+            let of_waiting = table.waiting.open_devices(&waiting);
+            (older.cloned().collect::<Vec<_>>(), waiting, of_waiting)
         };
-        let shared = supersede::shared(job, &older, of_parked);
+        let shared = supersede::shared(job, &older, of_waiting);
         supersede::begin(job, &older, &shared, &self.context.metrics);
         if !shared.is_empty() {
             self.shared.table().waiting.supersede(&waiting, &shared, &self.context.metrics);
