@@ -25,18 +25,18 @@ struct Tool {
     word: &'static str,
     /// The lowest that will do, such as `[1, 25]`.
     version_min: &'static [u32],
-    /// Where Debian's is new enough.
-    debian_package: Option<&'static str>,
+    /// Debian's, which is installed where there is none; an old Debian has too old ones of some.
+    debian_package: &'static str,
 }
 
 const TOOLS: [Tool; 7] = [
-    Tool { program: "node", word: "--version", version_min: &[20], debian_package: None },
-    Tool { program: "npm", word: "--version", version_min: &[9], debian_package: None },
-    Tool { program: "javac", word: "--version", version_min: &[17], debian_package: Some("openjdk-17-jdk-headless") },
-    Tool { program: "mvn", word: "--version", version_min: &[3], debian_package: Some("maven") },
-    Tool { program: "go", word: "version", version_min: &[1, 25], debian_package: None },
-    Tool { program: "openssl", word: "version", version_min: &[3], debian_package: Some("openssl") },
-    Tool { program: "influxd", word: "version", version_min: &[1], debian_package: Some("influxdb") },
+    Tool { program: "node", word: "--version", version_min: &[20], debian_package: "nodejs" },
+    Tool { program: "npm", word: "--version", version_min: &[9], debian_package: "npm" },
+    Tool { program: "javac", word: "--version", version_min: &[17], debian_package: "openjdk-17-jdk-headless" },
+    Tool { program: "mvn", word: "--version", version_min: &[3], debian_package: "maven" },
+    Tool { program: "go", word: "version", version_min: &[1, 25], debian_package: "golang-go" },
+    Tool { program: "openssl", word: "version", version_min: &[3], debian_package: "openssl" },
+    Tool { program: "influxd", word: "version", version_min: &[1], debian_package: "influxdb" },
 ];
 
 /// Debian's does not tell its version, so there is nothing to compare: the program and its package.
@@ -63,17 +63,16 @@ pub(crate) fn conformance(workshop: &Workshop) -> Result<Tally, Failure> {
 
 impl Tool {
     fn need(&self, workshop: &Workshop) -> Result<(), Failure> {
-        if self.version().is_none()
-            && let Some(package) = self.debian_package
-        {
-            debian_tool(workshop, STEP, self.program, package);
+        if self.version().is_none() {
+            debian_tool(workshop, STEP, self.program, self.debian_package);
         }
         match self.version() {
             Some(version) if version.as_slice() >= self.version_min => Ok(()),
             found => {
                 let found = found.map_or("none".to_owned(), |version| dotted(&version));
-                let (program, version_min) = (self.program, dotted(self.version_min));
-                Err(Failure::Missing(format!("{program} {version_min} or newer is needed, found {found}")))
+                let (program, version_min, package) = (self.program, dotted(self.version_min), self.debian_package);
+                let needed = format!("{program} {version_min} or newer is needed, found {found} (Debian: {package})");
+                Err(Failure::Missing(needed))
             }
         }
     }
