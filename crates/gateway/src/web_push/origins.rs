@@ -12,10 +12,10 @@
 //! ```
 //!
 //! **An origin costs itself.** It has a queue, a [`Gate`] (breaker, pauses it asked for) and a retry budget of its own,
-//! and as many attempts under way as its connections take. What may be held is for all of
-//! them: others pass one that takes nothing until it holds all there is room for. Then the lake waits, as it does for
-//! any receiver that is slower than its sender, for nothing that may still be sent is thrown away. Priorities have
-//! bounds of their own, or a newsletter that waits would keep a goal in its lake.
+//! and as many attempts under way as its connections take. What may be held is for all of them: others pass one that
+//! takes nothing until it holds all there is room for. Then the lake waits, as it does for any receiver that is slower
+//! than its sender, for nothing that may still be sent is thrown away. Priorities have bounds of their own, or a
+//! newsletter that waits would keep a goal in its lake.
 //!
 //! **Only the dead are shed, so that others pass.** The *dead* hold half of a priority together; what they have on top
 //! is shed by the next sweep, and what comes on top then at once. An origin is dead if nothing was heard of it for
