@@ -3,7 +3,7 @@
 //! Order on the wire: the rest of a frame that a full socket cut, then control frames (replies, pings, close), then
 //! publications. One `writev` takes as much of all three as the system takes in one call.
 //!
-//! Bound: the memory of control frames is counted for the whole loop ([`Held`]); the worker sees to it that it stays within
+//! Bound: the memory of control frames is counted for the whole loop ([`Held`]); `edge_loop` sees to it that it stays within
 //! the loop's budget.
 
 use std::cell::Cell;

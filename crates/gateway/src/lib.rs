@@ -5,7 +5,8 @@
 //! notification taken. What a request looks like and what an answer means is a [`Dialect`](tidings_push::Dialect) of
 //! `tidings-push`; whom to tell what, the sender's matter.
 //!
-//! Browsers have push services of their own, any number of them: a [`WebPushGateway`] asks those, over HTTP/1.1.
+//! Browsers have push services of their own: a [`WebPushGateway`] sends to those of one allowed host or wildcard, over HTTP/2 or
+//! HTTP/1.1. The server starts one for each.
 //!
 //! There are two transports, `http2` and `web_push`; guarantees and bounds of each are in the header of its module. The
 //! life of a notification is the same in both: `attempt` says why it is over and when it is repeated, `settle` tells

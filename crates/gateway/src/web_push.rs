@@ -1,7 +1,9 @@
-//! Sending to browsers: a [`WebPushGateway`] asks many push services, each chosen by the browser that subscribed.
+//! Sending to browsers, whose push service each browser has chosen: a [`WebPushGateway`] sends to those that one rule admits.
 //!
-//! The other gateway has one provider and thousands of streams to it; this one has any number of *origins* (scheme,
-//! host, port of an endpoint) and speaks HTTP/2 or HTTP/1.1 with each (`link`). What a request looks like and what an answer means is
+//! A rule is a host, or a wildcard such as `*.push.apple.com`. The server starts a gateway for each rule, and one for its
+//! quarantine, each with lakes of its own. So a push service that takes nothing delays no browser of another rule. What
+//! follows is about the services of one rule: one *origin* (scheme, host, port of an endpoint) for a host, any number of them
+//! for a wildcard. With each origin it speaks HTTP/2 or HTTP/1.1 (`link`). What a request looks like and what an answer means is
 //! decided in `tidings-push`, how HTTP/1.1 is spoken in `tidings-http1`.
 //!
 //! ```text
@@ -14,13 +16,13 @@
 //!
 //! Guarantees, and what they rest on:
 //! - A slow, dead or full origin costs itself: queue, breaker, pauses, retry budget, connections and attempts under way
-//!   are its own. Others pass it until it holds all that may be held of a priority; then what is behind it in that
-//!   priority's lake waits until it takes some, what it has is over, or it is dead: for 10 minutes at most if it asks
-//!   for pauses, 5 if it is silent or answers nothing but 5xx, about 20 s if it has never answered, each if others
-//!   answer (`origins`).
-//! - Nothing that may still be sent is thrown away but what the dead have on top of half of a priority, and nobody is
-//!   dead for a failure that may be our own network's: an outage rejects nothing, nor does its end. What one of less
-//!   than 10 s may cost, `origins` says.
+//!   are its own. Other origins pass it until it holds all that may be held of a priority. Then the notifications behind it
+//!   in that priority's lake wait until it takes some, or until its notifications are over. If other origins answer, they
+//!   wait no longer than until it counts as dead: 10 minutes if it asks for pauses, 5 if it is silent or answers nothing but
+//!   5xx, about 20 s if it has never answered (`origins`).
+//! - What may still be sent is thrown away in one case only: dead origins together hold more than half of a priority. An
+//!   origin is not dead because of a failure that may be our own network's: an outage rejects nothing, nor does its end.
+//!   What an outage of less than 10 s may cost, `origins` says.
 //! - What is expired, cancelled or superseded ends within a second wherever it is held, and in a lake once nothing that
 //!   is still to be sent is before it; one of that moves up a second, while there is room (`driver`).
 //! - Nothing is connected to but public addresses, whatever a name says and when (`network`); endpoints whose host is

@@ -5,7 +5,7 @@
 //! the sender's `waiting` keeps the waiting jobs.
 //!
 //! # Rules
-//! 1. Events are read from the journal in order. An event that finds no free slot becomes a *waiting job*: one row on disk
+//! 1. Events are read from the journal in order. An event that gets no slot by rule 3 becomes a *waiting job*: one row on disk
 //!    and about 1 KiB of memory. Reading goes on, so an urgent event behind a thousand newsletters is seen at once. An event
 //!    with `push: never` needs no slot.
 //! 2. A running job is *idle* while it has nothing to send: it only waits for answers, or all its devices are paused, or

@@ -1,4 +1,5 @@
-//! What a provider's answer means, in words that hold for all of them. Each provider's table is in its own module.
+//! What a provider's answer means, in words that hold for all of them. The tables that judge answers are in `apns/answer.rs`,
+//! `fcm/answer.rs` and `web_push/answer.rs`; what is repeated, and when, in `retry.rs`.
 
 use std::time::Duration;
 

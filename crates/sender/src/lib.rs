@@ -9,7 +9,7 @@
 //! ```text
 //! store: journal ─► dispatcher ─► job: walk ─┬─ lane ─(turn)─► lake of pool A ─► gateway ─┐
 //!        (in order)   ▲ │           ▲        ├─ lane ─(turn)─► lake of pool B ─► gateway ─┤
-//!                     │ └─► waiting ◄─┘        │                                            │
+//!                     │ └─► waiting◄┘        │                                            │
 //! store: brakes ──────┴─► lanes              │                                            │
 //! hub: receipts ─────────────────────────────┴─ hold ─────────────────────────────────────┤
 //! store: job rows ◄── checkpoint ◄──────────── books ◄───────────── sink.settle ◄─────────┘
@@ -21,8 +21,9 @@
 //!
 //! **In turn.** A lane is one app of one pool. At a lake lanes take turns by app, then by job, a window each
 //! (`turns.rs`); each priority has lakes of its own. Walks take turns on the thread, urgent ones first. The journal is
-//! read in its order; a job that finds no slot, or has nothing to send, waits, and starts the more urgent first
-//! (`tidings_jobs::Slots`). So an urgent event waits for no other of lower priority, except while that is selected.
+//! read in its order. A job that gets no slot waits; the most urgent waiting job starts first (`tidings_jobs::Slots`). An
+//! urgent event waits for less urgent ones only while one of these is selected, for one window at a time at lakes and walks,
+//! and within the limits that `Slots` names.
 //!
 //! **Brakes** are the store's rows (`brakes.rs`). Paused lanes hand out nothing; what is in a lake already goes, and
 //! what waits for room in one comes back. Receipts count and events expire meanwhile. A cancelled job counts everything
@@ -57,19 +58,21 @@
 //! ([`Sender::take_untold`]). The mark is in the row before the job is told, and "told" comes into it with a later
 //! checkpoint: at least once. How it is told, and how often it is tried, is the caller's.
 //!
-//! **Bounds.** `job_count_max` jobs that have something to hand out (1024), as many again that are more urgent, others
-//! that have something in flight, 16 × as many in all, and 64 × as many waiting ones: see `tidings_jobs::Slots`. Per job and
-//! lane `window_device_count` × `window_open_count_max` devices in flight (1024 × 32; in practice lake and gateway
-//! bound them first); renderings per job: (catalogues + 1) × lanes; the sets of a job: three bits per device number and
-//! two more per lane with devices, at most; 512 parts of its counts. A job has a task, and one per lane that somebody
-//! of its audience belongs to. A job that holds devices back counts as running, but does not keep others waiting for
-//! long: with all slots taken and events waiting, the oldest that only wait for receipts let go, looked for every 100
-//! ms, half a second after their events' acceptance: some 1500 events a second begin although each has somebody who
-//! does not answer. An event that begins late holds shorter, in the end not at all. Full lake: lanes wait in line, a
-//! window each; then slots fill up, then events wait, then the journal grows, which the store bounds. Dead tokens:
-//! `gone_token_count_max` (4096) on their way and as many doubtful ones (`wave.rs`), more are forgotten; first
-//! acceptances: 2^20. Store refuses checkpoints: they are repeated; finished jobs wait up to twice `report_count_max`
-//! (10 000), then dispatching stops.
+//! **Bounds**
+//!
+//! | What | Limit | Beyond it |
+//! |---|---|---|
+//! | jobs, running and waiting | multiples of `job_count_max` (1024), see `tidings_jobs::Slots` | events wait in the journal, which the store bounds |
+//! | tasks | one per running job, one per lane with devices of its audience | |
+//! | devices in flight, per job and lane | `window_device_count` × `window_open_count_max` (1024 × 32); in practice lakes and gateways bound them first | the lane waits |
+//! | renderings per job | (catalogues + 1) × lanes | |
+//! | sets per job | three bits per device number, two more per lane with devices | |
+//! | parts of a job's counts | 512 | counted without a part |
+//! | jobs that only hold devices back | half a second after acceptance while others wait for their slots, looked up every 100 ms: some 1500 events a second begin | the oldest let go; an event that begins late holds shorter, in the end not at all |
+//! | full lake | lanes wait in line, a window each | |
+//! | dead tokens, and doubtful ones (`wave.rs`) | `gone_token_count_max` (4096) each | forgotten until the provider says so again |
+//! | first acceptances on their way to the store | 2^20 | forgotten until the next acceptance |
+//! | finished jobs while the store refuses checkpoints | 2 × `report_count_max` (10 000) | no job starts |
 //!
 //! Threads: everything runs on one own thread, a window of a walk or a lane at a time, except [`Sender::sink`], which
 //! runs on those of the gateways under a lock per job and never waits, and [`Sender::estimate`], which runs on its

@@ -18,10 +18,10 @@
 //! newsletter that waits would keep a goal in its lake.
 //!
 //! **Only the dead are shed, so that others pass.** The *dead* hold half of a priority together; what they have on top
-//! is shed by the next sweep, and what comes on top then at once. An origin is dead if nothing was heard of it for
-//! [`WAIT_MAX`] (which begins when a pause that it asked for is over, and after [`WAIT_MAX`] of pauses at the latest),
-//! or for [`GRACE`] if it has never answered: whoever makes up origins, a name and one endpoint each, would else hold
-//! everything. Heard is what takes something or asks for a pause; a 5xx without `Retry-After` is a failure.
+//! is shed by the next sweep, and what comes on top then at once. An origin is dead if it is silent for too long:
+//! [`WAIT_MAX`] (5 minutes), or [`GRACE`] (10 s) if it has never answered; else made-up origins, a name and one endpoint each,
+//! would hold everything. An origin is heard of when it takes something or asks for a pause. A 5xx without `Retry-After` is
+//! a failure. The time of a pause does not count as silence, but at most [`WAIT_MAX`] of pauses in a row.
 //!
 //! **A failure is an origin's own only by what others answered after it.** If nobody answers it may be our own network
 //! that is away, and nothing is shed for that, nor when it comes back. Answers of any origins, each within [`GRACE`] of

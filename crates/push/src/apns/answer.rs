@@ -14,6 +14,9 @@
 //! | 429 `TooManyProviderTokenUpdates`, 400 `IdleTimeout`, 503 `Shutdown` | repeat on another connection |
 //! | 5xx | repeat as `Retry-After` says |
 //!
+//! That a token is gone after `BadDeviceToken` is a doubt, not a certainty: the sender waits before it removes the token, and
+//! keeps it when many tokens are called so at once (`sender/src/wave.rs`).
+//!
 //! A refused credential does not reject notifications: an operator can replace a key while they still matter.
 //! A reason that is not in Apple's table is judged by its status alone. Apple states no `Retry-After`, but what stands
 //! before it may.
