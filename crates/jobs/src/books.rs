@@ -384,19 +384,19 @@ impl<N: Clone> Books<N> {
         waiters.retain(|waiter| !waiter.numbers.is_empty());
     }
 
-    /// Counts the suppressed and gives the others by lane.
+    /// Counts the suppressed and gives the others by lane; all are in order.
     fn place(&mut self, found: impl Iterator<Item = (DeviceNumber, Finding)>) -> Vec<(usize, RoaringBitmap)> {
-        let mut lanes: Vec<(usize, RoaringBitmap)> = Vec::new();
-        for (number, finding) in found {
+        let mut lanes: Vec<(usize, Vec<DeviceNumber>)> = Vec::new();
+        for (device, finding) in found {
             match finding {
                 Finding::Suppressed(why) => self.count(DeviceOutcome::Suppressed(why), 1),
                 Finding::Lane(lane) => match lanes.iter_mut().find(|(known, _)| *known == lane) {
-                    Some((_, numbers)) => drop(numbers.insert(number.0)),
-                    None => lanes.push((lane, RoaringBitmap::from([number.0]))),
+                    Some((_, devices)) => devices.push(device),
+                    None => lanes.push((lane, vec![device])),
                 },
             }
         }
-        lanes
+        lanes.into_iter().map(|(lane, devices)| (lane, in_order(&devices))).collect()
     }
 
     /// Counts those of `numbers` that have received it, holds back those that may, and gives the others. Whom an older
@@ -468,7 +468,13 @@ fn members(audience: &Frozen, numbers: &RoaringBitmap) -> RoaringBitmap {
     }
 }
 
-/// `numbers` as a set; quick when they come in order, as they do.
+/// `numbers` as a set.
 fn set(numbers: impl Iterator<Item = DeviceNumber>) -> RoaringBitmap {
     numbers.map(|number| number.0).collect()
+}
+
+/// Devices of a window as a set, which is quick because they are in order.
+fn in_order(devices: &[DeviceNumber]) -> RoaringBitmap {
+    let numbers = devices.iter().map(|device| device.0);
+    RoaringBitmap::from_sorted_iter(numbers).expect("a window is made in the order of numbers")
 }

@@ -5,7 +5,7 @@ use std::mem;
 use roaring::RoaringBitmap;
 use tidings_types::{AppId, DeviceNumber, Locale, Provider};
 
-use super::{Answer, Books, Finding, Landing, Lane, LaneLimits, Outgoing, Step, WalkWindow, Window, set};
+use super::{Answer, Books, Finding, Landing, Lane, LaneLimits, Outgoing, Step, WalkWindow, Window, in_order, set};
 use crate::outcome::DeviceOutcome;
 use crate::row::Progress;
 
@@ -26,7 +26,7 @@ impl<N: Clone> Books<N> {
         } else {
             self.resumed.remove_smallest(devices.len() as u64);
         }
-        self.walking = set(devices.iter().copied());
+        self.walking = in_order(&devices);
         Some(WalkWindow { devices })
     }
 
@@ -73,7 +73,7 @@ impl<N: Clone> Books<N> {
         let Lane { pending, opened, .. } = &mut self.lanes[lane];
         let free = pending.iter().filter(|&number| !self.blocked.contains(number));
         let devices: Vec<DeviceNumber> = free.take(limits.window_device_count).map(DeviceNumber).collect();
-        let numbers = set(devices.iter().copied());
+        let numbers = in_order(&devices);
         *pending -= &numbers;
         *opened |= numbers;
         Some(Window { lane, devices })
@@ -85,7 +85,7 @@ impl<N: Clone> Books<N> {
     pub fn hand_out(&mut self, window: Window, findings: &[Finding], unproven: &[DeviceNumber]) -> Outgoing {
         let Window { lane, mut devices } = window;
         assert_eq!(devices.len(), findings.len(), "each device has one finding");
-        let mut numbers = set(devices.iter().copied());
+        let mut numbers = in_order(&devices);
         self.lanes[lane].opened -= &numbers;
         let found = devices.iter().copied().zip(findings.iter().copied());
         let elsewhere: Vec<_> = found.filter(|(_, finding)| *finding != Finding::Lane(lane)).collect();
@@ -110,7 +110,7 @@ impl<N: Clone> Books<N> {
     /// Takes devices back that were handed out and did not get into the lake.
     pub fn put_back(&mut self, outgoing: Outgoing, left: impl Iterator<Item = DeviceNumber>) {
         let Outgoing { lane, devices } = outgoing;
-        let numbers = set(left) & set(devices.into_iter()) & &self.lanes[lane].in_flight;
+        let numbers = set(left) & in_order(&devices) & &self.lanes[lane].in_flight;
         self.lanes[lane].in_flight -= &numbers;
         self.unproven -= &numbers;
         let superseded = self.give_up(&numbers);
