@@ -15,9 +15,9 @@ use tidings_types::{DeviceNumber, DeviceToken, Event, NotificationId, Provider, 
 
 use crate::brakes::Braking;
 use crate::config::Shadow;
-use crate::desk::Desk;
 use crate::job::Job;
 use crate::metrics::Metrics;
+use crate::permits::Permits;
 use crate::routes::Routes;
 use crate::topic::{TextIndex, Topics};
 
@@ -32,7 +32,7 @@ pub(crate) struct Context {
     pub(crate) brakes: Braking,
     pub(crate) shadow: Option<Shadow>,
     /// Where walks wait for their turn on the sender's thread: those of urgent jobs go first.
-    pub(crate) walks: Arc<Desk>,
+    pub(crate) walks: Arc<Permits>,
 }
 
 /// A window made ready: what is known of its devices, and the notifications for those that belong to the lane.

@@ -18,8 +18,8 @@ use tokio::sync::watch;
 
 use crate::brakes::Braking;
 use crate::context::{Context, Prepared};
-use crate::desk::Turn;
 use crate::job::Job;
+use crate::permits::Permit;
 use crate::walk::{Expiry, Phase};
 
 struct Lane {
@@ -79,7 +79,7 @@ impl Lane {
     }
 
     async fn take_turn(&mut self) {
-        let Some(turn) = self.wait_in_line().await else { return };
+        let Some(permit) = self.wait_in_line().await else { return };
         // Much may have happened meanwhile.
         if self.paused_by().is_some() {
             return;
@@ -91,15 +91,15 @@ impl Lane {
         // Others go on, but the next in line only when this lane is in line again: or it would lose its place to those
         // that come between.
         tokio::task::yield_now().await;
-        drop(turn);
+        drop(permit);
     }
 
     /// Waits for its turn, unless there is no use in it any more.
-    async fn wait_in_line(&mut self) -> Option<Turn> {
+    async fn wait_in_line(&mut self) -> Option<Permit> {
         let context = self.context.clone();
         let route = &context.routes.lanes()[self.lane];
         let priority = self.job.accepted.event.priority;
-        let mut turn = pin!(route.door(priority).turn(priority, route.group));
+        let mut permit = pin!(route.permits(priority).acquire(priority, route.group));
         loop {
             tokio::select! {
                 biased; // What ends the waiting goes first.
@@ -111,7 +111,7 @@ impl Lane {
                 () = self.job.woken(self.lane) => if self.job.is_over() {
                     return None;
                 },
-                turn = &mut turn => return Some(turn),
+                permit = &mut permit => return Some(permit),
             }
         }
     }

@@ -15,12 +15,12 @@
 //! store: job rows ◄── checkpoint ◄──────────── books ◄───────────── sink.settle ◄─────────┘
 //! ```
 //!
-//! **Once.** Every selected device ends in exactly one [`DeviceOutcome`]; `tidings_jobs` holds the argument. Who registered
+//! **Once.** Every selected device ends in exactly one [`DeviceOutcome`]; `tidings_jobs::Books` holds the argument. Who registered
 //! after the event was accepted is not told of it. The record read when its window is opened decides a device's token,
 //! language and pool.
 //!
 //! **In turn.** A lane is one app of one pool. At a lake lanes take turns by app, then by job, a window each
-//! (`turns.rs`); each priority has lakes of its own. Walks take turns on the thread, urgent ones first. The journal is
+//! (`round_robin.rs`); each priority has lakes of its own. Walks take turns on the thread, urgent ones first. The journal is
 //! read in its order. A job that gets no slot waits; the most urgent waiting job starts first (`tidings_jobs::Slots`). An
 //! urgent event waits for less urgent ones only while one of these is selected, for one window at a time at lakes and walks,
 //! and within the limits that `Slots` names.
@@ -82,7 +82,6 @@ mod brakes;
 mod checkpoint;
 mod config;
 mod context;
-mod desk;
 mod dispatcher;
 mod error;
 mod estimate;
@@ -92,13 +91,14 @@ mod job;
 mod lane;
 mod metrics;
 mod parts;
+mod permits;
 mod report;
+mod round_robin;
 mod routes;
 mod service;
 mod shared;
 mod supersede;
 mod topic;
-mod turns;
 mod waiting;
 mod walk;
 mod wave;

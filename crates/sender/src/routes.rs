@@ -15,8 +15,8 @@ use tidings_push::{Lakes, Notification};
 use tidings_types::{AppId, Environment, EventPriority, Provider, TokenRef};
 
 use crate::config::Pool;
-use crate::desk::Desk;
 use crate::error::StartError;
+use crate::permits::Permits;
 
 /// One app of one pool, or of its quarantine.
 pub(crate) struct Route {
@@ -30,11 +30,11 @@ pub(crate) struct Route {
     /// Place of the app among all; lanes of one app take turns as one.
     pub(crate) group: usize,
     lakes: Lakes,
-    /// By priority, the doors of those lakes, shared by all lanes that go there.
-    doors: Doors,
+    /// By priority, the permits of those lakes, shared by all lanes that go there.
+    permits: LakePermits,
 }
 
-type Doors = [Arc<Desk>; EventPriority::ALL.len()];
+type LakePermits = [Arc<Permits>; EventPriority::ALL.len()];
 
 /// All lanes.
 #[derive(Default)]
@@ -70,9 +70,9 @@ impl Route {
         self.lakes.of(priority)
     }
 
-    /// Where lanes wait for their turn at that lake.
-    pub(crate) fn door(&self, priority: EventPriority) -> &Arc<Desk> {
-        &self.doors[priority as usize]
+    /// Where lanes wait for the permit of that lake.
+    pub(crate) fn permits(&self, priority: EventPriority) -> &Arc<Permits> {
+        &self.permits[priority as usize]
     }
 }
 
@@ -81,20 +81,20 @@ impl Routes {
         let mut routes = Self::default();
         let mut groups: HashMap<AppId, usize> = HashMap::new();
         for (place, pool) in pools.iter().enumerate() {
-            let doors = || -> Doors { std::array::from_fn(|_| Desk::new()) };
-            let (main_doors, quarantine_doors) = (doors(), doors());
+            let permits = || -> LakePermits { std::array::from_fn(|_| Permits::new()) };
+            let (main_permits, quarantine_permits) = (permits(), permits());
             for app in &pool.apps {
                 let next = groups.len();
                 let group = *groups.entry(app.clone()).or_insert(next);
                 let main = routes.lanes.len();
-                let mut lane = |lakes: &Lakes, doors: &Doors| {
+                let mut lane = |lakes: &Lakes, permits: &LakePermits| {
                     let (provider, app, environment) = (pool.provider, app.clone(), pool.environment);
-                    let (lakes, doors) = (lakes.clone(), doors.clone());
-                    routes.lanes.push(Route { provider, app, environment, pool: place, main, group, lakes, doors });
+                    let (lakes, permits) = (lakes.clone(), permits.clone());
+                    routes.lanes.push(Route { provider, app, environment, pool: place, main, group, lakes, permits });
                     routes.lanes.len() - 1
                 };
-                let accepted = lane(&pool.lakes, &main_doors);
-                let others = pool.quarantine.as_ref().map_or(accepted, |lakes| lane(lakes, &quarantine_doors));
+                let accepted = lane(&pool.lakes, &main_permits);
+                let others = pool.quarantine.as_ref().map_or(accepted, |lakes| lane(lakes, &quarantine_permits));
                 let worlds = routes.by_app.entry(app.clone()).or_default();
                 let ways = &mut worlds[world(pool.provider, pool.environment)];
                 let is_same = |way: &&Way| way.services.is_none() || way.services == pool.services;

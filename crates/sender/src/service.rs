@@ -23,11 +23,11 @@ use tokio::time::Instant;
 use crate::brakes::Braking;
 use crate::config::{Pool, SenderConfig};
 use crate::context::Context;
-use crate::desk::Desk;
 use crate::error::StartError;
 use crate::estimate;
 use crate::flow::Flow;
 use crate::metrics::Metrics;
+use crate::permits::Permits;
 use crate::report::{Backlog, Drained, Estimate};
 use crate::routes::Routes;
 use crate::shared::{Finished, Shared, Table};
@@ -83,7 +83,7 @@ impl Sender {
         let journal_end = store.watch_journal_end();
         let limits =
             LaneLimits { window_device_count: config.window_device_count, in_flight_max: config.in_flight_max() };
-        let (shadow, walks) = (config.shadow.clone(), Desk::new());
+        let (shadow, walks) = (config.shadow.clone(), Permits::new());
         let context = Context { store, topics, routes, receipts, limits, metrics, brakes, shadow, walks };
         let context = Arc::new(context);
         let (orders, orders_rx) = watch::channel(Order::Run);

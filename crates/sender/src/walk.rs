@@ -93,8 +93,8 @@ pub(crate) async fn run(job: Arc<Job>, context: Arc<Context>, mut phase: watch::
 
 /// One window of the walk; false at its end.
 async fn walk(job: &Job, context: &Context, expiry: Expiry, phase: &mut watch::Receiver<Phase>) -> bool {
-    let _turn = tokio::select! {
-        turn = context.walks.turn(job.accepted.event.priority, 0) => turn,
+    let _permit = tokio::select! {
+        permit = context.walks.acquire(job.accepted.event.priority, 0) => permit,
         _ = phase.changed() => return true,
     };
     let window = job.open_walk(context.limits.window_device_count, &context.metrics, expiry.now());

@@ -1,11 +1,11 @@
-//! Whose turn it is, where many wait for one thing: a lake's door, or the walk on the sender's thread.
+//! Round-robin over those that wait for one thing: a lake, or the walk on the sender's thread.
 //!
 //! Pure: who waits, and who is next. Classes go before each other, the first before the second; a class that waits is
 //! passed over at most [`PASSED_OVER_MAX`] times in a row. Within a class groups take turns, and within a group its
 //! members, each in the order in which they came: whoever waits gets a turn after at most one turn of each other group
 //! for each member of its own that came before, and one. A group goes to the end of the line when its turn is over, not
 //! when it begins: or one with a single member, which only comes back then, would always be behind one with several.
-//! [`crate::desk`] makes tasks wait by it.
+//! [`crate::permits`] makes tasks wait by this.
 //!
 //! Bound: one entry per waiting task. Cost: a look over the groups that wait for joining, nothing of note for a turn.
 
@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 const PASSED_OVER_MAX: u32 = 15;
 
 /// Who waits, in the order of their turns, in `CLASSES` classes.
-pub(crate) struct Turns<T, const CLASSES: usize> {
+pub(crate) struct RoundRobin<T, const CLASSES: usize> {
     classes: [Class<T>; CLASSES],
 }
 
@@ -49,7 +49,7 @@ impl<T> Class<T> {
     }
 }
 
-impl<T, const CLASSES: usize> Turns<T, CLASSES> {
+impl<T, const CLASSES: usize> RoundRobin<T, CLASSES> {
     pub(crate) fn new() -> Self {
         let class = |_| Class { groups: VecDeque::new(), serving: None, passed_over: 0 };
         Self { classes: std::array::from_fn(class) }
@@ -130,7 +130,7 @@ mod tests {
         fn whoever_waits_is_passed_by_each_other_group_once_for_each_of_its_own_before_it(
             steps in prop::collection::vec((0..3_u8, 0..3_usize, 0..4_usize, 0..5_u32), 0..400),
         ) {
-            let (mut turns, mut model) = (Turns::<Who, 3>::new(), Model::default());
+            let (mut turns, mut model) = (RoundRobin::<Who, 3>::new(), Model::default());
             for (step, class, group, member) in steps {
                 let who = (class, group, member);
                 match step {
@@ -160,7 +160,7 @@ mod tests {
         fn groups_have_the_same_number_of_turns_however_many_members_they_have(
             sizes in prop::collection::vec(1..9_u32, 2..6), rounds in 1..40_usize,
         ) {
-            let mut turns = Turns::<(usize, u32), 1>::new();
+            let mut turns = RoundRobin::<(usize, u32), 1>::new();
             for (group, &size) in sizes.iter().enumerate() {
                 (0..size).for_each(|member| turns.join(0, group, (group, member)));
             }
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn a_lower_class_has_one_of_sixteen_turns_while_a_higher_one_waits_all_the_time() {
-        let mut turns = Turns::<usize, 3>::new();
+        let mut turns = RoundRobin::<usize, 3>::new();
         (0..3).for_each(|class| turns.join(class, 0, class));
         let mut had = [0; 3];
         for _ in 0..1600 {
