@@ -15,9 +15,9 @@
 //! store: job rows ◄── checkpoint ◄──────────── books ◄───────────── sink.settle ◄─────────┘
 //! ```
 //!
-//! **Once.** Every selected device ends in exactly one [`DeviceOutcome`]; `tidings_jobs::Books` holds the argument. Who registered
-//! after the event was accepted is not told of it. The record read when its window is opened decides a device's token,
-//! language and pool.
+//! **Once.** Every selected device ends in exactly one [`DeviceOutcome`]; `tidings_jobs::Books` holds the argument. Who
+//! registered after the event was accepted is not told of it. The record read when its window is opened decides a
+//! device's token, language and pool.
 //!
 //! **In turn.** A lane is one app of one pool. At a lake lanes take turns by app, then by job, a window each
 //! (`round_robin.rs`); each priority has lakes of its own. Walks take turns on the thread, urgent ones first. The journal is
