@@ -1,57 +1,29 @@
-//! The repository's own rules, checked like tests: crate arrows, architecture page, decision records, source text.
+//! The repository's own rules, checked like tests: crate arrows, module circles, architecture page, decision records, source
+//! text.
 //!
 //! Looks at every file git knows or would add (so a forgotten `git add` does not hide anything), reads no network and
-//! changes nothing. Each complaint names file and line and what would satisfy the rule.
+//! changes nothing. Each complaint names the file and what would satisfy the rule; a complaint about a line names the line.
 
 mod crates;
+mod modules;
+mod source;
 mod text;
 
-use std::fs;
 use std::path::Path;
-use std::process::Command;
 
-use anyhow::{Context as _, Result, ensure};
-
-/// One file of the repository: its path from the top, and its text.
-struct Source {
-    path: String,
-    text: String,
-}
+use anyhow::Result;
 
 /// All complaints about the repository at `root`, in order of path.
 ///
 /// # Errors
 /// If git or a file cannot be read.
 pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
-    let sources = sources(root)?;
+    let sources = source::sources(root)?;
     let mut complaints = crates::check_arrows(&sources)?;
     complaints.extend(crates::check_architecture(&sources));
+    complaints.extend(modules::check_circles(&sources, &modules::KNOWN)?);
     complaints.extend(text::check_decisions(&sources));
     complaints.extend(sources.iter().flat_map(text::check_source));
     complaints.sort();
     Ok(complaints)
-}
-
-/// Every text file that is tracked or neither tracked nor ignored; what is no UTF-8 is no text.
-fn sources(root: &Path) -> Result<Vec<Source>> {
-    let words = ["ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate"];
-    let listed = Command::new("git").args(words).current_dir(root).output().context("cannot start git")?;
-    ensure!(listed.status.success(), "git ls-files: {}", String::from_utf8_lossy(&listed.stderr).trim());
-    let mut sources = Vec::new();
-    for path in String::from_utf8(listed.stdout).context("a path is not UTF-8")?.split_terminator('\0') {
-        match fs::read(root.join(path)) {
-            Ok(bytes) => {
-                sources.extend(String::from_utf8(bytes).ok().map(|text| Source { path: path.to_owned(), text }))
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {} // Deleted, but not yet in git.
-            Err(error) => return Err(error).with_context(|| format!("cannot read {path}")),
-        }
-    }
-    ensure!(!sources.is_empty(), "git ls-files names no file");
-    Ok(sources)
-}
-
-#[cfg(test)]
-fn source(path: &str, text: &str) -> Source {
-    Source { path: path.to_owned(), text: text.to_owned() }
 }

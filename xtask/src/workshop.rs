@@ -50,7 +50,7 @@ impl Scope {
 }
 
 /// Below what a command may take.
-const SECONDS_MAX: u64 = 40 * 60;
+pub(crate) const SECONDS_MAX: u64 = 40 * 60;
 
 /// What a person may choose; `cargo xtask test` takes the defaults.
 #[derive(Args, Default)]

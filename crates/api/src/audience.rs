@@ -26,9 +26,9 @@ use tidings_types::{AppId, Country, DeviceNumber, Event, ExpectAudience, Locale,
 use crate::auth::Caller;
 use crate::event_input::audience;
 use crate::guard::JsonBody;
-use crate::jobs::Estimate;
+use crate::job::Estimate;
 use crate::problem::{Kind, Problem, json};
-use crate::{Shared, blocking};
+use crate::shared::{Shared, blocking};
 
 /// Devices read at once.
 const WINDOW_COUNT: usize = 1000;

@@ -23,7 +23,7 @@ use tracing::{error, info};
 
 use crate::auth::Caller;
 use crate::problem::{Kind, Problem};
-use crate::{Shared, blocking};
+use crate::shared::{Shared, blocking};
 
 /// What a backup is called among media types.
 const BYTES: &str = "application/octet-stream";

@@ -15,10 +15,10 @@ use serde::Serialize;
 use tidings_telemetry::unix_now;
 use tidings_types::{BrakeScope, Timestamp};
 
-use crate::Shared;
 use crate::guard::IdPath;
 use crate::problem::{Kind, Problem, json};
 use crate::rfc3339::Rfc3339;
+use crate::shared::Shared;
 
 #[derive(Debug, Serialize)]
 struct Brake<'a> {

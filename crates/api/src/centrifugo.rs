@@ -11,13 +11,14 @@
 //! journal keeps everything). `b64data` is refused with 107: binary needs Protobuf clients. `delta` is a hint and not
 //! followed. Method numbers of the older endpoint are not known.
 //!
-//! Bounds, refused with 107: [`CHANNEL_COUNT_MAX`] channels per broadcast, [`COMMAND_COUNT_MAX`] commands per request,
+//! Bounds, refused with 107: [`CHANNEL_COUNT_MAX`](publish::CHANNEL_COUNT_MAX) channels per broadcast, [`COMMAND_COUNT_MAX`] commands per request,
 //! and those of `publish`; results of `answer::ANSWER_BYTES_MAX` per request. A full or failing store is error 100; the
 //! publication may be repeated, with an idempotency key at no risk.
 //!
 //! Source: Centrifugo 6.9.1, `internal/api` and `internal/apiproto`.
 
 mod answer;
+mod error;
 mod idempotency;
 mod publish;
 mod read;
@@ -32,30 +33,26 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use futures_util::{StreamExt, stream};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::value::RawValue;
-use tidings_telemetry::{Counter, Registry, chain};
+use tidings_telemetry::chain;
 use tidings_types::check_json_depth;
 use tracing::debug;
 
-use crate::Shared;
 use crate::auth::{Caller, Scope};
 use crate::guard::AnyBody;
 use crate::input::shown;
+use crate::shared::Shared;
 
-use answer::Room;
+use answer::{Room, text};
+use publish::CONCURRENT_MAX;
 
 pub(crate) use answer::LARGE_ANSWER_COUNT_MAX;
+pub(crate) use error::{ApiError, CentrifugoMetrics};
 pub(crate) use idempotency::Idempotency;
 
-/// Channels in one broadcast.
-const CHANNEL_COUNT_MAX: usize = 1000;
-const _: () = assert!(CHANNEL_COUNT_MAX == 1000, "the message of `TooManyChannels` says so");
 /// Commands in one batch, or in one request to the older endpoint.
 const COMMAND_COUNT_MAX: usize = 1000;
-/// Channels or commands of one request in work at a time.
-const CONCURRENT_MAX: usize = 128;
-
 /// What can be called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Method {
@@ -127,98 +124,6 @@ impl Method {
             Self::Batch => None,
             _ => Some(Scope::Read),
         }
-    }
-}
-
-/// An error that a caller is told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{} {}", self.code(), self.message())]
-pub(crate) enum ApiError {
-    Internal,
-    UnknownChannel,
-    PermissionDenied,
-    NotFound,
-    BadRequest,
-    TooManyChannels,
-    AnswerTooLarge,
-    TooManyLargeAnswers,
-    NotAvailable,
-    UnrecoverablePosition,
-}
-
-impl ApiError {
-    pub(crate) const ALL: [Self; 10] = [
-        Self::Internal,
-        Self::UnknownChannel,
-        Self::PermissionDenied,
-        Self::NotFound,
-        Self::BadRequest,
-        Self::TooManyChannels,
-        Self::AnswerTooLarge,
-        Self::TooManyLargeAnswers,
-        Self::NotAvailable,
-        Self::UnrecoverablePosition,
-    ];
-
-    const fn code(self) -> u16 {
-        match self {
-            Self::Internal | Self::TooManyLargeAnswers => 100,
-            Self::UnknownChannel => 102,
-            Self::PermissionDenied => 103,
-            Self::NotFound => 104,
-            Self::BadRequest | Self::TooManyChannels | Self::AnswerTooLarge => 107,
-            Self::NotAvailable => 108,
-            Self::UnrecoverablePosition => 112,
-        }
-    }
-
-    const fn message(self) -> &'static str {
-        match self {
-            Self::Internal => "internal server error",
-            Self::UnknownChannel => "unknown channel",
-            Self::PermissionDenied => "permission denied",
-            Self::NotFound => "not found",
-            Self::BadRequest => "bad request",
-            // The reference has no such bounds, so no text of its for these either.
-            Self::TooManyChannels => "bad request: a broadcast has at most 1000 channels",
-            Self::AnswerTooLarge => {
-                "bad request: the results of a request have at most 8 MiB: read less with limit and since, or fewer \
-                 channels at once; this command was not done"
-            }
-            Self::TooManyLargeAnswers => "internal server error: too many large answers at a time, try again",
-            Self::NotAvailable => "not available",
-            Self::UnrecoverablePosition => "unrecoverable position",
-        }
-    }
-
-    /// The status in transport error mode.
-    pub(crate) const fn status(self) -> StatusCode {
-        match self {
-            Self::Internal | Self::TooManyLargeAnswers => StatusCode::INTERNAL_SERVER_ERROR,
-            Self::PermissionDenied => StatusCode::FORBIDDEN,
-            Self::UnknownChannel | Self::NotFound => StatusCode::NOT_FOUND,
-            Self::BadRequest | Self::TooManyChannels | Self::AnswerTooLarge | Self::NotAvailable => {
-                StatusCode::BAD_REQUEST
-            }
-            Self::UnrecoverablePosition => StatusCode::RANGE_NOT_SATISFIABLE,
-        }
-    }
-
-    fn json(self) -> String {
-        format!(r#"{{"code":{},"message":"{}"}}"#, self.code(), self.message())
-    }
-}
-
-/// Errors told, by code: their HTTP status is 200 and says nothing.
-#[derive(Debug)]
-pub(crate) struct CentrifugoMetrics([Counter; ApiError::ALL.len()]);
-
-impl CentrifugoMetrics {
-    pub(crate) fn new(registry: &Registry) -> Self {
-        Self(ApiError::ALL.map(|error| {
-            let help = "Errors that callers of Centrifugo's server API were told, by code.";
-            registry.counter("tidings_api_centrifugo_errors_total", help, &[("code", &error.code().to_string())])
-        }))
     }
 }
 
@@ -395,13 +300,6 @@ impl Shared {
     }
 }
 
-impl CentrifugoMetrics {
-    fn count(&self, error: ApiError) {
-        let index = ApiError::ALL.iter().position(|known| *known == error).expect("ALL has every error");
-        self.0[index].inc();
-    }
-}
-
 /// Parameters; none at all and `null` are the same as `{}`.
 fn parse<'a, T: Deserialize<'a> + Default>(params: &'a [u8]) -> serde_json::Result<T> {
     match params.trim_ascii() {
@@ -413,10 +311,6 @@ fn parse<'a, T: Deserialize<'a> + Default>(params: &'a [u8]) -> serde_json::Resu
             serde_json::from_slice(params)
         }
     }
-}
-
-fn text(result: &impl Serialize) -> String {
-    serde_json::to_string(result).expect("our own shapes have string keys")
 }
 
 fn ok(body: impl Into<Body>) -> Response {

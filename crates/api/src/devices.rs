@@ -27,12 +27,14 @@ use tidings_types::{
 use crate::conditions::{Conditions, tag};
 use crate::guard::JsonBody;
 use crate::input::{self, Field, LATER, Object, Schema};
+use crate::mutes;
+use crate::ports::Connections;
 use crate::problem::{Invalid, Kind, Problem, json};
 use crate::query::Params;
 use crate::rfc3339::Rfc3339;
-use crate::target::Target;
+use crate::shared::Shared;
+use crate::target::{Target, found};
 use crate::warnings::{Configured, Kind as WarningKind, Strict, Warnings};
-use crate::{Connections, Shared, mutes};
 
 pub(crate) const DEVICE: Schema = Schema {
     fields: &[
@@ -243,16 +245,6 @@ pub(crate) async fn device(
         return Ok(secret(tagged(json(StatusCode::OK, &whole), &device))); // The tag is not that of all of it: no cache.
     }
     Ok((StatusCode::NOT_MODIFIED, [(ETAG, tag(device.revision))]).into_response())
-}
-
-/// What the store has of the device `id`; 404 where there is no such device.
-pub(crate) async fn found<T: Send + 'static>(
-    shared: &Arc<Shared>,
-    id: &DeviceId,
-    find: impl FnOnce(&Store, &DeviceId) -> Result<Option<T>, ReadError> + Send + 'static,
-) -> Result<T, Problem> {
-    let wanted = id.clone();
-    shared.read(move |shared| find(&shared.store, &wanted)).await?.ok_or_else(|| Problem::no_device(id))
 }
 
 /// Whose token it is.

@@ -23,21 +23,21 @@ use axum::Extension;
 use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use tidings_hub::{EventReceipts, Hub, RECEIPTS_TTL, ReceiptSummary};
 use tidings_store::{AcceptedEvent, LaterEvent, ReadError, Store};
-use tidings_types::{EventId, EventPriority, JournalPosition, TopicName, words};
+use tidings_types::{EventId, EventPriority, JournalPosition, TopicName};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
-use crate::Shared;
 use crate::auth::Caller;
 use crate::event_input::wait_of_query;
-use crate::events::{Place, Scheduled};
+use crate::event_view::{EventState, Place, Scheduled};
 use crate::guard::IdPath;
-use crate::jobs::{JobState, Progress};
+use crate::job::{JobState, Progress};
 use crate::problem::{Kind, Problem, json};
 use crate::query::Params;
 use crate::rfc3339::Rfc3339;
+use crate::shared::Shared;
 
 /// Without a change for so long, and everybody asked has answered: nothing more is expected.
 const SETTLED: Duration = Duration::from_millis(100);
@@ -47,32 +47,6 @@ const TOLD_TIMEOUT: Duration = Duration::from_secs(5);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// Between two looks while answers come in: each look copies the names of users.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
-
-words! {
-    /// Where an event stands.
-    pub enum EventState {
-        /// It has an `at` that is still to come.
-        Scheduled = "scheduled",
-        /// It is accepted and durable, and its job has not begun: the server still reads events before it.
-        Waiting = "waiting",
-        /// Its audience is being selected, or it waits for a slot, or devices are being sent to.
-        Running = "running",
-        /// A pause holds it; `paused_by` names the pause.
-        Paused = "paused",
-        /// It was cancelled. Devices that had not been sent to by then are not pushed.
-        Cancelled = "cancelled",
-        /// Every device has its outcome.
-        Finished = "finished",
-        /// It had a job, but the numbers are no longer remembered (`sender.report_count_max`).
-        Forgotten = "forgotten",
-    }
-}
-
-impl Serialize for EventState {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.as_str())
-    }
-}
 
 #[derive(Debug, Serialize)]
 struct Report<'a> {

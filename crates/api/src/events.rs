@@ -12,25 +12,22 @@ use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use tidings_protocol::NamespaceOptions;
-use tidings_store::{Appended, AppendedTo, DurableChannel, LaterEvent, LaterKey, NewEvent, ReadError};
+use tidings_store::{Appended, AppendedTo, DurableChannel, LaterKey, NewEvent, ReadError};
 use tidings_telemetry::unix_now;
-use tidings_types::{
-    ChannelName, Epoch, Event, EventId, JournalPosition, Offset, StreamPosition, Subject, Timestamp, TopicName,
-    event_limits as limits,
-};
+use tidings_types::{ChannelName, Event, EventId, JournalPosition, Subject, Timestamp, event_limits as limits};
 
-use crate::Shared;
 use crate::audience;
 use crate::auth::Caller;
 use crate::event_input::Batch;
-use crate::event_report::EventState;
 use crate::event_report::find;
+use crate::event_view::{Place, SCHEDULED, Scheduled};
 use crate::guard::{IdPath, JsonBody};
 use crate::input::shown;
-use crate::jobs::JobState;
+use crate::job::JobState;
 use crate::problem::{Invalid, Kind, Problem, json};
 use crate::query::Params;
 use crate::rfc3339::Rfc3339;
+use crate::shared::Shared;
 use crate::warnings::{Kind as WarningKind, Strict, Warnings};
 
 /// By how much an event may come too late for its own time: clocks differ and retries take a while.
@@ -158,26 +155,6 @@ fn later_key(text: &str) -> Result<LaterKey, Invalid> {
     })
 }
 
-/// An event that is not due yet.
-#[derive(Debug, Serialize)]
-pub(crate) struct Scheduled<'a> {
-    id: &'a EventId,
-    topic: &'a TopicName,
-    accepted_at: Rfc3339,
-    state: &'static str,
-    at: Rfc3339,
-}
-
-impl<'a> Scheduled<'a> {
-    pub(crate) fn new(LaterEvent { key, accepted_at, event, .. }: &'a LaterEvent) -> Self {
-        let (accepted_at, at) = (Rfc3339(*accepted_at), Rfc3339(key.at));
-        Self { id: &event.id, topic: &event.topic, accepted_at, state: SCHEDULED, at }
-    }
-}
-
-/// The state of an event that is not due yet.
-const SCHEDULED: &str = EventState::Scheduled.as_str();
-
 /// Calls an event off. One that is not due yet is forgotten with its id; of another, who was not sent to yet will not be.
 pub(crate) async fn cancel_event(
     State(shared): State<Arc<Shared>>,
@@ -274,21 +251,6 @@ struct Accepted<'a> {
 enum AcceptedTo<'a> {
     Journal { position: JournalPosition, channels: Vec<Place<'a>> },
     Later { at: Rfc3339, state: &'static str },
-}
-
-/// Where in a channel it was published.
-#[derive(Debug, Serialize)]
-pub(crate) struct Place<'a> {
-    channel: &'a ChannelName,
-    offset: Offset,
-    epoch: Epoch,
-}
-
-impl<'a> Place<'a> {
-    pub(crate) fn new((channel, position): &'a (ChannelName, StreamPosition)) -> Self {
-        let StreamPosition { offset, epoch } = *position;
-        Self { channel, offset, epoch }
-    }
 }
 
 impl<'a> Accepted<'a> {

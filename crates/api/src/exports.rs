@@ -38,7 +38,7 @@ use crate::pages::{self, Page};
 use crate::problem::{Invalid, Kind, Problem};
 use crate::query::Params;
 use crate::rfc3339::Rfc3339;
-use crate::{Shared, blocking};
+use crate::shared::{Shared, blocking};
 
 /// Devices that are read at once.
 const PAGE_COUNT: usize = 500;
@@ -51,7 +51,7 @@ pub(crate) async fn export(
     let place = shared.waiting_place(&caller)?;
     let cursor = Cursor::begin(&shared, &uri).await?;
     // The first page shows whether the store can be read, while there can still be a problem instead.
-    let first = next(shared.clone(), cursor).await.ok_or_else(crate::stopping)??;
+    let first = next(shared.clone(), cursor).await.ok_or_else(crate::shared::stopping)??;
     let pages = pages::body(place, first, move |cursor| {
         let reading = next(shared.clone(), cursor);
         async move { reading.await.ok_or(io::ErrorKind::Interrupted)?.map_err(io::Error::other) }

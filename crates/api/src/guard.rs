@@ -30,7 +30,6 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, timeout};
 use tracing::debug;
 
-use crate::Shared;
 use crate::apps::{App, Gate, limited, too_fast};
 use crate::auth::{ApiKeys, Caller, Scope};
 use crate::format::Format;
@@ -38,6 +37,7 @@ use crate::metrics::RouteMetrics;
 use crate::places::Places;
 use crate::problem::{Invalid, Kind, Problem};
 use crate::rate::{Buckets, Rate};
+use crate::shared::Shared;
 
 /// How long a body may take to arrive.
 pub(crate) const BODY_TIMEOUT: Duration = Duration::from_secs(30);

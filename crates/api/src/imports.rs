@@ -45,7 +45,6 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::Shared;
 use crate::auth::Caller;
 use crate::devices;
 use crate::format::LINES;
@@ -55,6 +54,7 @@ use crate::lines::{Line, LineReader, line_bytes_max};
 use crate::problem::{Invalid, Kind, Problem, json};
 use crate::query::Params;
 use crate::rfc3339::Rfc3339;
+use crate::shared::Shared;
 
 /// Devices that are written as a whole.
 const CHUNK_COUNT: usize = 1000;

@@ -1,4 +1,4 @@
-//! `GET /v1/jobs`, `GET /v1/jobs/{position}`, and what a job looks like from outside.
+//! `GET /v1/jobs` and `GET /v1/jobs/{position}`.
 //!
 //! Who runs the jobs is asked through [`Jobs`]; the API knows no sender. A job is named by its event's place in the journal.
 //! Finished jobs are remembered for a while, newest first; a page ends where that memory does. Who asks for lines
@@ -6,11 +6,9 @@
 //!
 //! Bounds: lines are made [`EXPORT_PAGE_COUNT`] jobs at a time, with the bounds of `pages`. A job has as many parts as whoever runs it keeps apart.
 
-use std::collections::BTreeMap;
 use std::future::ready;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Extension;
 use axum::extract::State;
@@ -18,222 +16,20 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
-use tidings_types::{
-    AppId, BrakeScope, Event, EventId, EventPriority, JournalPosition, Locale, NameError, Provider, Timestamp,
-    TopicName,
-};
+use tidings_types::{JournalPosition, NameError};
 
-use crate::Shared;
 use crate::auth::Caller;
 use crate::format::{LINES, prefers_lines};
 use crate::guard::IdPath;
 use crate::input::shown;
+use crate::job::{JobEntry, JobView, Jobs};
 use crate::pages::{self, Page};
 use crate::problem::{Invalid, Kind, Problem, json};
 use crate::query::Params;
-use crate::rfc3339::Rfc3339;
+use crate::shared::Shared;
 
 /// Jobs that are spelt at once for those who want all.
 const EXPORT_PAGE_COUNT: usize = 100;
-
-/// Knows what became of the events that are pushed. Must not wait.
-pub trait Jobs: Send + Sync {
-    /// The job of the event at `position`; `None` before the event's turn and when the job is forgotten. One that an earlier
-    /// run began and that waits to go on is a running one.
-    fn job(&self, position: JournalPosition) -> Option<JobView>;
-
-    /// The newest jobs of events before `before`, newest first.
-    fn jobs(&self, before: Option<JournalPosition>, limit: usize) -> Vec<JobView>;
-
-    /// How long pushing `event` would take, by pool. Other than the others it may work for a while, where the audience is
-    /// large: it is called on a thread that may block, one call at a time.
-    fn estimate(&self, event: &Event) -> Vec<Estimate>;
-}
-
-/// How long pushing an event through one pool would take.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Estimate {
-    /// Who delivers.
-    pub provider: Provider,
-    /// The pool, as the configuration names it.
-    pub pool: String,
-    /// Devices it would be sent to.
-    pub devices: u64,
-    /// Minutes until the last one is answered, if nothing else is sent; `None` while nothing is known of the provider's
-    /// speed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub minutes: Option<f64>,
-    /// What decides that: `quota` or `connections`; `None` when `minutes` is.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub limited_by: Option<&'static str>,
-}
-
-/// What became of one event's audience so far.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct JobView {
-    /// The event's place in the journal.
-    pub position: JournalPosition,
-    /// The event.
-    pub event: EventId,
-    /// Which kind of event; `None` of a job that an older version has finished.
-    pub topic: Option<TopicName>,
-    /// Before which other jobs it is sent.
-    pub priority: EventPriority,
-    /// When it was accepted.
-    pub accepted_at: Timestamp,
-    /// When the job was done; `None` while it runs, and for one that an older version has finished.
-    pub done_at: Option<Timestamp>,
-    /// Where the job stands.
-    pub state: JobState,
-    /// The brake that holds all of what is left of it.
-    pub paused_by: Option<BrakeScope>,
-    /// Devices selected.
-    pub audience: u64,
-    /// Devices that are not pushed yet because they may still prove that they got it.
-    pub held: u64,
-    /// Devices by what became of them; the others are still on their way.
-    pub outcomes: Outcomes,
-    /// Attempts beyond each device's first.
-    pub retried: u64,
-    /// The outcomes of those that were handed out, kept apart by provider, app and language.
-    pub by: Vec<JobPart>,
-    /// When the provider's answers came; `None` before the first.
-    pub time_to: Option<TimeTo>,
-}
-
-/// Where a job stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum JobState {
-    /// Devices are still without an outcome.
-    Running,
-    /// The same, but a brake holds them.
-    Paused,
-    /// It was cancelled: who was not sent to yet will not be.
-    Cancelled,
-    /// Every selected device has its outcome.
-    Finished,
-}
-
-/// What became of the devices of one provider, app and language.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct JobPart {
-    /// Who delivers.
-    pub provider: Provider,
-    /// The application.
-    pub app: AppId,
-    /// The language of the text; `None`: that of the source texts.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub locale: Option<Locale>,
-    /// Devices by what became of them. Who was not handed out is in no part.
-    pub outcomes: Outcomes,
-}
-
-/// Devices by outcome.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
-pub struct Outcomes {
-    /// The provider took the notification.
-    pub accepted: u64,
-    /// Not pushed: the device proved that it has it.
-    pub received: u64,
-    /// The event's time was over before a provider took it.
-    pub expired: u64,
-    /// An attempt was made, and what came of it is not known.
-    pub unknown: u64,
-    /// The job was cancelled before a provider took it.
-    pub cancelled: u64,
-    /// A newer event with the same collapse key went out instead.
-    pub superseded: u64,
-    /// The provider refused it for good, by its reason.
-    pub rejected: BTreeMap<&'static str, u64>,
-    /// Not sent to, by our reason.
-    pub suppressed: BTreeMap<&'static str, u64>,
-}
-
-/// When a job's answers came, counted from the event's acceptance.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TimeTo {
-    /// The first answer.
-    pub first: Duration,
-    /// Half of them.
-    pub p50: Duration,
-    /// Nine in ten.
-    pub p90: Duration,
-    /// 99 in a hundred.
-    pub p99: Duration,
-    /// The last one.
-    pub p100: Duration,
-}
-
-/// The counts of a job, as they are spelt.
-#[derive(Debug, Serialize)]
-pub(crate) struct Progress {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    done_at: Option<Rfc3339>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    paused_by: Option<BrakeScope>,
-    audience: u64,
-    held: u64,
-    retried: u64,
-    outcomes: Outcomes,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    time_to: Option<TimeToMillis>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    by: Vec<JobPart>,
-}
-
-#[derive(Debug, Serialize)]
-struct TimeToMillis {
-    first_ms: u64,
-    p50_ms: u64,
-    p90_ms: u64,
-    p99_ms: u64,
-    p100_ms: u64,
-}
-
-impl Progress {
-    pub(crate) fn new(job: JobView) -> Self {
-        let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-        let time_to = |TimeTo { first, p50, p90, p99, p100 }| TimeToMillis {
-            first_ms: millis(first),
-            p50_ms: millis(p50),
-            p90_ms: millis(p90),
-            p99_ms: millis(p99),
-            p100_ms: millis(p100),
-        };
-        let JobView { done_at, paused_by, audience, held, retried, outcomes, by, .. } = job;
-        let (done_at, time_to) = (done_at.map(Rfc3339), job.time_to.map(time_to));
-        Self { done_at, paused_by, audience, held, retried, outcomes, time_to, by }
-    }
-}
-
-/// A job as `GET /v1/jobs/{position}` spells it, for others who tell of jobs.
-#[derive(Debug, Serialize)]
-pub struct JobEntry {
-    id: EventId,
-    position: JournalPosition,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    topic: Option<TopicName>,
-    priority: EventPriority,
-    accepted_at: Rfc3339,
-    state: JobState,
-    #[serde(flatten)]
-    progress: Progress,
-}
-
-impl From<JobView> for JobEntry {
-    fn from(job: JobView) -> Self {
-        Self {
-            id: job.event.clone(),
-            position: job.position,
-            topic: job.topic.clone(),
-            priority: job.priority,
-            accepted_at: Rfc3339(job.accepted_at),
-            state: job.state,
-            progress: Progress::new(job),
-        }
-    }
-}
 
 /// A page of the jobs, newest first; or, as lines, all of them.
 pub(crate) async fn jobs(

@@ -86,16 +86,19 @@ mod backup;
 mod brakes;
 mod centrifugo;
 mod conditions;
+mod config;
 mod cors;
 mod devices;
 mod event_input;
 mod event_report;
+mod event_view;
 mod events;
 mod exports;
 mod format;
 mod guard;
 mod imports;
 mod input;
+mod job;
 mod jobs;
 mod lines;
 mod metrics;
@@ -104,67 +107,51 @@ mod openapi;
 mod operation;
 mod pages;
 mod places;
+mod ports;
 mod problem;
 mod query;
 mod rate;
 mod rfc3339;
 mod routes;
 mod selectors;
+mod shared;
 mod target;
+mod turns;
 mod users;
 mod warnings;
 
 use std::fmt;
-use std::panic::resume_unwind;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Router;
 use tidings_hub::Hub;
 use tidings_store::{NewImport, Store};
 use tidings_telemetry::Registry;
-use tidings_telemetry::panics::{self, Work};
-use tidings_types::{DeviceNumber, Event, EventChannels};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::task::spawn_blocking;
-use tokio::time::{Instant, timeout};
+use tidings_types::Event;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
 
 pub use apps::{Apps, SubjectPattern, network};
 pub use auth::{ApiKey, ApiKeys, Scope};
-pub use event_report::EventState;
-pub use jobs::{Estimate, JobEntry, JobPart, JobState, JobView, Jobs, Outcomes, TimeTo};
+pub use config::ApiConfig;
+pub use event_view::EventState;
+pub use job::{Estimate, JobEntry, JobPart, JobState, JobView, Jobs, Outcomes, TimeTo};
 pub use operation::{
     ProviderStatus, Readiness, ReadyListener, ReadyProvider, health_router, metrics_router, ready_router,
 };
+pub use ports::{CheckError, ClientCounts, Connections, EventCheck, Node};
 pub use rate::Rate;
 pub use rfc3339::{Rfc3339, Rfc3339Error};
 pub use warnings::Configured;
 
 use apps::Gate;
-use auth::Caller;
 use centrifugo::{CentrifugoMetrics, Idempotency};
 use guard::KeyRate;
 use places::Places;
-use problem::{Invalid, Kind, Problem};
+use problem::Problem;
 use routes::{Guards, Routes};
-use target::Turns;
-
-/// What bounds the API.
-#[derive(Debug, Clone)]
-pub struct ApiConfig {
-    /// Bytes of a request's body; over it: 413.
-    pub body_bytes_max: usize,
-    /// Requests in work at a time; over it: 503.
-    pub request_count_max: usize,
-    /// Subscriptions of one device, as the store has it: a request with more is refused before anything is changed.
-    pub subscription_count_max: usize,
-    /// Mutes of one device, as the store has it: how long a line of an import may be depends on it.
-    pub mute_count_max: usize,
-    /// How fast the holder of one key may ask; `None`: at any rate.
-    pub key_rate: Option<Rate>,
-    /// Where events are published that name no channel.
-    pub event_channels: EventChannels,
-}
+use shared::Shared;
+use turns::Turns;
 
 /// Everything the API stands on.
 pub struct Api {
@@ -198,192 +185,12 @@ impl fmt::Debug for Api {
     }
 }
 
-/// This server among others.
-#[derive(Clone)]
-pub struct Node {
-    /// Unique, new at each start.
-    pub uid: String,
-    /// The operator's name for it.
-    pub name: String,
-    /// The version that runs.
-    pub version: String,
-    /// Counts the live connections.
-    pub clients: Arc<dyn Fn() -> ClientCounts + Send + Sync>,
-}
-
-impl fmt::Debug for Node {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Node").field("uid", &self.uid).field("name", &self.name).finish_non_exhaustive()
-    }
-}
-
-/// Live connections, counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct ClientCounts {
-    /// Connections.
-    pub connections: usize,
-    /// Different users among them.
-    pub users: usize,
-}
-
-/// Whether the devices that an event is for can be told: it has a text, and its parameters and size fit.
-pub trait EventCheck: Send + Sync {
-    /// Called for each event of a request before any is accepted; must not wait.
-    ///
-    /// # Errors
-    /// What is wrong, for the producer to read.
-    fn check(&self, event: &Event) -> Result<(), CheckError>;
-}
-
-/// Knows the live connections of devices. Must not wait.
-pub trait Connections: Send + Sync {
-    /// Takes from all connections of `device` that they are its; with `close` they are closed as well, and may come back.
-    fn revoke(&self, device: DeviceNumber, close: bool);
-}
-
-/// Why an event cannot be told.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{field}: {message}")]
-pub struct CheckError {
-    /// The event's field that is to blame.
-    field: String,
-    /// What is wrong with it, without the field's name.
-    message: String,
-}
-
-impl CheckError {
-    /// The field to blame and what is wrong with it. The answer names the field, so a `field: ` that the message
-    /// already begins with is taken off.
-    pub fn new(field: &str, message: &str) -> Self {
-        let rest = message.strip_prefix(field).and_then(|rest| rest.strip_prefix(": "));
-        Self { field: field.to_owned(), message: rest.unwrap_or(message).to_owned() }
-    }
-
-    /// As an error of the event whose fields' paths begin with `prefix`.
-    fn at(self, prefix: &str) -> Invalid {
-        Invalid::new(&format!("{prefix}{}", self.field), self.message)
-    }
-}
-
 /// Reads of the store at a time.
 const READ_COUNT_MAX: usize = 32;
 /// Pages of answers that are read at a time.
 const PAGE_READ_COUNT_MAX: usize = 4;
 /// Reads at a time for apps that have proven nothing yet.
 const APP_READ_COUNT_MAX: usize = 8;
-
-fn stopping() -> Problem {
-    Problem::new(Kind::Unavailable, "the server is stopping")
-}
-
-/// How long a request waits for its turn to count an audience: a large one takes a good part of a second.
-const TURN_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// What the handlers share.
-struct Shared {
-    config: ApiConfig,
-    hub: Arc<Hub>,
-    store: Store,
-    check: Arc<dyn EventCheck>,
-    configured: Arc<dyn Configured>,
-    jobs: Arc<dyn Jobs>,
-    connections: Arc<dyn Connections>,
-    node: Node,
-    started: Instant,
-    turns: Turns,
-    user_turns: Turns,
-    /// `None`: apps do not call for themselves.
-    gate: Option<Arc<Gate>>,
-    idempotency: Idempotency,
-    centrifugo: CentrifugoMetrics,
-    /// Places for requests that wait.
-    waits: Places,
-    /// Places for answers of Centrifugo's API that are large.
-    large_answers: Places,
-    /// Reads of the store at a time: short ones, and those of many rows.
-    reads: Arc<Semaphore>,
-    page_reads: Arc<Semaphore>,
-    /// Reads for apps that have proven nothing yet, so that whoever calls keeps no backend's read waiting.
-    app_reads: Arc<Semaphore>,
-    /// One audience is counted at a time.
-    previews: Arc<Semaphore>,
-}
-
-impl Shared {
-    /// A place for a request that may wait for long without work; there are a quarter as many as for all requests.
-    fn waiting_place(&self, caller: &Caller) -> Result<OwnedSemaphorePermit, Problem> {
-        self.waits.take(caller).ok_or_else(|| {
-            let (max, of_key) = (self.waits.count_max(), self.waits.key_count_max());
-            let detail = format!(
-                "at most {max} requests may wait, a quarter of http.request_count_max, at most {of_key} of one API key"
-            );
-            Problem::new(Kind::Overloaded, detail).limit(of_key as u64)
-        })
-    }
-
-    /// Reads the store on a thread that may block. A slow disk must not hold up the runtime's own threads, on which all
-    /// connections are served.
-    ///
-    /// # Cancel safety
-    /// What is dropped is read to its end, and nobody is told.
-    async fn read<T, E>(
-        self: &Arc<Self>,
-        read: impl FnOnce(&Self) -> Result<T, E> + Send + 'static,
-    ) -> Result<T, Problem>
-    where
-        T: Send + 'static,
-        E: Send + 'static,
-        Problem: From<E>,
-    {
-        Ok(self.blocking(&self.reads, read).await.ok_or_else(stopping)??)
-    }
-
-    /// As [`Shared::read`], for a page of an answer, whose many rows take a while. `None`: the server is stopping.
-    async fn read_page<T: Send + 'static>(
-        self: &Arc<Self>,
-        read: impl FnOnce(&Self) -> T + Send + 'static,
-    ) -> Option<T> {
-        self.blocking(&self.page_reads, read).await
-    }
-
-    async fn blocking<T: Send + 'static>(
-        self: &Arc<Self>,
-        permits: &Arc<Semaphore>,
-        work: impl FnOnce(&Self) -> T + Send + 'static,
-    ) -> Option<T> {
-        let permit = permits.clone().acquire_owned().await.expect("it is never closed");
-        let shared = self.clone();
-        let working = blocking(move || {
-            let _permit = permit; // Also when the caller hangs up.
-            work(&shared)
-        });
-        working.await.ok()
-    }
-
-    /// Waits for the turn to walk over an audience, in one's [`Shared::waiting_place`]; it ends when this is dropped.
-    async fn counting_turn(&self) -> Result<OwnedSemaphorePermit, Problem> {
-        match timeout(TURN_TIMEOUT, self.previews.clone().acquire_owned()).await {
-            Ok(turn) => Ok(turn.expect("it is never closed")),
-            Err(_) => {
-                let seconds = TURN_TIMEOUT.as_secs();
-                let detail =
-                    format!("one audience is counted at a time, and its turn did not come within {seconds} seconds");
-                Err(Problem::new(Kind::Overloaded, detail).limit(seconds))
-            }
-        }
-    }
-}
-
-/// Runs `work` for a request on a thread that may block. A panic there is the request's.
-///
-/// # Cancel safety
-/// Dropped, `work` goes on to its end.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Problem> {
-    spawn_blocking(|| panics::part_of(Work::Request, work)).await.map_err(|error| match error.try_into_panic() {
-        Ok(panic) => resume_unwind(panic),
-        Err(_) => stopping(),
-    })
-}
 
 /// What is answered, and where it may be served.
 #[derive(Debug)]

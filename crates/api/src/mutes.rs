@@ -15,14 +15,13 @@ use tidings_store::Store;
 use tidings_telemetry::unix_now;
 use tidings_types::{Mute, MuteScope, Timestamp};
 
-use crate::Shared;
-use crate::devices;
 use crate::event_input::whole_seconds;
 use crate::guard::{OptionalJsonBody, SecondPath};
 use crate::input::{self, Field, Schema, shown};
 use crate::problem::{Invalid, Kind, Problem, json};
 use crate::rfc3339::Rfc3339;
-use crate::target::Target;
+use crate::shared::Shared;
+use crate::target::{Target, found};
 
 pub(crate) const MUTE: Schema =
     Schema { fields: &["until", "for"], refused: &[("subject", IN_PATH), ("scope", IN_PATH)] };
@@ -58,7 +57,7 @@ pub(crate) async fn mutes(State(shared): State<Arc<Shared>>, target: Target) -> 
         mutes: Vec<View>,
     }
     let _place = target.read(&shared).await?;
-    let mutes = devices::found(&shared, &target.id, Store::mutes).await?;
+    let mutes = found(&shared, &target.id, Store::mutes).await?;
     Ok(json(StatusCode::OK, &List { mutes: View::all(mutes) }))
 }
 

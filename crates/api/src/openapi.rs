@@ -23,9 +23,9 @@ use axum::http::header::CONTENT_TYPE;
 use axum::routing::get;
 use serde_json::{Map, Value, json};
 
-use crate::ApiConfig;
 use crate::auth::Scope;
 use crate::centrifugo::ApiError;
+use crate::config::ApiConfig;
 use crate::format::{LINES, MESSAGEPACK};
 use crate::guard::Dialect;
 use crate::problem::{Kind, TYPE_PREFIX};

@@ -18,7 +18,7 @@ use crate::auth::Caller;
 use crate::guard::JsonBody;
 use crate::input::{self, Field, Schema};
 use crate::problem::{Invalid, Problem, json};
-use crate::{Shared, blocking};
+use crate::shared::{Shared, blocking};
 
 pub(crate) const EXPLAIN: Schema = Schema { fields: &["selector"], refused: &[] };
 

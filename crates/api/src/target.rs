@@ -4,43 +4,21 @@
 //! user's. When the body is there it takes one of the places of apps. Before a change it is checked again, in turn. Where apps call for themselves, changes of one device take turns: what was found when an app
 //! was let in is so until its change is done, also when a backend logs the device out at that moment.
 
-use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
+use tidings_store::{ReadError, Store};
 use tidings_telemetry::{chain, unix_now};
 use tidings_types::{Device, DeviceId, Subject, UserId};
-use tokio::sync::{Mutex, MutexGuard, OwnedSemaphorePermit};
+use tokio::sync::{MutexGuard, OwnedSemaphorePermit};
 use tracing::debug;
 
 use crate::apps::{App, Gate};
 use crate::guard::IdPath;
 use crate::places::Share;
 use crate::problem::{Invalid, Problem};
-use crate::{Shared, stopping};
-
-/// Groups of devices that take turns; a device is always in the same one.
-const TURN_COUNT: usize = 1024;
-
-/// One change at a time per device, or user: a lock for each of a fixed number of groups of them.
-#[derive(Debug)]
-pub(crate) struct Turns {
-    locks: Box<[Mutex<()>]>,
-    hasher: RandomState,
-}
-
-impl Default for Turns {
-    fn default() -> Self {
-        Self { locks: (0..TURN_COUNT).map(|_| Mutex::new(())).collect(), hasher: RandomState::new() }
-    }
-}
-
-impl Turns {
-    async fn take(&self, whose: &impl Hash) -> MutexGuard<'_, ()> {
-        self.locks[self.hasher.hash_one(whose) as usize % self.locks.len()].lock().await
-    }
-}
+use crate::shared::{Shared, stopping};
 
 /// An app's place, and the turn to change a device, until it is dropped.
 pub(crate) struct Turn<'s> {
@@ -180,4 +158,14 @@ impl Target {
     fn of_app<'s>(&'s self, shared: &'s Shared) -> Option<(&'s Gate, &'s App)> {
         shared.gate.as_deref().zip(self.app.as_ref())
     }
+}
+
+/// What the store has of the device `id`; 404 where there is no such device.
+pub(crate) async fn found<T: Send + 'static>(
+    shared: &Arc<Shared>,
+    id: &DeviceId,
+    find: impl FnOnce(&Store, &DeviceId) -> Result<Option<T>, ReadError> + Send + 'static,
+) -> Result<T, Problem> {
+    let wanted = id.clone();
+    shared.read(move |shared| find(&shared.store, &wanted)).await?.ok_or_else(|| Problem::no_device(id))
 }

@@ -28,10 +28,12 @@ use crate::devices::{self, Item, View, Whole};
 use crate::exports::{Unreadable, grouped};
 use crate::format::JsonOnly;
 use crate::guard::IdPath;
+use crate::mutes;
 use crate::pages::{self, Page};
+use crate::ports::Connections;
 use crate::problem::{Problem, json};
 use crate::rfc3339::Rfc3339;
-use crate::{Connections, Shared, mutes};
+use crate::shared::Shared;
 
 /// Devices of an export that are in memory at a time.
 const EXPORT_PAGE_COUNT: usize = 50;
@@ -53,7 +55,7 @@ pub(crate) async fn export(
 ) -> Result<Response, Problem> {
     let place = shared.waiting_place(&caller)?;
     // Errors are answers as long as nothing is sent.
-    let first = next(shared.clone(), user.clone(), None).await.ok_or_else(crate::stopping)??;
+    let first = next(shared.clone(), user.clone(), None).await.ok_or_else(crate::shared::stopping)??;
     let pages = pages::body(place, first, move |last| {
         let reading = next(shared.clone(), user.clone(), Some(last));
         async move { reading.await.ok_or(io::ErrorKind::Interrupted)?.map_err(io::Error::other) }

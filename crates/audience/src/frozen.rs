@@ -10,7 +10,7 @@ use std::sync::Arc;
 use roaring::RoaringBitmap;
 use tidings_types::DeviceNumber;
 
-use crate::sets::SHARD_DEVICE_COUNT;
+use crate::shard::SHARD_DEVICE_COUNT;
 
 /// Numbers that are found at a time.
 const FOUND_COUNT: usize = 64;

@@ -5,7 +5,7 @@
 
 use roaring::RoaringBitmap;
 
-use crate::sets::SHARD_DEVICE_COUNT;
+use crate::shard::SHARD_DEVICE_COUNT;
 
 /// Most numbers: adding one moves half of 16 KiB.
 pub(crate) const HALVES_COUNT_MAX: usize = 8192;

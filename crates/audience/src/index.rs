@@ -24,7 +24,8 @@ use tidings_types::{AppId, Country, DeviceNumber, Filter, Locale, Platform, Subj
 use crate::frozen::Frozen;
 use crate::gaps;
 use crate::names::{NameNumber, Names};
-use crate::sets::{Added, Members, Removed, SetKey, Sets, family, shard_index};
+use crate::sets::{Added, Members, Removed, SetKey, Sets, family};
+use crate::shard::shard_index;
 
 /// The kind of the subjects that are users: all devices of the user `42` are told what is about `user:42`.
 pub const USER_KIND: &str = "user";

@@ -32,6 +32,7 @@ mod names;
 mod pool;
 mod set;
 mod sets;
+mod shard;
 mod slots;
 
 pub use builder::{Builder, Subscribers};
@@ -39,4 +40,4 @@ pub use codec::{DecodeError, Filling, NamedShards, Naming, Shard};
 pub use evaluate::{ExplainedNode, Explaining, Explanation, Selecting};
 pub use frozen::Frozen;
 pub use index::{Index, Traits, USER_KIND};
-pub use sets::SHARD_DEVICE_COUNT;
+pub use shard::SHARD_DEVICE_COUNT;

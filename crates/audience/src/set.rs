@@ -16,7 +16,7 @@ use roaring::RoaringBitmap;
 use crate::gaps;
 use crate::halves::{HALVES_COUNT_MAX, Halves};
 use crate::pool::Place;
-use crate::sets::SHARD_DEVICE_COUNT;
+use crate::shard::shard_of;
 
 /// Gaps that need no memory of their own.
 pub(crate) const INLINE_BYTES_MAX: usize = 14;
@@ -292,10 +292,6 @@ fn tidy(bitmap: &mut RoaringBitmap) {
     if statistics.n_bytes_run_containers > u64::from(statistics.n_run_containers) * RUN_BYTES_MAX {
         bitmap.remove_run_compression();
     }
-}
-
-pub(crate) fn shard_of(number: u32) -> u16 {
-    (number / SHARD_DEVICE_COUNT) as u16
 }
 
 /// Gaps as they lie within a set.

@@ -14,11 +14,9 @@ use crate::gaps;
 use crate::lookup::{self, Lookup};
 use crate::names::{NameNumber, Names};
 use crate::pool::{POOLED_BYTES_MAX, Pool};
-use crate::set::{self, INLINE_BYTES_MAX, Set, Wide, shard_of};
+use crate::set::{self, INLINE_BYTES_MAX, Set, Wide};
+use crate::shard::shard_of;
 use crate::slots::Slots;
-
-/// Device numbers in one shard: a change or a union touches sets of at most this many.
-pub const SHARD_DEVICE_COUNT: u32 = 1 << 20;
 
 /// What a set is of: a family, and the name in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -415,8 +413,4 @@ fn hash(SetKey { family, name }: SetKey) -> u64 {
     let key = u64::from(family.0) << 32 | u64::from(name.0);
     let product = u128::from(key ^ 0x243f_6a88_85a3_08d3) * 0x9e37_79b9_7f4a_7c15;
     product as u64 ^ (product >> 64) as u64
-}
-
-pub(crate) fn shard_index(number: DeviceNumber) -> usize {
-    usize::from(shard_of(number.0))
 }

@@ -12,10 +12,12 @@
 //! The data is drawn from seeds ([`data`]), so every audience is compared, device by device, with what a plain walk
 //! over all devices says; after the changes and the opening nothing may be missing either. One thread selects.
 
+mod bench;
 mod bulk;
 #[cfg(feature = "peers")]
 mod controls;
 mod data;
+mod folder;
 mod goals;
 mod index;
 mod select;
@@ -28,26 +30,16 @@ use std::time::Duration;
 use tidings_store::Store;
 use tidings_types::Filter;
 
+use self::bench::Bench;
 use self::data::Data;
+use self::folder::{disk_bytes, folder};
 use self::goals::Goals;
 use self::select::{Audience, Selecting, Times};
 use super::report::{Goal, Report};
-use super::{failed, failed_by, progress, store};
-use crate::BenchError;
+use super::store;
 use crate::args::BenchAudienceArgs;
-
-/// What is measured, and what is in the store by now.
-struct Bench<'a> {
-    data: &'a Data,
-    goals: Goals,
-    runs: u32,
-    /// In the store.
-    device_count: u64,
-    subscription_count: u64,
-    /// Updates made.
-    update_count: u64,
-    report: Report,
-}
+use crate::error::{BenchError, failed};
+use crate::report::progress;
 
 pub(super) async fn run(args: &BenchAudienceArgs) -> Result<Report, BenchError> {
     let data = Data::of_subscriptions(args.subscriptions);
@@ -68,12 +60,7 @@ pub(super) async fn run(args: &BenchAudienceArgs) -> Result<Report, BenchError> 
     Ok(bench.report)
 }
 
-impl<'a> Bench<'a> {
-    fn new(data: &'a Data, goals: Goals, runs: u32) -> Self {
-        let report = Report::new("audience");
-        Self { data, goals, runs, device_count: 0, subscription_count: 0, update_count: 0, report }
-    }
-
+impl Bench<'_> {
     async fn measure_store(&mut self, folder: &Path) -> Result<(), BenchError> {
         let mut store = store::open(folder).await?;
         self.import(&store).await?;
@@ -94,26 +81,6 @@ impl<'a> Bench<'a> {
         let goal = self.goals.main(Goal::AtMost(goals::DISK_BYTES));
         self.judge("disk, closed, devices included", "B per subscription", vec![size], goal);
         Ok(())
-    }
-
-    /// Measures, and judges where a goal is stated.
-    fn judge(&mut self, name: impl Into<String>, unit: &'static str, runs: Vec<f64>, goal: Option<Goal>) {
-        match goal {
-            Some(goal) => self.report.judge(name, unit, runs, goal),
-            None => self.report.measure(name, unit, runs),
-        }
-    }
-
-    /// Whether all that was written is there.
-    fn check_counts(&self, store: &Store) -> Result<(), BenchError> {
-        let counts = store.counts();
-        if (counts.devices, counts.subscriptions) == (self.device_count, self.subscription_count) {
-            return Ok(());
-        }
-        Err(failed(format!(
-            "the store has {} of {} devices, {} of {} subscriptions",
-            counts.devices, self.device_count, counts.subscriptions, self.subscription_count
-        )))
     }
 
     /// All sizes, warm.
@@ -195,39 +162,6 @@ impl<'a> Bench<'a> {
 
 fn millis(timed: &[Times], field: fn(&Times) -> Duration) -> Vec<f64> {
     timed.iter().map(|times| field(times).as_secs_f64() * 1e3).collect()
-}
-
-fn folder(parent: Option<&Path>) -> Result<tempfile::TempDir, BenchError> {
-    let folder = match parent {
-        Some(parent) => tempfile::tempdir_in(parent),
-        None => tempfile::tempdir(),
-    };
-    folder.map_err(|error| failed_by("cannot make a temporary folder", &error))
-}
-
-/// What the files in a folder take, holes not counted.
-fn disk_bytes(folder: &Path) -> std::io::Result<u64> {
-    use std::os::unix::fs::MetadataExt as _;
-    const BLOCK_BYTES: u64 = 512; // The unit of st_blocks, whatever the file system's.
-    let mut sum = 0;
-    each_file(folder, &mut |path| {
-        sum += path.metadata()?.blocks() * BLOCK_BYTES;
-        Ok(())
-    })?;
-    Ok(sum)
-}
-
-/// Every file in a folder and those below.
-fn each_file(folder: &Path, visit: &mut impl FnMut(&Path) -> std::io::Result<()>) -> std::io::Result<()> {
-    for entry in std::fs::read_dir(folder)? {
-        let path = entry?.path();
-        if path.is_dir() {
-            each_file(&path, visit)?;
-        } else {
-            visit(&path)?;
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

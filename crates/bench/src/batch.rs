@@ -8,8 +8,10 @@
 //!
 //! A standard case, and from there one thing changed at a time; `--full` measures every combination.
 
+mod case;
 mod message;
 mod ours;
+mod producer;
 mod sink;
 mod writer;
 
@@ -19,12 +21,12 @@ use std::thread;
 
 use tokio::time::Instant;
 
+use self::case::{Case, all_cases, cases};
 use self::message::{Came, Messages};
 use super::report::{Goal, Report};
-use super::statistic::format_number;
-use super::{failed, failed_by, progress};
-use crate::BenchError;
 use crate::args::BenchBatchArgs;
+use crate::error::{BenchError, failed, failed_by};
+use crate::report::progress;
 
 /// Times the speed of locked direct writes, into pipes and files.
 const GOAL_LOCKED: f64 = 10.0;
@@ -32,96 +34,9 @@ const GOAL_LOCKED: f64 = 10.0;
 #[cfg(feature = "peers")]
 const GOAL_APPENDER: f64 = 1.0;
 
-const COUNTS: [u64; 3] = [10_000, 100_000, 1_000_000];
-const MESSAGE_BYTES: [usize; 2] = [25, 100];
-const PAGE_BYTES: [usize; 3] = [2048, 4096, 8192];
-const SLOTS: [usize; 3] = [100, 5000, 40_000];
-
 /// Where messages may be dropped, producers let others run after so many: on few cores they would otherwise be done
 /// before anybody could take anything from them.
 const BREATH: u64 = 16;
-
-/// What is written, how, and where to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Case {
-    sink: sink::Kind,
-    producers: usize,
-    count: u64,
-    message_bytes: usize,
-    page_bytes: usize,
-    /// Messages that may wait.
-    slots: usize,
-    /// Drops messages when there is no room; otherwise producers wait.
-    sheds: bool,
-}
-
-impl Case {
-    /// What is not said otherwise.
-    const fn standard(sink: sink::Kind) -> Self {
-        // A terminal is slow, and no goal is about it.
-        let count = if matches!(sink, sink::Kind::Terminal) { COUNTS[1] } else { COUNTS[2] };
-        Self { sink, producers: 4, count, message_bytes: 25, page_bytes: 8192, slots: 40_000, sheds: false }
-    }
-
-    fn bytes(&self) -> usize {
-        self.count as usize * self.message_bytes
-    }
-
-    /// The output, and what differs from the standard.
-    fn name(&self) -> String {
-        let standard = Self::standard(self.sink);
-        let mut name = self.sink.name().to_owned();
-        let mut tell = |differs, text| {
-            if differs {
-                name = format!("{name}, {text}");
-            }
-        };
-        tell(self.producers != standard.producers, format!("{} producer", self.producers));
-        tell(self.count != standard.count, format!("{} messages", format_number(self.count as f64)));
-        tell(self.message_bytes != standard.message_bytes, format!("{} B", self.message_bytes));
-        tell(self.page_bytes != standard.page_bytes, format!("page {}", self.page_bytes));
-        tell(self.slots != standard.slots, format!("buffer {}", self.slots));
-        tell(self.sheds, "shedding".to_owned());
-        name
-    }
-
-    /// Whether pages, slots and policy make a difference to whoever writes; locks have none of them.
-    fn suits(&self, writer: writer::Kind) -> bool {
-        let standard = Self::standard(self.sink);
-        let Self { page_bytes, slots, sheds, .. } = standard;
-        writer.has_buffer() || (page_bytes, slots, sheds) == (self.page_bytes, self.slots, self.sheds)
-    }
-}
-
-/// From the standard cases, one thing at a time.
-fn cases() -> Vec<Case> {
-    use sink::Kind::{File, Nothing, Pipe};
-    let standard = sink::Kind::ALL.map(Case::standard);
-    let alone = [Pipe, File].map(|sink| Case { producers: 1, ..Case::standard(sink) });
-    let sizes = [Nothing, Pipe, File].map(Case::standard).into_iter().flat_map(|case| {
-        let pages = PAGE_BYTES.into_iter().filter(move |&bytes| bytes != case.page_bytes);
-        pages
-            .map(move |page_bytes| Case { page_bytes, ..case })
-            .chain([Case { message_bytes: 100, ..case }, Case { count: COUNTS[0], ..case }])
-    });
-    let shedding = sink::Kind::ALL
-        .into_iter()
-        .flat_map(|sink| SLOTS.map(|slots| Case { slots, sheds: true, ..Case::standard(sink) }));
-    standard.into_iter().chain(alone).chain(sizes).chain(shedding).collect()
-}
-
-fn all_cases() -> Vec<Case> {
-    let mut cases: Vec<_> = sink::Kind::ALL.map(Case::standard).into();
-    cases = cases.iter().flat_map(|&case| COUNTS.map(|count| Case { count, ..case })).collect();
-    cases = cases.iter().flat_map(|&case| MESSAGE_BYTES.map(|message_bytes| Case { message_bytes, ..case })).collect();
-    cases = cases.iter().flat_map(|&case| PAGE_BYTES.map(|page_bytes| Case { page_bytes, ..case })).collect();
-    cases = cases.iter().flat_map(|&case| SLOTS.map(|slots| Case { slots, ..case })).collect();
-    cases
-        .iter()
-        .flat_map(|&case| [1, 4].map(|producers| Case { producers, ..case }))
-        .flat_map(|case| [false, true].map(|sheds| Case { sheds, ..case }))
-        .collect()
-}
 
 pub(super) async fn run(args: &BenchBatchArgs) -> Result<Report, BenchError> {
     let args = args.clone();
@@ -163,7 +78,7 @@ struct Outcome {
 }
 
 fn measure(case: &Case, folder: &Path, runs: u32, report: &mut Report) -> Result<(), BenchError> {
-    let writers: Vec<_> = writer::Kind::ALL.iter().copied().filter(|&writer| case.suits(writer)).collect();
+    let writers: Vec<_> = writer::Kind::ALL.iter().copied().filter(|&writer| case.suits(writer.has_buffer())).collect();
     let mut outcomes: Vec<Vec<Outcome>> = writers.iter().map(|_| Vec::new()).collect();
     for _ in 0..runs {
         for (&writer, outcomes) in writers.iter().zip(&mut outcomes) {
@@ -241,7 +156,7 @@ fn write(case: &Case, writer: writer::Kind, folder: &Path) -> Result<Outcome, Be
 }
 
 /// All producers at once; when the first began and the last ended.
-fn produce(case: &Case, writer: &dyn writer::Writer) -> (Instant, Instant) {
+fn produce(case: &Case, writer: &dyn producer::Writer) -> (Instant, Instant) {
     let start = Barrier::new(case.producers);
     let produce = |producer| {
         let mut messages = Messages::new(producer, case.message_bytes);

@@ -20,9 +20,9 @@ use self::latency::{InPlace, OPERATION_COUNT, QUANTILES, Run, Summary, measure};
 use self::throughput::{COUNT, Rate, SIDES};
 use super::report::{Goal, Report};
 use super::statistic::format_number;
-use super::{failed_by, progress};
-use crate::BenchError;
 use crate::args::BenchBufferArgs;
+use crate::error::{BenchError, failed_by};
+use crate::report::progress;
 
 const GOAL_AVERAGE_US: f64 = 0.2;
 const GOAL_99_999_US: f64 = 10.0;

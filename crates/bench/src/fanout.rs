@@ -12,24 +12,22 @@
 
 pub(super) mod bare;
 mod client;
+mod command;
 mod load;
 pub(super) mod server;
 mod swarm;
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-use tidings_types::Json;
-
+use self::command::{Command, KEPT_CHANNEL, LIVE_CHANNEL, Listening, Mark, PROOF_CHANNEL};
 use self::load::{LOADS, Load, Sample};
 use self::swarm::{Greeting, Swarm};
 use super::peer::Peer;
-use super::process::{self, Cores, Usage};
+use super::process::{self, Cores};
 use super::report::{Goal, Report};
-use super::{failed, progress};
-use crate::BenchError;
 use crate::args::{BenchFanoutArgs, PeerRole};
+use crate::error::{BenchError, failed};
+use crate::report::progress;
 
 /// Processor time per delivery, as a multiple of the bare loop's.
 const GOAL_OF_BARE: f64 = 1.2;
@@ -39,32 +37,6 @@ const GOAL_IDLE_KIB: f64 = 6.0;
 const GOAL_RECOVERY_MS: f64 = 0.4 * 0.14;
 /// What each client that comes back has missed.
 const MISSED_COUNT: u64 = 20;
-
-/// Where the channels of this benchmark are: without and with history.
-const LIVE_CHANNEL: &str = "bench";
-const KEPT_CHANNEL: &str = "kept:bench";
-/// A durable one: only those ask for receipts.
-const PROOF_CHANNEL: &str = "proof:bench";
-
-/// What the other process is told.
-#[derive(Debug, Serialize, Deserialize)]
-enum Command {
-    /// Publish; no answer.
-    Publish { channel: String, number: u64, data: Json },
-    /// Answer with [`Mark`].
-    Mark,
-}
-
-/// What the other process is at, at one moment.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-struct Mark {
-    usage: Usage,
-    connections: usize,
-}
-
-/// Where it listens: its greeting.
-#[derive(Debug, Serialize, Deserialize)]
-struct Listening(SocketAddr);
 
 pub(super) async fn run(args: &BenchFanoutArgs) -> Result<Report, BenchError> {
     process::need_files(u64::from(args.clients) + 2000)?;
@@ -147,7 +119,7 @@ async fn recovery(clients: u32, cores: Cores) -> Result<(Duration, Duration), Be
     swarm.delivered(BEFORE_COUNT * u64::from(clients)).await?;
     let epoch = swarm.epoch().ok_or_else(|| failed("a channel with history told no epoch"))?;
     swarm.stop()?;
-    load::until("all clients are gone", async || Ok(peer.ask::<Mark>(Command::Mark)?.connections == 0)).await?;
+    swarm::until("all clients are gone", async || Ok(peer.ask::<Mark>(Command::Mark)?.connections == 0)).await?;
     load::publish_at_once(&mut peer, KEPT_CHANNEL, BEFORE_COUNT + 1..=BEFORE_COUNT + MISSED_COUNT)?;
 
     let before: Mark = peer.ask(Command::Mark)?;

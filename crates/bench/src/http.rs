@@ -20,22 +20,20 @@ use std::time::Duration;
 use tidings_http1::{Client, ClientConfig, Origin, Request};
 use tokio::time::sleep;
 
-use self::load::{Ask, Load};
+use self::load::{Ask, Load, TIMEOUT};
 use self::nginx::{BODY, Nginx};
 use self::wrk::Wrk;
 use super::process::{self, Cores};
 use super::report::{Goal, Report};
-use super::{failed, failed_by, progress};
-use crate::BenchError;
 use crate::args::BenchHttpArgs;
+use crate::error::{BenchError, failed, failed_by};
+use crate::report::progress;
 
 /// Of wrk's rate with pipelining, where there is any.
 const GOAL_OF_WRK: f64 = 0.8;
 /// Of reqwest's rate, in the case of the figures that were published.
 const GOAL_OF_REQWEST: f64 = 3.0;
 const PUBLISHED: Case = Case { pool: 128, concurrency: 2048 };
-/// Long enough that none of a healthy server's answers is late.
-const TIMEOUT: Duration = Duration::from_secs(10);
 /// Until all connections are up.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 

@@ -13,6 +13,7 @@ mod args;
 mod audience;
 mod batch;
 mod buffer;
+mod error;
 mod fanout;
 mod http;
 mod peer;
@@ -22,35 +23,10 @@ mod report;
 mod statistic;
 mod store;
 
-use tidings_client::HttpError;
-use tidings_config::ConfigError;
-use tidings_server::ServeError;
-
 pub use self::args::BenchCommand;
 use self::args::PeerRole;
-
-/// Why a benchmark did not run, or its answers are wrong.
-#[derive(Debug, thiserror::Error)]
-pub enum BenchError {
-    /// Its own configuration is wrong.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    /// The server cannot start.
-    #[error(transparent)]
-    Serve(#[from] ServeError),
-    /// The server cannot be reached, or breaks off.
-    #[error(transparent)]
-    Http(#[from] HttpError),
-    /// What was asked makes no sense.
-    #[error("{0}")]
-    Usage(String),
-    /// It was tried and did not work.
-    #[error("{0}")]
-    Failed(String),
-    /// Standard input or output failed, or a file.
-    #[error("cannot use standard input or output")]
-    Terminal(#[from] std::io::Error),
-}
+pub use self::error::BenchError;
+use self::report::progress;
 
 /// Runs a benchmark and prints its table.
 ///
@@ -79,19 +55,4 @@ pub async fn run(command: BenchCommand) -> Result<(), BenchError> {
         }
     };
     report.print(json)
-}
-
-/// The error of a run that did not do, or whose answers are wrong.
-fn failed(why: impl Into<String>) -> BenchError {
-    BenchError::Failed(why.into())
-}
-
-/// The same, for errors with causes.
-fn failed_by(what: &str, error: &dyn std::error::Error) -> BenchError {
-    BenchError::Failed(format!("{what}: {}", tidings_telemetry::chain(error)))
-}
-
-/// Tells whoever waits what is being done.
-fn progress(text: impl std::fmt::Display) {
-    tidings_server::output::remark(tidings_server::output::Kind::Note, text);
 }

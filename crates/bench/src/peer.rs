@@ -10,9 +10,8 @@ use clap::ValueEnum as _;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{failed, failed_by};
-use crate::BenchError;
 use crate::args::PeerRole;
+use crate::error::{BenchError, failed, failed_by};
 use tidings_server::output::line;
 
 /// A running one; dropped, it is killed.

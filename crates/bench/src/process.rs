@@ -9,8 +9,7 @@ use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-use super::failed;
-use crate::BenchError;
+use crate::error::{BenchError, failed};
 
 /// What a process has used at one moment.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]

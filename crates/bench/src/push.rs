@@ -27,7 +27,9 @@ mod case;
 mod cores;
 pub(super) mod fcm;
 mod h2load;
+mod java;
 mod job;
+mod language;
 mod link;
 mod newsletter;
 mod peers;
@@ -46,15 +48,15 @@ use self::case::{Case, FAR, NEAR};
 use self::cores::Sides;
 use self::h2load::H2load;
 use self::job::Door;
+use self::language::LANGUAGES;
 use self::peers::{Kind, Load, Peers};
 use self::provider::{Provider, check_ledger, payload_bytes};
-use self::setup::{Folder, LANGUAGES};
-use self::simulator::Greeting;
+use self::setup::{Folder, start_server};
 use super::process::Usage;
 use super::report::{Goal, Report};
-use super::{failed, failed_by, progress};
-use crate::BenchError;
 use crate::args::{BenchPushArgs, BenchPushServer};
+use crate::error::{BenchError, failed};
+use crate::report::{judge_if, millis, progress};
 use tidings_server::Server;
 
 /// Of h2load's rate.
@@ -184,13 +186,6 @@ pub(super) async fn run(args: &BenchPushArgs) -> Result<Report, BenchError> {
         report.note(format!("The provider had {} cores, the senders one.", sides.provider.len()));
     }
     Ok(report)
-}
-
-/// Starts the server of a case in this process.
-async fn start_server(folder: &Folder, greeting: &Greeting, case: Case) -> Result<Server, BenchError> {
-    folder.trust(greeting)?;
-    let config = folder.config(greeting, case)?;
-    Server::start(config).await.map_err(|error| failed_by("cannot start the server", &error))
 }
 
 async fn run_cases(
@@ -376,15 +371,6 @@ fn tell_peer(case: Case, kind: Kind, loads: &[Load], rates: &[f64], report: &mut
     judge_if(report, judged, format!("{case}: times {name}"), "×", ratios, Goal::AtLeast(GOAL_OF_GORUSH));
     report.measure(format!("{case}: CPU, {name}"), "µs", column(|load| load.peer_micros));
     report.measure(format!("{case}: CPU, provider with {name}"), "µs", column(|load| load.provider_micros));
-}
-
-/// Measures, and judges where a goal is stated.
-fn judge_if(report: &mut Report, judged: bool, name: String, unit: &'static str, runs: Vec<f64>, goal: Goal) {
-    if judged { report.judge(name, unit, runs, goal) } else { report.measure(name, unit, runs) }
-}
-
-fn millis(duration: Duration) -> f64 {
-    duration.as_secs_f64() * 1e3
 }
 
 #[cfg(test)]

@@ -1,11 +1,14 @@
 //! What a benchmark found: one line per measure, its goal beside it, as a table or as one JSON object.
 
+use std::fmt::Display;
+use std::time::Duration;
+
 use serde::Serialize;
 use serde_json::json;
+use tidings_server::output::{Kind, line, remark};
 
 use super::statistic::{Spread, format_number};
-use crate::BenchError;
-use tidings_server::output::line;
+use crate::error::BenchError;
 
 /// What a measure should reach.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -122,6 +125,27 @@ impl Report {
         }
         text.trim_end().to_owned()
     }
+}
+
+/// Tells whoever waits what is being done.
+pub(crate) fn progress(text: impl Display) {
+    remark(Kind::Note, text);
+}
+
+/// Measures, and judges where a goal is stated.
+pub(crate) fn judge_if(
+    report: &mut Report,
+    judged: bool,
+    name: String,
+    unit: &'static str,
+    runs: Vec<f64>,
+    goal: Goal,
+) {
+    if judged { report.judge(name, unit, runs, goal) } else { report.measure(name, unit, runs) }
+}
+
+pub(crate) fn millis(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
 }
 
 #[cfg(test)]

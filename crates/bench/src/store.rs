@@ -8,8 +8,7 @@ use tidings_store::{CommitSink, DurableChannel, QueueLimit, Store, StoreConfig, 
 use tidings_telemetry::unix_now;
 use tidings_types::{ChannelName, JournalPosition, StreamPosition};
 
-use super::failed_by;
-use crate::BenchError;
+use crate::error::{BenchError, failed_by};
 
 /// Nobody follows what becomes durable.
 struct Nobody;

@@ -36,6 +36,7 @@
 //! operations, which is what the model test explores; that this is so, and that no wake-up is lost between threads, is
 //! what loom explores. No runtime is needed.
 
+mod error;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -46,9 +47,10 @@ use std::pin::Pin;
 use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll};
 
+pub use error::{Closed, PushError, TryPushError};
 use state::{Few, State, Wakes};
 
-use crate::bounds::{Bounds, Counters, Full, NoRoom, Rejected};
+use crate::bounds::{Bounds, Counters, Full, Rejected};
 use crate::ring::Ring;
 use crate::sync::Mutex;
 
@@ -84,41 +86,6 @@ use crate::sync::Mutex;
 /// ```
 pub struct Lake<T> {
     state: Mutex<State<T>>,
-}
-
-/// The lake takes no more values.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the lake is closed")]
-pub struct Closed;
-
-/// Why [`Lake::push_batch`] ended before everything was handed in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum PushError {
-    /// The first value that is left is heavier than the bounds allow, so no waiting would help.
-    #[error(transparent)]
-    TooLarge(NoRoom),
-    /// The lake takes no more values.
-    #[error(transparent)]
-    Closed(#[from] Closed),
-}
-
-/// Why [`Lake::try_push_batch`] or [`Lake::push`] handed nothing in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum TryPushError {
-    /// Not enough room for all of it.
-    #[error(transparent)]
-    NoRoom(#[from] NoRoom),
-    /// Others were there first, and what room there is is theirs.
-    #[error("{waiting} producers wait in line before these {count} values")]
-    InLine {
-        /// Values that were to go in.
-        count: usize,
-        /// Producers waiting in line.
-        waiting: usize,
-    },
-    /// The lake takes no more values.
-    #[error(transparent)]
-    Closed(#[from] Closed),
 }
 
 impl<T> From<Ring<T>> for Lake<T> {

@@ -20,7 +20,7 @@ use tidings_types::{AppId, Environment};
 use tracing_subscriber::EnvFilter;
 
 use super::field::{Reader, bare_or_quoted};
-use super::read_file;
+use super::file::read_file;
 use super::sections::{
     Api, ApiKey, Apns, Apps, Client, Config, Fcm, Http, Influx, Namespace, Shadow, Topic, WebPush, Webhook,
 };

@@ -66,8 +66,9 @@ pub struct Effective {
 }
 
 /// What reading has found so far.
-#[derive(Default)]
 pub(crate) struct Reader {
+    /// Every setting there is.
+    all: &'static [Item],
     /// Every mistake.
     pub(crate) problems: Vec<Problem>,
     /// Every value in force, in the order of the declarations.
@@ -75,6 +76,11 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
+    /// Nothing is read yet; `all` are the settings at the top.
+    pub(super) fn new(all: &'static [Item]) -> Self {
+        Self { all, problems: Vec::new(), effective: Vec::new() }
+    }
+
     pub(super) fn problem(&mut self, origin: &Origin, message: String) {
         self.problems.push(Problem { origin: origin.clone(), message });
     }
@@ -209,7 +215,7 @@ pub(crate) fn read_table<T: Section>(table: &Table, path: &str, origin: &Origin,
     for (name, (origin, _)) in table {
         if T::ITEMS.iter().all(|item| item.name != name) {
             let place = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-            let advice = nearest(name, path, T::ITEMS).map_or_else(String::new, |path| {
+            let advice = nearest(name, path, T::ITEMS, reader.all).map_or_else(String::new, |path| {
                 let variable = matches!(origin, Origin::Environment(_)).then(|| format!(" ({})", variable_of(&path)));
                 format!(", did you mean `{path}`{}?", variable.unwrap_or_default())
             });
@@ -226,10 +232,10 @@ pub(crate) fn variable_of(path: &str) -> String {
 }
 
 /// The name that was probably meant: the most similar one of the same table, else the same name in another table.
-fn nearest(name: &str, path: &str, items: &'static [Item]) -> Option<String> {
+fn nearest(name: &str, path: &str, items: &'static [Item], all: &'static [Item]) -> Option<String> {
     let similar = closest(name, items.iter().map(|item| item.name))
         .map(|name| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") });
-    similar.or_else(|| elsewhere(name, "", super::Config::ITEMS))
+    similar.or_else(|| elsewhere(name, "", all))
 }
 
 /// The most similar of `names`, if one is similar enough to be a slip of the hand or a related word.

@@ -11,6 +11,7 @@
 
 mod check;
 mod field;
+mod file;
 mod memory;
 mod sections;
 mod show;
@@ -22,7 +23,6 @@ mod webhook_key;
 mod tests;
 
 use std::fmt;
-use std::io::Read as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -30,6 +30,7 @@ use tidings_types::{AppId, Environment, Provider};
 
 pub use self::field::Effective;
 use self::field::{Reader, Section, closest, read_table};
+pub use self::file::{FILE_BYTES_MAX, read_file};
 pub use self::memory::{Basis, INFLUX_BUFFER_BYTES, LOG_BYTES_MAX, MemorySum, Term, memory_sum};
 pub use self::sections::*;
 pub use self::show::{effective, example, reference};
@@ -38,9 +39,6 @@ use self::tree::{VARIABLE_PREFIX, VARIABLE_SEPARATOR};
 use self::value::Leaf as _;
 pub use self::value::{AppleId, ByteSize, HostPort, LogFormat, Ramp, Scope, Secret, Sha256, Tag, WebUrl};
 pub use self::webhook_key::{Key as WebhookKey, KeyError as WebhookKeyError, Keys as WebhookKeys};
-
-/// The largest configuration file, and the largest file that holds a secret or a key.
-pub const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// The file that is read when none is named and it is there.
 pub const DEFAULT_FILE: &str = "tidings.toml";
@@ -186,7 +184,7 @@ pub fn parse(
 
 /// Reads every setting without looking at relations between them or at other files.
 fn read(file: &str, text: &str, variables: impl IntoIterator<Item = (String, String)>) -> (Option<Config>, Reader) {
-    let mut reader = Reader::default();
+    let mut reader = Reader::new(Config::ITEMS);
     let mut table = tree::parse(file, text, &mut reader.problems);
     tree::overlay(&mut table, variables.into_iter().filter(|(name, _)| is_setting(name)));
     let config = read_table(&table, "", &Origin::Default, &mut reader);
@@ -203,17 +201,6 @@ fn is_setting(variable: &str) -> bool {
 
 /// Variables of the command line, not of the configuration: `TIDINGS_CONFIG` and so on.
 const NOT_SETTINGS: [&str; 5] = ["CONFIG", "URL", "API_KEY", "TOKEN", "BIN"];
-
-/// Reads a text file of at most [`FILE_BYTES_MAX`].
-pub fn read_file(path: &Path) -> std::io::Result<String> {
-    let mut text = String::new();
-    std::fs::File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > FILE_BYTES_MAX {
-        let message = format!("larger than {FILE_BYTES_MAX} bytes");
-        return Err(std::io::Error::new(std::io::ErrorKind::FileTooLarge, message));
-    }
-    Ok(text)
-}
 
 /// Reads a duration as settings spell it, for the command line.
 ///

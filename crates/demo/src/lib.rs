@@ -18,6 +18,7 @@ mod args;
 mod clients;
 mod clock;
 mod cores;
+mod error;
 mod population;
 mod pushes;
 mod report;
@@ -28,18 +29,16 @@ mod view;
 mod wording;
 
 use std::io;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use hyper::StatusCode;
 use serde_json::Value;
-use tidings_client::{HttpError, ServerUrl};
-use tidings_config::ConfigError;
+use tidings_client::ServerUrl;
 use tidings_sender::DeviceOutcome;
 use tidings_server::output::line;
-use tidings_server::{ServeError, Server, stopped};
+use tidings_server::{Server, stopped};
 use tidings_telemetry::{chain, unix_now};
 use tidings_types::{DeviceToken, Platform};
 use tokio::time::Instant;
@@ -48,6 +47,7 @@ pub use self::args::DemoArgs;
 use self::clients::Crowd;
 use self::clock::Clock;
 use self::cores::Used;
+pub use self::error::DemoError;
 use self::population::Population;
 use self::pushes::Pushes;
 use self::report::{Busy, Extent, Report};
@@ -85,40 +85,6 @@ const TOLD_INTERVAL: Duration = Duration::from_millis(2);
 /// Tries of an event that the server has no room for, and the pause between two.
 const POST_TRY_COUNT_MAX: usize = 100;
 const POST_PAUSE: Duration = Duration::from_millis(100);
-
-/// Why the demo failed, or could not be played.
-#[derive(Debug, thiserror::Error)]
-pub enum DemoError {
-    /// Its own configuration is wrong.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    /// The server cannot start.
-    #[error(transparent)]
-    Serve(#[from] ServeError),
-    /// The server cannot be reached, or breaks off.
-    #[error(transparent)]
-    Http(#[from] HttpError),
-    /// What was asked makes no sense.
-    #[error("{0}")]
-    Usage(String),
-    /// It was tried and did not work.
-    #[error("{0}")]
-    Failed(String),
-    /// A file cannot be read or written.
-    #[error("cannot {action} {}", path.display())]
-    File {
-        /// "read" or "write".
-        action: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: std::io::Error,
-    },
-    /// Standard input or output failed, or a file.
-    #[error("cannot use standard input or output")]
-    Terminal(#[from] std::io::Error),
-}
 
 /// Plays the match.
 ///

@@ -12,18 +12,18 @@ use std::sync::Arc;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tempfile::TempDir;
+use tidings_config::Config;
 use tidings_simulator::{
     AcceptedMessage, AcceptedNotification, ApnsSimulator, FcmConfig, FcmSimulator, Ledger, MessageEntry, Refusal,
     SimulatorConfig, StartError, WebPushConfig, WebPushSimulator,
 };
+use tidings_telemetry::chain;
 use tidings_types::{DeviceToken, Platform};
 
 use super::cores::core_count;
+use super::error::DemoError;
 use super::population::{APP, Population, platform_of};
 use super::pushes::{Ledgers, Pushes};
-use crate::DemoError;
-use tidings_config::Config;
-use tidings_telemetry::chain;
 
 /// The topics, in the form of the configuration.
 pub(super) const TOPICS: &str = include_str!("../topics.toml");

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use httparse::EMPTY_HEADER;
 
-use crate::parser::HEADER_COUNT_MAX;
+use crate::HEADER_COUNT_MAX;
 
 /// What a server answered.
 #[derive(Clone, Default)]

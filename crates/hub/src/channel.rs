@@ -13,10 +13,25 @@ use std::time::Duration;
 use roaring::RoaringBitmap;
 use tidings_protocol::{ClientId, ClientInfo, NamespaceOptions, Publication, encode_publication_push, websocket};
 use tidings_stream::{Bounds, Frame, Gap, History, HistoryFilter, Lagged, Retention, Tail, TailBounds};
+use tidings_telemetry::panics::lock;
 use tidings_types::{ChannelName, DeviceNumber, JournalPosition, Offset, ReceiptRequest, StreamPosition, Timestamp};
 
+use crate::clock::process_micros;
 use crate::presence::Presence;
-use crate::{Acted, EventReceipts, LoopId, Mailbox, NewPublication, Receipts, lock, process_micros};
+use crate::receipts::{EventReceipts, Receipts};
+
+/// Which edge loop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LoopId(pub(crate) usize);
+
+/// What is to be published.
+#[derive(Debug, Clone)]
+pub struct NewPublication {
+    /// What subscribers get; its offset is set by the channel.
+    pub publication: Publication,
+    /// Deliver to who is there, keep nothing and give no offset.
+    pub skip_history: bool,
+}
 
 /// A subscriber as the channel sees it.
 #[derive(Debug, Clone)]
@@ -158,10 +173,12 @@ impl Channel {
         &self.options
     }
 
+    /// Publishes. `wake` is called for each loop that has readers here and does not know yet that there is something new;
+    /// the channel is locked then.
     pub(crate) fn publish(
         self: &Arc<Self>,
         new: NewPublication,
-        mailboxes: &[Arc<Mailbox>],
+        wake: impl Fn(LoopId, Arc<Self>),
         now: Timestamp,
     ) -> Acted<Option<StreamPosition>> {
         let mut state = lock(&self.state);
@@ -175,7 +192,7 @@ impl Channel {
             state.is_new = false;
         }
         let position = kept.then(|| state.history.top());
-        self.fan_out(&mut state, &publication, None, mailboxes);
+        self.fan_out(&mut state, &publication, None, wake);
         Acted::Done(position)
     }
 
@@ -185,7 +202,7 @@ impl Channel {
         offset: Offset,
         publication: Publication,
         receipts: &Receipts,
-        mailboxes: &[Arc<Mailbox>],
+        wake: impl Fn(LoopId, Arc<Self>),
         now: Timestamp,
     ) -> Acted<()> {
         let mut state = lock(&self.state);
@@ -199,7 +216,7 @@ impl Channel {
             if let Some(request) = &publication.receipt {
                 state.open(offset, request, receipts);
             }
-            self.fan_out(&mut state, &publication, publication.receipt.map(|request| request.event), mailboxes);
+            self.fan_out(&mut state, &publication, publication.receipt.map(|request| request.event), wake);
         }
         Acted::Done(())
     }
@@ -226,7 +243,7 @@ impl Channel {
         state: &mut State,
         publication: &Publication,
         receipt: Option<JournalPosition>,
-        mailboxes: &[Arc<Mailbox>],
+        wake: impl Fn(LoopId, Arc<Self>),
     ) {
         if state.readers.is_empty() {
             return; // Nobody to write it to: not even encoded.
@@ -235,7 +252,7 @@ impl Channel {
         state.tail.push(Frame { bytes, published_micros: process_micros(), receipt });
         for reader in &mut state.readers {
             if !std::mem::replace(&mut reader.dirty, true) {
-                mailboxes[reader.loop_id.0].put(self.clone());
+                wake(reader.loop_id, self.clone());
             }
         }
     }
@@ -372,6 +389,13 @@ impl Channel {
         state.swept = state.is_new || !self.options.durable && (idle >= POSITION_TTL || !has_room);
         state.swept
     }
+}
+
+/// Whether something was done to a channel, or the channel was already swept away.
+#[derive(Debug)]
+pub(crate) enum Acted<T> {
+    Done(T),
+    Swept,
 }
 
 impl State {

@@ -24,6 +24,7 @@
 //! Within the receipts: the events, then one event; visibility alone.
 
 mod channel;
+mod clock;
 mod mailbox;
 mod presence;
 mod receipts;
@@ -37,8 +38,10 @@ use tidings_stream::{HistoryFilter, TailBounds};
 use tidings_telemetry::panics::lock;
 use tidings_types::{ChannelName, DeviceNumber, Epoch, Offset, StreamPosition, Timestamp};
 
-pub use channel::{Channel, Member, Recovery, ResumeFrom, Subscribed};
-pub use mailbox::{LoopId, Mailbox};
+use channel::Acted;
+pub use channel::{Channel, LoopId, Member, NewPublication, Recovery, ResumeFrom, Subscribed};
+pub use clock::process_micros;
+pub use mailbox::Mailbox;
 pub use receipts::{EventReceipts, RECEIPT_USER_COUNT_MAX, RECEIPTS_TTL, ReceiptSummary, Receipts};
 
 /// What the hub is told at start.
@@ -72,15 +75,6 @@ pub enum HubError {
         /// The setting that says so.
         setting: &'static str,
     },
-}
-
-/// What is to be published.
-#[derive(Debug, Clone)]
-pub struct NewPublication {
-    /// What subscribers get; its offset is set by the channel.
-    pub publication: Publication,
-    /// Deliver to who is there, keep nothing and give no offset.
-    pub skip_history: bool,
 }
 
 /// Channels and the clients in them, counted.
@@ -217,7 +211,9 @@ impl Hub {
         if (new.skip_history || !options.has_history()) && self.existing(name).is_none() {
             return Ok(None);
         }
-        self.with_channel(name, Creation::Asked, |channel| channel.publish(new.clone(), &self.mailboxes, now))
+        self.with_channel(name, Creation::Asked, |channel| {
+            channel.publish(new.clone(), |loop_id, channel| self.wake(loop_id, channel), now)
+        })
     }
 
     /// Publishes what the journal has accepted, at the position it gave. One that the channel already has changes nothing.
@@ -238,7 +234,13 @@ impl Hub {
             return self.publish(name, new, now).map(drop);
         }
         self.with_channel(name, Creation::Accepted, |channel| {
-            channel.publish_at(offset, publication.clone(), &self.receipts, &self.mailboxes, now)
+            channel.publish_at(
+                offset,
+                publication.clone(),
+                &self.receipts,
+                |loop_id, channel| self.wake(loop_id, channel),
+                now,
+            )
         })
     }
 
@@ -408,6 +410,11 @@ impl Hub {
         }
     }
 
+    /// The loop learns that the channel has something new.
+    fn wake(&self, loop_id: LoopId, channel: Arc<Channel>) {
+        self.mailboxes[loop_id.0].put(channel);
+    }
+
     fn channel(&self, name: &ChannelName, creation: Creation) -> Result<Arc<Channel>, HubError> {
         let mut shard = lock(self.shard(name));
         if let Some(channel) = shard.get(name) {
@@ -476,17 +483,4 @@ impl Hub {
         static HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
         &self.shards[HASHER.hash_one(name) as usize % SHARD_COUNT]
     }
-}
-
-/// Whether something was done to a channel, or the channel was already swept away.
-#[derive(Debug)]
-pub(crate) enum Acted<T> {
-    Done(T),
-    Swept,
-}
-
-/// Microseconds of the process's own clock, for latency figures.
-pub fn process_micros() -> u64 {
-    static START: LazyLock<tokio::time::Instant> = LazyLock::new(tokio::time::Instant::now);
-    START.elapsed().as_micros() as u64
 }

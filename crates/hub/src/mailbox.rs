@@ -2,13 +2,10 @@
 
 use std::sync::{Arc, Mutex};
 
+use tidings_telemetry::panics::lock;
 use tokio::sync::Notify;
 
-use crate::{Channel, lock};
-
-/// Which edge loop.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct LoopId(pub(crate) usize);
+use crate::channel::Channel;
 
 /// Channels with frames that a loop has not fetched yet.
 ///

@@ -23,11 +23,10 @@ use std::time::Duration;
 
 use roaring::RoaringBitmap;
 use tidings_protocol::ClientId;
+use tidings_telemetry::panics::lock;
 use tidings_types::{DeviceNumber, JournalPosition, Offset, ReceiptPolicy, ReceiptRequest, ReceiptTerms, Timestamp};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
-
-use crate::lock;
 
 /// How long an event's receipts can still be asked for after their time.
 pub const RECEIPTS_TTL: Duration = Duration::from_secs(60);

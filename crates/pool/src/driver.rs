@@ -36,13 +36,13 @@ use crate::backoff::Backoff;
 use crate::book::{Answered, Book, Expired};
 use crate::config::Reconnect;
 use crate::connect::{Connect, Transport};
+use crate::core::Core;
 use crate::counters::{Counter, LaneCounters};
 use crate::error::{CallError, Violation};
 use crate::lane::{Entry, Lane, Outcome, Phase, Reply};
-use crate::pool::Core;
 use crate::protocol::{Protocol, To};
 
-use connection::{Connection, establish};
+use connection::{Connection, End, establish};
 
 /// One tick of the wheel is a millisecond, the precision of tokio's timers.
 const TICK: Duration = Duration::from_millis(1);
@@ -58,25 +58,6 @@ struct Job<P: Protocol> {
     is_alone: bool,
     was_sent: bool,
     repeats: u32,
-}
-
-/// Why a connection ended.
-#[derive(Debug, thiserror::Error)]
-enum End<E: std::error::Error + 'static> {
-    #[error("drained")]
-    Drained,
-    #[error("closed by the peer")]
-    Closed,
-    #[error("the peer said that this was its last answer")]
-    LastAnswer,
-    #[error("broken")]
-    Broken(#[source] std::io::Error),
-    #[error("the peer broke the protocol")]
-    Violation(#[source] Violation<E>),
-    #[error("silent for too long")]
-    Silent,
-    #[error("{0} expired requests without an answer")]
-    Owing(usize),
 }
 
 /// The whole life of one connection's place in the pool.

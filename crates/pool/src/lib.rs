@@ -108,6 +108,7 @@ mod backoff;
 mod book;
 mod config;
 mod connect;
+mod core;
 mod counters;
 mod driver;
 mod error;

@@ -32,6 +32,7 @@ use crate::{ClientId, ClientInfo, Disconnect, ErrorCode, HistoryRequest, Namespa
 
 mod effect;
 mod permission;
+mod subscribe;
 mod subscription;
 
 pub use effect::{Effect, Expired, HistoryFound, SubscribeEffect, SubscribeTicket, Subscribed, Ticket};
@@ -331,7 +332,7 @@ impl Session {
         }
         let data = request.data.ok_or(ErrorCode::BadRequest)?;
         let (channel, options) = self.known_channel(&request.channel)?;
-        if request.kind != 0 || !self.allows(Allowed::publish(&options), &channel) {
+        if request.kind != 0 || !self.allows(&Allowed::publish(&options), &channel) {
             return Err(ErrorCode::PermissionDenied.into());
         }
         let info = Arc::new(self.info(&channel));
@@ -346,7 +347,7 @@ impl Session {
         if !options.presence {
             return Err(ErrorCode::NotAvailable.into());
         }
-        if !self.allows(Allowed::presence(&options), &channel) {
+        if !self.allows(&Allowed::presence(&options), &channel) {
             return Err(ErrorCode::PermissionDenied.into());
         }
         Ok(channel)
@@ -360,7 +361,7 @@ impl Session {
         if !options.has_history() {
             return Err(ErrorCode::NotAvailable.into());
         }
-        if !self.allows(Allowed::history(&options), &channel) {
+        if !self.allows(&Allowed::history(&options), &channel) {
             return Err(ErrorCode::PermissionDenied.into());
         }
         if request.reverse && request.since.as_ref().is_some_and(|since| since.offset == Offset(0)) {
@@ -375,6 +376,18 @@ impl Session {
         let options = self.config.namespaces.options_of(channel).ok_or(ErrorCode::UnknownChannel)?;
         let channel = ChannelName::new(channel).map_err(|_| ErrorCode::BadRequest)?;
         Ok((channel, *options))
+    }
+
+    /// Whether this client has the permission in `channel`, without a token for it. In a private channel nobody has any but
+    /// those whom a token has let in.
+    fn allows(&self, allowed: &Allowed, channel: &ChannelName) -> bool {
+        let (is_subscriber, is_private) = (self.is_subscribed(channel.as_str()), channel.as_str().starts_with('$'));
+        (is_subscriber || !is_private) && self.allows_as(is_subscriber, allowed, channel)
+    }
+
+    /// The same for a client that `is_subscriber`, or would be.
+    fn allows_as(&self, is_subscriber: bool, allowed: &Allowed, channel: &ChannelName) -> bool {
+        self.config.insecure || allowed.to(&self.user, is_subscriber, channel)
     }
 
     fn subscription(&self, channel: &str) -> Option<&Subscription> {

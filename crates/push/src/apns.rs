@@ -6,13 +6,16 @@
 //! Connections are the gateway's.
 
 mod answer;
+mod headers;
+mod reason;
 mod request;
 mod token;
 mod topic;
 
-pub use answer::{Reason, classify};
+pub use answer::classify;
+pub(crate) use headers::shared_headers;
+pub use reason::Reason;
 pub use request::Apns;
-pub(crate) use request::shared_headers;
 pub(crate) use token::decode_pem;
 pub use token::{KeyError, ProviderKey, ProviderKeys, ProviderTokens, TOKEN_AGE_MIN, TOKEN_REFRESH_AGE};
 pub(crate) use topic::addressed;

@@ -5,8 +5,9 @@
 
 mod answer;
 pub mod oauth;
+mod reason;
 mod request;
 
-pub use answer::{Reason, classify};
-pub(crate) use request::ENVELOPE_BYTES_MAX;
+pub use answer::classify;
+pub use reason::Reason;
 pub use request::{Fcm, ProjectError};

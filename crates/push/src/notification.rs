@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::HeaderMap;
-use tidings_types::{
-    AppId, CollapseKey, DeviceNumber, DeviceToken, JournalPosition, NotificationId, Provider, Timestamp,
-};
+use tidings_types::{AppId, DeviceNumber, DeviceToken, JournalPosition, NotificationId, Provider, Timestamp};
 
-use crate::payload::{ApnsBody, Encoded, FcmBody, WebPushBody};
-use crate::{apns, fcm, web_push};
+use crate::kind::{Priority, PushType};
+use crate::parts::RenderingParts;
+use crate::payload::{ApnsBody, Encoded, FCM_ENVELOPE_BYTES_MAX, FcmBody, WebPushBody};
+use crate::{apns, web_push};
 
 /// One push to one device. Cheap to clone but for the token; a repeat is the same value again.
 #[derive(Debug, Clone)]
@@ -34,79 +34,6 @@ pub struct Ticket {
     pub device: DeviceNumber,
     /// In which of the job's counts it is counted; the sender's own number.
     pub cell: u16,
-}
-
-/// What kind of push it is, as APNs must be told (`apns-push-type`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum PushType {
-    /// Shown to the user.
-    Alert,
-    /// Wakes the app without showing anything; its priority must be [`Priority::Considerate`].
-    Background,
-    /// An incoming call; always [`Priority::Immediate`].
-    Voip,
-    /// Somebody speaks in a push-to-talk channel; always [`Priority::Immediate`].
-    PushToTalk,
-    /// New data for a complication of a watch face.
-    Complication,
-    /// Something changed in the folder of a file provider.
-    FileProvider,
-    /// Asks where the device is.
-    Location,
-    /// A widget is to be loaded anew.
-    Widgets,
-    /// A control is to be loaded anew.
-    Controls,
-}
-
-impl PushType {
-    /// The header's value.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Alert => "alert",
-            Self::Background => "background",
-            Self::Voip => "voip",
-            Self::PushToTalk => "pushtotalk",
-            Self::Complication => "complication",
-            Self::FileProvider => "fileprovider",
-            Self::Location => "location",
-            Self::Widgets => "widgets",
-            Self::Controls => "controls",
-        }
-    }
-}
-
-/// How urgently APNs delivers (`apns-priority`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Priority {
-    /// At once: 10.
-    Immediate,
-    /// When it suits the device's battery: 5.
-    Considerate,
-    /// The battery before all else, without waking the device: 1.
-    PowerFirst,
-}
-
-impl Priority {
-    /// The header's value.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Immediate => "10",
-            Self::Considerate => "5",
-            Self::PowerFirst => "1",
-        }
-    }
-}
-
-/// What all notifications of a job to one app share, whatever they say.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RenderingParts {
-    /// The application.
-    pub app: AppId,
-    /// After this moment it is neither sent nor kept by the provider for a device that is off.
-    pub expires_at: Timestamp,
-    /// What it replaces on the device; always set, which is what makes a repeat harmless.
-    pub collapse_id: CollapseKey,
 }
 
 /// What all notifications of one job to one app in one locale share. Built once, shared by reference.
@@ -175,7 +102,7 @@ impl Rendering {
     pub fn payload_bytes(&self) -> usize {
         match &self.form {
             Form::Apns { body, .. } => body.bytes.len(),
-            Form::Fcm(body) => body.bytes().len() + fcm::ENVELOPE_BYTES_MAX,
+            Form::Fcm(body) => body.bytes().len() + FCM_ENVELOPE_BYTES_MAX,
             Form::WebPush { body, .. } => body.bytes.len() + web_push::encryption::OVERHEAD_BYTES,
         }
     }
@@ -207,7 +134,7 @@ impl fmt::Debug for Rendering {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use tidings_types::{DeviceId, EventId};
+    use tidings_types::{CollapseKey, DeviceId, EventId};
 
     use super::*;
 

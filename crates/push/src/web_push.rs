@@ -7,9 +7,12 @@
 mod answer;
 pub mod encryption;
 pub mod guard;
+mod headers;
+mod reason;
 mod request;
 pub mod vapid;
 
-pub use answer::{Reason, classify};
+pub use answer::classify;
+pub(crate) use headers::shared_headers;
+pub use reason::Reason;
 pub use request::WebPush;
-pub(crate) use request::shared_headers;

@@ -17,8 +17,8 @@ use tidings_types::JournalPosition;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
+use crate::phase::Phase;
 use crate::shared::{Finished, Shared, Table};
-use crate::walk::Phase;
 
 /// Bytes of rows a second, so that they do not crowd out events.
 const BYTES_PER_SECOND_MAX: u32 = 32 << 20;

@@ -31,11 +31,11 @@ use crate::context::Context;
 use crate::flow::Flow;
 use crate::hold;
 use crate::job::Job;
+use crate::phase::Phase;
 use crate::shared::Shared;
 use crate::supersede;
 use crate::waiting::{WaitingJob, superseding_key};
-use crate::walk::{self, Phase};
-use crate::worker::Order;
+use crate::walk;
 
 /// Events read from the journal, or waiting jobs started, at once.
 const STEP_COUNT: usize = 64;
@@ -44,6 +44,16 @@ const LOOK_PERIOD: Duration = Duration::from_millis(100);
 /// How long after its event's acceptance a job that only waits for receipts may have to stop waiting, so that others get
 /// a slot: clients that answer have by then.
 const CUT_HOLD_AFTER: Duration = Duration::from_millis(500);
+
+/// What the sender's owner wants of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Order {
+    Run,
+    /// Stop handing out, wait for outcomes until then, write a last checkpoint.
+    Drain(Instant),
+    /// Stop here.
+    Abort,
+}
 
 /// What was read of a waiting job's event.
 enum Read {

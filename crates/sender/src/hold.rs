@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::job::Job;
 use crate::metrics::Metrics;
-use crate::walk::Phase;
+use crate::phase::Phase;
 
 /// How often receipts are looked at, at most.
 const PACE_MIN: Duration = Duration::from_millis(10);

@@ -34,13 +34,11 @@ use tidings_jobs::{
 use tidings_push::{JobStanding, Outcome, Rendering, Settled, Standing};
 use tidings_store::AcceptedEvent;
 use tidings_telemetry::panics::{self, Locked};
-use tidings_types::{
-    AppId, BrakeScope, CollapseKey, DeviceNumber, Event, EventId, JournalPosition, Locale, Provider, Timestamp,
-};
+use tidings_types::{AppId, BrakeScope, CollapseKey, DeviceNumber, JournalPosition, Locale, Provider, Timestamp};
 use tokio::sync::Notify;
-use uuid::Uuid;
 
 use crate::brakes::Braking;
+use crate::collapse::collapse_id;
 use crate::flow::Flow;
 use crate::metrics::Metrics;
 use crate::parts::PartPlace;
@@ -511,17 +509,4 @@ impl Ledger {
             metrics.parts.count(*place, *outcome);
         }
     }
-}
-
-/// The event's own key, else one made of its id: the id itself where it is short enough.
-pub(crate) fn collapse_id(event: &Event) -> CollapseKey {
-    const NAMESPACE: Uuid = Uuid::from_u128(0x3c5e_02a7_8d14_4b6b_9f20_6a1d_e7c3_58b4);
-    let derived = |id: &EventId| {
-        let uuid = Uuid::new_v5(&NAMESPACE, id.as_str().as_bytes()).to_string();
-        CollapseKey::new(&uuid).expect("a UUID is 36 visible characters")
-    };
-    event
-        .collapse_key
-        .clone()
-        .unwrap_or_else(|| CollapseKey::new(event.id.as_str()).unwrap_or_else(|_| derived(&event.id)))
 }

@@ -20,7 +20,7 @@ use crate::brakes::Braking;
 use crate::context::{Context, Prepared};
 use crate::job::Job;
 use crate::permits::Permit;
-use crate::walk::{Expiry, Phase};
+use crate::phase::{Expiry, Phase};
 
 struct Lane {
     job: Arc<Job>,

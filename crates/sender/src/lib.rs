@@ -80,6 +80,7 @@
 
 mod brakes;
 mod checkpoint;
+mod collapse;
 mod config;
 mod context;
 mod dispatcher;
@@ -92,6 +93,7 @@ mod lane;
 mod metrics;
 mod parts;
 mod permits;
+mod phase;
 mod report;
 mod round_robin;
 mod routes;

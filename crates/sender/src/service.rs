@@ -23,6 +23,7 @@ use tokio::time::Instant;
 use crate::brakes::Braking;
 use crate::config::{Pool, SenderConfig};
 use crate::context::Context;
+use crate::dispatcher::Order;
 use crate::error::StartError;
 use crate::estimate;
 use crate::flow::Flow;
@@ -34,7 +35,7 @@ use crate::shared::{Finished, Shared, Table};
 use crate::topic::Topics;
 use crate::waiting::{EVENT_LOST, WaitingJob, WaitingJobs};
 use crate::wave::Waves;
-use crate::worker::{Order, Worker};
+use crate::worker::Worker;
 
 /// The sender, running on its own thread. Dropped, it stops where it stands, as in a crash; [`Sender::drain`] first.
 pub struct Sender {

@@ -24,8 +24,8 @@ use tidings_types::{
     PushPolicy, StreamPosition, Subject, Text, TopicName,
 };
 
+use crate::collapse::collapse_id;
 use crate::error::{TopicError, payload_field};
-use crate::job::collapse_id;
 
 /// The language of texts in no stated language (BCP 47); of an event's own texts, the one for all others.
 const UNDETERMINED: &str = "und";

@@ -15,10 +15,10 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use crate::checkpoint::Checkpointer;
 use crate::config::SenderConfig;
 use crate::context::Context;
-use crate::dispatcher::Dispatcher;
+use crate::dispatcher::{Dispatcher, Order};
+use crate::phase::Phase;
 use crate::report::Drained;
 use crate::shared::{Gone, Shared};
-use crate::walk::Phase;
 
 /// Dead tokens reported to the store at once.
 const GONE_BATCH_COUNT: usize = 256;
@@ -28,16 +28,6 @@ const PROVEN_INTERVAL: Duration = Duration::from_millis(250);
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// What the last checkpoint gets beyond the deadline of draining.
 const LAST_CHECKPOINT: Duration = Duration::from_secs(1);
-
-/// What the sender's owner wants of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Order {
-    Run,
-    /// Stop handing out, wait for outcomes until then, write a last checkpoint.
-    Drain(Instant),
-    /// Stop here.
-    Abort,
-}
 
 pub(crate) struct Worker {
     pub(crate) config: SenderConfig,

@@ -17,7 +17,7 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::time::sleep;
 use tracing::{debug, error, warn};
 
-use super::ServeError;
+use super::error::ServeError;
 
 /// The longest sleep until an event's time comes.
 const LATER_STEP: Duration = Duration::from_secs(1);

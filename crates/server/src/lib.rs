@@ -11,6 +11,7 @@
 //! the next start.
 
 pub mod data_folder;
+mod error;
 mod journal;
 mod keys;
 mod listener;
@@ -44,7 +45,7 @@ use tidings_sender::{Sender, SenderConfig, Shadow, Topics};
 use tidings_store::{QueueLimit, Store, StoreConfig};
 use tidings_stream::TailBounds;
 use tidings_telemetry::{Registry, unix_now};
-use tidings_types::{AppId, Locale, Provider, TopicName};
+use tidings_types::{AppId, Locale, TopicName};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -52,7 +53,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
 use tracing::{info, warn};
 
-use self::data_folder::{DataFolderError, Exposed};
+use self::data_folder::Exposed;
 use self::journal::{Devices, Journal, Sink};
 use self::listener::Admission;
 use self::metrics::influx::Influxing;
@@ -61,6 +62,7 @@ use self::report::{Connections, Jobs};
 use self::webhook::Webhook;
 use tidings_config::{Config, PushSection};
 
+pub use self::error::ServeError;
 pub use self::keys::KeyError;
 pub use self::listener::{FILE_RESERVE, listen};
 pub use self::providers::{CredentialError, ProviderError};
@@ -79,59 +81,6 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long reports of the webhook that are on their way may take: a receiver that is slow is told again, and delays nobody.
 const TELL_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// The server could not start.
-#[derive(Debug, thiserror::Error)]
-pub enum ServeError {
-    /// The data folder cannot be used.
-    #[error(transparent)]
-    DataFolder(#[from] DataFolderError),
-    /// The store could not be opened.
-    #[error("cannot open the store")]
-    Store(#[from] tidings_store::OpenError),
-    /// Durable channels could not be read.
-    #[error("cannot read the durable channels")]
-    Restore(#[from] tidings_store::ReadError),
-    /// A durable channel has no place.
-    #[error("cannot restore a durable channel")]
-    Hub(#[from] tidings_hub::HubError),
-    /// Texts or translations are wrong.
-    #[error(transparent)]
-    Text(#[from] TextError),
-    /// The predefined state cannot be set up.
-    #[error(transparent)]
-    Seed(#[from] SeedError),
-    /// The API keys could not be made or read.
-    #[error(transparent)]
-    Key(#[from] KeyError),
-    /// The sender refuses its settings or what it finds in the store.
-    #[error("cannot start the sender")]
-    Sender(#[from] tidings_sender::StartError),
-    /// A gateway refuses its credential or its settings.
-    #[error("cannot start [{provider}.{name}]")]
-    Provider {
-        /// Which table.
-        provider: Provider,
-        /// Which section.
-        name: String,
-        /// Why.
-        source: Box<ProviderError>,
-    },
-    /// The webhook cannot be set up.
-    #[error("cannot start the webhook")]
-    Webhook(#[from] WebhookError),
-    /// An address is taken or not ours.
-    #[error("cannot listen on {addr}; is another server running? Set http.listen to another address")]
-    Listen {
-        /// Which.
-        addr: SocketAddr,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// The system refuses a thread.
-    #[error("cannot start a thread")]
-    Thread(#[source] std::io::Error),
-}
 
 /// Waits for Ctrl-C or SIGTERM.
 ///

@@ -6,7 +6,9 @@
 //! share its tokens, for Apple refuses who makes too many.
 
 mod apns;
+mod credential;
 mod fcm;
+mod pool;
 mod web_push;
 
 #[cfg(test)]
@@ -15,112 +17,22 @@ mod tests;
 use std::path::Path;
 use std::slice::from_ref;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tidings_api::{ProviderStatus, ReadyProvider, Rfc3339};
-use tidings_gateway::{
-    AccessError, CertificateError, Condition, Credential, Gateway, Health, HealthWatch, WebPushGateway,
-};
-use tidings_http1::OriginError;
-use tidings_push::apns::{KeyError, ProviderKeys};
-use tidings_push::fcm::oauth::ServiceAccountError;
-use tidings_push::web_push::vapid::VapidError;
+use tidings_gateway::{AccessError, Condition, Credential, Gateway, Health, HealthWatch, WebPushGateway};
+use tidings_push::apns::ProviderKeys;
 use tidings_push::{Lakes, OutcomeSink};
 use tidings_sender::Pool;
 use tidings_telemetry::{Registry, chain, unix_now};
-use tidings_types::{AppId, Environment, Provider};
+use tidings_types::Provider;
 use tokio::time::Instant;
 use tracing::{error, info};
 
-use tidings_config::{Config, read_file};
+use tidings_config::Config;
 
-/// An idle connection is asked for a sign of life this often (Apple: "after an hour of idleness").
-const IDLE_PING: Duration = Duration::from_secs(600);
-
-/// A credential cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum CredentialError {
-    /// A file went away since it was checked.
-    #[error("cannot read {path}")]
-    File {
-        /// Which.
-        path: String,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// A signing key.
-    #[error("{path} cannot be used")]
-    Key {
-        /// Its file.
-        path: String,
-        /// Why.
-        source: KeyError,
-    },
-    /// A certificate or its key.
-    #[error("{path} cannot be used")]
-    Certificate {
-        /// The file of the one at fault.
-        path: String,
-        /// Why.
-        source: CertificateError,
-    },
-    /// A service account's key file.
-    #[error("{path} cannot be used")]
-    Account {
-        /// The file.
-        path: String,
-        /// Why.
-        source: ServiceAccountError,
-    },
-    /// The address in a service account's key file where access tokens are given out.
-    #[error("{path} names no usable token_uri")]
-    TokenUri {
-        /// The file.
-        path: String,
-        /// Why.
-        source: OriginError,
-    },
-    /// A service account of another project: messages would go on to the first one, which does not know this account,
-    /// and tokens of devices are of one project.
-    #[error("{path} is of the Firebase project {found:?}, but this section sends for {used:?} until a restart")]
-    Project {
-        /// The file.
-        path: String,
-        /// The project that it is of.
-        found: String,
-        /// The project that is sent for.
-        used: String,
-    },
-    /// A key for Web Push, or the contact that goes with it.
-    #[error("{path} cannot be used")]
-    Vapid {
-        /// The file.
-        path: String,
-        /// Why.
-        source: VapidError,
-    },
-    /// A certificate for other apps: the provider would refuse every notification for good.
-    #[error("{path} is not for {app}: its topics are {topics}")]
-    Topic {
-        /// Its file.
-        path: String,
-        /// The section's app that is not among them.
-        app: AppId,
-        /// What it is for.
-        topics: String,
-    },
-}
-
-/// A gateway cannot start.
-#[derive(Debug, thiserror::Error)]
-pub enum ProviderError {
-    /// Its credential.
-    #[error(transparent)]
-    Credential(#[from] CredentialError),
-    /// Its settings.
-    #[error(transparent)]
-    Gateway(#[from] tidings_gateway::StartError),
-}
+use credential::ca_pem;
+pub use credential::{CredentialError, ProviderError};
+use pool::pool;
 
 /// A gateway cannot take what its files have now.
 #[derive(Debug, thiserror::Error)]
@@ -152,19 +64,6 @@ pub(super) fn sections(config: &Config) -> Vec<Section> {
     let fcm = fcm.map(|(name, fcm)| section(vec![pool(Provider::Fcm, name, &fcm.apps, fcm.lake_capacity)], name));
     let web = config.web_push.iter().map(|(name, web)| section(web_push::pools(name, web), name));
     apns.chain(fcm).chain(web).collect()
-}
-
-fn pool(provider: Provider, name: &str, apps: &[AppId], lake_capacity: usize) -> Pool {
-    Pool {
-        name: name.to_owned(),
-        provider,
-        environment: Environment::Production,
-        apps: apps.to_vec(),
-        services: None,
-        lakes: Lakes::new(lake_capacity),
-        quarantine: None,
-        gauge: Some(Arc::default()),
-    }
 }
 
 /// All gateways.
@@ -341,17 +240,4 @@ fn reload<T>(
         let trusted = ca_file.map_or_else(system, |file| file.display().to_string());
         ReloadError::Access { trusted, source }
     })
-}
-
-fn read(path: &Path) -> Result<String, CredentialError> {
-    read_file(path).map_err(|source| CredentialError::File { path: path.display().to_string(), source })
-}
-
-fn ca_pem(ca_file: Option<&Path>) -> Result<Option<String>, CredentialError> {
-    ca_file.map(read).transpose()
-}
-
-/// What requests to a host say that they are for.
-fn authority(host: &str, port: u16) -> String {
-    if port == 443 { host.to_owned() } else { format!("{host}:{port}") }
 }

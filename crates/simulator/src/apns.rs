@@ -283,7 +283,7 @@ impl Apns {
         let (token, at) = (&notification.token, scene.now);
         let collapse_id = notification.collapse_id.as_ref().map(HeaderValue::as_bytes);
         let accepted = Accepted { address: token.as_bytes(), id: apns_id, tag: collapse_id, title: None };
-        scene.shared.ledger.record_accepted(&accepted, at);
+        scene.ledger.record_accepted(&accepted, at);
         if let Some(on_accepted) = &self.on_accepted {
             on_accepted(AcceptedNotification { token, apns_id, collapse_id, payload, at });
         }
@@ -291,7 +291,7 @@ impl Apns {
 }
 
 fn refuse(reason: Reason, scene: &Scene<'_, Apns>) -> Answer {
-    scene.shared.ledger.record_rejected(reason);
+    scene.ledger.record_rejected(reason);
     let body: Bytes = match reason.status() {
         StatusCode::GONE => {
             let since = scene.faults.gone_since.unwrap_or(scene.now);

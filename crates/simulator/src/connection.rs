@@ -36,7 +36,7 @@ use crate::config::{Fate, Transport};
 use crate::ledger::bump;
 use crate::meter::STREAM_COUNT_MAX;
 use crate::provider::{Answer, Provider, Scene};
-use crate::server::{End, Orders, Seat, Shared};
+use crate::shared::{End, Orders, Seat, Shared};
 use crate::wire::{Link, Wire};
 use crate::{Faults, control};
 
@@ -325,7 +325,15 @@ impl<P: Provider> Connection<P> {
                     return;
                 }
                 let (shared, faults) = (&*self.shared, &*self.faults);
-                let mut scene = Scene { shared, faults, fate: &fate, rng: &mut self.rng, now: self.unix_now };
+                let mut scene = Scene {
+                    ledger: &shared.ledger,
+                    quota: &shared.quota,
+                    seed: shared.seed,
+                    faults,
+                    fate: &fate,
+                    rng: &mut self.rng,
+                    now: self.unix_now,
+                };
                 let answer = shared.provider.judge(&mut self.session, head, body, &mut scene);
                 if fate.transport == Transport::ResetAfter {
                     self.halt = Halt::Reset;

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::Faults;
 use crate::provider::{Answer, Provider};
-use crate::server::Shared;
+use crate::shared::Shared;
 
 /// What control paths begin with.
 pub(crate) const PREFIX: &str = "/simulator/";

@@ -291,7 +291,7 @@ impl Fcm {
         let is_form = is_type(head.content_type.as_ref(), "application/x-www-form-urlencoded");
         let checked = if is_form { self.account.check(form, scene.now) } else { Err(oauth::NO_FORM) };
         if let Err(refused) = checked {
-            scene.shared.ledger.record_rejected(FcmReason::InvalidGrant);
+            scene.ledger.record_rejected(FcmReason::InvalidGrant);
             return Answer::json(StatusCode::BAD_REQUEST, refused.body().to_string());
         }
         let seconds = self.account.access_token_seconds;
@@ -316,7 +316,7 @@ impl Fcm {
         if head.route == Route::OtherProject {
             return Err(FcmReason::PermissionDenied.into());
         }
-        scene.shared.take_quota(scene.faults, scene.now).map_err(Refused::Quota)?;
+        scene.quota.take(scene.faults, scene.now).map_err(Refused::Quota)?;
         if !is_type(head.content_type.as_ref(), "application/json") {
             let description = "The content type must be application/json.".to_owned();
             return Err(Refused::Body(Violation { field: String::new(), description }));
@@ -338,7 +338,7 @@ impl Fcm {
         let id = digest.as_ref().first_chunk().map_or(Uuid::nil(), |bytes| Uuid::from_bytes(*bytes));
         let tag = request.tag.as_deref().map(str::as_bytes);
         let accepted = Accepted { address: address.as_bytes(), id, tag, title: Some(&request.title) };
-        scene.shared.ledger.record_accepted(&accepted, scene.now);
+        scene.ledger.record_accepted(&accepted, scene.now);
         if let Some(on_accepted) = &self.on_accepted {
             on_accepted(AcceptedMessage { address, content: &request.content });
         }
@@ -369,7 +369,7 @@ fn refuse(refused: Refused, scene: &Scene<'_, Fcm>) -> Answer {
         Refused::Body(violation) => (FcmReason::InvalidBody, Some(violation), None),
         Refused::Quota(seconds) => (FcmReason::QuotaExceeded, None, Some(*seconds)),
     };
-    scene.shared.ledger.record_rejected(reason);
+    scene.ledger.record_rejected(reason);
     let is_passing = matches!(reason, FcmReason::QuotaExceeded | FcmReason::Unavailable);
     let wait = wait.or(scene.faults.retry_after_secs.filter(|_| is_passing));
     let answer = Answer::json(reason.status(), reason.body(violation).to_string()).with_retry_after(wait);

@@ -28,7 +28,7 @@ use crate::config::{Fate, Transport};
 use crate::connection::BODY_BYTES_MAX;
 use crate::ledger::bump;
 use crate::provider::{Answer, Headers, Provider, Scene};
-use crate::server::{End, Orders, Seat, Shared};
+use crate::shared::{End, Orders, Seat, Shared};
 use crate::{Faults, control};
 
 /// Answers that may wait on one connection.
@@ -186,7 +186,15 @@ impl<P: Provider> Connection<P> {
     fn judge(&mut self, parts: &Parts, body: &[u8], fate: &Fate<P::Refusal>) -> Answer {
         let head = self.shared.provider.read_head(&self.session, parts);
         let (shared, faults) = (&*self.shared, &*self.faults);
-        let mut scene = Scene { shared, faults, fate, rng: &mut self.rng, now: unix_now() };
+        let mut scene = Scene {
+            ledger: &shared.ledger,
+            quota: &shared.quota,
+            seed: shared.seed,
+            faults,
+            fate,
+            rng: &mut self.rng,
+            now: unix_now(),
+        };
         shared.provider.judge(&mut self.session, head, body, &mut scene)
     }
 

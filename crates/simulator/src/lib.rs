@@ -58,9 +58,11 @@ mod identity;
 mod ledger;
 mod meter;
 mod provider;
+mod quota;
 mod reason;
 mod refusal;
 mod server;
+mod shared;
 mod web_push;
 mod wire;
 

@@ -13,8 +13,8 @@ use serde::Serialize;
 use tidings_types::Timestamp;
 
 use crate::config::Fate;
-use crate::ledger::MessageEntry;
-use crate::server::Shared;
+use crate::ledger::{Ledger, MessageEntry};
+use crate::quota::Quota;
 use crate::{Faults, Refusal};
 
 /// Told of each message that FCM or a push service accepts, on the thread that accepted it: it must be quick and must not
@@ -72,7 +72,10 @@ pub(crate) trait Provider: Sized + Send + Sync + 'static {
 
 /// The circumstances of a request.
 pub(crate) struct Scene<'a, P: Provider> {
-    pub(crate) shared: &'a Shared<P>,
+    pub(crate) ledger: &'a Ledger<P::Refusal>,
+    pub(crate) quota: &'a Quota,
+    /// What all chances are drawn from.
+    pub(crate) seed: u64,
     pub(crate) faults: &'a Faults<P::Refusal>,
     pub(crate) fate: &'a Fate<P::Refusal>,
     pub(crate) rng: &'a mut Xoshiro256PlusPlus,
@@ -82,7 +85,7 @@ pub(crate) struct Scene<'a, P: Provider> {
 impl<P: Provider> Scene<'_, P> {
     /// What a request that is right in itself may still be refused for.
     pub(crate) fn check_fate(&self, address: &[u8]) -> Result<(), P::Refusal> {
-        if self.faults.is_gone(self.shared.seed, address) {
+        if self.faults.is_gone(self.seed, address) {
             return Err(P::Refusal::GONE);
         }
         self.fate.verdict.map_or(Ok(()), Err)

@@ -9,16 +9,13 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::rc::Rc;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use rand::rngs::Xoshiro256PlusPlus;
-use rand::{Rng, SeedableRng};
 use rustls::ServerConfig;
 use tidings_telemetry::chain;
-use tidings_types::Timestamp;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::runtime::Runtime;
 use tokio::sync::{mpsc, watch};
@@ -30,8 +27,10 @@ use tokio_rustls::server::TlsStream;
 use crate::config::happens;
 use crate::ledger::{Ledger, bump};
 use crate::provider::Provider;
+use crate::quota::Quota;
+use crate::shared::{Orders, Seat, Shared};
 use crate::wire::LINGER_MAX;
-use crate::{Faults, FaultsError, StartError, connection, http1};
+use crate::{Faults, StartError, connection, http1};
 
 const HANDOVER_COUNT_MAX: usize = 64;
 /// How long accepting rests after it failed, usually for want of file descriptors.
@@ -61,32 +60,6 @@ pub(crate) struct Server<P: Provider> {
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// What all threads and connections use.
-pub(crate) struct Shared<P: Provider> {
-    pub(crate) provider: P,
-    pub(crate) ledger: Arc<Ledger<P::Refusal>>,
-    pub(crate) seed: u64,
-    connection_count_max: usize,
-    tls: TlsAcceptor,
-    orders: watch::Sender<Orders<P>>,
-    connection_total: AtomicU64,
-    quota: Mutex<Quota>,
-}
-
-/// What running connections are told.
-pub(crate) struct Orders<P: Provider> {
-    pub(crate) faults: Arc<Faults<P::Refusal>>,
-    pub(crate) credentials: P::Credentials,
-    is_stopping: bool,
-}
-
-/// How many requests were taken in the interval that runs.
-#[derive(Default)]
-struct Quota {
-    interval_ends_at: Timestamp,
-    taken: u64,
-}
-
 impl<P: Provider> Server<P> {
     /// Listens and starts; the provider is made when the port is known.
     pub(crate) fn start(setup: Setup<P>, provider: impl FnOnce(SocketAddr) -> P) -> Result<Self, StartError> {
@@ -109,7 +82,7 @@ impl<P: Provider> Server<P> {
             tls: TlsAcceptor::from(setup.tls),
             orders: watch::Sender::new(orders),
             connection_total: AtomicU64::new(0),
-            quota: Mutex::default(),
+            quota: Quota::default(),
         };
         let thread_count = setup.thread_count.max(1);
         let server = Self { shared: Arc::new(shared), addrs, thread_count, threads: Mutex::default() };
@@ -187,41 +160,6 @@ fn bind(addr: SocketAddr) -> Result<TcpListener, StartError> {
 type Accepting = (Vec<TcpListener>, Vec<mpsc::Sender<TcpStream>>);
 
 impl<P: Provider> Shared<P> {
-    pub(crate) fn faults(&self) -> Arc<Faults<P::Refusal>> {
-        self.orders.borrow().faults.clone()
-    }
-
-    pub(crate) fn set_faults(&self, faults: Faults<P::Refusal>) -> Result<(), FaultsError> {
-        faults.check()?;
-        self.orders.send_modify(|orders| orders.faults = Arc::new(faults));
-        Ok(())
-    }
-
-    /// Changes who may send.
-    pub(crate) fn set_credentials(&self, change: impl FnOnce(&mut P::Credentials)) {
-        self.orders.send_modify(|orders| change(&mut orders.credentials));
-    }
-
-    /// Counts a request against the quota.
-    ///
-    /// # Errors
-    /// The quota is spent: the seconds until it is renewed, rounded up.
-    pub(crate) fn take_quota(&self, faults: &Faults<P::Refusal>, now: Timestamp) -> Result<(), u64> {
-        if faults.quota_count == 0 {
-            return Ok(());
-        }
-        let mut quota = self.quota.lock().unwrap_or_else(PoisonError::into_inner);
-        if now >= quota.interval_ends_at {
-            let interval_ends_at = Timestamp(now.as_millis() + faults.quota_interval_ms);
-            *quota = Quota { interval_ends_at, taken: 0 };
-        }
-        if quota.taken >= faults.quota_count {
-            return Err((quota.interval_ends_at.as_millis() - now.as_millis()).div_ceil(1000));
-        }
-        quota.taken += 1;
-        Ok(())
-    }
-
     /// A thread's life.
     fn work(self: Arc<Self>, runtime: Runtime, rx: mpsc::Receiver<TcpStream>, accepting: Option<Accepting>) {
         LocalSet::new().block_on(&runtime, async move {
@@ -288,13 +226,6 @@ impl<P: Provider> Shared<P> {
             }
         }
     }
-
-    /// The random numbers of the next connection.
-    fn next_rng(&self) -> Xoshiro256PlusPlus {
-        let mut seeds = Xoshiro256PlusPlus::seed_from_u64(self.seed);
-        let number = self.connection_total.fetch_add(1, Relaxed);
-        Xoshiro256PlusPlus::seed_from_u64(seeds.next_u64() ^ number)
-    }
 }
 
 /// After a handshake that failed: reads on until the peer closes. A socket that is closed with bytes unread resets the connection,
@@ -306,38 +237,7 @@ async fn drain(mut stream: tokio::net::TcpStream) {
     let _ = timeout(LINGER_MAX, drained).await; // Either way it is closed.
 }
 
-/// What a connection begins with.
-pub(crate) struct Seat<P: Provider> {
-    pub(crate) shared: Arc<Shared<P>>,
-    pub(crate) rng: Xoshiro256PlusPlus,
-    /// The address of ours that it has reached.
-    pub(crate) local: Option<IpAddr>,
-    pub(crate) first: Orders<P>,
-}
-
-impl<P: Provider> Orders<P> {
-    /// Whether a connection to this address of ours is to end, and how.
-    pub(crate) fn end_of(&self, local: Option<IpAddr>) -> Option<End> {
-        let is_dead = local.is_some_and(|local| self.faults.dead_addresses.contains(&local));
-        if self.is_stopping { Some(End::Close) } else { is_dead.then_some(End::Reset) }
-    }
-}
-
-/// How a connection is ended from outside.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum End {
-    Close,
-    Reset,
-}
-
-// Derived, it would ask for a clonable provider.
-impl<P: Provider> Clone for Orders<P> {
-    fn clone(&self) -> Self {
-        Self { faults: self.faults.clone(), credentials: self.credentials.clone(), is_stopping: self.is_stopping }
-    }
-}
-
-/// Hands connections out in turn; for ever, also on the threads that have nothing to accept.
+// Hands connections out in turn; for ever, also on the threads that have nothing to accept.
 async fn accept(accepting: Option<Accepting>) {
     let Some((listeners, txs)) = accepting else { return std::future::pending().await };
     let (txs, turn) = (Rc::new(txs), Rc::new(Cell::new(0)));

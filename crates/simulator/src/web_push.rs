@@ -271,7 +271,7 @@ impl Provider for WebPush {
                 Answer::new(StatusCode::CREATED, Headers::One(LOCATION, location), "").with(TTL, ttl.into())
             }
             Err(Refused(reason, wait)) => {
-                scene.shared.ledger.record_rejected(reason);
+                scene.ledger.record_rejected(reason);
                 let is_passing = matches!(reason, WebPushReason::TooManyRequests | WebPushReason::ServiceUnavailable);
                 let wait = wait.or(scene.faults.retry_after_secs.filter(|_| is_passing));
                 let body = json!({"code": reason.status().as_u16(), "reason": reason}).to_string();
@@ -340,7 +340,7 @@ impl WebPush {
             return Err(WebPushReason::MethodNotAllowed.into());
         }
         session.check(*subscription, head.headers.get(AUTHORIZATION), &self.origin, scene.now)?;
-        let quota = scene.shared.take_quota(scene.faults, scene.now);
+        let quota = scene.quota.take(scene.faults, scene.now);
         quota.map_err(|seconds| Refused(WebPushReason::TooManyRequests, Some(seconds)))?;
         if self.gone().contains(&subscription.number) {
             return Err(WebPushReason::Gone.into());
@@ -369,7 +369,7 @@ fn write_down(endpoint: &str, content: &[u8], scene: &Scene<'_, WebPush>) {
     let tag = tag.as_deref().map(str::as_bytes);
     let accepted = Accepted { address: endpoint.as_bytes(), id, tag, title: Some(&title) };
     let now: Timestamp = scene.now;
-    scene.shared.ledger.record_accepted(&accepted, now);
+    scene.ledger.record_accepted(&accepted, now);
 }
 
 /// Checks what a push says about itself; its time to live.

@@ -5,15 +5,22 @@
 //!
 //! Source: Prometheus documentation, "Exposition formats", text-based format.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
 use crate::histogram::{HistogramSnapshot, QUANTILES};
-use crate::registry::{Family, Instrument, Kind};
+use crate::registry::{Family, Instrument, Kind, Registry};
 
-pub(crate) fn render(families: &BTreeMap<String, Family>) -> String {
+impl Registry {
+    /// Everything measured, in the Prometheus text format 0.0.4 (content type `text/plain; version=0.0.4`).
+    #[must_use]
+    pub fn prometheus(&self) -> String {
+        render(&self.families())
+    }
+}
+
+fn render(families: &BTreeMap<String, Family>) -> String {
     let mut text = String::with_capacity(128 * families.values().map(|family| 1 + family.series.len()).sum::<usize>());
     for (name, family) in families {
         let written = match family.kind {
@@ -95,11 +102,4 @@ impl fmt::Display for Float {
             value => write!(f, "{value}"),
         }
     }
-}
-
-pub(crate) fn escape_label_value(value: &str) -> Cow<'_, str> {
-    if !value.contains(['\\', '"', '\n']) {
-        return Cow::Borrowed(value);
-    }
-    Cow::Owned(value.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n"))
 }

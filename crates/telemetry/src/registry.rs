@@ -13,6 +13,7 @@
 //! Locks: one, around the tables; held while asking for an instrument and while a scrape lists them, never while a
 //! value function runs.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -137,12 +138,6 @@ impl Registry {
         self.lock().replace(name, help, Kind::Counter, labels, Instrument::Function(value));
     }
 
-    /// Everything measured, in the Prometheus text format 0.0.4 (content type `text/plain; version=0.0.4`).
-    #[must_use]
-    pub fn prometheus(&self) -> String {
-        crate::prometheus::render(&self.families())
-    }
-
     /// All families as they are now, the registry's own among them; to be read without its lock.
     pub(crate) fn families(&self) -> BTreeMap<String, Family> {
         let (mut families, refused) = {
@@ -242,7 +237,7 @@ impl Labels {
         for (name, value) in sorted {
             assert!(is_label_name(name), "metric {metric}: {name:?} is not a label name");
             let value = &value[..value.floor_char_boundary(LABEL_VALUE_BYTES_MAX)];
-            let (text, escaped) = (&mut labels.text, crate::prometheus::escape_label_value(value));
+            let (text, escaped) = (&mut labels.text, escape_label_value(value));
             let comma = if text.is_empty() { "" } else { "," };
             write!(text, "{comma}{name}=\"{escaped}\"").expect("writing to a string cannot fail");
             labels.pairs.push((name.to_owned(), value.to_owned()));
@@ -259,6 +254,13 @@ fn is_metric_name(name: &str) -> bool {
 
 fn is_label_name(name: &str) -> bool {
     is_metric_name(name) && !name.contains(':') && !name.starts_with("__")
+}
+
+fn escape_label_value(value: &str) -> Cow<'_, str> {
+    if !value.contains(['\\', '"', '\n']) {
+        return Cow::Borrowed(value);
+    }
+    Cow::Owned(value.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n"))
 }
 
 #[cfg(test)]

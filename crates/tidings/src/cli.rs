@@ -5,6 +5,9 @@
 //! standard error; `--json` makes results machine-readable. Colours only on a terminal.
 
 mod client;
+mod common;
+#[cfg(feature = "simulate")]
+mod simulate;
 mod store;
 
 use std::path::PathBuf;
@@ -19,10 +22,11 @@ use tidings_config::parse_duration;
 #[cfg(feature = "demo")]
 use tidings_demo::DemoArgs;
 
-#[cfg(feature = "simulate")]
-use crate::command::simulate::SimulateCommand;
-
 pub(crate) use client::*;
+use common::parameter;
+pub(crate) use common::{ApiServer, ConfigFile, Server};
+#[cfg(feature = "simulate")]
+pub(crate) use simulate::*;
 pub(crate) use store::*;
 
 const STYLES: Styles = Styles::styled()
@@ -98,14 +102,6 @@ pub(crate) enum Command {
     Bench(BenchCommand),
 }
 
-/// Where the configuration is.
-#[derive(Debug, Clone, Args)]
-pub(crate) struct ConfigFile {
-    /// Configuration file [default: tidings.toml, if it is there]
-    #[arg(long, value_name = "FILE", env = "TIDINGS_CONFIG")]
-    pub(crate) config: Option<PathBuf>,
-}
-
 /// Arguments of `serve`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -123,16 +119,6 @@ pub(crate) struct ServeArgs {
     /// Devices to register before anybody is let in, as JSON: {"devices": [{"id", "app", "locale", …}]}
     #[arg(long, value_name = "FILE")]
     pub(crate) seed: Option<PathBuf>,
-}
-
-/// The server a command talks to.
-#[derive(Debug, Clone, Args)]
-pub(crate) struct Server {
-    /// The server [default: the address of the configuration]
-    #[arg(long, value_name = "URL", env = "TIDINGS_URL")]
-    pub(crate) url: Option<String>,
-    #[command(flatten)]
-    pub(crate) file: ConfigFile,
 }
 
 /// Arguments of `publish`.
@@ -197,13 +183,6 @@ pub(crate) struct PublishArgs {
     pub(crate) strict: bool,
     #[command(flatten)]
     pub(crate) api: ApiServer,
-}
-
-fn parameter(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
-        _ => Err("must be NAME=VALUE".to_owned()),
-    }
 }
 
 /// Arguments of `subscribe`.

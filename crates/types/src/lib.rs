@@ -11,13 +11,14 @@ mod json;
 mod mute;
 mod name;
 mod position;
+mod provider;
 mod selector;
 mod time;
 mod token;
 mod words;
 
 pub use brake::BrakeScope;
-pub use device::{Device, DeviceNumber, Environment, Platform, Provider, PushPermission};
+pub use device::{Device, DeviceNumber, Environment, Platform, PushPermission};
 pub use event::{
     Event, EventChannels, EventPriority, ExpectAudience, Filter, Interruption, NotificationId, ParamValue, Payload,
     Present, PushPolicy, ReceiptPolicy, ReceiptRequest, ReceiptTerms, Recipients, Text, Urgency, event_limits,
@@ -29,6 +30,7 @@ pub use name::{
     TopicName, UserId,
 };
 pub use position::{Epoch, JournalPosition, Offset, StreamPosition};
+pub use provider::Provider;
 pub use selector::{Selector, SelectorError, SelectorNode, SelectorProblem, selector_limits};
 pub use time::Timestamp;
 pub use token::{DeviceToken, TokenRef, WebPushToken};

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use anyhow::{Context as _, Result};
 use toml::Table;
 
-use super::Source;
+use super::source::Source;
 
 /// The rows, from the top; `cores` and `mechanisms` are one row.
 const ROWS: [&[&str]; 8] = [
@@ -130,7 +130,7 @@ fn names_after<'a>(text: &'a str, mark: &'a str) -> impl Iterator<Item = &'a str
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Source, source};
+    use super::super::source::{Source, source};
     use super::{CORES, ROWS, check_architecture, check_arrows};
 
     fn arrows(folder: &str, rest: &str) -> Vec<String> {

@@ -3,7 +3,7 @@
 //!
 //! The words looked for are put together with `concat!`, so that this file does not complain about itself.
 
-use super::Source;
+use super::source::Source;
 
 /// What must not be left in code, and what to do instead.
 const UNDONE: [(&str, &str); 4] = [
@@ -102,7 +102,7 @@ pub(super) fn check_decisions(sources: &[Source]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Source, source};
+    use super::super::source::{Source, source};
     use super::{BARE_ERRORS, MACHINE_PATHS, REGISTRY_HOSTS, UNDONE, check_decisions, check_source};
 
     fn complaints(path: &str, text: &str) -> usize {

@@ -14,9 +14,9 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::ApiError;
-use crate::Shared;
+use super::error::ApiError;
 use crate::auth::Caller;
+use crate::shared::Shared;
 
 /// Bytes of all results of a request.
 pub(super) const ANSWER_BYTES_MAX: usize = 8 << 20;
@@ -52,7 +52,7 @@ impl<'r> Room<'r> {
 
     /// The result of something that was done: it is told, whether or not it fits.
     pub(super) fn done(&self, result: &impl Serialize) -> String {
-        let text = super::text(result);
+        let text = text(result);
         let left = self.left.load(Ordering::Relaxed);
         self.left.store(left.saturating_sub(text.len()), Ordering::Relaxed);
         let _ = self.place(); // Without one it is told all the same.
@@ -123,4 +123,9 @@ impl io::Write for Bounded {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// A result as JSON.
+pub(super) fn text(result: &impl Serialize) -> String {
+    serde_json::to_string(result).expect("our own shapes have string keys")
 }

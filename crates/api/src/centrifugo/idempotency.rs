@@ -20,7 +20,7 @@ use tidings_telemetry::panics::{self, Locked, Work};
 use tidings_types::{ChannelName, StreamPosition};
 use tokio::time::Instant;
 
-use super::ApiError;
+use super::error::ApiError;
 
 /// How long a result is kept; the reference's.
 const TTL: Duration = Duration::from_secs(300);

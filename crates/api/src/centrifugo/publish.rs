@@ -16,9 +16,15 @@ use tidings_telemetry::{chain, unix_now};
 use tidings_types::{ChannelName, Json, Offset, StreamPosition};
 use tracing::debug;
 
-use super::{ApiError, CHANNEL_COUNT_MAX, CONCURRENT_MAX};
-use crate::Shared;
+use super::error::ApiError;
 use crate::events::durable_channel;
+use crate::shared::Shared;
+
+/// Channels in one broadcast.
+pub(super) const CHANNEL_COUNT_MAX: usize = 1000;
+const _: () = assert!(CHANNEL_COUNT_MAX == 1000, "the message of `TooManyChannels` says so");
+/// Channels or commands of one request in work at a time.
+pub(super) const CONCURRENT_MAX: usize = 128;
 
 /// Bytes of one publication's data.
 pub(super) const DATA_BYTES_MAX: usize = 512 << 10;

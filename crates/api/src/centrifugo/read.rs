@@ -10,9 +10,9 @@ use tidings_protocol::{ClientId, ClientInfo, NamespaceOptions, Publication, Tags
 use tidings_stream::HistoryFilter;
 use tidings_types::{ChannelName, Epoch, Json, Offset};
 
-use super::ApiError;
 use super::answer::ANSWER_BYTES_MAX;
-use crate::Shared;
+use super::error::ApiError;
+use crate::shared::Shared;
 
 /// Publications that are looked at: more than an answer has room for, where each is `{"data":1,"offset":1}` at least.
 const COUNT_MAX: usize = ANSWER_BYTES_MAX / 21;

@@ -5,7 +5,7 @@ use tidings_protocol::CREDENTIAL_BYTES_MAX;
 use tidings_types::{Provider, event_limits as limits, selector_limits};
 
 use super::descriptions::describe;
-use crate::ApiConfig;
+use crate::config::ApiConfig;
 use crate::devices::{
     DEVICE, ENDPOINT_BYTES_MAX, ENVIRONMENTS, LOOKUP, PLATFORMS, PUSH_PERMISSIONS, SUBSCRIPTION, SUBSCRIPTIONS,
     WEB_PUSH, WEB_PUSH_KEYS,
@@ -14,7 +14,7 @@ use crate::event_input::{
     AUDIENCE, AUDIENCE_COUNT_MAX, EXPECT_AUDIENCE, FCM_OWN_KEYS, FILTER, INTERRUPTIONS, OWN_KEY, PAYLOAD, PRESENT,
     PRIORITIES, PUSH_POLICIES, QUERY_WAIT_MAX, RECEIPT_POLICIES, SCHEMA, TEXT, TO, TTL_UNITS, URGENCIES,
 };
-use crate::event_report::EventState;
+use crate::event_view::EventState;
 use crate::imports::{IMPORT, IMPORT_MUTE, MUTE_COUNT_MAX};
 use crate::input::Schema;
 use crate::mutes::{MUTE, MUTE_MAX};

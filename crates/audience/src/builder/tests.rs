@@ -7,7 +7,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::index::tests::{Being, being, contents, subject, topic, words};
 use crate::set::Part;
-use crate::sets::{Members, SHARD_DEVICE_COUNT};
+use crate::sets::Members;
+use crate::shard::SHARD_DEVICE_COUNT;
 
 /// Subscriptions of many neighbours, each so many numbers from the one before.
 #[derive(Debug, Clone)]

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 
 use super::*;
-use crate::sets::SHARD_DEVICE_COUNT;
+use crate::shard::SHARD_DEVICE_COUNT;
 
 mod cost;
 

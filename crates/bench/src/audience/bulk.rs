@@ -8,11 +8,12 @@ use tidings_telemetry::unix_now;
 use tidings_types::{AppId, DeviceId, Mute, TopicName};
 use tokio::time::Instant;
 
-use super::super::{failed, failed_by, progress};
+use super::bench::Bench;
 use super::data::{self, Data};
 use super::select::{Audience, Selecting};
-use super::{Bench, update};
-use crate::BenchError;
+use super::update;
+use crate::error::{BenchError, failed, failed_by};
+use crate::report::progress;
 
 /// Devices handed over in one request.
 const IMPORT_COUNT: u32 = 10_000;

@@ -6,10 +6,11 @@ use tokio::time::Instant;
 
 use super::super::process::Usage;
 use super::super::report::Goal;
-use super::super::{failed, progress};
+use super::bench::Bench;
 use super::data::Kind;
-use super::{Bench, goals};
-use crate::BenchError;
+use super::goals;
+use crate::error::{BenchError, failed};
+use crate::report::progress;
 
 /// Devices whose subscriptions are taken out and put back in a run.
 const CHANGED_DEVICE_COUNT: u32 = 100_000;

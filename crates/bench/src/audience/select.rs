@@ -12,8 +12,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::data::{self, Data, Kind};
-use crate::BenchError;
-use crate::{failed, failed_by};
+use crate::error::{BenchError, failed, failed_by};
 
 /// Devices read at a time, as the sender does.
 const WINDOW_COUNT: usize = 1024;

@@ -13,10 +13,13 @@ use tidings_store::Store;
 use tokio::time::Instant;
 
 use super::super::report::Goal;
-use super::super::{failed, progress, store};
+use super::super::store;
+use super::bench::Bench;
+use super::folder::each_file;
+use super::goals;
 use super::select::Audience;
-use super::{Bench, each_file, goals};
-use crate::BenchError;
+use crate::error::{BenchError, failed};
+use crate::report::progress;
 
 /// What the store calls its file.
 const CHECKPOINT: &str = "checkpoint";

@@ -10,9 +10,8 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::data;
-use crate::BenchError;
+use crate::error::{BenchError, failed, failed_by};
 use crate::statistic::quantile;
-use crate::{failed, failed_by};
 
 pub(super) const WRITER_COUNT: usize = 64;
 const WINDOW: Duration = Duration::from_millis(if cfg!(test) { 100 } else { 3000 });

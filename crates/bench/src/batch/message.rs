@@ -1,7 +1,6 @@
 //! What is written, and whether it came out right.
 
-use crate::BenchError;
-use crate::failed;
+use crate::error::{BenchError, failed};
 
 /// Where a message says which of its producer's it is, after the producer's digit and a space.
 const NUMBER: std::ops::Range<usize> = 2..14;

@@ -4,11 +4,10 @@ use std::time::Duration;
 
 use tidings_batch::{Announce, BatchConfig, BatchWriter, Full, IoSink};
 
-use super::Case;
+use super::case::Case;
+use super::producer::{Producer, Writer};
 use super::sink::{Output, Written};
-use super::writer::{Producer, Writer};
-use crate::BenchError;
-use crate::failed_by;
+use crate::error::{BenchError, failed_by};
 
 /// Nothing here takes as long.
 const PATIENCE: Duration = Duration::from_secs(600);

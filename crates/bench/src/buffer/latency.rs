@@ -9,8 +9,7 @@ use std::hint::black_box;
 
 use tokio::time::Instant;
 
-use crate::BenchError;
-use crate::failed;
+use crate::error::{BenchError, failed};
 use crate::process::Usage;
 
 /// Items the buffer holds.

@@ -8,8 +8,7 @@ use tidings_buffer::{Consumer, Counters, Full, Lagged, Log as BareLog, Reader, S
 
 use super::latency::{self, InPlace, Item, OPERATION_COUNT, PULLS, PUSHES, Pulled, Run, Subject, Times};
 use super::throughput::{BATCH, CAPACITY, Numbers, Overwrite, Seen, Wait};
-use crate::BenchError;
-use crate::failed;
+use crate::error::{BenchError, failed};
 
 fn reserved<T>() -> tidings_buffer::Ring<T> {
     let mut ring = tidings_buffer::Ring::new(latency::CAPACITY, Full::EvictOldest);

@@ -18,8 +18,7 @@ use std::thread;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::BenchError;
-use crate::{failed, failed_by};
+use crate::error::{BenchError, failed, failed_by};
 
 /// Numbers each contestant holds; a power of two, which is what some of them round up to.
 pub(super) const CAPACITY: usize = 1024;

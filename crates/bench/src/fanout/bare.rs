@@ -9,10 +9,10 @@ use tidings_protocol::{Publication, Tags, encode_publication_push, websocket};
 use tidings_types::{ChannelName, Offset};
 use tokio::net::TcpSocket;
 
-use super::{Command, Listening, Mark};
-use crate::BenchError;
+use super::command::{Command, Listening, Mark};
+use crate::error::{BenchError, failed_by};
+use crate::peer;
 use crate::process::Usage;
-use crate::{failed_by, peer};
 
 /// Connections that wait to be accepted: so many may be connecting, and none is to be turned away.
 const BACKLOG: u32 = 1024;

@@ -5,18 +5,15 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use tidings_types::Json;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
+use tokio::time::{MissedTickBehavior, interval};
 
-use super::swarm::{Greeting, Swarm};
-use super::{Command, Listening, Mark, client};
-use crate::BenchError;
+use super::client;
+use super::command::{Command, Listening, Mark};
+use super::swarm::{Greeting, Swarm, until};
 use crate::args::PeerRole;
-use crate::failed;
+use crate::error::{BenchError, failed};
 use crate::peer::Peer;
 use crate::process::Cores;
-
-/// How long anything that must happen may take.
-const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Publications per second in one channel, and how many get each.
 #[derive(Debug, Clone, Copy)]
@@ -107,19 +104,4 @@ pub(super) fn publish_at_once(peer: &mut Peer, channel: &str, numbers: RangeIncl
     let command =
         |number| Command::Publish { channel: channel.to_owned(), number, data: Json::of(&client::data(number)) };
     peer.tell(&numbers.map(command).collect::<Vec<_>>())
-}
-
-/// Waits for something that must happen.
-pub(super) async fn until(
-    what: &str,
-    mut condition: impl AsyncFnMut() -> Result<bool, BenchError>,
-) -> Result<(), BenchError> {
-    let began = Instant::now();
-    while !condition().await? {
-        if began.elapsed() > DEADLINE {
-            return Err(failed(format!("waited {} s until {what}", DEADLINE.as_secs())));
-        }
-        sleep(Duration::from_millis(2)).await;
-    }
-    Ok(())
 }

@@ -22,10 +22,10 @@ use tidings_types::{
 };
 use tokio::task::JoinSet;
 
-use super::{Command, Listening, Mark, PROOF_CHANNEL};
-use crate::BenchError;
+use super::command::{Command, Listening, Mark, PROOF_CHANNEL};
+use crate::error::{BenchError, failed_by};
+use crate::peer;
 use crate::process::Usage;
-use crate::{failed_by, peer};
 
 /// No client of the benchmark publishes.
 struct NoJournal;

@@ -9,18 +9,20 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tidings_telemetry::{Histogram, HistogramSnapshot, LocalHistogram};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::{JoinSet, LocalSet};
+use tokio::time::{Instant, sleep};
 
 use super::client::{Inbox, Line, Stamp, masked_text, now_micros};
-use super::load::until;
-use crate::BenchError;
-use crate::failed;
+use crate::error::{BenchError, failed};
 
+/// How long anything that must happen may take.
+const DEADLINE: Duration = Duration::from_secs(60);
 /// Clients between connecting and being subscribed.
 pub(super) const CONNECTING_COUNT_MAX: usize = 512;
 /// Bytes read at a time.
@@ -350,6 +352,21 @@ impl Client {
         }
         Ok(())
     }
+}
+
+/// Waits for something that must happen.
+pub(super) async fn until(
+    what: &str,
+    mut condition: impl AsyncFnMut() -> Result<bool, BenchError>,
+) -> Result<(), BenchError> {
+    let began = Instant::now();
+    while !condition().await? {
+        if began.elapsed() > DEADLINE {
+            return Err(failed(format!("waited {} s until {what}", DEADLINE.as_secs())));
+        }
+        sleep(Duration::from_millis(2)).await;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -7,9 +7,12 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use crate::BenchError;
+use crate::error::BenchError;
 use crate::process::Usage;
 use crate::statistic::quantile;
+
+/// Long enough that none of a healthy server's answers is late.
+pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Asked, but not measured.
 pub(super) const WARM_UP: Duration = Duration::from_millis(500);

@@ -8,8 +8,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
-use crate::BenchError;
-use crate::{failed, failed_by};
+use crate::error::{BenchError, failed, failed_by};
 
 /// What it answers.
 pub(super) const BODY: &str = "Gooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooal!";

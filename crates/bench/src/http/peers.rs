@@ -11,11 +11,9 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use tokio::time::Instant;
 
-use super::TIMEOUT;
-use super::load::{Ask, Load, Notes, Phase, Window};
+use super::load::{Ask, Load, Notes, Phase, TIMEOUT, Window};
 use super::nginx::BODY;
-use crate::BenchError;
-use crate::failed_by;
+use crate::error::{BenchError, failed_by};
 
 /// Threads of a client that blocks; more only wait for each other on one core.
 const THREAD_COUNT_MAX: u32 = 256;

@@ -7,8 +7,7 @@ use std::process::{Command, Stdio};
 
 use tempfile::NamedTempFile;
 
-use crate::BenchError;
-use crate::{failed, failed_by};
+use crate::error::{BenchError, failed, failed_by};
 
 /// wrk's own example of pipelining, with the depth as an argument.
 const SCRIPT: &str = "init = function(args)

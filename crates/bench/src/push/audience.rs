@@ -18,11 +18,11 @@ use super::cores::Sides;
 use super::job::{Door, ToldTimes};
 use super::provider::{Provider, check_ledger};
 use super::setup::Folder;
-use crate::BenchError;
 use crate::args::BenchPushServer;
+use crate::error::{BenchError, failed, failed_by};
+use crate::report::progress;
 use crate::report::{Goal, Report};
 use crate::statistic::format_number;
-use crate::{failed, failed_by, progress};
 
 /// What the large one is compared with.
 pub(super) const SMALL: u32 = 100_000;

@@ -4,8 +4,7 @@ use std::io;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use crate::BenchError;
-use crate::failed;
+use crate::error::{BenchError, failed};
 use crate::process::{self, Cores};
 
 /// Each side's cores; the same one for both where there is no other.

@@ -11,10 +11,10 @@ use std::process::{Command, Stdio};
 use tidings_push::apns::{ProviderKey, ProviderTokens};
 use tidings_telemetry::unix_now;
 
+use super::language::LANGUAGES;
 use super::setup::{self, Folder};
 use super::simulator::Greeting;
-use crate::BenchError;
-use crate::{failed, failed_by};
+use crate::error::{BenchError, failed, failed_by};
 
 const TOKEN_COUNT: u32 = 10_000;
 /// The program, with all that it sends in files.
@@ -44,7 +44,7 @@ impl H2load {
         }
         let files = Self { uris: folder.path("uris"), payload: folder.path("payload"), authorization };
         fs::write(&files.uris, uris)?;
-        fs::write(&files.payload, setup::LANGUAGES[1].message().payload)?;
+        fs::write(&files.payload, LANGUAGES[1].message().payload)?;
         Ok(files)
     }
 

@@ -10,10 +10,10 @@ use tidings_sender::{JobReport, JobState};
 use tidings_types::{EventPriority, JournalPosition};
 use tokio::time::{Instant, sleep};
 
+use super::language::{MINUTE, SCORER, TEAM};
 use super::provider::check;
-use super::setup::{self, MINUTE, SCORER, TEAM, TOPIC};
-use crate::BenchError;
-use crate::{failed, failed_by};
+use super::setup::{self, TOPIC};
+use crate::error::{BenchError, failed, failed_by};
 use tidings_client::ServerUrl;
 use tidings_server::Server;
 

@@ -8,8 +8,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::BenchError;
-use crate::{failed, failed_by};
+use crate::error::{BenchError, failed, failed_by};
 
 /// A running one; dropped, it is killed.
 pub(super) struct Link {

@@ -18,13 +18,12 @@ use super::case::Case;
 use super::cores::Sides;
 use super::job::{Door, finished, is_finished, under_way};
 use super::provider::{Provider, check_ledger};
-use super::setup::Folder;
-use super::{judge_if, millis, start_server};
-use crate::BenchError;
+use super::setup::{Folder, start_server};
 use crate::args::BenchPushServer;
+use crate::error::{BenchError, failed};
 use crate::report::{Goal, Report};
+use crate::report::{judge_if, millis, progress};
 use crate::statistic::quantile;
-use crate::{failed, progress};
 use tidings_server::Server;
 
 /// Devices of a goal.

@@ -24,11 +24,12 @@ use tidings_telemetry::unix_now;
 use uuid::Uuid;
 
 use super::case::Case;
+use super::java::java;
+use super::language::{EVENT, LANGUAGES, Language, Message};
 use super::link::Link;
 use super::provider::{Mark, Provider, check, check_ledger};
-use super::setup::{self, Folder, LANGUAGES};
-use crate::BenchError;
-use crate::{failed, failed_by};
+use super::setup::{self, Folder};
+use crate::error::{BenchError, failed, failed_by};
 
 /// Devices that peers can send to.
 const DEVICE_COUNT: u32 = 200_000;
@@ -86,20 +87,6 @@ impl Kind {
     }
 }
 
-/// One of the Java programs that `conformance/peers.sh` built; `None` without it or without Java.
-pub(super) fn java(folder: &Path, class: &str) -> Option<Command> {
-    let (classes, libraries) = (folder.join("java/classes"), folder.join("java/lib"));
-    if !classes.join(class).with_extension("class").is_file() || !libraries.is_dir() {
-        return None;
-    }
-    let path = std::env::var_os("PATH")?;
-    let java = std::env::split_paths(&path).map(|folder| folder.join("java")).find(|java| java.is_file())?;
-    let mut command = Command::new(java);
-    command.arg("-Xmx2g").arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn");
-    command.arg("-cp").arg(format!("{}:{}/*", classes.display(), libraries.display())).arg(class);
-    Some(command)
-}
-
 /// Those that are on this machine.
 pub(super) struct Peers {
     found: Vec<Foreign>,
@@ -149,7 +136,7 @@ struct Work {
     collapse_id: &'static str,
     event: &'static str,
     expiration: u64,
-    messages: Vec<setup::Message>,
+    messages: Vec<Message>,
     tokens: Vec<String>,
 }
 
@@ -158,10 +145,10 @@ impl Work {
         let language = |number: u32| (number as usize % LANGUAGES.len()) as u8;
         Self {
             topic: setup::APP,
-            collapse_id: setup::EVENT,
-            event: setup::EVENT,
+            collapse_id: EVENT,
+            event: EVENT,
             expiration: unix_now().as_secs() + SECONDS_PER_DAY,
-            messages: LANGUAGES.iter().map(setup::Language::message).collect(),
+            messages: LANGUAGES.iter().map(Language::message).collect(),
             tokens: (0..DEVICE_COUNT).map(|it| setup::token(language(it), it).to_text().into_owned()).collect(),
         }
     }

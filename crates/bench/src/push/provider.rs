@@ -13,12 +13,11 @@ use serde_json::json;
 
 use super::case::Case;
 use super::cores::{Sides, write_list};
+use super::java::java;
 use super::link::Link;
-use super::peers::java;
 use super::simulator::{self, Done, Greeting, Ledger};
-use crate::BenchError;
 use crate::args::BenchPushServer;
-use crate::{failed, failed_by};
+use crate::error::{BenchError, failed, failed_by};
 
 /// A running one; dropped, it is killed.
 pub(super) struct Provider {

@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 use tidings_simulator::{AcceptedNotification, ApnsSimulator, Faults, SimulatorConfig};
 
 use super::cores::{hold_thread, read_list};
-use super::setup::language_of;
-use crate::BenchError;
+use super::language::language_of;
+use crate::error::{BenchError, failed_by};
+use crate::peer;
 use crate::process::Usage;
-use crate::{failed_by, peer};
 
 /// Devices and notifications the ledger keeps; more would be counted, but no longer told apart.
 const DEVICE_COUNT_MAX: usize = 20_000_000;

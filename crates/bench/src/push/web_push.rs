@@ -16,12 +16,11 @@ use super::cores::Sides;
 use super::job::{self, Door};
 use super::provider::check;
 use super::setup::{self, APP, Folder};
-use crate::BenchError;
 use crate::args::PeerRole;
+use crate::error::{BenchError, failed, failed_by};
 use crate::peer::{self, Peer};
 use crate::process::Usage;
-use crate::report::{Goal, Report};
-use crate::{failed, failed_by, progress};
+use crate::report::{Goal, Report, progress};
 use tidings_config::parse;
 use tidings_server::Server;
 

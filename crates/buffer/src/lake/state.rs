@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::slice;
 use std::task::{Poll, Waker};
 
-use super::{Closed, PushError, TryPushError};
+use super::error::{Closed, PushError, TryPushError};
 use crate::bounds::{Bounds, Full, Rejected};
 use crate::ring::Ring;
 

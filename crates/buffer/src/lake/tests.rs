@@ -9,6 +9,7 @@ use std::task::{Wake, Waker};
 use proptest::prelude::*;
 
 use super::*;
+use crate::NoRoom;
 
 /// Counts its wake-ups.
 #[derive(Default)]

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::str::Chars;
 
-use super::Entry;
+use super::entry::Entry;
 use crate::error::{PoError, PoProblem};
 use crate::limits::{ENTRY_COUNT_MAX, FILE_BYTES_MAX, PLURAL_FORM_COUNT_MAX};
 use crate::template::Key;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::Entry;
+use super::entry::Entry;
 
 pub(crate) fn entries(entries: &[Entry]) -> String {
     let mut out = String::new();

@@ -3,7 +3,7 @@
 //! Extensions mean nothing to us and are skipped, within a limit, since a body of one-byte chunks could carry any
 //! amount of them. White space is allowed before an extension's semicolon, as the grammar has it, and nowhere else.
 
-use super::{CHUNK_EXTENSION_BYTES_MAX, Violation};
+use super::violation::{CHUNK_EXTENSION_BYTES_MAX, Violation};
 
 /// Digits of a size: those of the largest 64-bit number.
 const SIZE_DIGIT_COUNT_MAX: usize = 16;

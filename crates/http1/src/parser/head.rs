@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 
 use http::{Method, StatusCode};
 
-use super::{HEADER_COUNT_MAX, Violation};
+use super::violation::{HEADER_COUNT_MAX, Violation};
 
 /// What the map of headers can hold; only with a limit on heads that is higher does it count.
 const NAME_BYTES_MAX: usize = u16::MAX as usize;

@@ -1,7 +1,7 @@
 //! The parser by the sections of RFC 9112, and that it does not matter how bytes come apart.
 
 use bytes::BytesMut;
-use http::Method;
+use http::{Method, StatusCode};
 use proptest::prelude::*;
 
 use super::*;

@@ -7,13 +7,13 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use tracing::{debug, warn};
 
+use crate::core::NoRoom;
 use crate::error::CallError;
 use crate::lane::{Entry, Phase, Reply};
-use crate::pool::NoRoom;
 use crate::protocol::{Matching, Protocol};
 
-use super::connection::{Connection, EstablishError};
-use super::{Driver, End, Job, end};
+use super::connection::{Connection, End, EstablishError};
+use super::{Driver, Job, end};
 
 /// A request that has to look for a connection.
 struct Homeless<P: Protocol> {

@@ -13,12 +13,10 @@ use tokio::time::Instant;
 
 use crate::book::{Book, Key, Span};
 use crate::connect::{Connect, Transport};
+use crate::core::Core;
 use crate::error::Violation;
 use crate::outgoing::Outgoing;
-use crate::pool::Core;
 use crate::protocol::{Codec as _, Decoded, Expect, Protocol, RequestId, SetUp, To};
-
-use super::End;
 
 /// How much room a read of a stream has.
 const READ_BYTES: usize = 32 << 10;
@@ -49,6 +47,25 @@ pub(super) struct Connection<P: Protocol, T> {
     /// A request that wants an answer was encoded since; it may have expired and be forgotten.
     pub(super) is_owed: bool,
     pub(super) has_answered: bool,
+}
+
+/// Why a connection ended.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum End<E: std::error::Error + 'static> {
+    #[error("drained")]
+    Drained,
+    #[error("closed by the peer")]
+    Closed,
+    #[error("the peer said that this was its last answer")]
+    LastAnswer,
+    #[error("broken")]
+    Broken(#[source] std::io::Error),
+    #[error("the peer broke the protocol")]
+    Violation(#[source] Violation<E>),
+    #[error("silent for too long")]
+    Silent,
+    #[error("{0} expired requests without an answer")]
+    Owing(usize),
 }
 
 /// Why there is no connection.

@@ -2,7 +2,6 @@
 
 use tidings_types::ChannelName;
 
-use super::Session;
 use crate::NamespaceOptions;
 
 /// One of the four permissions of a namespace.
@@ -44,21 +43,13 @@ impl Allowed {
             for_anonymous: options.allow_presence_for_anonymous,
         }
     }
-}
 
-impl Session {
-    /// Whether this client has the permission in `channel`, without a token for it. In a private channel nobody has any but
-    /// those whom a token has let in.
-    pub(super) fn allows(&self, allowed: Allowed, channel: &ChannelName) -> bool {
-        let (is_subscriber, is_private) = (self.is_subscribed(channel.as_str()), channel.as_str().starts_with('$'));
-        (is_subscriber || !is_private) && self.allows_as(is_subscriber, allowed, channel)
-    }
-
-    /// The same for a client that `is_subscriber`, or would be.
-    pub(super) fn allows_as(&self, is_subscriber: bool, allowed: Allowed, channel: &ChannelName) -> bool {
-        let known = !self.user.is_empty() || allowed.for_anonymous;
-        let for_client = allowed.for_client && is_among_users_of(channel.as_str(), &self.user);
-        self.config.insecure || known && (for_client || allowed.for_subscriber && is_subscriber)
+    /// Whether `user` ("" for an anonymous one) has the permission in `channel`; `is_subscriber`: the client is subscribed
+    /// there.
+    pub(super) fn to(&self, user: &str, is_subscriber: bool, channel: &ChannelName) -> bool {
+        let known = !user.is_empty() || self.for_anonymous;
+        let for_client = self.for_client && is_among_users_of(channel.as_str(), user);
+        known && (for_client || self.for_subscriber && is_subscriber)
     }
 }
 

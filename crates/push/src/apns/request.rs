@@ -1,53 +1,19 @@
 //! A notification as an HTTP/2 request.
-//!
-//! Headers that no two requests share (`apns-id`) or that change from job to job (`apns-collapse-id`,
-//! `apns-expiration`) are marked sensitive: HPACK then sends them as never-indexed literals, and the provider's small
-//! header table keeps what repeats (`apns-topic`, `apns-push-type`, `apns-priority`). `:path` and `authorization` are
-//! never indexed by `h2` anyway.
 
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, HeaderName};
+use http::header::AUTHORIZATION;
 use http::uri::{Authority, InvalidUri, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
 use tidings_types::{DeviceToken, Provider, Timestamp};
 
+use super::headers::{APNS_ID, sensitive, visible};
 use super::{Reason, classify};
 use crate::notification::Form;
-use crate::payload::{APNS_PAYLOAD_BYTES_MAX, ApnsBody};
-use crate::{Dialect, Notification, RenderingParts, Verdict};
-
-const APNS_ID: HeaderName = HeaderName::from_static("apns-id");
-const APNS_TOPIC: HeaderName = HeaderName::from_static("apns-topic");
-const APNS_PUSH_TYPE: HeaderName = HeaderName::from_static("apns-push-type");
-const APNS_PRIORITY: HeaderName = HeaderName::from_static("apns-priority");
-const APNS_EXPIRATION: HeaderName = HeaderName::from_static("apns-expiration");
-const APNS_COLLAPSE_ID: HeaderName = HeaderName::from_static("apns-collapse-id");
-
-/// Headers per request, for sizing the map once.
-const HEADER_COUNT: usize = 7;
+use crate::payload::APNS_PAYLOAD_BYTES_MAX;
+use crate::{Dialect, Notification, Verdict};
 
 /// `xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx`.
 const UUID_TEXT_BYTES: usize = 36;
-
-/// The headers that all notifications of one rendering share.
-pub(crate) fn shared_headers(parts: &RenderingParts, body: &ApnsBody) -> HeaderMap {
-    let mut headers = HeaderMap::with_capacity(HEADER_COUNT);
-    headers.insert(APNS_TOPIC, visible(parts.app.as_str()));
-    headers.insert(APNS_PUSH_TYPE, HeaderValue::from_static(body.push_type.as_str()));
-    headers.insert(APNS_PRIORITY, HeaderValue::from_static(body.priority.as_str()));
-    headers.insert(APNS_EXPIRATION, sensitive(HeaderValue::from(parts.expires_at.as_secs())));
-    headers.insert(APNS_COLLAPSE_ID, sensitive(visible(parts.collapse_id.as_str())));
-    headers
-}
-
-fn visible(text: &str) -> HeaderValue {
-    HeaderValue::from_str(text).expect("our names are visible ASCII")
-}
-
-fn sensitive(mut value: HeaderValue) -> HeaderValue {
-    value.set_sensitive(true);
-    value
-}
 
 /// The language of one APNs host.
 #[derive(Debug, Clone)]
@@ -131,6 +97,7 @@ fn path(token: &[u8]) -> PathAndQuery {
 
 #[cfg(test)]
 mod tests {
+    use super::super::headers::HEADER_COUNT;
     use super::*;
     use crate::notification::tests::{notification, notification_of};
     use crate::payload::{Encoded, WebPushBody};

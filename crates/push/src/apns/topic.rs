@@ -11,8 +11,8 @@
 
 use tidings_types::AppId;
 
+use crate::kind::{Priority, PushType};
 use crate::payload::ApnsBody;
-use crate::{Priority, PushType};
 
 const SUFFIXES: [(&str, PushType); 7] = [
     (".voip", PushType::Voip),

@@ -8,11 +8,9 @@ use tidings_types::{DeviceToken, Provider, Timestamp};
 
 use super::{Reason, classify};
 use crate::notification::Form;
-use crate::payload::FCM_PAYLOAD_BYTES_MAX;
+use crate::payload::{FCM_ENVELOPE_BYTES_MAX, FCM_PAYLOAD_BYTES_MAX};
 use crate::{Dialect, Notification, Verdict};
 
-/// What a request's body has beside message and token: `{"message":`, time to live, `"token"`, `validate_only`.
-pub(crate) const ENVELOPE_BYTES_MAX: usize = 80;
 /// Bytes of a token (`tidings_types`).
 const TOKEN_BYTES_MAX: usize = 4096;
 /// FCM keeps a message for four weeks at most.
@@ -100,7 +98,7 @@ impl Dialect for Fcm {
     }
 
     fn payload_bytes_max(&self) -> usize {
-        FCM_PAYLOAD_BYTES_MAX + TOKEN_BYTES_MAX + ENVELOPE_BYTES_MAX
+        FCM_PAYLOAD_BYTES_MAX + TOKEN_BYTES_MAX + FCM_ENVELOPE_BYTES_MAX
     }
 }
 

@@ -4,14 +4,38 @@
 //! (an empty alert shows nothing) it is refused. Members of `aps` are not checked beyond that. The app is not known here:
 //! one that is not for notifications (calls, widgets) has the kind and the priority changed in [`crate::Rendering`].
 
+use std::fmt;
+
+use bytes::Bytes;
 use serde::Serialize;
 use tidings_types::{Interruption, Json, Urgency};
 
+use super::content::{Content, Origin, json, members, patch_members};
+use super::error::{PatchError, PayloadError};
 use super::merge::{self, Members, Node};
-use super::{
-    APNS_PAYLOAD_BYTES_MAX, ApnsBody, Content, Origin, PatchError, PayloadError, json, members, patch_members,
-};
-use crate::{Priority, PushType};
+use crate::kind::{Priority, PushType};
+
+/// The most bytes APNs takes; for a call it would take 5120, but what is encoded here is for any app.
+pub const APNS_PAYLOAD_BYTES_MAX: usize = 4096;
+
+/// A body for APNs, and how it must be asked to deliver it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ApnsBody {
+    /// The body.
+    pub bytes: Bytes,
+    /// What kind of push its payload makes it, [`PushType::Alert`] or [`PushType::Background`]. An app that only another
+    /// kind goes to makes it one of those: [`crate::Rendering`].
+    pub push_type: PushType,
+    /// How urgently it is delivered, as far as its kind leaves the choice.
+    pub priority: Priority,
+}
+
+// Payloads never reach a log.
+impl fmt::Debug for ApnsBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ApnsBody({} bytes, {:?}, {:?})", self.bytes.len(), self.push_type, self.priority)
+    }
+}
 
 pub(super) fn encode(content: &Content<'_>) -> Result<ApnsBody, PayloadError> {
     let plain = json(&body(content));

@@ -23,8 +23,15 @@ use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 use tidings_types::{Interruption, Json};
 
+use super::content::{Content, json, members, patch_members};
+use super::error::{PatchError, PayloadError};
 use super::merge::{self, Members, Node};
-use super::{Content, FCM_PAYLOAD_BYTES_MAX, PatchError, PayloadError, json, members, patch_members};
+
+/// The most bytes of a message we give to FCM, its recipient and time to live apart. FCM allows 4096 for what the app
+/// is given; counting the rest of the message too, nothing we accept is refused there.
+pub const FCM_PAYLOAD_BYTES_MAX: usize = 4096;
+/// What a request's body has beside message and token: `{"message":`, time to live, `"token"`, `validate_only`.
+pub(crate) const FCM_ENVELOPE_BYTES_MAX: usize = 80;
 
 /// With this begins what we write, so that the time to live can be put behind it for each device.
 const BEGINNING: &str = r#"{"android":{"#;
@@ -56,7 +63,7 @@ impl FcmBody {
     /// The request's body for one recipient: `token` is spliced in as it is, so it must not need escaping in JSON.
     pub(crate) fn request_body(&self, token: &str, ttl_secs: u64) -> Vec<u8> {
         let rest = &self.bytes[BEGINNING.len()..self.bytes.len() - 1];
-        let mut body = Vec::with_capacity(self.bytes.len() + token.len() + crate::fcm::ENVELOPE_BYTES_MAX);
+        let mut body = Vec::with_capacity(self.bytes.len() + token.len() + FCM_ENVELOPE_BYTES_MAX);
         body.extend_from_slice(br#"{"message":"#);
         body.extend_from_slice(BEGINNING.as_bytes());
         if !self.has_ttl {

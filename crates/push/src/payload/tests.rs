@@ -5,9 +5,13 @@ use std::sync::LazyLock;
 use proptest::option;
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
-use tidings_types::{AppId, Epoch, Interruption, Offset};
+use tidings_types::{
+    AppId, ChannelName, CollapseKey, Epoch, EventId, Interruption, Json, Offset, Payload, Present, StreamPosition,
+    Urgency,
+};
 
 use super::*;
+use crate::{Priority, PushType};
 
 mod others;
 mod schema;

@@ -9,13 +9,36 @@
 //! patch may change all but `tidings`; a title stays, since a browser that is given nothing to show ends up asking the
 //! user whether it should go on taking pushes.
 
-use serde::Serialize;
-use tidings_types::{Interruption, Json};
+use std::fmt;
 
+use bytes::Bytes;
+use serde::Serialize;
+use tidings_types::{Interruption, Json, Urgency};
+
+use super::content::{Content, Origin, json, members, patch_members};
+use super::error::{PatchError, PayloadError};
 use super::merge;
-use super::{
-    Content, Origin, PatchError, PayloadError, WEB_PUSH_PAYLOAD_BYTES_MAX, WebPushBody, json, members, patch_members,
-};
+use crate::web_push::encryption::OVERHEAD_BYTES;
+
+/// The most bytes of text for a browser: what is left of the 4096 that every push service takes (RFC 8030, 7.2) when it
+/// is encrypted (RFC 8291, 4). Services that pass it on to phones take less, so up to 2000 are safe everywhere.
+pub const WEB_PUSH_PAYLOAD_BYTES_MAX: usize = 4096 - OVERHEAD_BYTES;
+
+/// A text for a browser's service worker, not yet encrypted.
+#[derive(Clone, PartialEq, Eq)]
+pub struct WebPushBody {
+    /// The text.
+    pub bytes: Bytes,
+    /// How urgently it is delivered; without one, at once.
+    pub urgency: Option<Urgency>,
+}
+
+// Payloads never reach a log.
+impl fmt::Debug for WebPushBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "WebPushBody({} bytes, {:?})", self.bytes.len(), self.urgency)
+    }
+}
 
 pub(super) fn encode(content: &Content<'_>) -> Result<WebPushBody, PayloadError> {
     let present = content.present;

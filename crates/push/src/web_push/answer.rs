@@ -26,43 +26,14 @@ use std::time::Duration;
 
 use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
-use tidings_types::{Timestamp, words};
+use tidings_types::Timestamp;
 
+use super::reason::Reason;
+use crate::answer::{Advice, Verdict};
 use crate::retry::retry_after;
-use crate::{Advice, Verdict};
 
 /// How long a subscription is left alone after a 429 that does not say.
 const QUOTA_PAUSE: Duration = Duration::from_secs(60);
-
-words! {
-    /// Why a push service refused a request, or why it was not asked.
-    pub enum Reason {
-        /// The browser's public key is not a point on the curve P-256.
-        BadSubscriptionKey = "bad_subscription_key",
-        /// The endpoint's host or port is not allowed (`allowed_hosts`, `allowed_ports`).
-        ForbiddenEndpoint = "forbidden_endpoint",
-        /// The host of the endpoint has no public address.
-        AddressNotPublic = "address_not_public",
-        /// The push service takes nothing, or much less than is there for it, and its share of what is held is full.
-        OriginOverloaded = "origin_overloaded",
-        /// 404 or 410: the subscription does not exist any more. It is removed.
-        SubscriptionGone = "subscription_gone",
-        /// 401 or 403: the push service refuses our signature.
-        VapidRefused = "vapid_refused",
-        /// The subscription was made with another VAPID key.
-        VapidKeyMismatch = "vapid_key_mismatch",
-        /// 413: the notification is too large.
-        PayloadTooLarge = "web_push_payload_too_large",
-        /// 406 or 429: too many requests.
-        TooManyRequests = "web_push_too_many_requests",
-        /// Any other status of 4xx.
-        BadRequest = "web_push_bad_request",
-        /// 408 or 5xx: the push service has an error.
-        ServiceError = "web_push_service_error",
-        /// Any other status.
-        Other = "web_push_other",
-    }
-}
 
 /// As Apple answers; others' bodies have no such member.
 #[derive(Deserialize, Default)]

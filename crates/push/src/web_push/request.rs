@@ -2,30 +2,19 @@
 //!
 //! Text and most headers are the rendering's; key pair, salt and ciphertext are new for each device and each attempt.
 
-use aws_lc_rs::digest::{SHA256, digest};
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderName};
+use http::header::{AUTHORIZATION, HeaderName};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
-use tidings_types::{DeviceToken, Provider, Timestamp, Urgency};
+use tidings_types::{DeviceToken, Provider, Timestamp};
 
 use super::encryption::{OVERHEAD_BYTES, SALT_BYTES, SenderKey, encrypt};
 use super::guard::Endpoint;
 use super::{Reason, classify};
 use crate::notification::Form;
-use crate::payload::{WEB_PUSH_PAYLOAD_BYTES_MAX, WebPushBody};
-use crate::{Dialect, Notification, RenderingParts, Verdict};
+use crate::payload::WEB_PUSH_PAYLOAD_BYTES_MAX;
+use crate::{Dialect, Notification, Verdict};
 
 const TTL: HeaderName = HeaderName::from_static("ttl");
-const URGENCY: HeaderName = HeaderName::from_static("urgency");
-const TOPIC: HeaderName = HeaderName::from_static("topic");
-
-/// Headers per request, for sizing the map once.
-const HEADER_COUNT: usize = 6;
-
-/// Of a digest, as many bytes as make 32 characters, the most a topic may have (RFC 8030, 5.4).
-const TOPIC_BYTES: usize = 24;
 
 /// The language of all push services; they differ by endpoint only.
 #[derive(Debug, Clone, Copy, Default)]
@@ -79,38 +68,14 @@ impl Dialect for WebPush {
     }
 }
 
-/// The headers that all notifications of one rendering share.
-pub(crate) fn shared_headers(parts: &RenderingParts, body: &WebPushBody) -> HeaderMap {
-    let mut headers = HeaderMap::with_capacity(HEADER_COUNT);
-    headers.insert(CONTENT_ENCODING, HeaderValue::from_static("aes128gcm"));
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
-    headers.insert(URGENCY, HeaderValue::from_static(urgency(body.urgency)));
-    headers.insert(TOPIC, topic(parts.collapse_id.as_str()));
-    headers
-}
-
-/// RFC 8030, 5.3.
-fn urgency(urgency: Option<Urgency>) -> &'static str {
-    match urgency {
-        Some(Urgency::VeryLow) => "very-low",
-        Some(Urgency::Low) => "low",
-        Some(Urgency::Normal) => "normal",
-        Some(Urgency::High) | None => "high",
-    }
-}
-
-/// A collapse id may have characters and a length that a topic may not, so it is always its digest.
-fn topic(collapse_id: &str) -> HeaderValue {
-    let digest = digest(&SHA256, collapse_id.as_bytes());
-    let text = URL_SAFE_NO_PAD.encode(&digest.as_ref()[..TOPIC_BYTES]);
-    HeaderValue::try_from(text).expect("base64url is visible ASCII")
-}
-
 #[cfg(test)]
 mod tests {
+    use tidings_types::Urgency;
+
+    use super::super::headers::HEADER_COUNT;
     use super::*;
     use crate::notification::tests::notification_of;
-    use crate::payload::Encoded;
+    use crate::payload::{Encoded, WebPushBody};
 
     const P256DH: &str = "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4";
     const AUTH: &str = "BTBZMqHH6r4Tts7J_aSIgg";
@@ -157,17 +122,6 @@ mod tests {
             (&request.headers()["ttl"], &request.headers()["urgency"]),
             (&"0".parse().unwrap(), &"high".parse().unwrap())
         );
-    }
-
-    #[test]
-    fn a_topic_has_32_characters_of_base64url_and_tells_collapse_ids_apart() {
-        let topics = ["match-7", "match-8", "a", &"x".repeat(64), "/+=~ä"].map(topic);
-        for (place, topic) in topics.iter().enumerate() {
-            assert!(
-                topic.len() == 32 && topic.as_bytes().iter().all(|it| it.is_ascii_alphanumeric() || b"-_".contains(it))
-            );
-            assert!(!topics[..place].contains(topic));
-        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use tidings_audience::Index;
 use tidings_hub::Receipts;
 use tidings_push::{Outcome, Ticket};
 use tidings_telemetry::Registry;
-use tidings_types::{Event, ReceiptPolicy, ReceiptRequest, Subject, TopicName};
+use tidings_types::{Event, EventId, ReceiptPolicy, ReceiptRequest, Subject, TopicName};
 
 use super::*;
 

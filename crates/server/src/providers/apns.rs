@@ -9,7 +9,7 @@ use tidings_push::PoolGauge;
 use tidings_push::apns::{self, ProviderKey, ProviderKeys};
 use tidings_telemetry::unix_now;
 
-use super::{CredentialError, IDLE_PING, ProviderError, authority, ca_pem, read};
+use super::credential::{CredentialError, IDLE_PING, ProviderError, authority, ca_pem, read};
 use tidings_config::Apns;
 
 /// What the connections for unproven devices send a second even when Apple lets each have one stream only.

@@ -9,7 +9,7 @@ use tidings_push::PoolGauge;
 use tidings_push::fcm as push;
 use tidings_push::fcm::oauth::ServiceAccount;
 
-use super::{CredentialError, ProviderError, authority, ca_pem, read};
+use super::credential::{CredentialError, ProviderError, authority, ca_pem, read};
 use tidings_config::{Fcm, Ramp};
 
 /// Google closes connections that ask for signs of life more often ("too many pings").

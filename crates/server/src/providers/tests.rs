@@ -10,7 +10,7 @@ use tidings_push::{Notification, Outcome, Rendering, RenderingParts, Settled, Ti
 use tidings_simulator::{ApnsSimulator, FcmConfig, FcmSimulator, PushAuthority, SimulatorConfig};
 use tidings_telemetry::{chain, unix_now};
 use tidings_types::{
-    CollapseKey, DeviceId, DeviceNumber, DeviceToken, Environment, EventId, EventPriority, JournalPosition,
+    AppId, CollapseKey, DeviceId, DeviceNumber, DeviceToken, Environment, EventId, EventPriority, JournalPosition,
     NotificationId, Payload, Present, Timestamp,
 };
 

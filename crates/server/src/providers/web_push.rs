@@ -10,7 +10,8 @@ use tidings_sender::Pool;
 use tidings_types::{EventPriority, Provider};
 use tracing::warn;
 
-use super::{CredentialError, ProviderError, ca_pem, pool, read};
+use super::credential::{CredentialError, ProviderError, ca_pem, read};
+use super::pool::pool;
 use tidings_config::WebPush;
 
 /// How long a connection to a push service is kept without use.

@@ -5,23 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use tidings_types::BrakeScope;
 
-use super::{ConfigFile, Server, parameter};
-
-/// The server's API and the key for it.
-#[derive(Debug, Clone, Args)]
-pub(crate) struct ApiServer {
-    /// API key.
-    #[arg(long, env = "TIDINGS_API_KEY", hide_env_values = true, value_name = "KEY")]
-    pub(crate) api_key: Option<String>,
-    /// File that holds the API key.
-    #[arg(long, value_name = "FILE", conflicts_with = "api_key")]
-    pub(crate) api_key_file: Option<PathBuf>,
-    #[command(flatten)]
-    pub(crate) server: Server,
-    /// Print the server's answer as it is.
-    #[arg(long)]
-    pub(crate) json: bool,
-}
+use super::common::{ApiServer, ConfigFile, parameter};
 
 /// What can be done with devices.
 #[derive(Debug, Subcommand)]

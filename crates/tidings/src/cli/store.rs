@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::ApiServer;
+use super::common::ApiServer;
 
 /// What can be done with a whole store.
 #[derive(Debug, Subcommand)]

@@ -7,9 +7,8 @@
 
 use std::ops::Range;
 
-use super::{
-    ALL, AND, IN, Key, NONE, NOT, ON, OR, SelectorNode, is_bare, is_reserved, is_word, selector_limits as limits,
-};
+use super::limits;
+use super::tree::{ALL, AND, IN, Key, NONE, NOT, ON, OR, SelectorNode, is_bare, is_reserved, is_word};
 use crate::{AppId, Country, Locale, NameError, Platform, Subject, TopicName, UserId};
 
 /// Characters of what was found that an error repeats.

@@ -3,7 +3,9 @@
 use proptest::prelude::*;
 use proptest::sample::select;
 
+use super::tree::*;
 use super::*;
+use crate::{AppId, Country, Locale, Platform, Subject, TopicName, UserId};
 
 const TOPICS: [&str; 6] = ["goal", "red_card", "user", "all", "on", "not"];
 const SUBJECTS: [&str; 5] = ["team:42", "a:b c\"\\", "match:ü", "team:(1,2)", "user:42"];

@@ -2,10 +2,11 @@
 
 use tokio::time::Instant;
 
-use super::{Found, SIZES, Task};
-use crate::BenchError;
+use super::task::{Found, SIZES, Task};
+use crate::audience::folder::{disk_bytes, folder};
 use crate::audience::select::{self, Audience};
-use crate::audience::{bulk, disk_bytes, folder, update};
+use crate::audience::{bulk, update};
+use crate::error::BenchError;
 use crate::store;
 
 /// Looks for the audiences, too.

@@ -21,12 +21,11 @@ use tokio::time::Instant;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Config, NoTls, Statement};
 
-use super::{Found, Row, Task, tell_row};
-use crate::BenchError;
-use crate::audience::folder;
+use super::task::{Found, Row, Task, tell_row};
+use crate::audience::folder::folder;
 use crate::audience::select::{Audience, Walk};
 use crate::audience::update::{self, Change, Updated};
-use crate::{failed, failed_by};
+use crate::error::{BenchError, failed, failed_by};
 
 pub(super) const HOW: &str = "over a Unix socket, a process per connection; fsync and synchronous_commit as they are \
     by default, shared_buffers 1 GB, work_mem 256 MB, max_wal_size 8 GB, locale C; it may use both cores for one \

@@ -8,12 +8,11 @@ use rusqlite::{Connection, params_from_iter};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use super::{Found, Row, Task, tell_row};
-use crate::BenchError;
+use super::task::{Found, Row, Task, tell_row};
+use crate::audience::folder::{disk_bytes, folder};
 use crate::audience::select::{Audience, Walk};
 use crate::audience::update::{self, Change, Updated};
-use crate::audience::{disk_bytes, folder};
-use crate::{failed, failed_by};
+use crate::error::{BenchError, failed, failed_by};
 
 pub(super) const HOW: &str = "in this process; WAL, synchronous = FULL, 1 GiB of cache, files mapped; one thread \
     reads; updates that wait are committed together by another, 64 at most.";

@@ -208,7 +208,7 @@ proptest! {
                 prop_assert_eq!(schema::complaints(Provider::Fcm, &message), Vec::<String>::new());
                 prop_assert_eq!(&message["data"]["tidings.event"], "goal-1");
                 let sent = body.request_body(&token, ttl);
-                prop_assert!(sent.len() <= body.bytes().len() + token.len() + crate::fcm::ENVELOPE_BYTES_MAX);
+                prop_assert!(sent.len() <= body.bytes().len() + token.len() + FCM_ENVELOPE_BYTES_MAX);
                 let sent: Value = serde_json::from_slice(&sent).unwrap();
                 message["token"] = json!(token);
                 if message["android"].get("ttl").is_none() {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::{ApiClient, duration, parse, table};
+use super::api::{ApiClient, duration, parse, table};
 use crate::cli::{ApiServer, AudienceCommand, PreviewAudienceArgs};
 use crate::command::CommandError;
 use tidings_server::output::line;

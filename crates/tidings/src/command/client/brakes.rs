@@ -4,7 +4,7 @@ use hyper::Method;
 use serde::Deserialize;
 use tidings_types::BrakeScope;
 
-use super::{ApiClient, parse, segment, table};
+use super::api::{ApiClient, parse, segment, table};
 use crate::cli::ApiServer;
 use crate::command::CommandError;
 use tidings_server::output::line;

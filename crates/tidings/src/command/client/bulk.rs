@@ -26,7 +26,7 @@ use tidings_telemetry::chain;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
-use super::{ApiClient, parse, segment};
+use super::api::{ApiClient, parse, segment};
 use crate::cli::{ExportArgs, ImportArgs};
 use crate::command::CommandError;
 use tidings_client::HttpError;

@@ -6,7 +6,8 @@ use hyper::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{ApiClient, bulk, parse, segment, table};
+use super::api::{ApiClient, parse, segment, table};
+use super::bulk;
 use crate::cli::{ApiServer, DevicesCommand, RegisterArgs};
 use crate::command::CommandError;
 use crate::command::publish::read_stdin;

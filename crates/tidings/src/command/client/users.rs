@@ -3,9 +3,9 @@
 use hyper::Method;
 use serde::Deserialize;
 
+use super::api::{ApiClient, parse, segment};
 use super::bulk::Out;
 use super::devices::call;
-use super::{ApiClient, parse, segment};
 use crate::cli::UsersCommand;
 use crate::command::CommandError;
 

@@ -15,8 +15,8 @@ use serde::Deserialize as _;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-use super::jobs::Job;
-use super::{ApiClient, duration, parse, segment};
+use super::api::{ApiClient, duration, parse, segment};
+use super::report::Job;
 use crate::cli::ApiServer;
 use crate::command::CommandError;
 use tidings_server::output::line;

@@ -1,0 +1,101 @@
+//! The errors of Centrifugo's server API, and how often each was told.
+
+use axum::http::StatusCode;
+use tidings_telemetry::{Counter, Registry};
+
+/// An error that a caller is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{} {}", self.code(), self.message())]
+pub(crate) enum ApiError {
+    Internal,
+    UnknownChannel,
+    PermissionDenied,
+    NotFound,
+    BadRequest,
+    TooManyChannels,
+    AnswerTooLarge,
+    TooManyLargeAnswers,
+    NotAvailable,
+    UnrecoverablePosition,
+}
+
+impl ApiError {
+    pub(crate) const ALL: [Self; 10] = [
+        Self::Internal,
+        Self::UnknownChannel,
+        Self::PermissionDenied,
+        Self::NotFound,
+        Self::BadRequest,
+        Self::TooManyChannels,
+        Self::AnswerTooLarge,
+        Self::TooManyLargeAnswers,
+        Self::NotAvailable,
+        Self::UnrecoverablePosition,
+    ];
+
+    pub(super) const fn code(self) -> u16 {
+        match self {
+            Self::Internal | Self::TooManyLargeAnswers => 100,
+            Self::UnknownChannel => 102,
+            Self::PermissionDenied => 103,
+            Self::NotFound => 104,
+            Self::BadRequest | Self::TooManyChannels | Self::AnswerTooLarge => 107,
+            Self::NotAvailable => 108,
+            Self::UnrecoverablePosition => 112,
+        }
+    }
+
+    pub(super) const fn message(self) -> &'static str {
+        match self {
+            Self::Internal => "internal server error",
+            Self::UnknownChannel => "unknown channel",
+            Self::PermissionDenied => "permission denied",
+            Self::NotFound => "not found",
+            Self::BadRequest => "bad request",
+            // The reference has no such bounds, so no text of its for these either.
+            Self::TooManyChannels => "bad request: a broadcast has at most 1000 channels",
+            Self::AnswerTooLarge => {
+                "bad request: the results of a request have at most 8 MiB: read less with limit and since, or fewer \
+                 channels at once; this command was not done"
+            }
+            Self::TooManyLargeAnswers => "internal server error: too many large answers at a time, try again",
+            Self::NotAvailable => "not available",
+            Self::UnrecoverablePosition => "unrecoverable position",
+        }
+    }
+
+    /// The status in transport error mode.
+    pub(crate) const fn status(self) -> StatusCode {
+        match self {
+            Self::Internal | Self::TooManyLargeAnswers => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::PermissionDenied => StatusCode::FORBIDDEN,
+            Self::UnknownChannel | Self::NotFound => StatusCode::NOT_FOUND,
+            Self::BadRequest | Self::TooManyChannels | Self::AnswerTooLarge | Self::NotAvailable => {
+                StatusCode::BAD_REQUEST
+            }
+            Self::UnrecoverablePosition => StatusCode::RANGE_NOT_SATISFIABLE,
+        }
+    }
+
+    pub(super) fn json(self) -> String {
+        format!(r#"{{"code":{},"message":"{}"}}"#, self.code(), self.message())
+    }
+}
+
+/// Errors told, by code: their HTTP status is 200 and says nothing.
+#[derive(Debug)]
+pub(crate) struct CentrifugoMetrics([Counter; ApiError::ALL.len()]);
+
+impl CentrifugoMetrics {
+    pub(crate) fn new(registry: &Registry) -> Self {
+        Self(ApiError::ALL.map(|error| {
+            let help = "Errors that callers of Centrifugo's server API were told, by code.";
+            registry.counter("tidings_api_centrifugo_errors_total", help, &[("code", &error.code().to_string())])
+        }))
+    }
+
+    pub(super) fn count(&self, error: ApiError) {
+        let index = ApiError::ALL.iter().position(|known| *known == error).expect("ALL has every error");
+        self.0[index].inc();
+    }
+}

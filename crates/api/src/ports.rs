@@ -1,0 +1,77 @@
+//! What the API asks of others: whether an event can be told, the live connections, this server's name.
+//!
+//! Two more such questions stand beside what they are about: [`Jobs`](crate::Jobs) and [`Configured`](crate::Configured).
+
+use std::fmt;
+use std::sync::Arc;
+
+use tidings_types::{DeviceNumber, Event};
+
+use crate::problem::Invalid;
+
+/// This server among others.
+#[derive(Clone)]
+pub struct Node {
+    /// Unique, new at each start.
+    pub uid: String,
+    /// The operator's name for it.
+    pub name: String,
+    /// The version that runs.
+    pub version: String,
+    /// Counts the live connections.
+    pub clients: Arc<dyn Fn() -> ClientCounts + Send + Sync>,
+}
+
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Node").field("uid", &self.uid).field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// Live connections, counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ClientCounts {
+    /// Connections.
+    pub connections: usize,
+    /// Different users among them.
+    pub users: usize,
+}
+
+/// Whether the devices that an event is for can be told: it has a text, and its parameters and size fit.
+pub trait EventCheck: Send + Sync {
+    /// Called for each event of a request before any is accepted; must not wait.
+    ///
+    /// # Errors
+    /// What is wrong, for the producer to read.
+    fn check(&self, event: &Event) -> Result<(), CheckError>;
+}
+
+/// Knows the live connections of devices. Must not wait.
+pub trait Connections: Send + Sync {
+    /// Takes from all connections of `device` that they are its; with `close` they are closed as well, and may come back.
+    fn revoke(&self, device: DeviceNumber, close: bool);
+}
+
+/// Why an event cannot be told.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {message}")]
+pub struct CheckError {
+    /// The event's field that is to blame.
+    field: String,
+    /// What is wrong with it, without the field's name.
+    message: String,
+}
+
+impl CheckError {
+    /// The field to blame and what is wrong with it. The answer names the field, so a `field: ` that the message
+    /// already begins with is taken off.
+    pub fn new(field: &str, message: &str) -> Self {
+        let rest = message.strip_prefix(field).and_then(|rest| rest.strip_prefix(": "));
+        Self { field: field.to_owned(), message: rest.unwrap_or(message).to_owned() }
+    }
+
+    /// As an error of the event whose fields' paths begin with `prefix`.
+    pub(crate) fn at(self, prefix: &str) -> Invalid {
+        Invalid::new(&format!("{prefix}{}", self.field), self.message)
+    }
+}

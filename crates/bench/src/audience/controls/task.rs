@@ -1,0 +1,118 @@
+//! What each of the stores is asked, and what came of it.
+
+use std::path::Path;
+
+use crate::audience::data::{self, Data, Kind};
+use crate::audience::select::{Audience, Walk};
+use crate::audience::update::{self, Updated};
+use crate::report::{Report, progress};
+
+/// Audiences looked for.
+pub(super) const SIZES: [u64; 3] = [10_000, 400_000, 1_300_000];
+
+/// What each of them is asked.
+pub(super) struct Task<'a> {
+    pub(super) data: &'a Data,
+    pub(super) subscription_count: u64,
+    /// Found by our store, which is asked first.
+    pub(super) audiences: Vec<Audience>,
+    pub(super) runs: u32,
+    /// Where temporary folders are made, when not where the system has them.
+    pub(super) dir: Option<&'a Path>,
+}
+
+/// What came of it.
+#[derive(Default)]
+pub(super) struct Found {
+    pub(super) load_seconds: f64,
+    /// After the load.
+    pub(super) disk_bytes: f64,
+    /// By audience: how many milliseconds each run took.
+    pub(super) select_millis: Vec<Vec<f64>>,
+    pub(super) updates: Vec<Updated>,
+}
+
+/// One row as a control hands it out.
+pub(super) struct Row<'a> {
+    pub(super) token: &'a str,
+    pub(super) locale: &'a str,
+    pub(super) platform: &'a str,
+}
+
+impl Task<'_> {
+    pub(super) fn tell(&self, name: &str, found: &Found, report: &mut Report) {
+        let count = self.subscription_count as f64;
+        report.measure(format!("{name}: load"), "subscriptions/s", vec![count / found.load_seconds]);
+        report.measure(format!("{name}: disk"), "B per subscription", vec![found.disk_bytes / count]);
+        for (audience, millis) in self.audiences.iter().zip(&found.select_millis) {
+            report.measure(format!("{name}: {} handed out", audience.len), "ms", millis.clone());
+        }
+        let column = |field: fn(&Updated) -> f64| found.updates.iter().map(field).collect();
+        let writers = update::WRITER_COUNT;
+        report.measure(format!("{name}: {writers} writers: durable updates"), "1/s", column(|it| it.rate));
+        report.measure(format!("{name}: {writers} writers: p99"), "ms", column(|it| it.p99_millis));
+    }
+
+    /// The rows of the tables for one device: itself, and what it is subscribed to, in order.
+    pub(super) fn rows(&self, number: u32) -> (DeviceRow, Vec<(&str, &str)>) {
+        let Kind { platform, locale, country } = self.data.kind(number);
+        let mut subscriptions: Vec<_> =
+            self.data.subscriptions(number).map(|(subject, topic)| (subject.as_str(), topic.as_str())).collect();
+        subscriptions.sort_unstable();
+        let row = DeviceRow {
+            number,
+            texts: [
+                data::device_id(number).as_str().to_owned(),
+                self.data.app.as_str().to_owned(),
+                platform.as_str().to_owned(),
+                locale.as_str().to_owned(),
+                country.as_str().to_owned(),
+                self.data.token(number).to_text().into_owned(),
+            ],
+        };
+        (row, subscriptions)
+    }
+
+    pub(super) fn progress(&self, name: &str, what: &str) {
+        progress(format!("{name}, {} subscriptions: {what}", self.subscription_count));
+    }
+}
+
+/// A row of `device`.
+pub(super) struct DeviceRow {
+    pub(super) number: u32,
+    /// As the columns behind the number.
+    pub(super) texts: [String; 6],
+}
+
+/// Takes a row into account in the walk that proves an audience right.
+pub(super) fn tell_row(walk: &mut Walk, data: &Data, row: &Row<'_>) {
+    let device = data::device_of_token(row.token).filter(|&device| device < data.device_count);
+    let is_right = device.is_some_and(|device| {
+        let Kind { platform, locale, .. } = data.kind(device);
+        data.token(device).to_text() == row.token && locale.as_str() == row.locale && platform.as_str() == row.platform
+    });
+    walk.tell(device, is_right);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_that_says_something_else_is_noticed() {
+        let (data, device) = (Data::new(100), 7);
+        let Kind { platform, locale, .. } = data.kind(device);
+        let (token, other) = (data.token(device).to_text().into_owned(), data.token(8).to_text().into_owned());
+        let is_wrong = |token, locale, platform| {
+            let mut walk = Walk::of(&[device]);
+            tell_row(&mut walk, &data, &Row { token, locale, platform });
+            walk.finish().is_err()
+        };
+        let (locale, platform) = (locale.as_str(), platform.as_str());
+        assert!(!is_wrong(&token, locale, platform));
+        assert!(is_wrong(&token, "xx", platform) && is_wrong(&token, locale, "web"));
+        assert!(is_wrong(&other, locale, platform) && is_wrong("", locale, platform));
+        assert!(is_wrong(&token[..token.len() - 1], locale, platform));
+    }
+}

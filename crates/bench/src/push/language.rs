@@ -1,0 +1,65 @@
+//! The texts of our events, in several languages.
+
+use serde::Serialize;
+use serde_json::json;
+use tidings_types::DeviceToken;
+
+/// The event's name in what others send for us.
+pub(super) const EVENT: &str = "bench-0-1";
+
+/// What is told.
+pub(super) const TEAM: &str = "Sverige";
+pub(super) const SCORER: &str = "Karl";
+pub(super) const MINUTE: u32 = 90;
+
+/// A language, and how a title in it begins: what the simulator looks for.
+pub(super) struct Language {
+    pub(super) locale: &'static str,
+    pub(super) title: &'static str,
+    pub(super) body: &'static str,
+}
+
+/// The first is the source language.
+pub(super) const LANGUAGES: [Language; 4] = [
+    Language { locale: "en", title: "Goal for ", body: "%{scorer} scores in minute %{minute}." },
+    Language { locale: "de", title: "Tor für ", body: "%{scorer} trifft in Minute %{minute}." },
+    Language { locale: "fr", title: "But pour ", body: "%{scorer} marque à la %{minute}e minute." },
+    Language { locale: "pt-BR", title: "Gol para ", body: "%{scorer} marca aos %{minute} minutos." },
+];
+
+/// What a device is shown, and the payload that carries it.
+#[derive(Serialize)]
+pub(super) struct Message {
+    pub(super) title: String,
+    pub(super) body: String,
+    pub(super) payload: String,
+}
+
+impl Language {
+    /// The text of our events, and our payload with it, for others to send.
+    pub(super) fn message(&self) -> Message {
+        let isolated = |text: &str| format!("\u{2068}{text}\u{2069}");
+        let title = format!("{}{}!", self.title, isolated(TEAM));
+        let body = self.body.replace("%{scorer}", &isolated(SCORER)).replace("%{minute}", &MINUTE.to_string());
+        let payload = json!({
+            "aps": {"alert": {"title": title, "body": body}, "sound": "default"}, "tidings": {"event": EVENT},
+        });
+        Message { title, body, payload: payload.to_string() }
+    }
+
+    /// The catalogue of a language, as `msgfmt` would take it.
+    pub(super) fn catalogue(&self) -> String {
+        let source = &LANGUAGES[0];
+        format!(
+            "msgid \"\"\nmsgstr \"\"\n\"Language: {}\\n\"\n\"Content-Type: text/plain; charset=UTF-8\\n\"\n\
+             \"Content-Transfer-Encoding: 8bit\\n\"\n\n\
+             msgid \"{}%{{team}}!\"\nmsgstr \"{}%{{team}}!\"\n\nmsgid \"{}\"\nmsgstr \"{}\"\n",
+            self.locale, source.title, self.title, source.body, self.body
+        )
+    }
+}
+
+/// The language of a device of ours, from its token; `None` for the tokens h2load uses.
+pub(super) fn language_of(token: &DeviceToken) -> Option<&'static Language> {
+    LANGUAGES.get(usize::from(*token.as_bytes().first()?))
+}

@@ -1,0 +1,18 @@
+//! Reading the files that settings name, within a bound.
+
+use std::io::Read as _;
+use std::path::Path;
+
+/// The largest configuration file, and the largest file that holds a secret or a key.
+pub const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// Reads a text file of at most [`FILE_BYTES_MAX`].
+pub fn read_file(path: &Path) -> std::io::Result<String> {
+    let mut text = String::new();
+    std::fs::File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > FILE_BYTES_MAX {
+        let message = format!("larger than {FILE_BYTES_MAX} bytes");
+        return Err(std::io::Error::new(std::io::ErrorKind::FileTooLarge, message));
+    }
+    Ok(text)
+}

@@ -1,0 +1,11 @@
+//! The process's own clock, for latency figures.
+
+use std::sync::LazyLock;
+
+use tokio::time::Instant;
+
+/// Microseconds of the process's own clock, for latency figures.
+pub fn process_micros() -> u64 {
+    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+    START.elapsed().as_micros() as u64
+}

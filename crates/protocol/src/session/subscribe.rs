@@ -1,0 +1,259 @@
+//! The part of a session that is about its subscriptions: begin, end, refresh, expire.
+
+use tidings_types::{ChannelName, Offset, StreamPosition, Timestamp};
+
+use super::effect::{Effect, Expired, SubscribeEffect, SubscribeTicket, Subscribed, Ticket};
+use super::permission::Allowed;
+use super::subscription::{Grant, Subscription};
+use super::{CHANNEL_BYTES_MAX, EXPIRED_CLOSE_DELAY, Refusal, Session, bad_request, reply};
+use crate::command::{ClientPosition, SubscribeRequest};
+use crate::reply::{ExpiryResult, Push, Reply, SubscribeResult, encode_push};
+use crate::token::{SubscriptionClaims, Token, TokenError};
+use crate::{Disconnect, ErrorCode, NamespaceOptions, Unsubscribe};
+
+/// Flag of a subscribe request: answer 112 instead of an unrecovered subscription.
+const FLAG_UNRECOVERED_IS_ERROR: i64 = 2;
+/// A subscription type we have a word of its own for.
+const KIND_SHARED_POLL: i32 = 4;
+
+impl Session {
+    /// Answers a subscribe. The reply must be written before any publication of the channel.
+    pub fn on_subscribed(
+        &mut self,
+        ticket: SubscribeTicket,
+        outcome: Result<Subscribed<'_>, ErrorCode>,
+        now: Timestamp,
+    ) -> Option<Vec<u8>> {
+        let index = self.position_of(ticket.channel.as_str());
+        let subscribed = match outcome {
+            Ok(subscribed) => subscribed,
+            Err(code) => {
+                index.map(|index| self.subscriptions.swap_remove(index));
+                return self.is_connected().then(|| reply(ticket.id, &Reply::Error(code)));
+            }
+        };
+        if let Some(index) = index {
+            self.subscriptions[index].is_made = true;
+        }
+        let recovered = subscribed.recovered.filter(|_| ticket.was_recovering && ticket.recoverable);
+        let position = subscribed.top.filter(|_| ticket.positioned).map(|top| match recovered {
+            // The publications move the client on from where it was.
+            Some(_) => StreamPosition { offset: ticket.requested_offset, ..top },
+            None => top,
+        });
+        let result = SubscribeResult {
+            expiry: ExpiryResult::until(ticket.expires_at, now),
+            recoverable: ticket.recoverable,
+            positioned: ticket.positioned,
+            position,
+            was_recovering: ticket.was_recovering,
+            recovered: recovered.is_some(),
+            publications: recovered.unwrap_or_default(),
+            data: ticket.data.as_ref(),
+        };
+        self.is_connected().then(|| reply(ticket.id, &Reply::Subscribe(&result)))
+    }
+
+    /// Ends a subscription for a reason of the server's: the push to write, `None` when there is no such subscription.
+    pub fn end_subscription(&mut self, channel: &ChannelName, why: &Unsubscribe) -> Option<Vec<u8>> {
+        self.subscriptions.swap_remove(self.position_of(channel.as_str())?);
+        let mut push = Vec::new();
+        encode_push(channel, &Push::Unsubscribe(why), &mut push);
+        self.is_connected().then_some(push)
+    }
+
+    /// The next moment at which [`Session::poll_expired`] may have something; changes with every command.
+    pub fn deadline(&self) -> Option<Timestamp> {
+        let ends = self.subscriptions.iter().filter_map(Subscription::expires_at).chain(self.expires_at);
+        ends.min().map(|at| at.saturating_add(EXPIRED_CLOSE_DELAY))
+    }
+
+    /// What has run out without being refreshed in time; call until `None`.
+    pub fn poll_expired(&mut self, now: Timestamp) -> Option<Expired> {
+        let is_over = |at: Option<Timestamp>| at.is_some_and(|at| at.saturating_add(EXPIRED_CLOSE_DELAY) <= now);
+        if !self.is_connected() {
+            return None;
+        }
+        if is_over(self.expires_at) {
+            self.close();
+            return Some(Expired::Connection(Disconnect::EXPIRED));
+        }
+        let expired = self.subscriptions.iter().find(|subscription| is_over(subscription.expires_at()))?;
+        let channel = expired.channel.clone();
+        let push = self.end_subscription(&channel, &Unsubscribe::EXPIRED)?;
+        Some(Expired::Subscription { channel, push })
+    }
+
+    pub(super) fn is_subscribed(&self, channel: &str) -> bool {
+        self.subscription(channel).is_some_and(|subscription| subscription.is_made)
+    }
+
+    pub(super) fn subscribe(
+        &mut self,
+        ticket: Ticket,
+        request: SubscribeRequest,
+        now: Timestamp,
+    ) -> Result<Effect, Refusal> {
+        let (channel, options) = self.subscribable(&request)?;
+        let claims = self.authorize(&request, &channel, &options, now)?;
+        if request.has_tags_filter {
+            return Err(ErrorCode::BadRequest.into());
+        }
+        if claims.as_ref().and_then(|claims| claims.expires_at).is_some_and(|at| at <= now) {
+            return Err(ErrorCode::Expired.into());
+        }
+        self.subscriptions.push(Subscription {
+            channel: channel.clone(),
+            grant: Grant::of(claims.as_ref()),
+            is_made: false,
+        });
+        let (positioned, recoverable) = self.positions(&request, claims.as_ref(), &options, &channel);
+        let presence = claims.as_ref().and_then(|claims| claims.presence).unwrap_or(options.presence);
+        let was_recovering = request.recover;
+        let requested_offset = Offset(request.offset);
+        let recover = ClientPosition { offset: requested_offset, epoch: request.epoch };
+        Ok(Effect::Subscribe(Box::new(SubscribeEffect {
+            options,
+            recover: (was_recovering && recoverable).then_some(recover),
+            unrecovered_is_error: request.flag & FLAG_UNRECOVERED_IS_ERROR != 0,
+            positioned,
+            presence: presence.then(|| self.info(&channel)),
+            ticket: SubscribeTicket {
+                id: ticket.id,
+                channel: channel.clone(),
+                was_recovering,
+                requested_offset,
+                recoverable,
+                positioned,
+                expires_at: claims.as_ref().and_then(|claims| claims.expires_at),
+                data: claims.and_then(|claims| claims.data),
+            },
+            channel,
+        })))
+    }
+
+    /// The checks before authorization, in the protocol's order (section 4).
+    fn subscribable(&self, request: &SubscribeRequest) -> Result<(ChannelName, NamespaceOptions), Refusal> {
+        if request.channel.is_empty() {
+            return Err(bad_request("subscribe without a channel"));
+        }
+        if !matches!(&*request.delta, "" | "fossil") {
+            return Err(bad_request("subscribe with an unknown delta type"));
+        }
+        if request.channel.len() > CHANNEL_BYTES_MAX {
+            return Err(ErrorCode::BadRequest.into());
+        }
+        if self.subscription(&request.channel).is_some() {
+            return Err(ErrorCode::AlreadySubscribed.into());
+        }
+        if self.subscriptions.len() >= self.config.channel_count_max {
+            return Err(ErrorCode::LimitExceeded.into());
+        }
+        let known = self.known_channel(&request.channel)?;
+        match request.kind {
+            0 => Ok(known),
+            KIND_SHARED_POLL => Err(ErrorCode::NotAvailable.into()),
+            _ => Err(ErrorCode::PermissionDenied.into()),
+        }
+    }
+
+    /// By token, else by the channel's rules; the claims, if by token.
+    fn authorize(
+        &self,
+        request: &SubscribeRequest,
+        channel: &ChannelName,
+        options: &NamespaceOptions,
+        now: Timestamp,
+    ) -> Result<Option<SubscriptionClaims>, Refusal> {
+        if !request.token.is_empty() {
+            return self
+                .subscription_claims(&request.token, channel, ErrorCode::PermissionDenied.into(), now)
+                .map(Some);
+        }
+        if !self.allows(&Allowed::subscribe(options), channel) {
+            return Err(ErrorCode::PermissionDenied.into());
+        }
+        Ok(None)
+    }
+
+    /// What a token says, when it is for this user, channel and client.
+    fn subscription_claims(
+        &self,
+        token: &Token,
+        channel: &ChannelName,
+        if_invalid: Refusal,
+        now: Timestamp,
+    ) -> Result<SubscriptionClaims, Refusal> {
+        let Some(verifier) = &self.config.token_verifier else { return Err(if_invalid) };
+        let claims = verifier.verify_subscription(token, now).map_err(|error| match error {
+            TokenError::Invalid(_) => if_invalid,
+            TokenError::Expired => ErrorCode::TokenExpired.into(),
+        })?;
+        let is_ours = *claims.user == *self.user
+            && claims.channel == channel.as_str()
+            && claims.client.as_ref().is_none_or(|client| *client == self.client.to_string());
+        if !is_ours {
+            let cause = "subscription token of another user, channel or client";
+            return Err(Refusal::Disconnect(Disconnect::INVALID_TOKEN, cause));
+        }
+        Ok(claims)
+    }
+
+    /// Whether the subscription is positioned, and whether recoverable.
+    fn positions(
+        &self,
+        request: &SubscribeRequest,
+        claims: Option<&SubscriptionClaims>,
+        options: &NamespaceOptions,
+        channel: &ChannelName,
+    ) -> (bool, bool) {
+        if !options.has_history() {
+            return (false, false);
+        }
+        let may_ask = options.allow_recovery || self.allows_as(true, &Allowed::history(options), channel);
+        let overridden = |choose: fn(&SubscriptionClaims) -> Option<bool>| claims.and_then(choose);
+        let forced = overridden(|claims| claims.force_recovery).unwrap_or(options.force_recovery);
+        // A client that names a position wants it, even where it did not say so twice.
+        let recoverable = forced || may_ask && (request.recoverable || request.recover);
+        let forced = overridden(|claims| claims.force_positioning).unwrap_or(false);
+        (recoverable || forced || may_ask && request.positioned, recoverable)
+    }
+
+    pub(super) fn unsubscribe(&mut self, ticket: Ticket, channel: &str) -> Result<Effect, Refusal> {
+        if channel.is_empty() {
+            return Err(bad_request("unsubscribe without a channel"));
+        }
+        let Some(index) = self.position_of(channel) else {
+            return Ok(Effect::Reply(reply(ticket.id, &Reply::Unsubscribe)));
+        };
+        let channel = self.subscriptions.swap_remove(index).channel;
+        if self.subscriptions.is_empty() {
+            self.subscriptions = Vec::new(); // An idle session does not keep the room of its most channels.
+        }
+        Ok(Effect::Unsubscribe { ticket, channel })
+    }
+
+    pub(super) fn sub_refresh(
+        &mut self,
+        ticket: Ticket,
+        channel: &str,
+        token: &Token,
+        now: Timestamp,
+    ) -> Result<Effect, Refusal> {
+        if channel.is_empty() {
+            return Err(bad_request("sub_refresh without a channel"));
+        }
+        let index = self.position_of(channel).ok_or(ErrorCode::PermissionDenied)?;
+        if token.is_empty() {
+            return Err(ErrorCode::BadRequest.into());
+        }
+        let invalid = Refusal::Disconnect(Disconnect::INVALID_TOKEN, "sub_refresh with a token that is not valid");
+        let claims = self.subscription_claims(token, &self.subscriptions[index].channel, invalid, now)?;
+        if claims.expires_at.is_some_and(|at| at <= now) {
+            return Err(ErrorCode::Expired.into());
+        }
+        self.subscriptions[index].grant = Grant::of(Some(&claims));
+        let result = ExpiryResult::until(claims.expires_at, now);
+        Ok(Effect::Reply(reply(ticket.id, &Reply::SubRefresh(result))))
+    }
+}

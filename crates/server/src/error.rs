@@ -1,0 +1,65 @@
+//! Why the server cannot start.
+
+use std::net::SocketAddr;
+
+use tidings_types::Provider;
+
+use crate::data_folder::DataFolderError;
+use crate::keys::KeyError;
+use crate::providers::ProviderError;
+use crate::seed::SeedError;
+use crate::text::TextError;
+use crate::webhook::WebhookError;
+
+/// The server could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The data folder cannot be used.
+    #[error(transparent)]
+    DataFolder(#[from] DataFolderError),
+    /// The store could not be opened.
+    #[error("cannot open the store")]
+    Store(#[from] tidings_store::OpenError),
+    /// Durable channels could not be read.
+    #[error("cannot read the durable channels")]
+    Restore(#[from] tidings_store::ReadError),
+    /// A durable channel has no place.
+    #[error("cannot restore a durable channel")]
+    Hub(#[from] tidings_hub::HubError),
+    /// Texts or translations are wrong.
+    #[error(transparent)]
+    Text(#[from] TextError),
+    /// The predefined state cannot be set up.
+    #[error(transparent)]
+    Seed(#[from] SeedError),
+    /// The API keys could not be made or read.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// The sender refuses its settings or what it finds in the store.
+    #[error("cannot start the sender")]
+    Sender(#[from] tidings_sender::StartError),
+    /// A gateway refuses its credential or its settings.
+    #[error("cannot start [{provider}.{name}]")]
+    Provider {
+        /// Which table.
+        provider: Provider,
+        /// Which section.
+        name: String,
+        /// Why.
+        source: Box<ProviderError>,
+    },
+    /// The webhook cannot be set up.
+    #[error("cannot start the webhook")]
+    Webhook(#[from] WebhookError),
+    /// An address is taken or not ours.
+    #[error("cannot listen on {addr}; is another server running? Set http.listen to another address")]
+    Listen {
+        /// Which.
+        addr: SocketAddr,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The system refuses a thread.
+    #[error("cannot start a thread")]
+    Thread(#[source] std::io::Error),
+}
