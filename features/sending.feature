@@ -71,7 +71,7 @@ Feature: Sending
 
   Scenario: An event for later
     Given Ada's phone is subscribed to "goal" of "team:42"
-    When the backend tells of a "goal" about "team:42" for 2 seconds from now
+    When the backend tells of a "goal" about "team:42" for 6 seconds from now
     Then the event is scheduled
     And Ada's phone is pushed once, and not before its time
 

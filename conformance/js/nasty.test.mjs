@@ -28,6 +28,8 @@ const CONCURRENT_COUNT = 4;
 const TOKEN_AGE_MIN_MS = 61_000;
 const DROP_BYTES = 8;
 const DROP_MS = 20;
+/** Connections to Google that are open when a server has started: the default of `fcm.*.connection_count`. */
+const CONNECTION_COUNT = 8;
 /** Of the second that a provider asks to wait: what clocks may differ. */
 const SECOND_MS = 990;
 
@@ -190,7 +192,8 @@ describe("Google", { concurrency: CONCURRENT_COUNT }, () => {
       scene.book.began = performance.now();
       trouble(scene.wire);
       assert.deepEqual(await scene.gateway.outcomes(id), { accepted: DEVICES });
-      scene.book.check(t, DEVICES, 2);
+      // A repeat may go out on another connection whose end the gateway has not read yet: then its answer is lost as well.
+      scene.book.check(t, DEVICES, 1 + CONNECTION_COUNT);
       assert.ok((await scene.gateway.count("connections_opened_total")) >= 2);
       scene.firebase.check();
     });
