@@ -2,7 +2,8 @@
 //!
 //! A [`Link`] is the right to send one request at a time. Over HTTP/1.1 it is a connection of its own: a POST behind another
 //! would wait for its answer, and share its fate when the connection breaks. Over HTTP/2 it shares a connection with as many
-//! others as the peer allows ([`STREAMS_MAX`] at most).
+//! others as the peer allows, up to [`STREAMS_MAX`]. Links that are given out at the same moment may be a few more than that:
+//! then their requests wait inside `h2`, which never opens more streams than the peer allows.
 //!
 //! Which protocol an origin speaks is known with its first connection (ALPN, RFC 7301), so that is made alone. From then on
 //! connections over HTTP/1.1 are made side by side, those over HTTP/2 one after the other, and only when those that are open
@@ -12,7 +13,6 @@
 //! the fewest. HTTP/1.1 connections are bounded by their links. Of an answer [`HEAD_BYTES_MAX`] of head and
 //! [`ANSWER_BYTES_MAX`] of body are read; of a larger body nothing is used.
 
-use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -431,10 +431,4 @@ async fn read(response: ResponseFuture) -> Result<Answer, h2::Error> {
         _ = stream.flow_control().release_capacity(data.len());
     }
     Ok(Answer(head.status, head.headers, body))
-}
-
-impl fmt::Debug for Link {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Link").field("route", &self.path.route).finish_non_exhaustive()
-    }
 }
