@@ -40,12 +40,20 @@ export async function until(what, condition, deadlineMs = DEADLINE_MS) {
   }
 }
 
+/** Below the ports that the kernel gives to whoever asks for any: nobody else gets it while a server is away from it. */
 async function freePort() {
-  const server = net.createServer().listen(0, "127.0.0.1");
-  await new Promise((resolve) => server.once("listening", resolve));
-  const { port } = server.address();
-  await new Promise((resolve) => server.close(resolve));
-  return port;
+  for (;;) {
+    const port = 10_000 + Math.floor(Math.random() * 20_000);
+    const server = net.createServer().listen(port, "127.0.0.1");
+    const isFree = await new Promise((resolve) => {
+      server.once("listening", () => resolve(true));
+      server.once("error", () => resolve(false));
+    });
+    if (isFree) {
+      await new Promise((resolve) => server.close(resolve));
+      return port;
+    }
+  }
 }
 
 /** A folder of its own, gone when `stop` is called. */

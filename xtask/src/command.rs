@@ -59,7 +59,7 @@ pub(crate) fn start_log(workshop: &Workshop, name: &str) -> Result<()> {
 /// error names the tests that failed.
 pub(crate) fn run(workshop: &Workshop, step: &str, command: Command, mut on_line: impl FnMut(&str)) -> Result<()> {
     let shown = shown(&command, &workshop.root);
-    println!("    {shown}");
+    println!("    {step}: {shown}");
     let log_path = workshop.built(&format!("xtask/{step}.log"));
     fs::create_dir_all(log_path.parent().expect("it lies in a folder"))?;
     let mut log = File::options().create(true).append(true).open(&log_path).context("cannot write the log")?;
@@ -67,7 +67,7 @@ pub(crate) fn run(workshop: &Workshop, step: &str, command: Command, mut on_line
 
     let mut tail = VecDeque::with_capacity(TAIL_LINES_MAX);
     let mut failures = Failures::default();
-    let ended = follow(command, |line| {
+    let ended = follow(step, command, |line| {
         if tail.len() == TAIL_LINES_MAX {
             tail.pop_front();
         }
@@ -109,7 +109,7 @@ impl Failures {
 }
 
 /// Runs `command`; standard output and error come as one sequence of lines.
-fn follow(mut command: Command, mut on_line: impl FnMut(&str) -> Result<()>) -> Result<()> {
+fn follow(step: &str, mut command: Command, mut on_line: impl FnMut(&str) -> Result<()>) -> Result<()> {
     let (reader, writer) = std::io::pipe()?;
     command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
     let mut child = command.spawn().context("cannot be started")?;
@@ -123,7 +123,9 @@ fn follow(mut command: Command, mut on_line: impl FnMut(&str) -> Result<()>) -> 
                 on_line(&line)?;
                 last = line;
             }
-            Err(RecvTimeoutError::Timeout) => println!("    … {} s: {}", watch.elapsed().as_secs(), last.trim()),
+            Err(RecvTimeoutError::Timeout) => {
+                println!("    {step}: … {} s: {}", watch.elapsed().as_secs(), last.trim())
+            }
             Err(RecvTimeoutError::Disconnected) => break,
         }
         if watch.elapsed() > COMMAND_TIMEOUT {
@@ -194,7 +196,7 @@ mod tests {
         let mut command = Command::new("sh");
         command.args(["-c", script]);
         let mut lines = Vec::new();
-        let ended = follow(command, |line| {
+        let ended = follow("step", command, |line| {
             lines.push(line.to_owned());
             Ok(())
         });
@@ -218,6 +220,6 @@ mod tests {
     #[test]
     fn a_program_that_is_not_there_is_an_error() {
         let command = Command::new("tidings-no-such-program");
-        assert_eq!(follow(command, |_| Ok(())).unwrap_err().to_string(), "cannot be started");
+        assert_eq!(follow("step", command, |_| Ok(())).unwrap_err().to_string(), "cannot be started");
     }
 }

@@ -17,6 +17,8 @@ use crate::tools::{BINARY, build_for, counted, debian_tool};
 use crate::workshop::Workshop;
 
 const STEP: &str = "conformance";
+/// Files of tests that run at a time: they mostly wait.
+const CONCURRENCY: &str = "--test-concurrency=4";
 
 /// A program without which a judge cannot be built or run.
 struct Tool {
@@ -56,7 +58,7 @@ pub(crate) fn conformance(workshop: &Workshop) -> Result<Tally, Failure> {
         run(workshop, STEP, command, |_| ())?;
     }
     let mut tests = Command::new("node");
-    tests.args(["--test", "--test-force-exit", "--test-reporter=spec"]);
+    tests.args(["--test", CONCURRENCY, "--test-force-exit", "--test-reporter=spec"]);
     tests.current_dir(workshop.root.join("conformance")).env("TIDINGS_BIN", workshop.built(BINARY));
     counted(workshop, STEP, tests, node_result)
 }

@@ -13,14 +13,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Mutex;
 use std::thread;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 
 use crate::command::{cargo, run, start_log};
 use crate::report::{Failure, Tally};
-use crate::tools::debian_tool;
+use crate::tools::{debian_tool, side_by_side};
 use crate::workshop::Workshop;
 
 /// Inputs per target in a run of the tests: about a minute in all on two cores.
@@ -55,22 +54,12 @@ fn fuzz_all(workshop: &Workshop, factor: u64) -> Result<Tally, Failure> {
     }
     let targets = targets(workshop)?;
     let program = build(workshop)?;
-    let queue = Mutex::new(targets.iter());
-    let broken = Mutex::new(Vec::new());
-    let next = || queue.lock().expect("no thread panics with it").next();
-    thread::scope(|scope| {
-        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
-            scope.spawn(|| {
-                while let Some(target) = next() {
-                    if let Err(error) = fuzz_target(workshop, &program, target, factor) {
-                        broken.lock().expect("no thread panics with it").push(format!("{target}: {error:#}"));
-                    }
-                }
-            });
-        }
+    let (cores, count) = (thread::available_parallelism().map_or(1, usize::from), targets.len());
+    let ends = side_by_side(cores, targets, |target| {
+        fuzz_target(workshop, &program, &target, factor).map_err(|error| format!("{target}: {error:#}"))
     });
-    let broken = broken.into_inner().expect("no thread panicked with it");
-    let (failed, passed) = (broken.len(), targets.len() - broken.len());
+    let broken: Vec<String> = ends.into_iter().filter_map(Result::err).collect();
+    let (failed, passed) = (broken.len(), count - broken.len());
     if broken.is_empty() {
         return Ok(Tally { passed, skipped: Vec::new() });
     }

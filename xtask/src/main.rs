@@ -1,7 +1,7 @@
 //! All automation of this repository: `cargo xtask test` proves the project, `cargo xtask STEP` one part of it.
 //!
 //! A step is a row of [`steps::STEPS`]; what a command prints goes to `target/xtask/STEP.log` and is shown only when the
-//! step fails. Everything runs one after the other: the machines this is meant for have two cores, and cargo uses both.
+//! step fails. Steps that mostly wait run side by side; the others one after the other, because cargo uses all cores.
 
 #![expect(clippy::print_stdout, reason = "a program that talks to the terminal")]
 
@@ -10,6 +10,7 @@ mod conformance;
 mod features;
 mod fuzz;
 mod openapi;
+mod programs;
 mod report;
 mod steps;
 mod tidy;

@@ -1,9 +1,10 @@
-//! Running the steps in order and telling what came of them.
+//! Running the steps in order, some side by side, and telling what came of them.
 //!
 //! A failed step does not stop the later ones. The last line is always `N passed, N failed, N skipped`: a step that runs
 //! tests counts them one by one, any other step counts as one.
 
 use std::process::ExitCode;
+use std::thread;
 use std::time::Duration;
 
 use clap::Args;
@@ -35,6 +36,8 @@ pub(crate) struct Step {
     pub(crate) proves: &'static str,
     /// Whether it runs only with `--all` or when named.
     pub(crate) on_request: bool,
+    /// Whether it runs side by side with its neighbours that say so too.
+    pub(crate) together: bool,
     /// Does it.
     pub(crate) run: fn(&Workshop) -> Result<Tally, Failure>,
 }
@@ -88,7 +91,18 @@ pub(crate) fn list(steps: &[Step]) {
 /// Runs the steps that `arguments` ask for and prints the table and the sums.
 pub(crate) fn run_all(workshop: &Workshop, steps: &[Step], arguments: &TestArguments) -> ExitCode {
     let named = |step: &&Step| arguments.only.is_empty() || arguments.only.iter().any(|name| name == step.name);
-    let rows: Vec<Row> = steps.iter().filter(named).map(|step| run(workshop, step, arguments)).collect();
+    let steps: Vec<&Step> = steps.iter().filter(named).collect();
+    let run = |step: &&Step| run(workshop, step, arguments);
+    let rows: Vec<Row> = steps
+        .chunk_by(|one, next| one.together && next.together)
+        .flat_map(|steps| match steps {
+            [step] => vec![run(step)],
+            steps => thread::scope(|scope| {
+                let runs: Vec<_> = steps.iter().map(|step| scope.spawn(move || run(step))).collect();
+                runs.into_iter().map(|run| run.join().expect("a step returns its failure")).collect()
+            }),
+        })
+        .collect();
     println!("\n{:<12} {:>8}  result", "step", "seconds");
     for Row { step, result, took, .. } in &rows {
         let took = took.map_or("-".to_owned(), |took| format!("{:.1}", took.as_secs_f64()));
@@ -111,7 +125,7 @@ fn run(workshop: &Workshop, step: &Step, arguments: &TestArguments) -> Row {
     let watch = stopwatch();
     let ended = start_log(workshop, step.name).map_err(Failure::from).and_then(|()| (step.run)(workshop));
     let (result, counts) = judge(ended, workshop.strict);
-    println!("    {result}");
+    println!("<== {}: {result}", step.name);
     if counts.failed > 0 {
         println!("    this step alone: cargo xtask {}", step.name);
     }
@@ -155,7 +169,7 @@ fn judge(end: Result<Tally, Failure>, strict: bool) -> (String, Counts) {
 mod tests {
     use anyhow::anyhow;
 
-    use super::{Counts, Failure, Step, Tally, TestArguments, judge, left_out};
+    use super::{Counts, Failure, Step, Tally, TestArguments, Workshop, judge, left_out};
 
     fn counts(end: Result<Tally, Failure>, strict: bool) -> (usize, usize, usize) {
         let (_, Counts { passed, failed, skipped }) = judge(end, strict);
@@ -185,7 +199,10 @@ mod tests {
 
     #[test]
     fn which_steps_run() {
-        let step = |name, on_request| Step { name, proves: "", on_request, run: |_| Ok(Tally::default()) };
+        let step = |name, on_request| {
+            let run = |_: &Workshop| Ok(Tally::default());
+            Step { name, proves: "", on_request, together: false, run }
+        };
         let (usual, rare) = (step("usual", false), step("rare", true));
         let runs = |step: &Step, only: &[&str], skip: &[&str], all| {
             let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();

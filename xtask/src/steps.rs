@@ -6,37 +6,40 @@ use anyhow::anyhow;
 
 use crate::command::{cargo, run};
 use crate::report::{Failure, Step, Tally};
-use crate::tools::{BINARY, build_for, counted, debian_tool};
+use crate::tools::{BINARY, build_for, cargo_result, counted};
 use crate::workshop::{Scope, Workshop};
-use crate::{conformance, features, fuzz, openapi, tidy};
+use crate::{conformance, features, fuzz, openapi, programs, tidy};
 
 /// All steps, in the order they run.
 pub(crate) const STEPS: &[Step] = &[
     step("fmt", "the code is formatted", fmt),
     step("tidy", "the repository's own rules hold", tidy_up),
     step("clippy", "no lint complains", clippy),
-    step("test", "unit, property and integration tests", test),
-    step("features", "what is promised in plain words holds on the real program", features::features),
+    step("test", "unit, property and integration tests", programs::test),
     step("doc", "the documentation builds without a warning", doc),
     step("build", "the release binary builds", build),
     step("demo", "an event reaches a connected client and a simulated phone", demo),
-    step("conformance", "strangers' clients and servers find nothing wrong", conformance::conformance),
-    step("openapi", "the API is as it describes itself, say programs that are not ours", openapi::openapi),
+    together("features", "what is promised in plain words holds on the real program", features::features),
+    together("conformance", "strangers' clients and servers find nothing wrong", conformance::conformance),
+    together("openapi", "the API is as it describes itself, say programs that are not ours", openapi::openapi),
     step("fuzz", "no input breaks a parser of remote bytes or the session", fuzz::fuzz),
     step("crash", "nothing acknowledged is lost when the server is killed", crash),
     step("abuse", "what callers and clients do wrong costs nobody else", abuse),
-    Step {
-        name: "fuzz-long",
-        proves: "nor does one of ten times as many inputs",
-        on_request: true,
-        run: fuzz::fuzz_long,
-    },
-    Step { name: "miri", proves: "the buffers do nothing undefined, says an interpreter", on_request: true, run: miri },
-    Step { name: "deny", proves: "licences, bans and sources of dependencies", on_request: true, run: deny },
+    on_request("fuzz-long", "nor does one of ten times as many inputs", fuzz::fuzz_long),
+    on_request("miri", "the buffers do nothing undefined, says an interpreter", miri),
+    on_request("deny", "licences, bans and sources of dependencies", deny),
 ];
 
-const fn step(name: &'static str, proves: &'static str, run: fn(&Workshop) -> Result<Tally, Failure>) -> Step {
-    Step { name, proves, on_request: false, run }
+const fn step(name: &'static str, proves: &'static str, run: fn(&Workshop) -> Outcome) -> Step {
+    Step { name, proves, on_request: false, together: false, run }
+}
+
+const fn together(name: &'static str, proves: &'static str, run: fn(&Workshop) -> Outcome) -> Step {
+    Step { together: true, ..step(name, proves, run) }
+}
+
+const fn on_request(name: &'static str, proves: &'static str, run: fn(&Workshop) -> Outcome) -> Step {
+    Step { on_request: true, ..step(name, proves, run) }
 }
 
 type Outcome = Result<Tally, Failure>;
@@ -67,36 +70,6 @@ fn clippy(workshop: &Workshop) -> Outcome {
     plain(workshop, "clippy", cargo(workshop, &words))?;
     let words = ["clippy", "--workspace", "--all-targets", "--features", "tidings/bench-peers", "--", "-D", "warnings"];
     plain(workshop, "clippy", cargo(workshop, &words))
-}
-
-/// Programs that tests compare with or talk to: the program, its Debian package, and whose tests need it.
-const TEST_TOOLS: [(&str, &str, &str); 2] =
-    [("msgfmt", "gettext", "tidings-gettext"), ("redis-server", "redis-server", "tidings-pool")];
-
-/// The variable that seeds property tests. Each run of the tests draws the same cases, so that no landing is stopped by a bug it
-/// has not touched; whoever wants others sets it, and a plain `cargo test` draws new ones each time.
-const PROPERTY_SEED: &str = "PROPTEST_RNG_SEED";
-
-/// Everything `cargo test` knows. Without one of [`TEST_TOOLS`] its crate's tests are left out and reported.
-fn test(workshop: &Workshop) -> Outcome {
-    let mut words = match &workshop.scope {
-        Scope::All => vec!["test", "--workspace", "--no-fail-fast"],
-        Scope::Units => vec!["test", "--workspace", "--no-fail-fast", "--lib", "--bins"],
-        Scope::Package(package) => vec!["test", "-p", package],
-    };
-    let mut skipped = Vec::new();
-    for (program, package, of) in TEST_TOOLS {
-        if workshop.scope == Scope::All && !debian_tool(workshop, "test", program, package) {
-            words.extend(["--exclude", of]);
-            skipped.push(format!("{of}, it needs {program}: apt-get install {package}"));
-        }
-    }
-    let mut command = cargo(workshop, &words);
-    let seed = std::env::var(PROPERTY_SEED).unwrap_or_else(|_| "1".to_owned());
-    println!("    {PROPERTY_SEED}={seed}");
-    command.env(PROPERTY_SEED, seed);
-    let tally = counted(workshop, "test", command, cargo_result)?;
-    Ok(Tally { skipped, ..tally })
 }
 
 fn doc(workshop: &Workshop) -> Outcome {
@@ -167,23 +140,9 @@ fn plain(workshop: &Workshop, name: &str, command: Command) -> Outcome {
     Ok(Tally::default())
 }
 
-/// `test result: ok. 23 passed; 0 failed; …`
-fn cargo_result(line: &str) -> Option<(usize, usize)> {
-    let counts = line.strip_prefix("test result: ")?;
-    let before = |word: &str| counts[..counts.find(word)?].split_whitespace().next_back()?.parse().ok();
-    Some((before(" passed;")?, before(" failed;")?))
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{STEPS, cargo_result};
-
-    #[test]
-    fn the_test_runner_is_understood() {
-        let line = "test result: FAILED. 23 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.16s";
-        assert_eq!(cargo_result(line), Some((23, 2)));
-        assert_eq!(cargo_result("test result_reads ... ok"), None);
-    }
+    use super::STEPS;
 
     #[test]
     fn no_two_steps_share_a_name() {

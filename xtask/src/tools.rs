@@ -1,6 +1,8 @@
 //! What several steps need: the release binary, programs of Debian packages, the counts of a test runner.
 
 use std::process::Command;
+use std::sync::Mutex;
+use std::thread;
 
 use anyhow::{Error, anyhow};
 
@@ -36,6 +38,30 @@ pub(crate) fn counted(
     }
 }
 
+/// Hands each of `items` to `work`, in their order, `at_once` at a time; what came of each, in no order.
+pub(crate) fn side_by_side<T: Send, E: Send>(at_once: usize, items: Vec<T>, work: impl Fn(T) -> E + Sync) -> Vec<E> {
+    let (queue, ends) = (Mutex::new(items.into_iter()), Mutex::new(Vec::new()));
+    let next = || queue.lock().expect("no thread panics with it").next();
+    thread::scope(|scope| {
+        for _ in 0..at_once {
+            scope.spawn(|| {
+                while let Some(item) = next() {
+                    let end = work(item);
+                    ends.lock().expect("no thread panics with it").push(end);
+                }
+            });
+        }
+    });
+    ends.into_inner().expect("no thread panicked with it")
+}
+
+/// `test result: ok. 23 passed; 0 failed; …`
+pub(crate) fn cargo_result(line: &str) -> Option<(usize, usize)> {
+    let counts = line.strip_prefix("test result: ")?;
+    let before = |word: &str| counts[..counts.find(word)?].split_whitespace().next_back()?.parse().ok();
+    Some((before(" passed;")?, before(" failed;")?))
+}
+
 /// Whether `program` is there, installing its Debian package where we may.
 pub(crate) fn debian_tool(workshop: &Workshop, step: &str, program: &str, package: &str) -> bool {
     if !is_there(program) && is_root() && is_there("apt-get") {
@@ -52,4 +78,16 @@ pub(crate) fn debian_tool(workshop: &Workshop, step: &str, program: &str, packag
 
 fn is_root() -> bool {
     Command::new("id").arg("-u").output().is_ok_and(|output| output.stdout.trim_ascii() == b"0")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::cargo_result;
+
+    #[test]
+    fn the_test_runner_is_understood() {
+        let line = "test result: FAILED. 23 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.16s";
+        assert_eq!(cargo_result(line), Some((23, 2)));
+        assert_eq!(cargo_result("test result_reads ... ok"), None);
+    }
 }

@@ -47,6 +47,14 @@ impl Scope {
             other => format!("tidings-{other}"),
         })
     }
+
+    /// What tells cargo which packages.
+    pub(crate) fn words(&self) -> Vec<&str> {
+        match self {
+            Self::All | Self::Units => vec!["--workspace"],
+            Self::Package(package) => vec!["-p", package],
+        }
+    }
 }
 
 /// Below what a command may take.

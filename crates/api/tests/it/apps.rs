@@ -571,7 +571,7 @@ fn an_app_reaches_its_own_device_and_no_other() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let server =
         runtime.block_on(async { Server::with_apps(Some(Apps { user_device_count_max: 99, ..apps() }), |_, _| ()) });
-    let mut runner = TestRunner::new(Config { cases: 24, failure_persistence: None, ..Config::default() });
+    let mut runner = TestRunner::new(Config { cases: 24, ..Config::with_source_file(file!()) });
     let run = |calls: Vec<Call>| {
         runtime.block_on(async {
             for device in 0..3 {

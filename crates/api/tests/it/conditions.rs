@@ -163,7 +163,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 fn conditions_hold_whatever_came_before() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let server = runtime.block_on(async { Server::start() });
-    let mut runner = TestRunner::new(Config { cases: 16, failure_persistence: None, ..Config::default() });
+    let mut runner = TestRunner::new(Config { cases: 16, ..Config::with_source_file(file!()) });
     let run = |steps: Vec<Step>| {
         runtime.block_on(async {
             ask(&server, "DELETE", &[], "").await;

@@ -571,7 +571,7 @@ fn list(pairs: &[(u8, u8)]) -> String {
 fn subscriptions_behave_as_a_bounded_set() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let server = runtime.block_on(async { Server::start() });
-    let mut runner = TestRunner::new(Config { cases: 16, failure_persistence: None, ..Config::default() });
+    let mut runner = TestRunner::new(Config { cases: 16, ..Config::with_source_file(file!()) });
     let run = |steps: Vec<Step>| {
         runtime.block_on(async {
             server.send("DELETE", PHONE, "").await;

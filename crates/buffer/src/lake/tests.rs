@@ -554,7 +554,6 @@ impl World {
 proptest! {
     #![proptest_config(ProptestConfig {
         cases: if cfg!(miri) { 8 } else { 1000 },
-        failure_persistence: None, // What was found became an example above.
         ..Default::default()
     })]
 

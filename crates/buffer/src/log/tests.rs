@@ -139,7 +139,7 @@ impl Model {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 2 } else { 256 }, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 2 } else { 256 }, ..Default::default() })]
 
     /// After every step the log holds what it is to hold, and every position reads what it is to read.
     #[test]

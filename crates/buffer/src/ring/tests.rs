@@ -324,7 +324,6 @@ fn agree(ring: &Ring<Parcel>, model: &Model) {
 proptest! {
     #![proptest_config(ProptestConfig {
         cases: if cfg!(miri) { 8 } else { 1000 },
-        failure_persistence: None, // What was found became an example above.
         ..Default::default()
     })]
 

@@ -76,7 +76,7 @@ async fn send_all(simulator: &ApnsSimulator, window: usize) -> HashMap<Uuid, See
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
     #[test]
     fn the_ledger_equals_what_clients_saw_and_at_most_the_unknown(
@@ -113,7 +113,7 @@ proptest! {
 
 proptest! {
     // Fewer, since a key is made for each.
-    #![proptest_config(ProptestConfig { cases: 8, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 8, ..ProptestConfig::default() })]
 
     #[test]
     fn fcms_ledger_does_so_over_both_versions_of_http(

@@ -289,7 +289,7 @@ impl Model {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 2 } else { 512 }, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 2 } else { 512 }, ..Default::default() })]
 
     /// Every order of whole operations; under the lock there are no others.
     #[test]
