@@ -5,6 +5,7 @@
 
 #![expect(clippy::print_stdout, reason = "a program that talks to the terminal")]
 
+mod bench;
 mod command;
 mod conformance;
 mod features;
@@ -22,6 +23,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use bench::BenchArguments;
 use report::TestArguments;
 use workshop::{FuzzArguments, Scope, Workshop};
 
@@ -43,6 +45,8 @@ enum Task {
         #[arg(value_name = "CRATE")]
         folder: Option<String>,
     },
+    /// Measure, keep what was measured under docs/benchmarks, and make the tables of docs/benchmarks.md.
+    Bench(BenchArguments),
     /// The step `fuzz` with a time and targets of one's own choice.
     Fuzz(FuzzArguments),
     /// One step alone, by its name (see `cargo xtask test --list`).
@@ -51,10 +55,14 @@ enum Task {
 }
 
 fn main() -> ExitCode {
-    let (mut fuzz, mut scope) = (FuzzArguments::default(), Scope::All);
+    let (mut fuzz, mut scope, mut bench) = (FuzzArguments::default(), Scope::All, None);
     let only = |words| TestArguments { only: words, ..TestArguments::default() };
     let arguments = match Arguments::parse().task {
         Task::Test(arguments) => arguments,
+        Task::Bench(arguments) => {
+            bench = Some(arguments);
+            TestArguments::default()
+        }
         Task::Fuzz(arguments) => {
             fuzz = arguments;
             only(vec!["fuzz".to_owned()])
@@ -79,5 +87,14 @@ fn main() -> ExitCode {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or("target".into(), PathBuf::from);
     let strict = std::env::var("CI").is_ok_and(|value| value == "true");
     let workshop = Workshop { root, target, strict, fuzz, scope };
+    if let Some(arguments) = bench {
+        return match bench::bench(&workshop, &arguments) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                println!("{error:#}");
+                ExitCode::FAILURE
+            }
+        };
+    }
     report::run_all(&workshop, steps::STEPS, &arguments)
 }

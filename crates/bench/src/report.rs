@@ -86,6 +86,7 @@ impl Report {
             let mut row = json!({
                 "name": measure.name, "unit": measure.unit, "runs": measure.runs,
                 "median": spread.median, "min": spread.min, "max": spread.max,
+                "shown": [format_number(spread.median), spread.show(), measure.goal.map(Goal::show).unwrap_or_default()],
             });
             if let Some(goal) = measure.goal {
                 row["goal"] = json!(goal);
@@ -103,10 +104,9 @@ impl Report {
     fn to_table(&self) -> String {
         let header = ["measure", "median", "min – max", "unit", "goal", "met"].map(str::to_owned);
         let rows = self.rows().map(|(measure, spread)| {
-            let spread_text = format!("{} – {}", format_number(spread.min), format_number(spread.max));
             let met = measure.goal.map_or("", |goal| if goal.is_met(spread.median) { "yes" } else { "no" });
             let goal = measure.goal.map(Goal::show).unwrap_or_default();
-            [measure.name.clone(), format_number(spread.median), spread_text, measure.unit.into(), goal, met.into()]
+            [measure.name.clone(), format_number(spread.median), spread.show(), measure.unit.into(), goal, met.into()]
         });
         let rows: Vec<[String; 6]> = std::iter::once(header).chain(rows).collect();
         let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);

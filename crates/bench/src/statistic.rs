@@ -21,6 +21,11 @@ impl Spread {
         let median = if sorted.len() % 2 == 1 { sorted[middle] } else { sorted[middle - 1].midpoint(sorted[middle]) };
         Some(Self { median, min, max })
     }
+
+    /// From the least to the most.
+    pub(super) fn show(self) -> String {
+        format!("{} – {}", format_number(self.min), format_number(self.max))
+    }
 }
 
 /// The value that the share `quantile` of all does not exceed; zero without any. Sorts.
