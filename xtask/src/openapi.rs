@@ -12,7 +12,7 @@ use anyhow::{Context as _, Error, Result};
 
 use crate::command::run;
 use crate::report::{Failure, Tally};
-use crate::tools::{BINARY, build_for, counted};
+use crate::tools::{BINARY, build_for, counted, debian_install};
 use crate::workshop::Workshop;
 
 const STEP: &str = "openapi";
@@ -23,7 +23,7 @@ const SEED: &str = "1";
 const PYTHON_MIN: &str = "3.10";
 
 pub(crate) fn openapi(workshop: &Workshop) -> Result<Tally, Failure> {
-    need_python()?;
+    need_python(workshop)?;
     build_for(workshop, STEP)?;
     let python = environment(workshop)?;
     let seed = std::env::var("TIDINGS_SEED").unwrap_or_else(|_| SEED.to_owned());
@@ -35,17 +35,24 @@ pub(crate) fn openapi(workshop: &Workshop) -> Result<Tally, Failure> {
 }
 
 /// Python itself, and that it can make virtual environments: Debian has that part in a package of its own.
-fn need_python() -> Result<(), Failure> {
+fn need_python(workshop: &Workshop) -> Result<(), Failure> {
+    const PACKAGES: [&str; 2] = ["python3", "python3-venv"];
+    if !has_python() {
+        debian_install(workshop, STEP, &PACKAGES);
+    }
+    if has_python() {
+        return Ok(());
+    }
+    let install = PACKAGES.join(" ");
+    Err(Failure::Missing(format!("python3 {PYTHON_MIN} or newer with venv is needed: apt-get install {install}")))
+}
+
+fn has_python() -> bool {
     let is_new =
         format!("import ensurepip, sys, venv; sys.exit(sys.version_info < ({}))", PYTHON_MIN.replace('.', ", "));
     let mut probe = Command::new("python3");
     probe.args(["-c", &is_new]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    if probe.status().is_ok_and(|status| status.success()) {
-        return Ok(());
-    }
-    Err(Failure::Missing(format!(
-        "python3 {PYTHON_MIN} or newer with venv is needed: apt-get install python3 python3-venv"
-    )))
+    probe.status().is_ok_and(|status| status.success())
 }
 
 /// A virtual environment with the pinned packages, made anew when they have changed; its Python.

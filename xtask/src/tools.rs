@@ -64,16 +64,24 @@ pub(crate) fn cargo_result(line: &str) -> Option<(usize, usize)> {
 
 /// Whether `program` is there, installing its Debian package where we may.
 pub(crate) fn debian_tool(workshop: &Workshop, step: &str, program: &str, package: &str) -> bool {
-    if !is_there(program) && is_root() && is_there("apt-get") {
-        for words in [&["update"][..], &["install", "--yes", "--no-install-recommends", package]] {
-            let mut command = Command::new("apt-get");
-            command.args(words).env("DEBIAN_FRONTEND", "noninteractive");
-            if run(workshop, step, command, |_| ()).is_err() {
-                break; // Reported as missing by the caller.
-            }
-        }
+    if !is_there(program) {
+        debian_install(workshop, step, &[package]);
     }
     is_there(program)
+}
+
+/// Installs packages where we may; the caller looks whether they are there then.
+pub(crate) fn debian_install(workshop: &Workshop, step: &str, packages: &[&str]) {
+    if !is_root() || !is_there("apt-get") {
+        return;
+    }
+    for words in [&["update"][..], &[&["install", "--yes", "--no-install-recommends"], packages].concat()] {
+        let mut command = Command::new("apt-get");
+        command.args(words).env("DEBIAN_FRONTEND", "noninteractive");
+        if run(workshop, step, command, |_| ()).is_err() {
+            return;
+        }
+    }
 }
 
 fn is_root() -> bool {
