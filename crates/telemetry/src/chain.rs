@@ -1,7 +1,7 @@
 //! An error with its causes, for logs and for people.
 
-/// The error and each of its causes in one line, a colon between them. Errors of this workspace never repeat their source,
-/// so nothing is said twice; whoever logs an error says all of it this way.
+/// The error and each of its causes in one line, with a colon between them. An error of this workspace never repeats
+/// its source, so nothing appears twice. All logging of errors uses this function.
 pub fn chain(error: &dyn std::error::Error) -> String {
     std::iter::successors(error.source(), |error| error.source())
         .fold(error.to_string(), |text, cause| format!("{text}: {cause}"))

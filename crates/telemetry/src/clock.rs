@@ -1,7 +1,7 @@
 //! The one place that reads the wall clock.
 //!
-//! Cores are handed a [`Timestamp`]; drivers get theirs here. Not for measuring how long something took: the wall clock
-//! jumps; that is `tokio::time::Instant`.
+//! Cores get a [`Timestamp`] as an argument; drivers get theirs here. To measure a duration use `tokio::time::Instant`:
+//! the wall clock jumps.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

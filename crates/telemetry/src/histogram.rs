@@ -1,28 +1,28 @@
-//! How long things took: HDR histograms with three significant digits.
+//! Distributions of durations: HDR histograms with three significant digits.
 //!
-//! A value is a whole number of microseconds from 0 to one hour ([`HISTOGRAM_MAX`]); longer ones are recorded as one
-//! hour and counted as clamped, so that a clock error cannot make the histogram grow. Quantiles are exact to 0.1 %;
-//! count, sum and maximum are exact. Everything since the start is kept: a dashboard that wants "lately" takes the rate
-//! of sum and count.
+//! A value is a whole number of microseconds from 0 to one hour ([`HISTOGRAM_MAX`]). A longer value is recorded as one
+//! hour and counted as clamped, so a clock error cannot make the histogram grow. Quantiles are exact to 0.1 %; count,
+//! sum and maximum are exact. Values are never removed. A dashboard that shows a recent time takes the rate of sum and
+//! count.
 //!
-//! Shape: one histogram behind one lock, held for about 10 ns; it starts small and doubles its range up to 190 KiB as
-//! slower values arrive. A loop that records very often uses a [`LocalHistogram`], which takes the lock once for 256
-//! values.
+//! Shape: one histogram behind one lock, which is held for about 10 ns. It starts small and doubles its range, up to
+//! 190 KiB, when slower values arrive.
+//! A loop that records very often uses a [`LocalHistogram`], which takes the lock once for 256 values.
 //!
 //! Source: HdrHistogram (G. Tene), the `hdrhistogram` crate.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The longest duration told apart from longer ones.
+/// The longest duration that is recorded as it is.
 pub const HISTOGRAM_MAX: Duration = Duration::from_hours(1);
 const MICROS_MAX: u64 = 3_600_000_000;
 const _: () = assert!(MICROS_MAX as u128 == HISTOGRAM_MAX.as_micros());
 
-/// The shares that exports tell, each with its name as a field.
+/// The quantiles that exports contain, each with its name as a field.
 pub(crate) const QUANTILES: [(f64, &str); 4] = [(0.5, "p50"), (0.9, "p90"), (0.99, "p99"), (0.999, "p999")];
 
-/// Values a [`LocalHistogram`] holds back at most: 2 KiB.
+/// The largest number of values that a [`LocalHistogram`] holds back: 2 KiB.
 const LOCAL_VALUE_COUNT_MAX: usize = 256;
 
 /// A distribution of durations, shared by its holders and the scrape.
@@ -56,7 +56,7 @@ impl Histogram {
         self.lock().record(micros, 1);
     }
 
-    /// Records the same duration `count` times: what a batch's members have in common.
+    /// Records `duration` `count` times: once for each member of a batch.
     pub fn record_n(&self, duration: Duration, count: u64) {
         self.lock().record(micros(duration), count);
     }
@@ -67,14 +67,14 @@ impl Histogram {
         LocalHistogram { shared: self.clone(), pending: Vec::with_capacity(LOCAL_VALUE_COUNT_MAX) }
     }
 
-    /// Everything recorded so far, frozen. Copies up to 190 KiB under the lock.
+    /// A copy of everything recorded so far. Copies up to 190 KiB under the lock.
     #[must_use]
     pub fn snapshot(&self) -> HistogramSnapshot {
         HistogramSnapshot(self.lock().clone())
     }
 
-    /// What was recorded after `last` was taken, which becomes a snapshot of now; none if nothing was, and then nothing
-    /// is copied. Its maximum is exact when it is the longest of all times, else to 0.1 %.
+    /// The values recorded after `last` was taken; `last` becomes a snapshot of now. `None` if there were no values;
+    /// then nothing is copied. The maximum is exact if it is the longest value ever recorded, else exact to 0.1 %.
     ///
     /// `last` must be an earlier snapshot of this histogram, or the empty one.
     pub(crate) fn since(&self, last: &mut HistogramSnapshot) -> Option<HistogramSnapshot> {
@@ -95,7 +95,7 @@ impl Histogram {
     }
 
     fn lock(&self) -> MutexGuard<'_, Distribution> {
-        // The numbers are whole after each statement; a panic elsewhere does not spoil them.
+        // A panic elsewhere cannot leave these numbers half changed: they are consistent after each statement.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -114,9 +114,11 @@ impl Distribution {
     }
 }
 
-/// A recorder of one task or thread that hands its values on in groups of 256, on [`flush`](Self::flush) and on drop.
+/// A recorder of one task or thread. It hands its values to the histogram in groups of 256, on [`flush`](Self::flush)
+/// and on drop.
 ///
-/// What it still holds is not in any scrape: flush at the end of a loop's turn or on its timer.
+/// A scrape does not contain the values that are still held back: flush at the end of each round of a loop, or on its
+/// timer.
 #[derive(Debug)]
 pub struct LocalHistogram {
     shared: Histogram,
@@ -138,7 +140,7 @@ impl LocalHistogram {
         }
     }
 
-    /// Hands on what is held back.
+    /// Hands the values that are held back to the histogram.
     pub fn flush(&mut self) {
         if self.pending.is_empty() {
             return;
@@ -156,7 +158,7 @@ impl Drop for LocalHistogram {
     }
 }
 
-/// A frozen distribution; the default is one of nothing.
+/// A copy of a distribution at one moment; the default is empty.
 #[derive(Debug, Clone, Default)]
 pub struct HistogramSnapshot(Distribution);
 
@@ -167,16 +169,17 @@ impl HistogramSnapshot {
         self.0.values.len()
     }
 
-    /// How many of them were longer than [`HISTOGRAM_MAX`] and count as that.
+    /// How many of these durations were longer than [`HISTOGRAM_MAX`] and count as one hour.
     #[must_use]
     pub fn clamped(&self) -> u64 {
         self.0.clamped
     }
 
-    /// The duration that the share `quantile` (0 to 1) of all did not exceed, to 0.1 %; zero when nothing was recorded.
+    /// The smallest duration that at least the share `quantile` (0 to 1) of all values did not exceed, to 0.1 %; zero
+    /// without values.
     #[must_use]
     pub fn quantile(&self, quantile: f64) -> Duration {
-        // A bucket is named by its upper edge, which may lie above everything that was recorded.
+        // The library names a bucket by its upper edge, which may be larger than every recorded value.
         Duration::from_micros(self.0.values.value_at_quantile(quantile).min(self.0.max_micros))
     }
 
@@ -186,7 +189,7 @@ impl HistogramSnapshot {
         Duration::from_micros(self.0.max_micros)
     }
 
-    /// All durations added up; stays at 2^64 µs (half a million years).
+    /// The sum of all durations; it saturates at 2^64 µs (half a million years).
     #[must_use]
     pub fn sum(&self) -> Duration {
         Duration::from_micros(self.0.sum_micros)

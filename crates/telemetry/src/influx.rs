@@ -1,7 +1,8 @@
-//! The registry as InfluxDB lines: what happened since the last flush, for an agent that takes what it is sent.
+//! The registry as InfluxDB lines, for an agent that receives them: what happened since the last flush.
 //!
-//! An [`Exporter`] remembers where every series stood. [`Exporter::flush`] makes lines of what changed since and hands
-//! them on one by one; it sends nothing itself and has no clock. InfluxDB, Telegraf and VictoriaMetrics read them.
+//! An [`Exporter`] remembers the value that it last wrote for each series. [`Exporter::flush`] writes lines for what
+//! changed since then, and hands them to its caller one by one. It has no socket and no clock. InfluxDB, Telegraf and
+//! VictoriaMetrics read the lines.
 //!
 //! ```text
 //! tidings_edge,host=web-1 commands=12i,connections=900i,delivery_seconds_count=80i,… 1700000000000000000
@@ -9,26 +10,27 @@
 //!              other tags
 //! ```
 //!
-//! - A counter is what it grew by, without the ending `_total`; nothing when it did not grow. So the points of a counter
-//!   add up to it, from zero at the process's start; what the network loses is missing in the sum.
-//! - A gauge is its value, each time.
-//! - A histogram is `_count`, `_sum`, `_mean`, `_p50`, `_p90`, `_p99`, `_p999` and `_max` in seconds, and `_clamped`, of
-//!   what was recorded since; nothing when nothing was.
-//! - Counted and set numbers are integers, computed ones and seconds are floats. A field keeps the type it was first
-//!   written with, because databases refuse another one: so one computed series makes its whole family floats. Values
-//!   that have no number (`NaN`, infinity) are left out.
+//! - A counter's field is its increase, and its name loses the ending `_total`. Without an increase there is no field.
+//!   So the points of a counter add up to the counter, from zero at the start of the process. What the network loses is
+//!   missing in the sum.
+//! - A gauge's field is its value, in each flush.
+//! - A histogram has the fields `_count`, `_sum`, `_mean`, `_p50`, `_p90`, `_p99`, `_p999` and `_max` in seconds, and
+//!   `_clamped`. They cover the values recorded since the last flush. Without values there are no fields.
+//! - Numbers that are counted or set are integers. Computed numbers and seconds are floats. A field keeps the type of
+//!   its first value, because databases refuse another type. So one computed series makes its whole family floats.
+//!   `NaN` and infinite values are left out.
 //!
-//! Families whose names begin alike share a measurement: the first word, and the second too if the first is the
-//! exporter's prefix. Series of one measurement with the same labels share a point, unless it gets longer than
-//! `line_bytes_max`: then it is several lines with the same labels and time, which databases put together again.
+//! Metrics whose names begin alike share a measurement. The measurement is the first word, and also the second word if
+//! the first is the exporter's prefix. Series of one measurement with the same labels share a point. A point longer
+//! than `line_bytes_max` is written as several lines with the same labels and time, which databases merge again.
 //!
-//! Tags: empty values are left out, since the protocol has none. What parsers disagree on is replaced: a backslash by
-//! `/`, a control character (a line break above all) by `_`. Names of labels and metrics need no escape, the registry
-//! admits letters, digits, `_` and `:` only; those that InfluxDB keeps for itself (`time`, `_field`, `_measurement`) get
-//! a `_` at the end.
+//! Tags: an empty value is left out, since the protocol has none. Characters that parsers treat differently are
+//! replaced: a backslash by `/`, a control character (such as a line break) by `_`. Names of labels and metrics need no
+//! escape, because the registry admits only letters, digits, `_` and `:`. The names that InfluxDB reserves (`time`,
+//! `_field`, `_measurement`) get a `_` at the end.
 //!
-//! Memory: as many series as the registry has (4096); per series about its name, labels and 16 bytes, per histogram
-//! another copy of it (190 KiB at most). A flush needs as much as its lines take.
+//! Memory: at most as many series as the registry has (4096). A series takes about its name, its labels and 16 bytes; a
+//! histogram also takes a second copy (190 KiB at most). A flush needs as much memory as its lines.
 //!
 //! Source: InfluxData, "Line protocol reference" (v1.8 and v2).
 
@@ -40,27 +42,29 @@ use tidings_types::Timestamp;
 use crate::histogram::{Histogram, HistogramSnapshot, QUANTILES};
 use crate::registry::{Family, HISTOGRAM_ENDINGS, Instrument, Kind, Labels, Registry};
 
-/// How lines are made.
+/// How lines are written.
 #[derive(Debug, Clone)]
 pub struct LineConfig {
-    /// First word of names whose second word also belongs to the measurement; `tidings` for `tidings_api_requests_total`.
+    /// A first word of names that is a measurement only together with the second word: `tidings` in
+    /// `tidings_api_requests_total`.
     pub prefix: &'static str,
-    /// Tags of every line, by name; a label of the same name goes before. Names must be those of labels.
+    /// Tags of every line, by name. A metric's label of the same name replaces the tag. A name must be valid for a
+    /// label.
     pub tags: BTreeMap<String, String>,
-    /// A line with its line break is at most this long.
+    /// The greatest length of a line, with its line break.
     pub line_bytes_max: usize,
 }
 
-/// What a flush came to.
+/// The result of a flush.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Flushed {
-    /// Lines that were handed on.
+    /// Lines that were handed to the caller.
     pub line_count: u64,
-    /// Fields that were left out because even alone, with their labels, they are longer than a line may be.
+    /// Fields that were left out because the field alone, with its labels, is longer than `line_bytes_max`.
     pub oversize_count: u64,
 }
 
-/// Makes lines of what a [`Registry`] measured since the last time.
+/// Makes lines of what a [`Registry`] measured since the last flush.
 ///
 /// ```
 /// use tidings_telemetry::influx::{Exporter, LineConfig};
@@ -69,16 +73,16 @@ pub struct Flushed {
 /// let registry = Registry::new();
 /// let config = LineConfig { prefix: "tidings", tags: Default::default(), line_bytes_max: 1432 };
 /// let mut exporter = Exporter::new(&registry, config);
-/// registry.counter("tidings_door_visits_total", "Who came in.", &[("door", "north")]).add(3);
+/// registry.counter("tidings_shop_visits_total", "Visits.", &[("shop", "north")]).add(3);
 /// let mut lines = Vec::new();
 /// exporter.flush(unix_now(), |line| lines.extend_from_slice(line));
-/// assert!(lines.starts_with(b"tidings_door,door=north visits=3i "));
+/// assert!(lines.starts_with(b"tidings_shop,shop=north visits=3i "));
 /// ```
 #[derive(Debug)]
 pub struct Exporter {
     registry: Registry,
     config: LineConfig,
-    /// Bound: the registry's, which forgets no series.
+    /// Bound: as many series as the registry has.
     families: BTreeMap<String, Seen>,
 }
 
@@ -89,7 +93,7 @@ struct Seen {
     series: BTreeMap<Labels, Last>,
 }
 
-/// Where a series stood when it was last written.
+/// The value of a series when it was last written.
 #[derive(Debug)]
 enum Last {
     Counted(u64),
@@ -108,13 +112,13 @@ enum Number {
 type Points<'a> = BTreeMap<(&'a str, &'a Labels), Vec<(String, Number)>>;
 
 impl Exporter {
-    /// An exporter to which everything since the process's start is new.
+    /// An exporter whose first flush contains everything since the start of the process.
     #[must_use]
     pub fn new(registry: &Registry, config: LineConfig) -> Self {
         Self { registry: registry.clone(), config, families: BTreeMap::new() }
     }
 
-    /// Hands on a line, with its line break, for every point there is now; they all bear the time `now`.
+    /// Hands a line, with its line break, to `write` for every point; all points have the time `now`.
     pub fn flush(&mut self, now: Timestamp, mut write: impl FnMut(&[u8])) -> Flushed {
         let families = self.registry.families();
         let mut points = Points::new();
@@ -138,7 +142,7 @@ impl Exporter {
         flushed
     }
 
-    /// Puts what `family` has to tell into `points`.
+    /// Adds the fields of `family` to `points`.
     fn add<'a>(&mut self, name: &'a str, family: &'a Family, all: &BTreeMap<String, Family>, points: &mut Points<'a>) {
         let (measurement, field) = measurement_and_field(name, family.kind, self.config.prefix, all);
         let computed = |instrument: &Instrument| matches!(instrument, Instrument::Function(_));
@@ -153,7 +157,7 @@ impl Exporter {
             if !seen.series.contains_key(labels) {
                 seen.series.insert(labels.clone(), Last::before(instrument));
             }
-            let last = seen.series.get_mut(labels).expect("it was put there");
+            let last = seen.series.get_mut(labels).expect("it was inserted above");
             match (family.kind, instrument) {
                 (Kind::Gauge, Instrument::Gauge(gauge)) => put("", Number::of_integer(gauge.value(), seen.float)),
                 (Kind::Gauge, Instrument::Function(value)) => {
@@ -181,7 +185,7 @@ impl Exporter {
 }
 
 impl Last {
-    /// Where a series of this kind begins.
+    /// The value of a series before the first flush.
     fn before(instrument: &Instrument) -> Self {
         match instrument {
             Instrument::Counter(_) | Instrument::Gauge(_) => Self::Counted(0),
@@ -190,7 +194,7 @@ impl Last {
         }
     }
 
-    /// What a counter grew by. More than an integer field holds is told the next times.
+    /// The increase of a counter. An increase that an integer field cannot hold is spread over the next flushes.
     fn counted(&mut self, now: u64) -> Option<i64> {
         let Self::Counted(last) = self else { unreachable!("a counter stays one") };
         let growth = i64::try_from(now.wrapping_sub(*last)).unwrap_or(i64::MAX); // A counter wraps.
@@ -198,8 +202,9 @@ impl Last {
         (growth > 0).then_some(growth)
     }
 
-    /// What a computed counter grew by. One that is lower than before has a new owner and began at zero; so what is
-    /// remembered must never be more than it was, not even by rounding. What an integer does not tell is told later.
+    /// The increase of a computed counter. A value lower than the last one means that the counter has a new owner and
+    /// began at zero. So the remembered value must never be greater than the true one, not even by rounding. An
+    /// increase that an integer cannot hold is written in the next flushes.
     fn computed(&mut self, now: f64, float: bool) -> Option<Number> {
         let Self::Computed(last) = self else { unreachable!("a computed counter stays one") };
         let base = if now < *last { 0.0 } else { *last };
@@ -230,7 +235,7 @@ impl Number {
         if float { Self::Float(value as f64) } else { Self::Integer(value) }
     }
 
-    /// None when it is not a number.
+    /// `None` for `NaN` and infinity: these are no number.
     fn of_float(value: f64, float: bool) -> Option<Self> {
         value.is_finite().then(|| if float { Self::Float(value) } else { Self::Integer(value.round() as i64) })
     }
@@ -247,12 +252,12 @@ impl fmt::Display for Number {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Integer(value) => write!(f, "{value}i"),
-            Self::Float(value) => write!(f, "{value:?}"), // With an exponent where plain digits would be hundreds.
+            Self::Float(value) => write!(f, "{value:?}"), // Very large and very small values get an exponent.
         }
     }
 }
 
-/// One point on its way to being written.
+/// The line that is being written.
 #[derive(Default)]
 struct Line {
     /// Measurement and tags, then the fields so far.
@@ -290,7 +295,7 @@ impl Line {
         fits
     }
 
-    /// Hands the line on if it has a field; what follows are further fields of the same point.
+    /// Hands the line on if it has a field. Fields that follow are further fields of the same point.
     fn finish(&mut self, write: &mut impl FnMut(&[u8])) -> bool {
         let has_fields = self.text.len() > self.head_bytes;
         if has_fields {
@@ -326,8 +331,8 @@ impl fmt::Display for TagValue<'_> {
     }
 }
 
-/// `tidings_api_requests_total` is `requests` of `tidings_api`; `process_threads` is `threads` of `process`. A counter
-/// keeps its `_total` where another family has the name without it.
+/// `tidings_api_requests_total` becomes `requests` of `tidings_api`, and `process_threads` becomes `threads` of
+/// `process`. A counter keeps its `_total` where another metric has the name without `_total`.
 fn measurement_and_field<'a>(
     name: &'a str,
     kind: Kind,

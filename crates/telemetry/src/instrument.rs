@@ -1,12 +1,12 @@
 //! Counters and gauges: one number each, shared by its holders and the scrape.
 //!
-//! All operations are relaxed atomics: a scrape sees every number at some moment of its own, not all at one moment.
-//! Each number has its own pair of cache lines, so that two cores counting different things do not slow each other.
+//! All operations are relaxed atomics. A scrape reads the numbers one after another, not all at one moment. Each number
+//! has its own pair of cache lines, so two cores that count different things do not slow each other down.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
-/// A value computed when it is scraped; called outside every lock of this crate.
+/// Computes a value for each scrape; called while no lock of this crate is held.
 pub type ValueFn = Arc<dyn Fn() -> f64 + Send + Sync>;
 
 /// 128 bytes: x86-64 fetches cache lines in pairs.
@@ -36,7 +36,7 @@ impl Counter {
     }
 }
 
-/// A number that goes up and down. For a fast level prefer two counters, in and out: their rates are worth more.
+/// A number that goes up and down. For a level that changes fast use two counters, in and out: their rates say more.
 #[derive(Debug, Clone, Default)]
 pub struct Gauge(Arc<Padded<AtomicI64>>);
 

@@ -1,13 +1,13 @@
-//! Measuring inside: instruments, the registry that names them, Prometheus text, InfluxDB lines,
-//! log set-up, the wall clock, what a panic costs.
+//! Measuring and reporting: instruments, the registry that names them, Prometheus text, InfluxDB lines, the set-up of
+//! logs, the wall clock, and what a panic ends.
 //!
-//! A component asks the [`Registry`] for its instruments once, when it is built, and holds them; from then on counting
-//! is one relaxed atomic addition and timing one short lock. Whoever serves `/metrics` calls
-//! [`Registry::prometheus`]; whoever sends to an agent asks an [`influx::Exporter`] for what is new. What the numbers
-//! mean is the component's matter: this crate knows no topic, channel or provider, and never looks into them.
+//! A component asks the [`Registry`] for its instruments once, when it is built, and holds them. Then counting costs
+//! one relaxed atomic addition, and timing costs one short lock. The route `/metrics` calls [`Registry::prometheus`].
+//! An [`influx::Exporter`] writes what is new for an agent. This crate does not know what a number means: it has no
+//! topics, channels or providers.
 //!
-//! Memory: a counter or gauge takes 256 bytes, a histogram at most 190 KiB (less as long as nothing slow was recorded);
-//! the number of series is bounded, see [`Registry`]. An exporter keeps a copy of every histogram.
+//! Memory: a counter or gauge takes 256 bytes, a histogram at most 190 KiB (less while it has only small values). The
+//! number of series is bounded, see [`Registry`]. An exporter keeps a copy of every histogram.
 
 mod chain;
 mod clock;

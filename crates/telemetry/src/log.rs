@@ -1,7 +1,7 @@
-//! Log lines: as text for people or as JSON for machines, into whatever writer the program gives.
+//! Log lines: as text for people or as JSON for machines, written to the writer that the program gives.
 //!
-//! Whether whoever logs waits for the writer is the writer's matter. What is said and with which field names is the
-//! components'. A writer that drops lines says so with a line of [`lost`].
+//! The writer decides whether a thread that logs has to wait. The components decide the texts and the names of fields.
+//! A writer that drops lines reports this with a line of [`lost`].
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::ParseError;
@@ -15,32 +15,32 @@ pub enum Format {
     /// One line of text each, for people.
     #[default]
     Text,
-    /// One JSON object a line, the event's fields at the top level, for machines.
+    /// One JSON object per line for machines; the event's fields are at the top level.
     Json,
 }
 
 /// Why logging could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum InitError {
-    /// The filter is not one of `tracing`'s directives.
-    #[error("log filter {filter:?} is not understood")]
+    /// The filter has a directive that `tracing` does not accept.
+    #[error("log filter {filter:?} is invalid, expected directives such as \"info\" or \"warn,tidings_edge=debug\"")]
     Filter {
-        /// What was given.
+        /// The filter as it was given.
         filter: String,
-        /// Where it went wrong.
+        /// Where it is wrong.
         #[source]
         source: ParseError,
     },
-    /// This process already logs somewhere.
+    /// Logging was set up in this process before.
     #[error("logging is already set up")]
     AlreadySet,
 }
 
-/// Sends the log lines of this process that pass `filter` (`info`, `warn,tidings_edge=debug`) to `writer`, one call of its
-/// `write` each. `is_coloured` is for text on a terminal.
+/// Sends the log lines of this process that pass `filter` (`info`, `warn,tidings_edge=debug`) to `writer`, with one
+/// `write` per line. `is_coloured` is for text on a terminal.
 ///
 /// # Errors
-/// If the filter is not understood or logging was set up before; nothing is changed then.
+/// If the filter is invalid or logging was set up before; then nothing is changed.
 pub fn init<W>(format: Format, filter: &str, is_coloured: bool, writer: W) -> Result<(), InitError>
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
@@ -55,7 +55,7 @@ where
     .map_err(|_| InitError::AlreadySet)
 }
 
-/// The time as log lines have it.
+/// The current time in the form of log lines.
 #[must_use]
 pub fn timestamp() -> String {
     let mut time = String::new();
@@ -65,7 +65,7 @@ pub fn timestamp() -> String {
     time
 }
 
-/// The line that stands in place of `count` lines that could not be kept.
+/// The line that reports `count` dropped lines.
 #[must_use]
 pub fn lost(format: Format, count: u64) -> String {
     let time = timestamp();
@@ -116,7 +116,7 @@ mod tests {
             move || lines.clone()
         };
         let refused = init(Format::Text, "tidings=loudly", false, make(&lines)).unwrap_err();
-        assert_eq!(refused.to_string(), "log filter \"tidings=loudly\" is not understood");
+        assert!(refused.to_string().starts_with("log filter \"tidings=loudly\" is invalid, "), "{refused}");
         assert!(refused.source().is_some());
         init(Format::Json, "warn,tidings_telemetry=debug", false, make(&lines)).unwrap();
         assert!(tracing::enabled!(tracing::Level::DEBUG), "this module is let through");

@@ -1,12 +1,12 @@
-//! What a panic costs: the process, or one piece of work.
+//! What a panic ends: the process, or one piece of work.
 //!
-//! A panic is a bug, and after one nobody knows what is left of the state that it interrupted. So a panic ends the process,
-//! at once and with a message: that is what [`install`]'s hook does on every thread, also on those of libraries. There is
-//! one exception: work for one peer that changes nothing but its own state. It runs within [`catch`] or [`catch_async`]: a
-//! panic there ends this work only, is logged, and is counted by [`Work`].
+//! A panic is a bug, and the state that it interrupted may be inconsistent. So a panic ends the process at once, with a
+//! message. The hook of [`install`] does this on every thread, also on threads of libraries. There is one exception:
+//! work for one peer that changes only its own state. Such work runs within [`catch`] or [`catch_async`]. A panic there
+//! ends this work only, is logged, and is counted by [`Work`].
 //!
-//! State that others share can be changed in the middle of such work too. As long as an [`Owner`] is held, a panic ends
-//! the process again. [`lock`] holds one together with its lock, so no state behind such a lock is ever left half changed.
+//! Such work can also change state that others share. While an [`Owner`] exists, a panic ends the process again.
+//! [`lock`] returns a lock together with an owner, so state behind such a lock is never left half changed.
 //!
 //! ```text
 //!  thread ──── panic ─► process ends
@@ -14,7 +14,7 @@
 //!          └ lock, owner ──── panic ─► process ends
 //! ```
 //!
-//! In a process without the hook (tests, commands that serve nobody) a panic unwinds as usual, and `catch` stops it.
+//! In a process without the hook (tests, client commands) a panic unwinds as usual, and `catch` stops it.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::cell::Cell;
@@ -31,17 +31,17 @@ use tracing::error;
 
 use crate::Registry;
 
-/// Bytes of a panic's message that are told.
+/// The bytes of a panic's message that are logged.
 const MESSAGE_BYTES_MAX: usize = 256;
 
-/// Work that a panic may end alone.
+/// A piece of work that a panic may end while the process goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
     /// One HTTP request: answered with 500.
     Request,
     /// One connection of a client: closed.
     Connection,
-    /// One notification, or the text that many of one job share: settled as such.
+    /// One notification, or the text that many notifications of one job share: it gets an outcome that says so.
     Notification,
 }
 
@@ -57,7 +57,7 @@ impl Work {
     }
 }
 
-/// The work has panicked; what and where is in the log.
+/// The work has panicked; the log has the message and the place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a panic ended the work, the log says where")]
 pub struct Panicked;
@@ -65,11 +65,11 @@ pub struct Panicked;
 static CAUGHT: [AtomicU64; Work::ALL.len()] = [const { AtomicU64::new(0) }; Work::ALL.len()];
 
 thread_local! {
-    /// What a panic on this thread would end; `None`: the process.
+    /// What a panic on this thread ends; `None`: the process.
     static AT_STAKE: Cell<Option<Work>> = const { Cell::new(None) };
 }
 
-/// Sets what is at stake, until it is dropped. Stays on its thread.
+/// Sets `AT_STAKE` until it is dropped. Stays on its thread.
 struct Scope {
     before: Option<Work>,
     _on_this_thread: PhantomData<*const ()>,
@@ -87,7 +87,7 @@ impl Drop for Scope {
     }
 }
 
-/// Runs `run`, and stops a panic in it. What it has borrowed must not be used any more after a panic.
+/// Runs `run` and catches a panic in it. After a panic the caller must not use what `run` has borrowed.
 ///
 /// # Errors
 /// [`Panicked`], counted.
@@ -101,13 +101,13 @@ pub fn catch<T>(work: Work, run: impl FnOnce() -> T) -> Result<T, Panicked> {
     })
 }
 
-/// As [`catch`], for a future.
+/// Like [`catch`], for a future.
 ///
 /// # Errors
 /// [`Panicked`], counted.
 ///
 /// # Cancel safety
-/// As `future`.
+/// That of `future`.
 pub async fn catch_async<F: Future>(work: Work, future: F) -> Result<F::Output, Panicked> {
     let mut future = pin!(future);
     std::future::poll_fn(|cx| match catch(work, || future.as_mut().poll(cx)) {
@@ -118,14 +118,14 @@ pub async fn catch_async<F: Future>(work: Work, future: F) -> Result<F::Output, 
     .await
 }
 
-/// Runs `run` as a part of `work` that another thread waits for: a panic goes on to the caller, who has to hand it there
-/// (`resume_unwind`), where it is caught and counted.
+/// Runs `run` as a part of `work` for which another thread waits. A panic is returned to the caller. The caller must
+/// pass it on (`resume_unwind`) to the thread that waits, where it is caught and counted.
 pub fn part_of<T>(work: Work, run: impl FnOnce() -> T) -> T {
     let _scope = Scope::enter(Some(work));
     run()
 }
 
-/// From now on a panic on this thread ends the process, until this is dropped.
+/// From now on a panic on this thread ends the process, until the returned value is dropped.
 #[must_use]
 pub fn owner() -> Owner {
     Owner { _scope: Scope::enter(None) }
@@ -142,7 +142,7 @@ impl fmt::Debug for Owner {
     }
 }
 
-/// Locks what others share. A panic while it is locked ends the process, so it is whole whenever somebody gets it.
+/// Locks shared state. A panic while the lock is held ends the process, so nobody sees half changed state.
 pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> Locked<'_, T> {
     let owner = owner();
     Locked { guard: mutex.lock().unwrap_or_else(PoisonError::into_inner), _owner: owner }
@@ -169,8 +169,8 @@ impl<T: ?Sized> DerefMut for Locked<'_, T> {
     }
 }
 
-/// Makes a panic cost what this module says. `last_words` gets the message of the one that ends the process, to put it
-/// where an operator finds it; it is called on the thread that panics, and the process ends when it returns.
+/// Makes a panic end what this module says. `last_words` gets the message of the panic that ends the process, and puts
+/// it where an operator finds it. It is called on the thread that panics, and the process ends when it returns.
 pub fn install(last_words: fn(&str)) {
     std::panic::set_hook(Box::new(move |panic| {
         let thread = std::thread::current();
@@ -187,8 +187,8 @@ pub fn install(last_words: fn(&str)) {
     }));
 }
 
-/// What the panic says, without data: what stands behind a quote may be anybody's text (`"…"` of a formatted value, or
-/// the text whose slice was out of bounds).
+/// The panic's message without data. Text behind a quote may come from anybody (`"…"` of a formatted value, or the text
+/// whose slice was out of bounds), so it is cut off.
 fn message(panic: &PanicHookInfo<'_>) -> String {
     let message = panic.payload_as_str().unwrap_or("no message");
     if panic.payload().is::<&'static str>() {
@@ -199,15 +199,15 @@ fn message(panic: &PanicHookInfo<'_>) -> String {
     if end < message.len() { format!("{} …", &message[..end]) } else { message.to_owned() }
 }
 
-/// Where it came from, if `RUST_BACKTRACE` asks for that.
+/// The backtrace, if `RUST_BACKTRACE` asks for one.
 fn trace() -> Option<String> {
     let trace = Backtrace::capture();
     (trace.status() == BacktraceStatus::Captured).then(|| trace.to_string())
 }
 
-/// Exports how many panics were caught.
+/// Exports the number of panics that were caught.
 pub fn register(registry: &Registry) {
-    let help = "Panics that ended one piece of work, by what it was; each is a bug, and the log says where.";
+    let help = "Panics that ended one request, connection or notification; each is a bug, and the log says where.";
     for work in Work::ALL {
         let count = Arc::new(move || CAUGHT[work as usize].load(Ordering::Relaxed) as f64);
         registry.counter_fn("tidings_panics_total", help, &[("work", work.as_str())], count);

@@ -1,6 +1,6 @@
-//! What the process costs: memory, processor time, threads, file descriptors, read from `/proc` at each scrape.
+//! Memory, processor time, threads and file descriptors of the process, read from `/proc` at each scrape.
 //!
-//! The names are those every Prometheus client library uses, so that existing dashboards and alerts fit. A value that
+//! The names are those of every Prometheus client library, so that existing dashboards and alerts fit. A value that
 //! cannot be read (another operating system, a hidden `/proc`) is `NaN`.
 //!
 //! Source: proc(5); Prometheus, "Writing client libraries", process metrics.
@@ -31,7 +31,7 @@ pub fn register(registry: &Registry) {
 }
 
 fn resident_bytes() -> Option<f64> {
-    // In status rather than statm: kilobytes whatever the page size.
+    // `status`, not `statm`: it counts in kilobytes, independent of the page size.
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let kilobytes = field_after(&status, "VmRSS:")?.strip_suffix("kB")?.trim().parse::<f64>().ok()?;
     Some(kilobytes * 1024.0)
@@ -42,7 +42,7 @@ fn threads() -> Option<f64> {
 }
 
 fn open_descriptors() -> Option<f64> {
-    // One of them is the directory being read.
+    // One descriptor is that of the directory that is being read.
     Some(fs::read_dir("/proc/self/fd").ok()?.count().saturating_sub(1) as f64)
 }
 
@@ -67,8 +67,8 @@ fn field_after<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
 }
 
-/// Field `number` of a stat line, counted from 1 as proc(5) does. The second is the program's name in parentheses and
-/// may itself hold spaces and parentheses.
+/// Field `number` of a stat line, counted from 1 as in proc(5). The second field is the program's name in parentheses,
+/// which may itself contain spaces and parentheses.
 fn stat_field(stat: &str, number: usize) -> Option<f64> {
     stat[stat.rfind(')')? + 1..].split_whitespace().nth(number.checked_sub(3)?)?.parse().ok()
 }

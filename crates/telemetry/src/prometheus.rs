@@ -1,7 +1,8 @@
 //! The Prometheus text exposition format, version 0.0.4.
 //!
-//! Counters and gauges as they are. A histogram becomes a summary in seconds, with quantiles over everything since the
-//! start (`NaN` while nothing was recorded), and two families of its own: the maximum and the number of clamped values.
+//! Counters and gauges are exported as they are. A histogram becomes a summary in seconds, with quantiles over
+//! everything since the start (`NaN` while it is empty), and two further metrics: the maximum and the number of clamped
+//! values.
 //!
 //! Source: Prometheus documentation, "Exposition formats", text-based format.
 
@@ -13,7 +14,7 @@ use crate::histogram::{HistogramSnapshot, QUANTILES};
 use crate::registry::{Family, Instrument, Kind, Registry};
 
 impl Registry {
-    /// Everything measured, in the Prometheus text format 0.0.4 (content type `text/plain; version=0.0.4`).
+    /// All metrics in the Prometheus text format 0.0.4 (content type `text/plain; version=0.0.4`).
     #[must_use]
     pub fn prometheus(&self) -> String {
         render(&self.families())
@@ -66,12 +67,12 @@ fn summary(text: &mut String, name: &str, family: &Family) -> fmt::Result {
         sample(text, &format!("{name}_count"), labels, snapshot.count())?;
     }
     let name_max = format!("{name}_max");
-    head(text, &name_max, "The longest of them since the start.", "gauge")?;
+    head(text, &name_max, "The longest duration since the start.", "gauge")?;
     for (labels, snapshot) in &snapshots {
         sample(text, &name_max, labels, seconds(snapshot.max()))?;
     }
     let name_clamped = format!("{name}_clamped_total");
-    head(text, &name_clamped, "Those longer than an hour, counted as an hour.", "counter")?;
+    head(text, &name_clamped, "Durations longer than an hour, recorded as an hour.", "counter")?;
     for (labels, snapshot) in &snapshots {
         sample(text, &name_clamped, labels, snapshot.clamped())?;
     }
@@ -91,7 +92,7 @@ fn seconds(duration: Duration) -> Float {
     Float(duration.as_secs_f64())
 }
 
-/// Prints as Go's `ParseFloat` reads it, infinities included.
+/// Prints a number as Go's `ParseFloat` reads it, also infinities.
 struct Float(f64);
 
 impl fmt::Display for Float {

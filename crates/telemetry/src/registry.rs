@@ -1,17 +1,17 @@
-//! Who measures what: every instrument under its name and labels.
+//! The table of all instruments, by name and labels.
 //!
-//! Asking twice for the same name and labels (in any order) gives the same instrument, so components need not pass
-//! theirs around. Two uses of one name with different types, a name or label that Prometheus would refuse, and a name
-//! that a histogram already uses for its derived series are mistakes of the programmer and panic where the instrument
-//! is asked for, which is at start-up. Label *values* may come from anywhere and never panic.
+//! A second call with the same name and labels (in any order) returns the same instrument, so components need not pass
+//! instruments around. These mistakes of the programmer panic where the instrument is asked for, which is at start-up:
+//! one name with two types; a name or label that Prometheus refuses; a name that a histogram already uses for its
+//! derived series. Label *values* may come from anywhere and never panic.
 //!
-//! Bounds: `SERIES_COUNT_MAX` (4096) series in all, of any kind; label values are cut at `LABEL_VALUE_BYTES_MAX` (200
-//! bytes). Full: the caller gets a working instrument that is not exported, and
-//! `tidings_telemetry_series_refused_total` counts it. Labels are for what has few values (a reason, a provider), never
+//! Bounds: `SERIES_COUNT_MAX` (4096) series in all, of any kind. Label values are cut at `LABEL_VALUE_BYTES_MAX` (200
+//! bytes). When the table is full, the caller gets an instrument that works but is not exported, and
+//! `tidings_telemetry_series_refused_total` counts it. Use labels for what has few values (a reason, a provider), never
 //! for users, channels or devices.
 //!
-//! Locks: one, around the tables; held while asking for an instrument and while a scrape lists them, never while a
-//! value function runs.
+//! Locks: one, around the tables. It is held while an instrument is looked up and while a scrape lists the instruments,
+//! never while a value function runs.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -21,12 +21,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::histogram::Histogram;
 use crate::instrument::{Counter, Gauge, ValueFn};
 
-/// Series a registry holds at most, over all names.
+/// The largest number of series in a registry, over all names.
 pub const SERIES_COUNT_MAX: usize = 4096;
-/// Bytes of a label value that are kept; the rest is cut off at a character's edge.
+/// The bytes of a label value that are kept; the rest is cut off at the edge of a character.
 pub const LABEL_VALUE_BYTES_MAX: usize = 200;
 
-/// Endings under which a histogram's other series appear in one export or another.
+/// The endings of the further series of a histogram, in either export.
 pub(crate) const HISTOGRAM_ENDINGS: [&str; 10] =
     ["_sum", "_count", "_max", "_clamped_total", "_clamped", "_mean", "_p50", "_p90", "_p99", "_p999"];
 
@@ -52,9 +52,9 @@ pub(crate) struct Family {
 /// The labels of one series, sorted by name; values cut to [`LABEL_VALUE_BYTES_MAX`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Labels {
-    /// As Prometheus prints them: `a="1",b="2"`; empty without labels. Decides the order.
+    /// As Prometheus prints them: `a="1",b="2"`; empty without labels. The sort order of labels.
     pub(crate) text: String,
-    /// As they were given.
+    /// The names and values as they were given.
     pub(crate) pairs: Vec<(String, String)>,
 }
 
@@ -80,7 +80,7 @@ impl Registry {
         Self::default()
     }
 
-    /// The counter of this name and these labels. By convention the name ends in `_total`.
+    /// The counter with this name and these labels. By convention the name ends in `_total`.
     ///
     /// # Panics
     /// If the name or a label name is invalid, or the name is in use for another type (see the module).
@@ -93,7 +93,7 @@ impl Registry {
         }
     }
 
-    /// The gauge of this name and these labels.
+    /// The gauge with this name and these labels.
     ///
     /// # Panics
     /// As [`counter`](Self::counter).
@@ -106,7 +106,8 @@ impl Registry {
         }
     }
 
-    /// The histogram of durations of this name and these labels; exported in seconds, so the name ends in `_seconds`.
+    /// The histogram of durations with this name and these labels. It is exported in seconds, so the name ends in
+    /// `_seconds`.
     ///
     /// # Panics
     /// As [`counter`](Self::counter); also if a label is called `quantile`.
@@ -120,7 +121,7 @@ impl Registry {
         }
     }
 
-    /// A gauge computed by `value` at each scrape. Asking again replaces the function: the newer owner speaks.
+    /// A gauge that `value` computes at each scrape. A second call replaces the function.
     ///
     /// `value` is called on the scraping thread and must not wait.
     ///
@@ -130,7 +131,7 @@ impl Registry {
         self.lock().replace(name, help, Kind::Gauge, labels, Instrument::Function(value));
     }
 
-    /// A counter kept elsewhere and read by `value` at each scrape; otherwise as [`gauge_fn`](Self::gauge_fn).
+    /// A counter that `value` reads at each scrape; otherwise like [`gauge_fn`](Self::gauge_fn).
     ///
     /// # Panics
     /// As [`counter`](Self::counter).
@@ -138,20 +139,21 @@ impl Registry {
         self.lock().replace(name, help, Kind::Counter, labels, Instrument::Function(value));
     }
 
-    /// All families as they are now, the registry's own among them; to be read without its lock.
+    /// All families (metrics of one name) as they are now, also the registry's own. Values are read without the
+    /// registry's lock.
     pub(crate) fn families(&self) -> BTreeMap<String, Family> {
         let (mut families, refused) = {
             let tables = self.lock();
             (tables.families.clone(), tables.refused.clone())
         };
-        let help = "Series that were asked for over the registry's bound and are not exported.";
+        let help = "Series that are not exported because there are 4096 already.";
         let series = BTreeMap::from([(Labels::default(), Instrument::Counter(refused))]);
         families.insert(REFUSED.to_owned(), Family { help: help.to_owned(), kind: Kind::Counter, series });
         families
     }
 
     fn lock(&self) -> MutexGuard<'_, Tables> {
-        // A misuse panics before anything is changed; the tables stay whole.
+        // Wrong use panics before anything is changed, so the tables stay consistent.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -165,7 +167,7 @@ impl std::fmt::Debug for Registry {
 }
 
 impl Tables {
-    /// The instrument that is there, else `fresh` (exported unless the registry is full).
+    /// The existing instrument, else `fresh` (exported unless the registry is full).
     fn find_or_insert(
         &mut self,
         name: &str,
@@ -205,7 +207,7 @@ impl Tables {
         self.families.entry(name.to_owned()).or_insert_with(family).series.insert(labels, instrument);
     }
 
-    /// Panics when `name` cannot be exported as `kind` beside what is there.
+    /// Panics if `name` cannot be exported as `kind` beside the existing names.
     fn check_name(&self, name: &str, kind: Kind) {
         if let Some(family) = self.families.get(name) {
             assert!(family.kind == kind, "metric {name} is a {:?}, asked for as a {kind:?}", family.kind);

@@ -1,5 +1,5 @@
-//! The lines as a database sees them: exact text, and whatever is measured read back by a parser written from InfluxData's
-//! reference alone, stricter than any database where they differ.
+//! The lines as a database sees them: exact text, and measured values that are read back by a parser. The parser is
+//! written from InfluxData's reference alone, and is stricter than every database where databases differ.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -192,7 +192,7 @@ fn a_computed_counter_that_begins_again_is_counted_from_zero_and_one_that_is_no_
     assert_eq!(told(1.0), Some(Value::Float(1.0)));
 }
 
-/// Where a rounded sum of what was told lies above what is, the counter would seem to have begun again.
+/// If the rounded sum of the written values were greater than the true value, the counter would seem to begin again.
 #[test]
 fn a_computed_counter_is_not_told_twice_because_of_rounding() {
     let registry = Registry::new();
@@ -299,7 +299,7 @@ fn growth_adds_up_while_threads_count() {
     assert_eq!(sums, (60_000, 60_000));
 }
 
-/// Names of series and label values as bad as they come.
+/// Names of series and label values with every difficult character.
 fn nasty() -> impl Strategy<Value = String> {
     let chars = prop_oneof![
         prop::sample::select(", =\\\"'\n\r\t#{}\u{0}\u{7f}\u{85}\u{a0}\u{2028}é𝄞i1.-".chars().collect::<Vec<_>>()),
@@ -308,7 +308,7 @@ fn nasty() -> impl Strategy<Value = String> {
     prop::collection::vec(chars, 0..12).prop_map(String::from_iter)
 }
 
-/// What becomes of a tag value that has characters which no parser or not every parser takes.
+/// The written form of a tag value with characters that not every parser takes.
 fn as_told(value: &str) -> String {
     value
         .chars()
@@ -345,7 +345,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Whatever the values of labels and wherever lines are cut, each point is read back as it was measured.
+    /// For all label values and wherever lines are cut, each point is read back as it was measured.
     #[test]
     fn every_line_is_read_back_as_it_was_measured(
         values in prop::collection::btree_set((nasty(), nasty()), 1..6),
@@ -370,7 +370,7 @@ proptest! {
             if computed.is_finite() {
                 fields.insert("computed".to_owned(), Value::Float(computed));
             }
-            // Two that differ only in what is replaced cannot be told apart.
+            // Two series that differ only in replaced characters cannot be told apart.
             prop_assume!(expected.insert(("t_a".to_owned(), tags), fields).is_none());
         }
         let mut exporter = exporter(&registry, &[("own", &tag)], line_bytes_max);
@@ -389,7 +389,7 @@ proptest! {
         prop_assert_eq!(read, expected);
     }
 
-    /// Whenever flushes happen, what was told adds up to what was counted, and the last told is what is set.
+    /// Whenever flushes happen, the written increases add up to the counter, and the last written value is the gauge.
     #[test]
     fn growth_adds_up_whenever_it_is_told(steps in prop::collection::vec(step(), 0..60)) {
         let registry = Registry::new();
@@ -435,7 +435,7 @@ proptest! {
     }
 }
 
-/// What a histogram told is what was recorded since the flush before.
+/// The fields of a histogram cover what was recorded since the flush before.
 fn check_recorded(fields: &Fields, mut micros: Vec<u64>) -> Result<(), TestCaseError> {
     micros.sort_unstable();
     let Some(longest) = micros.last() else {

@@ -109,13 +109,13 @@ t_wait_seconds{lane="1",quantile="0.99"} 0.0015
 t_wait_seconds{lane="1",quantile="0.999"} 3600
 t_wait_seconds_sum{lane="1"} 3600.1485
 t_wait_seconds_count{lane="1"} 100
-# HELP t_wait_seconds_max The longest of them since the start.
+# HELP t_wait_seconds_max The longest duration since the start.
 # TYPE t_wait_seconds_max gauge
 t_wait_seconds_max{lane="1"} 3600
-# HELP t_wait_seconds_clamped_total Those longer than an hour, counted as an hour.
+# HELP t_wait_seconds_clamped_total Durations longer than an hour, recorded as an hour.
 # TYPE t_wait_seconds_clamped_total counter
 t_wait_seconds_clamped_total{lane="1"} 1
-# HELP tidings_telemetry_series_refused_total Series that were asked for over the registry's bound and are not exported.
+# HELP tidings_telemetry_series_refused_total Series that are not exported because there are 4096 already.
 # TYPE tidings_telemetry_series_refused_total counter
 tidings_telemetry_series_refused_total 0
 "#;
