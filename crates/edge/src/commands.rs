@@ -1,12 +1,14 @@
-//! Doing what a client's commands say: each becomes an effect of the session, and the effect is carried out here.
+//! Carries out what clients command. The session turns each command into an effect; this module performs the effect.
 //!
-//! Commands are done in order, one at a time, in turns of [`TURN_TIME`]. Two must wait for others: a publish into a durable
-//! channel for the journal, and `connect` for the proof of its device ([`Awaited`]); the connection's task waits.
+//! The commands of a connection are handled in order, one at a time, for at most [`TURN_TIME`] before the other
+//! connections get their turn. Two effects must wait ([`Awaited`]): a publish into a durable channel waits for the
+//! journal, and `connect` waits for the proof of its device. Meanwhile the task of the connection waits.
 //!
-//! Bounds: replies that the peer does not read, by `control_bytes_max` and one reply: over it no command is done and nothing is
-//! read until the peer takes some. One reply is bounded by `reply_bytes_max` and one publication. All replies that wait on a
-//! loop are bounded by `reply_budget_bytes` (see [`EdgeLoop::flush_in`]). A user creates at most
-//! `channel_creations_per_minute` channels on one loop.
+//! Bounds:
+//! - Replies that the peer does not read: `control_bytes_max` and one reply. Above that no command is handled and
+//!   nothing is read until the peer takes some. One reply is bounded by `reply_bytes_max` and one publication.
+//! - All replies that wait on a loop: `reply_budget_bytes` (see [`EdgeLoop::flush_in`]).
+//! - Channels that a user creates: `channel_creations_per_minute` on one loop.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -29,44 +31,45 @@ use crate::edge_loop::{EdgeLoop, LoopState};
 use crate::shared::{ProveFuture, PublishFuture, Shared};
 use crate::subscribers::Key;
 
-/// How long a client whose connect was refused may stay.
+/// How long a client whose `connect` was refused may stay connected.
 const REFUSED_TIMEOUT: Duration = Duration::from_secs(5);
-/// A connection whose commands have taken so long gives the loop to the others before its next command: a hundred busy
-/// ones delay the rest by a tenth of a second.
+/// After this time a connection's remaining commands wait until the loop has served the others. So a hundred busy
+/// connections delay the others by a tenth of a second.
 const TURN_TIME: Duration = Duration::from_millis(1);
 
-/// What became of a connection's commands.
+/// Where the handling of a connection's commands stopped.
 pub(crate) enum Worked {
-    /// There are no more, or the peer has to take its replies first.
+    /// There are no more commands, or the peer has to take its replies first.
     Done,
-    /// Its turn is over.
+    /// `TURN_TIME` is over.
     TurnOver,
-    /// They go on when this is done.
+    /// The next command is handled when this is done.
     Awaits(Awaited),
 }
 
 /// What a connection waits for before its next command.
 pub(crate) enum Awaited {
-    /// The journal's word on a publication.
+    /// The result of a publication from the journal.
     Publish { ticket: Ticket, future: PublishFuture },
-    /// Which device the client is; then it is let in with this reply.
+    /// Which device the client is. Then the client gets `reply`.
     Proof { future: ProveFuture, visible: Option<Duration>, reply: Vec<u8> },
 }
 
-/// One client of a loop, to do what it commands.
+/// One client of a loop, whose commands are handled.
 pub(crate) struct Client {
     pub(crate) edge_loop: Rc<EdgeLoop>,
     pub(crate) key: Key,
 }
 
 impl Client {
-    /// Whether so many replies wait that no more commands are done until the peer takes some. One that takes none does
-    /// not answer pings either, and is closed for that.
+    /// Whether so many replies wait that no more commands are handled until the peer takes some. A peer that takes no
+    /// replies does not answer pings either, and is closed for that.
     pub(crate) fn is_over_bound(&self, connection: &Connection) -> bool {
         connection.output.len() > self.edge_loop.shared.config.control_bytes_max
     }
 
-    /// Does the commands that have come, in order, until one must wait, the peer has to take replies, or the turn is over.
+    /// Handles the commands that have arrived, in order, until one must wait, the peer has to take replies, or the time
+    /// is over.
     pub(crate) fn work_off(&self) -> Worked {
         let state = &mut *self.edge_loop.state();
         let (now, began) = (tidings_telemetry::unix_now(), Instant::now());
@@ -95,7 +98,7 @@ impl Client {
         worked
     }
 
-    /// Whether the bound on waiting replies is reached although what could be written was.
+    /// Whether too many replies wait even after a write to the socket.
     fn flushed_is_over_bound(&self, state: &mut LoopState) -> bool {
         if self.is_over_bound(&state.connections[self.key]) {
             self.edge_loop.flush_in(state, self.key);
@@ -103,7 +106,7 @@ impl Client {
         self.is_over_bound(&state.connections[self.key])
     }
 
-    /// Tells the client what became of its publish.
+    /// Tells the client the result of its publish.
     pub(crate) fn answer_publish(&self, ticket: Ticket, outcome: Result<(), ErrorCode>) {
         let state = &mut *self.edge_loop.state();
         let connection = &mut state.connections[self.key];
@@ -112,7 +115,7 @@ impl Client {
         self.edge_loop.flush_in(state, self.key);
     }
 
-    /// Carries one effect out, and answers; unless the answer must wait.
+    /// Performs one effect, and answers unless the answer must wait.
     fn perform(&self, state: &mut LoopState, effect: Effect, now: Timestamp) -> Option<Awaited> {
         let hub = &self.edge_loop.shared.hub;
         let reply = match effect {
@@ -175,7 +178,7 @@ impl Client {
         None
     }
 
-    /// Publishes; the future of a publication into a durable channel is still to be waited for.
+    /// Publishes. Returns a future to wait for if the channel is durable.
     fn publish(
         &self,
         state: &mut LoopState,
@@ -219,8 +222,8 @@ impl Client {
         }
     }
 
-    /// Whether the client may publish in the channel: where it is the first to do so, the channel stays, and a user may
-    /// create only so many a minute.
+    /// Whether the client may publish in the channel. The first publication creates the channel for good, so a user may
+    /// create only a limited number per minute.
     fn admit_first(&self, state: &mut LoopState, channel: &ChannelName) -> Result<(), ErrorCode> {
         let Shared { hub, config, metrics, .. } = &*self.edge_loop.shared;
         if !hub.is_first(channel).map_err(|error| error_code(&error))? {
@@ -234,7 +237,7 @@ impl Client {
         Err(ErrorCode::TooManyRequests)
     }
 
-    /// The client is in, as this device if it has proven one.
+    /// Sends the answer to `connect`; the connection stands for `device` if the device is proven.
     pub(crate) fn let_in(
         &self,
         state: &mut LoopState,
@@ -248,12 +251,13 @@ impl Client {
         if connection.is_closing() {
             return;
         }
-        connection.enter(self.edge_loop.timing, Instant::now()); // Its first second begins now.
+        connection.enter(self.edge_loop.timing, Instant::now()); // The quiet first second begins now.
         self.edge_loop.shared.users.enter(connection.session.user());
         connection.reply(Some(reply));
     }
 
-    /// What was written before the ping has been received; whether that counts is judged now. Then the next, if needed.
+    /// The client has received what was written before the ping. Whether that counts is judged now. Then the next ping,
+    /// if needed.
     fn on_pong(&self, state: &mut LoopState, now: Timestamp) {
         let Connection { session, pings, identity, .. } = &mut state.connections[self.key];
         let is_visible = identity.is_visible(now);
@@ -262,7 +266,7 @@ impl Client {
         state.fanout.ask(&mut state.connections[self.key], self.key, Instant::now());
     }
 
-    /// Subscribes; gives the answer, unless it is written already.
+    /// Subscribes. Returns the answer unless it is already written.
     fn subscribe(&self, state: &mut LoopState, effect: SubscribeEffect, now: Timestamp) -> Option<Vec<u8>> {
         let SubscribeEffect { ticket, channel, options, recover, unrecovered_is_error, presence, .. } = effect;
         let config = &self.edge_loop.shared.config;
@@ -273,7 +277,7 @@ impl Client {
         });
         let device = state.connections[self.key].identity.device;
         let member = Member { loop_id: self.edge_loop.loop_id, presence, device };
-        let owner = panics::owner(); // Until the hub and the fan-out agree on who reads.
+        let owner = panics::owner(); // Hub and fan-out change together.
         let made = match self.edge_loop.shared.hub.subscribe(&channel, &member, resume.as_ref()) {
             Ok(made) => made,
             Err(error) => {
@@ -304,7 +308,8 @@ impl Client {
         None
     }
 
-    /// Where a client resumes shows what it has: a receipt. What it was given in the answer it is asked for.
+    /// The position from which a client resumes proves what it has: that is a receipt. For the publications in the
+    /// answer the client gets a ping.
     fn on_resumed(&self, state: &mut LoopState, resume: &ResumeFrom, made: &hub::Subscribed, now: Timestamp) {
         let metrics = &self.edge_loop.shared.metrics;
         let connection = &mut state.connections[self.key];
@@ -327,14 +332,14 @@ impl Client {
                 metrics.receipts_resumed_total.inc();
             } else {
                 metrics.receipts_asked_total.inc();
-                metrics.receipts_struck_total.add(pings.on_written(event.clone(), slot) as u64);
+                metrics.receipts_dropped_total.add(pings.on_written(event.clone(), slot) as u64);
             }
         }
         state.fanout.ask(connection, self.key, Instant::now());
     }
 }
 
-/// What a client is told when the hub refuses.
+/// The error code for the client when the hub refuses.
 fn error_code(error: &HubError) -> ErrorCode {
     match error {
         HubError::UnknownNamespace(_) => ErrorCode::UnknownChannel,

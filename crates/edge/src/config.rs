@@ -5,32 +5,33 @@ use std::time::Duration;
 /// How connections are treated.
 #[derive(Debug, Clone)]
 pub struct EdgeConfig {
-    /// Connections at one time; one more is refused with 503.
+    /// Connections at one time; a further one is refused with 503.
     pub connection_count_max: usize,
-    /// Bytes of one client message.
+    /// The largest message of a client, in bytes.
     pub message_bytes_max: usize,
-    /// Publications are written to one connection at most this many bytes at a time, then it is another's turn.
+    /// The most bytes of publications that are written to one connection before the next connection is served.
     pub turn_bytes_max: usize,
-    /// Bytes of replies that may wait for a reader; over it none of its commands is done until it takes some.
+    /// Bytes of replies that may wait for one reader; above that none of its commands is handled until it takes some.
     pub control_bytes_max: usize,
-    /// Bytes of replies that may wait for all readers of a loop; over it those that have taken nothing for longest are closed.
+    /// Bytes of replies that may wait for all readers of a loop; above that the readers that have taken nothing for
+    /// longest are cut off.
     pub reply_budget_bytes: usize,
-    /// Bytes of publications, or of who is present, in one answer; one publication may be larger.
+    /// Bytes of publications, or of presence information, in one answer; a single publication may be larger.
     pub reply_bytes_max: usize,
-    /// Missed publications that are replayed at most when a reader resumes.
+    /// The most publications that a resuming reader gets from the history.
     pub recovery_count_max: usize,
-    /// Channels that one user may create by publishing, on one loop, in a minute.
+    /// Channels that one user may create by publishing, per loop and minute.
     pub channel_creations_per_minute: u32,
-    /// Between two pings of the server.
+    /// The time between two pings of the server.
     pub ping_interval: Duration,
-    /// How long a pong may take; less than the interval, since only one ping is in flight at a time.
+    /// How long a pong may take; shorter than `ping_interval`, since only one ping is in flight at a time.
     pub pong_timeout: Duration,
-    /// A peer that takes no byte for so long, while some wait for it, is cut off.
+    /// A peer that takes no byte for this long, while bytes wait for it, is cut off.
     pub write_timeout: Duration,
     /// How long a new connection may take to send `connect`.
     pub stale_timeout: Duration,
-    /// How long a closing connection may take to be flushed and closed by its peer.
+    /// How long a closing connection may take until everything is written and its peer has closed.
     pub close_timeout: Duration,
-    /// Web origins that may connect; requests without an `Origin` header always may. `*` admits all.
+    /// Web origins that may connect. Requests without an `Origin` header may always connect. `*` admits all origins.
     pub allowed_origins: Vec<String>,
 }

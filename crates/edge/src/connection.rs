@@ -1,4 +1,5 @@
-//! One client's connection as its loop keeps it: bytes into commands, frames out, and its deadlines.
+//! The state of one client's connection: it turns bytes into commands, collects frames to write, and keeps the
+//! deadlines.
 //!
 //! ```text
 //!  handshake ──► open ──────────────► closing ──────────────► ended
@@ -7,11 +8,11 @@
 //!                                      commands
 //! ```
 //!
-//! What the commands do is [`commands`](crate::commands), the connection's task is [`serve`](crate::serve). A peer that takes
-//! no byte for `write_timeout`, though some wait for it, is cut off, whatever it has sent or proven before.
+//! [`commands`](crate::commands) handles the commands, [`serve`](crate::serve) is the connection's task. A peer that
+//! takes no byte for `write_timeout` while bytes wait for it is cut off, whatever it has sent or proven before.
 //!
-//! Bounds: nothing more is read before the commands of the last read are done, an unfinished message has at most
-//! `message_bytes_max`, and what waits for the peer is bounded in `commands`.
+//! Bounds: nothing more is read before the commands of the last read are handled. An unfinished message has at most
+//! `message_bytes_max`. `commands` bounds the bytes that wait for the peer.
 
 use std::collections::VecDeque;
 use std::net::Shutdown;
@@ -31,63 +32,64 @@ use crate::receipts::{Identity, Pings, Timing};
 use crate::shared::Shared;
 use crate::subscribers::Place;
 
-/// A client's connection as its loop keeps it.
+/// The state of a client's connection.
 pub(crate) struct Connection {
     pub(crate) socket: Rc<TcpStream>,
     pub(crate) output: Output,
-    /// The socket takes no more bytes for now; the connection's task waits until it does.
+    /// The socket is full; the connection's task waits until it takes bytes again.
     pub(crate) blocked: bool,
-    /// Where it stands in its channels; kept by the fan-out.
+    /// The connection's places in its channels; kept by the fan-out.
     pub(crate) places: Vec<Place>,
-    /// It is already marked while a turn begins; kept by the fan-out.
+    /// The connection is already in the list of the turn that begins; kept by the fan-out.
     pub(crate) is_ready: bool,
-    /// It waits, or has waited, for the end of its first second to be asked for receipts; kept by the fan-out.
+    /// The connection is or was in the fan-out's list of connections to ask after their first second; kept by the
+    /// fan-out.
     pub(crate) is_timed: bool,
     pub(crate) pings: Pings,
     pub(crate) identity: Identity,
-    /// The protocol's state.
+    /// The state of the client protocol.
     pub(crate) session: Session,
     decoder: Decoder,
     commands: VecDeque<Result<Command, FrameError>>,
     wake: Rc<Notify>,
-    /// Until when `connect` must have come.
+    /// Until then `connect` must arrive and succeed.
     connect_deadline: Option<Instant>,
     closing: Option<Closing>,
     ended: bool,
     stall: Option<Stall>,
-    /// Its user is among the connected ones.
+    /// The user of this connection is in [`Users`](crate::users::Users).
     is_counted: bool,
 }
 
 struct Closing {
     deadline: Instant,
-    /// The peer's close frame has come: nothing more to wait for once ours is written.
+    /// The peer's close frame has arrived: the connection ends when ours is written.
     is_peer_closed: bool,
-    /// Ours is written, and the socket is closed in our direction.
+    /// Our close frame is written, and the socket is shut down for writing.
     is_shut: bool,
 }
 
 /// A full socket, as the sweeps of deadlines see it.
 #[derive(Debug, Clone, Copy)]
 struct Stall {
-    /// When the socket was last seen to have taken something, and how many bytes it had taken by then.
+    /// When the sweep last saw that the socket had taken bytes, and how many bytes in all it had taken by then.
     moved_at: Instant,
     written: u64,
 }
 
-/// What a read has brought, as far as it can be taken.
+/// Result of [`Connection::take`].
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
-    /// All of it.
+    /// All bytes were taken.
     All,
-    /// Bytes that are no WebSocket frame: the connection has begun to close.
+    /// The bytes break the WebSocket protocol: the connection has begun to close.
     Broken,
-    /// The peer's close frame: the connection has begun to close, or its peer has answered our close frame.
+    /// The peer sent a close frame: the connection has begun to close, or the peer has answered our close frame.
     Closed,
 }
 
 impl Connection {
-    /// A new one that has sent nothing yet. Its replies are counted in `held`; `wake` is what its task waits for.
+    /// A new connection. The memory of its replies is counted in `held`; its task waits for `wake`.
     pub(crate) fn new(shared: &Shared, held: Held, socket: Rc<TcpStream>, wake: Rc<Notify>) -> Self {
         let config = &shared.config;
         Self {
@@ -115,8 +117,8 @@ impl Connection {
         self.session.client()
     }
 
-    /// Takes commands out of bytes; control frames are answered at once. A connection that begins to close here has
-    /// until `close_deadline`.
+    /// Decodes bytes into commands. WebSocket pings are answered at once. If the connection begins to close here, it
+    /// has until `close_deadline`.
     pub(crate) fn take(&mut self, mut input: &mut [u8], close_deadline: Instant) -> Taken {
         while !input.is_empty() {
             let decoded = match self.decoder.decode(input) {
@@ -148,45 +150,46 @@ impl Connection {
         Taken::All
     }
 
-    /// The next command that has come.
+    /// The next command that has arrived.
     pub(crate) fn next_command(&mut self) -> Option<Result<Command, FrameError>> {
         self.commands.pop_front()
     }
 
-    /// An idle connection does not keep the room of its largest burst.
+    /// Frees the memory of the largest burst of commands.
     pub(crate) fn free_commands(&mut self) {
         if self.commands.is_empty() {
             self.commands = VecDeque::new();
         }
     }
 
-    /// What holds whenever the connection waits: without commands it keeps no room for them, nor without channels.
+    /// Invariant whenever the connection waits: it keeps no memory for commands or places if it has none.
     pub(crate) fn check(&self) {
         debug_assert!(!self.commands.is_empty() || self.commands.capacity() == 0);
         debug_assert!(!self.places.is_empty() || self.places.capacity() == 0);
     }
 
-    /// Its `connect` has come and is accepted.
+    /// `connect` is accepted.
     pub(crate) fn accept(&mut self) {
         self.connect_deadline = None;
     }
 
-    /// Its `connect` was refused: it may try again until `deadline`, and what it sent behind is void.
+    /// `connect` was refused: the commands behind it are dropped, and the connection is closed at `deadline`.
     pub(crate) fn refuse(&mut self, deadline: Instant) {
         self.connect_deadline = Some(deadline);
         self.commands.clear();
     }
 
-    /// Its client is in: its user is among the connected ones, and pings begin.
+    /// The client is connected: its user is counted, and pings begin.
     pub(crate) fn enter(&mut self, timing: Option<Timing>, now: Instant) {
         self.is_counted = true;
         if let Some(timing) = timing {
-            // The first comes after half to a whole interval, so that those who came together do not stay together.
+            // The first ping comes after half to a whole interval, so that pings of clients that connected together
+            // spread out.
             self.pings.begin(timing, rand::random_range(0.5..1.0), now);
         }
     }
 
-    /// Its user, once it has connected.
+    /// The user, once the client has connected.
     pub(crate) fn counted_user(&self) -> Option<&str> {
         self.is_counted.then(|| self.session.user())
     }
@@ -195,7 +198,7 @@ impl Connection {
         self.closing.is_some() || self.ended
     }
 
-    /// The socket is full: the task takes over until it drains.
+    /// The socket is full: the connection's task waits until it takes bytes again.
     pub(crate) fn block(&mut self) {
         self.blocked = true;
         self.wake.notify_one();
@@ -207,26 +210,28 @@ impl Connection {
         self.wake.notify_one();
     }
 
-    /// Ends the connection, whose socket takes nothing, and frees at once what waits for it. A close frame cannot be
-    /// written: it may not stand inside another frame.
+    /// Ends the connection, whose socket takes nothing, and frees at once what waits for it. No close frame is written,
+    /// because it may not stand inside another frame.
     pub(crate) fn cut_off(&mut self) {
         self.session.close();
         self.commands = VecDeque::new();
         self.output.forget();
         let socket = SockRef::from(&*self.socket);
-        // When it is closed the system forgets at once what the peer has not taken, instead of offering it for minutes.
+        // With this option the system drops unsent bytes when the socket is closed. Otherwise it offers them for
+        // minutes.
         let _ = socket.set_linger(Some(Duration::ZERO));
-        // So that nothing is written where a frame was cut; that the peer is gone already is as good.
+        // Nothing may be written behind a cut frame. An error means that the peer is already gone.
         let _ = socket.shutdown(Shutdown::Both);
         self.abort();
     }
 
-    /// When its socket, which is full, was last seen to have taken something.
+    /// When the socket, which is full, last took bytes, as far as the sweep has seen.
     pub(crate) fn moved_at(&self) -> Option<Instant> {
         self.stall.map(|stall| stall.moved_at)
     }
 
-    /// Whether its socket has taken nothing for `timeout`; called at each sweep. One that is closing has a deadline already.
+    /// Whether the socket has taken nothing for `timeout`; called at each sweep. A closing connection has a deadline
+    /// already.
     pub(crate) fn is_stalled(&mut self, timeout: Duration, now: Instant) -> bool {
         let (written, is_full) = (self.output.written(), self.blocked && self.closing.is_none() && !self.ended);
         self.stall = match self.stall {
@@ -237,7 +242,7 @@ impl Connection {
         self.stall.is_some_and(|stall| now.duration_since(stall.moved_at) >= timeout)
     }
 
-    /// No more commands; a close frame after what is already promised.
+    /// Begins to close: no more commands, and a close frame behind what is already queued.
     pub(crate) fn begin_close(&mut self, disconnect: &Disconnect, deadline: Instant) {
         if *disconnect == Disconnect::SLOW {
             self.output.clear_control();
@@ -253,8 +258,8 @@ impl Connection {
         self.wake.notify_one();
     }
 
-    /// After the last byte of a closing connection: tells the peer so. Bytes of it that are still under way are read
-    /// and thrown away, since closing over them would reset the connection and lose our close frame.
+    /// Shuts the socket down for writing after the last byte of a closing connection. Bytes from the peer are still
+    /// read and thrown away: to close the socket over them would reset the connection and lose our close frame.
     pub(crate) fn shut_if_flushed(&mut self) {
         if let Some(closing) = self.closing.as_mut().filter(|closing| !closing.is_shut && self.output.is_empty()) {
             closing.is_shut = true;
@@ -269,16 +274,16 @@ impl Connection {
         self.ended || self.closing.as_ref().is_some_and(|closing| closing.is_peer_closed && self.output.is_empty())
     }
 
-    /// Each reply has a frame of its own, though the protocol allows several in one: the JavaScript SDK handles a frame's
-    /// replies at once but hands on what a subscribe reply recovers a little later, so that a live publication behind it in the
-    /// same frame would overtake it.
+    /// Writes a reply in a frame of its own, although the protocol allows several replies in one frame. The JavaScript
+    /// SDK delivers the recovered publications of a subscribe reply a little later than the other replies of the frame.
+    /// A live publication in the same frame would overtake them.
     pub(crate) fn reply(&mut self, reply: Option<Vec<u8>>) {
         if let Some(reply) = reply {
             self.output.push_control(&websocket::text_frame(&reply));
         }
     }
 
-    /// What is due: pings are written, what is over is reported.
+    /// Writes a ping that is due. Returns why the connection is to be closed, if a deadline is over.
     pub(crate) fn check_deadlines(&mut self, timing: Option<Timing>, now: Instant) -> Option<Disconnect> {
         let is_over = |deadline: Option<Instant>| deadline.is_some_and(|deadline| deadline <= now);
         if is_over(self.closing.as_ref().map(|closing| closing.deadline)) {
@@ -299,7 +304,7 @@ impl Connection {
         None
     }
 
-    /// A ping behind everything written and promised so far.
+    /// Writes a ping behind everything that is queued so far.
     pub(crate) fn ping(&mut self, timing: Timing, now: Instant) {
         self.output.push_control(&websocket::text_frame(PING));
         self.on_ping_written(timing, now);
@@ -310,7 +315,7 @@ impl Connection {
         self.pings.on_sent(timing, now);
     }
 
-    /// A token that ran out, if any.
+    /// A token that has expired, if any.
     pub(crate) fn poll_expired(&mut self, now: Timestamp) -> Option<Expired> {
         if self.session.deadline().is_none_or(|deadline| deadline > now) {
             return None;

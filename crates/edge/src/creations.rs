@@ -1,10 +1,10 @@
-//! How many channels each user has created by publishing, on one loop, in the present minute.
+//! How many channels each user has created by publishing, on one loop, in the current minute.
 //!
-//! Such a channel stays when its history has expired, for its position, so one user must not create any number. Subscribing
-//! needs no such rule: a channel that is only read goes with its last reader.
+//! Such a channel is kept when its history has expired, because of its position, so the number per user must be
+//! limited. Subscribing needs no limit: a channel that is only read is deleted with its last reader.
 //!
-//! Bound: one entry per user that has created a channel in this minute, and all go when it is over. Users without a name
-//! share one entry: they could connect again as somebody new.
+//! Bound: one entry per user that has created a channel in this minute. All entries are deleted when the minute is
+//! over. Users without a name share one entry, because an anonymous user could connect again as a new one.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// See the module's text.
+/// See the module header.
 #[derive(Debug)]
 pub(crate) struct Creations {
     began: Instant,
@@ -25,7 +25,7 @@ impl Creations {
         Self { began: now, by_user: HashMap::new() }
     }
 
-    /// Counts one of the user's; `false`: it has had `max` in this minute.
+    /// Counts one creation of the user; `false`: the user has already created `max` channels in this minute.
     pub(crate) fn admit(&mut self, user: &str, max: u32, now: Instant) -> bool {
         if now.duration_since(self.began) >= WINDOW {
             *self = Self::new(now);

@@ -1,10 +1,11 @@
-//! One edge loop: the connections that one thread owns, and what is done to them.
+//! One edge loop: the connections that one thread owns, and the operations on them.
 //!
-//! State is in one `RefCell`, borrowed only between awaits. Callers are the thread ([`worker`](crate::worker)), on behalf of all
-//! connections, and each connection's task ([`serve`](crate::serve)), on behalf of its connection.
+//! All state is in one `RefCell`, which is borrowed only between awaits. Two kinds of callers use it: the thread
+//! ([`worker`](crate::worker)) for all connections, and each connection's task ([`serve`](crate::serve)) for its own
+//! connection.
 //!
-//! Bounds: replies that wait on the loop have at most `reply_budget_bytes` ([`EdgeLoop::flush_in`]); the handshake bounds the
-//! number of connections. One entry per connection that has proven, or is proving, to be a device.
+//! Bounds: replies that wait on the loop take at most `reply_budget_bytes` ([`EdgeLoop::flush_in`]). The handshake
+//! bounds the number of connections. There is one entry per connection that has proven, or is proving, to be a device.
 
 use std::cell::{Cell, RefCell, RefMut};
 use std::cmp::Reverse;
@@ -29,34 +30,34 @@ use crate::revocations::Revoked;
 use crate::shared::Shared;
 use crate::subscribers::Key;
 
-/// How often deadlines (ping, pong, connect, token expiry, close) are looked at.
+/// How often deadlines (ping, pong, connect, token expiry, close) are checked.
 pub(crate) const SWEEP_INTERVAL: Duration = Duration::from_millis(500);
 /// Bytes of one read.
 pub(crate) const SCRATCH_BYTES: usize = 64 * 1024;
 
-/// What a loop owns.
+/// The state of a loop.
 pub(crate) struct LoopState {
     pub(crate) connections: Slab<Connection>,
     pub(crate) fanout: Fanout,
     /// The connections that have proven to be a device.
     pub(crate) devices: BTreeSet<(DeviceNumber, Key)>,
-    /// Connections whose device is being proven, with what was revoked meanwhile.
+    /// Connections whose device is being proven, with the devices that were revoked since the proof began.
     pub(crate) proving: HashMap<Key, Revoked>,
-    /// Channels that its clients create.
+    /// Channels that clients of this loop create.
     pub(crate) creations: Creations,
-    /// Where every connection's bytes are read first; what is unfinished moves to the connection.
+    /// Buffer for reads of all connections. The bytes of an unfinished message move to the connection.
     pub(crate) scratch: Box<[u8]>,
 }
 
-/// What a loop's tasks share.
+/// What the tasks of a loop share.
 pub(crate) struct EdgeLoop {
     pub(crate) shared: Arc<Shared>,
     pub(crate) loop_id: LoopId,
     /// `None`: there are no pings.
     pub(crate) timing: Option<Timing>,
-    /// What its connections' replies hold, together.
+    /// The memory of all replies that wait on this loop, in bytes.
     pub(crate) held: Held,
-    /// Every connection is being closed; one that comes now is closed at once.
+    /// The loop is stopping: a new connection is closed at once.
     stopping: Cell<bool>,
     state: RefCell<LoopState>,
 }
@@ -77,7 +78,7 @@ impl EdgeLoop {
         Self { shared, loop_id, timing, held, stopping, state }
     }
 
-    /// From now on each connection that comes is closed at once.
+    /// From now on each new connection is closed at once.
     pub(crate) fn begin_stop(&self) {
         self.stopping.set(true);
     }
@@ -90,7 +91,7 @@ impl EdgeLoop {
         self.state.borrow_mut()
     }
 
-    /// Writes some of what is new in the `dirty` channels.
+    /// One step of the fan-out, with the `dirty` channels.
     pub(crate) fn turn(&self, dirty: &mut Vec<Arc<Channel>>) {
         let state = &mut *self.state();
         let Leftover { slow, failed } = state.fanout.step(&mut state.connections, dirty);
@@ -102,7 +103,7 @@ impl EdgeLoop {
         }
     }
 
-    /// Lets a connection that can be written again catch up; returns whether there is more for it.
+    /// Writes to a connection whose socket takes bytes again. Returns whether there is more to write.
     pub(crate) fn catch_up(&self, key: Key) -> bool {
         let state = &mut *self.state();
         let mut slow = Vec::new();
@@ -119,7 +120,7 @@ impl EdgeLoop {
         caught_up == CaughtUp::More
     }
 
-    /// Begins to close a connection: no more publications, a close frame after what is already promised.
+    /// Begins to close a connection: no more publications, and a close frame behind what is already queued.
     pub(crate) fn close(&self, key: Key, disconnect: &Disconnect) {
         self.close_in(&mut self.state(), key, disconnect);
     }
@@ -136,7 +137,7 @@ impl EdgeLoop {
         self.flush_in(state, key);
     }
 
-    /// Asks connections for receipts whose first second is over.
+    /// Asks the connections whose first second is over for receipts.
     pub(crate) fn ask_due(&self) {
         let state = &mut *self.state();
         for key in state.fanout.ask_due(&mut state.connections, Instant::now()) {
@@ -144,8 +145,9 @@ impl EdgeLoop {
         }
     }
 
-    /// Writes a connection's control frames, unless its socket is full. If replies that wait on this loop are then over its
-    /// budget, the connections that have taken nothing for longest are cut off: one that takes its replies loses nothing.
+    /// Writes a connection's control frames, unless its socket is full. If the replies that wait on this loop are then
+    /// over the loop's budget, the connections that have taken nothing for longest are cut off. A connection that takes
+    /// its replies loses nothing.
     pub(crate) fn flush_in(&self, state: &mut LoopState, key: Key) {
         let connection = &mut state.connections[key];
         if !connection.blocked {
@@ -160,12 +162,13 @@ impl EdgeLoop {
         }
     }
 
-    /// Frees a quarter of the budget, so that not every further reply looks for whom to cut off.
+    /// Frees a quarter of the budget, so that not every further reply has to search for connections to cut off.
     fn free_budget(&self, state: &mut LoopState) {
-        let _owner = panics::owner(); // It is about all connections.
+        let _owner = panics::owner(); // This changes all connections.
         let now = Instant::now();
         let holders = state.connections.iter().filter(|(_, connection)| connection.output.held() > 0);
-        // Among those that became slow since the last sweep, the one that holds most goes first.
+        // Order: first the connections that have taken nothing for longest. A connection without a stall time became
+        // full since the last sweep. Among equals the one that holds most goes first.
         let rank = |connection: &Connection| (connection.moved_at().unwrap_or(now), Reverse(connection.output.held()));
         let mut holders: Vec<_> = holders.map(|(key, connection)| (rank(connection), key)).collect();
         holders.sort_unstable();
@@ -177,16 +180,16 @@ impl EdgeLoop {
         }
     }
 
-    /// Ends a connection whose socket takes nothing, without a close frame, and frees what it holds.
+    /// Ends a connection whose socket takes nothing, without a close frame, and frees its memory.
     fn cut_off_in(&self, state: &mut LoopState, key: Key, counter: &Counter) {
         if !state.connections[key].is_closing() {
-            counter.inc(); // One that is closing is counted.
+            counter.inc(); // A closing connection is already counted.
         }
         self.leave_in(state, key);
         state.connections[key].cut_off();
     }
 
-    /// Looks at the deadlines of all connections.
+    /// Checks the deadlines of all connections.
     pub(crate) fn sweep(&self) {
         let (now, unix_now) = (Instant::now(), tidings_telemetry::unix_now());
         let state = &mut *self.state();
@@ -207,7 +210,7 @@ impl EdgeLoop {
         }
     }
 
-    /// A token ran out and was not refreshed.
+    /// A token has expired and was not refreshed.
     fn expire_in(&self, state: &mut LoopState, key: Key, expired: Expired) {
         match expired {
             Expired::Connection(disconnect) => self.close_in(state, key, &disconnect),
@@ -225,7 +228,7 @@ impl EdgeLoop {
         self.state().connections.insert(connection)
     }
 
-    /// Forgets a connection: nothing of it is left in hub or fan-out.
+    /// Removes a connection also from the hub and the fan-out.
     pub(crate) fn remove(&self, key: Key) {
         let state = &mut *self.state();
         self.leave_in(state, key);
@@ -238,7 +241,7 @@ impl EdgeLoop {
         self.shared.connection_count.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// The connection gets nothing more, stands for no device, and what it had still to answer is struck.
+    /// The connection gets no more publications, stands for no device, and its pending receipts are dropped.
     pub(crate) fn leave_in(&self, state: &mut LoopState, key: Key) {
         state.fanout.unsubscribe_all(&mut state.connections, key);
         self.forget_device(state, key);
@@ -252,7 +255,7 @@ impl EdgeLoop {
         }
     }
 
-    /// The client's app is on the screen until then; `None`: it is hidden.
+    /// The client's app is on the screen until `until`; `None`: it is hidden.
     pub(crate) fn set_visible(&self, state: &mut LoopState, key: Key, until: Option<Timestamp>) {
         let connection = &mut state.connections[key];
         connection.identity.visible_until = until.unwrap_or_default();

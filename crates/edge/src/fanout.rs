@@ -1,4 +1,5 @@
-//! Who on this loop reads which channel, and writing new publications to them (design: readers hold positions, not queues).
+//! Which connections of this loop read which channel, and writing new publications to them. A reader holds a position,
+//! not a queue.
 //!
 //! ```text
 //!   channel's tail   ──────────────[ a b c d e ]          one fetch per loop and turn
@@ -7,21 +8,24 @@
 //!   subscriber 3                              next ► f    ahead: came after frames not yet handed to the others
 //! ```
 //!
-//! A turn fetches what is new in each channel, marks the connections that read it, then writes each connection once:
-//! everything it is owed in one `writev`. It goes in steps of [`STEP_CONNECTION_COUNT`] connections, so that reading and
-//! answering are not held up by a large channel; between steps connections may come, go and subscribe, so a step looks up
-//! what each connection is owed at that moment. A connection whose socket is full is left alone until the system says that
-//! it takes bytes again; meanwhile its subscriptions lag, which costs the others nothing. A subscription that the tail
-//! has overtaken is reported, and its connection closed as slow (3008).
+//! A *turn* fetches what is new in each channel, marks the connections that read it, and writes to each connection
+//! once: all its publications in one `writev`. A turn goes in *steps* of [`STEP_CONNECTION_COUNT`] connections, so that
+//! a large channel does not delay reading and answering. Between two steps connections may come, go and subscribe, so a
+//! step looks up at that moment what each connection needs. A connection whose socket is full is skipped until the
+//! system reports that it takes bytes again. Meanwhile its subscriptions lag, which costs the others nothing. If the
+//! tail has overtaken a subscription, the connection is closed as slow (3008).
 //!
-//! A publication that collects receipts is looked up once per turn. A connection whose receipt it wants gets a ping
-//! behind it, as the last piece of the same `writev`; when there was no room, or another ping is in flight, or the connection
-//! is in its first second, the ping follows as soon as may be ([`Fanout::ask`]). Other publications cost one branch.
+//! A publication that wants receipts is looked up once per turn. A connection whose receipt is wanted gets a ping
+//! behind the publication, as the last piece of the same `writev`. If there was no room, if another ping is in flight,
+//! or if the connection is in its first second, the ping follows as soon as possible ([`Fanout::ask`]). For other
+//! publications this costs one branch.
 //!
-//! All connections of a loop stand here, so a panic here ends the process, also while it works for one of them.
+//! The fan-out is shared by all connections of a loop, so a panic here ends the process, also while it works for one
+//! connection.
 //!
-//! Bounds: one turn takes at most `turn_bytes_max` of each channel; subscriptions per connection are bounded by the
-//! session, channels by the hub; a connection waits once for the end of its first second.
+//! Bounds: one turn takes at most `turn_bytes_max` of each channel. The session bounds the subscriptions of a
+//! connection; the hub bounds the channels. A connection is at most once in the list of connections that wait for the
+//! end of their first second.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -47,41 +51,41 @@ use crate::subscribers::{Key, Place, Subscriber, Subscribers};
 #[derive(Debug)]
 struct LoopChannel {
     channel: Arc<Channel>,
-    /// Up to where frames were handed to the subscribers that are in sync.
+    /// The first frame that was not handed to the subscribers that are in sync.
     next: u64,
     subscribers: Subscribers,
-    /// Its window in the turn of that number.
+    /// A turn's number, and the channel's index in the windows of that turn.
     window: (u64, usize),
 }
 
-/// Connections written before the loop looks at its other tasks: half a millisecond or so.
+/// Connections that are written before the loop looks at its other tasks: about half a millisecond.
 const STEP_CONNECTION_COUNT: usize = 128;
 
-/// What a step leaves to do. A key may be in a list twice.
+/// What the caller must do after a step. A key may be in a list twice.
 #[derive(Debug, Default)]
 pub(crate) struct Leftover {
-    /// Connections that fell off a tail: close as slow.
+    /// Connections that the tail has overtaken: close them as slow.
     pub(crate) slow: Vec<Key>,
     /// Connections whose socket failed.
     pub(crate) failed: Vec<Key>,
 }
 
-/// What catching up came to.
+/// Result of [`Fanout::catch_up`].
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum CaughtUp {
-    /// It has everything.
+    /// The connection has everything.
     Yes,
-    /// There is more and the socket would take it, but it is another connection's turn.
+    /// There is more to write and the socket takes it, but another connection is served first.
     More,
     /// The socket is full.
     Full,
-    /// It fell off a tail.
+    /// The tail has overtaken the connection.
     Slow,
     /// The socket failed.
     Failed,
 }
 
-/// New frames of one channel in the present turn.
+/// New frames of one channel in the current turn.
 #[derive(Debug)]
 struct Window {
     slot: usize,
@@ -91,7 +95,7 @@ struct Window {
     frames: Vec<Frame>,
 }
 
-/// The present turn: what is new, and who is still to be written it.
+/// The current turn: the new frames, and the connections that still have to be written.
 #[derive(Debug, Default)]
 struct Turn {
     number: u64,
@@ -100,7 +104,7 @@ struct Turn {
     ready: VecDeque<Key>,
 }
 
-/// Events that some frames collect receipts for, looked up once.
+/// Events that want receipts for some of the frames, looked up once.
 ///
 /// Invariant: in order of their positions.
 #[derive(Debug, Default)]
@@ -121,7 +125,7 @@ impl Events {
         }
     }
 
-    /// The events of the frames that want the receipt of a connection.
+    /// Those events of `frames` that want the receipt of this connection.
     fn wanting<'a>(&'a self, frames: &'a [Frame], identity: Identity) -> impl Iterator<Item = &'a Arc<EventReceipts>> {
         let find = |event| self.receipts.binary_search_by_key(&event, |receipts| receipts.event()).ok();
         let found = frames.iter().filter_map(move |frame| Some(&self.receipts[find(frame.receipt?)?]));
@@ -140,7 +144,7 @@ pub(crate) struct Fanout {
     by_name: HashMap<ChannelName, usize>,
     again: Vec<Arc<Channel>>,
     turn: Turn,
-    /// Connections to be asked for receipts when their first second is over.
+    /// Connections to ask for receipts when their first second is over.
     quiet: BinaryHeap<Reverse<(Instant, Key)>>,
     latency: LocalHistogram,
     metrics: EdgeMetrics,
@@ -165,7 +169,7 @@ impl Fanout {
         }
     }
 
-    /// Adds a connection to a channel it has just subscribed to in the hub; `next` is the hub's answer.
+    /// Adds a connection to a channel that it has just subscribed to in the hub; `next` comes from the hub.
     pub(crate) fn subscribe(&mut self, connections: &mut Slab<Connection>, key: Key, channel: Arc<Channel>, next: u64) {
         let _owner = panics::owner();
         let slot = *self.by_name.entry(channel.name().clone()).or_insert_with(|| {
@@ -175,7 +179,7 @@ impl Fanout {
         connections[key].places.push(Place { channel: slot, index });
     }
 
-    /// Takes a connection out of the channel; `false` when it was not in it.
+    /// Removes a connection from the channel; `false` if it did not read it.
     pub(crate) fn unsubscribe(&mut self, connections: &mut Slab<Connection>, key: Key, channel: &ChannelName) -> bool {
         let _owner = panics::owner();
         let Some(&slot) = self.by_name.get(channel) else { return false };
@@ -183,13 +187,13 @@ impl Fanout {
         let Some(position) = places.iter().position(|place| place.channel == slot) else { return false };
         let place = places.swap_remove(position);
         if places.is_empty() {
-            *places = Vec::new(); // An idle connection does not keep the room of its most channels.
+            *places = Vec::new(); // Frees the memory for earlier channels.
         }
         self.leave(connections, key, place);
         true
     }
 
-    /// Takes a connection out of all its channels.
+    /// Removes a connection from all its channels.
     pub(crate) fn unsubscribe_all(&mut self, connections: &mut Slab<Connection>, key: Key) {
         let _owner = panics::owner();
         while let Some(place) = connections[key].places.pop() {
@@ -207,25 +211,26 @@ impl Fanout {
         }
         let connection = &mut connections[key];
         self.hub.unsubscribe(&entry.channel, self.loop_id, connection.client(), connection.identity.device);
-        self.metrics.receipts_struck_total.add(connection.pings.strike(place.channel) as u64);
+        self.metrics.receipts_dropped_total.add(connection.pings.drop_channel(place.channel) as u64);
         if entry.subscribers.is_empty() {
             let entry = self.channels.remove(place.channel);
             self.by_name.remove(entry.channel.name());
         } else if entry.subscribers.has_moved() && gone.next < entry.next {
-            // It was the last of the slowest: what only they still wanted can go. Nobody is overtaken by that.
+            // It was the last of the slowest: the channel can free the frames that only they wanted. Nobody is
+            // overtaken by that.
             self.settle(place.channel, &mut Vec::new());
         }
     }
 
-    /// A connection has lost its proof that it is the device.
+    /// A connection has lost the proof that it is the device.
     pub(crate) fn disown(&mut self, connection: &mut Connection, device: DeviceNumber) {
         let _owner = panics::owner();
         connection.places.iter().for_each(|place| self.channels[place.channel].channel.disown(device));
-        self.metrics.receipts_struck_total.add(connection.pings.strike_device() as u64);
+        self.metrics.receipts_dropped_total.add(connection.pings.drop_device() as u64);
     }
 
-    /// Sees to it that what a connection was written is asked for: now if that may be, else when its first second is
-    /// over or when the ping in flight is answered. A ping is written at the next flush.
+    /// Asks for the receipts of what was written to a connection: now if possible, else when its first second is over
+    /// or when the ping in flight is answered. A ping is written at the next flush.
     pub(crate) fn ask(&mut self, connection: &mut Connection, key: Key, now: Instant) {
         let _owner = panics::owner();
         let Some(timing) = self.timing.filter(|_| connection.pings.wants_receipts()) else { return };
@@ -238,13 +243,13 @@ impl Fanout {
         }
     }
 
-    /// When [`Fanout::ask_due`] has somebody to ask.
+    /// When [`Fanout::ask_due`] is due.
     pub(crate) fn next_ask_at(&self) -> Option<Instant> {
         self.quiet.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// Asks the connections whose first second is over, as many as one step takes, and returns whom to flush. One that
-    /// has gone may have left its key to another, which loses nothing by being looked at.
+    /// Asks the connections whose first second is over, at most [`STEP_CONNECTION_COUNT`]. Returns the connections to
+    /// flush. A key may by now belong to another connection; to ask that one does no harm.
     pub(crate) fn ask_due(&mut self, connections: &mut Slab<Connection>, now: Instant) -> Vec<Key> {
         let mut asked = Vec::new();
         while asked.len() < STEP_CONNECTION_COUNT && self.next_ask_at().is_some_and(|at| at <= now) {
@@ -256,12 +261,13 @@ impl Fanout {
         asked
     }
 
-    /// Whether a step is due although the mailbox may be empty.
+    /// Whether a step is due even if the mailbox is empty.
     pub(crate) fn has_more(&self) -> bool {
         !self.turn.ready.is_empty() || !self.again.is_empty()
     }
 
-    /// One step: writes the next connections of the present turn, or begins a turn with what is new in `dirty` channels.
+    /// One step: writes to the next connections of the current turn, or begins a turn with what is new in the `dirty`
+    /// channels.
     pub(crate) fn step(&mut self, connections: &mut Slab<Connection>, dirty: &mut Vec<Arc<Channel>>) -> Leftover {
         let mut left = Leftover::default();
         if self.turn.ready.is_empty() {
@@ -288,7 +294,7 @@ impl Fanout {
         left
     }
 
-    /// Fetches what is new, once for all, and marks who reads it.
+    /// Fetches what is new, once for all connections, and marks the readers.
     fn begin_turn(&mut self, connections: &mut Slab<Connection>, dirty: &mut Vec<Arc<Channel>>, left: &mut Leftover) {
         dirty.append(&mut self.again);
         self.turn.number += 1;
@@ -300,12 +306,13 @@ impl Fanout {
         }
     }
 
-    /// Fetches a channel's new frames and marks the connections that are to be written them.
+    /// Fetches a channel's new frames and marks the connections that need them.
     fn fetch(&mut self, channel: Arc<Channel>, connections: &mut Slab<Connection>, left: &mut Leftover) {
         let Some(&slot) = self.by_name.get(channel.name()) else { return };
         let entry = &mut self.channels[slot];
-        // A channel may be both left over from the last turn and in the mailbox: its window of this turn stands. What
-        // came since is the next turn's, since the first look cleared the mark. One that was swept has no reader here.
+        // A channel may be both left over from the last turn and in the mailbox: then its window of this turn stays.
+        // Frames that came since belong to the next turn, because the first look cleared the dirty mark. A channel that
+        // was deleted and made anew has no reader here.
         if !Arc::ptr_eq(&entry.channel, &channel) || entry.window.0 == self.turn.number {
             return;
         }
@@ -319,7 +326,7 @@ impl Fanout {
                 }
             }
             Err(Lagged { missed }) => {
-                // The whole loop was overtaken: nobody who was in sync can be given what is gone.
+                // The tail overtook the whole loop: subscribers that were in sync have missed frames.
                 let overtaken = entry.subscribers.iter().filter(|subscriber| subscriber.next < base + missed);
                 left.slow.extend(overtaken.map(|subscriber| subscriber.connection));
                 entry.next = base + missed;
@@ -343,8 +350,8 @@ impl Fanout {
         self.turn.windows.push(Window { slot, channel, base, frames });
     }
 
-    /// Writes a connection everything this turn has for it. It may have gone since it was marked, and another may have
-    /// its key: each is written what it is owed itself.
+    /// Writes to a connection everything that this turn has for it. The key may by now belong to another connection, so
+    /// the positions of the connection decide what it gets.
     fn write(&mut self, connections: &mut Slab<Connection>, key: Key, turn: &Turn, left: &mut Leftover) {
         let Some(connection) = connections.get_mut(key).filter(|connection| !connection.blocked) else { return };
         let owed = |&place: &Place| -> Option<Batch<'_>> {
@@ -356,7 +363,7 @@ impl Fanout {
         };
         let mut owed = connection.places.iter().filter_map(owed);
         let Some(first) = owed.next() else { return };
-        // Most have something in one channel only: nothing is allocated for them. The last batch is a ping.
+        // Most connections have something in one channel only: nothing is allocated for them. The last batch is a ping.
         let ping = Batch::new(Place::default(), &self.ping);
         let (mut one, mut many);
         let batches: &mut [Batch<'_>] = match owed.next() {
@@ -392,7 +399,7 @@ impl Fanout {
             match self.timing.filter(|_| ping[0].written > 0) {
                 Some(timing) => connection.on_ping_written(timing, now),
                 None if !with_ping => self.ask(connection, key, now),
-                None => {} // No room: asked when it has caught up.
+                None => {} // No room: the ping follows when the connection has caught up.
             }
         }
         match result {
@@ -402,7 +409,7 @@ impl Fanout {
         }
     }
 
-    /// Writes a connection whose socket takes bytes again what it lacks, one turn's worth.
+    /// Writes to a connection whose socket takes bytes again what it lacks, at most one turn's share.
     pub(crate) fn catch_up(&mut self, connections: &mut Slab<Connection>, key: Key, slow: &mut Vec<Key>) -> CaughtUp {
         let _owner = panics::owner();
         let connection = &mut connections[key];
@@ -424,7 +431,7 @@ impl Fanout {
             }
             self.settle(place.channel, slow);
         }
-        self.ask(connection, key, Instant::now()); // On a full socket the ping is the first to go.
+        self.ask(connection, key, Instant::now()); // On a full socket the ping goes out first.
         let flushed = if connection.blocked { CaughtUp::Yes } else { write_own(connection) };
         if flushed == CaughtUp::Yes { caught_up } else { flushed }
     }
@@ -439,7 +446,7 @@ impl Fanout {
         if entry.channel.fetch(next, self.turn_bytes_max, &mut frames).is_err() {
             return CaughtUp::Slow;
         }
-        frames.truncate((entry.next - next) as usize); // Later ones are the next turn's.
+        frames.truncate((entry.next - next) as usize); // Later frames belong to the next turn.
         let mut batches = [Batch::new(place, &frames)];
         let result = connection.output.write(&connection.socket, &mut batches);
         let [batch] = batches;
@@ -462,7 +469,8 @@ impl Fanout {
         }
     }
 
-    /// Tells the channel how far this loop's slowest subscriber is, and finds those that the tail has overtaken.
+    /// Tells the channel the position of this loop's slowest subscriber, and collects the subscribers that the tail has
+    /// overtaken.
     fn settle(&mut self, slot: usize, slow: &mut Vec<Key>) {
         let entry = &mut self.channels[slot];
         let slowest = entry.subscribers.slowest().unwrap_or(entry.next);
@@ -473,13 +481,13 @@ impl Fanout {
         }
     }
 
-    /// Hands the latencies measured here to the registry; about once a second.
+    /// Hands the measured latencies to the registry; called at each sweep.
     pub(crate) fn flush_metrics(&mut self) {
         self.latency.flush();
     }
 }
 
-/// Writes what no log holds.
+/// Writes the connection's own bytes: replies and pings.
 fn write_own(connection: &mut Connection) -> CaughtUp {
     match connection.output.write(&connection.socket, &mut []) {
         Ok(false) => CaughtUp::Yes,
@@ -491,10 +499,10 @@ fn write_own(connection: &mut Connection) -> CaughtUp {
     }
 }
 
-/// What a connection was written of events that want its receipt waits for a pong.
+/// Remembers the events of `batch` that want this connection's receipt; they wait for a pong.
 fn remember(connection: &mut Connection, batch: &Batch<'_>, events: &Events, metrics: &EdgeMetrics) {
     for event in events.wanting(&batch.frames[..batch.written], connection.identity) {
         metrics.receipts_asked_total.inc();
-        metrics.receipts_struck_total.add(connection.pings.on_written(event.clone(), batch.place.channel) as u64);
+        metrics.receipts_dropped_total.add(connection.pings.on_written(event.clone(), batch.place.channel) as u64);
     }
 }

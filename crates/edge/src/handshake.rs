@@ -16,24 +16,24 @@ use crate::Edge;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum HandshakeError {
     /// Not a WebSocket request.
-    #[error("this address speaks WebSocket: send Upgrade: websocket, Connection: Upgrade and Sec-WebSocket-Key")]
+    #[error("this address serves WebSocket only: send the headers Upgrade: websocket, Connection: Upgrade and Sec-WebSocket-Key")]
     NotWebSocket,
     /// A version other than 13.
-    #[error("Sec-WebSocket-Version must be 13")]
+    #[error("the header Sec-WebSocket-Version must be 13")]
     Version,
     /// The client wants Protobuf.
-    #[error("this server speaks the protocol in JSON only, not in Protobuf")]
+    #[error("this server does not support Protobuf: connect with the JSON protocol")]
     Protobuf,
     /// The page's origin is not admitted.
-    #[error("the Origin is not among client.allowed_origins")]
+    #[error("the Origin header names a site that is not in client.allowed_origins")]
     Origin,
     /// There is no room for another connection.
-    #[error("the server has as many connections as client.connection_count_max allows")]
+    #[error("the server already has client.connection_count_max connections: try again later")]
     Full,
 }
 
 impl HandshakeError {
-    /// The HTTP status that says so.
+    /// The HTTP status of the answer.
     pub fn status(self) -> StatusCode {
         match self {
             Self::NotWebSocket | Self::Protobuf => StatusCode::BAD_REQUEST,
@@ -48,7 +48,7 @@ impl Edge {
     /// Answers a WebSocket handshake; the connection goes to one of the loops.
     ///
     /// # Errors
-    /// [`HandshakeError`]; nothing is left behind then.
+    /// [`HandshakeError`]; then nothing has changed.
     pub fn upgrade<B>(&self, request: &mut Request<B>) -> Result<Response<()>, HandshakeError> {
         let headers = request.headers();
         check_headers(headers)?;
@@ -91,7 +91,7 @@ impl Edge {
     }
 }
 
-/// The subprotocol to confirm. Clients that name none, or an empty one, speak JSON.
+/// The subprotocol to confirm. A client that names none, or an empty one, uses JSON.
 fn subprotocol(headers: &HeaderMap, uri: &Uri) -> Result<Option<&'static str>, HandshakeError> {
     const JSON: &str = "centrifuge-json";
     let values = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|value| value.to_str().ok());

@@ -1,15 +1,18 @@
-//! Which device a connection is, proven, and when that ends.
+//! Which device a connection has proven to be, and when that ends.
 //!
-//! Who a client claims to be is checked once, when it connects; a claim that is not proven is ignored, so nobody can
-//! answer for another's phone. The check may read a disk, so the directory returns a future: the connection is answered
-//! after it, and the loop serves the others meanwhile. From then on the connection's channels count it among their proven
-//! devices, and the hub's receipts know while its app is visible. All of that ends with the connection, or earlier by
-//! [`Edge::revoke`](crate::Edge::revoke): a device whose credential was replaced or that was logged out answers for itself
-//! no more. A revocation during the check may be of the very credential that is being checked, so it counts for the outcome.
+//! A client's claim to be a device is checked once, when it connects. A claim that is not proven is ignored, so nobody
+//! can answer for another person's phone. The check may read from disk, so the directory returns a future: the
+//! connection gets its answer after it, and meanwhile the loop serves the others. From then on the connection's
+//! channels count it among their proven devices, and the hub's receipts know while its app is visible.
 //!
-//! Bounds: a connection makes one check and waits for it at most [`PROOF_TIMEOUT`]; how many checks read at a time, the
-//! directory says. Each loop keeps one ordered set of its proven devices, 16 bytes a connection, so that a revocation does
-//! not look through all; a check under way keeps a set of the devices that were revoked meanwhile.
+//! The proof ends with the connection, or earlier by [`Edge::revoke`](crate::Edge::revoke): when the device's
+//! credential was replaced or the device was logged out. A revocation that arrives during the check may be about the
+//! credential that is being checked, so it makes the check fail.
+//!
+//! Bounds: a connection makes one check and waits for it at most [`PROOF_TIMEOUT`]. The directory bounds the number of
+//! checks that read at a time. Each loop keeps one ordered set of its proven devices, 16 bytes a connection, so that a
+//! revocation need not look at all connections. A running check keeps a set of the devices that were revoked since it
+//! began.
 
 use std::time::Duration;
 
@@ -21,12 +24,12 @@ use crate::revocations::Revoked;
 use crate::shared::ProveFuture;
 use crate::subscribers::Key;
 
-/// How long a proof may take: a client waits no longer for its connection because a disk is slow.
+/// How long a proof may take. With a slow disk the client is connected after this time, without a proof.
 pub(crate) const PROOF_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl EdgeLoop {
-    /// Begins to prove what a client claims to be; then [`EdgeLoop::introduce`]. Without pings a device could not answer,
-    /// so nothing is proven.
+    /// Begins to prove what a client claims to be; then [`EdgeLoop::introduce`] is called. Without pings a device could
+    /// not answer, so nothing is proven.
     pub(crate) fn begin_proof(
         &self,
         state: &mut LoopState,
@@ -38,7 +41,7 @@ impl EdgeLoop {
         Some(self.shared.devices.prove(claim))
     }
 
-    /// The client is in and has said what it is; `proven` is what became of the proof, if there was one.
+    /// The client is connected; `proven` is the result of the proof, if there was one.
     pub(crate) fn introduce(
         &self,
         state: &mut LoopState,
@@ -48,7 +51,7 @@ impl EdgeLoop {
     ) {
         let revoked = state.proving.remove(&key).unwrap_or_default();
         if state.connections[key].is_closing() {
-            return; // It has left everything already.
+            return; // Nothing to do: it has left its channels already.
         }
         let device = proven.filter(|device| !revoked.devices.contains(device.0));
         state.connections[key].identity.device = device;
@@ -59,7 +62,7 @@ impl EdgeLoop {
         }
     }
 
-    /// Takes their proof from the connections of revoked devices.
+    /// Ends the proof of the connections of revoked devices.
     pub(crate) fn revoke(&self, revoked: &Revoked) {
         let state = &mut *self.state();
         for meanwhile in state.proving.values_mut() {

@@ -6,9 +6,10 @@
 //!                                  fan-out     ◄── mailbox ◄──────────── hub (publications)
 //! ```
 //!
-//! The HTTP server does the handshake only ([`Edge::upgrade`]); then the plain socket belongs to one loop for life, and
-//! nothing of a connection is shared between threads. Decisions are the protocol's (`tidings_protocol::Session`), order
-//! and history the hub's; this crate moves bytes. Its modules form a line: each imports only modules below it.
+//! The HTTP server does only the handshake ([`Edge::upgrade`]). Then the plain socket belongs to one loop until it is
+//! closed, and threads share nothing of a connection. The protocol (`tidings_protocol::Session`) makes the decisions,
+//! and the hub keeps order and history; this crate moves bytes. Its modules form a line: each imports only modules
+//! below it.
 //!
 //! | Module | Holds |
 //! |---|---|
@@ -20,16 +21,27 @@
 //! | `edge_loop` | the connections of a loop: closing, deadlines, the budget of replies |
 //! | `fanout` | who reads what, and writing publications |
 //! | `connection` | one connection: bytes, frames and deadlines |
-//! | `output` | bytes that are still to be written |
+//! | `output` | bytes that are still to be written to one connection |
 //! | `shared` | what all loops share, and what the edge asks of others |
 //! | `receipts` | pings, and what their pongs prove |
 //! | `revocations` | devices that lose their proof |
 //! | `subscribers` | the readers of one channel |
 //! | `creations`, `users`, `config`, `metrics` | channels created by each user, connected users, settings, counters |
 //!
-//! Bounds: connections (refused with 503), bytes per message (1009), replies waiting per connection (then it is not
-//! read) and per loop (then the slowest are cut off), time without a byte taken (cut off), publications waiting per channel (3008), publications waiting for a connection's pong (1024; the oldest is
-//! struck, for it the device is pushed). A slow peer costs itself: its socket is full, the others go on.
+//! Bounds, and what happens when they are reached:
+//!
+//! | What | Then |
+//! |---|---|
+//! | connections | 503 |
+//! | bytes of a message from a client | closed with 1009 |
+//! | replies that wait for a connection | the connection is not read |
+//! | replies that wait on a loop | the slowest connections are cut off |
+//! | time in which a client takes no byte | cut off |
+//! | publications that a channel keeps for slow readers | readers that it has overtaken are closed with 3008 |
+//! | publications that wait for a connection's pong: 1024 | the oldest is dropped: its device is pushed |
+//!
+//! A slow peer harms only itself: its socket is full, and the others go on. Every way in which a connection ends is in
+//! the table "How a connection ends" in `docs/clients.md`, with its code, its limit and the file that decides it.
 //!
 //! Stopping: [`Edge::shutdown`] closes every connection with 3001, so that clients come back elsewhere and resume.
 
@@ -75,7 +87,7 @@ use worker::Worker;
 /// Queue: 1024 handshakes per loop. Full: the handshake is refused with 503. Closed: likewise.
 const HANDSHAKE_COUNT_MAX: usize = 1024;
 
-/// The client side of the server. Dropping it without [`Edge::shutdown`] cuts the connections.
+/// The client side of the server. Dropping it without [`Edge::shutdown`] cuts all connections.
 pub struct Edge {
     shared: Arc<Shared>,
     loops: Vec<mpsc::Sender<OnUpgrade>>,
@@ -95,7 +107,7 @@ impl Edge {
     /// Starts a thread for each loop of the hub.
     ///
     /// # Errors
-    /// When the system refuses a thread.
+    /// If the system refuses to start a thread.
     pub fn start(
         config: EdgeConfig,
         session: Arc<SessionConfig>,
@@ -136,14 +148,14 @@ impl Edge {
         self.shared.connection_count.load(Ordering::Relaxed)
     }
 
-    /// Different users among the connected clients; all anonymous ones are one.
+    /// Different users among the connected clients; all anonymous clients count as one user.
     pub fn user_count(&self) -> usize {
         self.shared.users.count()
     }
 
-    /// Takes their proof from the device's connections: none of them is a receipt for it any more. With `close` they are
-    /// closed with 3500 as well (log-out). Whoever revokes has made the old credential invalid before; a connection that
-    /// has just proven the new one may lose its proof too, and is as good as without until it connects again.
+    /// Ends the proof of the device's connections: from now on they give no receipts for the device. With `close` they
+    /// are also closed with 3500 (log-out). The caller has made the old credential invalid before. A connection that
+    /// has just proven the new credential may lose its proof too, and has none until it connects again.
     pub fn revoke(&self, device: DeviceNumber, close: bool) {
         self.revocations.iter().for_each(|revocations| revocations.add(device, close));
     }

@@ -1,4 +1,4 @@
-//! What the edge counts.
+//! The metrics of the edge.
 
 use tidings_telemetry::{Counter, Gauge, Histogram, Registry};
 
@@ -18,7 +18,7 @@ pub(crate) struct EdgeMetrics {
     pub(crate) receipts_asked_total: Counter,
     pub(crate) receipts_ponged_total: Counter,
     pub(crate) receipts_resumed_total: Counter,
-    pub(crate) receipts_struck_total: Counter,
+    pub(crate) receipts_dropped_total: Counter,
 }
 
 impl EdgeMetrics {
@@ -30,7 +30,7 @@ impl EdgeMetrics {
             registry.counter("tidings_edge_disconnects_total", help, &[("reason", reason)])
         };
         let received = |by| {
-            let help = "Receipts of publications, by the pong to a ping behind it or by where a client resumes";
+            let help = "Receipts of publications, by how they came: a pong, or the position from which a client resumes";
             registry.counter("tidings_edge_receipts_received_total", help, &[("by", by)])
         };
         Self {
@@ -38,7 +38,7 @@ impl EdgeMetrics {
             connected_total: registry.counter("tidings_edge_connected_total", "Client connections opened", &[]),
             deliveries_total: registry.counter(
                 "tidings_edge_deliveries_total",
-                "Publications handed to the system for a connection",
+                "Publications written to a client's socket",
                 &[],
             ),
             commands_total: registry.counter("tidings_edge_commands_total", "Client commands handled", &[]),
@@ -48,24 +48,24 @@ impl EdgeMetrics {
             disconnects_other_total: disconnects("other"),
             creations_refused_total: registry.counter(
                 "tidings_edge_channel_creations_refused_total",
-                "Publications refused because their user had created client.channel_creations_per_minute channels",
+                "Publications refused because their user had created client.channel_creations_per_minute channels in that minute",
                 &[],
             ),
             delivery_seconds: registry.histogram(
                 "tidings_edge_delivery_seconds",
-                "From publication to the write to a connection",
+                "Time from a publication to the write to a client's socket",
                 &[],
             ),
             receipts_asked_total: registry.counter(
                 "tidings_edge_receipts_asked_total",
-                "Publications handed to the system for a connection whose receipt is wanted",
+                "Publications written to a client whose receipt is wanted",
                 &[],
             ),
             receipts_ponged_total: received("pong"),
             receipts_resumed_total: received("resume"),
-            receipts_struck_total: registry.counter(
-                "tidings_edge_receipts_struck_total",
-                "Receipts no longer waited for: the connection ended or left the channel, or too many waited",
+            receipts_dropped_total: registry.counter(
+                "tidings_edge_receipts_dropped_total",
+                "Receipts that are no longer awaited: the connection ended or left the channel, or more than 1024 were pending",
                 &[],
             ),
         }

@@ -1,10 +1,10 @@
-//! What is still to be written to one connection, and writing it.
+//! The bytes that are still to be written to one connection, and writing them.
 //!
-//! Order on the wire: the rest of a frame that a full socket cut, then control frames (replies, pings, close), then
-//! publications. One `writev` takes as much of all three as the system takes in one call.
+//! Order on the wire: first the rest of a frame that a full socket cut, then control frames (replies, pings, close),
+//! then publications. One `writev` takes as much of all three as the system accepts in one call.
 //!
-//! Bound: the memory of control frames is counted for the whole loop ([`Held`]); `edge_loop` sees to it that it stays within
-//! the loop's budget.
+//! Bound: the memory of control frames is counted for the whole loop ([`Held`]); `edge_loop` keeps it within the loop's
+//! budget.
 
 use std::cell::Cell;
 use std::io::{self, IoSlice};
@@ -16,13 +16,13 @@ use tokio::net::TcpStream;
 
 use crate::subscribers::Place;
 
-/// Slices per `writev`; Linux takes 1024, and more than this gains nothing measurable.
+/// Slices per `writev`. Linux takes 1024, but more than 64 gain nothing measurable.
 const SLICE_COUNT_MAX: usize = 64;
 
 /// Publications of one channel for one connection: `frames[from..]` are still to be written.
 #[derive(Debug)]
 pub(crate) struct Batch<'a> {
-    /// Whose they are.
+    /// The connection's place in the channel.
     pub(crate) place: Place,
     pub(crate) frames: &'a [Frame],
     pub(crate) written: usize,
@@ -41,7 +41,7 @@ impl<'a> Batch<'a> {
 /// Memory of the control frames of one loop's connections, in bytes.
 pub(crate) type Held = Rc<Cell<usize>>;
 
-/// Bytes a connection owns: only what no log holds.
+/// The bytes that a connection owns: those that are in no channel's tail.
 #[derive(Debug)]
 pub(crate) struct Output {
     /// The unwritten end of a publication's frame that a full socket cut.
@@ -62,7 +62,7 @@ impl Drop for Output {
 }
 
 impl Output {
-    /// Nothing to write yet; what it will hold is counted in `held`.
+    /// An empty output; its memory will be counted in `held`.
     pub(crate) fn new(held: Held) -> Self {
         Self { rest: Bytes::new(), control: Vec::new(), control_written: 0, written: 0, held }
     }
@@ -70,8 +70,8 @@ impl Output {
     /// Adds a control frame.
     pub(crate) fn push_control(&mut self, frame: &[u8]) {
         let capacity = self.control.capacity();
-        // Written bytes are removed when they are the larger part: each byte is moved once at most on average, however
-        // little the socket takes at a time.
+        // Written bytes are removed when they are the larger part. So each byte is moved at most once on average,
+        // however little the socket takes at a time.
         if self.control_written > self.control.len() / 2 {
             self.control.drain(..self.control_written);
             self.control_written = 0;
@@ -80,7 +80,7 @@ impl Output {
         self.held.update(|held| held + self.control.capacity() - capacity);
     }
 
-    /// Forgets everything, also the rest of a frame that is begun: nothing more can be written after it.
+    /// Drops everything, also the rest of a cut frame: nothing more can be written after that.
     pub(crate) fn forget(&mut self) {
         self.rest = Bytes::new();
         self.free_control();
@@ -105,11 +105,11 @@ impl Output {
         &self.control[self.control_written..]
     }
 
-    /// Forgets control frames that were not begun (the peer is closed as too slow to get them). The rest of a cut frame
-    /// stays: a close frame may not stand inside another frame.
+    /// Drops the control frames of which nothing is written: the peer is closed because it is too slow to get them. The
+    /// rest of a cut frame stays, because a close frame may not stand inside another frame.
     pub(crate) fn clear_control(&mut self) {
         if self.rest.is_empty() {
-            return; // The first control frame may be half-written.
+            return; // The first control frame may be partly written.
         }
         self.free_control();
     }
@@ -122,8 +122,8 @@ impl Output {
         self.len() == 0
     }
 
-    /// Writes own bytes and then `batches`, until all is written or the socket is full. Each batch is told how far it
-    /// came; a publication that was cut counts as written, its end is kept here.
+    /// Writes own bytes and then `batches`, until all is written or the socket is full. Each batch records how far it
+    /// was written. A publication that was cut counts as written; its rest is kept here.
     ///
     /// Returns whether the socket is full.
     pub(crate) fn write(&mut self, socket: &TcpStream, batches: &mut [Batch<'_>]) -> io::Result<bool> {
@@ -142,7 +142,7 @@ impl Output {
         }
     }
 
-    /// One system call: how many bytes it was given and how many it took.
+    /// One system call. Returns how many bytes it was given and how many it took.
     fn write_once(&self, socket: &TcpStream, batches: &[Batch<'_>]) -> io::Result<(usize, usize)> {
         let own = [&self.rest[..], self.unwritten()].into_iter().filter(|piece| !piece.is_empty());
         let mut pieces = own.chain(batches.iter().flat_map(Batch::rest).map(|frame| &frame.bytes[..]));
@@ -167,7 +167,7 @@ impl Output {
         let own = written.min(self.unwritten().len());
         self.control_written += own;
         if own > 0 && self.unwritten().is_empty() {
-            self.free_control(); // An idle connection holds no buffer.
+            self.free_control(); // An idle connection keeps no buffer.
         }
         written -= own;
         for batch in batches {
@@ -201,7 +201,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let socket = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (mut peer, _) = listener.accept().await.unwrap();
-        // 300 frames of up to 40 KiB: far more than the socket's buffers hold and than fit one writev.
+        // 300 frames of up to 40 KiB: far more than the socket's buffers and one writev can take.
         let texts: Vec<String> = (0..300).map(|index| format!("<{index}>").repeat(1 + index * 37 % 8000)).collect();
         let frames = frames(&texts);
         let expected = format!("control{}", texts.concat());
@@ -246,7 +246,7 @@ mod tests {
     }
 
     proptest! {
-        /// Frames come and a socket takes a part of them, again and again.
+        /// Frames are queued and a socket takes a part of them, again and again.
         #[test]
         fn control_frames_go_out_in_order_and_their_memory_is_counted(
             steps in prop::collection::vec((0usize..50, 0usize..100), 1..100),
@@ -258,7 +258,7 @@ mod tests {
                 let frame = vec![index as u8; length];
                 output.push_control(&frame);
                 pushed.extend(frame);
-                prop_assert!(output.control_written <= output.control.len() / 2, "written bytes are given up");
+                prop_assert!(output.control_written <= output.control.len() / 2, "written bytes are freed");
                 let count = output.len() * part / 99;
                 taken.extend(take(&mut output, count));
                 prop_assert_eq!(held.get(), output.control.capacity());
@@ -271,7 +271,7 @@ mod tests {
         }
     }
 
-    /// A peer that takes little at a time: what is left is not moved for each piece.
+    /// With a peer that takes little at a time, the rest is not moved for each piece.
     #[test]
     fn bytes_that_wait_are_not_moved_for_each_write() {
         let mut output = Output::new(Held::default());

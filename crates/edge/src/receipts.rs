@@ -1,21 +1,22 @@
-//! One connection's pings and what their pongs prove (design, section 4): the logic, without socket and clock.
+//! One connection's pings and what their pongs prove: the logic, without socket and clock.
 //!
 //! ```text
 //!   written:   a  b ▼ping c  d        pong ► a, b have been received; the next ping asks for c and d
 //!              └asked┘    └ wait for the slot ┘
 //! ```
 //!
-//! A client answers pings in order and at once, so a pong acknowledges everything written before its ping. At most one
-//! ping is in flight; one for a receipt and a regular one share the slot. Any ping puts the next regular one off, which
-//! comes within the interval that clients were told, provided that a pong is late half a second (one sweep) before that
-//! is over; else it comes with the first sweep after the pong. For [`QUIET`] after the answer to `connect` no receipt is
-//! asked for; what was written meanwhile is asked for right after.
+//! A client answers pings at once and in order, so a pong acknowledges everything written before its ping. At most one
+//! ping is in flight; pings for receipts and regular pings share this slot. Every ping postpones the next regular one.
+//! A regular ping comes within the interval that clients were told, if the pong arrives at least half a second (one
+//! sweep) before that interval is over. Otherwise the ping comes with the first sweep after the pong. For [`QUIET`]
+//! after the answer to `connect` no receipt is asked for; then one ping asks for everything written in that time.
 //!
-//! Whose receipt is of use: a proven device's while its app is visible, any proven device's, or every client's, as the
-//! event says ([`Standing`]). A connection that is left, or channel it leaves, strikes what was pending: not received.
+//! Which receipts are useful depends on the event ([`Standing`]): those of a proven device while its app is visible,
+//! those of any proven device, or those of every client. When a connection ends or leaves a channel, its pending
+//! receipts there are dropped: not received.
 //!
-//! Bound: [`PENDING_COUNT_MAX`] publications wait for their pong; one more strikes the oldest. A connection from which
-//! nothing is wanted holds a null pointer.
+//! Bound: [`PENDING_COUNT_MAX`] publications wait for their pong; a further one drops the oldest. A connection whose
+//! receipts nobody wants holds a null pointer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,31 +25,33 @@ use tidings_hub::EventReceipts;
 use tidings_types::{DeviceNumber, JournalPosition, ReceiptPolicy, ReceiptTerms, Timestamp};
 use tokio::time::Instant;
 
-/// How long after the answer to `connect` no receipt is asked for: one SDK would arm a timer that nobody stops.
+/// How long after the answer to `connect` no receipt is asked for: an earlier ping makes one SDK start a timer that it
+/// never stops.
 pub(crate) const QUIET: Duration = Duration::from_secs(1);
-/// Publications of one connection that wait for their pong.
+/// The most publications of one connection that wait for their pong.
 pub(crate) const PENDING_COUNT_MAX: usize = 1024;
 
 /// How pings are timed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Timing {
-    /// From any ping to the next regular one.
+    /// The time from any ping to the next regular one.
     regular_after: Duration,
     pong_timeout: Duration,
 }
 
 impl Timing {
-    /// Clients were told `interval`; the connections are looked at every `sweep_interval`, so that a regular ping comes
-    /// that much earlier rather than later. `None` when there are no pings.
+    /// Clients were told `interval`. The connections are checked every `sweep_interval`, so a regular ping is due that
+    /// much earlier, in order not to be late. `None`: there are no pings.
     pub(crate) fn new(interval: Duration, pong_timeout: Duration, sweep_interval: Duration) -> Option<Self> {
         (!interval.is_zero()).then(|| Self { regular_after: interval.saturating_sub(sweep_interval), pong_timeout })
     }
 }
 
-/// Whose receipts an event asks for, and what a connection has to offer: the greater includes the lesser.
+/// What a connection must be for its receipt to count, and what a connection is. A greater value includes the lesser
+/// ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Standing {
-    /// Somebody.
+    /// Any client.
     Client,
     /// A proven device.
     Device,
@@ -57,7 +60,7 @@ pub(crate) enum Standing {
 }
 
 impl Standing {
-    /// What a connection must be for an event to ask it; `None`: its receipt would be of no use any more.
+    /// What a connection must be for this event; `None`: the event needs no more receipts.
     pub(crate) fn required(terms: &ReceiptTerms, now: Timestamp) -> Option<Self> {
         match terms.policy {
             _ if terms.every_client => Some(Self::Client),
@@ -68,7 +71,7 @@ impl Standing {
     }
 }
 
-/// Which device a connection has proven to be, and until when its app is on the screen.
+/// The device that a connection has proven to be, and until when its app is on the screen.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Identity {
     pub(crate) device: Option<DeviceNumber>,
@@ -88,7 +91,7 @@ impl Identity {
         }
     }
 
-    /// Whether this connection's receipt would be of use to an event.
+    /// Whether this connection's receipt is useful to an event.
     pub(crate) fn is_wanted_by(&self, terms: &ReceiptTerms, now: Timestamp) -> bool {
         Standing::required(terms, now).is_some_and(|required| self.standing(now) >= required)
     }
@@ -97,22 +100,22 @@ impl Identity {
 /// A connection's pings.
 #[derive(Debug, Default)]
 pub(crate) struct Pings {
-    /// When the next regular one is due. `None`: there are none (yet), and the client would not answer.
+    /// When the next regular ping is due. `None`: there are no pings (yet), and the client would not answer.
     next_at: Option<Instant>,
-    /// One is in flight, whose pong must have come by then.
+    /// Set while a ping is in flight: its pong must arrive by then.
     pong_deadline: Option<Instant>,
     quiet_until: Option<Instant>,
     pending: Option<Box<Pending>>,
 }
 
-/// Publications whose receipt is wanted.
+/// Publications whose receipt is pending.
 ///
 /// Invariant: not empty, at most [`PENDING_COUNT_MAX`]; the first `asked` were written before the ping in flight.
 #[derive(Debug, Default)]
 struct Pending {
     written: Vec<Written>,
     asked: usize,
-    /// No event behind this one is among them.
+    /// No event among them is newer than this one.
     newest: JournalPosition,
 }
 
@@ -124,7 +127,7 @@ struct Written {
 }
 
 impl Pings {
-    /// The client was told that it is in; the first regular ping comes within `part` (0 to 1) of their interval.
+    /// The client has its answer to `connect`. The first regular ping comes after `part` (0 to 1) of the interval.
     pub(crate) fn begin(&mut self, timing: Timing, part: f64, now: Instant) {
         self.next_at = Some(now + timing.regular_after.mul_f64(part));
         self.quiet_until = Some(now + QUIET);
@@ -140,12 +143,12 @@ impl Pings {
         self.pong_deadline.is_some_and(|deadline| deadline <= now)
     }
 
-    /// Whether a regular ping is to be written. One that is due while another is in flight waits for that one's pong.
+    /// Whether a regular ping is to be written. One that is due while a ping is in flight waits for the pong.
     pub(crate) fn is_regular_due(&self, now: Instant) -> bool {
         self.pong_deadline.is_none() && self.next_at.is_some_and(|at| at <= now)
     }
 
-    /// Whether something was written whose receipt is still to be asked for.
+    /// Whether a receipt is still to be asked for.
     pub(crate) fn wants_receipts(&self) -> bool {
         self.pending.as_ref().is_some_and(|pending| pending.asked < pending.written.len())
     }
@@ -155,17 +158,17 @@ impl Pings {
         self.are_answered() && self.pong_deadline.is_none() && self.quiet_until(now).is_none()
     }
 
-    /// Until when no receipt may be asked for, if that lies ahead.
+    /// Until when no receipt may be asked for, if that is in the future.
     pub(crate) fn quiet_until(&self, now: Instant) -> Option<Instant> {
         self.quiet_until.filter(|until| *until > now)
     }
 
-    /// A publication of an event that wants this connection's receipt was written in the channel. Returns how many older
-    /// ones that strikes.
+    /// A publication of an event that wants this connection's receipt was written in the channel. Returns how many
+    /// older pending receipts this drops.
     pub(crate) fn on_written(&mut self, event: Arc<EventReceipts>, channel: usize) -> usize {
         let pending = self.pending.get_or_insert_default();
         let position = event.event();
-        // Events come in order, but for those in several channels, each of which is still one event.
+        // Events come in order, except those in several channels; an event in several channels counts as one.
         if position > pending.newest || !pending.written.iter().any(|written| written.position() == position) {
             event.on_written();
         }
@@ -189,8 +192,8 @@ impl Pings {
         }
     }
 
-    /// The pong of the ping in flight: each event it acknowledges is told to `received`, once. Returns how many
-    /// publications wait no longer.
+    /// The pong to the ping in flight. Calls `received` once for each event that it acknowledges. Returns how many
+    /// publications were acknowledged.
     pub(crate) fn on_pong(&mut self, mut received: impl FnMut(&EventReceipts)) -> usize {
         self.pong_deadline = None;
         let Some(pending) = &mut self.pending else { return 0 };
@@ -205,13 +208,14 @@ impl Pings {
         count + self.retain(is_still_open)
     }
 
-    /// The connection leaves the channel: receipts of what it was written there are not waited for. Returns how many.
-    pub(crate) fn strike(&mut self, channel: usize) -> usize {
+    /// The connection leaves the channel: its pending receipts there are dropped. Returns how many.
+    pub(crate) fn drop_channel(&mut self, channel: usize) -> usize {
         self.retain(|written| written.channel != channel)
     }
 
-    /// The connection is no proven device any more: only events that ask everybody still wait. Returns how many do not.
-    pub(crate) fn strike_device(&mut self) -> usize {
+    /// The connection is no longer a proven device: only the receipts that events want from every client stay pending.
+    /// Returns how many were dropped.
+    pub(crate) fn drop_device(&mut self) -> usize {
         self.retain(|written| written.event.terms().every_client)
     }
 
@@ -225,11 +229,11 @@ impl Pings {
             index += 1;
             kept
         });
-        let struck = count - pending.written.len();
+        let dropped = count - pending.written.len();
         if pending.written.is_empty() {
             self.pending = None;
         }
-        struck
+        dropped
     }
 }
 

@@ -1,4 +1,4 @@
-//! Devices that lose their proof, on their way to a loop.
+//! Devices that lose their proof, queued for a loop.
 //!
 //! Bound: a revocation waits as one bit of a set of device numbers. The loop takes the whole set.
 
@@ -9,7 +9,7 @@ use tidings_telemetry::panics::lock;
 use tidings_types::DeviceNumber;
 use tokio::sync::Notify;
 
-/// Devices that a loop is to take their proof from.
+/// Devices whose proof a loop has to end.
 #[derive(Debug, Default)]
 pub(crate) struct Revocations {
     waiting: Mutex<Revoked>,
@@ -35,7 +35,7 @@ impl Revocations {
         self.notify.notify_one();
     }
 
-    /// Waits until there may be some.
+    /// Waits until there may be revocations.
     ///
     /// # Cancel safety
     /// Cancel safe: a wake-up that came is kept for the next call.
@@ -43,7 +43,7 @@ impl Revocations {
         self.notify.notified().await;
     }
 
-    /// Takes all that wait.
+    /// Takes all revocations.
     pub(crate) fn take(&self) -> Revoked {
         std::mem::take(&mut lock(&self.waiting))
     }

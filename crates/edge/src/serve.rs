@@ -1,13 +1,15 @@
-//! A connection's task: takes the socket over from the HTTP server, reads, waits, and writes again when a full socket drains.
+//! A connection's task: takes the socket over from the HTTP server, reads, waits, and writes when a full socket takes
+//! bytes again.
 //!
-//! The task belongs to its loop's thread and owns the place of its connection in the loop: when the task ends or is aborted,
-//! the connection is removed. A publish into a durable channel waits for the journal; until then the connection reads nothing
-//! more, so that a fast publisher is slowed by its own socket.
+//! The task runs on its loop's thread and owns its connection's entry in the loop: when the task ends or is aborted,
+//! the connection is removed. A publish into a durable channel waits for the journal. Until then the connection reads
+//! nothing more, so that a fast publisher is slowed down by its own socket.
 //!
-//! Bounds: the HTTP server has [`UPGRADE_TIMEOUT`] to hand the socket over. One read of 64 KiB is worked off before the next.
+//! Bounds: the HTTP server has [`UPGRADE_TIMEOUT`] to hand the socket over. The commands of one read (64 KiB) are
+//! handled before the next read.
 //!
-//! A panic while a connection is served closes this connection. What others share changes in the hub and in the fan-out only,
-//! where a panic ends the process.
+//! A panic while a connection is served closes this connection. Shared state changes only in the hub and in the
+//! fan-out, where a panic ends the process.
 
 use std::net::TcpStream as StdTcpStream;
 use std::rc::Rc;
@@ -34,7 +36,7 @@ use crate::identity::PROOF_TIMEOUT;
 /// How long the HTTP server may take to hand the socket over.
 const UPGRADE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Takes a connection over from the HTTP server and serves it to its end.
+/// Takes a connection over from the HTTP server and serves it until it ends.
 pub(crate) async fn serve(edge_loop: Rc<EdgeLoop>, upgrade: OnUpgrade) {
     match accept(upgrade).await {
         Ok((socket, first)) => {
@@ -43,7 +45,7 @@ pub(crate) async fn serve(edge_loop: Rc<EdgeLoop>, upgrade: OnUpgrade) {
             if edge_loop.is_stopping() {
                 edge_loop.close(*key, &Disconnect::SHUTDOWN);
             }
-            // After a panic the connection is dropped as it is: nothing but the connection was changed halfway.
+            // After a panic the connection is dropped: nothing but the connection can be half changed.
             let _counted = panics::catch_async(panics::Work::Connection, served.run(first)).await;
         }
         Err(cause) => {
@@ -56,7 +58,7 @@ pub(crate) async fn serve(edge_loop: Rc<EdgeLoop>, upgrade: OnUpgrade) {
 async fn accept(upgraded: OnUpgrade) -> Result<(TcpStream, Bytes), &'static str> {
     let upgraded = tokio::time::timeout(UPGRADE_TIMEOUT, upgraded).await.map_err(|_| "upgrade timed out")?;
     let upgraded = upgraded.map_err(|_| "connection was lost before the upgrade")?;
-    // hyper hands over the socket as it is; hyper-util's automatic server (axum's own) wraps it once more.
+    // hyper hands over the plain socket; hyper-util's automatic server (axum's own) wraps it once more.
     let (io, read_buf) = match upgraded.downcast::<TokioIo<TcpStream>>() {
         Ok(parts) => (parts.io, parts.read_buf),
         Err(upgraded) => {
@@ -72,7 +74,7 @@ async fn accept(upgraded: OnUpgrade) -> Result<(TcpStream, Bytes), &'static str>
     Ok((socket, read_buf))
 }
 
-/// A connection in its loop; dropping it (end or abort of its task) removes it.
+/// A connection in its loop; dropping this value (when the task ends or is aborted) removes the connection.
 struct Served {
     client: Client,
     socket: Rc<TcpStream>,
@@ -97,7 +99,7 @@ impl Served {
         if !first.is_empty() {
             self.take(&mut first.to_vec());
         }
-        drop(first); // Even empty it keeps the HTTP server's 8 KiB buffer alive.
+        drop(first); // Even if empty, it keeps the HTTP server's 8 KiB buffer alive.
         while !self.of_connection(Connection::is_done) {
             loop {
                 match self.client.work_off() {
@@ -127,18 +129,18 @@ impl Served {
                 if !self.read() {
                     break;
                 }
-                tokio::task::yield_now().await; // A peer that always has bytes for us takes turns with the others.
+                tokio::task::yield_now().await; // A peer that always sends must not starve the others.
             }
         }
     }
 
-    /// Waits for `future`, and meanwhile writes what the peer takes: a client may read while its own commands are done.
+    /// Waits for `future`, and meanwhile writes: a client may read while its commands are handled.
     async fn while_writing<F: Future + Unpin>(&self, mut future: F) -> F::Output {
         loop {
             tokio::select! {
                 biased;
                 output = &mut future => return output,
-                () = self.wake.notified() => {} // It may be blocked now.
+                () = self.wake.notified() => {} // The socket may be full now.
                 ready = self.socket.writable(), if self.is_blocked() => {
                     if ready.is_err() {
                         return future.await;
@@ -149,7 +151,8 @@ impl Served {
         }
     }
 
-    /// Writes what the connection lacks, in turns with the others, until it has all or the socket is full.
+    /// Writes what the connection lacks until it has everything or the socket is full. Other connections are served in
+    /// between.
     async fn catch_up(&self) {
         while self.client.edge_loop.catch_up(self.client.key) {
             tokio::task::yield_now().await;
@@ -160,7 +163,8 @@ impl Served {
         ask(&self.client.edge_loop.state().connections[self.client.key])
     }
 
-    /// What to wait for: bytes from the peer, unless it has not taken its replies yet; room for ours, if there was none.
+    /// What to wait for: bytes from the peer, unless too many replies wait for it; and room in the socket, if it was
+    /// full.
     fn interest(&self, connection: &Connection) -> Interest {
         match (connection.blocked, self.client.is_over_bound(connection)) {
             (false, _) => Interest::READABLE,
@@ -173,12 +177,12 @@ impl Served {
         self.of_connection(|connection| connection.blocked)
     }
 
-    /// Reads once; `false` when the peer is gone.
+    /// Reads once; `false` if the peer is gone.
     fn read(&self) -> bool {
         let edge_loop = &self.client.edge_loop;
         let mut scratch = std::mem::take(&mut edge_loop.state().scratch);
         if scratch.is_empty() {
-            scratch = vec![0; SCRATCH_BYTES].into(); // A panic took it away.
+            scratch = vec![0; SCRATCH_BYTES].into(); // A panic has lost it.
         }
         let open = match self.socket.try_read(&mut scratch) {
             Ok(0) => false,
@@ -192,7 +196,7 @@ impl Served {
         open
     }
 
-    /// Takes commands out of bytes.
+    /// Decodes bytes into commands.
     fn take(&self, input: &mut [u8]) {
         let Client { edge_loop, key } = &self.client;
         let state = &mut *edge_loop.state();

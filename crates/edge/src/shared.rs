@@ -1,4 +1,4 @@
-//! What all loops share: the settings, the hub, the counters, and what the edge asks of others.
+//! What all loops share: the settings, the hub, the metrics, and what the edge needs from other components.
 //!
 //! Everything here is handed to [`Edge::start`](crate::Edge::start) once, and each loop holds one reference to it.
 
@@ -15,9 +15,9 @@ use crate::config::EdgeConfig;
 use crate::metrics::EdgeMetrics;
 use crate::users::Users;
 
-/// Where publications into durable channels go before anybody gets them.
+/// Where clients' publications into durable channels go.
 ///
-/// An error is told to the client with its code; `Internal` and `TooManyRequests` invite it to try again.
+/// The client is told an error by its code; `Internal` and `TooManyRequests` invite the client to try again.
 pub trait DurablePublisher: Send + Sync + 'static {
     /// Publishes and resolves when the publication is durable.
     fn publish(&self, channel: ChannelName, data: Json, info: ClientInfo) -> PublishFuture;
@@ -26,14 +26,14 @@ pub trait DurablePublisher: Send + Sync + 'static {
 /// See [`DurablePublisher`].
 pub type PublishFuture = Pin<Box<dyn Future<Output = Result<(), ErrorCode>> + Send>>;
 
-/// Who knows the devices.
+/// The directory of devices.
 pub trait DeviceDirectory: Send + Sync + 'static {
-    /// Looks the device up and checks what shall prove it. Called on a connection's loop, so neither the call nor the
-    /// future may block. The future is given up after a few seconds; then the device is not proven.
+    /// Looks the device up and checks the claim. Called on a connection's loop, so neither the call nor the future may
+    /// block. The future is dropped after 5 seconds; then the device is not proven.
     fn prove(&self, claim: DeviceClaim) -> ProveFuture;
 }
 
-/// See [`DeviceDirectory`]: the device's number. `None`: no such device, or not its credential.
+/// See [`DeviceDirectory`]: the device's number. `None`: no such device, or a wrong credential.
 pub type ProveFuture = Pin<Box<dyn Future<Output = Option<DeviceNumber>> + Send>>;
 
 /// What all loops share.

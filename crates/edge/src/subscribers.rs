@@ -1,17 +1,18 @@
-//! The connections of one loop that read one channel: each has its place in a list, and the slowest are counted.
+//! The connections of one loop that read one channel: each has a place in a list, and the slowest ones are counted.
 //!
-//! The channel is told how far the slowest is after each turn. All are looked through for that only when the last of
-//! those that were slowest has moved on or gone: one that stays behind does not make every turn cost all of them.
+//! After each turn the channel is told the position of the slowest connection. All connections are searched for it only
+//! when the last of the slowest ones has moved on or left. So one connection that stays behind does not make every turn
+//! cost a search.
 
 /// A connection's key on its loop.
 pub(crate) type Key = usize;
 
-/// Where a connection stands in one channel's list of subscribers.
+/// A connection's place in one channel's list of subscribers.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Place {
     /// The channel's slot on this loop.
     pub(crate) channel: usize,
-    /// Its index in the list.
+    /// The index in the list.
     pub(crate) index: usize,
 }
 
@@ -19,13 +20,13 @@ pub(crate) struct Place {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Subscriber {
     pub(crate) connection: Key,
-    /// Index of the next frame it is to be written.
+    /// Index of the next frame to write to this connection.
     pub(crate) next: u64,
 }
 
-/// All of them.
+/// The subscribers of one channel on one loop.
 ///
-/// Invariant: none wants a frame before `slowest`, and `slowest_count` of them want that one.
+/// Invariant: no subscriber's next frame is before `slowest`, and `slowest_count` of them have it as their next frame.
 #[derive(Debug)]
 pub(crate) struct Subscribers {
     list: Vec<Subscriber>,
@@ -34,7 +35,7 @@ pub(crate) struct Subscribers {
 }
 
 impl Subscribers {
-    /// Nobody yet; the first will want no frame before `next`.
+    /// No subscribers yet; the first one's next frame will not be before `next`.
     pub(crate) fn new(next: u64) -> Self {
         Self { list: Vec::new(), slowest: next, slowest_count: 0 }
     }
@@ -47,39 +48,39 @@ impl Subscribers {
         self.list.iter()
     }
 
-    /// Index of the next frame that the one at `place` is to be written.
+    /// Index of the next frame to write to the subscriber at `place`.
     pub(crate) fn next(&self, place: usize) -> u64 {
         self.list[place].next
     }
 
-    /// Adds one that wants no frame before any other's; its place.
+    /// Adds a subscriber whose next frame is not before any other's. Returns its place.
     pub(crate) fn enter(&mut self, subscriber: Subscriber) -> usize {
-        debug_assert!(subscriber.next >= self.slowest, "who comes starts at the end");
+        debug_assert!(subscriber.next >= self.slowest, "a new subscriber starts at the end");
         self.slowest_count += usize::from(subscriber.next == self.slowest);
         self.list.push(subscriber);
         self.list.len() - 1
     }
 
-    /// Takes the one at `place` away, and the connection that has the place now, if any.
+    /// Removes the subscriber at `place`. Also returns the connection that now has this place, if any.
     pub(crate) fn leave(&mut self, place: usize) -> (Subscriber, Option<Key>) {
         let gone = self.list.swap_remove(place);
         self.slowest_count -= usize::from(gone.next == self.slowest);
         (gone, self.list.get(place).map(|moved| moved.connection))
     }
 
-    /// The one at `place` was written `count` frames.
+    /// `count` frames were written to the subscriber at `place`.
     pub(crate) fn advance(&mut self, place: usize, count: usize) {
         let next = &mut self.list[place].next;
         self.slowest_count -= usize::from(count > 0 && *next == self.slowest);
         *next += count as u64;
     }
 
-    /// Whether those that were slowest when last looked for have all moved on or gone.
+    /// Whether all subscribers that were the slowest at the last search have moved on or left.
     pub(crate) fn has_moved(&self) -> bool {
         self.slowest_count == 0
     }
 
-    /// The first frame that anybody wants; `None`: there is nobody.
+    /// The first frame that any subscriber still needs; `None`: there are no subscribers.
     pub(crate) fn slowest(&mut self) -> Option<u64> {
         if self.slowest_count == 0 {
             self.slowest = self.list.iter().map(|subscriber| subscriber.next).min()?;
@@ -97,10 +98,10 @@ mod tests {
 
     #[derive(Debug, Clone)]
     enum Action {
-        /// Comes after so many frames more.
+        /// A subscriber is added whose next frame is so many frames later.
         Enter(u64),
         Leave(usize),
-        /// Is written this part of what it wants.
+        /// A subscriber is written this part of what it needs.
         Advance(usize, usize),
         Slowest,
     }
@@ -147,7 +148,7 @@ mod tests {
                     }
                     Action::Leave(_) | Action::Advance(..) => {}
                 }
-                // Whoever was told of one that nobody wants any more is told anew.
+                // If a position was told that no subscriber has any more, a new one is told.
                 let is_wanted = model.iter().any(|subscriber| Some(subscriber.next) == told);
                 prop_assert!(told.is_none() || is_wanted || subscribers.has_moved());
                 prop_assert_eq!(subscribers.is_empty(), model.is_empty());

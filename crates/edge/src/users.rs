@@ -7,7 +7,7 @@ use std::sync::Mutex;
 
 use tidings_telemetry::panics::lock;
 
-/// Connections by user; the anonymous user is one.
+/// Connections by user; all anonymous users count as one.
 #[derive(Debug, Default)]
 pub(crate) struct Users(Mutex<HashMap<Box<str>, usize>>);
 

@@ -1,26 +1,26 @@
 //! One edge loop's thread: a current-thread runtime with the tasks of the loop.
 //!
-//! Tasks, all on this thread and joined before it ends: one per connection ([`serve`]: reading, and writing again when a
-//! full socket drains), and the loop itself. The loop waits for eight things at once, the arms of the `select!` in
-//! [`Worker::drive`]:
+//! Tasks, all on this thread and joined before it ends: one per connection ([`serve`]: reading, and writing when a full
+//! socket takes bytes again), and the loop itself. The loop waits for eight things at once, the arms of the `select!`
+//! in [`Worker::drive`]:
 //!
-//! | It waits for | Then |
-//! |---|---|
-//! | the word to stop, or that [`Edge`](crate::Edge) is gone | stops: no more handshakes, every connection is closed |
-//! | revocations of devices | takes their proof from their connections |
-//! | the end of a connection's first second | asks the connection for receipts |
-//! | the hub's mailbox | begins a turn of the fan-out |
-//! | the end of a yield, while a turn is unfinished | makes the next step of the turn |
-//! | the sweep, twice a second | looks at the deadlines of all connections, hands the latencies to the registry |
-//! | a handshake | starts the task of a connection |
-//! | the end of a connection's task | passes a panic of the task on |
+//! | It waits for | Then | One pass handles at most |
+//! |---|---|---|
+//! | the order to stop, or the end of [`Edge`](crate::Edge) | stops: no more handshakes, closes every connection | (ends the loop) |
+//! | revocations of devices | ends the proof of their connections | all revoked devices: one bit each |
+//! | the end of a connection's first second | asks the connection for receipts | 128 connections |
+//! | the hub's mailbox | begins a turn of the fan-out | 128 connections; of each channel `turn_bytes_max` |
+//! | the end of a yield, while a turn is unfinished | makes the next step of the turn | 128 connections |
+//! | the sweep, twice a second | checks all deadlines, hands latencies to the registry | all connections of the loop |
+//! | a handshake | starts the task of a connection | one of 1024 queued handshakes |
+//! | the end of a connection's task | passes a panic of the task on | one task |
 //!
-//! The order of the arms does not matter. `select!` looks at them in a random order, so an arm that is always ready does not
-//! starve another. What matters is that a step of the fan-out is one pass of the loop. While a turn is unfinished the mailbox
-//! waits, and before the next step the loop yields once: tasks of connections run between two steps, and a large channel does
-//! not hold up commands.
+//! The order of the arms does not matter: `select!` polls them in a random order, so an arm that is always ready does
+//! not starve the others. One pass makes one step of the fan-out. While a turn is unfinished, the mailbox waits and the
+//! loop yields once before each step. So tasks of connections run between two steps, and a large channel does not delay
+//! commands.
 //!
-//! Every future in the `select!` is cancel safe: an arm that is dropped because another was ready loses nothing.
+//! Every future in the `select!` is cancel safe: a future that is dropped because another arm was ready loses nothing.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -40,14 +40,14 @@ use crate::serve;
 use crate::shared::Shared;
 use crate::subscribers::Key;
 
-/// A loop with its tasks, and where its work comes from.
+/// A loop with its tasks and its inputs.
 pub(crate) struct Worker<'a> {
     edge_loop: Rc<EdgeLoop>,
     mailbox: &'a Mailbox,
     revocations: &'a Revocations,
-    /// Of the connections.
+    /// The tasks of the connections.
     tasks: JoinSet<()>,
-    /// Channels from the mailbox; kept for its room.
+    /// Channels taken from the mailbox; empty between turns, kept for its capacity.
     dirty: Vec<Arc<Channel>>,
 }
 
@@ -94,12 +94,12 @@ impl Worker<'_> {
         self.stop().await;
     }
 
-    /// Closes every connection with 3001; aborts what is not closed in time.
+    /// Closes every connection with 3001; aborts those that are not closed in time.
     async fn stop(mut self) {
         self.edge_loop.begin_stop();
         let close_timeout = self.edge_loop.shared.config.close_timeout;
         let deadline = Instant::now() + close_timeout;
-        self.turn(); // What was published before goes out before.
+        self.turn(); // Earlier publications are still written.
         while self.edge_loop.state().fanout.has_more() && Instant::now() < deadline {
             self.turn();
         }
@@ -114,14 +114,14 @@ impl Worker<'_> {
         self.tasks.shutdown().await;
     }
 
-    /// A task that has panicked did so outside of what may cost one connection: the loop ends with it.
+    /// Passes a panic of a task on. `serve` has caught panics that may end one connection, so this one ends the loop.
     fn report(ended: Result<(), JoinError>) {
         if let Err(Ok(panic)) = ended.map_err(JoinError::try_into_panic) {
             std::panic::resume_unwind(panic);
         }
     }
 
-    /// Writes some of what is new in the channels that the hub says have something.
+    /// One step of the fan-out, with the channels in the mailbox.
     fn turn(&mut self) {
         self.mailbox.take(&mut self.dirty);
         self.edge_loop.turn(&mut self.dirty);

@@ -1,4 +1,4 @@
-//! The logic against a naive model: a list of everything that was written and pinged, looked through from the beginning.
+//! The logic against a simple model: a list of everything that was written and pinged, searched from the beginning.
 
 use std::collections::BTreeSet;
 
@@ -18,16 +18,16 @@ const DEVICE: DeviceNumber = DeviceNumber(7);
 enum Action {
     /// One event in one channel.
     Write(u64, usize),
-    /// So many events in one channel.
+    /// This many different events in one channel.
     Burst(u64, usize),
     Unsubscribe(usize),
     Pong,
-    /// Visible for so many milliseconds, or hidden.
+    /// Visible for this many milliseconds, or hidden.
     Visible(u64),
     Revoke,
-    /// At most the sweep's interval; the sweep comes after it.
+    /// Time passes, at most the sweep's interval; then the sweep.
     Pass(u64),
-    /// So many times almost the sweep's interval, with a pong each time or none.
+    /// This many times almost the sweep's interval, each time with or without a pong.
     Idle(u64, bool),
 }
 
@@ -116,7 +116,7 @@ impl Rig {
         })
     }
 
-    /// Those which the model says are over, by a rule on event and channel.
+    /// Removes what the model says is over, by a rule on event and channel.
     fn end(&mut self, is_over: impl Fn(u64, usize) -> bool) -> usize {
         let mut count = 0;
         for item in &mut self.items {
@@ -150,8 +150,8 @@ impl Rig {
         if let Some(Item::Written { is_waiting, .. }) = oldest.map(|index| &mut self.items[index]) {
             *is_waiting = false;
         }
-        let struck = self.pings.on_written(self.open(event), channel);
-        assert_eq!(struck, usize::from(oldest.is_some()));
+        let dropped = self.pings.on_written(self.open(event), channel);
+        assert_eq!(dropped, usize::from(oldest.is_some()));
     }
 
     fn ping(&mut self) {
@@ -197,7 +197,7 @@ impl Rig {
             assert!(self.in_flight.is_some() && self.now - self.last_ping >= self.pong_timeout);
             return false;
         }
-        // With a longer timeout the slot may be taken for longer than the interval.
+        // With a longer pong timeout the ping in flight may delay the regular ping beyond the interval.
         if self.pong_timeout + SWEEP_INTERVAL <= INTERVAL {
             assert!(self.now - self.last_ping <= INTERVAL, "regular pings come within the interval");
         }
@@ -216,8 +216,8 @@ impl Rig {
                 self.fresh += count;
             }
             Action::Unsubscribe(channel) => {
-                let struck = self.pings.strike(channel);
-                assert_eq!(self.end(|_, other| other == channel), struck);
+                let dropped = self.pings.drop_channel(channel);
+                assert_eq!(self.end(|_, other| other == channel), dropped);
             }
             Action::Pong => self.pong(),
             Action::Visible(ttl) => {
@@ -225,8 +225,8 @@ impl Rig {
             }
             Action::Revoke => {
                 self.identity.device = None;
-                let struck = self.pings.strike_device();
-                assert_eq!(self.end(|event, _| !terms(event).every_client), struck);
+                let dropped = self.pings.drop_device();
+                assert_eq!(self.end(|event, _| !terms(event).every_client), dropped);
             }
             Action::Pass(millis) => return self.pass(millis),
             Action::Idle(count, is_answered) => {

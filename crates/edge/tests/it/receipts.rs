@@ -251,7 +251,7 @@ async fn a_pong_acknowledges_what_was_written_before_its_ping_and_nothing_else()
 }
 
 #[tokio::test]
-async fn an_unsubscribe_before_the_pong_strikes_what_the_channel_had() {
+async fn an_unsubscribe_before_the_pong_drops_the_receipts_of_the_channel() {
     let server = Server::start(Options::default()).await;
     let mut events = Events::new(&server);
     let mut client = Client::introduced(&server, visible(1), CHANNEL).await;
@@ -272,7 +272,7 @@ async fn an_unsubscribe_before_the_pong_strikes_what_the_channel_had() {
     }
     events.received(&other, 1).await;
     assert_eq!((here.summary().written, here.summary().received), (1, 0));
-    assert_eq!(server.metric("tidings_edge_receipts_struck_total"), 1.0);
+    assert_eq!(server.metric("tidings_edge_receipts_dropped_total"), 1.0);
 }
 
 #[tokio::test]
@@ -350,7 +350,7 @@ async fn a_resume_at_or_after_the_event_is_a_receipt_if_the_connection_counts_th
     server.until("it has gone", || server.hub.subscriber_count(&channel(CHANNEL)) == 0).await;
     server.until("it is not visible any more", || may_answer(&first).is_empty()).await;
     assert_eq!(first.summary().written, 1);
-    assert_eq!(server.metric("tidings_edge_receipts_struck_total"), 2.0);
+    assert_eq!(server.metric("tidings_edge_receipts_dropped_total"), 2.0);
 
     let hidden = json!({"data": {"tidings": {"device": "phone-1", "credential": "secret-1"}}});
     resumed(&server, hidden, 2, &epoch).await;
@@ -595,7 +595,7 @@ async fn without_pings_nobody_can_answer_and_nobody_is_waited_for() {
     assert_eq!(client.reply(7).await["rpc"]["data"]["device"], json!(null));
 }
 
-/// More unanswered than a connection may have: the oldest are struck.
+/// More unanswered than a connection may have: the oldest are dropped.
 #[tokio::test]
 async fn what_waits_for_a_pong_is_bounded() {
     let server = Server::start(Options::default()).await;
@@ -612,6 +612,6 @@ async fn what_waits_for_a_pong_is_bounded() {
     let event = |position| server.hub.receipts().get(JournalPosition(position)).unwrap();
     events.received(&event(1030), 1).await;
     assert_eq!((devices(&event(6)), devices(&event(7))), (vec![], vec![1]));
-    assert_eq!(server.metric("tidings_edge_receipts_struck_total"), 6.0);
+    assert_eq!(server.metric("tidings_edge_receipts_dropped_total"), 6.0);
     assert_eq!(server.metric("tidings_edge_receipts_received_total{by=\"pong\"}"), 1024.0);
 }
