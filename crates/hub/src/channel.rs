@@ -1,10 +1,12 @@
 //! One channel and its lock.
 //!
-//! A loop with subscribers here has one `Reader` entry: how many they are, and how far the slowest is. The entry is
-//! *dirty* while the channel waits in the loop's mailbox; publishing wakes a loop only when it becomes dirty.
+//! Each loop that has subscribers of this channel has one `Reader` entry: the number of subscribers and the position of
+//! the slowest one. An entry is *dirty* while the channel waits in the loop's mailbox. Publishing wakes a loop only
+//! when its entry becomes dirty.
 //!
-//! Beside them it keeps which proven devices read it, so that an event published here knows who may answer before
-//! anybody does, and which of its publications still collect receipts, so that a reader that comes back can give one.
+//! The channel also knows which proven devices read it, so an event that is published here knows from the start which
+//! devices may answer. And it knows which of its publications still collect receipts, so a reader that resumes can give
+//! one.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -20,16 +22,16 @@ use crate::clock::process_micros;
 use crate::presence::Presence;
 use crate::receipts::{EventReceipts, Receipts};
 
-/// Which edge loop.
+/// The index of an edge loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LoopId(pub(crate) usize);
 
 /// What is to be published.
 #[derive(Debug, Clone)]
 pub struct NewPublication {
-    /// What subscribers get; its offset is set by the channel.
+    /// The publication; the channel sets its offset.
     pub publication: Publication,
-    /// Deliver to who is there, keep nothing and give no offset.
+    /// Deliver it to the current readers only: no history, no offset.
     pub skip_history: bool,
 }
 
@@ -40,42 +42,42 @@ pub struct Member {
     pub loop_id: LoopId,
     /// Who appears in the channel's presence, if anybody.
     pub presence: Option<ClientInfo>,
-    /// The device it is, when that is proven and it can answer for it.
+    /// The device that the connection has proven to be, if it answers pings.
     pub device: Option<DeviceNumber>,
 }
 
-/// Where a reader wants to go on.
+/// From where a reader wants to resume.
 #[derive(Debug, Clone)]
 pub struct ResumeFrom {
-    /// The last publication it has.
+    /// The last publication that the reader has.
     pub offset: Offset,
-    /// Of which life of the channel; `None` when it knows none.
+    /// The epoch of that offset; `None` if the reader knows none.
     pub epoch: Option<String>,
-    /// More missed publications than this are not replayed.
+    /// If the reader missed more than this, it gets a gap.
     pub limit: Bounds,
 }
 
-/// What became of a resume.
+/// The result of a resume.
 #[derive(Debug, Clone)]
 pub enum Recovery {
     /// Everything missed, in order.
     Recovered(Vec<Publication>),
-    /// It cannot be given; the reader starts anew from the top.
+    /// The missed publications are not available; the reader starts anew from the top.
     Gap(Gap),
 }
 
-/// A new reader's place.
+/// A new reader's start.
 #[derive(Debug)]
 pub struct Subscribed {
-    /// The channel; whoever subscribes must [unsubscribe](crate::Hub::unsubscribe).
+    /// The channel. The reader must [unsubscribe](crate::Hub::unsubscribe) from it.
     pub channel: Arc<Channel>,
-    /// Index of the first tail frame it is to be written.
+    /// Index of the first tail frame for the reader.
     pub next: u64,
-    /// Where the channel was at that moment.
+    /// The channel's position at that moment.
     pub top: StreamPosition,
-    /// What became of its resume, if it asked for one.
+    /// The result of the resume, if the reader asked for one.
     pub recovery: Option<Recovery>,
-    /// To a reader that resumes: the publications of this channel whose receipts are still collected, in order.
+    /// For a reader that resumes: the publications of this channel that still collect receipts, in order.
     pub receipts: Vec<(Offset, Arc<EventReceipts>)>,
 }
 
@@ -83,7 +85,7 @@ pub struct Subscribed {
 struct Reader {
     loop_id: LoopId,
     subscriber_count: usize,
-    /// No subscriber of the loop wants a frame before this one.
+    /// No subscriber of the loop needs a frame before this one.
     next: u64,
     dirty: bool,
 }
@@ -95,18 +97,18 @@ struct State {
     readers: Vec<Reader>,
     presence: Presence,
     devices: DeviceCounts,
-    /// Publications whose receipts may still be of use, in order. Bound: the events of [`Receipts`], and those that went
-    /// in the last second.
+    /// Publications that may still collect receipts, in order. Bound: the events of [`Receipts`], and those that were
+    /// removed from it in the last second.
     open: VecDeque<(Offset, JournalPosition)>,
-    /// Nothing was published that has an offset, or the store has given the channel back since.
+    /// Nothing with an offset was published yet, or the store has forgotten the channel since.
     is_new: bool,
-    /// Since when nobody reads it and nothing is kept.
+    /// Since when the channel has no reader and keeps nothing.
     idle_since: Option<Timestamp>,
-    /// Swept from the table: whoever still holds it must look again.
+    /// Removed from the table: a caller that still holds the channel must look it up again.
     swept: bool,
 }
 
-/// Proven devices and how many connections each has here.
+/// Proven devices, each with the number of its connections here.
 ///
 /// Invariant: `more` holds only devices of `set`, with their connections beyond the first.
 #[derive(Debug, Default)]
@@ -134,11 +136,11 @@ impl DeviceCounts {
     }
 }
 
-/// How long an idle channel's epoch and top outlive its publications, so that a reader who comes back resumes or is
-/// told; the same 30 days as Centrifugo's `history_meta_ttl`.
+/// How long an idle channel's epoch and top outlive its publications, so that a reader that comes back resumes or gets
+/// a gap. The value is the same as Centrifugo's `history_meta_ttl`: 30 days.
 const POSITION_TTL: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// A named, ordered stream of publications and who reads it.
+/// A named, ordered stream of publications, with its readers.
 #[derive(Debug)]
 pub struct Channel {
     name: ChannelName,
@@ -173,8 +175,8 @@ impl Channel {
         &self.options
     }
 
-    /// Publishes. `wake` is called for each loop that has readers here and does not know yet that there is something new;
-    /// the channel is locked then.
+    /// Publishes. `wake` is called for each loop that has readers here and is not dirty yet, while the channel is
+    /// locked.
     pub(crate) fn publish(
         self: &Arc<Self>,
         new: NewPublication,
@@ -196,7 +198,8 @@ impl Channel {
         Acted::Done(position)
     }
 
-    /// Whether it is new here or not, it is done: the journal may hand in what a restore has already brought.
+    /// Succeeds also if the publication is already there: the journal may hand in a publication that a restore has
+    /// brought.
     pub(crate) fn publish_at(
         self: &Arc<Self>,
         offset: Offset,
@@ -212,7 +215,7 @@ impl Channel {
         let publication = Publication { offset, ..publication };
         if state.history.append_at(offset, publication.clone(), now) {
             state.is_new = false;
-            // Before anybody can answer, and before the sender asks who may.
+            // Before the first reader can answer, and before the sender asks which devices may answer.
             if let Some(request) = &publication.receipt {
                 state.open(offset, request, receipts);
             }
@@ -233,7 +236,7 @@ impl Channel {
         Acted::Done(())
     }
 
-    /// The store has forgotten the channel. Who reads it stays, and its next publication comes at a later offset.
+    /// The store has forgotten the channel. Its readers stay, and its next publication has a later offset.
     pub(crate) fn give_back(&self) {
         lock(&self.state).is_new = true;
     }
@@ -246,7 +249,7 @@ impl Channel {
         wake: impl Fn(LoopId, Arc<Self>),
     ) {
         if state.readers.is_empty() {
-            return; // Nobody to write it to: not even encoded.
+            return; // No reader: the publication is not encoded.
         }
         let bytes = websocket::text_frame(&encode_publication_push(&self.name, publication));
         state.tail.push(Frame { bytes, published_micros: process_micros(), receipt });
@@ -287,12 +290,12 @@ impl Channel {
         Acted::Done(Subscribed { channel: self.clone(), next, top: state.history.top(), recovery, receipts })
     }
 
-    /// One connection here has lost its proof that it is the device; it leaves without one.
+    /// One connection here has lost the proof that it is the device. It will unsubscribe without a device.
     pub fn disown(&self, device: DeviceNumber) {
         lock(&self.state).devices.leave(device);
     }
 
-    /// Takes a subscriber away; returns whether nobody reads the channel now and nobody has published in it.
+    /// Removes a subscriber. Returns whether the channel is unused now: no readers, nothing published.
     pub(crate) fn unsubscribe(&self, loop_id: LoopId, client: ClientId, device: Option<DeviceNumber>) -> bool {
         let mut state = lock(&self.state);
         if let Some(device) = device {
@@ -311,20 +314,20 @@ impl Channel {
         state.is_unused()
     }
 
-    /// Gives the channel up if nobody reads it and nobody has published in it; whether that is so.
+    /// Marks the channel as swept if it is unused (no readers, nothing published). Returns whether it is.
     pub(crate) fn sweep_if_unused(&self) -> bool {
         let mut state = lock(&self.state);
         state.swept |= state.is_unused();
         state.swept
     }
 
-    /// Whether nobody has published in it, nothing that is kept at least.
+    /// Whether nothing that is kept was published in it.
     pub(crate) fn is_new(&self) -> bool {
         lock(&self.state).is_new
     }
 
-    /// The frames from `next` on, as many as fit `bytes_max` (at least one), once for all readers of a loop. Returns
-    /// the index after the last one and whether there are more.
+    /// The frames from `next` on, at most `bytes_max` but at least one, for all readers of a loop. Returns the index
+    /// after the last one and whether there are more.
     ///
     /// # Errors
     /// [`Lagged`] when the frame at `next` was overwritten.
@@ -341,8 +344,9 @@ impl Channel {
         }
     }
 
-    /// A loop's slowest subscriber wants nothing before `next`; what nobody wants is forgotten. Returns the first index
-    /// still held: a subscriber that wants an earlier one has been overtaken.
+    /// Tells the channel that a loop's slowest subscriber needs no frame before `next`, and drops the frames that no
+    /// loop needs. Returns the first index that is still held: a subscriber that needs an earlier one has been
+    /// overtaken.
     pub fn settle(&self, loop_id: LoopId, next: u64) -> u64 {
         let mut state = lock(&self.state);
         if let Some(reader) = state.readers.iter_mut().find(|reader| reader.loop_id == loop_id) {
@@ -352,7 +356,7 @@ impl Channel {
         state.tail.base()
     }
 
-    /// Also of one that was swept meanwhile: what it says was so a moment ago.
+    /// Also works for a swept channel: the answer was true a moment ago.
     pub(crate) fn history(&self, filter: HistoryFilter) -> (Vec<Publication>, StreamPosition) {
         let state = lock(&self.state);
         (state.history.read(filter), state.history.top())
@@ -370,8 +374,8 @@ impl Channel {
         lock(&self.state).readers.iter().map(|reader| reader.subscriber_count).sum()
     }
 
-    /// Drops the history if its time is over; returns whether the channel itself is to go: nobody reads it, nothing is
-    /// kept, and there is no position that a reader may come back to, or no room for it.
+    /// Drops the history if its time is over. Returns whether the channel itself is to be removed: it has no readers
+    /// and keeps nothing, and it has no position that a reader may resume from, or there is no room for it.
     pub(crate) fn expire(&self, receipts: &Receipts, now: Timestamp, has_room: bool) -> bool {
         let mut state = lock(&self.state);
         if !state.open.is_empty() {
@@ -385,13 +389,13 @@ impl Channel {
             return false;
         }
         let idle = now.saturating_since(*state.idle_since.get_or_insert(now));
-        // Without a history there are no positions. A durable one keeps its position until the store gives it back.
+        // Without a history there are no positions. A durable channel keeps its position until the store forgets it.
         state.swept = state.is_new || !self.options.durable && (idle >= POSITION_TTL || !has_room);
         state.swept
     }
 }
 
-/// Whether something was done to a channel, or the channel was already swept away.
+/// The result of an action on a channel that may have been swept before.
 #[derive(Debug)]
 pub(crate) enum Acted<T> {
     Done(T),
@@ -403,7 +407,7 @@ impl State {
         self.readers.is_empty() && self.is_new
     }
 
-    /// Collects receipts of what is published here at `offset`.
+    /// Starts to collect receipts of the publication at `offset`.
     fn open(&mut self, offset: Offset, request: &ReceiptRequest, receipts: &Receipts) {
         let event = receipts.open(request);
         event.add_readers(&self.devices.set);

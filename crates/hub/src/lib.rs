@@ -1,4 +1,4 @@
-//! Owner of all channels: publish, follow from a position, history, presence, receipts.
+//! Owner of all channels: publish, subscribe, resume, history, presence, receipts.
 //!
 //! ```text
 //!            publish ──► Channel { lock: history, tail, readers, presence } ──► wakes each edge loop once
@@ -6,22 +6,26 @@
 //!   subscribe, history, presence ────┘            └──► the loop fetches the new frames, once for all its readers
 //! ```
 //!
-//! - History add and fan-out are one step under the channel's lock, so every reader sees one order. A
-//!   resume reads the history and takes its place in the tail under the same lock: nothing to merge, no gap.
+//! - Adding to the history and to the fan-out is one step under the channel's lock, so all readers see one order. A
+//!   resume reads the history and takes a position in the tail under the same lock. So nothing has to be merged, and
+//!   nothing is missed.
 //! - The hub never waits for a reader and holds no socket. A reader is a position in the channel's
-//!   [`Tail`](tidings_stream::Tail); loops report how far their slowest reader is, and what all have is forgotten.
-//! - Memory channels get their offsets here. Durable channels get them from the journal
-//!   ([`Hub::publish_durable`]), since they must survive a restart; the hub's part is the same otherwise.
-//! - Bounds: memory channels (`channel_count_max`) and the channels of each namespace (its own `channel_count_max`), then
-//!   [`HubError::ChannelLimit`]. Durable channels that are published in are bounded by the store, which must not accept what
-//!   the hub then refuses: they count in their namespace and are never refused. A channel that was never published in exists
-//!   only while somebody reads it; while there is no room, idle memory channels go before their time. History is bounded by
-//!   each namespace, tail by [`TailBounds`], presence and the proven devices of a channel by the connections, receipts by
-//!   `receipt_event_count_max` (see [`Receipts`]).
-//! - Receipts of an event are opened under the channel's lock before fan-out, so they know the devices that read it then.
+//!   [`Tail`](tidings_stream::Tail). Loops report the position of their slowest reader, and frames that all readers
+//!   have are dropped.
+//! - Memory channels get their offsets here. Durable channels get them from the journal ([`Hub::publish_durable`]),
+//!   since offsets must survive a restart. Otherwise both kinds are treated the same.
+//! - Bounds: memory channels have the limit `channel_count_max`, and the channels of each namespace have the
+//!   namespace's own `channel_count_max`; beyond that [`HubError::ChannelLimit`]. The store bounds the durable channels
+//!   that are published in. The hub must not refuse what the store has accepted, so these channels count in their
+//!   namespace but are never refused. A channel without any publication exists only while it has a reader. While there
+//!   is no room, idle memory channels are removed early. History is bounded by each namespace, the tail by
+//!   [`TailBounds`], presence and proven devices by the connections, receipts by `receipt_event_count_max` (see
+//!   [`Receipts`]).
+//! - Receipts of an event are opened under the channel's lock before fan-out, so they know which devices read the
+//!   channel at that moment.
 //!
-//! Locks: a shard of the channel table, then a channel, then the counts, a mailbox or the receipts; never the other way.
-//! Within the receipts: the events, then one event; visibility alone.
+//! Locks, in this order: a shard of the channel table, then a channel, then one of the counts, a mailbox or the
+//! receipts. Within the receipts: the events, then one event. The lock of visibility is held without these two.
 
 mod channel;
 mod clock;
@@ -44,40 +48,41 @@ pub use clock::process_micros;
 pub use mailbox::Mailbox;
 pub use receipts::{EventReceipts, RECEIPT_USER_COUNT_MAX, RECEIPTS_TTL, ReceiptSummary, Receipts};
 
-/// What the hub is told at start.
+/// The hub's settings.
 #[derive(Debug, Clone)]
 pub struct HubConfig {
     /// The configured namespaces.
     pub namespaces: Arc<Namespaces>,
     /// Memory channels at one time.
     pub channel_count_max: usize,
-    /// What waits in one channel for its slowest reader.
+    /// The bounds of each channel's tail.
     pub tail: TailBounds,
-    /// Where a durable channel begins: the epoch is one life of the store, the offset rises with [`Hub::give_back`].
+    /// The position at which a durable channel begins. The epoch is one life of the store; the offset rises with
+    /// [`Hub::give_back`].
     pub durable_start: StreamPosition,
     /// Events whose receipts are collected at one time.
     pub receipt_event_count_max: usize,
 }
 
-/// Why the hub refuses.
+/// Why the hub refuses a call.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HubError {
     /// The channel's namespace is not configured.
-    #[error("channel {0} is in a namespace that is not configured")]
+    #[error("channel {0} is in a namespace that is not in the configuration (channel.namespaces)")]
     UnknownNamespace(ChannelName),
-    /// No room for one more channel.
-    #[error("channel {channel} would be one more than the {limit} that may exist ({setting})")]
+    /// There is no room for another channel.
+    #[error("channel {channel} cannot be created: there are {limit} channels, the limit of {setting}")]
     ChannelLimit {
         /// The channel that was to be created.
         channel: ChannelName,
         /// The limit.
         limit: usize,
-        /// The setting that says so.
+        /// The setting that has this limit.
         setting: &'static str,
     },
 }
 
-/// Channels and the clients in them, counted.
+/// Number of channels and of subscriptions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct HubCounts {
     /// Channels that exist: with a subscriber or a history.
@@ -99,7 +104,7 @@ struct ChannelCounts {
     by_namespace: HashMap<Box<str>, usize>,
 }
 
-/// How many idle channels are to go in one sweep because there is no room for another one.
+/// How many idle channels one sweep may remove because there is no room for another channel.
 struct Excess {
     memory: usize,
     by_namespace: HashMap<Box<str>, usize>,
@@ -114,7 +119,7 @@ impl Excess {
         if count < limit { 0 } else { count - limit + (limit / 16).max(1) }
     }
 
-    /// Whether an idle channel of the namespace may stay.
+    /// Whether an idle channel of the namespace may be kept.
     fn has_room(&mut self, namespace: &str, options: &NamespaceOptions, counts: &Mutex<ChannelCounts>) -> bool {
         if !self.by_namespace.contains_key(namespace) {
             let count = lock(counts).by_namespace.get(namespace).copied().unwrap_or_default();
@@ -131,12 +136,12 @@ impl Excess {
     }
 }
 
-/// At whose word a channel is created.
+/// Why a channel is created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Creation {
-    /// A reader's or a publisher's: there must be room.
+    /// A reader or a publisher asks for it: there must be room.
     Asked,
-    /// The journal's, which has accepted a publication into it.
+    /// The journal has accepted a publication into it: it is always created.
     Accepted,
 }
 
@@ -174,7 +179,7 @@ impl Hub {
         self.mailboxes.iter().enumerate().map(|(index, mailbox)| (LoopId(index), mailbox.clone()))
     }
 
-    /// Who has shown that an event reached them.
+    /// The receipts of events.
     pub fn receipts(&self) -> &Arc<Receipts> {
         &self.receipts
     }
@@ -192,8 +197,8 @@ impl Hub {
         self.config.namespaces.options(channel).ok_or_else(|| HubError::UnknownNamespace(channel.clone()))
     }
 
-    /// Publishes into a memory channel. The position is `None` when nothing was written to history. What is neither kept nor
-    /// read creates no channel.
+    /// Publishes into a memory channel. The position is `None` if nothing was written to the history. A publication
+    /// that is neither kept nor read creates no channel.
     ///
     /// # Errors
     /// When the namespace is unknown or there is no room for a new channel.
@@ -216,9 +221,10 @@ impl Hub {
         })
     }
 
-    /// Publishes what the journal has accepted, at the position it gave. One that the channel already has changes nothing.
-    /// If it asks for receipts, they are collected when this returns. Where the namespace is no longer durable, which an event that was
-    /// accepted before may not know, the channel gives an offset of its own, and nobody is asked for a receipt.
+    /// Publishes what the journal has accepted, at the journal's position. A publication that the channel already has
+    /// changes nothing. If it asks for receipts, they are open when this returns. An event may have been accepted
+    /// before its namespace stopped being durable: then the channel gives an offset of its own, and no receipts are
+    /// collected.
     ///
     /// # Errors
     /// When the namespace is unknown or there is no room for a new channel.
@@ -244,8 +250,7 @@ impl Hub {
         })
     }
 
-    /// Brings a durable channel back as it was left; `at` is when its last publication was made. With a `top` of 0 there is
-    /// none yet.
+    /// Restores a durable channel; `at` is the time of its last publication. A `top` of 0 means that there is none yet.
     ///
     /// # Errors
     /// When the namespace is unknown or there is no room for a new channel.
@@ -259,17 +264,18 @@ impl Hub {
         self.with_channel(name, Creation::Accepted, |channel| channel.restore(top, kept.clone(), at))
     }
 
-    /// The store has forgotten a durable channel, and those that are created from now on begin at `floor`, which is behind
-    /// every offset that a forgotten one gave out. Nobody may publish in the channel meanwhile.
+    /// The store has forgotten a durable channel. Channels that are created from now on begin at `floor`, which is
+    /// behind every offset of a forgotten channel. Until this returns, nothing may be published in the channel.
     pub fn give_back(&self, name: &ChannelName, floor: Offset) {
-        self.durable_floor.fetch_max(floor.0, Ordering::Relaxed); // Others see it with the shard's lock.
-        // Of a namespace that is no longer durable the store may have a channel with the name of another one.
+        self.durable_floor.fetch_max(floor.0, Ordering::Relaxed); // The shard's lock makes it visible.
+        // If the namespace is no longer durable, the store may still have a channel of this name. That is not the
+        // memory channel of this name.
         if let Some(channel) = self.existing(name).filter(|channel| channel.options().durable) {
             channel.give_back();
         }
     }
 
-    /// Adds a reader on an edge loop and, with `resume`, reads what it missed, in one step.
+    /// Adds a reader on an edge loop and, with `resume`, reads what it has missed, in one step.
     ///
     /// # Errors
     /// When the namespace is unknown or there is no room for a new channel.
@@ -282,8 +288,8 @@ impl Hub {
         self.with_channel(name, Creation::Asked, |channel| channel.subscribe(member, resume, &self.receipts))
     }
 
-    /// Takes a subscriber away; `device` as it came, unless that was disowned. A channel that nobody else reads and nobody
-    /// has published in is forgotten.
+    /// Removes a subscriber; `device` is that of its subscription, unless it was disowned. A channel without readers
+    /// and publications is removed.
     pub fn unsubscribe(&self, channel: &Arc<Channel>, loop_id: LoopId, client: ClientId, device: Option<DeviceNumber>) {
         if !channel.unsubscribe(loop_id, client, device) {
             return;
@@ -296,7 +302,7 @@ impl Hub {
         }
     }
 
-    /// Whether a publication would be the channel's first that stays, so that the channel stays as well.
+    /// Whether a publication would be the first one that the channel keeps. Then the channel is kept as well.
     ///
     /// # Errors
     /// When the namespace is unknown or there is no room for a new channel.
@@ -311,7 +317,7 @@ impl Hub {
         }
     }
 
-    /// A page of a channel's history and where the channel is.
+    /// A page of a channel's history, and the channel's position.
     ///
     /// # Errors
     /// When the namespace is unknown.
@@ -327,12 +333,13 @@ impl Hub {
         }
     }
 
-    /// Who is in the channel, by client id; empty when nobody is.
+    /// The members of the channel, by client id.
     pub fn presence(&self, name: &ChannelName) -> Vec<ClientInfo> {
         self.presence_within(name, usize::MAX).expect("nothing is heavier")
     }
 
-    /// The same; `None` when they weigh more than `bytes_max` in an answer, which is known without looking at each.
+    /// The members of the channel; `None` if they take more than `bytes_max` in an answer. This is known without
+    /// looking at each.
     pub fn presence_within(&self, name: &ChannelName, bytes_max: usize) -> Option<Vec<ClientInfo>> {
         self.existing(name).map_or(Some(Vec::new()), |channel| channel.presence_within(bytes_max))
     }
@@ -347,14 +354,14 @@ impl Hub {
         self.existing(name).map_or(0, |channel| channel.subscriber_count())
     }
 
-    /// Drops histories and receipts whose time is over and channels that hold nothing any more; where there is no room for
-    /// another channel, also some whose position may still be asked for (a sixteenth of the limit, so that the next ones find
-    /// room until the next call). Called about once a second.
+    /// Drops histories and receipts whose time is over, and channels that hold nothing any more. If there is no room
+    /// for another channel, it also drops idle channels whose position a reader may still ask for: a sixteenth of the
+    /// limit, so that new channels find room until the next call. Called about once a second.
     ///
-    /// A memory channel that comes back after it was forgotten begins at offset 0. If it was published in, it must have another
-    /// epoch then, or a reader of the first life would be given the second's publications as what it missed. So such a
-    /// channel takes the epoch of new channels with it. One that was never published in is the same in each life, and a
-    /// reader that comes back to it resumes.
+    /// A memory channel that is created again begins at offset 0. If its first life had publications, its second life
+    /// must have another epoch. Otherwise a reader of the first life would get publications of the second life as if it
+    /// had missed them. So removing such a channel gives all new channels a new epoch. A channel without publications
+    /// is the same in each life, and a reader that comes back to it resumes.
     pub fn sweep(&self, now: Timestamp) {
         self.receipts.sweep(now);
         let mut excess = Excess::of_memory(lock(&self.channel_counts).memory, self.config.channel_count_max);
@@ -367,19 +374,19 @@ impl Hub {
                 if swept {
                     excess.count_out(namespace, options);
                     if !options.durable && !channel.is_new() {
-                        self.memory_epoch.store(rand::random(), Ordering::Relaxed); // Others see it with the shard's lock.
+                        self.memory_epoch.store(rand::random(), Ordering::Relaxed); // The shard's lock makes it visible.
                     }
                     self.count_out(channel);
                 }
                 !swept
             });
             if shard.capacity() > 4 * shard.len().max(64) {
-                shard.shrink_to_fit(); // A burst of channels does not keep its room.
+                shard.shrink_to_fit(); // Frees the memory after a burst of channels.
             }
         }
     }
 
-    /// Channels and subscriptions now.
+    /// The current number of channels and subscriptions.
     pub fn counts(&self) -> HubCounts {
         let mut counts = HubCounts::default();
         for shard in &self.shards {
@@ -394,8 +401,8 @@ impl Hub {
         lock(self.shard(name)).get(name).cloned()
     }
 
-    /// Runs `act` on the channel, creating it if need be. `None` from `act` means that the channel was swept away
-    /// between look-up and lock; then it is looked up again.
+    /// Runs `act` on the channel, and creates the channel if necessary. If the channel was swept between look-up and
+    /// lock, it is looked up again.
     fn with_channel<T>(
         &self,
         name: &ChannelName,
@@ -410,7 +417,7 @@ impl Hub {
         }
     }
 
-    /// The loop learns that the channel has something new.
+    /// Tells the loop that the channel has something new.
     fn wake(&self, loop_id: LoopId, channel: Arc<Channel>) {
         self.mailboxes[loop_id.0].put(channel);
     }
@@ -445,7 +452,7 @@ impl Hub {
         }
     }
 
-    /// The limit that leaves no room for another channel of the name's namespace, and its setting.
+    /// The limit that allows no further channel in the namespace, with its setting.
     fn limit_reached(
         &self,
         name: &ChannelName,
@@ -460,7 +467,7 @@ impl Hub {
         (in_namespace >= namespace_max).then_some((namespace_max, "the namespace's channel_count_max"))
     }
 
-    /// A channel is gone; its shard is locked.
+    /// Counts a removed channel; its shard is locked.
     fn count_out(&self, channel: &Channel) {
         let mut counts = lock(&self.channel_counts);
         counts.memory -= usize::from(!channel.options().durable);
@@ -469,7 +476,7 @@ impl Hub {
         }
     }
 
-    /// Where a channel begins that is created now.
+    /// The start of a channel that is created now.
     fn start(&self, options: &NamespaceOptions) -> StreamPosition {
         if options.durable {
             let offset = Offset(self.durable_floor.load(Ordering::Relaxed));

@@ -1,4 +1,4 @@
-//! How a loop learns which channels have something new.
+//! The list that tells a loop which channels have something new.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,8 +9,8 @@ use crate::channel::Channel;
 
 /// Channels with frames that a loop has not fetched yet.
 ///
-/// Queue: each channel at most once (its reader entry remembers that it is here), so the bound is the channel count.
-/// Never full; taken whole.
+/// Queue: each channel at most once (the loop's reader entry is dirty while it is here), so the bound is the number of
+/// channels. Never full; taken as a whole.
 #[derive(Debug, Default)]
 pub struct Mailbox {
     dirty: Mutex<Vec<Arc<Channel>>>,

@@ -1,4 +1,4 @@
-//! Who is in one channel, so that counting them and weighing them in an answer costs nothing per member.
+//! The members of one channel, kept so that counting them and knowing their size in an answer costs nothing per member.
 //!
 //! Bound: one entry per subscribed connection, and one per user of these.
 
@@ -8,7 +8,7 @@ use tidings_protocol::{ClientId, ClientInfo};
 
 /// The clients of one channel.
 ///
-/// Invariant: `connections_by_user` counts the clients of each user, `bytes` is what all weigh in an answer.
+/// Invariant: `connections_by_user` counts the clients of each user; `bytes` is the size of all clients in an answer.
 #[derive(Debug, Default)]
 pub(crate) struct Presence {
     clients: HashMap<ClientId, ClientInfo>,
@@ -37,16 +37,16 @@ impl Presence {
             }
         }
         if self.clients.is_empty() {
-            *self = Self::default(); // A crowd that has gone leaves no room behind.
+            *self = Self::default(); // Frees the memory of a large crowd.
         }
     }
 
-    /// All clients; `None` when they weigh more than `bytes_max` in an answer.
+    /// All clients; `None` if they take more than `bytes_max` in an answer.
     pub(crate) fn within(&self, bytes_max: usize) -> Option<Vec<ClientInfo>> {
         (self.bytes <= bytes_max).then(|| self.clients.values().cloned().collect())
     }
 
-    /// How many connections and how many different users.
+    /// The number of connections and of different users.
     pub(crate) fn stats(&self) -> (u64, u64) {
         (self.clients.len() as u64, self.connections_by_user.len() as u64)
     }

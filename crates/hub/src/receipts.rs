@@ -1,4 +1,4 @@
-//! Who has shown that an event reached them (design, section 4).
+//! Receipts: which devices and users have shown that an event reached them.
 //!
 //! ```text
 //!   publish_durable ──► open: readers = proven devices in the channels ──┐
@@ -6,14 +6,15 @@
 //!   edge ──► set_visible: devices whose app is on the screen ────────────┘
 //! ```
 //!
-//! [`Receipts`] knows the events whose receipts are collected at present and which devices are visible; it decides
-//! nothing about pings or pushes. A device may be connected several times: it is visible while any of its connections
-//! is, and has received what any of them has. Visibility runs out: [`Receipts::sweep`] sees to it within a second or
-//! so; whether a receipt counts is judged by the edge at the moment of the pong, exactly.
+//! [`Receipts`] knows the events whose receipts are collected now, and which devices are visible. It decides nothing
+//! about pings or pushes. A device may be connected several times: it is visible while any of its connections is, and
+//! has received what any of them has received. Visibility expires: [`Receipts::sweep`] removes it within about a
+//! second. The edge judges exactly, at the moment of the pong, whether a receipt counts.
 //!
-//! Bounds: `event_count_max` events; one more makes the oldest go, whose receipts then count for nobody: its devices are
-//! pushed. An event goes [`RECEIPTS_TTL`] after nobody waits for it any more. Per event two sets of device numbers and at
-//! most [`RECEIPT_USER_COUNT_MAX`] users of [`USER_BYTES_MAX`] bytes; visible devices are bounded by the connections.
+//! Bounds: `event_count_max` events. A further event removes the oldest one; its receipts no longer count, and its
+//! devices are pushed. An event is removed [`RECEIPTS_TTL`] after its time for receipts is over. An event has two sets
+//! of device numbers and at most [`RECEIPT_USER_COUNT_MAX`] users of [`USER_BYTES_MAX`] bytes. Visible devices are
+//! bounded by the connections.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -28,11 +29,12 @@ use tidings_types::{DeviceNumber, JournalPosition, Offset, ReceiptPolicy, Receip
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
-/// How long an event's receipts can still be asked for after their time.
+/// How long an event's receipts can still be read after their time.
 pub const RECEIPTS_TTL: Duration = Duration::from_secs(60);
-/// Users who are listed as having received an event.
+/// The most users that are listed as having received an event.
 pub const RECEIPT_USER_COUNT_MAX: usize = 1000;
-/// Bytes of a user's name: what [`UserId`](tidings_types::UserId) allows. A token may hold a longer one, which is not listed.
+/// The most bytes of a listed user's name, as in [`UserId`](tidings_types::UserId). A token may have a longer name,
+/// which is not listed.
 const USER_BYTES_MAX: usize = 128;
 
 /// Events whose receipts are collected, and the devices whose app is visible.
@@ -45,7 +47,7 @@ pub struct Receipts {
 
 /// Which devices are visible, by connection.
 ///
-/// Invariant: `devices` are those with an entry in `connections`; none of these runs out before `sweep_at`.
+/// Invariant: `devices` are those with an entry in `connections`; no entry expires before `sweep_at`.
 #[derive(Debug)]
 struct Visible {
     devices: RoaringBitmap,
@@ -64,7 +66,7 @@ impl Visible {
         if self.connections.remove(&(device, client)).is_none() {
             return;
         }
-        // Another connection of the device would stand right beside this one.
+        // The keys are ordered, so another connection of the device would be next to this one.
         let before = self.connections.range(..(device, client)).next_back();
         let after = self.connections.range((device, client)..).next();
         if !before.into_iter().chain(after).any(|((other, _), _)| *other == device) {
@@ -72,7 +74,7 @@ impl Visible {
         }
     }
 
-    /// Looks through all only when one may have run out, not each time: who stays visible says so again long before.
+    /// Searches all entries only when one may have expired: most are renewed long before.
     fn sweep(&mut self, now: Timestamp) {
         if now < self.sweep_at {
             return;
@@ -91,7 +93,7 @@ impl Receipts {
         Self { event_count_max, events: Mutex::default(), visible: Arc::new(Mutex::new(visible)) }
     }
 
-    /// The receipts of an event, which are collected from now on if they were not before.
+    /// The receipts of an event. If they are not collected yet, this starts it.
     pub fn open(&self, request: &ReceiptRequest) -> Arc<EventReceipts> {
         let mut events = lock(&self.events);
         let new = || Arc::new(EventReceipts::new(request, self.visible.clone()));
@@ -120,8 +122,8 @@ impl Receipts {
         lock(&self.events).contains_key(&event)
     }
 
-    /// A proven device's app is on the screen until then, says this connection; `None`: it is hidden, or the connection
-    /// is gone. What a connection says replaces what it said before.
+    /// A connection says that the app of its proven device is on the screen until `until`; `None`: it is hidden, or the
+    /// connection has ended. This replaces what the connection said before.
     pub fn set_visible(&self, device: DeviceNumber, client: ClientId, until: Option<Timestamp>) {
         let mut visible = lock(&self.visible);
         match until {
@@ -130,7 +132,7 @@ impl Receipts {
         }
     }
 
-    /// Forgets what is over: events nobody waits for, and visibility that was not renewed.
+    /// Removes events whose time is over, and visibility that has expired.
     pub fn sweep(&self, now: Timestamp) {
         lock(&self.events).retain(|_, event| now < event.terms.until.saturating_add(RECEIPTS_TTL));
         lock(&self.visible).sweep(now);
@@ -156,20 +158,20 @@ struct State {
     /// Connections that have answered.
     received: u64,
     users: BTreeSet<Box<str>>,
-    /// There were more users than are kept.
+    /// There were more users than are listed.
     is_cut: bool,
 }
 
-/// Receipts in figures.
+/// Receipts in numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReceiptSummary {
-    /// Connections that were written the event and asked for a receipt.
+    /// Connections to which the event was written and that were asked for a receipt.
     pub written: u64,
-    /// Those that have answered.
+    /// Those connections that have answered.
     pub received: u64,
-    /// Whose they are, in order, at most [`RECEIPT_USER_COUNT_MAX`]; only when the event asks every client.
+    /// The users who answered, in order, at most [`RECEIPT_USER_COUNT_MAX`]; only if the event asks every client.
     pub users: Vec<String>,
-    /// Whether those are all users who answered; a name of over 128 bytes is not listed.
+    /// Whether `users` lists all users who answered; a name of over 128 bytes is not listed.
     pub users_complete: bool,
 }
 
@@ -185,29 +187,29 @@ impl EventReceipts {
         }
     }
 
-    /// Which event.
+    /// The event's position in the journal.
     pub fn event(&self) -> JournalPosition {
         self.event
     }
 
-    /// What it asks for.
+    /// The receipts that the event asks for.
     pub fn terms(&self) -> &ReceiptTerms {
         &self.terms
     }
 
-    /// Proven devices that were reading a channel when the event was published there, or came back and resumed over it.
+    /// Adds proven devices that read a channel when the event was published there, or that resumed over the event.
     pub fn add_readers(&self, devices: &RoaringBitmap) {
         lock(&self.state).readers |= devices;
         self.changed.notify_waiters();
     }
 
-    /// One connection more was written it and is asked.
+    /// The event was written to one more connection, which is asked for a receipt.
     pub fn on_written(&self) {
         self.written.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A connection that was written it has answered; once per connection. `device` only when it is proven, `visible`:
-    /// its app is on the screen at this moment.
+    /// A connection to which the event was written has answered; call it once per connection. `device` is set only if
+    /// it is proven; `visible`: its app is on the screen at this moment.
     pub fn on_received(&self, user: &str, device: Option<DeviceNumber>, visible: bool) {
         let mut state = lock(&self.state);
         self.count(&mut state, user, device, visible);
@@ -216,9 +218,9 @@ impl EventReceipts {
         self.changed.notify_waiters();
     }
 
-    /// A client came back and named a position at or behind this event: the receipt of a connection before. Where that one
-    /// may have answered itself it is not counted again, so of clients that say neither who nor which device they are
-    /// pongs alone count.
+    /// A client has resumed from a position at or behind this event: a receipt for an earlier connection. That
+    /// connection may have answered itself, so a receipt counts only if its device or user is new. For clients without
+    /// user and device only pongs count.
     pub fn on_resumed(&self, user: &str, device: Option<DeviceNumber>, visible: bool) {
         let mut state = lock(&self.state);
         if device.is_some_and(|device| state.devices.contains(device.0)) {
@@ -231,11 +233,11 @@ impl EventReceipts {
         self.changed.notify_waiters();
     }
 
-    /// Whether that is news: a device or a user that had not received it.
+    /// Whether this is a device or a user that had not received the event before.
     fn count(&self, state: &mut State, user: &str, device: Option<DeviceNumber>, visible: bool) -> bool {
         let device = device.filter(|_| visible || self.terms.policy == ReceiptPolicy::Any);
         let is_new_device = device.is_some_and(|device| state.devices.insert(device.0));
-        // Who is anonymous is no user.
+        // An anonymous client has no user to list.
         if !self.terms.every_client || user.is_empty() || state.users.contains(user) {
             return is_new_device;
         }
@@ -246,20 +248,20 @@ impl EventReceipts {
         state.users.insert(user.into())
     }
 
-    /// Never more than were written it: a pong may come after its client has resumed elsewhere.
+    /// Counts a receipt, but never more than were written: a pong may come after its client has resumed elsewhere.
     fn add_received(&self, state: &mut State) {
         if state.received < self.written.load(Ordering::Relaxed) {
             state.received += 1;
         }
     }
 
-    /// Whether a receipt that came now would be of use to anybody.
+    /// Whether a new receipt would still be useful.
     pub(crate) fn is_of_use(&self, now: Timestamp) -> bool {
         self.terms.every_client || now < self.terms.until
     }
 
-    /// Devices whose receipt would count if it came now: readers whose app is visible, or all readers when the event
-    /// does not care. Those that have answered are among them.
+    /// Devices whose receipt would count now: readers whose app is visible, or all readers if the event does not ask
+    /// for visibility. Devices that have answered are among them.
     pub fn may_answer(&self) -> RoaringBitmap {
         let readers = lock(&self.state).readers.clone();
         match self.terms.policy {
@@ -273,11 +275,11 @@ impl EventReceipts {
         lock(&self.state).devices.clone()
     }
 
-    /// Figures of this moment.
+    /// The current numbers.
     pub fn summary(&self) -> ReceiptSummary {
         let state = lock(&self.state);
         ReceiptSummary {
-            // Read under the lock: what was received had been written before, so this is not smaller.
+            // Read under the lock: what was received had been written before, so this is not smaller than `received`.
             written: self.written.load(Ordering::Relaxed),
             received: state.received,
             users: state.users.iter().map(|user| user.to_string()).collect(),
@@ -285,8 +287,8 @@ impl EventReceipts {
         }
     }
 
-    /// Resolves after the next change of readers or receipts; several may be one. It counts from this call on, not from
-    /// the first poll: whoever calls it before looking misses nothing.
+    /// Resolves after the next change of readers or receipts; several changes may resolve it once. Changes count from
+    /// this call on, not from the first poll. So a caller that calls this before it looks misses nothing.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -295,7 +297,7 @@ impl EventReceipts {
     }
 }
 
-// Users are people's names more often than not.
+// Users are often names of people.
 impl fmt::Debug for EventReceipts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EventReceipts").field("event", &self.event).field("terms", &self.terms).finish_non_exhaustive()

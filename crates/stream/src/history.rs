@@ -1,12 +1,13 @@
-//! What a reader can come back to: a [`Log`] whose indices are offsets, with an epoch and an age.
+//! The publications to which a reader can come back: a [`Log`] whose indices are offsets, with an epoch and a time to
+//! live.
 //!
 //! ```text
 //!   removed by size or age      kept                    top
 //!   1 2 3 … ─────────────────► [b+1 … ]────────────────► t      next publication gets t + 1
 //! ```
 //!
-//! Top and epoch outlive the publications: a reader at the top resumes even when nothing is kept any more.
-//! Nothing for `ttl` since the last publication removes all of them at once, as in Centrifugo's memory engine.
+//! Top and epoch outlive the publications: a reader at the top resumes even if nothing is kept any more. If nothing is
+//! published for `ttl`, all publications are removed at once, as in Centrifugo's memory engine.
 
 use std::time::Duration;
 
@@ -16,45 +17,45 @@ use tidings_types::{Epoch, Offset, StreamPosition, Timestamp};
 /// How much is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
-    /// Publications; 0 keeps none and gives no offsets.
+    /// The number of publications; 0 keeps none and gives no offsets.
     pub size: usize,
-    /// How long after the last publication all are dropped.
+    /// How long after the last publication all are removed.
     pub ttl: Duration,
 }
 
 impl Retention {
-    /// Whether anything is kept at all: publications have offsets only then.
+    /// Whether publications are kept. Only then they have offsets.
     pub fn is_kept(&self) -> bool {
         self.size > 0 && !self.ttl.is_zero()
     }
 }
 
-/// The history does not reach back to where the reader stopped, or belongs to another life of the channel.
+/// The history does not reach back to the reader's position, or the position belongs to another epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("publications after the position are gone; the channel is at {}", top.offset.0)]
 pub struct Gap {
-    /// Where the channel is now: the reader starts anew from here.
+    /// The channel's current position: the reader starts anew from here.
     pub top: StreamPosition,
 }
 
-/// Which part of the history is asked for.
+/// The part of the history that is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct HistoryFilter {
     /// Only after this offset (before it when reversed).
     pub since: Option<Offset>,
-    /// At most this many; `None` means all.
+    /// At most this many publications; `None` means all.
     pub limit: Option<usize>,
     /// Newest first.
     pub reverse: bool,
-    /// The page ends before it weighs more; its first publication is given however heavy it is, so that a reader can
-    /// always go on from the last one. `None` means no such end.
+    /// The page ends before its publications weigh more than this. The first publication is always given, so that a
+    /// reader can always go on from the last one. `None`: no such limit.
     pub bytes_max: Option<usize>,
 }
 
 /// Publications under their offsets, bounded by count and age.
 ///
-/// Invariant: the log's index is the offset before, so that its end is the offset of the last publication, and a reader
-/// that has everything up to an offset stands at the index of that number.
+/// Invariant: a publication's index in the log is its offset minus one. So the log's end is the offset of the last
+/// publication, and a reader that has everything up to offset n reads from index n.
 #[derive(Debug)]
 pub struct History<P> {
     epoch: Epoch,
@@ -65,15 +66,15 @@ pub struct History<P> {
 }
 
 impl<P: Clone> History<P> {
-    /// A channel's first moment: nothing published, at `start`. `weigh` says how many bytes a publication takes in an answer.
+    /// A new channel: nothing published, at `start`. `weigh` returns the bytes that a publication takes in an answer.
     pub fn new(start: StreamPosition, retention: Retention, weigh: fn(&P) -> usize) -> Self {
         let mut log = Log::new(retention.size.max(1));
         log.skip_to(start.offset.0);
         Self { epoch: start.epoch, log, retention, expires_at: Timestamp(0), weigh }
     }
 
-    /// This channel, still new, as it was left: `kept` are its last publications, the last of them at `top`, published
-    /// at `at`.
+    /// This new channel with restored content: `kept` are its last publications. The last one has the offset `top` and
+    /// was published at `at`.
     #[must_use]
     pub fn restored(&self, top: Offset, mut kept: Vec<P>, at: Timestamp) -> Self {
         let start = Offset(top.0.saturating_sub(kept.len() as u64));
@@ -84,7 +85,7 @@ impl<P: Clone> History<P> {
         history
     }
 
-    /// Where the channel is: the offset of the last publication, and the epoch.
+    /// The channel's position: the offset of the last publication, and the epoch.
     pub fn top(&self) -> StreamPosition {
         StreamPosition { offset: Offset(self.log.end()), epoch: self.epoch }
     }
@@ -107,10 +108,10 @@ impl<P: Clone> History<P> {
         publication
     }
 
-    /// Adds a publication whose offset was given elsewhere (the journal). Offsets grow by one; after a jump what lies
-    /// before it is dropped, so that the kept ones stay without a hole.
+    /// Adds a publication whose offset comes from the journal. Offsets grow by one. After a jump, all earlier
+    /// publications are dropped, so that the history has no hole.
     ///
-    /// Returns whether it is new; one that the history already knows changes nothing.
+    /// Returns whether the publication is new; a known one changes nothing.
     pub fn append_at(&mut self, offset: Offset, publication: P, now: Timestamp) -> bool {
         if offset.0 <= self.log.end() {
             return false;
@@ -124,23 +125,23 @@ impl<P: Clone> History<P> {
         true
     }
 
-    /// Drops everything when nothing was published for `ttl`; returns how many were dropped.
+    /// Removes everything if nothing was published for `ttl`; returns how many were removed.
     pub fn expire(&mut self, now: Timestamp) -> usize {
         if now < self.expires_at { 0 } else { self.clear() }
     }
 
-    /// Drops all publications; top and epoch stay. Returns how many were dropped.
+    /// Removes all publications; top and epoch stay. Returns how many were removed.
     pub fn clear(&mut self) -> usize {
         self.log.clear()
     }
 
-    /// What was published after `since`: everything, in order, or the gap.
+    /// Everything that was published after `since`, in order, or the gap.
     ///
-    /// `epoch` may be `None` when the reader knows none yet (it subscribed before the first publication).
+    /// `epoch` is `None` if the reader knows none yet (it subscribed before the first publication).
     ///
     /// # Errors
-    /// [`Gap`] when a publication after `since` is not kept any more, there are more of them than `limit` allows (a single
-    /// one may be of any weight), `since` lies ahead of the channel, or the epoch is another one.
+    /// [`Gap`] if a publication after `since` is no longer kept, if there are more than `limit` allows (a single
+    /// publication may have any weight), if `since` is ahead of the channel, or if the epoch is a different one.
     pub fn resume(&self, since: Offset, epoch: Option<&str>, limit: impl Into<Bounds>) -> Result<Vec<P>, Gap> {
         let (top, limit) = (self.top(), limit.into());
         let is_known = epoch.is_none_or(|epoch| epoch == top.epoch.as_str()) && since <= top.offset;
@@ -152,10 +153,10 @@ impl<P: Clone> History<P> {
         missed.ok_or(Gap { top })
     }
 
-    /// A page of what is kept.
+    /// A page of the kept publications.
     pub fn read(&self, filter: HistoryFilter) -> Vec<P> {
         let limit = filter.limit.unwrap_or(usize::MAX);
-        // How many of the kept ones are not after the offset.
+        // The number of kept publications with at most this offset.
         let count_until = |offset: u64| usize::try_from(offset.saturating_sub(self.log.base())).unwrap_or(usize::MAX);
         if filter.reverse {
             let count = filter.since.map_or(usize::MAX, |since| count_until(since.0.saturating_sub(1)));
@@ -166,7 +167,7 @@ impl<P: Clone> History<P> {
         }
     }
 
-    /// The first publications, as many as weigh no more than `bytes_max` together; at least one.
+    /// The first publications, together at most `bytes_max`, but at least one.
     fn within<'a>(&self, publications: impl Iterator<Item = &'a P>, bytes_max: Option<usize>) -> Vec<P>
     where
         P: 'a,
@@ -213,7 +214,7 @@ mod tests {
         HistoryFilter { since: Some(Offset(since)), limit: Some(limit), reverse, bytes_max: None }
     }
 
-    /// As many of the values as weigh no more than that together, but at least one.
+    /// The first values, together at most `bytes_max`, but at least one.
     fn lightest(values: &[u64], bytes_max: usize) -> &[u64] {
         let is_light = |count: &usize| values[..*count].iter().map(weight).sum::<usize>() <= bytes_max;
         let count = (0..=values.len()).rev().find(is_light).unwrap_or_default();
@@ -296,7 +297,7 @@ mod tests {
     }
 
     proptest! {
-        /// The model keeps every publication ever made and which are still there; each value is its own offset.
+        /// The model keeps every publication ever made and knows which are still kept; each value is its own offset.
         #[test]
         fn resume_gives_exactly_what_was_missed_or_says_gap(
             steps in steps(),

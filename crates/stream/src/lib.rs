@@ -1,15 +1,13 @@
-//! One channel's memory, without I/O, clock or locks.
+//! The publications of one channel in memory, without I/O, clock or locks.
 //!
-//! Two things are kept of what was published, for two kinds of reader:
+//! There are two stores, for two kinds of readers:
 //!
-//! - [`History`] is what a reader can come back to: publications under their [`Offset`](tidings_types::Offset), bounded
-//!   by count and age. It answers history requests and resumes, or says plainly that what was missed is gone.
-//! - [`Tail`] is what connected readers are still to be written: encoded frames under a running index, bounded by count
-//!   and bytes, and empty as soon as the slowest reader has everything. A reader that falls off it is told how much
-//!   it missed.
+//! - [`History`] is for readers that come back: publications by their [`Offset`](tidings_types::Offset), bounded by
+//!   count and age. It answers history requests and resumes, and reports a gap if missed publications are gone.
+//! - [`Tail`] is for connected readers: encoded frames by a running index, bounded by count and bytes. It is empty as
+//!   soon as the slowest reader has everything. A reader that the tail has overtaken is told how many frames it missed.
 //!
-//! Both are a [`Log`](tidings_buffer::Log): one in the words of a channel, the other in those of a connection. Who owns
-//! them (the hub), locks them and calls them with the time is none of their business.
+//! Both are a [`Log`](tidings_buffer::Log). The hub owns and locks them and passes the time.
 
 mod history;
 mod tail;

@@ -1,30 +1,31 @@
-//! What connected readers are still to be written: a [`Log`] of frames.
+//! The frames that connected readers have not all got yet: a [`Log`] of frames.
 //!
-//! A reader holds a position, the index of the next frame it wants, not a queue: a thousand readers of one channel share
-//! the same frames. Full means the oldest frame goes, whoever still wanted it; that reader learns so at its next read
-//! ([`Lagged`]) and its policy decides (the edge closes it with 3008). Memory: `frame_count_max` frames, `bytes_max` bytes.
+//! A reader holds a position (the index of the next frame that it needs), not a queue. So a thousand readers of one
+//! channel share the same frames. When the tail is full, the oldest frame is dropped, even if readers still need it.
+//! Such a reader gets [`Lagged`] at its next read, and the edge closes it with 3008. Memory: `frame_count_max` frames,
+//! `bytes_max` bytes.
 
 use bytes::Bytes;
 use tidings_buffer::{Bounds, Lagged, Log};
 use tidings_types::JournalPosition;
 
-/// One publication as it goes over the wire, encoded once and shared by all readers.
+/// One publication in its form on the wire, encoded once and shared by all readers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
-    /// The bytes, transport framing included.
+    /// The bytes, including the WebSocket header.
     pub bytes: Bytes,
-    /// When it was published, in microseconds of the process's own clock: for latency figures only.
+    /// When it was published, in microseconds of the process's own clock; used only to measure latency.
     pub published_micros: u64,
-    /// The event whose receipts are collected from whoever it is written to.
+    /// The event that wants a receipt from each connection to which the frame is written.
     pub receipt: Option<JournalPosition>,
 }
 
-/// The most a tail holds.
+/// The limits of a tail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TailBounds {
     /// Frames.
     pub frame_count_max: usize,
-    /// Bytes of all frames; a single larger frame is held alone.
+    /// Bytes of all frames; a single larger frame is kept alone.
     pub bytes_max: usize,
 }
 
@@ -41,12 +42,12 @@ impl Tail {
         Self { log: Log::weighed(bounds, |frame| frame.bytes.len()) }
     }
 
-    /// Index of the first frame held; earlier ones were written to everyone or overwritten.
+    /// Index of the first frame held. Earlier frames were written to all readers or overwritten.
     pub fn base(&self) -> u64 {
         self.log.base()
     }
 
-    /// Index that the next frame will get: where a new reader starts.
+    /// Index of the next frame that will be added: a new reader starts here.
     pub fn end(&self) -> u64 {
         self.log.end()
     }
@@ -61,13 +62,13 @@ impl Tail {
         self.log.is_empty()
     }
 
-    /// Adds a frame; the oldest ones go if it does not fit.
+    /// Adds a frame; if it does not fit, the oldest frames are dropped.
     pub fn push(&mut self, frame: Frame) {
         self.log.append(frame);
     }
 
-    /// Copies the frames from `next` on into `frames`, as long as they stay within `bytes_max` (at least one), and
-    /// returns the index after the last copied.
+    /// Copies the frames from `next` on into `frames`, at most `bytes_max` but at least one, and returns the index
+    /// after the last copied one.
     ///
     /// # Errors
     /// [`Lagged`] when the frame at `next` was overwritten.
@@ -75,7 +76,7 @@ impl Tail {
         self.log.read(next, Bounds::count(usize::MAX).and_bytes(bytes_max), frames)
     }
 
-    /// Forgets frames that no reader wants any more: `next` is what the slowest one wants.
+    /// Drops frames that no reader needs any more: `next` is the first frame that the slowest reader needs.
     pub fn trim(&mut self, next: u64) {
         self.log.trim(next);
     }
@@ -92,7 +93,7 @@ mod tests {
     }
 
     proptest! {
-        /// Readers of different speed: each gets every frame in order and once, or is told how many it missed.
+        /// Readers of different speed: each gets every frame once and in order, or is told how many it missed.
         #[test]
         fn no_reader_is_silently_short(
             steps in prop::collection::vec((0usize..4, 1usize..40, 1usize..60), 1..200),
