@@ -1,6 +1,6 @@
-//! Who a connection is: the id the server gives it, and what other clients may see of it.
+//! Which client a connection is: the id that the server gives it, and what other clients may see of it.
 //!
-//! Nothing here proves anything: what a user is called was proven by a token ([`crate::token`]) before it got here.
+//! Nothing is proven here: a token ([`crate::token`]) has proven the user before.
 
 use std::fmt;
 
@@ -28,28 +28,28 @@ impl fmt::Display for ClientId {
     }
 }
 
-/// Who a connection is, as other clients may see it: in presence, in join and leave, at what it publishes.
+/// What other clients may see of a connection: in presence, in join and leave, and in its publications.
 ///
-/// Its serde form is the one of the wire, so that a stored publication can carry it.
+/// Its serde form is that of the wire, so a stored publication can contain it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientInfo {
     /// The user; empty for an anonymous one.
     pub user: String,
     /// The connection.
     pub client: ClientId,
-    /// What the connection token says about it.
+    /// What the connection token says about the connection.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conn_info: Option<Json>,
-    /// What the subscription token says about it, in one channel.
+    /// What the subscription token says about the connection, in one channel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chan_info: Option<Json>,
 }
 
-/// Bytes of an encoded client beside its texts: names, punctuation, its id, in presence twice.
+/// Bytes of an encoded client besides its texts: names, punctuation, and its id, which presence contains twice.
 const FIXED_BYTES: usize = 160;
 
 impl ClientInfo {
-    /// About how many bytes it takes in an answer; a little more rather than less.
+    /// About how many bytes it takes in an answer; rather too many than too few.
     pub fn weight(&self) -> usize {
         let infos: usize =
             [&self.conn_info, &self.chan_info].into_iter().flatten().map(|info| info.bytes().len()).sum();

@@ -1,35 +1,36 @@
-//! The numbers of the protocol with their standard texts.
+//! The error and disconnect codes of the protocol, with their standard texts. Which disconnect is used when, and its
+//! limit, is in `docs/clients.md`, "How a connection ends".
 
 use std::borrow::Cow;
 
-/// Why a command was not done. Answered to the client; the connection goes on.
+/// Why a command failed. The client gets it as the answer; the connection goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 #[error("{}", self.message())]
 #[repr(u16)]
 pub enum ErrorCode {
-    /// Our fault; may succeed when tried again.
+    /// An error of the server; a retry may succeed.
     Internal = 100,
-    /// Who asks has not proved who it is.
+    /// The client has not proved who it is.
     Unauthorized = 101,
     /// The channel's namespace is not configured.
     UnknownChannel = 102,
-    /// Not allowed.
+    /// The client is not allowed to do this.
     PermissionDenied = 103,
     /// No such RPC method.
     MethodNotFound = 104,
-    /// The connection has this channel already.
+    /// The connection is already subscribed to this channel.
     AlreadySubscribed = 105,
-    /// The connection has as many channels as it may.
+    /// A limit is reached, such as the channels of a connection.
     LimitExceeded = 106,
-    /// The request contradicts itself or the protocol, harmlessly.
+    /// The request contradicts itself or the protocol, but does no harm.
     BadRequest = 107,
-    /// Turned off here.
+    /// Not available in this server.
     NotAvailable = 108,
-    /// The token was good once; a new one is needed.
+    /// The token has expired; the client needs a new one.
     TokenExpired = 109,
-    /// What the token allows has ended.
+    /// The permission that the token gave has ended.
     Expired = 110,
-    /// Asked too often.
+    /// The client asks too often.
     TooManyRequests = 111,
     /// The position lies outside the channel's history.
     UnrecoverablePosition = 112,
@@ -66,7 +67,7 @@ impl ErrorCode {
     }
 }
 
-/// Why we hang up. On a WebSocket it is the close frame's code and reason.
+/// Why the server closes a connection. On a WebSocket it is the code and the reason of the close frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Disconnect {
     /// The number, 3000 to 4999.
@@ -76,45 +77,45 @@ pub struct Disconnect {
 }
 
 impl Disconnect {
-    /// The server stops; clients come back elsewhere.
+    /// The server stops; clients reconnect and resume.
     pub const SHUTDOWN: Self = Self::standard(3001, "shutdown");
-    /// Our fault.
+    /// An error of the server.
     pub const INTERNAL: Self = Self::standard(3004, "internal server error");
-    /// The connection token ran out and was not refreshed.
+    /// The connection token has expired and was not refreshed.
     pub const EXPIRED: Self = Self::standard(3005, "connection expired");
-    /// The token of a server-side subscription ran out.
+    /// The token of a server-side subscription has expired.
     pub const SUBSCRIPTION_EXPIRED: Self = Self::standard(3006, "subscription expired");
-    /// The client reads slower than its channels speak.
+    /// The client reads more slowly than its channels publish.
     pub const SLOW: Self = Self::standard(3008, "slow");
     /// Writing to the client failed or took too long.
     pub const WRITE_ERROR: Self = Self::standard(3009, "write error");
-    /// The client's position and the stream disagree.
+    /// The client's position and the channel disagree.
     pub const INSUFFICIENT_STATE: Self = Self::standard(3010, "insufficient state");
-    /// The operator wants the client to connect anew.
+    /// The operator wants the client to reconnect.
     pub const FORCE_RECONNECT: Self = Self::standard(3011, "force reconnect");
     /// A ping was not answered in time.
     pub const NO_PONG: Self = Self::standard(3012, "no pong");
-    /// Asked too often.
+    /// The client asks too often.
     pub const TOO_MANY_REQUESTS: Self = Self::standard(3013, "too many requests");
-    /// The client shall forget token and positions.
+    /// The client must forget its token and positions.
     pub const STATE_INVALIDATED: Self = Self::standard(3014, "state invalidated");
-    /// A token is forged, malformed or another's.
+    /// A token is forged, malformed, or belongs to somebody else.
     pub const INVALID_TOKEN: Self = Self::standard(3500, "invalid token");
     /// The client does not follow the protocol.
     pub const BAD_REQUEST: Self = Self::standard(3501, "bad request");
     /// No connect command in time.
     pub const STALE: Self = Self::standard(3502, "stale");
-    /// The operator wants the client gone.
+    /// The operator does not want the client to return.
     pub const FORCE_DISCONNECT: Self = Self::standard(3503, "force disconnect");
-    /// Too many connections, of this user or in all.
+    /// Too many connections: of this user, or of all.
     pub const CONNECTION_LIMIT: Self = Self::standard(3504, "connection limit");
     /// Too many server-side channels.
     pub const CHANNEL_LIMIT: Self = Self::standard(3505, "channel limit");
     /// A payload cannot be carried by the client's format.
     pub const INAPPROPRIATE_PROTOCOL: Self = Self::standard(3506, "inappropriate protocol");
-    /// Not allowed to connect.
+    /// The client is not allowed to connect.
     pub const PERMISSION_DENIED: Self = Self::standard(3507, "permission denied");
-    /// The client relies on something that is turned off here.
+    /// The client needs something that is not available in this server.
     pub const NOT_AVAILABLE: Self = Self::standard(3508, "not available");
     /// Too many commands failed.
     pub const TOO_MANY_ERRORS: Self = Self::standard(3509, "too many errors");
@@ -123,7 +124,7 @@ impl Disconnect {
         Self { code, reason: Cow::Borrowed(reason) }
     }
 
-    /// Whether clients come back by themselves; the number alone says it.
+    /// Whether clients reconnect by themselves; they decide this by the code alone.
     pub const fn reconnect(&self) -> bool {
         !matches!(self.code, 3500..=3999 | 4500..=4999)
     }
@@ -141,18 +142,18 @@ pub struct Unsubscribe {
 impl Unsubscribe {
     /// The application asked for it.
     pub const SERVER: Self = Self::standard(2000, "server unsubscribe");
-    /// The client's position and the stream disagree.
+    /// The client's position and the channel disagree.
     pub const INSUFFICIENT_STATE: Self = Self::standard(2500, "insufficient state");
-    /// The subscription token ran out and was not refreshed.
+    /// The subscription token has expired and was not refreshed.
     pub const EXPIRED: Self = Self::standard(2501, "subscription expired");
-    /// The client shall forget its position.
+    /// The client must forget its position.
     pub const STATE_INVALIDATED: Self = Self::standard(2502, "state invalidated");
 
     const fn standard(code: u16, reason: &'static str) -> Self {
         Self { code, reason: Cow::Borrowed(reason) }
     }
 
-    /// Whether clients subscribe again by themselves; the number alone says it.
+    /// Whether clients subscribe again by themselves; they decide this by the code alone.
     pub const fn resubscribe(&self) -> bool {
         self.code >= 2500
     }

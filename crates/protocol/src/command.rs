@@ -1,8 +1,8 @@
 //! What clients send: frames of newline-separated JSON commands.
 //!
-//! A frame is read lazily, command by command, so that commands before a malformed one are still served in order.
-//! One frame holds at most [`FRAME_COMMAND_COUNT_MAX`] commands; its bytes are bounded by who read it. Unknown fields
-//! are skipped, `null` is the same as absent (but as the data of a publication), tokens and payloads never show in `Debug`.
+//! A frame is read lazily, command by command, so that commands before a malformed one are still handled in order. A
+//! frame has at most [`FRAME_COMMAND_COUNT_MAX`] commands; the WebSocket decoder bounds its bytes. Unknown fields are
+//! skipped. `null` means absent, except as the data of a publication. Tokens and payloads never show in `Debug`.
 
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
@@ -11,13 +11,13 @@ use tidings_types::{Json, JsonDepthError, Offset, check_json_depth};
 use crate::Disconnect;
 use crate::token::Token;
 
-/// Commands in one frame: a reconnecting client sends its connect and one subscribe per channel at once.
+/// The most commands in one frame: a reconnecting client sends its connect and one subscribe per channel at once.
 pub const FRAME_COMMAND_COUNT_MAX: usize = 1024;
 
 /// One command; its answer carries the same id.
 #[derive(Debug)]
 pub struct Command {
-    /// Chosen by the client, above 0 except for [`Request::Send`] and [`Request::Pong`].
+    /// Chosen by the client; above 0 except for [`Request::Send`] and [`Request::Pong`].
     pub id: u32,
     /// What is asked.
     pub request: Request,
@@ -42,24 +42,24 @@ pub enum Request {
     Pong,
 }
 
-/// Asks to be let in.
+/// Asks to connect.
 #[derive(Debug, Default, Deserialize)]
 pub struct ConnectRequest {
-    /// Who it is; empty when nobody known.
+    /// Proves the user; empty for an anonymous client.
     #[serde(default, deserialize_with = "or_default")]
     pub token: Token,
-    /// What it says of itself; see [`Introduction`](crate::Introduction).
+    /// What the client says about itself; see [`Introduction`](crate::Introduction).
     #[serde(default)]
     pub data: Option<Json>,
 }
 
-/// Asks the application, or for something the protocol has no command for.
+/// Calls a method of the application, or one that the protocol has no command for.
 #[derive(Debug, Default, Deserialize)]
 pub struct RpcRequest {
-    /// What.
+    /// The name of the method.
     #[serde(default, deserialize_with = "or_default")]
     pub method: String,
-    /// With which words.
+    /// The method's argument.
     #[serde(default)]
     pub data: Option<Json>,
 }
@@ -70,31 +70,32 @@ pub struct SubscribeRequest {
     /// The channel.
     #[serde(default, deserialize_with = "or_default")]
     pub channel: String,
-    /// What allows it; empty when the channel's rules shall do.
+    /// Allows the subscription; empty if the channel's rules are enough.
     #[serde(default, deserialize_with = "or_default")]
     pub token: Token,
     /// Whether to resume from `offset` and `epoch`.
     #[serde(default, deserialize_with = "or_default")]
     pub recover: bool,
-    /// The life of the channel the offset belongs to; empty: whichever it is.
+    /// The epoch of the offset; empty: any epoch.
     #[serde(default, deserialize_with = "or_default")]
     pub epoch: String,
     /// The last publication the client has.
     #[serde(default, deserialize_with = "or_default")]
     pub offset: u64,
-    /// Whether gaps shall be noticed.
+    /// Whether the client wants gaps to be noticed.
     #[serde(default, deserialize_with = "or_default")]
     pub positioned: bool,
     /// Whether the client wants to resume later.
     #[serde(default, deserialize_with = "or_default")]
     pub recoverable: bool,
-    /// The delta format it understands.
+    /// The delta format that the client understands.
     #[serde(default, deserialize_with = "or_default")]
     pub delta: String,
-    /// Whether it wants a tags filter.
+    /// Whether the client wants a tags filter.
     #[serde(default, rename = "tf", deserialize_with = "is_present")]
     pub has_tags_filter: bool,
-    /// Bit 1: understands numeric channel ids; bit 2: wants error 112 instead of an unrecovered subscription.
+    /// Bit 1: the client understands numeric channel ids. Bit 2: it wants error 112 instead of an unrecovered
+    /// subscription.
     #[serde(default, deserialize_with = "or_default")]
     pub flag: i64,
     /// The type of subscription; 0 is the plain one.
@@ -105,13 +106,13 @@ pub struct SubscribeRequest {
 /// Asks to publish.
 #[derive(Debug, Default, Deserialize)]
 pub struct PublishRequest {
-    /// Where.
+    /// The channel.
     #[serde(default, deserialize_with = "or_default")]
     pub channel: String,
-    /// What; `null` is a value like any other.
+    /// The data; `null` is a value like any other.
     #[serde(default, deserialize_with = "some")]
     pub data: Option<Json>,
-    /// The type of subscription the channel is used with; 0 is the plain one.
+    /// The type of subscription for which the channel is used; 0 is the plain one.
     #[serde(default, rename = "type", deserialize_with = "or_default")]
     pub kind: i32,
 }
@@ -119,13 +120,13 @@ pub struct PublishRequest {
 /// Asks for past publications.
 #[derive(Debug, Default, Deserialize)]
 pub struct HistoryRequest {
-    /// Of which channel.
+    /// The channel.
     #[serde(default, deserialize_with = "or_default")]
     pub channel: String,
-    /// How many; 0: only the position; below: all.
+    /// How many; 0: only the position; negative: all.
     #[serde(default, deserialize_with = "or_default")]
     pub limit: i32,
-    /// Where to start, that one excluded.
+    /// Where to start; the publication at this position is excluded.
     #[serde(default)]
     pub since: Option<ClientPosition>,
     /// Newest first.
@@ -133,34 +134,34 @@ pub struct HistoryRequest {
     pub reverse: bool,
 }
 
-/// A place in a channel as a client states it: its epoch may be any text.
+/// A position in a channel as a client states it: its epoch may be any text.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 pub struct ClientPosition {
-    /// The last publication it has.
+    /// The last publication that the client has.
     #[serde(default, deserialize_with = "or_default")]
     pub offset: Offset,
-    /// The life of the channel it belongs to; empty: whichever it is.
+    /// The epoch of the offset; empty: any epoch.
     #[serde(default, deserialize_with = "or_default")]
     pub epoch: String,
 }
 
-/// A frame that does not follow the protocol; the text never repeats what the client sent.
+/// A frame that breaks the protocol. The text never repeats what the client sent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// No command at all, or an empty line.
+    /// No command, or an empty line.
     #[error("frame or line is empty")]
     Empty,
     /// A line that is not a command.
     #[error("command is malformed at column {column}")]
     Malformed {
-        /// Where, in bytes from 1; 1 also for what is not an object.
+        /// The place of the error, in bytes from 1; also 1 if the line is not an object.
         column: usize,
     },
-    /// A line of too many lists and objects within each other.
+    /// A line whose lists and objects are nested too deeply.
     #[error(transparent)]
     TooDeep(#[from] JsonDepthError),
     /// A command with an id but without a request.
-    #[error("command asks nothing")]
+    #[error("command has an id but no request")]
     NoRequest,
     /// Too many commands.
     #[error("frame must have at most {FRAME_COMMAND_COUNT_MAX} commands")]
@@ -168,13 +169,13 @@ pub enum FrameError {
 }
 
 impl FrameError {
-    /// How the connection ends.
+    /// The code with which the connection is closed.
     pub fn disconnect(&self) -> Disconnect {
         Disconnect::BAD_REQUEST
     }
 }
 
-/// The commands of one frame in order; ends after the first error.
+/// The commands of one frame in order. The iterator ends after the first error.
 pub fn parse_frame(frame: &[u8]) -> Commands<'_> {
     // One trailing line break is allowed.
     Commands { rest: Some(frame.strip_suffix(b"\n").unwrap_or(frame)), count: 0 }
@@ -209,7 +210,7 @@ fn parse(line: &[u8]) -> Result<Command, FrameError> {
         return Err(FrameError::Empty);
     }
     if line.trim_ascii_start().first() != Some(&b'{') {
-        return Err(FrameError::Malformed { column: 1 }); // Serde would take an array for an object's values.
+        return Err(FrameError::Malformed { column: 1 }); // Serde would accept an array as an object.
     }
     check_json_depth(line)?;
     let wire: Wire = serde_json::from_slice(line).map_err(|error| FrameError::Malformed { column: error.column() })?;
@@ -217,7 +218,7 @@ fn parse(line: &[u8]) -> Result<Command, FrameError> {
     Ok(Command { id, request: wire.request().ok_or(FrameError::NoRequest)? })
 }
 
-/// A command with every request it could have.
+/// A command with every request that it could contain.
 #[derive(Deserialize)]
 struct Wire {
     #[serde(default, deserialize_with = "or_default")]
@@ -236,7 +237,7 @@ struct Wire {
     sub_refresh: Option<WireChannel>,
 }
 
-/// The requests of which no more than these two matter.
+/// Requests of which only these two fields matter.
 #[derive(Deserialize)]
 struct WireChannel {
     #[serde(default, deserialize_with = "or_default")]
@@ -246,7 +247,7 @@ struct WireChannel {
 }
 
 impl Wire {
-    /// The first request set, in the order of the protocol's server.
+    /// The first request that is set, in the order of Centrifugo's server.
     fn request(self) -> Option<Request> {
         if self.id == 0 {
             return Some(if self.send.is_some() { Request::Send } else { Request::Pong });
@@ -270,7 +271,7 @@ fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(deserial
     Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
-/// A field that is there, also as `null`.
+/// A field that is present, also as `null`.
 fn some<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
     T::deserialize(deserializer).map(Some)
 }

@@ -1,16 +1,17 @@
-//! What a client says of itself beyond its user: on which device it runs, and whether its app is on the screen.
+//! What a client says about itself besides its user: on which device it runs, and whether its app is on the screen.
 //!
-//! It says so in the data of its connect command, `{"tidings": {"device": …, "credential": …, "visible": …, "ttl": …}}`,
-//! and while connected by the RPC [`RPC_VISIBLE`] with the data `{"visible": true, "ttl": 30}`. Every key of the first
-//! is optional; of the second, `visible` is not. Keys we do not know are skipped, `null` is the same as absent.
+//! It says so in the data of its connect command,
+//! `{"tidings": {"device": …, "credential": …, "visible": …, "ttl": …}}`, and while connected by the RPC
+//! [`RPC_VISIBLE`] with the data `{"visible": true, "ttl": 30}`. In the connect data every key is optional; in the RPC
+//! `visible` is required. Unknown keys are skipped, and `null` means absent.
 //!
-//! Connect data belongs to the application, so nothing in it can end a connection: what does not have this form is as
-//! good as not said. A device is only ever *claimed* here: by a token that names it ([`DeviceClaim::Signed`], which
-//! wins), or with a credential that the driver must have checked. A name alone is no claim, since it would silence
-//! another's phone.
+//! Connect data belongs to the application, so nothing in it can end a connection: `tidings` in another form is
+//! ignored. A device is only *claimed* here, in one of two ways: the connection token names it
+//! ([`DeviceClaim::Signed`], which wins), or the client names it with a credential, which the driver must check. A name
+//! without a credential is no claim, because anybody could use it to stop the pushes of another person's phone.
 //!
-//! Bounds: a credential of [`CREDENTIAL_BYTES_MAX`], a stay on the screen of [`VISIBLE_TTL_MAX`], after which it must be
-//! said again, so that an app that was killed does not stay visible.
+//! Bounds: a credential has at most [`CREDENTIAL_BYTES_MAX`] bytes. An app counts as visible for at most
+//! [`VISIBLE_TTL_MAX`]; then it must say so again. So an app that was killed does not stay visible.
 
 use std::fmt;
 use std::time::Duration;
@@ -21,21 +22,21 @@ use tidings_types::{DeviceId, Json};
 
 /// The RPC by which a client says whether its app is on the screen.
 pub const RPC_VISIBLE: &str = "tidings.visible";
-/// How long an app counts as visible after it said so; a longer wish is cut to this, and it is the default.
+/// How long an app counts as visible after it said so. A longer `ttl` is cut to this. Also the default.
 pub const VISIBLE_TTL_MAX: Duration = Duration::from_secs(60);
-/// Bytes of a device's credential; a longer one is none of ours and proves nothing.
+/// The most bytes of a device's credential. The server makes no longer ones, so a longer one proves nothing.
 pub const CREDENTIAL_BYTES_MAX: usize = 256;
 
-/// What a client said of itself on connecting.
+/// What a client said about itself in `connect`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Introduction {
     /// Which device it runs on.
     pub device: Option<DeviceClaim>,
-    /// For how long its app is on the screen; `None`: hidden, or not said.
+    /// For how long its app counts as on the screen; `None`: hidden or not said.
     pub visible: Option<Duration>,
 }
 
-/// A device with what shall prove it.
+/// A device, and what proves it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DeviceClaim {
     /// The connection token names it: proven.
@@ -44,7 +45,7 @@ pub enum DeviceClaim {
     Credential {
         /// Which device.
         device: DeviceId,
-        /// The secret it was given when it was registered.
+        /// The secret that the device got when it was registered.
         credential: DeviceCredential,
     },
 }
@@ -74,7 +75,7 @@ impl DeviceCredential {
     }
 }
 
-// Whoever has it can stop a device's notifications.
+// A person who has the credential can stop the device's notifications.
 impl fmt::Debug for DeviceCredential {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("DeviceCredential")
@@ -82,7 +83,7 @@ impl fmt::Debug for DeviceCredential {
 }
 
 impl Introduction {
-    /// What a client whose token names `signed` says with its connect `data`.
+    /// Reads the connect `data` of a client whose token names the device `signed`.
     pub(crate) fn read(signed: Option<DeviceId>, data: Option<&Json>) -> Self {
         let said = data.and_then(|data| object::<WireData>(data)?.tidings).and_then(|said| object(&said));
         let said: WireIntroduction = said.unwrap_or_default();
@@ -93,7 +94,8 @@ impl Introduction {
     }
 }
 
-/// What an [`RPC_VISIBLE`] with `data` says: for how long, `Some(None)`: hidden; `None`: the data is not of this form.
+/// Reads the data of an [`RPC_VISIBLE`]: for how long the app is visible; `Some(None)`: hidden; `None`: the data has
+/// another form.
 pub(crate) fn read_visible(data: Option<&Json>) -> Option<Option<Duration>> {
     let said: WireVisible = object(data?)?;
     read_visibility(said.visible, said.ttl)
@@ -101,7 +103,7 @@ pub(crate) fn read_visible(data: Option<&Json>) -> Option<Option<Duration>> {
 
 fn read_visibility(visible: bool, ttl: Option<u64>) -> Option<Option<Duration>> {
     match ttl {
-        Some(0) => None, // Neither a time nor a way to hide.
+        Some(0) => None, // To hide, an app sends `visible: false`.
         _ if !visible => Some(None),
         ttl => Some(Some(ttl.map_or(VISIBLE_TTL_MAX, Duration::from_secs).min(VISIBLE_TTL_MAX))),
     }
@@ -134,7 +136,7 @@ impl WireIntroduction {
     }
 }
 
-/// Reads an object; serde alone would take an array for an object's values.
+/// Reads an object; serde alone would accept an array as an object.
 fn object<T: DeserializeOwned>(json: &Json) -> Option<T> {
     json.as_str().trim_ascii_start().starts_with('{').then(|| serde_json::from_str(json.as_str()).ok())?
 }

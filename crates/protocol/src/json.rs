@@ -1,11 +1,11 @@
-//! Writing JSON objects by hand, with the protocol's omission rule: a field with its zero value is left out.
+//! Writing JSON objects by hand, with the protocol's rule that a field with its zero value is left out.
 //!
-//! By hand because payloads are spliced in as they are, and because serde would check them again.
+//! By hand, because payloads are copied in unchanged, and serde would check them again.
 
 use serde::Serialize;
 use tidings_types::Json;
 
-/// The fields of one object being written.
+/// Writes the fields of one object.
 pub(crate) struct Fields<'a> {
     out: &'a mut Vec<u8>,
     first: bool,

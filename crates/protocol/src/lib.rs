@@ -1,19 +1,19 @@
-//! The Centrifugo client protocol, as pure logic: what a client's bytes mean, what is answered, and in which words.
+//! The Centrifugo client protocol as pure logic: what a client's bytes mean, and what the server answers.
 //!
 //! ```text
 //! socket bytes ─► websocket::Decoder ─► parse_frame ─► Command ─► Session::handle ─► Effect ─► (driver, hub)
-//! socket bytes ◄─ websocket::text_frame ◄─ reply bytes ◄─ Session::on_* ◄──────────────────── what became of it
+//! socket bytes ◄─ websocket::text_frame ◄─ reply bytes ◄─ Session::on_* ◄────────────────────── the effect's result
 //! ```
 //!
-//! A core: no sockets, timers, clock or tokio; who knows the time passes `now`. Publications on their way out do not
-//! pass through a [`Session`]: they are encoded once per channel ([`encode_publication_push`]) and shared.
+//! A core: no sockets, timers, clock or tokio; callers pass `now`. Publications to clients do not pass through a
+//! [`Session`]: they are encoded once per channel ([`encode_publication_push`]) and shared.
 //!
-//! Bytes from outside never panic. Per connection this crate holds one [`Session`] (under 150 bytes plus 32 per
+//! Bytes from outside never cause a panic. Per connection this crate holds one [`Session`] (under 150 bytes plus 32 per
 //! subscription) and one [`websocket::Decoder`] (under 90 bytes plus an unfinished message, bounded).
 //!
-//! JSON only; Protobuf is not here. Nor are server-side subscriptions, map subscriptions, delta compression, tags
-//! filters, join and leave by option, and RPC to the application: each is refused with the code the protocol has for
-//! it. The one RPC method there is, [`RPC_VISIBLE`], is for ourselves.
+//! JSON only; Protobuf is not here. These features are refused with the protocol's code for it: server-side
+//! subscriptions, map subscriptions, delta compression, tags filters, join and leave by option, and RPC to the
+//! application. The only RPC method, [`RPC_VISIBLE`], is for the server itself.
 
 mod client;
 mod code;

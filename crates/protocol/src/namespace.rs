@@ -1,4 +1,4 @@
-//! What may be done in a channel, by the namespace its name begins with.
+//! What clients may do in a channel. The namespace, with which the channel's name begins, decides.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,50 +7,50 @@ use tidings_types::ChannelName;
 
 /// The rules of all channels of one namespace.
 ///
-/// `_for_client`: every connection of a known user; `_for_subscriber`: those subscribed to the channel;
-/// `_for_anonymous`: the two also hold for connections without a user.
+/// `_for_client`: every connection of a known user; `_for_subscriber`: connections that are subscribed to the channel;
+/// `_for_anonymous`: both rules also apply to connections without a user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NamespaceOptions {
     /// Publications kept per channel; 0 turns history off.
     pub history_size: u32,
-    /// How long after the last publication the kept ones live; zero turns history off.
+    /// How long after the last publication the history is kept; zero turns history off.
     pub history_ttl: Duration,
-    /// Channels of the namespace that may exist at a time.
+    /// The most channels of the namespace at a time.
     pub channel_count_max: u32,
     /// Whether history survives a restart.
     pub durable: bool,
-    /// Every subscription is recoverable, asked for or not.
+    /// Every subscription is recoverable, even if the client does not ask for it.
     pub force_recovery: bool,
     /// A subscription is recoverable when the client asks for it.
     pub allow_recovery: bool,
-    /// Whether it is known who is subscribed.
+    /// Whether the subscribers of a channel can be listed.
     pub presence: bool,
-    /// Who may subscribe without a token.
+    /// Clients with a user may subscribe without a token.
     pub allow_subscribe_for_client: bool,
-    /// Also without a user.
+    /// Clients without a user may, too.
     pub allow_subscribe_for_anonymous: bool,
-    /// Who may publish.
+    /// Clients with a user may publish.
     pub allow_publish_for_client: bool,
-    /// Who may publish, being subscribed.
+    /// Subscribed clients may publish.
     pub allow_publish_for_subscriber: bool,
-    /// Also without a user.
+    /// Clients without a user may, too.
     pub allow_publish_for_anonymous: bool,
-    /// Who may read history.
+    /// Clients with a user may read the history.
     pub allow_history_for_client: bool,
-    /// Who may read history, being subscribed.
+    /// Subscribed clients may read the history.
     pub allow_history_for_subscriber: bool,
-    /// Also without a user.
+    /// Clients without a user may, too.
     pub allow_history_for_anonymous: bool,
-    /// Who may see presence.
+    /// Clients with a user may see presence.
     pub allow_presence_for_client: bool,
-    /// Who may see presence, being subscribed.
+    /// Subscribed clients may see presence.
     pub allow_presence_for_subscriber: bool,
-    /// Also without a user.
+    /// Clients without a user may, too.
     pub allow_presence_for_anonymous: bool,
 }
 
 impl NamespaceOptions {
-    /// No history, no presence, nothing allowed: a base to write the exceptions on.
+    /// No history, no presence, nothing allowed: a base for rules that allow something.
     pub const fn closed() -> Self {
         Self {
             history_size: 0,
@@ -88,17 +88,17 @@ pub struct Namespaces {
 }
 
 impl Namespaces {
-    /// The rules of channels without `:` in their name, and those of each named namespace.
+    /// The rules of channels without `:` in their names, and those of each named namespace.
     pub const fn new(without_namespace: NamespaceOptions, named: BTreeMap<String, NamespaceOptions>) -> Self {
         Self { without_namespace, named }
     }
 
-    /// The rules of a channel; `None` when its namespace is not configured.
+    /// The rules of a channel; `None` if its namespace is not configured.
     pub fn options(&self, channel: &ChannelName) -> Option<&NamespaceOptions> {
         self.options_of(channel.as_str())
     }
 
-    /// The name of a channel's namespace; empty for one without.
+    /// The name of a channel's namespace; empty for a channel without one.
     pub fn namespace_of(channel: &ChannelName) -> &str {
         split(channel.as_str()).unwrap_or_default()
     }

@@ -1,7 +1,7 @@
-//! A publication as the protocol sees it: data, who said it, labels, and its place in the channel.
+//! A publication in the protocol: data, the client that published it, labels, and its offset in the channel.
 //!
-//! It is encoded here, once per channel or reply; whoever keeps it or sends it on shares it. The bounds of data and
-//! tags are those of whoever let it in. Neither data nor the texts of tags show in `Debug`.
+//! It is encoded here, once per channel or reply, and then shared. The component that accepts data and tags bounds
+//! them. Data and the texts of tags do not show in `Debug`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,23 +15,23 @@ use crate::json::object;
 /// What was published in a channel. A clone shares everything.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Publication {
-    /// Its place in the channel; 0 when the channel has no positions.
+    /// Its position in the channel; 0 if the channel has no positions.
     pub offset: Offset,
-    /// What was said.
+    /// The published data.
     pub data: Json,
-    /// Who said it, when a client did.
+    /// The client that published it, if it was a client.
     pub info: Option<Arc<ClientInfo>>,
     /// Labels; an event's publications carry `event`.
     pub tags: Tags,
-    /// What is asked of the connections it is written to; never on the wire.
+    /// The receipts that are wanted from the connections to which it is written; never on the wire.
     pub receipt: Option<ReceiptRequest>,
 }
 
-/// Bytes of an encoded publication beside its texts: names, punctuation, numbers, the client's id.
+/// Bytes of an encoded publication besides its texts: names, punctuation, numbers, the client's id.
 const FIXED_BYTES: usize = 160;
 
 impl Publication {
-    /// About how many bytes it takes in an answer; a little more rather than less.
+    /// About how many bytes it takes in an answer; rather too many than too few.
     pub fn weight(&self) -> usize {
         let info = self.info.as_ref().map_or(0, |info| info.weight());
         let tags: usize = self.tags.iter().map(|(name, value)| name.len() + value.len() + 6).sum();
@@ -57,17 +57,17 @@ impl Publication {
 pub struct Tags(Option<Arc<BTreeMap<String, String>>>);
 
 impl Tags {
-    /// The label of that name.
+    /// The label with this name.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.as_ref()?.get(name).map(String::as_str)
     }
 
-    /// Whether there are none.
+    /// Whether there are no labels.
     pub fn is_empty(&self) -> bool {
         self.0.is_none()
     }
 
-    /// All, by name.
+    /// All labels, ordered by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().flat_map(|tags| tags.iter()).map(|(name, value)| (name.as_str(), value.as_str()))
     }
@@ -79,7 +79,7 @@ impl From<BTreeMap<String, String>> for Tags {
     }
 }
 
-// Tags are text of the application, which never reaches a log.
+// Tags are text of the application, which must never appear in a log.
 impl fmt::Debug for Tags {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Tags({})", self.iter().count())

@@ -1,7 +1,7 @@
-//! What the server says, as JSON text: replies to commands, pushes nobody asked for, and the ping.
+//! What the server sends, as JSON text: replies to commands, pushes, and the ping.
 //!
-//! One message is one object without line breaks, so several may be joined by `\n` into one frame. Zero values are
-//! left out, except where the protocol wants them.
+//! One message is one object without line breaks, so several messages may be joined by `\n` into one frame. Zero values
+//! are left out, except where the protocol requires them.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::code::{Disconnect, ErrorCode, Unsubscribe};
 use crate::json::{Fields, array, object};
 use crate::{ClientId, ClientInfo, Publication};
 
-/// The server's ping: an empty reply. A client that was told `pong` answers with an empty command.
+/// The server's ping: an empty reply. The client answers with an empty command.
 pub const PING: &[u8] = b"{}";
 
 /// The answer to one command.
@@ -31,20 +31,20 @@ pub enum Reply<'a> {
     Visible(&'a VisibleResult<'a>),
 }
 
-/// The client is in.
+/// The answer to `connect`.
 #[derive(Debug, Clone, Copy)]
 pub struct ConnectResult<'a> {
-    /// Its id.
+    /// The client's id.
     pub client: ClientId,
-    /// Our version.
+    /// The server's version.
     pub version: &'a str,
-    /// Until when.
+    /// Until when the connection is valid.
     pub expiry: ExpiryResult,
-    /// How often we ping, in whole seconds; zero: never.
+    /// The interval of the server's pings, in whole seconds; zero: there are none.
     pub ping_interval: Duration,
 }
 
-/// How long something lasts before the client must refresh it.
+/// The time until the client must refresh its token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ExpiryResult {
     /// `None`: for ever.
@@ -52,43 +52,43 @@ pub struct ExpiryResult {
 }
 
 impl ExpiryResult {
-    /// What is left until `expires_at`.
+    /// The time from `now` until `expires_at`.
     pub fn until(expires_at: Option<Timestamp>, now: Timestamp) -> Self {
         Self { ttl: expires_at.map(|at| at.saturating_since(now)) }
     }
 }
 
-/// What we made of a client's word that its app is on the screen.
+/// The answer to a client that says whether its app is on the screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VisibleResult<'a> {
-    /// The device it has proven to be, so that an app sees whether its proof was accepted.
+    /// The device that the client has proven to be, so that an app sees whether its proof was accepted.
     pub device: Option<&'a DeviceId>,
-    /// For how long it counts as visible, in whole seconds; zero: hidden.
+    /// For how long the app counts as visible, in whole seconds; zero: hidden.
     pub ttl: Duration,
 }
 
-/// The client has the channel.
+/// The answer to `subscribe`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SubscribeResult<'a> {
-    /// Until when.
+    /// Until when the subscription is valid.
     pub expiry: ExpiryResult,
-    /// Whether it may resume later.
+    /// Whether the client may resume later.
     pub recoverable: bool,
     /// Whether gaps are noticed.
     pub positioned: bool,
-    /// Where it is now: the channel's top, or where it resumed from.
+    /// The client's position: the channel's top, or the position from which it resumed.
     pub position: Option<StreamPosition>,
-    /// Whether it asked to resume.
+    /// Whether the client asked to resume.
     pub was_recovering: bool,
-    /// Whether `publications` is all it had missed.
+    /// Whether `publications` has everything that the client had missed.
     pub recovered: bool,
-    /// What it had missed, oldest first.
+    /// The publications that the client had missed, oldest first.
     pub publications: &'a [Publication],
-    /// What its token says to it.
+    /// What the token has for the client.
     pub data: Option<&'a tidings_types::Json>,
 }
 
-/// Said without being asked.
+/// A message that the client did not ask for.
 #[derive(Debug, Clone, Copy)]
 #[expect(missing_docs, reason = "each variant is named like the protocol's push")]
 pub enum Push<'a> {
@@ -149,7 +149,7 @@ pub fn encode_push(channel: &ChannelName, push: &Push<'_>, out: &mut Vec<u8>) {
     });
 }
 
-/// The push that every subscriber of `channel` gets: encode once, share.
+/// The push for every subscriber of `channel`: encode once, share.
 pub fn encode_publication_push(channel: &ChannelName, publication: &Publication) -> Vec<u8> {
     const FIXED_BYTES: usize = 64; // Names and punctuation, the offset's digits; info and tags may grow it once.
     let mut out = Vec::with_capacity(FIXED_BYTES + channel.as_str().len() + publication.data.bytes().len());
@@ -180,7 +180,7 @@ fn encode_error(code: ErrorCode, error: &mut Fields<'_>) {
 fn encode_expiry(expiry: ExpiryResult, fields: &mut Fields<'_>) {
     let Some(ttl) = expiry.ttl else { return };
     fields.flag("expires", true);
-    // Rounded up: a client told 0 would believe it need not refresh.
+    // Rounded up: with 0 a client would believe that it need not refresh.
     fields.number("ttl", ttl.as_millis().div_ceil(1000).clamp(1, u32::MAX.into()) as u64);
 }
 

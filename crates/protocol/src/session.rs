@@ -1,21 +1,22 @@
-//! One connection's side of the protocol: which command is allowed when, what is to be done for it, how it is
-//! answered.
+//! One connection's state in the protocol: which command is allowed when, what has to be done for it, and its answer.
 //!
 //! ```text
-//!                   connect            disconnect
-//! AwaitingConnect ──────────► Connected ──────────► Closed
-//!        └── connect refused ──► Refused ─ any command ─┘
+//!                     connect                  disconnect, expired, close()
+//! AwaitingConnect ─────────────────► Connected ────────────────────────────► Closed
+//!    │    │                                                                   ▲  ▲
+//!    │    └─ connect answered with an error ─► Refused ─ any command, close()─┘  │
+//!    └─ any other command, connect with an invalid token or none, close() ───────┘
 //! ```
 //!
-//! [`Session::handle`] decides on one command and returns exactly one [`Effect`]. Some are done with the reply they
-//! carry; the others hand the driver a ticket, to be given back to the `on_*` method of the same name together with
-//! what became of it, which returns the reply. A ticket cannot be copied, so nothing is answered twice. A subscribe
-//! or unsubscribe must be given back before the next command is handled; the replies of the other commands may come in
-//! any order. After a disconnect every call returns nothing.
+//! [`Session::handle`] decides on one command and returns exactly one [`Effect`]. Some effects contain the reply. The
+//! others contain a ticket: the driver performs the effect and passes the ticket and the result to the `on_*` method of
+//! the same name, which returns the reply. A ticket cannot be copied, so no command is answered twice. The result of a
+//! subscribe or unsubscribe must be passed before the next command is handled; the other results may come in any order.
+//! In the state `Closed` every call returns nothing.
 //!
-//! The session does not see publications on their way out, measures no time and sends no pings: the driver tells it
-//! about a ping it sent, and asks [`Session::deadline`] when to call [`Session::poll_expired`]. That the client
-//! connects in time, answers pings in time and reads what it is sent is the driver's to watch.
+//! The session does not see publications to the client, measures no time and sends no pings. The driver reports each
+//! ping that it has sent, and asks [`Session::deadline`] when to call [`Session::poll_expired`]. The driver also checks
+//! that the client connects in time, answers pings in time, and reads what it is sent.
 //!
 //! Bounds: `channel_count_max` subscriptions, of 32 bytes each, and nothing else that grows.
 
@@ -39,39 +40,39 @@ pub use effect::{Effect, Expired, HistoryFound, SubscribeEffect, SubscribeTicket
 use permission::Allowed;
 use subscription::Subscription;
 
-/// Bytes of a channel's name.
+/// The most bytes of a channel's name.
 pub const CHANNEL_BYTES_MAX: usize = 255;
-/// Publications in one answer, of history as of recovery.
+/// The most publications in one answer to `history`. A recovery has the limit of the edge.
 pub const HISTORY_PUBLICATION_COUNT_MAX: u32 = 300;
-/// How long after its token's end a connection or subscription may still be refreshed.
+/// How long after its token has expired a connection or subscription may still be refreshed.
 pub const EXPIRED_CLOSE_DELAY: Duration = Duration::from_secs(25);
 
 /// What all sessions share.
 #[derive(Debug)]
 pub struct SessionConfig {
-    /// What may be done in which channel.
+    /// What clients may do in which channel.
     pub namespaces: Namespaces,
-    /// Checks tokens; without one, no token is good.
+    /// Checks tokens; `None`: every token is invalid.
     pub token_verifier: Option<TokenVerifier>,
-    /// Clients without a token are let in, as the user "".
+    /// Clients without a token may connect; their user is "".
     pub allow_anonymous: bool,
-    /// Every client may do everything, except in `$` channels, which want a token always. For development only.
+    /// Every client may do everything, except in `$` channels, which always need a token. For development only.
     pub insecure: bool,
-    /// Subscriptions of one connection.
+    /// The most subscriptions of one connection.
     pub channel_count_max: usize,
-    /// What clients are told about our pings, in whole seconds; zero: there are none.
+    /// The interval of our pings as clients are told, in whole seconds; zero: there are none.
     pub ping_interval: Duration,
     /// Our version, not empty (an SDK insists).
     pub version: String,
 }
 
-/// One connection's side of the protocol.
+/// One connection's state in the protocol.
 #[derive(Debug)]
 pub struct Session {
     config: Arc<SessionConfig>,
     client: ClientId,
     user: Box<str>,
-    /// Named on connecting; the session does not know whether it was proven.
+    /// Named in `connect`; the session does not know whether it was proven.
     device: Option<DeviceId>,
     conn_info: Option<Json>,
     expires_at: Option<Timestamp>,
@@ -90,7 +91,7 @@ enum State {
     Closed,
 }
 
-/// Why a command is not done.
+/// Why a command was not performed.
 enum Refusal {
     Error(ErrorCode),
     Disconnect(Disconnect, &'static str),
@@ -108,7 +109,7 @@ fn bad_request(cause: &'static str) -> Refusal {
 
 fn rpc(ticket: Ticket, request: &RpcRequest) -> Result<Effect, Refusal> {
     if request.method != RPC_VISIBLE {
-        return Err(ErrorCode::NotAvailable.into()); // As Centrifugo without a handler for RPCs.
+        return Err(ErrorCode::NotAvailable.into()); // Like Centrifugo without a handler for RPCs.
     }
     let visible = read_visible(request.data.as_ref()).ok_or(ErrorCode::BadRequest)?;
     Ok(Effect::Visible { ticket, visible })
@@ -121,7 +122,7 @@ fn reply(id: u32, reply: &Reply<'_>) -> Vec<u8> {
 }
 
 impl Session {
-    /// A connection that has said nothing yet.
+    /// A connection that has sent nothing yet.
     pub fn new(config: Arc<SessionConfig>, client: ClientId) -> Self {
         Self {
             config,
@@ -142,32 +143,32 @@ impl Session {
         self.client
     }
 
-    /// Who is connected; empty for an anonymous user.
+    /// The connected user; empty for an anonymous one.
     pub fn user(&self) -> &str {
         &self.user
     }
 
-    /// The device that the client named on connecting, proven or not.
+    /// The device that the client named in `connect`, proven or not.
     pub fn device(&self) -> Option<&DeviceId> {
         self.device.as_ref()
     }
 
-    /// Whether the client has connected and is still welcome.
+    /// Whether the client is connected and has not been disconnected.
     pub fn is_connected(&self) -> bool {
         self.state == State::Connected
     }
 
-    /// When the connection's token runs out, if ever.
+    /// When the connection's token expires, if ever.
     pub fn expires_at(&self) -> Option<Timestamp> {
         self.expires_at
     }
 
-    /// The channels the client has or is about to have: what the driver must leave when the connection ends.
+    /// The channels that the client has or is about to have: the driver must unsubscribe them when the connection ends.
     pub fn channels(&self) -> impl ExactSizeIterator<Item = &ChannelName> {
         self.subscriptions.iter().map(|subscription| &subscription.channel)
     }
 
-    /// Who the client is in `channel`.
+    /// What others may see of the client in `channel`.
     pub fn info(&self, channel: &ChannelName) -> ClientInfo {
         ClientInfo {
             user: self.user.as_ref().into(),
@@ -200,7 +201,7 @@ impl Session {
         }
     }
 
-    /// Says that a ping was written: one pong more is expected.
+    /// Reports that a ping was written: one more pong is expected.
     pub fn on_ping_sent(&mut self) {
         self.pongs_awaited = self.pongs_awaited.saturating_add(1);
     }
@@ -210,7 +211,7 @@ impl Session {
         self.pongs_awaited > 0
     }
 
-    /// The connection ends for a reason of the driver's; nothing is answered from now on.
+    /// The driver ends the connection; nothing is answered from now on.
     pub fn close(&mut self) {
         self.state = State::Closed;
     }
@@ -270,7 +271,7 @@ impl Session {
         Ok(Effect::Connected { reply: reply(ticket.id, &Reply::Connect(&result)), introduction })
     }
 
-    /// Takes over what the token says; the device it names.
+    /// Stores the token's claims; returns the device that the token names.
     fn authenticate(&mut self, token: &Token, now: Timestamp) -> Result<Option<DeviceId>, Refusal> {
         let invalid = |cause| Refusal::Disconnect(Disconnect::INVALID_TOKEN, cause);
         let verifier = self.config.token_verifier.as_ref().ok_or(invalid("no token secret is configured"))?;
@@ -282,7 +283,7 @@ impl Session {
             return Err(ErrorCode::Expired.into());
         }
         if claims.has_server_subscriptions {
-            return Err(ErrorCode::NotAvailable.into()); // Else the client would wait for publications in vain.
+            return Err(ErrorCode::NotAvailable.into()); // Otherwise the client would wait for publications that never come.
         }
         self.user = claims.user.into();
         self.conn_info = claims.info;
@@ -304,7 +305,8 @@ impl Session {
         if *claims.user != *self.user {
             return Err(Refusal::Disconnect(Disconnect::INVALID_TOKEN, "refresh with another user's token"));
         }
-        // A refresh prolongs and changes nobody: a token that names no device, or the first to name one, is fine.
+        // A refresh only extends the time. A token that names no device, or the first one that names a device, is
+        // accepted.
         if claims.device.is_some() && self.device.is_some() && claims.device != self.device {
             return Err(Refusal::Disconnect(Disconnect::INVALID_TOKEN, "refresh with another device's token"));
         }
@@ -371,21 +373,21 @@ impl Session {
         Ok(Effect::History { ticket, channel, limit, since: request.since, reverse: request.reverse })
     }
 
-    /// The channel of that name with its rules.
+    /// The channel with this name, and its rules.
     fn known_channel(&self, channel: &str) -> Result<(ChannelName, NamespaceOptions), ErrorCode> {
         let options = self.config.namespaces.options_of(channel).ok_or(ErrorCode::UnknownChannel)?;
         let channel = ChannelName::new(channel).map_err(|_| ErrorCode::BadRequest)?;
         Ok((channel, *options))
     }
 
-    /// Whether this client has the permission in `channel`, without a token for it. In a private channel nobody has any but
-    /// those whom a token has let in.
+    /// Whether this client has the permission in `channel`, without a token for it. In a private channel only clients
+    /// that a token has let in have any permission.
     fn allows(&self, allowed: &Allowed, channel: &ChannelName) -> bool {
         let (is_subscriber, is_private) = (self.is_subscribed(channel.as_str()), channel.as_str().starts_with('$'));
         (is_subscriber || !is_private) && self.allows_as(is_subscriber, allowed, channel)
     }
 
-    /// The same for a client that `is_subscriber`, or would be.
+    /// Like [`Self::allows`], for a client that is (or would be) subscribed if `is_subscriber`.
     fn allows_as(&self, is_subscriber: bool, allowed: &Allowed, channel: &ChannelName) -> bool {
         self.config.insecure || allowed.to(&self.user, is_subscriber, channel)
     }
@@ -399,7 +401,7 @@ impl Session {
     }
 }
 
-/// What became of the effects.
+/// The results of effects.
 impl Session {
     /// Answers a publish.
     pub fn on_published(&self, ticket: Ticket, outcome: Result<(), ErrorCode>) -> Option<Vec<u8>> {
@@ -417,12 +419,12 @@ impl Session {
         )
     }
 
-    /// Answers who is subscribed.
+    /// Answers with the list of subscribers.
     pub fn on_presence(&self, ticket: Ticket, outcome: Result<&[ClientInfo], ErrorCode>) -> Option<Vec<u8>> {
         self.answer(ticket, outcome.map_or_else(Reply::Error, Reply::Presence))
     }
 
-    /// Answers how many connections and users are subscribed.
+    /// Answers with the number of subscribed connections and users.
     pub fn on_presence_stats(&self, ticket: Ticket, outcome: Result<(u64, u64), ErrorCode>) -> Option<Vec<u8>> {
         self.answer(
             ticket,
@@ -438,7 +440,8 @@ impl Session {
         self.answer(ticket, Reply::Unsubscribe)
     }
 
-    /// Answers an [`RPC_VISIBLE`]: `device` is the one the client has proven to be, `visible` what the effect said.
+    /// Answers an [`RPC_VISIBLE`]: `device` is the one that the client has proven to be, `visible` comes from the
+    /// effect.
     pub fn on_visible(&self, ticket: Ticket, device: Option<&DeviceId>, visible: Option<Duration>) -> Option<Vec<u8>> {
         self.answer(ticket, Reply::Visible(&VisibleResult { device, ttl: visible.unwrap_or_default() }))
     }

@@ -1,13 +1,14 @@
 //! Connection and subscription tokens: JSON Web Tokens signed with a shared secret.
 //!
-//! HS256, HS384 and HS512 (RFC 7518, 3.2); nothing else is accepted, whatever the token's header says, nor a token
-//! with critical extensions, none of which we know (RFC 7515, 4.1.11). While a secret is being replaced, tokens of
-//! the previous one are good too. Times are checked here against `now`, without leeway.
+//! HS256, HS384 and HS512 (RFC 7518, 3.2). Other algorithms are refused, whatever the token's header says. Tokens with
+//! critical extensions are refused too, because this server knows none (RFC 7515, 4.1.11). While a secret is being
+//! replaced, tokens signed with the previous secret are also valid. Times are checked here against `now`, without
+//! leeway.
 //!
-//! A claim of our own, `device`, in a connection token proves on which device the client runs.
+//! The claim `device` in a connection token is our own. It proves on which device the client runs.
 //!
-//! Not here: public-key algorithms and JWKS, audience and issuer, server-side subscriptions (a connection token that
-//! asks for some says so, and the session refuses it), and of the overrides those of join and leave.
+//! Not here: public-key algorithms and JWKS, audience and issuer, server-side subscriptions (the claims tell that a
+//! connection token asks for them, and the session refuses it), and the overrides for join and leave.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,7 +21,7 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use tidings_types::{ChannelName, DeviceId, Json, Timestamp, check_json_depth};
 
-/// A token as the client sent it. Whoever has it is let in, so it never shows in `Debug`.
+/// A token as the client sent it. It lets its holder connect, so it never shows in `Debug`.
 #[derive(Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(transparent)]
 pub struct Token(Box<str>);
@@ -31,7 +32,7 @@ impl Token {
         &self.0
     }
 
-    /// Whether the client sent none.
+    /// Whether the client sent no token.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -53,13 +54,13 @@ impl fmt::Debug for Token {
 #[derive(Clone, PartialEq, Eq)]
 pub struct TokenSecret(Box<[u8]>);
 
-/// A secret that anybody could guess.
+/// The secret is empty, so anybody could guess it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("token secret must not be empty")]
 pub struct EmptySecretError;
 
 impl TokenSecret {
-    /// The secret's bytes; RFC 7518, 3.2 wants 32 or more random ones.
+    /// The secret's bytes; RFC 7518, 3.2 requires 32 or more random bytes.
     ///
     /// # Errors
     /// When it is empty.
@@ -74,25 +75,25 @@ impl fmt::Debug for TokenSecret {
     }
 }
 
-/// Why a token is not good.
+/// Why a token is not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
-    /// It never was; the text says what is wrong without repeating any of it.
+    /// It was never valid. The text says what is wrong, without repeating any part of the token.
     #[error("token is not valid: {0}")]
     Invalid(&'static str),
-    /// It was, or is not yet.
+    /// It has expired, or is not valid yet.
     #[error("token is outside its time")]
     Expired,
 }
 
-/// What a good connection token says.
+/// The claims of a valid connection token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConnectionClaims {
-    /// Who connects; empty: nobody known.
+    /// The user; empty: anonymous.
     pub user: String,
-    /// On which device; proven by being signed.
+    /// The device on which the client runs; proven by the signature.
     pub device: Option<DeviceId>,
-    /// When the connection must have been refreshed; may lie in the past.
+    /// When the connection must be refreshed; may be in the past.
     pub expires_at: Option<Timestamp>,
     /// What others may see of the connection.
     pub info: Option<Json>,
@@ -100,20 +101,20 @@ pub struct ConnectionClaims {
     pub has_server_subscriptions: bool,
 }
 
-/// What a good subscription token says.
+/// The claims of a valid subscription token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SubscriptionClaims {
-    /// Who may subscribe.
+    /// The user who may subscribe.
     pub user: String,
-    /// To what.
+    /// The channel.
     pub channel: String,
-    /// On which connection only, when it says so.
+    /// The only connection that may subscribe, if the token names one.
     pub client: Option<String>,
-    /// When the subscription must have been refreshed; may lie in the past.
+    /// When the subscription must be refreshed; may be in the past.
     pub expires_at: Option<Timestamp>,
     /// What others may see of the subscription.
     pub info: Option<Json>,
-    /// What the client is told.
+    /// Data for the client.
     pub data: Option<Json>,
     /// Overrides `force_recovery` of the channel.
     pub force_recovery: Option<bool>,
@@ -140,7 +141,7 @@ impl TokenVerifier {
     pub fn new(current: &TokenSecret, previous: Option<&TokenSecret>) -> Self {
         let mut validation = Validation::new(Algorithm::HS256);
         validation.algorithms = vec![Algorithm::HS256, Algorithm::HS384, Algorithm::HS512];
-        // The library would read the machine's clock; a core is told the time.
+        // The library would read the machine's clock; a core gets the time as an argument.
         validation.required_spec_claims.clear();
         validation.validate_exp = false;
         validation.validate_nbf = false;
@@ -152,7 +153,7 @@ impl TokenVerifier {
     /// Reads a connection token.
     ///
     /// # Errors
-    /// When it is not good, or not good now.
+    /// If the token is not valid, or not valid now.
     pub fn verify_connection(&self, token: &Token, now: Timestamp) -> Result<ConnectionClaims, TokenError> {
         let claims = self.claims(token, now)?;
         let expires_at = claims.lifetime();
@@ -169,10 +170,10 @@ impl TokenVerifier {
         })
     }
 
-    /// Reads a subscription token; whether it is for this user, channel and client is the caller's to compare.
+    /// Reads a subscription token. The caller must compare its user, channel and client.
     ///
     /// # Errors
-    /// When it is not good, or not good now.
+    /// If the token is not valid, or not valid now.
     pub fn verify_subscription(&self, token: &Token, now: Timestamp) -> Result<SubscriptionClaims, TokenError> {
         let claims = self.claims(token, now)?;
         let expires_at = claims.lifetime();
@@ -201,7 +202,7 @@ impl TokenVerifier {
                     return Err(TokenError::Invalid("it has critical extensions, which are unknown here"));
                 }
                 Ok(token) => return token.claims.check_time(now).map(|()| token.claims),
-                Err(error) => refusal = TokenError::Invalid(fault(error.kind())), // Another secret may have signed it.
+                Err(error) => refusal = TokenError::Invalid(fault(error.kind())), // The next secret may fit.
             }
         }
         Err(refusal)
@@ -237,7 +238,7 @@ struct WireClaims {
     exp: Option<NumericDate>,
     nbf: Option<NumericDate>,
     expire_at: Option<NumericDate>,
-    /// Any value: in a subscription token it means nothing.
+    /// Any value: it has no meaning in a subscription token.
     device: Option<Json>,
     info: Option<Json>,
     b64info: Option<String>,
@@ -258,7 +259,7 @@ impl WireClaims {
         if ended || not_begun { Err(TokenError::Expired) } else { Ok(()) }
     }
 
-    /// `expire_at` wins over `exp`; 0 there means for ever.
+    /// `expire_at` wins over `exp`; an `expire_at` of 0 means for ever.
     fn lifetime(&self) -> Option<Timestamp> {
         let date = self.expire_at.or(self.exp)?;
         (self.expire_at.is_none() || date.0 != 0.0).then(|| date.timestamp())
@@ -283,7 +284,7 @@ fn device(claim: &Json) -> Result<DeviceId, TokenError> {
         .map_err(|_| TokenError::Invalid("claim device is not a device id, 1 to 128 visible ASCII characters"))
 }
 
-/// The base64 form wins; a JSON connection can only be given JSON.
+/// The base64 form wins. Its content must be JSON, because the connection uses JSON.
 fn json(plain: Option<Json>, base64: Option<String>) -> Result<Option<Json>, TokenError> {
     let json = match base64.filter(|text| !text.is_empty()) {
         Some(base64) => Some(decoded(&base64)?),
@@ -298,7 +299,7 @@ fn decoded(base64: &str) -> Result<Json, TokenError> {
     Json::parse(&bytes).map_err(|_| TokenError::Invalid("b64info or b64data does not hold JSON"))
 }
 
-/// Signs a connection token (HS256) for `user`, on `device` if one is named, good until `expires_at` or for ever.
+/// Signs a connection token (HS256) for `user`, on `device` if one is named, valid until `expires_at` or for ever.
 pub fn sign_connection_token(
     secret: &TokenSecret,
     user: &str,
@@ -311,7 +312,7 @@ pub fn sign_connection_token(
     sign(secret, &NewClaims { device, ..NewClaims::new(user, expires_at, info, now) })
 }
 
-/// Signs a subscription token (HS256) for `user` and `channel`, good until `expires_at` or for ever.
+/// Signs a subscription token (HS256) for `user` and `channel`, valid until `expires_at` or for ever.
 pub fn sign_subscription_token(
     secret: &TokenSecret,
     user: &str,

@@ -1,13 +1,13 @@
 //! WebSocket framing of the server's side, without I/O (RFC 6455, sections 5 and 7).
 //!
-//! The [`Decoder`] is fed the bytes of the stream as they come, in any pieces. A whole unfragmented message is
-//! unmasked where it lies and borrowed; only the bytes of an unfinished message are kept, and as many as have really
-//! come, at most `message_bytes_max`. A finished message leaves the decoder with its buffer, so an idle connection
-//! holds none. Not here: the HTTP handshake (except [`accept_key`]) and extensions; a frame that uses one is refused.
+//! The [`Decoder`] gets the bytes of the stream as they arrive, in any pieces. A whole message in one frame is unmasked
+//! in place and borrowed. Of an unfinished message only the bytes that have arrived are kept, at most
+//! `message_bytes_max`. A finished message takes its buffer with it, so an idle connection holds none. Not here: the
+//! HTTP handshake (except [`accept_key`]) and extensions; a frame that uses an extension is refused.
 //!
-//! Text is checked to be UTF-8 when its message is whole, not fragment by fragment (RFC 6455, 8.1 leaves it open).
+//! Text is checked to be UTF-8 when its message is whole, not fragment by fragment (RFC 6455, 8.1 allows both).
 //!
-//! After a close frame or an error the decoder swallows everything: the peer has nothing more to say.
+//! After a close frame or an error the decoder ignores all further bytes.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -24,7 +24,7 @@ pub use decoder::{Decoded, Decoder};
 /// Payload bytes of a control frame (RFC 6455, 5.5).
 pub const CONTROL_BYTES_MAX: usize = 125;
 
-/// What the peer said.
+/// What the peer has sent.
 #[derive(PartialEq, Eq)]
 pub enum Event<'a> {
     /// A text message.
@@ -33,20 +33,21 @@ pub enum Event<'a> {
     Binary(Cow<'a, [u8]>),
     /// To be answered with [`pong_frame`] of the same payload.
     Ping(Cow<'a, [u8]>),
-    /// An answer to a ping frame, or a sign of life.
+    /// An answer to a ping frame, or an unsolicited pong.
     Pong(Cow<'a, [u8]>),
-    /// The peer closes; to be answered with [`close_frame`]. Without a code: 1005, which is never sent.
+    /// The peer closes; answer with [`close_frame`]. Without a code it means 1005, which is never sent (RFC 6455,
+    /// 7.4.1).
     Close {
-        /// Why.
+        /// The code of the reason.
         code: Option<u16>,
-        /// Why, in words.
+        /// The reason in words.
         reason: Cow<'a, str>,
     },
-    /// Nothing whole yet.
+    /// No event is complete yet.
     NeedMore,
 }
 
-// Messages hold tokens and payloads, which never reach a log.
+// Messages contain tokens and payloads, which must never appear in a log.
 impl fmt::Debug for Event<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -60,7 +61,7 @@ impl fmt::Debug for Event<'_> {
     }
 }
 
-/// How the peer broke the protocol: the connection is to be closed with this code.
+/// How the peer broke the protocol. The connection is to be closed with this code (RFC 6455, 7.4.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[repr(u16)]
 pub enum CloseCode {
@@ -70,10 +71,10 @@ pub enum CloseCode {
     /// Text that is not UTF-8.
     #[error("text message is not UTF-8")]
     InvalidUtf8 = 1007,
-    /// A message of too many empty fragments.
+    /// A message with too many empty fragments.
     #[error("message has too many empty fragments")]
     Policy = 1008,
-    /// A message over the limit.
+    /// A message that is too long.
     #[error("message is over the size limit")]
     TooBig = 1009,
 }
@@ -97,12 +98,13 @@ pub fn text_frame(payload: &[u8]) -> Bytes {
     frame(OPCODE_TEXT, payload)
 }
 
-/// The answer to a ping frame. What is over [`CONTROL_BYTES_MAX`] is cut, which a ping frame cannot be.
+/// The answer to a ping frame (RFC 6455, 5.5.3). A payload over [`CONTROL_BYTES_MAX`] is cut; a ping frame cannot have
+/// one.
 pub fn pong_frame(payload: &[u8]) -> Bytes {
     frame(OPCODE_PONG, &payload[..payload.len().min(CONTROL_BYTES_MAX)])
 }
 
-/// The end, with its reason cut to what a control frame holds, at a character's boundary.
+/// A close frame. The reason is cut at a character's boundary to fit into a control frame (RFC 6455, 5.5.1).
 pub fn close_frame(code: u16, reason: &str) -> Bytes {
     let reason = &reason[..reason.floor_char_boundary(CONTROL_BYTES_MAX - 2)];
     let mut payload = Vec::with_capacity(2 + reason.len());
@@ -113,7 +115,7 @@ pub fn close_frame(code: u16, reason: &str) -> Bytes {
 
 fn frame(opcode: u8, payload: &[u8]) -> Bytes {
     const FINAL: u8 = 0x80;
-    const HEADER_BYTES_MAX: usize = 10; // A server does not mask.
+    const HEADER_BYTES_MAX: usize = 10; // A server does not mask (RFC 6455, 5.1).
     let mut out = BytesMut::with_capacity(HEADER_BYTES_MAX + payload.len());
     out.put_u8(FINAL | opcode);
     match payload.len() {
@@ -131,7 +133,7 @@ fn frame(opcode: u8, payload: &[u8]) -> Bytes {
     out.freeze()
 }
 
-/// The handshake's `Sec-WebSocket-Accept` for the client's `Sec-WebSocket-Key` (RFC 6455, 4.2.2).
+/// The `Sec-WebSocket-Accept` for the client's `Sec-WebSocket-Key` in the handshake (RFC 6455, 4.2.2).
 pub fn accept_key(sec_websocket_key: &str) -> String {
     let mut hash = Sha1::new();
     hash.update(sec_websocket_key);

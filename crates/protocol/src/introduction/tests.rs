@@ -1,5 +1,5 @@
-//! What clients say of themselves: who is believed to claim a device, how long an app is visible, and that nothing in
-//! connect data does harm.
+//! What clients say about themselves: which claims to be a device are accepted, how long an app is visible, and that
+//! nothing in connect data does harm.
 
 use proptest::prelude::*;
 

@@ -1,4 +1,4 @@
-//! What the server says, byte by byte: which fields are left out and which are not, and that a message is one line.
+//! What the server sends, byte by byte: which fields are left out, and that a message is one line.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -182,7 +182,8 @@ fn pushes_carry_channel_and_payload() {
 }
 
 proptest! {
-    /// Whatever the texts hold: one line, and what was put in comes out, also through serde's form of the info.
+    /// Whatever the texts contain, the push is one line, and its values are read back, also through serde's form of the
+    /// info.
     #[test]
     fn a_publication_push_is_one_line_that_says_what_was_published(
         user in any::<String>(),

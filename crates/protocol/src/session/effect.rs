@@ -1,9 +1,9 @@
-//! What a session wants done, and what it is told became of it.
+//! What a session asks its driver to do, and the results that the driver passes back.
 //!
-//! The session decides and touches nothing: for each command it returns one [`Effect`], and the driver (the edge) does
-//! it. A [`Ticket`] is the debt of one answer; it cannot be copied and is used up by the `on_*` method that answers,
-//! so no command is answered twice, and the compiler warns where one is dropped. `Debug` shows names and sizes, never
-//! what clients said.
+//! The session decides and performs nothing: for each command it returns one [`Effect`], and the driver (the edge)
+//! performs it. A [`Ticket`] stands for one missing answer. It cannot be copied, and the `on_*` method that answers
+//! consumes it. So no command is answered twice, and the compiler warns where a ticket is dropped. `Debug` shows names
+//! and sizes, never what clients sent.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,91 +13,91 @@ use tidings_types::{ChannelName, Json, Offset, StreamPosition, Timestamp};
 
 use crate::{ClientInfo, ClientPosition, Disconnect, Introduction, NamespaceOptions, Publication};
 
-/// What the driver is to do for one command.
-#[must_use = "a command without its effect is a client without its answer"]
+/// What the driver has to do for one command.
+#[must_use = "the client gets no answer if the effect is dropped"]
 pub enum Effect {
-    /// Write this.
+    /// Write this reply.
     Reply(Vec<u8>),
-    /// The client is in: write the reply, start to ping.
+    /// The client is connected: write the reply, start to ping.
     Connected {
         /// To be written.
         reply: Vec<u8>,
-        /// What it says of itself; a credential in it is not checked yet.
+        /// What the client says about itself; a credential in it is not checked yet.
         introduction: Introduction,
     },
-    /// The client is not let in: write this, ignore the rest of the frame, close soon.
+    /// The client's `connect` is refused: write this, ignore the rest of the frame, close soon.
     Refused(Vec<u8>),
     /// Subscribe, then [`Session::on_subscribed`](super::Session::on_subscribed).
     Subscribe(Box<SubscribeEffect>),
     /// Leave the channel, then [`Session::on_unsubscribed`](super::Session::on_unsubscribed).
     Unsubscribe {
-        /// To be given back.
+        /// For the answer.
         ticket: Ticket,
-        /// Which.
+        /// The channel.
         channel: ChannelName,
     },
     /// Publish, then [`Session::on_published`](super::Session::on_published).
     Publish {
-        /// To be given back.
+        /// For the answer.
         ticket: Ticket,
-        /// Where.
+        /// The channel.
         channel: ChannelName,
         /// The channel's rules.
         options: NamespaceOptions,
-        /// What.
+        /// The data to publish.
         data: Json,
-        /// Who says it.
+        /// The client that publishes.
         info: Arc<ClientInfo>,
     },
-    /// Read history, then [`Session::on_history`](super::Session::on_history). A `since` of another epoch than the
-    /// channel's, unless empty, is [`ErrorCode::UnrecoverablePosition`](crate::ErrorCode::UnrecoverablePosition).
+    /// Read history, then [`Session::on_history`](super::Session::on_history). If `since` has an epoch that is neither
+    /// empty nor the channel's, answer [`ErrorCode::UnrecoverablePosition`](crate::ErrorCode::UnrecoverablePosition).
     History {
-        /// To be given back.
+        /// For the answer.
         ticket: Ticket,
-        /// Of which channel.
+        /// The channel.
         channel: ChannelName,
-        /// At most so many, already within our bound; 0: only the position is wanted.
+        /// The most publications, within our bound; 0: only the position is wanted.
         limit: u32,
-        /// Where to start, that one excluded; `None`: at the end where reading begins.
+        /// Where to start; the publication at this position is excluded. `None`: at the end where reading begins.
         since: Option<ClientPosition>,
         /// Newest first.
         reverse: bool,
     },
-    /// List who is subscribed, then [`Session::on_presence`](super::Session::on_presence).
+    /// List the subscribers, then [`Session::on_presence`](super::Session::on_presence).
     Presence {
-        /// To be given back.
+        /// For the answer.
         ticket: Ticket,
-        /// To which channel.
+        /// The channel.
         channel: ChannelName,
     },
-    /// Count who is subscribed, then [`Session::on_presence_stats`](super::Session::on_presence_stats).
+    /// Count the subscribers, then [`Session::on_presence_stats`](super::Session::on_presence_stats).
     PresenceStats {
-        /// To be given back.
+        /// For the answer.
         ticket: Ticket,
-        /// To which channel.
+        /// The channel.
         channel: ChannelName,
     },
-    /// Note whether the client's app is on the screen, then [`Session::on_visible`](super::Session::on_visible).
+    /// Record whether the client's app is on the screen, then [`Session::on_visible`](super::Session::on_visible).
     Visible {
-        /// To be given back.
+        /// For the answer.
         ticket: Ticket,
-        /// For how long from now, unless it says so again; `None`: hidden.
+        /// For how long from now, unless the client says so again; `None`: hidden.
         visible: Option<Duration>,
     },
     /// The oldest unanswered ping is answered.
     Pong,
-    /// Close with this; nothing more is answered.
+    /// Close the connection; nothing more is answered.
     Disconnect {
-        /// What the client is told.
+        /// The code and reason for the client.
         disconnect: Disconnect,
-        /// What happened, for the log; holds nothing the client sent.
+        /// What happened, for the log; contains nothing that the client sent.
         cause: &'static str,
     },
     /// The session was closed before.
     Nothing,
 }
 
-// Replies may hold payloads, which never reach a log.
+// Replies may contain payloads, which must never appear in a log.
 impl fmt::Debug for Effect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -120,7 +120,7 @@ impl fmt::Debug for Effect {
 
 /// One unanswered command. Not copied, so it is answered once.
 #[derive(Debug)]
-#[must_use = "a ticket not given back is a command never answered"]
+#[must_use = "the command is never answered if the ticket is dropped"]
 pub struct Ticket {
     pub(super) id: u32,
 }
@@ -135,26 +135,26 @@ impl Ticket {
 /// A subscription to be made.
 #[derive(Debug)]
 pub struct SubscribeEffect {
-    /// To be given back.
+    /// For the answer.
     pub ticket: SubscribeTicket,
-    /// To which channel.
+    /// The channel.
     pub channel: ChannelName,
     /// The channel's rules.
     pub options: NamespaceOptions,
-    /// Where to resume; `None`: begin with the next publication.
+    /// The position to resume from; `None`: begin with the next publication.
     pub recover: Option<ClientPosition>,
-    /// Whether an unrecovered subscription is unwanted: the driver then answers
-    /// [`ErrorCode::UnrecoverablePosition`](crate::ErrorCode::UnrecoverablePosition) and does not subscribe.
+    /// Whether the client wants no unrecovered subscription. Then the driver does not subscribe, and answers
+    /// [`ErrorCode::UnrecoverablePosition`](crate::ErrorCode::UnrecoverablePosition).
     pub unrecovered_is_error: bool,
-    /// Whether offsets are told and gaps must be noticed.
+    /// Whether the client is told offsets and gaps must be noticed.
     pub positioned: bool,
-    /// Who appears in the channel's presence; `None`: nobody.
+    /// The client's entry in the channel's presence; `None`: no entry.
     pub presence: Option<ClientInfo>,
 }
 
-/// One unanswered subscribe command, with what its answer says besides the driver's part.
+/// One unanswered subscribe command, with the part of the answer that the session knows.
 #[derive(Debug)]
-#[must_use = "a ticket not given back is a command never answered"]
+#[must_use = "the command is never answered if the ticket is dropped"]
 pub struct SubscribeTicket {
     pub(super) id: u32,
     pub(super) channel: ChannelName,
@@ -166,35 +166,35 @@ pub struct SubscribeTicket {
     pub(super) data: Option<Json>,
 }
 
-/// What a subscription began with.
+/// The start of a subscription.
 #[derive(Debug, Clone, Copy)]
 pub struct Subscribed<'a> {
     /// The channel's top when the subscription began; `None` for channels without positions.
     pub top: Option<StreamPosition>,
-    /// Every publication after the requested position up to `top`, oldest first; `None` when there was nothing to
-    /// resume or some of them are gone.
+    /// Every publication after the requested position up to `top`, oldest first; `None` if there was nothing to resume
+    /// or some of them are gone.
     pub recovered: Option<&'a [Publication]>,
 }
 
-/// What a channel's history holds.
+/// The result of a history request.
 #[derive(Debug, Clone, Copy)]
 pub struct HistoryFound<'a> {
     /// The channel's top.
     pub top: StreamPosition,
-    /// What was asked for, in the order asked for.
+    /// The publications that were asked for, in the requested order.
     pub publications: &'a [Publication],
 }
 
-/// Something ran out and was not refreshed.
+/// A token that has expired and was not refreshed.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Expired {
-    /// The connection: close it with this.
+    /// The connection's token: close the connection with this.
     Connection(Disconnect),
-    /// A subscription: leave the channel, write the push.
+    /// A subscription's token: unsubscribe, write the push.
     Subscription {
-        /// Which.
+        /// The channel.
         channel: ChannelName,
-        /// What the client is told.
+        /// What to write to the client.
         push: Vec<u8>,
     },
 }

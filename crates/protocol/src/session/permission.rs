@@ -1,4 +1,4 @@
-//! Who may do what in a channel.
+//! Which clients may do what in a channel.
 
 use tidings_types::ChannelName;
 
@@ -44,8 +44,8 @@ impl Allowed {
         }
     }
 
-    /// Whether `user` ("" for an anonymous one) has the permission in `channel`; `is_subscriber`: the client is subscribed
-    /// there.
+    /// Whether `user` ("" for an anonymous one) has the permission in `channel`. `is_subscriber`: the client is
+    /// subscribed to the channel.
     pub(super) fn to(&self, user: &str, is_subscriber: bool, channel: &ChannelName) -> bool {
         let known = !user.is_empty() || self.for_anonymous;
         let for_client = self.for_client && is_among_users_of(channel.as_str(), user);
@@ -53,8 +53,8 @@ impl Allowed {
     }
 }
 
-/// `dialog#42,43` is for the users 42 and 43. Unlike Centrifugo we have no option that makes `#` an ordinary
-/// character: a name that looks like a promise of privacy keeps it.
+/// `dialog#42,43` is for the users 42 and 43. Centrifugo has an option that makes `#` an ordinary character; we have
+/// none, so that such a channel is always private.
 fn is_among_users_of(channel: &str, user: &str) -> bool {
     match channel.rsplit_once('#') {
         None => true,

@@ -11,9 +11,9 @@ use crate::reply::{ExpiryResult, Push, Reply, SubscribeResult, encode_push};
 use crate::token::{SubscriptionClaims, Token, TokenError};
 use crate::{Disconnect, ErrorCode, NamespaceOptions, Unsubscribe};
 
-/// Flag of a subscribe request: answer 112 instead of an unrecovered subscription.
+/// Flag of a subscribe request: answer with error 112 instead of an unrecovered subscription.
 const FLAG_UNRECOVERED_IS_ERROR: i64 = 2;
-/// A subscription type we have a word of its own for.
+/// A subscription type with an error text of its own.
 const KIND_SHARED_POLL: i32 = 4;
 
 impl Session {
@@ -37,7 +37,7 @@ impl Session {
         }
         let recovered = subscribed.recovered.filter(|_| ticket.was_recovering && ticket.recoverable);
         let position = subscribed.top.filter(|_| ticket.positioned).map(|top| match recovered {
-            // The publications move the client on from where it was.
+            // The recovered publications move the client on from its requested position.
             Some(_) => StreamPosition { offset: ticket.requested_offset, ..top },
             None => top,
         });
@@ -54,7 +54,7 @@ impl Session {
         self.is_connected().then(|| reply(ticket.id, &Reply::Subscribe(&result)))
     }
 
-    /// Ends a subscription for a reason of the server's: the push to write, `None` when there is no such subscription.
+    /// The server ends a subscription. Returns the push to write; `None` if there is no such subscription.
     pub fn end_subscription(&mut self, channel: &ChannelName, why: &Unsubscribe) -> Option<Vec<u8>> {
         self.subscriptions.swap_remove(self.position_of(channel.as_str())?);
         let mut push = Vec::new();
@@ -62,13 +62,13 @@ impl Session {
         self.is_connected().then_some(push)
     }
 
-    /// The next moment at which [`Session::poll_expired`] may have something; changes with every command.
+    /// The next time at which [`Session::poll_expired`] may return something; changes with every command.
     pub fn deadline(&self) -> Option<Timestamp> {
         let ends = self.subscriptions.iter().filter_map(Subscription::expires_at).chain(self.expires_at);
         ends.min().map(|at| at.saturating_add(EXPIRED_CLOSE_DELAY))
     }
 
-    /// What has run out without being refreshed in time; call until `None`.
+    /// A token that has expired and was not refreshed in time; call until `None`.
     pub fn poll_expired(&mut self, now: Timestamp) -> Option<Expired> {
         let is_over = |at: Option<Timestamp>| at.is_some_and(|at| at.saturating_add(EXPIRED_CLOSE_DELAY) <= now);
         if !self.is_connected() {
@@ -157,7 +157,7 @@ impl Session {
         }
     }
 
-    /// By token, else by the channel's rules; the claims, if by token.
+    /// Allows the subscription by its token, else by the channel's rules. Returns the token's claims.
     fn authorize(
         &self,
         request: &SubscribeRequest,
@@ -176,7 +176,7 @@ impl Session {
         Ok(None)
     }
 
-    /// What a token says, when it is for this user, channel and client.
+    /// The claims of a token, if it is for this user, channel and client.
     fn subscription_claims(
         &self,
         token: &Token,
@@ -213,7 +213,7 @@ impl Session {
         let may_ask = options.allow_recovery || self.allows_as(true, &Allowed::history(options), channel);
         let overridden = |choose: fn(&SubscriptionClaims) -> Option<bool>| claims.and_then(choose);
         let forced = overridden(|claims| claims.force_recovery).unwrap_or(options.force_recovery);
-        // A client that names a position wants it, even where it did not say so twice.
+        // A client that names a position wants recovery, even if it does not set the flag.
         let recoverable = forced || may_ask && (request.recoverable || request.recover);
         let forced = overridden(|claims| claims.force_positioning).unwrap_or(false);
         (recoverable || forced || may_ask && request.positioned, recoverable)
@@ -228,7 +228,7 @@ impl Session {
         };
         let channel = self.subscriptions.swap_remove(index).channel;
         if self.subscriptions.is_empty() {
-            self.subscriptions = Vec::new(); // An idle session does not keep the room of its most channels.
+            self.subscriptions = Vec::new(); // Frees the memory for earlier channels.
         }
         Ok(Effect::Unsubscribe { ticket, channel })
     }

@@ -1,4 +1,4 @@
-//! What a session keeps of one subscription.
+//! The session's record of one subscription.
 
 use tidings_types::{ChannelName, Json, Timestamp};
 
@@ -8,13 +8,13 @@ use crate::token::SubscriptionClaims;
 #[derive(Debug)]
 pub(super) struct Subscription {
     pub(super) channel: ChannelName,
-    /// What its token said, when it said something that lasts.
+    /// The lasting claims of its token, if there are any.
     pub(super) grant: Option<Box<Grant>>,
-    /// Whether the driver has made it.
+    /// Whether the driver has subscribed.
     pub(super) is_made: bool,
 }
 
-/// What lasts of a subscription token.
+/// The lasting claims of a subscription token.
 #[derive(Debug)]
 pub(super) struct Grant {
     info: Option<Json>,

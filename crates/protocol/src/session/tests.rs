@@ -1,4 +1,4 @@
-//! Conversations with a session: which command is allowed when, what it is answered, what runs out.
+//! Conversations with a session: which command is allowed when, its answer, and what expires.
 //!
 //! `check` takes a conversation as pairs of a command and what is said to it; the hub is a stand-in with fixed
 //! answers. In `model` random operations run beside a model of which channels should be there.
@@ -35,7 +35,7 @@ fn subscription_token(user: &str, name: &str, seconds: Option<u64>) -> String {
     sign_subscription_token(&secret(), user, &channel(name), seconds.map(at), Some(&Json::of(&"seat 7")), NOW)
 }
 
-/// Signs claims our own helpers do not make.
+/// Signs claims that the crate's own helpers do not make.
 fn odd_token(claims: serde_json::Value) -> String {
     let key = jsonwebtoken::EncodingKey::from_secret(b"secret");
     jsonwebtoken::encode(&jsonwebtoken::Header::default(), &claims, &key).unwrap()
@@ -197,7 +197,7 @@ fn connect_is_refused() {
         let found = run(&mut session, &format!(r#"{{"id":1,"connect":{{"token":"{token}"}}}}"#));
         assert!(found.contains(expected), "{expected}: {found}");
         assert!(!session.is_connected());
-        // After an error the connection is of no more use; after a disconnect it is gone.
+        // After an error the connection is useless; after a disconnect it is gone.
         let after = if expected.starts_with("cut") { "nothing" } else { "cut 3501" };
         assert_eq!(run(&mut session, r#"{"id":2,"connect":{}}"#), after);
     }
@@ -318,7 +318,7 @@ fn a_subscription_token_is_for_one_user_channel_and_client() {
     }
 }
 
-/// Whatever the namespace allows everybody: a private channel is for those whom a token has let in.
+/// A private channel is only for clients that a token has let in, even if the namespace allows everything to everybody.
 #[test]
 fn a_private_channel_is_closed_to_whoever_is_not_subscribed() {
     let uses = [
@@ -413,7 +413,7 @@ fn recovery_echoes_the_requested_offset_and_says_what_came_of_it() {
             format!(r#"{{"id":5,"subscribe":{{"recoverable":true,{expected}"#)
         );
     }
-    // Where recovery is not granted, the client learns that it is short of something.
+    // Where recovery is not granted, the client learns that it may have missed something.
     let mut session = session("42");
     let effect = subscribe_effect(&mut session, r#""channel":"open:a","recover":true,"offset":7,"flag":1"#);
     assert!(effect.recover.is_none() && !effect.unrecovered_is_error);

@@ -1,5 +1,4 @@
-//! Tokens that are good, and all the ways in which one is not: signed otherwise, too early, too late, for somebody
-//! else.
+//! Valid tokens, and all the ways in which one is not valid: signed otherwise, too early, too late, for somebody else.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -137,7 +136,7 @@ fn a_connection_token_may_name_a_device() {
     assert_eq!(connection(json!({"device": null})).unwrap().device, None);
     let refused = connection(json!({"device": "my phone"})).unwrap_err().to_string();
     assert_eq!(refused, "token is not valid: claim device is not a device id, 1 to 128 visible ASCII characters");
-    // In a subscription token the word is the application's.
+    // In a subscription token the claim `device` belongs to the application.
     assert!(subscription(json!({"channel": "c", "device": {"model": 7}})).is_ok());
 }
 

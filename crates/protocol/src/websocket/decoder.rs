@@ -1,9 +1,9 @@
-//! Reading a client's WebSocket frames, in whatever pieces they come (RFC 6455, section 5).
+//! Reads a client's WebSocket frames, in whatever pieces they arrive (RFC 6455, section 5).
 //!
 //! Lengths are checked when a header is whole, before any of its payload is kept: a message over the limit costs
-//! nothing. Control frames may stand between the fragments of a message and have a buffer of their own, at most 125
-//! bytes. What a peer does wrong is answered with the close code of RFC 6455, 7.4.1, and ends the reading. Where we
-//! are more lenient than the RFC, a comment beside the line says so.
+//! nothing. Control frames may stand between the fragments of a message. They have a buffer of their own of at most 125
+//! bytes. A violation is answered with the close code of RFC 6455, 7.4.1, and ends the reading. Where the decoder is
+//! more lenient than the RFC, a comment at that line says so.
 
 use std::borrow::Cow;
 
@@ -12,14 +12,14 @@ use super::{
     OPCODE_TEXT,
 };
 
-/// Empty fragments of one message. They cost no memory, so no limit of bytes ends a message that consists of them; a sender
-/// that streams ends its message with one.
+/// The most empty fragments of one message. They take no memory, so the limit of bytes does not end a message that
+/// consists of them. One is normal: a sender that streams may end its message with it.
 const EMPTY_FRAGMENT_COUNT_MAX: u8 = 64;
 
 /// Two bytes, eight of length, four of mask.
 const HEADER_BYTES_MAX: usize = 14;
 
-/// Reads one client's frames. Without `Debug`: it holds what the client said.
+/// Reads one client's frames. Without `Debug`: it holds what the client sent.
 ///
 /// ```text
 ///          header whole                 payload whole, last of its message
@@ -29,19 +29,19 @@ const HEADER_BYTES_MAX: usize = 14;
 /// ```
 pub struct Decoder {
     message_bytes_max: usize,
-    /// The message being put together. Invariant: at most `message_bytes_max` bytes.
+    /// The unfinished message. Invariant: at most `message_bytes_max` bytes.
     message: Vec<u8>,
-    /// Of the message being put together; `None` between messages.
+    /// The opcode of the unfinished message; `None` between messages.
     message_opcode: Option<u8>,
     /// Invariant: at most [`EMPTY_FRAGMENT_COUNT_MAX`].
     empty_fragment_count: u8,
-    /// The control frame being put together. Invariant: at most [`CONTROL_BYTES_MAX`] bytes.
+    /// The unfinished control frame. Invariant: at most [`CONTROL_BYTES_MAX`] bytes.
     control: Vec<u8>,
     awaits: Awaits,
 }
 
 enum Awaits {
-    /// The rest of a header of which `len` bytes are here.
+    /// The rest of a header, of which `len` bytes have arrived.
     Header {
         bytes: [u8; HEADER_BYTES_MAX],
         len: u8,
@@ -55,14 +55,14 @@ impl Awaits {
     const START: Self = Self::Header { bytes: [0; HEADER_BYTES_MAX], len: 0 };
 }
 
-/// A frame whose header is read.
+/// A frame whose header was read.
 #[derive(Clone, Copy)]
 struct Frame {
     is_final: bool,
     opcode: u8,
-    /// Turned so that its first byte is for the next byte of payload.
+    /// Rotated so that its first byte belongs to the next byte of payload.
     mask: [u8; 4],
-    /// Bytes of payload still to come.
+    /// Bytes of payload that are still missing.
     remaining: usize,
 }
 
@@ -75,14 +75,14 @@ impl Frame {
 /// What [`Decoder::decode`] found.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Decoded<'a> {
-    /// Bytes of the input that are done with; the next call starts behind them.
+    /// Bytes of the input that are used up; the next call starts behind them.
     pub consumed: usize,
-    /// What they say.
+    /// The event, which may borrow from the input.
     pub event: Event<'a>,
 }
 
 impl Decoder {
-    /// Refuses messages of more than `message_bytes_max` bytes.
+    /// A decoder that refuses messages of more than `message_bytes_max` bytes.
     pub fn new(message_bytes_max: usize) -> Self {
         Self {
             message_bytes_max,
@@ -94,12 +94,12 @@ impl Decoder {
         }
     }
 
-    /// Reads the first event in `input`, the stream's next bytes, and unmasks there.
+    /// Reads the first event in `input`, the next bytes of the stream. Unmasks in place.
     ///
-    /// With [`Event::NeedMore`] all of `input` is consumed; otherwise call again with what is behind `consumed`.
+    /// With [`Event::NeedMore`] all of `input` is used up; otherwise call again with the bytes behind `consumed`.
     ///
     /// # Errors
-    /// When the peer breaks the protocol or a limit.
+    /// If the peer breaks the protocol or a limit.
     pub fn decode<'a>(&mut self, input: &'a mut [u8]) -> Result<Decoded<'a>, CloseCode> {
         let decoded = self.decode_events(input);
         let ended = matches!(decoded, Err(_) | Ok(Decoded { event: Event::Close { .. }, .. }));
@@ -113,6 +113,7 @@ impl Decoder {
         let whole = input.len();
         loop {
             let mut frame = match &mut self.awaits {
+                // RFC 6455, 5.5.1: nothing follows a close frame; 7.1.7: after an error the rest is not processed.
                 Awaits::Closed => return Ok(Decoded { consumed: whole, event: Event::NeedMore }),
                 Awaits::Payload(frame) => *frame,
                 Awaits::Header { bytes, len } => {
@@ -137,20 +138,23 @@ impl Decoder {
         }
     }
 
-    /// What RFC 6455 and the limit have against the frame, before any of its payload is kept.
+    /// Checks the frame against RFC 6455 and the limits, before any of its payload is kept.
     fn checked(&mut self, header: &Header) -> Result<Frame, CloseCode> {
         let frame = header.frame.ok_or(CloseCode::Protocol)?;
         let allowed = match frame.opcode {
+            // RFC 6455, 5.4: fragments belong to a message that has begun; no other message begins before its end.
             OPCODE_CONTINUATION => self.message_opcode.is_some(),
             OPCODE_TEXT | OPCODE_BINARY => self.message_opcode.is_none(),
+            // RFC 6455, 5.5: control frames are not fragmented and have at most 125 bytes.
             OPCODE_CLOSE | OPCODE_PING | OPCODE_PONG => {
                 frame.is_final && header.payload_bytes <= CONTROL_BYTES_MAX as u64
             }
-            _ => false,
+            _ => false, // RFC 6455, 5.2: reserved opcodes.
         };
         if !allowed {
             return Err(CloseCode::Protocol);
         }
+        // Our own limit; RFC 6455, 7.4.1 has the code 1008 for it.
         if header.payload_bytes == 0 && !frame.is_control() && !frame.is_final {
             if self.empty_fragment_count == EMPTY_FRAGMENT_COUNT_MAX {
                 return Err(CloseCode::Policy);
@@ -160,11 +164,11 @@ impl Decoder {
         let room = if frame.is_control() { CONTROL_BYTES_MAX } else { self.message_bytes_max - self.message.len() };
         match usize::try_from(header.payload_bytes) {
             Ok(remaining) if remaining <= room => Ok(Frame { remaining, ..frame }),
-            _ => Err(CloseCode::TooBig),
+            _ => Err(CloseCode::TooBig), // RFC 6455, 7.4.1 and 10.4.
         }
     }
 
-    /// Takes an unmasked piece of the frame's payload; the event, when it completes one.
+    /// Takes an unmasked piece of the frame's payload. Returns the event if the piece completes one.
     fn take_payload<'a>(&mut self, frame: Frame, piece: &'a [u8]) -> Result<Option<Event<'a>>, CloseCode> {
         let buffer = if frame.is_control() { &mut self.control } else { &mut self.message };
         let frame_ends = frame.remaining == 0;
@@ -192,14 +196,14 @@ impl Decoder {
     }
 }
 
-/// A header with what may be wrong in it.
+/// A header that is read but not checked.
 struct Header {
-    /// `None` when bits are set that nobody has agreed on, or the frame is not masked.
+    /// `None` if a reserved bit is set or the frame is not masked.
     frame: Option<Frame>,
     payload_bytes: u64,
 }
 
-/// Takes from `input` what the header still lacks: how many bytes that is, and the header when it is whole.
+/// Takes from `input` what the header still lacks. Returns how many bytes that is, and the header if it is whole.
 fn take_header(bytes: &mut [u8; HEADER_BYTES_MAX], len: &mut u8, input: &[u8]) -> (usize, Option<Header>) {
     let mut taken = 0;
     loop {
@@ -228,13 +232,15 @@ fn take_header(bytes: &mut [u8; HEADER_BYTES_MAX], len: &mut u8, input: &[u8]) -
 fn read_header(bytes: &[u8; HEADER_BYTES_MAX], length_bytes: usize, masked: bool) -> Header {
     let payload_bytes = match length_bytes {
         0 => u64::from(bytes[1] & 0x7F),
-        // Longer forms than needed are accepted: RFC 6455, 5.2 forbids them, but nothing depends on it.
+        // RFC 6455, 5.2 requires the shortest form of a length. Longer forms are accepted, since nothing depends on it.
         _ => bytes[2..2 + length_bytes].iter().fold(0, |sum, &byte| sum << 8 | u64::from(byte)),
     };
+    // RFC 6455, 5.2: the bits RSV1 to RSV3 and the top bit of a 64-bit length are zero.
     let reserved = bytes[0] & 0x70 != 0 || payload_bytes > i64::MAX as u64;
     let mask_at = 2 + length_bytes;
     let mask = [bytes[mask_at], bytes[mask_at + 1], bytes[mask_at + 2], bytes[mask_at + 3]];
     let frame = Frame { is_final: bytes[0] & 0x80 != 0, opcode: bytes[0] & 0x0F, mask, remaining: 0 };
+    // RFC 6455, 5.1: a client masks all its frames.
     Header { frame: (masked && !reserved).then_some(frame), payload_bytes }
 }
 
@@ -248,6 +254,7 @@ fn event(opcode: u8, payload: Cow<'_, [u8]>) -> Result<Event<'_>, CloseCode> {
     })
 }
 
+/// Text is UTF-8 (RFC 6455, 5.6), and so is the reason of a close frame (5.5.1); otherwise 1007 (8.1).
 fn text(bytes: Cow<'_, [u8]>) -> Result<Cow<'_, str>, CloseCode> {
     match bytes {
         Cow::Borrowed(bytes) => std::str::from_utf8(bytes).map(Cow::Borrowed).map_err(|_| CloseCode::InvalidUtf8),
@@ -255,6 +262,7 @@ fn text(bytes: Cow<'_, [u8]>) -> Result<Cow<'_, str>, CloseCode> {
     }
 }
 
+/// RFC 6455, 5.5.1: a close frame is empty or begins with a code of two bytes.
 fn close(payload: Cow<'_, [u8]>) -> Result<Event<'_>, CloseCode> {
     if payload.is_empty() {
         return Ok(Event::Close { code: None, reason: Cow::Borrowed("") });
@@ -270,14 +278,14 @@ fn close(payload: Cow<'_, [u8]>) -> Result<Event<'_>, CloseCode> {
         }
     };
     let code = u16::from_be_bytes(code);
-    // RFC 6455, 7.4, and the registry it founds: 1004 to 1006 and 1015 never travel.
+    // RFC 6455, 7.4.1, and its registry of codes (11.7): 1004, 1005, 1006 and 1015 must not be sent.
     match code {
         1000..=1003 | 1007..=1014 | 3000..=4999 => Ok(Event::Close { code: Some(code), reason: text(reason)? }),
         _ => Err(CloseCode::Protocol),
     }
 }
 
-/// Unmasks a piece of payload and turns the mask so that it fits the next piece (RFC 6455, 5.3).
+/// Unmasks a piece of payload and rotates the mask so that it fits the next piece (RFC 6455, 5.3).
 fn unmask(payload: &mut [u8], mask: &mut [u8; 4]) {
     let [a, b, c, d] = *mask;
     let wide = u64::from_ne_bytes([a, b, c, d, a, b, c, d]);

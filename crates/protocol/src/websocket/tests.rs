@@ -1,5 +1,5 @@
-//! Our reading of WebSocket frames against tungstenite's: the same bytes, in any pieces, say the same to both. Also
-//! limits, the heads we write and the handshake of the RFC.
+//! Our decoder compared with tungstenite: both read the same events from the same bytes, in any pieces. Also limits,
+//! the headers that we write, and the RFC's example of a handshake.
 
 use std::io::{self, Cursor, Read, Write};
 
@@ -229,7 +229,7 @@ fn the_handshake_of_the_rfc() {
     assert_eq!(accept_key("dGhlIHNhbXBsZSBub25jZQ=="), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
 }
 
-/// Empty fragments cost no bytes, so they have a bound of their own; control frames between them change nothing.
+/// Empty fragments take no bytes, so they have a limit of their own; control frames between them change nothing.
 #[test]
 fn a_message_has_a_bounded_number_of_empty_fragments() {
     let message = |count: usize| {
@@ -270,7 +270,7 @@ fn message() -> impl Strategy<Value = Vec<Raw>> {
 fn any_frame() -> impl Strategy<Value = Raw> {
     (any::<u8>(), prop::option::weighted(0.9, any::<[u8; 4]>()), prop::collection::vec(any::<u8>(), 0..400))
         .prop_filter("tungstenite reports invalid closes in its own way", |(first, ..)| first & 0x0F != OPCODE_CLOSE)
-        // And it refuses text that is not UTF-8 at once, we at its end.
+        // tungstenite refuses text that is not UTF-8 at once, our decoder at the end of the message.
         .prop_map(|(first, mask, payload)| Raw {
             first,
             mask,
@@ -288,7 +288,7 @@ proptest! {
 
     #[test]
     fn tungstenite_hears_the_same(stream in stream()) {
-        // Of a frame that breaks two rules either may be told; the table above has the codes.
+        // If a frame breaks two rules, either may be reported; the table above has the codes.
         let any_violation = |mut all: Vec<Said>| {
             if let Some(Said::Violation(code)) = all.last_mut() {
                 *code = 0;

@@ -1,4 +1,4 @@
-//! On which device a client runs, what a refresh does to that, and whether its app is on the screen.
+//! On which device a client runs, how a refresh changes that, and whether its app is on the screen.
 
 use super::*;
 use crate::DeviceClaim;

@@ -1,4 +1,4 @@
-//! Sessions under random lists of operations, beside a model that knows only which channels should be there.
+//! Sessions under random lists of operations, compared with a model that knows only which channels should exist.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::VISIBLE_TTL_MAX;
 #[derive(Debug, Clone)]
 enum Operation {
     Command(String),
-    /// Gives back the ticket at this index of those outstanding, as done or as failed.
+    /// Passes back the outstanding ticket at this index, as done or as failed.
     Settle(prop::sample::Index, bool),
     Ping,
     End(&'static str),
@@ -77,7 +77,7 @@ enum Outstanding {
     Visible(Ticket, Option<Duration>),
 }
 
-/// The driver's side: what it owes, what it has, what it wrote.
+/// The driver's side: open tickets, channels, and pings.
 struct Driver {
     session: Session,
     now: Timestamp,
