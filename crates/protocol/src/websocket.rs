@@ -12,10 +12,10 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use aws_lc_rs::digest;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use bytes::{BufMut, Bytes, BytesMut};
-use sha1::{Digest, Sha1};
 
 mod decoder;
 
@@ -135,10 +135,10 @@ fn frame(opcode: u8, payload: &[u8]) -> Bytes {
 
 /// The `Sec-WebSocket-Accept` for the client's `Sec-WebSocket-Key` in the handshake (RFC 6455, 4.2.2).
 pub fn accept_key(sec_websocket_key: &str) -> String {
-    let mut hash = Sha1::new();
-    hash.update(sec_websocket_key);
-    hash.update("258EAFA5-E914-47DA-95CA-C5AB0DC85B11");
-    BASE64_STANDARD.encode(hash.finalize())
+    let mut hash = digest::Context::new(&digest::SHA1_FOR_LEGACY_USE_ONLY);
+    hash.update(sec_websocket_key.as_bytes());
+    hash.update(b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11");
+    BASE64_STANDARD.encode(hash.finish())
 }
 
 #[cfg(test)]
