@@ -3,14 +3,19 @@
 //! Years have four digits there, so what lies beyond the year 9999 is shown as its last millisecond. Read are all moments
 //! from 1970 on, at any offset; what is finer than a millisecond is cut off, and a leap second is the second behind it.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
 use tidings_types::Timestamp;
+use time::OffsetDateTime;
+use time::format_description::well_known;
 
 /// The last moment that can be spelt.
 const END: u64 = 253_402_300_799_999;
+
+const NANOS_PER_MILLI: i128 = 1_000_000;
 
 /// Shows a timestamp as RFC 3339 in UTC with milliseconds: `2026-07-15T18:04:05.123Z`. What lies beyond the year 9999 is
 /// shown as its last millisecond.
@@ -19,10 +24,11 @@ pub struct Rfc3339(pub Timestamp);
 
 impl fmt::Display for Rfc3339 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let millis = self.0.as_millis().min(END);
-        let (seconds, millis) = (millis / 1000, millis % 1000);
-        let (year, month, day) = date(seconds / 86_400);
-        let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+        let nanos = i128::from(self.0.as_millis().min(END)) * NANOS_PER_MILLI;
+        let moment = OffsetDateTime::from_unix_timestamp_nanos(nanos).expect("the year has four digits");
+        let (year, month, day) = moment.to_calendar_date();
+        let (hour, minute, second, millis) = moment.to_hms_milli();
+        let month = u8::from(month);
         write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
     }
 }
@@ -46,74 +52,22 @@ impl FromStr for Rfc3339 {
 
     /// Reads `2026-07-15T20:04:05.123+02:00`.
     fn from_str(text: &str) -> Result<Self, Rfc3339Error> {
-        read(text.as_bytes()).map(|millis| Self(Timestamp(millis))).ok_or(Rfc3339Error)
+        read(text).map(|millis| Self(Timestamp(millis))).ok_or(Rfc3339Error)
     }
 }
 
-fn read(text: &[u8]) -> Option<u64> {
-    let (moment, rest) = text.split_at_checked("2026-07-15T18:04:05".len())?;
-    let [y, yy, yyy, yyyy, b'-', m, mm, b'-', d, dd, b'T' | b't', h, hh, b':', n, nn, b':', s, ss] = *moment else {
-        return None;
+fn read(text: &str) -> Option<u64> {
+    // `time` takes any character between date and time.
+    text.as_bytes().get("2026-07-15".len()).filter(|separator| matches!(separator, b'T' | b't'))?;
+    // It knows leap seconds only at the end of a month.
+    let before = "2026-07-15T18:04:".len();
+    let (text, leap_millis) = match text.get(before..before + 2) {
+        Some("60") => (Cow::from(format!("{}59{}", &text[..before], &text[before + 2..])), 1000),
+        _ => (text.into(), 0),
     };
-    let (year, month, day) = (number(&[y, yy, yyy, yyyy])?, number(&[m, mm])?, number(&[d, dd])?);
-    let (hour, minute, second) = (number(&[h, hh])?, number(&[n, nn])?, number(&[s, ss])?);
-    let days = days(year, month, day)?;
-    if hour > 23 || minute > 59 || second > 60 {
-        return None;
-    }
-    let (millis, rest) = match rest.strip_prefix(b".") {
-        Some(rest) => {
-            let end = rest.iter().position(|byte| !byte.is_ascii_digit())?;
-            let (digits, rest) = rest.split_at_checked(end).filter(|(digits, _)| !digits.is_empty())?;
-            let digit = |index: usize| digits.get(index).map_or(0, |digit| u64::from(digit - b'0'));
-            (100 * digit(0) + 10 * digit(1) + digit(2), rest)
-        }
-        None => (0, rest),
-    };
-    let local = (((days * 24 + hour) * 60 + minute) * 60 + second) * 1000 + millis;
-    let millis = match *rest {
-        [b'Z' | b'z'] => local,
-        [sign @ (b'+' | b'-'), h, hh, b':', m, mm] => {
-            let (hours, minutes) = (number(&[h, hh])?, number(&[m, mm])?);
-            let offset = (hours * 60 + minutes) * 60_000;
-            let within = hours <= 23 && minutes <= 59;
-            within.then(|| if sign == b'+' { local.checked_sub(offset) } else { Some(local + offset) })??
-        }
-        _ => return None,
-    };
-    (millis <= END).then_some(millis)
-}
-
-fn number(digits: &[u8]) -> Option<u64> {
-    digits.iter().try_fold(0, |number, digit| digit.is_ascii_digit().then(|| number * 10 + u64::from(digit - b'0')))
-}
-
-/// Days since 1970-01-01, if there is such a day (`days_from_civil` of the same source).
-fn days(year: u64, month: u64, day: u64) -> Option<u64> {
-    if year < 1970 || !(1..=12).contains(&month) || day == 0 {
-        return None;
-    }
-    let year_from_march = year - u64::from(month <= 2);
-    let (era, year_of_era) = (year_from_march / 400, year_from_march % 400);
-    let month_from_march = (month + 9) % 12;
-    let day_of_year = (153 * month_from_march + 2) / 5 + day - 1;
-    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
-    let days = (era * 146_097 + day_of_era).checked_sub(719_468)?;
-    (date(days) == (year, month, day)).then_some(days) // There is no 30th of February.
-}
-
-/// Year, month and day of a day since 1970-01-01, in the Gregorian calendar. Years are counted from March here, so that a
-/// leap day is the last of its year (H. Hinnant, "chrono-compatible low-level date algorithms", `civil_from_days`).
-fn date(days: u64) -> (u64, u64, u64) {
-    const ERA_DAYS: u64 = 146_097; // 400 years.
-    let days = days + 719_468; // Since 0000-03-01.
-    let (era, day_of_era) = (days / ERA_DAYS, days % ERA_DAYS);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    (era * 400 + year_of_era + u64::from(month <= 2), month, day)
+    let moment = OffsetDateTime::parse(&text, &well_known::Rfc3339).ok().filter(|moment| moment.year() >= 1970)?;
+    let millis = moment.unix_timestamp_nanos().div_euclid(NANOS_PER_MILLI) + leap_millis;
+    u64::try_from(millis).ok().filter(|millis| *millis <= END)
 }
 
 #[cfg(test)]
@@ -204,7 +158,8 @@ mod tests {
     fn no_day_is_left_out_or_there_twice() {
         let (mut year, mut month, mut day) = (1970, 1, 1);
         for days in 0..=END / 86_400_000 {
-            assert_eq!(date(days), (year, month, day));
+            let shown = Rfc3339(Timestamp(days * 86_400_000)).to_string();
+            assert_eq!(shown, format!("{year:04}-{month:02}-{day:02}T00:00:00.000Z"));
             let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
             let last = match month {
                 2 => 28 + u64::from(is_leap),
