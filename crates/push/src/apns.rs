@@ -16,7 +16,6 @@ pub use answer::classify;
 pub(crate) use headers::shared_headers;
 pub use reason::Reason;
 pub use request::Apns;
-pub(crate) use token::decode_pem;
 pub use token::{KeyError, ProviderKey, ProviderKeys, ProviderTokens, TOKEN_AGE_MIN, TOKEN_REFRESH_AGE};
 pub(crate) use topic::addressed;
 pub use topic::{UnsupportedApp, check_app};

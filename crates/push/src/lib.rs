@@ -17,6 +17,7 @@ pub mod apns;
 mod dialect;
 pub mod fcm;
 mod gauge;
+mod key;
 mod kind;
 mod lakes;
 mod notification;

@@ -10,13 +10,12 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use aws_lc_rs::rand::SystemRandom;
-use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _};
-use base64::Engine as _;
-use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use http::HeaderValue;
+use jsonwebtoken::{Algorithm, Header};
 use serde::Serialize;
 use tidings_types::Timestamp;
+
+use crate::key::{SigningKey, decode_pem};
 
 /// A token of this age is replaced.
 pub const TOKEN_REFRESH_AGE: Duration = Duration::from_secs(50 * 60);
@@ -24,8 +23,6 @@ pub const TOKEN_REFRESH_AGE: Duration = Duration::from_secs(50 * 60);
 pub const TOKEN_AGE_MIN: Duration = Duration::from_secs(20 * 60);
 
 const IDENTIFIER_BYTES: usize = 10;
-const PEM_BEGIN: &str = "-----BEGIN PRIVATE KEY-----";
-const PEM_END: &str = "-----END PRIVATE KEY-----";
 
 /// Why a signing key cannot be used. Nothing of the key is repeated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -48,10 +45,8 @@ pub enum KeyError {
 
 /// A key that signs provider tokens for one team.
 pub struct ProviderKey {
-    pair: EcdsaKeyPair,
-    random: SystemRandom,
-    /// The token's first part, the same in every token.
-    header: String,
+    key: SigningKey,
+    header: Header,
     team_id: String,
 }
 
@@ -61,23 +56,17 @@ impl ProviderKey {
     /// # Errors
     /// When an identifier or the key is not what Apple gives out.
     pub fn new(key_id: &str, team_id: &str, p8_pem: &str) -> Result<Self, KeyError> {
-        #[derive(Serialize)]
-        struct Header<'a> {
-            alg: &'static str,
-            kid: &'a str,
-        }
         check_identifier("key_id", key_id)?;
         check_identifier("team_id", team_id)?;
         let pkcs8 = decode_pem(p8_pem).ok_or(KeyError::Pem)?;
-        let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &pkcs8).map_err(|_| KeyError::Key)?;
-        let header = encode_json(&Header { alg: "ES256", kid: key_id });
-        Ok(Self { pair, random: SystemRandom::new(), header, team_id: team_id.to_owned() })
+        let key = SigningKey::p256(&pkcs8).ok_or(KeyError::Key)?;
+        let header = Header { typ: None, kid: Some(key_id.to_owned()), ..Header::new(Algorithm::ES256) };
+        Ok(Self { key, header, team_id: team_id.to_owned() })
     }
 
     /// Whether both are one key under the same names. A key that Apple replaced under its old name is another.
     fn is_same(&self, other: &Self) -> bool {
-        let public = |key: &Self| key.pair.public_key().as_ref().to_vec();
-        (&self.header, &self.team_id) == (&other.header, &other.team_id) && public(self) == public(other)
+        (&self.header, &self.team_id, self.key.public()) == (&other.header, &other.team_id, other.key.public())
     }
 
     /// A new token, issued `now`, as the value of the `authorization` header.
@@ -87,11 +76,8 @@ impl ProviderKey {
             iss: &'a str,
             iat: u64,
         }
-        let claims = encode_json(&Claims { iss: &self.team_id, iat: now.as_secs() });
-        let signed = format!("{}.{claims}", self.header);
-        let signature = self.pair.sign(&self.random, signed.as_bytes()).expect("a checked P-256 key signs any bytes");
-        let value = format!("bearer {signed}.{}", URL_SAFE_NO_PAD.encode(signature.as_ref()));
-        let mut value = HeaderValue::try_from(value).expect("base64url is visible ASCII");
+        let token = self.key.sign(&self.header, &Claims { iss: &self.team_id, iat: now.as_secs() });
+        let mut value = HeaderValue::try_from(format!("bearer {token}")).expect("base64url is visible ASCII");
         value.set_sensitive(true); // Keeps it out of Debug output and, if h2 ever indexes it, of the header table.
         value
     }
@@ -108,20 +94,6 @@ fn check_identifier(field: &'static str, value: &str) -> Result<(), KeyError> {
         return Ok(());
     }
     Err(KeyError::Identifier { field, value: value.chars().take(32).collect() })
-}
-
-pub(crate) fn decode_pem(text: &str) -> Option<Vec<u8>> {
-    let (_, rest) = text.split_once(PEM_BEGIN)?;
-    let (body, rest) = rest.split_once(PEM_END)?;
-    if rest.contains(PEM_BEGIN) {
-        return None;
-    }
-    let body: String = body.split_ascii_whitespace().collect();
-    STANDARD.decode(body).ok()
-}
-
-fn encode_json(value: &impl Serialize) -> String {
-    URL_SAFE_NO_PAD.encode(serde_json::to_vec(value).expect("strings and numbers always encode"))
 }
 
 /// The current token of one key, shared by all connections that use it.
@@ -215,9 +187,15 @@ impl ProviderKeys {
 mod tests {
     use std::sync::LazyLock;
 
-    use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED, UnparsedPublicKey};
+    use aws_lc_rs::rand::SystemRandom;
+    use aws_lc_rs::signature::{
+        ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, UnparsedPublicKey,
+    };
+    use base64::Engine as _;
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
     use super::*;
+    use crate::key::encode_pem;
 
     /// A fresh key in the form in which Apple gives them out.
     static KEY: LazyLock<String> = LazyLock::new(new_key);
@@ -225,9 +203,7 @@ mod tests {
     fn new_key() -> String {
         let random = SystemRandom::new();
         let pkcs8 = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &random).unwrap();
-        let body = STANDARD.encode(pkcs8.as_ref());
-        let (first, second) = body.split_at(64);
-        format!("{PEM_BEGIN}\n{first}\n{second}\n{PEM_END}\n")
+        encode_pem(pkcs8.as_ref())
     }
 
     const NOW: Timestamp = Timestamp(1_800_000_000_000);
@@ -251,7 +227,7 @@ mod tests {
         assert_eq!(decode(header), br#"{"alg":"ES256","kid":"ABC123DEFG"}"#);
         assert_eq!(decode(claims), br#"{"iss":"DEF123GHIJ","iat":1800000000}"#);
         assert_eq!(decode(signature).len(), 64, "raw R and S, not DER");
-        let public = UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, key.pair.public_key());
+        let public = UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, key.key.public());
         public.verify(signed.as_bytes(), &decode(signature)).unwrap();
         assert!(!format!("{value:?}").contains("bearer"), "a credential must not reach a log");
     }
@@ -311,7 +287,7 @@ mod tests {
         let new = |key_id, team_id, pem: &str| ProviderKey::new(key_id, team_id, pem).unwrap_err();
         assert_eq!(new("short", "DEF123GHIJ", &KEY).to_string(), "key_id must be 10 letters or digits, got \"short\"");
         assert_eq!(new("ABC123DEFG", "DEF123GHIJ", "secret"), KeyError::Pem);
-        let no_key = format!("{PEM_BEGIN}\nc2VjcmV0\n{PEM_END}\n");
+        let no_key = encode_pem(b"secret");
         assert_eq!(new("ABC123DEFG", "DEF123GHIJ", &no_key), KeyError::Key);
         assert_eq!(new("ABC123DEFG", "DEF123GHIJ", &KEY.repeat(2)), KeyError::Pem);
     }

@@ -22,17 +22,14 @@ use std::fmt;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use aws_lc_rs::rand::SystemRandom;
-use aws_lc_rs::signature::{RSA_PKCS1_SHA256, RsaKeyPair};
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::{HeaderValue, StatusCode};
+use jsonwebtoken::{Algorithm, Header};
 use serde::{Deserialize, Serialize};
 use tidings_types::Timestamp;
 
 use super::ProjectError;
 use super::request::check_project;
-use crate::apns::decode_pem;
+use crate::key::{SigningKey, decode_pem};
 use crate::retry::backoff;
 
 /// What the token is for.
@@ -94,10 +91,8 @@ pub struct ServiceAccount {
     email: String,
     project: String,
     token_uri: String,
-    /// The assertion's first part, the same in every one.
-    header: String,
-    key: RsaKeyPair,
-    random: SystemRandom,
+    header: Header,
+    key: SigningKey,
 }
 
 impl ServiceAccount {
@@ -106,12 +101,6 @@ impl ServiceAccount {
     /// # Errors
     /// When it is something else.
     pub fn parse(json: &[u8]) -> Result<Self, ServiceAccountError> {
-        #[derive(Serialize)]
-        struct Header<'a> {
-            alg: &'static str,
-            typ: &'static str,
-            kid: &'a str,
-        }
         let file: File = serde_json::from_slice(json).map_err(|_| ServiceAccountError::Json)?;
         let needed = [
             ("client_email", &file.client_email),
@@ -127,11 +116,11 @@ impl ServiceAccount {
         if !file.token_uri.starts_with("https://") {
             return Err(ServiceAccountError::TokenUri);
         }
-        let pkcs8 = decode_pem(&file.private_key).ok_or(ServiceAccountError::Key)?;
-        let key = RsaKeyPair::from_pkcs8(&pkcs8).map_err(|_| ServiceAccountError::Key)?;
-        let header = encode(&Header { alg: "RS256", typ: "JWT", kid: &file.private_key_id });
-        let File { client_email: email, project_id: project, token_uri, .. } = file;
-        Ok(Self { email, project, token_uri, header, key, random: SystemRandom::new() })
+        let key =
+            decode_pem(&file.private_key).and_then(|pkcs8| SigningKey::rsa(&pkcs8)).ok_or(ServiceAccountError::Key)?;
+        let File { client_email: email, private_key_id, project_id: project, token_uri, .. } = file;
+        let header = Header { kid: Some(private_key_id), ..Header::new(Algorithm::RS256) };
+        Ok(Self { email, project, token_uri, header, key })
     }
 
     /// The project it belongs to.
@@ -159,19 +148,14 @@ impl ServiceAccount {
             iat: u64,
             exp: u64,
         }
-        let claims = encode(&Claims {
+        let claims = Claims {
             iss: &self.email,
             scope: SCOPE,
             aud: &self.token_uri,
             iat: now.as_secs(),
             exp: now.saturating_add(ASSERTION_LIFE).as_secs(),
-        });
-        let signed = format!("{}.{claims}", self.header);
-        let mut signature = vec![0; self.key.public_modulus_len()];
-        self.key
-            .sign(&RSA_PKCS1_SHA256, &self.random, signed.as_bytes(), &mut signature)
-            .expect("a checked RSA key signs any bytes");
-        format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature))
+        };
+        self.key.sign(&self.header, &claims)
     }
 }
 
@@ -179,10 +163,6 @@ impl fmt::Debug for ServiceAccount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ServiceAccount").field("project", &self.project).finish_non_exhaustive()
     }
-}
-
-fn encode(value: &impl Serialize) -> String {
-    URL_SAFE_NO_PAD.encode(serde_json::to_vec(value).expect("texts and numbers always encode"))
 }
 
 /// A token as the endpoint gave it.
@@ -362,12 +342,14 @@ mod tests {
 
     use aws_lc_rs::encoding::AsDer as _;
     use aws_lc_rs::rsa::KeySize;
-    use aws_lc_rs::signature::{KeyPair as _, RSA_PKCS1_2048_8192_SHA256, UnparsedPublicKey};
-    use base64::engine::general_purpose::STANDARD;
+    use aws_lc_rs::signature::{RSA_PKCS1_2048_8192_SHA256, RsaKeyPair, UnparsedPublicKey};
+    use base64::Engine as _;
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
     use proptest::prelude::*;
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::key::encode_pem;
 
     const NOW: Timestamp = Timestamp(1_800_000_000_000);
     const TOKEN_URI: &str = "https://oauth2.example/token";
@@ -375,7 +357,7 @@ mod tests {
     static KEY: LazyLock<String> = LazyLock::new(|| {
         let key = RsaKeyPair::generate(KeySize::Rsa2048).unwrap();
         let der = key.as_der().unwrap();
-        format!("-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n", STANDARD.encode(der.as_ref()))
+        encode_pem(der.as_ref())
     });
 
     fn file(changes: &Value) -> Vec<u8> {
@@ -421,7 +403,7 @@ mod tests {
                 "iat": 1_800_000_000, "exp": 1_800_003_600,
             })
         );
-        let public = UnparsedPublicKey::new(&RSA_PKCS1_2048_8192_SHA256, account.key.public_key());
+        let public = UnparsedPublicKey::new(&RSA_PKCS1_2048_8192_SHA256, account.key.public());
         public.verify(signed.as_bytes(), &decode(signature)).unwrap();
         assert_eq!(account.token_request(NOW), form, "PKCS#1 v1.5 is deterministic");
     }

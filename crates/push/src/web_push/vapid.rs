@@ -16,14 +16,15 @@ use std::time::Duration;
 
 use aws_lc_rs::agreement::{ECDH_P256, PrivateKey};
 use aws_lc_rs::rand::SystemRandom;
-use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _};
+use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair};
 use base64::Engine as _;
-use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::HeaderValue;
+use jsonwebtoken::{Algorithm, Header};
 use serde::Serialize;
 use tidings_types::Timestamp;
 
-use crate::apns::decode_pem;
+use crate::key::{SigningKey, decode_pem, encode_pem};
 
 /// How long a token is valid; RFC 8292, 2 allows a day.
 pub const TOKEN_LIFE: Duration = Duration::from_secs(12 * 3600);
@@ -63,13 +64,12 @@ pub fn generate_key() -> String {
 /// # Errors
 /// When it is no private key in one of the two forms that [`VapidKey::new`] reads.
 pub fn public_key_of(private_key: &str) -> Result<String, VapidError> {
-    read_pair(private_key).map(|pair| encode_public(&pair))
+    read_key(private_key).map(|key| encode_public(&key))
 }
 
 /// The key that browsers were given when they subscribed, and our address.
 pub struct VapidKey {
-    pair: EcdsaKeyPair,
-    random: SystemRandom,
+    key: SigningKey,
     subject: String,
 }
 
@@ -85,17 +85,17 @@ impl VapidKey {
         if !is_contact || subject.len() > SUBJECT_BYTES_MAX || !subject.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(VapidError::Subject(subject.chars().take(64).collect()));
         }
-        Ok(Self { pair: read_pair(private_key)?, random: SystemRandom::new(), subject: subject.to_owned() })
+        Ok(Self { key: read_key(private_key)?, subject: subject.to_owned() })
     }
 
     /// The public key in base64url: what browsers are given as `applicationServerKey`.
     pub fn public_key(&self) -> String {
-        encode_public(&self.pair)
+        encode_public(&self.key)
     }
 
     /// Whether push services see the same sender: key and contact.
     pub fn is_same(&self, other: &Self) -> bool {
-        self.pair.public_key().as_ref() == other.pair.public_key().as_ref() && self.subject == other.subject
+        (self.key.public(), &self.subject) == (other.key.public(), &other.subject)
     }
 
     fn sign(&self, origin: &str, now: Timestamp) -> HeaderValue {
@@ -105,43 +105,30 @@ impl VapidKey {
             exp: u64,
             sub: &'a str,
         }
-        const HEADER: &[u8] = br#"{"typ":"JWT","alg":"ES256"}"#;
         let claims = Claims { aud: origin, exp: now.saturating_add(TOKEN_LIFE).as_secs(), sub: &self.subject };
-        let claims = serde_json::to_vec(&claims).expect("texts and numbers always encode");
-        let signed = format!("{}.{}", URL_SAFE_NO_PAD.encode(HEADER), URL_SAFE_NO_PAD.encode(claims));
-        let signature = self.pair.sign(&self.random, signed.as_bytes()).expect("a checked P-256 key signs any bytes");
-        let signature = URL_SAFE_NO_PAD.encode(signature.as_ref());
-        let value = format!("vapid t={signed}.{signature}, k={}", self.public_key());
-        let mut value = HeaderValue::try_from(value).expect("base64url is visible ASCII");
+        let token = self.key.sign(&Header::new(Algorithm::ES256), &claims);
+        let mut value = HeaderValue::try_from(format!("vapid t={token}, k={}", self.public_key()))
+            .expect("base64url is visible ASCII");
         value.set_sensitive(true); // Keeps it out of Debug output.
         value
     }
 }
 
-fn read_pair(private_key: &str) -> Result<EcdsaKeyPair, VapidError> {
-    let pair = match decode_pem(private_key) {
-        Some(pkcs8) => EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &pkcs8).ok(),
-        None => pair_of_bytes(private_key.trim()),
-    };
-    pair.ok_or(VapidError::Key)
+fn read_key(private_key: &str) -> Result<SigningKey, VapidError> {
+    let pkcs8 = decode_pem(private_key).or_else(|| pkcs8_of_bytes(private_key.trim()));
+    pkcs8.and_then(|pkcs8| SigningKey::p256(&pkcs8)).ok_or(VapidError::Key)
 }
 
-fn encode_public(pair: &EcdsaKeyPair) -> String {
-    URL_SAFE_NO_PAD.encode(pair.public_key().as_ref())
+fn encode_public(key: &SigningKey) -> String {
+    URL_SAFE_NO_PAD.encode(key.public())
 }
 
-/// RFC 7468, 10: lines of 64 characters.
-fn encode_pem(pkcs8: &[u8]) -> String {
-    let text = STANDARD.encode(pkcs8);
-    let lines = text.as_bytes().chunks(64).map(|line| std::str::from_utf8(line).expect("base64 is ASCII"));
-    let lines: Vec<&str> = lines.collect();
-    format!("-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n", lines.join("\n"))
-}
-
-fn pair_of_bytes(text: &str) -> Option<EcdsaKeyPair> {
+fn pkcs8_of_bytes(text: &str) -> Option<Vec<u8>> {
     let private = URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')).ok().filter(|bytes| bytes.len() == 32)?;
     let public = PrivateKey::from_private_key(&ECDH_P256, &private).ok()?.compute_public_key().ok()?;
-    EcdsaKeyPair::from_private_key_and_public_key(&ECDSA_P256_SHA256_FIXED_SIGNING, &private, public.as_ref()).ok()
+    let algorithm = &ECDSA_P256_SHA256_FIXED_SIGNING;
+    let pair = EcdsaKeyPair::from_private_key_and_public_key(algorithm, &private, public.as_ref()).ok()?;
+    Some(pair.to_pkcs8v1().ok()?.as_ref().to_vec())
 }
 
 impl fmt::Debug for VapidKey {
@@ -213,7 +200,6 @@ impl VapidTokens {
 #[cfg(test)]
 mod tests {
     use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED, UnparsedPublicKey};
-    use base64::engine::general_purpose::STANDARD;
     use serde_json::{Value, json};
 
     use super::*;
@@ -311,9 +297,7 @@ mod tests {
     #[test]
     fn both_spellings_of_a_key_are_read_and_what_is_none_is_refused_without_repeating_it() {
         let pkcs8 = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &SystemRandom::new()).unwrap();
-        let pem =
-            format!("-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n", STANDARD.encode(pkcs8.as_ref()));
-        assert!(VapidKey::new(&pem, "https://example.org/contact").is_ok());
+        assert!(VapidKey::new(&encode_pem(pkcs8.as_ref()), "https://example.org/contact").is_ok());
         assert!(VapidKey::new(&format!("{PRIVATE}=\n"), "mailto:a@example.org").is_ok());
         let zero = URL_SAFE_NO_PAD.encode([0; 32]);
         for key in ["", "secret", &PRIVATE[1..], &zero, "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----"]
