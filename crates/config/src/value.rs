@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use axum::http::HeaderName;
+use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use tidings_api::SubjectPattern;
 use tidings_http1::Origin;
 use tidings_types::{AppId, DeviceId, Environment, EventChannels};
@@ -403,19 +404,11 @@ impl Leaf for Sha256 {
     const EXPECTED: &'static str = "a SHA-256 in 64 hexadecimal digits";
 
     fn parse(text: &str) -> Option<Self> {
-        if text.len() != 64 {
-            return None;
-        }
-        let digit = |byte: u8| (byte as char).to_digit(16).map(|digit| digit as u8);
-        let mut bytes = [0; 32];
-        for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
-            *byte = digit(pair[0])? << 4 | digit(pair[1])?;
-        }
-        Some(Self(bytes))
+        HEXLOWER_PERMISSIVE.decode(text.as_bytes()).ok()?.try_into().ok().map(Self)
     }
 
     fn show(&self) -> String {
-        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+        HEXLOWER.encode(&self.0)
     }
 }
 

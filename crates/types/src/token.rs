@@ -11,6 +11,7 @@ use std::fmt;
 use base64::Engine as _;
 use base64::alphabet::URL_SAFE;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use serde::{Deserialize, Serialize};
 
 use crate::{NameError, Provider};
@@ -78,18 +79,12 @@ impl DeviceToken {
     /// # Errors
     /// When it is not hexadecimal or of another length.
     pub fn from_hex(text: &str) -> Result<Self, NameError> {
+        let bytes = match text.len() {
+            1..=APNS_DIGIT_COUNT_MAX => HEXLOWER_PERMISSIVE.decode(text.as_bytes()).ok(),
+            _ => None,
+        };
         let error = || refused("token", "must be 2 to 400 hexadecimal digits, an even number", text);
-        let digits = text.as_bytes();
-        if digits.is_empty() || digits.len() > APNS_DIGIT_COUNT_MAX || !digits.len().is_multiple_of(2) {
-            return Err(error());
-        }
-        let digit = |byte: u8| (byte as char).to_digit(16).map(|digit| digit as u8);
-        digits
-            .chunks_exact(2)
-            .map(|pair| Some(digit(pair[0])? << 4 | digit(pair[1])?))
-            .collect::<Option<Box<[u8]>>>()
-            .map(Self::Apns)
-            .ok_or_else(error)
+        bytes.map(|bytes| Self::Apns(bytes.into())).ok_or_else(error)
     }
 
     /// Takes an FCM token: 1 to 4096 visible ASCII characters.
@@ -151,11 +146,8 @@ impl DeviceToken {
 
     /// The address as its provider spells it: lower-case hexadecimal digits, token, endpoint.
     pub fn to_text(&self) -> Cow<'_, str> {
-        const DIGITS: &[u8; 16] = b"0123456789abcdef";
         match self {
-            Self::Apns(bytes) => {
-                bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]).map(|it| DIGITS[usize::from(it)] as char).collect()
-            }
+            Self::Apns(bytes) => HEXLOWER.encode(bytes).into(),
             Self::Fcm(text) => Cow::Borrowed(text),
             Self::WebPush(token) => Cow::Borrowed(&token.endpoint),
         }

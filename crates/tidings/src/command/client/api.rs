@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::{Method, StatusCode};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::de::{DeserializeOwned, IgnoredAny};
 use tidings_client::ServerUrl;
 use tidings_config::{Secret, read_file};
@@ -99,11 +100,8 @@ pub(super) fn parse<T: DeserializeOwned>(answer: &str) -> Result<T, CommandError
 
 /// A name as a part of a path (RFC 3986, 2.3): what is not unreserved is spelt in hexadecimal digits.
 pub(super) fn segment(name: &str) -> String {
-    let spell = |byte: u8| match byte {
-        b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => char::from(byte).to_string(),
-        other => format!("%{other:02X}"),
-    };
-    name.bytes().map(spell).collect()
+    const SPELT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+    utf8_percent_encode(name, SPELT).to_string()
 }
 
 /// How long, in its two largest units: `45s`, `3m20s`, `2h05m`, `1d02h`.
