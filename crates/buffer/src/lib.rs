@@ -10,6 +10,8 @@
 //! | [`Lake`] | many producers, many consumers with demand | one consumer | the same, or wait |
 //! | [`Log`], [`SharedLog`] | many writers, many readers with positions | every reader | the oldest goes, readers are told |
 //!
+//! [`Turns`] says which of several buffers is next, where one comes before the other and none may starve.
+//!
 //! No runtime is needed: who waits is woken by its [`std::task::Waker`]. No `unsafe`: the shared shapes are plain
 //! structures behind std's lock, held for some tens of nanoseconds, in which no waker is called and no value dropped.
 //!
@@ -26,8 +28,10 @@ mod lake;
 mod log;
 mod ring;
 mod sync;
+mod turns;
 
 pub use bounds::{Bounds, Counters, Full, NoRoom, Rejected};
 pub use lake::{Closed, Consumer, Lake, PushBatch, PushError, Take, TryPushError};
 pub use log::{Lagged, Log, LogCounters, Read, Reader, SharedLog};
 pub use ring::Ring;
+pub use turns::Turns;

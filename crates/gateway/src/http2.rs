@@ -11,7 +11,7 @@
 //! Guarantees, and what they rest on:
 //! - Never more streams open than the last acknowledged SETTINGS allow: `h2` counts, `cork` keeps the order of frames.
 //!   Nor more than the peer's flow window takes (`frames`), or the provider's quota (`throttle`).
-//! - The urgent first, and nobody starves (`turns`).
+//! - The urgent first, and nobody starves (`Turns`).
 //! - A notification is repeated after an answer that allows it, after GOAWAY or REFUSED_STREAM (not processed), or
 //!   after an unknown outcome, always with the same id and collapse id; never past its expiry, and never before its
 //!   Retry-After. Before each attempt the sink is asked whether it is still to be made.

@@ -10,7 +10,7 @@
 //!
 //! There are two transports, `http2` and `web_push`; guarantees and bounds of each are in the header of its module. The
 //! life of a notification is the same in both: `attempt` says why it is over and when it is repeated, `settle` tells
-//! its outcome, `turns` which priority is next, `drain` how it all ends.
+//! its outcome, [`Turns`](tidings_buffer::Turns) which priority is next, `drain` how it all ends.
 
 mod attempt;
 mod drain;
@@ -18,8 +18,9 @@ mod error;
 mod http2;
 mod metrics;
 mod settle;
-mod turns;
 mod web_push;
+
+use tidings_buffer as turns; // For `web_push::origins`.
 
 pub use drain::Drained;
 pub use error::{AccessError, StartError};

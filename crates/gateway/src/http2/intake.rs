@@ -3,11 +3,9 @@
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use tidings_buffer::Consumer;
+use tidings_buffer::{Consumer, Turns};
 use tidings_push::{Lakes, Notification};
 use tidings_types::EventPriority;
-
-use crate::turns::Turns;
 
 /// Lakes of a pool, one per priority.
 pub(crate) const LAKE_COUNT: usize = EventPriority::ALL.len();

@@ -7,13 +7,13 @@
 use std::collections::VecDeque;
 use std::task::Context;
 
+use tidings_buffer::Turns;
 use tidings_push::Notification;
 use tidings_types::EventPriority;
 use tokio::time::Instant;
 
 use crate::attempt::Attempt;
 use crate::http2::intake::{Intake, LAKE_COUNT};
-use crate::turns::Turns;
 
 pub(super) struct Supply {
     /// By priority.
