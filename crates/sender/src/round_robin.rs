@@ -1,22 +1,24 @@
-//! Round-robin over those that wait for one thing: a lake, or the walk on the sender's thread.
+//! Round-robin over the tasks that wait for one thing: a lake, or the walk on the sender's thread.
 //!
-//! Pure: who waits, and who is next. Classes go before each other, the first before the second; a class that waits is
-//! passed over at most [`PASSED_OVER_MAX`] times in a row. Within a class groups take turns, and within a group its
-//! members, each in the order in which they came: whoever waits gets a turn after at most one turn of each other group
-//! for each member of its own that came before, and one. A group goes to the end of the line when its turn is over, not
-//! when it begins: or one with a single member, which only comes back then, would always be behind one with several.
-//! [`crate::permits`] makes tasks wait by this.
+//! Pure: it only says which task is next. [`crate::permits`] makes tasks wait by it.
 //!
-//! Bound: one entry per waiting task. Cost: a look over the groups that wait for joining, nothing of note for a turn.
+//! - [`Turns`] chooses the class: the first goes before the second, and a class that waits is passed over at most 15 times in
+//!   a row.
+//! - Within a class, groups take turns. A group goes to the end of the line when its turn ends, not when it begins.
+//!   Otherwise a group with one member, which comes back only then, would always be behind a group with several.
+//! - Within a group, members go in the order in which they came. So a member with n others of its group before it has its
+//!   turn after at most n + 1 turns of each other group of its class.
+//!
+//! Bound: one entry per waiting task. Cost: joining looks over the groups that wait, a turn costs next to nothing.
 
 use std::collections::VecDeque;
 
-/// How often in a row a class that waits is passed over, at most.
-const PASSED_OVER_MAX: u32 = 15;
+use tidings_buffer::Turns;
 
 /// Who waits, in the order of their turns, in `CLASSES` classes.
 pub(crate) struct RoundRobin<T, const CLASSES: usize> {
     classes: [Class<T>; CLASSES],
+    turns: Turns<CLASSES>,
 }
 
 struct Class<T> {
@@ -24,8 +26,6 @@ struct Class<T> {
     groups: VecDeque<Group<T>>,
     /// The group that had the last turn, and who waits in it since. Invariant: not among `groups`.
     serving: Option<Group<T>>,
-    /// Turns of other classes since it waits or had its last.
-    passed_over: u32,
 }
 
 type Group<T> = (usize, VecDeque<T>);
@@ -40,7 +40,6 @@ impl<T> Class<T> {
     }
 
     fn next(&mut self) -> Option<T> {
-        self.passed_over = 0;
         self.groups.extend(self.serving.take().filter(|(_, members)| !members.is_empty()));
         let (group, mut members) = self.groups.pop_front()?;
         let member = members.pop_front();
@@ -51,8 +50,8 @@ impl<T> Class<T> {
 
 impl<T, const CLASSES: usize> RoundRobin<T, CLASSES> {
     pub(crate) fn new() -> Self {
-        let class = |_| Class { groups: VecDeque::new(), serving: None, passed_over: 0 };
-        Self { classes: std::array::from_fn(class) }
+        let class = |_| Class { groups: VecDeque::new(), serving: None };
+        Self { classes: std::array::from_fn(class), turns: Turns::new() }
     }
 
     /// `member` waits from now on.
@@ -66,10 +65,8 @@ impl<T, const CLASSES: usize> RoundRobin<T, CLASSES> {
 
     /// The last turn is over, if there was one; whoever is next waits no longer.
     pub(crate) fn next(&mut self) -> Option<T> {
-        let overdue = self.classes.iter().rposition(|class| class.passed_over >= PASSED_OVER_MAX);
-        let chosen = overdue.or_else(|| self.classes.iter().position(|class| !class.is_empty()))?;
-        self.classes.iter_mut().filter(|class| !class.is_empty()).for_each(|class| class.passed_over += 1);
-        self.classes[chosen].next()
+        let class = self.turns.next(|class| !self.classes[class].is_empty())?;
+        self.classes[class].next()
     }
 
     /// The member that `is` picks out waits no longer; false when it did not.
@@ -79,9 +76,6 @@ impl<T, const CLASSES: usize> RoundRobin<T, CLASSES> {
         let Some(place) = members.iter().position(is) else { return false };
         members.remove(place);
         class.groups.retain(|(_, members)| !members.is_empty());
-        if class.is_empty() {
-            class.passed_over = 0;
-        }
         true
     }
 }
