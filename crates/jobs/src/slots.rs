@@ -16,8 +16,8 @@
 //! 3. When all slots are taken, an urgent job takes the slot of a less urgent one that can be suspended: of the least
 //!    urgent, and then of the youngest. A job cannot be suspended while it has something in flight, walks over its audience
 //!    or holds devices back for receipts. If no less urgent job can be suspended, the urgent one starts in addition.
-//! 4. A free slot goes to the most urgent waiting job that can go on, then to the oldest. Every 16th slot goes to the oldest
-//!    of any priority, so that no job starves.
+//! 4. A free slot goes to the most urgent waiting job that can go on, then to the oldest. But of 16 slots in a row, each
+//!    lower priority that waits gets one ([`Turns`]), so that no job starves.
 //! 5. A waiting job that only has to end needs no slot and goes before all others: it is cancelled, its time is over, or no
 //!    device of it is left.
 //! 6. While no slot is free, running jobs that only wait for receipts stop waiting 500 ms after their event's acceptance:
@@ -48,6 +48,7 @@
 
 use std::collections::BTreeSet;
 
+use tidings_buffer::Turns;
 use tidings_types::{EventPriority, JournalPosition};
 
 /// Running jobs, in units of `job_count_max`; the last two of these
@@ -57,9 +58,6 @@ pub const RUNNING_PER_SLOT: usize = 16;
 pub const WAITING_PER_SLOT: usize = 64;
 /// Bytes of the sets and counts of all waiting jobs together.
 pub const WAITING_BYTES_MAX: usize = 64 << 20;
-
-/// Of so many slots that waiting jobs get, the last goes to the oldest one.
-const OLDEST_EVERY: u32 = 16;
 
 /// A job's rank among others of its kind. The greater one is less urgent, then younger.
 type Rank = (EventPriority, JournalPosition);
@@ -99,15 +97,15 @@ pub struct Slots {
     sending: BTreeSet<Rank>,
     /// Of the jobs that had something to send at the last look, the least urgent one's priority.
     least_urgent: Option<EventPriority>,
-    /// Slots that waiting jobs got, modulo [`OLDEST_EVERY`].
-    grant_count: u32,
+    /// Which priority of waiting jobs gets the next slot.
+    turns: Turns<{ EventPriority::ALL.len() }>,
 }
 
 impl Slots {
     /// So many slots, all free.
     pub fn new(job_count_max: usize) -> Self {
         let (idle, sending) = (BTreeSet::new(), BTreeSet::new());
-        Self { job_count_max, running_count: 0, idle, sending, least_urgent: None, grant_count: 0 }
+        Self { job_count_max, running_count: 0, idle, sending, least_urgent: None, turns: Turns::new() }
     }
 
     /// A job runs from now on.
@@ -192,23 +190,21 @@ impl Slots {
         if is_granted { Claim::Granted } else { Claim::Denied }
     }
 
-    /// Which waiting job gets the slot that was granted for `first`: that one, or every 16th time the `oldest` that can go
-    /// on. The oldest may also start in addition to the others, but not as one of the last running jobs, which are for more
-    /// urgent ones.
+    /// Which waiting job gets the slot that was granted for one of priority `first`, the most urgent that waits: rule 4.
+    /// `next` says which job of a priority is next. A less urgent job may also start in addition to the others, but not as
+    /// one of the last running jobs, which are for more urgent ones.
     pub fn choose(
         &mut self,
-        first: JournalPosition,
-        oldest: impl FnOnce() -> Option<(Ready, JournalPosition)>,
-    ) -> JournalPosition {
-        self.grant_count = (self.grant_count + 1) % OLDEST_EVERY;
-        if self.grant_count > 0 {
-            return first;
-        }
-        match oldest() {
-            Some((Ready::ToEnd, oldest)) => oldest,
-            Some((Ready::ToSend(priority), oldest)) if self.free_in_addition(priority) > 0 => oldest,
-            _ => first,
-        }
+        first: EventPriority,
+        mut next: impl FnMut(EventPriority) -> Option<JournalPosition>,
+    ) -> Option<JournalPosition> {
+        let may_start = EventPriority::ALL.map(|priority| priority == first || self.free_in_addition(priority) > 0);
+        let mut chosen = None;
+        self.turns.next(|level| {
+            chosen = if may_start[level] { next(EventPriority::ALL[level]) } else { None };
+            chosen.is_some()
+        });
+        chosen
     }
 }
 
@@ -226,14 +222,9 @@ impl ReadyQueue {
         }
     }
 
-    /// The next one.
-    pub fn first(&self) -> Option<(Ready, JournalPosition)> {
-        self.0.first().copied()
-    }
-
-    /// The oldest, of any priority.
-    pub fn oldest(&self) -> Option<JournalPosition> {
-        self.0.iter().map(|(_, position)| *position).min()
+    /// The next one, of those that are `from` or come after it.
+    pub fn first(&self, from: Ready) -> Option<(Ready, JournalPosition)> {
+        self.0.range((from, JournalPosition(0))..).next().copied()
     }
 }
 

@@ -299,13 +299,17 @@ impl Dispatcher {
 
     /// The waiting job that starts now, or only ends.
     fn next_waiting(&mut self) -> Option<JournalPosition> {
-        let (ready, first) = self.shared.table().waiting.first_ready(&self.flow, unix_now())?;
+        let now = unix_now();
+        let (ready, first) = self.shared.table().waiting.first_ready(Ready::ToEnd, &self.flow, now)?;
         let Ready::ToSend(priority) = ready else { return Some(first) };
         if !self.claim_slot(priority) {
             return None;
         }
-        let oldest = || self.shared.table().waiting.oldest_ready(&self.flow, unix_now());
-        Some(self.slots.choose(first, oldest))
+        self.slots.choose(priority, |priority| {
+            let (ready, position) =
+                self.shared.table().waiting.first_ready(Ready::ToSend(priority), &self.flow, now)?;
+            (ready == Ready::ToSend(priority)).then_some(position)
+        })
     }
 
     /// Gives an event its job, one that was just read or waits. False when the store cannot be read: it is to be tried

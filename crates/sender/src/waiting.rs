@@ -264,22 +264,16 @@ impl WaitingJobs {
         self.update_from = rest.next().map(|(&position, _)| position).unwrap_or_default();
     }
 
-    /// The first that can go on by `flow`, which may have changed since that was found out. `None` also when those that
-    /// were looked at, [`UPDATE_COUNT`] at most, cannot go on any more.
-    pub(crate) fn first_ready(&mut self, flow: &Flow, now: Timestamp) -> Option<(Ready, JournalPosition)> {
+    /// The first that can go on by `flow`, which may have changed since that was found out, of those that are `from` or come
+    /// after it. `None` also when those that were looked at, [`UPDATE_COUNT`] at most, cannot go on any more.
+    pub(crate) fn first_ready(&mut self, from: Ready, flow: &Flow, now: Timestamp) -> Option<(Ready, JournalPosition)> {
         for _ in 0..UPDATE_COUNT {
-            let first = self.ready.first()?;
+            let first = self.ready.first(from)?;
             if self.update_one(first.1, flow, now) == Some(first.0) {
                 return Some(first);
             }
         }
         None
-    }
-
-    /// The oldest that can go on, whatever its priority; `None` also when it cannot any more.
-    pub(crate) fn oldest_ready(&mut self, flow: &Flow, now: Timestamp) -> Option<(Ready, JournalPosition)> {
-        let position = self.ready.oldest()?;
-        Some((self.update_one(position, flow, now)?, position))
     }
 
     fn update_one(&mut self, position: JournalPosition, flow: &Flow, now: Timestamp) -> Option<Ready> {
@@ -406,19 +400,20 @@ mod tests {
 
     #[test]
     fn what_can_go_on_is_found_out_at_the_moment_of_asking() {
-        let (mut waiting, flow) = (WaitingJobs::default(), Flow::new(1));
+        let (mut waiting, flow, normal) = (WaitingJobs::default(), Flow::new(1), Ready::ToSend(EventPriority::Normal));
         waiting.insert(POSITION, begun(), &flow, NOW);
         let urgent = JournalPosition(9);
         let mut event = accepted(Duration::from_secs(60));
         event.event.priority = EventPriority::High;
         let suspended = WaitingJob::suspended(&event, begun().into_progress(), Box::new([0]));
         waiting.insert(urgent, suspended, &flow, NOW);
-        assert_eq!(waiting.first_ready(&flow, NOW), Some((Ready::ToSend(EventPriority::High), urgent)));
-        let (stuck, normal) = (Flow::all_still(1), Ready::ToSend(EventPriority::Normal));
-        assert_eq!(waiting.first_ready(&stuck, NOW), Some((normal, POSITION)));
-        assert_eq!((waiting.ready_count(), waiting.oldest_ready(&stuck, NOW)), (1, Some((normal, POSITION))));
+        assert_eq!(waiting.first_ready(Ready::ToEnd, &flow, NOW), Some((Ready::ToSend(EventPriority::High), urgent)));
+        assert_eq!(waiting.first_ready(normal, &flow, NOW), Some((normal, POSITION)));
+        let stuck = Flow::all_still(1);
+        assert_eq!(waiting.first_ready(Ready::ToEnd, &stuck, NOW), Some((normal, POSITION)));
+        assert_eq!(waiting.ready_count(), 1);
         let late = NOW.saturating_add(Duration::from_secs(60));
         waiting.update_ready(&stuck, late);
-        assert_eq!(waiting.first_ready(&stuck, late), Some((Ready::ToEnd, POSITION)));
+        assert_eq!(waiting.first_ready(Ready::ToEnd, &stuck, late), Some((Ready::ToEnd, POSITION)));
     }
 }

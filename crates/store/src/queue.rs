@@ -3,8 +3,9 @@
 //! Five queues, each a [`Ring`] bounded in requests and bytes: brakes ([`BRAKE_QUEUE`]: an operator pulls them in a flood
 //! of all else), job checkpoints and releases ([`JOB_QUEUE`]: there is one writer of them, which waits for each, and a
 //! checkpoint refused because of a flood of events would make a crash repeat more), then events, devices, imports
-//! (`StoreConfig`). Which comes before which is not promised, except within one queue: one that was passed over
-//! [`PASSED_COUNT_MAX`] times gets a share of the next drain first, so that no flood starves another.
+//! (`StoreConfig`). [`Turns`] chooses the queue with which a drain begins, so that no flood starves another queue: of 16
+//! drains in a row, a queue that waits begins at least one. The drain goes on with the first queue, the second and so on, as
+//! far as its bytes last. An order is promised only within one queue.
 //!
 //! Full: the caller is refused at once. Suspended (the disk fails): what waits is dropped, which refuses its callers,
 //! and so is what comes. Closed: what waits is still handed out, what comes is refused. Counters: `Counts::overloaded`.
@@ -13,7 +14,7 @@ use std::mem;
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
-use tidings_buffer::{Bounds, Full, NoRoom, Ring};
+use tidings_buffer::{Bounds, Full, NoRoom, Ring, Turns};
 use tidings_telemetry::panics;
 
 use crate::config::QueueLimit;
@@ -35,9 +36,6 @@ pub(crate) const BRAKE_QUEUE: QueueLimit = QueueLimit { count: 64, bytes: 1 << 2
 
 /// Bound of the checkpoints and releases that wait.
 pub(crate) const JOB_QUEUE: QueueLimit = QueueLimit { count: 16, bytes: 64 << 20 };
-
-/// Drains that may leave a queue waiting; the next one begins with a request of it, and more up to a quarter of the drain.
-const PASSED_COUNT_MAX: u32 = 4;
 
 const CLASS_COUNT: usize = 5;
 
@@ -78,40 +76,16 @@ pub(crate) struct Queue {
 
 struct State {
     waiting: [Waiting; CLASS_COUNT],
+    turns: Turns<CLASS_COUNT>,
     phase: Phase,
 }
 
-struct Waiting {
-    /// Each with its bytes, or the limit if it is larger.
-    requests: Ring<(usize, Command)>,
-    /// Drains since it began to wait that took nothing of it.
-    passed_count: u32,
-}
+/// Requests, each with its bytes, or the limit if it is larger.
+type Waiting = Ring<(usize, Command)>;
 
-impl Waiting {
-    fn new(limit: QueueLimit) -> Self {
-        let bounds = Bounds::count(limit.count.max(1)).and_bytes(limit.bytes);
-        Self { requests: Ring::weighed(bounds, Full::Reject, |(bytes, _)| *bytes), passed_count: 0 }
-    }
-
-    /// Moves requests into `batch`, as long as it has less than `bytes_max`; at least one when it is empty.
-    fn take(&mut self, batch: &mut Batch, bytes_max: usize) {
-        while let Some((bytes, _)) = self.requests.front() {
-            if !batch.commands.is_empty() && batch.bytes + bytes > bytes_max {
-                return;
-            }
-            let (bytes, command) = self.requests.pop().expect("just seen");
-            self.passed_count = 0;
-            batch.bytes += bytes;
-            batch.commands.push(command);
-        }
-    }
-}
-
-#[derive(Default)]
-struct Batch {
-    commands: Vec<Command>,
-    bytes: usize,
+fn waiting(limit: QueueLimit) -> Waiting {
+    let bounds = Bounds::count(limit.count.max(1)).and_bytes(limit.bytes);
+    Ring::weighed(bounds, Full::Reject, |(bytes, _)| *bytes)
 }
 
 /// What the committer is to do next.
@@ -124,7 +98,7 @@ pub(crate) enum Drained {
 
 impl Queue {
     pub(crate) fn new(limits: [QueueLimit; CLASS_COUNT]) -> Self {
-        let state = State { waiting: limits.map(Waiting::new), phase: Phase::Open };
+        let state = State { waiting: limits.map(waiting), turns: Turns::new(), phase: Phase::Open };
         Self { state: Mutex::new(state), changed: Condvar::new(), limits }
     }
 
@@ -140,7 +114,7 @@ impl Queue {
         if state.phase != Phase::Open {
             return Err(WriteError::Unavailable);
         }
-        let pushed = state.waiting[class as usize].requests.push(request);
+        let pushed = state.waiting[class as usize].push(request);
         drop(state);
         pushed.map_err(|rejected| class.overloaded(rejected.reason))?;
         self.changed.notify_one();
@@ -149,23 +123,22 @@ impl Queue {
 
     /// Waits until something is there, at most `timeout`, and takes up to `bytes_max` (at least one request).
     pub(crate) fn drain(&self, bytes_max: usize, timeout: Duration) -> Drained {
-        let idle = |state: &mut State| {
-            state.phase == Phase::Open && state.waiting.iter().all(|waiting| waiting.requests.is_empty())
-        };
+        let idle = |state: &mut State| state.phase == Phase::Open && state.waiting.iter().all(Ring::is_empty);
         let (mut state, _) =
             self.changed.wait_timeout_while(self.lock(), timeout, idle).expect("no holder of this lock panics");
-        let mut batch = Batch::default();
-        let starved = state.waiting.iter_mut().filter(|waiting| waiting.passed_count >= PASSED_COUNT_MAX);
-        if let Some(longest) = starved.max_by_key(|waiting| waiting.passed_count) {
-            longest.take(&mut batch, bytes_max / 4);
+        let State { waiting, turns, phase } = &mut *state;
+        let first = turns.next(|class| !waiting[class].is_empty());
+        let (mut commands, mut bytes_left) = (Vec::new(), bytes_max);
+        for class in first.into_iter().chain(0..CLASS_COUNT) {
+            while waiting[class].front().is_some_and(|(bytes, _)| *bytes <= bytes_left || commands.is_empty()) {
+                let (bytes, command) = waiting[class].pop().expect("just seen");
+                bytes_left = bytes_left.saturating_sub(bytes);
+                commands.push(command);
+            }
         }
-        for waiting in &mut state.waiting {
-            waiting.passed_count += u32::from(!waiting.requests.is_empty());
-            waiting.take(&mut batch, bytes_max);
-        }
-        match state.phase {
-            Phase::Closed if batch.commands.is_empty() => Drained::Closed,
-            _ => Drained::Commands(batch.commands),
+        match phase {
+            Phase::Closed if commands.is_empty() => Drained::Closed,
+            _ => Drained::Commands(commands),
         }
     }
 
@@ -175,7 +148,7 @@ impl Queue {
         if state.phase == Phase::Open {
             state.phase = Phase::Suspended;
         }
-        let dropped = mem::replace(&mut state.waiting, self.limits.map(Waiting::new));
+        let dropped = mem::replace(&mut state.waiting, self.limits.map(waiting));
         drop(state);
         drop(dropped); // Outside the lock: each wakes its caller.
     }
@@ -270,10 +243,10 @@ mod tests {
             positions.extend(drain(&queue, 80).unwrap());
             drains += 1;
         }
-        // Each fifth drain or so begins with a quarter of it for devices, two at a time; and meanwhile the import.
-        assert!(drains <= 6 * (PASSED_COUNT_MAX + 1), "{drains} drains");
+        // Of 16 drains one begins with the devices, eight at a time, and one with the import.
+        assert!(drains <= 30, "{drains} drains");
         let events = || positions.iter().copied().filter(|position| *position < 1000);
-        assert!(events().is_sorted() && events().count() as u32 > drains, "events go on, in order");
+        assert!(events().is_sorted() && events().count() > drains, "events go on, in order");
         assert!(positions.iter().filter(|position| (1000..2000).contains(*position)).is_sorted());
     }
 

@@ -89,19 +89,21 @@ fn jobs_stop_waiting_for_receipts_only_where_no_slot_is_free() {
 }
 
 #[test]
-fn every_sixteenth_slot_goes_to_the_oldest() {
-    let choices = |oldest| {
-        let mut slots = slots(1, &[(1, LOW, false), (2, LOW, false)]);
-        let choose = |_| slots.choose(at(9), || oldest).0;
-        (0..32).map(choose).filter(|&chosen| chosen != 9).collect::<Vec<_>>()
+fn of_16_slots_each_lower_priority_that_waits_gets_one() {
+    let chosen = |running: &[Running], waiting: &[EventPriority]| {
+        let (mut slots, mut counts) = (slots(1, running), [0; 3]);
+        let next = |priority| waiting.contains(&priority).then(|| at(priority as u64));
+        (0..32).for_each(|_| counts[slots.choose(HIGH, next).unwrap().0 as usize] += 1);
+        counts
     };
-    assert_eq!(choices(Some((Ready::ToEnd, at(3)))), [3, 3]);
-    assert_eq!(choices(None), [0; 0]);
-    assert_eq!(
-        choices(Some((Ready::ToSend(LOW), at(3)))),
-        [0; 0],
-        "twice as many jobs as slots have something to send"
-    );
+    let sending: Vec<_> = (0..2).map(|position| (position, LOW, false)).collect();
+    let idle: Vec<_> = (0..15).map(|position| (position, LOW, true)).collect();
+    assert_eq!(chosen(&sending[..1], &EventPriority::ALL), [28, 2, 2]);
+    assert_eq!(chosen(&sending[..1], &[HIGH, LOW]), [30, 0, 2]);
+    assert_eq!(chosen(&sending, &EventPriority::ALL), [32, 0, 0], "twice as many jobs as slots have something to send");
+    assert_eq!(chosen(&idle[..14], &EventPriority::ALL), [30, 2, 0], "the last running jobs are for more urgent ones");
+    assert_eq!(chosen(&idle, &EventPriority::ALL), [32, 0, 0]);
+    assert_eq!(slots(1, &[]).choose(HIGH, |_| None), None);
 }
 
 #[test]
@@ -109,9 +111,11 @@ fn what_only_ends_goes_first_then_the_more_urgent_then_the_older() {
     let mut queue = ReadyQueue::default();
     let ready = [(4, Ready::ToSend(LOW)), (5, Ready::ToSend(HIGH)), (6, Ready::ToSend(HIGH)), (7, Ready::ToEnd)];
     ready.iter().for_each(|&(position, ready)| queue.update(at(position), None, Some(ready)));
-    assert_eq!((queue.oldest(), queue.job_count()), (Some(at(4)), 4));
+    assert_eq!(queue.job_count(), 4);
+    assert_eq!(queue.first(Ready::ToSend(HIGH)), Some((Ready::ToSend(HIGH), at(5))));
+    assert_eq!(queue.first(Ready::ToSend(NORMAL)), Some((Ready::ToSend(LOW), at(4))));
     let mut order = Vec::new();
-    while let Some((ready, position)) = queue.first() {
+    while let Some((ready, position)) = queue.first(Ready::ToEnd) {
         queue.update(position, Some(ready), None);
         order.push(position.0);
     }
@@ -148,7 +152,7 @@ struct Model {
     job_count_max: usize,
     jobs: Vec<ModelJob>,
     least_urgent: Option<EventPriority>,
-    grants: u32,
+    turns: Turns<3>,
 }
 
 impl Model {
@@ -181,21 +185,26 @@ impl Model {
         if in_addition { Claim::Granted } else { Claim::Denied }
     }
 
-    /// The first by rules 4 and 5.
-    fn first(&self) -> Option<(Ready, usize)> {
+    /// The first by rules 4 and 5, of those that are `from` or come after it.
+    fn first(&self, from: Ready) -> Option<(Ready, usize)> {
         let jobs = self.jobs.iter().enumerate();
-        jobs.filter_map(|(index, job)| match job.doing {
+        let ready = jobs.filter_map(|(index, job)| match job.doing {
             Doing::Waits(Some(ready)) => Some((ready, index)),
             _ => None,
-        })
-        .min()
+        });
+        ready.filter(|(ready, _)| *ready >= from).min()
     }
 
-    fn oldest(&self) -> Option<(Ready, usize)> {
-        self.jobs.iter().enumerate().find_map(|(index, job)| match job.doing {
-            Doing::Waits(Some(ready)) => Some((ready, index)),
-            _ => None,
-        })
+    /// The oldest of a priority that can go on.
+    fn oldest(&self, priority: EventPriority) -> Option<usize> {
+        self.jobs.iter().position(|job| job.doing == Doing::Waits(Some(Ready::ToSend(priority))))
+    }
+
+    /// Who gets the slot that was granted for one of priority `first`.
+    fn choose(&mut self, first: EventPriority) -> usize {
+        let has_room = |priority| priority == first || self.has_room(2 * self.job_count_max, priority);
+        let next = EventPriority::ALL.map(|priority| self.oldest(priority).filter(|_| has_room(priority)));
+        next[self.turns.next(|level| next[level].is_some()).expect("the first one waits")].expect("it waits")
     }
 }
 
@@ -208,7 +217,7 @@ struct Both {
 
 impl Both {
     fn new(job_count_max: usize) -> Self {
-        let model = Model { job_count_max, jobs: Vec::new(), least_urgent: None, grants: 0 };
+        let model = Model { job_count_max, jobs: Vec::new(), least_urgent: None, turns: Turns::new() };
         Self { model, slots: Slots::new(job_count_max), queue: ReadyQueue::default() }
     }
 
@@ -247,25 +256,20 @@ impl Both {
 
     /// One waiting job starts or ends.
     fn start_waiting(&mut self) {
-        let first = self.model.first();
-        assert_eq!(self.queue.first(), first.map(|(ready, index)| (ready, at(index as u64))));
+        let first = self.model.first(Ready::ToEnd);
+        assert_eq!(self.queue.first(Ready::ToEnd), first.map(|(ready, index)| (ready, at(index as u64))));
         let Some((ready, first)) = first else { return };
         let Ready::ToSend(priority) = ready else { return self.set(first, Doing::Over) };
         if !self.claim(priority) {
             return;
         }
-        let oldest = self.model.oldest();
-        assert_eq!(self.queue.oldest(), oldest.map(|(_, index)| at(index as u64)));
-        self.model.grants += 1;
-        let is_granted = |&(ready, _): &(Ready, usize)| match ready {
-            Ready::ToEnd => true,
-            Ready::ToSend(priority) => self.model.has_room(2 * self.model.job_count_max, priority),
+        let next = |priority| {
+            let next = self.queue.first(Ready::ToSend(priority)).filter(|(ready, _)| *ready == Ready::ToSend(priority));
+            next.map(|(_, position)| position)
         };
-        let chosen = oldest.filter(is_granted).filter(|_| self.model.grants.is_multiple_of(16));
-        let (ready, chosen) = chosen.unwrap_or((ready, first));
-        let oldest = || oldest.map(|(ready, index)| (ready, at(index as u64)));
-        assert_eq!(self.slots.choose(at(first as u64), oldest), at(chosen as u64));
-        self.set(chosen, if ready == Ready::ToEnd { Doing::Over } else { Doing::Runs(None) });
+        let (chosen, expected) = (self.slots.choose(priority, next), self.model.choose(priority));
+        assert_eq!(chosen, Some(at(expected as u64)));
+        self.set(expected, Doing::Runs(None));
     }
 
     fn look(&mut self) {
@@ -346,7 +350,7 @@ proptest! {
         }
         while let Some(index) = both.model.jobs.iter().position(|job| job.doing != Doing::Over) {
             let running = both.model.jobs.iter().position(|job| matches!(job.doing, Doing::Runs(_)));
-            prop_assert!(running.is_some() || both.model.first().is_some(), "{index} neither runs nor can go on");
+            prop_assert!(running.is_some() || both.model.first(Ready::ToEnd).is_some(), "{index} neither runs nor can go on");
             running.into_iter().for_each(|running| both.set(running, Doing::Over));
             both.start_waiting();
             both.check();

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
+use tidings_jobs::Ready;
 use tidings_push::Ticket;
 
 use super::*;
@@ -378,7 +379,7 @@ impl World {
         while self.jobs.len() < JOB_COUNT {
             self.begin(true);
         }
-        while let Some((_, position)) = self.waiting.first_ready(&self.flow, NOW) {
+        while let Some((_, position)) = self.waiting.first_ready(Ready::ToEnd, &self.flow, NOW) {
             self.bring_back(position.0 as usize - 1);
         }
         while self.jobs.iter().flatten().any(|job| !job.is_over()) {
