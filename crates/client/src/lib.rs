@@ -1,7 +1,11 @@
-//! One request to the server, HTTP/1.1 without TLS: the server itself speaks none, a proxy in front of it does.
+//! What a program says to the server, without TLS: the server itself speaks none, a proxy in front of it does.
 //!
-//! Bounds: an answer of [`ANSWER_BYTES_MAX`] within [`TIMEOUT`]; one that is taken as it comes may have any size, and
-//! each piece of it [`TIMEOUT`]. No redirects, no connection kept.
+//! This file has single requests over HTTP/1.1. [`Socket`] is a client of the Centrifugo protocol over WebSocket.
+//!
+//! Bounds of a request: an answer of [`ANSWER_BYTES_MAX`] within [`TIMEOUT`]; one that is taken as it comes may have any
+//! size, and each piece of it [`TIMEOUT`]. No redirects, no connection kept.
+
+mod socket;
 
 use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
@@ -17,6 +21,8 @@ use hyper::{Method, Request, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+
+pub use self::socket::{PONG, Socket, SocketError, is_ping};
 
 /// The largest answer that is read.
 pub const ANSWER_BYTES_MAX: usize = 4 << 20;
@@ -94,13 +100,18 @@ impl ServerUrl {
 
     /// Whether it is this machine.
     pub fn is_loopback(&self) -> bool {
-        let host = self.0.host().trim_start_matches('[').trim_end_matches(']');
+        let (host, _) = self.address();
         host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
     }
 
     /// Host and port.
     pub fn authority(&self) -> &str {
         self.0.as_str()
+    }
+
+    /// Host and port to connect to.
+    fn address(&self) -> (&str, u16) {
+        (self.0.host().trim_start_matches('[').trim_end_matches(']'), self.0.port_u16().unwrap_or(80))
     }
 
     /// Posts JSON.
@@ -220,9 +231,8 @@ impl ServerUrl {
         B: Body<Data = Bytes> + 'static,
         B::Error: Into<Broken>,
     {
-        let address = (self.0.host().trim_start_matches('[').trim_end_matches(']'), self.0.port_u16().unwrap_or(80));
         let late = |_| HttpError::Timeout(self.to_string());
-        let stream = timeout(TIMEOUT, TcpStream::connect(address)).await.map_err(late)?;
+        let stream = timeout(TIMEOUT, TcpStream::connect(self.address())).await.map_err(late)?;
         let stream = stream.map_err(|source| HttpError::Connect { server: self.to_string(), source })?;
         let broke = |source| HttpError::Exchange { server: self.to_string(), source };
         let (mut sender, connection) =

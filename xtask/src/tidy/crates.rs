@@ -1,7 +1,8 @@
 //! Which crate may know which: the arrows of ARCHITECTURE.md, and that the page names every crate there is.
 //!
 //! A crate stands in one row and may depend on crates in lower rows only. Cores also stay away from whatever does I/O.
-//! The simulator is a stand-in for the outside world: tests of any row may use it, products only from the top.
+//! The simulator and the client are stand-ins for the outside world: tests of any row may use them, products only from
+//! the top.
 
 use std::collections::BTreeSet;
 
@@ -37,7 +38,7 @@ const CORES: [&str; 7] = ["protocol", "stream", "audience", "jobs", "push", "get
 const NOT_FOR_CORES: [&str; 9] =
     ["tokio", "tokio-rustls", "tokio-util", "hyper", "hyper-util", "axum", "h2", "fjall", "socket2"];
 /// For tests of any row.
-const FOR_TESTS: [&str; 1] = ["simulator"];
+const FOR_TESTS: [&str; 2] = ["client", "simulator"];
 
 pub(super) fn check_arrows(sources: &[Source]) -> Result<Vec<String>> {
     let mut complaints = Vec::new();

@@ -1,36 +1,34 @@
 //! A client of the protocol that decides nothing: it sends what it is told and shows what it gets.
 
-use std::collections::VecDeque;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
+use tidings_client::{PONG, ServerUrl, Socket, SocketError};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use tokio_tungstenite::tungstenite::{Error, Message};
-use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
 
 use crate::server::Server;
 
 const DEADLINE: Duration = Duration::from_secs(20);
+/// The id of the command whose answer marks an end.
+const FLUSH_ID: u64 = 99;
 
 pub(crate) struct Client {
-    socket: WebSocketStream<MaybeTlsStream<TcpStream>>,
-    waiting: VecDeque<Value>,
+    socket: Socket,
     pub(crate) epoch: String,
 }
 
 impl Client {
     /// Opens a socket; the error is the HTTP status.
     pub(crate) async fn try_open(server: &Server) -> Result<Self, u16> {
-        match connect_async(format!("ws://{}/connection/websocket", server.addr)).await {
-            Ok((socket, _)) => Ok(Self { socket, waiting: VecDeque::new(), epoch: String::new() }),
-            Err(Error::Http(response)) => Err(response.status().as_u16()),
+        match Socket::open(&ServerUrl::of_listener(server.addr)).await {
+            Ok(socket) => Ok(Self { socket, epoch: String::new() }),
+            Err(SocketError::Refused(status)) => Err(status.as_u16()),
             Err(error) => panic!("{error}"),
         }
     }
@@ -40,54 +38,38 @@ impl Client {
     }
 
     pub(crate) async fn connected(server: &Server) -> Self {
+        Self::connected_as(server, json!({})).await
+    }
+
+    async fn connected_as(server: &Server, connect: Value) -> Self {
         let mut client = Self::open(server).await;
-        client.send(json!({"id": 1, "connect": {}})).await;
+        client.send(json!({"id": 1, "connect": connect})).await;
         assert!(client.reply(1).await["connect"].is_object());
         client
     }
 
     /// A client with this connect command, subscribed to the channel; whatever else it gets waits for `next`.
     pub(crate) async fn introduced(server: &Server, connect: Value, channel: &str) -> Self {
-        let mut client = Self::open(server).await;
-        client.send(json!({"id": 1, "connect": connect})).await;
-        assert!(client.reply(1).await["connect"].is_object());
+        let mut client = Self::connected_as(server, connect).await;
         client.subscribe(json!({"channel": channel})).await;
         client
     }
 
+    pub(crate) async fn subscribed(server: &Server, channel: &str) -> Self {
+        Self::introduced(server, json!({}), channel).await
+    }
+
     pub(crate) async fn subscribe(&mut self, request: Value) -> Value {
         self.send(json!({"id": 2, "subscribe": request})).await;
-        let reply = self.reply(2).await["subscribe"].clone();
-        assert!(reply.is_object());
-        self.epoch = reply["epoch"].as_str().unwrap_or_default().to_owned();
-        reply
+        let reply = self.reply(2).await;
+        assert!(reply["subscribe"].is_object(), "{reply}");
+        self.epoch = reply["subscribe"]["epoch"].as_str().unwrap_or_default().to_owned();
+        reply["subscribe"].clone()
     }
 
     /// Answers a ping.
     pub(crate) async fn pong(&mut self) {
-        self.send(json!({})).await;
-    }
-
-    /// Everything that comes before the answer to a command sent now.
-    pub(crate) async fn flush(&mut self) -> Vec<Value> {
-        let flush = json!({"id": 99, "presence_stats": {"channel": "kept:1"}});
-        self.send(flush).await;
-        let mut messages = Vec::new();
-        loop {
-            match self.next().await {
-                message if message["id"] == 99 => return messages,
-                message => messages.push(message),
-            }
-        }
-    }
-
-    pub(crate) async fn subscribed(server: &Server, channel: &str) -> Self {
-        let mut client = Self::connected(server).await;
-        client.send(json!({"id": 2, "subscribe": {"channel": channel}})).await;
-        let reply = client.reply(2).await;
-        assert!(reply["subscribe"].is_object(), "{reply}");
-        client.epoch = reply["subscribe"]["epoch"].as_str().unwrap_or_default().to_owned();
-        client
+        self.send_text(PONG).await;
     }
 
     pub(crate) async fn send(&mut self, command: Value) {
@@ -96,31 +78,16 @@ impl Client {
 
     /// Whether it could be handed to the system.
     pub(crate) async fn try_send(&mut self, command: Value) -> bool {
-        self.socket.send(Message::text(command.to_string())).await.is_ok()
+        self.socket.send(command.to_string()).await.is_ok()
     }
 
-    /// Like [`Client::flush`]; `None`: the server has closed the connection.
-    pub(crate) async fn try_flush(&mut self) -> Option<Vec<Value>> {
-        let mut messages = Vec::new();
-        if !self.try_send(json!({"id": 99, "presence_stats": {"channel": "kept:1"}})).await {
-            return None;
-        }
-        loop {
-            match self.try_next().await.ok()? {
-                message if message["id"] == 99 => return Some(messages),
-                message => messages.push(message),
-            }
-        }
+    pub(crate) async fn send_text(&mut self, text: &str) {
+        self.socket.send(text).await.unwrap();
     }
 
     /// The text of the next frame.
     pub(crate) async fn frame(&mut self) -> String {
-        let message = timeout(DEADLINE, self.socket.next()).await.expect("a frame within the deadline");
-        message.unwrap().unwrap().into_text().unwrap().to_string()
-    }
-
-    pub(crate) async fn send_text(&mut self, text: &str) {
-        self.socket.send(Message::text(text)).await.unwrap();
+        timeout(DEADLINE, self.socket.frame()).await.expect("a frame within the deadline").unwrap().to_string()
     }
 
     /// The next message, whatever it is.
@@ -130,17 +97,7 @@ impl Client {
 
     /// The reply to a command; pushes that come first wait for `next`.
     pub(crate) async fn reply(&mut self, id: u64) -> Value {
-        let mut earlier = VecDeque::new();
-        let reply = loop {
-            let message = self.next().await;
-            if message["id"] == id {
-                break message;
-            }
-            earlier.push_back(message);
-        };
-        earlier.append(&mut self.waiting);
-        self.waiting = earlier;
-        reply
+        timeout(DEADLINE, self.socket.reply(id)).await.expect("a reply within the deadline").unwrap()
     }
 
     pub(crate) async fn publications(&mut self, count: usize) -> Vec<Value> {
@@ -152,46 +109,57 @@ impl Client {
         data
     }
 
-    /// Everything until the end, and the close code.
-    pub(crate) async fn drain(&mut self) -> (Vec<Value>, Option<u16>) {
-        let mut messages = Vec::new();
-        loop {
-            match self.try_next().await {
-                Ok(message) => messages.push(message),
-                Err(code) => return (messages, code),
-            }
+    /// Everything that comes before the answer to a command sent now.
+    pub(crate) async fn flush(&mut self) -> Vec<Value> {
+        self.try_flush().await.expect("the connection holds")
+    }
+
+    /// Like [`Client::flush`]; `None`: the server has closed the connection.
+    pub(crate) async fn try_flush(&mut self) -> Option<Vec<Value>> {
+        if !self.ask_flush().await {
+            return None;
         }
+        let (messages, end) = self.until_flushed().await;
+        end.is_ok().then_some(messages)
     }
 
     /// Everything before the answer to a command sent now, or before the end.
     pub(crate) async fn flush_or_end(&mut self) -> Vec<Value> {
-        self.try_send(json!({"id": 99, "presence_stats": {"channel": "kept:1"}})).await;
+        self.ask_flush().await;
+        self.until_flushed().await.0
+    }
+
+    /// Everything until the end, and the close code.
+    pub(crate) async fn drain(&mut self) -> (Vec<Value>, Option<u16>) {
+        let (messages, end) = self.until_flushed().await;
+        (messages, end.expect_err("no command was sent whose answer is an end"))
+    }
+
+    async fn ask_flush(&mut self) -> bool {
+        self.try_send(json!({"id": FLUSH_ID, "presence_stats": {"channel": "kept:1"}})).await
+    }
+
+    /// Everything before the answer to the flush, or before the end and its close code.
+    async fn until_flushed(&mut self) -> (Vec<Value>, Result<(), Option<u16>>) {
         let mut messages = Vec::new();
         loop {
             match self.try_next().await {
-                Ok(message) if message["id"] != 99 => messages.push(message),
-                _ => return messages,
+                Ok(message) if message["id"] == FLUSH_ID => return (messages, Ok(())),
+                Ok(message) => messages.push(message),
+                Err(code) => return (messages, Err(code)),
             }
         }
     }
 
     async fn try_next(&mut self) -> Result<Value, Option<u16>> {
-        if let Some(message) = self.waiting.pop_front() {
-            return Ok(message);
-        }
-        loop {
-            match timeout(DEADLINE, self.socket.next()).await.expect("a message or the end within the deadline") {
-                Some(Ok(Message::Text(text))) => {
-                    self.waiting.extend(text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()));
-                    return Ok(self.waiting.pop_front().unwrap());
-                }
-                Some(Ok(Message::Close(frame))) => {
-                    while let Some(Ok(_)) = self.socket.next().await {} // Sends our close frame and waits for the end.
-                    return Err(frame.map(|frame| frame.code.into()));
-                }
-                Some(Ok(_)) => {}
-                Some(Err(_)) | None => return Err(None),
+        match timeout(DEADLINE, self.socket.next()).await.expect("a message or the end within the deadline") {
+            Ok(message) => Ok(message),
+            Err(SocketError::Closed { code, .. }) => {
+                while self.socket.frame().await.is_ok() {} // Sends our close frame and waits for the end.
+                Err(Some(code))
             }
+            Err(SocketError::Message(error)) => panic!("{error}"),
+            Err(_) => Err(None),
         }
     }
 }

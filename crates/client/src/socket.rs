@@ -1,0 +1,244 @@
+//! A WebSocket that speaks the Centrifugo client protocol in JSON. It sends what it is told and shows what comes.
+//!
+//! A frame of text has one command, reply or push in each line. [`Socket::frame`] gives whole frames, as they came.
+//! [`Socket::next`], [`Socket::message`] and [`Socket::reply`] give single messages. A program uses either frames or
+//! messages: messages that wait for [`Socket::next`] are in no later frame.
+//!
+//! It answers no ping of the protocol (`{}`), except in [`Socket::message`]. It knows no deadline and connects no second
+//! time: the caller decides both. It checks neither the form nor the order of what the server says.
+//!
+//! Bounds: tungstenite refuses a message over 64 MiB. [`Socket::reply`] keeps what comes before the reply.
+
+use std::collections::VecDeque;
+
+use futures_util::{SinkExt as _, StreamExt as _};
+use hyper::StatusCode;
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
+use tokio_tungstenite::tungstenite::{Error, Message, Utf8Bytes};
+use tokio_tungstenite::{WebSocketStream, client_async_with_config};
+
+use crate::ServerUrl;
+
+/// The answer to a ping.
+pub const PONG: &str = "{}";
+
+/// What is read at a time: several events fit, and thousands of sockets cost little.
+const READ_BYTES: usize = 8 << 10;
+
+/// An open connection.
+#[derive(Debug)]
+pub struct Socket {
+    stream: WebSocketStream<TcpStream>,
+    /// Messages that came and were not taken yet.
+    waiting: VecDeque<Value>,
+    last_id: u64,
+}
+
+/// Why nothing more comes, or nothing more can be sent.
+#[derive(Debug, thiserror::Error)]
+pub enum SocketError {
+    /// The server does not upgrade the connection.
+    #[error("HTTP error: {0}")]
+    Refused(StatusCode),
+    /// The server closed the connection, and said why.
+    #[error("the server disconnected: {code} {reason}")]
+    Closed {
+        /// A close code of WebSocket or of the Centrifugo protocol.
+        code: u16,
+        /// The reason, in words.
+        reason: String,
+    },
+    /// The connection is gone without a close code.
+    #[error("connection closed")]
+    Ended,
+    /// A message is no JSON.
+    #[error("the server does not speak the protocol")]
+    Message(#[source] serde_json::Error),
+    /// The connection broke.
+    #[error(transparent)]
+    Broken(#[from] Error),
+}
+
+impl Socket {
+    /// Opens a connection to the server.
+    ///
+    /// # Cancel safety
+    /// Dropped, the connection is given up.
+    pub async fn open(server: &ServerUrl) -> Result<Self, SocketError> {
+        let stream = TcpStream::connect(server.address()).await.map_err(Error::Io)?;
+        stream.set_nodelay(true).map_err(Error::Io)?;
+        Self::over(stream, server).await
+    }
+
+    /// Shakes hands with the server over a connection that is there.
+    ///
+    /// # Cancel safety
+    /// Dropped, the connection is given up.
+    pub async fn over(stream: TcpStream, server: &ServerUrl) -> Result<Self, SocketError> {
+        let url = format!("ws://{}/connection/websocket", server.authority());
+        let config = WebSocketConfig::default().read_buffer_size(READ_BYTES);
+        match client_async_with_config(url, stream, Some(config)).await {
+            Ok((stream, _)) => Ok(Self { stream, waiting: VecDeque::new(), last_id: 0 }),
+            Err(Error::Http(answer)) => Err(SocketError::Refused(answer.status())),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Sends a frame of text as it is.
+    ///
+    /// # Cancel safety
+    /// Dropped, the frame may be sent later or never.
+    pub async fn send(&mut self, frame: impl Into<Utf8Bytes>) -> Result<(), SocketError> {
+        Ok(self.stream.send(Message::text(frame)).await?)
+    }
+
+    /// Sends commands in one frame, numbered from 1 on over the whole connection. Returns the number of the last one.
+    ///
+    /// # Cancel safety
+    /// As [`Socket::send`].
+    pub async fn say(&mut self, commands: impl IntoIterator<Item = Value>) -> Result<u64, SocketError> {
+        let mut frame = String::new();
+        for mut command in commands {
+            self.last_id += 1;
+            command["id"] = json!(self.last_id);
+            frame += &format!("{command}\n");
+        }
+        self.send(frame).await?;
+        Ok(self.last_id)
+    }
+
+    /// The next frame of text as it came.
+    ///
+    /// # Cancel safety
+    /// Nothing that was read is lost.
+    pub async fn frame(&mut self) -> Result<Utf8Bytes, SocketError> {
+        loop {
+            match self.stream.next().await {
+                Some(Ok(Message::Text(text))) => return Ok(text),
+                Some(Ok(Message::Close(Some(frame)))) => {
+                    return Err(SocketError::Closed { code: frame.code.into(), reason: frame.reason.to_string() });
+                }
+                Some(Ok(_)) => {}
+                Some(Err(error)) => return Err(error.into()),
+                None => return Err(SocketError::Ended),
+            }
+        }
+    }
+
+    /// The next message, pings included.
+    ///
+    /// # Cancel safety
+    /// Nothing that was read is lost.
+    pub async fn next(&mut self) -> Result<Value, SocketError> {
+        loop {
+            if let Some(message) = self.waiting.pop_front() {
+                return Ok(message);
+            }
+            let frame = self.frame().await?;
+            for line in frame.lines() {
+                self.waiting.push_back(serde_json::from_str(line).map_err(SocketError::Message)?);
+            }
+        }
+    }
+
+    /// The next message that is no ping. Pings are answered.
+    ///
+    /// # Cancel safety
+    /// No message is lost. The answer to a ping may be sent later or never.
+    pub async fn message(&mut self) -> Result<Value, SocketError> {
+        loop {
+            match self.next().await? {
+                message if is_ping(&message) => self.send(PONG).await?,
+                message => return Ok(message),
+            }
+        }
+    }
+
+    /// The reply to the command with this number. What comes before the reply waits for [`Socket::next`].
+    ///
+    /// # Cancel safety
+    /// Dropped, what came before the reply is lost.
+    pub async fn reply(&mut self, id: u64) -> Result<Value, SocketError> {
+        let mut earlier = VecDeque::new();
+        let reply = loop {
+            match self.next().await {
+                Ok(message) if message["id"] == id => break Ok(message),
+                Ok(message) => earlier.push_back(message),
+                Err(error) => break Err(error),
+            }
+        };
+        earlier.append(&mut self.waiting);
+        self.waiting = earlier;
+        reply
+    }
+
+    /// The connection itself, for a caller that reads from it without this type.
+    pub fn stream_mut(&mut self) -> &mut TcpStream {
+        self.stream.get_mut()
+    }
+}
+
+/// Whether a message is a ping of the protocol.
+pub fn is_ping(message: &Value) -> bool {
+    message.as_object().is_some_and(serde_json::Map::is_empty)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+    use tokio_tungstenite::accept_async;
+    use tokio_tungstenite::tungstenite::protocol::CloseFrame;
+
+    use super::*;
+
+    /// A socket whose server sends these frames after the first frame came, then closes with 3500; and that first frame.
+    async fn greeted(frames: &[&str]) -> (Socket, impl Future<Output = String>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = ServerUrl::of_listener(listener.local_addr().unwrap());
+        let accepted = async { accept_async(listener.accept().await.unwrap().0).await.unwrap() };
+        let (socket, mut accepted) = tokio::join!(Socket::open(&server), accepted);
+        let frames: Vec<_> = frames.iter().map(|frame| Message::text(*frame)).collect();
+        let serve = async move {
+            let first = accepted.next().await.unwrap().unwrap().into_text().unwrap().to_string();
+            for frame in frames {
+                accepted.send(frame).await.unwrap();
+            }
+            accepted.close(Some(CloseFrame { code: 3500.into(), reason: "because".into() })).await.unwrap();
+            while let Some(Ok(_)) = accepted.next().await {} // Until the client has hung up.
+            first
+        };
+        (socket.unwrap(), serve)
+    }
+
+    #[tokio::test]
+    async fn messages_come_in_order_and_a_reply_before_what_came_first() {
+        let frames = ["{}", "{\"push\":1}\n{\"id\":1}\n{\"id\":2}\n{}\n{\"push\":2}"];
+        let (mut socket, server) = greeted(&frames).await;
+        let client = async move {
+            assert_eq!(socket.say([json!({"connect": {}}), json!({"subscribe": {}})]).await.unwrap(), 2);
+            assert_eq!(socket.reply(2).await.unwrap(), json!({"id": 2}));
+            assert_eq!(socket.next().await.unwrap(), json!({}));
+            assert_eq!(socket.next().await.unwrap(), json!({"push": 1}));
+            assert_eq!(socket.message().await.unwrap(), json!({"id": 1}));
+            assert_eq!(socket.message().await.unwrap(), json!({"push": 2}), "the ping between is answered");
+            let end = socket.message().await.unwrap_err();
+            assert_eq!(end.to_string(), "the server disconnected: 3500 because");
+        };
+        let (first, ()) = tokio::join!(server, client);
+        assert_eq!(first, "{\"connect\":{},\"id\":1}\n{\"id\":2,\"subscribe\":{}}\n");
+    }
+
+    #[tokio::test]
+    async fn frames_come_as_they_are() {
+        let (mut socket, server) = greeted(&["{}\n{\"n\": 1.50}", "no json"]).await;
+        let client = async move {
+            socket.send("as it is").await.unwrap();
+            assert_eq!(socket.frame().await.unwrap().as_str(), "{}\n{\"n\": 1.50}");
+            assert!(matches!(socket.next().await, Err(SocketError::Message(_))));
+        };
+        let (first, ()) = tokio::join!(server, client);
+        assert_eq!(first, "as it is");
+    }
+}
