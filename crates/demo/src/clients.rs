@@ -10,6 +10,8 @@
 //! A connection that breaks is not made again: in this demo none may. Connecting goes [`CONNECTING_COUNT_MAX`] at a time.
 
 use std::cell::RefCell;
+use std::convert::Infallible;
+use std::error::Error;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -21,6 +23,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
+use tidings_client::{PONG, ServerUrl, Socket};
 use tidings_telemetry::{Histogram, HistogramSnapshot, LocalHistogram};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::{JoinSet, LocalSet};
@@ -29,7 +32,6 @@ use tokio::time::interval;
 use super::clock::Clock;
 use super::population::{credential, device_id, is_watching};
 use super::pushes::origin;
-use super::socket::Socket;
 use super::timeline::{MATCH, Moment, Team};
 
 /// The name of their thread.
@@ -66,7 +68,6 @@ struct Shared {
     duplicates: AtomicU64,
     strangers: AtomicU64,
     misplaced: AtomicU64,
-    broken: AtomicU64,
     /// Why the first one broke.
     failure: OnceLock<String>,
     latency: Histogram,
@@ -186,10 +187,8 @@ async fn run(addr: SocketAddr, count: u32, owed: Vec<Vec<usize>>, shared: Arc<Sh
         let (shared, connecting) = (shared.clone(), connecting.clone());
         let mut client = Client::new(number, owed.clone(), shared.clone(), latency.clone(), clock);
         clients.spawn_local(async move {
-            if let Err(error) = client.run(addr, &connecting).await {
-                shared.broken.fetch_add(1, Relaxed);
-                let _ = shared.failure.set(format!("client {number}: {error}")); // The first one tells enough.
-            }
+            let Err(error) = client.run(addr, &connecting).await;
+            let _ = shared.failure.set(format!("client {number}: {error}")); // The first one tells enough.
         });
     }
     let mut flush = tokio::time::interval(FLUSH_INTERVAL);
@@ -232,27 +231,27 @@ impl Client {
         Self { number, follows, owed, shared, latency, clock }
     }
 
-    async fn run(&mut self, addr: SocketAddr, connecting: &Semaphore) -> io::Result<()> {
-        let permit = connecting.acquire().await.map_err(io::Error::other)?;
-        let mut socket = Socket::open(addr).await?;
-        socket.send(&self.commands()).await?;
+    /// Lives until the connection ends, and says why it did.
+    async fn run(&mut self, addr: SocketAddr, connecting: &Semaphore) -> Result<Infallible, Box<dyn Error>> {
+        let permit = connecting.acquire().await?;
+        let mut socket = Socket::open(&ServerUrl::of_listener(addr)).await?;
+        socket.send(self.commands()).await?;
         let mut permit = Some(permit);
         let mut left = self.follows.len();
         let mut visible = interval(VISIBLE_INTERVAL);
         visible.reset(); // It has just said so.
         loop {
             let frame = tokio::select! {
-                frame = socket.receive() => frame?,
+                frame = socket.frame() => frame?,
                 _ = visible.tick(), if is_watching(self.number) => {
-                    socket.send(&still_visible()).await?;
+                    socket.send(still_visible()).await?;
                     continue;
                 }
             };
-            let Some(frame) = frame else { break };
             let now = self.clock.micros();
-            for message in frame.split(|byte| *byte == b'\n').filter(|message| !message.is_empty()) {
-                match self.take(message, now).map_err(io::Error::other)? {
-                    Taken::Ping => socket.send("{}").await?,
+            for message in frame.lines() {
+                match self.take(message, now)? {
+                    Taken::Ping => socket.send(PONG).await?,
                     Taken::Subscribed => left -= 1,
                     Taken::Other => {}
                 }
@@ -261,7 +260,6 @@ impl Client {
                 self.shared.subscribed.fetch_add(1, Relaxed);
             }
         }
-        Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the server closed the connection"))
     }
 
     /// Connect and subscribe, in one frame. A subscription's command has the id of its place, plus two.
@@ -279,8 +277,8 @@ impl Client {
         commands
     }
 
-    fn take(&mut self, message: &[u8], now: u64) -> Result<Taken, String> {
-        let message: Message<'_> = serde_json::from_slice(message).map_err(|error| error.to_string())?;
+    fn take(&mut self, message: &str, now: u64) -> Result<Taken, String> {
+        let message: Message<'_> = serde_json::from_str(message).map_err(|error| error.to_string())?;
         if let Some(error) = message.error {
             return Err(format!("the server answered {} {}", error.code, error.message));
         }
@@ -391,7 +389,7 @@ mod tests {
         let latency = Rc::new(RefCell::new(shared.latency.local()));
         let mut client = Client::new(0, owed.into(), shared, latency, Clock::start());
         let reply = format!(r#"{{"id":2,"subscribe":{{"recoverable":true,"epoch":"abcdefgh","offset":{offset}}}}}"#);
-        assert!(matches!(client.take(reply.as_bytes(), 0), Ok(Taken::Subscribed)));
+        assert!(matches!(client.take(&reply, 0), Ok(Taken::Subscribed)));
         client
     }
 
@@ -400,7 +398,7 @@ mod tests {
         let push = format!(
             r#"{{"push":{{"channel":"{channel}","pub":{{"data":{data},"offset":{offset},"tags":{{"event":"e"}}}}}}}}"#
         );
-        client.take(push.as_bytes(), 5).unwrap();
+        client.take(&push, 5).unwrap();
     }
 
     fn verdict(client: &Client) -> (u64, u64, u64, u64) {
@@ -442,9 +440,9 @@ mod tests {
     #[test]
     fn pings_are_answered_and_errors_end_the_client() {
         let mut client = client(0);
-        assert!(matches!(client.take(b"{}", 0), Ok(Taken::Ping)));
-        assert!(client.take(br#"{"id":3,"error":{"code":103,"message":"permission denied"}}"#, 0).is_err());
-        assert!(client.take(br#"{"id":9,"subscribe":{}}"#, 0).is_err());
-        assert!(client.take(b"nonsense", 0).is_err());
+        assert!(matches!(client.take("{}", 0), Ok(Taken::Ping)));
+        assert!(client.take(r#"{"id":3,"error":{"code":103,"message":"permission denied"}}"#, 0).is_err());
+        assert!(client.take(r#"{"id":9,"subscribe":{}}"#, 0).is_err());
+        assert!(client.take("nonsense", 0).is_err());
     }
 }

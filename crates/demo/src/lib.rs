@@ -23,7 +23,6 @@ mod population;
 mod pushes;
 mod report;
 mod setup;
-mod socket;
 mod timeline;
 mod view;
 mod wording;

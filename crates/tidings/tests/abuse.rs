@@ -245,7 +245,7 @@ fn clients_that_read_a_few_bytes_at_a_time() {
             async move {
                 let mut client = Client::connect(server, ABROAD).await?;
                 client.say([command]).await?;
-                let stream = client.socket.get_mut();
+                let stream = client.socket.stream_mut();
                 let trickle = async { while stream.read(&mut [0; 64]).await.is_ok_and(|count| count > 0) {} };
                 _ = timeout(HOLD, trickle).await;
                 Ok::<_, String>(())
@@ -414,7 +414,7 @@ fn a_thousand_presence_commands_in_one_frame() {
             many(24, |_| async move {
                 let mut client = Client::over(server, TcpStream::connect(server).await).await?; // It can read fast.
                 client.say(vec![json!({ "presence": { "channel": LONG_CHANNEL } }); 1000]).await?;
-                let stream = client.socket.get_mut();
+                let stream = client.socket.stream_mut();
                 let mut answers = vec![0; 1 << 20];
                 let read = async { while stream.read(&mut answers).await.is_ok_and(|count| count > 0) {} };
                 _ = timeout(HOLD, read).await;

@@ -1,13 +1,14 @@
 //! The control: one `write` of the frame per subscriber, and nothing else. It reads nothing, keeps no state and
 //! recovers nothing; a write that does not fit fails the run, since this loop could only lose it.
 
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tidings_protocol::{Publication, Tags, encode_publication_push, websocket};
 use tidings_types::{ChannelName, Offset};
 use tokio::net::TcpSocket;
+use tokio_tungstenite::tungstenite::accept;
 
 use super::command::{Command, Listening, Mark};
 use crate::error::{BenchError, failed_by};
@@ -30,32 +31,20 @@ pub(in super::super) fn serve() -> Result<(), BenchError> {
     let sockets = Sockets::default();
     let accepted = sockets.clone();
     // It ends with the process; a client it cannot take is one that the benchmark waits for in vain.
-    std::thread::Builder::new().name("accept".to_owned()).spawn(move || accept(&listener, &accepted))?;
+    std::thread::Builder::new().name("accept".to_owned()).spawn(move || admit(&listener, &accepted))?;
     peer::answer(Listening(addr))?;
     peer::follow(|command| perform(&sockets, command))
 }
 
-fn accept(listener: &TcpListener, sockets: &Sockets) -> io::Result<()> {
+fn admit(listener: &TcpListener, sockets: &Sockets) -> io::Result<()> {
     for stream in listener.incoming() {
-        let mut stream = stream?;
+        let stream = stream?;
         stream.set_nodelay(true)?;
-        shake_hands(&mut stream)?;
+        let stream = accept(stream).map_err(|error| io::Error::other(error.to_string()))?.into_inner();
         stream.set_nonblocking(true)?;
         sockets.lock().unwrap_or_else(PoisonError::into_inner).push(stream);
     }
     Ok(())
-}
-
-fn shake_hands(stream: &mut TcpStream) -> io::Result<()> {
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        let mut bytes = [0; 512];
-        match stream.read(&mut bytes)? {
-            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-            count => head.extend_from_slice(&bytes[..count]),
-        }
-    }
-    stream.write_all(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n")
 }
 
 fn perform(sockets: &Sockets, command: Command) -> Result<(), BenchError> {

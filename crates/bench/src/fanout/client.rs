@@ -107,25 +107,9 @@ fn frame(bytes: &[u8]) -> Option<(u8, Range<usize>)> {
     (bytes.len() >= start.checked_add(length)?).then_some((first & 0x0f, start..start + length))
 }
 
-/// A text frame of a client, under a mask of zeros, which leaves the bytes as they are (RFC 6455, 5.3).
-pub(super) fn masked_text(text: &str) -> Vec<u8> {
-    let length = u16::try_from(text.len()).expect("the benchmark's commands are short");
-    let mut out = vec![0x81];
-    match length {
-        0..=125 => out.push(0x80 | length as u8),
-        _ => {
-            out.push(0x80 | 126);
-            out.extend(length.to_be_bytes());
-        }
-    }
-    out.extend([0; 4]);
-    out.extend_from_slice(text.as_bytes());
-    out
-}
-
 #[cfg(test)]
 mod tests {
-    use tidings_protocol::websocket::{Decoder, close_frame, text_frame};
+    use tidings_protocol::websocket::{close_frame, text_frame};
     use tidings_protocol::{Publication, Tags, encode_publication_push};
     use tidings_types::{ChannelName, Json, Offset};
 
@@ -168,15 +152,5 @@ mod tests {
     #[test]
     fn a_close_frame_is_no_line() {
         assert_eq!(Inbox::default().take(&close_frame(3008, "slow"), |_| panic!("no line")), Err(8));
-    }
-
-    #[test]
-    fn what_is_sent_is_what_the_server_reads() {
-        for text in ["{}".to_owned(), "x".repeat(125), "x".repeat(126), "x".repeat(5000)] {
-            let mut decoder = Decoder::new(10_000);
-            let mut frame = masked_text(&text);
-            let decoded = format!("{:?}", decoder.decode(&mut frame));
-            assert!(decoded.contains(&format!("Text({} bytes)", text.len())), "{decoded}");
-        }
     }
 }

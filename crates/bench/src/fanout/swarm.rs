@@ -1,6 +1,7 @@
 //! Many clients on one thread, each of which must get every publication once and in order.
 //!
-//! Shape: a current-thread runtime, a task and a socket per client, one read buffer for all. At most
+//! Shape: a current-thread runtime, a task and a socket per client, one read buffer for all. [`Socket`] shakes hands and
+//! sends. What comes is read past it, so that the measurement holds as little of the client as can be. At most
 //! [`CONNECTING_COUNT_MAX`] are connecting at a time: the server refuses more than 1024 handshakes waiting.
 
 use std::cell::RefCell;
@@ -12,13 +13,14 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tidings_client::{PONG, ServerUrl, Socket, SocketError};
 use tidings_telemetry::{Histogram, HistogramSnapshot, LocalHistogram};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::{JoinSet, LocalSet};
 use tokio::time::{Instant, sleep};
 
-use super::client::{Inbox, Line, Stamp, masked_text, now_micros};
+use super::client::{Inbox, Line, Stamp, now_micros};
 use crate::error::{BenchError, failed};
 
 /// How long anything that must happen may take.
@@ -27,8 +29,6 @@ const DEADLINE: Duration = Duration::from_secs(60);
 pub(super) const CONNECTING_COUNT_MAX: usize = 512;
 /// Bytes read at a time.
 const READ_BYTES_MAX: usize = 64 << 10;
-/// Bytes of the answer to a handshake.
-const HEAD_BYTES_MAX: usize = 4096;
 
 /// What a client says first.
 #[derive(Debug, Clone)]
@@ -42,17 +42,16 @@ pub(super) enum Greeting {
 }
 
 impl Greeting {
-    /// The commands, all in one frame, and how many replies there will be.
-    fn commands(&self) -> (String, u32) {
+    /// The commands. Each gets one reply.
+    fn commands(&self) -> Vec<Value> {
         let subscribe = match self {
-            Self::None => return (String::new(), 0),
+            Self::None => return Vec::new(),
             Self::Subscribe { channel } => json!({"channel": channel}),
             Self::Resume { channel, epoch, offset } => {
                 json!({"channel": channel, "recover": true, "epoch": epoch, "offset": offset})
             }
         };
-        let connect = json!({"id": 1, "connect": {}});
-        (format!("{connect}\n{}", json!({"id": 2, "subscribe": subscribe})), 2)
+        vec![json!({"connect": {}}), json!({"subscribe": subscribe})]
     }
 }
 
@@ -199,30 +198,33 @@ async fn connect(addr: SocketAddr, greeting: &Greeting) -> std::io::Result<TcpSt
     let source = if matches!(greeting, Greeting::Resume { .. }) { [127, 0, 0, 2] } else { [127, 0, 0, 1] };
     let socket = TcpSocket::new_v4()?;
     socket.bind((source, 0).into())?;
-    socket.connect(addr).await
+    let stream = socket.connect(addr).await?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
 }
 
 struct Client {
-    socket: TcpStream,
+    socket: Socket,
     inbox: Inbox,
     /// The number of the next publication.
     next: u64,
-    replies_owed: u32,
+    replies_owed: usize,
     shared: Rc<Shared>,
 }
 
 impl Client {
     async fn connect(shared: Rc<Shared>) -> Result<Self, String> {
         let permit = shared.connecting.acquire().await.map_err(|error| error.to_string())?;
-        let socket =
+        let stream =
             connect(shared.addr, &shared.greeting).await.map_err(|error| format!("cannot connect: {error}"))?;
-        socket.set_nodelay(true).map_err(|error| error.to_string())?;
-        let (commands, replies_owed) = shared.greeting.commands();
+        let opened = Socket::over(stream, &ServerUrl::of_listener(shared.addr)).await;
+        let socket = opened.map_err(|error| format!("a handshake failed: {error}"))?;
+        let commands = shared.greeting.commands();
         let next = if let Greeting::Resume { offset, .. } = shared.greeting { offset + 1 } else { 1 };
-        let mut client = Self { socket, inbox: Inbox::default(), next, replies_owed, shared: shared.clone() };
-        client.shake_hands().await?;
-        if !commands.is_empty() {
-            client.write(&masked_text(&commands)).await?;
+        let (inbox, replies_owed) = (Inbox::default(), commands.len());
+        let mut client = Self { socket, inbox, next, replies_owed, shared: shared.clone() };
+        if replies_owed > 0 {
+            client.socket.say(commands).await.map_err(cannot_write)?;
         }
         while client.replies_owed > 0 {
             client.read_once().await?;
@@ -232,45 +234,6 @@ impl Client {
         Ok(client)
     }
 
-    async fn shake_hands(&mut self) -> Result<(), String> {
-        let request = format!(
-            "GET /connection/websocket HTTP/1.1\r\nHost: {}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
-             Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
-            self.shared.addr
-        );
-        self.write(request.as_bytes()).await?;
-        let mut head = Vec::new();
-        let end = loop {
-            self.socket.readable().await.map_err(|error| error.to_string())?;
-            match self.socket.try_read_buf(&mut head) {
-                Ok(0) => return Err("the server closed a connection during the handshake".to_owned()),
-                Err(error) if error.kind() != std::io::ErrorKind::WouldBlock => return Err(error.to_string()),
-                _ => {}
-            }
-            match head.windows(4).position(|window| window == b"\r\n\r\n") {
-                Some(place) => break place + 4,
-                None if head.len() > HEAD_BYTES_MAX => return Err("the answer to a handshake is too long".to_owned()),
-                None => {}
-            }
-        };
-        if head.starts_with(b"HTTP/1.1 101") {
-            return self.take(&head[end..]).map(drop); // A frame may have come along; a ping will not, so soon.
-        }
-        Err(format!("a handshake was refused: {}", String::from_utf8_lossy(&head).lines().next().unwrap_or_default()))
-    }
-
-    async fn write(&self, mut bytes: &[u8]) -> Result<(), String> {
-        while !bytes.is_empty() {
-            self.socket.writable().await.map_err(|error| error.to_string())?;
-            match self.socket.try_write(bytes) {
-                Ok(count) => bytes = &bytes[count..],
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-                Err(error) => return Err(format!("cannot write: {error}")),
-            }
-        }
-        Ok(())
-    }
-
     async fn read(&mut self) -> Result<std::convert::Infallible, String> {
         loop {
             self.read_once().await?;
@@ -278,11 +241,12 @@ impl Client {
     }
 
     async fn read_once(&mut self) -> Result<(), String> {
-        self.socket.readable().await.map_err(|error| error.to_string())?;
+        let stream = self.socket.stream_mut();
+        stream.readable().await.map_err(|error| error.to_string())?;
         let pings = {
             let shared = self.shared.clone();
             let mut scratch = shared.scratch.borrow_mut();
-            match self.socket.try_read(&mut scratch) {
+            match stream.try_read(&mut scratch) {
                 Ok(0) => return Err("the server closed a connection".to_owned()),
                 Ok(count) => self.take(&scratch[..count])?,
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => 0,
@@ -290,7 +254,7 @@ impl Client {
             }
         };
         for _ in 0..pings {
-            self.write(&masked_text("{}")).await?;
+            self.socket.send(PONG).await.map_err(cannot_write)?;
         }
         Ok(())
     }
@@ -354,6 +318,10 @@ impl Client {
     }
 }
 
+fn cannot_write(error: SocketError) -> String {
+    format!("cannot write: {error}")
+}
+
 /// Waits for something that must happen.
 pub(super) async fn until(
     what: &str,
@@ -371,33 +339,31 @@ pub(super) async fn until(
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Read as _, Write as _};
     use std::net::TcpListener;
 
-    use tidings_protocol::{Publication, Tags, encode_publication_push, websocket};
+    use tidings_protocol::{Publication, Tags, encode_publication_push};
     use tidings_types::{ChannelName, Json, Offset};
+    use tokio_tungstenite::tungstenite::{Message, accept};
 
     use super::super::client;
     use super::*;
 
-    /// A server that sends these numbers to its one client and waits until that is gone.
+    /// A server whose one client connects and subscribes, gets these numbers, and then is waited for until it is gone.
     fn server(numbers: &'static [u64]) -> (SocketAddr, JoinHandle<()>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let addr = listener.local_addr().unwrap();
         let thread = std::thread::spawn(move || {
-            let (mut socket, _) = listener.accept().unwrap();
-            let mut head = [0; HEAD_BYTES_MAX];
-            assert!(socket.read(&mut head).unwrap() > 0);
-            let mut answer = b"HTTP/1.1 101 Switching Protocols\r\n\r\n".to_vec();
+            let mut socket = accept(listener.accept().unwrap().0).unwrap();
+            socket.read().unwrap();
+            socket.send(Message::text("{\"id\":1,\"connect\":{}}\n{\"id\":2,\"subscribe\":{}}")).unwrap();
             for &number in numbers {
                 let data = Json::of(&client::data(number));
                 let publication =
                     Publication { offset: Offset(number), data, info: None, tags: Tags::default(), receipt: None };
                 let push = encode_publication_push(&ChannelName::new("bench").unwrap(), &publication);
-                answer.extend(websocket::text_frame(&push));
+                socket.send(Message::text(String::from_utf8(push.to_vec()).unwrap())).unwrap();
             }
-            socket.write_all(&answer).unwrap();
-            let _ = socket.read(&mut head); // Ends with the client.
+            let _ = socket.read(); // Ends with the client.
         });
         (addr, thread)
     }
@@ -405,7 +371,7 @@ mod tests {
     /// What a client makes of these numbers when three are due.
     async fn outcome(numbers: &'static [u64]) -> Result<(), String> {
         let (addr, thread) = server(numbers);
-        let swarm = Swarm::start(addr, 1, Greeting::None).unwrap();
+        let swarm = Swarm::start(addr, 1, Greeting::Subscribe { channel: "bench" }).unwrap();
         let delivered = swarm.delivered(3).await.map_err(|error| error.to_string());
         let stopped = swarm.stop().map(drop).map_err(|error| error.to_string());
         thread.join().unwrap();

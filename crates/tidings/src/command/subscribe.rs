@@ -8,16 +8,12 @@ mod follower;
 
 use std::time::Duration;
 
-use futures_util::{SinkExt as _, StreamExt as _};
 use tidings_telemetry::chain;
-use tokio::net::TcpStream;
-use tokio_tungstenite::tungstenite::{self, Message};
-use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 
 use self::follower::{Follower, Refused, Step};
 use super::{CommandError, load};
 use crate::cli::SubscribeArgs;
-use tidings_client::ServerUrl;
+use tidings_client::{ServerUrl, Socket, SocketError};
 use tidings_config::Secret;
 use tidings_server::output::{Kind, line, remark};
 
@@ -75,26 +71,21 @@ impl Following {
 
     /// One connection from handshake to end.
     async fn connection(&mut self, server: &ServerUrl) -> Result<Ended, CommandError> {
-        let url = format!("ws://{}/connection/websocket", server.authority());
-        let handshake = tokio::time::timeout(PATIENCE, tokio_tungstenite::connect_async(url)).await;
-        let mut socket = match handshake {
-            Ok(Ok((socket, _))) => socket,
+        let mut socket = match tokio::time::timeout(PATIENCE, Socket::open(server)).await {
+            Ok(Ok(socket)) => socket,
             Ok(Err(error)) => return Ok(Ended::Broken(format!("cannot connect to {server}: {}", chain(&error)))),
             Err(_) => return Ok(Ended::Broken(format!("no answer from {server}"))),
         };
-        if let Err(error) = socket.send(Message::text(self.follower.connect())).await {
+        if let Err(error) = socket.send(self.follower.connect()).await {
             return Ok(Ended::Broken(chain(&error)));
         }
         loop {
             // The server pings at the interval it stated; silence beyond it is a dead connection.
             let patience = self.follower.ping_interval().unwrap_or_default() + PATIENCE;
-            let text = match tokio::time::timeout(patience, socket.next()).await {
+            let text = match tokio::time::timeout(patience, socket.frame()).await {
                 Err(_) => return Ok(Ended::Broken("nothing heard from the server".to_owned())),
-                Ok(None) => return Ok(Ended::Broken("connection closed".to_owned())),
-                Ok(Some(Err(error))) => return Ok(Ended::Broken(chain(&error))),
-                Ok(Some(Ok(Message::Close(frame)))) => return closed(frame),
-                Ok(Some(Ok(Message::Text(text)))) => text,
-                Ok(Some(Ok(_))) => continue,
+                Ok(Err(error)) => return ended(&error),
+                Ok(Ok(text)) => text,
             };
             let steps = match self.follower.on_frame(text.as_str()) {
                 Ok(steps) => steps,
@@ -107,17 +98,13 @@ impl Following {
         }
     }
 
-    async fn perform(
-        &mut self,
-        steps: Vec<Step>,
-        socket: &mut WebSocketStream<MaybeTlsStream<TcpStream>>,
-    ) -> Result<Option<Ended>, CommandError> {
+    async fn perform(&mut self, steps: Vec<Step>, socket: &mut Socket) -> Result<Option<Ended>, CommandError> {
         for step in steps {
             match step {
                 Step::Connected => self.backoff = BACKOFF_MIN,
                 Step::Gap(text) => line(text)?,
                 Step::Send(text) => {
-                    if let Err(error) = socket.send(Message::text(text)).await {
+                    if let Err(error) = socket.send(text).await {
                         return Ok(Some(Ended::Broken(chain(&error))));
                     }
                 }
@@ -134,15 +121,14 @@ impl Following {
     }
 }
 
-/// What a close code means: 3500–3999, 4500–4999 and "too large" are final, as for every SDK.
-fn closed(frame: Option<tungstenite::protocol::CloseFrame>) -> Result<Ended, CommandError> {
-    let Some(frame) = frame else { return Ok(Ended::Broken("connection closed".to_owned())) };
-    let code = u16::from(frame.code);
-    let reason = format!("the server disconnected: {code} {}", frame.reason);
-    if matches!(code, 1009 | 3500..=3999 | 4500..=4999) {
-        return Err(CommandError::Failed(reason));
+/// What the end of a connection means. The close codes 3500–3999, 4500–4999 and "too large" are final, as for every SDK.
+fn ended(error: &SocketError) -> Result<Ended, CommandError> {
+    match error {
+        SocketError::Closed { code: 1009 | 3500..=3999 | 4500..=4999, .. } => {
+            Err(CommandError::Failed(error.to_string()))
+        }
+        _ => Ok(Ended::Broken(chain(error))),
     }
-    Ok(Ended::Broken(reason))
 }
 
 #[cfg(test)]

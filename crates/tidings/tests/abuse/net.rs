@@ -7,13 +7,11 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use futures_util::{SinkExt as _, StreamExt as _};
 use serde_json::{Value, json};
+use tidings_client::{ServerUrl, Socket};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
-use tokio_tungstenite::tungstenite::Message;
-use tokio_tungstenite::{WebSocketStream, client_async};
 
 use crate::API_KEY;
 
@@ -75,8 +73,9 @@ pub(crate) async fn must(server: SocketAddr, method: &str, path: &str, body: &Va
 
 /// A client of the Centrifugo protocol.
 pub(crate) struct Client {
-    pub(crate) socket: WebSocketStream<TcpStream>,
-    command_count: u64,
+    pub(crate) socket: Socket,
+    /// The number of the last command.
+    last_id: u64,
 }
 
 impl Client {
@@ -87,22 +86,17 @@ impl Client {
 
     pub(crate) async fn over(server: SocketAddr, stream: io::Result<TcpStream>) -> Result<Self, String> {
         let stream = stream.map_err(|error| format!("cannot connect: {error}"))?;
-        let opened = timeout(PATIENCE, client_async(format!("ws://{server}/connection/websocket"), stream)).await;
-        let (socket, _) = opened.map_err(|_| "no answer")?.map_err(|error| format!("no WebSocket: {error}"))?;
-        let mut client = Self { socket, command_count: 0 };
+        let opened = timeout(PATIENCE, Socket::over(stream, &ServerUrl::of_listener(server))).await;
+        let socket = opened.map_err(|_| "no answer")?.map_err(|error| format!("no WebSocket: {error}"))?;
+        let mut client = Self { socket, last_id: 0 };
         client.ask(json!({ "connect": {} })).await?;
         Ok(client)
     }
 
     /// Sends commands in one frame, and waits for no answer.
     pub(crate) async fn say(&mut self, commands: impl IntoIterator<Item = Value>) -> Result<(), String> {
-        let mut frame = String::new();
-        for mut command in commands {
-            self.command_count += 1;
-            command["id"] = json!(self.command_count);
-            frame += &format!("{command}\n");
-        }
-        self.socket.send(Message::text(frame)).await.map_err(|error| error.to_string())
+        self.last_id = self.socket.say(commands).await.map_err(|error| error.to_string())?;
+        Ok(())
     }
 
     /// Sends a command and waits for its answer; one that is an error is none.
@@ -110,7 +104,7 @@ impl Client {
         self.say([command]).await?;
         loop {
             let message = self.message().await?;
-            if message["id"] == self.command_count {
+            if message["id"] == self.last_id {
                 return if message["error"].is_null() { Ok(message) } else { Err(format!("refused: {message}")) };
             }
         }
@@ -118,23 +112,12 @@ impl Client {
 
     /// The next message; pings are answered.
     pub(crate) async fn message(&mut self) -> Result<Value, String> {
-        loop {
-            let message = timeout(PATIENCE, self.socket.next()).await.map_err(|_| "no message comes".to_owned())?;
-            match message {
-                Some(Ok(Message::Text(text))) if text.as_str() == "{}" => {
-                    self.socket.send(Message::text("{}")).await.map_err(|error| error.to_string())?;
-                }
-                Some(Ok(Message::Text(text))) => return serde_json::from_str(&text).map_err(|error| error.to_string()),
-                Some(Ok(Message::Close(frame))) => return Err(format!("closed by the server: {frame:?}")),
-                Some(Ok(_)) => {}
-                Some(Err(error)) => return Err(error.to_string()),
-                None => return Err("cut off".to_owned()),
-            }
-        }
+        let message = timeout(PATIENCE, self.socket.message()).await.map_err(|_| "no message comes")?;
+        message.map_err(|error| error.to_string())
     }
 
     /// Reads the answers to all commands so far, errors too, or as many as come before the server closes the connection.
     pub(crate) async fn read_answers(&mut self) {
-        while self.message().await.is_ok_and(|message| message["id"] != self.command_count) {}
+        while self.message().await.is_ok_and(|message| message["id"] != self.last_id) {}
     }
 }

@@ -7,19 +7,13 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use futures_util::{SinkExt as _, StreamExt as _};
 use serde_json::{Value, json};
-use tokio::net::TcpStream;
+use tidings_client::{PONG, ServerUrl, Socket, SocketError, is_ping};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
-use tokio_tungstenite::tungstenite::protocol::CloseFrame;
-use tokio_tungstenite::tungstenite::{Error, Message};
-use tokio_tungstenite::{WebSocketStream, client_async};
 
 use crate::wait::PATIENCE;
-
-type Socket = WebSocketStream<TcpStream>;
 
 /// Orders that may wait for a connection's task.
 const ORDER_CAPACITY: usize = 16;
@@ -149,7 +143,7 @@ impl App {
 
     /// Answers a ping; there was none.
     pub(crate) async fn pong(&mut self) {
-        self.order(Order::Say("{}".to_owned())).await;
+        self.order(Order::Say(PONG.to_owned())).await;
     }
 
     /// Waits until the app has got so many events, and for everything else that the server has written to it by then.
@@ -193,10 +187,8 @@ impl App {
             said["visible"] = json!(visible);
         }
         let command = json!({ "connect": { "token": token, "data": { "tidings": said } } });
-        let stream = TcpStream::connect(addr).await.expect("the server listens");
-        stream.set_nodelay(true).unwrap();
-        let opened = client_async(format!("ws://{addr}/connection/websocket"), stream).await;
-        let (socket, _) = opened.unwrap_or_else(|error| panic!("no WebSocket: {error}"));
+        let opened = Socket::open(&ServerUrl::of_listener(addr)).await;
+        let socket = opened.unwrap_or_else(|error| panic!("no WebSocket: {error}"));
         self.task.shutdown().await;
         self.seen.send_modify(|seen| seen.end = None);
         let (orders, ordered) = mpsc::channel(ORDER_CAPACITY);
@@ -309,7 +301,7 @@ async fn drive(mut socket: Socket, mut orders: mpsc::Receiver<Order>, seen: watc
             biased; // What the app decides comes before what it reads.
             order = orders.recv() => match order {
                 Some(Order::Say(text)) => {
-                    if socket.send(Message::text(text)).await.is_err() {
+                    if socket.send(text).await.is_err() {
                         break End::Broken;
                     }
                 }
@@ -317,20 +309,12 @@ async fn drive(mut socket: Socket, mut orders: mpsc::Receiver<Order>, seen: watc
                 Some(Order::Cut) | None => break End::Broken,
             },
             message = socket.next(), if reads => match message {
-                Some(Ok(Message::Text(text))) => {
-                    for line in text.as_str().lines() {
-                        if line == "{}" {
-                            // A connection that is gone is seen at the next read.
-                            let _ = socket.send(Message::text("{}")).await;
-                        } else {
-                            let message = serde_json::from_str(line).expect("the server speaks JSON");
-                            seen.send_modify(|seen| seen.take_message(message));
-                        }
-                    }
-                }
-                Some(Ok(Message::Close(Some(CloseFrame { code, .. })))) => break End::Closed(code.into()),
-                Some(Ok(_)) => {}
-                Some(Err(Error::ConnectionClosed)) | Some(Err(_)) | None => break End::Broken,
+                // A connection that is gone is seen at the next read.
+                Ok(message) if is_ping(&message) => drop(socket.send(PONG).await),
+                Ok(message) => seen.send_modify(|seen| seen.take_message(message)),
+                Err(SocketError::Closed { code, .. }) => break End::Closed(code),
+                Err(SocketError::Message(error)) => panic!("the server speaks no JSON: {error}"),
+                Err(_) => break End::Broken,
             },
         }
     };

@@ -1,8 +1,10 @@
 //! The follower message by message, against a model channel with breaks, and the driver against a scripted server.
 
+use futures_util::{SinkExt as _, StreamExt as _};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
+use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 
 use super::follower::{Follower, Refused, Step};
