@@ -27,6 +27,7 @@ mod update;
 use std::path::Path;
 use std::time::Duration;
 
+use tidings_server::command_error::{CommandError, failed};
 use tidings_store::Store;
 use tidings_types::Filter;
 
@@ -38,10 +39,9 @@ use self::select::{Audience, Selecting, Times};
 use super::report::{Goal, Report};
 use super::store;
 use crate::args::BenchAudienceArgs;
-use crate::error::{BenchError, failed};
 use crate::report::progress;
 
-pub(super) async fn run(args: &BenchAudienceArgs) -> Result<Report, BenchError> {
+pub(super) async fn run(args: &BenchAudienceArgs) -> Result<Report, CommandError> {
     let data = Data::of_subscriptions(args.subscriptions);
     let mut bench = Bench::new(&data, Goals::of(args.subscriptions), args.common.runs);
     bench.measure_index()?;
@@ -61,7 +61,7 @@ pub(super) async fn run(args: &BenchAudienceArgs) -> Result<Report, BenchError> 
 }
 
 impl Bench<'_> {
-    async fn measure_store(&mut self, folder: &Path) -> Result<(), BenchError> {
+    async fn measure_store(&mut self, folder: &Path) -> Result<(), CommandError> {
         let mut store = store::open(folder).await?;
         self.import(&store).await?;
         let audiences = self.select(&store)?;
@@ -84,7 +84,7 @@ impl Bench<'_> {
     }
 
     /// All sizes, warm.
-    fn select(&mut self, store: &Store) -> Result<Vec<Audience>, BenchError> {
+    fn select(&mut self, store: &Store) -> Result<Vec<Audience>, CommandError> {
         let audiences = select::find(self.data, store, &self.goals.sizes.map(|(size, _)| size));
         if audiences.is_empty() {
             return Err(failed("there are too few devices for the smallest audience"));
@@ -107,7 +107,7 @@ impl Bench<'_> {
         audience: &Audience,
         store: &Store,
         goal: Option<Goal>,
-    ) -> Result<(), BenchError> {
+    ) -> Result<(), CommandError> {
         audience.check(self.data, store)?;
         progress(format!("selecting {name}, {} devices", audience.len));
         let timed: Vec<Times> = (0..self.runs).map(|_| audience.hand_out(store)).collect::<Result<_, _>>()?;
@@ -122,7 +122,7 @@ impl Bench<'_> {
     }
 
     /// One country and its language of an audience.
-    fn filter(&mut self, audience: &Audience, store: &Store) -> Result<(), BenchError> {
+    fn filter(&mut self, audience: &Audience, store: &Store) -> Result<(), CommandError> {
         let (country, locale) = self.data.largest_country();
         let filter = Filter { countries: vec![country.clone()], locales: vec![locale.clone()], ..Filter::default() };
         let name = format!("{} in {country} with {locale}", audience.len);
@@ -131,7 +131,7 @@ impl Bench<'_> {
     }
 
     /// Durable updates, alone and while an audience is selected over and over.
-    async fn update(&mut self, busy: &Audience, store: &Store) -> Result<(), BenchError> {
+    async fn update(&mut self, busy: &Audience, store: &Store) -> Result<(), CommandError> {
         let writers = format!("{} writers", update::WRITER_COUNT);
         for selected in [None, Some(busy)] {
             let (mut rates, mut slow, mut selecting) = (Vec::new(), Vec::new(), Vec::new());

@@ -19,13 +19,13 @@ use std::path::Path;
 use std::sync::Barrier;
 use std::thread;
 
+use tidings_server::command_error::{CommandError, failed, failed_by};
 use tokio::time::Instant;
 
 use self::case::{Case, all_cases, cases};
 use self::message::{Came, Messages};
 use super::report::{Goal, Report};
 use crate::args::BenchBatchArgs;
-use crate::error::{BenchError, failed, failed_by};
 use crate::report::progress;
 
 /// Times the speed of locked direct writes, into pipes and files.
@@ -38,13 +38,13 @@ const GOAL_APPENDER: f64 = 1.0;
 /// before anybody could take anything from them.
 const BREATH: u64 = 16;
 
-pub(super) async fn run(args: &BenchBatchArgs) -> Result<Report, BenchError> {
+pub(super) async fn run(args: &BenchBatchArgs) -> Result<Report, CommandError> {
     let args = args.clone();
     let measured = tokio::task::spawn_blocking(move || measure_all(&args));
     measured.await.map_err(|error| failed_by("the measuring thread ended", &error))?
 }
 
-fn measure_all(args: &BenchBatchArgs) -> Result<Report, BenchError> {
+fn measure_all(args: &BenchBatchArgs) -> Result<Report, CommandError> {
     let folder = folder(args.dir.as_deref())?;
     let mut report = Report::new("batch");
     let mut cases = if args.full { all_cases() } else { cases() };
@@ -62,7 +62,7 @@ fn measure_all(args: &BenchBatchArgs) -> Result<Report, BenchError> {
     Ok(report)
 }
 
-fn folder(parent: Option<&Path>) -> Result<tempfile::TempDir, BenchError> {
+fn folder(parent: Option<&Path>) -> Result<tempfile::TempDir, CommandError> {
     let folder = parent.map_or_else(tempfile::tempdir, tempfile::tempdir_in);
     folder.map_err(|error| failed_by("cannot make a temporary folder", &error))
 }
@@ -77,7 +77,7 @@ struct Outcome {
     dropped_share: f64,
 }
 
-fn measure(case: &Case, folder: &Path, runs: u32, report: &mut Report) -> Result<(), BenchError> {
+fn measure(case: &Case, folder: &Path, runs: u32, report: &mut Report) -> Result<(), CommandError> {
     let writers: Vec<_> = writer::Kind::ALL.iter().copied().filter(|&writer| case.suits(writer.has_buffer())).collect();
     let mut outcomes: Vec<Vec<Outcome>> = writers.iter().map(|_| Vec::new()).collect();
     for _ in 0..runs {
@@ -129,7 +129,7 @@ fn compare(case: &Case, writers: &[writer::Kind], outcomes: &[Vec<Outcome>], rep
 }
 
 /// One run: everything is written, taken out, and looked at.
-fn write(case: &Case, writer: writer::Kind, folder: &Path) -> Result<Outcome, BenchError> {
+fn write(case: &Case, writer: writer::Kind, folder: &Path) -> Result<Outcome, CommandError> {
     let (output, written, input) =
         sink::open(case.sink, folder, case.bytes()).map_err(|error| failed_by("cannot open an output", &error))?;
     let opened = writer.open(case, output)?;

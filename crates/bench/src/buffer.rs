@@ -16,18 +16,19 @@ mod throughput;
 use std::future::Future;
 use std::pin::Pin;
 
+use tidings_server::command_error::{CommandError, failed_by};
+
 use self::latency::{InPlace, OPERATION_COUNT, QUANTILES, Run, Summary, measure};
 use self::throughput::{COUNT, Rate, SIDES};
 use super::report::{Goal, Report};
 use super::statistic::format_number;
 use crate::args::BenchBufferArgs;
-use crate::error::{BenchError, failed_by};
 use crate::report::progress;
 
 const GOAL_AVERAGE_US: f64 = 0.2;
 const GOAL_99_999_US: f64 = 10.0;
 
-pub(super) async fn run(args: &BenchBufferArgs) -> Result<Report, BenchError> {
+pub(super) async fn run(args: &BenchBufferArgs) -> Result<Report, CommandError> {
     let owned = args.clone();
     let measured = tokio::task::spawn_blocking(move || {
         let mut report = Report::new("buffer");
@@ -43,7 +44,7 @@ struct Candidate {
     name: &'static str,
     /// Ours are judged.
     is_ours: bool,
-    measure: fn() -> Result<Run, BenchError>,
+    measure: fn() -> Result<Run, CommandError>,
     runs: Vec<Run>,
 }
 
@@ -61,7 +62,7 @@ fn candidates() -> Vec<Candidate> {
     ]
 }
 
-fn latencies(args: &BenchBufferArgs, report: &mut Report) -> Result<(), BenchError> {
+fn latencies(args: &BenchBufferArgs, report: &mut Report) -> Result<(), CommandError> {
     let mut floors = Vec::new();
     let mut candidates = candidates();
     candidates.retain(|candidate| candidate.name.contains(&args.only));
@@ -107,7 +108,7 @@ fn operations(name: &str, is_ours: bool, runs: &[&Summary], report: &mut Report)
     report.note(format!("{name}: the ten longest of all runs, µs: {}", longest.join(", ")));
 }
 
-type Pending = Pin<Box<dyn Future<Output = Result<Rate, BenchError>>>>;
+type Pending = Pin<Box<dyn Future<Output = Result<Rate, CommandError>>>>;
 
 /// A buffer between producers and consumers.
 struct Contestant {
@@ -138,7 +139,7 @@ fn contestants() -> Vec<Contestant> {
     ]
 }
 
-async fn throughputs(args: &BenchBufferArgs, report: &mut Report) -> Result<(), BenchError> {
+async fn throughputs(args: &BenchBufferArgs, report: &mut Report) -> Result<(), CommandError> {
     let mut contestants = contestants();
     contestants.retain(|contestant| contestant.name.contains(&args.only));
     for (producers, consumers) in SIDES {

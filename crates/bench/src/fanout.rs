@@ -19,6 +19,8 @@ mod swarm;
 
 use std::time::Duration;
 
+use tidings_server::command_error::{CommandError, failed};
+
 use self::command::{Command, KEPT_CHANNEL, LIVE_CHANNEL, Listening, Mark, PROOF_CHANNEL};
 use self::load::{LOADS, Load, Sample};
 use self::swarm::{Greeting, Swarm};
@@ -26,7 +28,6 @@ use super::peer::Peer;
 use super::process::{self, Cores};
 use super::report::{Goal, Report};
 use crate::args::{BenchFanoutArgs, PeerRole};
-use crate::error::{BenchError, failed};
 use crate::report::progress;
 
 /// Processor time per delivery, as a multiple of the bare loop's.
@@ -38,7 +39,7 @@ const GOAL_RECOVERY_MS: f64 = 0.4 * 0.14;
 /// What each client that comes back has missed.
 const MISSED_COUNT: u64 = 20;
 
-pub(super) async fn run(args: &BenchFanoutArgs) -> Result<Report, BenchError> {
+pub(super) async fn run(args: &BenchFanoutArgs) -> Result<Report, CommandError> {
     process::need_files(u64::from(args.clients) + 2000)?;
     let cores = Cores::choose()?;
     process::pin(cores.load)?;
@@ -68,7 +69,7 @@ pub(super) async fn run(args: &BenchFanoutArgs) -> Result<Report, BenchError> {
 }
 
 /// Ours and the bare loop under one load, in turns.
-async fn compare(load: Load, args: &BenchFanoutArgs, cores: Cores, report: &mut Report) -> Result<(), BenchError> {
+async fn compare(load: Load, args: &BenchFanoutArgs, cores: Cores, report: &mut Report) -> Result<(), CommandError> {
     let (mut bare, mut ours, mut proven) = (Vec::new(), Vec::new(), Vec::new());
     for run in 1..=args.common.runs {
         progress(format!("{load}, run {run}"));
@@ -91,7 +92,7 @@ async fn compare(load: Load, args: &BenchFanoutArgs, cores: Cores, report: &mut 
 }
 
 /// KiB per connection that has subscribed to a channel in which nothing happens.
-async fn idle_memory(clients: u32, cores: Cores) -> Result<f64, BenchError> {
+async fn idle_memory(clients: u32, cores: Cores) -> Result<f64, CommandError> {
     /// What is set up once, or only while so many shake hands at the same time, belongs to no idle connection.
     const FIRST_COUNT: u32 = 2 * swarm::CONNECTING_COUNT_MAX as u32;
     let (mut peer, Listening(addr)) = Peer::start(PeerRole::Fanout, cores.server)?;
@@ -110,7 +111,7 @@ async fn idle_memory(clients: u32, cores: Cores) -> Result<f64, BenchError> {
 }
 
 /// Processor time of the server, and the time until the last one had all, when all clients come back at once.
-async fn recovery(clients: u32, cores: Cores) -> Result<(Duration, Duration), BenchError> {
+async fn recovery(clients: u32, cores: Cores) -> Result<(Duration, Duration), CommandError> {
     const BEFORE_COUNT: u64 = 5;
     let (mut peer, Listening(addr)) = Peer::start(PeerRole::Fanout, cores.server)?;
     let swarm = Swarm::start(addr, clients, Greeting::Subscribe { channel: KEPT_CHANNEL })?;

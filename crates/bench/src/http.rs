@@ -18,6 +18,7 @@ use std::fmt;
 use std::time::Duration;
 
 use tidings_http1::{Client, ClientConfig, Origin, Request};
+use tidings_server::command_error::{CommandError, failed, failed_by};
 use tokio::time::sleep;
 
 use self::load::{Ask, Load, TIMEOUT};
@@ -26,7 +27,6 @@ use self::wrk::Wrk;
 use super::process::{self, Cores};
 use super::report::{Goal, Report};
 use crate::args::BenchHttpArgs;
-use crate::error::{BenchError, failed, failed_by};
 use crate::report::progress;
 
 /// Of wrk's rate with pipelining, where there is any.
@@ -68,7 +68,7 @@ impl fmt::Display for Case {
 /// A name, and what its runs gave.
 type Row = (&'static str, Vec<Load>);
 
-pub(super) async fn run(args: &BenchHttpArgs) -> Result<Report, BenchError> {
+pub(super) async fn run(args: &BenchHttpArgs) -> Result<Report, CommandError> {
     let cores = Cores::choose()?;
     process::need_files(3 * 2048)?;
     process::pin(cores.server)?; // What is started is held to the core of whoever starts it.
@@ -105,7 +105,7 @@ struct Bench<'a> {
 
 impl Bench<'_> {
     /// All clients in turn, as often as there are runs, so that a ratio is of neighbours in time.
-    async fn run(&self, runs: u32, report: &mut Report) -> Result<(), BenchError> {
+    async fn run(&self, runs: u32, report: &mut Report) -> Result<(), CommandError> {
         let (mut ours, mut wrks, mut peers) = (Vec::new(), Vec::new(), Vec::<Row>::new());
         for run in 1..=runs {
             progress(format!("{}, run {run} of {runs}", self.case));
@@ -120,7 +120,7 @@ impl Bench<'_> {
     }
 
     #[cfg(feature = "peers")]
-    async fn run_peers(&self, rows: &mut Vec<Row>) -> Result<(), BenchError> {
+    async fn run_peers(&self, rows: &mut Vec<Row>) -> Result<(), CommandError> {
         let (url, concurrency) = (self.nginx.url(), self.case.concurrency);
         let loads = [
             ("reqwest", self.measure(self.nginx, peers::Reqwest::start(url)).await?),
@@ -137,7 +137,7 @@ impl Bench<'_> {
     }
 
     #[cfg(not(feature = "peers"))]
-    async fn run_peers(&self, _: &mut Vec<Row>) -> Result<(), BenchError> {
+    async fn run_peers(&self, _: &mut Vec<Row>) -> Result<(), CommandError> {
         std::future::ready(Ok(())).await
     }
 
@@ -145,8 +145,8 @@ impl Bench<'_> {
     async fn measure<A: Ask>(
         &self,
         nginx: &Nginx,
-        start: impl Future<Output = Result<A, BenchError>> + Send + 'static,
-    ) -> Result<Load, BenchError> {
+        start: impl Future<Output = Result<A, CommandError>> + Send + 'static,
+    ) -> Result<Load, CommandError> {
         let (concurrency, seconds) = (self.case.concurrency, self.seconds);
         let before = nginx.cpu()?;
         let driven = tokio::task::spawn_blocking(move || {
@@ -204,7 +204,7 @@ struct Tidings {
 
 impl Tidings {
     /// With all connections up. Nothing runs before it is awaited.
-    fn start(nginx: &Nginx, case: Case) -> impl Future<Output = Result<Self, BenchError>> + Send + 'static {
+    fn start(nginx: &Nginx, case: Case) -> impl Future<Output = Result<Self, CommandError>> + Send + 'static {
         let url = nginx.url().to_owned();
         async move {
             let (origin, target) = Origin::split(&url).map_err(|error| failed_by("nginx's address", &error))?;

@@ -13,7 +13,6 @@ mod args;
 mod audience;
 mod batch;
 mod buffer;
-mod error;
 mod fanout;
 mod http;
 mod peer;
@@ -23,16 +22,17 @@ mod report;
 mod statistic;
 mod store;
 
+use tidings_server::command_error::CommandError;
+
 pub use self::args::BenchCommand;
 use self::args::PeerRole;
-pub use self::error::BenchError;
 use self::report::progress;
 
 /// Runs a benchmark and prints its table.
 ///
 /// # Errors
 /// When it cannot run, or anything it checks is wrong.
-pub async fn run(command: BenchCommand) -> Result<(), BenchError> {
+pub async fn run(command: BenchCommand) -> Result<(), CommandError> {
     if cfg!(debug_assertions) && !matches!(command, BenchCommand::Peer(_)) {
         progress("this is an unoptimised build: its numbers say nothing (cargo build --release)");
     }

@@ -9,9 +9,9 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use clap::ValueEnum as _;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tidings_server::command_error::{CommandError, failed, failed_by};
 
 use crate::args::PeerRole;
-use crate::error::{BenchError, failed, failed_by};
 use tidings_server::output::line;
 
 /// A running one; dropped, it is killed.
@@ -24,7 +24,7 @@ pub(super) struct Peer {
 
 impl Peer {
     /// Starts one on a core and waits for its greeting.
-    pub(super) fn start<T: DeserializeOwned>(role: PeerRole, cpu: usize) -> Result<(Self, T), BenchError> {
+    pub(super) fn start<T: DeserializeOwned>(role: PeerRole, cpu: usize) -> Result<(Self, T), CommandError> {
         let name = role.to_possible_value().expect("every role can be asked for");
         let mut child = Command::new(std::env::current_exe()?)
             .args(["bench", "peer", name.get_name(), "--cpu", &cpu.to_string()])
@@ -40,7 +40,7 @@ impl Peer {
     }
 
     /// Writes commands that have no answer, at once.
-    pub(super) fn tell(&mut self, commands: &[impl Serialize]) -> Result<(), BenchError> {
+    pub(super) fn tell(&mut self, commands: &[impl Serialize]) -> Result<(), CommandError> {
         let mut text = Vec::new();
         for command in commands {
             serde_json::to_writer(&mut text, command).expect("commands are plain");
@@ -50,12 +50,12 @@ impl Peer {
     }
 
     /// Writes a command and waits for its answer.
-    pub(super) fn ask<T: DeserializeOwned>(&mut self, command: impl Serialize) -> Result<T, BenchError> {
+    pub(super) fn ask<T: DeserializeOwned>(&mut self, command: impl Serialize) -> Result<T, CommandError> {
         self.tell(&[command])?;
         self.read()
     }
 
-    fn read<T: DeserializeOwned>(&mut self) -> Result<T, BenchError> {
+    fn read<T: DeserializeOwned>(&mut self) -> Result<T, CommandError> {
         let mut answer = String::new();
         match self.stdout.read_line(&mut answer) {
             Ok(0) => Err(failed(format!("the other process ({:?}) ended by itself", self.role))),
@@ -64,7 +64,7 @@ impl Peer {
         }
     }
 
-    fn gone(&self, error: &dyn std::error::Error) -> BenchError {
+    fn gone(&self, error: &dyn std::error::Error) -> CommandError {
         failed_by(&format!("the other process ({:?}) does not answer", self.role), error)
     }
 }
@@ -79,8 +79,8 @@ impl Drop for Peer {
 
 /// The peer's side: does each command until there is none any more. Blocks.
 pub(super) fn follow<T: DeserializeOwned>(
-    mut perform: impl FnMut(T) -> Result<(), BenchError>,
-) -> Result<(), BenchError> {
+    mut perform: impl FnMut(T) -> Result<(), CommandError>,
+) -> Result<(), CommandError> {
     let mut text = String::new();
     let mut stdin = io::stdin().lock();
     while stdin.read_line(&mut text)? > 0 {
@@ -91,6 +91,6 @@ pub(super) fn follow<T: DeserializeOwned>(
 }
 
 /// The peer's side: a greeting or an answer.
-pub(super) fn answer(value: impl Serialize) -> Result<(), BenchError> {
+pub(super) fn answer(value: impl Serialize) -> Result<(), CommandError> {
     Ok(line(serde_json::to_string(&value).expect("answers are plain"))?)
 }

@@ -8,8 +8,7 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
-
-use crate::error::{BenchError, failed};
+use tidings_server::command_error::{CommandError, failed};
 
 /// What a process has used at one moment.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
@@ -68,7 +67,7 @@ pub(super) fn pin(cpu: usize) -> io::Result<()> {
 }
 
 /// Makes room for so many open files, where the system lets us.
-pub(super) fn need_files(count: u64) -> Result<(), BenchError> {
+pub(super) fn need_files(count: u64) -> Result<(), CommandError> {
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current.is_some_and(|current| current < count) {
         limit.current = limit.maximum;

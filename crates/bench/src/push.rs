@@ -42,6 +42,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tidings_sender::TimeTo;
+use tidings_server::command_error::{CommandError, failed};
 use tidings_types::{EventPriority, Platform};
 
 use self::case::{Case, FAR, NEAR};
@@ -55,7 +56,6 @@ use self::setup::{Folder, start_server};
 use super::process::Usage;
 use super::report::{Goal, Report};
 use crate::args::{BenchPushArgs, BenchPushServer};
-use crate::error::{BenchError, failed};
 use crate::report::{judge_if, millis, progress};
 use tidings_server::Server;
 
@@ -152,13 +152,13 @@ struct Sample {
     time_to: TimeTo,
 }
 
-pub(super) async fn run(args: &BenchPushArgs) -> Result<Report, BenchError> {
+pub(super) async fn run(args: &BenchPushArgs) -> Result<Report, CommandError> {
     // What goes wrong inside the server is to be seen; a logger that is already there does as well.
     let _ = tidings_server::log::init(tidings_telemetry::log::Format::Text, "warn");
     let plan = Plan::new(args);
     if plan.is_empty() {
         let (only, parts) = (&args.only, Plan::part_names(args).join("; "));
-        return Err(BenchError::Usage(format!("no part of this benchmark is called {only:?}; its parts: {parts}")));
+        return Err(CommandError::Usage(format!("no part of this benchmark is called {only:?}; its parts: {parts}")));
     }
     let sides = Sides::choose(args.provider_cores as usize)?;
     let folder = Folder::make(args.dir.as_deref())?;
@@ -195,7 +195,7 @@ async fn run_cases(
     folder: &Folder,
     peers_folder: &Path,
     report: &mut Report,
-) -> Result<(), BenchError> {
+) -> Result<(), CommandError> {
     if plan.cases.is_empty() {
         return Ok(());
     }
@@ -262,14 +262,14 @@ struct Found {
 
 impl Found {
     /// Another sender's failure is no reason to stop: it is told, and who failed is left out of this case.
-    fn fail(&mut self, case: Case, kind: Kind, error: &BenchError) {
+    fn fail(&mut self, case: Case, kind: Kind, error: &CommandError) {
         self.failures.push(format!("{case}: {} is left out: {error}.", kind.name()));
     }
 }
 
 impl Bench<'_> {
     /// All senders in turns, as often as there are runs, so that a ratio is of neighbours in time.
-    async fn run(&mut self, args: &BenchPushArgs) -> Result<(), BenchError> {
+    async fn run(&mut self, args: &BenchPushArgs) -> Result<(), CommandError> {
         if let Some(peers) = &mut self.peers {
             for (kind, peer) in peers.found() {
                 progress(format!("{}: {} warms up", self.case, kind.name()));
@@ -294,7 +294,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    async fn run_others(&mut self, run: u32) -> Result<(), BenchError> {
+    async fn run_others(&mut self, run: u32) -> Result<(), CommandError> {
         if let Some(h2load) = self.h2load {
             let Case { connections, streams, .. } = self.case;
             self.found.limits.push(h2load.measure(self.count, connections, streams).await?);
@@ -314,7 +314,7 @@ impl Bench<'_> {
     }
 
     /// Sends one event to its whole audience.
-    async fn send(&mut self, run: u32) -> Result<Sample, BenchError> {
+    async fn send(&mut self, run: u32) -> Result<Sample, CommandError> {
         let (known, before) = (self.provider.mark()?, Usage::now()?);
         let id = format!("bench-{}-{run}", self.index);
         let position = self.door.post(&id, self.count, EventPriority::Normal).await?;

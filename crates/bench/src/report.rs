@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::json;
+use tidings_server::command_error::CommandError;
 use tidings_server::output::{Kind, line, remark};
 
 use super::statistic::{Spread, format_number};
-use crate::error::BenchError;
 
 /// What a measure should reach.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -73,7 +73,7 @@ impl Report {
     }
 
     /// Writes it to standard output.
-    pub(super) fn print(&self, json: bool) -> Result<(), BenchError> {
+    pub(super) fn print(&self, json: bool) -> Result<(), CommandError> {
         Ok(line(if json { self.to_json().to_string() } else { self.to_table() })?)
     }
 

@@ -4,11 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidings_server::command_error::{CommandError, failed_by};
 use tidings_store::{CommitSink, DurableChannel, QueueLimit, Store, StoreConfig, StoredPublication};
 use tidings_telemetry::unix_now;
 use tidings_types::{ChannelName, JournalPosition, StreamPosition};
-
-use crate::error::{BenchError, failed_by};
 
 /// Nobody follows what becomes durable.
 struct Nobody;
@@ -20,7 +19,7 @@ impl CommitSink for Nobody {
 }
 
 /// Opens or makes the store in a folder, away from the runtime's threads: it reads everything into memory.
-pub(super) async fn open(path: &Path) -> Result<Store, BenchError> {
+pub(super) async fn open(path: &Path) -> Result<Store, CommandError> {
     let config = config(path);
     let opened = tokio::task::spawn_blocking(move || Store::open(config, Arc::new(Nobody))).await;
     opened.expect("opening does not panic").map_err(|error| failed_by("cannot open the store", &error))

@@ -18,7 +18,6 @@ mod args;
 mod clients;
 mod clock;
 mod cores;
-mod error;
 mod population;
 mod pushes;
 mod report;
@@ -36,6 +35,7 @@ use hyper::StatusCode;
 use serde_json::Value;
 use tidings_client::ServerUrl;
 use tidings_sender::DeviceOutcome;
+use tidings_server::command_error::{CommandError, failed, failed_by};
 use tidings_server::output::line;
 use tidings_server::{Server, stopped};
 use tidings_telemetry::{chain, unix_now};
@@ -46,7 +46,6 @@ pub use self::args::DemoArgs;
 use self::clients::Crowd;
 use self::clock::Clock;
 use self::cores::Used;
-pub use self::error::DemoError;
 use self::population::Population;
 use self::pushes::Pushes;
 use self::report::{Busy, Extent, Report};
@@ -89,7 +88,7 @@ const POST_PAUSE: Duration = Duration::from_millis(100);
 ///
 /// # Errors
 /// When it cannot be played, and with [`DemoArgs::once`] when anybody got less or more than was owed.
-pub async fn run(args: DemoArgs) -> Result<(), DemoError> {
+pub async fn run(args: DemoArgs) -> Result<(), CommandError> {
     // Whatever goes wrong inside is to be seen; a logger that is already there does as well.
     let _ = tidings_server::log::init(tidings_telemetry::log::Format::Text, LOG_FILTER);
     let mut stage = Stage::set(args).await?;
@@ -126,7 +125,7 @@ struct Stage {
 }
 
 impl Stage {
-    async fn set(args: DemoArgs) -> Result<Self, DemoError> {
+    async fn set(args: DemoArgs) -> Result<Self, CommandError> {
         let clock = Clock::start();
         setup::allow_files(args.clients)?;
         let moments: Arc<[Moment]> = timeline::moments().into();
@@ -154,7 +153,7 @@ impl Stage {
         })
     }
 
-    async fn perform(&mut self) -> Result<(), DemoError> {
+    async fn perform(&mut self) -> Result<(), CommandError> {
         self.register().await?;
         self.connect().await?;
         let report = self.play().await?;
@@ -172,17 +171,17 @@ impl Stage {
     }
 
     /// The end that somebody wished for.
-    fn interrupted(&self) -> Result<(), DemoError> {
+    fn interrupted(&self) -> Result<(), CommandError> {
         match &self.verdict {
             Some(_) => self.conclude(),
-            None if self.args.once => Err(DemoError::Failed("interrupted before the verdict".to_owned())),
+            None if self.args.once => Err(failed("interrupted before the verdict".to_owned())),
             None => Ok(()),
         }
     }
 
-    fn conclude(&self) -> Result<(), DemoError> {
+    fn conclude(&self) -> Result<(), CommandError> {
         match &self.verdict {
-            Some(report) if !report.is_clean() => Err(DemoError::Failed(report.fault())),
+            Some(report) if !report.is_clean() => Err(failed(report.fault())),
             _ => Ok(()),
         }
     }
@@ -194,14 +193,14 @@ impl Stage {
         self.providers.stop();
     }
 
-    async fn register(&self) -> Result<(), DemoError> {
+    async fn register(&self) -> Result<(), CommandError> {
         let (began, count) = (Instant::now(), self.population.count());
         let bar = self.view.bar("Registering phones", count);
         for start in (0..count).step_by(IMPORT_BATCH_COUNT as usize) {
             let end = count.min(start + IMPORT_BATCH_COUNT);
             let phones = self.population.registrations(start..end);
             let imported = self.server.store().import_devices(phones, None, unix_now()).await;
-            imported.map_err(|error| DemoError::Failed(format!("cannot register phones: {}", chain(&error))))?;
+            imported.map_err(|error| failed_by("cannot register phones", &error))?;
             bar.set(end);
         }
         drop(bar);
@@ -218,7 +217,7 @@ impl Stage {
         Ok(())
     }
 
-    async fn connect(&mut self) -> Result<(), DemoError> {
+    async fn connect(&mut self) -> Result<(), CommandError> {
         let (began, count) = (Instant::now(), self.args.clients);
         let crowd = Crowd::start(self.server.addr(), count, &self.moments, self.clock)?;
         let crowd = self.crowd.insert(crowd);
@@ -230,10 +229,10 @@ impl Stage {
                 progress = (subscribed, Instant::now());
             }
             if let Some(failure) = crowd.failure() {
-                return Err(DemoError::Failed(format!("cannot connect the clients: {failure}")));
+                return Err(failed(format!("cannot connect the clients: {failure}")));
             }
             if progress.1.elapsed() > CONNECT_PATIENCE {
-                return Err(DemoError::Failed(format!("only {subscribed} of {count} clients got connected")));
+                return Err(failed(format!("only {subscribed} of {count} clients got connected")));
             }
             bar.set(subscribed);
             tokio::time::sleep(LOOK_INTERVAL).await;
@@ -248,11 +247,11 @@ impl Stage {
     }
 
     /// The match, and the verdict over it.
-    async fn play(&self) -> Result<Report, DemoError> {
+    async fn play(&self) -> Result<Report, CommandError> {
         let (scene, kick_off) = (self.scene()?, Instant::now());
         let match_time = async {
             self.hand_in_all(kick_off).await?;
-            Ok::<_, DemoError>(self.all_quiet(scene).await?.duration_since(kick_off))
+            Ok::<_, CommandError>(self.all_quiet(scene).await?.duration_since(kick_off))
         };
         let match_time = tokio::select! {
             match_time = match_time => match_time?,
@@ -261,7 +260,7 @@ impl Stage {
         self.view.say_events(scene)?;
         let (pushes, providers, received) = (self.pushes.clone(), self.providers.clone(), self.received());
         let phones = tokio::task::spawn_blocking(move || pushes.settle(&*providers, received)).await;
-        let phones = phones.map_err(|error| DemoError::Failed(chain(&error)))?;
+        let phones = phones.map_err(|error| failed(chain(&error)))?;
         if let Some(failure) = scene.crowd.failure() {
             self.view.say(format!("A connection broke: {failure}"))?;
         }
@@ -281,7 +280,7 @@ impl Stage {
     }
 
     /// Hands every event in at its time, or when everybody was told of the one before, if that is later.
-    async fn hand_in_all(&self, kick_off: Instant) -> Result<(), DemoError> {
+    async fn hand_in_all(&self, kick_off: Instant) -> Result<(), CommandError> {
         let speed = if self.args.once { self.args.speed.max(SPEED_ONCE) } else { self.args.speed };
         let (url, key) = (ServerUrl::of_listener(self.server.api_addr()), self.server.api_key());
         for (index, moment) in self.moments.iter().enumerate() {
@@ -366,7 +365,7 @@ impl Stage {
 }
 
 /// Hands an event in; again, the same, while the server has no room.
-async fn hand_in(url: &ServerUrl, key: Option<&str>, event: &Value) -> Result<(), DemoError> {
+async fn hand_in(url: &ServerUrl, key: Option<&str>, event: &Value) -> Result<(), CommandError> {
     let body = bytes::Bytes::from(event.to_string());
     for _ in 0..POST_TRY_COUNT_MAX {
         let (status, answer) = url.post("/v1/events", key, body.clone()).await?;
@@ -375,9 +374,9 @@ async fn hand_in(url: &ServerUrl, key: Option<&str>, event: &Value) -> Result<()
             StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => tokio::time::sleep(POST_PAUSE).await,
             status => {
                 let answer = String::from_utf8_lossy(&answer);
-                return Err(DemoError::Failed(format!("the server answered {status}: {}", answer.trim())));
+                return Err(failed(format!("the server answered {status}: {}", answer.trim())));
             }
         }
     }
-    Err(DemoError::Failed(format!("the server had no room for an event, asked {POST_TRY_COUNT_MAX} times")))
+    Err(failed(format!("the server had no room for an event, asked {POST_TRY_COUNT_MAX} times")))
 }

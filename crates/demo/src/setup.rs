@@ -13,6 +13,7 @@ use std::sync::Arc;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tempfile::TempDir;
 use tidings_config::Config;
+use tidings_server::command_error::{CommandError, failed};
 use tidings_simulator::{
     AcceptedMessage, AcceptedNotification, ApnsSimulator, FcmConfig, FcmSimulator, Ledger, MessageEntry, Refusal,
     SimulatorConfig, StartError, WebPushConfig, WebPushSimulator,
@@ -21,7 +22,6 @@ use tidings_telemetry::chain;
 use tidings_types::{DeviceToken, Platform};
 
 use super::cores::core_count;
-use super::error::DemoError;
 use super::population::{APP, Population, platform_of};
 use super::pushes::{Ledgers, Pushes};
 
@@ -53,14 +53,14 @@ pub(super) struct Folder(TempDir);
 
 impl Folder {
     /// Unpacks the catalogues.
-    pub(super) fn unpack() -> Result<Self, DemoError> {
+    pub(super) fn unpack() -> Result<Self, CommandError> {
         let made = tempfile::Builder::new().prefix("tidings-demo-").tempdir();
-        let failed = |source| DemoError::File { action: "write", path: std::env::temp_dir(), source };
+        let failed = |source| CommandError::File { action: "write", path: std::env::temp_dir(), source };
         let folder = Self(made.map_err(failed)?);
         for (locale, catalogue) in CATALOGUES {
             let dir = folder.locales().join(locale).join("LC_MESSAGES");
             let made = DirBuilder::new().recursive(true).create(&dir);
-            made.map_err(|source| DemoError::File { action: "write", path: dir.clone(), source })?;
+            made.map_err(|source| CommandError::File { action: "write", path: dir.clone(), source })?;
             write(dir.join("match.po"), catalogue)?;
         }
         Ok(folder)
@@ -89,10 +89,10 @@ impl Folder {
     }
 }
 
-fn write(path: PathBuf, text: &str) -> Result<(), DemoError> {
+fn write(path: PathBuf, text: &str) -> Result<(), CommandError> {
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
     let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
-    written.map_err(|source| DemoError::File { action: "write", path, source })
+    written.map_err(|source| CommandError::File { action: "write", path, source })
 }
 
 /// The simulated providers.
@@ -105,8 +105,8 @@ pub(super) struct Providers {
 
 impl Providers {
     /// Starts them, with ledgers that hold all that is owed and as much again, and gives the browsers their addresses.
-    pub(super) fn start(population: &Arc<Population>, pushes: &Arc<Pushes>) -> Result<Self, DemoError> {
-        let failed = |error: StartError| DemoError::Failed(chain(&error));
+    pub(super) fn start(population: &Arc<Population>, pushes: &Arc<Pushes>) -> Result<Self, CommandError> {
+        let failed = |error: StartError| CommandError::Failed(chain(&error));
         let device_count_max = 2 * population.count() as usize + 1024;
         let notification_count_max = 2 * usize::try_from(pushes.owed_total()).unwrap_or(usize::MAX / 4) + 65_536;
         let thread_count = (core_count() / 2).clamp(2, 4); // Each; most of their work is that of the first.
@@ -178,7 +178,7 @@ pub(super) fn config(
     providers: &Providers,
     listen: SocketAddr,
     client_count: u32,
-) -> Result<Config, DemoError> {
+) -> Result<Config, CommandError> {
     let text = config_text(folder, listen, client_count) + &providers_text(folder, providers)?;
     Ok(tidings_config::parse("the demo's configuration", &text, [])?.config)
 }
@@ -215,11 +215,11 @@ fn config_text(folder: &Folder, listen: SocketAddr, client_count: u32) -> String
 }
 
 /// Writes what the providers give out, and says where it is.
-fn providers_text(folder: &Folder, providers: &Providers) -> Result<String, DemoError> {
+fn providers_text(folder: &Folder, providers: &Providers) -> Result<String, CommandError> {
     let Providers { apns, fcm, web_push, .. } = providers;
     let written = |name: &str, text: &str| {
         write(folder.file(name), text)?;
-        Ok::<_, DemoError>(quoted_path(&folder.file(name)))
+        Ok::<_, CommandError>(quoted_path(&folder.file(name)))
     };
     write(folder.fcm_ca(), fcm.ca_pem())?;
     Ok(format!(
@@ -253,7 +253,7 @@ pub(super) fn listen_address(once: bool) -> SocketAddr {
 }
 
 /// Lets the process open two sockets per client: server and clients live in the same one.
-pub(super) fn allow_files(client_count: u32) -> Result<(), DemoError> {
+pub(super) fn allow_files(client_count: u32) -> Result<(), CommandError> {
     let needed = 2 * u64::from(client_count) + OTHER_FILE_COUNT;
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current.is_none_or(|current| current >= needed) {
@@ -261,13 +261,13 @@ pub(super) fn allow_files(client_count: u32) -> Result<(), DemoError> {
     }
     if maximum.is_some_and(|maximum| maximum < needed) {
         let limit = maximum.unwrap_or_default();
-        return Err(DemoError::Usage(format!(
+        return Err(CommandError::Usage(format!(
             "{client_count} clients need {needed} open files, the limit is {limit}: take fewer --clients or raise it \
              (ulimit -n)"
         )));
     }
     let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(needed), maximum });
-    raised.map_err(|error| DemoError::Failed(format!("cannot raise the limit of open files to {needed}: {error}")))
+    raised.map_err(|error| failed(format!("cannot raise the limit of open files to {needed}: {error}")))
 }
 
 /// How to call this program again.
@@ -304,6 +304,6 @@ mod tests {
     fn more_clients_than_the_system_allows_is_wrong_usage() {
         let error = allow_files(u32::MAX / 4);
         // A system without limit allows them.
-        assert!(error.is_ok() || matches!(error, Err(DemoError::Usage(_))));
+        assert!(error.is_ok() || matches!(error, Err(CommandError::Usage(_))));
     }
 }

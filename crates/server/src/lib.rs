@@ -10,6 +10,7 @@
 //! progress; the store is closed; metrics are sent a last time. What a deadline cuts off is in the journal and goes on at
 //! the next start.
 
+pub mod command_error;
 pub mod data_folder;
 mod error;
 mod journal;

@@ -6,13 +6,13 @@ mod command;
 use std::process::ExitCode;
 
 use clap::Parser as _;
+use tidings_server::command_error::CommandError;
+use tidings_server::output::{Kind, remark};
 use tidings_server::{data_folder, log};
 use tidings_telemetry::chain;
 use tokio::runtime::Builder;
 
 use crate::cli::{Cli, Command};
-use crate::command::CommandError;
-use tidings_server::output::{Kind, remark};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc; // docs/decisions/0003
@@ -52,7 +52,7 @@ fn run(command: Command) -> Result<(), CommandError> {
         match command {
             Command::Serve(args) => command::serve::run(args).await,
             #[cfg(feature = "demo")]
-            Command::Demo(args) => command::demo::run(args).await,
+            Command::Demo(args) => tidings_demo::run(args).await,
             Command::Publish(args) => command::publish::run(args).await,
             Command::Subscribe(args) => command::subscribe::run(args).await,
             #[cfg(feature = "simulate")]
@@ -68,7 +68,7 @@ fn run(command: Command) -> Result<(), CommandError> {
             Command::Config(command) => command::config::run(command).await,
             Command::Completions(args) => command::completions::run(&args),
             #[cfg(feature = "bench")]
-            Command::Bench(command) => command::bench::run(command).await,
+            Command::Bench(command) => tidings_bench::run(command).await,
         }
     })
 }

@@ -1,10 +1,10 @@
 //! What this benchmark has done so far.
 
+use tidings_server::command_error::{CommandError, failed};
 use tidings_store::Store;
 
 use super::data::Data;
 use super::goals::Goals;
-use crate::error::{BenchError, failed};
 use crate::report::{Goal, Report};
 
 /// What is measured, and what is in the store by now.
@@ -35,7 +35,7 @@ impl<'a> Bench<'a> {
     }
 
     /// Whether all that was written is there.
-    pub(super) fn check_counts(&self, store: &Store) -> Result<(), BenchError> {
+    pub(super) fn check_counts(&self, store: &Store) -> Result<(), CommandError> {
         let counts = store.counts();
         if (counts.devices, counts.subscriptions) == (self.device_count, self.subscription_count) {
             return Ok(());

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use tidings_server::command_error::{CommandError, failed, failed_by};
 use tidings_store::{Exported, NewImport, Store};
 use tidings_telemetry::unix_now;
 use tidings_types::{AppId, DeviceId, Mute, TopicName};
@@ -12,7 +13,6 @@ use super::bench::Bench;
 use super::data::{self, Data};
 use super::select::{Audience, Selecting};
 use super::update;
-use crate::error::{BenchError, failed, failed_by};
 use crate::report::progress;
 
 /// Devices handed over in one request.
@@ -26,7 +26,7 @@ const BESIDE_COUNT_MAX: u32 = 50_000;
 const LOOK_UP_WINDOW: Duration = Duration::from_millis(if cfg!(test) { 50 } else { 1000 });
 
 /// Imports every device of a data set with its subscriptions.
-pub(super) async fn import_all(data: &Data, store: &Store) -> Result<(), BenchError> {
+pub(super) async fn import_all(data: &Data, store: &Store) -> Result<(), CommandError> {
     for start in (0..data.device_count).step_by(IMPORT_COUNT as usize) {
         if start % 500_000 == 0 {
             progress(format!("import: {start} of {} devices", data.device_count));
@@ -38,7 +38,7 @@ pub(super) async fn import_all(data: &Data, store: &Store) -> Result<(), BenchEr
 }
 
 /// Waits until the records of what came lie in the order in which they are read.
-pub(super) async fn order(store: &Store) -> Result<(), BenchError> {
+pub(super) async fn order(store: &Store) -> Result<(), CommandError> {
     const DEADLINE: Duration = Duration::from_secs(900);
     progress("putting records in order");
     let mut looks = tokio::time::interval(Duration::from_millis(250));
@@ -55,14 +55,14 @@ pub(super) async fn order(store: &Store) -> Result<(), BenchError> {
     tokio::time::timeout(DEADLINE, ordered).await.map_err(late)
 }
 
-async fn import(store: &Store, devices: Vec<NewImport>) -> Result<(), BenchError> {
+async fn import(store: &Store, devices: Vec<NewImport>) -> Result<(), CommandError> {
     let imported = store.import_devices(devices, None, unix_now()).await;
     imported.map(|_| ()).map_err(|error| failed_by("cannot import", &error))
 }
 
 impl Bench<'_> {
     /// The data set, into an empty store.
-    pub(super) async fn import(&mut self, store: &Store) -> Result<(), BenchError> {
+    pub(super) async fn import(&mut self, store: &Store) -> Result<(), CommandError> {
         let began = Instant::now();
         import_all(self.data, store).await?;
         let rate = self.subscription_count as f64 / began.elapsed().as_secs_f64();
@@ -75,7 +75,7 @@ impl Bench<'_> {
     }
 
     /// One device in a hundred mutes everything, one a subject of many, one of few.
-    pub(super) async fn mute(&mut self, store: &Store) -> Result<(), BenchError> {
+    pub(super) async fn mute(&mut self, store: &Store) -> Result<(), CommandError> {
         progress("muting");
         let muted = |device| {
             let scope = self.data.mute(device)?;
@@ -89,7 +89,7 @@ impl Bench<'_> {
     }
 
     /// Devices by their tokens, one after the other.
-    pub(super) fn look_up(&mut self, store: &Store) -> Result<(), BenchError> {
+    pub(super) fn look_up(&mut self, store: &Store) -> Result<(), CommandError> {
         let mut rates = Vec::new();
         for run in 1..=self.runs {
             progress(format!("looking tokens up, run {run}"));
@@ -111,7 +111,7 @@ impl Bench<'_> {
     }
 
     /// Imports devices and exports others while an audience is selected over and over.
-    pub(super) async fn bulk(&mut self, busy: &Audience, store: &Store) -> Result<(), BenchError> {
+    pub(super) async fn bulk(&mut self, busy: &Audience, store: &Store) -> Result<(), CommandError> {
         let count = (self.data.device_count / 10).min(BESIDE_COUNT_MAX);
         let (mut imports, mut exports, mut selecting) = (Vec::new(), Vec::new(), Vec::new());
         for run in 1..=self.runs {
@@ -133,7 +133,7 @@ impl Bench<'_> {
     }
 
     /// Devices that are none of the data set's, and in none of the audiences; tells how many subscriptions they have.
-    async fn import_late(&mut self, first: u32, count: u32, store: &Store) -> Result<u64, BenchError> {
+    async fn import_late(&mut self, first: u32, count: u32, store: &Store) -> Result<u64, CommandError> {
         let app = AppId::new("com.example.late").expect("a legal app");
         let topic = TopicName::new("late").expect("a legal topic");
         let late = |number: u32| {
@@ -158,7 +158,7 @@ impl Bench<'_> {
 }
 
 /// Exports some of the data set's devices and compares them with it; tells how many subscriptions they have.
-fn export(data: &Data, count: usize, store: &Store) -> Result<u64, BenchError> {
+fn export(data: &Data, count: usize, store: &Store) -> Result<u64, CommandError> {
     let mut after = DeviceId::new("phone").expect("a legal id"); // Before all of them.
     let (mut exported_count, mut subscription_count) = (0, 0);
     while exported_count < count {
@@ -179,7 +179,7 @@ fn export(data: &Data, count: usize, store: &Store) -> Result<u64, BenchError> {
 }
 
 /// All that the device was imported with is there, and nothing beside but what the writers added.
-fn check_exported(data: &Data, exported: &Exported) -> Result<(), BenchError> {
+fn check_exported(data: &Data, exported: &Exported) -> Result<(), CommandError> {
     let id = &exported.device.id;
     let device = data::device_of(id.as_str()).filter(|&device| device < data.device_count);
     let device = device.ok_or_else(|| failed(format!("{id} was exported and never imported")))?;

@@ -15,13 +15,14 @@ mod postgres;
 mod sqlite;
 mod task;
 
+use tidings_server::command_error::CommandError;
+
 use self::task::{SIZES, Task};
 use super::super::report::Report;
 use super::data::Data;
 use crate::args::BenchAudienceArgs;
-use crate::error::BenchError;
 
-pub(super) async fn run(args: &BenchAudienceArgs, report: &mut Report) -> Result<(), BenchError> {
+pub(super) async fn run(args: &BenchAudienceArgs, report: &mut Report) -> Result<(), CommandError> {
     let data = Data::of_subscriptions(args.control_subscriptions);
     let subscription_count = (0..data.device_count).map(|device| data.drawn(device).count() as u64).sum();
     let dir = args.dir.as_deref();

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use crate::error::{BenchError, failed_by};
+use tidings_server::command_error::{CommandError, failed_by};
 
-pub(super) fn folder(parent: Option<&Path>) -> Result<tempfile::TempDir, BenchError> {
+pub(super) fn folder(parent: Option<&Path>) -> Result<tempfile::TempDir, CommandError> {
     let folder = match parent {
         Some(parent) => tempfile::tempdir_in(parent),
         None => tempfile::tempdir(),

@@ -1,6 +1,7 @@
 //! The index alone, without a store: what it takes in memory, and how many changes a second it takes.
 
 use tidings_audience::{Index, Traits};
+use tidings_server::command_error::{CommandError, failed};
 use tidings_types::DeviceNumber;
 use tokio::time::Instant;
 
@@ -9,14 +10,13 @@ use super::super::report::Goal;
 use super::bench::Bench;
 use super::data::Kind;
 use super::goals;
-use crate::error::{BenchError, failed};
 use crate::report::progress;
 
 /// Devices whose subscriptions are taken out and put back in a run.
 const CHANGED_DEVICE_COUNT: u32 = 100_000;
 
 impl Bench<'_> {
-    pub(super) fn measure_index(&mut self) -> Result<(), BenchError> {
+    pub(super) fn measure_index(&mut self) -> Result<(), CommandError> {
         progress(format!("the index alone: subscriptions of {} devices", self.data.device_count));
         let before = Usage::now()?;
         let mut index = Index::new();
@@ -45,7 +45,7 @@ impl Bench<'_> {
     }
 
     /// Takes all subscriptions of devices all over the index out and puts them back: changes a second.
-    fn change(&self, index: &mut Index) -> Result<f64, BenchError> {
+    fn change(&self, index: &mut Index) -> Result<f64, CommandError> {
         let count = self.data.device_count;
         let step = (count / CHANGED_DEVICE_COUNT).max(1) as usize;
         let changes: Vec<_> = (0..count)

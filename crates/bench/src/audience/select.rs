@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tidings_audience::Frozen;
+use tidings_server::command_error::{CommandError, failed, failed_by};
 use tidings_store::{Recipient, Store};
 use tidings_types::{DeviceNumber, Event, EventId, Filter, MuteScope, Recipients, Subject, event_limits};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::data::{self, Data, Kind};
-use crate::error::{BenchError, failed, failed_by};
 
 /// Devices read at a time, as the sender does.
 const WINDOW_COUNT: usize = 1024;
@@ -144,7 +144,7 @@ impl Audience {
     }
 
     /// Compares with a walk over all devices: exactly those, each once, with its own token.
-    pub(super) fn check(&self, data: &Data, store: &Store) -> Result<(), BenchError> {
+    pub(super) fn check(&self, data: &Data, store: &Store) -> Result<(), CommandError> {
         let mut walk = Walk::over(data, self);
         visit(store, &self.freeze(store), |recipient| {
             let device = data::device_of(recipient.id);
@@ -156,7 +156,7 @@ impl Audience {
     }
 
     /// Freezes and hands out everyone with token, language and platform.
-    pub(super) fn hand_out(&self, store: &Store) -> Result<Times, BenchError> {
+    pub(super) fn hand_out(&self, store: &Store) -> Result<Times, CommandError> {
         let began = Instant::now();
         let frozen = self.freeze(store);
         let frozen_after = began.elapsed();
@@ -225,7 +225,7 @@ impl Walk {
         });
     }
 
-    pub(super) fn finish(self) -> Result<(), BenchError> {
+    pub(super) fn finish(self) -> Result<(), CommandError> {
         let missing = self.missing.into_iter().filter(|&missing| missing).count();
         match self.wrong {
             Some(wrong) => Err(failed(wrong)),
@@ -238,7 +238,7 @@ impl Walk {
 /// A thread that hands an audience out over and over, until it is asked how long that took.
 pub(super) struct Selecting {
     done: Arc<AtomicBool>,
-    thread: JoinSet<Result<Vec<f64>, BenchError>>,
+    thread: JoinSet<Result<Vec<f64>, CommandError>>,
 }
 
 impl Selecting {
@@ -256,7 +256,7 @@ impl Selecting {
     }
 
     /// How many milliseconds each time took.
-    pub(super) async fn stop(mut self) -> Result<Vec<f64>, BenchError> {
+    pub(super) async fn stop(mut self) -> Result<Vec<f64>, CommandError> {
         self.done.store(true, Ordering::Relaxed);
         let ended = self.thread.join_next().await.expect("one thread was started");
         ended.map_err(|error| failed_by("the selecting thread ended", &error))?

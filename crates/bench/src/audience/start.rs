@@ -9,6 +9,7 @@ use std::io;
 use std::path::Path;
 
 use rustix::fs::{Advice, fadvise};
+use tidings_server::command_error::{CommandError, failed};
 use tidings_store::Store;
 use tokio::time::Instant;
 
@@ -18,7 +19,6 @@ use super::bench::Bench;
 use super::folder::each_file;
 use super::goals;
 use super::select::Audience;
-use crate::error::{BenchError, failed};
 use crate::report::progress;
 
 /// What the store calls its file.
@@ -32,7 +32,7 @@ impl Bench<'_> {
         mut store: Store,
         folder: &Path,
         busy: &Audience,
-    ) -> Result<Store, BenchError> {
+    ) -> Result<Store, CommandError> {
         for (name, has_checkpoint, goal) in [
             ("opening from the checkpoint", true, goals::START_S),
             ("opening without a checkpoint", false, goals::REBUILD_S),
@@ -55,7 +55,7 @@ impl Bench<'_> {
     }
 
     /// Hands an audience out that must be read from the disk, with the index loaded.
-    async fn cold(&mut self, mut store: Store, folder: &Path, busy: &Audience) -> Result<Store, BenchError> {
+    async fn cold(&mut self, mut store: Store, folder: &Path, busy: &Audience) -> Result<Store, CommandError> {
         let (mut first, mut all, mut read, mut mapped) = (Vec::new(), Vec::new(), Vec::new(), 0);
         for run in 1..=self.runs {
             progress(format!("selecting {} devices from the disk, run {run}", busy.len));
@@ -91,7 +91,7 @@ fn drop_from_cache(path: &Path) -> io::Result<()> {
 }
 
 /// What this process has caused to be read from disks, in bytes.
-fn disk_read_bytes() -> Result<u64, BenchError> {
+fn disk_read_bytes() -> Result<u64, CommandError> {
     let text = fs::read_to_string("/proc/self/io")?;
     let bytes = text.lines().find_map(|line| line.strip_prefix("read_bytes: ")?.parse().ok());
     bytes.ok_or_else(|| failed("no read_bytes in /proc/self/io"))

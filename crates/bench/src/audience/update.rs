@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use tidings_server::command_error::{CommandError, failed, failed_by};
 use tidings_store::Store;
 use tidings_types::{DeviceId, Subject, TopicName};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::data;
-use crate::error::{BenchError, failed, failed_by};
 use crate::statistic::quantile;
 
 pub(super) const WRITER_COUNT: usize = 64;
@@ -56,9 +56,9 @@ pub(super) async fn measure<F>(
     device_count: u32,
     first: u64,
     write: impl Fn(usize, Change) -> F + Clone + Send + 'static,
-) -> Result<Updated, BenchError>
+) -> Result<Updated, CommandError>
 where
-    F: Future<Output = Result<u64, BenchError>> + Send,
+    F: Future<Output = Result<u64, CommandError>> + Send,
 {
     let next = Arc::new(AtomicU64::new(first));
     let began = Instant::now();
@@ -94,7 +94,7 @@ where
 }
 
 /// The same with our store.
-pub(super) async fn measure_ours(store: &Store, device_count: u32, first: u64) -> Result<Updated, BenchError> {
+pub(super) async fn measure_ours(store: &Store, device_count: u32, first: u64) -> Result<Updated, CommandError> {
     let (store, topic) = (store.clone(), TopicName::new("goal").expect("a legal topic"));
     let write = move |_, Change { device, subject }| {
         let (store, topic) = (store.clone(), topic.clone());

@@ -1,6 +1,6 @@
 //! What is written, and whether it came out right.
 
-use crate::error::{BenchError, failed};
+use tidings_server::command_error::{CommandError, failed};
 
 /// Where a message says which of its producer's it is, after the producer's digit and a space.
 const NUMBER: std::ops::Range<usize> = 2..14;
@@ -45,7 +45,7 @@ pub(super) struct Came {
 }
 
 /// Looks at all lines: messages whole and each producer's in order, and between them nothing but announced losses.
-pub(super) fn check(all: &[u8], bytes: usize) -> Result<Came, BenchError> {
+pub(super) fn check(all: &[u8], bytes: usize) -> Result<Came, CommandError> {
     let mut came = Came::default();
     let mut last = [0_u64; 10];
     for line in all.split_inclusive(|&byte| byte == b'\n') {

@@ -3,18 +3,18 @@
 use std::time::Duration;
 
 use tidings_batch::{Announce, BatchConfig, BatchWriter, Full, IoSink};
+use tidings_server::command_error::{CommandError, failed_by};
 
 use super::case::Case;
 use super::producer::{Producer, Writer};
 use super::sink::{Output, Written};
-use crate::error::{BenchError, failed_by};
 
 /// Nothing here takes as long.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 struct Ours(BatchWriter);
 
-pub(super) fn open(case: &Case, output: Output) -> Result<Box<dyn Writer>, BenchError> {
+pub(super) fn open(case: &Case, output: Output) -> Result<Box<dyn Writer>, CommandError> {
     let config = BatchConfig {
         page_bytes: case.page_bytes,
         count_max: case.slots,
@@ -35,7 +35,7 @@ impl Writer for Ours {
         Box::new(move |message| writer.write(message).expect("it waits for room, or drops"))
     }
 
-    fn finish(self: Box<Self>, _: &Written) -> Result<u64, BenchError> {
+    fn finish(self: Box<Self>, _: &Written) -> Result<u64, CommandError> {
         self.0.close_blocking(PATIENCE).map_err(|error| failed_by("not everything was written", &error))?;
         Ok(self.0.counters().dropped)
     }

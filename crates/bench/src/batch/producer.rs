@@ -1,7 +1,8 @@
 //! How producers hand in, whoever writes.
 
+use tidings_server::command_error::CommandError;
+
 use super::sink::Written;
-use crate::error::BenchError;
 
 /// How one producer hands in a message.
 pub(super) type Producer<'a> = Box<dyn FnMut(&[u8]) + 'a>;
@@ -12,5 +13,5 @@ pub(super) trait Writer: Sync {
     fn producer(&self) -> Producer<'_>;
     /// Returns when everything that will be written is; tells how many messages were dropped. The output is closed
     /// then.
-    fn finish(self: Box<Self>, written: &Written) -> Result<u64, BenchError>;
+    fn finish(self: Box<Self>, written: &Written) -> Result<u64, CommandError>;
 }

@@ -4,10 +4,11 @@
 use std::io::{LineWriter, Write};
 use std::sync::Mutex;
 
+use tidings_server::command_error::CommandError;
+
 use super::case::Case;
 use super::producer::{Producer, Writer};
 use super::sink::{Output, Written};
-use crate::error::BenchError;
 
 /// What is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +51,7 @@ impl Kind {
         !matches!(self, Self::Locked | Self::LineWriter)
     }
 
-    pub(super) fn open(self, case: &Case, output: Output) -> Result<Box<dyn Writer>, BenchError> {
+    pub(super) fn open(self, case: &Case, output: Output) -> Result<Box<dyn Writer>, CommandError> {
         Ok(match self {
             Self::Ours => super::ours::open(case, output)?,
             Self::Locked => Box::new(Mutex::new(output)),
@@ -73,9 +74,9 @@ impl<W: Write + Send> Writer for Mutex<W> {
         })
     }
 
-    fn finish(self: Box<Self>, _: &Written) -> Result<u64, BenchError> {
+    fn finish(self: Box<Self>, _: &Written) -> Result<u64, CommandError> {
         let mut output = self.into_inner().expect("no producer panics");
-        output.flush().map_err(BenchError::Terminal)?;
+        output.flush().map_err(CommandError::Terminal)?;
         Ok(0)
     }
 }
@@ -110,7 +111,7 @@ mod appender {
             Box::new(move |message| handle.write_all(message).expect("its thread runs to the end"))
         }
 
-        fn finish(self: Box<Self>, written: &Written) -> Result<u64, BenchError> {
+        fn finish(self: Box<Self>, written: &Written) -> Result<u64, CommandError> {
             let dropped = self.handle.error_counter().dropped_lines() as u64;
             // Its guard gives up after a second; all of the output is what the others have written, too.
             while written.bytes() < self.bytes_expected - dropped * self.message_bytes {

@@ -7,9 +7,9 @@
 
 use std::hint::black_box;
 
+use tidings_server::command_error::{CommandError, failed};
 use tokio::time::Instant;
 
-use crate::error::{BenchError, failed};
 use crate::process::Usage;
 
 /// Items the buffer holds.
@@ -171,7 +171,7 @@ impl Model {
         self.end.saturating_sub(CAPACITY as u64)
     }
 
-    fn on_pull(&mut self, pulled: Pulled) -> Result<(), BenchError> {
+    fn on_pull(&mut self, pulled: Pulled) -> Result<(), CommandError> {
         let missed = self.oldest().saturating_sub(self.next);
         self.next += missed;
         let expected = match () {
@@ -204,7 +204,7 @@ pub(super) struct Filled<S> {
 }
 
 impl<S: Subject> Filled<S> {
-    pub(super) fn new(open: impl FnOnce() -> S) -> Result<Self, BenchError> {
+    pub(super) fn new(open: impl FnOnce() -> S) -> Result<Self, CommandError> {
         let mut model = Model { is_log: S::IS_LOG, ..Model::default() };
         let mut phases = [(); 3].map(|()| Times::with_capacity(CAPACITY));
         let [fill, drain, refill] = &mut phases;
@@ -229,7 +229,7 @@ impl<S: Subject> Filled<S> {
 }
 
 /// The whole test on a buffer of one owner, or on one thread's handle of a shared one.
-pub(super) fn measure<S: Subject>(open: impl FnOnce() -> S) -> Result<Run, BenchError> {
+pub(super) fn measure<S: Subject>(open: impl FnOnce() -> S) -> Result<Run, CommandError> {
     let mut cycles = Times::with_capacity(OPERATION_COUNT);
     let mut filled = Filled::new(open)?;
     for _ in 0..OPERATION_COUNT / (PUSHES + PULLS) {
@@ -248,7 +248,7 @@ fn push<S: Subject>(subject: &mut S, model: &mut Model, count: usize, times: &mu
     }
 }
 
-fn pull<S: Subject>(subject: &mut S, model: &mut Model, count: usize, times: &mut Times) -> Result<(), BenchError> {
+fn pull<S: Subject>(subject: &mut S, model: &mut Model, count: usize, times: &mut Times) -> Result<(), CommandError> {
     for _ in 0..count {
         let out = times.take(|| subject.pull());
         model.on_pull(S::look(out))?;
@@ -256,7 +256,7 @@ fn pull<S: Subject>(subject: &mut S, model: &mut Model, count: usize, times: &mu
     Ok(())
 }
 
-fn check_counters<S: Subject>(subject: &S, model: &Model) -> Result<(), BenchError> {
+fn check_counters<S: Subject>(subject: &S, model: &Model) -> Result<(), CommandError> {
     match subject.counted() {
         Some(counted) if counted != model.counted() => Err(failed(format!(
             "accepted, delivered, dropped and held are {counted:?} instead of {:?}",

@@ -5,10 +5,10 @@ use std::thread;
 
 use bytes::Bytes;
 use tidings_buffer::{Consumer, Counters, Full, Lagged, Log as BareLog, Reader, SharedLog};
+use tidings_server::command_error::{CommandError, failed};
 
 use super::latency::{self, InPlace, Item, OPERATION_COUNT, PULLS, PUSHES, Pulled, Run, Subject, Times};
 use super::throughput::{BATCH, CAPACITY, Numbers, Overwrite, Seen, Wait};
-use crate::error::{BenchError, failed};
 
 fn reserved<T>() -> tidings_buffer::Ring<T> {
     let mut ring = tidings_buffer::Ring::new(latency::CAPACITY, Full::EvictOldest);
@@ -122,7 +122,7 @@ impl Subject for Log {
 }
 
 /// The operations of the cycles with the pushes on one thread and the pulls on another, as fast as each can.
-pub(super) fn two_threads() -> Result<Run, BenchError> {
+pub(super) fn two_threads() -> Result<Run, CommandError> {
     let filled = latency::Filled::new(Lake::<InPlace>::open)?;
     let cycles = OPERATION_COUNT / (PUSHES + PULLS);
     let (lake, first) = (&filled.subject.0, filled.end());
@@ -150,7 +150,7 @@ pub(super) fn two_threads() -> Result<Run, BenchError> {
     Ok(filled.finish(times))
 }
 
-fn pull_in_order(lake: &tidings_buffer::Lake<InPlace>, count: usize, times: &mut Times) -> Result<(), BenchError> {
+fn pull_in_order(lake: &tidings_buffer::Lake<InPlace>, count: usize, times: &mut Times) -> Result<(), CommandError> {
     let mut next = 0;
     for _ in 0..count {
         match look(times.take(|| lake.pop())) {

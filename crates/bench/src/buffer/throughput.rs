@@ -15,10 +15,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread;
 
+use tidings_server::command_error::{CommandError, failed, failed_by};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-
-use crate::error::{BenchError, failed, failed_by};
 
 /// Numbers each contestant holds; a power of two, which is what some of them round up to.
 pub(super) const CAPACITY: usize = 1024;
@@ -100,7 +99,7 @@ pub(super) struct Rate {
     pub(super) lost: f64,
 }
 
-fn judge(seen: &[Seen], producers: usize, expected: &Expected, seconds: f64) -> Result<Rate, BenchError> {
+fn judge(seen: &[Seen], producers: usize, expected: &Expected, seconds: f64) -> Result<Rate, CommandError> {
     let produced = COUNT / producers as u64 * producers as u64;
     let sum = |field: fn(&Seen) -> u64| seen.iter().map(field).fold(0, u64::wrapping_add);
     let (count, missed) = (sum(|seen| seen.count), sum(|seen| seen.missed));
@@ -117,7 +116,7 @@ fn judge(seen: &[Seen], producers: usize, expected: &Expected, seconds: f64) -> 
     Ok(Rate { produced: produced as f64 / seconds / 1e6, lost: (owed - count) as f64 / owed as f64 })
 }
 
-pub(super) fn overwrite<Q: Overwrite>(producers: usize, consumers: usize) -> Result<Rate, BenchError> {
+pub(super) fn overwrite<Q: Overwrite>(producers: usize, consumers: usize) -> Result<Rate, CommandError> {
     let queue = Q::open();
     let start = Barrier::new(producers + consumers + 1);
     let producing = AtomicUsize::new(producers);
@@ -152,16 +151,16 @@ pub(super) fn overwrite<Q: Overwrite>(producers: usize, consumers: usize) -> Res
 }
 
 /// Each number to one consumer, nothing lost.
-pub(super) async fn wait<Q: Wait>(producers: usize, consumers: usize) -> Result<Rate, BenchError> {
+pub(super) async fn wait<Q: Wait>(producers: usize, consumers: usize) -> Result<Rate, CommandError> {
     run::<Q>(producers, consumers, &Expected::Once).await
 }
 
 /// Each number to every consumer.
-pub(super) async fn fan_out<Q: Wait>(producers: usize, consumers: usize) -> Result<Rate, BenchError> {
+pub(super) async fn fan_out<Q: Wait>(producers: usize, consumers: usize) -> Result<Rate, CommandError> {
     run::<Q>(producers, consumers, &Expected::Each).await
 }
 
-async fn run<Q: Wait>(producers: usize, consumers: usize, expected: &Expected) -> Result<Rate, BenchError> {
+async fn run<Q: Wait>(producers: usize, consumers: usize, expected: &Expected) -> Result<Rate, CommandError> {
     let (tx, rxs) = Q::open(consumers);
     let start = Arc::new(tokio::sync::Barrier::new(producers + consumers + 1));
     let mut tasks = JoinSet::new();

@@ -6,12 +6,12 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tidings_protocol::{Publication, Tags, encode_publication_push, websocket};
+use tidings_server::command_error::{CommandError, failed_by};
 use tidings_types::{ChannelName, Offset};
 use tokio::net::TcpSocket;
 use tokio_tungstenite::tungstenite::accept;
 
 use super::command::{Command, Listening, Mark};
-use crate::error::{BenchError, failed_by};
 use crate::peer;
 use crate::process::Usage;
 
@@ -22,7 +22,7 @@ const BACKLOG: u32 = 1024;
 type Sockets = Arc<Mutex<Vec<TcpStream>>>;
 
 /// Serves until our input ends. Blocks: this process does nothing else.
-pub(in super::super) fn serve() -> Result<(), BenchError> {
+pub(in super::super) fn serve() -> Result<(), CommandError> {
     let socket = TcpSocket::new_v4()?;
     socket.bind((Ipv4Addr::LOCALHOST, 0).into())?;
     let listener = socket.listen(BACKLOG)?.into_std()?;
@@ -47,7 +47,7 @@ fn admit(listener: &TcpListener, sockets: &Sockets) -> io::Result<()> {
     Ok(())
 }
 
-fn perform(sockets: &Sockets, command: Command) -> Result<(), BenchError> {
+fn perform(sockets: &Sockets, command: Command) -> Result<(), CommandError> {
     let sockets = sockets.lock().unwrap_or_else(PoisonError::into_inner);
     match command {
         Command::Publish { channel, data, .. } => {
@@ -57,7 +57,7 @@ fn perform(sockets: &Sockets, command: Command) -> Result<(), BenchError> {
             for mut socket in sockets.iter() {
                 let written = socket.write(&frame).map_err(|error| failed_by("the bare loop cannot write", &error))?;
                 if written != frame.len() {
-                    return Err(BenchError::Failed("a write of the bare loop did not fit".to_owned()));
+                    return Err(CommandError::Failed("a write of the bare loop did not fit".to_owned()));
                 }
             }
             Ok(())

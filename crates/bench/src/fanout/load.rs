@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use tidings_server::command_error::{CommandError, failed};
 use tidings_types::Json;
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -11,7 +12,6 @@ use super::client;
 use super::command::{Command, Listening, Mark};
 use super::swarm::{Greeting, Swarm, until};
 use crate::args::PeerRole;
-use crate::error::{BenchError, failed};
 use crate::peer::Peer;
 use crate::process::Cores;
 
@@ -53,7 +53,7 @@ pub(super) async fn measure(
     load: Load,
     seconds: u32,
     cores: Cores,
-) -> Result<Sample, BenchError> {
+) -> Result<Sample, CommandError> {
     let (mut peer, Listening(addr)) = Peer::start(role, cores.server)?;
     let greeting = match role {
         PeerRole::Bare => Greeting::None,
@@ -88,7 +88,7 @@ pub(super) async fn measure(
 }
 
 /// Publishes these numbers at the load's rate; what is late is made up for.
-async fn publish(peer: &mut Peer, channel: &str, load: Load, numbers: RangeInclusive<u64>) -> Result<(), BenchError> {
+async fn publish(peer: &mut Peer, channel: &str, load: Load, numbers: RangeInclusive<u64>) -> Result<(), CommandError> {
     let mut ticks = interval(Duration::from_secs(1) * load.burst / load.rate);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
     let last = *numbers.end();
@@ -100,7 +100,11 @@ async fn publish(peer: &mut Peer, channel: &str, load: Load, numbers: RangeInclu
 }
 
 /// Publishes these numbers.
-pub(super) fn publish_at_once(peer: &mut Peer, channel: &str, numbers: RangeInclusive<u64>) -> Result<(), BenchError> {
+pub(super) fn publish_at_once(
+    peer: &mut Peer,
+    channel: &str,
+    numbers: RangeInclusive<u64>,
+) -> Result<(), CommandError> {
     let command =
         |number| Command::Publish { channel: channel.to_owned(), number, data: Json::of(&client::data(number)) };
     peer.tell(&numbers.map(command).collect::<Vec<_>>())

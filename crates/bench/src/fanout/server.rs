@@ -14,6 +14,7 @@ use tidings_hub::{Hub, HubConfig, NewPublication};
 use tidings_protocol::{
     ClientInfo, DeviceClaim, ErrorCode, NamespaceOptions, Namespaces, Publication, SessionConfig, Tags,
 };
+use tidings_server::command_error::{CommandError, failed_by};
 use tidings_stream::TailBounds;
 use tidings_telemetry::{Registry, unix_now};
 use tidings_types::{
@@ -23,7 +24,6 @@ use tidings_types::{
 use tokio::task::JoinSet;
 
 use super::command::{Command, Listening, Mark, PROOF_CHANNEL};
-use crate::error::{BenchError, failed_by};
 use crate::peer;
 use crate::process::Usage;
 
@@ -46,7 +46,7 @@ impl DeviceDirectory for NoDevices {
 }
 
 /// Serves until our input ends.
-pub(in super::super) async fn serve() -> Result<(), BenchError> {
+pub(in super::super) async fn serve() -> Result<(), CommandError> {
     let hub = Arc::new(Hub::new(hub_config(), 1)); // One loop: one core.
     let edge = {
         let (journal, devices) = (Arc::new(NoJournal), Arc::new(NoDevices));
@@ -63,7 +63,7 @@ pub(in super::super) async fn serve() -> Result<(), BenchError> {
     followed.map_err(|error| failed_by("the benchmark's server", &error))?
 }
 
-fn perform(hub: &Hub, edge: &Edge, command: Command) -> Result<(), BenchError> {
+fn perform(hub: &Hub, edge: &Edge, command: Command) -> Result<(), CommandError> {
     match command {
         Command::Publish { channel, number, data } => publish(hub, &channel, number, data),
         Command::Mark => peer::answer(Mark { usage: Usage::now()?, connections: edge.connection_count() }),
@@ -71,7 +71,7 @@ fn perform(hub: &Hub, edge: &Edge, command: Command) -> Result<(), BenchError> {
 }
 
 /// In [`PROOF_CHANNEL`] as an event that wants to know of every client, elsewhere as a client would.
-fn publish(hub: &Hub, channel: &str, number: u64, data: Json) -> Result<(), BenchError> {
+fn publish(hub: &Hub, channel: &str, number: u64, data: Json) -> Result<(), CommandError> {
     let (proof, now) = (channel == PROOF_CHANNEL, unix_now());
     let until = now.saturating_add(event_limits::RECEIPT_WAIT_MAX);
     let terms = ReceiptTerms { until, every_client: true, policy: ReceiptPolicy::default() };

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tidings_client::{PONG, ServerUrl, Socket, SocketError};
+use tidings_server::command_error::{CommandError, failed};
 use tidings_telemetry::{Histogram, HistogramSnapshot, LocalHistogram};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::{Semaphore, watch};
@@ -21,7 +22,6 @@ use tokio::task::{JoinSet, LocalSet};
 use tokio::time::{Instant, sleep};
 
 use super::client::{Inbox, Line, Stamp, now_micros};
-use crate::error::{BenchError, failed};
 
 /// How long anything that must happen may take.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -78,7 +78,7 @@ pub(super) struct Swarm {
 
 impl Swarm {
     /// Starts connecting.
-    pub(super) fn start(addr: SocketAddr, count: u32, greeting: Greeting) -> Result<Self, BenchError> {
+    pub(super) fn start(addr: SocketAddr, count: u32, greeting: Greeting) -> Result<Self, CommandError> {
         let tally = Arc::new(Tally::default());
         tally.recorded_from.store(u64::MAX, Ordering::Relaxed);
         let (stop, stopped) = watch::channel(false);
@@ -91,13 +91,13 @@ impl Swarm {
     }
 
     /// Waits until every client has the replies to its greeting.
-    pub(super) async fn ready(&self) -> Result<(), BenchError> {
+    pub(super) async fn ready(&self) -> Result<(), CommandError> {
         let what = format!("{} clients are connected", self.count);
         until(&what, async || self.reached(&self.tally.ready, self.count)).await
     }
 
     /// Waits until all clients together got so many publications.
-    pub(super) async fn delivered(&self, count: u64) -> Result<(), BenchError> {
+    pub(super) async fn delivered(&self, count: u64) -> Result<(), CommandError> {
         until("every publication has arrived", async || self.reached(&self.tally.delivered, count)).await
     }
 
@@ -112,7 +112,7 @@ impl Swarm {
     }
 
     /// Disconnects everybody, and tells how long publications took.
-    pub(super) fn stop(mut self) -> Result<HistogramSnapshot, BenchError> {
+    pub(super) fn stop(mut self) -> Result<HistogramSnapshot, CommandError> {
         self.end();
         match lock(&self.tally.fault).take() {
             Some(fault) => Err(failed(fault)),
@@ -120,7 +120,7 @@ impl Swarm {
         }
     }
 
-    fn reached(&self, counter: &AtomicU64, wanted: u64) -> Result<bool, BenchError> {
+    fn reached(&self, counter: &AtomicU64, wanted: u64) -> Result<bool, CommandError> {
         let value = counter.load(Ordering::Relaxed);
         match &*lock(&self.tally.fault) {
             Some(fault) => Err(failed(fault.as_str())),
@@ -325,8 +325,8 @@ fn cannot_write(error: SocketError) -> String {
 /// Waits for something that must happen.
 pub(super) async fn until(
     what: &str,
-    mut condition: impl AsyncFnMut() -> Result<bool, BenchError>,
-) -> Result<(), BenchError> {
+    mut condition: impl AsyncFnMut() -> Result<bool, CommandError>,
+) -> Result<(), CommandError> {
     let began = Instant::now();
     while !condition().await? {
         if began.elapsed() > DEADLINE {

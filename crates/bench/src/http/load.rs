@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::time::Duration;
 
+use tidings_server::command_error::CommandError;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use crate::error::BenchError;
 use crate::process::Usage;
 use crate::statistic::quantile;
 
@@ -101,7 +101,7 @@ pub(super) struct Window {
 
 impl Window {
     /// Lets the askers warm up, measures, and ends them, whatever fails.
-    pub(super) async fn open(phase: &Phase, seconds: u32) -> Result<Self, BenchError> {
+    pub(super) async fn open(phase: &Phase, seconds: u32) -> Result<Self, CommandError> {
         sleep(WARM_UP).await;
         phase.0.store(Phase::MEASURE, Relaxed);
         let (began, before) = (Instant::now(), Usage::now());
@@ -112,7 +112,7 @@ impl Window {
 }
 
 /// Measures a client in this runtime.
-pub(super) async fn drive(asker: impl Ask, concurrency: u32, seconds: u32) -> Result<Load, BenchError> {
+pub(super) async fn drive(asker: impl Ask, concurrency: u32, seconds: u32) -> Result<Load, CommandError> {
     let phase = Arc::new(Phase::default());
     let mut tasks = JoinSet::new();
     for _ in 0..concurrency {

@@ -6,9 +6,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use tempfile::TempDir;
+use tidings_server::command_error::{CommandError, failed, failed_by};
 use tokio::time::{Instant, sleep};
-
-use crate::error::{BenchError, failed, failed_by};
 
 /// What it answers.
 pub(super) const BODY: &str = "Gooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooal!";
@@ -26,7 +25,7 @@ pub(super) struct Nginx {
 
 impl Nginx {
     /// Starts one on a free port, on the cores of this process.
-    pub(super) async fn start() -> Result<Self, BenchError> {
+    pub(super) async fn start() -> Result<Self, CommandError> {
         let version = Command::new("nginx").arg("-v").output();
         let version =
             version.map_err(|_| failed("nginx was not found: the clients need a server (Debian: nginx-light)"))?;
@@ -51,7 +50,7 @@ impl Nginx {
         Ok(nginx)
     }
 
-    async fn wait(&mut self, port: u16) -> Result<(), BenchError> {
+    async fn wait(&mut self, port: u16) -> Result<(), CommandError> {
         let began = Instant::now();
         while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
             let log = || fs::read_to_string(self._folder.path().join("error.log")).unwrap_or_default();
@@ -72,7 +71,7 @@ impl Nginx {
     }
 
     /// Processor time it has used, in the kernel too; it has one thread.
-    pub(super) fn cpu(&self) -> Result<Duration, BenchError> {
+    pub(super) fn cpu(&self) -> Result<Duration, CommandError> {
         let text = fs::read_to_string(format!("/proc/{}/schedstat", self.child.id()))?;
         let nanos = text.split(' ').next().and_then(|nanos| nanos.parse().ok());
         nanos.map(Duration::from_nanos).ok_or_else(|| failed("no processor time in /proc/PID/schedstat"))

@@ -9,11 +9,11 @@ use hyper::{StatusCode, Uri};
 use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
+use tidings_server::command_error::{CommandError, failed_by};
 use tokio::time::Instant;
 
 use super::load::{Ask, Load, Notes, Phase, TIMEOUT, Window};
 use super::nginx::BODY;
-use crate::error::{BenchError, failed_by};
 
 /// Threads of a client that blocks; more only wait for each other on one core.
 const THREAD_COUNT_MAX: u32 = 256;
@@ -25,7 +25,7 @@ pub(super) struct Reqwest {
 }
 
 impl Reqwest {
-    pub(super) fn start(url: &str) -> impl Future<Output = Result<Self, BenchError>> + Send + 'static {
+    pub(super) fn start(url: &str) -> impl Future<Output = Result<Self, CommandError>> + Send + 'static {
         let url = url.parse();
         async move {
             let url = url.map_err(|error| failed_by("nginx's address", &error))?;
@@ -49,7 +49,7 @@ pub(super) struct HyperUtil {
 }
 
 impl HyperUtil {
-    pub(super) fn start(url: &str) -> impl Future<Output = Result<Self, BenchError>> + Send + 'static {
+    pub(super) fn start(url: &str) -> impl Future<Output = Result<Self, CommandError>> + Send + 'static {
         let uri = url.parse();
         async move {
             let mut connector = HttpConnector::new();
@@ -69,7 +69,7 @@ impl Ask for HyperUtil {
 }
 
 /// ureq blocks, so each request in flight needs a thread, of which there are no more than are of use.
-pub(super) async fn ureq(url: &str, concurrency: u32, seconds: u32) -> Result<Load, BenchError> {
+pub(super) async fn ureq(url: &str, concurrency: u32, seconds: u32) -> Result<Load, CommandError> {
     let count = concurrency.min(THREAD_COUNT_MAX);
     let config = ureq::Agent::config_builder()
         .max_idle_connections(count as usize)

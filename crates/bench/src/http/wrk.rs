@@ -6,8 +6,7 @@ use std::fs;
 use std::process::{Command, Stdio};
 
 use tempfile::NamedTempFile;
-
-use crate::error::{BenchError, failed, failed_by};
+use tidings_server::command_error::{CommandError, failed, failed_by};
 
 /// wrk's own example of pipelining, with the depth as an argument.
 const SCRIPT: &str = "init = function(args)
@@ -36,7 +35,7 @@ pub(super) struct Sample {
 
 impl Wrk {
     /// `None` when the program is not on this machine.
-    pub(super) fn find() -> Result<Option<Self>, BenchError> {
+    pub(super) fn find() -> Result<Option<Self>, CommandError> {
         let found = Command::new("wrk").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
         if found.is_err() {
             return Ok(None); // Its exit status says nothing.
@@ -53,7 +52,7 @@ impl Wrk {
         connections: u32,
         depth: u32,
         seconds: u32,
-    ) -> Result<Sample, BenchError> {
+    ) -> Result<Sample, CommandError> {
         let mut command = Command::new("wrk");
         command.args(["-t", "1", "-c", &connections.to_string(), "-d", &format!("{seconds}s"), "--timeout", "10s"]);
         if depth > 1 {
@@ -83,7 +82,7 @@ fn read(output: &str) -> Option<(f64, f64)> {
 }
 
 /// Processor time of all children that have ended.
-fn children_seconds() -> Result<f64, BenchError> {
+fn children_seconds() -> Result<f64, CommandError> {
     let text = fs::read_to_string("/proc/self/stat")?;
     // The second field is a name in parentheses and may hold anything.
     let fields: Vec<_> = text.rsplit(')').next().unwrap_or_default().split_whitespace().collect();

@@ -11,6 +11,7 @@ use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::thread;
 
+use tidings_server::command_error::{CommandError, failed, failed_by};
 use tidings_types::EventPriority;
 
 use super::case::NEAR;
@@ -19,7 +20,6 @@ use super::job::{Door, ToldTimes};
 use super::provider::{Provider, check_ledger};
 use super::setup::Folder;
 use crate::args::BenchPushServer;
-use crate::error::{BenchError, failed, failed_by};
 use crate::report::progress;
 use crate::report::{Goal, Report};
 use crate::statistic::format_number;
@@ -41,7 +41,7 @@ struct Served {
 }
 
 impl Served {
-    fn start(folder: &Folder, config: &str) -> Result<Self, BenchError> {
+    fn start(folder: &Folder, config: &str) -> Result<Self, CommandError> {
         let file = folder.path("tidings.toml");
         fs::write(&file, config)?;
         let child = Command::new(std::env::current_exe()?)
@@ -63,13 +63,13 @@ impl Served {
     }
 
     /// Sets the peak back, so that the next one is of what comes now.
-    fn forget_peak(&self) -> Result<(), BenchError> {
+    fn forget_peak(&self) -> Result<(), CommandError> {
         let path = format!("/proc/{}/clear_refs", self.child.id());
         fs::write(path, "5").map_err(|error| failed_by("cannot set the memory's peak back", &error))
     }
 
     /// `VmRSS` or `VmHWM`, in MiB.
-    fn memory_mib(&self, field: &str) -> Result<f64, BenchError> {
+    fn memory_mib(&self, field: &str) -> Result<f64, CommandError> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
         let kilobytes = read_field(&status, field).ok_or_else(|| failed(format!("no {field} of the server")))?;
         Ok(kilobytes as f64 / 1024.0)
@@ -85,7 +85,7 @@ impl Drop for Served {
 }
 
 /// Where it says that it listens; what it says then is passed on.
-fn address(stderr: ChildStderr) -> Result<String, BenchError> {
+fn address(stderr: ChildStderr) -> Result<String, CommandError> {
     let mut lines = BufReader::new(stderr);
     let mut line = String::new();
     while lines.read_line(&mut line)? > 0 {
@@ -122,7 +122,7 @@ pub(super) async fn run(
     folder: &Folder,
     peers: &Path,
     report: &mut Report,
-) -> Result<(), BenchError> {
+) -> Result<(), CommandError> {
     let mut provider = Provider::start(BenchPushServer::Simulator, NEAR, sides, &folder.path(""), peers)?;
     folder.trust(&provider.greeting)?;
     let served = Served::start(folder, &folder.config_text(&provider.greeting, NEAR))?;
@@ -157,7 +157,7 @@ pub(super) async fn run(
 }
 
 /// Tells an audience and checks what came of it.
-async fn tell(served: &Served, provider: &mut Provider, id: &str, audience: u32) -> Result<ToldTimes, BenchError> {
+async fn tell(served: &Served, provider: &mut Provider, id: &str, audience: u32) -> Result<ToldTimes, CommandError> {
     let before = provider.mark()?.ledger;
     let position = served.door.post(id, audience, EventPriority::Normal).await?;
     let job = served.door.finished(position, audience).await?;

@@ -3,8 +3,8 @@
 use std::io;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use tidings_server::command_error::{CommandError, failed};
 
-use crate::error::{BenchError, failed};
 use crate::process::{self, Cores};
 
 /// Each side's cores; the same one for both where there is no other.
@@ -17,7 +17,7 @@ pub(super) struct Sides {
 
 impl Sides {
     /// The first core that this process may use, and the next `provider_count` ones.
-    pub(super) fn choose(provider_count: usize) -> Result<Self, BenchError> {
+    pub(super) fn choose(provider_count: usize) -> Result<Self, CommandError> {
         let Cores { server, load } = Cores::choose()?;
         if provider_count == 1 {
             return Ok(Self { server, provider: vec![load] });
@@ -32,7 +32,7 @@ impl Sides {
     }
 
     /// Starts a process on the provider's cores: it is held to those of whoever starts it.
-    pub(super) fn start_provider<T>(&self, start: impl FnOnce() -> Result<T, BenchError>) -> Result<T, BenchError> {
+    pub(super) fn start_provider<T>(&self, start: impl FnOnce() -> Result<T, CommandError>) -> Result<T, CommandError> {
         hold_thread(&self.provider)?;
         let started = start();
         hold_thread(&[self.server])?;

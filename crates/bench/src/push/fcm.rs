@@ -15,6 +15,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tidings_push::pacing::Quota;
 use tidings_sender::TimeTo;
+use tidings_server::command_error::{CommandError, failed, failed_by};
 use tidings_simulator::{Faults, FcmConfig, FcmSimulator};
 use tidings_types::{EventPriority, Platform, Timestamp};
 use tokio::time::sleep;
@@ -24,7 +25,6 @@ use super::job::{self, Door};
 use super::provider::check;
 use super::setup::{self, APP, Folder};
 use crate::args::PeerRole;
-use crate::error::{BenchError, failed, failed_by};
 use crate::peer::{self, Peer};
 use crate::report::progress;
 use crate::report::{Goal, Report};
@@ -66,7 +66,7 @@ struct Seen {
 }
 
 /// Simulates until our input ends. Blocks: the simulator has a thread of its own.
-pub(in super::super) fn serve() -> Result<(), BenchError> {
+pub(in super::super) fn serve() -> Result<(), CommandError> {
     let faults = Faults { round_trip_ms: ROUND_TRIP_MS, quota_count: QUOTA_PER_MINUTE.into(), ..Faults::default() };
     let simulator = FcmSimulator::start(FcmConfig { faults, ..FcmConfig::default() })
         .map_err(|error| failed_by("cannot start the simulator", &error))?;
@@ -87,7 +87,7 @@ pub(in super::super) fn serve() -> Result<(), BenchError> {
 }
 
 /// Measures both, the event after a quiet time `runs` times.
-pub(super) async fn run(runs: u32, sides: &Sides, dir: Option<&Path>, report: &mut Report) -> Result<(), BenchError> {
+pub(super) async fn run(runs: u32, sides: &Sides, dir: Option<&Path>, report: &mut Report) -> Result<(), CommandError> {
     let [half, nearly, all] = virtual_seconds();
     let name = format!("fcm: {AUDIENCE} devices, virtual time");
     report.measure(format!("{name}: 50 % sent"), "s", vec![half]);
@@ -142,7 +142,7 @@ fn virtual_seconds() -> [f64; 3] {
 }
 
 /// The server with its defaults, and this one provider.
-async fn start(folder: &Folder, greeting: &Greeting) -> Result<Server, BenchError> {
+async fn start(folder: &Folder, greeting: &Greeting) -> Result<Server, CommandError> {
     fs::write(folder.path("ca.pem"), &greeting.ca_pem)?;
     fs::write(folder.path("account.json"), &greeting.account)?;
     let text = format!(
@@ -173,7 +173,7 @@ struct Sample {
 
 impl Goals<'_> {
     /// Tells all devices, and checks in the ledger that each got it once.
-    async fn tell(&mut self) -> Result<Sample, BenchError> {
+    async fn tell(&mut self) -> Result<Sample, CommandError> {
         self.count += 1;
         let before: Seen = self.peer.ask(Ask {})?;
         let forecast = self.door.forecast(AUDIENCE).await?;

@@ -9,12 +9,12 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use tidings_push::apns::{ProviderKey, ProviderTokens};
+use tidings_server::command_error::{CommandError, failed, failed_by};
 use tidings_telemetry::unix_now;
 
 use super::language::LANGUAGES;
 use super::setup::{self, Folder};
 use super::simulator::Greeting;
-use crate::error::{BenchError, failed, failed_by};
 
 const TOKEN_COUNT: u32 = 10_000;
 /// The program, with all that it sends in files.
@@ -32,7 +32,7 @@ impl H2load {
     }
 
     /// Writes its files for one provider.
-    pub(super) fn prepare(greeting: &Greeting, folder: &Folder) -> Result<Self, BenchError> {
+    pub(super) fn prepare(greeting: &Greeting, folder: &Folder) -> Result<Self, CommandError> {
         let key = ProviderKey::new(&greeting.key_id, &greeting.team_id, &greeting.key_pem);
         let key = key.map_err(|error| failed_by("the simulator's key", &error))?;
         let token = ProviderTokens::new(key).authorization(unix_now());
@@ -49,7 +49,7 @@ impl H2load {
     }
 
     /// Requests a second, each answered with success.
-    pub(super) async fn measure(&self, count: u32, connections: u32, streams: u32) -> Result<f64, BenchError> {
+    pub(super) async fn measure(&self, count: u32, connections: u32, streams: u32) -> Result<f64, CommandError> {
         let mut command = Command::new("h2load");
         command.args(["-t", "1", "-n", &count.to_string(), "-c", &connections.to_string(), "-m", &streams.to_string()]);
         command.arg("-i").arg(&self.uris).arg("-d").arg(&self.payload);

@@ -7,13 +7,13 @@ use hyper::{Method, StatusCode};
 use serde::Deserialize;
 use serde_json::json;
 use tidings_sender::{JobReport, JobState};
+use tidings_server::command_error::{CommandError, failed, failed_by};
 use tidings_types::{EventPriority, JournalPosition};
 use tokio::time::{Instant, sleep};
 
 use super::language::{MINUTE, SCORER, TEAM};
 use super::provider::check;
 use super::setup::{self, TOPIC};
-use crate::error::{BenchError, failed, failed_by};
 use tidings_client::ServerUrl;
 use tidings_server::Server;
 
@@ -69,7 +69,7 @@ impl Door {
     }
 
     /// Of a server elsewhere.
-    pub(super) fn at(url: &str, key: String) -> Result<Self, BenchError> {
+    pub(super) fn at(url: &str, key: String) -> Result<Self, CommandError> {
         Ok(Self { url: ServerUrl::parse(url)?, key: Some(key) })
     }
 
@@ -79,7 +79,7 @@ impl Door {
         id: &str,
         audience: u32,
         priority: EventPriority,
-    ) -> Result<JournalPosition, BenchError> {
+    ) -> Result<JournalPosition, CommandError> {
         #[derive(Deserialize)]
         struct Accepted {
             position: u64,
@@ -98,7 +98,7 @@ impl Door {
     }
 
     /// How many seconds it would take to tell the first `audience` devices, by the server's own word.
-    pub(super) async fn forecast(&self, audience: u32) -> Result<f64, BenchError> {
+    pub(super) async fn forecast(&self, audience: u32) -> Result<f64, CommandError> {
         let event = json!({"topic": TOPIC, "subjects": [setup::subject(audience)]});
         let event = Bytes::from(event.to_string());
         let (status, body) = self.url.post("/v1/audience/preview", self.key.as_deref(), event).await?;
@@ -111,7 +111,7 @@ impl Door {
     }
 
     /// Waits until every one of `count` devices has its outcome, which must be that it was accepted.
-    pub(super) async fn finished(&self, position: JournalPosition, count: u32) -> Result<ToldJob, BenchError> {
+    pub(super) async fn finished(&self, position: JournalPosition, count: u32) -> Result<ToldJob, CommandError> {
         let (path, began) = (format!("/v1/jobs/{}", position.0), Instant::now());
         while began.elapsed() < DEADLINE {
             let (status, body) = self.url.request(Method::GET, &path, self.key.as_deref(), None).await?;
@@ -136,12 +136,16 @@ impl Door {
     }
 }
 
-fn late() -> BenchError {
+fn late() -> CommandError {
     failed(format!("waited {} s until the job was done", DEADLINE.as_secs()))
 }
 
 /// Waits until every one of `count` devices has its outcome, which must be that it was accepted.
-pub(super) async fn finished(server: &Server, position: JournalPosition, count: u32) -> Result<JobReport, BenchError> {
+pub(super) async fn finished(
+    server: &Server,
+    position: JournalPosition,
+    count: u32,
+) -> Result<JobReport, CommandError> {
     let began = Instant::now();
     loop {
         match server.sender().job(position) {
@@ -160,7 +164,7 @@ pub(super) async fn finished(server: &Server, position: JournalPosition, count: 
 }
 
 /// Waits until so many devices of a running job have their outcome.
-pub(super) async fn under_way(server: &Server, position: JournalPosition, count: u64) -> Result<(), BenchError> {
+pub(super) async fn under_way(server: &Server, position: JournalPosition, count: u64) -> Result<(), CommandError> {
     let began = Instant::now();
     while server.sender().job(position).is_none_or(|job| job.counts.total() < count) {
         if began.elapsed() > DEADLINE {

@@ -7,8 +7,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-
-use crate::error::{BenchError, failed, failed_by};
+use tidings_server::command_error::{CommandError, failed, failed_by};
 
 /// A running one; dropped, it is killed.
 pub(super) struct Link {
@@ -23,7 +22,7 @@ impl Link {
     pub(super) fn start<T: DeserializeOwned>(
         name: &'static str,
         mut command: Command,
-    ) -> Result<(Self, T), BenchError> {
+    ) -> Result<(Self, T), CommandError> {
         let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let mut child = child.map_err(|error| failed_by(&format!("cannot start {name}"), &error))?;
         let stdin = child.stdin.take().expect("standard input is a pipe");
@@ -34,14 +33,14 @@ impl Link {
     }
 
     /// Tells it something and waits for its answer. Blocks.
-    pub(super) fn ask<T: DeserializeOwned>(&mut self, command: &impl Serialize) -> Result<T, BenchError> {
+    pub(super) fn ask<T: DeserializeOwned>(&mut self, command: &impl Serialize) -> Result<T, CommandError> {
         let mut text = serde_json::to_vec(command).expect("commands are plain");
         text.push(b'\n');
         self.stdin.write_all(&text).map_err(|error| self.gone(&error))?;
         self.read()
     }
 
-    fn read<T: DeserializeOwned>(&mut self) -> Result<T, BenchError> {
+    fn read<T: DeserializeOwned>(&mut self) -> Result<T, CommandError> {
         let mut answer = String::new();
         match self.stdout.read_line(&mut answer) {
             Ok(0) => Err(failed(format!("{} ended by itself", self.name))),
@@ -50,7 +49,7 @@ impl Link {
         }
     }
 
-    fn gone(&self, error: &dyn std::error::Error) -> BenchError {
+    fn gone(&self, error: &dyn std::error::Error) -> CommandError {
         failed_by(&format!("{} does not answer", self.name), error)
     }
 }

@@ -11,6 +11,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use tidings_sender::JobReport;
+use tidings_server::command_error::{CommandError, failed};
 use tidings_types::{EventPriority, JournalPosition};
 use tokio::time::sleep;
 
@@ -20,7 +21,6 @@ use super::job::{Door, finished, is_finished, under_way};
 use super::provider::{Provider, check_ledger};
 use super::setup::{Folder, start_server};
 use crate::args::BenchPushServer;
-use crate::error::{BenchError, failed};
 use crate::report::{Goal, Report};
 use crate::report::{judge_if, millis, progress};
 use crate::statistic::quantile;
@@ -53,7 +53,7 @@ struct Goals {
 }
 
 impl Goals {
-    fn add(&mut self, job: &JobReport) -> Result<(), BenchError> {
+    fn add(&mut self, job: &JobReport) -> Result<(), CommandError> {
         let time_to = job.time_to.ok_or_else(|| failed("the job's report has no times"))?;
         self.first.push(millis(time_to.first));
         self.last.push(millis(time_to.p100));
@@ -71,7 +71,7 @@ struct Post<'a> {
 }
 
 impl Post<'_> {
-    async fn goal(&mut self) -> Result<JobReport, BenchError> {
+    async fn goal(&mut self) -> Result<JobReport, CommandError> {
         self.goals += 1;
         let id = format!("goal-{}", self.goals);
         let position = self.door.post(&id, GOAL_AUDIENCE, EventPriority::High).await?;
@@ -79,7 +79,7 @@ impl Post<'_> {
     }
 
     /// Returns when it fills the connections.
-    async fn newsletter(&mut self) -> Result<JournalPosition, BenchError> {
+    async fn newsletter(&mut self) -> Result<JournalPosition, CommandError> {
         self.newsletters += 1;
         if self.newsletters > NEWSLETTER_COUNT_MAX {
             return Err(failed(format!("{NEWSLETTER_COUNT_MAX} newsletters were over before {GOAL_COUNT} goals")));
@@ -98,7 +98,7 @@ pub(super) async fn run(
     folder: &Folder,
     peers: &Path,
     report: &mut Report,
-) -> Result<(), BenchError> {
+) -> Result<(), CommandError> {
     let mut provider = Provider::start(BenchPushServer::Simulator, PROVIDER, sides, &folder.path(""), peers)?;
     let server = start_server(folder, &provider.greeting, PROVIDER).await?;
     let mut post = Post { server: &server, door: Door::of(&server), audience, goals: 0, newsletters: 0 };
@@ -122,7 +122,7 @@ pub(super) async fn run(
     Ok(())
 }
 
-async fn goals_beside(post: &mut Post<'_>) -> Result<Goals, BenchError> {
+async fn goals_beside(post: &mut Post<'_>) -> Result<Goals, CommandError> {
     let mut goals = Goals::default();
     let mut newsletter = post.newsletter().await?;
     while goals.first.len() < GOAL_COUNT {

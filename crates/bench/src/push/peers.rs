@@ -19,6 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use tidings_server::command_error::{CommandError, failed, failed_by};
 use tidings_simulator::SimulatorConfig;
 use tidings_telemetry::unix_now;
 use uuid::Uuid;
@@ -29,7 +30,6 @@ use super::language::{EVENT, LANGUAGES, Language, Message};
 use super::link::Link;
 use super::provider::{Mark, Provider, check, check_ledger};
 use super::setup::{self, Folder};
-use crate::error::{BenchError, failed, failed_by};
 
 /// Devices that peers can send to.
 const DEVICE_COUNT: u32 = 200_000;
@@ -156,7 +156,7 @@ impl Work {
 
 impl Peers {
     /// Starts those that are in `peers`; what they send is put into `folder`, where the keys will be.
-    pub(super) fn start(peers: &Path, folder: &Folder) -> Result<Self, BenchError> {
+    pub(super) fn start(peers: &Path, folder: &Folder) -> Result<Self, CommandError> {
         let SimulatorConfig { key_id, team_id, .. } = SimulatorConfig::default();
         let work = serde_json::to_vec(&Work::new()).expect("work is plain");
         fs::write(folder.path("work.json"), work)?;
@@ -200,7 +200,7 @@ impl Peers {
 
 impl Foreign {
     /// Connects it to the provider of a case and finds out how it is at its best.
-    pub(super) async fn prepare(&mut self, case: Case, provider: &mut Provider) -> Result<(), BenchError> {
+    pub(super) async fn prepare(&mut self, case: Case, provider: &mut Provider) -> Result<(), CommandError> {
         let open = json!({"open": {"port": provider.greeting.port, "connections": case.connections}});
         let Opened {} = self.ask(open).await?;
         let mut best = 0.0;
@@ -215,7 +215,7 @@ impl Foreign {
     }
 
     /// One measured run; it was prepared.
-    pub(super) async fn measure(&mut self, run: u32, provider: &mut Provider) -> Result<Load, BenchError> {
+    pub(super) async fn measure(&mut self, run: u32, provider: &mut Provider) -> Result<Load, CommandError> {
         self.send(self.count, self.concurrency, 2 + run, provider).await
     }
 
@@ -225,7 +225,7 @@ impl Foreign {
         concurrency: u32,
         run: u32,
         provider: &mut Provider,
-    ) -> Result<Load, BenchError> {
+    ) -> Result<Load, CommandError> {
         let before = provider.mark()?;
         // One id for all devices of a run: it is the pair of the two that may come only once.
         let id = Uuid::from_u128(((self.kind as u128) << 64) | (u128::from(run) + 1));
@@ -239,7 +239,7 @@ impl Foreign {
         })
     }
 
-    fn check(&self, sent: &Sent, count: u32, before: &Mark, after: &Mark) -> Result<(), BenchError> {
+    fn check(&self, sent: &Sent, count: u32, before: &Mark, after: &Mark) -> Result<(), CommandError> {
         let name = self.kind.name();
         if !sent.failure.is_empty() {
             return Err(failed(format!("{name}: {}", sent.failure)));
@@ -252,7 +252,7 @@ impl Foreign {
     }
 
     /// Away from the runtime's threads, which our own server needs.
-    async fn ask<T>(&self, command: serde_json::Value) -> Result<T, BenchError>
+    async fn ask<T>(&self, command: serde_json::Value) -> Result<T, CommandError>
     where
         T: for<'a> Deserialize<'a> + Send + 'static,
     {

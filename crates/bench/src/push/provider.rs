@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::json;
+use tidings_server::command_error::{CommandError, failed, failed_by};
 
 use super::case::Case;
 use super::cores::{Sides, write_list};
@@ -17,7 +18,6 @@ use super::java::java;
 use super::link::Link;
 use super::simulator::{self, Done, Greeting, Ledger};
 use crate::args::BenchPushServer;
-use crate::error::{BenchError, failed, failed_by};
 
 /// A running one; dropped, it is killed.
 pub(super) struct Provider {
@@ -42,7 +42,7 @@ impl Provider {
         sides: &Sides,
         folder: &Path,
         peers: &Path,
-    ) -> Result<Self, BenchError> {
+    ) -> Result<Self, CommandError> {
         let (mut simulator, mut greeting) = sides.start_provider(|| start_simulator(sides))?;
         let link = match kind {
             BenchPushServer::Simulator => {
@@ -62,7 +62,7 @@ impl Provider {
     }
 
     /// What it has used and seen up to now. Blocks a moment.
-    pub(super) fn mark(&mut self) -> Result<Mark, BenchError> {
+    pub(super) fn mark(&mut self) -> Result<Mark, CommandError> {
         #[derive(Deserialize)]
         struct Used {
             cpu_seconds: f64,
@@ -80,14 +80,14 @@ impl Provider {
     }
 }
 
-fn start_simulator(sides: &Sides) -> Result<(Link, Greeting), BenchError> {
+fn start_simulator(sides: &Sides) -> Result<(Link, Greeting), CommandError> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["bench", "peer", "simulator", "--cpu", &sides.provider[0].to_string()]);
     command.env(simulator::CORES_VARIABLE, write_list(&sides.provider));
     Link::start("the simulator", command)
 }
 
-fn start_pushy(case: Case, sides: &Sides, folder: &Path, peers: &Path) -> Result<(Link, u16, String), BenchError> {
+fn start_pushy(case: Case, sides: &Sides, folder: &Path, peers: &Path) -> Result<(Link, u16, String), CommandError> {
     #[derive(Deserialize)]
     struct Listening {
         port: u16,
@@ -111,7 +111,7 @@ pub(super) fn check_ledger(
     after: &Ledger,
     count: u64,
     within_streams: bool,
-) -> Result<(), BenchError> {
+) -> Result<(), CommandError> {
     let seen = |field: fn(&Ledger) -> u64| field(after) - field(before);
     let violations = if within_streams { seen(|ledger| ledger.stream_limit_violations) } else { 0 };
     check(&[
@@ -125,7 +125,7 @@ pub(super) fn check_ledger(
 }
 
 /// What was found must be what was expected.
-pub(super) fn check(checks: &[(&str, u64, u64)]) -> Result<(), BenchError> {
+pub(super) fn check(checks: &[(&str, u64, u64)]) -> Result<(), CommandError> {
     match checks.iter().find(|(_, found, expected)| found != expected) {
         Some((what, found, expected)) => Err(failed(format!("{found} {what} instead of {expected}"))),
         None => Ok(()),

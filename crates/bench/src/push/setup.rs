@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use tidings_server::command_error::{CommandError, failed_by};
 use tidings_store::{NewDevice, NewImport};
 use tidings_telemetry::unix_now;
 use tidings_types::{AppId, DeviceId, DeviceToken, Locale, Platform, Subject, TopicName};
@@ -10,7 +11,6 @@ use tidings_types::{AppId, DeviceId, DeviceToken, Locale, Platform, Subject, Top
 use super::case::Case;
 use super::language::LANGUAGES;
 use super::simulator::Greeting;
-use crate::error::{BenchError, failed_by};
 use crate::report::progress;
 use crate::store;
 use tidings_config::{Config, parse};
@@ -29,7 +29,7 @@ pub(super) fn subject(audience: u32) -> String {
 pub(super) struct Folder(tempfile::TempDir);
 
 impl Folder {
-    pub(super) fn make(parent: Option<&Path>) -> Result<Self, BenchError> {
+    pub(super) fn make(parent: Option<&Path>) -> Result<Self, CommandError> {
         let folder = match parent {
             Some(parent) => tempfile::tempdir_in(parent),
             None => tempfile::tempdir(),
@@ -44,7 +44,7 @@ impl Folder {
     }
 
     /// Puts the provider's certificate and our key there, instead of those before.
-    pub(super) fn trust(&self, greeting: &Greeting) -> Result<(), BenchError> {
+    pub(super) fn trust(&self, greeting: &Greeting) -> Result<(), CommandError> {
         fs::write(self.path("ca.pem"), &greeting.ca_pem)?;
         Ok(fs::write(self.path("key.p8"), &greeting.key_pem)?)
     }
@@ -54,7 +54,7 @@ impl Folder {
     }
 
     /// The server's configuration: its defaults, with the provider of a case.
-    pub(super) fn config(&self, greeting: &Greeting, case: Case) -> Result<Config, BenchError> {
+    pub(super) fn config(&self, greeting: &Greeting, case: Case) -> Result<Config, CommandError> {
         Ok(parse("bench", &self.config_text(greeting, case), [])?.config)
     }
 
@@ -100,7 +100,7 @@ impl Folder {
 
 /// Registers as many devices as the largest of the audiences has; the first so many are subscribed to each one's
 /// subject.
-pub(super) async fn import(folder: &Folder, audiences: &[u32], platform: Platform) -> Result<(), BenchError> {
+pub(super) async fn import(folder: &Folder, audiences: &[u32], platform: Platform) -> Result<(), CommandError> {
     import_as(folder, audiences, |number| device(platform, number)).await
 }
 
@@ -109,7 +109,7 @@ pub(super) async fn import_as(
     folder: &Folder,
     audiences: &[u32],
     device: impl Fn(u32) -> NewDevice,
-) -> Result<(), BenchError> {
+) -> Result<(), CommandError> {
     let store = store::open(&folder.path("data").join("store")).await?;
     let topic = TopicName::new(TOPIC).expect("a legal topic");
     let device_count = audiences.iter().copied().max().unwrap_or(0);
@@ -158,7 +158,7 @@ pub(super) fn token(language: u8, number: u32) -> DeviceToken {
 }
 
 /// Starts the server of a case in this process.
-pub(super) async fn start_server(folder: &Folder, greeting: &Greeting, case: Case) -> Result<Server, BenchError> {
+pub(super) async fn start_server(folder: &Folder, greeting: &Greeting, case: Case) -> Result<Server, CommandError> {
     folder.trust(greeting)?;
     let config = folder.config(greeting, case)?;
     Server::start(config).await.map_err(|error| failed_by("cannot start the server", &error))

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
+use tidings_server::command_error::{CommandError, failed_by};
 use tidings_simulator::{AcceptedNotification, ApnsSimulator, Faults, SimulatorConfig};
 
 use super::cores::{hold_thread, read_list};
 use super::language::language_of;
-use crate::error::{BenchError, failed_by};
 use crate::peer;
 use crate::process::Usage;
 
@@ -81,7 +81,7 @@ struct Seen {
 }
 
 /// Simulates until our input ends. Blocks: the simulator has threads of its own.
-pub(in super::super) fn serve() -> Result<(), BenchError> {
+pub(in super::super) fn serve() -> Result<(), CommandError> {
     let seen = Arc::new(Seen::default());
     let counted = seen.clone();
     let on_accepted = Arc::new(move |accepted: AcceptedNotification<'_>| {
@@ -115,7 +115,7 @@ pub(in super::super) fn serve() -> Result<(), BenchError> {
     })
 }
 
-fn mark(simulator: &ApnsSimulator, seen: &Seen) -> Result<Mark, BenchError> {
+fn mark(simulator: &ApnsSimulator, seen: &Seen) -> Result<Mark, CommandError> {
     let summary = simulator.ledger().summary();
     let ledger = Ledger {
         accepted: summary.accepted,

@@ -9,6 +9,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use tidings_sender::TimeTo;
+use tidings_server::command_error::{CommandError, failed, failed_by};
 use tidings_simulator::{Faults, PushKeys, PushSubscription, WebPushConfig, WebPushSimulator};
 use tidings_types::{DeviceToken, EventPriority, Platform};
 
@@ -17,7 +18,6 @@ use super::job::{self, Door};
 use super::provider::check;
 use super::setup::{self, APP, Folder};
 use crate::args::PeerRole;
-use crate::error::{BenchError, failed, failed_by};
 use crate::peer::{self, Peer};
 use crate::process::Usage;
 use crate::report::{Goal, Report, progress};
@@ -58,7 +58,7 @@ struct Seen {
 }
 
 /// Simulates until our input ends. Blocks: the simulator has a thread of its own.
-pub(in super::super) fn serve() -> Result<(), BenchError> {
+pub(in super::super) fn serve() -> Result<(), CommandError> {
     let faults = Faults { round_trip_ms: ROUND_TRIP_MS, stream_limit: STREAM_LIMIT, ..Faults::default() };
     let simulator = WebPushSimulator::start(WebPushConfig { faults, ..WebPushConfig::default() })
         .map_err(|error| failed_by("cannot start the simulator", &error))?;
@@ -91,7 +91,7 @@ struct Sample {
 }
 
 /// Tells all browsers `runs` times, after one event that warms up.
-pub(super) async fn run(runs: u32, sides: &Sides, dir: Option<&Path>, report: &mut Report) -> Result<(), BenchError> {
+pub(super) async fn run(runs: u32, sides: &Sides, dir: Option<&Path>, report: &mut Report) -> Result<(), CommandError> {
     let (mut peer, greeting) =
         sides.start_provider(|| Peer::start::<Greeting>(PeerRole::WebPush, sides.provider[0]))?;
     let folder = Folder::make(dir)?;
@@ -126,7 +126,7 @@ pub(super) async fn run(runs: u32, sides: &Sides, dir: Option<&Path>, report: &m
 }
 
 /// Tells all browsers, and checks in the ledger that each got it once.
-async fn tell(door: &Door, server: &Server, peer: &mut Peer, run: u32) -> Result<Sample, BenchError> {
+async fn tell(door: &Door, server: &Server, peer: &mut Peer, run: u32) -> Result<Sample, CommandError> {
     let (before, used): (Seen, Usage) = (peer.ask(Ask::Seen)?, Usage::now()?);
     let position = door.post(&format!("web-push-{run}"), AUDIENCE, EventPriority::High).await?;
     let job = job::finished(server, position, AUDIENCE).await?;
@@ -145,7 +145,7 @@ async fn tell(door: &Door, server: &Server, peer: &mut Peer, run: u32) -> Result
 }
 
 /// The server with its defaults, and this one service.
-async fn start(folder: &Folder, greeting: &Greeting) -> Result<Server, BenchError> {
+async fn start(folder: &Folder, greeting: &Greeting) -> Result<Server, CommandError> {
     fs::write(folder.path("ca.pem"), &greeting.ca_pem)?;
     fs::write(folder.path("vapid.key"), &greeting.vapid_key)?;
     let text = format!(

@@ -16,6 +16,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::{SinkExt as _, TryStreamExt as _};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
+use tidings_server::command_error::{CommandError, failed, failed_by};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_postgres::types::ToSql;
@@ -25,7 +26,6 @@ use super::task::{Found, Row, Task, tell_row};
 use crate::audience::folder::folder;
 use crate::audience::select::{Audience, Walk};
 use crate::audience::update::{self, Change, Updated};
-use crate::error::{BenchError, failed, failed_by};
 
 pub(super) const HOW: &str = "over a Unix socket, a process per connection; fsync and synchronous_commit as they are \
     by default, shared_buffers 1 GB, work_mem 256 MB, max_wal_size 8 GB, locale C; it may use both cores for one \
@@ -59,7 +59,7 @@ const SELECT: &str = "SELECT device.token, device.locale, device.platform \
 const UPDATE: &str = "INSERT INTO subscription SELECT number, $2, 'goal' FROM device WHERE id = $1";
 const DISK: &str = "SELECT pg_total_relation_size('device') + pg_total_relation_size('subscription')";
 
-pub(super) async fn measure(task: &Task<'_>) -> Result<Found, BenchError> {
+pub(super) async fn measure(task: &Task<'_>) -> Result<Found, CommandError> {
     let mut server = Server::start(task.dir)?;
     let client = server.first_client().await?;
     task.progress("PostgreSQL", "load");
@@ -93,7 +93,7 @@ pub(super) async fn measure(task: &Task<'_>) -> Result<Found, BenchError> {
     Ok(found)
 }
 
-fn refused(error: tokio_postgres::Error) -> BenchError {
+fn refused(error: tokio_postgres::Error) -> CommandError {
     failed_by("the server", &error)
 }
 
@@ -152,7 +152,7 @@ async fn select(
 }
 
 /// Each writer has a connection; the server commits together what it can.
-async fn measure_updates(task: &Task<'_>, server: &mut Server) -> Result<Vec<Updated>, BenchError> {
+async fn measure_updates(task: &Task<'_>, server: &mut Server) -> Result<Vec<Updated>, CommandError> {
     let mut clients = Vec::new();
     for _ in 0..update::WRITER_COUNT {
         let client = server.client().await.map_err(refused)?;
@@ -185,14 +185,14 @@ struct Server {
 }
 
 impl Server {
-    fn start(parent: Option<&Path>) -> Result<Self, BenchError> {
+    fn start(parent: Option<&Path>) -> Result<Self, CommandError> {
         let folder = folder(parent)?;
         let user = unprivileged_user()?;
         if let Some((uid, gid)) = user {
             chown(folder.path(), Some(uid), Some(gid))?;
         }
         let log = File::create(log_path(folder.path()))?;
-        let command = |name| -> Result<Command, BenchError> {
+        let command = |name| -> Result<Command, CommandError> {
             let path =
                 program(name).ok_or_else(|| failed(format!("no {name} on this machine (Debian: postgresql)")))?;
             let mut command = Command::new(path);
@@ -214,7 +214,7 @@ impl Server {
     }
 
     /// Waits until the server takes connections.
-    async fn first_client(&mut self) -> Result<Client, BenchError> {
+    async fn first_client(&mut self) -> Result<Client, CommandError> {
         let began = Instant::now();
         loop {
             let error = match self.client().await {
@@ -272,7 +272,7 @@ fn program(name: &str) -> Option<PathBuf> {
 }
 
 /// User and group to run it as; `None`: ours.
-fn unprivileged_user() -> Result<Option<(u32, u32)>, BenchError> {
+fn unprivileged_user() -> Result<Option<(u32, u32)>, CommandError> {
     if !geteuid().is_root() {
         return Ok(None);
     }

@@ -5,6 +5,7 @@ use std::hint::black_box;
 use std::path::Path;
 
 use rusqlite::{Connection, params_from_iter};
+use tidings_server::command_error::{CommandError, failed, failed_by};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
@@ -12,7 +13,6 @@ use super::task::{Found, Row, Task, tell_row};
 use crate::audience::folder::{disk_bytes, folder};
 use crate::audience::select::{Audience, Walk};
 use crate::audience::update::{self, Change, Updated};
-use crate::error::{BenchError, failed, failed_by};
 
 pub(super) const HOW: &str = "in this process; WAL, synchronous = FULL, 1 GiB of cache, files mapped; one thread \
     reads; updates that wait are committed together by another, 64 at most.";
@@ -40,7 +40,7 @@ const INSERT_DEVICE: &str = "INSERT INTO device VALUES (?1, ?2, ?3, ?4, ?5, ?6, 
 const INSERT_SUBSCRIPTION: &str = "INSERT INTO subscription VALUES (?1, ?2, ?3)";
 const UPDATE: &str = "INSERT INTO subscription SELECT number, ?2, 'goal' FROM device WHERE id = ?1";
 
-pub(super) async fn measure(task: &Task<'_>) -> Result<Found, BenchError> {
+pub(super) async fn measure(task: &Task<'_>) -> Result<Found, CommandError> {
     let folder = folder(task.dir)?;
     let path = folder.path().join("store.sqlite");
     let database = |error: rusqlite::Error| failed_by("the database", &error);
@@ -128,7 +128,7 @@ struct Waiting {
     added: oneshot::Sender<u64>,
 }
 
-async fn measure_updates(task: &Task<'_>, path: &Path, first: u64) -> Result<Updated, BenchError> {
+async fn measure_updates(task: &Task<'_>, path: &Path, first: u64) -> Result<Updated, CommandError> {
     let (tx, rx) = mpsc::channel::<Waiting>(update::WRITER_COUNT);
     let path = path.to_owned();
     let committer = tokio::task::spawn_blocking(move || commit(&path, rx));
