@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!            ┌ thread: current-thread runtime ─────────────────────────────────────┐
-//!            │ pool: repeats that wait, budget, outcomes (one per thread)          │
+//!            │ scheduler: repeats that wait, budget, outcomes (one per thread)     │
 //!  lakes ──► │   slot ─ connection ─ h2 ─ cork ─ TLS ─ TCP ─► provider             │ ──► outcome sink
 //!            │   slot ─ connection ─ …             (one task per connection)       │
 //!            └─────────────────────────────────────────────────────────────────────┘
@@ -25,12 +25,12 @@
 //! Bounds, per thread: nothing is taken from the lakes, which makes the sender wait, while `connections × streams_max`
 //! notifications are in flight or ready to be, or 16 times as many are held with those that wait for a repeat. Only to
 //! find what is over while nothing is sent are up to another `connections × streams_max` held. A connection has at
-//! most 1 MiB (`cork::CORK_BYTES_MAX`) not yet written, and a place has at most two that leave beside the one that
+//! most 1 MiB (`cork::CORK_BYTES_MAX`) not yet written, and a slot has at most two that leave beside the one that
 //! works.
 //! Closed lakes: the rest is sent, then the gateway ends by itself.
 //!
-//! To read it, begin with `service`, then `slot` (one place), `connection` (one connection at work), `answers` (its open
-//! streams) and `pool` (what the connections of a thread share). No file uses one that uses it.
+//! To read it, begin with `service`, then `slot`, `connection` (one connection at work), `answers` (its open
+//! streams) and `scheduler` (what the connections of a thread share). No file uses one that uses it.
 
 mod addresses;
 mod answers;
@@ -44,10 +44,10 @@ mod frames;
 mod health;
 mod intake;
 mod oauth;
-mod pool;
 #[cfg(test)]
 mod progress;
 mod scaling;
+mod scheduler;
 mod service;
 mod slot;
 mod throttle;

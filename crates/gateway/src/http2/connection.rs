@@ -7,8 +7,8 @@
 //!
 //! A turn ends when nothing more can be read, sent or taken; whatever changes that wakes the task. What waits from the
 //! turn before is written before anything is opened, since it is what takes the room. A connection that is *leaving*
-//! (GOAWAY, a refused or replaced credential) opens nothing more, waits for the answers under way and ends; its place
-//! in the lines is another's then. What it awaits at each moment is its `state`, where the drawing is.
+//! (GOAWAY, a refused or replaced credential) opens nothing more, waits for the answers under way and ends. It has
+//! left the lakes' lines by then. What it awaits at each moment is its `state`, where the drawing is.
 //!
 //! What is open when it ends has an unknown outcome, except the streams that GOAWAY names as not processed.
 //!
@@ -49,7 +49,7 @@ use super::credential::Credential;
 use super::frames::GoAway;
 use super::health::HealthWatch;
 use super::intake::Intake;
-use super::pool::{Delay, Demand, Pool, Seat};
+use super::scheduler::{Delay, Demand, Scheduler, Seat};
 use crate::attempt::Attempt;
 use crate::metrics::{Metrics, Repeat};
 
@@ -64,8 +64,8 @@ const _: () = {
     assert!(BATCH_BYTES + count_max * (REQUEST_HEAD_BYTES + PAYLOAD_BYTES_MAX) <= CORK_BYTES_MAX);
 };
 
-/// What all connections of a gateway share and nobody changes.
-pub(crate) struct Shared {
+/// What all connections of a gateway use. It does not change.
+pub(crate) struct GatewayContext {
     pub(crate) dialect: Arc<dyn Dialect>,
     /// The names for logs.
     pub(crate) provider: &'static str,
@@ -77,7 +77,7 @@ pub(crate) struct Shared {
     pub(crate) timeouts: Timeouts,
 }
 
-impl Shared {
+impl GatewayContext {
     /// A connection's limit has changed.
     fn on_allowed(&self, before: u32, now: u32) {
         self.metrics.streams_allowed.add(i64::from(now) - i64::from(before));
@@ -96,10 +96,10 @@ pub(crate) struct End {
 
 pub(crate) struct Connection {
     slot: usize,
-    shared: Rc<Shared>,
-    pool: Rc<RefCell<Pool>>,
+    context: Rc<GatewayContext>,
+    scheduler: Rc<RefCell<Scheduler>>,
     state: State,
-    /// The place in the lakes' lines; none once it was given up.
+    /// Takes from the lakes; `None` once it has left their lines.
     intake: Option<Intake>,
     link: Link,
     bell: Arc<Bell>,
@@ -125,18 +125,18 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// A connection in place `slot` that begins to work.
+    /// A connection in `slot` that begins to work.
     pub(crate) fn new(
         slot: usize,
-        shared: Rc<Shared>,
-        pool: Rc<RefCell<Pool>>,
+        context: Rc<GatewayContext>,
+        scheduler: Rc<RefCell<Scheduler>>,
         intake: Intake,
         credential: &Credential,
         mut link: Link,
     ) -> Self {
         let bell = Arc::new(Bell::default());
-        let mut permits = Permits::new(shared.streams_max);
-        if credential.is_certificate() || !shared.dialect.proves_first() {
+        let mut permits = Permits::new(context.streams_max);
+        if credential.is_certificate() || !context.dialect.proves_first() {
             permits.on_accepted(); // Only a token has to be accepted first.
         }
         Self {
@@ -149,11 +149,11 @@ impl Connection {
             permits,
             allowed: 0,
             authorization: Authorization::new(credential),
-            liveness: Liveness::new(shared.timeouts, link.h2.ping_pong(), Instant::now()),
+            liveness: Liveness::new(context.timeouts, link.h2.ping_pong(), Instant::now()),
             link,
-            round_trips: shared.metrics.round_trip.local(),
-            shared,
-            pool,
+            round_trips: context.metrics.round_trip.local(),
+            context,
+            scheduler,
             payload_bytes: 0,
             payload_mean: 0,
             is_goaway_counted: false,
@@ -181,9 +181,9 @@ impl Connection {
         self.state.leave();
         if let Some(mut intake) = self.intake.take() {
             let cx = &mut Context::from_waker(Waker::noop());
-            let mut pool = self.pool.borrow_mut();
-            pool.take(cx, self.slot, &mut intake, Demand::NONE, &mut self.batch);
-            pool.note(self.slot, None);
+            let mut scheduler = self.scheduler.borrow_mut();
+            scheduler.take(cx, self.slot, &mut intake, Demand::NONE, &mut self.batch);
+            scheduler.note(self.slot, None);
         }
         self.tell_allowed(0);
     }
@@ -191,14 +191,14 @@ impl Connection {
     fn tell_allowed(&mut self, now: u32) {
         let before = std::mem::replace(&mut self.allowed, now);
         if before != now {
-            self.shared.on_allowed(before, now);
+            self.context.on_allowed(before, now);
         }
     }
 
     /// Waits for the answers under way.
     ///
     /// # Cancel safety
-    /// Not cancel safe: what is open is then neither settled nor repeated, only counted as held by the pool.
+    /// Not cancel safe: what is open is then neither settled nor repeated, only counted as held by the scheduler.
     pub(crate) async fn finish(&mut self) {
         self.leave();
         poll_fn(|cx| {
@@ -218,12 +218,12 @@ impl Connection {
     fn poll_turn(&mut self, cx: &mut Context<'_>) {
         self.bell.begin(cx.waker());
         self.turn(cx);
-        let mut pool = self.pool.borrow_mut();
+        let mut scheduler = self.scheduler.borrow_mut();
         if self.intake.is_some() {
-            pool.note(self.slot, Some(Seat { limit: self.permits.limit(), in_flight: self.permits.in_flight() }));
+            scheduler.note(self.slot, Some(Seat { limit: self.permits.limit(), in_flight: self.permits.in_flight() }));
         }
-        pool.flush();
-        drop(pool);
+        scheduler.flush();
+        drop(scheduler);
         if self.bell.end() {
             cx.waker().wake_by_ref();
         }
@@ -235,8 +235,8 @@ impl Connection {
         // The runtime may have stopped the reading only for others' sake: then it rang, and we go on after them.
         let read_on = self.bell.take_rung();
         self.collect(now);
-        // First, since what is settled makes room under the pool's bound.
-        self.pool.borrow_mut().flush();
+        // First, since what is settled makes room under the scheduler's bound.
+        self.scheduler.borrow_mut().flush();
         self.permits.on_limit(self.link.requests.current_max_send_streams());
         if self.state.is_working() {
             self.tell_allowed(self.permits.limit());
@@ -265,8 +265,8 @@ impl Connection {
         self.link.cork.close_gate(gate_closed);
         if let Poll::Ready(result) = Pin::new(&mut self.link.h2).poll(&mut Context::from_waker(&self.bell_waker)) {
             debug!(
-                provider = self.shared.provider,
-                pool = self.shared.pool,
+                provider = self.context.provider,
+                pool = self.context.pool,
                 slot = self.slot,
                 error = result.err().map(tracing::field::display),
                 "Connection closed"
@@ -279,7 +279,7 @@ impl Connection {
 
     fn tell_goodbye(&mut self) {
         let Some(GoAway { last_stream, code, reason }) = self.link.cork.take_goaway() else { return };
-        let Shared { provider, pool, metrics, .. } = &*self.shared;
+        let GatewayContext { provider, pool, metrics, .. } = &*self.context;
         if !std::mem::replace(&mut self.is_goaway_counted, true) {
             metrics.goaways.inc(); // A second one only says up to where it went in the end (RFC 9113, 6.8).
         }
@@ -299,12 +299,12 @@ impl Connection {
         if ended.is_empty() {
             return;
         }
-        let (pool, unix) = (Rc::clone(&self.pool), unix_now());
-        let mut pool = pool.borrow_mut();
-        self.shared.metrics.streams_ended.add(ended.len() as u64);
+        let (scheduler, unix) = (Rc::clone(&self.scheduler), unix_now());
+        let mut scheduler = scheduler.borrow_mut();
+        self.context.metrics.streams_ended.add(ended.len() as u64);
         // One of a batch is enough for a mean.
         if let Some(one) = ended.iter().find(|it| matches!(it.answer, Answer::Response(..))) {
-            self.shared.gauge.on_round_trip(now.saturating_duration_since(one.opened_at));
+            self.context.gauge.on_round_trip(now.saturating_duration_since(one.opened_at));
         }
         for Ended { attempt, authorization, opened_at, answer } in ended.drain(..) {
             self.permits.on_ended();
@@ -313,16 +313,18 @@ impl Connection {
                     self.liveness.on_heard(now);
                     self.round_trips.record(now.saturating_duration_since(opened_at));
                     match self.classify(status, &headers, &body, unix) {
-                        Some(verdict) => self.on_verdict(&mut pool, attempt, authorization, verdict, opened_at, now),
-                        None => pool.on_unreadable(attempt, now),
+                        Some(verdict) => {
+                            self.on_verdict(&mut scheduler, attempt, authorization, verdict, opened_at, now)
+                        }
+                        None => scheduler.on_unreadable(attempt, now),
                     }
                 }
                 Answer::Failed(error) if is_not_processed(&error) => {
                     self.liveness.on_heard(now);
-                    pool.on_failed(attempt, Repeat::NotProcessed, Delay::Hurry, now);
+                    scheduler.on_failed(attempt, Repeat::NotProcessed, Delay::Hurry, now);
                 }
                 Answer::Failed(_) | Answer::Lost => {
-                    pool.on_failed(attempt, Repeat::Unknown, Delay::Backoff(Duration::ZERO), now);
+                    scheduler.on_failed(attempt, Repeat::Unknown, Delay::Backoff(Duration::ZERO), now);
                 }
             }
         }
@@ -331,7 +333,7 @@ impl Connection {
 
     /// What an answer means; none if reading it panicked.
     fn classify(&self, status: StatusCode, headers: &HeaderMap, body: &[u8], unix: Timestamp) -> Option<Verdict> {
-        let classify = || self.shared.dialect.classify(status, headers, body, unix);
+        let classify = || self.context.dialect.classify(status, headers, body, unix);
         let mut verdict = panics::catch(Work::Notification, classify).ok()?;
         if let Verdict::Repeat { not_before, .. } = &mut verdict {
             // Whatever the provider's own rules: RFC 9110, 10.2.3.
@@ -342,7 +344,7 @@ impl Connection {
 
     fn on_verdict(
         &mut self,
-        pool: &mut Pool,
+        scheduler: &mut Scheduler,
         attempt: Attempt,
         authorization: AuthorizationNumber,
         verdict: Verdict,
@@ -353,33 +355,33 @@ impl Connection {
             Verdict::Accepted => {
                 if !self.end.useful {
                     self.link.entry.on_useful();
-                    self.shared.health.on_taken();
+                    self.context.health.on_taken();
                 }
                 self.end.useful = true;
                 self.permits.on_accepted();
-                pool.on_accepted(attempt, now);
+                scheduler.on_accepted(attempt, now);
             }
             Verdict::Rejected { reason, gone_at } => {
                 self.end.useful = true;
-                pool.on_rejected(attempt, reason, gone_at, now);
+                scheduler.on_rejected(attempt, reason, gone_at, now);
             }
             Verdict::Repeat { reason, advice, not_before } => {
                 if advice == Advice::PauseAll {
-                    self.pause(pool, reason, not_before, now.saturating_duration_since(opened_at));
+                    self.pause(scheduler, reason, not_before, now.saturating_duration_since(opened_at));
                 }
                 let delay = self.on_advice(reason, advice, not_before, authorization);
-                pool.on_failed(attempt, Repeat::Answer, delay, now);
+                scheduler.on_failed(attempt, Repeat::Answer, delay, now);
             }
         }
     }
 
     /// `round_trip`: of the request that was refused.
-    fn pause(&self, pool: &mut Pool, reason: Reason, pause: Duration, round_trip: Duration) {
+    fn pause(&self, scheduler: &mut Scheduler, reason: Reason, pause: Duration, round_trip: Duration) {
         let now = unix_now();
         let sent_at = Timestamp(now.0.saturating_sub(round_trip.as_millis() as u64));
-        let (is_news, per_minute) = pool.pause(pause, sent_at, now);
+        let (is_news, per_minute) = scheduler.pause(pause, sent_at, now);
         if is_news {
-            let Shared { provider, pool, metrics, .. } = &*self.shared;
+            let GatewayContext { provider, pool, metrics, .. } = &*self.context;
             metrics.pauses.inc();
             let (reason, pause) = (reason.as_str(), pause.as_secs_f64());
             warn!(provider, pool, reason, pause, per_minute, "Provider asks for a pause");
@@ -429,7 +431,7 @@ impl Connection {
             return;
         }
         self.give_up(now);
-        let Shared { provider, pool, metrics, .. } = &*self.shared;
+        let GatewayContext { provider, pool, metrics, .. } = &*self.context;
         let (slot, count, bytes) = (self.slot, self.permits.in_flight(), self.link.cork.window());
         let lacks_window = !self.state.is_leaving() && count == 0 && bytes < self.payload_mean.max(1);
         if self.liveness.is_shut(lacks_window, now) {
@@ -448,7 +450,7 @@ impl Connection {
 
     /// Gives up requests that have waited for too long.
     fn give_up(&mut self, now: Instant) {
-        if let Some(opened_before) = now.checked_sub(self.shared.timeouts.answer) {
+        if let Some(opened_before) = now.checked_sub(self.context.timeouts.answer) {
             let mut ended = std::mem::take(&mut self.ended);
             self.answers.give_up(opened_before, &mut ended);
             self.on_answers(&mut ended, now);
@@ -462,7 +464,7 @@ impl Connection {
             let count = self.demand();
             let Some(intake) = &mut self.intake else { return };
             let demand = Demand { count, may_send: count > 0 && self.authorization.is_ready(unix_now()) };
-            self.pool.borrow_mut().take(cx, self.slot, intake, demand, &mut self.batch);
+            self.scheduler.borrow_mut().take(cx, self.slot, intake, demand, &mut self.batch);
             if self.batch.is_empty() {
                 return;
             }
@@ -482,7 +484,7 @@ impl Connection {
             Poll::Pending => return 0, // One that was handed over is not open yet.
             Poll::Ready(Err(error)) => {
                 if self.state.is_working() {
-                    let Shared { provider, pool, .. } = &*self.shared;
+                    let GatewayContext { provider, pool, .. } = &*self.context;
                     debug!(provider, pool, slot = self.slot, error = chain(&error), "Connection is leaving");
                 }
                 self.state.leave();
@@ -503,19 +505,19 @@ impl Connection {
     /// Opens a stream for each notification of the batch. Those that `h2` does not take go back: they were not sent.
     /// Returns whether it took all.
     fn hand_over(&mut self, now: Instant) -> bool {
-        let (unix, shared, pool) = (unix_now(), Rc::clone(&self.shared), Rc::clone(&self.pool));
+        let (unix, context, scheduler) = (unix_now(), Rc::clone(&self.context), Rc::clone(&self.scheduler));
         let (authorization, number) = self.authorization.header(unix);
         let mut random = |bytes: &mut [u8]| rand::fill(bytes);
         (self.payload_bytes, self.payload_mean) = (0, 0);
         let mut batch = std::mem::take(&mut self.batch);
         let (mut opened, mut refused) = (0, 0);
         for attempt in batch.drain(..) {
-            let make = || shared.dialect.request(&attempt.notification, authorization.as_ref(), &mut random, unix);
+            let make = || context.dialect.request(&attempt.notification, authorization.as_ref(), &mut random, unix);
             let made = panics::catch(Work::Notification, make);
-            let (head, payload) = match made.unwrap_or(Err(Reason::Panicked(shared.dialect.provider()))) {
+            let (head, payload) = match made.unwrap_or(Err(Reason::Panicked(context.dialect.provider()))) {
                 Ok(request) => request,
                 Err(reason) => {
-                    pool.borrow_mut().on_rejected(attempt, reason, None, now);
+                    scheduler.borrow_mut().on_rejected(attempt, reason, None, now);
                     continue;
                 }
             };
@@ -530,14 +532,14 @@ impl Connection {
                     opened += 1;
                 }
                 Err(_) => {
-                    pool.borrow_mut().put_back(attempt);
+                    scheduler.borrow_mut().put_back(attempt);
                     refused += 1;
                 }
             }
         }
         self.batch = batch;
         self.payload_mean /= (opened + refused).max(1);
-        self.shared.metrics.streams_opened.add(opened as u64);
+        self.context.metrics.streams_opened.add(opened as u64);
         // Registers the streams' wakers; nothing was read since, so there are no answers to deal with.
         self.collect(now);
         self.bell.take_rung();
@@ -552,7 +554,7 @@ impl Connection {
         }
         let written = self.link.cork.poll_uncork(&mut Context::from_waker(&self.bell_waker));
         if let Poll::Ready(Err(error)) = written {
-            let Shared { provider, pool, .. } = &*self.shared;
+            let GatewayContext { provider, pool, .. } = &*self.context;
             debug!(provider, pool, slot = self.slot, error = chain(&error), "Connection broken");
             self.poll_h2(false); // Answers may have come before it broke.
             self.state.close();

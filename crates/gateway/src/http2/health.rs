@@ -1,6 +1,6 @@
 //! How a gateway stands with its provider, for those who ask whether the server is ready.
 //!
-//! The places for connections say what happens to them; from that follows one [`Condition`], and since when it holds.
+//! The slots of the connections say what happens; from that follows one [`Condition`], and since when it holds.
 //! A refused credential counts until the provider accepts something or there is another credential, whatever connections
 //! there are: a provider that checks a token only with the first request accepts the connection before.
 

@@ -1,4 +1,4 @@
-//! One connection's place in the lines of its pool's lakes.
+//! How a connection takes from the lakes of its pool, and waits in their lines.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};

@@ -1,4 +1,4 @@
-//! How fast a pool gets on with a provider in trouble, in virtual time: one seed, one course.
+//! How fast a gateway gets on with a provider in trouble, in virtual time: one seed, one course.
 //!
 //! What decides it as it is at work, without sockets: what an answer means ([`Apns`]), permits, the number of
 //! connections, the throttle, back-off and the budget of repeats. The provider is 100 ms away, has a stream for a new
@@ -18,8 +18,8 @@ use tidings_push::retry::{BACKOFF_BASE, BACKOFF_CAP, RetryBudget, backoff, repea
 use tidings_push::{Advice, Dialect as _, Verdict};
 use tidings_types::Timestamp;
 
-use super::pool::Occupation;
 use super::scaling::{Scaling, TICK};
+use super::scheduler::Occupation;
 use super::throttle::Throttle;
 use crate::attempt::BUDGET_PAUSE;
 
@@ -76,7 +76,7 @@ enum Answer {
     RefusedStream,
 }
 
-/// A place for a connection, and the one that works there.
+/// A slot for a connection, and the one that works there.
 struct Slot {
     is_up: bool,
     /// Counts its connections: what an earlier one had open is none of the present one's.

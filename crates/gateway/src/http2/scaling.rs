@@ -10,7 +10,7 @@ use std::time::Duration;
 use tidings_push::pacing::ConnectionCount;
 use tidings_types::Timestamp;
 
-use super::pool::Occupation;
+use super::scheduler::Occupation;
 
 /// How often it is looked at.
 pub(crate) const TICK: Duration = Duration::from_millis(100);

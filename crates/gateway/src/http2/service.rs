@@ -15,12 +15,12 @@ use tracing::info;
 
 use super::config::GatewayConfig;
 use super::connect::{Access, Connector};
-use super::connection::{PAYLOAD_BYTES_MAX, Shared, Timeouts};
+use super::connection::{GatewayContext, PAYLOAD_BYTES_MAX, Timeouts};
 use super::credential::Credential;
 use super::health::HealthWatch;
 use super::oauth::Teller;
-use super::pool::Pool;
 use super::scaling::{Scaling, TICK};
+use super::scheduler::Scheduler;
 use super::slot::{self, keep_connected};
 use super::throttle::Throttle;
 use super::token_thread;
@@ -188,24 +188,24 @@ fn spawn(plan: Plan, phase: watch::Receiver<Phase>) -> std::io::Result<Worker> {
 
 /// One thread's work: its connections, and the repeats that wait. Returns how many notifications it leaves unsettled.
 async fn drive(plan: Plan, mut phase: watch::Receiver<Phase>) -> usize {
-    let (pool, shared) = (Rc::new(RefCell::new(plan.pool())), Rc::new(plan.shared()));
-    // Lives as long as the thread works: without it every place would be wanted.
+    let (scheduler, context) = (Rc::new(RefCell::new(plan.scheduler())), Rc::new(plan.context()));
+    // Lives as long as the thread works: without it every slot would be wanted.
     let (target_tx, target) = watch::channel(plan.count_min);
-    let mut slots = plan.start_slots(&shared, &pool, &target);
-    let mut helpers = plan.start_helpers(&shared, &pool);
+    let mut slots = plan.start_slots(&context, &scheduler, &target);
+    let mut helpers = plan.start_helpers(&context, &scheduler);
     if let Some(scaling) = plan.scaling() {
-        helpers.spawn_local(scale(scaling, target_tx, Rc::clone(&pool), plan.lakes.clone()));
+        helpers.spawn_local(scale(scaling, target_tx, Rc::clone(&scheduler), plan.lakes.clone()));
     }
-    let changed = pool.borrow().changed();
+    let changed = scheduler.borrow().changed();
     loop {
-        let next = pool.borrow_mut().release(Instant::now());
+        let next = scheduler.borrow_mut().release(Instant::now());
         // While no connection is up, nobody else notices that the lakes have come to their end.
-        let finished = plan.lakes.is_finished() && pool.borrow().held() == 0;
+        let finished = plan.lakes.is_finished() && scheduler.borrow().held() == 0;
         if finished {
             break;
         }
         tokio::select! {
-            biased; // Stop first: a busy pool must not postpone it.
+            biased; // Stop first: a busy scheduler must not postpone it.
             asked = phase.changed() => {
                 if asked.is_err() || *phase.borrow_and_update() == Phase::Abort {
                     break;
@@ -222,19 +222,19 @@ async fn drive(plan: Plan, mut phase: watch::Receiver<Phase>) -> usize {
     }
     slots.shutdown().await;
     helpers.shutdown().await;
-    pool.borrow().held()
+    scheduler.borrow().held()
 }
 
 impl Plan {
-    fn pool(&self) -> Pool {
+    fn scheduler(&self) -> Scheduler {
         let held_max = self.count_max.saturating_mul(self.config.streams_max as usize);
         let (throttle, sink) = (Arc::clone(&self.throttle), Arc::clone(&self.sink));
-        Pool::new(self.count_max, held_max, throttle, sink, self.metrics.clone(), unix_now())
+        Scheduler::new(self.count_max, held_max, throttle, sink, self.metrics.clone(), unix_now())
     }
 
-    fn shared(&self) -> Shared {
+    fn context(&self) -> GatewayContext {
         let config = &self.config;
-        Shared {
+        GatewayContext {
             provider: config.dialect.provider().as_str(),
             pool: config.name.clone(),
             dialect: Arc::clone(&config.dialect),
@@ -257,11 +257,11 @@ impl Plan {
         (self.count_min < self.count_max).then(|| Scaling::new(self.count_min, self.count_max, floor))
     }
 
-    /// The places for connections.
+    /// The slots for connections.
     fn start_slots(
         &self,
-        shared: &Rc<Shared>,
-        pool: &Rc<RefCell<Pool>>,
+        context: &Rc<GatewayContext>,
+        scheduler: &Rc<RefCell<Scheduler>>,
         target: &watch::Receiver<usize>,
     ) -> JoinSet<()> {
         let (connector, mut slots) = (Rc::new(self.connector.clone()), JoinSet::new());
@@ -269,8 +269,8 @@ impl Plan {
             slots.spawn_local(keep_connected(slot::Plan {
                 slot,
                 connector: Rc::clone(&connector),
-                shared: Rc::clone(shared),
-                pool: Rc::clone(pool),
+                context: Rc::clone(context),
+                scheduler: Rc::clone(scheduler),
                 lakes: self.lakes.clone(),
                 access: self.access.clone(),
                 target: target.clone(),
@@ -280,28 +280,28 @@ impl Plan {
     }
 
     /// Tasks beside the connections. None ends by itself.
-    fn start_helpers(&self, shared: &Rc<Shared>, pool: &Rc<RefCell<Pool>>) -> JoinSet<()> {
+    fn start_helpers(&self, context: &Rc<GatewayContext>, scheduler: &Rc<RefCell<Scheduler>>) -> JoinSet<()> {
         let mut helpers = JoinSet::new();
-        helpers.spawn_local(sweep(Rc::clone(pool), self.lakes.clone()));
-        helpers.spawn_local(follow_tokens(self.access.clone(), Rc::clone(pool)));
+        helpers.spawn_local(sweep(Rc::clone(scheduler), self.lakes.clone()));
+        helpers.spawn_local(follow_tokens(self.access.clone(), Rc::clone(scheduler)));
         if self.index == 0 {
-            helpers.spawn_local(token_thread::keep_fresh(self.access.clone(), teller(shared)));
+            helpers.spawn_local(token_thread::keep_fresh(self.access.clone(), teller(context)));
         }
         helpers
     }
 }
 
-fn teller(Shared { provider, pool, metrics, health, .. }: &Shared) -> Teller {
+fn teller(GatewayContext { provider, pool, metrics, health, .. }: &GatewayContext) -> Teller {
     Teller { provider, pool: pool.clone(), metrics: metrics.clone(), health: health.clone() }
 }
 
 /// Lets connections that waited for an access token look again when there is one. Ends with the gateway.
-async fn follow_tokens(mut access: watch::Receiver<Arc<Access>>, pool: Rc<RefCell<Pool>>) {
+async fn follow_tokens(mut access: watch::Receiver<Arc<Access>>, scheduler: Rc<RefCell<Scheduler>>) {
     loop {
         let credential = access.borrow_and_update().credential.clone();
         let mut changes = credential.oauth().map(|oauth| oauth.subscribe());
         let is_same = loop {
-            pool.borrow_mut().wake_hungry();
+            scheduler.borrow_mut().wake_hungry();
             let fetched = async {
                 match &mut changes {
                     Some(changes) => _ = changes.changed().await,
@@ -319,21 +319,21 @@ async fn follow_tokens(mut access: watch::Receiver<Arc<Access>>, pool: Rc<RefCel
     }
 }
 
-async fn sweep(pool: Rc<RefCell<Pool>>, lakes: Lakes) {
+async fn sweep(scheduler: Rc<RefCell<Scheduler>>, lakes: Lakes) {
     loop {
         sleep(SWEEP_INTERVAL).await;
-        pool.borrow_mut().sweep(&lakes);
-        while pool.borrow_mut().sweep_waiting() {
+        scheduler.borrow_mut().sweep(&lakes);
+        while scheduler.borrow_mut().sweep_waiting() {
             yield_now().await;
         }
     }
 }
 
-/// Keeps as many places connected as are needed.
-async fn scale(mut scaling: Scaling, target: watch::Sender<usize>, pool: Rc<RefCell<Pool>>, lakes: Lakes) {
+/// Keeps as many slots connected as are needed.
+async fn scale(mut scaling: Scaling, target: watch::Sender<usize>, scheduler: Rc<RefCell<Scheduler>>, lakes: Lakes) {
     loop {
         sleep(TICK).await;
-        let occupation = pool.borrow().occupation();
+        let occupation = scheduler.borrow().occupation();
         let count = scaling.on_tick(&occupation, lakes.held() > 0, unix_now());
         target.send_if_modified(|target| std::mem::replace(target, count) != count);
     }

@@ -1,4 +1,4 @@
-//! One place for a connection: makes one, lets it work until it leaves, makes the next.
+//! A slot for a connection: it makes a connection, lets it work until it leaves, and makes the next one.
 //!
 //! A connection that leaves has answers under way; it waits for them beside its successor, so that neither a GOAWAY nor
 //! another credential makes a pause. At most [`LEAVING_COUNT_MAX`] do; then the next connection waits for one of them.
@@ -7,7 +7,7 @@
 //! 10 s); a refused credential delays it up to a minute, or until there is another. One that was of use is replaced at
 //! once.
 //!
-//! Not every place has a connection: those from the thread's *target* on rest until they are wanted (`scaling`). One
+//! Not every slot has a connection: those from the thread's *target* on rest until they are wanted (`scaling`). A slot
 //! that is not wanted any more lets its connection leave.
 
 use std::cell::RefCell;
@@ -25,9 +25,9 @@ use tokio::time::{Instant, sleep};
 use tracing::{error, info, warn};
 
 use super::connect::{Access, Connector, Link};
-use super::connection::{Connection, End, Shared};
+use super::connection::{Connection, End, GatewayContext};
 use super::intake::Intake;
-use super::pool::Pool;
+use super::scheduler::Scheduler;
 
 /// Longest wait after a refused credential.
 const CREDENTIAL_BACKOFF_CAP: Duration = Duration::from_secs(60);
@@ -39,16 +39,16 @@ const USEFUL_LIFE: Duration = Duration::from_secs(30);
 /// Connections that wait for their last answers beside the one that works.
 const LEAVING_COUNT_MAX: usize = 2;
 
-/// What a place needs; all but its number is common to those of a thread.
+/// What a slot needs. All but its number is common to the slots of a thread.
 #[derive(Clone)]
 pub(crate) struct Plan {
     pub(crate) slot: usize,
     pub(crate) connector: Rc<Connector>,
-    pub(crate) shared: Rc<Shared>,
-    pub(crate) pool: Rc<RefCell<Pool>>,
+    pub(crate) context: Rc<GatewayContext>,
+    pub(crate) scheduler: Rc<RefCell<Scheduler>>,
     pub(crate) lakes: Lakes,
     pub(crate) access: watch::Receiver<Arc<Access>>,
-    /// How many places of the thread are to have a connection.
+    /// How many slots of the thread are to have a connection.
     pub(crate) target: watch::Receiver<usize>,
 }
 
@@ -57,40 +57,40 @@ pub(crate) struct Plan {
 enum Call {
     /// There is another credential.
     Replaced,
-    /// The place is not wanted any more.
+    /// The slot is not wanted any more.
     Retired,
 }
 
-/// Keeps a connection in its place. Never ends; it is dropped when the gateway stops.
+/// Keeps a connection in its slot. Never ends; it is dropped when the gateway stops.
 pub(crate) async fn keep_connected(plan: Plan) {
-    let mut place = Place { plan, leaving: JoinSet::new(), failures: 0 };
+    let mut slot = Slot { plan, leaving: JoinSet::new(), failures: 0 };
     loop {
-        place.until_wanted().await;
-        let access = Arc::clone(&place.plan.access.borrow_and_update());
-        let connector = Rc::clone(&place.plan.connector);
-        let connected = place.unless_called(connector.connect(&access)).await;
+        slot.until_wanted().await;
+        let access = Arc::clone(&slot.plan.access.borrow_and_update());
+        let connector = Rc::clone(&slot.plan.connector);
+        let connected = slot.unless_called(connector.connect(&access)).await;
         let pause = match connected {
             Err(call) => Err(call),
-            Ok(Ok(link)) => place.work(link, &access).await,
+            Ok(Ok(link)) => slot.work(link, &access).await,
             Ok(Err(error)) => {
-                place.plan.shared.metrics.connect_failures.inc();
-                place.plan.shared.health.on_failed(connector.is_broken());
+                slot.plan.context.metrics.connect_failures.inc();
+                slot.plan.context.health.on_failed(connector.is_broken());
                 let refused = error.certificate_alert();
-                let (slot, attempt) = (place.plan.slot, place.failures + 1);
-                let Shared { provider, pool, .. } = &*place.plan.shared;
-                warn!(provider, pool, slot, attempt, error = chain(&error), "Cannot connect");
-                Ok(place.failed(refused))
+                let (number, attempt) = (slot.plan.slot, slot.failures + 1);
+                let GatewayContext { provider, pool, .. } = &*slot.plan.context;
+                warn!(provider, pool, slot = number, attempt, error = chain(&error), "Cannot connect");
+                Ok(slot.failed(refused))
             }
         };
         match pause {
-            Err(Call::Replaced) => place.begin_anew(),
+            Err(Call::Replaced) => slot.begin_anew(),
             Err(Call::Retired) => {}
-            Ok(pause) => place.rest(pause).await,
+            Ok(pause) => slot.rest(pause).await,
         }
     }
 }
 
-struct Place {
+struct Slot {
     plan: Plan,
     /// They open nothing more; each tells whether it was of use in the end, and its credential not refused.
     leaving: JoinSet<bool>,
@@ -98,8 +98,8 @@ struct Place {
     failures: u32,
 }
 
-impl Place {
-    /// Waits until the place is to have a connection.
+impl Slot {
+    /// Waits until the slot is to have a connection.
     async fn until_wanted(&mut self) {
         let (slot, mut target) = (self.plan.slot, self.plan.target.clone());
         let mut wanted = pin!(async move {
@@ -117,13 +117,13 @@ impl Place {
 
     /// A connection's life. Returns how long to wait before the next, or why it was broken off.
     async fn work(&mut self, link: Link, access: &Access) -> Result<Duration, Call> {
-        let Plan { slot, shared, pool, lakes, .. } = self.plan.clone();
+        let Plan { slot, context, scheduler, lakes, .. } = self.plan.clone();
         let opened_at = Instant::now();
-        shared.metrics.connections_opened.inc();
-        shared.health.on_connected();
-        info!(provider = shared.provider, pool = shared.pool, slot, "Connected");
+        context.metrics.connections_opened.inc();
+        context.health.on_connected();
+        info!(provider = context.provider, pool = context.pool, slot, "Connected");
         let intake = Intake::new(&lakes);
-        let mut connection = Connection::new(slot, shared, pool, intake, &access.credential, link);
+        let mut connection = Connection::new(slot, context, scheduler, intake, &access.credential, link);
         let worked = self.unless_called(connection.work()).await;
         let end = connection.end();
         if worked.is_err() {
@@ -141,13 +141,13 @@ impl Place {
 
     /// Lets a connection wait for its answers beside the next one.
     async fn let_leave(&mut self, mut connection: Connection, opened_at: Instant) {
-        let Plan { slot, shared, .. } = self.plan.clone();
-        shared.health.on_disconnected(); // Nothing more is sent on it.
+        let Plan { slot, context, .. } = self.plan.clone();
+        context.health.on_disconnected(); // Nothing more is sent on it.
         let life = async move {
             connection.finish().await;
-            shared.metrics.connections_closed.inc();
+            context.metrics.connections_closed.inc();
             let elapsed = opened_at.elapsed().as_secs_f64();
-            info!(provider = shared.provider, pool = shared.pool, slot, elapsed, "Disconnected");
+            info!(provider = context.provider, pool = context.pool, slot, elapsed, "Disconnected");
             let End { useful, credential_refused } = connection.end();
             useful && credential_refused.is_none()
         };
@@ -175,7 +175,7 @@ impl Place {
         self.failures = self.failures.saturating_add(1);
         let (base, cap) = match refused {
             Some(reason) => {
-                let Shared { provider, pool, metrics, health, .. } = &*self.plan.shared;
+                let GatewayContext { provider, pool, metrics, health, .. } = &*self.plan.context;
                 metrics.credential_refused.inc();
                 health.on_refused();
                 error!(provider, pool, slot = self.plan.slot, reason, "Provider refuses the credential");
@@ -196,10 +196,10 @@ impl Place {
     /// There is another credential, and nothing is known against it.
     fn begin_anew(&mut self) {
         self.failures = 0;
-        self.plan.shared.health.on_taken();
+        self.plan.context.health.on_taken();
     }
 
-    /// Does `work` until it is done or the place is called, and meanwhile sees to the connections that leave.
+    /// Does `work` until it is done or the slot is called, and meanwhile sees to the connections that leave.
     async fn unless_called<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Call> {
         let slot = self.plan.slot;
         let (mut work, mut access, mut target) = (pin!(work), self.plan.access.clone(), self.plan.target.clone());

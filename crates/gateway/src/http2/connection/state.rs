@@ -11,7 +11,7 @@
 //! ```
 //!
 //! - *leave*: GOAWAY; a credential that is refused, too old or replaced; advice of the provider; no flow window for too
-//!   long; a place that is not wanted any more.
+//!   long; a slot that is not wanted any more.
 //! - *close*: `h2` or the socket is through, the peer is silent, or a connection that leaves has its last answer.
 //! - *end*: what was still open is settled or repeated elsewhere. `AwaitingEnd` never outlasts a turn.
 

@@ -3,7 +3,7 @@
 //! What is over while it waits is settled by a sweep, due or not, since a newer notification of the device may wait for
 //! that. A sweep looks at [`SWEEP_TURN`] of them in a turn and lets others work in between. What is over needs no pay.
 //!
-//! The pool bounds how many wait.
+//! The scheduler bounds how many wait.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;

@@ -7,14 +7,14 @@
 //!             └────────────────────  waiting (until due, and paid) ────┘
 //! ```
 //!
-//! The pool is put together from parts: `supply` (what is ready, and what the lakes hold), `repeats` (what waits),
+//! The scheduler is put together from parts: `supply` (what is ready, and what the lakes hold), `repeats` (what waits),
 //! `occupation` (the connections), [`Grants`] (quota and pauses) and [`Outcomes`]. Here is what holds between them: how
 //! many are held, and who is woken for what.
 //!
 //! What is sent has to be granted by the throttle first, repeats too: so what waits for a quota waits in the lakes,
 //! where the most urgent comes first, and not here.
 //!
-//! What waits takes no place from what can be sent: a provider may have a few devices wait for an hour.
+//! What waits takes no room from what can be sent: a provider may have a few devices wait for an hour.
 //!
 //! Bounds: nothing is taken from the lakes while `held_max` notifications are in flight or ready, or while
 //! [`WAITING_FACTOR`]` × held_max` are held in all, waiting ones included. Beyond that only a sweep of the lakes holds
@@ -70,7 +70,7 @@ pub(crate) enum Delay {
     Backoff(Duration),
 }
 
-pub(crate) struct Pool {
+pub(crate) struct Scheduler {
     /// In flight, ready, waiting, or settled and not flushed.
     held: usize,
     held_max: usize,
@@ -85,11 +85,11 @@ pub(crate) struct Pool {
     taken_since_sweep: bool,
     /// What was drawn, before it is looked at; empty between calls.
     candidates: Vec<Attempt>,
-    /// Wakes the pool's own task: a repeat waits, or everything is done.
+    /// Wakes the scheduler's own task: a repeat waits, or everything is done.
     changed: Arc<Notify>,
 }
 
-impl Pool {
+impl Scheduler {
     pub(crate) fn new(
         slot_count: usize,
         held_max: usize,
@@ -347,9 +347,9 @@ mod tests {
         }
     }
 
-    /// A pool of two connections that may hold `held_max`, and lakes with `count` notifications.
+    /// The scheduler of two connections that may hold `held_max`, and lakes with `count` notifications.
     struct Setup {
-        pool: Pool,
+        scheduler: Scheduler,
         lakes: Lakes,
         sink: Arc<Sink>,
         intakes: [Intake; 2],
@@ -359,9 +359,9 @@ mod tests {
     fn setup(held_max: usize, count: u32) -> Setup {
         let (lakes, sink, throttle) = (Lakes::new(100), Arc::<Sink>::default(), Arc::new(Throttle::new(None)));
         lakes.of(EventPriority::Normal).try_push_batch(&mut (0..count).map(notification).collect()).unwrap();
-        let pool = Pool::new(2, held_max, throttle, Arc::clone(&sink) as _, metrics(), unix_now());
+        let scheduler = Scheduler::new(2, held_max, throttle, Arc::clone(&sink) as _, metrics(), unix_now());
         let intakes = std::array::from_fn(|_| Intake::new(&lakes));
-        Setup { pool, lakes, sink, intakes, rings: <_>::default() }
+        Setup { scheduler, lakes, sink, intakes, rings: <_>::default() }
     }
 
     impl Setup {
@@ -369,7 +369,7 @@ mod tests {
             let waker = Waker::from(Arc::clone(&self.rings[slot]));
             let mut out = Vec::new();
             let demand = Demand { count: demand, may_send: true };
-            self.pool.take(&mut Context::from_waker(&waker), slot, &mut self.intakes[slot], demand, &mut out);
+            self.scheduler.take(&mut Context::from_waker(&waker), slot, &mut self.intakes[slot], demand, &mut out);
             out
         }
 
@@ -379,9 +379,9 @@ mod tests {
 
         /// Has a notification to this device wait, as if it had failed.
         fn has_wait(&mut self, device: u32, delay: Delay) {
-            self.pool.held += 1;
+            self.scheduler.held += 1;
             let now = Instant::now();
-            self.pool.on_failed(
+            self.scheduler.on_failed(
                 Attempt::new(notification(device), EventPriority::Normal, now),
                 Repeat::Answer,
                 delay,
@@ -395,10 +395,10 @@ mod tests {
         let mut setup = setup(3, 10);
         let mut taken = setup.take(0, 5);
         assert_eq!((taken.len(), setup.take(1, 5).len(), setup.rings(1)), (3, 0, 0));
-        setup.pool.on_accepted(taken.pop().unwrap(), Instant::now());
-        setup.pool.flush();
+        setup.scheduler.on_accepted(taken.pop().unwrap(), Instant::now());
+        setup.scheduler.flush();
         assert_eq!(setup.rings(1), 1, "room came, and a connection waits for it");
-        assert_eq!((setup.take(1, 5).len(), setup.pool.held()), (1, 3));
+        assert_eq!((setup.take(1, 5).len(), setup.scheduler.held()), (1, 3));
         assert_eq!(setup.sink.outcomes().len(), 1);
     }
 
@@ -407,13 +407,13 @@ mod tests {
         let mut setup = setup(10, 1);
         let attempt = setup.take(0, 5).pop().unwrap();
         assert!(setup.take(1, 5).is_empty());
-        setup.pool.on_failed(attempt, Repeat::NotProcessed, Delay::Hurry, Instant::now());
+        setup.scheduler.on_failed(attempt, Repeat::NotProcessed, Delay::Hurry, Instant::now());
         assert_eq!(setup.rings(1), 1, "another connection is asked at once");
         let attempt = setup.take(1, 5).pop().unwrap();
-        setup.pool.on_failed(attempt, Repeat::NotProcessed, Delay::Hurry, Instant::now());
+        setup.scheduler.on_failed(attempt, Repeat::NotProcessed, Delay::Hurry, Instant::now());
         assert!(setup.take(1, 5).is_empty());
         let late = Instant::now() + Duration::from_secs(1);
-        assert_eq!(setup.pool.release(late), None);
+        assert_eq!(setup.scheduler.release(late), None);
         assert_eq!(setup.take(1, 5).len(), 1);
     }
 
@@ -424,12 +424,12 @@ mod tests {
             let taken = setup.take(0, 5);
             assert_eq!((taken.len(), setup.take(1, 5).len(), setup.rings(1)), (3, 0, round - 1));
             for attempt in taken {
-                setup.pool.on_failed(attempt, Repeat::Answer, LONG, Instant::now());
+                setup.scheduler.on_failed(attempt, Repeat::Answer, LONG, Instant::now());
             }
             assert_eq!(setup.rings(1), round, "a place is free, and a connection waits for it");
         }
-        assert_eq!((setup.take(0, 5).len(), setup.pool.held(), setup.lakes.held()), (0, 48, 12));
-        assert_eq!(setup.pool.release(Instant::now()).map(|at| at > Instant::now()), Some(true));
+        assert_eq!((setup.take(0, 5).len(), setup.scheduler.held(), setup.lakes.held()), (0, 48, 12));
+        assert_eq!(setup.scheduler.release(Instant::now()).map(|at| at > Instant::now()), Some(true));
     }
 
     #[tokio::test]
@@ -439,9 +439,9 @@ mod tests {
         let over = (0..20).map(|device| expiring(device, Timestamp(1)));
         let lake = setup.lakes.of(EventPriority::Normal);
         lake.try_push_batch(&mut over.chain([SUPERSEDED, 50, CANCELLED].map(notification)).collect()).unwrap();
-        setup.pool.sweep(&setup.lakes);
-        setup.pool.sweep(&setup.lakes);
-        assert_eq!((setup.sink.outcomes().len(), setup.pool.held(), setup.lakes.held()), (22, 49, 0));
+        setup.scheduler.sweep(&setup.lakes);
+        setup.scheduler.sweep(&setup.lakes);
+        assert_eq!((setup.sink.outcomes().len(), setup.scheduler.held(), setup.lakes.held()), (22, 49, 0));
     }
 
     #[tokio::test]
@@ -450,9 +450,9 @@ mod tests {
         (0..500).for_each(|device| setup.has_wait(device, LONG));
         (0..1000).for_each(|_| setup.has_wait(SUPERSEDED, LONG));
         (0..700).for_each(|_| setup.has_wait(CANCELLED, LONG));
-        let turns = 1 + std::iter::from_fn(|| setup.pool.sweep_waiting().then_some(())).count();
-        assert_eq!((turns, setup.pool.held(), setup.sink.outcomes().len()), (3, 500, 1700));
-        assert!(!setup.pool.sweep_waiting());
+        let turns = 1 + std::iter::from_fn(|| setup.scheduler.sweep_waiting().then_some(())).count();
+        assert_eq!((turns, setup.scheduler.held(), setup.sink.outcomes().len()), (3, 500, 1700));
+        assert!(!setup.scheduler.sweep_waiting());
         assert_eq!(setup.sink.outcomes().len(), 1700);
     }
 
@@ -463,7 +463,7 @@ mod tests {
         setup.lakes.of(EventPriority::High).try_push_batch(&mut devices.map(notification).into()).unwrap();
         let taken = setup.take(0, 3);
         assert_eq!(taken.iter().map(|it| it.notification.ticket.device.0).collect::<Vec<_>>(), [2, 3, 0]);
-        setup.pool.flush();
+        setup.scheduler.flush();
         assert_eq!(setup.sink.outcomes(), [Outcome::Superseded, Outcome::Cancelled]);
     }
 
@@ -472,21 +472,21 @@ mod tests {
         let mut setup = setup(10, 5);
         let (waker, mut out) = (Waker::from(Arc::clone(&setup.rings[0])), Vec::new());
         let demand = Demand { count: 5, may_send: false };
-        setup.pool.take(&mut Context::from_waker(&waker), 0, &mut setup.intakes[0], demand, &mut out);
-        assert_eq!((out.len(), setup.lakes.held(), setup.pool.occupation().hungry), (0, 5, 1));
-        setup.pool.wake_hungry();
+        setup.scheduler.take(&mut Context::from_waker(&waker), 0, &mut setup.intakes[0], demand, &mut out);
+        assert_eq!((out.len(), setup.lakes.held(), setup.scheduler.occupation().hungry), (0, 5, 1));
+        setup.scheduler.wake_hungry();
         assert_eq!(setup.rings(0), 1);
     }
 
     #[tokio::test]
     async fn during_a_pause_all_stays_in_the_lakes_and_after_it_goes_out() {
         let mut setup = setup(10, 5);
-        assert!(setup.pool.pause(Duration::from_secs(5), unix_now(), unix_now()).0);
-        assert!(!setup.pool.pause(Duration::from_secs(3), unix_now(), unix_now()).0, "no news");
+        assert!(setup.scheduler.pause(Duration::from_secs(5), unix_now(), unix_now()).0);
+        assert!(!setup.scheduler.pause(Duration::from_secs(3), unix_now(), unix_now()).0, "no news");
         assert_eq!((setup.take(0, 5).len(), setup.lakes.held()), (0, 5));
-        let again = setup.pool.release(Instant::now()).unwrap();
+        let again = setup.scheduler.release(Instant::now()).unwrap();
         assert!(again > Instant::now() + Duration::from_secs(1));
-        assert_eq!((setup.pool.release(again), setup.rings(0)), (None, 1));
+        assert_eq!((setup.scheduler.release(again), setup.rings(0)), (None, 1));
     }
 
     #[tokio::test]
@@ -495,14 +495,14 @@ mod tests {
         let lake = Arc::clone(setup.lakes.of(EventPriority::Normal));
         let over = (0..20).map(|device| expiring(device, Timestamp(1)));
         lake.try_push_batch(&mut over.chain([SUPERSEDED, 50, 51, CANCELLED].map(notification)).collect()).unwrap();
-        setup.pool.sweep(&setup.lakes);
-        assert_eq!((setup.sink.outcomes().len(), setup.pool.held(), setup.lakes.held()), (21, 1, 2));
-        setup.pool.sweep(&setup.lakes);
-        setup.pool.sweep(&setup.lakes);
-        assert_eq!((setup.sink.outcomes().len(), setup.pool.held(), setup.lakes.held()), (22, 2, 0));
+        setup.scheduler.sweep(&setup.lakes);
+        assert_eq!((setup.sink.outcomes().len(), setup.scheduler.held(), setup.lakes.held()), (21, 1, 2));
+        setup.scheduler.sweep(&setup.lakes);
+        setup.scheduler.sweep(&setup.lakes);
+        assert_eq!((setup.sink.outcomes().len(), setup.scheduler.held(), setup.lakes.held()), (22, 2, 0));
         assert_eq!(setup.take(0, 5).len(), 2);
         lake.try_push_batch(&mut vec![expiring(60, Timestamp(1))]).unwrap();
-        setup.pool.sweep(&setup.lakes);
+        setup.scheduler.sweep(&setup.lakes);
         assert_eq!(setup.lakes.held(), 1, "something was taken: those who do will see to it");
     }
 
@@ -519,8 +519,8 @@ mod tests {
     async fn what_a_sweep_has_moved_up_goes_before_nothing_more_urgent() {
         let mut setup = setup(10, 0);
         push(&setup, EventPriority::Low, 30..33);
-        (0..3).for_each(|_| setup.pool.sweep(&setup.lakes));
-        assert_eq!((setup.lakes.held(), setup.pool.held()), (0, 3));
+        (0..3).for_each(|_| setup.scheduler.sweep(&setup.lakes));
+        assert_eq!((setup.lakes.held(), setup.scheduler.held()), (0, 3));
         push(&setup, EventPriority::High, 0..2);
         push(&setup, EventPriority::Normal, 10..12);
         assert_eq!(devices(&setup.take(0, 3)), [0, 1, 10]);
@@ -533,7 +533,7 @@ mod tests {
         let mut setup = setup(10, 3);
         let taken = setup.take(0, 2);
         for attempt in taken {
-            setup.pool.on_failed(attempt, Repeat::NotProcessed, Delay::Hurry, Instant::now());
+            setup.scheduler.on_failed(attempt, Repeat::NotProcessed, Delay::Hurry, Instant::now());
         }
         push(&setup, EventPriority::High, 20..21);
         assert_eq!(devices(&setup.take(1, 2)).iter().filter(|device| **device == 20).count(), 1);
@@ -545,9 +545,9 @@ mod tests {
         let mut setup = setup(3, 10);
         let taken = setup.take(0, 3);
         let (mut taken, lake) = (taken.into_iter(), setup.lakes.held());
-        setup.pool.put_back(taken.next().unwrap());
+        setup.scheduler.put_back(taken.next().unwrap());
         push(&setup, EventPriority::High, 20..21);
         assert_eq!(devices(&setup.take(1, 5)), [0], "the bound is reached, and nothing is drawn");
-        assert_eq!((setup.lakes.held(), setup.pool.held()), (lake + 1, 3));
+        assert_eq!((setup.lakes.held(), setup.scheduler.held()), (lake + 1, 3));
     }
 }
