@@ -153,7 +153,7 @@ def what_json_cannot_say_is_refused(server, _):
     ]:
         problem = refusal(value, lambda value: msgpack.packb(value, strict_types=False))
         assert problem["type"] == "urn:tidings:problem:malformed-messagepack", (value, problem)
-        assert problem["detail"].startswith("not MessagePack that has a JSON: at byte "), problem
+        assert problem["detail"].startswith("the body is not MessagePack that can be converted to JSON: at byte "), problem
     good = msgpack.packb({"id": "a"})
     for body in [b"", good[:-1], good + b"\0", b"\xdd\xff\xff\xff\xff", b"\x91" * 100_000, b"\xc1"]:
         assert refusal(body, None)["type"] == "urn:tidings:problem:malformed-messagepack", body[:20]

@@ -1,21 +1,24 @@
-//! Apps that call for themselves: what proves them, what they may touch, how fast they may ask (`docs/apps.md`).
+//! Apps that call for themselves: how they prove who they are, what they may do, how fast they may ask
+//! (`docs/apps.md`).
 //!
-//! An app shows one or both of
-//! - the *credential* of its device, in `X-Device-Credential`: proves the device that the path names;
-//! - the *user token* that it connects with (the same secret, the same check: [`TokenVerifier`]), in
-//!   `Authorization: Bearer`: proves its user by `sub`, and its device where it has the claim `device`.
+//! An app sends one or both of
+//! - the *credential* of its device, in `X-Device-Credential`: it proves the device that the path names;
+//! - the *user token* with which it also connects (same secret, same check: [`TokenVerifier`]), in
+//!   `Authorization: Bearer`: it proves the user by `sub`, and the device if it has the claim `device`.
 //!
-//! It reaches the routes that are entered for apps, with the device that it has proven, or a device of the user that it
-//! has proven; a token with the claim `device` reaches that device only. Whatever else a path names is answered as if it
-//! were not there. It never says whose a device is (the token does), nor that a push token has worked.
+//! An app reaches only the routes that are open to apps, and only the device that it has proven, or a device of the
+//! user that it has proven. A token with the claim `device` reaches that device only. Any other device in a path is
+//! answered as if it did not exist. An app never says whose a device is (the token does), and never says that a push
+//! token has worked.
 //!
-//! No confusion with API keys: who sends `X-Device-Credential` is an app, whatever key comes along; a bearer is taken for a
-//! key first, and for a token only where it is none.
+//! Apps and API keys are told apart as follows. A request with `X-Device-Credential` is an app's, even if it also has a
+//! key. A bearer is checked as a key first, and as a token only if it is no key.
 //!
-//! Bounds: [`Buckets`] of callers that are proven, by user or device, and of addresses before anything is proven; so
-//! many devices a user may register by its own apps; subjects that an app may subscribe to are listed by the operator.
-//! A user, or a device without one, has [`REQUEST_COUNT_MAX`] requests at a time. Places for work are taken when a body is
-//! there, so a body on its way costs its connection and [`APP_BODY_BYTES_MAX`](crate::guard::APP_BODY_BYTES_MAX) at most.
+//! Bounds: [`Buckets`] for proven callers (by user or device), and for addresses before anything is proven. A user's
+//! apps may register a limited number of devices. The operator lists the subjects that an app may subscribe to. A user,
+//! or a device without one, has at most [`REQUEST_COUNT_MAX`] requests at a time. A request takes its place for work
+//! only when its body has arrived. Until then it costs its connection and at most
+//! [`APP_BODY_BYTES_MAX`](crate::guard::APP_BODY_BYTES_MAX).
 
 use std::fmt;
 use std::hash::Hash;
@@ -41,36 +44,38 @@ use crate::places::{Share, Shares};
 use crate::problem::{Kind, Problem};
 use crate::rate::{Buckets, Rate};
 
-/// Where an app shows its device's credential.
+/// The header with the device's credential.
 pub(crate) const CREDENTIAL_HEADER: &str = "x-device-credential";
-/// In one of these a proxy says for whom it asks.
+/// Headers in which proxies name the client's address.
 const FORWARDED_HEADERS: [&str; 4] = ["x-forwarded-for", "forwarded", "x-real-ip", "cf-connecting-ip"];
-/// Bytes of a credential; ours have 43.
+/// The most bytes of a credential; those of this server have 43.
 const CREDENTIAL_BYTES_MAX: usize = 256;
 
-/// Requests that the apps of one user, or one device, may have in work at a time, bodies that are on their way included.
+/// The most requests that the apps of one user, or one device, may have in work at a time, including bodies that are
+/// still arriving.
 const REQUEST_COUNT_MAX: u32 = 8;
 
-/// What apps may do that call for themselves.
+/// What apps that call for themselves may do.
 #[derive(Debug)]
 pub struct Apps {
     /// Checks user tokens; `None`: only credentials count.
     pub verifier: Option<TokenVerifier>,
-    /// What an app may subscribe its device to. Subjects that are users are never among them.
+    /// The subjects to which an app may subscribe its device; never subjects that are users.
     pub subjects: Vec<SubjectPattern>,
     /// Web sites whose pages may call, such as `https://example.com`, or `*` for all.
     pub allowed_origins: Vec<String>,
-    /// Devices that a user may have for its apps to register one more.
+    /// The number of devices of a user from which on its apps register no further one.
     pub user_device_count_max: usize,
     /// How fast one user, or one device without a user token, may ask; `None`: at any rate.
     pub rate: Option<Rate>,
     /// How fast one address may ask, before anything is proven; `None`: at any rate.
     pub address_rate: Option<Rate>,
-    /// The header in which a proxy of ours says who asks: the last address in it counts. `None`: whoever is connected.
+    /// The header in which our proxy names the client's address: the last address in it counts. `None`: the address of
+    /// the connection.
     pub address_header: Option<HeaderName>,
 }
 
-/// Subjects by name, or by what their name begins with: `team:42`, `team:*`, `order:2026-*`, `*`.
+/// Subjects by name, or by the beginning of their name: `team:42`, `team:*`, `order:2026-*`, `*`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SubjectPattern {
     /// The name, or its beginning.
@@ -98,7 +103,7 @@ impl FromStr for SubjectPattern {
             return Err(wrong("must be a subject such as team:42, kind:* for all of a kind, or * for all"));
         }
         if name.split_once(':').is_some_and(|(kind, _)| kind == USER_KIND) {
-            return Err(wrong("must not be users: an app would be told what is for others"));
+            return Err(wrong("must not be users: an app would get events of other users"));
         }
         Ok(Self { text: name.to_owned(), is_prefix: prefix.is_some() })
     }
@@ -111,40 +116,40 @@ impl fmt::Display for SubjectPattern {
 }
 
 impl Apps {
-    /// Whether an app may subscribe its device to it. A device needs no subscription to what is about its user, and must
-    /// not have one to what is about another.
+    /// Whether an app may subscribe its device to `subject`. Subjects that are users are refused: a device needs no
+    /// subscription to its own user, and must not have one to another user.
     fn may_subscribe(&self, subject: &Subject) -> bool {
         let is_user = subject.as_str().split_once(':').is_some_and(|(kind, _)| kind == USER_KIND);
         !is_user && self.subjects.iter().any(|pattern| pattern.matches(subject))
     }
 }
 
-/// An app, with what it has shown of who it is.
+/// An app, with what it has shown about itself.
 #[derive(Clone)]
 pub(crate) struct App {
-    /// Shown; of which device it is, the path says.
+    /// Sent by the app; the path says for which device.
     credential: Option<String>,
-    /// Signed.
+    /// From the signed token.
     user: Option<UserId>,
-    /// Signed; then it is about no other.
+    /// From the signed token; then the app reaches no other device.
     device: Option<DeviceId>,
 }
 
 impl App {
-    /// Whose it has shown to be.
+    /// The user that the app has proven.
     pub(crate) fn user(&self) -> Option<&UserId> {
         self.user.as_ref()
     }
 }
 
-// Secrets never reach a log.
+// Secrets must never appear in a log.
 impl fmt::Debug for App {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("App").field("user", &self.user).field("device", &self.device).finish_non_exhaustive()
     }
 }
 
-/// Lets apps in.
+/// Checks apps.
 #[derive(Debug)]
 pub(crate) struct Gate {
     apps: Apps,
@@ -153,19 +158,20 @@ pub(crate) struct Gate {
     started: Instant,
     limited: [Counter; 2],
     shares: Arc<Shares>,
-    /// Places for requests of apps in work, and how many there are.
+    /// Places for requests of apps in work, and their total number.
     places: Arc<Semaphore>,
     place_count_max: usize,
-    /// A proxy was seen that nobody told us of.
+    /// A header of a proxy was seen although `address_header` is not set.
     unnamed_proxy: Once,
 }
 
-/// Who pays for a call.
+/// Whose bucket a call takes a token from.
 #[derive(Hash)]
 enum Payer<'a> {
     User(&'a UserId),
     Device(&'a DeviceId),
-    /// Who tries credentials that are not the device's; apart, so that the device does not pay for it.
+    /// A caller with a wrong credential for this device. It has a bucket of its own, so that the device does not pay
+    /// for it.
     Stranger(&'a DeviceId),
 }
 
@@ -188,10 +194,10 @@ impl Gate {
         headers.contains_key(CREDENTIAL_HEADER)
     }
 
-    /// The app that asks; `None`: nothing shown is of an app.
+    /// The app that sent the request; `None`: the request shows nothing of an app.
     ///
     /// # Errors
-    /// 401: what is shown proves nothing. 429: the address or the user asks too fast.
+    /// 401: what the app shows proves nothing. 429: the address or the user asks too fast.
     pub(crate) fn app(&self, request: &Request) -> Result<Option<App>, Problem> {
         let headers = request.headers();
         let token = bearer(headers).filter(|_| self.apps.verifier.is_some());
@@ -207,7 +213,7 @@ impl Gate {
         });
         let (user, device) = token.map(|token| self.claims(token)).transpose()?.unwrap_or_default();
         if let Some(user) = &user {
-            self.charge_app(&Payer::User(user))?; // Whatever comes of it: also who only tries names.
+            self.charge_app(&Payer::User(user))?; // Also if the device turns out not to be the user's.
         }
         Ok(Some(App { credential: credential.transpose()?, user, device }))
     }
@@ -218,17 +224,17 @@ impl Gate {
         let claims =
             verifier.verify_connection(&Token::from(token), now).map_err(|error| refused(&error.to_string()))?;
         if claims.expires_at.is_some_and(|at| at <= now) {
-            return Err(refused("token is outside its time"));
+            return Err(refused("token has expired or is not valid yet"));
         }
         let user = (!claims.user.is_empty()).then(|| UserId::new(&claims.user)).transpose();
         let user = user.map_err(|error| refused(&format!("claim sub: {} {}", error.what, error.rule)))?;
         if user.is_none() && claims.device.is_none() {
-            return Err(refused("the token names neither a user (sub) nor a device"));
+            return Err(refused("the token must name a user (claim sub) or a device (claim device)"));
         }
         Ok((user, claims.device))
     }
 
-    /// Whose the call is by its network: of IPv6 the /64 that a household has.
+    /// The network that pays for the call; for IPv6 the /64 of a household.
     fn address(&self, request: &Request) -> Option<IpAddr> {
         let headers = request.headers();
         let forwarded = FORWARDED_HEADERS.iter().find(|header| headers.contains_key(**header));
@@ -251,10 +257,11 @@ impl Gate {
         })
     }
 
-    /// Has the device pay for a call of its app, unless its user has: the one that is proven, else whoever tries this one.
+    /// Charges the device for a call of its app, unless the user was charged. A caller that has not proven the device
+    /// is charged as a stranger.
     ///
     /// # Errors
-    /// 429 where it asks too fast.
+    /// 429 if it asks too fast.
     pub(crate) fn charge_device(&self, app: &App, store: &Store, id: &DeviceId) -> Result<(), Problem> {
         match &app.device {
             _ if app.user.is_some() => Ok(()),
@@ -264,12 +271,12 @@ impl Gate {
         }
     }
 
-    /// Lets the app at the device `id`, which has this row, or none.
+    /// Checks that the app may reach the device `id`; `known` is the device's row, if there is one.
     ///
     /// # Errors
-    /// 404 where the device is not its own.
+    /// 404 if the device is not the app's.
     pub(crate) fn admit(&self, app: &App, store: &Store, id: &DeviceId, known: Option<&Device>) -> Result<(), Problem> {
-        let is_of = self.is_of(app, store, id)?; // The same reads whether the device is another's or nobody's.
+        let is_of = self.is_of(app, store, id)?; // The same reads for another user's device as for one that does not exist.
         let is_elsewhere = app.device.as_ref().is_some_and(|device| device != id);
         let has_right = match known {
             Some(device) => is_of || (app.user.is_some() && device.user == app.user),
@@ -278,11 +285,11 @@ impl Gate {
         if is_elsewhere || !has_right { Err(Problem::no_device(id)) } else { Ok(()) }
     }
 
-    /// Lets the app have one more request in work, whose body may not be there yet: of its user, or of the device `id`, which
-    /// is then its own.
+    /// Counts one more request in work, whose body may not have arrived: for the app's user, or for the device `id`,
+    /// which the app has then proven.
     ///
     /// # Errors
-    /// 429 where it has [`REQUEST_COUNT_MAX`].
+    /// 429 if there are [`REQUEST_COUNT_MAX`] already.
     pub(crate) fn share(&self, app: &App, id: &DeviceId) -> Result<Share, Problem> {
         let payer = app.user.as_ref().map_or(Payer::Device(id), Payer::User);
         self.shares.take(&payer, REQUEST_COUNT_MAX).ok_or_else(|| {
@@ -292,10 +299,10 @@ impl Gate {
         })
     }
 
-    /// A place for a request whose body is there.
+    /// A place for a request whose body has arrived.
     ///
     /// # Errors
-    /// 503 where all are taken.
+    /// 503 if all are taken.
     pub(crate) fn place(&self) -> Result<OwnedSemaphorePermit, Problem> {
         self.places.clone().try_acquire_owned().map_err(|_| {
             let max = self.place_count_max;
@@ -306,7 +313,7 @@ impl Gate {
         })
     }
 
-    /// Whether the app has proven to be on this device.
+    /// Whether the app has proven to run on this device.
     fn is_of(&self, app: &App, store: &Store, id: &DeviceId) -> Result<bool, Problem> {
         let shown =
             app.credential.as_deref().map(|credential| store.prove(id, Some(credential))).transpose()?.flatten();
@@ -317,10 +324,11 @@ impl Gate {
         self.charge(self.callers.as_ref(), payer, "app", &self.limited[0])
     }
 
-    /// Whose the device is once its app has registered it: the token's user; without one it stays as it is.
+    /// The user of the device after its app has registered it: the token's user. Without a user token it does not
+    /// change.
     ///
     /// # Errors
-    /// 403 where a new device would be one too many of its user; so that this holds, in the user's turn.
+    /// 403 if the user would have one device too many. The caller holds the user's turn, so that this stays true.
     pub(crate) fn user_of(&self, app: &App, store: &Store, known: Option<&Device>) -> Result<Option<UserId>, Problem> {
         let Some(user) = &app.user else { return Ok(known.and_then(|device| device.user.clone())) };
         if known.is_none_or(|device| device.user.as_ref() != Some(user)) {
@@ -334,10 +342,10 @@ impl Gate {
         Ok(Some(user.clone()))
     }
 
-    /// The subjects that an app wants its device to have, besides those that it has.
+    /// Checks the subjects that an app wants to add to its device.
     ///
     /// # Errors
-    /// 403, naming the first that is not for apps.
+    /// 403 that names the first subject that is not for apps.
     pub(crate) fn check_subjects<'s>(&self, mut wanted: impl Iterator<Item = &'s Subject>) -> Result<(), Problem> {
         match wanted.find(|subject| !self.apps.may_subscribe(subject)) {
             None => Ok(()),
@@ -350,13 +358,13 @@ impl Gate {
     }
 }
 
-/// The instrument of requests refused for their rate.
+/// The counter of requests that were refused for their rate.
 pub(crate) fn limited(registry: &Registry, by: &str) -> Counter {
     let help = "Requests refused because their API key, app or address asks too fast.";
     registry.counter("tidings_api_limited_total", help, &[("by", by)])
 }
 
-/// 429: when to come back, and how fast is fast enough.
+/// 429 with the rate that is allowed and the time to wait.
 pub(crate) fn too_fast(what: &str, Rate { per_second, burst }: Rate, wait: Duration) -> Problem {
     let detail = format!("{what}: at most {per_second} requests a second, and {burst} at once after a pause");
     let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
@@ -367,7 +375,7 @@ fn refused(why: &str) -> Problem {
     Problem::new(Kind::Unauthorized, why.to_owned())
 }
 
-/// Whose an address is: of IPv6 the /64 that a household has.
+/// The network of an address; for IPv6 the /64 of a household.
 pub fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6((u128::from(address) >> 64 << 64).into()),
@@ -375,7 +383,7 @@ pub fn network(address: IpAddr) -> IpAddr {
     }
 }
 
-/// Proxies add what they see at the end; what is before that, anybody may have written.
+/// A proxy adds the address that it sees at the end. Anybody may have written the addresses before it.
 fn last_address(headers: &HeaderMap, header: &HeaderName) -> Option<IpAddr> {
     let last = headers.get_all(header).iter().next_back()?.to_str().ok()?.rsplit(',').next()?.trim();
     last.parse().ok().or_else(|| last.parse::<SocketAddr>().ok().map(|addr| addr.ip()))
@@ -402,7 +410,7 @@ mod tests {
         }
     }
 
-    /// One log line, not one a request: whoever is refused then is not the one who can change it.
+    /// One log line in all, not one per request.
     #[test]
     fn a_proxy_that_nobody_named_is_told_of() {
         let is_told = |named: Option<&'static str>, sent: Option<&str>, shown: &str| {

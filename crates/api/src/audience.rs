@@ -1,14 +1,15 @@
-//! How many devices an event would be for: `POST /v1/audience/preview` tells which kinds of them and how long pushing
-//! would take; an event with an expectation, or of a key with a cap, is refused where the number is wrong.
+//! Counting the devices of an event's audience. `POST /v1/audience/preview` counts them by platform, country and so on,
+//! and estimates how long pushing would take. An event with `expect_audience`, or of a key with `audience_max`, is
+//! refused if the number does not fit.
 //!
-//! The audience is selected as the sender would select it now, with its filter; the devices are counted whether or not
-//! they have a token. How many there are is known at once. For the kinds a preview reads them a window at a time, so
-//! that changes of devices wait no longer than for one of the sender's. That takes a good part of a second of one core
-//! for a million: requests take turns (those that wait are bounded by `Shared::waiting_place` and `TURN_TIMEOUT`), on a
-//! thread that may block.
+//! The audience is selected in the same way as by the sender, with the event's filter. Devices are counted whether or
+//! not they have a token. The total is known at once. For the groups, a preview reads the devices in windows, so that
+//! changes of devices wait no longer than for one window of the sender. For a million devices this takes a good part of
+//! a second of one core. So requests take turns, on a thread that may block; `Shared::waiting_place` and `TURN_TIMEOUT`
+//! bound the requests that wait.
 //!
-//! Bounds: [`NAME_COUNT_MAX`] different names of a kind are told apart while counting, [`SHOWN_COUNT`] are told, those
-//! with the most devices; the rest is `other`.
+//! Bounds: while counting, a group has at most [`NAME_COUNT_MAX`] different names. The answer has the [`SHOWN_COUNT`]
+//! names with the most devices; the rest is `other`.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -30,16 +31,16 @@ use crate::job::Estimate;
 use crate::problem::{Kind, Problem, json};
 use crate::shared::{Shared, blocking};
 
-/// Devices read at once.
+/// Devices that are read at once.
 const WINDOW_COUNT: usize = 1000;
-/// Names of a kind that are told.
+/// The most names of a group in the answer.
 const SHOWN_COUNT: usize = 200;
-/// Names of a kind that are told apart while counting.
+/// The most names of a group while counting.
 const NAME_COUNT_MAX: usize = 10_000;
 
-/// What no name of its own is left for.
+/// Counts devices whose name is not in the answer.
 const OTHER: &str = "other";
-/// Devices whose country nobody said.
+/// Counts devices without a known country.
 const UNKNOWN: &str = "unknown";
 
 pub(crate) async fn preview(
@@ -51,7 +52,7 @@ pub(crate) async fn preview(
     let place = shared.waiting_place(&caller)?;
     let turn = shared.counting_turn().await?;
     let counting = blocking(move || {
-        let _turn = (place, turn); // Also when the caller hangs up.
+        let _turn = (place, turn); // Held also if the caller hangs up.
         let mut counts = Counts::default();
         visit(&shared.store, &event, |recipient| counts.add(recipient));
         Preview { counts, estimate: shared.jobs.estimate(&event) }
@@ -63,7 +64,7 @@ pub(crate) async fn preview(
 struct Preview {
     #[serde(flatten)]
     counts: Counts,
-    /// How long pushing it would take.
+    /// How long pushing would take.
     estimate: Vec<Estimate>,
 }
 
@@ -77,7 +78,8 @@ pub(crate) fn has_selector(event: &Event) -> bool {
     event.to.as_ref().is_some_and(|to| to.selector.is_some())
 }
 
-/// How many devices the event is for. A selector may be large, so it has its turn, on a thread that may block.
+/// The number of devices of the event. Evaluating a selector may take long, so it waits for its turn, on a thread that
+/// may block.
 async fn count(shared: &Arc<Shared>, caller: &Caller, event: &Event) -> Result<u64, Problem> {
     if !has_selector(event) {
         let event = event.clone();
@@ -87,14 +89,14 @@ async fn count(shared: &Arc<Shared>, caller: &Caller, event: &Event) -> Result<u
     let turn = shared.counting_turn().await?;
     let (store, event) = (shared.store.clone(), event.clone());
     let counting = blocking(move || {
-        let _turn = (place, turn); // Also when the caller hangs up.
+        let _turn = (place, turn); // Held also if the caller hangs up.
         store.select(&event).len()
     });
     counting.await
 }
 
-/// Refuses an event that more devices would be pushed than its producer may reach, or other than as many as it expects.
-/// The fields' paths begin with `prefix`.
+/// Refuses an event with more devices than its API key allows, or with a number other than `expect_audience`. The paths
+/// of fields begin with `prefix`.
 pub(crate) async fn admit(shared: &Arc<Shared>, caller: &Caller, event: &Event, prefix: &str) -> Result<(), Problem> {
     let audience_max = caller.audience_max();
     if !is_counted(event, audience_max) {
@@ -118,7 +120,8 @@ pub(crate) async fn admit(shared: &Arc<Shared>, caller: &Caller, event: &Event, 
     Ok(())
 }
 
-/// Shows `count` whom the event is for. To be done in one's [`Shared::counting_turn`], on a thread that may block.
+/// Calls `count` for each device of the event. The caller holds a [`Shared::counting_turn`] and runs on a thread that
+/// may block.
 fn visit(store: &Store, event: &Event, mut count: impl FnMut(&Recipient<'_>)) {
     let selected = store.select(event);
     let mut numbers = selected.iter_from(DeviceNumber(0));
@@ -151,7 +154,7 @@ impl Counts {
     }
 }
 
-/// Devices by a name.
+/// Number of devices by name.
 #[derive(Debug)]
 struct Tally<T> {
     counts: HashMap<T, u64>,
@@ -176,7 +179,7 @@ impl<T: Clone + Eq + Hash> Tally<T> {
     }
 }
 
-/// Something that devices are counted by.
+/// A property by which devices are counted.
 trait Name: Ord {
     fn name(&self) -> &str;
 }
@@ -205,12 +208,12 @@ impl Name for AppId {
     }
 }
 
-/// As an object, the largest first, for people to read.
+/// An object with the largest counts first, for people to read.
 impl<T: Name> Serialize for Tally<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut counts: Vec<(&str, u64)> = self.counts.iter().map(|(name, &count)| (name.name(), count)).collect();
         counts.sort_unstable_by_key(|&(name, count)| (Reverse(count), name));
-        // An app may have this very name; it is then counted among the others.
+        // An app may be called `other`; then its devices are counted among the others.
         let (mut shown, mut other) = (Vec::with_capacity(counts.len().min(SHOWN_COUNT + 1)), self.other);
         for (name, count) in counts {
             if shown.len() < SHOWN_COUNT && name != OTHER { shown.push((name, count)) } else { other += count }
@@ -241,7 +244,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(32))]
 
-        /// Whatever is counted, nothing is lost, and what is told has at least as many as what is not.
+        /// No device is lost, and each name in the answer has at least as many devices as those left out.
         #[test]
         fn every_device_is_counted_once(sizes in prop::collection::vec(1_u64..5, 0..300), other in 0_u64..3) {
             let names = sizes.iter().enumerate().flat_map(|(index, &size)| (0..size).map(move |_| format!("app-{index}")));

@@ -1,9 +1,9 @@
-//! Who calls: API keys with scopes. (Apps: `apps`.)
+//! API keys with scopes. (For apps see `apps`.)
 //!
-//! Only the SHA-256 of a key is known here. Several keys are valid at a time, so that one can be replaced without a gap.
-//! A presented key is hashed and compared with every known one in constant time: neither how much of a key is right nor
-//! which key it is can be measured. Keys carry at least 128 bits of randomness (the configuration asks for length), so
-//! a plain hash is enough: there is nothing to guess that a slow hash would protect.
+//! Only the SHA-256 of a key is known here. Several keys are valid at a time, so that one can be replaced without a
+//! gap. A key in a request is hashed and compared with every known one in constant time. So an attacker can measure
+//! neither how much of a key is right nor which key it is. Keys have at least 128 bits of randomness (the configuration
+//! requires a length), so a plain hash is enough: nobody can guess such a key.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,18 +14,18 @@ use axum::extract::Query;
 use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, Uri};
 
-/// What the holder of a key may do.
+/// What a key allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Scope {
-    /// Hand in events and cancel them, publish into channels.
+    /// Publish and cancel events, publish into channels.
     Publish,
-    /// Read history, presence, the node's state and what is held.
+    /// Read history, presence, the node's state and which pushes are paused.
     Read,
     /// Register and import devices and change their subscriptions.
     Devices,
     /// Read `/metrics`.
     Metrics,
-    /// Hold pushes and let them go on. Not part of [`Scope::Publish`]: a brake must hold also those who publish.
+    /// Pause and resume pushes. Not part of [`Scope::Publish`]: an operator must be able to stop the publishers.
     Operate,
     /// Back up the store and export devices, with all tokens and the hashes of all credentials.
     Backup,
@@ -35,7 +35,7 @@ impl Scope {
     pub(crate) const ALL: [Self; 6] =
         [Self::Publish, Self::Read, Self::Devices, Self::Metrics, Self::Operate, Self::Backup];
 
-    /// Its name, as in configurations and refusals.
+    /// Its name in the configuration and in errors.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Publish => "publish",
@@ -47,14 +47,14 @@ impl Scope {
         }
     }
 
-    /// What it allows, for those who read about it.
+    /// What it allows, for documentation.
     pub(crate) const fn meaning(self) -> &'static str {
         match self {
-            Self::Publish => "hand in events, cancel them, ask what became of them, publish into channels",
-            Self::Read => "read history, presence, the node's state and what is held",
+            Self::Publish => "publish events, cancel them, read their reports, publish into channels",
+            Self::Read => "read history, presence, the node's state, and which pushes are paused",
             Self::Devices => "register and import devices, with tokens and credentials; change their subscriptions",
             Self::Metrics => "read /metrics",
-            Self::Operate => "hold pushes and let them go on",
+            Self::Operate => "pause and resume pushes",
             Self::Backup => "back up the store and export devices, with all tokens",
         }
     }
@@ -63,17 +63,17 @@ impl Scope {
 /// A key that is valid.
 #[derive(Clone)]
 pub struct ApiKey {
-    /// Who holds it, for logs and refusals.
+    /// The holder's name, for logs and errors.
     pub name: String,
     /// SHA-256 of the key.
     pub sha256: [u8; 32],
     /// What its holder may do.
     pub scopes: Vec<Scope>,
-    /// The most devices that an event of its holder may be for; `None`: any number.
+    /// The most devices of one event of this key; `None`: any number.
     pub audience_max: Option<u64>,
 }
 
-// Secrets never reach a log, not even as a hash.
+// Secrets must never appear in a log, not even as a hash.
 impl fmt::Debug for ApiKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ApiKey")
@@ -84,12 +84,12 @@ impl fmt::Debug for ApiKey {
     }
 }
 
-/// All valid keys; cheap to clone. Without any, nobody may call.
+/// All valid keys; cheap to clone. Without keys, every call is refused.
 #[derive(Debug, Clone)]
 pub struct ApiKeys(Arc<[ApiKey]>);
 
 impl ApiKeys {
-    /// Takes the valid keys. Of two with the same hash the first one counts.
+    /// Takes the valid keys. If two have the same hash, the first one counts.
     pub fn new(keys: Vec<ApiKey>) -> Self {
         Self(keys.into())
     }
@@ -99,8 +99,8 @@ impl ApiKeys {
         self.0.len()
     }
 
-    /// Whose key the request carries: in `X-API-Key`, in `Authorization: apikey …` or `Bearer …`, or, where `uri` is
-    /// given, in the query parameter `api_key`; the first of these that is valid.
+    /// The holder of the request's key. The key is in `X-API-Key`, in `Authorization: apikey …` or `Bearer …`, or, if
+    /// `uri` is given, in the query parameter `api_key`. The first valid one counts.
     pub(crate) fn caller(&self, headers: &HeaderMap, uri: Option<&Uri>) -> Option<Caller> {
         let header = || headers.get("x-api-key").and_then(|key| self.find(key.as_bytes()));
         let authorization = || self.find(authorization(headers)?);
@@ -112,10 +112,10 @@ impl ApiKeys {
         let hash = digest(&SHA256, presented);
         let mut found = None;
         if presented.is_empty() {
-            return None; // Whatever was configured, nothing is not a key.
+            return None; // An empty key is never valid.
         }
         for (index, key) in self.0.iter().enumerate() {
-            // No early end: the time tells nothing about which key it was.
+            // No early return: the time must not tell which key it was.
             if verify_slices_are_equal(hash.as_ref(), &key.sha256).is_ok() && found.is_none() {
                 found = Some(index);
             }
@@ -130,7 +130,7 @@ fn authorization(headers: &HeaderMap) -> Option<&[u8]> {
     known.then(|| key.trim().as_bytes())
 }
 
-/// What stands in `Authorization: Bearer …`, which may be a key or an app's token.
+/// The value of `Authorization: Bearer …`, which may be a key or an app's token.
 pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
     let (scheme, token) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
@@ -141,7 +141,7 @@ fn query_key(uri: &Uri) -> Option<String> {
     pairs.into_iter().find_map(|(name, value)| (name == "api_key").then_some(value))
 }
 
-/// Somebody with a valid key.
+/// The holder of a valid key.
 #[derive(Debug, Clone)]
 pub(crate) struct Caller {
     keys: ApiKeys,
@@ -153,7 +153,7 @@ impl Caller {
         &self.key().name
     }
 
-    /// Which of the keys it is.
+    /// The index of the key.
     pub(crate) fn index(&self) -> usize {
         self.index
     }
@@ -162,7 +162,7 @@ impl Caller {
         self.key().scopes.contains(&scope)
     }
 
-    /// The most devices that an event of its may be for.
+    /// The most devices of one of its events.
     pub(crate) fn audience_max(&self) -> Option<u64> {
         self.key().audience_max
     }

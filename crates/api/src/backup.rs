@@ -1,12 +1,13 @@
-//! `GET /v1/store/backup`: all that the store holds, as of one commit, in one stream of bytes.
+//! `GET /v1/store/backup`: everything in the store, as of one commit, in one stream of bytes.
 //!
-//! Whoever has them has every device's address and can push to it, and knows the hash of every credential: the scope
-//! `backup` is of its own, and no key has it unless it is named. `tidings store backup` takes them into a file and checks
-//! them on the way; what ends too early is no backup, which its missing end shows.
+//! A backup has every device's address, so its holder can push to every device; it also has the hash of every
+//! credential. So it needs a scope of its own, `backup`, which a key has only if the configuration names it.
+//! `tidings store backup` writes the stream into a file and checks it. A stream that is cut off is not a backup: its
+//! end is missing.
 //!
-//! Bounds: one at a time, one more is refused. A block of a mebibyte is made when the reader has taken the one before, on
-//! a thread that may block; a reader who takes nothing for a minute is given up by the store. As long as it is read it takes
-//! a place of `Shared::waiting_place`. A reader who goes away ends it.
+//! Bounds: one backup at a time; a further request is refused. A block of 1 MiB is made when the reader has taken the
+//! block before, on a thread that may block. The store gives up a reader that takes nothing for a minute. While it is
+//! read, a backup takes a place of `Shared::waiting_place`. When the reader disconnects, the backup ends.
 
 use std::io;
 use std::sync::Arc;
@@ -25,7 +26,7 @@ use crate::auth::Caller;
 use crate::problem::{Kind, Problem};
 use crate::shared::{Shared, blocking};
 
-/// What a backup is called among media types.
+/// The media type of a backup.
 const BYTES: &str = "application/octet-stream";
 
 pub(crate) async fn backup(
@@ -46,7 +47,7 @@ pub(crate) async fn backup(
                 info!(commit = summary.commit, bytes = summary.bytes, "Backup made");
                 None
             }
-            // The connection breaks off with it: the reader must not take what it has for all.
+            // The connection breaks off, so that the reader does not take the stream for a whole backup.
             Err(error) => {
                 error!(error = chain(&error), "Backup broke off");
                 Some((Err(error), None))
@@ -64,13 +65,15 @@ fn next(mut backup: Backup) -> Result<(Backup, Option<Bytes>), BackupError> {
 
 fn refusal(error: BackupError) -> Problem {
     match error {
-        BackupError::Busy => {
-            Problem::new(Kind::Overloaded, "one backup is made at a time, and one is being made").limit(1)
-        }
+        BackupError::Busy => Problem::new(
+            Kind::Overloaded,
+            "another backup is being made, and only one is made at a time: try again later",
+        )
+        .limit(1),
         BackupError::Engine(error) => tidings_store::ReadError::from(error).into(),
         error => {
-            error!(error = chain(&error), "No backup can be made");
-            Problem::new(Kind::Unavailable, "the store cannot be backed up now")
+            error!(error = chain(&error), "A backup failed");
+            Problem::new(Kind::Unavailable, "the store cannot be backed up now: see the server's log")
         }
     }
 }

@@ -1,10 +1,10 @@
-//! `/v1/brakes`: holding pushes of everything, of an app, of a topic or of a provider, and letting them go on.
+//! `/v1/brakes`: pausing and resuming the pushes of everything, of an app, of a topic or of a provider.
 //!
-//! A brake is a durable row of the store; the sender follows it. What is held is kept, expires by its own time, and goes
-//! on from where it was; what providers already have is not called back. Pausing what is paused changes nothing, so it may
-//! be tried again; resuming what is not paused is told as such, for it may have been a misspelt name.
+//! A brake is a durable row of the store; the sender follows it. Paused pushes are kept, expire at their own time, and
+//! continue where they stopped. Notifications that a provider already has are not called back. To pause twice changes
+//! nothing, so a request may be repeated. To resume what is not paused is an error, because the name may be misspelt.
 //!
-//! Bound: [`tidings_store::PAUSE_COUNT_MAX`] brakes, so all of them are one answer.
+//! Bound: [`tidings_store::PAUSE_COUNT_MAX`] brakes, so one answer has all of them.
 
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ pub(crate) async fn pause(
     let now = unix_now();
     let is_new = shared.store.pause(scope.clone(), now).await?;
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
-    // Since when it was paused before; somebody may have let it go on meanwhile.
+    // Since when it was paused already. Another caller may have resumed it in the meantime.
     let since = shared.store.brakes().borrow().paused.get(&scope).copied().unwrap_or(now);
     Ok(json(status, &Brake::new((&scope, &since))))
 }

@@ -1,19 +1,20 @@
-//! Centrifugo's server API (v6): what its server libraries call works unchanged.
+//! Centrifugo's server API (v6): its server libraries work unchanged.
 //!
 //! `POST /api/{method}` with the parameters as the body, and the older `POST /api` with any number of
-//! `{"method", "params"}` in it. Answers are `{"result": …}` or `{"error": {"code", "message"}}`, byte for byte as the
-//! reference writes them: fields with their zero value are left out except where noted. An error has HTTP status 200, or,
-//! with the header `X-Centrifugo-Error-Mode: transport`, a status of its own. A body that is not JSON of the right shape is
-//! answered with 400 and plain text.
+//! `{"method", "params"}` in it. Answers are `{"result": …}` or `{"error": {"code", "message"}}`, byte for byte as
+//! Centrifugo writes them: fields with their zero value are left out except where noted. An error has HTTP status 200.
+//! With the header `X-Centrifugo-Error-Mode: transport` it has a status of its own. A body that is not JSON of the
+//! right shape is answered with 400 and plain text.
 //!
 //! Here: publish, broadcast, history, presence, presence_stats, info, batch. Not here, answered with 108: subscribe,
-//! unsubscribe, disconnect, refresh, history_remove, channels, rpc; `version`; `skip_history` in a durable channel (its
-//! journal keeps everything). `b64data` is refused with 107: binary needs Protobuf clients. `delta` is a hint and not
-//! followed. Method numbers of the older endpoint are not known.
+//! unsubscribe, disconnect, refresh, history_remove, channels, rpc; `version`; `skip_history` in a durable channel,
+//! because its journal keeps everything. `b64data` is refused with 107: binary data needs Protobuf clients. The hint
+//! `delta` is ignored. The older endpoint does not accept method numbers.
 //!
-//! Bounds, refused with 107: [`CHANNEL_COUNT_MAX`](publish::CHANNEL_COUNT_MAX) channels per broadcast, [`COMMAND_COUNT_MAX`] commands per request,
-//! and those of `publish`; results of `answer::ANSWER_BYTES_MAX` per request. A full or failing store is error 100; the
-//! publication may be repeated, with an idempotency key at no risk.
+//! Bounds, refused with 107: [`CHANNEL_COUNT_MAX`](publish::CHANNEL_COUNT_MAX) channels per broadcast,
+//! [`COMMAND_COUNT_MAX`] commands per request, and those of `publish`. The results of a request have at most
+//! `answer::ANSWER_BYTES_MAX`. A full or failing store is error 100: the caller may publish again, without risk if it
+//! uses an idempotency key.
 //!
 //! Source: Centrifugo 6.9.1, `internal/api` and `internal/apiproto`.
 
@@ -51,9 +52,9 @@ pub(crate) use answer::LARGE_ANSWER_COUNT_MAX;
 pub(crate) use error::{ApiError, CentrifugoMetrics};
 pub(crate) use idempotency::Idempotency;
 
-/// Commands in one batch, or in one request to the older endpoint.
+/// The most commands in one batch, or in one request to the older endpoint.
 const COMMAND_COUNT_MAX: usize = 1000;
-/// What can be called.
+/// The methods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Method {
     Publish,
@@ -117,7 +118,7 @@ impl Method {
         Self::ALL.into_iter().find(|method| method.name().eq_ignore_ascii_case(name))
     }
 
-    /// `None`: each command inside needs its own.
+    /// `None`: each command inside needs its own scope.
     pub(crate) const fn scope(self) -> Option<Scope> {
         match self {
             Self::Publish | Self::Broadcast => Some(Scope::Publish),
@@ -130,7 +131,7 @@ impl Method {
 /// Why there is no result.
 #[derive(Debug)]
 enum Failure {
-    /// The parameters are not of the method's shape.
+    /// The parameters do not have the method's shape.
     Malformed(serde_json::Error),
     Refused(ApiError),
 }
@@ -174,7 +175,7 @@ pub(crate) async fn call(
     }
 }
 
-/// The older endpoint: commands one after another, an answer per line.
+/// The older endpoint: several commands, handled one after another, with one answer per line.
 pub(crate) async fn legacy(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
@@ -187,7 +188,7 @@ pub(crate) async fn legacy(
         #[serde(borrow, default)]
         params: Option<&'a RawValue>,
     }
-    // All are read before the first is done: a body that breaks off has no effect.
+    // All commands are read before the first is handled: a body that breaks off has no effect.
     let commands = serde_json::Deserializer::from_slice(&body).into_iter::<&RawValue>().take(COMMAND_COUNT_MAX + 1);
     let commands: serde_json::Result<Vec<Command<'_>>> = commands.map(|raw| parse(raw?.get().as_bytes())).collect();
     let commands = match commands {
@@ -227,7 +228,7 @@ async fn batch(shared: &Arc<Shared>, caller: &Caller, room: &Room<'_>, body: &[u
     Ok(format!(r#"{{"replies":[{}]}}"#, replies.join(",")))
 }
 
-/// One command of a batch: an object with one name, the method's.
+/// One command of a batch: an object with one field, named like the method.
 async fn reply(shared: &Arc<Shared>, caller: &Caller, room: &Room<'_>, raw: &RawValue) -> String {
     let done = match serde_json::from_str::<BTreeMap<String, &RawValue>>(raw.get()) {
         Ok(named) if named.len() == 1 => {
@@ -245,7 +246,7 @@ async fn reply(shared: &Arc<Shared>, caller: &Caller, room: &Room<'_>, raw: &Raw
     }
 }
 
-/// A command inside a request: the method is checked and the key asked for its scope here.
+/// A command inside a request: the method and the key's scope are checked here.
 async fn command(
     shared: &Arc<Shared>,
     caller: &Caller,
@@ -279,7 +280,7 @@ async fn run(shared: &Arc<Shared>, room: &Room<'_>, method: Method, params: &[u8
         Method::Broadcast => room.done(&publish::broadcast(shared, parse(params)?).await?),
         Method::History => {
             let request = parse(params)?;
-            tokio::task::yield_now().await; // It may be long, and a request has many.
+            tokio::task::yield_now().await; // A command may take long, and a request has many.
             room.read(|| read::history(shared, &request))?
         }
         Method::Presence => {
@@ -300,11 +301,11 @@ impl Shared {
     }
 }
 
-/// Parameters; none at all and `null` are the same as `{}`.
+/// Reads parameters; no parameters and `null` mean `{}`.
 fn parse<'a, T: Deserialize<'a> + Default>(params: &'a [u8]) -> serde_json::Result<T> {
     match params.trim_ascii() {
         b"" | b"null" => Ok(T::default()),
-        // Serde would also fill the fields from a list, by their order.
+        // Serde would also accept a list as an object.
         params if !params.starts_with(b"{") => Err(serde::de::Error::custom("an object is needed")),
         params => {
             check_json_depth(params).map_err(serde::de::Error::custom)?;
@@ -318,6 +319,6 @@ fn ok(body: impl Into<Body>) -> Response {
 }
 
 fn malformed(error: &serde_json::Error) -> Response {
-    (StatusCode::BAD_REQUEST, format!("not the JSON that the method takes: {}\n", shown(&error.to_string())))
+    (StatusCode::BAD_REQUEST, format!("not JSON of the method's shape: {}\n", shown(&error.to_string())))
         .into_response()
 }

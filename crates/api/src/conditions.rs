@@ -1,11 +1,11 @@
 //! Conditional requests (RFC 9110, 13.1): `If-Match` and `If-None-Match` against the tag of a device.
 //!
-//! A device's tag is its revision, `"r7"`: each change of the device gives it a new one that it never had before. It
-//! stands for the device, whichever format it is shown in. So a caller that sends back the tag it has read changes
-//! nothing that somebody else has changed meanwhile; `If-None-Match: *` registers without replacing.
+//! A device's tag is its revision, `"r7"`: each change of the device gives it a new one that it never had before. The
+//! tag is the same in every format. So a caller that sends back the tag it has read overwrites no change by another
+//! caller. `If-None-Match: *` registers a device but does not replace one.
 //!
-//! Tags that are not ours match nothing. As in the standard, a weak tag (`W/"r7"`) never satisfies `If-Match`, and is as
-//! good as any other for `If-None-Match`; several lines of one field are one list.
+//! Tags that are not ours match nothing. As in the standard, a weak tag (`W/"r7"`) never satisfies `If-Match`, but
+//! counts like any other for `If-None-Match`. Several lines of one field are one list.
 
 use axum::extract::FromRequestParts;
 use axum::http::HeaderValue;
@@ -14,19 +14,19 @@ use axum::http::request::Parts;
 
 use crate::problem::{Invalid, Kind, Problem};
 
-/// What a request asks of the state it finds.
+/// The conditions of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Conditions {
     if_match: Option<Tags>,
     if_none_match: Option<Tags>,
 }
 
-/// Which states a field names.
+/// The states that a field names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Tags {
-    /// `*`: any that there is.
+    /// `*`: any state of an existing device.
     Any,
-    /// Those of ours that are listed.
+    /// Those of our tags that are listed.
     Listed(Vec<Tag>),
 }
 
@@ -46,15 +46,15 @@ fn tag_text(revision: u64) -> String {
 }
 
 impl Conditions {
-    /// Whether the request asks for anything.
+    /// Whether the request has a condition.
     pub(crate) fn are_stated(&self) -> bool {
         *self != Self::default()
     }
 
-    /// Before a change of what has the revision `current`, or is not there.
+    /// Checks the conditions before a change; `current` is the device's revision, `None` if it is not registered.
     ///
     /// # Errors
-    /// 412, naming the tag that it has.
+    /// 412 that names the device's tag.
     pub(crate) fn hold(&self, current: Option<u64>) -> Result<(), Problem> {
         let matches = |tags: &Tags, weak| current.is_some_and(|current| tags.match_with(current, weak));
         if self.if_match.as_ref().is_some_and(|tags| !matches(tags, false)) {
@@ -66,10 +66,10 @@ impl Conditions {
         Ok(())
     }
 
-    /// Before what has the revision `current` is shown. False: the caller has it already, which is answered with 304.
+    /// Checks the conditions before the device is shown. False: the caller has this state already; the answer is 304.
     ///
     /// # Errors
-    /// As [`Conditions::hold`], for `If-Match` alone.
+    /// Like [`Conditions::hold`], for `If-Match` only.
     pub(crate) fn is_news(&self, current: u64) -> Result<bool, Problem> {
         Self { if_match: self.if_match.clone(), if_none_match: None }.hold(Some(current))?;
         Ok(self.if_none_match.as_ref().is_none_or(|tags| !tags.match_with(current, true)))
@@ -121,7 +121,7 @@ impl Tags {
     }
 }
 
-/// The tag that `text` begins with, if it is one of ours, and what is behind it. `None`: it begins with no tag.
+/// The tag at the beginning of `text`, if it is one of ours, and the rest. `None`: `text` does not begin with a tag.
 fn entity_tag(text: &[u8]) -> Option<(Option<Tag>, &[u8])> {
     let (is_weak, quoted) = text.strip_prefix(b"W/").map_or((false, text), |quoted| (true, quoted));
     let rest = quoted.strip_prefix(b"\"")?;
@@ -131,7 +131,7 @@ fn entity_tag(text: &[u8]) -> Option<(Option<Tag>, &[u8])> {
     opaque.iter().all(is_tag_byte).then(|| (revision(opaque).map(|revision| Tag { revision, is_weak }), behind))
 }
 
-/// Of a tag as it was given out: no other spelling of the same number.
+/// The revision in a tag, only in the spelling in which it was given out.
 fn revision(opaque: &[u8]) -> Option<u64> {
     let digits = std::str::from_utf8(opaque.strip_prefix(b"r")?).ok()?;
     digits.parse().ok().filter(|revision: &u64| revision.to_string() == digits)
@@ -177,7 +177,7 @@ mod tests {
             (&["\"r1\",W/\"r2\" , \"r3\""], listed(&[(1, false), (2, true), (3, false)])),
             (&["\"r1\"", "\"r2\""], listed(&[(1, false), (2, false)])),
             (&[",, \"r1\",,"], listed(&[(1, false)])),
-            // Foreign tags, also with what would end a list elsewhere.
+            // Foreign tags, also with characters that could end a list.
             (&["\"a,b\", \"r1\""], listed(&[(1, false)])),
             (&["\"\""], listed(&[])),
             (&["\"r07\", \"R7\", \"r\", \"r-1\", \"r99999999999999999999\""], listed(&[])),
@@ -195,7 +195,7 @@ mod tests {
         }
     }
 
-    /// RFC 9110, 13.1.1 and 13.1.2, as a table: what a field says against what there is.
+    /// RFC 9110, 13.1.1 and 13.1.2, as a table: a field's value and the device's state.
     #[test]
     fn conditions_hold_as_the_standard_says() {
         let conditions = |if_match: &[&str], if_none_match: &[&str]| {
@@ -229,7 +229,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes is read without a panic, and a tag that was given out is found wherever it stands in a list.
+        /// Any value is read without a panic, and a tag of ours is found anywhere in a list.
         #[test]
         fn any_list_is_read(any in prop::collection::vec("[\"W/*, r0-9a-\u{ff}]{0,12}", 0..4), revision: u64, weak: bool) {
             let lines: Vec<HeaderValue> = any.iter().filter_map(|line| HeaderValue::from_bytes(line.as_bytes()).ok()).collect();

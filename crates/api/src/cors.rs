@@ -1,8 +1,8 @@
-//! Apps in browsers, on pages of other web sites: which of them may call (CORS, as the Fetch standard of the WHATWG says).
+//! CORS: which web pages' apps may call the API (Fetch standard of the WHATWG).
 //!
-//! A browser asks before each kind of request that its page makes (`OPTIONS`, the preflight), and shows the page the answer
-//! only if the page's origin is admitted. What an app shows is in headers, never in cookies, so no answer allows credentials
-//! in the sense of that standard.
+//! A browser asks before each kind of request of its page (`OPTIONS`, the preflight). It shows the answer to the page
+//! only if the page's origin is admitted. Apps prove themselves by headers, never by cookies, so no answer allows
+//! credentials in the sense of the standard.
 
 use std::time::Duration;
 
@@ -12,10 +12,11 @@ use tower_http::cors::{AllowOrigin, CorsLayer};
 
 use crate::apps::CREDENTIAL_HEADER;
 
-/// How long a browser may remember what it was told. It may do so for less: two hours in Chrome, a day in Firefox.
+/// How long a browser may remember a preflight's answer. Browsers have limits of their own: two hours in Chrome, a day
+/// in Firefox.
 const MAX_AGE: Duration = Duration::from_secs(3600);
 
-/// Answers pages of these origins; `*` is all.
+/// Answers pages of these origins; `*` means all.
 pub(crate) fn layer(origins: Vec<String>) -> CorsLayer {
     let admits = move |origin: &HeaderValue, _: &_| {
         origins.iter().any(|known| known == "*" || known.as_bytes().eq_ignore_ascii_case(origin.as_bytes()))

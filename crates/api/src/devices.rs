@@ -1,11 +1,11 @@
-//! `/v1/devices`: registering devices, what they are subscribed to, whose they are. The shapes are in the crate's header.
+//! `/v1/devices`: registering devices, their subscriptions and their users. The shapes are in the crate's header.
 //!
-//! A credential is a secret: it is in the answer that makes it and nowhere else, and no cache may keep that answer. When a
-//! device gets another one, is logged out or forgotten, its connections lose their proof; at a log-out they are closed.
-//! Looking a device up by its token takes that in a body, so that it is in nobody's log of paths.
+//! A credential is a secret: only the answer that makes it contains it, and no cache may keep that answer. When a
+//! device gets a new credential, is logged out or deleted, its connections lose their proof; at a log-out they are also
+//! closed. A look-up by token has the token in its body, so that no log of paths contains it.
 //!
-//! A change on a condition is a read and a write that holds only if the device is still what was read; when something came
-//! between, it is judged anew, at most [`ATTEMPT_COUNT_MAX`] times.
+//! A conditional change is a read and a write that succeeds only if the device has not changed since the read. If it
+//! has changed, both are repeated, at most [`ATTEMPT_COUNT_MAX`] times.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -52,30 +52,30 @@ pub(crate) const DEVICE: Schema = Schema {
     ],
     refused: &[
         ("id", "is given by the path"),
-        ("subscriptions", "is not part of this: use PUT /v1/devices/{id}/subscriptions"),
+        ("subscriptions", "cannot be set here: use PUT /v1/devices/{id}/subscriptions"),
         ("endpoint", IN_WEB_PUSH),
         ("keys", IN_WEB_PUSH),
-        ("mutes", "is not part of this: use PUT /v1/devices/{id}/mutes/{scope}"),
+        ("mutes", "cannot be set here: use PUT /v1/devices/{id}/mutes/{scope}"),
     ],
 };
 pub(crate) const LOOKUP: Schema = Schema { fields: &["platform", "token", "web_push"], refused: &[] };
-/// What `PushSubscription.toJSON()` of a browser gives.
+/// The result of a browser's `PushSubscription.toJSON()`.
 pub(crate) const WEB_PUSH: Schema = Schema { fields: &["endpoint", "expirationTime", "keys"], refused: &[] };
 pub(crate) const WEB_PUSH_KEYS: Schema = Schema { fields: &["p256dh", "auth"], refused: &[] };
 pub(crate) const SUBSCRIPTIONS: Schema = Schema { fields: &["subscriptions"], refused: &[] };
 pub(crate) const SUBSCRIPTION: Schema = Schema { fields: &["subject", "topics"], refused: &[("filter", LATER)] };
 
-/// The reason of the parts of a browser's subscription where only the whole is taken.
+/// Why a part of a browser's subscription is refused as a field of its own.
 const IN_WEB_PUSH: &str = "is a part of `web_push`, which takes what PushSubscription.toJSON() gives";
 
 /// Platforms by their words.
 pub(crate) const PLATFORMS: [(&str, Platform); 3] =
     [("ios", Platform::Ios), ("android", Platform::Android), ("web", Platform::Web)];
-/// A provider's worlds by their words, the usual one first.
+/// A provider's environments by name, the default first.
 pub(crate) const ENVIRONMENTS: [(&str, Environment); 2] =
     [("production", Environment::Production), ("sandbox", Environment::Sandbox)];
 
-/// What a device says of its permission, by its words.
+/// The permissions that a device reports, by name.
 pub(crate) const PUSH_PERMISSIONS: [(&str, PushPermission); 4] = [
     ("unknown", PushPermission::Unknown),
     ("granted", PushPermission::Granted),
@@ -83,14 +83,14 @@ pub(crate) const PUSH_PERMISSIONS: [(&str, PushPermission); 4] = [
     ("denied", PushPermission::Denied),
 ];
 
-/// Reading and changing a device until nothing comes between.
+/// How often a conditional change is tried.
 const ATTEMPT_COUNT_MAX: usize = 8;
-/// Bytes of a browser's endpoint.
+/// The most bytes of a browser's endpoint.
 pub(crate) const ENDPOINT_BYTES_MAX: usize = 2048;
-/// Characters of a host (RFC 1035, 2.3.4).
+/// The most characters of a host (RFC 1035, 2.3.4).
 const HOST_BYTES_MAX: usize = 253;
 
-/// Subscriptions as pairs, each once.
+/// Subscriptions as pairs, without repeats.
 pub(crate) type Pairs = BTreeSet<(Subject, TopicName)>;
 /// Subscriptions as the store and the wire group them.
 pub(crate) type Selection = Vec<(Subject, Vec<TopicName>)>;
@@ -106,8 +106,8 @@ pub(crate) async fn put_device(
     let mut warnings = Warnings::default();
     note_unserved(&*shared.configured, &device, &mut warnings);
     strict.admit(&warnings)?;
-    target.refuse_to_app("proven", proven.as_ref(), "is for backends to say, not for apps")?;
-    target.refuse_to_app("user", device.user.as_ref(), "is not for apps to say: it is whose user token comes along")?;
+    target.refuse_to_app("proven", proven.as_ref(), "can only be set by a backend, not by an app")?;
+    target.refuse_to_app("user", device.user.as_ref(), "cannot be set by an app: it is the user of the token")?;
     let _turn = target.turn(&shared).await?;
     let registered = if target.is_trusted() && !conditions.are_stated() {
         let terms = PutTerms { proven, precondition: Precondition::None };
@@ -121,7 +121,7 @@ pub(crate) async fn put_device(
     Ok(secret(tagged(json(status, &view), &registered.device)))
 }
 
-/// A device that was put.
+/// A device that was registered or changed.
 #[derive(Serialize)]
 struct Put<'a> {
     #[serde(flatten)]
@@ -130,7 +130,7 @@ struct Put<'a> {
     warnings: Warnings,
 }
 
-/// That no push can reach the device, though it has an address.
+/// Warns if no push can reach the device although it has an address.
 fn note_unserved(configured: &dyn Configured, device: &NewDevice, warnings: &mut Warnings) {
     let NewDevice { app, platform, environment, token, .. } = device;
     let provider = platform.provider();
@@ -142,12 +142,13 @@ fn note_unserved(configured: &dyn Configured, device: &NewDevice, warnings: &mut
             String::new()
         };
         let rule =
-            format_args!("{app} is in no section [{section}.NAME]{world}, so the device cannot be pushed").to_string();
+            format_args!("{app} is not listed in any section [{section}.NAME]{world}, so the device cannot be pushed")
+                .to_string();
         warnings.add(WarningKind::UnservedApp, "app", rule);
     }
 }
 
-/// Puts the device if what there is of it admits that.
+/// Registers the device if its current state fulfils the conditions.
 async fn put_as_found(
     shared: &Arc<Shared>,
     target: &Target,
@@ -156,9 +157,9 @@ async fn put_as_found(
     proven: Option<bool>,
 ) -> Result<Registered, Problem> {
     for _ in 0..ATTEMPT_COUNT_MAX {
-        let (known, user) = target.owner(shared, device.user.clone()).await?; // Who may not learns of no tag.
+        let (known, user) = target.owner(shared, device.user.clone()).await?; // A caller without permission must not learn the tag.
         let held = conditions.hold(known.as_ref().map(|known| known.revision));
-        // An app must not learn whether a device that is not its own is registered.
+        // An app must not learn whether another user's device is registered.
         held.map_err(|unmet| match &known {
             None if !target.is_trusted() => Problem::no_device(&target.id),
             _ => unmet,
@@ -191,10 +192,10 @@ fn of_change(error: ChangeError) -> Problem {
 }
 
 fn restless() -> Problem {
-    Problem::new(Kind::Overloaded, "the device is changed by others all the time")
+    Problem::new(Kind::Overloaded, "other requests changed the device again and again: try again")
 }
 
-/// An answer with a credential: no cache on the way may keep it (RFC 9111, 5.2.2.5).
+/// Marks an answer with a credential: no cache on the way may keep it (RFC 9111, 5.2.2.5).
 fn secret(mut response: Response) -> Response {
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
@@ -205,7 +206,7 @@ pub(crate) async fn devices(State(shared): State<Arc<Shared>>, uri: Uri) -> Resu
     page(&shared, &uri, |store, after, limit| store.devices(after, limit)).await
 }
 
-/// A page of the list that `find` gives: so many behind one.
+/// A page of the devices that `find` returns for a start and a limit.
 pub(crate) async fn page(
     shared: &Arc<Shared>,
     uri: &Uri,
@@ -214,7 +215,7 @@ pub(crate) async fn page(
     #[derive(Serialize)]
     struct Page<'a> {
         devices: Vec<View<'a>>,
-        /// What to ask for as `after`; absent on the last page.
+        /// The `after` of the next page; absent on the last page.
         #[serde(skip_serializing_if = "Option::is_none")]
         next: Option<&'a DeviceId>,
     }
@@ -222,7 +223,7 @@ pub(crate) async fn page(
     let limit = params.limit()?;
     let after = params.take("after").map(|after| DeviceId::new(&after)).transpose();
     let after = after.map_err(|error| Invalid::name("after", error))?;
-    // One more tells whether there is a next page.
+    // One more entry shows whether there is a next page.
     let found = shared.read(move |shared| find(&shared.store, after.as_ref(), limit + 1)).await?;
     let page = &found[..limit.min(found.len())];
     let next = page.last().filter(|_| found.len() > limit).map(|device| &device.id);
@@ -242,12 +243,12 @@ pub(crate) async fn device(
         let mutes = found(&shared, &target.id, Store::mutes).await?;
         let (subscriptions, mutes) = (Item::all(selection), mutes::View::all(mutes));
         let whole = Whole { device: View::new(&device, None), subscriptions, mutes };
-        return Ok(secret(tagged(json(StatusCode::OK, &whole), &device))); // The tag is not that of all of it: no cache.
+        return Ok(secret(tagged(json(StatusCode::OK, &whole), &device))); // The tag does not cover all of this answer: no cache.
     }
     Ok((StatusCode::NOT_MODIFIED, [(ETAG, tag(device.revision))]).into_response())
 }
 
-/// Whose token it is.
+/// The device that has a token.
 pub(crate) async fn look_up(State(shared): State<Arc<Shared>>, body: JsonBody) -> Result<Response, Problem> {
     let mut object = input::root(&body.0)?.object(&LOOKUP)?;
     let platform = object.require("platform", "")?.one_of(&PLATFORMS)?;
@@ -283,7 +284,7 @@ pub(crate) async fn delete_device(
     Err(restless())
 }
 
-/// Gives the device another credential; the one before is worth nothing from now on.
+/// Gives the device a new credential; the old one is invalid from now on.
 pub(crate) async fn post_credential(State(shared): State<Arc<Shared>>, target: Target) -> Result<Response, Problem> {
     let _turn = target.change_alone(&shared).await?;
     let revocation = Revocation::new(&shared, &target.id, false).await?;
@@ -292,17 +293,17 @@ pub(crate) async fn post_credential(State(shared): State<Arc<Shared>>, target: T
     Ok(proof(&credential))
 }
 
-/// Takes user, subscriptions, mutes and credential from the device; it stays registered, as nobody's.
+/// Takes user, subscriptions, mutes and credential from the device; it stays registered, without a user.
 pub(crate) async fn post_logout(State(shared): State<Arc<Shared>>, target: Target) -> Result<Response, Problem> {
-    let _turn = target.change_alone(&shared).await?; // No replacement of subscriptions may go on behind it.
+    let _turn = target.change_alone(&shared).await?; // No replacement of subscriptions may finish after it.
     let revocation = Revocation::new(&shared, &target.id, true).await?;
     let logged_out = revocation.over(shared.store.log_out(&target.id).await.map_err(ChangeError::from));
     let (_, credential) = logged_out.map_err(of_change)?.ok_or_else(|| Problem::no_device(&target.id))?;
     Ok(proof(&credential))
 }
 
-/// Takes their proof from a device's connections when it is dropped: also when the caller hangs up while the store writes,
-/// which ends the handler, and what is written stands.
+/// Ends the proof of a device's connections when it is dropped. So it does so also if the caller hangs up while the
+/// store writes: then the handler ends, but the write stands.
 struct Revocation<'a> {
     connections: &'a dyn Connections,
     device: Option<DeviceNumber>,
@@ -316,7 +317,7 @@ impl<'a> Revocation<'a> {
         Ok(Self { connections: &*shared.connections, device, close })
     }
 
-    /// The store has answered. What it has surely not done revokes nothing.
+    /// The store has answered. If it has surely changed nothing, nothing is revoked.
     fn over<T, E>(mut self, answer: Result<Option<T>, E>) -> Result<Option<T>, ChangeError>
     where
         ChangeError: From<E>,
@@ -346,7 +347,7 @@ fn proof(credential: &Credential) -> Response {
     secret(json(StatusCode::OK, &Proof { credential: credential.as_str() }))
 }
 
-/// Subscriptions as they are shown.
+/// Subscriptions as answers show them.
 #[derive(Serialize)]
 pub(crate) struct Item {
     subject: Subject,
@@ -369,7 +370,7 @@ pub(crate) async fn subscriptions(State(shared): State<Arc<Shared>>, target: Tar
     Ok(json(StatusCode::OK, &List { subscriptions: Item::all(selection) }))
 }
 
-/// A device with all that belongs to it.
+/// A device with its subscriptions and mutes.
 #[derive(Serialize)]
 pub(crate) struct Whole<'a> {
     #[serde(flatten)]
@@ -378,7 +379,7 @@ pub(crate) struct Whole<'a> {
     pub(crate) mutes: Vec<mutes::View>,
 }
 
-/// What changed.
+/// What a change of subscriptions did.
 #[derive(Debug, Serialize)]
 struct Changed {
     added: usize,
@@ -402,8 +403,8 @@ pub(crate) async fn put_subscriptions(
     target.check_subjects(&shared, wanted.difference(&present).map(|(subject, _)| subject))?;
     let (surplus, missing) = (grouped(present.difference(&wanted)), grouped(wanted.difference(&present)));
     let (mut added, mut removed) = (0, 0);
-    // First away with the surplus, so that the device's limit is never in the way. What stays is not touched, so the
-    // device misses nothing that it had and wants.
+    // First the surplus is removed, so that the device never exceeds its limit. Subscriptions that stay are not
+    // touched, so the device misses no event.
     if !surplus.is_empty() {
         removed = shared.store.unsubscribe(id, surplus).await.map_err(|error| Problem::of_subscribe(error, id))?;
     }
@@ -413,13 +414,15 @@ pub(crate) async fn put_subscriptions(
     Ok(json(StatusCode::OK, &Changed { added, removed, warnings }))
 }
 
-/// Topics that no event can have, unless it brings its own text.
+/// Warns of topics that are not configured: only an event with texts of its own can have them.
 fn unknown_topics(configured: &dyn Configured, wanted: &Pairs) -> Warnings {
     let mut warnings = Warnings::default();
     let topics: BTreeSet<&TopicName> = wanted.iter().map(|(_, topic)| topic).collect();
     for topic in topics.into_iter().filter(|topic| !configured.knows_topic(topic)) {
-        let rule = format_args!("topic {topic} is not configured: only an event with texts of its own can have it")
-            .to_string();
+        let rule = format_args!(
+            "topic {topic} is not in the configuration (topics): only an event with texts of its own can have it"
+        )
+        .to_string();
         warnings.add(WarningKind::UnknownTopic, "subscriptions", rule);
     }
     warnings
@@ -470,15 +473,16 @@ fn selected(uri: &Uri) -> Result<(Subject, Vec<TopicName>), Invalid> {
     Ok((subject, topic.map_err(|error| Invalid::name("topic", error))?.into_iter().collect()))
 }
 
-/// What is said of a device, and whether its token is said to have worked before.
+/// Reads a device from a body, with its field `proven`.
 pub(crate) fn new_device(id: DeviceId, body: &[u8]) -> Result<(NewDevice, Option<bool>), Problem> {
     let mut object = input::root(body)?.object(&DEVICE)?;
-    // Who does not let the app push may have no address; elsewhere one that is missing was forgotten.
+    // A device without the permission for pushes may have no address. For other devices an address is required.
     let is_reached = |permission| !matches!(permission, Some(PushPermission::Denied | PushPermission::Unknown));
     Ok(described(id, &mut object, is_reached)?)
 }
 
-/// The same of an object that may hold more. Whether an address is required depends on the permission that is said.
+/// Like [`new_device`], for an object that may have further fields. The permission decides whether an address is
+/// required.
 pub(crate) fn described(
     id: DeviceId,
     object: &mut Object<'_>,
@@ -508,7 +512,7 @@ fn required_address(object: &mut Object<'_>, platform: Platform) -> Result<Devic
     address(object, platform)?.ok_or(missing)
 }
 
-/// The one field that a platform has for where a device is reached, and that of others.
+/// The field with the address on this platform, and the fields of other platforms.
 fn address_fields(platform: Platform) -> (&'static str, &'static str) {
     match platform {
         Platform::Ios | Platform::Android => ("token", "web_push"),
@@ -516,7 +520,7 @@ fn address_fields(platform: Platform) -> (&'static str, &'static str) {
     }
 }
 
-/// Where the device is reached, if that is said.
+/// The device's address, if there is one.
 fn address(object: &mut Object<'_>, platform: Platform) -> Result<Option<DeviceToken>, Invalid> {
     let (field, other) = address_fields(platform);
     if let Some(foreign) = object.take(other) {
@@ -531,7 +535,7 @@ fn address(object: &mut Object<'_>, platform: Platform) -> Result<Option<DeviceT
     address.map(Some)
 }
 
-/// A browser's subscription. When it says that it ends is not looked at: its push service tells when it has.
+/// A browser's subscription. Its `expirationTime` is ignored: the push service tells when a subscription has ended.
 fn web_push(field: Field<'_>) -> Result<DeviceToken, Invalid> {
     let mut object = field.object(&WEB_PUSH)?;
     let endpoint = object.require("endpoint", "")?;
@@ -539,7 +543,7 @@ fn web_push(field: Field<'_>) -> Result<DeviceToken, Invalid> {
     let (p256dh, auth) = (keys.require("p256dh", "")?, keys.require("auth", "")?);
     let text = endpoint.text_within(1..=ENDPOINT_BYTES_MAX)?;
     if let Some(rule) = endpoint_mistake(&text) {
-        return Err(endpoint.invalid(rule)); // Its value is not repeated: whoever has it may be able to push.
+        return Err(endpoint.invalid(rule)); // Its value is not repeated: an endpoint may be enough to push.
     }
     DeviceToken::web_push(&text, &p256dh.text()?, &auth.text()?).map_err(|error| {
         let field = match error.what {
@@ -551,8 +555,8 @@ fn web_push(field: Field<'_>) -> Result<DeviceToken, Invalid> {
     })
 }
 
-/// What is wrong with the form of an endpoint: it must be `https://HOST[:PORT][/PATH][?QUERY]`. Whether the host may be
-/// connected to is asked when it is.
+/// What is wrong with the form of an endpoint: it must be `https://HOST[:PORT][/PATH][?QUERY]`. Whether the server may
+/// connect to the host is checked when it connects.
 fn endpoint_mistake(text: &str) -> Option<&'static str> {
     let Some(rest) = text.strip_prefix("https://") else { return Some("must begin with https://") };
     let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
@@ -572,7 +576,7 @@ fn endpoint_mistake(text: &str) -> Option<&'static str> {
     }
 }
 
-/// Only Apple has two worlds.
+/// Only Apple has two environments.
 fn environment(object: &mut Object<'_>, platform: Platform) -> Result<Environment, Invalid> {
     let Some(field) = object.take("environment") else { return Ok(Environment::default()) };
     let environment = field.one_of(&ENVIRONMENTS)?;
@@ -621,14 +625,14 @@ fn grouped<'p>(pairs: impl IntoIterator<Item = &'p (Subject, TopicName)>) -> Sel
     selection
 }
 
-/// A device as it is shown. Its token or endpoint only by its end, enough to tell two apart.
+/// A device as answers show it. Of its token or endpoint only the end is shown, enough to tell two apart.
 #[derive(Debug, Serialize)]
 pub(crate) struct View<'a> {
     id: &'a DeviceId,
     platform: Platform,
     app: &'a AppId,
     environment: Environment,
-    /// Absent when it never had one, the provider said that it is gone, or another device registered it.
+    /// Absent if it never had one, if the provider said that it is gone, or if another device registered it.
     #[serde(skip_serializing_if = "Option::is_none")]
     token: Option<String>,
     push_permission: PushPermission,
@@ -639,7 +643,7 @@ pub(crate) struct View<'a> {
     time_zone: Option<&'a TimeZone>,
     #[serde(skip_serializing_if = "Option::is_none")]
     user: Option<&'a UserId>,
-    /// The day; absent where nobody knows.
+    /// The day; absent if it is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     seen_at: Option<Rfc3339>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -665,7 +669,7 @@ impl<'a> View<'a> {
     }
 }
 
-/// The last four characters; of a token so short that this would be much of it, nothing.
+/// The last four characters; empty if the token is so short that they would be a large part of it.
 fn token_end(token: &DeviceToken) -> String {
     let text = token.to_text();
     let end = text.len().checked_sub(4).filter(|start| *start >= 12).and_then(|start| text.get(start..));

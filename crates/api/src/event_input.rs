@@ -1,12 +1,11 @@
-//! From a body's bytes to events within their limits (design, section 1).
+//! Reads events from a body, within their limits.
 //!
-//! Only what the event says by itself is checked here: shape, names, limits. Whether its channels are durable, its topic
-//! has a text and its notifications fit is asked later, of those who know. What would have two readings is refused
-//! rather than read: `to` that names nobody, a filter with an empty list, a language that is there twice.
+//! Only what depends on the event alone is checked here: shape, names, limits. Whether its channels are durable, its
+//! topic has a text and its notifications fit is checked later. What could be read in two ways is refused: a `to` that
+//! names nobody, a filter with an empty list, a language that appears twice.
 //!
-//! Durations are seconds, or text with a unit. That of the journal's own rows (`receipt_wait` in milliseconds) is not one
-//! of them: such a number is out of range here, so a stored event that is handed in as it is, is refused and not
-//! misread.
+//! Durations are seconds, or text with a unit. The journal's own rows have `receipt_wait` in milliseconds. Such a
+//! number is out of range here, so a stored event that is sent as it is gets refused instead of misread.
 
 mod duration;
 mod notification;
@@ -59,8 +58,8 @@ pub(crate) const EXPECT_AUDIENCE: Schema = Schema { fields: &["min", "max"], ref
 pub(crate) const TO: Schema = Schema { fields: &["users", "devices", "selector"], refused: &[] };
 pub(crate) const FILTER: Schema = Schema { fields: &["countries", "locales", "platforms", "apps"], refused: &[] };
 
-/// The reason of an event's fields where only its audience is asked about.
-const NO_PART: &str = "is no part of this: it does not change who the event is for";
+/// Why fields of an event are refused where only its audience matters.
+const NO_PART: &str = "is not accepted here: it does not change the audience";
 pub(crate) const AUDIENCE: Schema = Schema {
     fields: &["topic", "subjects", "to", "filter"],
     refused: &[
@@ -85,11 +84,11 @@ pub(crate) const AUDIENCE: Schema = Schema {
     ],
 };
 
-/// The events of a body, and how it held them.
+/// The events of a body, and the form of the body.
 #[derive(Debug)]
 pub(crate) struct Batch {
     pub(crate) events: Vec<Event>,
-    /// A list, answered by a list; else one object.
+    /// The body is a list, and the answer is a list; else both are one object.
     pub(crate) is_list: bool,
 }
 
@@ -105,7 +104,7 @@ impl Batch {
     }
 }
 
-/// Who an event would be for: one that has nothing but topic, subjects, `to` and `filter`.
+/// The audience of an event: reads a body with only topic, subjects, `to` and `filter`.
 pub(crate) fn audience(body: &[u8]) -> Result<Event, Problem> {
     let mut object = input::root(body)?.object(&AUDIENCE)?;
     let id = EventId::new("preview").expect("visible ASCII");
@@ -114,7 +113,8 @@ pub(crate) fn audience(body: &[u8]) -> Result<Event, Problem> {
 
 fn event(field: Field<'_>) -> Result<Event, Invalid> {
     let mut object = field.object(&SCHEMA)?;
-    let id = object.require("id", ": it makes a retry safe, since an id is accepted once")?.name(EventId::new)?;
+    let id =
+        object.require("id", ": with it a retry is safe, since an id is accepted only once")?.name(EventId::new)?;
     let addressed = addressed(&mut object, id)?;
     Ok(Event {
         params: object.take("params").map(params).transpose()?.unwrap_or_default(),
@@ -142,20 +142,20 @@ fn event(field: Field<'_>) -> Result<Event, Invalid> {
     })
 }
 
-/// Choices by their words, the default first.
+/// Choices by name, the default first.
 pub(crate) const PUSH_POLICIES: [(&str, PushPolicy); 3] =
     [("unless_received", PushPolicy::UnlessReceived), ("always", PushPolicy::Always), ("never", PushPolicy::Never)];
 pub(crate) const RECEIPT_POLICIES: [(&str, ReceiptPolicy); 2] =
     [("visible", ReceiptPolicy::Visible), ("any", ReceiptPolicy::Any)];
 pub(crate) const PRIORITIES: [(&str, EventPriority); 3] =
     [("normal", EventPriority::Normal), ("high", EventPriority::High), ("low", EventPriority::Low)];
-/// Without one it is as urgent as the last.
+/// The default is the last one.
 pub(crate) const URGENCIES: [(&str, Urgency); 4] =
     [("very_low", Urgency::VeryLow), ("low", Urgency::Low), ("normal", Urgency::Normal), ("high", Urgency::High)];
-/// The largest audience there can be: as many devices as numbers for them.
+/// The largest possible audience: as many devices as there are device numbers.
 pub(crate) const AUDIENCE_COUNT_MAX: u64 = u32::MAX as u64;
 
-/// An event with what says who it is for, and nothing else.
+/// Reads the fields that say for whom an event is.
 fn addressed(object: &mut Object<'_>, id: EventId) -> Result<Event, Invalid> {
     let topic = object.require("topic", "")?.name(TopicName::new)?;
     let subjects = subjects(object.require("subjects", "")?)?;
@@ -176,14 +176,14 @@ fn recipients(field: Field<'_>) -> Result<Recipients, Invalid> {
     if users.is_empty() && devices.is_empty() && selector.is_none() {
         return Err(Invalid::new(
             &object.path,
-            "must name at least one user or device, or hold a selector; without `to` it is for all who subscribed",
+            "must name at least one user or device, or have a selector; leave `to` out to push all subscribed devices",
         ));
     }
     Ok(Recipients { users, devices, selector })
 }
 
 fn filter(field: Field<'_>) -> Result<Filter, Invalid> {
-    // An empty list could be read as "nobody" and as "whoever".
+    // An empty list could mean "nobody" or "everybody".
     const COUNT: std::ops::RangeInclusive<usize> = 1..=limits::FILTER_COUNT_MAX;
     let mut object = field.object(&FILTER)?;
     let countries = object.take("countries").map_or(Ok(Vec::new()), |countries| {
@@ -202,7 +202,7 @@ fn filter(field: Field<'_>) -> Result<Filter, Invalid> {
     if filter == Filter::default() {
         return Err(Invalid::new(
             &object.path,
-            "must hold countries, locales, platforms or apps; without `filter` it is for all",
+            "must have countries, locales, platforms or apps; leave `filter` out to push the whole audience",
         ));
     }
     Ok(filter)
@@ -213,7 +213,7 @@ fn subjects(field: Field<'_>) -> Result<Vec<Subject>, Invalid> {
 }
 
 fn channels(field: Field<'_>) -> Result<Vec<ChannelName>, Invalid> {
-    // An empty list could be read as "nowhere"; without the field it is the first subject's channel.
+    // An empty list could mean "no channel". Without the field it means the first subject's channel.
     distinct(field.items(1..=limits::CHANNEL_COUNT_MAX, "channels")?, |channel| channel.name(ChannelName::new))
 }
 
@@ -240,7 +240,7 @@ fn param(field: &Field<'_>) -> Result<ParamValue, Invalid> {
         return Err(field.invalid(format_args!("must be text or a number, got {}", field.kind())));
     }
     if text.contains(['.', 'e', 'E']) {
-        // Not by serde_json, which may be off by the last bit.
+        // Parsed here, because serde_json may be wrong in the last bit.
         let number = text.parse::<f64>().ok().filter(|number| number.is_finite());
         return number.map(ParamValue::Decimal).ok_or_else(|| field.invalid("must be a number within ±1.7e308"));
     }
@@ -251,7 +251,7 @@ fn param(field: &Field<'_>) -> Result<ParamValue, Invalid> {
     })
 }
 
-/// A moment; whether it is near enough depends on when it is asked.
+/// A moment. Whether it is within the allowed range is checked later, against the clock.
 fn at(field: &Field<'_>) -> Result<Timestamp, Invalid> {
     let text = field.text()?;
     text.parse().map(|Rfc3339(at)| at).map_err(|error| {
@@ -266,7 +266,7 @@ fn expect_audience(field: Field<'_>) -> Result<ExpectAudience, Invalid> {
     let max = object.take("max").map(|max| device_count(&max)).transpose()?;
     match (min, max) {
         (None, None) => {
-            Err(Invalid::new(&object.path, "must hold min or max; without `expect_audience` any audience is right"))
+            Err(Invalid::new(&object.path, "must have min or max; leave `expect_audience` out to allow any audience"))
         }
         (Some(min), Some(max)) if min > max => {
             let rule = format_args!("must be at most max, which is {max}, got {min}").to_string();

@@ -1,4 +1,4 @@
-//! `GET /v1/events/{id}`: where an accepted event stands, and who has proven to have it.
+//! `GET /v1/events/{id}`: the state of an accepted event, and which users and devices have proven to have it.
 //!
 //! ```text
 //! scheduled ─► waiting ─► running ◄─► paused
@@ -6,15 +6,15 @@
 //!                 └──────────┴─► cancelled ─┘
 //! ```
 //!
-//! Of a forgotten one is left that it was accepted, until its id goes as well: 404.
+//! A forgotten event is known only as accepted, until its id is forgotten too: then the answer is 404.
 //!
-//! An event is known by its id for as long as ids are remembered (`store.id_window`), its job for as long as the sender
-//! remembers finished ones, its receipts for [`RECEIPTS_TTL`] longer than they are of use (less when there are too many),
-//! and not over a restart.
+//! An event is known by its id for `store.id_window`. Its job is known as long as the sender remembers finished jobs.
+//! Its receipts are known for [`RECEIPTS_TTL`] after their time (less if there are too many events), and not over a
+//! restart.
 //!
-//! Asking for receipts may wait until all connections that the event was written to have answered. Writing goes on behind
-//! the acknowledgement, so "all" is known only by nothing happening any more: [`SETTLED`] without a change. Where somebody
-//! reads the event's channels and it was written to nobody yet, the wait goes on. Bound: `Shared::waiting_place`.
+//! A request for receipts may wait until all connections that got the event have answered. The event is still being
+//! written after it was acknowledged. So "all" is reached when nothing has changed for [`SETTLED`]. If the event's
+//! channels have readers and it was written to none of them yet, the wait goes on. Bound: `Shared::waiting_place`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,13 +39,13 @@ use crate::query::Params;
 use crate::rfc3339::Rfc3339;
 use crate::shared::Shared;
 
-/// Without a change for so long, and everybody asked has answered: nothing more is expected.
+/// After this time without a change, if all connections have answered, the wait ends.
 const SETTLED: Duration = Duration::from_millis(100);
-/// How long the store may take to tell of what it has committed: as long as publishing a batch takes.
+/// How long the store may take to report what it has committed: as long as publishing a batch takes.
 const TOLD_TIMEOUT: Duration = Duration::from_secs(5);
-/// Between two looks, at most.
+/// The longest time between two looks.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
-/// Between two looks while answers come in: each look copies the names of users.
+/// The time between two looks while answers come in: each look copies the names of users.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
 #[derive(Debug, Serialize)]
@@ -56,11 +56,11 @@ struct Report<'a> {
     priority: EventPriority,
     accepted_at: Rfc3339,
     state: EventState,
-    /// Only while there is a job.
+    /// Present only while the job is known.
     #[serde(flatten)]
     progress: Option<Progress>,
     channels: Vec<Place<'a>>,
-    /// Only where receipts are asked for, and not forgotten.
+    /// Present only if receipts are collected and not forgotten.
     #[serde(skip_serializing_if = "Option::is_none")]
     receipts: Option<Counted>,
 }
@@ -77,7 +77,7 @@ pub(crate) async fn event(State(shared): State<Arc<Shared>>, IdPath(id): IdPath<
         Some(Located::Later(later)) => return Ok(json(StatusCode::OK, &Scheduled::new(&later))),
         None => return Err(unknown(&id)),
     };
-    // The store first: a job that begins in between is then found, and its event not taken for forgotten.
+    // The store first: if a job begins between the two reads, it is found, and its event is not taken for forgotten.
     let dispatched = shared.read(|shared| shared.store.dispatched()).await?;
     let job = shared.jobs.job(position);
     let state = match job.as_ref().map(|job| job.state) {
@@ -108,7 +108,7 @@ pub(crate) async fn event(State(shared): State<Arc<Shared>>, IdPath(id): IdPath<
     Ok(json(StatusCode::OK, &report))
 }
 
-/// Who has proven to have it, as the producer is told.
+/// The users and devices that have proven to have the event.
 #[derive(Debug, Serialize)]
 struct Proven {
     #[serde(flatten)]
@@ -117,7 +117,7 @@ struct Proven {
     answered: Option<Answered>,
 }
 
-/// Only where every client is asked, by `receipt: true`; else devices answer, not users.
+/// Present only if every client is asked (`receipt: true`); otherwise devices answer, not users.
 #[derive(Debug, Serialize)]
 struct Answered {
     users: Vec<String>,
@@ -174,7 +174,7 @@ impl Counted {
     }
 }
 
-/// The event of this id in the journal.
+/// The event with this id in the journal.
 pub(crate) async fn find(shared: &Arc<Shared>, id: &EventId) -> Result<(JournalPosition, AcceptedEvent), Problem> {
     match locate(shared, id).await? {
         Some(Located::Journal(position, accepted)) => Ok((position, accepted)),
@@ -187,21 +187,24 @@ pub(crate) async fn find(shared: &Arc<Shared>, id: &EventId) -> Result<(JournalP
 }
 
 fn unknown(id: &EventId) -> Problem {
-    Problem::new(Kind::NotFound, format!("no event has the id {id}, or it is forgotten by now (store.id_window)"))
+    Problem::new(
+        Kind::NotFound,
+        format!("there is no event with the id {id}, or it was forgotten after store.id_window"),
+    )
 }
 
-/// Where an event is that was accepted.
+/// Where an accepted event is stored.
 enum Located {
     Journal(JournalPosition, AcceptedEvent),
     Later(LaterEvent),
 }
 
-/// Finds an event. Between the commit that accepts or releases it and the word of it, it is in neither place: that is
-/// waited for, so that what was accepted is never said to be unknown.
+/// Finds an event. Between the commit that accepts or releases an event and the report of that commit, the event is
+/// found nowhere. This waits for the report, so an accepted event is never called unknown.
 async fn locate(shared: &Arc<Shared>, id: &EventId) -> Result<Option<Located>, Problem> {
     let (mut end, deadline) = (shared.store.watch_journal_end(), Instant::now() + TOLD_TIMEOUT);
     loop {
-        end.mark_unchanged(); // Before the look, so that no change falls between the two.
+        end.mark_unchanged(); // Before the look, so that no change is missed.
         let wanted = id.clone();
         match shared.read(move |shared| look(&shared.store, &wanted)).await? {
             Look::Found(located) => return Ok(Some(*located)),
@@ -209,14 +212,17 @@ async fn locate(shared: &Arc<Shared>, id: &EventId) -> Result<Option<Located>, P
             Look::OnItsWay => {}
         }
         if Instant::now() >= deadline {
-            return Err(Problem::new(Kind::Unavailable, format!("event {id} is being accepted or released")));
+            return Err(Problem::new(
+                Kind::Unavailable,
+                format!("event {id} is being accepted or released at this moment: try again"),
+            ));
         }
-        // The journal tells of events in it only, and this one may just have become an event for later.
+        // The journal reports only its own events, and this one may just have become a scheduled event.
         let _ = timeout(LOOK_AGAIN, end.changed()).await;
     }
 }
 
-/// What one look finds of an event.
+/// The result of one look for an event.
 enum Look {
     Found(Box<Located>),
     OnItsWay,
@@ -238,7 +244,7 @@ fn look(store: &Store, id: &EventId) -> Result<Look, ReadError> {
 /// What is known of an event's receipts.
 enum Receipts {
     NotAskedFor,
-    /// It was published in no channel.
+    /// The event was published in no channel.
     OfNobody,
     Kept(Arc<EventReceipts>),
     Forgotten,
@@ -254,16 +260,16 @@ fn receipts(hub: &Hub, position: JournalPosition, accepted: &AcceptedEvent) -> R
     hub.receipts().get(position).map_or(Receipts::Forgotten, Receipts::Kept)
 }
 
-/// Waits until everybody has answered, or `deadline`.
+/// Waits until all connections have answered, or until `deadline`.
 async fn settled(receipts: &EventReceipts, reader_count: impl Fn() -> usize, deadline: Instant) -> ReceiptSummary {
     loop {
-        let changed = receipts.changed(); // Before the look, so that no change falls between the two.
+        let changed = receipts.changed(); // Before the look, so that no change is missed.
         let summary = receipts.summary();
         let all_answered = summary.received >= summary.written && (summary.written > 0 || reader_count() == 0);
         let end = if all_answered { deadline.min(Instant::now() + SETTLED) } else { deadline };
         if timeout_at(end, changed).await.is_err() {
             let later = receipts.summary();
-            // Being written to one more connection is no change that is told.
+            // A write to one more connection is not reported as a change.
             if end == deadline || later == summary {
                 return later;
             }

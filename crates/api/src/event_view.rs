@@ -1,4 +1,4 @@
-//! How answers tell where an event stands in time and in its channels.
+//! How answers show an event's state and its places in channels.
 
 use serde::{Serialize, Serializer};
 use tidings_store::LaterEvent;
@@ -7,7 +7,7 @@ use tidings_types::{ChannelName, Epoch, EventId, Offset, StreamPosition, TopicNa
 use crate::rfc3339::Rfc3339;
 
 words! {
-    /// Where an event stands.
+    /// The state of an event.
     pub enum EventState {
         /// It has an `at` that is still to come.
         Scheduled = "scheduled",
@@ -52,7 +52,7 @@ impl<'a> Scheduled<'a> {
     }
 }
 
-/// Where in a channel it was published.
+/// The event's place in a channel.
 #[derive(Debug, Serialize)]
 pub(crate) struct Place<'a> {
     channel: &'a ChannelName,

@@ -1,7 +1,7 @@
-//! `/v1/events`: events in, acknowledged when durable; those that are not due yet, listed; and calling one off.
+//! `/v1/events`: accepts events (acknowledged when durable), lists scheduled events, and cancels events.
 //!
-//! What a repeated event is answered does not change with the audience or the clock: it is checked against them only
-//! when it is new.
+//! A repeated event gets the same answer even if the audience or the time has changed: these are checked only when the
+//! event is new.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,12 +30,12 @@ use crate::rfc3339::Rfc3339;
 use crate::shared::Shared;
 use crate::warnings::{Kind as WarningKind, Strict, Warnings};
 
-/// By how much an event may come too late for its own time: clocks differ and retries take a while.
+/// How long after its `at` an event may arrive: clocks differ, and retries take a while.
 const LATE_MAX: Duration = Duration::from_secs(60);
 
-/// Events of a request whose audiences are counted by a selector, each in its turn.
+/// The most events of a request with a selector whose audiences are counted, one after another.
 const SELECTOR_COUNT_MAX: usize = 16;
-/// Checking an event renders its texts in every language; after this many, others get a turn.
+/// Checking an event renders its texts in every language; after this many events, other tasks get a turn.
 const CHECK_TURN_COUNT: usize = 16;
 
 pub(crate) async fn post_events(
@@ -72,7 +72,7 @@ pub(crate) async fn post_events(
             tokio::task::yield_now().await;
         }
     }
-    // Selecting large audiences may have taken a while: the events' time begins now.
+    // Counting large audiences may have taken a while: the events' time begins now.
     let appended = shared.store.append_events(new, unix_now()).await;
     let appended = appended.map_err(|error| Problem::of_append(error, prefix))?;
     let answers = ids.iter().zip(&appended).zip(warned);
@@ -88,7 +88,7 @@ async fn is_known(shared: &Arc<Shared>, id: &EventId) -> Result<bool, Problem> {
     shared.read(move |shared| shared.store.is_known(&id)).await
 }
 
-/// Whether the audiences of so many events with a selector may be counted.
+/// Whether a request may have this many events with a selector to count.
 fn check_selectors(count: usize, prefix: &str) -> Result<(), Invalid> {
     if count <= SELECTOR_COUNT_MAX {
         return Ok(());
@@ -101,7 +101,7 @@ fn check_selectors(count: usize, prefix: &str) -> Result<(), Invalid> {
     Err(Invalid::new(&format!("{prefix}to.selector"), rule).limit(SELECTOR_COUNT_MAX).value(count))
 }
 
-/// Whether the time of a new event is near enough.
+/// Whether the `at` of a new event is within the allowed range.
 fn check_time(event: &Event, now: Timestamp, prefix: &str) -> Result<(), Invalid> {
     let (ahead_max, late_max) = (limits::AHEAD_MAX.as_secs(), LATE_MAX.as_secs());
     let Some(at) = event.at else { return Ok(()) };
@@ -117,26 +117,26 @@ fn check_time(event: &Event, now: Timestamp, prefix: &str) -> Result<(), Invalid
     Err(Invalid { limit: Some(limit), ..refused }.value(got))
 }
 
-/// A page of the events that are not due yet, the next one first.
+/// A page of the scheduled events, the next one first.
 pub(crate) async fn scheduled_events(State(shared): State<Arc<Shared>>, uri: Uri) -> Result<Response, Problem> {
     #[derive(Serialize)]
     struct Page<'a> {
         events: Vec<Scheduled<'a>>,
-        /// What to ask for as `after`; absent on the last page.
+        /// The `after` of the next page; absent on the last page.
         #[serde(skip_serializing_if = "Option::is_none")]
         next: Option<String>,
     }
     let mut params = Params::read(&uri, &["state", "after", "limit"])?;
     let state = params.take("state");
     if state.as_deref() != Some(SCHEDULED) {
-        let rule = format!("must be {SCHEDULED:?}: what became of other events is at /v1/jobs");
+        let rule = format!("must be {SCHEDULED:?}: other events are listed at /v1/jobs");
         let refused = Invalid::new("state", rule);
         return Err(state.map_or(refused.clone(), |state| refused.value(shown(&state))).into());
     }
     let limit = params.limit()?;
     let after = params.take("after").map(|after| later_key(&after)).transpose()?;
     let read = shared.read(move |Shared { store, .. }| -> Result<_, ReadError> {
-        let page = store.later_events(after, limit)?; // Fewer where they are large.
+        let page = store.later_events(after, limit)?; // Fewer if they are large.
         let last = page.last().map(|event| event.key);
         let is_more = last.is_some() && !store.later_events(last, 1)?.is_empty();
         Ok((page, last, is_more))
@@ -146,7 +146,7 @@ pub(crate) async fn scheduled_events(State(shared): State<Arc<Shared>>, uri: Uri
     Ok(json(StatusCode::OK, &Page { events: page.iter().map(Scheduled::new).collect(), next }))
 }
 
-/// Reads what was given as `next`.
+/// Reads the `next` of an earlier page.
 fn later_key(text: &str) -> Result<LaterKey, Invalid> {
     let parts = text.split_once('-').and_then(|(at, arrival)| Some((at.parse().ok()?, arrival.parse().ok()?)));
     parts.map(|(at, arrival)| LaterKey { at: Timestamp(at), arrival }).ok_or_else(|| {
@@ -155,17 +155,18 @@ fn later_key(text: &str) -> Result<LaterKey, Invalid> {
     })
 }
 
-/// Calls an event off. One that is not due yet is forgotten with its id; of another, who was not sent to yet will not be.
+/// Cancels an event. A scheduled event is deleted, with its id. Of another event, devices that had not been sent to are
+/// not pushed.
 pub(crate) async fn cancel_event(
     State(shared): State<Arc<Shared>>,
     IdPath(id): IdPath<EventId>,
 ) -> Result<Response, Problem> {
-    // The store is asked in turn with releases, not read: one that is being released is in the journal afterwards.
+    // The store handles this in order with releases: an event that is being released is in the journal afterwards.
     if shared.store.cancel_later(&id).await? {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
     let (position, _) = find(&shared, &id).await?;
-    // The store first, as in the report.
+    // The store first, as in `event_report`.
     let dispatched = shared.read(|shared| shared.store.dispatched()).await?;
     match shared.jobs.job(position).map(|job| job.state) {
         Some(JobState::Cancelled) => {}
@@ -179,8 +180,8 @@ pub(crate) async fn cancel_event(
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-/// Where an event is published: the channels it names, else those of its subjects, as `event_channels` says, that are
-/// durable.
+/// The channels in which an event is published: those that it names, else the durable ones of its subjects, as
+/// `event_channels` says.
 fn durable_channels(
     shared: &Shared,
     event: &Event,
@@ -218,7 +219,7 @@ pub(crate) fn durable_channel(name: ChannelName, options: &NamespaceOptions) -> 
     DurableChannel { name, history_size: options.history_size, history_ttl: options.history_ttl }
 }
 
-/// Why a channel takes no events, and what to configure.
+/// Why a channel accepts no events, and which setting changes that.
 fn not_durable(name: &ChannelName, configured: bool) -> String {
     let channel = name.as_str();
     match channel.strip_prefix('$').unwrap_or(channel).split_once(':') {

@@ -1,16 +1,17 @@
-//! `GET /v1/export`: devices with all that belongs to them, one a line, as `POST /v1/imports` takes them.
+//! `GET /v1/export`: devices with their subscriptions and mutes, one per line, in the form of `POST /v1/imports`.
 //!
-//! A device that is there and cannot be read has a line too, with its id, if anybody knows that, and a `problem`: it is
-//! in the store's log and in no import. So an export is whole, or says where it is not, or breaks off.
+//! A device whose record cannot be read has a line too, with its id (if it is known) and a `problem`. The store's log
+//! names the record; an import refuses the line. So an export is complete, or shows what is missing, or breaks off.
 //!
-//! All of them in the order of their ids, and whoever was cut off goes on with `after`; or with `selector` those that
-//! it means at the moment of the request, in the order of the index. Of a device that changes meanwhile either state
-//! may be told, and one that is deleted is left out; with a selector also one that is logged out meanwhile, or new: it
-//! may have the number of another that was meant. Addresses are told in full, of credentials the hash: who has a whole
-//! export can push to every device, but not act for it.
+//! Without a selector, all devices come in the order of their ids, and a caller that was cut off continues with
+//! `after`. With `selector`, the devices that match at the moment of the request come in the order of the index. A
+//! device that changes during the export may be shown before or after the change. A device that is deleted is left out.
+//! With a selector, a device is also left out if it is logged out or registered during the export, because its number
+//! may have belonged to another device. Addresses are shown in full, credentials as hashes: the holder of an export can
+//! push to every device, but cannot act for it.
 //!
-//! Bounds: pages of [`PAGE_COUNT`] devices, with the bounds of `pages`; a selector's devices besides as a set, a bit for
-//! each device number at most.
+//! Bounds: pages of [`PAGE_COUNT`] devices, with the bounds of `pages`. A selector's devices are held as a set, at most
+//! one bit for each device number.
 
 use std::io;
 use std::sync::Arc;
@@ -50,7 +51,7 @@ pub(crate) async fn export(
 ) -> Result<Response, Problem> {
     let place = shared.waiting_place(&caller)?;
     let cursor = Cursor::begin(&shared, &uri).await?;
-    // The first page shows whether the store can be read, while there can still be a problem instead.
+    // The first page shows whether the store can be read, while the answer can still be a problem.
     let first = next(shared.clone(), cursor).await.ok_or_else(crate::shared::stopping)??;
     let pages = pages::body(place, first, move |cursor| {
         let reading = next(shared.clone(), cursor);
@@ -61,12 +62,12 @@ pub(crate) async fn export(
     Ok((headers, pages).into_response())
 }
 
-/// Where an export goes on.
+/// Where an export continues.
 enum Cursor {
-    /// With all devices behind this one.
+    /// With the device after this one, of all devices.
     Behind(Option<DeviceId>),
-    /// With those of a set from this number on, but not those that were registered behind this position: they may have
-    /// numbers that were others'.
+    /// With the devices of a set from this number on, except those that were registered after this position: their
+    /// numbers may have belonged to other devices.
     From(Frozen, DeviceNumber, JournalPosition),
 }
 
@@ -79,14 +80,14 @@ impl Cursor {
         if after.is_some() {
             return Err(Invalid::new("after", "is for an export of all devices, not for one with a selector").into());
         }
-        let selector = text
-            .parse::<Selector>()
-            .map_err(|error| Invalid::new("selector", format_args!("is no selector: {error}")).value(shown(&text)))?;
+        let selector = text.parse::<Selector>().map_err(|error| {
+            Invalid::new("selector", format_args!("is not a valid selector: {error}")).value(shown(&text))
+        })?;
         let turn = shared.counting_turn().await?;
         let store = shared.store.clone();
         let end = store.journal_end();
         let selecting = blocking(move || {
-            let _turn = turn; // Also when the caller hangs up.
+            let _turn = turn; // Held also if the caller hangs up.
             store.selected(&selector)
         });
         Ok(Self::From(selecting.await?, DeviceNumber(0), end))
@@ -124,7 +125,7 @@ fn lines(ExportPage { devices, damaged, .. }: ExportPage, is_by_id: bool) -> Vec
     let damaged = damaged.into_iter().map(|id| Told::Damaged(Unreadable::new(id)));
     let mut told: Vec<Told> = devices.into_iter().map(Told::from).chain(damaged).collect();
     if is_by_id {
-        told.sort_by(|one, other| one.id().cmp(&other.id())); // Who is cut off goes on behind the last line he has.
+        told.sort_by(|one, other| one.id().cmp(&other.id())); // A caller that is cut off continues after its last line.
     }
     let mut lines = Vec::new();
     for line in told {
@@ -134,7 +135,7 @@ fn lines(ExportPage { devices, damaged, .. }: ExportPage, is_by_id: bool) -> Vec
     lines
 }
 
-/// What a line tells.
+/// The content of a line.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Told {
@@ -142,7 +143,7 @@ enum Told {
     Damaged(Unreadable),
 }
 
-/// A device that is there and cannot be read.
+/// A device whose record cannot be read.
 #[derive(Serialize)]
 pub(crate) struct Unreadable {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -172,7 +173,7 @@ impl From<Exported> for Told {
     }
 }
 
-/// A device in the words of an import.
+/// A device in the form of an import.
 #[derive(Serialize)]
 struct Line {
     id: DeviceId,
@@ -247,7 +248,7 @@ impl From<Exported> for Line {
     }
 }
 
-/// Items by their names, which come in order.
+/// Groups items by name; the names are in order.
 pub(crate) fn grouped<T: PartialEq, U>(pairs: Vec<(T, U)>) -> Vec<(T, Vec<U>)> {
     let mut groups: Vec<(T, Vec<U>)> = Vec::new();
     for (name, item) in pairs {
@@ -259,7 +260,7 @@ pub(crate) fn grouped<T: PartialEq, U>(pairs: Vec<(T, U)>) -> Vec<(T, Vec<U>)> {
     groups
 }
 
-/// An address as the one field of its platform has it; the serde form is the store's.
+/// An address in the field of its platform; the serde form is the store's.
 fn spelt(token: DeviceToken) -> Value {
     let mut stored = serde_json::to_value(token).expect("our own shapes have string keys");
     if let Some(text) = stored.get_mut("fcm") {
@@ -298,7 +299,7 @@ mod tests {
         Exported { device, credential: None, subscriptions: Vec::new(), mutes: Vec::new(), proven: false }
     }
 
-    /// Where a reader who was cut off goes on, nobody is left out; and who takes all for an import is told.
+    /// A reader that was cut off continues without a gap, and an import of all lines reports the damaged device.
     #[test]
     fn a_device_that_cannot_be_read_has_a_line_in_its_place() {
         let page = ExportPage {
@@ -314,7 +315,7 @@ mod tests {
             assert_eq!(line["problem"]["type"] == "urn:tidings:problem:damaged", is_damaged, "{line}");
         }
         let refused = crate::read_device(text.lines().next().unwrap().as_bytes(), 1).unwrap_err();
-        assert!(refused.contains("`problem` is what an export has of a device"), "{refused}");
+        assert!(refused.contains("`problem` marks a device that an export could not read"), "{refused}");
         assert!(crate::read_device(text.lines().nth(1).unwrap().as_bytes(), 1).is_ok());
 
         let nobody_knows = ExportPage { damaged: vec![None], ..ExportPage::default() };

@@ -1,12 +1,12 @@
-//! In which format bodies come and answers go: JSON, or MessagePack where a caller asks for it.
+//! The format of bodies and answers: JSON, or MessagePack if the caller asks for it.
 //!
-//! A request says what its body is in `Content-Type`, JSON when it says nothing. An answer is JSON unless `Accept` prefers
-//! MessagePack to it (RFC 9110, 12.5.1: the most specific range that fits a format gives its weight; equal weights and
-//! what fits nothing mean JSON, since an answer in another format is worth more than none). It comes under the name of
-//! MessagePack's media type that was asked for. A problem is the same object in either.
+//! `Content-Type` names the format of a body; without it, it is JSON. An answer is JSON unless `Accept` prefers
+//! MessagePack (RFC 9110, 12.5.1: the most specific matching range gives a format its weight). With equal weights, or
+//! if nothing matches, the answer is JSON: an answer in another format is better than none. The answer has the name of
+//! MessagePack's media type that was asked for. A problem is the same object in both formats.
 //!
-//! Everything inside reads and writes JSON; MessagePack exists at the border only. Bounds: a body has `body_bytes_max` as it
-//! comes and as JSON again, both are held while one becomes the other.
+//! All other code reads and writes JSON; only this module knows MessagePack. Bounds: a body has at most
+//! `body_bytes_max`, both as it arrives and as JSON. Both forms are held during the conversion.
 
 mod messagepack;
 
@@ -24,15 +24,15 @@ use crate::input::shown;
 use crate::problem::{Kind, Problem};
 use messagepack::{PackError, UnpackError, pack, unpack};
 
-/// JSON, and what a problem is called in JSON.
+/// The media types of JSON and of a problem in JSON.
 const JSON: [&str; 2] = ["application/json", "application/problem+json"];
-/// MessagePack has had several names; the first is what programs say, the last is the registered one.
+/// MessagePack has several names: the first is the common one, the last is the registered one.
 pub(crate) const MESSAGEPACK: [&str; 3] = ["application/msgpack", "application/x-msgpack", "application/vnd.msgpack"];
 
-/// One JSON object a line, where a route has it.
+/// One JSON object per line, for routes that support it.
 pub(crate) const LINES: &str = "application/x-ndjson";
 
-/// What a body is.
+/// The format of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
     Json,
@@ -40,7 +40,7 @@ pub(crate) enum Format {
 }
 
 impl Format {
-    /// What a request says of its body.
+    /// Reads the format of the body from the headers.
     pub(crate) fn of_body(headers: &HeaderMap) -> Result<Self, Problem> {
         let wrong = |detail: String| Err(Problem::new(Kind::UnsupportedMediaType, detail));
         if let Some(value) = headers.get(CONTENT_ENCODING).filter(|value| *value != "identity") {
@@ -65,9 +65,10 @@ impl Format {
             Self::Json => Ok(body),
             Self::MessagePack => match unpack(&body, bytes_max) {
                 Ok(json) => Ok(json.into()),
-                Err(error @ UnpackError::Malformed { .. }) => {
-                    Err(Problem::new(Kind::MalformedMessagePack, format!("not MessagePack that has a JSON: {error}")))
-                }
+                Err(error @ UnpackError::Malformed { .. }) => Err(Problem::new(
+                    Kind::MalformedMessagePack,
+                    format!("the body is not MessagePack that can be converted to JSON: {error}"),
+                )),
                 Err(UnpackError::TooLarge { limit }) => {
                     let detail = format!("the body must have at most {limit} bytes as JSON");
                     Err(Problem::new(Kind::TooLarge, detail).limit(limit as u64))
@@ -77,11 +78,12 @@ impl Format {
     }
 }
 
-/// Marks an answer that is JSON whatever is asked for: one that is not in memory as a whole.
+/// Marks an answer that is JSON in any case, because it is not in memory as a whole.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct JsonOnly;
 
-/// The middleware of all routes whose answers may be MessagePack. An answer that has none is counted: a bug, and a 500.
+/// The middleware of all routes whose answers may be MessagePack. An answer that cannot be converted is a bug: it is
+/// counted and answered with 500.
 pub(crate) async fn negotiate(State(unpackable): State<Counter>, request: Request, next: Next) -> Response {
     let accept: Vec<HeaderValue> = request.headers().get_all(ACCEPT).iter().cloned().collect();
     let mut response = next.run(request).await;
@@ -109,14 +111,14 @@ async fn packed(response: Response, name: &'static str) -> Result<Response, Pack
     Ok(Response::from_parts(parts, if json.is_empty() { Body::empty() } else { pack(&json)?.into() }))
 }
 
-/// Whether lines are preferred to one answer, in whatever format.
+/// Whether the caller prefers lines to one answer, in either format.
 pub(crate) fn prefers_lines(headers: &HeaderMap) -> bool {
     let ranges = ranges(headers.get_all(ACCEPT));
     let others = MESSAGEPACK.iter().chain(&JSON[..1]).map(|name| weight(&ranges, name)).max();
     Some(weight(&ranges, LINES)) > others
 }
 
-/// MessagePack's name, if it is preferred to an answer that `json` are names of.
+/// MessagePack's name, if the caller prefers it to an answer with the names `json`.
 fn accepted(accept: &[HeaderValue], json: &[&'static str]) -> Option<&'static str> {
     let ranges = ranges(accept);
     let json = json.iter().map(|name| weight(&ranges, name)).max().unwrap_or_default();
@@ -130,7 +132,7 @@ fn ranges<'h>(accept: impl IntoIterator<Item = &'h HeaderValue>) -> Vec<Range<'h
     values.flat_map(|value| value.split(',')).filter_map(Range::read).collect()
 }
 
-/// What the most specific range that fits says, 0 without one.
+/// The weight of the most specific matching range; 0 if none matches.
 fn weight(ranges: &[Range<'_>], name: &str) -> u16 {
     let fitting = ranges.iter().filter_map(|range| range.specificity(name).map(|how| (how, range.weight)));
     fitting.max().map_or(0, |(_, weight)| weight)
@@ -145,7 +147,7 @@ struct Range<'a> {
 }
 
 impl<'a> Range<'a> {
-    /// `type/subtype`, with a weight among its parameters; one with a weight that is none counts for nothing.
+    /// `type/subtype`, with an optional weight among its parameters. An entry with an invalid weight is ignored.
     fn read(entry: &'a str) -> Option<Self> {
         let mut parts = entry.split(';').map(str::trim);
         let name = parts.next()?;
@@ -155,7 +157,7 @@ impl<'a> Range<'a> {
         (0.0..=1.0).contains(&weight).then(|| Self { name, weight: (weight * 1000.0).round() as u16 })
     }
 
-    /// How closely it names `name`, if at all.
+    /// How specifically the range names `name`; `None` if it does not match.
     fn specificity(&self, name: &str) -> Option<u8> {
         let kind = name.split('/').next().unwrap_or_default();
         if self.name.eq_ignore_ascii_case(name) {
@@ -200,7 +202,7 @@ mod tests {
         ] {
             assert_eq!(preferred(values, &JSON[..1]), expected, "{values:?}");
         }
-        // Lines are for those who name them.
+        // Lines are sent only to callers that name them.
         let lines =
             |value: &'static str| prefers_lines(&HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static(value))]));
         assert!(lines("application/x-ndjson") && lines("application/json;q=0.5, Application/X-NDJSON"));

@@ -1,15 +1,17 @@
-//! Before a handler runs: who calls, may they, how fast, is there room. After it: what came of it is counted.
+//! Checks before a handler runs: who calls, what the caller may do, how fast, and whether there is room. After the
+//! handler, the answer is counted.
 //!
-//! A panic of a handler is answered with 500 and costs that request only.
+//! A panic of a handler is answered with 500 and ends that request only.
 //!
-//! Keys and tokens are checked before anything of the body is read, so who has none costs a header's parse and a hash.
-//! Of an app that shows a credential the handler asks whether it is the device's (`apps`).
+//! Keys and tokens are checked before any part of the body is read, so a caller without one costs the parsing of the
+//! headers and a hash. If an app shows a credential, the handler checks whether it is the device's (`apps`).
 //!
-//! Bounds: `request_count_max` requests of API keys in work at a time (one more: 503), each with a body of `body_bytes_max`
-//! (413) that has to arrive within [`BODY_TIMEOUT`] (408): a slow sender holds its place no longer. Half of the places are
-//! divided among the keys, so that none takes the last of another ([`Places`]). Apps have places of their own and take them
-//! when their bodies are there (`target`): what anybody on the network can begin keeps nobody else out. Their bodies have at
-//! most [`APP_BODY_BYTES_MAX`] and [`APP_BODY_TIMEOUT`].
+//! Bounds: `request_count_max` requests of API keys in work at a time (above that 503), each with a body of
+//! `body_bytes_max` (413) that must arrive within [`BODY_TIMEOUT`] (408), so a slow sender does not hold its place for
+//! longer. Half of the places are divided among the keys, so that no key takes the last place of another ([`Places`]).
+//! Apps have places of their own, and take them only when their bodies have arrived (`target`). So a request that
+//! anybody on the network can begin keeps nobody else out. Bodies of apps have at most [`APP_BODY_BYTES_MAX`] and
+//! [`APP_BODY_TIMEOUT`].
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -42,22 +44,22 @@ use crate::shared::Shared;
 /// How long a body may take to arrive.
 pub(crate) const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The same of an app.
+/// How long an app's body may take to arrive.
 pub(crate) const APP_BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The longest body of an app, where all bodies may be as long.
+/// The most bytes of an app's body.
 pub(crate) const APP_BODY_BYTES_MAX: usize = 64 << 10;
 
-/// Whose manners a route has.
+/// The style of a route's errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Dialect {
     /// Ours: every refusal is a problem.
     Tidings,
-    /// Centrifugo's server API: the key may be in the query, and its absence is answered by an empty body.
+    /// Centrifugo's server API: the key may be in the query, and the answer without a key has an empty body.
     Centrifugo,
 }
 
-/// How fast the holder of one key may ask.
+/// How fast the holder of one key may send requests.
 pub(crate) struct KeyRate {
     buckets: Buckets,
     started: Instant,
@@ -81,23 +83,23 @@ impl KeyRate {
     }
 }
 
-/// Stands before one route.
+/// The checks of one route.
 #[derive(Clone)]
 pub(crate) struct Guard {
     pub(crate) keys: ApiKeys,
     /// `None`: at any rate.
     pub(crate) key_rate: Option<Arc<KeyRate>>,
-    /// Where apps may come too.
+    /// Set if apps may call the route.
     pub(crate) gate: Option<Arc<Gate>>,
-    /// `None`: the handler asks for what it needs.
+    /// `None`: the handler checks the scope.
     pub(crate) scope: Option<Scope>,
     pub(crate) dialect: Dialect,
-    /// Places for requests of API keys in work; `None`: also under load.
+    /// Places for requests of API keys in work; `None`: the route also works under full load.
     pub(crate) places: Option<Arc<Places>>,
     pub(crate) metrics: Arc<RouteMetrics>,
 }
 
-/// Who has come in; handlers find the one or the other among a request's extensions.
+/// The caller, which handlers find among a request's extensions.
 enum Admitted {
     Server(Caller),
     App(App),
@@ -136,7 +138,7 @@ impl Guard {
         Ok((admitted, Some(place)))
     }
 
-    /// One that shows a credential is an app, whatever key comes along with it; a token is one only if it is no key.
+    /// A request with a credential is an app's, even if it has a key; a token is an app's only if it is no key.
     #[expect(clippy::result_large_err, reason = "the error is the answer, made once and passed on")]
     fn caller(&self, request: &Request) -> Result<Admitted, Response> {
         let uri = (self.dialect == Dialect::Centrifugo).then(|| request.uri());
@@ -174,7 +176,7 @@ impl Guard {
     }
 }
 
-/// A body as JSON, whichever format it came in.
+/// A body as JSON, converted from either format.
 pub(crate) struct JsonBody(pub(crate) Bytes);
 
 impl FromRequest<Arc<Shared>> for JsonBody {
@@ -188,7 +190,7 @@ impl FromRequest<Arc<Shared>> for JsonBody {
     }
 }
 
-/// The same where a body may be left out, which is as good as an object without fields.
+/// Like [`JsonBody`]; a missing body means an object without fields.
 pub(crate) struct OptionalJsonBody(pub(crate) Bytes);
 
 impl FromRequest<Arc<Shared>> for OptionalJsonBody {
@@ -205,7 +207,7 @@ impl FromRequest<Arc<Shared>> for OptionalJsonBody {
     }
 }
 
-/// A body of any declared type, as Centrifugo takes it.
+/// A body of any media type, as Centrifugo accepts it.
 pub(crate) struct AnyBody(pub(crate) Bytes);
 
 impl FromRequest<Arc<Shared>> for AnyBody {
@@ -217,7 +219,7 @@ impl FromRequest<Arc<Shared>> for AnyBody {
     }
 }
 
-/// What a body may be, by whose it is.
+/// The limits of a body, which depend on the caller.
 #[derive(Debug, Clone, Copy)]
 struct BodyLimits {
     bytes_max: usize,
@@ -247,7 +249,7 @@ async fn read(headers: &HeaderMap, body: Body, limits: BodyLimits) -> Result<Byt
         Ok(Err(error)) if error.is::<LengthLimitError>() => {
             Err(too_large(format!("the body must have at most {limit} bytes")))
         }
-        // The peer broke off; nobody is there to read this.
+        // The caller has disconnected, so nobody reads this.
         Ok(Err(_)) => Err(Problem::new(Kind::Timeout, "the body broke off")),
         Err(_) => {
             let seconds = limits.timeout.as_secs();
@@ -256,10 +258,10 @@ async fn read(headers: &HeaderMap, body: Body, limits: BodyLimits) -> Result<Byt
     }
 }
 
-/// What the path names: its first variable part, percent-decoded, so an id may hold a `/` (spelt `%2F`).
+/// The first variable part of the path, percent-decoded, so an id may contain a `/` (written `%2F`).
 pub(crate) struct IdPath<T>(pub(crate) T);
 
-/// What the path names second.
+/// The second variable part of the path.
 pub(crate) struct SecondPath<T>(pub(crate) T);
 
 impl<S: Send + Sync, T: FromStr<Err = NameError>> FromRequestParts<S> for IdPath<T> {

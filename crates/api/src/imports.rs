@@ -1,22 +1,22 @@
-//! `POST /v1/imports` and `GET /v1/imports/{name}`: many devices at once, one JSON object a line, as many as there are.
+//! `POST /v1/imports` and `GET /v1/imports/{name}`: any number of devices at once, one JSON object per line.
 //!
-//! The lines are read as they come, [`CHUNK_COUNT`] devices or [`CHUNK_BYTES`] at a time are written as a whole, and
-//! while that goes on the answer tells how far it is, a line at a time; the last one says `done`, or what stopped it.
-//! What it has told as done is durable.
+//! The lines are read as they arrive. [`CHUNK_COUNT`] devices or [`CHUNK_BYTES`] at a time are written in one step.
+//! Meanwhile the answer reports the progress, one line at a time. Its last line has `done`, or the problem that stopped
+//! the import. Lines that are reported as done are durable.
 //!
-//! An import with a name can be resumed: the store notes with each chunk how many lines are done. Whoever sends the
-//! file again from its first line, or from a later one with `from`, loses nothing and doubles nothing: lines that are
-//! done are passed over. The same lines again without a name change nothing either, they only take their time.
+//! An import with a name can be resumed: the store records with each chunk how many lines are done. If a caller sends
+//! the file again from its first line, or from a later one with `from`, lines that are done are skipped: nothing is
+//! lost or doubled. Without a name, repeated lines change nothing either; they only take their time.
 //!
-//! A wrong line stops the import where it stands; with `on_error=skip` it is told and passed over. Whoever does not
-//! hear of an end was cut off, and asks `GET` how far it is.
+//! A wrong line stops the import at this line; with `on_error=skip` it is reported and skipped. A caller that sees no
+//! last line was cut off, and asks `GET` for the progress.
 //!
-//! Bounds: a line of [`line_bytes_max`], as long as the largest device is, a chunk in memory and one on its way;
-//! [`TOLD_COUNT_MAX`] wrong lines are told, the others counted; each piece of the body has to come within
-//! [`BODY_TIMEOUT`], the body as a whole may take as long as it likes. It holds one of the places for requests that
-//! wait. Imports have a queue of their own in the store, behind all others: when it is full the import waits, for a
-//! minute, and the sender of the body with it. Progress that nobody reads is left out, wrong lines are not. The import ends with its answer:
-//! who hangs up stops it.
+//! Bounds: a line has at most [`line_bytes_max`], the length of the largest device. One chunk is in memory and one is
+//! being written. [`TOLD_COUNT_MAX`] wrong lines are reported, further ones are counted. Each piece of the body must
+//! arrive within [`BODY_TIMEOUT`]; the whole body may take any time. An import takes a place of the requests that wait.
+//! The store has a queue for imports, behind all others: when it is full, the import and the sender of the body wait
+//! for up to a minute. Progress that the caller does not read is left out; wrong lines are not. An import ends with its
+//! answer: if the caller disconnects, it stops.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -56,29 +56,29 @@ use crate::query::Params;
 use crate::rfc3339::Rfc3339;
 use crate::shared::Shared;
 
-/// Devices that are written as a whole.
+/// Devices that are written in one step.
 const CHUNK_COUNT: usize = 1000;
-/// Bytes of their lines, over the last one.
+/// Bytes of their lines; the last line may exceed it.
 const CHUNK_BYTES: usize = 1 << 20;
-/// Wrong lines that are told one by one.
+/// The most wrong lines that are reported one by one.
 const TOLD_COUNT_MAX: usize = 100;
-/// What a subscription or a mute counts beside the bytes of its line: it takes more in memory than in JSON.
+/// How many bytes a subscription or a mute counts in addition to its line: it takes more memory than its JSON.
 const ENTRY_BYTES: usize = 128;
-/// How long the store may be too busy.
+/// How long an import waits while the store is too busy.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// For how long the rest of a body is thrown away behind a line that stopped the import: a sender whose bytes nobody takes
-/// may find its connection reset, and lose the answer with it.
+/// How long the rest of a body is read and thrown away after a line that stopped the import. Otherwise the connection
+/// of a caller that is still sending might be reset, and the caller would lose the answer.
 const LINGER: Duration = Duration::from_secs(5);
-/// What the lines of a body may be called, besides nothing at all.
+/// Accepted media types of a body; it may also have none.
 const MEDIA: [&str; 4] = [LINES, "application/ndjson", "application/jsonl", "application/json"];
-/// The most lines that are passed over, so that counting them cannot overflow.
+/// The most lines that are skipped, so that counting them cannot overflow.
 pub(crate) const FROM_MAX: u64 = 1 << 53;
-/// Mutes that a line may hold; how many a device may have, the store says.
+/// The most mutes in a line; the store limits the mutes of a device.
 pub(crate) const MUTE_COUNT_MAX: usize = 10_000;
-/// Lines of the answer that wait for their reader: all that may tell what is wrong, and some that tell how far it is.
+/// Lines of the answer that wait for their reader: all wrong lines, and some lines of progress.
 const ANSWER_COUNT: usize = TOLD_COUNT_MAX + 16;
 
-/// A line of an import: what `PUT /v1/devices/{id}` takes, and what belongs to the device.
+/// A line of an import: the fields of `PUT /v1/devices/{id}`, and the device's subscriptions and mutes.
 pub(crate) const IMPORT: Schema = Schema {
     fields: &[
         "id",
@@ -100,11 +100,11 @@ pub(crate) const IMPORT: Schema = Schema {
         "seen_at",
         "token_at",
     ],
-    refused: &[("problem", "is what an export has of a device that could not be read: leave this line out")],
+    refused: &[("problem", "marks a device that an export could not read: leave this line out")],
 };
 pub(crate) const IMPORT_MUTE: Schema = Schema { fields: &["scope", "until"], refused: &[] };
 
-/// What is done with a wrong line.
+/// What happens after a wrong line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OnError {
     Stop,
@@ -146,11 +146,11 @@ pub(crate) async fn import(
     let place = shared.waiting_place(&caller)?;
     let import = Import::begin(shared, &uri, place).await?;
     let mut body = request.into_body();
-    // Before anything is answered: the server lets a sender that waits for `100 Continue` go on once its body is asked for.
+    // Before the answer begins: a caller that waits for `100 Continue` gets it only when its body is read.
     let first = next_frame(&mut body).await?;
     let (answer, lines) = mpsc::channel(ANSWER_COUNT);
-    // A task of its own, so that a reader who is slow to take the answer does not keep the import from going on. It ends
-    // with the answer at the latest.
+    // A task of its own, so that a caller that reads the answer slowly does not stop the import. It ends with the
+    // answer at the latest.
     let mut importing = JoinSet::new();
     importing.spawn(panics::catch_async(Work::Request, import.run(first, body, answer)));
     let lines = stream::unfold((lines, importing), async |(mut lines, mut importing)| {
@@ -168,7 +168,7 @@ pub(crate) async fn import(
 
 type NextFrame = Option<Result<Bytes, axum::Error>>;
 
-/// What comes next of a body; `None`: it is over.
+/// The next piece of a body; `None`: it is over.
 async fn next_frame(body: &mut Body) -> Result<NextFrame, Problem> {
     let frame = timeout(BODY_TIMEOUT, body.frame()).await.map_err(|_| {
         let seconds = BODY_TIMEOUT.as_secs();
@@ -192,10 +192,10 @@ fn check_media(headers: &HeaderMap) -> Result<(), Problem> {
     wrong(format!("Content-Type must be {LINES}, got {:?}", input::shown(essence)))
 }
 
-/// How far this request's part of an import is.
+/// The progress of this request's part of an import.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 struct Tally {
-    /// Lines of the import that are done, those before this request too.
+    /// Lines of the import that are done, including those before this request.
     lines: u64,
     /// Lines of this request that were done before.
     repeated: u64,
@@ -211,7 +211,7 @@ enum Stop {
     /// This line is wrong.
     Line(u64, Invalid),
     Problem(Problem),
-    /// Nobody is there any more.
+    /// The caller has disconnected.
     Gone,
 }
 
@@ -226,13 +226,13 @@ struct Import {
     _place: OwnedSemaphorePermit,
 }
 
-/// What will be written next.
+/// The devices that are written next.
 #[derive(Default)]
 struct Chunk {
-    /// Each with its line.
+    /// Each with the number of its line.
     devices: Vec<(u64, NewImport)>,
     bytes: usize,
-    /// Up to where its lines go, wrong ones too.
+    /// The last line of the chunk; wrong lines count too.
     lines: u64,
 }
 
@@ -274,7 +274,7 @@ impl Import {
     async fn run(mut self, first: NextFrame, mut body: Body, answer: mpsc::Sender<Bytes>) {
         let stopped = match self.read(first, &mut body, &answer).await {
             Ok(()) => self.write(&answer).await,
-            // What came before a wrong line is done.
+            // The lines before a wrong line are written.
             Err(Stop::Line(line, invalid)) => match self.write(&answer).await {
                 Ok(()) => Err(Stop::Line(line, invalid)),
                 stopped => stopped,
@@ -289,7 +289,7 @@ impl Import {
             Err(Stop::Gone) => return,
         };
         let last = told(&Last { tally: self.tally, done, line, problem });
-        drop(self); // Who is slow to take the answer holds no place.
+        drop(self); // A caller that reads the answer slowly holds no place.
         let is_taken = timeout(BODY_TIMEOUT, answer.send(last)).await.is_ok_and(|sent| sent.is_ok());
         if is_taken && !done {
             let rest = async { while let Some(Ok(_)) = body.frame().await {} };
@@ -320,7 +320,7 @@ impl Import {
         line_bytes_max(self.shared.config.subscription_count_max, self.shared.config.mute_count_max)
     }
 
-    /// Takes a line, if it is not done yet.
+    /// Takes a line, unless it is done already.
     async fn take(&mut self, number: u64, line: Line, answer: &mpsc::Sender<Bytes>) -> Result<(), Stop> {
         if number <= self.tally.lines {
             self.tally.repeated += 1;
@@ -348,15 +348,15 @@ impl Import {
         self.tally.rejected += 1;
         if self.tally.rejected <= TOLD_COUNT_MAX as u64 {
             let wrong = Wrong { line: number, problem: Problem::from(invalid).into_value() };
-            let _ = answer.try_send(told(&wrong)); // There is room for each, unless nobody is there any more.
+            let _ = answer.try_send(told(&wrong)); // There is room for each, unless the caller has disconnected.
         }
         Ok(())
     }
 
-    /// Writes what there is, and tells. A device that has no room stands for itself: those before it are written, then it is
-    /// a wrong line, then the others have their turn.
+    /// Writes the chunk, and reports progress. If a device exceeds a limit, the devices before it are written, its line
+    /// is reported as wrong, and then the others are written.
     async fn write(&mut self, answer: &mpsc::Sender<Bytes>) -> Result<(), Stop> {
-        let mut chunk = std::mem::take(&mut self.chunk); // On an error none of it is done later.
+        let mut chunk = std::mem::take(&mut self.chunk); // After an error it is not written later.
         while chunk.lines > self.tally.lines {
             match self.put(&chunk.devices, chunk.lines).await {
                 Ok(imported) => self.count(chunk.lines, imported),
@@ -378,7 +378,7 @@ impl Import {
         if answer.is_closed() {
             return Err(Stop::Gone);
         }
-        // Who does not read hears of a later one. The room of lines that tell what is wrong is left to them.
+        // Progress that the caller does not read is dropped. There must be room left for lines that report wrong lines.
         if answer.capacity() > TOLD_COUNT_MAX {
             let _ = answer.try_send(told(&self.tally));
         }
@@ -392,7 +392,8 @@ impl Import {
         self.tally.subscribed += imported.subscribed;
     }
 
-    /// Hands devices to the store, and with them the lines up to `lines_after`; again where it is too busy.
+    /// Hands devices to the store, together with the line number `lines_after`; repeats this while the store is too
+    /// busy.
     async fn put(&self, devices: &[(u64, NewImport)], lines_after: u64) -> Result<Imported, ImportError> {
         let began = Instant::now();
         let mut pause = Duration::from_millis(10);
@@ -402,7 +403,7 @@ impl Import {
             let step = self.name.clone().map(|name| ImportStep { name, lines_before, lines_after });
             let devices = devices.iter().map(|(_, device)| device.clone()).collect();
             match self.shared.store.import_devices(devices, step, unix_now()).await {
-                // The attempt that seemed to fail was durable.
+                // The attempt whose answer was lost had been durable.
                 Err(ImportError::OutOfStep { recorded, .. }) if is_unsure && recorded == lines_after => {
                     return Ok(Imported::default());
                 }
@@ -420,7 +421,7 @@ impl Import {
 fn stop(error: ImportError) -> Stop {
     Stop::Problem(match error {
         ImportError::OutOfStep { recorded, lines_before } => out_of_step(recorded, lines_before),
-        ImportError::Device { .. } => strange(), // Those before it had room a moment ago.
+        ImportError::Device { .. } => strange(), // The devices before it were accepted a moment ago.
         ImportError::Write(error) => error.into(),
     })
 }
@@ -428,7 +429,7 @@ fn stop(error: ImportError) -> Stop {
 fn strange() -> Problem {
     Problem::new(
         Kind::Unavailable,
-        "a device has no room that it had a moment ago; go on behind the lines that are done",
+        "the device exceeds a limit that it did not exceed before; continue after the lines that are done",
     )
 }
 
@@ -443,7 +444,7 @@ struct Last {
     #[serde(flatten)]
     tally: Tally,
     done: bool,
-    /// Which line is wrong.
+    /// The number of the wrong line.
     #[serde(skip_serializing_if = "Option::is_none")]
     line: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -457,7 +458,7 @@ fn told(what: &impl Serialize) -> Bytes {
 }
 
 fn out_of_step(recorded: u64, from: u64) -> Problem {
-    let detail = format!("{recorded} lines of this import are done, so it cannot go on behind line {from}");
+    let detail = format!("{recorded} lines of this import are done, so it cannot continue after line {from}");
     Problem::new(Kind::OutOfStep, detail).field("from").limit(recorded).value(from)
 }
 
@@ -475,7 +476,7 @@ fn too_many(error: &SubscribeError) -> Invalid {
     Invalid::new(field, rule).limit(limit as usize).value(count)
 }
 
-/// A device as a line says it.
+/// Reads a device from a line.
 fn device(line: &Line, subscription_count_max: usize, bytes_max: usize) -> Result<NewImport, Invalid> {
     match line {
         Line::Text(text) => device_of(text, subscription_count_max),
@@ -525,10 +526,10 @@ fn moment(field: &Field<'_>) -> Result<tidings_types::Timestamp, Invalid> {
     parsed.map(|Rfc3339(at)| at).map_err(|error| field.invalid(error).value(input::shown(&text)))
 }
 
-/// The secret that a device brings along, or its hash. Neither is repeated in an error.
+/// The device's own secret, or its hash. Neither appears in an error.
 fn credential(object: &mut Object<'_>) -> Result<Option<GivenCredential>, Invalid> {
     match (object.take("credential"), object.take("credential_hash")) {
-        (Some(_), Some(hash)) => Err(hash.invalid("must not stand beside credential: it is the one or the other")),
+        (Some(_), Some(hash)) => Err(hash.invalid("must not be given together with credential")),
         (Some(secret), None) => {
             secret.text_within(1..=CREDENTIAL_BYTES_MAX).map(|text| Some(GivenCredential::Secret(text)))
         }

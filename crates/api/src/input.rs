@@ -1,12 +1,12 @@
 //! Reading JSON strictly, with errors that name the path.
 //!
-//! The body's syntax is checked once, as a whole, so a syntax error has the body's line and column. After that a
-//! [`Field`] is a piece of valid JSON with its path; what is read from it are texts, lists and objects with known names.
-//! `null` is the same as a field that is not there.
+//! The syntax of the body is checked once, as a whole, so a syntax error has the body's line and column. After that a
+//! [`Field`] is a piece of valid JSON with its path; texts, lists and objects with known names are read from it. `null`
+//! means absent.
 //!
-//! Bounds: of a list or object at most the allowed number of entries is kept (the rest is counted), so memory does not
-//! grow with what a body invents; a name or value in an error is cut to 64 characters. Finding what is there twice costs
-//! one look-up per entry.
+//! Bounds: of a list or object at most the allowed number of entries is kept (the rest is only counted), so memory does
+//! not grow with the body. A name or value in an error is cut to 64 characters. To find a repeated entry costs one
+//! look-up per entry.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -26,19 +26,20 @@ pub(crate) struct Field<'a> {
     pub(crate) raw: &'a RawValue,
 }
 
-/// The fields an object may have, and names that are refused with a reason of their own.
+/// The fields of an object, and names that are refused with a reason of their own.
 #[derive(Debug)]
 pub(crate) struct Schema {
     pub(crate) fields: &'static [&'static str],
     pub(crate) refused: &'static [(&'static str, &'static str)],
 }
 
-/// The reason of fields that a later version will know.
+/// Why a field that a later version will know is refused.
 pub(crate) const LATER: &str = "is not supported yet";
 
-/// Entries of a strict object that are kept: more than any schema has, so one of them is unknown or there twice.
+/// The most entries of a strict object that are kept: more than any schema has, so a larger object has an unknown or
+/// repeated one.
 const ENTRY_COUNT_MAX: usize = 64;
-/// Characters of a foreign name or value in an error.
+/// The most characters of a foreign name or value in an error.
 const SHOWN_MAX: usize = 64;
 
 /// The body as one value.
@@ -48,7 +49,7 @@ pub(crate) fn root(body: &[u8]) -> Result<Field<'_>, Problem> {
     Ok(field)
 }
 
-/// One value that is not a body of its own.
+/// A value that is not a whole body.
 pub(crate) fn value(bytes: &[u8]) -> Result<Field<'_>, serde_json::Error> {
     Ok(Field { path: String::new(), raw: serde_json::from_slice(bytes)? })
 }
@@ -58,7 +59,7 @@ impl<'a> Field<'a> {
         Invalid::new(&self.path, rule)
     }
 
-    /// Refuses what has more levels than [`JSON_DEPTH_MAX`].
+    /// Refuses JSON with more levels than [`JSON_DEPTH_MAX`].
     pub(crate) fn check_depth(&self) -> Result<(), Invalid> {
         check_json_depth(self.raw.get().as_bytes())
             .map_err(|error| self.invalid(&error).limit(JSON_DEPTH_MAX).value(error.depth))
@@ -72,7 +73,7 @@ impl<'a> Field<'a> {
         self.raw.get().starts_with('"')
     }
 
-    /// What it is, for an error.
+    /// The kind of value, for an error.
     pub(crate) fn kind(&self) -> &'static str {
         match self.raw.get().as_bytes()[0] {
             b'"' => "text",
@@ -89,11 +90,11 @@ impl<'a> Field<'a> {
         if !self.is_text() {
             return Err(self.invalid(format_args!("must be text, got {}", self.kind())));
         }
-        // Valid JSON can still spell half a character (`"\ud800"`).
-        serde_json::from_str(self.raw.get()).map_err(|_| self.invalid("must be text of whole characters"))
+        // Valid JSON can contain half a character (`"\ud800"`).
+        serde_json::from_str(self.raw.get()).map_err(|_| self.invalid("must be valid Unicode text"))
     }
 
-    /// The text, if it has so many bytes.
+    /// The text, if its number of bytes is in the range.
     pub(crate) fn text_within(&self, bytes: RangeInclusive<usize>) -> Result<String, Invalid> {
         let text = self.text()?;
         if bytes.contains(&text.len()) {
@@ -112,13 +113,13 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// A number without a fraction, from 0 to `max` (below 2^53), however it is spelt: `3`, `3.0`, `3e0`.
+    /// A number without a fraction, from 0 to `max` (below 2^53), in any spelling: `3`, `3.0`, `3e0`.
     pub(crate) fn whole_number(&self, max: u64) -> Option<u64> {
         let number = self.raw.get().parse::<f64>().ok()?;
         (number.fract() == 0.0 && (0.0..=max as f64).contains(&number)).then_some(number as u64)
     }
 
-    /// The value that its word stands for.
+    /// The value with this name.
     pub(crate) fn one_of<T: Copy>(&self, words: &[(&str, T)]) -> Result<T, Invalid> {
         let text = self.text()?;
         if let Some((_, value)) = words.iter().find(|(word, _)| *word == text) {
@@ -149,7 +150,7 @@ impl<'a> Field<'a> {
         Ok(items.into_iter().enumerate().map(field).collect())
     }
 
-    /// The entries of an object with any names, at most `max` of them, each name once.
+    /// The entries of an object with any names, at most `max` of them, without repeated names.
     pub(crate) fn entries(self, max: usize) -> Result<Vec<(String, Field<'a>)>, Invalid> {
         let entries = self.raw_entries(max)?;
         match entries {
@@ -161,7 +162,7 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// The fields of an object that has no others than the schema's.
+    /// The fields of an object that may have only the schema's fields.
     pub(crate) fn object(self, schema: &Schema) -> Result<Object<'a>, Invalid> {
         let (fields, _) = self.raw_entries(ENTRY_COUNT_MAX)?;
         for (name, field) in &fields {
@@ -200,13 +201,13 @@ impl<'a> Field<'a> {
     }
 
     fn read<T>(&self, seed: impl DeserializeSeed<'a, Value = T>) -> Result<T, Invalid> {
-        // The syntax is known to be right; what is left are names that spell half a character.
+        // The syntax is known to be right; only a name with half a character can fail.
         seed.deserialize(&mut serde_json::Deserializer::from_str(self.raw.get()))
-            .map_err(|_| self.invalid("has a name that is not text of whole characters"))
+            .map_err(|_| self.invalid("has a name that is not valid Unicode text"))
     }
 }
 
-/// The fields of one object; none of them is unknown.
+/// The fields of one object; all of them are known.
 #[derive(Debug)]
 pub(crate) struct Object<'a> {
     pub(crate) path: String,
@@ -214,7 +215,7 @@ pub(crate) struct Object<'a> {
 }
 
 impl<'a> Object<'a> {
-    /// The path of a field of this object, there or not.
+    /// The path of a field of this object, present or not.
     pub(crate) fn path_of(&self, name: &str) -> String {
         join(&self.path, name)
     }
@@ -226,13 +227,13 @@ impl<'a> Object<'a> {
         (field.raw.get() != "null").then_some(field)
     }
 
-    /// The field, or the error that it is missing; `why` tells more where that helps.
+    /// The field, or the error that it is missing; `why` adds an explanation.
     pub(crate) fn require(&mut self, name: &str, why: &str) -> Result<Field<'a>, Invalid> {
         self.take(name).ok_or_else(|| Invalid::new(&self.path_of(name), format_args!("is required{why}")))
     }
 }
 
-/// Reads each item, and refuses one that was there before.
+/// Reads each item, and refuses a repeated one.
 pub(crate) fn distinct<'a, T: Clone + Eq + Hash>(
     items: Vec<Field<'a>>,
     parse: impl Fn(&Field<'a>) -> Result<T, Invalid>,
@@ -261,7 +262,7 @@ fn join(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
-/// The name spelt most alike, if it is alike at all: at most a third of its letters differ.
+/// The most similar name, if at most a third of its letters differ.
 fn nearest<'n>(name: &str, names: &[&'n str]) -> Option<&'n str> {
     let name = shown(name);
     let distance = |known: &&&str| strsim::damerau_levenshtein(known, &name);
@@ -269,7 +270,7 @@ fn nearest<'n>(name: &str, names: &[&'n str]) -> Option<&'n str> {
     (distance(&best) <= best.len().div_ceil(3)).then_some(*best)
 }
 
-/// The first entries of a list, and how many there are.
+/// Reads the first entries of a list, and counts all.
 struct ItemsSeed(usize);
 
 impl<'de> DeserializeSeed<'de> for ItemsSeed {
@@ -303,7 +304,7 @@ impl<'de> Visitor<'de> for ItemsSeed {
     }
 }
 
-/// The first entries of an object, and how many there are.
+/// Reads the first entries of an object, and counts all.
 struct EntriesSeed(usize);
 
 impl<'de> DeserializeSeed<'de> for EntriesSeed {

@@ -1,4 +1,4 @@
-//! What a job looks like from outside, and who knows: [`Jobs`].
+//! Jobs as the API shows them, and the port to the component that runs them: [`Jobs`].
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,96 +10,96 @@ use tidings_types::{
 
 use crate::rfc3339::Rfc3339;
 
-/// Knows what became of the events that are pushed. Must not wait.
+/// Reports on jobs. Must not wait.
 pub trait Jobs: Send + Sync {
-    /// The job of the event at `position`; `None` before the event's turn and when the job is forgotten. One that an earlier
-    /// run began and that waits to go on is a running one.
+    /// The job of the event at `position`; `None` before the job begins and after it is forgotten. A job that an
+    /// earlier run of the server began and that waits to continue counts as running.
     fn job(&self, position: JournalPosition) -> Option<JobView>;
 
     /// The newest jobs of events before `before`, newest first.
     fn jobs(&self, before: Option<JournalPosition>, limit: usize) -> Vec<JobView>;
 
-    /// How long pushing `event` would take, by pool. Other than the others it may work for a while, where the audience is
-    /// large: it is called on a thread that may block, one call at a time.
+    /// How long pushing `event` would take, by pool. Unlike the other methods it may work for a while if the audience
+    /// is large: it is called on a thread that may block, one call at a time.
     fn estimate(&self, event: &Event) -> Vec<Estimate>;
 }
 
 /// How long pushing an event through one pool would take.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Estimate {
-    /// Who delivers.
+    /// The provider that delivers.
     pub provider: Provider,
     /// The pool, as the configuration names it.
     pub pool: String,
-    /// Devices it would be sent to.
+    /// Devices of this pool.
     pub devices: u64,
-    /// Minutes until the last one is answered, if nothing else is sent; `None` while nothing is known of the provider's
-    /// speed.
+    /// Minutes until the last device is answered, if nothing else is sent; `None` while the provider's speed is
+    /// unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub minutes: Option<f64>,
-    /// What decides that: `quota` or `connections`; `None` when `minutes` is.
+    /// What limits the speed: `quota` or `connections`; `None` if `minutes` is `None`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limited_by: Option<&'static str>,
 }
 
-/// What became of one event's audience so far.
+/// The state of one event's job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobView {
-    /// The event's place in the journal.
+    /// The event's position in the journal.
     pub position: JournalPosition,
     /// The event.
     pub event: EventId,
-    /// Which kind of event; `None` of a job that an older version has finished.
+    /// The topic of the event; `None` for a job that an older version has finished.
     pub topic: Option<TopicName>,
-    /// Before which other jobs it is sent.
+    /// The priority over other jobs.
     pub priority: EventPriority,
     /// When it was accepted.
     pub accepted_at: Timestamp,
     /// When the job was done; `None` while it runs, and for one that an older version has finished.
     pub done_at: Option<Timestamp>,
-    /// Where the job stands.
+    /// The state of the job.
     pub state: JobState,
-    /// The brake that holds all of what is left of it.
+    /// The brake that holds everything that is left of the job.
     pub paused_by: Option<BrakeScope>,
     /// Devices selected.
     pub audience: u64,
     /// Devices that are not pushed yet because they may still prove that they got it.
     pub held: u64,
-    /// Devices by what became of them; the others are still on their way.
+    /// Devices by outcome; the other devices have none yet.
     pub outcomes: Outcomes,
     /// Attempts beyond each device's first.
     pub retried: u64,
-    /// The outcomes of those that were handed out, kept apart by provider, app and language.
+    /// The outcomes of devices that were handed to a provider, by provider, app and language.
     pub by: Vec<JobPart>,
     /// When the provider's answers came; `None` before the first.
     pub time_to: Option<TimeTo>,
 }
 
-/// Where a job stands.
+/// The state of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum JobState {
     /// Devices are still without an outcome.
     Running,
-    /// The same, but a brake holds them.
+    /// Devices are still without an outcome, and a brake holds them.
     Paused,
-    /// It was cancelled: who was not sent to yet will not be.
+    /// It was cancelled: devices that had not been sent to are not pushed.
     Cancelled,
     /// Every selected device has its outcome.
     Finished,
 }
 
-/// What became of the devices of one provider, app and language.
+/// The outcomes of the devices of one provider, app and language.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct JobPart {
-    /// Who delivers.
+    /// The provider that delivers.
     pub provider: Provider,
     /// The application.
     pub app: AppId,
     /// The language of the text; `None`: that of the source texts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub locale: Option<Locale>,
-    /// Devices by what became of them. Who was not handed out is in no part.
+    /// Devices by outcome. Devices that were not handed to a provider are in no part.
     pub outcomes: Outcomes,
 }
 
@@ -112,15 +112,15 @@ pub struct Outcomes {
     pub received: u64,
     /// The event's time was over before a provider took it.
     pub expired: u64,
-    /// An attempt was made, and what came of it is not known.
+    /// An attempt was made, and its result is not known.
     pub unknown: u64,
     /// The job was cancelled before a provider took it.
     pub cancelled: u64,
     /// A newer event with the same collapse key went out instead.
     pub superseded: u64,
-    /// The provider refused it for good, by its reason.
+    /// The provider refused the notification for good; by its reason.
     pub rejected: BTreeMap<&'static str, u64>,
-    /// Not sent to, by our reason.
+    /// Not sent; by the server's reason.
     pub suppressed: BTreeMap<&'static str, u64>,
 }
 
@@ -139,7 +139,7 @@ pub struct TimeTo {
     pub p100: Duration,
 }
 
-/// The counts of a job, as they are spelt.
+/// The counts of a job in their JSON form.
 #[derive(Debug, Serialize)]
 pub(crate) struct Progress {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -181,7 +181,7 @@ impl Progress {
     }
 }
 
-/// A job as `GET /v1/jobs/{position}` spells it, for others who tell of jobs.
+/// A job in the JSON form of `GET /v1/jobs/{position}`, also for the webhook.
 #[derive(Debug, Serialize)]
 pub struct JobEntry {
     id: EventId,

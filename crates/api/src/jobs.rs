@@ -1,10 +1,12 @@
 //! `GET /v1/jobs` and `GET /v1/jobs/{position}`.
 //!
-//! Who runs the jobs is asked through [`Jobs`]; the API knows no sender. A job is named by its event's place in the journal.
-//! Finished jobs are remembered for a while, newest first; a page ends where that memory does. Who asks for lines
-//! (`Accept: application/x-ndjson`) gets all jobs that are remembered, each with its parts, one JSON object a line.
+//! The jobs come from [`Jobs`]; the API does not know the sender. A job is named by its event's position in the
+//! journal. Finished jobs are remembered for a while. Lists have the newest job first and end with the oldest
+//! remembered one. A caller that asks for lines (`Accept: application/x-ndjson`) gets all remembered jobs with their
+//! parts, one JSON object per line.
 //!
-//! Bounds: lines are made [`EXPORT_PAGE_COUNT`] jobs at a time, with the bounds of `pages`. A job has as many parts as whoever runs it keeps apart.
+//! Bounds: lines are made for [`EXPORT_PAGE_COUNT`] jobs at a time, with the bounds of `pages`. The component that runs
+//! a job bounds its parts.
 
 use std::future::ready;
 use std::str::FromStr;
@@ -28,7 +30,7 @@ use crate::problem::{Invalid, Kind, Problem, json};
 use crate::query::Params;
 use crate::shared::Shared;
 
-/// Jobs that are spelt at once for those who want all.
+/// Jobs that are written at once if the caller wants all as lines.
 const EXPORT_PAGE_COUNT: usize = 100;
 
 /// A page of the jobs, newest first; or, as lines, all of them.
@@ -41,7 +43,7 @@ pub(crate) async fn jobs(
     #[derive(Serialize)]
     struct Page {
         jobs: Vec<JobEntry>,
-        /// What to ask for as `before`; absent on the last page.
+        /// The `before` of the next page; absent on the last page.
         #[serde(skip_serializing_if = "Option::is_none")]
         next: Option<JournalPosition>,
     }
@@ -85,12 +87,12 @@ pub(crate) async fn job(
     IdPath(Place(position)): IdPath<Place>,
 ) -> Result<Response, Problem> {
     let job = shared.jobs.job(position).ok_or_else(|| {
-        Problem::new(Kind::NotFound, format!("no job has the position {}, or it is forgotten by now", position.0))
+        Problem::new(Kind::NotFound, format!("there is no job at the position {}, or it was forgotten", position.0))
     })?;
     Ok(json(StatusCode::OK, &JobEntry::from(job)))
 }
 
-/// A place in the journal, as paths and queries spell it.
+/// A position in the journal, as paths and queries write it.
 pub(crate) struct Place(JournalPosition);
 
 impl FromStr for Place {

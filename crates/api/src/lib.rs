@@ -1,19 +1,18 @@
-//! The HTTP API for servers: hand in events and ask what became of them, register devices, publish and read
-//! channels.
+//! The HTTP API for servers: publish events and read their reports, register devices, publish and read channels.
 //!
 //! ```text
 //! POST   /v1/events                      an event or a list of them → 202 {id, position, channels}      publish
-//! GET    /v1/events?state=scheduled      those that are not due yet → {"events": […], "next"}           publish
+//! GET    /v1/events?state=scheduled      scheduled events → {"events": […], "next"}                     publish
 //! GET    /v1/events/{id}                 → 200 {state, audience, held, outcomes, channels, receipts, …} publish
-//! DELETE /v1/events/{id}                 it is sent to nobody any more → 204                            publish
+//! DELETE /v1/events/{id}                 cancels it → 204                                               publish
 //! GET    /v1/events/{id}/receipts?wait=2s  → 200 {written, received, users, users_complete}             publish
 //! GET    /v1/jobs?before=&limit=         newest first → {"jobs": […], "next"}; all of them as lines     publish
 //! GET    /v1/jobs/{position}             → 200, also by provider, app and language                      publish
 //! POST   /v1/audience/preview            {topic, subjects, to, filter} → {total, by_platform, …}        publish
 //! POST   /v1/audience/explain            {selector} → what each part of it means                        publish
-//! GET    /v1/brakes                      what is held → {"brakes": [{"scope", "paused_at"}]}            read
-//! PUT    /v1/brakes/{scope}              holds pushes → 201, 200 if they were held before               operate
-//! DELETE /v1/brakes/{scope}              lets them go on → 204                                          operate
+//! GET    /v1/brakes                      the pauses → {"brakes": [{"scope", "paused_at"}]}              read
+//! PUT    /v1/brakes/{scope}              pauses pushes → 201, 200 if they were paused already           operate
+//! DELETE /v1/brakes/{scope}              resumes them → 204                                             operate
 //! GET    /v1/store/backup                all that the store holds, as a stream of bytes                 backup
 //! POST   /v1/imports?name=&from=&on_error=  devices, one a line → progress, a line at a time            devices
 //! GET    /v1/imports/{name}              how far an import is                                           devices
@@ -31,10 +30,10 @@
 //! GET    /v1/devices/{id}/mutes          → {"mutes": [{"scope", "until"}]}                              devices *
 //! PUT    /v1/devices/{id}/mutes/{scope}  of everything or a subject: {until | for} → 201, 200           devices *
 //! DELETE /v1/devices/{id}/mutes/{scope}  → 204                                                          devices *
-//! POST   /v1/tokens/lookup               {platform, token | web_push} → whose it is                     devices
+//! POST   /v1/tokens/lookup               {platform, token | web_push} → the device that has it          devices
 //! GET    /v1/users/{user}/devices?after=&limit=  → {"devices": […], "next"}                             devices
 //! GET    /v1/users/{user}/export         → all that is kept of a user                                   devices
-//! DELETE /v1/users/{user}                all of that is forgotten → {"devices"}                         devices
+//! DELETE /v1/users/{user}                deletes all of that → {"devices"}                              devices
 //! POST   /api/{method}, POST /api        Centrifugo's server API                            publish, read
 //! GET    /openapi.json                   all of this for programs (`openapi`)                             no key
 //! GET    /health                         → 200 {"status":"ok"}: the process works                       no key
@@ -45,39 +44,41 @@
 //! Bodies and answers of `/v1` are JSON or MessagePack, as a request's `Content-Type` and `Accept` say (`format`,
 //! `docs/messagepack.md`).
 //!
-//! The last column is the scope that the caller's [`ApiKey`] needs; routes with a star are also for the app on the
-//! device itself ([`Apps`]). An id in a path is percent-decoded. A list has 100 entries, or `limit` (1 to 1000), and
-//! `next`, to be asked for as `before` or `after`, unless it is the last page. A refusal on `/v1` is a problem (RFC
-//! 9457) whose `detail` names the field's path, the rule with its limit, and the value; its `type` is one of those in
-//! `docs/problems.md`.
+//! The last column is the scope that the caller's [`ApiKey`] needs. Routes with a star are also for the app on the
+//! device itself ([`Apps`]). An id in a path is percent-decoded. A list has 100 entries, or `limit` (1 to 1000). Unless
+//! it is the last page, it has `next`, the value of `before` or `after` for the next page. A refusal on `/v1` is a
+//! problem (RFC 9457). Its `detail` names the field's path, the rule with its limit, and the value. Its `type` is one
+//! of those in `docs/problems.md`.
 //!
-//! What is accepted and probably not meant has `warnings` in its answer; with `?strict=true` it is refused (`warnings`).
+//! A request that is accepted but probably wrong has `warnings` in its answer; with `?strict=true` it is refused
+//! (`warnings`).
 //!
-//! A list of events is accepted as a whole or not at all. Events go into durable channels only. What was answered with
-//! 202 is durable; the same event again has the same answer, with `"repeated": true`.
+//! A list of events is accepted as a whole or not at all. Events go into durable channels only. An event that was
+//! answered with 202 is durable. The same event again gets the same answer, with `"repeated": true`.
 //!
 //! A device is answered with its `ETag`; `If-Match` and `If-None-Match` make reading it, putting it and deleting it
 //! conditional (`conditions`).
 //!
-//! Replacing all subscriptions is done by taking away what is not wanted and then adding what is missing: two writes.
-//! If the second fails the answer says so, and the same request again completes it; what the device had and keeps is
-//! never gone. Replacements of one device take turns.
+//! Replacing all subscriptions takes two writes: it removes the unwanted ones, then adds the missing ones. If the
+//! second write fails, the answer says so, and the same request again completes the replacement. Subscriptions that the
+//! device had and keeps are never removed. Replacements of one device take turns.
 //!
-//! An event with `at` is kept until then, a minute late at most it is sent at once. Where a key has an `audience_max`,
-//! or the event says what audience it expects, its devices are counted before it is accepted, and again when its job
-//! begins. An event that is known already is not counted: it has its first answer again.
+//! An event with `at` is kept until then; at most a minute after its `at` it is still accepted, and sent at once. If a
+//! key has an `audience_max`, or the event has `expect_audience`, the event's devices are counted before it is
+//! accepted, and again when its job begins. An event that is already known is not counted: it gets its first answer
+//! again.
 //!
-//! Bounds: requests in work and their bodies (`guard`), events, fields and names (`tidings_types::event_limits`),
-//! remembered idempotency keys and commands in one request (`centrifugo`), entries of a page (`query`), audiences that
-//! one request has counted, one at a time of all requests (`audience`), how fast keys and apps may ask (`rate`).
-//! Requests that wait for receipts or for their turn to count an audience, and those that get all jobs as lines or all
-//! of a user, are a quarter of those in work, so that producers are never kept out by them; one more is answered with
-//! 503. Requests of apps are a quarter as many again, in places of their own. The parsed form of a body is at most
-//! about eight times as large as the body; one of MessagePack is held a second time as JSON while it is read. What
-//! waits is bounded by the store; when it is full the answer is 503.
+//! Bounds: requests in work and their bodies (`guard`); events, fields and names (`tidings_types::event_limits`);
+//! remembered idempotency keys and commands in one request (`centrifugo`); entries of a page (`query`); audiences that
+//! one request has counted, one at a time over all requests (`audience`); the rate of keys and apps (`rate`). At most a
+//! quarter of the requests in work may be of these kinds: requests that wait for receipts or for their turn to count an
+//! audience, and those that get all jobs as lines or everything of a user. So they never keep producers out; a further
+//! one is answered with 503. Apps have places of their own, another quarter of this number. The parsed form of a body
+//! is at most about eight times as large as the body. A MessagePack body is also held as JSON while it is read. The
+//! store bounds the requests that wait for it; when it is full, the answer is 503.
 //!
-//! Not here: TLS (a proxy's), the listener, deciding what an event's text is ([`EventCheck`] is asked), running jobs
-//! ([`Jobs`]) and connections ([`Connections`]).
+//! Not here: TLS (the task of a proxy), the listener, the text of an event ([`EventCheck`]), running jobs ([`Jobs`])
+//! and connections ([`Connections`]).
 
 mod apps;
 mod audience;
@@ -153,29 +154,29 @@ use routes::{Guards, Routes};
 use shared::Shared;
 use turns::Turns;
 
-/// Everything the API stands on.
+/// Everything that the API needs.
 pub struct Api {
-    /// Its bounds.
+    /// The settings.
     pub config: ApiConfig,
     /// Owner of all channels.
     pub hub: Arc<Hub>,
     /// Owner of durable data.
     pub store: Store,
-    /// Who may call.
+    /// The API keys.
     pub keys: ApiKeys,
-    /// What apps may do for themselves; `None`: they do not call.
+    /// What apps may do for themselves; `None`: apps may not call.
     pub apps: Option<Apps>,
-    /// Whether an event can be told.
+    /// Checks whether an event can be rendered for all its devices.
     pub check: Arc<dyn EventCheck>,
-    /// What there are warnings about.
+    /// The configuration, for warnings.
     pub configured: Arc<dyn Configured>,
-    /// Who knows what became of events.
+    /// Reports on jobs.
     pub jobs: Arc<dyn Jobs>,
-    /// Who knows the live connections of devices.
+    /// The live connections of devices.
     pub connections: Arc<dyn Connections>,
-    /// Where requests are counted.
+    /// The registry of metrics.
     pub registry: Registry,
-    /// What `/api/info` says.
+    /// The answer of `/api/info`.
     pub node: Node,
 }
 
@@ -187,18 +188,19 @@ impl fmt::Debug for Api {
 
 /// Reads of the store at a time.
 const READ_COUNT_MAX: usize = 32;
-/// Pages of answers that are read at a time.
+/// Pages of answers that are read at the same time.
 const PAGE_READ_COUNT_MAX: usize = 4;
 /// Reads at a time for apps that have proven nothing yet.
 const APP_READ_COUNT_MAX: usize = 8;
 
-/// What is answered, and where it may be served.
+/// The routes, by the listener that may serve them.
 #[derive(Debug)]
 pub struct Routers {
-    /// `/v1`, `/api` and `/openapi.json`. Unknown paths below them are answered here as well; the rest is the caller's.
+    /// `/v1`, `/api` and `/openapi.json`. Unknown paths below them are answered here as well; the caller handles all
+    /// others.
     pub servers: Router,
-    /// What of `/v1` apps call for themselves, without any key, for a listener that all can reach and `servers` is not on.
-    /// `None`: they do not call.
+    /// The routes of `/v1` for apps, without any API key. They are for a public listener that does not serve `servers`.
+    /// `None`: apps may not call.
     pub apps: Option<Router>,
 }
 
@@ -253,19 +255,19 @@ pub fn routers(api: Api) -> Routers {
     Routers { servers, apps }
 }
 
-/// Reads a line of an import as `POST /v1/imports` reads one, without a server; `subscription_count_max` is what a device
-/// may have.
+/// Reads a line of an import like `POST /v1/imports`, without a server; `subscription_count_max` is the limit of a
+/// device.
 ///
 /// # Errors
-/// What the answer would say.
+/// The `detail` of the answer.
 pub fn read_device(line: &[u8], subscription_count_max: usize) -> Result<NewImport, String> {
     imports::device_of(line, subscription_count_max).map_err(|invalid| invalid.detail)
 }
 
-/// Reads an event as `POST /v1/events` reads one, without a server.
+/// Reads an event like `POST /v1/events`, without a server.
 ///
 /// # Errors
-/// What the answer would say.
+/// The `detail` of the answer.
 pub fn read_event(body: &[u8]) -> Result<Event, String> {
     let mut batch = event_input::Batch::read(body).map_err(Problem::into_detail)?;
     match (batch.is_list, batch.events.pop()) {

@@ -1,63 +1,64 @@
-//! Lines out of a stream of bytes, however it is cut: for bodies of one JSON value a line (NDJSON).
+//! Splits a stream of bytes, in any pieces, into lines: for bodies with one JSON value per line (NDJSON).
 //!
-//! A core without I/O: it is fed with what has come and hands out whole lines. Lines end with a line feed, a carriage
-//! return before it belongs to the end; the last may go without. Lines of white space are counted and passed over.
+//! A core without I/O: it gets the bytes that have arrived and returns whole lines. A line ends with a line feed; a
+//! carriage return before it belongs to the end. The last line may have no end. Lines of white space are counted and
+//! skipped.
 //!
-//! Bound: one line of so many bytes ([`line_bytes_max`]) and one chunk of what feeds it. A longer line is handed out as
-//! too long, and its rest is thrown away as it comes.
+//! Bound: one line of [`line_bytes_max`] bytes and one chunk of input. A longer line is returned as too long, and its
+//! rest is thrown away as it arrives.
 
 use axum::body::Bytes;
 
-/// Bytes of a line without subscriptions and mutes.
+/// The most bytes of a line without its subscriptions and mutes.
 const LINE_BYTES: usize = 64 << 10;
-/// What one subscription takes at most, each with its subject, whose every character may be escaped.
+/// The most bytes of one subscription with its subject, if every character is escaped.
 const SUBSCRIPTION_BYTES: usize = 400;
-/// The same of a mute.
+/// The most bytes of a mute.
 const MUTE_BYTES: usize = 320;
 
-/// The longest line, where a device may have so many of these: whatever is exported can be imported.
+/// The longest line, if a device may have this many subscriptions and mutes: every exported line can be imported.
 pub(crate) const fn line_bytes_max(subscription_count_max: usize, mute_count_max: usize) -> usize {
     let subscriptions = SUBSCRIPTION_BYTES.saturating_mul(subscription_count_max);
     LINE_BYTES.saturating_add(subscriptions).saturating_add(MUTE_BYTES.saturating_mul(mute_count_max))
 }
 
-/// What a line is.
+/// The content of a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Line {
-    /// Its bytes without the end.
+    /// Its bytes without the line end.
     Text(Bytes),
-    /// It is longer than a line may be.
+    /// The line is longer than allowed.
     TooLong,
 }
 
 /// Puts lines together.
 #[derive(Debug)]
 pub(crate) struct LineReader {
-    /// Of one line.
+    /// The limit of one line.
     bytes_max: usize,
-    /// Fed and not looked at.
+    /// Input that was not read yet.
     fed: Bytes,
-    /// The beginning of a line whose end has not come.
+    /// The beginning of a line whose end has not arrived.
     begun: Vec<u8>,
-    /// The line at hand is too long, which was said.
+    /// The current line is too long, and was returned as such.
     is_skipping: bool,
-    /// Lines handed out or passed over.
+    /// Lines returned or skipped.
     count: u64,
 }
 
 impl LineReader {
-    /// Nothing has come yet; lines have at most so many bytes.
+    /// A reader without input; lines have at most `bytes_max` bytes.
     pub(crate) fn new(bytes_max: usize) -> Self {
         Self { bytes_max, fed: Bytes::new(), begun: Vec::new(), is_skipping: false, count: 0 }
     }
 
-    /// Takes what has come. All lines before it must have been taken ([`LineReader::next_line`] gave `None`).
+    /// Adds input. All earlier lines must have been taken ([`LineReader::next_line`] returned `None`).
     pub(crate) fn feed(&mut self, chunk: Bytes) {
         debug_assert!(self.fed.is_empty(), "what was fed before was not looked at");
         self.fed = chunk;
     }
 
-    /// The next whole line and its number, counted from 1. `None`: more has to come.
+    /// The next whole line and its number, from 1. `None`: more input is needed.
     pub(crate) fn next_line(&mut self) -> Option<(u64, Line)> {
         while !self.fed.is_empty() {
             let Some(end) = self.fed.iter().position(|byte| *byte == b'\n') else {
@@ -73,7 +74,7 @@ impl LineReader {
         None
     }
 
-    /// The line that ends with the stream, if there is one.
+    /// The last line of the stream, if it has no line end.
     pub(crate) fn finish(&mut self) -> Option<(u64, Line)> {
         if self.begun.is_empty() && !self.is_skipping {
             return None;
@@ -86,7 +87,7 @@ impl LineReader {
         if self.is_skipping {
             return None;
         }
-        // One more for the carriage return that its end may have.
+        // One more byte for the carriage return of a line end.
         if self.begun.len() + part.len() > self.bytes_max + 1 {
             self.begun = Vec::new();
             self.is_skipping = true;

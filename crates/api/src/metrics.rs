@@ -1,4 +1,4 @@
-//! What is counted: requests by route and status, how long accepting took, what `/api` refused.
+//! The metrics of the API: requests by route and status, the time until events are accepted, errors of `/api`.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use tidings_telemetry::{Counter, Histogram, Registry};
 
-/// The statuses that are answered here; any other one is counted as `other`.
+/// The statuses that the API answers with; any other status is counted as `other`.
 const STATUSES: [u16; 18] = [200, 201, 202, 204, 304, 400, 401, 403, 404, 405, 408, 409, 412, 413, 415, 429, 500, 503];
 
 /// The instruments of one route. A series appears with its first request.
@@ -15,7 +15,7 @@ pub(crate) struct RouteMetrics {
     registry: Registry,
     route: &'static str,
     requests: [OnceLock<Counter>; STATUSES.len() + 1],
-    /// Only where events are accepted.
+    /// Only for the route that accepts events.
     accepted: Option<Histogram>,
 }
 
@@ -25,7 +25,7 @@ impl RouteMetrics {
     }
 
     pub(crate) fn of_events(registry: &Registry, route: &'static str) -> Self {
-        let help = "From a request's head to its 202: reading, checking and making its events durable.";
+        let help = "Time from a request's headers to its 202: reading, checking and making its events durable.";
         let accepted = registry.histogram("tidings_api_accept_seconds", help, &[]);
         Self { accepted: Some(accepted), ..Self::new(registry, route) }
     }

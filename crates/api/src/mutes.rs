@@ -1,8 +1,8 @@
-//! `/v1/devices/{id}/mutes`: what a device does not want to be told for now.
+//! `/v1/devices/{id}/mutes`: what a device does not want to be pushed for a time.
 //!
-//! A mute is of a scope, `everything` or a subject, and there is one of each at most: muting anew replaces its end. It
-//! takes the device out of every event that it covers, whatever the device is subscribed to and whoever names it. The
-//! store ends it when its time is over.
+//! A mute has a scope: `everything` or a subject. A device has at most one mute of each scope; a new one replaces its
+//! end. A mute takes the device out of every event that it covers, even if the event names the device. The store
+//! removes a mute when its time is over.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,14 +27,14 @@ pub(crate) const MUTE: Schema =
     Schema { fields: &["until", "for"], refused: &[("subject", IN_PATH), ("scope", IN_PATH)] };
 const IN_PATH: &str = "is given by the path";
 
-/// The longest mute that is said by its length.
+/// The longest mute that is given as a duration.
 pub(crate) const MUTE_MAX: Duration = Duration::from_secs(366 * 86_400);
 
-/// A mute as it is shown.
+/// A mute as answers show it.
 #[derive(Debug, Serialize)]
 pub(crate) struct View {
     scope: MuteScope,
-    /// Absent: it does not end by itself.
+    /// Absent: the mute does not end by itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     until: Option<Rfc3339>,
 }
@@ -96,9 +96,7 @@ fn end(body: &[u8], now: Timestamp) -> Result<Option<Timestamp>, Problem> {
         (None, None) => Ok(None),
         (Some(until), None) => Ok(Some(moment(&until, now)?)),
         (None, Some(length)) => Ok(Some(now.saturating_add(whole_seconds(length, MUTE_MAX)?))),
-        (Some(_), Some(length)) => {
-            Err(length.invalid("must not stand beside until: one of them says when it ends").into())
-        }
+        (Some(_), Some(length)) => Err(length.invalid("must not be given together with until").into()),
     }
 }
 
@@ -107,7 +105,7 @@ fn moment(field: &Field<'_>, now: Timestamp) -> Result<Timestamp, Invalid> {
     let got = shown(&text);
     match text.parse() {
         Ok(Rfc3339(until)) if until > now => Ok(until),
-        Ok(_) => Err(field.invalid(format_args!("must lie ahead, got {got:?}")).value(got)),
+        Ok(_) => Err(field.invalid(format_args!("must be in the future, got {got:?}")).value(got)),
         Err(error) => Err(field.invalid(format_args!("{error}, got {got:?}")).value(got)),
     }
 }

@@ -1,14 +1,16 @@
 //! `GET /openapi.json`: the API described for programs, as OpenAPI 3.1.
 //!
-//! It is made once, at start, of what the API itself runs by: the routes as they were entered ([`Route`]), the fields of
-//! each [`Schema`](crate::input::Schema), `event_limits` and this server's bounds, the words of each choice, the kinds of
-//! problem, the scopes. So it cannot lag behind them; what is left to write by hand, rules of names and shapes of
-//! answers, tests hold against what accepts and makes them. Public and without a bound: it is one buffer for all.
+//! The document is made once, at start, from the data that the API itself uses: the registered routes ([`Route`]), the
+//! fields of each [`Schema`](crate::input::Schema), `event_limits` and this server's bounds, the names of each choice,
+//! the kinds of problem, and the scopes. So these parts are always correct. The rest is written by hand: the rules of
+//! names and the shapes of answers. Tests compare them with the code. The document is public and has no bound: it is
+//! one buffer for all callers.
 //!
-//! What JSON Schema cannot say is said in descriptions: lengths are in bytes there and in characters here, and whether a
+//! Descriptions say what JSON Schema cannot say. Lengths are in characters in JSON Schema and in bytes here. Whether a
+//! topic is known, a channel is durable and a notification is small enough depends on the configuration.
 //! topic is known, a channel durable and a notification small enough depends on the configuration.
 //!
-//! `/api` is described in passing: its clients have its own documentation.
+//! `/api` is described only briefly: its clients have their own documentation.
 //!
 //! Source: OpenAPI Specification 3.1.1, JSON Schema 2020-12.
 
@@ -33,7 +35,7 @@ use crate::routes::Route;
 use operations::{Answer, Body, operation, unguarded};
 use schemas::reference;
 
-/// Answers everybody with the document.
+/// Serves the document.
 pub(crate) fn router(document: String) -> Router {
     let document = Bytes::from(document);
     let answer = async move || ([(CONTENT_TYPE, HeaderValue::from_static("application/json"))], document);
@@ -54,7 +56,7 @@ pub(crate) fn document(routes: &[Route], config: &ApiConfig, version: &str) -> S
         "info": {
             "title": "Tidings",
             "version": version,
-            "summary": "An event goes in, everyone who asked for it gets it, once.",
+            "summary": "Delivers each event once to everyone who asked for it.",
             "description": format!(
                 "Bodies and answers are JSON, or MessagePack where `Content-Type` and `Accept` say {}. An event \
                  that is handed in again goes in the format of the first try. Answers and problems may have more \
@@ -100,7 +102,7 @@ fn described(route: Route) -> Option<Value> {
     Some(described)
 }
 
-/// Those that Centrifugo's server API has words of its own for, and the errors in transport mode.
+/// The refusals of Centrifugo's server API, which has texts of its own.
 fn centrifugo_refusals() -> Map<String, Value> {
     let description = "With `X-Centrifugo-Error-Mode: transport`: the error.";
     let content = json!({"application/json": {"schema": reference("CentrifugoError")}});
@@ -108,12 +110,11 @@ fn centrifugo_refusals() -> Map<String, Value> {
     let statuses = ApiError::ALL.map(|error| error.status().as_str().to_owned());
     let mut refusals: Map<_, _> = statuses.into_iter().map(|status| (status, in_transport_mode.clone())).collect();
     refusals["400"]["content"]["text/plain"] = json!({"schema": {"type": "string"}});
-    refusals["400"]["description"] =
-        "The body is not the JSON that the method takes. In transport mode: the error.".into();
+    refusals["400"]["description"] = "The body is not JSON of the method's shape. In transport mode: the error.".into();
     refusals["403"]["content"]["application/problem+json"] = json!({"schema": reference("Problem")});
     refusals["403"]["description"] = "The API key lacks a scope. In transport mode: the error.".into();
     refusals["500"]["content"]["application/problem+json"] = json!({"schema": reference("Problem")});
-    refusals["500"]["description"] = "The server has made a mistake. In transport mode: the error.".into();
+    refusals["500"]["description"] = "A bug in the server ended the request. In transport mode: the error.".into();
     refusals.insert("401".to_owned(), json!({"description": "No valid key came with the request."}));
     refusals
 }
@@ -154,7 +155,7 @@ fn success(answer: &Answer, dialect: Dialect, is_json_only: bool) -> (String, Va
     (status.to_string(), response)
 }
 
-/// Any of the ways to show a key, each with the scope as the role it needs; then those of apps.
+/// All ways to send a key, each with the scope that it needs; then those of apps.
 fn security(route: Route) -> Value {
     let roles: Vec<&str> = route.scope.iter().map(|scope| scope.name()).collect();
     let in_query = (route.dialect == Dialect::Centrifugo).then_some("query");
@@ -165,7 +166,7 @@ fn security(route: Route) -> Value {
 
 fn security_schemes(with_apps: bool) -> Value {
     let scopes = Scope::ALL.map(|scope| format!("`{}`: {}", scope.name(), scope.meaning())).join("; ");
-    let description = format!("An API key of the configuration. What its holder may do are its scopes. {scopes}.");
+    let description = format!("An API key of the configuration. Its scopes say what it allows. {scopes}.");
     let mut schemes = json!({
         "header": {"type": "apiKey", "in": "header", "name": "X-API-Key", "description": description},
         "authorization": {"type": "http", "scheme": "apikey", "description": "The same key: `Authorization: apikey KEY`."},
@@ -174,7 +175,7 @@ fn security_schemes(with_apps: bool) -> Value {
             "type": "apiKey",
             "in": "query",
             "name": "api_key",
-            "description": "The same key, for Centrifugo's server API only: addresses end up in logs.",
+            "description": "The same key, for Centrifugo's server API only. Avoid it: URLs end up in logs.",
         },
     });
     if with_apps {
@@ -182,7 +183,7 @@ fn security_schemes(with_apps: bool) -> Value {
             "type": "apiKey",
             "in": "header",
             "name": "X-Device-Credential",
-            "description": "The app on a device: the credential that registering gave. For that device only.",
+            "description": "The app on a device: the credential from the registration. For that device only.",
         });
         schemes["user"] = json!({
             "type": "http",
@@ -195,7 +196,7 @@ fn security_schemes(with_apps: bool) -> Value {
     schemes
 }
 
-/// A response for each status that problems have.
+/// A response for each status that a problem can have.
 fn responses(config: &ApiConfig) -> Map<String, Value> {
     let mut responses = Map::new();
     for kind in Kind::ALL {
@@ -205,7 +206,7 @@ fn responses(config: &ApiConfig) -> Map<String, Value> {
         let types: Vec<String> = kinds.iter().map(|kind| format!("{TYPE_PREFIX}{}", kind.parts().0)).collect();
         let mut description = format!("{}.", titles.join(". "));
         if kind == Kind::TooLarge {
-            description += &format!(" This server takes {} bytes, also as JSON.", config.body_bytes_max);
+            description += &format!(" The limit of this server is {} bytes, also as JSON.", config.body_bytes_max);
         }
         let schema = json!({
             "allOf": [{"$ref": "#/components/schemas/Problem"}],

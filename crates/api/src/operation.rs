@@ -1,4 +1,4 @@
-//! What those who operate the server ask: does it live, should requests come here, what does it measure.
+//! Routes for operators: whether the process works, whether it is ready for requests, and its metrics.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,8 +20,8 @@ use crate::metrics::RouteMetrics;
 use crate::problem::json;
 use crate::rfc3339::Rfc3339;
 
-/// `GET /health`, for supervisors: the process answers. It asks for no key and nothing else of the server, so that nobody
-/// restarts a server because its disk or a provider is in trouble.
+/// `GET /health`, for supervisors: the process answers. It needs no key and checks nothing else, so that no supervisor
+/// restarts a server because of a problem with its disk or a provider.
 pub fn health_router() -> Router {
     #[derive(Serialize)]
     struct Health {
@@ -30,50 +30,50 @@ pub fn health_router() -> Router {
     Router::new().route("/health", get(async || json(StatusCode::OK, &Health { status: "ok" })))
 }
 
-/// What `/ready` knows beside the store.
+/// What `/ready` shows besides the store.
 #[derive(Debug, Clone)]
 pub struct Readiness {
-    /// The server takes nothing more.
+    /// The server is stopping and accepts nothing more.
     pub is_stopping: bool,
     /// Open listeners.
     pub listeners: Vec<ReadyListener>,
-    /// One for each section of a provider.
+    /// One entry for each section of a provider.
     pub providers: Vec<ReadyProvider>,
 }
 
 /// An open listener.
 #[derive(Debug, Clone, Serialize)]
 pub struct ReadyListener {
-    /// What is served there: `public` or `internal`.
+    /// The kind of listener: `public` or `internal`.
     pub name: &'static str,
-    /// Where it listens.
+    /// The address on which it listens.
     pub address: SocketAddr,
 }
 
-/// How it stands with a provider.
+/// The state of a provider.
 #[derive(Debug, Clone, Serialize)]
 pub struct ReadyProvider {
-    /// Which.
+    /// The provider.
     pub provider: Provider,
     /// The section's name in the configuration.
     pub name: String,
-    /// How it stands.
+    /// The state.
     pub status: ProviderStatus,
-    /// Since when.
+    /// Since when it has this state.
     pub since: Rfc3339,
 }
 
-/// How it stands with a provider.
+/// The state of a provider's connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProviderStatus {
-    /// A connection is up.
+    /// There is a connection.
     Connected,
-    /// There is none, and one is tried.
+    /// There is no connection; the server is connecting.
     Connecting,
-    /// There is none, and the last attempts failed: they have become rare.
+    /// There is no connection, and the last attempts failed. Attempts are now rare.
     BreakerOpen,
-    /// The provider does not take the credential.
+    /// The provider refuses the credential.
     CredentialRefused,
     /// Connections are made when there is something to send.
     OnDemand,
@@ -83,16 +83,16 @@ impl ProviderStatus {
     pub(crate) const ALL: [Self; 5] =
         [Self::Connected, Self::Connecting, Self::BreakerOpen, Self::CredentialRefused, Self::OnDemand];
 
-    /// Whether pushes go out at once.
+    /// Whether pushes are sent at once.
     fn is_well(self) -> bool {
         matches!(self, Self::Connected | Self::OnDemand)
     }
 }
 
-/// `GET /ready`, for load balancers: whether requests should come here. 503 while the store refuses writes and while the
-/// server stops; while it starts nobody listens yet. A provider that is down is told and no reason for 503: with fewer
-/// servers it is not reached any better. The parts are for the listener that the API is on; with `tells_parts: false` only
-/// the status is told.
+/// `GET /ready`, for load balancers: whether requests should be sent to this server. It is 503 while the store refuses
+/// writes and while the server stops. While the server starts, nothing listens yet. A provider that is down is shown,
+/// but is no reason for 503: other servers would not reach it better. The listener of the API shows the parts; with
+/// `tells_parts: false` only the status is shown.
 pub fn ready_router(
     store: Store,
     tells_parts: bool,
@@ -134,7 +134,8 @@ fn ready(is_store_open: bool, readiness: &Readiness, tells_parts: bool) -> Respo
     json(code, &Ready { status, parts: tells_parts.then_some(Parts { store, listeners, providers }) })
 }
 
-/// `GET /metrics` in the Prometheus text format, for keys with [`Scope::Metrics`]; also when the API is at its bounds.
+/// `GET /metrics` in the Prometheus text format, for keys with [`Scope::Metrics`]. It also works when the API is
+/// overloaded.
 pub fn metrics_router(registry: Registry, keys: ApiKeys) -> Router {
     let metrics = Arc::new(RouteMetrics::new(&registry, "GET /metrics"));
     let (scope, dialect) = (Some(Scope::Metrics), Dialect::Tidings);

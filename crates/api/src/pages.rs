@@ -1,7 +1,8 @@
-//! Answers that are made a page at a time, when the reader has taken the pages before.
+//! Answers that are made one page at a time, when the reader has taken the pages before.
 //!
-//! Bounds: two pages of an answer are in memory, and pieces of one on their way. It holds a place of
-//! `Shared::waiting_place`. Who takes no piece of [`PIECE_BYTES`] for [`IDLE_MAX`] is given up: the place is free, and the answer breaks off, so that nobody takes what he has for all.
+//! Bounds: two pages of an answer are in memory, and the pieces of one that are being sent. An answer holds a place of
+//! `Shared::waiting_place`. If a reader takes no piece of [`PIECE_BYTES`] for [`IDLE_MAX`], the place is freed and the
+//! connection breaks off, so that the reader does not take the part for the whole.
 
 use std::io;
 use std::time::Duration;
@@ -15,16 +16,16 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tracing::{error, info};
 
-/// Bytes of a page that are handed over at once: a page may be large, and its reader slow.
+/// Bytes that are handed to the connection at once: a page may be large, and its reader slow.
 const PIECE_BYTES: usize = 64 << 10;
 
 /// How long a piece waits for its reader.
 pub(crate) const IDLE_MAX: Duration = Duration::from_secs(10);
 
-/// A page, and where to go on behind it unless it is the last.
+/// A page, and where the next one begins, unless it is the last.
 pub(crate) type Page<C> = (Bytes, Option<C>);
 
-/// `first` and what `next` makes of where the page before has ended.
+/// A body of `first` and the pages that `next` makes, each from the end of the page before.
 pub(crate) fn body<C, N, F>(place: OwnedSemaphorePermit, first: Page<C>, next: N) -> Body
 where
     C: Send + 'static,
@@ -32,7 +33,7 @@ where
     F: Future<Output = io::Result<Page<C>>> + Send + 'static,
 {
     let (sender, pages) = mpsc::channel(1);
-    // A task of its own, so that it ends where nobody reads. It ends with the answer at the latest.
+    // A task of its own, so that it ends if nobody reads. It ends with the answer at the latest.
     let mut making = JoinSet::new();
     making.spawn(panics::catch_async(Work::Request, make(place, first, next, sender)));
     Body::from_stream(stream::unfold(Some((pages, making)), async |state| {
@@ -57,9 +58,9 @@ async fn make<C, F: Future<Output = io::Result<Page<C>>>>(
             let piece = page.split_to(page.len().min(PIECE_BYTES));
             match timeout(IDLE_MAX, pages.send(piece)).await {
                 Ok(Ok(())) => {}
-                Ok(Err(_)) => return Ok(()), // Nobody is there any more.
+                Ok(Err(_)) => return Ok(()), // The reader has disconnected.
                 Err(_) => {
-                    info!("An answer that nobody reads is given up");
+                    info!("An answer was cut off because its reader takes nothing");
                     return Err(io::ErrorKind::TimedOut.into());
                 }
             }

@@ -1,10 +1,10 @@
-//! Places for requests: so many at a time, and so that no caller takes those of others.
+//! Limits on requests at the same time, so that no caller takes the places of others.
 //!
-//! [`Places`] are for the holders of API keys, who are known. [`Shares`] are for the apps of users and devices, who are any
-//! number.
+//! [`Places`] are for the holders of API keys, whose number is known. [`Shares`] are for the apps of users and devices,
+//! whose number is not.
 //!
-//! Bounds: two semaphores' worth of places; a fixed table of [`SHARE_TABLE_COUNT`] counts, 256 KiB, in which a caller is found
-//! by a hash under a random key. Two callers may have one count; then they have one share together.
+//! Bounds: two semaphores; a fixed table of [`SHARE_TABLE_COUNT`] counts, 256 KiB. A hash under a random key finds a
+//! caller's count. Two callers may have the same count; then they share one limit.
 
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::auth::{ApiKeys, Caller};
 
-/// Counts of one table of shares.
+/// The size of the table of shares.
 const SHARE_TABLE_COUNT: usize = 1 << 16;
 
-/// Places of API keys. Half of them are divided among the keys and kept free for each; the other half is for whoever comes
-/// first. So one key alone has all places, and of two one always finds a quarter free.
+/// Places of API keys. Half of them are divided among the keys and kept free for each. The other half is given in the
+/// order of requests. So a single key has all places; of two keys, each always finds a quarter free.
 #[derive(Debug)]
 pub(crate) struct Places {
     own: Vec<Arc<Semaphore>>,
@@ -28,7 +28,7 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// So many places for these keys. Where there are fewer than two for each key, all are common.
+    /// `count_max` places for these keys. If there are fewer than two places for each key, all places are common.
     pub(crate) fn new(count_max: usize, keys: &ApiKeys) -> Self {
         let key_count = keys.count().max(1);
         let own_count = count_max / (2 * key_count);
@@ -43,18 +43,18 @@ impl Places {
         own.or_else(|| self.common.clone().try_acquire_owned().ok())
     }
 
-    /// How many there are.
+    /// The number of all places.
     pub(crate) fn count_max(&self) -> usize {
         self.count_max
     }
 
-    /// How many one key may have.
+    /// The most places of one key.
     pub(crate) fn key_count_max(&self) -> usize {
         self.key_count_max
     }
 }
 
-/// How many requests each of any number of callers has in work.
+/// Counts the requests in work of any number of callers.
 #[derive(Debug)]
 pub(crate) struct Shares {
     counts: Box<[AtomicU32]>,
@@ -68,7 +68,7 @@ impl Default for Shares {
 }
 
 impl Shares {
-    /// One of the `max` requests that `who` may have in work.
+    /// Counts one more of the at most `max` requests that `who` may have in work.
     pub(crate) fn take(self: &Arc<Self>, who: &impl Hash, max: u32) -> Option<Share> {
         let index = self.hasher.hash_one(who) as usize % self.counts.len();
         let one_more = |count: u32| (count < max).then_some(count + 1);
@@ -134,7 +134,7 @@ mod tests {
         let shares = Arc::new(Shares::default());
         let held: Vec<_> = std::iter::from_fn(|| shares.take(&"loud", 8)).collect();
         assert_eq!(held.len(), 8);
-        // Two of these share its count once in 10^8 runs.
+        // Two of these have the same count once in 10^8 runs.
         let refused = (0..10_u32).filter(|who| shares.take(who, 8).is_none()).count();
         assert!(refused <= 1, "{refused}");
         drop(held);

@@ -1,6 +1,6 @@
-//! What the API asks of others: whether an event can be told, the live connections, this server's name.
+//! What the API needs from other components: a check of events, the live connections, this server's name.
 //!
-//! Two more such questions stand beside what they are about: [`Jobs`](crate::Jobs) and [`Configured`](crate::Configured).
+//! Two more ports are defined beside their data: [`Jobs`](crate::Jobs) and [`Configured`](crate::Configured).
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ impl fmt::Debug for Node {
     }
 }
 
-/// Live connections, counted.
+/// Numbers of live connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ClientCounts {
     /// Connections.
@@ -37,40 +37,40 @@ pub struct ClientCounts {
     pub users: usize,
 }
 
-/// Whether the devices that an event is for can be told: it has a text, and its parameters and size fit.
+/// Checks that an event can be rendered for its devices: it has a text, and its parameters and size fit.
 pub trait EventCheck: Send + Sync {
     /// Called for each event of a request before any is accepted; must not wait.
     ///
     /// # Errors
-    /// What is wrong, for the producer to read.
+    /// What is wrong, as a text for the producer.
     fn check(&self, event: &Event) -> Result<(), CheckError>;
 }
 
-/// Knows the live connections of devices. Must not wait.
+/// The live connections of devices. Must not wait.
 pub trait Connections: Send + Sync {
-    /// Takes from all connections of `device` that they are its; with `close` they are closed as well, and may come back.
+    /// Ends the proof of all connections of `device`. With `close` they are also closed; a client may connect again.
     fn revoke(&self, device: DeviceNumber, close: bool);
 }
 
-/// Why an event cannot be told.
+/// Why an event cannot be rendered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {message}")]
 pub struct CheckError {
-    /// The event's field that is to blame.
+    /// The wrong field of the event.
     field: String,
     /// What is wrong with it, without the field's name.
     message: String,
 }
 
 impl CheckError {
-    /// The field to blame and what is wrong with it. The answer names the field, so a `field: ` that the message
-    /// already begins with is taken off.
+    /// The wrong field and what is wrong with it. The answer names the field, so a `field: ` at the beginning of
+    /// `message` is removed.
     pub fn new(field: &str, message: &str) -> Self {
         let rest = message.strip_prefix(field).and_then(|rest| rest.strip_prefix(": "));
         Self { field: field.to_owned(), message: rest.unwrap_or(message).to_owned() }
     }
 
-    /// As an error of the event whose fields' paths begin with `prefix`.
+    /// As an error of the event whose field paths begin with `prefix`.
     pub(crate) fn at(self, prefix: &str) -> Invalid {
         Invalid::new(&format!("{prefix}{}", self.field), self.message)
     }

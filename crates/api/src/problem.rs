@@ -1,6 +1,7 @@
-//! Refusals as problem details (RFC 9457), and what a wrong field is called in them.
+//! Refusals as problem details (RFC 9457), and errors of fields.
 //!
-//! Types are told apart by programs, so they are stable: `docs/problems.md` lists them, and a test compares.
+//! Programs distinguish problems by their type, so types are stable. `docs/problems.md` lists them, and a test
+//! compares.
 
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
@@ -13,10 +14,10 @@ use tidings_telemetry::panics::Panicked;
 use tidings_types::{DeviceId, NameError};
 use tracing::error;
 
-/// What the type of every problem begins with.
+/// The beginning of each problem's type.
 pub(crate) const TYPE_PREFIX: &str = "urn:tidings:problem:";
 
-/// What kind of refusal; names its type URI and its status.
+/// The kind of refusal; it has a type URI and a status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     MalformedJson,
@@ -45,7 +46,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// All of them, in the order of their declaration.
+    /// All kinds in the order of their declaration.
     pub(crate) const ALL: [Self; 23] = [
         Self::MalformedJson,
         Self::MalformedMessagePack,
@@ -76,9 +77,11 @@ impl Kind {
     pub(crate) const fn parts(self) -> (&'static str, StatusCode, &'static str) {
         match self {
             Self::MalformedJson => ("malformed-json", StatusCode::BAD_REQUEST, "The body is not JSON"),
-            Self::MalformedMessagePack => {
-                ("malformed-messagepack", StatusCode::BAD_REQUEST, "The body is not MessagePack that has a JSON")
-            }
+            Self::MalformedMessagePack => (
+                "malformed-messagepack",
+                StatusCode::BAD_REQUEST,
+                "The body is not MessagePack that can be converted to JSON",
+            ),
             Self::Invalid => ("invalid", StatusCode::BAD_REQUEST, "The request breaks a rule"),
             Self::Strict => ("strict", StatusCode::BAD_REQUEST, "The request would be accepted with a warning"),
             Self::Unauthorized => ("unauthorized", StatusCode::UNAUTHORIZED, "A valid API key or proof is needed"),
@@ -87,34 +90,38 @@ impl Kind {
             Self::AudienceTooLarge => {
                 ("audience-too-large", StatusCode::FORBIDDEN, "The audience is larger than the API key may reach")
             }
-            Self::NotFound => ("not-found", StatusCode::NOT_FOUND, "There is no such thing"),
+            Self::NotFound => ("not-found", StatusCode::NOT_FOUND, "The resource does not exist"),
             Self::MethodNotAllowed => {
-                ("method-not-allowed", StatusCode::METHOD_NOT_ALLOWED, "The method does not apply here")
+                ("method-not-allowed", StatusCode::METHOD_NOT_ALLOWED, "The path does not support the method")
             }
             Self::Timeout => ("timeout", StatusCode::REQUEST_TIMEOUT, "The body did not arrive in time"),
             Self::Conflict => ("conflict", StatusCode::CONFLICT, "The id belongs to an event with other content"),
-            Self::OutOfStep => ("out-of-step", StatusCode::CONFLICT, "The import goes on at another line"),
+            Self::OutOfStep => ("out-of-step", StatusCode::CONFLICT, "The import must continue at another line"),
             Self::UnexpectedAudience => {
                 ("unexpected-audience", StatusCode::CONFLICT, "The audience is not as large as it was expected to be")
             }
-            Self::JobFinished => ("job-finished", StatusCode::CONFLICT, "The event is already with everybody"),
-            Self::PreconditionFailed => {
-                ("precondition-failed", StatusCode::PRECONDITION_FAILED, "The device is not as the request expects")
+            Self::JobFinished => {
+                ("job-finished", StatusCode::CONFLICT, "Every device of the event has its outcome already")
             }
+            Self::PreconditionFailed => (
+                "precondition-failed",
+                StatusCode::PRECONDITION_FAILED,
+                "The device does not fulfil the request's condition",
+            ),
             Self::TooLarge => ("too-large", StatusCode::PAYLOAD_TOO_LARGE, "The body is too large"),
             Self::UnsupportedMediaType => {
                 ("unsupported-media-type", StatusCode::UNSUPPORTED_MEDIA_TYPE, "The body is in an unknown format")
             }
             Self::RateLimited => ("rate-limited", StatusCode::TOO_MANY_REQUESTS, "Requests come too fast"),
-            Self::Internal => ("internal", StatusCode::INTERNAL_SERVER_ERROR, "The server has made a mistake"),
+            Self::Internal => ("internal", StatusCode::INTERNAL_SERVER_ERROR, "A bug in the server ended the request"),
             Self::Damaged => ("damaged", StatusCode::INTERNAL_SERVER_ERROR, "A stored record is damaged"),
-            Self::Overloaded => ("overloaded", StatusCode::SERVICE_UNAVAILABLE, "Too much is waiting already"),
+            Self::Overloaded => ("overloaded", StatusCode::SERVICE_UNAVAILABLE, "The server is overloaded"),
             Self::Unavailable => ("unavailable", StatusCode::SERVICE_UNAVAILABLE, "The store is not available"),
         }
     }
 
-    /// After how many seconds the same request is worth another try, at least. A full queue drains in less than a second;
-    /// a store that cannot write is opened again with a back-off of seconds.
+    /// After how many seconds at least the same request may succeed. A full queue is processed in less than a second. A
+    /// store that cannot write is opened again with a back-off of seconds.
     pub(crate) const fn retry_after(self) -> Option<u64> {
         match self {
             Self::Overloaded | Self::RateLimited => Some(1),
@@ -142,7 +149,7 @@ impl Problem {
         Self { kind, detail: detail.into(), field: None, limit: None, value: None, retry_after }
     }
 
-    /// What it says, alone.
+    /// The detail alone.
     pub(crate) fn into_detail(self) -> String {
         self.detail
     }
@@ -159,7 +166,7 @@ impl Problem {
         Self { value: Some(value.into()), ..self }
     }
 
-    /// The same request is worth another try after so many seconds, at least one.
+    /// Says that the same request may succeed after so many seconds, at least one.
     pub(crate) fn retry_after(self, seconds: u64) -> Self {
         Self { retry_after: Some(seconds.max(1)), ..self }
     }
@@ -172,7 +179,7 @@ impl Problem {
         Self::new(Kind::NotFound, format!("device {id} is not registered"))
     }
 
-    /// What [`tidings_store::Store`] says to a change of a device's subscriptions.
+    /// The problem for an error of [`tidings_store::Store`] about a device's subscriptions.
     pub(crate) fn of_subscribe(error: SubscribeError, id: &DeviceId) -> Self {
         match error {
             SubscribeError::NotFound => Self::no_device(id),
@@ -191,7 +198,7 @@ impl Problem {
         Self::new(Kind::Invalid, format!("user: {}", error.to_string())).field("user").limit(limit.into()).value(count)
     }
 
-    /// What [`tidings_store::Store`] says to a request's events; `path` names one of them.
+    /// The problem for an error of [`tidings_store::Store`] about a request's events; `path` names one of them.
     pub(crate) fn of_append(error: AppendError, path: impl Fn(usize) -> String) -> Self {
         match error {
             AppendError::Conflict { index, id } => {
@@ -222,7 +229,7 @@ impl From<WriteError> for Problem {
 
 impl From<Panicked> for Problem {
     fn from(_: Panicked) -> Self {
-        Self::new(Kind::Internal, "a bug ended the work on this request; the server's log says where")
+        Self::new(Kind::Internal, "a bug ended the work on this request: see the server's log")
     }
 }
 
@@ -238,7 +245,7 @@ impl From<ChangeError> for Problem {
 
 impl From<ReadError> for Problem {
     fn from(error: ReadError) -> Self {
-        // What exactly is for the store's log.
+        // The store's log names the row.
         if error.is_damage() {
             error!(error = chain(&error), "A request needs a damaged row");
             return Self::new(Kind::Damaged, "a stored record that this needs is damaged; the server's log names it");
@@ -269,7 +276,7 @@ impl Problem {
         Body { r#type: format!("{TYPE_PREFIX}{name}"), title, status: status.as_u16(), detail, field, limit, value }
     }
 
-    /// As a part of an answer that has begun well.
+    /// As a part of an answer whose beginning was already sent.
     pub(crate) fn into_value(self) -> Value {
         serde_json::to_value(self.into_body()).expect("our own shapes have string keys")
     }
@@ -285,7 +292,7 @@ impl IntoResponse for Problem {
             headers.insert(RETRY_AFTER, seconds.into());
         }
         if kind == Kind::Unauthorized {
-            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("apikey")); // RFC 9110, 15.5.2 asks for one.
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("apikey")); // RFC 9110, 15.5.2 requires it.
         }
         response
     }
@@ -297,7 +304,7 @@ pub(crate) fn json(status: StatusCode, body: &impl Serialize) -> Response {
     (status, [(CONTENT_TYPE, HeaderValue::from_static("application/json"))], bytes).into_response()
 }
 
-/// A value in a body that breaks a rule. `detail` is complete in itself: it names the field's path, the rule with its
+/// A value in a body that breaks a rule. `detail` is a complete sentence: it names the field's path, the rule with its
 /// limit, and the value.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{detail}")]
@@ -333,7 +340,7 @@ impl Invalid {
 mod tests {
     use super::*;
 
-    /// Of each problem: its type, and its status with its title, as a heading and the line under it.
+    /// Of each problem in the page: its type (a heading), and its status with its title (the line below).
     #[test]
     fn the_documented_problems_are_those_there_are() {
         let text = include_str!("../../../docs/problems.md");

@@ -1,6 +1,6 @@
-//! The query's parameters, as strictly as bodies: each known and there once.
+//! Parameters of the query, as strict as bodies: each must be known and appear once.
 //!
-//! A route names what it knows; anything else is refused by name, so that a misspelt limit is not silently no limit.
+//! A route names the parameters that it knows. Any other is refused by name, so that a misspelt limit is not ignored.
 
 use std::ops::RangeInclusive;
 
@@ -10,12 +10,12 @@ use axum::http::Uri;
 use crate::input::shown;
 use crate::problem::Invalid;
 
-/// Entries of a list that may be asked for.
+/// The range of `limit`.
 pub(crate) const LIMIT_RANGE: RangeInclusive<usize> = 1..=1000;
-/// Entries of a list where nothing is asked.
+/// The default of `limit`.
 pub(crate) const LIMIT_DEFAULT: usize = 100;
 
-/// What of the query has not been taken yet.
+/// The parameters that were not taken yet.
 #[derive(Debug)]
 pub(crate) struct Params(Vec<(String, String)>);
 
@@ -31,7 +31,7 @@ impl Params {
                 let rule = format!("unknown query parameter `{name}`, known {verb} {}", names.join(" and "));
                 return Err(Invalid { field: name, ..Invalid::new("", rule) });
             }
-            // At most one of each known name comes before, so this is not quadratic.
+            // At most one of each known name comes before, so this search is short.
             if pairs[..index].iter().any(|(earlier, _)| earlier == name) {
                 return Err(Invalid::new(name, "is there twice"));
             }
@@ -44,7 +44,7 @@ impl Params {
         Some(self.0.swap_remove(index).1)
     }
 
-    /// How many entries of a list are asked for.
+    /// The `limit`: the number of entries in the answer.
     pub(crate) fn limit(&mut self) -> Result<usize, Invalid> {
         let Some(text) = self.take("limit") else { return Ok(LIMIT_DEFAULT) };
         text.parse().ok().filter(|limit| LIMIT_RANGE.contains(limit)).ok_or_else(|| {

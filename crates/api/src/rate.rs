@@ -1,15 +1,15 @@
-//! How fast a caller may ask: token buckets.
+//! Token buckets: they limit the rate of a caller's requests.
 //!
-//! A bucket holds `burst` tokens, gets `per_second` of them back, and each request takes one. It is kept as one number,
-//! the moment at which it is full again ("theoretical arrival time" of the generic cell rate algorithm, ITU-T I.371):
-//! a request is admitted if the bucket would not be full later than `burst` requests from now.
+//! A bucket holds up to `burst` tokens and gets `per_second` of them back; each request takes one. It is stored as one
+//! number, the moment at which it is full again ("theoretical arrival time" of the generic cell rate algorithm, ITU-T
+//! I.371). A request is admitted if after it the bucket is full again within the time of `burst` requests.
 //!
-//! Bound: a fixed table of [`BUCKET_COUNT`] buckets, 512 KiB. It is never full and nobody is evicted, so a flood of new
-//! names gains nothing: a caller's bucket is found by a hash of its name under a random key, and two callers may share
-//! one. Keys have one each. Who shares with one that asks too fast is slowed down with it: of n such callers, each
-//! slows n in 65 536 others. A caller never gets more than its rate.
+//! Bound: a fixed table of [`BUCKET_COUNT`] buckets, 512 KiB. It is never full and no bucket is evicted, so a flood of
+//! new names gains nothing. A hash of the caller's name under a random key finds its bucket, so two callers may share
+//! one. API keys have one each. A caller that shares a bucket with a too fast one is slowed down with it: n such
+//! callers slow n in 65 536 others. A caller never gets more than its rate.
 //!
-//! Not a crate (governor): its table of callers grows without a bound, and its clock is its own.
+//! Not a crate (governor): its table of callers has no bound, and it has a clock of its own.
 
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -20,7 +20,7 @@ use std::time::Duration;
 const BUCKET_COUNT: usize = 1 << 16;
 const NANOS: u64 = 1_000_000_000;
 
-/// How fast one caller may ask.
+/// How fast one caller may send requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {
     /// Requests a second, in the long run; at least 1.
@@ -35,10 +35,10 @@ impl Rate {
         NANOS / u64::from(self.per_second.max(1))
     }
 
-    /// Takes a token from the bucket that is full at `full_at`; both moments in nanoseconds of the same clock.
+    /// Takes a token from the bucket that is full at `full_at`. Both moments are in nanoseconds of the same clock.
     ///
     /// # Errors
-    /// How long until there is one.
+    /// The time until there is a token.
     fn take(self, full_at: u64, now: u64) -> Result<u64, Duration> {
         let interval = self.interval();
         let next = full_at.max(now).saturating_add(interval);
@@ -50,7 +50,7 @@ impl Rate {
 /// The buckets of one kind of caller.
 pub(crate) struct Buckets {
     rate: Rate,
-    /// When each is full again, in nanoseconds since `now` was zero.
+    /// The moments at which the buckets are full again, in nanoseconds since `now` was zero.
     full_at: Box<[AtomicU64]>,
     hasher: RandomState,
 }
@@ -62,34 +62,34 @@ impl fmt::Debug for Buckets {
 }
 
 impl Buckets {
-    /// All full.
+    /// All buckets are full.
     pub(crate) fn new(rate: Rate) -> Self {
         Self::with_count(rate, BUCKET_COUNT)
     }
 
-    /// The same, one for each of `count` callers that are known beforehand, for [`Buckets::admit_at`].
+    /// One bucket for each of `count` callers that are known in advance, for [`Buckets::admit_at`].
     pub(crate) fn with_count(rate: Rate, count: usize) -> Self {
         let full_at = (0..count.max(1)).map(|_| AtomicU64::new(0)).collect();
         Self { rate, full_at, hasher: RandomState::new() }
     }
 
-    /// How fast.
+    /// The rate of each bucket.
     pub(crate) fn rate(&self) -> Rate {
         self.rate
     }
 
-    /// Lets `who` ask once at `now`, which counts from any moment that is the same for all calls.
+    /// Admits one request of `who` at `now`. All calls must count `now` from the same moment.
     ///
     /// # Errors
-    /// How long it has to wait, if nobody else takes from its bucket.
+    /// The time to wait, if no other caller takes from the bucket.
     pub(crate) fn admit(&self, who: &impl Hash, now: Duration) -> Result<(), Duration> {
         self.admit_at(self.hasher.hash_one(who) as usize, now)
     }
 
-    /// As [`Buckets::admit`], for the caller with this index.
+    /// Like [`Buckets::admit`], for the caller with this index.
     ///
     /// # Errors
-    /// How long it has to wait.
+    /// The time to wait.
     pub(crate) fn admit_at(&self, index: usize, now: Duration) -> Result<(), Duration> {
         let now = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
         let bucket = &self.full_at[index % self.full_at.len()];
@@ -108,13 +108,13 @@ mod tests {
     use super::*;
 
     fn rates() -> impl Strategy<Value = Rate> {
-        // Those that divide a second, so that the model below is exact.
+        // Divisors of a second, so that the model below is exact.
         let per_second = prop::sample::select(vec![1, 2, 4, 5, 8, 10, 100, 1000]);
         (per_second, 1..70_u32).prop_map(|(per_second, burst)| Rate { per_second, burst })
     }
 
     proptest! {
-        /// Against a bucket that is one: tokens that come back, up to `burst`.
+        /// Compared with a real bucket: tokens come back, up to `burst`.
         #[test]
         fn a_caller_gets_what_a_bucket_of_tokens_holds(
             rate in rates(),
@@ -122,7 +122,7 @@ mod tests {
         ) {
             let buckets = Buckets::new(rate);
             let interval = NANOS / u64::from(rate.per_second);
-            // In nanoseconds' worth of tokens.
+            // Tokens, in nanoseconds.
             let (mut held, mut now) = (interval * u64::from(rate.burst), 0);
             for pause in pauses {
                 now += pause;
@@ -140,7 +140,7 @@ mod tests {
     fn callers_do_not_slow_each_other_down() {
         let buckets = Buckets::new(Rate { per_second: 1, burst: 1 });
         assert!(buckets.admit(&"loud", Duration::ZERO).is_ok() && buckets.admit(&"loud", Duration::ZERO).is_err());
-        // Two of these share its bucket once in 10^8 runs.
+        // Two of these share a bucket once in 10^8 runs.
         let refused = (0..10_u32).filter(|who| buckets.admit(who, Duration::ZERO).is_err()).count();
         assert!(refused <= 1, "{refused}");
     }

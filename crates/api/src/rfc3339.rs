@@ -1,7 +1,8 @@
 //! A moment as text for people and programs: RFC 3339 in UTC with milliseconds, `2026-07-15T18:04:05.123Z`.
 //!
-//! Years have four digits there, so what lies beyond the year 9999 is shown as its last millisecond. Read are all moments
-//! from 1970 on, at any offset; what is finer than a millisecond is cut off, and a leap second is the second behind it.
+//! Years have four digits, so a moment after the year 9999 is shown as the last millisecond of that year. All moments
+//! from 1970 on are read, at any offset. Fractions below a millisecond are cut off, and a leap second is read as the
+//! second after it.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,13 +13,13 @@ use tidings_types::Timestamp;
 use time::OffsetDateTime;
 use time::format_description::well_known;
 
-/// The last moment that can be spelt.
+/// The last moment that can be written.
 const END: u64 = 253_402_300_799_999;
 
 const NANOS_PER_MILLI: i128 = 1_000_000;
 
-/// Shows a timestamp as RFC 3339 in UTC with milliseconds: `2026-07-15T18:04:05.123Z`. What lies beyond the year 9999 is
-/// shown as its last millisecond.
+/// Shows a timestamp as RFC 3339 in UTC with milliseconds: `2026-07-15T18:04:05.123Z`. A moment after the year 9999 is
+/// shown as the last millisecond of that year.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rfc3339(pub Timestamp);
 
@@ -39,7 +40,7 @@ impl Serialize for Rfc3339 {
     }
 }
 
-/// The text is no moment.
+/// The text is not a moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "must be a moment from 1970 to 9999 with its offset from UTC (RFC 3339), such as \"2026-07-15T18:04:05Z\" or \
@@ -96,7 +97,7 @@ mod tests {
         for (text, millis) in [
             ("1970-01-01T00:00:00Z", 0),
             ("1970-01-01T02:00:00+02:00", 0),
-            ("1969-12-31T23:00:00-01:00", u64::MAX), // The year counts as it is written.
+            ("1969-12-31T23:00:00-01:00", u64::MAX), // The year is checked as it is written.
             ("2023-11-14T22:13:20.123Z", 1_700_000_000_123),
             ("2023-11-14t22:13:20.1239999999999999999z", 1_700_000_000_123),
             ("2023-11-14T22:13:20.1-00:00", 1_700_000_000_100),
@@ -153,7 +154,7 @@ mod tests {
         }
     }
 
-    /// Day after day over all years that can be spelt, against a calendar that counts.
+    /// Compares day after day with a calendar that counts, over all years that can be written.
     #[test]
     fn no_day_is_left_out_or_there_twice() {
         let (mut year, mut month, mut day) = (1970, 1, 1);

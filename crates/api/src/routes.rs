@@ -1,7 +1,7 @@
-//! Which route is answered by what, and who stands before it.
+//! All routes, with the checks before them.
 //!
-//! Everything that is answered is entered here once, with its method, path and scope: the router is made of these entries,
-//! and so is the list that `/openapi.json` describes.
+//! Every route is registered here once, with its method, path and scope. The router is made from these entries, and so
+//! is the list that `/openapi.json` describes.
 
 use std::sync::Arc;
 
@@ -25,19 +25,19 @@ use crate::{
     mutes, selectors, users,
 };
 
-/// An entry, as it is described.
+/// A registered route, as it is described.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Route {
     /// `METHOD /path`.
     pub(crate) name: &'static str,
-    /// `None`: what it asks for depends on the body.
+    /// `None`: the scope depends on the body.
     pub(crate) scope: Option<Scope>,
     pub(crate) dialect: Dialect,
-    /// Apps may call it too, for what is theirs.
+    /// Apps may call it too, for their own device.
     pub(crate) is_for_apps: bool,
 }
 
-/// All that needs a key, or what an app shows, and [`Shared`].
+/// The routes that need a key or an app's proof, and [`Shared`].
 pub(crate) struct Routes {
     pub(crate) router: Router<Arc<Shared>>,
     pub(crate) known: Vec<Route>,
@@ -58,24 +58,24 @@ impl Routes {
     }
 }
 
-/// Only what apps may call.
+/// Only the routes that apps may call.
 pub(crate) fn of_apps(guards: &Guards) -> Router<Arc<Shared>> {
     let apps = app_routes(Entries::new(guards, Dialect::Tidings));
     with_fallbacks(for_pages(apps.router, guards), &guards.registry)
 }
 
-/// Routes of apps, also for those on pages of other web sites, if there are any that may call.
+/// The routes of apps. If pages of other web sites may call, these routes also answer them (CORS).
 fn for_pages(router: Router<Arc<Shared>>, guards: &Guards) -> Router<Arc<Shared>> {
     let origins = guards.gate.as_ref().map_or(&[][..], |gate| gate.allowed_origins());
     if origins.is_empty() {
         return router;
     }
-    // The fallback first: the layer answers what a browser asks with a method that has no route.
+    // The fallback first: the layer answers a preflight, which has a method without a route.
     router.method_not_allowed_fallback(method_not_allowed).layer(cors::layer(origins.to_vec()))
 }
 
 fn with_fallbacks(router: Router<Arc<Shared>>, registry: &Registry) -> Router<Arc<Shared>> {
-    let help = "Answers that could not be put into MessagePack: each is a bug, answered with 500.";
+    let help = "Answers that could not be converted to MessagePack; each is a bug and was answered with 500.";
     let unpackable = registry.counter("tidings_api_unpackable_total", help, &[]);
     router
         .method_not_allowed_fallback(method_not_allowed)
@@ -86,11 +86,11 @@ fn with_fallbacks(router: Router<Arc<Shared>>, registry: &Registry) -> Router<Ar
 }
 
 async fn method_not_allowed() -> Problem {
-    Problem::new(Kind::MethodNotAllowed, "see the Allow header")
+    Problem::new(Kind::MethodNotAllowed, "the header Allow of this answer lists the methods of this path")
 }
 
 async fn not_found(uri: Uri) -> Problem {
-    Problem::new(Kind::NotFound, format!("there is nothing at {}", input::shown(uri.path())))
+    Problem::new(Kind::NotFound, format!("there is no route {}", input::shown(uri.path())))
 }
 
 fn own_routes(entries: Entries<'_>) -> Entries<'_> {
@@ -119,7 +119,7 @@ fn own_routes(entries: Entries<'_>) -> Entries<'_> {
         .add("DELETE /v1/users/{user}", Devices, users::erase)
 }
 
-/// What apps may call too, each for its own device.
+/// The routes that apps may call too, each for its own device.
 fn app_routes(mut entries: Entries<'_>) -> Entries<'_> {
     use Scope::Devices;
     entries.are_for_apps = true;
@@ -147,11 +147,11 @@ fn centrifugo_routes(entries: Entries<'_>) -> Entries<'_> {
     })
 }
 
-/// Routes of one dialect, while they are entered.
+/// Routes of one dialect, while they are registered.
 struct Entries<'g> {
     guards: &'g Guards,
     dialect: Dialect,
-    /// Those that are entered from now on.
+    /// Whether the next routes are for apps too.
     are_for_apps: bool,
     router: Router<Arc<Shared>>,
     known: Vec<Route>,
@@ -176,7 +176,7 @@ impl<'g> Entries<'g> {
         self
     }
 
-    /// The route `name` under another path; it is described and counted under its first.
+    /// The route `name` under a second path; it is described and counted under its first path.
     fn also_at<T: 'static>(mut self, path: &str, name: &str, handler: impl Handler<T, Arc<Shared>>) -> Self {
         let route = *self.known.iter().find(|route| route.name == name).expect("it was added before");
         self.router = self.router.route(path, self.guards.before(route, on(parts(name).0, handler)));

@@ -1,8 +1,8 @@
-//! Selectors: audiences in words, as `to.selector` of an event, and `POST /v1/audience/explain`, which tells what each part
-//! of one means. The language is `tidings_types::Selector`, for its users docs/selectors.md.
+//! Selectors: audiences as expressions, in `to.selector` of an event, and `POST /v1/audience/explain`, which counts
+//! each part of a selector. The language is `tidings_types::Selector`; for users it is described in docs/selectors.md.
 //!
-//! Explaining counts every part over all devices, some milliseconds for each and million: as previews, requests take
-//! turns on a thread of their own.
+//! To explain a selector, every part is counted over all devices, which takes some milliseconds for each part and
+//! million. So requests take turns on a thread of their own, like previews.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub(crate) const EXPLAIN: Schema = Schema { fields: &["selector"], refused: &[] 
 pub(crate) fn selector(field: &Field<'_>) -> Result<Selector, Invalid> {
     let text = field.text_within(1..=limits::BYTES_MAX)?;
     text.parse::<Selector>().map_err(|error| {
-        let invalid = field.invalid(format_args!("is no selector: {error}"));
+        let invalid = field.invalid(format_args!("is not a valid selector: {error}"));
         match error.problem {
             SelectorProblem::Limit { limit, value, .. } => invalid.limit(limit).value(value),
             SelectorProblem::Syntax { found, .. } => invalid.value(found),
@@ -45,7 +45,7 @@ pub(crate) async fn explain(
     let turn = shared.counting_turn().await?;
     let (store, asked) = (shared.store.clone(), selector.clone());
     let explaining = blocking(move || {
-        let _turn = (place, turn); // Also when the caller hangs up.
+        let _turn = (place, turn); // Held also if the caller hangs up.
         store.explain(&asked)
     });
     let Explanation { root, unmuted_count, device_count } = explaining.await?;
@@ -54,15 +54,15 @@ pub(crate) async fn explain(
     Ok(json(StatusCode::OK, &answer))
 }
 
-/// What a selector means now.
+/// The current result of a selector.
 #[derive(Debug, Serialize)]
 struct Explained {
-    /// As it was understood.
+    /// The selector as it was read.
     selector: Selector,
     devices: u64,
-    /// Those that did not mute everything.
+    /// Devices that have not muted everything.
     unmuted: u64,
-    /// Of so many devices in all.
+    /// The number of all devices.
     of: u64,
     tree: Node,
 }
@@ -76,7 +76,7 @@ struct Node {
 }
 
 impl From<ExplainedNode> for Node {
-    // As deep as selectors may be.
+    // Recursion is as deep as selectors may be.
     fn from(ExplainedNode { text, count, children }: ExplainedNode) -> Self {
         Self { text, devices: count, parts: children.into_iter().map(Self::from).collect() }
     }

@@ -1,6 +1,7 @@
 //! What the handlers share, and how they read the store.
 //!
-//! Bounds: [`Shared::waiting_place`] for requests that wait, permits for reads of the store; one audience is counted at a time.
+//! Bounds: [`Shared::waiting_place`] for requests that wait, permits for reads of the store; one audience is counted at
+//! a time.
 
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -40,25 +41,26 @@ pub(crate) struct Shared {
     pub(crate) started: Instant,
     pub(crate) turns: Turns,
     pub(crate) user_turns: Turns,
-    /// `None`: apps do not call for themselves.
+    /// `None`: apps may not call.
     pub(crate) gate: Option<Arc<Gate>>,
     pub(crate) idempotency: Idempotency,
     pub(crate) centrifugo: CentrifugoMetrics,
     /// Places for requests that wait.
     pub(crate) waits: Places,
-    /// Places for answers of Centrifugo's API that are large.
+    /// Places for large answers of Centrifugo's API.
     pub(crate) large_answers: Places,
-    /// Reads of the store at a time: short ones, and those of many rows.
+    /// Permits for reads of the store: short ones, and those of many rows.
     pub(crate) reads: Arc<Semaphore>,
     pub(crate) page_reads: Arc<Semaphore>,
-    /// Reads for apps that have proven nothing yet, so that whoever calls keeps no backend's read waiting.
+    /// Permits for reads for apps that have proven nothing yet, so that such callers never delay a backend's read.
     pub(crate) app_reads: Arc<Semaphore>,
     /// One audience is counted at a time.
     pub(crate) previews: Arc<Semaphore>,
 }
 
 impl Shared {
-    /// A place for a request that may wait for long without work; there are a quarter as many as for all requests.
+    /// A place for a request that may wait for a long time without work. There are a quarter as many as places for all
+    /// requests.
     pub(crate) fn waiting_place(&self, caller: &Caller) -> Result<OwnedSemaphorePermit, Problem> {
         self.waits.take(caller).ok_or_else(|| {
             let (max, of_key) = (self.waits.count_max(), self.waits.key_count_max());
@@ -69,11 +71,11 @@ impl Shared {
         })
     }
 
-    /// Reads the store on a thread that may block. A slow disk must not hold up the runtime's own threads, on which all
-    /// connections are served.
+    /// Reads the store on a thread that may block. A slow disk must not delay the runtime's own threads, which serve
+    /// all connections.
     ///
     /// # Cancel safety
-    /// What is dropped is read to its end, and nobody is told.
+    /// If the future is dropped, the read goes on to its end, and its result is lost.
     pub(crate) async fn read<T, E>(
         self: &Arc<Self>,
         read: impl FnOnce(&Self) -> Result<T, E> + Send + 'static,
@@ -86,7 +88,7 @@ impl Shared {
         Ok(self.blocking(&self.reads, read).await.ok_or_else(stopping)??)
     }
 
-    /// As [`Shared::read`], for a page of an answer, whose many rows take a while. `None`: the server is stopping.
+    /// Like [`Shared::read`], for a page of an answer, whose many rows take longer. `None`: the server is stopping.
     pub(crate) async fn read_page<T: Send + 'static>(
         self: &Arc<Self>,
         read: impl FnOnce(&Self) -> T + Send + 'static,
@@ -102,13 +104,14 @@ impl Shared {
         let permit = permits.clone().acquire_owned().await.expect("it is never closed");
         let shared = self.clone();
         let working = blocking(move || {
-            let _permit = permit; // Also when the caller hangs up.
+            let _permit = permit; // Held also if the caller hangs up.
             work(&shared)
         });
         working.await.ok()
     }
 
-    /// Waits for the turn to walk over an audience, in one's [`Shared::waiting_place`]; it ends when this is dropped.
+    /// Waits for the turn to walk over an audience; the caller holds a [`Shared::waiting_place`]. The turn ends when
+    /// this is dropped.
     pub(crate) async fn counting_turn(&self) -> Result<OwnedSemaphorePermit, Problem> {
         match timeout(TURN_TIMEOUT, self.previews.clone().acquire_owned()).await {
             Ok(turn) => Ok(turn.expect("it is never closed")),
@@ -126,10 +129,10 @@ pub(crate) fn stopping() -> Problem {
     Problem::new(Kind::Unavailable, "the server is stopping")
 }
 
-/// Runs `work` for a request on a thread that may block. A panic there is the request's.
+/// Runs `work` for a request on a thread that may block. A panic there ends this request only.
 ///
 /// # Cancel safety
-/// Dropped, `work` goes on to its end.
+/// If the future is dropped, `work` goes on to its end.
 pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Problem> {
     spawn_blocking(|| panics::part_of(Work::Request, work)).await.map_err(|error| match error.try_into_panic() {
         Ok(panic) => resume_unwind(panic),

@@ -1,8 +1,9 @@
-//! The device that a request is about, by one who may: a backend with a key, or the app on it.
+//! The device of a request, and the check that the caller may reach it: a backend with a key, or the app on the device.
 //!
-//! What an app shows is checked, and its call charged, before anything of its body is read; then it counts as one of its
-//! user's. When the body is there it takes one of the places of apps. Before a change it is checked again, in turn. Where apps call for themselves, changes of one device take turns: what was found when an app
-//! was let in is so until its change is done, also when a backend logs the device out at that moment.
+//! Before any part of an app's body is read, its proof is checked and its call is charged; then it counts as one of its
+//! user's requests. When the body has arrived, the request takes one of the places of apps. Before a change the proof
+//! is checked again, in the device's turn. If apps may call, the changes of one device take turns. So what was found
+//! when an app was admitted stays true until its change is done, even if a backend logs the device out at that moment.
 
 use std::sync::Arc;
 
@@ -20,15 +21,15 @@ use crate::places::Share;
 use crate::problem::{Invalid, Problem};
 use crate::shared::{Shared, stopping};
 
-/// An app's place, and the turn to change a device, until it is dropped.
+/// The place of an app's request, and the turn to change a device, until it is dropped.
 pub(crate) struct Turn<'s> {
     _place: Option<OwnedSemaphorePermit>,
     _device: Option<MutexGuard<'s, ()>>,
     _user: Option<MutexGuard<'s, ()>>,
 }
 
-/// The device that the path names, and the app if it is one that asks, which has paid and may touch the device as it was
-/// found. Whether it still may, one of the methods finds out when the request's body is there.
+/// The device that the path names, and the app if an app asks. The app has paid and was allowed to reach the device as
+/// it was found. When the request's body has arrived, one of the methods checks this again.
 #[derive(Debug)]
 pub(crate) struct Target {
     pub(crate) id: DeviceId,
@@ -55,17 +56,18 @@ impl FromRequestParts<Arc<Shared>> for Target {
 }
 
 impl Target {
-    /// To look at the device.
+    /// Before the device is read.
     ///
     /// # Errors
-    /// As all of these: 404 where an app's device is another, 503 where there is no place for one more request of apps.
+    /// For all of these methods: 404 if the device is not the app's, 503 if there is no place for a further request of
+    /// apps.
     pub(crate) async fn read(&self, shared: &Arc<Shared>) -> Result<Turn<'_>, Problem> {
         let place = self.place(shared)?;
         self.admit(shared).await?;
         Ok(Turn { _place: place, _device: None, _user: None })
     }
 
-    /// To change the device, once this has its turn.
+    /// Before the device is changed; waits for its turn.
     pub(crate) async fn change<'s>(&self, shared: &'s Arc<Shared>) -> Result<Turn<'s>, Problem> {
         match shared.gate {
             Some(_) => self.change_alone(shared).await,
@@ -73,7 +75,7 @@ impl Target {
         }
     }
 
-    /// The same where changes take turns in any case.
+    /// Like [`Target::change`], but changes take turns in any case.
     pub(crate) async fn change_alone<'s>(&self, shared: &'s Arc<Shared>) -> Result<Turn<'s>, Problem> {
         let place = self.place(shared)?;
         let device = shared.turns.take(&self.id).await;
@@ -81,15 +83,15 @@ impl Target {
         Ok(Turn { _place: place, _device: Some(device), _user: None })
     }
 
-    /// To put the device, which may not be there; whoever has this turn asks [`Target::owner`] next. An app has its user's
-    /// turn with it, so that the devices of a user are counted and become more in one step.
+    /// Before the device is registered; it may not exist. The caller then calls [`Target::owner`]. An app also gets its
+    /// user's turn, so that the devices of a user are counted and added in one step.
     pub(crate) async fn turn<'s>(&self, shared: &'s Arc<Shared>) -> Result<Turn<'s>, Problem> {
         if shared.gate.is_none() {
             return Ok(Turn { _place: None, _device: None, _user: None });
         }
         let place = self.place(shared)?;
         let device = shared.turns.take(&self.id).await;
-        // Always behind the device's, and from a table of their own: nobody waits in a circle.
+        // Always after the device's turn, and from a table of its own, so that no deadlock is possible.
         let user = match self.app.as_ref().and_then(App::user) {
             Some(user) => Some(shared.user_turns.take(user).await),
             None => None,
@@ -97,17 +99,18 @@ impl Target {
         Ok(Turn { _place: place, _device: Some(device), _user: user })
     }
 
-    /// An app's request takes its place only now, when its body is there.
+    /// The place of an app's request. It is taken only now, when the body has arrived.
     fn place(&self, shared: &Shared) -> Result<Option<OwnedSemaphorePermit>, Problem> {
         self.of_app(shared).map(|(gate, _)| gate.place()).transpose()
     }
 
-    /// Whether a backend asks, which is believed in everything.
+    /// Whether a backend asks; a backend is trusted.
     pub(crate) fn is_trusted(&self) -> bool {
         self.app.is_none()
     }
 
-    /// The device as it is, and whose it is once it is put: an app is let in and shows that, a backend says it itself.
+    /// The device as it is, and its user after it was registered. An app's proof is checked and gives the user; a
+    /// backend names the user itself.
     pub(crate) async fn owner(
         &self,
         shared: &Arc<Shared>,
@@ -124,12 +127,12 @@ impl Target {
         found.await
     }
 
-    /// Refuses what is for backends to say.
+    /// Refuses a field that only a backend may set.
     pub(crate) fn refuse_to_app<T>(&self, field: &str, stated: Option<&T>, why: &str) -> Result<(), Invalid> {
         if self.is_trusted() || stated.is_none() { Ok(()) } else { Err(Invalid::new(field, why)) }
     }
 
-    /// Whether these may be added to the device's subscriptions.
+    /// Whether these subscriptions may be added to the device.
     pub(crate) fn check_subjects<'p>(
         &self,
         shared: &Shared,
@@ -150,7 +153,7 @@ impl Target {
         if known.is_some_and(|device| device.seen_at < now.start_of_day())
             && let Err(error) = shared.store.touch(&self.id, now).await
         {
-            debug!(error = chain(&error), "A device's sign of life is not noted"); // Not worth a refusal.
+            debug!(error = chain(&error), "The day of a device's call is not recorded"); // Not worth a refusal.
         }
         Ok(())
     }
@@ -160,7 +163,7 @@ impl Target {
     }
 }
 
-/// What the store has of the device `id`; 404 where there is no such device.
+/// The store's data of the device `id`; 404 if there is no such device.
 pub(crate) async fn found<T: Send + 'static>(
     shared: &Arc<Shared>,
     id: &DeviceId,

@@ -4,10 +4,10 @@ use std::hash::{BuildHasher, Hash, RandomState};
 
 use tokio::sync::{Mutex, MutexGuard};
 
-/// Groups of devices that take turns; a device is always in the same one.
+/// The number of locks; a device always has the same one.
 const TURN_COUNT: usize = 1024;
 
-/// One change at a time per device, or user: a lock for each of a fixed number of groups of them.
+/// One change at a time per device or user: a fixed number of locks, each for a group of devices or users.
 #[derive(Debug)]
 pub(crate) struct Turns {
     locks: Box<[Mutex<()>]>,

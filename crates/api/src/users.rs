@@ -1,14 +1,14 @@
-//! `/v1/users/{user}`: the devices of one user, all that is kept of them, and forgetting all of it.
+//! `/v1/users/{user}`: the devices of one user, an export of all the user's data, and deleting it.
 //!
-//! Kept of a user are devices, with what they are subscribed to and have muted. Events are not among it: one that names
-//! the user stays until the journal lets it go, and is delivered to nobody once the devices are gone. Live connections
-//! that have proven no device are not closed: they end with their token.
+//! The data of a user are devices, with their subscriptions and mutes. Events are not part of it. An event that names
+//! the user stays until the journal deletes it, and is delivered to nobody once the devices are deleted. Live
+//! connections that have proven no device are not closed: they end with their token.
 //!
-//! A device that cannot be read is in an export with its id, if anybody knows that, and a `problem`, as in
-//! `GET /v1/export`; it can be forgotten like others.
+//! A device whose record cannot be read is in an export with its id (if it is known) and a `problem`, as in
+//! `GET /v1/export`. It can be deleted like others.
 //!
-//! Bounds: an export is made [`EXPORT_PAGE_COUNT`] devices at a time, with the bounds of `pages`. What comes between its pages may be in it or not; a device that stays is in
-//! it once.
+//! Bounds: an export is made for [`EXPORT_PAGE_COUNT`] devices at a time, with the bounds of `pages`. A change between
+//! two pages may be in the export or not. A device that stays is in it once.
 
 use std::io;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ use crate::shared::Shared;
 /// Devices of an export that are in memory at a time.
 const EXPORT_PAGE_COUNT: usize = 50;
 
-/// A page of the user's devices, in the order of their ids; of one that nobody has, an empty one.
+/// A page of the user's devices, in the order of their ids; empty if the user has none.
 pub(crate) async fn devices(
     State(shared): State<Arc<Shared>>,
     IdPath(user): IdPath<UserId>,
@@ -47,14 +47,14 @@ pub(crate) async fn devices(
     devices::page(&shared, &uri, move |store, after, limit| store.devices_of_user(&user, after, limit)).await
 }
 
-/// Everything that is kept of the user, as one document.
+/// All data of the user, as one document.
 pub(crate) async fn export(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
     IdPath(user): IdPath<UserId>,
 ) -> Result<Response, Problem> {
     let place = shared.waiting_place(&caller)?;
-    // Errors are answers as long as nothing is sent.
+    // Errors can be answers only until the first byte is sent.
     let first = next(shared.clone(), user.clone(), None).await.ok_or_else(crate::shared::stopping)??;
     let pages = pages::body(place, first, move |last| {
         let reading = next(shared.clone(), user.clone(), Some(last));
@@ -70,7 +70,7 @@ async fn next(shared: Arc<Shared>, user: UserId, after: Option<DeviceId>) -> Opt
     shared.read_page(move |shared| page(shared, &user, after.as_ref())).await
 }
 
-/// The part of an export behind `after`, from its beginning or to its end where there is nothing before or behind.
+/// The part of an export after `after`: the beginning without `after`, and the end after the last device.
 fn page(shared: &Shared, user: &UserId, after: Option<&DeviceId>) -> Result<Page<DeviceId>, ReadError> {
     let head = || {
         let name = serde_json::to_string(user).expect("a name is a string");
@@ -81,7 +81,7 @@ fn page(shared: &Shared, user: &UserId, after: Option<&DeviceId>) -> Result<Page
     let begun = page.len();
     let mut last = write_page(shared, user, after, &mut page)?;
     if after.is_some() && page.len() == begun {
-        (page, last) = (Vec::new(), None); // The rest has gone meanwhile.
+        (page, last) = (Vec::new(), None); // The remaining devices were deleted in the meantime.
     }
     if last.is_none() {
         page.extend(b"]}");
@@ -89,7 +89,7 @@ fn page(shared: &Shared, user: &UserId, after: Option<&DeviceId>) -> Result<Page
     Ok((page.into(), last))
 }
 
-/// Adds the devices behind `after`, and tells which was the last if there may be more.
+/// Adds the devices after `after`, and returns the last one if there may be more.
 fn write_page(
     shared: &Shared,
     user: &UserId,
@@ -111,7 +111,8 @@ fn write_page(
     Ok(last)
 }
 
-/// Forgets all devices of the user, with all that belongs to them; their connections lose their proof and are closed.
+/// Deletes all devices of the user, with their subscriptions and mutes. Their connections lose their proof and are
+/// closed.
 pub(crate) async fn erase(
     State(shared): State<Arc<Shared>>,
     IdPath(user): IdPath<UserId>,
@@ -142,8 +143,8 @@ fn numbers(store: &Store, user: &UserId) -> Result<Vec<DeviceNumber>, ReadError>
     }
 }
 
-/// Takes their proof from the connections of these devices and closes them, when it is dropped: also when the caller hangs
-/// up while the store writes, or when only a part was forgotten.
+/// Ends the proof of the connections of these devices and closes them, when it is dropped. So it does so also if the
+/// caller hangs up while the store writes, and if only a part was deleted.
 struct Revocations<'a> {
     connections: &'a dyn Connections,
     devices: Vec<DeviceNumber>,

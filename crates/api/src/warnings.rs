@@ -1,8 +1,8 @@
-//! What is accepted and yet probably not meant: told in the answer's `warnings`, or refused where the request says
-//! `strict=true`.
+//! Warnings: the request is accepted but probably wrong. The answer's `warnings` list them; with `strict=true` the
+//! request is refused.
 //!
-//! Types are told apart by programs, so they are stable: `docs/problems.md` lists them, and a test compares. An answer has
-//! at most [`COUNT_MAX`] warnings of one event or device; further ones are left out.
+//! Programs distinguish warnings by their type, so types are stable. `docs/problems.md` lists them, and a test
+//! compares. An answer has at most [`COUNT_MAX`] warnings for one event or device; further ones are left out.
 
 use axum::extract::FromRequestParts;
 use axum::http::Uri;
@@ -14,27 +14,27 @@ use crate::input::shown;
 use crate::problem::{Invalid, Kind as ProblemKind, Problem};
 use crate::query::Params;
 
-/// What the type of every warning begins with.
+/// The beginning of each warning's type.
 pub(crate) const TYPE_PREFIX: &str = "urn:tidings:warning:";
 
-/// Warnings of one event or device in an answer.
+/// The most warnings for one event or device in an answer.
 const COUNT_MAX: usize = 16;
-/// Languages that one warning names.
+/// The most languages that one warning names.
 const LOCALE_COUNT_MAX: usize = 8;
 
-/// What the operator has configured, as far as events and devices should fit to it. Must not wait.
+/// The part of the configuration that events and devices should fit to. Must not wait.
 pub trait Configured: Send + Sync {
-    /// The languages that other topics are told in, and this event is not.
+    /// The languages that other topics are translated to, and this event is not.
     fn untranslated(&self, event: &Event) -> Vec<Locale>;
 
-    /// Whether the topic is one of those that are configured; true where none is, since there is nothing to compare with.
+    /// Whether the topic is configured; true if no topic is configured, since there is nothing to compare with.
     fn knows_topic(&self, topic: &TopicName) -> bool;
 
-    /// Whether pushes to devices with this app have a way to the provider.
+    /// Whether a provider is configured to push to devices with this app.
     fn serves(&self, app: &AppId, provider: Provider, environment: Environment) -> bool;
 }
 
-/// What is probably not meant.
+/// The kind of warning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Untranslated,
@@ -44,10 +44,10 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// All of them, in the order of their declaration.
+    /// All kinds in the order of their declaration.
     pub(crate) const ALL: [Self; 4] = [Self::Untranslated, Self::NoChannel, Self::UnknownTopic, Self::UnservedApp];
 
-    /// The last part of its type, and what it means.
+    /// The last part of its type, and its meaning.
     pub(crate) const fn parts(self) -> (&'static str, &'static str) {
         match self {
             Self::Untranslated => ("untranslated", "Some languages get the text of another one"),
@@ -58,7 +58,7 @@ impl Kind {
     }
 }
 
-/// One warning, as it is answered.
+/// One warning, as an answer shows it.
 #[derive(Debug, Serialize)]
 pub(crate) struct Warning {
     r#type: String,
@@ -77,7 +77,7 @@ impl Warnings {
         self.0.is_empty()
     }
 
-    /// `rule` says what is not as it should be with the field.
+    /// `rule` says what is wrong with the field.
     pub(crate) fn add(&mut self, kind: Kind, field: &str, rule: impl std::fmt::Display) {
         if self.0.len() < COUNT_MAX {
             let (r#type, detail) = (format!("{TYPE_PREFIX}{}", kind.parts().0), format!("{field}: {rule}"));
@@ -85,7 +85,7 @@ impl Warnings {
         }
     }
 
-    /// That the event's text is another language's for some.
+    /// Warns if some languages get the event's text in another language.
     pub(crate) fn note_untranslated(&mut self, configured: &dyn Configured, event: &Event, prefix: &str) {
         let locales = configured.untranslated(event);
         if locales.is_empty() {
@@ -98,7 +98,7 @@ impl Warnings {
         self.add(Kind::Untranslated, &format!("{prefix}topic"), rule);
     }
 
-    /// Refuses what there is a warning of.
+    /// Refuses the request if there is a warning.
     ///
     /// # Errors
     /// The first warning, and how many more there are.
@@ -116,7 +116,7 @@ impl Warnings {
     }
 }
 
-/// Whether the request wants to be refused where there would be a warning: `?strict=true`.
+/// Whether a request with a warning is to be refused: `?strict=true`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Strict(pub(crate) bool);
 
@@ -132,10 +132,10 @@ impl Strict {
         }
     }
 
-    /// Lets the warnings be told, or refuses the request.
+    /// Accepts the warnings, or refuses the request.
     ///
     /// # Errors
-    /// Where there are some and the request is strict.
+    /// If there are warnings and the request is strict.
     pub(crate) fn admit(self, warnings: &Warnings) -> Result<(), Problem> {
         if self.0 { warnings.refuse() } else { Ok(()) }
     }

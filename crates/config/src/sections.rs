@@ -1,7 +1,7 @@
 //! Every setting of the server, with its type, default, range and effect: the one place to look and to change.
 //!
-//! The comments below are the texts of `tidings config reference` and of the example file, so they speak to operators.
-//! Relations between settings are checked elsewhere, once all were read.
+//! The comments below are the texts of `tidings config reference` and of the example file. Their readers are operators.
+//! Relations between settings are checked in `check`, after all settings were read.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -18,15 +18,15 @@ use super::value::{AppleId, ByteSize, HostPort, LogFormat, Ramp, Scope, Secret, 
 section! {
     /// The server.
     Config {
-        /// Folder for everything durable; made if it is not there. One server at a time.
+        /// Folder for all durable data; the server creates it. Only one server may use it at a time.
         data_dir: PathBuf = "tidings-data";
         /// Listeners and requests.
         http: Http;
-        /// Who may call the server API.
+        /// API keys: which programs may call the server API.
         api: Api;
-        /// Apps that call the API themselves.
+        /// Apps that call the API for their own device.
         apps: Apps;
-        /// How fast callers of the API may ask.
+        /// Limits on the rate of requests to the API.
         limits: Limits;
         /// Client connections.
         client: Client;
@@ -38,9 +38,9 @@ section! {
         channel: Channel;
         /// Events in live channels.
         events: Events;
-        /// Texts of notifications, by topic of the event.
+        /// Texts of notifications, by the event's topic.
         topics: BTreeMap<TopicName, Topic>, like "goal";
-        /// Catalogues.
+        /// Translations of the texts.
         translations: Translations;
         /// Credentials for Apple's push service; the name is yours.
         apns: BTreeMap<String, Apns>, like "main";
@@ -48,15 +48,15 @@ section! {
         fcm: BTreeMap<String, Fcm>, like "main";
         /// Keys for the push services of browsers (Web Push); the name is yours.
         web_push: BTreeMap<String, WebPush>, like "main";
-        /// Shadow mode: everything runs but the last step, for all but a few devices.
+        /// Shadow mode: everything runs except the last step, for all but a few devices.
         shadow: Shadow;
         /// Durable data.
         store: Store;
         /// Jobs: events on their way to devices.
         sender: Sender;
-        /// Telling a back end of yours when an event is done.
+        /// Reports to your back end when an event is done.
         webhook: Webhook;
-        /// Metrics sent to an agent, besides being read at /metrics.
+        /// Metrics that are sent to an agent; they can also be read at /metrics.
         influx: Influx;
         /// Log lines, written to standard error.
         log: Log;
@@ -64,92 +64,97 @@ section! {
 
     /// Listeners and requests.
     Http {
-        /// Where clients and servers connect; port 0 takes a free one. Beyond loopback, API keys are required.
+        /// Address for clients and servers; port 0 takes a free port. An address beyond loopback requires API keys.
         listen: SocketAddr = "127.0.0.1:8000";
-        /// When set, /api, /v1, /openapi.json and /metrics are served here and no longer on `listen`.
+        /// If set, /api, /v1, /openapi.json and /metrics are served at this address, and no longer at `listen`.
         internal_listen: Option<SocketAddr>, like "127.0.0.1:8001";
         /// Largest body of an API request; a larger one is refused with 413.
         body_bytes_max: ByteSize = "4MiB", from "64KiB" to "64MiB";
-        /// API requests in work at a time; one more is refused with 503.
+        /// API requests in work at a time; a further one is refused with 503.
         request_count_max: usize = "256", from "1" to "65536";
-        /// Connections of one address that are still HTTP, of IPv6 those of a /64; one more is closed as it comes. Never
-        /// more than half of what the limit of open files allows. 0 is no limit. Behind a proxy all clients have its address: set 0, or what the proxy may hold.
+        /// Connections of one address that are still HTTP (for IPv6: of one /64); a further one is closed at once. The
+        /// limit is never more than half of the limit of open files. 0 is no limit. Behind a proxy all clients have the
+        /// proxy's address: set 0, or the most connections of the proxy.
         address_connection_count_max: usize = "10000", from "0" to "10000000";
-        /// A peer that takes no byte for this long while something waits for it is closed; WebSockets as well.
+        /// A connection, also a WebSocket, is closed if its peer takes no byte for this long while bytes wait for it.
         stall_timeout: Duration = "10s", from "100ms" to "10m";
     }
 
-    /// Who may call the server API.
+    /// API keys: which programs may call the server API.
     Api {
-        /// Keys; without any, and only on loopback, one is made at the first start: DATA_DIR/api-key.
+        /// The keys. Without keys, and only on loopback, the server makes one at the first start: DATA_DIR/api-key.
         keys: Vec<ApiKey>;
     }
 
     /// A key of the server API. Give exactly one of `key`, `key_file` and `sha256`.
     ApiKey {
-        /// Who holds it, for logs.
+        /// Name of the key's holder, for logs.
         name: String, like "backend";
-        /// The key itself, at least 16 characters; better in a file or as a hash.
+        /// The key itself, at least 16 characters. A file or a hash is safer.
         key: Option<Secret>, like "change-me-change-me";
-        /// A file that holds the key.
+        /// A file that contains the key.
         key_file: Option<PathBuf>, like "/run/secrets/tidings-api-key";
-        /// The SHA-256 of the key in hexadecimal digits, so that the key is nowhere on this machine.
+        /// The SHA-256 of the key in hexadecimal digits; then the key itself need not be on this machine.
         sha256: Option<Sha256>, like "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
-        /// What its holder may do: publish, read, devices, metrics, operate, which is to hold the brakes, and backup,
-        /// which is to back up the store and export devices, with all tokens; that one only where it is named.
+        /// What the key allows. operate allows to pause and resume pushes. backup allows to back up the store and to
+        /// export devices, with all tokens; a key has it only if you name it.
         scopes: Vec<Scope> = "[\"publish\", \"read\", \"devices\", \"metrics\", \"operate\"]";
-        /// Devices that one event of its holder may go to; one with a larger audience is refused. Without it any number.
+        /// The most devices that one event of this key may be for; an event with more is refused. If not set, any
+        /// number.
         audience_max: Option<u64>, like "10000";
     }
 
-    /// Apps that call the API themselves, each for its own device (docs/apps.md): with their device's credential, and where
-    /// `client.token_hmac_secret` is set, with the token that they connect with. They do so on `http.listen`.
+    /// Apps that call the API, each for its own device (docs/apps.md). An app proves itself by its device's credential,
+    /// or by the token with which it connects, if `client.token_hmac_secret` is set. Apps call `http.listen`.
     Apps {
-        /// Whether they may.
+        /// Whether apps may call the API.
         enabled: bool = "false";
-        /// What an app may subscribe its device to: a subject, team:* for all of a kind, or * for all. Users are never
-        /// among them, and what a backend subscribes a device to does not depend on it.
+        /// The subjects that an app may subscribe its device to: a subject, team:* for all subjects of a kind, or * for
+        /// all. Subjects that are users are never allowed. Backends may subscribe a device to any subject.
         subjects: Vec<SubjectPattern>, like "[\"team:*\", \"match:*\"]";
-        /// Web sites whose pages may call (CORS), such as `https://example.com`, or `*` for all. Apps are not asked.
+        /// Web sites whose pages may call the API (CORS), such as `https://example.com`, or `*` for all. Does not apply
+        /// to apps outside browsers.
         allowed_origins: Vec<String>;
-        /// Devices of a user from which on no app registers one more.
+        /// When a user has this many devices, the user's apps cannot register more.
         user_device_count_max: usize = "20", from "1" to "1000";
-        /// Behind a proxy: the header in which it says who asks; the last address in it counts.
+        /// Behind a proxy: the header in which the proxy gives the client's address; the last address in it counts.
         address_header: Option<HeaderName>, like "X-Forwarded-For";
     }
 
-    /// How fast callers of the API may ask; what is too fast is refused with 429. 0 is no limit.
+    /// Limits on the rate of requests to the API; requests above a limit are refused with 429. 0 is no limit.
     Limits {
-        /// Requests a second of one API key.
+        /// Requests per second of one API key.
         key_per_second: u32 = "0", from "0" to "1000000";
-        /// Its requests at once after a pause.
+        /// Requests of one API key at once after a pause.
         key_burst: u32 = "1000", from "1" to "1000000";
-        /// Requests a second of the apps of one user, or of one device that shows its credential only.
+        /// Requests per second of the apps of one user, or of one device that only shows its credential.
         app_per_second: u32 = "10", from "0" to "1000000";
-        /// Their requests at once after a pause.
+        /// Requests of these apps at once after a pause.
         app_burst: u32 = "60", from "1" to "1000000";
-        /// Requests a second of apps from one address, before they have proven anything: of IPv6 a /64. Behind a proxy name
-        /// `apps.address_header`, else all are of one address.
+        /// Requests per second of apps from one address (for IPv6: one /64), before they have proven anything. Behind a
+        /// proxy set `apps.address_header`; otherwise all requests have the proxy's address.
         address_per_second: u32 = "500", from "0" to "1000000";
-        /// Their requests at once after a pause.
+        /// Requests of apps from one address at once after a pause.
         address_burst: u32 = "2000", from "1" to "1000000";
     }
 
     /// Client connections.
     Client {
-        /// Development only: everybody may connect without token and do everything; channels `$…` still need a token.
+        /// Development only: everybody may connect without a token and do everything. Channels `$…` still need a token.
         insecure: bool = "false";
-        /// Clients without token may connect; they have no user.
+        /// Clients without a token may connect; they have no user.
         allow_anonymous: bool = "false";
-        /// Secret that connection and subscription tokens (JWT; HS256, HS384, HS512) are signed with.
+        /// The secret with which connection and subscription tokens are signed (JWT; HS256, HS384, HS512).
         token_hmac_secret: Option<Secret>, like "change-me-change-me-change-me-32";
-        /// A file that holds it.
+        /// A file that contains `token_hmac_secret`.
         token_hmac_secret_file: Option<PathBuf>, like "/run/secrets/tidings-token-secret";
-        /// The secret before, still accepted: change secrets without disconnecting anybody.
+        /// The previous secret, which is still accepted. With it you can change the secret without disconnecting
+        /// anybody.
         token_hmac_previous_secret: Option<Secret>, like "change-me-change-me-change-me-31";
-        /// A file that holds it.
+        /// A file that contains `token_hmac_previous_secret`.
         token_hmac_previous_secret_file: Option<PathBuf>, like "/run/secrets/tidings-token-secret-before";
-        /// Web sites whose pages may connect, such as `https://example.com`, or `*` for all. Apps are not asked.
+        /// Web sites whose pages may connect, such as `https://example.com`, or `*` for all. Does not apply to apps
+        /// outside browsers.
         allowed_origins: Vec<String>;
         /// Time between two pings, in whole seconds.
         ping_interval: Duration = "25s", from "1s" to "1h";
@@ -157,49 +162,54 @@ section! {
         pong_timeout: Duration = "8s", from "500ms" to "1h";
         /// How long a new connection may take to send `connect` before it is closed (3502).
         stale_close_delay: Duration = "10s", from "100ms" to "5m";
-        /// How long a closing connection may take to be flushed and closed by its peer.
+        /// How long a closing connection may take until everything is written and the client has closed.
         close_timeout: Duration = "5s", from "100ms" to "1m";
-        /// Channels one connection may subscribe to.
+        /// The most channels that one connection may subscribe to.
         channel_count_max: usize = "128", from "1" to "65536";
-        /// Channels with a history that one user may create by publishing, per minute and loop; for more the client is told to
-        /// try again later (111). Clients without a user count as one.
+        /// Channels with a history that one user may create by publishing, per minute and loop. Above that the client
+        /// gets error 111 and should try again later. All clients without a user count as one user.
         channel_creations_per_minute: u32 = "60", from "1" to "1000000";
-        /// Largest frame from a client; a larger one closes the connection (1009).
+        /// Largest message from a client; a larger one closes the connection (1009).
         frame_bytes_max: ByteSize = "64KiB", from "1KiB" to "16MiB";
-        /// Connections at a time; one more is refused with 503.
+        /// Connections at a time; a further one is refused with 503.
         connection_count_max: usize = "100000", from "1" to "10000000";
-        /// Missed publications one recovery returns at most; more missed is "not recovered".
+        /// The most missed publications that one recovery returns. If more were missed, the client is told "not
+        /// recovered".
         recovery_count_max: usize = "300", from "1" to "10000";
-        /// Bytes of one answer to a client: with more missed, a recovery is "not recovered"; a history answer ends early; who
-        /// is present is refused (106). A single publication may be larger.
+        /// The most bytes of one answer to a client. If more was missed, a recovery is "not recovered"; a history
+        /// answer ends early; a presence answer is refused (106). A single publication may be larger.
         reply_bytes_max: ByteSize = "1MiB", from "16KiB" to "256MiB";
-        /// A client that takes no byte for so long, while some wait for it, is cut off.
+        /// A client that takes no byte for this long, while bytes wait for it, is cut off.
         write_timeout: Duration = "30s", from "1s" to "5m";
-        /// How long connections have, at the server's end, to be told so and closed.
+        /// When the server stops: how long its connections may take to be closed.
         shutdown_timeout: Duration = "10s", from "0s" to "10m";
     }
 
     /// How publications are written to connections.
     Edge {
-        /// Loops that share the connections; 0 is one per core.
+        /// Threads (loops) that share the connections; 0 is one per core.
         loops: usize = "0", from "0" to "1024";
-        /// Bytes written to one connection before it is another's turn.
+        /// The most bytes written to one connection before the next connection is served.
         turn_bytes_max: ByteSize = "256KiB", from "4KiB" to "16MiB";
-        /// Replies that may wait for a reader; over it none of its commands is done until it takes some.
+        /// Bytes of replies that may wait for one client; above that none of its commands is handled until it takes
+        /// some.
         control_bytes_max: ByteSize = "1MiB", from "64KiB" to "64MiB";
-        /// Memory for replies that wait for all readers of one loop; over it, those that have taken nothing for longest are cut off.
+        /// Memory for replies that wait for all clients of one loop; above that, the clients that have taken nothing
+        /// for longest are cut off.
         reply_budget_bytes: ByteSize = "64MiB", from "1MiB" to "64GiB";
-        /// Bytes of publications kept per channel for readers that are behind; who falls off is closed as slow (3008).
+        /// Bytes of publications kept per channel for slow readers. A reader that needs an older one is closed as slow
+        /// (3008).
         log_bytes_max: ByteSize = "1MiB", from "64KiB" to "1GiB";
-        /// Publications kept per channel for readers that are behind.
+        /// Publications kept per channel for slow readers. A reader that needs an older one is closed as slow (3008).
         log_count_max: usize = "4096", from "16" to "1000000";
-        /// Events whose receipts are collected at a time; one more, and the oldest is forgotten: its devices are pushed.
+        /// Events whose receipts are collected at a time. A further event ends the oldest one's collection: its devices
+        /// are pushed.
         receipt_event_count_max: usize = "10000", from "16" to "1000000";
     }
 
     /// All channels together.
     Channels {
-        /// Channels that are subscribed to or have a history; publishing or subscribing to one more is refused.
+        /// The most channels that have subscribers or a history; publishing or subscribing to a further one is refused.
         count_max: usize = "100000", from "1" to "10000000";
     }
 
@@ -207,252 +217,258 @@ section! {
     Channel {
         /// Channels without `:` in their name.
         without_namespace: Namespace;
-        /// Channels NAME:anything; a channel of a namespace not named here does not exist.
+        /// Channels NAME:anything. A channel of a namespace that is not listed here does not exist.
         namespaces: BTreeMap<String, Namespace>, like "match";
     }
 
     /// Rules of the channels of one namespace.
     Namespace {
-        /// Publications, their order and positions survive a restart, also a crash. Needs a history.
+        /// Publications, their order and their offsets survive a restart and a crash. Needs a history.
         durable: bool = "false";
         /// Publications kept per channel; 0 keeps none.
         history_size: u32 = "0", from "0" to "1000000";
-        /// Channels of the namespace at a time; publishing or subscribing to one more is refused, but events are not. 0 is half
-        /// of `channels.count_max`, or, if `durable`, of `store.channel_count_max`.
+        /// Channels of the namespace at a time; publishing or subscribing to a further one is refused, but events are
+        /// accepted. 0 is half of `channels.count_max`, or, if `durable`, of `store.channel_count_max`.
         channel_count_max: u32 = "0", from "0" to "100000000";
-        /// How long after the last publication they are kept; 0s keeps none.
+        /// How long after the last publication the history is kept; 0s keeps none.
         history_ttl: Duration = "0s", from "0s" to "365d";
-        /// Every subscription resumes after a break where it was. Needs a history.
+        /// Every subscription resumes from its last position after a break. Needs a history.
         force_recovery: bool = "false";
-        /// Subscriptions resume when the client asks for it. Needs a history.
+        /// Subscriptions resume if the client asks for it. Needs a history.
         allow_recovery: bool = "false";
-        /// It is known who is subscribed.
+        /// The subscribers of a channel can be listed (presence).
         presence: bool = "false";
         /// Clients with a user may subscribe without a token for the channel.
         allow_subscribe_for_client: bool = "false";
-        /// Clients without a user may, too.
+        /// Clients without a user may subscribe without a token, too.
         allow_subscribe_for_anonymous: bool = "false";
         /// Clients with a user may publish.
         allow_publish_for_client: bool = "false";
         /// Clients that are subscribed may publish.
         allow_publish_for_subscriber: bool = "false";
-        /// Clients without a user may, too.
+        /// Clients without a user may publish, too.
         allow_publish_for_anonymous: bool = "false";
         /// Clients with a user may read the history.
         allow_history_for_client: bool = "false";
         /// Clients that are subscribed may read the history.
         allow_history_for_subscriber: bool = "false";
-        /// Clients without a user may, too.
+        /// Clients without a user may read the history, too.
         allow_history_for_anonymous: bool = "false";
-        /// Clients with a user may ask who is subscribed.
+        /// Clients with a user may list the subscribers.
         allow_presence_for_client: bool = "false";
-        /// Clients that are subscribed may ask who is subscribed.
+        /// Clients that are subscribed may list the subscribers.
         allow_presence_for_subscriber: bool = "false";
-        /// Clients without a user may, too.
+        /// Clients without a user may list the subscribers, too.
         allow_presence_for_anonymous: bool = "false";
     }
 
     /// Events in live channels.
     Events {
-        /// Where an event is published live that names no `channels`: in the channel named like its first subject
-        /// (first_subject), in those of all its subjects (all_subjects), or in none, where you only push (none). Each needs a
-        /// durable namespace.
+        /// Where an event without `channels` is published live: in the channel with the name of its first subject
+        /// (first_subject), in the channels of all its subjects (all_subjects), or in no channel (none: pushes only).
+        /// The channels need a durable namespace.
         channels: EventChannels = "first_subject";
     }
 
-    /// Text of the notifications of one topic, in English or whatever your source language is; `%{name}` is a parameter.
+    /// Text of the notifications of one topic, in English or in your source language; `%{name}` is replaced by a
+    /// parameter.
     Topic {
         /// Gettext domain: translations are in DIR/LOCALE/LC_MESSAGES/DOMAIN.po.
         domain: String = "messages";
-        /// Title.
+        /// The title.
         title: String, like "Goal for %{team}!";
-        /// Body.
+        /// The body.
         body: String, like "%{scorer} scores in minute %{minute}.";
-        /// Title when `count` is not one.
+        /// The title if `count` is not one.
         title_plural: Option<String>, like "%{goals} goals for %{team}!";
-        /// Body when `count` is not one.
+        /// The body if `count` is not one.
         body_plural: Option<String>, like "%{scorer} scores %{goals} times.";
         /// The parameter that chooses between singular and plural.
         count: Option<String>, like "goals";
-        /// Gettext context, to tell apart texts that are the same in the source language only.
+        /// Gettext context: distinguishes texts that are equal only in the source language.
         context: Option<String>, like "match";
     }
 
-    /// Catalogues.
+    /// Translations of the texts.
     Translations {
-        /// Folder with LOCALE/LC_MESSAGES/DOMAIN.po; without it every text goes out in the source language.
+        /// Folder with LOCALE/LC_MESSAGES/DOMAIN.po. If not set, all texts are in the source language.
         dir: Option<PathBuf>, like "locales";
     }
 
-    /// A credential for Apple's push service and the apps it is for: a signing key (`key_file`, `key_id`, `team_id`) or a
-    /// certificate (`certificate_file`, `certificate_key_file`). On SIGHUP the files are read again.
+    /// A credential for Apple's push service, and its apps. The credential is a signing key (`key_file`, `key_id`,
+    /// `team_id`) or a certificate (`certificate_file`, `certificate_key_file`). On SIGHUP the files are read again.
     Apns {
-        /// Which world: production, or sandbox for apps from a developer's machine.
+        /// Apple's environment: production, or sandbox for apps that are installed from a developer's machine.
         environment: Environment = "production";
-        /// The service's host; without it Apple's own of the environment.
+        /// The service's host; the default is Apple's host of the environment.
         host: Option<String>, like "api.push.apple.com";
-        /// Its port.
+        /// The service's port.
         port: u16 = "443", from "1" to "65535";
-        /// Id of the signing key.
+        /// The id of the signing key.
         key_id: Option<AppleId>, like "ABC123DEFG";
-        /// Id of the team.
+        /// The id of the team.
         team_id: Option<AppleId>, like "DEF123GHIJ";
-        /// The signing key as Apple gives it out (.p8).
+        /// The signing key as you get it from Apple (.p8).
         key_file: Option<PathBuf>, like "AuthKey_ABC123DEFG.p8";
         /// Instead of a signing key: a certificate and its chain (PEM).
         certificate_file: Option<PathBuf>, like "certificate.pem";
         /// The certificate's private key (PEM, without a passphrase); may be the same file.
         certificate_key_file: Option<PathBuf>, like "certificate.pem";
-        /// Bundle ids of the apps this credential is for; with a suffix such as `.voip` for tokens of another kind
+        /// Bundle ids of the apps that use this credential; with a suffix such as `.voip` for tokens of another kind
         /// (docs/payload.md).
         apps: Vec<AppId>, like "[\"com.example.app\"]";
         /// Connections kept open.
         connection_count: usize = "2", from "1" to "64";
-        /// Connections at most: more are opened while all that are open are full, and closed when they idle.
+        /// The most connections. More are opened while all open ones are full, and closed when they are idle.
         connection_count_max: usize = "16", from "1" to "64";
-        /// Threads that drive them.
+        /// Threads that serve the connections.
         thread_count: usize = "1", from "1" to "64";
-        /// Connections for devices that Apple has not accepted a push for yet: wrong tokens slow a connection down. 0 sends to
-        /// them like to all others.
+        /// Separate connections for devices that Apple has not accepted a push for yet, because wrong tokens slow a
+        /// connection down. 0: these devices use the same connections as all others.
         quarantine_connection_count: usize = "2", from "0" to "16";
-        /// Notifications in flight per connection, if Apple allows as many.
+        /// Notifications in flight per connection, if Apple allows this many.
         stream_count_max: usize = "1000", from "1" to "10000";
-        /// Notifications of each priority that wait for a connection; full, the sender waits. At most twice those in flight.
+        /// Notifications of each priority that wait for a connection; when it is full, the sender waits. At most twice
+        /// the number in flight.
         lake_capacity: usize = "4000", from "1" to "1000000";
-        /// How long connecting may take, TLS included.
+        /// How long connecting may take, including TLS.
         connect_timeout: Duration = "10s", from "100ms" to "5m";
-        /// A connection from which nothing came for this long, although asked, is closed.
+        /// A connection is closed if nothing came from it for this long, although the server asked (PING).
         stall_timeout: Duration = "10s", from "100ms" to "5m";
-        /// How long a notification may wait for its answer on a connection that is alive.
+        /// How long a notification may wait for its answer on a working connection.
         answer_timeout: Duration = "30s", from "100ms" to "10m";
-        /// Certificates (PEM) to trust instead of the system's, for a simulator.
+        /// Certificates (PEM) to trust instead of those of the system, for a simulator.
         ca_file: Option<PathBuf>, like "simulator/ca.pem";
     }
 
-    /// A Firebase project and the Android apps that are in it. On SIGHUP the file is read again.
+    /// A Firebase project and its Android apps. On SIGHUP the file is read again.
     Fcm {
-        /// The service account's key file as the Firebase console gives it out (JSON).
+        /// The service account's key file as you get it from the Firebase console (JSON).
         service_account_file: Option<PathBuf>, like "service-account.json";
         /// Application ids of the apps in the project, as devices name them.
         apps: Vec<AppId>, like "[\"com.example.app\"]";
-        /// Messages a minute that the project may send; Google's default. In no 60 seconds are more sent. Where several
-        /// servers send for one project, each needs a share.
+        /// The most messages in any 60 seconds; the default is Google's default quota. If several servers send for one
+        /// project, give each a share.
         quota_per_minute: u32 = "600000", from "1" to "100000000";
-        /// How fast sending begins after quiet time: "none" at the rate that was last sustained, "minute" at a tenth of it,
+        /// The rate after a quiet time. "none": the rate that was last sustained. "minute": a tenth of it, rising to
         /// all of it after a minute of sending, as Google recommends for bulk traffic.
         ramp: Ramp = "none";
         /// The service's host.
         host: String = "fcm.googleapis.com";
-        /// Its port.
+        /// The service's port.
         port: u16 = "443", from "1" to "65535";
-        /// Connections kept open. With 100 messages in flight on each and a round trip of 70 ms, 8 send 11 400 a second: a little
-        /// more than Google's default quota.
+        /// Connections kept open. With 100 messages in flight on each and a round trip of 70 ms, 8 connections send 11
+        /// 400 messages a second: a little more than Google's default quota.
         connection_count: usize = "8", from "1" to "64";
-        /// Connections at most: more are opened while all that are open are full, and closed when they idle.
+        /// The most connections. More are opened while all open ones are full, and closed when they are idle.
         connection_count_max: usize = "32", from "1" to "64";
-        /// Threads that drive them.
+        /// Threads that serve the connections.
         thread_count: usize = "1", from "1" to "64";
-        /// Messages in flight per connection, if Google allows as many.
+        /// Messages in flight per connection, if Google allows this many.
         stream_count_max: usize = "100", from "1" to "10000";
-        /// Messages of each priority that wait for a connection; full, the sender waits. At most twice those in flight.
+        /// Messages of each priority that wait for a connection; when it is full, the sender waits. At most twice the
+        /// number in flight.
         lake_capacity: usize = "2000", from "1" to "1000000";
-        /// How long connecting may take, TLS included.
+        /// How long connecting may take, including TLS.
         connect_timeout: Duration = "10s", from "100ms" to "5m";
-        /// A connection with messages in flight from which nothing came for this long, although asked, is closed.
+        /// A connection with messages in flight is closed if nothing came from it for this long, although the server
+        /// asked (PING).
         stall_timeout: Duration = "60s", from "100ms" to "5m";
-        /// How long a message may wait for its answer on a connection that is alive.
+        /// How long a message may wait for its answer on a working connection.
         answer_timeout: Duration = "30s", from "100ms" to "10m";
-        /// Certificates (PEM) to trust instead of the system's, for a simulator.
+        /// Certificates (PEM) to trust instead of those of the system, for a simulator.
         ca_file: Option<PathBuf>, like "simulator/ca.pem";
     }
 
-    /// A key that browsers' subscriptions were made with, and the web apps it is for. On SIGHUP the file is read again.
+    /// The key with which browsers made their subscriptions, and its web apps. On SIGHUP the file is read again.
     WebPush {
         /// The private key (VAPID): P-256, as PEM (PKCS#8) or as 32 bytes in base64url.
         vapid_key_file: Option<PathBuf>, like "vapid.key";
-        /// Where push services can reach you: mailto: or https:. Apple asks for it.
+        /// How push services can reach you: mailto: or https:. Apple requires it.
         contact: Option<String>, like "mailto:push@example.com";
         /// Names of the web apps, as devices give them.
         apps: Vec<AppId>, like "[\"www.example.com\"]";
-        /// Hosts that may be sent to beside those of the known browsers; *.example.com is every name below example.com.
+        /// Hosts that are allowed besides those of the known browsers; *.example.com is every name below example.com.
         allowed_hosts: Vec<String>, like "[\"push.example.com\"]";
-        /// Ports that may be sent to beside 443.
+        /// Ports that are allowed besides 443.
         allowed_ports: Vec<u16>, like "[8443]";
-        /// Development only: endpoints may be anywhere, also inside your network.
+        /// Development only: endpoints may be at any address, also inside your network.
         allow_private: bool = "false";
-        /// Push services below one wildcard of the hosts connected to at a time. Each host or wildcard has connections, queues
-        /// and a quarantine of its own.
+        /// The most push services below one wildcard of the hosts at a time. Each host or wildcard has connections,
+        /// queues and a quarantine of its own.
         origin_count_max: usize = "16", from "1" to "4096";
-        /// Connections to one of them; over HTTP/1.1 each has one request under way.
+        /// The most connections to one push service; over HTTP/1.1 each has one request at a time.
         connection_count_max: usize = "32", from "1" to "256";
-        /// Threads that encrypt and speak TLS, for each service: one does some 14 000 notifications a second.
+        /// Threads for encryption and TLS, for each service. One thread sends about 14 000 notifications a second.
         thread_count: usize = "1", from "1" to "64";
-        /// Notifications of each priority that wait for a connection to one service; full, the sender waits.
+        /// Notifications of each priority that wait for a connection to one service; when it is full, the sender waits.
         lake_capacity: usize = "1000", from "1" to "1000000";
-        /// How long connecting may take, TLS included.
+        /// How long connecting may take, including TLS.
         connect_timeout: Duration = "10s", from "100ms" to "5m";
         /// How long a notification may wait for its answer.
         answer_timeout: Duration = "30s", from "100ms" to "10m";
-        /// Certificates (PEM) to trust instead of the system's, for a simulator.
+        /// Certificates (PEM) to trust instead of those of the system, for a simulator.
         ca_file: Option<PathBuf>, like "simulator/ca.pem";
     }
 
-    /// Shadow mode: jobs run to the very last step, and only these devices are really pushed; all others are counted as
-    /// suppressed. This is how you move over from another system.
+    /// Shadow mode: jobs run up to the last step, but only the devices named here are pushed. All others are counted as
+    /// suppressed. Use it to move from another system to this one.
     Shadow {
-        /// Whether it is on.
+        /// Whether shadow mode is on.
         enabled: bool = "false";
-        /// Devices that are pushed nevertheless.
+        /// Devices that are pushed in shadow mode.
         devices: Vec<DeviceId>, like "[\"my-phone\"]";
-        /// So many percent of all devices are pushed, always the same ones and with more all of those before.
+        /// Percentage of all devices that are pushed in shadow mode. It is always the same devices; a higher percentage
+        /// adds some.
         percent: u32 = "0", from "0" to "100";
     }
 
     /// Durable data.
     Store {
-        /// Events kept until they are delivered and forgotten; full, the API answers 503.
+        /// Events that are kept until they are delivered and may be forgotten; when it is full, the API answers 503.
         journal_event_count_max: u64 = "12000000", from "1000" to "1000000000";
-        /// Bytes of those events; full, the API answers 503.
+        /// Bytes of these events; when it is full, the API answers 503.
         journal_bytes_max: ByteSize = "16GiB", from "16MiB" to "65536GiB";
-        /// How long an event's id is remembered: a retry within it is no second event. Less when the journal is nearly full.
+        /// How long an event's id is remembered: a retry within this time is not a second event. Shorter when the
+        /// journal is nearly full.
         id_window: Duration = "24h", from "1m" to "30d";
-        /// Ids remembered at most; with more, the oldest are forgotten earlier.
+        /// The most ids that are remembered; with more, the oldest are forgotten earlier.
         id_window_count: u64 = "10000000", from "1000" to "1000000000";
-        /// Events and durable publications that wait to be written; full, the API answers 503.
+        /// Events and durable publications that wait to be written; when it is full, the API answers 503.
         event_queue_count_max: usize = "4096", from "16" to "1000000";
-        /// Their bytes.
+        /// Bytes of these events and publications; when it is full, the API answers 503.
         event_queue_bytes_max: ByteSize = "64MiB", from "8MiB" to "4GiB";
-        /// Changes of devices that wait to be written; full, the API answers 503.
+        /// Changes of devices that wait to be written; when it is full, the API answers 503.
         device_queue_count_max: usize = "4096", from "16" to "1000000";
-        /// Their bytes.
+        /// Bytes of these changes; when it is full, the API answers 503.
         device_queue_bytes_max: ByteSize = "16MiB", from "1MiB" to "4GiB";
-        /// Chunks of bulk imports that wait to be written.
+        /// Chunks of imports that wait to be written; when it is full, imports wait.
         import_queue_count_max: usize = "16", from "1" to "1024";
-        /// Their bytes.
+        /// Bytes of these chunks; when it is full, imports wait.
         import_queue_bytes_max: ByteSize = "64MiB", from "1MiB" to "4GiB";
-        /// Devices that can be registered.
+        /// The most registered devices.
         device_count_max: u32 = "10000000", from "1" to "4000000000";
-        /// Subscriptions of one device, each a subject with a topic.
+        /// The most subscriptions of one device; each is a subject with a topic.
         subscription_count_max: u32 = "10000", from "1" to "65535";
-        /// Mutes of one device, each of a subject or of everything.
+        /// The most mutes of one device; each is for a subject or for everything.
         mute_count_max: u32 = "256", from "1" to "10000";
-        /// A device that nobody has seen for this long is deleted, within about a day: it did not register, change or prove
-        /// itself. A connection counts on the day on which it was made: choose longer than connections last. 0s keeps it
-        /// for ever.
+        /// A device is deleted, within about a day, if it did not register, change or prove itself for this long. A
+        /// connection counts only on the day on which it was made, so choose a time longer than connections last. 0s:
+        /// never.
         device_idle_max: Duration = "0s", from "0s" to "3650d";
-        /// Events whose time is still to come; one more is refused with 503.
+        /// The most scheduled events; a further one is refused with 503.
         later_count_max: u64 = "100000", from "1" to "10000000";
-        /// Durable channels that are remembered; publishing into one more is refused with 503.
+        /// The most durable channels that are remembered; publishing into a further one is refused with 503.
         channel_count_max: u64 = "1000000", from "1" to "100000000";
-        /// A durable channel whose history is empty and in which nothing was published for this long is forgotten. A reader
-        /// that comes back to it then starts anew.
+        /// A durable channel with an empty history is forgotten after this long without a publication. A reader that
+        /// comes back to it starts anew.
         channel_ttl: Duration = "24h", from "1s" to "3650d";
-        /// Memory for blocks read from disk.
+        /// Memory for blocks that were read from disk.
         cache_bytes: ByteSize = "64MiB", from "1MiB" to "1024GiB";
-        /// Changes of devices and subscriptions until the next checkpoint of what is in memory; with more of them a start
+        /// Changes of devices and subscriptions between two checkpoints of the memory. With a higher number, a start
         /// after a crash takes longer.
         checkpoint_change_count: u64 = "100000", from "1000" to "100000000";
-        /// First pause before the store is opened again after the disk failed; it doubles.
+        /// First pause before the store is opened again after the disk failed; the pause doubles after each failure.
         reopen_backoff_min: Duration = "100ms", from "1ms" to "1m";
         /// Longest pause before the store is opened again.
         reopen_backoff_max: Duration = "5s", from "10ms" to "10m";
@@ -460,72 +476,76 @@ section! {
 
     /// Jobs: events on their way to devices.
     Sender {
-        /// Slots: jobs that send at a time. Others wait, and while they do, jobs stop waiting for receipts after 500 ms.
+        /// Slots: jobs that send at a time. Further jobs wait; while they do, jobs stop waiting for receipts after 500
+        /// ms.
         job_count_max: usize = "1024", from "1" to "100000";
-        /// Devices read, translated for and handed on in one go.
+        /// Devices of a job that are read, rendered and handed on in one step (a window).
         window_device_count: usize = "1024", from "1" to "65536";
-        /// Such windows of one job and credential that may be on their way at a time.
+        /// Windows of one job and credential that may be open at a time.
         window_open_count_max: usize = "32", from "1" to "65536";
-        /// Finished jobs whose counts are remembered; of those, too, that the webhook's receiver has not taken yet.
+        /// Finished jobs whose counts are remembered; also the most reports that wait for the webhook's receiver.
         report_count_max: usize = "10000", from "1" to "1000000";
-        /// Dead tokens that wait to be removed; more are forgotten until the provider names them again.
+        /// Dead tokens that wait to be removed. Further ones are forgotten until the provider reports them again.
         gone_token_count_max: usize = "4096", from "1" to "1000000";
-        /// A token that its provider calls none of its own is removed after this long, unless many are called so meanwhile:
-        /// these are kept, and `tidings_sender_environment_alarm` is 1.
+        /// A token that its provider rejects as belonging to another app or environment is removed after this long. If
+        /// many are rejected in this time, they are kept, and `tidings_sender_environment_alarm` is 1.
         doubt_window: Duration = "1m", from "1s" to "1d";
-        /// Progress is noted at least this often: after a crash, what was sent since may be sent again.
+        /// Progress is saved at least this often. After a crash, pushes that were sent after the last save may be
+        /// repeated.
         checkpoint_interval: Duration = "100ms", from "10ms" to "10s";
     }
 
-    /// Telling a back end of yours when an event is done: signed requests (Standard Webhooks). See docs/webhook.md. On SIGHUP
-    /// the secrets are taken again.
+    /// Reports to your back end when an event is done, as signed requests (Standard Webhooks). See docs/webhook.md. On
+    /// SIGHUP the secrets are read again.
     Webhook {
-        /// Where reports are sent; without it nobody is told.
+        /// Where reports are sent. If not set, no reports are sent.
         url: Option<WebUrl>, like "https://backend.example.com/hooks/tidings";
-        /// An address with http is accepted: signatures are checked, but everybody on the way can read along.
+        /// Allows an http address: reports are still signed, but anybody on the network path can read them.
         allow_http: bool = "false";
-        /// Secret that reports are signed with: whsec_ and base64 of 24 to 64 random bytes.
+        /// The secret with which reports are signed: whsec_ and base64 of 24 to 64 random bytes.
         secret: Option<Secret>, like "whsec_Y2hhbmdlLW1lLWNoYW5nZS1tZS1jaGFu";
-        /// A file that holds it.
+        /// A file that contains `secret`.
         secret_file: Option<PathBuf>, like "/run/secrets/tidings-webhook-secret";
-        /// The secret before; reports are signed with both, while the receiver changes over.
+        /// The previous secret. Reports are signed with both secrets, until the receiver uses the new one.
         previous_secret: Option<Secret>, like "whsec_Y2hhbmdlLW1lLWNoYW5nZS1tZS1jaGFv";
-        /// A file that holds it.
+        /// A file that contains `previous_secret`.
         previous_secret_file: Option<PathBuf>, like "/run/secrets/tidings-webhook-secret-before";
-        /// Certificates (PEM) to trust instead of the system's.
+        /// Certificates (PEM) to trust instead of those of the system.
         ca_file: Option<PathBuf>, like "receiver-ca.pem";
-        /// Reports on their way at a time, each on a connection of its own; these, and one to spare, are kept open.
+        /// Reports in flight at a time, each on its own connection. This many connections, and one more, are kept open.
         in_flight_max: usize = "4", from "1" to "64";
-        /// How long an attempt may take, from its beginning to the whole answer.
+        /// How long an attempt may take, from its start to the complete answer.
         timeout: Duration = "15s", from "100ms" to "5m";
-        /// Shortest pause before a report is tried again; pauses are random, and can be twice as long after each attempt.
+        /// Shortest pause before a report is tried again. Pauses are random, and can be twice as long after each
+        /// attempt.
         backoff_min: Duration = "1s", from "10ms" to "1h";
-        /// Longest pause, also where the receiver asks for more.
+        /// Longest pause, also if the receiver asks for a longer one.
         backoff_max: Duration = "1h", from "10ms" to "24h";
-        /// How long after the end of its event a report is tried, for the last time then. Meanwhile those not taken wait,
-        /// `sender.report_count_max` at most; with more, the oldest are forgotten.
+        /// How long after the end of its event a report is tried for the last time. Until then at most
+        /// `sender.report_count_max` reports wait; with more, the oldest are forgotten.
         give_up_after: Duration = "24h", from "1s" to "30d";
     }
 
-    /// Metrics sent to an agent over UDP, as InfluxDB lines: to InfluxDB, Telegraf or VictoriaMetrics. See docs/metrics.md.
+    /// Metrics that are sent to an agent over UDP, as InfluxDB lines: to InfluxDB, Telegraf or VictoriaMetrics. See
+    /// docs/metrics.md.
     Influx {
-        /// Where the agent listens; without it nothing is sent. A name is looked up again when its host refuses a packet.
+        /// The agent's address. If not set, nothing is sent. A name is looked up again when its host refuses a packet.
         address: Option<HostPort>, like "127.0.0.1:8089";
-        /// Time between two flushes. A point covers what came since the one before.
+        /// Time between two flushes. A point covers the time since the flush before.
         interval: Duration = "10s", from "1s" to "1h";
-        /// Sockets that packets are spread over.
+        /// Sockets among which packets are distributed.
         socket_count: usize = "2", from "1" to "16";
-        /// Largest packet, without the headers of UDP and IP; 1432 bytes fit undivided into a frame of Ethernet.
+        /// Largest packet, without the headers of UDP and IP; 1432 bytes fit into one Ethernet frame.
         packet_bytes: ByteSize = "1432B", from "512B" to "65507B";
-        /// Tags of every point, KEY=VALUE; `host` is this machine's name unless you give another.
+        /// Tags of every point, KEY=VALUE; `host` is this machine's name unless you set it.
         tags: Vec<Tag>, like "[\"host=web-1\", \"region=eu\"]";
     }
 
     /// Log lines, written to standard error.
     Log {
-        /// text for people, json for machines.
+        /// Format of log lines: text for people, json for machines.
         format: LogFormat = "text";
-        /// Which lines: a level, or levels by component, such as "warn,tidings_edge=debug".
+        /// Which lines are written: a level, or levels by component, such as "warn,tidings_edge=debug".
         filter: String = "info,fjall=warn,lsm_tree=warn";
     }
 }

@@ -16,7 +16,9 @@ use crate::Edge;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum HandshakeError {
     /// Not a WebSocket request.
-    #[error("this address serves WebSocket only: send the headers Upgrade: websocket, Connection: Upgrade and Sec-WebSocket-Key")]
+    #[error(
+        "this address serves WebSocket only: send the headers Upgrade: websocket, Connection: Upgrade and Sec-WebSocket-Key"
+    )]
     NotWebSocket,
     /// A version other than 13.
     #[error("the header Sec-WebSocket-Version must be 13")]

@@ -30,7 +30,8 @@ impl EdgeMetrics {
             registry.counter("tidings_edge_disconnects_total", help, &[("reason", reason)])
         };
         let received = |by| {
-            let help = "Receipts of publications, by how they came: a pong, or the position from which a client resumes";
+            let help =
+                "Receipts of publications, by how they came: a pong, or the position from which a client resumes";
             registry.counter("tidings_edge_receipts_received_total", help, &[("by", by)])
         };
         Self {

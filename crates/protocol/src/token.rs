@@ -82,7 +82,7 @@ pub enum TokenError {
     #[error("token is not valid: {0}")]
     Invalid(&'static str),
     /// It has expired, or is not valid yet.
-    #[error("token is outside its time")]
+    #[error("token has expired or is not valid yet")]
     Expired,
 }
 
@@ -199,7 +199,7 @@ impl TokenVerifier {
         for key in &self.keys {
             match jsonwebtoken::decode::<WireClaims>(token.as_str(), key, &self.validation) {
                 Ok(token) if token.header.crit.is_some() => {
-                    return Err(TokenError::Invalid("it has critical extensions, which are unknown here"));
+                    return Err(TokenError::Invalid("it has critical extensions, and this server knows none"));
                 }
                 Ok(token) => return token.claims.check_time(now).map(|()| token.claims),
                 Err(error) => refusal = TokenError::Invalid(fault(error.kind())), // The next secret may fit.
@@ -209,7 +209,7 @@ impl TokenVerifier {
     }
 }
 
-const UNSIGNED: &str = "no secret of ours signed it";
+const UNSIGNED: &str = "its signature fits no configured secret";
 
 fn fault(kind: &ErrorKind) -> &'static str {
     match kind {

@@ -1,9 +1,11 @@
-//! How large the answer to one request may be.
+//! The size of the answer to one request.
 //!
-//! Results are written into the answer's *room* of [`ANSWER_BYTES_MAX`]. What reads (history, presence) and does not fit is
-//! refused. Once the room is full, nothing more of the request is done: no result is lost that somebody waits for.
+//! Results are written into the answer's *room* of [`ANSWER_BYTES_MAX`]. A read (history, presence) whose result does
+//! not fit is refused. When the room is full, the remaining commands of the request are not performed. So the result of
+//! every performed command is in the answer.
 //!
-//! An answer over [`SMALL_ANSWER_BYTES`] takes one of [`LARGE_ANSWER_COUNT_MAX`] places until it is written to its reader.
+//! An answer over [`SMALL_ANSWER_BYTES`] takes one of [`LARGE_ANSWER_COUNT_MAX`] places until it is written to its
+//! reader.
 
 use std::io;
 use std::sync::Arc;
@@ -18,12 +20,12 @@ use super::error::ApiError;
 use crate::auth::Caller;
 use crate::shared::Shared;
 
-/// Bytes of all results of a request.
+/// The most bytes of all results of a request.
 pub(super) const ANSWER_BYTES_MAX: usize = 8 << 20;
 const _: () = assert!(ANSWER_BYTES_MAX == 8 << 20, "the message of `AnswerTooLarge` says so");
-/// Bytes of an answer that needs no place.
+/// The most bytes of an answer that needs no place.
 const SMALL_ANSWER_BYTES: usize = 64 << 10;
-/// Larger answers at a time.
+/// The most larger answers at a time.
 pub(crate) const LARGE_ANSWER_COUNT_MAX: usize = 16;
 
 /// The room of one request's answer.
@@ -31,7 +33,7 @@ pub(super) struct Room<'r> {
     shared: &'r Arc<Shared>,
     caller: &'r Caller,
     left: AtomicUsize,
-    /// Something that was to be read did not fit. Finding that out took as long as filling the room, so it is done once.
+    /// A read did not fit. To find that out takes as long as filling the room, so it is done only once.
     is_overrun: AtomicBool,
     place: Mutex<Option<OwnedSemaphorePermit>>,
 }
@@ -42,27 +44,27 @@ impl<'r> Room<'r> {
         Self { shared, caller, left, is_overrun, place }
     }
 
-    /// Before something is done.
+    /// To be called before a command is performed.
     ///
     /// # Errors
-    /// When there is no room for any result.
+    /// If there is no room for a result.
     pub(super) fn check(&self) -> Result<(), ApiError> {
         if self.left.load(Ordering::Relaxed) == 0 { Err(ApiError::AnswerTooLarge) } else { Ok(()) }
     }
 
-    /// The result of something that was done: it is told, whether or not it fits.
+    /// The result of a performed command: it is written even if it does not fit.
     pub(super) fn done(&self, result: &impl Serialize) -> String {
         let text = text(result);
         let left = self.left.load(Ordering::Relaxed);
         self.left.store(left.saturating_sub(text.len()), Ordering::Relaxed);
-        let _ = self.place(); // Without one it is told all the same.
+        let _ = self.place(); // Without a place it is written all the same.
         text
     }
 
-    /// What `read` finds, unless it does not fit.
+    /// The result of `read`, if it fits.
     ///
     /// # Errors
-    /// Those of `read`; when the room is too small, or there are too many large answers.
+    /// Those of `read`; also if the room is too small, or if there are too many large answers.
     pub(super) fn read<T: Serialize>(&self, read: impl FnOnce() -> Result<T, ApiError>) -> Result<String, ApiError> {
         let left = self.left.load(Ordering::Relaxed);
         if left == 0 || self.is_overrun.load(Ordering::Relaxed) {
@@ -78,7 +80,7 @@ impl<'r> Room<'r> {
         Ok(String::from_utf8(bounded.bytes).expect("JSON is UTF-8"))
     }
 
-    /// Takes a place if the answer has become large.
+    /// Takes a place if the answer is large now.
     fn place(&self) -> Result<(), ApiError> {
         let mut place = self.place.lock();
         if place.is_none() && ANSWER_BYTES_MAX - self.left.load(Ordering::Relaxed) > SMALL_ANSWER_BYTES {
@@ -87,7 +89,7 @@ impl<'r> Room<'r> {
         Ok(())
     }
 
-    /// The whole answer; its place, if it has one, is free when its bytes are written.
+    /// The whole answer. Its place, if it has one, is freed when its bytes are written.
     pub(super) fn into_bytes(self, answer: String) -> Bytes {
         Bytes::from_owner(Held { bytes: answer.into_bytes(), _place: self.place.into_inner() })
     }
@@ -105,7 +107,7 @@ impl AsRef<[u8]> for Held {
     }
 }
 
-/// Takes so many bytes and then fails.
+/// Accepts a number of bytes and then fails.
 struct Bounded {
     bytes: Vec<u8>,
     bytes_max: usize,

@@ -1,9 +1,9 @@
-//! The errors of Centrifugo's server API, and how often each was told.
+//! The errors of Centrifugo's server API, and their counters.
 
 use axum::http::StatusCode;
 use tidings_telemetry::{Counter, Registry};
 
-/// An error that a caller is told.
+/// An error in an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{} {}", self.code(), self.message())]
 pub(crate) enum ApiError {
@@ -52,7 +52,7 @@ impl ApiError {
             Self::PermissionDenied => "permission denied",
             Self::NotFound => "not found",
             Self::BadRequest => "bad request",
-            // The reference has no such bounds, so no text of its for these either.
+            // Centrifugo has no such limits, and so no texts for them.
             Self::TooManyChannels => "bad request: a broadcast has at most 1000 channels",
             Self::AnswerTooLarge => {
                 "bad request: the results of a request have at most 8 MiB: read less with limit and since, or fewer \
@@ -82,14 +82,14 @@ impl ApiError {
     }
 }
 
-/// Errors told, by code: their HTTP status is 200 and says nothing.
+/// Errors by code: their HTTP status is 200, so the metric of requests does not show them.
 #[derive(Debug)]
 pub(crate) struct CentrifugoMetrics([Counter; ApiError::ALL.len()]);
 
 impl CentrifugoMetrics {
     pub(crate) fn new(registry: &Registry) -> Self {
         Self(ApiError::ALL.map(|error| {
-            let help = "Errors that callers of Centrifugo's server API were told, by code.";
+            let help = "Errors in answers of Centrifugo's server API, by code.";
             registry.counter("tidings_api_centrifugo_errors_total", help, &[("code", &error.code().to_string())])
         }))
     }

@@ -1,12 +1,12 @@
-//! The same publication asked for twice is published once.
+//! A publication with the same idempotency key is published once.
 //!
-//! For each (channel, key) the result of the first call is kept for [`TTL`] and given again. Calls that come while the
-//! first is still in work wait for its result. A caller that goes away takes nothing with it: the publication under way is
-//! kept, and who comes with the same key next goes on waiting for it. That is the case keys are for, a caller that timed
-//! out and tries again. A refusal is not kept.
+//! For each (channel, key) the result of the first call is kept for [`TTL`] and returned again. Calls that arrive while
+//! the first one is in work wait for its result. If the first caller disconnects, the publication goes on, and the next
+//! caller with the key waits for it. This is the purpose of keys: a caller that timed out tries again. A refusal is not
+//! kept.
 //!
-//! Bound: [`KEY_COUNT_MAX`] keys, at most about 40 MB (names and keys of full length). Full: the oldest is forgotten
-//! before its time. Not durable: after a restart a key is new.
+//! Bound: [`KEY_COUNT_MAX`] keys, at most about 40 MB (names and keys of full length). Full: the oldest key is
+//! forgotten early. Not durable: after a restart all keys are new.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
@@ -22,7 +22,7 @@ use tokio::time::Instant;
 
 use super::error::ApiError;
 
-/// How long a result is kept; the reference's.
+/// How long a result is kept; the same as in Centrifugo.
 const TTL: Duration = Duration::from_secs(300);
 /// Results that are kept.
 const KEY_COUNT_MAX: usize = 65_536;
@@ -38,24 +38,24 @@ pub(crate) struct Idempotency(Mutex<Kept>);
 #[derive(Debug, Default)]
 struct Kept {
     deliveries: HashMap<Key, Entry>,
-    /// When each was first asked for, oldest first. Invariant: every entry of `deliveries` is here; one that was
-    /// refused may be here without being there.
+    /// The time of each first call, oldest first. Invariant: every entry of `deliveries` is here. A refused one may be
+    /// here without being there.
     order: VecDeque<(Instant, u64, Key)>,
     next_number: u64,
 }
 
 #[derive(Debug)]
 struct Entry {
-    /// Tells this entry from a later one of the same key.
+    /// Distinguishes this entry from a later one of the same key.
     number: u64,
     delivery: Delivery,
 }
 
 impl Idempotency {
-    /// The result of the first `delivery` with this key, which may be another one than this.
+    /// The result of the first `delivery` with this key, which may not be this one.
     ///
     /// # Cancel safety
-    /// Dropped, nothing is lost: the delivery goes on when the key is asked for again.
+    /// If the future is dropped, nothing is lost: the delivery goes on with the next call for the key.
     pub(crate) async fn once(
         &self,
         channel: ChannelName,
@@ -63,7 +63,8 @@ impl Idempotency {
         delivery: impl Future<Output = Delivered> + Send + 'static,
     ) -> Delivered {
         let key = (channel, key);
-        // Caught here, so that those who wait for it are woken, and the entry goes like that of any other refusal.
+        // The panic is caught here, so that waiting callers are woken, and the entry is removed as after any other
+        // refusal.
         let delivery =
             panics::catch_async(Work::Request, delivery).map(|ended| ended.unwrap_or(Err(ApiError::Internal)));
         let (number, shared) = self.lock().find_or_insert(&key, delivery, Instant::now());

@@ -20,17 +20,17 @@ use super::error::ApiError;
 use crate::events::durable_channel;
 use crate::shared::Shared;
 
-/// Channels in one broadcast.
+/// The most channels in one broadcast.
 pub(super) const CHANNEL_COUNT_MAX: usize = 1000;
 const _: () = assert!(CHANNEL_COUNT_MAX == 1000, "the message of `TooManyChannels` says so");
 /// Channels or commands of one request in work at a time.
 pub(super) const CONCURRENT_MAX: usize = 128;
 
-/// Bytes of one publication's data.
+/// The most bytes of one publication's data.
 pub(super) const DATA_BYTES_MAX: usize = 512 << 10;
-/// Bytes of all tags of a publication together, names and values.
+/// The most bytes of all tags of a publication, names and values together.
 pub(super) const TAGS_BYTES_MAX: usize = 4 << 10;
-/// Bytes of an idempotency key.
+/// The most bytes of an idempotency key.
 pub(super) const KEY_BYTES_MAX: usize = 255;
 
 /// Parameters of both methods: one has `channel`, the other `channels`.
@@ -48,7 +48,7 @@ pub(super) struct PublishRequest<'a> {
     version: Option<u64>,
 }
 
-/// `null` is data like any other value; only its absence is not.
+/// `null` is data like any other value; only a missing field is no data.
 fn present<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'a RawValue>, D::Error> {
     <&RawValue>::deserialize(deserializer).map(Some)
 }
@@ -79,7 +79,7 @@ impl PublishRequest<'_> {
     }
 }
 
-/// Where it was published; nothing when the channel keeps no history.
+/// Where it was published; empty if the channel keeps no history.
 #[derive(Debug, Serialize)]
 pub(super) struct Published {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -132,7 +132,7 @@ async fn part(shared: &Arc<Shared>, channel: &str, content: Arc<Content>) -> Par
 async fn publish_into(shared: &Arc<Shared>, channel: &str, content: Arc<Content>) -> Result<Published, ApiError> {
     let channel = ChannelName::new(channel).map_err(|_| ApiError::BadRequest)?;
     let key = content.key.clone();
-    // It holds no handle to `Shared`, which holds the remembered ones of these.
+    // The delivery must hold no handle to `Shared`, because `Shared` holds the remembered deliveries.
     let delivery = deliver(shared.hub.clone(), shared.store.clone(), channel.clone(), content);
     let position = match key {
         Some(key) => shared.idempotency.once(channel, key, delivery).await?,

@@ -1,4 +1,4 @@
-//! `history`, `presence`, `presence_stats` and `info`: nothing is changed.
+//! `history`, `presence`, `presence_stats` and `info`: methods that change nothing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,8 @@ use super::answer::ANSWER_BYTES_MAX;
 use super::error::ApiError;
 use crate::shared::Shared;
 
-/// Publications that are looked at: more than an answer has room for, where each is `{"data":1,"offset":1}` at least.
+/// The most publications that are read: more than fit into an answer, where each takes at least
+/// `{"data":1,"offset":1}`.
 const COUNT_MAX: usize = ANSWER_BYTES_MAX / 21;
 
 #[derive(Deserialize, Default)]
@@ -33,7 +34,7 @@ struct Since {
     epoch: Option<String>,
 }
 
-/// All fields always.
+/// All fields are always written.
 #[derive(Debug, Serialize)]
 pub(super) struct HistoryResult {
     publications: Vec<PublicationResult>,
@@ -99,7 +100,7 @@ pub(super) fn presence(shared: &Shared, request: &PresenceRequest) -> Result<Pre
     Ok(PresenceResult { presence })
 }
 
-/// All fields always.
+/// All fields are always written.
 #[derive(Debug, Serialize)]
 pub(super) struct PresenceStatsResult {
     num_clients: u64,

@@ -1,4 +1,4 @@
-//! How long: seconds as a number, or text with a unit.
+//! Durations: seconds as a number, or text with a unit.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -11,18 +11,18 @@ use crate::problem::Invalid;
 
 /// Units of a time to live, in seconds.
 pub(crate) const TTL_UNITS: [(&str, u64); 4] = [("s", 1), ("m", 60), ("h", 3600), ("d", 86_400)];
-/// The longest that a request is held open for receipts.
+/// The longest time that a request waits for receipts.
 pub(crate) const QUERY_WAIT_MAX: Duration = Duration::from_secs(30);
 
-// The journal's rows have milliseconds. None of theirs may be taken for seconds.
+// The journal's rows have milliseconds. No such value may be read as seconds.
 const _: () = assert!(limits::RECEIPT_WAIT_MIN.as_millis() > limits::RECEIPT_WAIT_MAX.as_secs() as u128);
 
-/// Seconds, as long as an event may be worth delivering.
+/// Seconds, at most the longest `ttl` of an event.
 pub(super) fn ttl(field: Field<'_>) -> Result<Duration, Invalid> {
     whole_seconds(field, limits::TTL_MAX)
 }
 
-/// Whole seconds, at least one. A number that is one may be spelt as any (`90.0`).
+/// Whole seconds, at least one. A whole number may be written in any way (`90.0`).
 pub(crate) fn whole_seconds(field: Field<'_>, max: Duration) -> Result<Duration, Invalid> {
     let text = if field.is_text() { field.text()? } else { field.raw.get().to_owned() };
     let max = max.as_secs();
@@ -55,7 +55,7 @@ pub(super) fn receipt_wait(field: Field<'_>) -> Result<Duration, Invalid> {
     })
 }
 
-/// The same in a query, where a number is text as well.
+/// Like [`receipt_wait`], in a query, where a number is text as well.
 pub(crate) fn wait_of_query(text: &str) -> Result<Duration, Invalid> {
     const RANGE: RangeInclusive<Duration> = Duration::ZERO..=QUERY_WAIT_MAX;
     with_unit(text).or_else(|| number(text)).filter(|wait| RANGE.contains(wait)).ok_or_else(|| {
@@ -79,7 +79,8 @@ fn with_unit(text: &str) -> Option<Duration> {
 /// Seconds, rounded to the millisecond.
 fn number(text: &str) -> Option<Duration> {
     let millis = (text.parse::<f64>().ok()? * 1000.0).round();
-    // What is negative, endless or no number ends here; the largest wait is far below what a f64 counts exactly.
+    // Negative, infinite and invalid numbers end here. The largest wait is far below the limit of exact whole numbers
+    // in f64.
     (0.0..=1e9).contains(&millis).then(|| Duration::from_millis(millis as u64))
 }
 

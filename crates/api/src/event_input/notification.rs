@@ -1,7 +1,7 @@
-//! What an event says about its notifications: texts of its own, how they are shown, what is put over them.
+//! An event's own texts, how its notifications are shown, and its changes to payloads.
 //!
-//! Here only shape and limits. Whether the texts' placeholders have their parameters, and whether the result fits a
-//! provider's limit, is checked by whoever renders them.
+//! Only shape and limits are checked here. Whether the texts' placeholders have their parameters, and whether the
+//! result fits a provider's limit, is checked when they are rendered.
 
 use std::collections::BTreeMap;
 
@@ -25,12 +25,12 @@ pub(crate) const INTERRUPTIONS: [(&str, Interruption); 4] = [
     ("critical", Interruption::Critical),
 ];
 
-/// The key of a payload under which an app finds what is ours; in FCM's flat `data` what such keys begin with.
+/// The key of the server's own data in a payload; in FCM's flat `data` the prefix of such keys.
 pub(crate) const OWN_KEY: &str = "tidings";
-/// Keys of an FCM message that say to whom it goes, which is ours to say.
+/// Keys of an FCM message that name its recipient. Only the server sets them.
 pub(crate) const FCM_OWN_KEYS: [&str; 4] = ["token", "topic", "condition", "name"];
 
-/// By language. A title may be empty, a body may not.
+/// Texts by language. A title may be empty, a body may not.
 pub(super) fn text(field: Field<'_>) -> Result<BTreeMap<Locale, Text>, Invalid> {
     let mut texts = BTreeMap::new();
     for (name, field) in field.entries(limits::TEXT_COUNT_MAX)? {
@@ -40,7 +40,7 @@ pub(super) fn text(field: Field<'_>) -> Result<BTreeMap<Locale, Text>, Invalid> 
         let title = object.require("title", "")?.text_within(0..=limits::TEXT_BYTES_MAX)?;
         let body = object.require("body", "")?.text_within(1..=limits::TEXT_BYTES_MAX)?;
         if texts.insert(locale.clone(), Text { title, body }).is_some() {
-            return Err(Invalid::new(&path, format_args!("is {locale}, which is there twice")).value(locale.as_str()));
+            return Err(Invalid::new(&path, format_args!("is {locale}, which appears twice")).value(locale.as_str()));
         }
     }
     Ok(texts)
@@ -85,8 +85,8 @@ pub(super) fn payload(field: Field<'_>) -> Result<Payload, Invalid> {
     })
 }
 
-/// A patch over a payload that we make. It is merged as a value later, so all of it has to be one: carried JSON may spell
-/// half a character, a number beyond all, or be nested without end. `refuse` is asked about each of its entries.
+/// A patch over a payload. It is merged as a value later, so it must be readable as one: JSON in a request may contain
+/// half a character, a number that is too large, or too many levels. `refuse` is asked about each of its entries.
 fn patch(field: Field<'_>, refuse: impl Fn(&str, Field<'_>) -> Result<(), Invalid>) -> Result<Json, Invalid> {
     let (max, raw) = (limits::PAYLOAD_BYTES_MAX, field.raw);
     let bytes = raw.get().len();
@@ -104,15 +104,15 @@ fn patch(field: Field<'_>, refuse: impl Fn(&str, Field<'_>) -> Result<(), Invali
 
 fn own_part(name: &str, field: Field<'_>) -> Result<(), Invalid> {
     if name == OWN_KEY {
-        return Err(field.invalid("is ours: an app finds there which event it is and where it was published"));
+        return Err(field.invalid("is reserved: the server puts the event's id and its channels there"));
     }
     Ok(())
 }
 
-/// FCM's `data` has texts by name and nothing else; what is ours is among them.
+/// FCM's `data` has texts by name and nothing else; some names are the server's.
 fn own_part_of_fcm(name: &str, field: Field<'_>) -> Result<(), Invalid> {
     if FCM_OWN_KEYS.contains(&name) {
-        return Err(field.invalid("is ours: to whom a message goes is not for a patch to say"));
+        return Err(field.invalid("is reserved: a patch cannot change the recipient of a message"));
     }
     if name != "data" {
         return Ok(());

@@ -336,7 +336,7 @@ prop_compose! {
     }
 }
 
-/// An event as the journal's rows spell it.
+/// An event as the journal's rows store it.
 fn stored(event: &Event) -> Value {
     serde_json::to_value(event).unwrap()
 }
@@ -407,14 +407,14 @@ fn each_limit_lets_in_what_has_it_and_nothing_larger_or_emptier() {
 }
 
 proptest! {
-    /// Whatever comes, it is read or refused, and what is read is within the limits.
+    /// Any bytes are read or refused, and what is read is within the limits.
     #[test]
     fn foreign_bytes_never_panic(body in prop::collection::vec(any::<u8>(), 0..200)) {
         let _ = Batch::read(&body);
         let _ = audience(&body);
     }
 
-    /// The same with text that comes close to being an event.
+    /// The same with text that is almost an event.
     #[test]
     fn nearly_right_bodies_never_panic(
         pieces in prop::collection::vec(select(vec![
@@ -428,8 +428,8 @@ proptest! {
         let _ = wait_of_query(&pieces.concat());
     }
 
-    /// The rows spell an event as producers do, except wait and time: given their units, what was stored can be handed in
-    /// again.
+    /// The rows store an event as producers write it, except wait and time. With their units added, a stored event can
+    /// be sent again.
     #[test]
     fn a_stored_event_whose_wait_has_its_unit_is_read_back(event in events()) {
         let mut spelt = stored(&event);

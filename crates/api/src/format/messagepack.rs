@@ -1,12 +1,13 @@
-//! MessagePack as another spelling of JSON: a request's body becomes JSON text, an answer's JSON becomes MessagePack.
+//! MessagePack as another form of JSON: a request's body becomes JSON text, an answer's JSON becomes MessagePack.
 //!
-//! Read is only what JSON can say, value by value: binary data, extension types, numbers that are none, text that is not
-//! UTF-8 and keys that are not text are refused, each with the place of its first byte. A 32-bit float is the shortest
-//! decimal that names it (1.1, not 1.10000002384). Names that are there twice are written twice: whoever reads the JSON
-//! judges them. The rules for callers are in `docs/messagepack.md`.
+//! Only what JSON can express is read. Binary data, extension types, NaN and infinite numbers, text that is not UTF-8,
+//! and keys that are not text are refused, each with the position of its first byte. A 32-bit float becomes the
+//! shortest decimal that names it (1.1, not 1.10000002384). Repeated names are written as they are; the reader of the
+//! JSON refuses them. The rules for callers are in `docs/messagepack.md`.
 //!
-//! Bounds: [`JSON_DEPTH_MAX`] levels; as many bytes of JSON as the caller allows. Nothing is reserved because a header says
-//! so: a list of 4 billion entries ends where the body ends, and no byte of MessagePack becomes more than 6 of JSON.
+//! Bounds: [`JSON_DEPTH_MAX`] levels; as many bytes of JSON as the caller allows. No memory is reserved because of a
+//! length in a header: a list of 4 billion entries ends where the body ends. No byte of MessagePack becomes more than 6
+//! bytes of JSON.
 //!
 //! Source: the MessagePack specification (github.com/msgpack/msgpack, spec.md).
 
@@ -18,7 +19,7 @@ use serde::Serialize;
 use serde_json::{Number, Value};
 use tidings_types::JSON_DEPTH_MAX;
 
-/// Why a body has no JSON.
+/// Why a body cannot be converted to JSON.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum UnpackError {
     #[error("at byte {at}: {what}")]
@@ -33,7 +34,7 @@ pub(crate) fn unpack(packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, UnpackE
     let mut unpacker = Unpacker { packed, at: 0, json: Vec::with_capacity(packed.len().min(bytes_max)), bytes_max };
     unpacker.value(0)?;
     if unpacker.at < packed.len() {
-        return Err(unpacker.malformed(unpacker.at, "the value has ended, nothing may follow"));
+        return Err(unpacker.malformed(unpacker.at, "there are bytes behind the value"));
     }
     Ok(unpacker.json)
 }
@@ -82,7 +83,7 @@ impl Unpacker<'_> {
             Marker::Bin8 | Marker::Bin16 | Marker::Bin32 => {
                 Err(self.malformed(start, "binary data, which JSON does not have"))
             }
-            Marker::Reserved => Err(self.malformed(start, "c1, which means nothing")),
+            Marker::Reserved => Err(self.malformed(start, "the byte c1, which MessagePack does not use")),
             _ => Err(self.malformed(start, "an extension type, which JSON does not have; a time is text or a number")),
         }
     }
@@ -115,7 +116,7 @@ impl Unpacker<'_> {
         if depth < JSON_DEPTH_MAX { Ok(depth + 1) } else { Err(self.malformed(self.at, "more than 100 levels deep")) }
     }
 
-    /// What has to be text: a value that is, or any key.
+    /// Reads text: a value, or a key, which must be text.
     fn text(&mut self, start: usize, marker: Marker) -> Unpacked {
         let length = match marker {
             Marker::FixStr(length) => length.into(),
@@ -180,13 +181,13 @@ impl Unpacker<'_> {
 
 const NO_NUMBER: &str = "NaN or an infinite number, which JSON does not have";
 
-/// Why an answer has no MessagePack: a bug.
+/// Why an answer cannot be converted to MessagePack: a bug.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PackError {
     /// The answer is not in memory as a whole.
     #[error(transparent)]
     Body(axum::Error),
-    /// What we made is not JSON, or has more than the 128 levels that serde_json reads.
+    /// The answer is not JSON, or has more than the 128 levels that serde_json reads.
     #[error(transparent)]
     Json(#[from] serde_json::Error),
     #[error("a text, list or object has {0} bytes or entries, more than MessagePack can count")]
@@ -196,7 +197,7 @@ pub(crate) enum PackError {
     Number(Number),
 }
 
-/// One of our own answers, which are JSON.
+/// Converts one of the server's own answers, which are JSON.
 ///
 /// # Errors
 /// See [`PackError`].
@@ -207,7 +208,7 @@ pub(crate) fn pack(json: &[u8]) -> Result<Vec<u8>, PackError> {
     Ok(packed.into_vec())
 }
 
-/// That memory takes all that is written, the types say: such a write has no error.
+/// Writing to memory has no errors, as the types show.
 fn pack_value(packed: &mut ByteBuf, value: &Value) -> Result<(), PackError> {
     match value {
         Value::Null => {

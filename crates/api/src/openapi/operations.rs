@@ -20,12 +20,12 @@ const CENTRIFUGO: &str = "Centrifugo";
 const OPERATION: &str = "Operation";
 
 pub(super) const TAGS: [(&str, &str); 6] = [
-    (EVENTS, "Hand in events and ask what became of them."),
-    (BRAKES, "Hold pushes of everything, of an app, a topic or a provider, and let them go on."),
-    (DEVICES, "Register devices, say what they are subscribed to and what they have muted."),
-    (USERS, "All devices of a user: list, hand out, forget."),
-    (CENTRIFUGO, "Centrifugo's server API, for its client libraries; its documentation is theirs."),
-    (OPERATION, "For those who run the server."),
+    (EVENTS, "Publish events and read their reports."),
+    (BRAKES, "Pause and resume pushes of everything, of an app, a topic or a provider."),
+    (DEVICES, "Register devices, and change their subscriptions and mutes."),
+    (USERS, "All devices of a user: list, export, delete."),
+    (CENTRIFUGO, "Centrifugo's server API, for its client libraries. See Centrifugo's own documentation."),
+    (OPERATION, "For operators."),
 ];
 
 /// A list of entity tags, or `*`.
@@ -233,10 +233,10 @@ pub(super) fn operation(route: Route) -> Option<Operation> {
 
 fn events(name: &str) -> Option<Operation> {
     Some(match name {
-        "POST /v1/events" => Operation::new("postEvents", EVENTS, "Hand in an event, or a list of them")
+        "POST /v1/events" => Operation::new("postEvents", EVENTS, "Publish an event, or a list of events")
             .takes("Events", event_examples())
             .strict()
-            .answers(202, "Durable: they will be delivered, whatever happens to the server.", "AcceptedEvents")
+            .answers(202, "Durable: the events survive a crash of the server.", "AcceptedEvents")
             .leads_to(&["getEvent", "getReceipts", "cancelEvent"])
             .refuses(409),
         "GET /v1/events" => {
@@ -244,10 +244,10 @@ fn events(name: &str) -> Option<Operation> {
             Operation::new("getScheduledEvents", EVENTS, "Events that are not due yet, the next one first")
                 .parameter(state)
                 .page("after", &json!({"type": "string", "pattern": "^[0-9]{1,19}-[0-9]{1,19}$"}))
-                .answers(200, "A page of them.", "ScheduledEvents")
+                .answers(200, "One page.", "ScheduledEvents")
         }
         "DELETE /v1/events/{id}" => {
-            Operation::new("cancelEvent", EVENTS, "Call an event off: it is sent to nobody any more")
+            Operation::new("cancelEvent", EVENTS, "Cancel an event: devices that were not sent to yet are not pushed")
                 .of("EventId")
                 .answers_nothing(
                     "Who was not sent to yet will not be. One that was not due yet is forgotten, and its id is free: \
@@ -255,17 +255,17 @@ fn events(name: &str) -> Option<Operation> {
                 )
                 .refuses(409)
         }
-        "GET /v1/events/{id}" => Operation::new("getEvent", EVENTS, "What became of an event").of("EventId").answers(
-            200,
-            "Where it stands.",
-            "EventReport",
-        ),
+        "GET /v1/events/{id}" => {
+            Operation::new("getEvent", EVENTS, "The state of an event and the outcomes of its devices")
+                .of("EventId")
+                .answers(200, "Where it stands.", "EventReport")
+        }
         "GET /v1/events/{id}/receipts" => {
             let description = "How long to wait until all who were asked have answered: at most 30 seconds.";
-            Operation::new("getReceipts", EVENTS, "Who has proven to have an event")
+            Operation::new("getReceipts", EVENTS, "Which clients have proven to have an event")
                 .of("EventId")
                 .parameter(json!({"name": "wait", "in": "query", "schema": query_wait(), "description": description}))
-                .answers(200, "Who has answered so far.", "Receipts")
+                .answers(200, "The clients that have answered so far.", "Receipts")
         }
         "POST /v1/audience/preview" => {
             let examples = json!({
@@ -277,7 +277,7 @@ fn events(name: &str) -> Option<Operation> {
                 }},
                 "all": {"value": {"topic": "goal", "subjects": ["team:42"]}},
             });
-            Operation::new("previewAudience", EVENTS, "How many devices an event would be for")
+            Operation::new("previewAudience", EVENTS, "Count the devices of an event's audience")
                 .takes("Audience", examples)
                 .answers(200, "Devices, counted.", "AudienceCounts")
         }
@@ -286,7 +286,7 @@ fn events(name: &str) -> Option<Operation> {
                 "subscribers": {"value": {"selector": "goal on team:42 and country in (SE, NO)"}},
                 "others": {"value": {"selector": "platform = ios and not locale = sv"}},
             });
-            Operation::new("explainSelector", EVENTS, "What each part of a selector means now")
+            Operation::new("explainSelector", EVENTS, "Count the devices of each part of a selector")
                 .takes("Selection", examples)
                 .answers(200, "The selector as a tree, with devices counted.", "ExplainedSelector")
         }
@@ -299,14 +299,14 @@ fn jobs(name: &str) -> Option<Operation> {
     Some(match name {
         "GET /v1/jobs" => {
             let mut operation =
-                Operation::new("getJobs", EVENTS, "What became of the latest events, newest first; as lines, of all")
+                Operation::new("getJobs", EVENTS, "The jobs of the latest events, newest first; as lines, all jobs")
                     .page("before", &position)
-                    .answers(200, "A page of them; or each on a line, where there is no `limit`.", "Jobs");
+                    .answers(200, "A page of jobs; or all jobs, one per line, without `limit`.", "Jobs");
             operation.answers[0].lines = Some(reference("Job"));
             operation
         }
         "GET /v1/jobs/{position}" => {
-            Operation::new("getJob", EVENTS, "What became of an event, by provider, app and language")
+            Operation::new("getJob", EVENTS, "The job of an event, by provider, app and language")
                 .of_named("position", position)
                 .answers(200, "The job.", "Job")
                 .refuses(404)
@@ -317,9 +317,9 @@ fn jobs(name: &str) -> Option<Operation> {
 
 fn store(name: &str) -> Option<Operation> {
     (name == "GET /v1/store/backup").then(|| {
-        let summary = "All that the store holds, as of one moment; `tidings store restore` makes a store of it";
+        let summary = "All data of the store at one moment; `tidings store restore` makes a store of it";
         let mut operation = Operation::new("backUp", OPERATION, summary)
-            .answers_nothing("A backup, if it comes to its end: `tidings store verify` tells.");
+            .answers_nothing("A backup. If it is cut off it is not valid: `tidings store verify` checks it.");
         let answer = operation.answers.last_mut().expect("just added");
         (answer.status, answer.is_bytes, answer.is_secret) = (200, true, true);
         operation
@@ -330,11 +330,11 @@ fn brakes(name: &str) -> Option<Operation> {
     let new = |id, summary| Operation::new(id, BRAKES, summary);
     Some(match name {
         "GET /v1/brakes" => new("getBrakes", "What is held").answers(200, "All of it.", "Brakes"),
-        "PUT /v1/brakes/{scope}" => new("pause", "Hold pushes: they wait, until they expire")
+        "PUT /v1/brakes/{scope}" => new("pause", "Pause pushes: they wait until they are resumed or expire")
             .of_named("scope", reference("BrakeScope"))
-            .answers(200, "It was held before.", "Brake")
-            .answers(201, "It is held from now on.", "Brake"),
-        "DELETE /v1/brakes/{scope}" => new("resume", "Let pushes go on")
+            .answers(200, "It was already paused.", "Brake")
+            .answers(201, "It is paused from now on.", "Brake"),
+        "DELETE /v1/brakes/{scope}" => new("resume", "Resume pushes")
             .of_named("scope", reference("BrakeScope"))
             .answers_nothing("They go on.")
             .refuses(404),
@@ -393,12 +393,12 @@ fn event_examples() -> Value {
     let at = Rfc3339(unix_now().saturating_add(Duration::from_secs(30 * 86_400))).to_string();
     let connected_only = json!({"id": "score-18", "topic": "score", "subjects": ["match:7"], "push": "never"});
     json!({
-        "later": {"summary": "At a time, a year ahead at most", "value": {
+        "later": {"summary": "Scheduled, at most a year ahead", "value": {
             "id": "news-9", "topic": "goal", "subjects": ["team:42"], "params": {"team": "Vega"}, "at": at,
         }},
         "goal": {"summary": "With a topic's text", "value": goal},
         "order": {"summary": "For one user, with a text of its own and everything else", "value": own_text},
-        "list": {"summary": "Several, accepted as a whole", "value": [goal, connected_only]},
+        "list": {"summary": "Several events, accepted as a whole", "value": [goal, connected_only]},
     })
 }
 
@@ -420,24 +420,20 @@ fn devices(name: &str) -> Option<Operation> {
     Some(match name {
         "GET /v1/devices" => new("getDevices", "All devices, in the order of their ids")
             .page("after", &reference("DeviceId"))
-            .answers(200, "A page of them.", "Devices"),
+            .answers(200, "One page.", "Devices"),
         "GET /v1/devices/{id}" => new("getDevice", "A device")
             .of("DeviceId")
             .conditional()
-            .answers(
-                200,
-                "The device with what it is subscribed to and has muted, which have no part in its tag.",
-                "DeviceWithAll",
-            )
-            .answers_empty(304, "It has the tag that you have.")
+            .answers(200, "The device with its subscriptions and mutes, which its tag does not cover.", "DeviceWithAll")
+            .answers_empty(304, "The device still has this tag.")
             .tagged(),
         "PUT /v1/devices/{id}" => {
-            let mut operation = new("putDevice", "Register a device, or say what has changed")
+            let mut operation = new("putDevice", "Register a device, or change it")
                 .of("DeviceId")
                 .takes("NewDevice", device_examples())
                 .strict()
-                .answers(200, "It was known, and is changed.", "PutDevice")
-                .answers_a_secret(201, "It is new. The answer has its credential, once.", "PutDevice")
+                .answers(200, "The device existed, and is changed.", "PutDevice")
+                .answers_a_secret(201, "The device is new. Only this answer has its credential.", "PutDevice")
                 .leads_to(&OF_A_DEVICE)
                 .tagged();
             operation.refusals.clear(); // One that is not known is made.
@@ -448,16 +444,16 @@ fn devices(name: &str) -> Option<Operation> {
         }
         "POST /v1/tokens/lookup" => {
             let examples = json!({"phone": {"value": {"platform": "ios", "token": "0f8e".repeat(16)}}});
-            new("lookUpToken", "Whose token it is")
+            new("lookUpToken", "Find the device that has a token")
                 .takes("Lookup", examples)
                 .answers(200, "The device that has it.", "Device")
                 .leads_to(&OF_A_DEVICE)
                 .tagged()
                 .refuses(404)
         }
-        "POST /v1/devices/{id}/credential" => new("rotateCredential", "Give a device another credential")
+        "POST /v1/devices/{id}/credential" => new("rotateCredential", "Give a device a new credential")
             .of("DeviceId")
-            .answers_a_secret(200, "The new one; the one before is worth nothing.", "Credential"),
+            .answers_a_secret(200, "The new credential; the old one is invalid.", "Credential"),
         "POST /v1/devices/{id}/logout" => new("logOut", "Take user, subscriptions, mutes and credential from a device")
             .of("DeviceId")
             .answers_a_secret(200, "Its new credential.", "Credential"),
@@ -512,19 +508,19 @@ fn subscriptions(name: &str) -> Option<Operation> {
     });
     Some(match name {
         "GET /v1/devices/{id}/subscriptions" => {
-            new("getSubscriptions", "What a device is subscribed to").answers(200, "All of it.", "Subscriptions")
+            new("getSubscriptions", "The subscriptions of a device").answers(200, "All subscriptions.", "Subscriptions")
         }
-        "PUT /v1/devices/{id}/subscriptions" => new("putSubscriptions", "Subscribe a device to these and no others")
+        "PUT /v1/devices/{id}/subscriptions" => new("putSubscriptions", "Replace the subscriptions of a device")
             .takes("Subscriptions", examples)
             .strict()
             .answers(200, "What has changed.", "Changed"),
-        "POST /v1/devices/{id}/subscriptions" => new("postSubscriptions", "Subscribe a device to these as well")
+        "POST /v1/devices/{id}/subscriptions" => new("postSubscriptions", "Add subscriptions to a device")
             .takes("Subscriptions", examples)
             .strict()
             .answers(200, "What has changed.", "Changed"),
         "DELETE /v1/devices/{id}/subscriptions" => {
             let query = |name: &str, required, schema| json!({"name": name, "in": "query", "required": required, "schema": reference(schema)});
-            new("deleteSubscriptions", "Take a subject from a device, or one of its topics")
+            new("deleteSubscriptions", "Remove a subject, or one of its topics, from a device's subscriptions")
                 .parameter(query("subject", true, "Subject"))
                 .parameter(query("topic", false, "TopicName"))
                 .answers(200, "What has changed.", "Changed")
@@ -537,19 +533,17 @@ fn mutes(name: &str) -> Option<Operation> {
     let new = |id, summary| Operation::new(id, DEVICES, summary).of("DeviceId");
     let scope = |operation: Operation| operation.of_named("scope", reference("MuteScope"));
     Some(match name {
-        "GET /v1/devices/{id}/mutes" => {
-            new("getMutes", "What a device does not want to be told").answers(200, "All of it.", "Mutes")
-        }
+        "GET /v1/devices/{id}/mutes" => new("getMutes", "The mutes of a device").answers(200, "All mutes.", "Mutes"),
         "PUT /v1/devices/{id}/mutes/{scope}" => {
-            let mut operation = scope(new("mute", "Tell a device nothing, or nothing of a subject"))
+            let mut operation = scope(new("mute", "Mute a device for everything or for a subject"))
                 .takes("Mute", json!({"forever": {"value": {}}, "night": {"value": {"for": "8h"}}}))
-                .answers(200, "It was muted before; it ends as said now.", "MuteView")
+                .answers(200, "It was already muted; it now ends as this request says.", "MuteView")
                 .answers(201, "It is muted from now on.", "MuteView");
             operation.body.as_mut().expect("it takes one").is_required = false;
             operation
         }
         "DELETE /v1/devices/{id}/mutes/{scope}" => {
-            scope(new("unmute", "Tell a device of it again")).answers_nothing("It is not muted any more.")
+            scope(new("unmute", "End a mute of a device")).answers_nothing("It is not muted any more.")
         }
         _ => return None,
     })
@@ -560,15 +554,21 @@ fn users(name: &str) -> Option<Operation> {
     Some(match name {
         "GET /v1/users/{user}/devices" => new("getDevicesOfUser", "The devices of a user, in the order of their ids")
             .page("after", &reference("DeviceId"))
-            .answers(200, "A page of them.", "Devices"),
+            .answers(200, "One page.", "Devices"),
         "GET /v1/users/{user}/export" => {
-            let mut operation = new("exportUser", "Everything that is kept of a user, as one document")
-                .answers_a_secret(200, "All devices, with what they are subscribed to and have muted.", "UserExport");
+            let mut operation = new("exportUser", "Export all data of a user, as one document").answers_a_secret(
+                200,
+                "All devices, with their subscriptions and mutes.",
+                "UserExport",
+            );
             operation.is_json_only = true;
             operation
         }
-        "DELETE /v1/users/{user}" => new("eraseUser", "Forget all devices of a user, with all that belongs to them")
-            .answers(200, "How many devices it were.", "Erased"),
+        "DELETE /v1/users/{user}" => new(
+            "eraseUser",
+            "Delete all devices of a user, with their subscriptions and mutes",
+        )
+        .answers(200, "The number of deleted devices.", "Erased"),
         _ => return None,
     })
 }
@@ -579,11 +579,11 @@ fn bulk(name: &str) -> Option<Operation> {
     let query = |name: &str, schema: Value, description: &str| json!({"name": name, "in": "query", "schema": schema, "description": description});
     Some(match name {
         "POST /v1/imports" => {
-            let named = "Names the import, so that it can be resumed.";
-            let from = "Lines of the import before the first one of the body.";
-            let on_error = "What is done with a wrong line.";
+            let named = "The import's name, with which it can be resumed.";
+            let from = "The number of lines of the import before the body's first line.";
+            let on_error = "What happens after a wrong line.";
             let mut operation =
-                new("importDevices", "Register many devices, one a line, with all that belongs to them")
+                new("importDevices", "Register many devices, one per line, with subscriptions and mutes")
                     .parameter(query("name", reference("ImportName"), named))
                     .parameter(query(
                         "from",
@@ -592,26 +592,22 @@ fn bulk(name: &str) -> Option<Operation> {
                     ))
                     .parameter(query("on_error", json!({"enum": ["stop", "skip"], "default": "stop"}), on_error))
                     .takes("ImportedDevice", import_examples())
-                    .answers_lines(
-                        200,
-                        "How far it is, a line for some devices; the last one has `done`.",
-                        "ImportTold",
-                    )
+                    .answers_lines(200, "The progress, line by line; the last line has `done`.", "ImportTold")
                     .refuses(409);
             operation.body.as_mut().expect("it takes one").are_lines = true;
             operation
         }
-        "GET /v1/imports/{name}" => new("getImport", "How far an import is")
+        "GET /v1/imports/{name}" => new("getImport", "The progress of an import")
             .of_named("name", reference("ImportName"))
-            .answers(200, "What of it is done.", "ImportProgress")
+            .answers(200, "The progress.", "ImportProgress")
             .refuses(404),
         "GET /v1/export" => {
-            let after = "Begin behind this device.";
-            let selector = "Only those that it means; not with `after`.";
-            let mut operation = new("exportDevices", "All devices, one a line, as an import takes them")
+            let after = "Begin after this device.";
+            let selector = "Only the devices that it selects; not together with `after`.";
+            let mut operation = new("exportDevices", "Export all devices, one per line, in the form of an import")
                 .parameter(query("after", reference("DeviceId"), after))
                 .parameter(query("selector", reference("Selector"), selector))
-                .answers_lines(200, "Devices with all that belongs to them.", "Exported");
+                .answers_lines(200, "Devices with subscriptions and mutes.", "Exported");
             operation.answers[0].is_secret = true;
             operation
         }
@@ -643,7 +639,7 @@ fn centrifugo(name: &'static str) -> Operation {
             let properties = json!({"method": {"type": "string"}, "params": {"type": ["object", "null"]}});
             (
                 json!({"type": ["object", "null"], "properties": properties, "description": "One command, or one after another."}),
-                "An answer per line.",
+                "One answer per line.",
             )
         }
         _ => (json!({"type": ["object", "null"], "description": description}), "A result, or an error."),
@@ -664,7 +660,7 @@ pub(super) fn unguarded() -> Vec<(&'static str, Value)> {
             json!({
                 "operationId": "getHealth",
                 "tags": [OPERATION],
-                "summary": "Whether the process works; asks nothing else of the server",
+                "summary": "Whether the process works; checks nothing else",
                 "security": [],
                 "responses": {"200": json_of("It does.", "Health")},
             }),
@@ -674,11 +670,11 @@ pub(super) fn unguarded() -> Vec<(&'static str, Value)> {
             json!({
                 "operationId": "getReady",
                 "tags": [OPERATION],
-                "summary": "Whether requests should come here, with the parts that this depends on",
+                "summary": "Whether the server is ready for requests, with the state of its parts",
                 "security": [],
                 "responses": {
-                    "200": json_of("They should. `degraded`: a provider is not reached, pushes to it wait.", "Ready"),
-                    "503": json_of("They should not: it stops, or its store refuses writes.", "Ready"),
+                    "200": json_of("It is ready. `degraded`: a provider cannot be reached, and its pushes wait.", "Ready"),
+                    "503": json_of("It is not ready: the server is stopping, or its store refuses writes.", "Ready"),
                 },
             }),
         ),
@@ -687,7 +683,7 @@ pub(super) fn unguarded() -> Vec<(&'static str, Value)> {
             json!({
                 "operationId": "getMetrics",
                 "tags": [OPERATION],
-                "summary": "What is measured, for Prometheus",
+                "summary": "Metrics for Prometheus",
                 "security": [{"header": ["metrics"]}, {"authorization": ["metrics"]}, {"bearer": ["metrics"]}],
                 "responses": {
                     "200": {"description": "The Prometheus text format.", "content": {"text/plain": {"schema": {"type": "string"}}}},

@@ -241,13 +241,13 @@ fn of_events() -> Value {
     );
     filter["anyOf"] = any_of_lists(FILTER.fields, 0);
     filter["description"] =
-        "Who of the audience is pushed: a device that is in each list there is. `pt` holds `pt-BR`.".into();
+        "The part of the audience that is pushed: the devices that fit every given list. `pt` includes `pt-BR`.".into();
     let devices = |description: &str| {
         json!({
             "type": "integer", "minimum": 0, "maximum": AUDIENCE_COUNT_MAX, "description": description,
         })
     };
-    let bounds = json!({"min": devices("At least so many."), "max": devices("At most so many; not less than `min`.")});
+    let bounds = json!({"min": devices("The least number of devices."), "max": devices("The greatest number of devices; not less than `min`.")});
     let mut expect_audience = taken(&EXPECT_AUDIENCE, &[], bounds);
     expect_audience["anyOf"] = EXPECT_AUDIENCE
         .fields
@@ -274,22 +274,22 @@ fn of_events() -> Value {
             "type": "string",
             "minLength": 1,
             "maxLength": selector_limits::BYTES_MAX,
-            "description": "Devices in words, such as `goal on team:42 and not country = SE`; see docs/selectors.md.",
+            "description": "An expression that selects devices, such as `goal on team:42 and not country = SE`; see docs/selectors.md.",
             "examples": ["goal on team:42 and not country = SE"],
         },
         "Recipients": recipients,
         "Filter": filter,
         "Text": taken(&TEXT, &["title", "body"], json!({
             "title": text(0, limits::TEXT_BYTES_MAX, "First line."),
-            "body": text(1, limits::TEXT_BYTES_MAX, "Text; `%{name}` stands for the parameter of that name."),
+            "body": text(1, limits::TEXT_BYTES_MAX, "Text; `%{name}` is replaced by the parameter with this name."),
         })),
         "Present": taken(&PRESENT, &[], json!({
             "link": shown("What the app opens when the notification is tapped."),
             "image": shown("The address of a picture to show."),
             "sound": shown("A sound of the app, `default`, or `none`."),
             "badge": {"type": "integer", "minimum": 0, "maximum": u32::MAX, "description": "The number on the app's icon."},
-            "thread": shown("Notifications with the same one are shown together; without one, those of the first subject."),
-            "category": shown("Which actions the app offers with it."),
+            "thread": shown("Notifications with the same thread are shown together; the default is the first subject."),
+            "category": shown("The category, which decides the actions that the app offers."),
             "interruption": words(&INTERRUPTIONS),
             "android_channel": shown("The notification channel on Android."),
         })),
@@ -343,7 +343,7 @@ fn event() -> Value {
             "propertyNames": {"minLength": 1, "maxLength": limits::PARAM_NAME_BYTES_MAX},
             "additionalProperties": {"type": ["string", "number"], "maxLength": limits::PARAM_TEXT_BYTES_MAX},
             "description": format!(
-                "What placeholders are filled with: texts of at most {} bytes, whole numbers of 64 bits, decimals.",
+                "The values of placeholders: texts of at most {} bytes, whole numbers of 64 bits, decimals.",
                 limits::PARAM_TEXT_BYTES_MAX
             ),
         },
@@ -352,19 +352,19 @@ fn event() -> Value {
             "maxProperties": limits::TEXT_COUNT_MAX,
             "propertyNames": reference("Locale"),
             "additionalProperties": reference("Text"),
-            "description": "Texts of its own by language instead of the topic's; `und` is for all other languages.",
+            "description": "The event's own texts by language, instead of the topic's; `und` is for all other languages.",
         },
         "present": reference("Present"),
         "payload": reference("Payload"),
         "data": {
             "description": format!(
-                "What connected clients get; without it topic, subjects and params. At most {} bytes as JSON.",
+                "The data for connected clients; by default topic, subjects and params. At most {} bytes as JSON.",
                 limits::DATA_BYTES_MAX
             ),
         },
         "channels": list("ChannelName", 1, limits::CHANNEL_COUNT_MAX),
         "push": words_or_first(&PUSH_POLICIES),
-        "receipt": {"type": "boolean", "default": false, "description": "Whether you want to know who got it live."},
+        "receipt": {"type": "boolean", "default": false, "description": "Whether to collect receipts from all clients that get it live."},
         "receipt_wait": {
             "anyOf": [
                 {
@@ -407,7 +407,7 @@ fn event() -> Value {
         "dry_run": {
             "type": "boolean",
             "default": false,
-            "description": "Everything is done but the delivery: providers that offer it validate the message.",
+            "description": "Do everything but the delivery. Providers that offer it validate the message.",
         },
     });
     if let (Some(properties), Value::Object(others)) = (properties.as_object_mut(), others) {
@@ -424,7 +424,7 @@ fn new_device() -> Value {
         &["platform", "app", "locale"],
         json!({
             "platform": words(&PLATFORMS),
-            "token": {"type": "string", "description": "Where APNs (as hexadecimal digits) or FCM reaches it."},
+            "token": {"type": "string", "description": "The device's address at APNs (as hexadecimal digits) or FCM."},
             "web_push": reference("PushSubscription"),
             "app": reference("AppId"),
             "locale": reference("Locale"),
@@ -506,7 +506,7 @@ fn mute() -> Value {
         &MUTE,
         &[],
         json!({
-            "until": {"type": "string", "format": "date-time", "description": "When it ends: a moment to come."},
+            "until": {"type": "string", "format": "date-time", "description": "When it ends: a moment in the future."},
             "for": {
                 "anyOf": whole_seconds(MUTE_MAX.as_secs()),
                 "description": "How long: seconds, or text with a unit.",
@@ -514,7 +514,7 @@ fn mute() -> Value {
         }),
     );
     mute["anyOf"] = MUTE.fields.iter().map(|name| json!({"properties": {*name: {"type": "null"}}})).collect();
-    mute["description"] = "When it ends by itself; with neither it does not.".into();
+    mute["description"] = "When it ends. Without `until` and `for` it does not end by itself.".into();
     mute
 }
 
@@ -527,7 +527,7 @@ fn imported_device(subscription_count_max: usize) -> Value {
         json!({
             "id": reference("DeviceId"),
             "platform": words(&PLATFORMS),
-            "token": {"type": "string", "description": "Of ios an `ApnsToken`, of android an `FcmToken`."},
+            "token": {"type": "string", "description": "For ios an `ApnsToken`, for android an `FcmToken`."},
             "web_push": reference("PushSubscription"),
             "app": reference("AppId"),
             "locale": reference("Locale"),
@@ -536,27 +536,27 @@ fn imported_device(subscription_count_max: usize) -> Value {
             "time_zone": reference("TimeZone"),
             "push_permission": words_or_first(&PUSH_PERMISSIONS),
             "user": reference("UserId"),
-            "proven": {"type": "boolean", "default": false, "description": "A push to its token has worked before."},
+            "proven": {"type": "boolean", "default": false, "description": "A provider has accepted a push to this token before."},
             "subscriptions": {
                 "type": "array",
                 "items": reference("Subscription"),
                 "maxItems": subscription_count_max,
-                "description": "Those it has already stay.",
+                "description": "They are added; existing ones stay.",
             },
             "mutes": {"type": "array", "items": reference("ImportedMute"), "maxItems": MUTE_COUNT_MAX},
-            "credential": text(1, CREDENTIAL_BYTES_MAX, "The secret that its app proves itself with."),
+            "credential": text(1, CREDENTIAL_BYTES_MAX, "The secret with which its app proves the device."),
             "credential_hash": {
                 "type": "string",
                 "pattern": "^[A-Za-z0-9_-]{42}[AEIMQUYcgkosw048]$",
-                "description": "The same secret's SHA-256, base64url without padding; not beside `credential`.",
+                "description": "The SHA-256 of the secret, base64url without padding; not together with `credential`.",
             },
-            "seen_at": moment("When it was last heard of."),
+            "seen_at": moment("When it last registered or called."),
             "token_at": moment(
-                "When its token was registered: that a provider calls it gone since before then does not count.",
+                "When its token was registered. If a provider says that the token was gone before this time, that is ignored.",
             ),
         }),
     );
-    device["description"] = "A device with all that belongs to it.".into();
+    device["description"] = "A device with its subscriptions and mutes.".into();
     device
 }
 
@@ -571,7 +571,8 @@ fn of_devices(config: &ApiConfig) -> Value {
             "keys": reference("PushSubscriptionKeys"),
         }),
     );
-    push_subscription["description"] = "A browser's, as its `toJSON()` gives it (W3C Push API).".into();
+    push_subscription["description"] =
+        "A browser's push subscription in the form of its `toJSON()` (W3C Push API).".into();
     json!({
         "NewDevice": new_device(),
         "ImportedDevice": imported_device(max),
@@ -579,7 +580,7 @@ fn of_devices(config: &ApiConfig) -> Value {
         "UnreadableDevice": given(&["id"], json!({"id": reference("DeviceId"), "problem": reference("Problem")})),
         "ImportedMute": taken(&IMPORT_MUTE, &["scope"], json!({
             "scope": reference("MuteScope"),
-            "until": {"type": "string", "format": "date-time", "description": "When it ends by itself."},
+            "until": {"type": "string", "format": "date-time", "description": "When it ends."},
         })),
         "Lookup": lookup(),
         "Mute": mute(),
@@ -633,7 +634,7 @@ fn device(more: Value) -> Value {
         "platform": words(&PLATFORMS),
         "app": reference("AppId"),
         "environment": words(&ENVIRONMENTS),
-        "token": {"type": "string", "description": "Its end; absent when it has none, or the provider said that it is gone."},
+        "token": {"type": "string", "description": "The end of the token; absent if the device has none, or the provider said that it is gone."},
         "push_permission": words(&PUSH_PERMISSIONS),
         "locale": reference("Locale"),
         "country": reference("Country"),
@@ -673,7 +674,7 @@ fn of_audiences() -> Value {
             "minutes": {
                 "type": "number",
                 "minimum": 0,
-                "description": "Until the last one is sent; absent while nothing is known of the provider's speed.",
+                "description": "Minutes until the last one is answered; absent while the provider's speed is unknown.",
             },
             "limited_by": {
                 "type": "string",
@@ -693,9 +694,9 @@ fn remarks() -> Value {
     });
     json!({
         "Warning": given(&["field"], json!({
-            "type": {"oneOf": warnings, "description": "For programs: stable, and new ones may come."},
-            "detail": {"type": "string", "description": "For people: the field's path and what is not as it should be."},
-            "field": {"type": "string", "description": "The path of the field to look at."},
+            "type": {"oneOf": warnings, "description": "For programs: types are stable, and new ones may be added."},
+            "detail": {"type": "string", "description": "For people: the field's path and what is wrong."},
+            "field": {"type": "string", "description": "The path of the field."},
         })),
         "Health": given(&[], json!({"status": {"const": "ok"}})),
         "Ready": ready(),
@@ -713,7 +714,7 @@ fn ready() -> Value {
                 "`degraded` comes with 200, `unavailable` (the store) and `stopping` come with 503."},
             "store": given(&[], json!({"status": {"enum": ["ok", "refuses_writes"]}})),
             "listeners": items(given(&[], json!({
-                "name": {"enum": ["public", "internal"], "description": "Which listener of the configuration."},
+                "name": {"enum": ["public", "internal"], "description": "The listener in the configuration."},
                 "address": {"type": "string", "description": "Where it listens."},
             }))),
             "providers": items(given(&[], json!({
@@ -729,7 +730,7 @@ fn ready() -> Value {
 }
 
 fn answers() -> Value {
-    let position = || json!({"type": "integer", "minimum": 0, "description": "Its place in the journal."});
+    let position = || json!({"type": "integer", "minimum": 0, "description": "Its position in the journal."});
     let moment = || json!({"type": "string", "format": "date-time"});
     let provider = || states_of(Provider::ALL.iter().map(|provider| provider.as_str()));
     let states = |words: &[&str]| json!({"type": "string", "enum": words});
@@ -757,8 +758,8 @@ fn answers() -> Value {
             "id": reference("EventId"),
             "position": position(),
             "channels": items(reference("Place")),
-            "at": {"type": "string", "format": "date-time", "description": "When it is due, if it is kept until then."},
-            "state": {"const": "scheduled", "description": "It is not due yet, and has no position."},
+            "at": {"type": "string", "format": "date-time", "description": "When it is due, if it is a scheduled event."},
+            "state": {"const": "scheduled", "description": "It is a scheduled event, which has no position."},
             "repeated": {"const": true, "description": "It was accepted before; this is the first answer again."},
             "warnings": items(reference("Warning")),
         })),
@@ -786,7 +787,7 @@ fn answers() -> Value {
             "priority": words(&PRIORITIES),
             "accepted_at": moment(),
             "state": states_of(EventState::ALL.iter().map(|state| state.as_str())),
-            "at": {"type": "string", "format": "date-time", "description": "When it is due, while it is not."},
+            "at": {"type": "string", "format": "date-time", "description": "When it is due, while it is scheduled."},
             "done_at": moment(),
             "paused_by": reference("BrakeScope"),
             "audience": count(),
@@ -815,7 +816,7 @@ fn answers() -> Value {
             "written": count(),
             "received": count(),
             "users": items(json!({"type": "string"})),
-            "users_complete": {"type": "boolean", "description": "False when more users answered than are named."},
+            "users_complete": {"type": "boolean", "description": "False if more users answered than are listed."},
         })),
         "Jobs": given(&["next"], json!({"jobs": items(reference("Job")), "next": position()})),
         "Job": given(&["topic", "done_at", "paused_by", "time_to", "by"], json!({
@@ -844,7 +845,7 @@ fn answers() -> Value {
         "Brake": given(&[], json!({"scope": reference("BrakeScope"), "paused_at": moment()})),
         "Device": given(&["token", "country", "time_zone", "user", "seen_at"], device(json!({}))),
         "PutDevice": given(&["token", "country", "time_zone", "user", "seen_at", "credential", "warnings"], device(json!({
-            "credential": {"type": "string", "description": "Only in the answer that makes it."},
+            "credential": {"type": "string", "description": "Only the answer that makes it has it."},
             "warnings": items(reference("Warning")),
         }))),
         "DeviceWithAll": given(&["token", "country", "time_zone", "user", "seen_at"], device(json!({
@@ -874,7 +875,7 @@ fn answers() -> Value {
         "Mutes": given(&[], json!({"mutes": items(reference("MuteView"))})),
         "MuteView": given(&["until"], json!({
             "scope": reference("MuteScope"),
-            "until": {"type": "string", "format": "date-time", "description": "Absent: it does not end by itself."},
+            "until": {"type": "string", "format": "date-time", "description": "When it ends; absent if it does not end by itself."},
         })),
         "Devices": given(&["next"], json!({"devices": items(reference("Device")), "next": reference("DeviceId")})),
         "Credential": given(&[], json!({"credential": {"type": "string"}})),
@@ -886,11 +887,11 @@ fn answers() -> Value {
             "description": "A refusal (RFC 9457).",
             "required": ["type", "title", "status", "detail"],
             "properties": {
-                "type": {"oneOf": types, "description": "For programs: stable, and new ones may come."},
+                "type": {"oneOf": types, "description": "For programs: types are stable, and new ones may be added."},
                 "title": {"type": "string"},
                 "status": {"type": "integer", "minimum": 400, "maximum": 599},
                 "detail": {"type": "string", "description": "For people: the field's path, the rule with its limit, the value."},
-                "field": {"type": "string", "description": "The path of the field or the parameter to blame."},
+                "field": {"type": "string", "description": "The path of the field or the parameter that is wrong."},
                 "limit": count(),
                 "value": {"description": "What was there."},
             },
@@ -906,7 +907,7 @@ fn answers() -> Value {
         },
         "CentrifugoAnswer": {
             "type": "object",
-            "description": "`result`, or `error` with a code; of `batch` the `replies`.",
+            "description": "`result`, or `error` with a code; for `batch`, `replies`.",
             "properties": {
                 "result": {"type": "object"},
                 "error": given(&[], json!({"code": {"type": "integer"}, "message": {"type": "string"}})),

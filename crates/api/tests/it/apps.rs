@@ -140,18 +140,23 @@ async fn what_proves_nothing_is_refused_and_tells_nothing() {
             401,
             "send a valid key in X-API-Key or in Authorization: apikey KEY; an app sends its device's credential in X-Device-Credential or its user token in Authorization: Bearer",
         ),
-        ("an old token", vec![("authorization", signed("ada", None, Some(past)))], 401, "token is outside its time"),
+        (
+            "an old token",
+            vec![("authorization", signed("ada", None, Some(past)))],
+            401,
+            "token has expired or is not valid yet",
+        ),
         (
             "a forged token",
             vec![("authorization", forged.clone())],
             401,
-            "token is not valid: no secret of ours signed it",
+            "token is not valid: its signature fits no configured secret",
         ),
         (
             "a forged token with a credential",
             vec![("authorization", forged), ("x-device-credential", credential.clone())],
             401,
-            "token is not valid: no secret of ours signed it",
+            "token is not valid: its signature fits no configured secret",
         ),
         (
             "a channel's token",
@@ -163,7 +168,7 @@ async fn what_proves_nothing_is_refused_and_tells_nothing() {
             "nobody's token",
             vec![("authorization", signed("", None, None))],
             401,
-            "the token names neither a user (sub) nor a device",
+            "the token must name a user (claim sub) or a device (claim device)",
         ),
         (
             "a name with a space",
@@ -267,10 +272,10 @@ async fn an_app_does_not_say_whose_a_device_is_nor_that_its_token_works() {
     let cases = Cases::default();
     for shown in [("x-device-credential", credential.as_str()), ("authorization", &token)] {
         for (field, value, detail) in [
-            ("user", json!("bob"), "user: is not for apps to say: it is whose user token comes along"),
-            ("user", json!("ada"), "user: is not for apps to say: it is whose user token comes along"),
-            ("proven", json!(true), "proven: is for backends to say, not for apps"),
-            ("proven", json!(false), "proven: is for backends to say, not for apps"),
+            ("user", json!("bob"), "user: cannot be set by an app: it is the user of the token"),
+            ("user", json!("ada"), "user: cannot be set by an app: it is the user of the token"),
+            ("proven", json!(true), "proven: can only be set by a backend, not by an app"),
+            ("proven", json!(false), "proven: can only be set by a backend, not by an app"),
         ] {
             let mut device = phone();
             device[field] = value;

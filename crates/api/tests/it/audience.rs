@@ -126,7 +126,7 @@ async fn what_does_not_change_the_audience_is_refused_by_name() {
         (json!({"topic": "goal"}), "subjects: is required"),
         (
             json!({"topic": "goal", "subjects": ["team:1"], "id": "g-1"}),
-            "field `id` is no part of this: it does not change who the event is for",
+            "field `id` is not accepted here: it does not change the audience",
         ),
         (
             json!({"topic": "goal", "subjects": ["team:1"], "filters": {}}),

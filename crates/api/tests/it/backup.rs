@@ -47,7 +47,7 @@ async fn one_is_made_at_a_time_and_a_reader_who_leaves_ends_it() {
     assert!(reading.frame().await.unwrap().unwrap().into_data().unwrap().len() > 12);
     let second = server.send("GET", "/v1/store/backup", "").await;
     assert_eq!(second.status, StatusCode::SERVICE_UNAVAILABLE);
-    assert_eq!(second.detail(), "one backup is made at a time, and one is being made");
+    assert_eq!(second.detail(), "another backup is being made, and only one is made at a time: try again later");
     drop(reading);
     assert_eq!(server.send("GET", "/v1/store/backup", "").await.status, StatusCode::OK);
 }

@@ -107,7 +107,7 @@ async fn wrong_publications_are_refused_with_the_references_codes() {
     for body in ["{", "[]", r#"{"channel":5,"data":1}"#, r#"{"channel":"news","data":1,"skip_history":"yes"}"#] {
         let answer = server.post("/api/publish", body).await;
         cases.check(body, answer.status, StatusCode::BAD_REQUEST);
-        cases.check(body, answer.body.starts_with("not the JSON that the method takes: "), true);
+        cases.check(body, answer.body.starts_with("not JSON of the method's shape: "), true);
         cases.check(body, answer.headers["content-type"].to_str().unwrap(), "text/plain; charset=utf-8");
     }
 }

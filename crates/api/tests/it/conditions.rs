@@ -31,7 +31,7 @@ async fn a_change_is_made_only_of_what_was_read() {
     let nothing = put(&[("if-match", "*")], "aa").await;
     let expected = json!({
         "type": "urn:tidings:problem:precondition-failed",
-        "title": "The device is not as the request expects",
+        "title": "The device does not fulfil the request's condition",
         "status": 412,
         "detail": "If-Match: the device is not registered",
         "field": "If-Match",

@@ -172,7 +172,7 @@ async fn a_wrong_device_is_refused_with_the_fields_path_the_rule_and_the_value()
         (
             "field of another path",
             phone_with(json!({"subscriptions": []})),
-            "field `subscriptions` is not part of this: use PUT /v1/devices/{id}/subscriptions",
+            "field `subscriptions` cannot be set here: use PUT /v1/devices/{id}/subscriptions",
         ),
         ("id", phone_with(json!({"id": "phone-1"})), "field `id` is given by the path"),
         ("no platform", without("platform"), "platform: is required"),

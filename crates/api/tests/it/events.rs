@@ -184,7 +184,7 @@ async fn a_wrong_event_is_refused_with_the_fields_path_the_rule_and_the_value() 
         (
             "expectation of nothing",
             goal_with(json!({"expect_audience": {}})),
-            "expect_audience: must hold min or max; without `expect_audience` any audience is right",
+            "expect_audience: must have min or max; leave `expect_audience` out to allow any audience",
         ),
         (
             "expectation of too much",
@@ -202,16 +202,16 @@ async fn a_wrong_event_is_refused_with_the_fields_path_the_rule_and_the_value() 
             "expect_audience.min: must be at most max, which is 2, got 3",
         ),
         ("dry run as text", goal_with(json!({"dry_run": "yes"})), "dry_run: must be true or false, got text"),
-        ("no id", goal_without("id"), "id: is required: it makes a retry safe, since an id is accepted once"),
+        ("no id", goal_without("id"), "id: is required: with it a retry is safe, since an id is accepted only once"),
         (
             "null id",
             goal_with(json!({"id": null})),
-            "id: is required: it makes a retry safe, since an id is accepted once",
+            "id: is required: with it a retry is safe, since an id is accepted only once",
         ),
         ("no topic", goal_without("topic"), "topic: is required"),
         ("no subjects", goal_without("subjects"), "subjects: is required"),
         ("id is a number", goal_with(json!({"id": 7})), "id: must be text, got a number"),
-        ("half a character", goal_with(json!({})).replace("g-1", "\\ud800"), "id: must be text of whole characters"),
+        ("half a character", goal_with(json!({})).replace("g-1", "\\ud800"), "id: must be valid Unicode text"),
         (
             "oversized id",
             goal_with(json!({"id": long(129)})),
@@ -322,7 +322,7 @@ async fn a_wrong_event_is_refused_with_the_fields_path_the_rule_and_the_value() 
         (
             "to nobody",
             goal_with(json!({"to": {"users": [], "devices": []}})),
-            "to: must name at least one user or device, or hold a selector; without `to` it is for all who subscribed",
+            "to: must name at least one user or device, or have a selector; leave `to` out to push all subscribed devices",
         ),
         ("to is a list", goal_with(json!({"to": ["u-1"]})), "to: must be an object, got a list"),
         (
@@ -343,7 +343,7 @@ async fn a_wrong_event_is_refused_with_the_fields_path_the_rule_and_the_value() 
         (
             "filter of nothing",
             goal_with(json!({"filter": {}})),
-            "filter: must hold countries, locales, platforms or apps; without `filter` it is for all",
+            "filter: must have countries, locales, platforms or apps; leave `filter` out to push the whole audience",
         ),
         (
             "empty filter",
@@ -374,7 +374,7 @@ async fn a_wrong_event_is_refused_with_the_fields_path_the_rule_and_the_value() 
         (
             "text of a language twice",
             goal_with(json!({"text": {"pt-BR": {"title": "", "body": "B"}, "pt_br": {"title": "", "body": "B"}}})),
-            "text.pt_br: is pt-BR, which is there twice",
+            "text.pt_br: is pt-BR, which appears twice",
         ),
         (
             "part of a later version",
@@ -400,12 +400,12 @@ async fn a_wrong_event_is_refused_with_the_fields_path_the_rule_and_the_value() 
         (
             "payload to somebody else",
             goal_with(json!({"payload": {"fcm": {"token": "x"}}})),
-            "payload.fcm.token: is ours: to whom a message goes is not for a patch to say",
+            "payload.fcm.token: is reserved: a patch cannot change the recipient of a message",
         ),
         (
             "payload over our data",
             goal_with(json!({"payload": {"fcm": {"data": {"tidings.event": "x"}}}})),
-            "payload.fcm.data.tidings.event: is ours: an app finds there which event it is and where it was published",
+            "payload.fcm.data.tidings.event: is reserved: the server puts the event's id and its channels there",
         ),
         (
             "payload with other data than text",
@@ -415,7 +415,7 @@ async fn a_wrong_event_is_refused_with_the_fields_path_the_rule_and_the_value() 
         (
             "payload of another",
             goal_with(json!({"payload": {"webpush": {"tidings": {}}}})),
-            "payload.webpush.tidings: is ours: an app finds there which event it is and where it was published",
+            "payload.webpush.tidings: is reserved: the server puts the event's id and its channels there",
         ),
         (
             "payload of nobody",
@@ -430,7 +430,7 @@ async fn a_wrong_event_is_refused_with_the_fields_path_the_rule_and_the_value() 
         (
             "payload over ours",
             goal_with(json!({"payload": {"apns": {"tidings": {}}}})),
-            "payload.apns.tidings: is ours: an app finds there which event it is and where it was published",
+            "payload.apns.tidings: is reserved: the server puts the event's id and its channels there",
         ),
         (
             "large payload",
@@ -494,7 +494,11 @@ async fn a_body_over_the_limit_is_refused_whether_its_length_was_stated_or_not()
     let answer = server.post(EVENTS, chunks(BODY_BYTES_MAX + 1)).await;
     assert_eq!(answer.status, StatusCode::PAYLOAD_TOO_LARGE);
     let answer = server.post(EVENTS, chunks(BODY_BYTES_MAX)).await;
-    assert_eq!(answer.detail(), "id: is required: it makes a retry safe, since an id is accepted once", "just fits");
+    assert_eq!(
+        answer.detail(),
+        "id: is required: with it a retry is safe, since an id is accepted only once",
+        "just fits"
+    );
 }
 
 #[tokio::test]

@@ -143,8 +143,8 @@ async fn events_for_later_are_listed_as_they_become_due_page_by_page() {
     }
     let cases = Cases::default();
     for (query, expected) in [
-        ("", "state: must be \"scheduled\": what became of other events is at /v1/jobs"),
-        ("state=running", "state: must be \"scheduled\": what became of other events is at /v1/jobs"),
+        ("", "state: must be \"scheduled\": other events are listed at /v1/jobs"),
+        ("state=running", "state: must be \"scheduled\": other events are listed at /v1/jobs"),
         ("state=scheduled&after=g-1", "after: must be the `next` of the page before, got \"g-1\""),
         ("state=scheduled&after=1", "after: must be the `next` of the page before, got \"1\""),
         ("state=scheduled&limit=0", "limit: must be a whole number from 1 to 1000, got \"0\""),
@@ -162,7 +162,7 @@ async fn what_is_called_off_before_it_is_due_is_forgotten() {
     let gone = server.send("DELETE", "/v1/events/g-1", "").await;
     assert_eq!((gone.status, gone.body.as_str()), (StatusCode::NO_CONTENT, ""));
     let unknown = server.send("DELETE", "/v1/events/g-1", "").await;
-    let expected = "no event has the id g-1, or it is forgotten by now (store.id_window)".to_owned();
+    let expected = "there is no event with the id g-1, or it was forgotten after store.id_window".to_owned();
     assert_eq!((unknown.status, unknown.detail()), (StatusCode::NOT_FOUND, expected));
     assert_eq!(server.store.release_later(unix_now().saturating_add(2 * HOUR)).await, Ok(0));
     let again = server.schedule(&event).await.json();
@@ -233,7 +233,7 @@ async fn a_job_is_cancelled_unless_it_is_finished() {
     let finished = server.send("DELETE", "/v1/events/done", "").await;
     let expected = json!({
         "type": "urn:tidings:problem:job-finished",
-        "title": "The event is already with everybody",
+        "title": "Every device of the event has its outcome already",
         "status": 409,
         "detail": "event done cannot be cancelled: every device of it has its outcome",
         "field": "id",

@@ -196,7 +196,7 @@ async fn every_route_that_is_described_is_there() {
             let name = format!("{} {path}", method.to_uppercase());
             let answer = server.send(&method.to_uppercase(), &filled(&path, "nobody"), "").await;
             let is_routed = answer.status != StatusCode::METHOD_NOT_ALLOWED
-                && !answer.detail_or_none().starts_with("there is nothing at");
+                && !answer.detail_or_none().starts_with("there is no route");
             assert!(is_routed, "{name}: {answer:?}");
             judge.judge(&name, &answer);
             if methods[method]["security"] != json!([]) {

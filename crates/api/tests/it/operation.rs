@@ -121,17 +121,35 @@ async fn paths_and_methods_that_are_not_there_are_problems_too() {
     let server = Server::start();
     let cases = Cases::default();
     for (method, path, status, detail, allow) in [
-        ("GET", "/v1/nothing", 404, "there is nothing at /v1/nothing", None),
-        ("POST", "/v1/events/", 404, "there is nothing at /v1/events/", None),
-        ("GET", "/v1", 404, "there is nothing at /v1", None),
-        ("GET", "/v1/", 404, "there is nothing at /v1/", None),
-        ("GET", "/v1/events/a/b", 404, "there is nothing at /v1/events/a/b", None),
-        ("PATCH", "/v1/events/a", 405, "see the Allow header", Some("GET,HEAD,DELETE")),
-        ("GET", "/api/", 405, "see the Allow header", Some("POST")),
-        ("POST", "/api/nothing", 404, "there is nothing at /api/nothing", None),
-        ("PUT", "/v1/events", 405, "see the Allow header", Some("POST,GET,HEAD")),
-        ("GET", "/api/publish", 405, "see the Allow header", Some("POST")),
-        ("PATCH", "/v1/devices/a", 405, "see the Allow header", Some("GET,HEAD,PUT,DELETE")),
+        ("GET", "/v1/nothing", 404, "there is no route /v1/nothing", None),
+        ("POST", "/v1/events/", 404, "there is no route /v1/events/", None),
+        ("GET", "/v1", 404, "there is no route /v1", None),
+        ("GET", "/v1/", 404, "there is no route /v1/", None),
+        ("GET", "/v1/events/a/b", 404, "there is no route /v1/events/a/b", None),
+        (
+            "PATCH",
+            "/v1/events/a",
+            405,
+            "the header Allow of this answer lists the methods of this path",
+            Some("GET,HEAD,DELETE"),
+        ),
+        ("GET", "/api/", 405, "the header Allow of this answer lists the methods of this path", Some("POST")),
+        ("POST", "/api/nothing", 404, "there is no route /api/nothing", None),
+        (
+            "PUT",
+            "/v1/events",
+            405,
+            "the header Allow of this answer lists the methods of this path",
+            Some("POST,GET,HEAD"),
+        ),
+        ("GET", "/api/publish", 405, "the header Allow of this answer lists the methods of this path", Some("POST")),
+        (
+            "PATCH",
+            "/v1/devices/a",
+            405,
+            "the header Allow of this answer lists the methods of this path",
+            Some("GET,HEAD,PUT,DELETE"),
+        ),
     ] {
         let answer = server.send(method, path, "").await;
         cases.check(path, (answer.status.as_u16(), answer.detail().as_str()), (status, detail));

@@ -160,7 +160,7 @@ async fn an_id_in_a_path_is_percent_decoded() {
     for (path, status, detail) in [
         ("a%20b", 400, "id: event id must be 1 to 128 visible ASCII characters, got \"a b\""),
         ("%ff", 400, "id: the path must be UTF-8 text"),
-        ("a", 404, "no event has the id a, or it is forgotten by now (store.id_window)"),
+        ("a", 404, "there is no event with the id a, or it was forgotten after store.id_window"),
     ] {
         for rest in ["", "/receipts"] {
             let answer = server.get(&format!("/v1/events/{path}{rest}")).await;
@@ -403,7 +403,7 @@ async fn a_job_is_asked_for_by_its_position() {
     assert_eq!((&found["id"], &found["by"], found.get("paused_by")), (&json!("g-7"), &parts(), None));
     let cases = Cases::default();
     for (path, status, detail) in [
-        ("8", 404, "no job has the position 8, or it is forgotten by now"),
+        ("8", 404, "there is no job at the position 8, or it was forgotten"),
         ("g-7", 400, "position: position must be a place in the journal, a whole number, got \"g-7\""),
         ("-1", 400, "position: position must be a place in the journal, a whole number, got \"-1\""),
     ] {

@@ -72,8 +72,7 @@ async fn a_device_of_an_app_that_nobody_pushes_to_and_a_topic_that_nobody_knows_
         phone.to_string()
     };
     let put = async |path: &str, body: String| server.send("PUT", path, body).await;
-    let unserved =
-        "app: other.app is in no section [apns.NAME] of environment production, so the device cannot be pushed";
+    let unserved = "app: other.app is not listed in any section [apns.NAME] of environment production, so the device cannot be pushed";
     let refused = put("/v1/devices/d-1?strict=true", phone("other.app", json!({}))).await;
     assert_eq!((refused.status, refused.detail().as_str()), (StatusCode::BAD_REQUEST, unserved));
     assert_eq!(server.send("GET", "/v1/devices/d-1", "").await.status, StatusCode::NOT_FOUND);
@@ -93,7 +92,7 @@ async fn a_device_of_an_app_that_nobody_pushes_to_and_a_topic_that_nobody_knows_
 
     let path = "/v1/devices/d-1/subscriptions";
     let wanted = json!({"subscriptions": [{"subject": "team:42", "topics": ["goal", "misspelt"]}]}).to_string();
-    let unknown = "subscriptions: topic misspelt is not configured: only an event with texts of its own can have it";
+    let unknown = "subscriptions: topic misspelt is not in the configuration (topics): only an event with texts of its own can have it";
     for method in ["PUT", "POST"] {
         let refused = server.send(method, &format!("{path}?strict=true"), wanted.clone()).await;
         assert_eq!((refused.status, refused.detail().as_str()), (StatusCode::BAD_REQUEST, unknown), "{method}");
