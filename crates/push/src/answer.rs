@@ -1,5 +1,5 @@
-//! What a provider's answer means, in words that hold for all of them. The tables that judge answers are in `apns/answer.rs`,
-//! `fcm/answer.rs` and `web_push/answer.rs`; what is repeated, and when, in `retry.rs`.
+//! What a provider's answer means, in terms that all providers share. The tables that judge answers are in
+//! `apns/answer.rs`, `fcm/answer.rs` and `web_push/answer.rs`; `retry.rs` says what is repeated, and when.
 
 use std::time::Duration;
 
@@ -7,43 +7,43 @@ use tidings_types::Timestamp;
 
 use crate::Reason;
 
-/// Bytes of an answer's body that are read; the longest that providers send are under 2 KiB.
+/// The most bytes of an answer's body that are read; the longest that providers send are under 2 KiB.
 pub const ANSWER_BYTES_MAX: usize = 4096;
 
 /// What an answer means for the notification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// Taken.
+    /// The provider accepted the notification.
     Accepted,
     /// Refused for good.
     Rejected {
-        /// Why.
+        /// The reason.
         reason: Reason,
-        /// Set when the token is dead: the moment of which that is said. Registrations after it are not meant.
+        /// Set if the token is dead: since this moment. It does not count for later registrations of the token.
         gone_at: Option<Timestamp>,
     },
-    /// Not taken this time; to be repeated with back-off.
+    /// Not accepted this time; to be repeated with back-off.
     Repeat {
-        /// Why.
+        /// The reason.
         reason: Reason,
-        /// What has to happen beside the repeat.
+        /// What must happen besides the repeat.
         advice: Advice,
-        /// How soon it may be repeated at the earliest, or with [`Advice::PauseAll`] anything sent.
+        /// The earliest time of the repeat; with [`Advice::PauseAll`] also of anything else.
         not_before: Duration,
     },
 }
 
-/// What a refusal that passes means beside repeating the notification.
+/// What a temporary refusal requires besides the repeat of the notification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Advice {
     /// Nothing: wait and repeat.
     Wait,
-    /// All that goes to this provider with this credential, or to this origin, waits: a quota is spent.
+    /// Everything for this provider with this credential, or for this origin, waits: a quota is used up.
     PauseAll,
-    /// Open no more streams on this connection; another one takes over.
+    /// Open no more streams on this connection; use another one.
     LeaveConnection,
-    /// Make a new credential, once. With APNs the connection stays unusable and is left.
+    /// Make a new credential, once. With APNs the connection is unusable and is closed.
     RenewCredential,
-    /// The credential is refused: leave this connection, open others slowly, tell the operator.
+    /// The credential is refused: close this connection, open others slowly, inform the operator.
     CredentialRefused,
 }

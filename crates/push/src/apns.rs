@@ -1,9 +1,9 @@
 //! APNs: requests, answers and credentials (Apple, "Sending notification requests to APNs").
 //!
-//! One notification is one `POST /3/device/<token>` over HTTP/2. [`Apns`] builds it, [`classify`] reads the answer,
-//! [`ProviderTokens`] keeps the credential that goes with it; a certificate, the other kind of credential, is the
-//! connection's matter, and requests on it go without. Of which kind a push is, the app's topic says: [`check_app`].
-//! Connections are the gateway's.
+//! One notification is one `POST /3/device/<token>` over HTTP/2. [`Apns`] builds it, [`classify`] reads the answer, and
+//! [`ProviderTokens`] keeps the credential. The other kind of credential, a certificate, belongs to the connection, and
+//! its requests have no credential. The app's topic decides the kind of push: [`check_app`]. The gateway owns the
+//! connections.
 
 mod answer;
 mod headers;

@@ -1,4 +1,4 @@
-//! How fast a pool can send, as its gateway measures it and the sender's preview tells it.
+//! How fast a pool can send. The gateway measures it, and the sender's preview shows it.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,10 +8,10 @@ use tidings_types::Timestamp;
 
 use crate::pacing::Quota;
 
-/// Of the mean, the part that one round trip replaces: one in 16.
+/// One round trip changes the mean by one part in 16.
 const SMOOTHING: u64 = 16;
 
-/// What a gateway last measured, shared with whoever estimates. Zero is "not known".
+/// The gateway's last measurements, shared with the preview. Zero means unknown.
 #[derive(Debug, Default)]
 pub struct PoolGauge {
     streams: AtomicU64,
@@ -19,26 +19,26 @@ pub struct PoolGauge {
     quota: Mutex<Option<Arc<Mutex<Quota>>>>,
 }
 
-/// How long a number of notifications takes, and why not less.
+/// How long a number of notifications takes, and what limits it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Forecast {
-    /// Until the last one is sent, when nothing else is sent.
+    /// The time until the last one is answered, if nothing else is sent.
     pub duration: Duration,
-    /// What decides that.
+    /// What limits the rate.
     pub limit: RateLimit,
 }
 
-/// What decides how fast a pool sends.
+/// What limits a pool's rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RateLimit {
     /// The provider's quota, or a pause that it asked for.
     Quota,
-    /// Requests that the open connections may have in flight, and the round trip.
+    /// The requests that the open connections may have in flight, and the round trip.
     Connections,
 }
 
 impl RateLimit {
-    /// The word for it in the API.
+    /// Its name in the API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Quota => "quota",
@@ -48,18 +48,18 @@ impl RateLimit {
 }
 
 impl PoolGauge {
-    /// Streams that its connections may have open together.
+    /// Sets the number of streams that its connections may have open together.
     pub fn set_streams(&self, streams: u64) {
         self.streams.store(streams, Relaxed);
     }
 
-    /// The quota that the gateway obeys, shared with it; without one the provider sets none.
+    /// Sets the quota that the gateway obeys, which is shared. Without a call the provider has none.
     pub fn set_quota(&self, quota: Arc<Mutex<Quota>>) {
         *lock(&self.quota) = Some(quota);
     }
 
-    /// An answer came this long after its request. Threads that measure at once may overwrite each other's, which an
-    /// average bears.
+    /// Records the time between a request and its answer. Two threads may overwrite each other's value, which does not
+    /// matter for an average.
     pub fn on_round_trip(&self, round_trip: Duration) {
         let micros = u64::try_from(round_trip.as_micros()).unwrap_or(u64::MAX / SMOOTHING).max(1);
         let mean = self.round_trip_micros.load(Relaxed);
@@ -72,14 +72,14 @@ impl PoolGauge {
         Some(self.round_trip_micros.load(Relaxed)).filter(|micros| *micros > 0).map(Duration::from_micros)
     }
 
-    /// Notifications per second that streams and round trip allow; `None` while they are not known.
+    /// Notifications per second that streams and round trip allow; `None` while they are unknown.
     pub fn per_second(&self) -> Option<f64> {
         let streams = Some(self.streams.load(Relaxed)).filter(|streams| *streams > 0);
         streams.zip(self.round_trip()).map(|(streams, trip)| streams as f64 / trip.as_secs_f64())
     }
 
-    /// How long so many notifications take from now; `None` while nothing is known. For the quota this is the
-    /// arithmetic that the gateway obeys ([`Quota::time_for`]).
+    /// How long this many notifications take from now; `None` while the rate is unknown. For the quota this is the
+    /// calculation that the gateway obeys ([`Quota::time_for`]).
     pub fn forecast(&self, notification_count: u64, now: Timestamp) -> Option<Forecast> {
         let quota = lock(&self.quota).clone().map(|quota| lock(&quota).clone());
         let by_quota = quota.map(|quota| quota.time_for(notification_count, now));

@@ -1,6 +1,6 @@
-//! What kind of push a notification is, and how urgent, as APNs must be told.
+//! The kind of a push and its urgency, in the form of APNs.
 
-/// What kind of push it is, as APNs must be told (`apns-push-type`).
+/// The kind of a push (`apns-push-type`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PushType {
     /// Shown to the user.
@@ -17,9 +17,9 @@ pub enum PushType {
     FileProvider,
     /// Asks where the device is.
     Location,
-    /// A widget is to be loaded anew.
+    /// A widget must be reloaded.
     Widgets,
-    /// A control is to be loaded anew.
+    /// A control must be reloaded.
     Controls,
 }
 
@@ -47,7 +47,7 @@ pub enum Priority {
     Immediate,
     /// When it suits the device's battery: 5.
     Considerate,
-    /// The battery before all else, without waking the device: 1.
+    /// Saves the battery and does not wake the device: 1.
     PowerFirst,
 }
 

@@ -1,7 +1,7 @@
-//! What a pool of connections draws from: one lake per priority.
+//! The queues from which a pool of connections takes notifications: one lake per priority.
 //!
-//! Made by the binary, filled by the sender, drawn from by the gateway. A goal does not stand in one line with a
-//! newsletter: that is why there are several and not one that is longer.
+//! The binary makes them, the sender fills them, the gateway takes from them. There is one per priority, so that an
+//! urgent notification does not wait behind less urgent ones.
 
 use std::sync::Arc;
 
@@ -14,18 +14,18 @@ const COUNT: usize = EventPriority::ALL.len();
 
 /// One bounded lake of notifications per priority. Clones share them.
 ///
-/// Queue: `capacity_each` notifications per priority. Full: the sender's lanes wait in line. Closed: the sender is
-/// refused and keeps what is not handed in; what is held can still be taken.
+/// Queue: `capacity_each` notifications per priority. Full: the sender's lanes wait. Closed: the sender is refused and
+/// keeps its notifications; those in the lakes can still be taken.
 #[derive(Debug, Clone)]
 pub struct Lakes {
     lakes: [Arc<Lake<Notification>>; COUNT],
 }
 
 impl Lakes {
-    /// Empty lakes that hold `capacity_each` notifications each.
+    /// Empty lakes of `capacity_each` notifications each.
     ///
     /// # Panics
-    /// When that is 0.
+    /// If `capacity_each` is 0.
     pub fn new(capacity_each: usize) -> Self {
         Self { lakes: std::array::from_fn(|_| Arc::new(Lake::new(capacity_each))) }
     }
@@ -35,27 +35,27 @@ impl Lakes {
         &self.lakes[priority as usize]
     }
 
-    /// All of them, the highest priority first.
+    /// All lakes, the highest priority first.
     pub fn all(&self) -> &[Arc<Lake<Notification>>; EventPriority::ALL.len()] {
         &self.lakes
     }
 
-    /// Takes nothing more from now on.
+    /// Closes all lakes: they accept nothing more.
     pub fn close(&self) {
         self.lakes.iter().for_each(|lake| lake.close());
     }
 
-    /// Whether all were closed and everything was taken out.
+    /// Whether all are closed and empty.
     pub fn is_finished(&self) -> bool {
         self.lakes.iter().all(|lake| lake.is_finished())
     }
 
-    /// Notifications held now, in all of them.
+    /// The number of notifications in all lakes.
     pub fn held(&self) -> usize {
         self.lakes.iter().map(|lake| lake.counters().held as usize).sum()
     }
 
-    /// Notifications they can hold together.
+    /// The capacity of all lakes together.
     pub fn capacity(&self) -> usize {
         self.lakes.iter().map(|lake| lake.capacity()).sum()
     }

@@ -1,16 +1,16 @@
-//! Push providers without connections: what goes to a device, how its provider is asked, what the answer means.
+//! Push providers without connections: what is sent to a device, how its provider is called, what the answer means.
 //!
-//! Pure logic, called by the gateways, which own sockets and time: it is handed `now` and random bytes and opens
-//! nothing. A provider is a [`Dialect`] ([`apns`], [`fcm`], [`web_push`]), a form in [`payload`] and its reasons in
-//! [`Reason`]; nothing else differs between them.
+//! Pure logic. The gateways call it; they own sockets and time, and pass `now` and random bytes. A provider is a
+//! [`Dialect`] ([`apns`], [`fcm`], [`web_push`]), a form in [`payload`], and its reasons in [`Reason`]. Nothing else
+//! differs between providers.
 //!
-//! - [`Notification`] and [`Rendering`]: one push to one device; what all devices of one text share.
-//! - [`Lakes`]: what a pool of connections draws from.
-//! - [`Outcome`], [`Settled`], [`OutcomeSink`]: every notification handed to the gateway is settled exactly once.
+//! - [`Notification`] and [`Rendering`]: one push to one device, and what all devices with the same text share.
+//! - [`Lakes`]: the queues from which a pool of connections takes notifications.
+//! - [`Outcome`], [`Settled`], [`OutcomeSink`]: every notification handed to the gateway gets exactly one outcome.
 //! - [`payload`]: the JSON of a notification, within the provider's limit.
-//! - [`pacing`]: how many streams may be open, on how many connections, how fast, and where not to.
-//! - [`retry`]: when to repeat, and how many repeats may be on their way.
-//! - [`PoolGauge`]: how fast it goes, for estimates.
+//! - [`pacing`]: how many streams and connections may be open, how fast a pool sends, and which addresses are avoided.
+//! - [`retry`]: when to repeat, and how many repeats may be in flight.
+//! - [`PoolGauge`]: the measured rate, for estimates.
 
 mod answer;
 pub mod apns;

@@ -12,27 +12,27 @@ use crate::parts::RenderingParts;
 use crate::payload::{ApnsBody, Encoded, FCM_ENVELOPE_BYTES_MAX, FcmBody, WebPushBody};
 use crate::{apns, web_push};
 
-/// One push to one device. Cheap to clone but for the token; a repeat is the same value again.
+/// One push to one device. Cheap to clone, except for the token; a repeat is the same value again.
 #[derive(Debug, Clone)]
 pub struct Notification {
     /// Its identity, the same in every repeat (`apns-id`).
     pub id: NotificationId,
     /// The device's address.
     pub token: DeviceToken,
-    /// What it says.
+    /// Its content, shared.
     pub rendering: Arc<Rendering>,
-    /// What the sender recognises it by.
+    /// The sender's key for it.
     pub ticket: Ticket,
 }
 
-/// Names one notification in the sender's books: which job, which device.
+/// Names one notification for the sender: its job and its device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket {
-    /// The job, named by its event's place in the journal.
+    /// The job, named by its event's position in the journal.
     pub job: JournalPosition,
     /// The device.
     pub device: DeviceNumber,
-    /// In which of the job's counts it is counted; the sender's own number.
+    /// The job's counts in which it is counted; a number of the sender.
     pub cell: u16,
 }
 
@@ -42,7 +42,7 @@ pub struct Rendering {
     form: Form,
 }
 
-/// The request as far as it does not differ per device, so that it is built once and not per notification.
+/// The part of the request that is the same for all devices, so that it is built once.
 pub(crate) enum Form {
     Apns { headers: HeaderMap, body: ApnsBody },
     Fcm(FcmBody),
@@ -50,8 +50,8 @@ pub(crate) enum Form {
 }
 
 impl Rendering {
-    /// Prepares what [`crate::payload::Content::encode`] made for sending. For APNs the app may be one that only
-    /// pushes of another kind go to, calls for instance: then it is one of those.
+    /// Prepares the result of [`crate::payload::Content::encode`] for sending. For APNs the app may be one for another
+    /// kind of push, for instance for calls: then this is a push of that kind.
     pub fn new(parts: RenderingParts, encoded: Encoded) -> Self {
         let form = match encoded {
             Encoded::Apns(body) => {
@@ -64,7 +64,7 @@ impl Rendering {
         Self { parts, form }
     }
 
-    /// The provider it is for; only tokens of this provider go with it.
+    /// The provider; only tokens of this provider fit.
     pub fn provider(&self) -> Provider {
         match self.form {
             Form::Apns { .. } => Provider::Apns,
@@ -83,13 +83,13 @@ impl Rendering {
         self.parts.expires_at
     }
 
-    /// What it shares with other languages.
+    /// What it shares with renderings in other languages.
     pub fn parts(&self) -> &RenderingParts {
         &self.parts
     }
 
-    /// What it says, as it was encoded: the body for APNs, the message without its recipient for FCM, the text before
-    /// it is encrypted for browsers.
+    /// The encoded content: the body for APNs, the message without its recipient for FCM, the text before encryption
+    /// for browsers.
     pub fn payload(&self) -> &Bytes {
         match &self.form {
             Form::Apns { body, .. } => &body.bytes,
@@ -107,7 +107,7 @@ impl Rendering {
         }
     }
 
-    /// What kind of push it is and how urgent, where APNs must be told; `None` for the others.
+    /// The kind and urgency for APNs; `None` for the other providers.
     pub fn apns(&self) -> Option<(PushType, Priority)> {
         match &self.form {
             Form::Apns { body, .. } => Some((body.push_type, body.priority)),
@@ -120,7 +120,7 @@ impl Rendering {
     }
 }
 
-// Payloads never reach a log.
+// Payloads must never appear in a log.
 impl fmt::Debug for Rendering {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let payload_bytes = self.payload().len();

@@ -1,4 +1,4 @@
-//! What became of a notification, and who is told.
+//! The outcome of a notification, and the port to which it is reported.
 
 use std::time::Duration;
 
@@ -6,29 +6,30 @@ use tidings_types::{DeviceToken, JournalPosition, Timestamp};
 
 use crate::{Reason, Ticket};
 
-/// What became of one notification. Every notification handed to the gateway gets exactly one, unless the process or
+/// The outcome of one notification. Every notification handed to the gateway gets exactly one, unless the process or
 /// the gateway is stopped before: then the sender resumes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// The provider took it. Whether a device showed it nobody knows.
+    /// The provider accepted it. Whether the device showed it is unknown.
     Accepted,
-    /// The provider refused it for good, or could not be asked.
+    /// The provider refused it for good, or could not be called.
     Rejected(Reason),
-    /// Its time was over before a provider took it; it was certainly not delivered.
+    /// Its time was over before a provider accepted it; it was certainly not delivered.
     Expired,
-    /// Its job was cancelled before a provider took it; it was certainly not delivered.
+    /// Its job was cancelled before a provider accepted it; it was certainly not delivered.
     Cancelled,
-    /// A newer one with the same collapse key took its place before a provider took it; it was certainly not delivered.
+    /// A newer one with the same collapse key replaced it before a provider accepted it; it was certainly not
+    /// delivered.
     Superseded,
-    /// It was over, cancelled or superseded after an attempt whose answer never came: it may have been delivered.
+    /// It expired, was cancelled or was superseded after an attempt without an answer: it may have been delivered.
     Unknown,
 }
 
 impl Outcome {
-    /// The names of all, in the order of their declaration.
+    /// All names in the order of their declaration.
     pub const NAMES: [&str; 6] = ["accepted", "rejected", "expired", "cancelled", "superseded", "unknown"];
 
-    /// Its place in [`Outcome::NAMES`].
+    /// Its index in [`Outcome::NAMES`].
     pub fn index(self) -> usize {
         match self {
             Self::Accepted => 0,
@@ -45,7 +46,7 @@ impl Outcome {
         Self::NAMES[self.index()]
     }
 
-    /// What it is after an attempt that may have delivered it: "certainly not delivered" cannot be said any more.
+    /// The outcome after an attempt without an answer: the notification may have been delivered.
     pub fn after_unknown(self) -> Self {
         match self {
             Self::Expired | Self::Cancelled | Self::Superseded => Self::Unknown,
@@ -56,65 +57,65 @@ impl Outcome {
 
 /// The provider says that a token reaches no device any more.
 ///
-/// To be obeyed only if the device still has this `token` and registered it no later than `at`: otherwise the app was
+/// Obey it only if the device still has this `token` and registered it no later than `at`. Otherwise the app was
 /// installed again in the meantime, and the answer is about the past.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenGone {
     /// The token.
     pub token: DeviceToken,
-    /// The moment of which the provider says so: from the answer where it states one, else when the answer came.
+    /// Since when: from the answer if it has a time, else the time of the answer.
     pub at: Timestamp,
 }
 
-/// A notification that is done.
+/// A notification with its outcome.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settled {
-    /// Which one.
+    /// The sender's key.
     pub ticket: Ticket,
-    /// What became of it.
+    /// The outcome.
     pub outcome: Outcome,
-    /// Set when its token must be forgotten.
+    /// Set if its token must be removed.
     pub token_gone: Option<TokenGone>,
     /// Attempts that failed and were repeated.
     pub repeats: u32,
-    /// From the moment the gateway took it out of the lake to now, repeats and waiting included.
+    /// The time since the gateway took it from the lake, including repeats and waiting.
     pub latency: Duration,
 }
 
 /// Whether one notification is still to be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Standing {
-    /// It is.
+    /// It is still to be sent.
     Go,
     /// Its job was cancelled.
     Cancelled,
-    /// A newer one with the same collapse key takes its place.
+    /// A newer one with the same collapse key replaces it.
     Superseded,
 }
 
 /// Whether a job's notifications are still to be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum JobStanding {
-    /// All of them.
+    /// All of them are.
     Go,
-    /// None.
+    /// None is.
     Cancelled,
-    /// Some: [`OutcomeSink::standing`] knows which.
+    /// Some are: ask [`OutcomeSink::standing`] for each.
     AskEach,
 }
 
-/// Who keeps the books. Called by connection tasks between reading and writing, so it must be quick and never block on
-/// I/O or wait for the gateway.
+/// The sender's side. Called by connection tasks between reading and writing, so it must be quick, and must never block
+/// on I/O or wait for the gateway.
 pub trait OutcomeSink: Send + Sync {
-    /// Takes all of `settled` and leaves it empty; what is left in it is forgotten by the caller.
+    /// Takes all of `settled` and leaves it empty. The caller drops what is left in it.
     fn settle(&self, settled: &mut Vec<Settled>);
 
-    /// How `job` stands. Asked once for each run of neighbours of one job in a batch, before each attempt.
+    /// The standing of `job`. Called before each attempt, once for consecutive notifications of one job in a batch.
     fn job_standing(&self, _job: JournalPosition) -> JobStanding {
         JobStanding::Go
     }
 
-    /// How one notification stands. Asked only where its job says [`JobStanding::AskEach`].
+    /// The standing of one notification. Called only if its job says [`JobStanding::AskEach`].
     fn standing(&self, _ticket: Ticket) -> Standing {
         Standing::Go
     }

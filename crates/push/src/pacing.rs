@@ -1,6 +1,6 @@
-//! How fast a pool sends: streams per connection, connections, the provider's quota, addresses in trouble.
+//! How fast a pool sends: streams per connection, number of connections, the provider's quota, and failing addresses.
 //!
-//! Four small cores that know nothing of each other; a gateway asks them in this order before it opens streams:
+//! Four small cores that are independent of each other. Before a gateway opens streams, it asks them in this order:
 //!
 //! ```text
 //!  Breaker (per address) ─► a connection ─► Permits (streams, window) ─► Quota (per project) ─► take from the lake
@@ -8,7 +8,7 @@
 //!                  ConnectionCount (how many there are)
 //! ```
 //!
-//! None of them waits or owns a timer; `simulation` runs all of them together in virtual time.
+//! None of them waits or has a timer; `simulation` runs all of them together in virtual time.
 
 mod breaker;
 mod connections;

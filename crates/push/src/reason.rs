@@ -4,16 +4,16 @@ use tidings_types::Provider;
 
 use crate::{apns, fcm, web_push};
 
-/// Why a provider refused a request, or why it could not even be asked.
+/// Why a provider refused a request, or why it could not be called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reason {
-    /// In Apple's words.
+    /// A reason of Apple.
     Apns(apns::Reason),
-    /// In Google's words.
+    /// A reason of Google.
     Fcm(fcm::Reason),
-    /// In ours: push services share numbers, not words.
+    /// A reason of our own: push services share status codes, but no reasons.
     WebPush(web_push::Reason),
-    /// A bug of ours, when the request for this provider was made: the log says what and where.
+    /// A bug in Tidings while the request was made; the log says what and where.
     Panicked(Provider),
 }
 
@@ -44,7 +44,7 @@ impl Reason {
     /// All reasons of all providers.
     pub const ALL: &[Self] = &all();
 
-    /// Its place in [`Reason::ALL`].
+    /// Its index in [`Reason::ALL`].
     pub fn index(self) -> usize {
         match self {
             Self::Apns(reason) => reason as usize,
@@ -54,7 +54,7 @@ impl Reason {
         }
     }
 
-    /// Its name, another for each; a bounded set, fit for metrics and rows.
+    /// Its name, which is unique; a bounded set, fit for metrics and rows.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Apns(reason) => reason.as_str(),
@@ -66,7 +66,7 @@ impl Reason {
         }
     }
 
-    /// What it means, in a sentence or two.
+    /// Its meaning, in a sentence or two.
     pub fn about(self) -> &'static str {
         match self {
             Self::Apns(reason) => reason.about(),
@@ -76,12 +76,12 @@ impl Reason {
         }
     }
 
-    /// The one with this name.
+    /// The reason with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|reason| reason.as_str() == name)
     }
 
-    /// Whose word it is.
+    /// The provider that it belongs to.
     pub fn provider(self) -> Provider {
         match self {
             Self::Apns(_) => Provider::Apns,

@@ -1,9 +1,9 @@
-//! When an attempt is repeated, and how many repeats may be on their way.
+//! When an attempt is repeated, and how many repeats may be in flight.
 //!
 //! A repeat waits a random time (full jitter: Brooker, "Exponential Backoff And Jitter") that grows with the number of
-//! attempts, and is not made at all if the notification would have expired by then: a goal of three hours ago is noise.
-//! There is no fixed number of attempts; instead repeats are paid from a [`RetryBudget`] that accepted notifications
-//! fill, so that a provider in trouble is not met by a multiple of the usual load.
+//! attempts. It is not made if the notification would have expired by then. There is no fixed number of attempts.
+//! Instead, each repeat costs something of a [`RetryBudget`], which accepted notifications fill, so that a failing
+//! provider does not get a multiple of the usual load.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -16,8 +16,8 @@ pub const BACKOFF_BASE: Duration = Duration::from_millis(200);
 /// Upper end of every wait.
 pub const BACKOFF_CAP: Duration = Duration::from_secs(10);
 
-/// How long to wait before the attempt after `attempts` failed ones: a random time up to `base`, doubled with each
-/// attempt and at most `cap`. `random` is any 64 random bits.
+/// How long to wait after `attempts` failed attempts: a random time up to `base`, which doubles with each attempt up to
+/// `cap`. `random` is any 64 random bits.
 pub fn backoff(base: Duration, cap: Duration, attempts: u32, random: u64) -> Duration {
     let doubled = base.saturating_mul(1u32.checked_shl(attempts.saturating_sub(1).min(31)).unwrap_or(u32::MAX));
     let window = doubled.min(cap).as_nanos();
@@ -26,7 +26,7 @@ pub fn backoff(base: Duration, cap: Duration, attempts: u32, random: u64) -> Dur
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
 }
 
-/// Upper end of a wait that a provider asks for; what it asks beyond is not believed.
+/// The longest wait that a provider may ask for; longer ones are cut to this.
 pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
 
 /// The wait that `Retry-After` asks for, in seconds or until a date (RFC 9110, 10.2.3); `None` without a readable one.
@@ -42,7 +42,7 @@ pub fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
     Some(wait.min(RETRY_AFTER_MAX))
 }
 
-/// When to repeat a notification after `attempts` failed ones; `None` when it will have expired by then.
+/// When to repeat a notification after `attempts` failed attempts; `None` if it will have expired by then.
 pub fn repeat_at(
     attempts: u32,
     floor: Duration,
@@ -54,22 +54,22 @@ pub fn repeat_at(
     (at < expires_at).then_some(at)
 }
 
-/// How many repeats may be made. Each costs one; an accepted one gives its cost back, and every accepted notification
-/// adds a tenth, so that in the long run repeats are at most a tenth of the traffic. A floor flows in with time, or a
-/// provider that answers nothing but errors would never be tried again.
+/// How many repeats may be made. Each costs one. An accepted repeat gives its cost back, and every accepted
+/// notification adds a tenth. So in the long run repeats are at most a tenth of the traffic. A small amount is added
+/// over time; otherwise a provider that answers only errors would never be tried again.
 #[derive(Debug, Clone)]
 pub struct RetryBudget {
     tenths: u64,
     refilled_at: Timestamp,
 }
 
-/// What the budget holds at most, in repeats: about what one lost connection leaves behind.
+/// The most that the budget holds, in repeats: about what one lost connection needs.
 pub const RETRY_BUDGET_MAX: u64 = 1000;
-/// What flows in per second, in repeats.
+/// What is added per second, in repeats.
 pub const RETRY_FLOOR_PER_SECOND: u64 = 50;
 
 impl RetryBudget {
-    /// A full one.
+    /// A full budget.
     pub fn new(now: Timestamp) -> Self {
         Self { tenths: RETRY_BUDGET_MAX * 10, refilled_at: now }
     }

@@ -1,4 +1,4 @@
-//! What an operator can hold: pushes of everything, of an app, of a topic, of a provider.
+//! What an operator can pause: the pushes of everything, of an app, of a topic, of a provider.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,17 +7,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::{AppId, NameError, Provider, TopicName};
 
-/// What a brake holds. Its text, also its serde form: `everything`, `app:<id>`, `topic:<name>`, `provider:<name>`.
+/// What a brake pauses. Its text, also its serde form: `everything`, `app:<id>`, `topic:<name>`, `provider:<name>`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum BrakeScope {
     /// All pushes.
     Everything,
-    /// Those to one application.
+    /// The pushes to one app.
     App(AppId),
-    /// Those of one kind of event.
+    /// The pushes of one kind of event.
     Topic(TopicName),
-    /// Those through one provider.
+    /// The pushes through one provider.
     Provider(Provider),
 }
 

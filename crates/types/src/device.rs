@@ -1,10 +1,11 @@
-//! Devices: what they are called, how they are reached, what is kept of them.
+//! Devices: their names, their addresses, and the data that is kept of them.
 //!
-//! A device is one installation of an app, named by the application ([`DeviceId`]); inside it has a dense
-//! [`DeviceNumber`], which is what audience sets hold. [`Device`] is also the durable form of the store's device rows,
-//! so a change of its serde form is a change of the store's format.
+//! A device is one installation of an app, named by the application ([`DeviceId`]). Inside the server it has a
+//! [`DeviceNumber`], the element of audience sets. [`Device`] is also the durable form of the store's device rows, so a
+//! change of its serde form changes the store's format.
 //!
-//! Not here: subscriptions and the hash of a device's credential (the store), which pool reaches it (the sender).
+//! Not here: subscriptions and the hash of a device's credential (in the store), and the pool that reaches it (in the
+//! sender).
 
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +16,7 @@ use crate::{AppId, Country, DeviceId, DeviceToken, JournalPosition, Locale, Prov
 #[serde(transparent)]
 pub struct DeviceNumber(pub u32);
 
-/// Which kind of device, and with it which push provider reaches it.
+/// The kind of device, which decides its push provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Platform {
@@ -31,7 +32,7 @@ impl Platform {
     /// All of them.
     pub const ALL: &[Self] = &[Self::Ios, Self::Android, Self::Web];
 
-    /// Who reaches it.
+    /// The provider that reaches it.
     pub fn provider(self) -> Provider {
         match self {
             Self::Ios => Provider::Apns,
@@ -50,14 +51,14 @@ impl Platform {
     }
 }
 
-/// Which of a provider's two worlds a token belongs to.
+/// The environment of a provider that a token belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Environment {
     /// Apps from the store.
     #[default]
     Production,
-    /// Apps from the developer's machine.
+    /// Apps that are installed from a developer's machine.
     Sandbox,
 }
 
@@ -71,16 +72,16 @@ impl Environment {
     }
 }
 
-/// Whether its user lets the app show notifications, as the device last said. A provider would take
-/// a push for a device that shows none; the sender hands none out where it is denied.
+/// Whether the device's user allows the app to show notifications, as the device last said. A provider accepts a push
+/// even for a device that shows none, so the sender sends none if it is denied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PushPermission {
-    /// Shown.
+    /// Notifications are shown.
     Granted,
-    /// Shown silently, until the user decides (iOS).
+    /// Notifications are shown silently until the user decides (iOS).
     Provisional,
-    /// Not shown.
+    /// Notifications are not shown.
     Denied,
     /// The device has not said.
     #[default]
@@ -106,19 +107,19 @@ impl PushPermission {
     }
 }
 
-/// What is kept of a device.
+/// The data that is kept of a device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Device {
     /// The application's name for it.
     pub id: DeviceId,
-    /// Who uses it, when the application says so.
+    /// The device's user, if the application has set one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<UserId>,
-    /// The application it runs.
+    /// The app that it runs.
     pub app: AppId,
-    /// Its kind.
+    /// The kind of device.
     pub platform: Platform,
-    /// The provider's world its token belongs to.
+    /// The provider's environment of its token.
     #[serde(default)]
     pub environment: Environment,
     /// Its address; `None` after the provider has said that it is gone.
@@ -129,15 +130,16 @@ pub struct Device {
     /// Its country.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub country: Option<Country>,
-    /// Where its user's clock is.
+    /// The time zone of its user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_zone: Option<TimeZone>,
-    /// Whether it shows what is pushed to it.
+    /// Whether it shows notifications.
     #[serde(default, skip_serializing_if = "PushPermission::is_unknown")]
     pub push_permission: PushPermission,
-    /// When the token was last registered: a provider's "gone" of an earlier moment is about an older registration.
+    /// When the token was last registered. If a provider says "gone" for an earlier moment, that is about an older
+    /// registration.
     pub token_at: Timestamp,
-    /// The journal's end when the device was first registered or last logged out: it is owed no earlier event.
+    /// The journal's end when the device was first registered or last logged out: it gets no earlier event.
     pub since: JournalPosition,
     /// Grows with each change of what is kept of the device, except of `seen_at`; no two states of devices of this name
     /// have the same, not even when the device was deleted in between. 0 only where an older version wrote it.

@@ -1,10 +1,10 @@
-//! What a producer hands in, and the identity of what a device gets of it.
+//! Events as producers publish them, and the identity of a notification.
 //!
-//! [`Event`] is also the durable form of the journal, so a change of its serde form is a change of the store's format.
-//! A new field must not be spelt while it has its default: an event accepted before it was there would not be known
-//! when it is repeated (`former` in the store sees to it for the two that are spelt always).
-//! The bounds are in [`event_limits`]; whoever reads events from outside (the API) checks them and names the field, an
-//! `Event` that exists is within them. Values of parameters never show in `Debug`.
+//! [`Event`] is also the durable form of the journal, so a change of its serde form changes the store's format. A new
+//! field must be left out of the serde form while it has its default. Otherwise an event that was accepted before the
+//! field existed would not be recognised when it is repeated. (For two fields that are always written, `former` in the
+//! store handles this.) The limits are in [`event_limits`]: the API checks them and names the field, so every existing
+//! `Event` is within them. Values of parameters never show in `Debug`.
 //!
 //! Not here: the texts of a topic.
 
@@ -21,13 +21,13 @@ use crate::{
     Subject, Timestamp, TopicName, UserId,
 };
 
-/// The limits an event is checked against; a refusal names the field, the limit and the value.
+/// The limits of an event; an error names the field, the limit and the value.
 pub mod event_limits {
     use std::time::Duration;
 
     /// Subjects per event.
     pub const SUBJECT_COUNT_MAX: usize = 16;
-    /// Channels an event may name.
+    /// Channels that an event may name.
     pub const CHANNEL_COUNT_MAX: usize = 16;
     /// Parameters per event.
     pub const PARAM_COUNT_MAX: usize = 32;
@@ -37,11 +37,11 @@ pub mod event_limits {
     pub const PARAM_TEXT_BYTES_MAX: usize = 512;
     /// Bytes of `data`.
     pub const DATA_BYTES_MAX: usize = 32 * 1024;
-    /// Users an event may name.
+    /// Users that an event may name.
     pub const USER_COUNT_MAX: usize = 1000;
-    /// Devices an event may name.
+    /// Devices that an event may name.
     pub const DEVICE_COUNT_MAX: usize = 1000;
-    /// Languages an event may bring its own text in.
+    /// Languages of an event's own texts.
     pub const TEXT_COUNT_MAX: usize = 64;
     /// Bytes of an own title or body.
     pub const TEXT_BYTES_MAX: usize = 2048;
@@ -51,107 +51,108 @@ pub mod event_limits {
     pub const PRESENT_BYTES_MAX: usize = 512;
     /// Bytes of each patch in `payload`.
     pub const PAYLOAD_BYTES_MAX: usize = 4096;
-    /// How long connected devices may take to answer, when an event does not say.
+    /// The default of `receipt_wait`.
     pub const RECEIPT_WAIT_DEFAULT: Duration = Duration::from_secs(2);
-    /// The shortest time an event may give them.
+    /// The shortest `receipt_wait`.
     pub const RECEIPT_WAIT_MIN: Duration = Duration::from_millis(100);
-    /// The longest time an event may give them.
+    /// The longest `receipt_wait`.
     pub const RECEIPT_WAIT_MAX: Duration = Duration::from_secs(30);
     /// Events in one request.
     pub const BATCH_COUNT_MAX: usize = 1000;
-    /// The life of an event that does not state one.
+    /// The default of `ttl`.
     pub const TTL_DEFAULT: Duration = Duration::from_secs(4 * 3600);
-    /// The longest life: what APNs and FCM keep for a device that is off.
+    /// The longest `ttl`: the time that APNs and FCM keep a notification for a device that is off.
     pub const TTL_MAX: Duration = Duration::from_secs(28 * 24 * 3600);
-    /// How far ahead an event's time may lie.
+    /// How far in the future `at` may be.
     pub const AHEAD_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
 }
 
-/// What a producer hands in: something happened, about these subjects.
+/// An event: something happened, about these subjects.
 ///
 /// Invariant: within [`event_limits`]; a list has no duplicates.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Event {
     /// The producer's name for it; the same id is the same event.
     pub id: EventId,
-    /// Which kind of event; names the text templates.
+    /// The kind of event; names the text templates.
     pub topic: TopicName,
-    /// What it is about, 1 to 16; whoever subscribed to `topic` on any of them is told. All devices of a user are
-    /// subscribed to the subject `user:<id>`, whatever the topic.
+    /// What it is about, 1 to 16 subjects. Its audience are the devices that subscribed to `topic` on any of them. All
+    /// devices of a user are subscribed to the subject `user:<id>`, whatever the topic.
     pub subjects: Vec<Subject>,
-    /// Who is told instead of those who subscribed.
+    /// The recipients, instead of the subscribed devices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<Recipients>,
-    /// Who of the audience is pushed; without one, all.
+    /// The part of the audience that is pushed; without one, all of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<Filter>,
-    /// What the templates' placeholders are filled with.
+    /// The values of the templates' placeholders.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub params: BTreeMap<String, ParamValue>,
-    /// Texts of its own by language; a device whose language has none gets the topic's text. That of the language `und`
-    /// is for all others.
+    /// The event's own texts by language. A device whose language has none gets the topic's text; a text in `und` is
+    /// for all other languages.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub text: BTreeMap<Locale, Text>,
     /// How the notification is shown.
     #[serde(default, skip_serializing_if = "Present::is_empty")]
     pub present: Present,
-    /// What is put over the notifications as we make them, by provider.
+    /// Changes to the payload for each provider.
     #[serde(default, skip_serializing_if = "Payload::is_empty")]
     pub payload: Payload,
-    /// What connected clients are given; without it they get topic, subjects and params.
+    /// The data for connected clients; by default topic, subjects and params.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<Json>,
-    /// Where it is published; without any, the channel named like the first subject.
+    /// The channels in which it is published; empty: the channel with the name of the first subject.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub channels: Vec<ChannelName>,
-    /// Who is pushed.
+    /// Which devices are pushed.
     pub push: PushPolicy,
-    /// Whether the producer wants to know who got it over a live connection.
+    /// Whether receipts from all clients are collected.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub receipt: bool,
     /// How long after its acceptance connected devices may take to answer before they are pushed.
     #[serde(default = "receipt_wait_default", with = "milliseconds")]
     pub receipt_wait: Duration,
-    /// Whose receipt counts against a push.
+    /// Which receipts make a push unnecessary.
     #[serde(default)]
     pub receipt_policy: ReceiptPolicy,
-    /// What it replaces on a device; without one, an earlier delivery of itself only.
+    /// The event replaces older notifications with this key on a device. Without one, it only replaces an earlier
+    /// delivery of itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub collapse_key: Option<CollapseKey>,
-    /// How long after its acceptance, or after `at`, it is still worth delivering, in whole seconds.
+    /// How long after its acceptance, or after `at`, it is useful to deliver it, in whole seconds.
     #[serde(with = "seconds")]
     pub ttl: Duration,
-    /// Before which other events it is sent.
+    /// The priority over other events.
     #[serde(default, skip_serializing_if = "EventPriority::is_normal")]
     pub priority: EventPriority,
     /// How urgently providers deliver it; without one, at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub urgency: Option<Urgency>,
-    /// When it is due: until then it is neither published nor sent. Without one, at once.
+    /// When it is due: it is not published or sent before. Without one, it is due at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<Timestamp>,
-    /// How many devices its audience must have, or nobody is pushed.
+    /// How many devices its audience must have; otherwise nobody is pushed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expect_audience: Option<ExpectAudience>,
-    /// Everything is done but the delivery: providers that offer it validate the message, the others are not asked.
+    /// Do everything but the delivery. Providers that offer it validate the message; the others are not called.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub dry_run: bool,
 }
 
-/// In which channels an event is published that names none.
+/// The channels of an event that names none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum EventChannels {
-    /// In the channel named like its first subject.
+    /// The channel with the name of its first subject.
     #[default]
     FirstSubject,
-    /// In the channels named like its subjects, one each.
+    /// The channels with the names of its subjects.
     AllSubjects,
-    /// In none.
+    /// No channel.
     None,
 }
 
 impl EventChannels {
-    /// The subjects of the event whose channels these are.
+    /// The subjects of the event that have a channel.
     pub fn subjects(self, event: &Event) -> &[Subject] {
         match self {
             Self::FirstSubject => event.subjects.get(..1).unwrap_or_default(),
@@ -162,7 +163,7 @@ impl EventChannels {
 }
 
 impl Event {
-    /// An event with these three and nothing else: everything has its default.
+    /// An event with these three fields; all others have their defaults.
     pub fn new(id: EventId, topic: TopicName, subjects: Vec<Subject>) -> Self {
         Self {
             id,
@@ -190,7 +191,7 @@ impl Event {
         }
     }
 
-    /// What is asked of the connections it is written to; `None` when nobody wants to know.
+    /// The receipts that the event wants; `None` if it wants none.
     pub fn receipt_terms(&self, accepted_at: Timestamp) -> Option<ReceiptTerms> {
         let for_push = self.push == PushPolicy::UnlessReceived;
         (for_push || self.receipt).then(|| ReceiptTerms {
@@ -201,16 +202,16 @@ impl Event {
     }
 }
 
-/// Before which other events an event is sent: the higher ones first, though none waits for ever.
+/// The priority of an event: higher ones are sent first, but none waits for ever.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EventPriority {
-    /// A goal.
+    /// For example a goal.
     High,
-    /// Neither.
+    /// The default.
     #[default]
     Normal,
-    /// A newsletter.
+    /// For example a newsletter.
     Low,
 }
 
@@ -232,17 +233,17 @@ impl EventPriority {
     }
 }
 
-/// How urgently a provider delivers (RFC 8030, 5.3): what a device that saves its battery is woken for.
+/// How urgently a provider delivers (RFC 8030, 5.3): in which state of its battery a device gets it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Urgency {
-    /// On power and Wi-Fi.
+    /// Only on power and Wi-Fi.
     VeryLow,
-    /// On either.
+    /// On power or on Wi-Fi.
     Low,
-    /// On neither.
+    /// On neither power nor Wi-Fi, too.
     Normal,
-    /// Also when the battery is low: at once.
+    /// Also with a low battery: at once.
     High,
 }
 
@@ -264,22 +265,22 @@ impl Urgency {
 /// How many devices an audience must have. Invariant: at least one bound, and `min` ≤ `max`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExpectAudience {
-    /// At least so many.
+    /// The least number of devices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min: Option<u64>,
-    /// At most so many.
+    /// The greatest number of devices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max: Option<u64>,
 }
 
 impl ExpectAudience {
-    /// Whether so many are expected.
+    /// Whether this number of devices is expected.
     pub fn admits(self, device_count: u64) -> bool {
         self.min.is_none_or(|min| device_count >= min) && self.max.is_none_or(|max| device_count <= max)
     }
 }
 
-/// Who is told: everybody whom any of these names, each once. Invariant: it names somebody.
+/// The recipients: every device that one of these fields names, once. Invariant: it names somebody.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Recipients {
     /// All devices of these users.
@@ -293,13 +294,13 @@ pub struct Recipients {
     pub selector: Option<Selector>,
 }
 
-/// Who of an audience is pushed: a device that is in each list that is not empty.
+/// The part of an audience that is pushed: the devices that fit every list that is not empty.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Filter {
     /// Countries.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub countries: Vec<Country>,
-    /// Languages; `pt` holds `pt-BR`.
+    /// Languages; `pt` includes `pt-BR`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub locales: Vec<Locale>,
     /// Kinds of device.
@@ -311,7 +312,7 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Whether a device is among those meant.
+    /// Whether the filter admits a device.
     pub fn admits(&self, platform: Platform, app: &AppId, locale: &Locale, country: Option<&Country>) -> bool {
         let any = |is_empty: bool, found: bool| is_empty || found;
         any(self.platforms.is_empty(), self.platforms.contains(&platform))
@@ -324,7 +325,7 @@ impl Filter {
     }
 }
 
-/// A text of an event's own. Placeholders are filled with its parameters. Never shows in `Debug`.
+/// An event's own text. Its placeholders are replaced by parameters. Never shows in `Debug`.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Text {
     /// First line.
@@ -333,35 +334,35 @@ pub struct Text {
     pub body: String,
 }
 
-// User text never reaches a log.
+// User text must never appear in a log.
 impl fmt::Debug for Text {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Text({} bytes)", self.title.len() + self.body.len())
     }
 }
 
-/// How a notification is shown; each field in the words of no provider, mapped to each (docs/payload.md).
+/// How a notification is shown, in terms of no provider; docs/payload.md says how each provider gets it.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Present {
     /// What the app opens when the notification is tapped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link: Option<String>,
-    /// A picture to show, by its address.
+    /// The address of a picture to show.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
     /// A sound of the app, `default`, or `none`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sound: Option<String>,
-    /// The number on the app's icon; 0 takes it away.
+    /// The number on the app's icon; 0 removes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub badge: Option<u32>,
-    /// Notifications with the same one are shown together; without one, those of the same first subject.
+    /// Notifications with the same thread are shown together; the default is the first subject.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thread: Option<String>,
-    /// Which actions the app offers with it.
+    /// The category, which decides the actions that the app offers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub category: Option<String>,
-    /// How much it may disturb.
+    /// How much it may interrupt the user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interruption: Option<Interruption>,
     /// The notification channel on Android.
@@ -370,20 +371,20 @@ pub struct Present {
 }
 
 impl Present {
-    /// Whether nothing is said.
+    /// Whether no field is set.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-// User text never reaches a log.
+// User text must never appear in a log.
 impl fmt::Debug for Present {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Present")
     }
 }
 
-/// How much a notification may disturb.
+/// How much a notification may interrupt the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Interruption {
@@ -397,79 +398,79 @@ pub enum Interruption {
     Critical,
 }
 
-/// What is put over the notifications of each provider, as JSON Merge Patch (RFC 7396).
+/// Changes to the payload for each provider, as JSON Merge Patch (RFC 7396).
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Payload {
-    /// Over the APNs payload: an object.
+    /// For the APNs payload: an object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub apns: Option<Json>,
-    /// Over the FCM message: an object.
+    /// For the FCM message: an object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fcm: Option<Json>,
-    /// Over the text that a browser's service worker gets: an object.
+    /// For the text that a browser's service worker gets: an object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub webpush: Option<Json>,
 }
 
 impl Payload {
-    /// Whether nothing is put over any.
+    /// Whether there are no changes.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// Whose receipt counts against a push.
+/// Which receipts make a push unnecessary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReceiptPolicy {
-    /// That of a device whose app is on the screen.
+    /// Those of a device whose app is on the screen.
     #[default]
     Visible,
-    /// That of any device.
+    /// Those of any device.
     Any,
 }
 
-/// What a publication asks of the connections it is written to.
+/// The receipts that a publication wants from the connections to which it is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReceiptTerms {
-    /// Receipts are of use until then.
+    /// Until then receipts are useful.
     pub until: Timestamp,
-    /// Of every client, not of proven devices only.
+    /// Whether every client is asked, not only proven devices.
     pub every_client: bool,
-    /// Whose receipt counts against a push.
+    /// Which receipts make a push unnecessary.
     pub policy: ReceiptPolicy,
 }
 
-/// What a publication of an event asks of the connections it is written to.
+/// The receipts that an event's publication wants from the connections to which it is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReceiptRequest {
-    /// Whose receipts are collected.
+    /// The event.
     pub event: JournalPosition,
-    /// On which terms.
+    /// Which receipts.
     #[serde(flatten)]
     pub terms: ReceiptTerms,
 }
 
-/// Who is told by push notification.
+/// Which devices get a push notification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PushPolicy {
-    /// Every device of the audience that did not prove in time that it got it over a live connection.
+    /// Every device of the audience that did not prove in time that it got the event live.
     #[default]
     UnlessReceived,
     /// Every device of the audience.
     Always,
-    /// Nobody: connected clients only.
+    /// None: only connected clients get the event.
     Never,
 }
 
-/// What fills a placeholder.
+/// The value of a placeholder.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum ParamValue {
     /// A whole number; may choose a plural form.
     Integer(i64),
-    /// A decimal number, shown as JSON spells it.
+    /// A decimal number, shown as in JSON.
     Decimal(f64),
     /// Text as it is.
     Text(String),
@@ -485,7 +486,7 @@ impl fmt::Display for ParamValue {
     }
 }
 
-// User text never reaches a log.
+// User text must never appear in a log.
 impl fmt::Debug for ParamValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -496,7 +497,7 @@ impl fmt::Debug for ParamValue {
     }
 }
 
-/// Identity of one notification: derived from event and device, so that a repeat carries the same one.
+/// Identity of one notification: derived from event and device, so a repeat has the same one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct NotificationId(pub Uuid);
@@ -508,7 +509,7 @@ impl NotificationId {
         let device: &str = device.borrow();
         let mut name = Vec::with_capacity(event.as_str().len() + device.len() + 1);
         name.extend_from_slice(event.as_str().as_bytes());
-        name.push(b' '); // Neither id can hold a space, so no two pairs share a name.
+        name.push(b' '); // No id contains a space, so no two pairs have the same name.
         name.extend_from_slice(device.as_bytes());
         Self(Uuid::new_v5(&NAMESPACE, &name))
     }

@@ -1,9 +1,10 @@
-//! A JSON value that is carried, not understood.
+//! A JSON value that is carried without being interpreted.
 //!
-//! Payloads are checked once, when they come in, and from then on are shared bytes that are spliced into larger
-//! messages: into a publication's frame, a row, a notification. Nobody walks through them again. Source: RFC 8259.
+//! Payloads are checked once, when they arrive. Then they are shared bytes that are copied into larger messages: a
+//! publication's frame, a row, a notification. They are not parsed again. Source: RFC 8259.
 //!
-//! Bounds: the reader of a body bounds its bytes, and its levels with [`check_json_depth`]. Neither check recurses. A value
+//! Bounds: the reader of a body bounds its bytes, and its levels with [`check_json_depth`]. Neither check recurses. A
+//! value from one of the server's own rows is not checked again.
 //! that comes from one of our own rows is not checked again.
 
 use std::fmt;
@@ -12,24 +13,24 @@ use bytes::Bytes;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
 use serde_json::value::RawValue;
 
-/// Lists and objects within each other in JSON that comes from outside. Messages that are made of such JSON have at most 28
-/// levels more, so that they stay within the 128 that serde_json reads.
+/// The most nested lists and objects in JSON from outside. Messages that contain such JSON have at most 28 more levels,
+/// so that they stay within the 128 levels that serde_json reads.
 pub const JSON_DEPTH_MAX: usize = 100;
 
 /// JSON has more levels than [`JSON_DEPTH_MAX`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("must have at most {JSON_DEPTH_MAX} levels of lists and objects, got {depth}")]
 pub struct JsonDepthError {
-    /// The levels it has.
+    /// The number of levels.
     pub depth: usize,
 }
 
-/// Checks the levels of lists and objects in `json`. What is not JSON may pass.
+/// Checks the levels of lists and objects in `json`. Bytes that are not JSON may pass.
 ///
 /// # Errors
-/// When there are more than [`JSON_DEPTH_MAX`].
+/// If there are more than [`JSON_DEPTH_MAX`].
 pub fn check_json_depth(json: &[u8]) -> Result<(), JsonDepthError> {
-    // Almost all JSON has fewer brackets than that, and counting them is much faster than finding the texts.
+    // Almost all JSON has fewer brackets than the limit. To count them is much faster than to find the texts.
     if json.iter().filter(|byte| matches!(byte, b'[' | b'{')).count() <= JSON_DEPTH_MAX {
         return Ok(());
     }
@@ -52,7 +53,7 @@ pub fn check_json_depth(json: &[u8]) -> Result<(), JsonDepthError> {
 
 /// One JSON value as text, shared and never parsed again.
 ///
-/// Invariant: valid JSON in UTF-8 without raw line breaks, so it can be spliced into a line-framed message.
+/// Invariant: valid JSON in UTF-8 without raw line breaks, so it can be copied into a message of one line.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Json(Bytes);
 
@@ -65,7 +66,7 @@ impl Json {
     /// Checks that `bytes` is one JSON value; raw line breaks (legal only between tokens) become spaces.
     ///
     /// # Errors
-    /// When it is not exactly one JSON value.
+    /// If it is not exactly one JSON value.
     pub fn parse(bytes: &[u8]) -> Result<Self, JsonError> {
         let raw: &RawValue = serde_json::from_slice(bytes)?;
         Ok(Self::from_raw(raw))
@@ -85,7 +86,7 @@ impl Json {
     /// Serialises `value`.
     ///
     /// # Panics
-    /// When `value` cannot be JSON (a map with keys that are no strings): a programming error.
+    /// If `value` cannot be JSON (a map with keys that are not strings): a programming error.
     pub fn of<T: Serialize>(value: &T) -> Self {
         Self(serde_json::to_vec(value).expect("our own shapes have string keys").into())
     }
@@ -101,7 +102,7 @@ impl Json {
     }
 }
 
-// Payloads never reach a log: Debug tells the size only.
+// Payloads must never appear in a log: Debug shows only the size.
 impl fmt::Debug for Json {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Json({} bytes)", self.0.len())

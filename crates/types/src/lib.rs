@@ -1,8 +1,8 @@
-//! The words of Tidings as types, each with its invariant (design: one word per idea).
+//! The terms of Tidings as types, each with its invariant.
 //!
-//! Everything here is plain data: a value that exists is valid. Serde forms are those of our own durable rows and of
-//! the HTTP API's scalar fields; request and response shapes belong to the crates that speak them. Nothing here reads a
-//! clock, does I/O or decides anything.
+//! Everything here is plain data: a value that exists is valid. Serde forms are those of the server's own durable rows
+//! and of scalar fields of the HTTP API. The shapes of requests and answers belong to the crates that use them. Nothing
+//! here reads a clock or does I/O.
 
 mod brake;
 mod device;

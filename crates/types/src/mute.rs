@@ -1,7 +1,7 @@
-//! What a device does not want to be told for now.
+//! What a device does not want to be pushed for a time.
 //!
-//! A mute takes the device out of every event it covers, whatever it is subscribed to and whoever names it. Ending it
-//! when its time is over is the store's work.
+//! A mute takes the device out of every event that it covers, even if the event names the device. The store removes a
+//! mute when its time is over.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,13 +10,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::{NameError, Subject, Timestamp};
 
-/// What is muted. As text `everything`, or the subject, which always has a colon.
+/// The scope of a mute. As text `everything`, or the subject, which always contains a colon.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum MuteScope {
     /// Every event.
     Everything,
-    /// Events that carry this subject, whatever else they carry.
+    /// Events with this subject, whatever other subjects they have.
     Subject(Subject),
 }
 
@@ -30,12 +30,12 @@ impl MuteScope {
     }
 }
 
-/// One mute of a device; it has at most one of each scope.
+/// One mute of a device; a device has at most one of each scope.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Mute {
     /// What it covers.
     pub scope: MuteScope,
-    /// When it ends, within a second; `None`: not by itself.
+    /// When it ends, within a second; `None`: it does not end by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Timestamp>,
 }

@@ -1,13 +1,12 @@
-//! The names people and programs give to things, each a type of its own, so that none is taken for another.
+//! Names that people and programs give to things. Each kind is a type of its own, so that they cannot be confused.
 //!
-//! Every name is checked when it is made, also when serde makes it, and immutable and shared afterwards: a clone is
-//! one atomic addition. All are visible ASCII without space or zero byte, which is why rows may end a name with a zero
-//! byte and notification ids may join two with a space. A [`Locale`] is normalised too. Bounds: 255 bytes for a
-//! channel, 128 for most, 64 for topics and collapse keys; a [`NameError`] names the rule and repeats at most 64
-//! characters.
+//! Every name is checked when it is made, also by serde. Then it is immutable and shared: a clone is one atomic
+//! addition. All names are visible ASCII without space or zero byte. So rows may end a name with a zero byte, and
+//! notification ids may join two names with a space. A [`Locale`] is also normalised. Bounds: 255 bytes for a channel,
+//! 128 for most, 64 for topics and collapse keys. A [`NameError`] has the rule and at most 64 characters of the name.
 //!
-//! Sources: BCP 47 (of which extensions, variants and private use are not taken), ISO 3166-1, the IANA time zone
-//! database's rules for names.
+//! Sources: BCP 47 (without extensions, variants and private use), ISO 3166-1, the IANA time zone database's rules for
+//! names.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -15,11 +14,11 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// A name that breaks its rule; the text tells what is named, the rule with its limit, and the value.
+/// A name that breaks its rule. The text has the kind of name, the rule with its limit, and the value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what} {rule}, got {value:?}")]
 pub struct NameError {
-    /// What was to be named, for example "event id".
+    /// The kind of name, for example "event id".
     pub what: &'static str,
     /// The rule, with the limit.
     pub rule: &'static str,
@@ -119,7 +118,7 @@ name!(
     }
 );
 name!(
-    /// Which kind of event about a subject, for example `goal`.
+    /// The kind of event about a subject, for example `goal`.
     TopicName, "topic", "must be 1 to 64 characters of a-z, 0-9, _ and -", |text| {
         visible_ascii(text, 64)
             && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_' || byte == b'-')
@@ -138,15 +137,15 @@ name!(
     UserId, "user id", "must be 1 to 128 visible ASCII characters", |text| visible_ascii(text, 128)
 );
 name!(
-    /// Its caller's name for a long import of devices, under which it can be continued.
+    /// The name of an import of devices, under which it can be resumed.
     ImportName, "import name", "must be 1 to 64 visible ASCII characters", |text| visible_ascii(text, 64)
 );
 name!(
-    /// The application a device runs: on Apple platforms the bundle id, which is the APNs topic.
+    /// The app of a device: on Apple platforms the bundle id, which is the APNs topic.
     AppId, "app", "must be 1 to 128 visible ASCII characters", |text| visible_ascii(text, 128)
 );
 name!(
-    /// How a device replaces a shown notification: a newer one with the same key takes its place.
+    /// A newer notification with the same key replaces an older one on a device.
     CollapseKey, "collapse key", "must be 1 to 64 visible ASCII characters", |text| visible_ascii(text, 64)
 );
 name!(
@@ -156,8 +155,8 @@ name!(
     }
 );
 name!(
-    /// Where a clock is, as the IANA time zone database names it: `Europe/Stockholm`, `Etc/GMT+5`, `UTC`. Checked by its
-    /// syntax only: which zones there are changes several times a year.
+    /// A time zone by its name in the IANA database: `Europe/Stockholm`, `Etc/GMT+5`, `UTC`. Only its syntax is
+    /// checked, because the list of zones changes several times a year.
     TimeZone, "time zone", "must be an IANA name such as Europe/Stockholm, 1 to 64 characters", |text| {
         let part = |part: &str| {
             part.starts_with(|first: char| first.is_ascii_alphabetic())
@@ -167,8 +166,8 @@ name!(
     }
 );
 
-/// A language as devices and catalogues name it: `pt`, `pt-BR`, `zh-Hant-TW` (BCP 47: language, script, region).
-/// `_` and `-` are the same on input; the kept form has `-` and the usual letter case.
+/// A language as devices and catalogues name it: `pt`, `pt-BR`, `zh-Hant-TW` (BCP 47: language, script, region). On
+/// input `_` and `-` are the same; the stored form has `-` and the usual letter case.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Locale(Arc<str>);

@@ -1,15 +1,15 @@
-//! Where something stands: a publication in its channel, an event in the journal.
+//! Positions: of a publication in its channel, of an event in the journal.
 //!
-//! Offsets of one channel are compared only within one [`Epoch`]; a reader that comes with another one is told of a
-//! gap. All durable channels share the epoch of the store (decision 0002). Nothing here gives out positions: memory
-//! channels get them from the hub, durable ones and the journal from the store's committer.
+//! Offsets of one channel are compared only within one [`Epoch`]; a reader with another epoch gets a gap. All durable
+//! channels share the epoch of the store (decision 0002). Positions are given out elsewhere: by the hub for memory
+//! channels, and by the store's committer for durable channels and the journal.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Place of a publication in its channel. The first one has offset 1, or a later one in a durable channel whose name may have
-/// been used before; 0 is before all.
+/// Position of a publication in its channel. The first one has offset 1; in a durable channel whose name may have been
+/// used before it has a later one. 0 is before all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Offset(pub u64);
@@ -21,14 +21,14 @@ impl Offset {
     }
 }
 
-/// One life of a channel: new when its history was lost, so that offsets of different lives are never compared.
+/// One life of a channel. It is new when the history was lost, so that offsets of different lives are never compared.
 /// Eight ASCII letters; on the wire a string.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Epoch([u8; 8]);
 
 impl Epoch {
-    /// An epoch from random bits supplied by the caller (cores draw no randomness of their own).
+    /// An epoch from random bits of the caller (cores have no randomness of their own).
     pub fn from_random(mut bits: u64) -> Self {
         const LETTERS: &[u8; 52] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
         Self(std::array::from_fn(|_| {
@@ -73,16 +73,16 @@ impl fmt::Debug for Epoch {
     }
 }
 
-/// A place a reader can resume from: the last publication it has, in which life of the channel.
+/// A position from which a reader can resume: the last publication that it has, and its epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct StreamPosition {
     /// The last publication the reader has.
     pub offset: Offset,
-    /// The life of the channel it belongs to.
+    /// The epoch of the offset.
     pub epoch: Epoch,
 }
 
-/// Place of an accepted event in the journal; increases by one per event and also names the event's job.
+/// Position of an accepted event in the journal; increases by one per event, and also names the event's job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct JournalPosition(pub u64);

@@ -1,4 +1,4 @@
-//! Who delivers push notifications.
+//! The providers of push notifications.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::NameError;
 
-/// Who delivers push notifications.
+/// A provider of push notifications.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Provider {

@@ -4,12 +4,12 @@
 //! (goal, red_card) on (team:42, team:7) and country in (DE, AT) and not platform = web
 //! ```
 //!
-//! A [`Selector`] says which devices are meant; who they are at the moment, the audience index finds out. The language,
-//! its grammar and its limits stand in `docs/selectors.md` for those who write it; `parse` reads it.
+//! A [`Selector`] describes devices; the audience index finds them. The language, its grammar and its limits are in
+//! `docs/selectors.md`; `parse` reads it.
 //!
-//! [`fmt::Display`] is the canonical form: one for each tree, read again as the same tree, and within the limits too,
-//! which is why serde keeps a selector as this text. Bounds: [`selector_limits`]; whoever walks a tree by recursion
-//! needs no more than three levels for each of [`selector_limits::DEPTH_MAX`].
+//! [`fmt::Display`] is the canonical form, one for each tree. It is read again as the same tree, and is within the
+//! limits, so serde stores a selector as this text. Bounds: [`selector_limits`]. A recursive walk over a tree needs at
+//! most three levels for each of [`selector_limits::DEPTH_MAX`].
 
 pub mod limits;
 mod parse;
@@ -24,7 +24,7 @@ pub use limits as selector_limits;
 pub use parse::{SelectorError, SelectorProblem};
 pub use tree::SelectorNode;
 
-/// Which devices are meant.
+/// A description of devices.
 ///
 /// ```
 /// # use tidings_types::Selector;
@@ -49,7 +49,7 @@ impl FromStr for Selector {
     type Err = SelectorError;
 
     /// # Errors
-    /// When the text is no selector or passes a limit: where, what was found, and what was expected.
+    /// If the text is not a selector or exceeds a limit: the place, what was found, and what was expected.
     fn from_str(text: &str) -> Result<Self, SelectorError> {
         parse::parse(text).map(Self)
     }

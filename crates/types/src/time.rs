@@ -1,8 +1,7 @@
 //! A moment of the wall clock, as it is stored and sent.
 //!
-//! For what must survive a restart or is told to others: when an event expires, since when a token is gone. It may
-//! jump when somebody sets the clock, so arithmetic saturates, and timeouts within a process are measured with tokio's
-//! clock.
+//! Used for times that are stored or sent: when an event expires, since when a token is gone. The wall clock may jump,
+//! so arithmetic saturates. Timeouts within a process use tokio's clock.
 
 use std::time::Duration;
 
@@ -10,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 /// A moment of the wall clock: milliseconds since the Unix epoch.
 ///
-/// Cores are handed one; `tidings_telemetry::unix_now` is where drivers read it.
+/// Cores get one as an argument; drivers read it with `tidings_telemetry::unix_now`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Timestamp(pub u64);
@@ -31,12 +30,12 @@ impl Timestamp {
         Self(self.0 - self.0 % (24 * 3600 * 1000))
     }
 
-    /// The moment `duration` later; stays at the end of time instead of overflowing.
+    /// The moment `duration` later; saturates at the greatest timestamp.
     pub fn saturating_add(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)))
     }
 
-    /// How long ago `earlier` was; zero when it lies ahead.
+    /// The time since `earlier`; zero if it is in the future.
     pub fn saturating_since(self, earlier: Self) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
     }

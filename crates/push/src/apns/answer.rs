@@ -14,12 +14,12 @@
 //! | 429 `TooManyProviderTokenUpdates`, 400 `IdleTimeout`, 503 `Shutdown` | repeat on another connection |
 //! | 5xx | repeat as `Retry-After` says |
 //!
-//! That a token is gone after `BadDeviceToken` is a doubt, not a certainty: the sender waits before it removes the token, and
-//! keeps it when many tokens are called so at once (`sender/src/wave.rs`).
+//! After `BadDeviceToken` it is not certain that a token is gone: the sender waits before it removes the token, and
+//! keeps it if many tokens get this answer at once (`sender/src/wave.rs`).
 //!
-//! A refused credential does not reject notifications: an operator can replace a key while they still matter.
-//! A reason that is not in Apple's table is judged by its status alone. Apple states no `Retry-After`, but what stands
-//! before it may.
+//! A refused credential does not reject notifications, because an operator can replace a key while they are still
+//! useful. A reason that is not in Apple's table is judged by its status alone. Apple documents no `Retry-After`, but a
+//! proxy before it may send one.
 
 use std::time::Duration;
 
@@ -31,19 +31,18 @@ use super::reason::Reason;
 use crate::answer::{Advice, Verdict};
 use crate::retry::retry_after;
 
-/// How soon a device that got too many requests is asked again at the earliest.
+/// How long a device that got too many requests is left alone at least.
 const DEVICE_PAUSE: Duration = Duration::from_secs(1);
 
 #[derive(Deserialize, Default)]
 struct Body<'a> {
     #[serde(borrow, default)]
     reason: std::borrow::Cow<'a, str>,
-    /// Milliseconds since the epoch, with 410 only.
+    /// Milliseconds since the epoch; only with 410.
     timestamp: Option<u64>,
 }
 
-/// Reads an answer; `body` is its beginning, at most [`crate::ANSWER_BYTES_MAX`] bytes. Anything unreadable in it
-/// counts as no reason given.
+/// Reads an answer; `body` is its beginning, at most [`crate::ANSWER_BYTES_MAX`] bytes. Unreadable parts are ignored.
 pub fn classify(status: StatusCode, headers: &HeaderMap, body: &[u8], now: Timestamp) -> Verdict {
     if status == StatusCode::OK {
         return Verdict::Accepted;
@@ -60,11 +59,11 @@ pub fn classify(status: StatusCode, headers: &HeaderMap, body: &[u8], now: Times
             repeat(Advice::LeaveConnection)
         }
         (403, _) => repeat(Advice::CredentialRefused),
-        // The reason says more than the status: no device may be blamed for a certificate.
+        // The reason says more than the status: a problem with a certificate must not count against the device.
         (400..=499, reason) if reason.is_about_credential() => repeat(Advice::CredentialRefused),
         (429, _) => wait(DEVICE_PAUSE),
         (500.., _) => wait(Duration::ZERO),
-        // A moment that lies ahead would condemn registrations yet to come.
+        // A moment in the future would count against registrations that are yet to come.
         (410, _) => rejected(Some(body.timestamp.map_or(now, Timestamp).min(now))),
         (_, Reason::BadDeviceToken) => rejected(Some(now)),
         _ => rejected(None),

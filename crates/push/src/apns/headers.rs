@@ -1,9 +1,8 @@
 //! The headers of a request to APNs.
 //!
-//! Headers that no two requests share (`apns-id`) or that change from job to job (`apns-collapse-id`,
-//! `apns-expiration`) are marked sensitive: HPACK then sends them as never-indexed literals, and the provider's small
-//! header table keeps what repeats (`apns-topic`, `apns-push-type`, `apns-priority`). `:path` and `authorization` are
-//! never indexed by `h2` anyway.
+//! Headers that no two requests share (`apns-id`) or that change with each job (`apns-collapse-id`, `apns-expiration`)
+//! are marked sensitive. HPACK then sends them as never-indexed literals, and the provider's small header table keeps
+//! those that repeat (`apns-topic`, `apns-push-type`, `apns-priority`). `h2` never indexes `:path` and `authorization`.
 
 use http::header::HeaderName;
 use http::{HeaderMap, HeaderValue};

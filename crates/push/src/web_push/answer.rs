@@ -1,25 +1,26 @@
-//! What an answer of a push service means (RFC 8030, 5 and 8; RFC 8292, 4.2).
+//! What an answer of a push service means (RFC 8030 and RFC 8292).
 //!
-//! | Answer | Verdict |
-//! |---|---|
-//! | 200, 201, 202 | accepted |
-//! | 404, 410 | rejected, the subscription is gone |
-//! | 400 `VapidPkHashMismatch` (Apple) | rejected: the subscription was made with another key |
-//! | 401, 403 | repeat with a new signature; see below |
-//! | 400 `IdleTimeout` (Apple), 408 | repeat: it was too slow, and is not taken |
-//! | 406 (Windows), 429 `TooManyRequests` (Apple) | repeat; this one waits as `Retry-After` says, a minute without it |
-//! | 413, other 4xx, other 2xx, 1xx and 3xx | rejected |
-//! | 429 with `Retry-After` | repeat; all for this origin waits as long as it says |
-//! | 429 without it | repeat; this one waits a minute |
-//! | 5xx | repeat as `Retry-After` says |
+//! | Answer | Verdict | Source |
+//! |---|---|---|
+//! | 200, 201, 202 | accepted | RFC 8030, 5 (201) and 5.1 (202) |
+//! | 404, 410 | rejected: the subscription is gone | RFC 8030, 7.3 (404); services also send 410 |
+//! | 400 `VapidPkHashMismatch` | rejected: the subscription was made with another key | Apple |
+//! | 401, 403 | repeat with a new signature; see below | RFC 8292, 4.2 |
+//! | 400 `IdleTimeout`, 408 | repeat: the request was too slow and was not accepted | Apple; RFC 9110, 15.5.9 |
+//! | 406 | repeat: this notification waits as `Retry-After` says, one minute without it | Windows |
+//! | 413 | rejected: the message is too large | RFC 8030, 7.2 |
+//! | 429 with `Retry-After` | repeat: all notifications for this origin wait as it says | RFC 8030, 8.4 |
+//! | 429 `TooManyRequests`, 429 without `Retry-After` | repeat: as for 406 | Apple; RFC 8030, 8.4 |
+//! | other 4xx, other 2xx, 1xx and 3xx | rejected | |
+//! | 5xx | repeat as `Retry-After` says | RFC 9110, 15.6 |
 //!
-//! A subscription is bound to the key it was made with. So where a signature that is fresh is refused too, either this
-//! key is wrong for all of an origin or this subscription is another key's, and no operator could mend it in time: the
-//! driver then rejects instead of repeating. It never deletes: with a wrong key in the configuration all would go.
-//! No redirect is followed: it could lead anywhere.
+//! A subscription is bound to the key with which it was made (RFC 8292, 4). If a new signature is refused too, either
+//! the key is wrong for the whole origin, or this subscription belongs to another key. No operator can repair that in
+//! time, so the driver then rejects instead of repeating. It never deletes the subscription, because with a wrong key in
+//! the configuration all subscriptions would be deleted. Redirects are not followed: they could lead to any host.
 //!
-//! A 429 may be about one subscription that gets too much (RFC 8030, 8.4; Apple's word always is), which must not stop
-//! an origin's others. One that states a wait is taken for the origin's.
+//! A 429 may be about one subscription that gets too much (RFC 8030, 8.4), and must not stop the other notifications of
+//! the origin. Apple's `TooManyRequests` always means that. A 429 with `Retry-After` counts for the whole origin.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -32,10 +33,10 @@ use super::reason::Reason;
 use crate::answer::{Advice, Verdict};
 use crate::retry::retry_after;
 
-/// How long a subscription is left alone after a 429 that does not say.
+/// How long a notification waits after a 406 or 429 without `Retry-After`.
 const QUOTA_PAUSE: Duration = Duration::from_secs(60);
 
-/// As Apple answers; others' bodies have no such member.
+/// Apple's body of an error; bodies of other services have no such member.
 #[derive(Deserialize, Default)]
 struct Body<'a> {
     #[serde(borrow, default)]
@@ -50,14 +51,17 @@ pub fn classify(status: StatusCode, headers: &HeaderMap, body: &[u8], now: Times
         Verdict::Repeat { reason: reason.into(), advice, not_before }
     };
     match status.as_u16() {
-        200..=202 => Verdict::Accepted,
+        200..=202 => Verdict::Accepted, // RFC 8030, 5 and 5.1.
+        // RFC 8030, 7.3: 404 for an expired subscription.
         404 | 410 => rejected(Reason::SubscriptionGone, Some(now)),
         400..=499 if has_reason(body, "VapidPkHashMismatch") => rejected(Reason::VapidKeyMismatch, None),
+        // RFC 8292, 4.2: the signature is missing or not accepted.
         401 | 403 => repeat(Reason::VapidRefused, Advice::RenewCredential, Duration::ZERO),
         408 => repeat(Reason::ServiceError, Advice::Wait, Duration::ZERO),
         400 if has_reason(body, "IdleTimeout") => repeat(Reason::ServiceError, Advice::Wait, Duration::ZERO),
-        413 => rejected(Reason::PayloadTooLarge, None),
+        413 => rejected(Reason::PayloadTooLarge, None), // RFC 8030, 7.2.
         406 => repeat(Reason::TooManyRequests, Advice::Wait, QUOTA_PAUSE),
+        // RFC 8030, 8.4: a service may limit the rate, and should send Retry-After.
         429 => {
             let is_origins = retry_after(headers, now).is_some() && !has_reason(body, "TooManyRequests");
             let advice = if is_origins { Advice::PauseAll } else { Advice::Wait };
@@ -144,7 +148,7 @@ mod tests {
             prop_assert_eq!(is_gone, status == 404 || status == 410);
         }
 
-        /// Whatever is in the place where a word of Apple's may be.
+        /// Any text in the place of Apple's reason.
         #[test]
         fn no_word_breaks_us_and_none_costs_a_subscription(
             status in 100u16..1000, reason in r#"[A-Za-z]{0,20}|"|\\u0000|[\[{]{0,200}"#, quoted: bool
