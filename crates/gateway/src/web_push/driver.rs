@@ -337,7 +337,7 @@ impl Driver {
             return self.settle(sending, Outcome::Expired, None, now);
         };
         let due = now.at + wait.saturating_sub(kept.min(floor));
-        self.origins.put_back(sending.origin, sending.level, sending.attempt, due);
+        self.origins.put_back(sending.origin, sending.level, sending.attempt, due, now);
     }
 
     fn settle(&mut self, sending: Sending, outcome: Outcome, gone_at: Option<Timestamp>, now: Now) {

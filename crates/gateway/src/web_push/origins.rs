@@ -1,7 +1,10 @@
-//! Which push service may be sent what, and when: the books about origins.
+//! Decides which push service below one rule is sent what, and when.
 //!
-//! A core: it opens nothing and is handed `now`. It knows nothing of what it keeps in order, items `T` to be sent and
-//! connections `C` to send them on; they go out with [`Origins::next`] and come back with [`Origins::on_ended`].
+//! A rule of the allow list is one host or one wildcard. A host is one *origin* (scheme, host and port), or one for each allowed
+//! port; a wildcard has any number of origins. Other rules have schedulers, lakes and connections of their own.
+//!
+//! This is a core: it opens nothing, and it is told the time. Items `T` are to be sent, connections `C` are what they are sent on;
+//! [`Origins::next`] hands out both, and [`Origins::on_ended`] takes the connection back.
 //!
 //! ```text
 //!          ┌ origin ───────────────────────────────┐
@@ -11,87 +14,81 @@
 //!          └───────────────────────────────────────┘
 //! ```
 //!
-//! **An origin costs itself.** It has a queue, a [`Gate`] (breaker, pauses it asked for) and a retry budget of its own,
-//! and as many attempts under way as its connections take. What may be held is for all of them: others pass one that
-//! takes nothing until it holds all there is room for. Then the lake waits, as it does for any receiver that is slower
-//! than its sender, for nothing that may still be sent is thrown away. Priorities have bounds of their own, or a
-//! newsletter that waits would keep a goal in its lake.
+//! # Rules
+//! 1. **An origin costs itself.** It has its own queues, [`Gate`](super::gate::Gate) (breaker, and the pauses that it asked for),
+//!    retry budget and connections. Origins are served round-robin. Within an origin repeats go first if the budget pays for
+//!    them, then the higher priority, but every 16th item is of a lower priority ([`Turns`](crate::turns::Turns)).
+//! 2. **All origins share the room of a priority.** While there is room, items pass an origin that takes nothing. When the room is
+//!    full, the lake waits: an item that may still be sent is not thrown away. A quarter of the room, at most [`RESERVE_MAX`], is
+//!    kept for items that the driver takes one by one ([`Origins::has_room`]), to find an origin that answers.
+//! 3. **Dead origins together hold at most half of the room of a priority.** Items beyond that are shed, the latest first, with the
+//!    next [`Origins::sweep`], and later items as they come. An origin that has answered keeps at least one item, to be tried with.
+//! 4. **An origin is dead** when [`FAILED_PROBES_MAX`] probes have failed, each begun after another origin had taken an item since
+//!    the probe before; or when its last answer asked for a pause, and another origin has taken an item meanwhile. An origin that
+//!    has answered is dead only after [`WAIT_MAX`] in which it took nothing. It lives again as soon as it takes an item. A 5xx
+//!    without `Retry-After` is no answer. (A probe is the single attempt that an open breaker allows.)
+//! 5. **An outage of our own network sheds nothing**: nobody takes anything while it lasts, so no probe counts. One outage adds at
+//!    most one failed probe, at its beginning. An origin without others to compare it with, such as the only one of a rule, is
+//!    never dead.
+//! 6. **An origin needs a place to have connections.** When all places are taken, the origin whose connections were idle for longest
+//!    loses its place, and its connections are closed. If all are at work, the next origin waits in line, and an origin that has
+//!    had its place for [`TENURE`] begins nothing more and goes to the end of the line.
+//! 7. **Origins that have never answered share half of the places**, for they may be made up and hang until their timeout. They
+//!    have a line of their own; a free place goes to the two lines in turn.
 //!
-//! **Only the dead are shed, so that others pass.** The *dead* hold half of a priority together; what they have on top
-//! is shed by the next sweep, and what comes on top then at once. An origin is dead if it is silent for too long:
-//! [`WAIT_MAX`] (5 minutes), or [`GRACE`] (10 s) if it has never answered; else made-up origins, a name and one endpoint each,
-//! would hold everything. An origin is heard of when it takes something or asks for a pause. A 5xx without `Retry-After` is
-//! a failure. The time of a pause does not count as silence, but at most [`WAIT_MAX`] of pauses in a row.
+//! # Limits
+//! | What | Limit | When it is reached |
+//! |---|---|---|
+//! | items held, per priority | a third of `held_max` | the lake waits |
+//! | of these, for dead origins | half, and one for each that has answered | the rest is shed |
+//! | origins with connections | `origin_count_max` | rule 6 |
+//! | of these, origins that never answered | half, rounded up | they wait in line |
+//! | attempts under way, per origin | what its connections allow | its items wait |
+//! | origins remembered without an item: shut ones, and those that have answered | [`REMEMBERED_MAX`], [`REMEMBERED_FOR`] | forgotten |
 //!
-//! **A failure is an origin's own only by what others answered after it.** If nobody answers it may be our own network
-//! that is away, and nothing is shed for that, nor when it comes back. Answers of any origins, each within [`GRACE`] of
-//! the one before, are a *run*: an outage ends it. An origin *fails alone* if an attempt that was begun and has failed
-//! in a run was followed by [`GRACE`] of the same run, pauses not counted; until it is heard of. Who fails alone may be
-//! dead, and besides only who is in a pause of its own that is longer than anybody is waited for. For others to answer
-//! there must be something to send them when a priority is full: [`RESERVE_MAX`] is kept for what is taken one by one
-//! ([`Origins::has_room`]).
-//!
-//! So an origin that takes nothing holds up others of its priority once it holds all of it, and until it takes some, is
-//! dead, or what it has is over. Known gaps: what is behind it in the lake, which has one order, waits that long. And
-//! if those that take nothing come one behind the other, more than there is room for with the reserve, before others
-//! have answered for [`GRACE`] after their failures, that is taken for an outage of ours until others do, of whatever
-//! priority. An outage that is shorter than [`GRACE`] is not told from an origin's own trouble if that has never
-//! answered.
-//!
-//! **A place is what an origin needs to have connections**; there are `origin_count_max`. Who needs one takes the place
-//! of the one that was idle for longest; if all are at work it waits in line, and who has had a place for [`TENURE`]
-//! while others wait opens nothing more and leaves it when its answers are there. An origin that is shut counts as
-//! idle. Origins that have never answered, or whose breaker is open, may hang for as long as timeouts let them: they
-//! are a *class* of their own, with a line of its own, and get a place only while fewer than half are theirs. In that
-//! line those that did answer once are before those that are only said to exist.
-//!
-//! Bounds: `held_max` items in all; origins of which nothing is held and that have no place are only remembered while
-//! they are shut or because they have answered, at most [`REMEMBERED_MAX`]. Timers: one per item that waits and about
-//! one per shut origin.
+//! # Known gaps
+//! - A lake has one order. Items behind those of an origin that takes nothing wait until it takes some, is dead, or its items are
+//!   over.
+//! - If the first items of a burst are all for origins that take nothing, and fill room and reserve before another origin has taken
+//!   an item between three of their probes, then none of them is dead until another origin takes something, of any priority.
 
+mod origin;
 #[cfg(test)]
 mod tests;
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
 use slab::Slab;
 use tidings_http1::Origin as Name;
-use tidings_push::retry::RetryBudget;
 use tidings_types::EventPriority;
 use tokio::time::Instant;
 
-use super::gate::{Gate, Health, Now};
-use crate::attempt::BUDGET_PAUSE;
-use crate::turns::Turns;
+use super::gate::{Health, Now};
+use origin::Origin;
 
 /// Priorities, the highest first.
 pub(crate) const LEVELS: usize = EventPriority::ALL.len();
 /// Most items of one priority that are asked for at once.
 pub(crate) const BATCH_MAX: usize = 64;
-/// Most that is kept free of a priority for what is taken one by one; a quarter of it, if that is less.
+/// Most that is kept free of a priority for items that are taken one by one; a quarter of the room, if that is less.
 pub(crate) const RESERVE_MAX: usize = 64;
-/// How long an origin that has never answered may be silent, how long others answer after a failure that is an origin's
-/// own, and how far apart their answers may be.
-pub(crate) const GRACE: Duration = Duration::from_secs(10);
-/// How long an origin that has answered may be silent.
+/// How many probes of a dead origin have failed.
+pub(crate) const FAILED_PROBES_MAX: u32 = 3;
+/// How long an origin that has answered may take nothing before it can be dead.
 pub(crate) const WAIT_MAX: Duration = Duration::from_secs(300);
-/// How long an origin keeps its place at least, unless it is idle or shut.
+/// How long an origin keeps its place at least while it has something to send.
 pub(crate) const TENURE: Duration = Duration::from_secs(1);
-/// Origins that are remembered without anything held for them: those that are shut, and those that have answered.
+/// Origins that are remembered without anything held for them.
 pub(crate) const REMEMBERED_MAX: usize = 4096;
 /// How long it is remembered that an origin has answered, and so was not made up.
-const REMEMBERED_FOR: Duration = Duration::from_secs(7 * 24 * 3600);
-/// Classes of origins: who answers, and who may not.
-const SOUND: usize = 0;
-const DOUBTFUL: usize = 1;
+pub(crate) const REMEMBERED_FOR: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// The bounds; see the module's text.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     pub(crate) origin_count_max: usize,
-    /// Attempts under way, of an origin of which nothing else was said ([`Origins::set_attempt_count_max`]).
+    /// Attempts under way, for an origin without another number ([`Origins::set_attempt_count_max`]).
     pub(crate) attempt_count_max: usize,
     /// Over all origins and priorities, at least [`LEVELS`].
     pub(crate) held_max: usize,
@@ -130,105 +127,32 @@ pub(crate) struct Origins<T, C> {
     limits: Limits,
     ids: HashMap<Name, usize>,
     origins: Slab<Origin<T, C>>,
-    /// Items held per priority: queued, in flight, waiting.
+    /// Items held per priority: queued, in flight, waiting for a repeat.
     held: [usize; LEVELS],
-    /// Origins with a place; at most `origin_count_max`.
+    /// Items that any origin has taken so far.
+    taken: u64,
+    /// Origins with a place.
     placed: Vec<usize>,
-    /// Origins with a place that may be able to start something; each is in it once.
+    /// Origins with a place and something to send, in the order of their turns.
     ready: VecDeque<usize>,
-    /// Origins that wait for a place, per class; each is in one of them, once.
+    /// Origins that wait for a place: those that have never answered, and those that have.
     lines: [VecDeque<usize>; 2],
-    answers: Option<Answers>,
-    timers: BinaryHeap<Reverse<Timer<T>>>,
-    sequence: u64,
+    /// The line that the last place went to.
+    last_line: usize,
+    /// When origins may have something to do; each is in it at most once.
+    wakes: BTreeSet<(Instant, usize)>,
 }
 
-/// A run: answers of any origins, each within [`GRACE`] of the one before.
-#[derive(Debug, Clone, Copy)]
-struct Answers {
-    first_at: Instant,
-    last_at: Instant,
+/// Which queue of [`Origins`] an origin stands in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    None,
+    Ready,
+    InLine,
 }
 
-/// A failure in a run, which is named by its first answer.
-#[derive(Debug, Clone, Copy)]
-struct Failure {
-    run: Instant,
-    at: Instant,
-}
-
-struct Origin<T, C> {
-    name: Name,
-    fresh: [VecDeque<T>; LEVELS],
-    turns: Turns<LEVELS>,
-    /// Due, with their priority.
-    repeats: VecDeque<(usize, T)>,
-    /// Until when repeats are not asked for, since the budget did not pay for one.
-    broke_until: Instant,
-    held: [usize; LEVELS],
-    in_flight: usize,
-    attempt_count_max: usize,
-    /// Since when something is in flight, if something is.
-    busy_since: Instant,
-    /// Open and unused, the latest used at the end.
-    idle: Vec<(C, Instant)>,
-    gate: Gate,
-    budget: RetryBudget,
-    /// What it may hold if the last sweep found it dead, per priority.
-    held_max: [Option<usize>; LEVELS],
-    /// The last answer that took something, the first that wanted a pause since, or the last time it got something to
-    /// send when it had nothing.
-    heard_at: Instant,
-    /// The same, or the end of the pause.
-    quiet_since: Instant,
-    /// Since when its answers are nothing but that it wants a pause.
-    paused_since: Option<Instant>,
-    has_answered: bool,
-    /// Since its last answer.
-    has_failed: bool,
-    /// The first since then that was begun and has failed in the run of then.
-    failure: Option<Failure>,
-    /// And others have answered for a while after it.
-    fails_alone: bool,
-    /// Its last answer wants it to be left alone for longer than anybody is waited for.
-    asks_too_long: bool,
-    last_used: Instant,
-    /// Since when it has a place.
-    placed_at: Option<Instant>,
-    is_ready: bool,
-    in_line: bool,
-    /// The earliest timer that looks after it.
-    look_at: Option<Instant>,
-}
-
-struct Timer<T> {
-    due: Instant,
-    /// Orders equal moments by arrival.
-    sequence: u64,
-    origin: usize,
-    /// What is due; without one its origin may have something to do.
-    item: Option<(usize, T)>,
-}
-
-impl<T> PartialEq for Timer<T> {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl<T> Eq for Timer<T> {}
-
-impl<T> PartialOrd for Timer<T> {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl<T> Ord for Timer<T> {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.due, self.sequence).cmp(&(other.due, other.sequence))
-    }
-}
+/// The line of origins that have never answered; the other one is for those that have.
+const UNKNOWN: usize = 0;
 
 impl<T, C> Origins<T, C> {
     pub(crate) fn new(limits: Limits) -> Self {
@@ -237,24 +161,18 @@ impl<T, C> Origins<T, C> {
             ids: HashMap::new(),
             origins: Slab::new(),
             held: [0; LEVELS],
+            taken: 0,
             placed: Vec::new(),
             ready: VecDeque::new(),
             lines: Default::default(),
-            answers: None,
-            timers: BinaryHeap::new(),
-            sequence: 0,
+            last_line: UNKNOWN,
+            wakes: BTreeSet::new(),
         }
     }
 
     /// Items pushed and not settled.
     pub(crate) fn held(&self) -> usize {
         self.held.iter().sum()
-    }
-
-    /// How many connections there are, or are being made.
-    #[cfg(test)]
-    pub(crate) fn connection_count(&self) -> usize {
-        self.placed.iter().map(|index| self.origins[*index].connection_count()).sum()
     }
 
     /// How many attempts may be under way, over all origins with a place.
@@ -281,8 +199,7 @@ impl<T, C> Origins<T, C> {
         (self.level_max() - reserve).saturating_sub(self.held[level]).min(BATCH_MAX)
     }
 
-    /// Whether an item of this priority may be pushed, asked for or not. Who pushes one at times although none is asked
-    /// for may so find an origin that answers.
+    /// Whether an item of this priority may be pushed, asked for or not.
     pub(crate) fn has_room(&self, level: usize) -> bool {
         self.held[level] < self.level_max()
     }
@@ -290,43 +207,32 @@ impl<T, C> Origins<T, C> {
     /// Takes an item for an origin; there must be room. It comes back when the origin is dead and has enough.
     pub(crate) fn push(&mut self, name: &Name, level: usize, item: T, now: Now) -> Result<(), T> {
         let index = self.ids.get(name).copied().unwrap_or_else(|| self.add(name, now));
-        let origin = &self.origins[index];
-        if origin.held_max[level].is_some_and(|max| origin.held[level] >= max) {
-            self.consider(index, now); // It may have nothing else to be kept for.
+        let origin = &mut self.origins[index];
+        if origin.held_max.is_some_and(|max| origin.held[level] >= max[level]) {
             return Err(item);
         }
+        origin.push(level, item);
         self.held[level] += 1;
-        let origin = &mut self.origins[index];
-        origin.on_queueing(now);
-        origin.held[level] += 1;
-        origin.fresh[level].push_back(item);
         self.consider(index, now);
         Ok(())
     }
 
-    /// The next item that may be sent; the origins take turns. Each that is handed out must come back, by
-    /// [`Self::on_ended`].
+    /// The next item that may be sent. Each that is handed out must come back, by [`Self::on_ended`].
     pub(crate) fn next(&mut self, now: Now) -> Option<Start<T, C>> {
         while let Some(index) = self.ready.pop_front() {
-            self.origins[index].is_ready = false;
-            let next = if self.may_start(&self.origins[index], now) { self.take(index, now) } else { None };
+            self.origins[index].turn = Turn::None;
+            let start = if self.may_start(index, now) { self.start(index, now) } else { None };
             self.consider(index, now);
-            if next.is_some() {
-                return next;
+            if start.is_some() {
+                return start;
             }
         }
         None
     }
 
-    fn take(&mut self, index: usize, now: Now) -> Option<Start<T, C>> {
+    fn start(&mut self, index: usize, now: Now) -> Option<Start<T, C>> {
         let origin = &mut self.origins[index];
-        let (level, item) = origin.take(now)?;
-        if origin.in_flight == 0 {
-            origin.busy_since = now.at;
-        }
-        origin.in_flight += 1;
-        origin.last_used = now.at;
-        origin.gate.on_started(now);
+        let (level, item) = origin.take(self.taken, now)?;
         let connection = origin.idle.pop().map(|(connection, _)| connection);
         Some(Start { origin: OriginId(index), level, item, connection })
     }
@@ -339,13 +245,10 @@ impl<T, C> Origins<T, C> {
         Effect { health, pause, random }: Effect,
         now: Now,
     ) {
+        self.taken += u64::from(health == Health::Well && pause.is_zero());
         let origin = &mut self.origins[index];
-        origin.in_flight -= 1;
-        origin.last_used = now.at;
         origin.idle.extend(connection.map(|connection| (connection, now.at)));
-        if origin.on_told(health, pause, self.answers, now) {
-            self.answers = Some(Answers::and_now(self.answers, now));
-        }
+        origin.on_ended(health, pause, self.taken, now);
         origin.gate.on_ended(health, pause, random, now);
         self.consider(index, now);
     }
@@ -357,48 +260,42 @@ impl<T, C> Origins<T, C> {
 
     /// An item that was handed out is done with.
     pub(crate) fn on_settled(&mut self, OriginId(index): OriginId, level: usize, now: Now) {
-        self.release_one(index, level);
+        self.held[level] -= 1;
+        self.origins[index].on_settled(level);
         self.consider(index, now);
     }
 
     /// An item that was handed out is to be sent again, at `due` at the earliest.
-    pub(crate) fn put_back(&mut self, OriginId(index): OriginId, level: usize, item: T, due: Instant) {
-        self.add_timer(due, index, Some((level, item)));
+    pub(crate) fn put_back(&mut self, OriginId(index): OriginId, level: usize, item: T, due: Instant, now: Now) {
+        self.origins[index].put_back(level, item, due);
+        self.consider(index, now);
     }
 
     /// Does what is due; returns when to come back.
     pub(crate) fn release(&mut self, now: Now) -> Option<Instant> {
-        while let Some(Reverse(first)) = self.timers.peek() {
-            if first.due > now.at {
-                return Some(first.due);
+        loop {
+            let &(due, index) = self.wakes.first()?;
+            if due > now.at {
+                return Some(due);
             }
-            let Some(Reverse(Timer { due, origin: index, item, .. })) = self.timers.pop() else { break };
-            // An origin that is gone, or another in its place, is looked at once for nothing.
-            let Some(origin) = self.origins.get_mut(index) else { continue };
-            if origin.look_at == Some(due) {
-                origin.look_at = None;
-            }
-            if item.is_some() {
-                origin.on_queueing(now);
-            }
-            origin.repeats.extend(item);
+            self.wakes.pop_first();
+            self.origins[index].wakes_at = None;
             self.consider(index, now);
         }
-        None
     }
 
     /// Closes the unused connections that are not to be kept.
     pub(crate) fn retain_idle(&mut self, now: Now, mut is_kept: impl FnMut(&C) -> bool) {
         for index in self.placed.clone() {
-            // One that left its place to another may be forgotten by now.
+            // An origin that lost its place meanwhile may be forgotten.
             let Some(origin) = self.origins.get_mut(index) else { continue };
             origin.idle.retain(|(connection, _)| is_kept(connection));
             self.consider(index, now);
         }
     }
 
-    /// Takes out what waits and must not be sent any more, with why not, and what dead origins have beyond their
-    /// common half, as `overloaded`; closes connections that were idle for too long. What is under way is left.
+    /// Takes out what waits and must not be sent any more, with why not, and what dead origins hold beyond their half, as
+    /// `overloaded`; closes connections that were idle for too long. What is under way is left.
     pub(crate) fn sweep<R: Copy>(
         &mut self,
         now: Now,
@@ -406,440 +303,161 @@ impl<T, C> Origins<T, C> {
         mut why_over: impl FnMut(&T) -> Option<R>,
     ) -> Vec<(T, R)> {
         let mut over = Vec::new();
-        self.sweep_timers(&mut over, &mut why_over);
         let mut room = [self.level_max() / 2; LEVELS];
         let indices: Vec<usize> = self.origins.iter().map(|(index, _)| index).collect();
         for index in indices {
-            // One that left its place to another may be forgotten by now.
+            // An origin that lost its place meanwhile may be forgotten.
             let Some(origin) = self.origins.get_mut(index) else { continue };
-            origin.compare(self.answers);
-            let mut released = [0; LEVELS];
-            for (level, queue) in origin.fresh.iter_mut().enumerate() {
-                let before = over.len();
-                take_out(queue, &mut over, &mut why_over, |item| item);
-                released[level] += over.len() - before;
-            }
-            take_out(&mut origin.repeats, &mut over, &mut |(_, item)| why_over(item), |(level, item)| {
-                released[level] += 1;
-                item
-            });
+            let before = origin.held;
+            over.extend(origin.take_over(&mut why_over));
             let idle_timeout = self.limits.idle_timeout;
             origin.idle.retain(|(_, since)| now.at.saturating_duration_since(*since) < idle_timeout);
-            for (level, count) in released.into_iter().enumerate() {
-                (0..count).for_each(|_| self.release_one(index, level));
-                let is_dead = self.origins[index].is_dead(self.answers, now);
-                self.origins[index].held_max[level] = is_dead.then_some(room[level]);
-                if is_dead {
-                    self.shed(index, level, &mut room[level], |item| over.push((item, overloaded)));
-                }
+            let is_dead = !origin.is_idle() && origin.is_dead(self.taken, now);
+            let least = usize::from(origin.has_answered);
+            origin.held_max = is_dead.then(|| room.map(|room| room.max(least)));
+            for (level, max) in origin.held_max.into_iter().flatten().enumerate() {
+                over.extend(origin.shed(level, max).into_iter().map(|item| (item, overloaded)));
+                room[level] = room[level].saturating_sub(origin.held[level]);
             }
+            let after = origin.held;
+            (0..LEVELS).for_each(|level| self.held[level] -= before[level] - after[level]);
             self.consider(index, now);
         }
         over
     }
 
-    /// [`Self::sweep`] of what waits for its moment.
-    fn sweep_timers<R>(&mut self, over: &mut Vec<(T, R)>, why_over: &mut impl FnMut(&T) -> Option<R>) {
-        let mut timers = std::mem::take(&mut self.timers).into_vec();
-        timers.retain_mut(|Reverse(Timer { origin, item, .. })| {
-            let Some(why) = item.as_ref().and_then(|(_, item)| why_over(item)) else { return true };
-            let Some((level, item)) = item.take() else { return true };
-            over.push((item, why));
-            self.release_one(*origin, level);
-            false
-        });
-        self.timers = timers.into();
-    }
-
-    /// Sheds what an origin holds beyond `room`, the latest first, and takes the rest of it off `room`.
-    fn shed(&mut self, index: usize, level: usize, room: &mut usize, mut shed: impl FnMut(T)) {
-        let origin = &mut self.origins[index];
-        let mut count = 0;
-        while origin.held[level] - count > *room {
-            let item = origin.fresh[level].pop_back().or_else(|| {
-                let at = origin.repeats.iter().rposition(|(of, _)| *of == level)?;
-                origin.repeats.remove(at).map(|(_, item)| item)
-            });
-            let Some(item) = item else { break };
-            shed(item);
-            count += 1;
-        }
-        (0..count).for_each(|_| self.release_one(index, level));
-        *room = room.saturating_sub(self.origins[index].held[level]);
-    }
-
     fn add(&mut self, name: &Name, now: Now) -> usize {
-        let index = self.origins.insert(Origin::new(name.clone(), self.limits.attempt_count_max, now));
+        let origin = Origin::new(name.clone(), self.limits.attempt_count_max, self.taken, now);
+        let index = self.origins.insert(origin);
         self.ids.insert(name.clone(), index);
         index
-    }
-
-    fn release_one(&mut self, index: usize, level: usize) {
-        self.held[level] -= 1;
-        self.origins[index].held[level] -= 1;
     }
 
     fn level_max(&self) -> usize {
         self.limits.held_max / LEVELS
     }
 
-    /// Whether it could start something, had it a place.
-    fn wants_to_start(&self, origin: &Origin<T, C>, now: Now) -> bool {
-        origin.has_queued(now)
-            && origin.in_flight < origin.attempt_count_max
-            && origin.gate.is_open(origin.in_flight, now)
+    fn may_start(&self, index: usize, now: Now) -> bool {
+        let origin = &self.origins[index];
+        origin.placed_at.is_some() && !self.must_leave(origin, now) && origin.wants_to_start(now)
     }
 
-    /// Whether it can start something.
-    fn may_start(&self, origin: &Origin<T, C>, now: Now) -> bool {
-        origin.placed_at.is_some() && !self.must_leave(origin, now) && self.wants_to_start(origin, now)
-    }
-
-    /// Whether others wait for the place that it has had for long enough: of its class, or of the other one while that
-    /// has less than its part.
+    /// Whether it has had its place for long enough, and an origin waits in line that could have the place.
     fn must_leave(&self, origin: &Origin<T, C>, now: Now) -> bool {
         let is_over = |since| now.at.saturating_duration_since(since) >= TENURE;
-        let class = origin.class(now);
-        origin.placed_at.is_some_and(is_over)
-            && (!self.lines[class].is_empty() || self.lacks_places(SOUND + DOUBTFUL - class, now))
+        origin.placed_at.is_some_and(is_over) && {
+            let [unknown, known] = self.lines.each_ref().map(|line| !line.is_empty());
+            known || unknown && (!origin.has_answered || self.unknown_count() < self.unknown_count_max())
+        }
     }
 
-    /// Whether some of this class are in line and it has less than its part of the places.
-    fn lacks_places(&self, class: usize, now: Now) -> bool {
-        !self.lines[class].is_empty() && self.placed_of(class, now) < self.part(class)
+    /// How many origins that have never answered have a place.
+    fn unknown_count(&self) -> usize {
+        self.placed.iter().filter(|index| !self.origins[**index].has_answered).count()
     }
 
-    /// How many of this class have a place.
-    fn placed_of(&self, class: usize, now: Now) -> usize {
-        self.placed.iter().filter(|index| self.origins[**index].class(now) == class).count()
+    fn unknown_count_max(&self) -> usize {
+        self.limits.origin_count_max.div_ceil(2)
     }
 
-    /// What the doubtful have at most, and the others at least while they want it.
-    fn part(&self, class: usize) -> usize {
-        let half = self.limits.origin_count_max.div_ceil(2);
-        if class == DOUBTFUL { half } else { (self.limits.origin_count_max - half).max(1) }
-    }
-
-    /// Puts an origin where it belongs after something about it has changed: its place, its turn, its timer.
+    /// Puts an origin where it belongs after something about it has changed: its place, its turn, its wake.
     fn consider(&mut self, index: usize, now: Now) {
-        self.give_up_place(index, now);
-        self.fill_places(now);
         let origin = &self.origins[index];
-        let wants = self.wants_to_start(origin, now) && !self.must_leave(origin, now);
-        if wants && !origin.is_ready && !origin.in_line {
-            if origin.placed_at.is_some() || self.find_place(index, now) {
-                self.set_ready(index);
-            } else {
-                self.join_line(index, now);
+        let wants = origin.wants_to_start(now);
+        let stays = origin.placed_at.is_some() && !self.must_leave(origin, now);
+        if origin.turn == Turn::InLine && !wants {
+            self.leave_line(index);
+        } else if origin.turn == Turn::None && wants && stays {
+            self.set_ready(index);
+        } else if origin.is_unused() && (wants || origin.idle.is_empty()) {
+            self.evict(index);
+            if wants {
+                self.join_line(index);
             }
         }
-        let origin = &self.origins[index];
-        if let Some(at) = origin.wakes_at(now) {
-            self.look(index, at);
-        }
+        self.set_wake(index, now);
+        self.fill_places(now);
         self.forget(index, now);
     }
 
-    /// An origin has no use for its place when it has neither connections nor anything to start, and none that it may
-    /// keep when others wait and it is idle, shut or past its time.
-    fn give_up_place(&mut self, index: usize, now: Now) {
-        let origin = &self.origins[index];
-        if origin.placed_at.is_none() || origin.in_flight > 0 {
-            return;
-        }
-        let is_used = self.wants_to_start(origin, now) && !self.must_leave(origin, now);
-        if !is_used && (origin.idle.is_empty() || self.is_awaited(origin, now)) {
-            self.evict(index);
-        }
-    }
-
-    fn join_line(&mut self, index: usize, now: Now) {
-        let origin = &mut self.origins[index];
-        origin.in_line = true;
-        let (class, is_known) = (origin.class(now), origin.has_answered);
-        if class == DOUBTFUL && is_known {
-            self.lines[class].push_front(index);
-        } else {
-            self.lines[class].push_back(index);
-        }
-    }
-
-    /// Whether somebody in line may have its place.
-    fn is_awaited(&self, origin: &Origin<T, C>, now: Now) -> bool {
-        let own = usize::from(origin.class(now) == DOUBTFUL);
-        let may_doubtful = || self.placed_of(DOUBTFUL, now) - own < self.part(DOUBTFUL);
-        let by_doubtful = || !self.lines[DOUBTFUL].is_empty() && may_doubtful();
-        if self.placed.len() < self.limits.origin_count_max {
-            return own == 1 && by_doubtful(); // Others have found room elsewhere, or may not have it.
-        }
-        !self.lines[SOUND].is_empty() || by_doubtful()
-    }
-
-    /// Gives free places to those in line.
-    fn fill_places(&mut self, now: Now) {
-        while self.placed.len() < self.limits.origin_count_max {
-            let class = [SOUND, DOUBTFUL].into_iter().find(|class| self.lacks_places(*class, now)).unwrap_or(SOUND);
-            let Some(next) = self.lines[class].pop_front() else { break };
-            self.origins[next].in_line = false;
-            if self.wants_to_start(&self.origins[next], now) {
-                self.place(next, now);
-                self.set_ready(next);
-            }
-        }
-    }
-
-    /// Closes its connections and takes its place away.
-    fn evict(&mut self, index: usize) {
-        let origin = &mut self.origins[index];
-        origin.placed_at = None;
-        origin.idle.clear();
-        self.placed.retain(|placed| *placed != index);
-        if std::mem::take(&mut origin.is_ready) {
-            self.ready.retain(|ready| *ready != index);
-        }
-    }
-
-    fn find_place(&mut self, index: usize, now: Now) -> bool {
-        let is_doubtful = |index: usize| self.origins[index].class(now) == DOUBTFUL;
-        let is_at_bound = is_doubtful(index) && self.placed_of(DOUBTFUL, now) >= self.part(DOUBTFUL);
-        if is_at_bound || self.placed.len() == self.limits.origin_count_max {
-            let unused = self.placed.iter().copied().filter(|placed| {
-                let origin = &self.origins[*placed];
-                origin.in_flight == 0 && !origin.is_ready && (!is_at_bound || is_doubtful(*placed))
-            });
-            let Some(oldest) = unused.min_by_key(|placed| self.origins[*placed].last_used) else { return false };
-            self.evict(oldest);
-            self.forget(oldest, now);
-        }
-        self.place(index, now);
-        true
-    }
-
-    fn place(&mut self, index: usize, now: Now) {
-        self.origins[index].placed_at = Some(now.at);
-        self.placed.push(index);
-    }
-
     fn set_ready(&mut self, index: usize) {
-        self.origins[index].is_ready = true;
+        self.origins[index].turn = Turn::Ready;
         self.ready.push_back(index);
     }
 
-    fn look(&mut self, index: usize, at: Instant) {
+    fn join_line(&mut self, index: usize) {
         let origin = &mut self.origins[index];
-        if origin.look_at.is_none_or(|earlier| at < earlier) {
-            origin.look_at = Some(at);
-            self.add_timer(at, index, None);
+        origin.turn = Turn::InLine;
+        self.lines[usize::from(origin.has_answered)].push_back(index);
+    }
+
+    fn leave_line(&mut self, index: usize) {
+        self.origins[index].turn = Turn::None;
+        self.lines.iter_mut().for_each(|line| line.retain(|waiting| *waiting != index));
+    }
+
+    /// Takes its place away, if it has one, and closes its connections.
+    fn evict(&mut self, index: usize) {
+        let origin = &mut self.origins[index];
+        if origin.placed_at.take().is_some() {
+            origin.idle.clear();
+            self.placed.retain(|placed| *placed != index);
         }
     }
 
-    fn add_timer(&mut self, due: Instant, origin: usize, item: Option<(usize, T)>) {
-        self.sequence += 1;
-        self.timers.push(Reverse(Timer { due, sequence: self.sequence, origin, item }));
+    /// Gives places to origins in line, while there are places for them.
+    fn fill_places(&mut self, now: Now) {
+        loop {
+            let lines = [1 - self.last_line, self.last_line];
+            let Some(line) = lines.into_iter().find(|line| self.make_room(*line, now)) else { return };
+            let Some(index) = self.lines[line].pop_front() else { return };
+            self.last_line = line;
+            self.origins[index].placed_at = Some(now.at);
+            self.placed.push(index);
+            self.set_ready(index);
+        }
+    }
+
+    /// Whether there is a place for the first of this line; takes that of the origin that was idle for longest if need be.
+    fn make_room(&mut self, line: usize, now: Now) -> bool {
+        if self.lines[line].is_empty() {
+            return false;
+        }
+        let is_capped = line == UNKNOWN && self.unknown_count() >= self.unknown_count_max();
+        if !is_capped && self.placed.len() < self.limits.origin_count_max {
+            return true;
+        }
+        let origin = |index: &usize| &self.origins[*index];
+        let unused = self.placed.iter().filter(|index| origin(index).is_unused());
+        let unused = unused.filter(|index| !is_capped || !origin(index).has_answered);
+        let Some(&oldest) = unused.min_by_key(|index| origin(index).last_used) else { return false };
+        self.evict(oldest);
+        self.forget(oldest, now);
+        true
+    }
+
+    /// Notes when an origin may have something to do that it cannot do now.
+    fn set_wake(&mut self, index: usize, now: Now) {
+        let origin = &mut self.origins[index];
+        let next = origin.next_wake(now);
+        let before = std::mem::replace(&mut origin.wakes_at, next);
+        if before != next {
+            before.map(|at| self.wakes.remove(&(at, index)));
+            self.wakes.extend(next.map(|at| (at, index)));
+        }
     }
 
     /// Forgets an origin of which nothing is to be known any more.
     fn forget(&mut self, index: usize, now: Now) {
-        let origin = &self.origins[index];
-        if !origin.is_idle() || origin.placed_at.is_some() {
-            return;
-        }
+        // It may be forgotten already, after it lost its place.
+        let Some(origin) = self.origins.get(index).filter(|it| it.is_idle() && it.placed_at.is_none()) else { return };
         let is_recent = now.at.saturating_duration_since(origin.last_used) < REMEMBERED_FOR;
-        let worth_remembering = origin.gate.opens_at(now).is_some() || (origin.has_answered && is_recent);
-        let is_room = self.origins.len() <= self.held() + self.placed.len() + REMEMBERED_MAX;
-        if worth_remembering && is_room {
+        let is_worth_it = origin.gate.opens_at(now).is_some() || (origin.has_answered && is_recent);
+        if is_worth_it && self.origins.len() <= self.held() + self.placed.len() + REMEMBERED_MAX {
             return;
         }
-        if origin.in_line {
-            self.lines.iter_mut().for_each(|line| line.retain(|waiting| *waiting != index));
-        }
-        let origin = self.origins.remove(index);
-        self.ids.remove(&origin.name);
-    }
-
-    /// Checks what must hold between two calls.
-    #[cfg(test)]
-    pub(crate) fn check(&self) {
-        let mut held = [0; LEVELS];
-        let mut in_timers = HashMap::<usize, usize>::new();
-        for Reverse(timer) in &self.timers {
-            *in_timers.entry(timer.origin).or_default() += usize::from(timer.item.is_some());
-        }
-        for (index, origin) in &self.origins {
-            (0..LEVELS).for_each(|level| held[level] += origin.held[level]);
-            let queued = origin.fresh.iter().map(VecDeque::len).sum::<usize>() + origin.repeats.len();
-            let waiting = in_timers.get(&index).copied().unwrap_or_default();
-            assert!(queued + waiting + origin.in_flight <= origin.held.iter().sum(), "held counts all");
-            assert_eq!(origin.placed_at.is_some(), self.placed.contains(&index));
-            assert_eq!(origin.is_ready, self.ready.contains(&index));
-            let in_line = self.lines.iter().flatten().filter(|waiting| **waiting == index).count();
-            assert_eq!(usize::from(origin.in_line), in_line);
-            assert!(origin.placed_at.is_some() || origin.connection_count() == 0, "connections need a place");
-            assert!(origin.placed_at.is_some() || !origin.is_ready, "only who has a place is ready");
-            assert!(origin.connection_count() <= origin.attempt_count_max);
-            assert_eq!(self.ids[&origin.name], index);
-        }
-        assert_eq!((held, self.ids.len()), (self.held, self.origins.len()));
-        assert!(self.placed.len() <= self.limits.origin_count_max);
-        assert!(held.iter().all(|held| *held <= self.level_max()), "{held:?}");
-        assert!(self.ready.len() <= self.placed.len());
-    }
-}
-
-/// Moves the items of a queue that are over behind those that were before.
-fn take_out<Q, T, R>(
-    queue: &mut VecDeque<Q>,
-    over: &mut Vec<(T, R)>,
-    why_over: &mut impl FnMut(&Q) -> Option<R>,
-    mut into_item: impl FnMut(Q) -> T,
-) {
-    for _ in 0..queue.len() {
-        let Some(queued) = queue.pop_front() else { break };
-        match why_over(&queued) {
-            Some(why) => over.push((into_item(queued), why)),
-            None => queue.push_back(queued),
-        }
-    }
-}
-
-impl<T, C> Origin<T, C> {
-    fn new(name: Name, attempt_count_max: usize, now: Now) -> Self {
-        Self {
-            name,
-            attempt_count_max,
-            fresh: Default::default(),
-            turns: Turns::new(),
-            repeats: VecDeque::new(),
-            broke_until: now.at,
-            held: [0; LEVELS],
-            in_flight: 0,
-            busy_since: now.at,
-            idle: Vec::new(),
-            gate: Gate::new(),
-            budget: RetryBudget::new(now.unix),
-            held_max: [None; LEVELS],
-            heard_at: now.at,
-            quiet_since: now.at,
-            paused_since: None,
-            has_answered: false,
-            has_failed: false,
-            failure: None,
-            fails_alone: false,
-            asks_too_long: false,
-            last_used: now.at,
-            placed_at: None,
-            is_ready: false,
-            in_line: false,
-            look_at: None,
-        }
-    }
-
-    /// The next to be sent: a repeat if it can be paid for, else a fresh one.
-    fn take(&mut self, now: Now) -> Option<(usize, T)> {
-        if !self.repeats.is_empty() && now.at >= self.broke_until {
-            if self.budget.try_spend(now.unix) {
-                return self.repeats.pop_front();
-            }
-            self.broke_until = now.at + BUDGET_PAUSE;
-        }
-        let (fresh, mut taken) = (&mut self.fresh, None);
-        self.turns.take(1, &mut |level, wanted| {
-            let item = if wanted == 0 { None } else { fresh[level].pop_front() };
-            let count = usize::from(item.is_some());
-            taken = item.map(|item| (level, item)).or_else(|| taken.take());
-            count
-        });
-        taken
-    }
-
-    /// Whether something may be taken, were the gate open and a connection free.
-    fn has_queued(&self, now: Now) -> bool {
-        let has_repeat = !self.repeats.is_empty() && now.at >= self.broke_until;
-        has_repeat || self.fresh.iter().any(|queue| !queue.is_empty())
-    }
-
-    /// When it may be able to start something that it cannot start now.
-    fn wakes_at(&self, now: Now) -> Option<Instant> {
-        let repeats = (!self.repeats.is_empty() && now.at < self.broke_until).then_some(self.broke_until);
-        self.gate.opens_at(now).or(repeats)
-    }
-
-    /// Whether nothing is held for it.
-    fn is_idle(&self) -> bool {
-        self.held.iter().all(|held| *held == 0)
-    }
-
-    #[cfg(test)]
-    fn connection_count(&self) -> usize {
-        self.in_flight + self.idle.len()
-    }
-
-    /// Something to be sent comes.
-    fn on_queueing(&mut self, now: Now) {
-        let has_none = self.in_flight == 0 && self.repeats.is_empty() && self.fresh.iter().all(VecDeque::is_empty);
-        if has_none && (!self.has_failed || self.is_idle()) {
-            self.on_heard(now.at, now.at);
-        }
-    }
-
-    /// What an attempt that is over says about it, beside those of any origins; returns whether that was an answer.
-    fn on_told(&mut self, health: Health, pause: Duration, answers: Option<Answers>, now: Now) -> bool {
-        self.has_answered |= health == Health::Well;
-        let is_answer = health == Health::Well || !pause.is_zero();
-        if is_answer {
-            let is_shut = self.asks_too_long && self.quiet_since > now.at;
-            let since = self.paused_since.filter(|_| !pause.is_zero()).unwrap_or(now.at);
-            self.paused_since = (!pause.is_zero()).then_some(since);
-            // Who asks for longer than anybody would be waited for, at once or bit by bit, is silent after that.
-            let (until, wait_until) = (now.at + pause, since + WAIT_MAX);
-            self.on_heard(since, until.min(wait_until));
-            (self.has_failed, self.asks_too_long) = (false, is_shut || until > wait_until);
-        } else if health == Health::Failing {
-            self.has_failed = true;
-            // What was under way before the run may have met the end of an outage.
-            let run = answers.filter(|it| it.is_going_on(now) && it.first_at <= self.busy_since).map(|it| it.first_at);
-            let before = self.failure.filter(|before| run.is_none_or(|run| run == before.run));
-            self.failure = before.or(run.map(|run| Failure { run, at: now.at }));
-        }
-        is_answer
-    }
-
-    fn on_heard(&mut self, heard_at: Instant, quiet_since: Instant) {
-        self.heard_at = self.heard_at.max(heard_at);
-        self.quiet_since = self.quiet_since.max(quiet_since);
-        self.held_max = [None; LEVELS];
-        (self.failure, self.fails_alone) = (None, false);
-    }
-
-    /// Notes if others have answered for long enough after its failure, in the same run.
-    fn compare(&mut self, answers: Option<Answers>) {
-        let Some((Failure { run, at }, answers)) = self.failure.zip(answers) else { return };
-        let answered_for = answers.last_at.saturating_duration_since(at.max(self.quiet_since));
-        self.fails_alone |= answers.first_at == run && answered_for >= GRACE;
-    }
-
-    fn class(&self, now: Now) -> usize {
-        if self.has_answered && !self.gate.is_broken(now) { SOUND } else { DOUBTFUL }
-    }
-
-    /// Whether something is held for it, nothing is heard of it, and that is no outage of ours.
-    fn is_dead(&self, answers: Option<Answers>, now: Now) -> bool {
-        let patience = if self.has_answered { WAIT_MAX } else { GRACE };
-        let is_silent = now.at.saturating_duration_since(self.quiet_since) >= patience;
-        let others_since = |Answers { last_at, .. }| last_at.saturating_duration_since(self.heard_at) >= GRACE;
-        let is_shut = || self.asks_too_long && self.gate.is_paused(now) && answers.is_some_and(others_since);
-        !self.is_idle() && is_silent && (self.fails_alone || is_shut())
-    }
-}
-
-impl Answers {
-    /// One more.
-    fn and_now(before: Option<Self>, now: Now) -> Self {
-        let first_at = before.filter(|it| it.is_going_on(now)).map_or(now.at, |it| it.first_at);
-        Self { first_at, last_at: now.at }
-    }
-
-    fn is_going_on(self, now: Now) -> bool {
-        now.at.saturating_duration_since(self.last_at) <= GRACE
+        let Origin { name, wakes_at, .. } = self.origins.remove(index);
+        wakes_at.map(|at| self.wakes.remove(&(at, index)));
+        self.ids.remove(&name);
     }
 }

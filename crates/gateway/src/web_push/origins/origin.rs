@@ -1,0 +1,226 @@
+//! One push service: what is held for it, its connections, and whether it is dead.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use tidings_http1::Origin as Name;
+use tidings_push::retry::RetryBudget;
+use tokio::time::Instant;
+
+use super::super::gate::{Gate, Health, Now};
+use super::{FAILED_PROBES_MAX, LEVELS, Turn, WAIT_MAX};
+use crate::attempt::BUDGET_PAUSE;
+use crate::turns::Turns;
+
+pub(super) struct Origin<T, C> {
+    pub(super) name: Name,
+    /// Notifications that were not sent yet, per priority.
+    pub(super) fresh: [VecDeque<T>; LEVELS],
+    turns: Turns<LEVELS>,
+    /// Notifications to be sent again, with their priority, by when that may be and in the order they came back in.
+    pub(super) repeats: BTreeMap<(Instant, u64), (usize, T)>,
+    sequence: u64,
+    /// Until when no repeat is tried, because the budget did not pay for one.
+    unpaid_until: Instant,
+    /// Queued, in flight or waiting for a repeat.
+    pub(super) held: [usize; LEVELS],
+    /// What it may hold while it is dead.
+    pub(super) held_max: Option<[usize; LEVELS]>,
+    pub(super) in_flight: usize,
+    pub(super) attempt_count_max: usize,
+    /// Open connections that nothing is sent on, the latest used at the end.
+    pub(super) idle: Vec<(C, Instant)>,
+    pub(super) gate: Gate,
+    pub(super) budget: RetryBudget,
+    pub(super) has_answered: bool,
+    /// Since its first failure or pause after it last took a notification.
+    trouble_since: Option<Instant>,
+    /// How many notifications all origins had taken when its last probe began, or when it last took one itself.
+    seen: u64,
+    /// The probe under way began after another origin had taken a notification since the probe before.
+    is_probe_counted: bool,
+    /// Counted probes that failed since it last answered.
+    failed_probes: u32,
+    /// Its last answer asked for a pause.
+    is_pausing: bool,
+    pub(super) last_used: Instant,
+    /// Since when it has a place.
+    pub(super) placed_at: Option<Instant>,
+    pub(super) turn: Turn,
+    /// When it is looked at again, as [`super::Origins`] has noted it.
+    pub(super) wakes_at: Option<Instant>,
+}
+
+impl<T, C> Origin<T, C> {
+    pub(super) fn new(name: Name, attempt_count_max: usize, taken: u64, now: Now) -> Self {
+        Self {
+            name,
+            fresh: Default::default(),
+            turns: Turns::new(),
+            repeats: BTreeMap::new(),
+            sequence: 0,
+            unpaid_until: now.at,
+            held: [0; LEVELS],
+            held_max: None,
+            in_flight: 0,
+            attempt_count_max,
+            idle: Vec::new(),
+            gate: Gate::new(),
+            budget: RetryBudget::new(now.unix),
+            has_answered: false,
+            trouble_since: None,
+            seen: taken,
+            is_probe_counted: false,
+            failed_probes: 0,
+            is_pausing: false,
+            last_used: now.at,
+            placed_at: None,
+            turn: Turn::None,
+            wakes_at: None,
+        }
+    }
+
+    pub(super) fn push(&mut self, level: usize, item: T) {
+        self.held[level] += 1;
+        self.fresh[level].push_back(item);
+    }
+
+    /// A notification that was taken is to be sent again.
+    pub(super) fn put_back(&mut self, level: usize, item: T, due: Instant) {
+        self.sequence += 1;
+        self.repeats.insert((due, self.sequence), (level, item));
+    }
+
+    /// The next to be sent: a repeat if it can be paid for, else a fresh one. An attempt begins with it. `taken` is how many
+    /// notifications all origins have taken.
+    pub(super) fn take(&mut self, taken: u64, now: Now) -> Option<(usize, T)> {
+        let next = self.take_repeat(now).or_else(|| self.take_fresh())?;
+        if self.gate.is_broken(now) {
+            self.is_probe_counted = taken > self.seen;
+            self.seen = taken;
+        }
+        self.gate.on_started(now);
+        self.in_flight += 1;
+        self.last_used = now.at;
+        Some(next)
+    }
+
+    fn take_repeat(&mut self, now: Now) -> Option<(usize, T)> {
+        self.repeats_from().filter(|from| *from <= now.at)?;
+        if self.budget.try_spend(now.unix) {
+            return self.repeats.pop_first().map(|(_, repeat)| repeat);
+        }
+        self.unpaid_until = now.at + BUDGET_PAUSE;
+        None
+    }
+
+    fn take_fresh(&mut self) -> Option<(usize, T)> {
+        let (fresh, mut next) = (&mut self.fresh, None);
+        self.turns.take(1, &mut |level, wanted| {
+            let item = if wanted == 0 { None } else { fresh[level].pop_front() };
+            let count = usize::from(item.is_some());
+            next = item.map(|item| (level, item)).or_else(|| next.take());
+            count
+        });
+        next
+    }
+
+    /// From when on a repeat can be tried.
+    fn repeats_from(&self) -> Option<Instant> {
+        self.repeats.first_key_value().map(|((due, _), _)| self.unpaid_until.max(*due))
+    }
+
+    /// Whether an attempt could begin, if it has a place.
+    pub(super) fn wants_to_start(&self, now: Now) -> bool {
+        let has_queued = self.fresh.iter().any(|queue| !queue.is_empty());
+        (has_queued || self.repeats_from().is_some_and(|from| from <= now.at))
+            && self.in_flight < self.attempt_count_max
+            && self.gate.is_open(self.in_flight, now)
+    }
+
+    /// When it may be able to start something that it cannot start now.
+    pub(super) fn next_wake(&self, now: Now) -> Option<Instant> {
+        self.gate.opens_at(now).or(self.repeats_from().filter(|from| *from > now.at))
+    }
+
+    /// Whether nothing is held for it.
+    pub(super) fn is_idle(&self) -> bool {
+        self.held.iter().all(|held| *held == 0)
+    }
+
+    /// Whether it does nothing with its place but keep idle connections.
+    pub(super) fn is_unused(&self) -> bool {
+        self.in_flight == 0 && self.turn == Turn::None
+    }
+
+    /// An attempt is over.
+    pub(super) fn on_ended(&mut self, health: Health, pause: Duration, taken: u64, now: Now) {
+        self.in_flight -= 1;
+        self.last_used = now.at;
+        self.has_answered |= health == Health::Well || !pause.is_zero();
+        let is_counted = std::mem::take(&mut self.is_probe_counted);
+        if health == Health::Unknown {
+            return;
+        }
+        self.is_pausing = !pause.is_zero();
+        if health == Health::Failing {
+            self.failed_probes += u32::from(is_counted);
+        } else {
+            self.failed_probes = 0;
+        }
+        if health == Health::Well && !self.is_pausing {
+            (self.trouble_since, self.seen, self.held_max) = (None, taken, None);
+        } else {
+            self.trouble_since.get_or_insert(now.at);
+        }
+    }
+
+    /// Something that was held for it is done with.
+    pub(super) fn on_settled(&mut self, level: usize) {
+        self.held[level] -= 1;
+        if self.is_idle() {
+            self.trouble_since = None; // Nothing has to wait for it.
+        }
+    }
+
+    /// Whether it takes nothing of what is held for it, while other origins do take something.
+    pub(super) fn is_dead(&self, taken: u64, now: Now) -> bool {
+        let is_long = |since| now.at.saturating_duration_since(since) >= WAIT_MAX;
+        let only_pauses = self.is_pausing && taken > self.seen;
+        (self.failed_probes >= FAILED_PROBES_MAX || only_pauses)
+            && (!self.has_answered || self.trouble_since.is_some_and(is_long))
+    }
+
+    /// Takes out what is over and not under way, with why.
+    pub(super) fn take_over<R>(&mut self, why_over: &mut impl FnMut(&T) -> Option<R>) -> Vec<(T, R)> {
+        let mut over = Vec::new();
+        for level in 0..LEVELS {
+            for item in std::mem::take(&mut self.fresh[level]) {
+                match why_over(&item) {
+                    Some(why) => over.push((level, item, why)),
+                    None => self.fresh[level].push_back(item),
+                }
+            }
+        }
+        for (due, (level, item)) in std::mem::take(&mut self.repeats) {
+            match why_over(&item) {
+                Some(why) => over.push((level, item, why)),
+                None => _ = self.repeats.insert(due, (level, item)),
+            }
+        }
+        over.iter().for_each(|(level, ..)| self.on_settled(*level));
+        over.into_iter().map(|(_, item, why)| (item, why)).collect()
+    }
+
+    /// Takes out what it holds of a priority beyond `room` and is not under way: fresh before repeats, the latest first.
+    pub(super) fn shed(&mut self, level: usize, room: usize) -> Vec<T> {
+        let count = self.held[level].saturating_sub(room);
+        let fresh = &mut self.fresh[level];
+        let mut shed: Vec<T> = fresh.drain(fresh.len() - count.min(fresh.len())..).collect();
+        let latest = self.repeats.iter().rev().filter(|(_, (of, _))| *of == level).map(|(due, _)| *due);
+        let repeats: Vec<_> = latest.take(count - shed.len()).collect();
+        shed.extend(repeats.iter().filter_map(|due| self.repeats.remove(due)).map(|(_, item)| item));
+        shed.iter().for_each(|_| self.on_settled(level));
+        shed
+    }
+}
