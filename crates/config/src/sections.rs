@@ -399,7 +399,7 @@ section! {
         origin_count_max: usize = "16", from "1" to "4096";
         /// The most connections to one push service; over HTTP/1.1 each has one request at a time.
         connection_count_max: usize = "32", from "1" to "256";
-        /// Threads for encryption and TLS, for each service. One thread sends about 14 000 notifications a second.
+        /// Threads for encryption and TLS, for all services. One thread sends about 14 000 notifications a second.
         thread_count: usize = "1", from "1" to "64";
         /// Notifications of each priority that wait for a connection to one service; when it is full, the sender waits.
         lake_capacity: usize = "1000", from "1" to "1000000";

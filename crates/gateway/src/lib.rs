@@ -5,8 +5,8 @@
 //! notification taken. What a request looks like and what an answer means is a [`Dialect`](tidings_push::Dialect) of
 //! `tidings-push`; whom to tell what, the sender's matter.
 //!
-//! Browsers have push services of their own: a [`WebPushGateway`] sends to those of one allowed host or wildcard, over HTTP/2 or
-//! HTTP/1.1. The server starts one for each.
+//! Browsers have push services of their own: a [`WebPushGateway`] sends to them over HTTP/2 or HTTP/1.1, to those of each allowed
+//! host and each wildcard apart ([`WebPushService`]).
 //!
 //! There are two transports, `http2` and `web_push`; guarantees and bounds of each are in the header of its module. The
 //! life of a notification is the same in both: `attempt` says why it is over and when it is repeated, `settle` tells
@@ -27,4 +27,4 @@ pub use error::{AccessError, StartError};
 pub use http2::{
     CertificateError, ClientCertificate, Condition, Credential, Gateway, GatewayConfig, Health, HealthWatch, OAuth,
 };
-pub use web_push::{Network, NetworkFuture, SystemNetwork, WebPushConfig, WebPushGateway};
+pub use web_push::{Network, NetworkFuture, SystemNetwork, WebPushConfig, WebPushGateway, WebPushService};

@@ -1,10 +1,13 @@
-//! Sending to browsers, whose push service each browser has chosen: a [`WebPushGateway`] sends to those that one rule admits.
+//! Sending to browsers, whose push service each browser has chosen: a [`WebPushGateway`] sends with one key to the services of a
+//! list of rules.
 //!
-//! A rule is a host, or a wildcard such as `*.push.apple.com`. The server starts a gateway for each rule, and one for its
-//! quarantine, each with lakes of its own. So a push service that takes nothing delays no browser of another rule. What
-//! follows is about the services of one rule: one *origin* (scheme, host, port of an endpoint) for a host, any number of them
-//! for a wildcard. With each origin it speaks HTTP/2 or HTTP/1.1 (`link`). What a request looks like and what an answer means is
-//! decided in `tidings-push`, how HTTP/1.1 is spoken in `tidings-http1`.
+//! A rule is a host, or a wildcard such as `*.push.apple.com`. For each rule, and for the quarantine of each rule, there is a
+//! [`WebPushService`]: lakes, a driver (a task), connections, breakers. So a push service that takes nothing delays no browser of
+//! another rule. All of them share the gateway's threads: encrypting takes about 0.1 ms, and everything that waits is asynchronous.
+//!
+//! What follows is about one rule: it has one *origin* (scheme, host, port of an endpoint) for each allowed port of a host, any number
+//! of origins for a wildcard. With each origin the gateway speaks HTTP/2 or HTTP/1.1 (`link`). What a request looks like and what an
+//! answer means is decided in `tidings-push`, how HTTP/1.1 is spoken in `tidings-http1`.
 //!
 //! ```text
 //!            ┌ driver ──────────────────────────────┐       ┌ task per attempt ─────────────────────────┐
@@ -17,12 +20,11 @@
 //! Guarantees, and what they rest on:
 //! - A slow, dead or full origin costs itself: queue, breaker, pauses, retry budget, connections and attempts under way
 //!   are its own. Other origins pass it until it holds all that may be held of a priority. Then the notifications behind it
-//!   in that priority's lake wait until it takes some, or until its notifications are over. If other origins answer, they
-//!   wait no longer than until it counts as dead: 10 minutes if it asks for pauses, 5 if it is silent or answers nothing but
-//!   5xx, about 20 s if it has never answered (`origins`).
+//!   in that priority's lake wait until it takes some, until its notifications are over, or until it is dead. If other origins
+//!   take something meanwhile, an origin is dead after 5 minutes in which it took nothing; one that has never answered, after
+//!   three failed probes (`origins`).
 //! - What may still be sent is thrown away in one case only: dead origins together hold more than half of a priority. An
-//!   origin is not dead because of a failure that may be our own network's: an outage rejects nothing, nor does its end.
-//!   What an outage of less than 10 s may cost, `origins` says.
+//!   outage of our own network makes no origin dead, nor does its end.
 //! - What is expired, cancelled or superseded ends within a second wherever it is held, and in a lake once nothing that
 //!   is still to be sent is before it; one of that moves up a second, while there is room (`driver`).
 //! - Nothing is connected to but public addresses, whatever a name says and when (`network`); endpoints whose host is
@@ -31,13 +33,13 @@
 //!   without an answer if its request had a topic; never past its expiry, and asked anew each time whether it is still
 //!   wanted.
 //! - Everything taken from the lakes is settled once (`settle`), or counted as left behind when the gateway is aborted.
-//! - Names and endpoints that somebody has made up keep at most half of what may be held of a priority, and half of the
-//!   places (`origins`).
+//! - Names that somebody has made up, once their probes have failed, keep at most half of what may be held of a priority; they
+//!   always have at most half of the places (`origins`).
 //!
 //! An origin's rate is at most `connection_count_max` ÷ round trip, over HTTP/2 times the requests that a connection takes.
 //!
-//! Bounds: `held_max` notifications in all; at most `origin_count_max` origins with `connection_count_max` connections
-//! each; of an answer a head of 16 KiB and a body of 4 KiB. Full: nothing more is taken from the lakes; what dead
+//! Bounds, for each service: `held_max` notifications; at most `origin_count_max` origins with `connection_count_max` connections
+//! each. Of an answer a head of 16 KiB and a body of 4 KiB. Full: nothing more is taken from the lakes; what dead
 //! origins have too much of is rejected. Closed lakes: the rest is sent, then the gateway ends by itself.
 
 mod config;
@@ -49,6 +51,6 @@ mod network;
 mod origins;
 mod service;
 
-pub use config::WebPushConfig;
+pub use config::{WebPushConfig, WebPushService};
 pub use network::{Network, NetworkFuture, SystemNetwork};
 pub use service::WebPushGateway;

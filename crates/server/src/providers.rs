@@ -84,9 +84,11 @@ enum AnyGateway {
     /// The main one, and that of the quarantine.
     Apns(Vec<Gateway>),
     /// It sends for this project.
-    Fcm { gateway: Gateway, project: String },
-    /// For each rule about hosts the main one, and that of the quarantine.
-    WebPush(Vec<WebPushGateway>),
+    Fcm {
+        gateway: Gateway,
+        project: String,
+    },
+    WebPush(WebPushGateway),
 }
 
 impl Providers {
@@ -115,10 +117,9 @@ impl Providers {
                 AnyGateway::Fcm { gateway: start(config, lakes)?, project }
             }
             Provider::WebPush => {
-                let gateways = web_push::gateways(&config.web_push[&name], &pools)?.into_iter();
-                let started =
-                    gateways.map(|(config, lakes)| WebPushGateway::start(config, lakes, sink.clone(), registry));
-                AnyGateway::WebPush(started.collect::<Result<_, _>>()?)
+                let web_push = &config.web_push[&name];
+                let (config, services) = (web_push::gateway(&name, web_push)?, web_push::services(web_push, pools));
+                AnyGateway::WebPush(WebPushGateway::start(config, services, sink, registry)?)
             }
         };
         self.all.push(Running { provider, name, gateway });
@@ -179,11 +180,10 @@ impl Providers {
                 let fcm = config.fcm.get(name)?;
                 reload_http2(from_ref(gateway), fcm::credential(fcm, project), fcm.ca_file.as_deref())
             }
-            AnyGateway::WebPush(gateways) => {
+            AnyGateway::WebPush(gateway) => {
                 let web_push = config.web_push.get(name)?;
                 reload(web_push::tokens(web_push), web_push.ca_file.as_deref(), |tokens, ca_pem| {
-                    let reload = |gateway: &WebPushGateway| gateway.reload(tokens.clone(), ca_pem);
-                    gateways.iter().try_fold(false, |replaced, gateway| Ok(replaced | reload(gateway)?))
+                    gateway.reload(tokens.clone(), ca_pem)
                 })
             }
         })
@@ -199,11 +199,7 @@ impl Providers {
                     }
                 }
                 AnyGateway::Fcm { gateway, .. } => _ = gateway.drain(deadline).await,
-                AnyGateway::WebPush(gateways) => {
-                    for gateway in gateways {
-                        gateway.drain(deadline).await;
-                    }
-                }
+                AnyGateway::WebPush(gateway) => _ = gateway.drain(deadline).await,
             }
         }
     }

@@ -11,7 +11,7 @@ use tidings_buffer::Consumer;
 use tidings_http1::Origin as Name;
 use tidings_push::web_push::Reason;
 use tidings_push::web_push::guard::Endpoint;
-use tidings_push::{Advice, Lakes, Notification, Outcome, OutcomeSink, Reason as AnyReason, Verdict};
+use tidings_push::{Advice, Notification, Outcome, OutcomeSink, Reason as AnyReason, Verdict};
 use tidings_telemetry::unix_now;
 use tidings_types::{DeviceToken, EventPriority, Timestamp};
 use tokio::sync::watch;
@@ -19,7 +19,7 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
 use tracing::error;
 
-use super::config::WebPushConfig;
+use super::config::{WebPushConfig, WebPushService};
 use super::exchange::{Access, Plan, Report};
 use super::gate::{Health, Now};
 use super::link::{Link, Path, Terms, WeakPath};
@@ -52,8 +52,8 @@ struct Done {
 }
 
 pub(super) struct Driver {
-    config: WebPushConfig,
-    lakes: Lakes,
+    config: Arc<WebPushConfig>,
+    service: WebPushService,
     /// One per lake; none for those that are closed and empty.
     consumers: [Option<Consumer<Notification>>; LEVELS],
     /// What the lakes gave, before it is looked at; empty between turns.
@@ -82,15 +82,15 @@ impl Now {
 
 impl Driver {
     pub(super) fn new(
-        config: WebPushConfig,
-        lakes: Lakes,
+        config: Arc<WebPushConfig>,
+        service: WebPushService,
         sink: Arc<dyn OutcomeSink>,
         metrics: Metrics,
         access: watch::Receiver<Arc<Access>>,
         phase: watch::Receiver<Phase>,
     ) -> Self {
         let limits = Limits {
-            origin_count_max: config.origin_count_max,
+            origin_count_max: service.origin_count_max,
             attempt_count_max: config.connection_count_max, // Its first connection may show that it takes more.
             held_max: config.held_max,
             idle_timeout: config.idle_timeout,
@@ -104,7 +104,7 @@ impl Driver {
         };
         let current = Arc::clone(&access.borrow());
         Self {
-            consumers: lakes.all().each_ref().map(|lake| Some(Consumer::new(Arc::clone(lake)))),
+            consumers: service.lakes.all().each_ref().map(|lake| Some(Consumer::new(Arc::clone(lake)))),
             inbox: Vec::new(),
             origins: Origins::new(limits),
             paths: HashMap::new(),
@@ -118,7 +118,7 @@ impl Driver {
             sweep_at: Instant::now() + SWEEP_INTERVAL,
             refusal_logged_at: None,
             config,
-            lakes,
+            service,
         }
     }
 
@@ -127,7 +127,7 @@ impl Driver {
     pub(super) async fn run(mut self) -> usize {
         loop {
             let next = self.turn(Now::read());
-            if self.lakes.is_finished() && self.origins.held() == 0 {
+            if self.service.lakes.is_finished() && self.origins.held() == 0 {
                 break;
             }
             let (phase, access, tasks) = (&mut self.phase, &mut self.access, &mut self.tasks);
@@ -214,7 +214,7 @@ impl Driver {
     fn name(&self, notification: &Notification) -> Option<Name> {
         let DeviceToken::WebPush(token) = &notification.token else { return None };
         let endpoint = Endpoint::parse(token.endpoint()).ok()?;
-        self.config.rules.check(&endpoint).ok()?;
+        self.service.rules.check(&endpoint).ok()?;
         endpoint.origin().parse().ok()
     }
 
@@ -251,7 +251,7 @@ impl Driver {
             return Some(path);
         }
         let (network, tls) = (Arc::clone(&self.config.network), Arc::clone(&self.current.tls));
-        let path = Path::new(Route::new(name.clone(), network, self.config.rules.clone(), tls)?);
+        let path = Path::new(Route::new(name.clone(), network, self.service.rules.clone(), tls)?);
         self.paths.insert(name.clone(), path.downgrade());
         Some(path)
     }
@@ -292,7 +292,7 @@ impl Driver {
         match report {
             Report::Answered { verdict, round_trip, authorization } => {
                 self.metrics.round_trip.record(round_trip);
-                self.config.gauge.on_round_trip(round_trip);
+                self.service.gauge.on_round_trip(round_trip);
                 self.on_verdict(sending, verdict, &authorization, pause, now);
             }
             Report::NotSent { .. } => self.repeat(sending, Repeat::NotProcessed, Duration::ZERO, pause, now),
@@ -356,7 +356,7 @@ impl Driver {
         self.paths.retain(|_, path| path.is_alive());
         self.count_attempts();
         let streams = self.origins.attempt_count_max();
-        self.config.gauge.set_streams(streams as u64);
+        self.service.gauge.set_streams(streams as u64);
         self.metrics.streams_allowed.set(streams as i64);
     }
 
@@ -364,7 +364,7 @@ impl Driver {
     /// hold. The first that is to be sent moves up, while there is room: what is over behind it ends with a later
     /// sweep, and if its origin takes it, others pass.
     fn sweep_lakes(&mut self, standings: &mut Standings, now: Now) {
-        let lakes = self.lakes.clone();
+        let lakes = self.service.lakes.clone();
         for (level, lake) in lakes.all().iter().enumerate() {
             if self.origins.demand(level) > 0 {
                 continue; // It is taken from as it fills.
@@ -384,7 +384,7 @@ impl Driver {
         let is_due = |at| now.at.saturating_duration_since(at) >= REFUSAL_LOG_INTERVAL;
         if self.refusal_logged_at.is_none_or(is_due) {
             self.refusal_logged_at = Some(now.at);
-            let (pool, reason) = (&self.config.name, reason.as_str());
+            let (pool, reason) = (&self.service.name, reason.as_str());
             error!(provider = "web_push", %pool, origin, reason, "Push service refuses the key");
         }
         self.metrics.vapid_refused.inc();

@@ -10,10 +10,11 @@ use tidings_telemetry::Registry;
 use tidings_types::Provider;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::info;
 
-use super::config::WebPushConfig;
+use super::config::{WebPushConfig, WebPushService};
 use super::driver::Driver;
 use super::exchange::Access;
 use crate::drain::{Drained, Phase, Worker};
@@ -23,42 +24,49 @@ use crate::metrics::Metrics;
 /// A running gateway to browsers. Dropping it aborts it; better is [`WebPushGateway::drain`].
 pub struct WebPushGateway {
     name: String,
-    lakes: Lakes,
+    lakes: Vec<Lakes>,
     phase: watch::Sender<Phase>,
     access: watch::Sender<Arc<Access>>,
     worker: Worker,
 }
 
 impl WebPushGateway {
-    /// Starts to send what `lakes` hold.
+    /// Starts to send what the lakes of `services` hold. Each service has a driver of its own, a task; all of them and their
+    /// attempts share the threads.
     ///
     /// # Errors
     /// A setting out of its range, no certificates to trust, no thread. That a push service cannot be reached is no
     /// error: what is for it waits, and is tried again until it expires.
     pub fn start(
         config: WebPushConfig,
-        lakes: Lakes,
+        services: Vec<WebPushService>,
         sink: Arc<dyn OutcomeSink>,
         registry: &Registry,
     ) -> Result<Self, StartError> {
-        if let Some((field, _)) = config.minima().into_iter().find(|(_, number)| *number == 0) {
+        let origins = services.iter().map(|service| ("origin_count_max", service.origin_count_max as u128));
+        if let Some((field, _)) = config.minima().into_iter().chain(origins).find(|(_, number)| *number == 0) {
             return Err(StartError::Zero { field });
         }
         let access = Access::new(Arc::clone(&config.vapid), config.ca_pem.clone())?;
-        let metrics = Metrics::new(registry, Provider::WebPush, &config.name);
         let (phase, phase_rx) = watch::channel(Phase::Work);
         let (access, access_rx) = watch::channel(Arc::new(access));
-        let (name, count) = (config.name.clone(), config.origin_count_max);
+        let (name, count, config) = (config.name.clone(), services.len(), Arc::new(config));
+        let lakes = services.iter().map(|service| service.lakes.clone()).collect();
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(config.thread_count)
             .thread_name("web-push-work")
             .enable_all()
             .build()
             .map_err(StartError::Thread)?;
-        let driver = Driver::new(config, lakes.clone(), sink, metrics, access_rx, phase_rx);
-        let drive = move |runtime: &Runtime| runtime.block_on(driver.run());
+        let driver = |service: WebPushService| {
+            let metrics = Metrics::new(registry, Provider::WebPush, &service.name);
+            let (access, phase) = (access_rx.clone(), phase_rx.clone());
+            Driver::new(Arc::clone(&config), service, Arc::clone(&sink), metrics, access, phase)
+        };
+        let drivers = services.into_iter().map(driver).collect();
+        let drive = move |runtime: &Runtime| runtime.block_on(run(drivers));
         let worker = Worker::start("web-push".to_owned(), runtime, drive).map_err(StartError::Thread)?;
-        info!(provider = "web_push", pool = %name, count, "Gateway started");
+        info!(provider = "web_push", section = %name, count, "Gateway started");
         Ok(Self { name, lakes, phase, access, worker })
     }
 
@@ -93,12 +101,23 @@ impl WebPushGateway {
     /// Dropping the future aborts the gateway.
     pub async fn drain(self, deadline: Instant) -> Drained {
         let Self { name, lakes, phase, access: _access, worker } = self;
-        lakes.close();
+        lakes.iter().for_each(Lakes::close);
         phase.send_replace(Phase::Drain);
-        let unsettled = worker.end(deadline, &phase).await + lakes.held();
-        info!(provider = "web_push", pool = %name, count = unsettled, "Gateway drained");
+        let unsettled = worker.end(deadline, &phase).await + lakes.iter().map(Lakes::held).sum::<usize>();
+        info!(provider = "web_push", section = %name, count = unsettled, "Gateway drained");
         Drained { unsettled }
     }
+}
+
+/// Runs all drivers to their end; passes a panic of theirs on. Returns how many notifications they leave unsettled.
+async fn run(drivers: Vec<Driver>) -> usize {
+    let (mut running, mut unsettled) = (JoinSet::new(), 0);
+    drivers.into_iter().for_each(|driver| _ = running.spawn(driver.run()));
+    while let Some(ended) = running.join_next().await {
+        // Nobody aborts one while this runs.
+        unsettled += ended.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
+    }
+    unsettled
 }
 
 impl Access {

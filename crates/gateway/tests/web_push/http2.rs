@@ -156,7 +156,8 @@ async fn world(streams_max: u32, permits: usize, end: End, adapt: impl FnOnce(&m
     let mut config = config(service.ca_pem.clone(), net);
     adapt(&mut config);
     let (sink, lakes) = (Arc::<Sink>::default(), Lakes::new(8192));
-    let gateway = WebPushGateway::start(config, lakes.clone(), Arc::clone(&sink) as _, &Registry::new()).unwrap();
+    let services = vec![browsers(lakes.clone())];
+    let gateway = WebPushGateway::start(config, services, Arc::clone(&sink) as _, &Registry::new()).unwrap();
     World { service, sink, lakes, browser: Browser::new(), gateway }
 }
 

@@ -18,7 +18,7 @@ use net::{HOLE, LOCAL, NOBODY, Net, PUBLIC};
 use rand::rngs::SmallRng;
 use rand::{RngExt as _, SeedableRng as _};
 use service::{DOMAIN, PushService, Reply, Request, Script};
-use tidings_gateway::{AccessError, StartError, WebPushConfig, WebPushGateway};
+use tidings_gateway::{AccessError, StartError, WebPushConfig, WebPushGateway, WebPushService};
 use tidings_push::payload::{Encoded, WebPushBody};
 use tidings_push::web_push::Reason;
 use tidings_push::web_push::guard::EndpointRules;
@@ -128,9 +128,7 @@ fn config(ca_pem: String, net: Arc<Net>) -> WebPushConfig {
     WebPushConfig {
         name: "browsers".to_owned(),
         vapid: vapid(KEY),
-        rules: rules(&[]),
         ca_pem: Some(ca_pem),
-        origin_count_max: 100,
         connection_count_max: 4,
         held_max: 3000,
         thread_count: 2,
@@ -138,17 +136,25 @@ fn config(ca_pem: String, net: Arc<Net>) -> WebPushConfig {
         answer_timeout: Duration::from_secs(5),
         idle_timeout: Duration::from_secs(30),
         network: net,
-        gauge: Arc::default(),
     }
 }
 
+fn browsers(lakes: Lakes) -> WebPushService {
+    let (name, gauge) = ("browsers".to_owned(), Arc::default());
+    WebPushService { name, rules: rules(&[]), origin_count_max: 100, lakes, gauge }
+}
+
 async fn setup(script: Script, adapt: impl FnOnce(&mut WebPushConfig, &Net)) -> Setup {
+    setup_for(script, |config, _, net| adapt(config, net)).await
+}
+
+async fn setup_for(script: Script, adapt: impl FnOnce(&mut WebPushConfig, &mut WebPushService, &Net)) -> Setup {
     let service = PushService::start(script).await;
     let net = Arc::new(Net::new(service.address));
-    let mut config = config(service.ca_pem.clone(), Arc::clone(&net));
-    adapt(&mut config, &net);
     let (sink, lakes, registry) = (Arc::<Sink>::default(), Lakes::new(8192), Registry::new());
-    let gateway = WebPushGateway::start(config, lakes.clone(), Arc::clone(&sink) as _, &registry).unwrap();
+    let (mut config, mut services) = (config(service.ca_pem.clone(), Arc::clone(&net)), browsers(lakes.clone()));
+    adapt(&mut config, &mut services, &net);
+    let gateway = WebPushGateway::start(config, vec![services], Arc::clone(&sink) as _, &registry).unwrap();
     Setup { service, net, sink, lakes, browser: Browser::new(), gateway, registry }
 }
 
@@ -333,8 +339,8 @@ async fn a_name_that_answers_otherwise_the_next_time_gains_nothing() {
     let (listener, port) = private().await;
     let cuts = Arc::new(|_: &Request| Reply::Cut);
     let host = |name: &str| format!("{name}.push.example:{port}");
-    let setup = setup(cuts, |config, net| {
-        config.rules = rules(&[port]);
+    let setup = setup_for(cuts, |config, service, net| {
+        service.rules = rules(&[port]);
         config.idle_timeout = Duration::from_millis(1);
         // Each connection makes a look-up of its own.
         net.answer("rebinds.push.example", &[&[PUBLIC], &[LOCAL]]);
@@ -359,7 +365,7 @@ async fn a_name_that_answers_otherwise_the_next_time_gains_nothing() {
 #[tokio::test]
 async fn only_allowed_hosts_are_looked_up() {
     let (listener, port) = private().await;
-    let setup = setup(always(201), |config, _| config.rules = rules(&[port])).await;
+    let setup = setup_for(always(201), |_, service, _| service.rules = rules(&[port])).await;
     let endpoints = [
         format!("https://127.0.0.1:{port}/push"),
         format!("https://127.1:{port}/push"),
@@ -500,8 +506,8 @@ async fn connections_are_kept_for_a_while_and_not_for_ever() {
 #[tokio::test]
 async fn for_development_private_addresses_can_be_admitted() {
     let (listener, port) = private().await;
-    let setup = setup(always(201), |config, net| {
-        config.rules = rules(&[port]).admitting_private();
+    let setup = setup_for(always(201), |_, service, net| {
+        service.rules = rules(&[port]).admitting_private();
         net.answer("dev.push.example", &[&[LOCAL]]);
     })
     .await;
@@ -533,6 +539,32 @@ async fn a_dead_origin_delays_no_other() {
     });
     let drained = setup.gateway.drain(Instant::now()).await;
     assert_eq!(drained.unsettled, 300, "counted as left behind");
+}
+
+/// All services of a gateway share its threads and nothing else.
+#[tokio::test]
+async fn a_service_that_takes_nothing_delays_no_other_service() {
+    let replies = |device, _: &Request| if device < 200 { Reply::Stall } else { Reply::status(201) };
+    let service = PushService::start(by_device(replies)).await;
+    let (sink, dead, well) = (Arc::<Sink>::default(), Lakes::new(8192), Lakes::new(8192));
+    let mut config = config(service.ca_pem.clone(), Arc::new(Net::new(service.address)));
+    (config.thread_count, config.held_max, config.answer_timeout) = (1, 3 * 40, Duration::from_secs(60));
+    let named = |name: &str, lakes: &Lakes| WebPushService { name: name.to_owned(), ..browsers(lakes.clone()) };
+    let services = vec![named("dead", &dead), named("well", &well)];
+    let gateway = WebPushGateway::start(config, services, Arc::clone(&sink) as _, &Registry::new()).unwrap();
+    let browser = Browser::new();
+    let push = async |lakes: &Lakes, host: &str, devices: std::ops::Range<u32>| {
+        let token = |device| browser.subscription(&format!("https://{host}/push/{device}"));
+        let mut batch = devices.map(|device| to(token(device), device, JOB, in_a_while())).collect();
+        lakes.of(EventPriority::Normal).push_batch(&mut batch).await.unwrap();
+    };
+    push(&dead, "stalls.push.example", 0..200).await;
+    service.until(|log| log.open.get("stalls.push.example") == Some(&4)).await;
+    push(&well, DOMAIN, 200..500).await;
+    let outcomes = sink.outcomes(300).await;
+    assert!(outcomes.iter().all(|(device, it)| *device >= 200 && it.outcome == Outcome::Accepted));
+    assert!(dead.held() > 100, "it holds all that it may, and the rest waits in its lake");
+    assert_eq!(gateway.drain(Instant::now()).await.unsettled, 200, "of both, held and in the lakes");
 }
 
 #[tokio::test]
@@ -820,7 +852,7 @@ async fn each_request_says_its_own_life_urgency_and_topic() {
 #[tokio::test]
 async fn the_gauge_tells_connections_and_round_trips() {
     let gauge = Arc::<PoolGauge>::default();
-    let setup = setup(always(201), |config, _| config.gauge = Arc::clone(&gauge)).await;
+    let setup = setup_for(always(201), |_, service, _| service.gauge = Arc::clone(&gauge)).await;
     assert_eq!((gauge.per_second(), gauge.round_trip()), (None, None));
     let hosts = ["push.example", "eu.push.example"];
     setup.push((0..20).map(|device| setup.notification(hosts[device as usize % 2], device))).await;
@@ -901,16 +933,16 @@ async fn answers_that_come_in_odd_ways_lose_nothing() {
 async fn a_gateway_that_cannot_work_does_not_start() {
     let net = Arc::new(Net::new("127.0.0.1:1".parse().unwrap()));
     let pem = PushService::start(always(201)).await.ca_pem;
-    let start = |adapt: fn(&mut WebPushConfig)| {
-        let mut config = config(pem.clone(), Arc::clone(&net));
-        adapt(&mut config);
-        WebPushGateway::start(config, Lakes::new(1), Arc::<Sink>::default(), &Registry::new()).err()
+    let start = |adapt: fn(&mut WebPushConfig, &mut WebPushService)| {
+        let (mut config, mut services) = (config(pem.clone(), Arc::clone(&net)), browsers(Lakes::new(1)));
+        adapt(&mut config, &mut services);
+        WebPushGateway::start(config, vec![services], Arc::<Sink>::default(), &Registry::new()).err()
     };
-    assert!(matches!(start(|it| it.origin_count_max = 0), Some(StartError::Zero { field: "origin_count_max" })));
-    assert!(matches!(start(|it| it.held_max = 2), Some(StartError::Zero { field: "held_max" })));
-    let broken = start(|it| it.ca_pem = Some("no certificate".to_owned()));
+    assert!(matches!(start(|_, it| it.origin_count_max = 0), Some(StartError::Zero { field: "origin_count_max" })));
+    assert!(matches!(start(|it, _| it.held_max = 2), Some(StartError::Zero { field: "held_max" })));
+    let broken = start(|it, _| it.ca_pem = Some("no certificate".to_owned()));
     assert!(matches!(broken, Some(StartError::Access(AccessError::Certificates))));
-    assert!(start(|_| {}).is_none());
+    assert!(start(|_, _| {}).is_none());
 }
 
 /// Replies by chance, but the same for the same request of the same seed; and what the service did about it.
@@ -941,8 +973,8 @@ async fn chaos(seed: u64) {
         *service_taken.lock().unwrap().entry(device_of(request)).or_default() += usize::from(takes);
         reply
     });
-    let setup = setup(script, |config, net| {
-        config.origin_count_max = 3;
+    let setup = setup_for(script, |config, service, net| {
+        service.origin_count_max = 3;
         config.held_max = 300;
         config.answer_timeout = Duration::from_millis(500);
         config.connect_timeout = Duration::from_millis(500);

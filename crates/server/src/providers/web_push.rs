@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidings_gateway::{SystemNetwork, WebPushConfig};
+use tidings_gateway::{SystemNetwork, WebPushConfig, WebPushService};
 use tidings_push::Lakes;
 use tidings_push::web_push::vapid::{VapidKey, VapidTokens};
 use tidings_sender::Pool;
@@ -40,30 +40,32 @@ pub(super) fn pools(name: &str, web_push: &WebPush) -> Vec<Pool> {
     services.into_iter().map(pool).collect()
 }
 
-/// The gateways of these pools, with what each draws from.
-pub(super) fn gateways(web_push: &WebPush, pools: &[Pool]) -> Result<Vec<(WebPushConfig, Lakes)>, ProviderError> {
-    let (vapid, ca_pem) = (tokens(web_push)?, ca_pem(web_push.ca_file.as_deref())?);
-    let mut gateways = Vec::new();
-    for Pool { name, services, lakes, quarantine, gauge, .. } in pools {
-        let Some(rules) = services.clone() else { continue };
-        let main = WebPushConfig {
-            name: name.clone(),
-            vapid: vapid.clone(),
-            origin_count_max: rules.origin_count_max().unwrap_or(web_push.origin_count_max),
-            rules,
-            ca_pem: ca_pem.clone(),
-            connection_count_max: web_push.connection_count_max,
-            held_max: EventPriority::ALL.len() * web_push.lake_capacity,
-            thread_count: web_push.thread_count,
-            connect_timeout: web_push.connect_timeout,
-            answer_timeout: web_push.answer_timeout,
-            idle_timeout: IDLE_TIMEOUT,
-            network: Arc::new(SystemNetwork),
-            gauge: gauge.clone().unwrap_or_default(),
-        };
-        let aside = WebPushConfig { name: format!("{name} quarantine"), gauge: Arc::default(), ..main.clone() };
-        gateways.push((main, lakes.clone()));
-        gateways.extend(quarantine.clone().map(|lakes| (aside, lakes)));
-    }
-    Ok(gateways)
+/// The settings of a section's gateway.
+pub(super) fn gateway(name: &str, web_push: &WebPush) -> Result<WebPushConfig, ProviderError> {
+    Ok(WebPushConfig {
+        name: name.to_owned(),
+        vapid: tokens(web_push)?,
+        ca_pem: ca_pem(web_push.ca_file.as_deref())?,
+        connection_count_max: web_push.connection_count_max,
+        held_max: EventPriority::ALL.len() * web_push.lake_capacity,
+        thread_count: web_push.thread_count,
+        connect_timeout: web_push.connect_timeout,
+        answer_timeout: web_push.answer_timeout,
+        idle_timeout: IDLE_TIMEOUT,
+        network: Arc::new(SystemNetwork),
+    })
+}
+
+/// The services of these pools: for each pool the proven endpoints and the quarantine.
+pub(super) fn services(web_push: &WebPush, pools: Vec<Pool>) -> Vec<WebPushService> {
+    let services = |Pool { name, services, lakes, quarantine, gauge, .. }: Pool| {
+        let rules = services?;
+        let origin_count_max = rules.origin_count_max().unwrap_or(web_push.origin_count_max);
+        let gauge = gauge.unwrap_or_default();
+        let main = WebPushService { name, rules, origin_count_max, lakes, gauge };
+        let name = format!("{} quarantine", main.name);
+        let aside = quarantine.map(|lakes| WebPushService { name, lakes, gauge: Arc::default(), ..main.clone() });
+        Some([main].into_iter().chain(aside))
+    };
+    pools.into_iter().filter_map(services).flatten().collect()
 }
