@@ -6,7 +6,7 @@
 //! - an event of the bystander was acknowledged and does not arrive, or its client is cut off;
 //! - the server takes more than [`GROWTH_MIB_MAX`] on top of what it had before the attack, or has not come back within
 //!   [`REST`] after it to what it had before, a quarter, and [`REST_MIB_MAX`];
-//! - the bystander waits longer than [`WAIT_MAX`]. A wait from [`WAIT_MARKED`] on is marked with `!` and fails nobody: the
+//! - the bystander waits longer than [`WAIT_MAX`], or a browser waits longer for its push. A wait from [`WAIT_MARKED`] on is marked with `!` and fails nobody: the
 //!   machines that this runs on are busy.
 //!
 //! It is run by `cargo xtask abuse`, which names the release binary in `TIDINGS_BIN` (default: the one built with the tests); a
@@ -485,8 +485,8 @@ async fn import_crowd(server: SocketAddr) {
     assert!(status == 200 && answer.contains(r#""done":true"#), "{answer}");
 }
 
-/// Endpoints of browsers that nobody has ever heard of, registered before five that are real. Not judged yet: they take the
-/// places of the real ones.
+/// Endpoints of browsers that do not exist, registered before five that are real, below a wildcard that is a rule of its own.
+/// The real browsers must all be reached, and wait no longer than the bystander may.
 #[test]
 fn made_up_browsers_beside_real_ones() {
     let browsers = WebPushSimulator::start(WebPushConfig::default()).unwrap();
@@ -523,15 +523,13 @@ fn made_up_browsers_beside_real_ones() {
             let event = json!({ "id": "all", "topic": "goal", "subjects": ["match:1"], "to": { "users": ["fans"] }, "ttl": 20 });
             must(server, "POST", "/v1/events", &event).await;
             let (began, mut pulse) = (Instant::now(), interval(PULSE));
-            while browsers.ledger().summary().accepted < 5 && began.elapsed() < 2 * HOLD {
+            let reached = || browsers.ledger().summary().accepted;
+            while reached() < 5 && began.elapsed() < WAIT_MAX {
                 pulse.tick().await;
             }
-            let accepted = browsers.ledger().summary().accepted;
-            println!(
-                "\n  known, not judged: {accepted} of 5 real browsers were reached within {:.1?}",
-                began.elapsed()
-            );
-            Ok(())
+            let (reached, waited) = (reached(), began.elapsed());
+            println!("\n  {reached} of 5 real browsers were reached within {waited:.1?}");
+            if reached == 5 { Ok(()) } else { Err(format!("{reached} of 5 real browsers were reached within {waited:.1?}")) }
         },
     );
 }
