@@ -1,16 +1,17 @@
 //! The crash campaign: the server is killed again and again under load, and every promise is held against it.
 //!
-//! 20 000 devices, 200 connected clients (the unmodified JavaScript SDK), ten `kill -9` at random moments while devices
-//! register, change their subscriptions and events are posted, and while the simulated provider refuses, resets and goes
-//! away; and some more kills while the server is still starting. Then:
+//! 20 000 devices of all providers (APNs, FCM and Web Push), 200 connected clients (the unmodified JavaScript SDK), ten
+//! `kill -9` at random moments while devices register, change their subscriptions and events are posted, and while the
+//! simulated providers refuse, reset and go away; and some more kills while the server is still starting. Then:
 //! - every acknowledged event, publication and subscription is there, after each kill and at the end;
-//! - every device got every event it was owed (the rule is in `crash/model.rs`), except where the provider refused it
-//!   for good; nobody got anything else; nobody got an event under two ids;
+//! - every device got every event it was owed (the rule is in `crash/model.rs`), except where its provider refused it
+//!   for good; nobody got anything else; nobody got an event under two ids (FCM and Web Push know none: with two
+//!   contents);
 //! - nothing was repeated whose outcome the last checkpoint before the kill knew, pair by pair of device and event;
-//!   repeats within a life of the server are no more than the provider's resets explain;
-//! - what a checkpoint did not know is no more than what came within the stated lag of that kill and what was in flight:
-//!   the streams of all connections. What waits in the lakes (one for each of three priorities) was given to no
-//!   provider, and repeats nothing;
+//!   repeats within a life of the server are no more than each provider's resets explain;
+//! - what a checkpoint did not know is, at each provider, no more than what came within the stated lag of that kill and
+//!   what was in flight there: the streams of all connections, those of quarantines among them. What waits in the
+//!   lakes (one for each of three priorities) was given to no provider, and repeats nothing;
 //! - every client saw every publication of its channels once and in order, each return recovered, no epoch changed.
 //!
 //! A second campaign, `crash/flood.rs`, is one event to very many devices, and a newer one that takes its place.
@@ -21,9 +22,10 @@
 //!
 //! To vary it, in the environment: `CRASH_SEED` (printed; what the load is drawn from: it does not make the run the
 //! same, since time takes part), `CRASH_KILLS`, `CRASH_DEVICES`, `CRASH_CLIENTS`. With `CRASH_CANARY` something is
-//! spoilt, and both campaigns must fail: with `forge` an entry is forged into the ledger, with `drop` one is dropped from
-//! it, with `lag` the server makes checkpoints too seldom. With these only the flood must: `forget` loses a checkpoint,
-//! `back` reverses two events at a device, `uncancel` and `unpause` leave out to cancel and to pause.
+//! spoilt, and both campaigns must fail: with `forge` a delivery to a browser is forged into the ledger, with `drop` one
+//! is dropped from it, with `repeat` one that was noted comes again after a kill, with `lag` the server makes
+//! checkpoints too seldom. With these only the flood must: `forget` loses a checkpoint, `back` reverses two events at a
+//! device, `uncancel` and `unpause` leave out to cancel and to pause.
 
 #![expect(clippy::print_stdout, reason = "a report for whoever runs the campaign")]
 
@@ -51,22 +53,24 @@ mod population;
 mod providers;
 #[path = "crash/server.rs"]
 mod server;
+#[path = "crash/simulators.rs"]
+mod simulators;
 #[path = "crash/sockets.rs"]
 mod sockets;
 #[path = "crash/verdict.rs"]
 mod verdict;
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Add as _;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt as _, SeedableRng as _};
-use serde::Deserialize;
-use tidings_simulator::{AcceptedNotification, ApnsSimulator, Faults, LedgerSummary, Reason, SimulatorConfig};
+use tidings_simulator::{Faults, FcmReason, Reason, WebPushReason};
 use tidings_telemetry::unix_now;
-use tidings_types::{DeviceToken, Timestamp};
+use tidings_types::{Provider, Timestamp};
 use tokio::time::{Instant, interval};
 
 use checkpoint::{Checkpoint, JobRow, is_settled};
@@ -75,6 +79,7 @@ use lag::{CHECKPOINT_INTERVAL, SLACK};
 use load::Load;
 use model::Key;
 use server::Server;
+use simulators::{PROVIDER_COUNT, SHARE, Simulators, Streams, Tally, usual_faults};
 use sockets::Clients;
 use verdict::{Excuses, Logs, Outcomes, Sums};
 
@@ -88,16 +93,11 @@ const LEAGUE: u16 = CHANNEL_COUNT + TEAM_COUNT;
 const SUBJECT_COUNT: u16 = LEAGUE + 1;
 const CHANNELS_PER_CLIENT: usize = 2;
 
-/// Streams per connection to a provider that the server may use.
-const STREAM_COUNT_MAX: u32 = 250;
-/// Those that the provider of this campaign allows; what a reset can make unknown.
-const STREAM_LIMIT: u32 = 50;
-/// Connections to the provider, at most.
-const CONNECTION_COUNT_MAX: u32 = 4;
-/// Those for devices that it has accepted nothing for yet: at first all, in the end few.
-const QUARANTINE_CONNECTION_COUNT: u32 = 2;
-/// Streams that may be without an answer.
-const IN_FLIGHT_MAX: u64 = ((CONNECTION_COUNT_MAX + QUARANTINE_CONNECTION_COUNT) * STREAM_LIMIT) as u64;
+/// Streams per connection that the providers of this campaign allow; what a reset can make unknown.
+const STREAMS: Streams = Streams([50, 10, 10]);
+/// What they refuse for good, though the device is there; by provider.
+const REFUSALS: (Reason, FcmReason, WebPushReason) =
+    (Reason::DeviceTokenNotForTopic, FcmReason::ThirdPartyAuthError, WebPushReason::PayloadTooLarge);
 /// A life under load ends after at most so many acceptances for each device.
 const LIFE_LOAD_MAX: u64 = 4;
 /// Within this a server that is to be killed while it starts is killed.
@@ -117,7 +117,7 @@ struct Options {
 }
 
 /// What `CRASH_CANARY` may be.
-const CANARIES: [&str; 7] = ["forge", "drop", "lag", "forget", "back", "uncancel", "unpause"];
+const CANARIES: [&str; 8] = ["forge", "drop", "repeat", "lag", "forget", "back", "uncancel", "unpause"];
 
 fn canary() -> Option<String> {
     let canary = std::env::var("CRASH_CANARY").ok();
@@ -189,52 +189,37 @@ fn key_of(subject: &str, topic: &str) -> Option<Key> {
     Some((number, TOPICS.iter().position(|known| *known == topic)? as u8))
 }
 
-/// Its number, so that it can be found again, and random bytes.
-fn device_tokens(count: u32, seed: u64) -> Vec<DeviceToken> {
-    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
-    let mut token = |device: u32| {
-        let mut bytes: [u8; 32] = rng.random();
-        bytes[..4].copy_from_slice(&device.to_be_bytes());
-        DeviceToken::from(bytes.as_slice())
-    };
-    (0..count).map(&mut token).collect()
-}
-
-/// Everything a provider does, each so seldom that the campaign comes to its end.
-fn faults() -> Faults {
-    Faults {
-        jitter_ms: 3,
-        stream_limit: STREAM_LIMIT,
+/// Everything the providers do, each so seldom that the campaign comes to its end.
+fn set_faults(simulators: &Simulators) {
+    let Streams([apns, fcm, web_push]) = STREAMS;
+    let (rare, refused) = (0.000_03, 0.0005);
+    let apns = Faults {
         stream_limit_before_token: Some(1),
-        die_after_accept_probability: 0.05,
-        refuse_probability: 0.001,
-        reset_before_probability: 0.000_03,
-        reset_after_probability: 0.000_03,
-        stall_probability: 0.000_02,
-        stall_ms: 200,
-        internal_error_probability: 0.0005,
         unavailable_probability: 0.001,
         too_many_requests_probability: 0.0005,
-        rejection_probability: 0.0005,
-        rejection_reasons: vec![Reason::DeviceTokenNotForTopic],
-        gone_share: 0.005,
-        goaway_every: 5000,
-        ..Faults::default()
-    }
-}
-
-/// The event a payload tells of.
-fn event_of(payload: &[u8]) -> Option<u32> {
-    #[derive(Deserialize)]
-    struct Payload<'a> {
-        #[serde(borrow)]
-        tidings: Origin<'a>,
-    }
-    #[derive(Deserialize)]
-    struct Origin<'a> {
-        event: &'a str,
-    }
-    event_number(serde_json::from_slice::<Payload<'_>>(payload).ok()?.tidings.event)
+        rejection_probability: refused,
+        rejection_reasons: vec![REFUSALS.0],
+        ..usual_faults(apns, rare, 5000)
+    };
+    let rare = rare * f64::from(SHARE);
+    let fcm = Faults {
+        internal_error_probability: 0.000_05, // Each is repeated after ten seconds.
+        unavailable_probability: 0.0005,
+        too_many_requests_probability: 0.000_05, // Each stops all messages for that time, and halves the rate.
+        retry_after_secs: Some(1),
+        rejection_probability: refused,
+        rejection_reasons: vec![REFUSALS.1],
+        ..usual_faults(fcm, rare, 1000)
+    };
+    let web_push = Faults {
+        unavailable_probability: 0.000_1, // Each stops all pushes for that time.
+        too_many_requests_probability: 0.0005,
+        retry_after_secs: Some(1),
+        rejection_probability: refused,
+        rejection_reasons: vec![REFUSALS.2],
+        ..usual_faults(web_push, rare, 1000)
+    };
+    simulators.set_faults(apns, fcm, web_push);
 }
 
 /// How far a campaign has come, as its own side counts.
@@ -261,7 +246,7 @@ struct Campaign {
     options: Options,
     began: Instant,
     rng: Xoshiro256PlusPlus,
-    simulator: ApnsSimulator,
+    simulators: Simulators,
     deliveries: Arc<Mutex<Deliveries>>,
     server: Server,
     load: Load,
@@ -275,26 +260,22 @@ struct Campaign {
     is_starting: bool,
     /// For how long at most this process was kept from looking in this life: so busy the machine is.
     gap_max: Duration,
-    resets_before: u64,
+    /// By provider.
+    resets_before: [u64; PROVIDER_COUNT],
+    /// Repeats by kills up to the last kill, and the most between two.
+    repeats: (u64, u64),
 }
 
 impl Campaign {
     async fn start(options: Options, folder: &std::path::Path) -> Self {
-        let tokens = device_tokens(options.devices, options.seed);
-        let deliveries = Arc::new(Mutex::new(Deliveries::new(tokens.clone())));
+        let deliveries = Arc::new(Mutex::new(Deliveries::default()));
         let ledger = deliveries.clone();
-        let on_accepted = move |AcceptedNotification { token, apns_id, payload, at, .. }: AcceptedNotification<'_>| {
-            ledger.lock().expect("the ledger is whole").accept(token, apns_id, event_of(payload), at);
-        };
-        let config = SimulatorConfig {
-            seed: options.seed,
-            topics: vec![APP.to_owned()],
-            faults: faults(),
-            ..Default::default()
-        };
-        let simulator = ApnsSimulator::start_observed(config, Arc::new(on_accepted)).unwrap();
-        let server = Server::start(folder, &simulator, slow_checkpoints(options.canary.as_deref())).await;
-        let load = Load::start(server.addr(), tokens, options.seed);
+        let simulators = Simulators::start(options.devices, options.seed, move |acceptance| {
+            ledger.lock().expect("the ledger is whole").accept(acceptance);
+        });
+        set_faults(&simulators);
+        let server = Server::start(folder, &simulators, slow_checkpoints(options.canary.as_deref())).await;
+        let load = Load::start(server.addr(), simulators.addresses.clone(), options.seed);
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(options.seed);
         let mut channels = |_| -> Vec<String> {
             let first = rng.random_range(0..CHANNEL_COUNT);
@@ -307,7 +288,7 @@ impl Campaign {
             options,
             began,
             rng,
-            simulator,
+            simulators,
             deliveries,
             server,
             load,
@@ -317,7 +298,8 @@ impl Campaign {
             life_began: began,
             is_starting: false,
             gap_max: Duration::ZERO,
-            resets_before: 0,
+            resets_before: [0; PROVIDER_COUNT],
+            repeats: (0, 0),
         }
     }
 
@@ -358,7 +340,7 @@ impl Campaign {
     }
 
     fn counts(&self) -> Counts {
-        self.deliveries().counts
+        self.deliveries().total()
     }
 
     fn require(&self, what: &str, wrongs: &Wrongs) {
@@ -375,20 +357,22 @@ impl Campaign {
         .await;
         self.server.kill();
         let (after, killed_at) = (self.life_began.elapsed(), unix_now());
-        // Meanwhile the provider takes what is still on the wire.
+        // Meanwhile the providers take what is still on the wire.
         let checkpoint = Checkpoint::read_copy(&self.server.data_folder(), &self.scratch);
         let wrongs = checkpoint.check(&self.load.world(), &mut self.numbers);
         self.require("after the kill", &wrongs);
-        self.simulator.stop();
+        self.simulators.stop();
         let lag_max = CHECKPOINT_INTERVAL + SLACK + self.gap_max;
         let before = |age: Duration| Timestamp(killed_at.as_millis() - age.as_millis() as u64);
         let (counts, numbers) = (self.counts(), &self.numbers);
         let is_noted = |pair| is_settled(&checkpoint, numbers, pair);
-        let end = self.deliveries().end_life(is_noted, before(lag_max), before(2 * lag_max));
+        let ends = self.deliveries().end_life(is_noted, before(lag_max), before(2 * lag_max));
         let (open_jobs, unanswered) = (checkpoint.open_job_count(), self.load.world().unanswered_event_count());
         checkpoint.close().await;
-        let fresh_max = self.check_lag(&end, lag_max);
-        self.simulator.listen().unwrap();
+        let fresh_max = self.check_lag(&ends, lag_max);
+        self.note_repeats(counts);
+        self.simulators.listen();
+        let end = ends.into_iter().fold(LifeEnd::default(), LifeEnd::add);
         Kill { after, open_jobs, unanswered, counts, end, fresh_max }
     }
 
@@ -406,20 +390,32 @@ impl Campaign {
         Some(self.server.start_again().await)
     }
 
-    /// How many outcomes of this life the checkpoint need not have known: what was accepted within the lag, what was in
-    /// flight, and answers that resets have made unknown.
-    fn check_lag(&mut self, end: &LifeEnd, lag_max: Duration) -> u64 {
-        let resets = self.simulator.ledger().summary().resets;
-        let unknown = (resets - self.resets_before) * u64::from(STREAM_LIMIT);
-        self.resets_before = resets;
-        let LifeEnd { fresh, recent, late, .. } = *end;
-        let fresh_max = recent + IN_FLIGHT_MAX + unknown;
-        assert!(late <= unknown, "{late} outcomes older than twice {lag_max:?} were not in the checkpoint, {end:?}");
-        assert!(
-            fresh <= fresh_max,
-            "{fresh} outcomes were not in the checkpoint; the last {lag_max:?}, flight and resets explain {fresh_max}"
-        );
-        fresh_max
+    /// How many outcomes of this life the checkpoint need not have known: at each provider what was accepted within the
+    /// lag, what was in flight, and answers that resets have made unknown.
+    fn check_lag(&mut self, ends: &[LifeEnd; PROVIDER_COUNT], lag_max: Duration) -> u64 {
+        let mut sum = 0;
+        for ((provider, end), tally) in Provider::ALL.iter().zip(ends).zip(self.simulators.tallies()) {
+            let resets = tally.resets - std::mem::replace(&mut self.resets_before[*provider as usize], tally.resets);
+            let unknown = resets * u64::from(STREAMS.of(*provider));
+            let LifeEnd { fresh, recent, late, .. } = *end;
+            let fresh_max = recent + STREAMS.in_flight_max(*provider) + unknown;
+            assert!(
+                late <= unknown,
+                "{provider}: {late} outcomes older than twice {lag_max:?} were not noted, {end:?}"
+            );
+            assert!(
+                fresh <= fresh_max,
+                "{provider}: {fresh} outcomes were not noted; the last {lag_max:?}, flight and resets explain {fresh_max}"
+            );
+            sum += fresh_max;
+        }
+        sum
+    }
+
+    /// How many repeats the kill before has brought.
+    fn note_repeats(&mut self, Counts { crash_repeats, .. }: Counts) {
+        let (before, most) = self.repeats;
+        self.repeats = (crash_repeats, most.max(crash_repeats - before));
     }
 
     /// Lets everything come to rest: all is posted and acknowledged, told to devices and seen by clients.
@@ -455,7 +451,7 @@ impl Campaign {
     async fn read_books(&mut self) -> (Outcomes, HashSet<u32>) {
         let status = self.server.stop().await;
         assert!(status.success(), "told to stop it ended with {status}\n{}", self.server.log_end());
-        self.simulator.stop();
+        self.simulators.stop();
         let checkpoint = Checkpoint::read_copy(&self.server.data_folder(), &self.scratch);
         let wrongs = checkpoint.check(&self.load.world(), &mut self.numbers);
         self.require("after the end", &wrongs);
@@ -470,32 +466,37 @@ impl Campaign {
         (outcomes, gone)
     }
 
-    /// The ledger of the simulator and our own must say the same, and repeats within a life need a reset.
-    fn check_ledger(&self) -> Wrongs {
-        let (summary, counts, mut wrongs) = (self.simulator.ledger().summary(), self.counts(), Wrongs::default());
-        let Counts { accepted, crash_repeats, fault_repeats, .. } = counts;
-        wrongs.require(summary.accepted == accepted && summary.repeated == crash_repeats + fault_repeats, || {
-            format!(
-                "the simulator counts {} accepted and {} repeated, we {counts:?}",
-                summary.accepted, summary.repeated
-            )
-        });
-        let explained = summary.resets * u64::from(STREAM_LIMIT);
-        wrongs.require(fault_repeats <= explained, || {
-            format!("{fault_repeats} repeats without a crash, {} resets explain {explained}", summary.resets)
-        });
-        wrongs.require(summary.stream_limit_violations == 0, || "more streams than the provider allows".to_owned());
+    /// The ledgers of the simulators and our own must say the same, and repeats within a life need a reset.
+    fn check_ledgers(&self) -> Wrongs {
+        let (all_counts, mut wrongs) = (self.deliveries().counts, Wrongs::default());
+        for ((provider, tally), counts) in Provider::ALL.iter().zip(self.simulators.tallies()).zip(all_counts) {
+            let Counts { accepted, crash_repeats, fault_repeats, .. } = counts;
+            let Tally { resets, stream_limit_violations, .. } = tally;
+            let is_same = tally.accepted == accepted && tally.repeated == crash_repeats + fault_repeats;
+            wrongs.require(is_same, || {
+                format!("{provider} counts {}, {} of them again; we {counts:?}", tally.line, tally.repeated)
+            });
+            let explained = resets * u64::from(STREAMS.of(*provider));
+            wrongs.require(fault_repeats <= explained, || {
+                format!("{provider}: {fault_repeats} repeats without a crash, {resets} resets explain {explained}")
+            });
+            wrongs.require(accepted > 0, || format!("{provider} accepted nothing: it was not tested"));
+            wrongs.require(stream_limit_violations == 0, || format!("more streams than {provider} allows"));
+        }
         wrongs
     }
 
     /// Holds everything seen against everything promised, and prints the sums.
     fn judge(self, logs: &Logs, (outcomes, gone): &(Outcomes, HashSet<u32>), rest_after: Duration) -> Wrongs {
-        let Self { deliveries, simulator, load, clients, options: Options { kills, .. }, .. } = self;
+        let Self { deliveries, simulators, load, clients, repeats: (_, most), options: Options { kills, .. }, .. } =
+            self;
         let seen = clients.finish();
         let (publications, resumes) = (seen.publications, seen.resumes);
         let mut wrongs = seen.check(logs, kills > 0);
-        let summary = simulator.ledger().summary();
-        let rejected = summary.rejected.get(&Reason::DeviceTokenNotForTopic).copied().unwrap_or(0);
+        let tallies = simulators.tallies();
+        let refusals = [format!("{:?}", REFUSALS.0), format!("{:?}", REFUSALS.1), format!("{:?}", REFUSALS.2)];
+        let refused = tallies.iter().zip(&refusals).filter_map(|(tally, refusal)| tally.rejected.get(refusal));
+        let rejected = refused.sum();
         let mut deliveries = deliveries.lock().expect("the ledger is whole");
         let world = load.world();
         let (found, sums) = verdict::check(&world, &deliveries, &Excuses { outcomes, gone, rejected });
@@ -503,21 +504,16 @@ impl Campaign {
         wrongs.append(std::mem::take(&mut deliveries.wrongs));
 
         let pushed = world.events.iter().filter(|event| event.push).count();
-        let Counts { accepted, crash_repeats, fault_repeats, .. } = deliveries.counts;
-        let LedgerSummary { resets, streams_refused, goaways, stalls, rejected, .. } = summary;
         let (events, rest_after) = (world.events.len(), rest_after.as_secs_f64());
         let Sums { owed, delivered, refused, gone: to_gone, allowed } = sums;
-        let (gone, by_resets) = (gone.len(), resets * u64::from(STREAM_LIMIT));
+        let gone = gone.len();
         println!("events      {events} acknowledged, {pushed} of them pushed; at rest after {rest_after:.1} s");
         println!(
             "deliveries  {owed} owed: {delivered} made, {refused} refused, {to_gone} to {gone} devices that are gone"
         );
         println!("            {allowed} more to devices whose subscriptions changed around the event");
         println!("clients     {publications} publications seen; {resumes} returns, all recovered");
-        println!("provider    {accepted} accepted, rejected {rejected:?}");
-        println!("            {resets} resets, {streams_refused} refused streams, {goaways} goaways, {stalls} stalls");
-        println!("ledger      repeats by kills: {crash_repeats}, each of an outcome that was not noted");
-        println!("            repeats by resets: allowed {by_resets}, seen {fault_repeats}");
+        print_ledgers(&tallies, &deliveries, most);
         wrongs
     }
 
@@ -526,8 +522,9 @@ impl Campaign {
         let mut deliveries = self.deliveries();
         match self.options.canary.as_deref() {
             None => {}
-            Some("forge") => deliveries.forge(),
+            Some("forge") => deliveries.forge(self.options.devices),
             Some("drop") => deliveries.drop_one(),
+            Some("repeat") => deliveries.repeat_one(),
             Some(_) => {} // The flood's, or let in elsewhere.
         }
     }
@@ -573,12 +570,28 @@ async fn campaign() {
     let books = campaign.read_books().await;
     campaign.load.close().await;
     campaign.let_canary_in();
-    wrongs.append(campaign.check_ledger());
+    campaign.note_repeats(campaign.counts());
+    wrongs.append(campaign.check_ledgers());
     let (log_end, began) = (campaign.server.log_end(), campaign.began);
     wrongs.append(campaign.judge(&logs, &books, rest_after));
     let verdict = if wrongs.is_empty() { "every promise was kept" } else { "BROKEN" };
     println!("CRASH_SEED={seed}: {verdict}, {:.1} s", began.elapsed().as_secs_f64());
     assert!(wrongs.is_empty(), "{wrongs}\nThe server's last words:\n{log_end}");
+}
+
+/// `most` repeats came after one kill.
+fn print_ledgers(tallies: &[Tally], deliveries: &Deliveries, most: u64) {
+    for ((provider, tally), counts) in Provider::ALL.iter().zip(tallies).zip(deliveries.counts) {
+        let Counts { crash_repeats, fault_repeats, .. } = counts;
+        let by_resets = tally.resets * u64::from(STREAMS.of(*provider));
+        println!("{:<12}{}", provider.as_str(), tally.line);
+        println!("            repeats by kills: {crash_repeats}; by resets: allowed {by_resets}, seen {fault_repeats}");
+    }
+    let Counts { accepted, crash_repeats, .. } = deliveries.total();
+    println!(
+        "ledgers     {accepted} accepted; repeats by kills: {crash_repeats}, each of an outcome that was not noted"
+    );
+    println!("            {most} at most after one kill");
 }
 
 fn print_head() {

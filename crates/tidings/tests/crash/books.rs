@@ -10,7 +10,10 @@
 
 use std::ops::Add;
 
+use tidings_types::Provider;
+
 use crate::deliveries::Wrongs;
+use crate::simulators::{PROVIDER_COUNT, provider_of};
 
 /// Everything accepted up to the end of the last life.
 pub(crate) struct Books {
@@ -54,7 +57,7 @@ impl Add for Totals {
     }
 }
 
-/// How a life ended, for one event or for all.
+/// How a life ended, for the devices of one provider and one event or more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct FloodLife {
     /// Devices accepted so far.
@@ -106,16 +109,23 @@ impl Books {
     }
 
     /// The server was killed or stopped. `count_of` is what the ledger has of a device by now, `is_noted` tells whether
-    /// the last checkpoint knows its outcome.
-    pub(crate) fn end_life(&mut self, count_of: impl Fn(u32) -> u32, is_noted: impl Fn(u32) -> bool) -> FloodLife {
-        let (mut life, totals, wrongs) = (FloodLife::default(), &mut self.totals, &mut self.wrongs);
+    /// the last checkpoint knows its outcome. By provider.
+    pub(crate) fn end_life(
+        &mut self,
+        count_of: impl Fn(u32) -> u32,
+        is_noted: impl Fn(u32) -> bool,
+    ) -> [FloodLife; PROVIDER_COUNT] {
+        let (mut lives, totals, wrongs) = ([FloodLife::default(); PROVIDER_COUNT], &mut self.totals, &mut self.wrongs);
         let event = self.event;
         for (device, seen) in self.seen.iter_mut().enumerate() {
             let device = device as u32;
+            let life = &mut lives[provider_of(device) as usize];
             let (count, is_noted) = (count_of(device), is_noted(device));
             let fresh = count.saturating_sub(seen.count);
+            let fault_repeats = u64::from(fresh.saturating_sub(1));
             totals.accepted += u64::from(fresh);
-            life.fault_repeats += u64::from(fresh.saturating_sub(1));
+            totals.fault_repeats += fault_repeats;
+            life.fault_repeats += fault_repeats;
             if fresh > 0 {
                 totals.crash_repeats += u64::from(seen.count > 0);
                 wrongs.require(!(seen.is_owed && seen.is_noted), || {
@@ -129,8 +139,7 @@ impl Books {
             life.fresh += u64::from(fresh > 0 && !is_noted);
             *seen = Seen { count, is_noted, ..*seen };
         }
-        totals.fault_repeats += life.fault_repeats;
-        life
+        lives
     }
 
     /// Holds the server's report against what was accepted.
@@ -154,15 +163,30 @@ impl Books {
         self.seen.get(device as usize).is_some_and(|seen| seen.count > 0)
     }
 
-    /// For the canary: a bystander got it.
+    /// For the canary: a bystander with a browser got it.
     pub(crate) fn forge(&mut self) {
-        self.seen.iter_mut().find(|seen| !seen.is_owed).expect("there are bystanders").count = 1;
+        self.find(|seen| !seen.is_owed).count = 1;
     }
 
-    /// For the canary: one delivery is forgotten.
+    /// For the canary: one delivery to a browser is forgotten.
     pub(crate) fn drop_one(&mut self) {
-        let accepted = self.seen.iter_mut().find(|seen| seen.count > 0);
-        accepted.expect("something was accepted").count = 0;
+        self.find(|seen| seen.count > 0).count = 0;
+    }
+
+    /// For the canary: a browser got it again, though that was settled.
+    pub(crate) fn repeat_one(&mut self) {
+        let before = self.seen.clone();
+        self.find(|seen| seen.is_owed && seen.is_noted && seen.count > 0).count += 1;
+        let after = std::mem::replace(&mut self.seen, before);
+        self.end_life(|device| after[device as usize].count, |device| after[device as usize].is_noted);
+    }
+
+    /// The first browser that is such.
+    fn find(&mut self, is_it: impl Fn(&Seen) -> bool) -> &mut Seen {
+        let is_browser = |device: usize| provider_of(device as u32) == Provider::WebPush;
+        let mut devices = self.seen.iter_mut().enumerate();
+        let found = devices.find_map(|(device, seen)| (is_browser(device) && is_it(seen)).then_some(seen));
+        found.expect("there are such browsers")
     }
 }
 
@@ -170,13 +194,17 @@ impl Books {
 mod tests {
     use super::*;
 
-    const GOOD: Said = Said { audience: 4, accepted: 3, gone: 1, given_up: 0, outcomes: 4 };
+    const GOOD: Said = Said { audience: 8, accepted: 7, gone: 1, given_up: 0, outcomes: 8 };
 
-    /// Devices 0 to 3, of which 3 is gone, and bystander 4; all lives are one.
+    /// Devices 0 to 7 of all providers, of which 3 is gone, and bystanders up to 15; all lives are one.
     fn books() -> Books {
-        let mut books = Books::new(7, 5, |device| device < 4);
-        books.end_life(|device| u32::from(device < 3), |_| true);
+        let mut books = Books::new(7, 16, |device| device < 8);
+        books.end_life(|device| u32::from(device < 8 && device != 3), |_| true);
         books
+    }
+
+    fn end_life(books: &mut Books, count_of: impl Fn(u32) -> u32, is_noted: impl Fn(u32) -> bool) -> FloodLife {
+        books.end_life(count_of, is_noted).into_iter().fold(FloodLife::default(), FloodLife::add)
     }
 
     #[test]
@@ -188,15 +216,15 @@ mod tests {
     #[test]
     fn a_report_that_differs_in_one_device_is_wrong() {
         let others = [
-            Said { audience: 5, ..GOOD },
-            Said { accepted: 4, gone: 0, ..GOOD },
-            Said { accepted: 2, gone: 2, ..GOOD },
-            Said { accepted: 2, ..GOOD },
+            Said { audience: 9, ..GOOD },
+            Said { accepted: 8, gone: 0, ..GOOD },
+            Said { accepted: 6, gone: 2, ..GOOD },
+            Said { accepted: 6, ..GOOD },
             Said { gone: 2, ..GOOD },
             Said { gone: 0, ..GOOD },
             Said { given_up: 1, ..GOOD },
-            Said { outcomes: 3, ..GOOD },
-            Said { outcomes: 5, ..GOOD },
+            Said { outcomes: 7, ..GOOD },
+            Said { outcomes: 9, ..GOOD },
         ];
         for said in others {
             assert!(!books().check(&said).is_empty(), "{said:?}");
@@ -205,29 +233,39 @@ mod tests {
 
     #[test]
     fn who_was_given_up_may_have_got_it_or_not_but_is_one_of_the_audience() {
-        for right in [Said { accepted: 2, given_up: 1, ..GOOD }, Said { gone: 0, given_up: 1, ..GOOD }] {
+        for right in [Said { accepted: 6, given_up: 1, ..GOOD }, Said { gone: 0, given_up: 1, ..GOOD }] {
             let wrongs = books().check(&right);
             assert!(wrongs.is_empty(), "{wrongs}");
         }
-        let more_accepted = Said { accepted: 4, gone: 0, ..GOOD };
-        for wrong in [more_accepted, Said { accepted: 1, given_up: 1, gone: 2, ..GOOD }] {
+        let more_accepted = Said { accepted: 8, gone: 0, ..GOOD };
+        for wrong in [more_accepted, Said { accepted: 5, given_up: 1, gone: 2, ..GOOD }] {
             assert!(!books().check(&wrong).is_empty(), "{wrong:?}");
         }
     }
 
     #[test]
-    fn a_bystander_that_got_it_and_a_lost_entry_are_noticed() {
-        for spoil in [Books::forge, Books::drop_one] {
+    fn a_delivery_to_a_browser_that_is_forged_lost_or_repeated_is_noticed() {
+        for spoil in [Books::forge, Books::drop_one, Books::repeat_one] {
             let mut books = books();
             spoil(&mut books);
-            assert!(!books.check(&GOOD).is_empty());
+            let mut wrongs = books.check(&GOOD);
+            wrongs.append(books.wrongs);
+            assert!(!wrongs.is_empty());
         }
+    }
+
+    #[test]
+    fn what_a_life_leaves_is_told_by_provider() {
+        let mut books = Books::new(7, 8, |_| true);
+        let lives = books.end_life(|device| if device == 6 { 2 } else { 1 }, |device| device == 7);
+        let devices = lives.map(|life| (life.devices, life.noted, life.fresh, life.fault_repeats));
+        assert_eq!(devices, [(6, 0, 6, 0), (1, 1, 0, 0), (1, 0, 1, 1)]);
     }
 
     #[test]
     fn a_repeat_after_a_kill_is_excused_if_its_outcome_was_not_noted() {
         let mut books = Books::new(7, 2, |_| true);
-        let life = books.end_life(|_| 1, |device| device == 0);
+        let life = end_life(&mut books, |_| 1, |device| device == 0);
         assert_eq!(life, FloodLife { devices: 2, noted: 1, fresh: 1, fault_repeats: 0 });
         books.end_life(|device| 1 + device, |_| true);
         assert!(books.wrongs.is_empty(), "{}", books.wrongs);
@@ -260,16 +298,16 @@ mod tests {
     #[test]
     fn fresh_is_what_this_life_has_added() {
         let mut books = Books::new(7, 1, |_| true);
-        assert_eq!(books.end_life(|_| 1, |_| false).fresh, 1);
-        assert_eq!(books.end_life(|_| 1, |_| false).fresh, 0, "nothing new in that life");
-        assert_eq!(books.end_life(|_| 2, |_| false).fresh, 1);
+        assert_eq!(end_life(&mut books, |_| 1, |_| false).fresh, 1);
+        assert_eq!(end_life(&mut books, |_| 1, |_| false).fresh, 0, "nothing new in that life");
+        assert_eq!(end_life(&mut books, |_| 2, |_| false).fresh, 1);
         assert_eq!((books.wrongs.is_empty(), books.totals.crash_repeats), (true, 1));
     }
 
     #[test]
     fn a_repeat_within_a_life_is_counted_apart() {
         let mut books = Books::new(7, 1, |_| true);
-        assert_eq!(books.end_life(|_| 3, |_| true).fault_repeats, 2);
+        assert_eq!(end_life(&mut books, |_| 3, |_| true).fault_repeats, 2);
         assert_eq!(books.totals, Totals { accepted: 3, fault_repeats: 2, ..Totals::default() });
     }
 }

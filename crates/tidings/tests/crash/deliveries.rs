@@ -1,4 +1,4 @@
-//! What the simulated provider accepted, by device and event, and which of the repeats are excused.
+//! What the simulated providers accepted, by device and event, and which of the repeats are excused.
 //!
 //! Acceptances are counted in *lives* of the server; each ends with a kill. A repeat within a life is of the
 //! provider's making: an answer lost with its connection. A repeat of an earlier life's acceptance is the crash's: it
@@ -8,16 +8,21 @@
 //! In memory only: some 60 bytes per pair of device and event.
 
 use std::collections::HashMap;
+use std::ops::Add;
 
-use tidings_types::{DeviceToken, Timestamp};
+use tidings_types::{Provider, Timestamp};
 use uuid::Uuid;
 
+use crate::event_id;
+use crate::simulators::{Acceptance, PROVIDER_COUNT, provider_of};
+
 /// Everything accepted.
+#[derive(Default)]
 pub(crate) struct Deliveries {
-    tokens: Vec<DeviceToken>,
     life: u32,
     pairs: HashMap<Pair, Delivery>,
-    pub(crate) counts: Counts,
+    /// By provider.
+    pub(crate) counts: [Counts; PROVIDER_COUNT],
     /// What no server may do, in words; with a limit.
     pub(crate) wrongs: Wrongs,
 }
@@ -45,8 +50,21 @@ pub(crate) struct Counts {
     pub(crate) fault_repeats: u64,
 }
 
-/// How a life ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+impl Add for Counts {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            accepted: self.accepted + other.accepted,
+            accepted_in_life: self.accepted_in_life + other.accepted_in_life,
+            crash_repeats: self.crash_repeats + other.crash_repeats,
+            fault_repeats: self.fault_repeats + other.fault_repeats,
+        }
+    }
+}
+
+/// How a life ended, at one provider.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct LifeEnd {
     /// Pairs accepted so far whose outcome is noted.
     pub(crate) settled: u64,
@@ -56,6 +74,19 @@ pub(crate) struct LifeEnd {
     pub(crate) recent: u64,
     /// Of `fresh`, those accepted so long ago that every checkpoint must know them.
     pub(crate) late: u64,
+}
+
+impl Add for LifeEnd {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            settled: self.settled + other.settled,
+            fresh: self.fresh + other.fresh,
+            recent: self.recent + other.recent,
+            late: self.late + other.late,
+        }
+    }
 }
 
 /// Complaints, the first few in full.
@@ -101,18 +132,23 @@ impl std::fmt::Display for Wrongs {
 }
 
 impl Deliveries {
-    /// `tokens` by number of the device.
-    pub(crate) fn new(tokens: Vec<DeviceToken>) -> Self {
-        Self { tokens, life: 0, pairs: HashMap::new(), counts: Counts::default(), wrongs: Wrongs::default() }
+    /// Of all providers.
+    pub(crate) fn total(&self) -> Counts {
+        self.counts.into_iter().fold(Counts::default(), Counts::add)
     }
 
-    /// The provider has accepted something; `event` is `None` when the payload names none of ours.
-    pub(crate) fn accept(&mut self, token: &DeviceToken, id: Uuid, event: Option<u32>, at: Timestamp) {
-        self.counts.accepted += 1;
-        self.counts.accepted_in_life += 1;
-        let (Some(device), Some(event)) = (self.device(token), event) else {
+    /// A provider has accepted something.
+    pub(crate) fn accept(&mut self, acceptance: Acceptance<'_>) {
+        let Acceptance { provider, device, id, event, collapse_id, at } = acceptance;
+        let counts = &mut self.counts[provider as usize];
+        counts.accepted += 1;
+        counts.accepted_in_life += 1;
+        let (Some(device), Some(event)) = (device, event) else {
             return self.wrongs.add(|| format!("notification {id} is of no device or no event of ours"));
         };
+        self.wrongs.require(collapse_id == Some(&*event_id(event)), || {
+            format!("device {device} got event {event} to replace {collapse_id:?}")
+        });
         let life = self.life;
         let new = Delivery { id, life, last_at: at, may_repeat: false };
         let Some(known) = self.pairs.insert((device, event), new) else { return };
@@ -120,9 +156,9 @@ impl Deliveries {
             self.wrongs.add(|| format!("device {device} got event {event} with two ids: {}, {id}", known.id));
         }
         if known.life == life {
-            self.counts.fault_repeats += 1;
+            counts.fault_repeats += 1;
         } else {
-            self.counts.crash_repeats += 1;
+            counts.crash_repeats += 1;
             self.wrongs.require(known.may_repeat, || {
                 let Delivery { life: before, .. } = known;
                 format!("device {device} got event {event} in life {before} and, though that was noted, in life {life}")
@@ -131,15 +167,16 @@ impl Deliveries {
     }
 
     /// The server was killed; `is_settled` tells what its last checkpoint knows to be done with. What was accepted from
-    /// `recent_from` on is recent, and before `late_before` late.
+    /// `recent_from` on is recent, and before `late_before` late. By provider.
     pub(crate) fn end_life(
         &mut self,
         is_settled: impl Fn(Pair) -> bool,
         recent_from: Timestamp,
         late_before: Timestamp,
-    ) -> LifeEnd {
-        let mut end = LifeEnd { settled: 0, fresh: 0, recent: 0, late: 0 };
+    ) -> [LifeEnd; PROVIDER_COUNT] {
+        let mut ends = [LifeEnd::default(); PROVIDER_COUNT];
         for (pair, delivery) in &mut self.pairs {
+            let end = &mut ends[provider_of(pair.0) as usize];
             delivery.may_repeat = !is_settled(*pair);
             let is_new = delivery.life == self.life;
             end.settled += u64::from(!delivery.may_repeat);
@@ -147,9 +184,9 @@ impl Deliveries {
             end.recent += u64::from(is_new && delivery.last_at >= recent_from);
             end.late += u64::from(is_new && delivery.may_repeat && delivery.last_at < late_before);
         }
-        self.counts.accepted_in_life = 0;
+        self.counts.iter_mut().for_each(|counts| counts.accepted_in_life = 0);
         self.life += 1;
-        end
+        ends
     }
 
     pub(crate) fn of(&self, pair: Pair) -> Option<&Delivery> {
@@ -160,24 +197,39 @@ impl Deliveries {
         self.pairs.iter().map(|(pair, delivery)| (*pair, delivery))
     }
 
-    /// For the canary: one delivery that nobody asked for.
-    pub(crate) fn forge(&mut self) {
-        let absent = |pair: &Pair| !self.pairs.contains_key(pair);
-        let pair = (0..self.tokens.len() as u32).map(|device| (device, 0)).find(absent).expect("not all got the first");
+    /// For the canary: one delivery to a browser, of `count` devices, that nobody asked for.
+    pub(crate) fn forge(&mut self, count: u32) {
+        let mut browsers = (0..count).filter(|device| provider_of(*device) == Provider::WebPush);
+        let device = browsers.find(|device| !self.pairs.contains_key(&(*device, 0))).expect("not all got the first");
         let delivery = Delivery { id: Uuid::nil(), life: self.life, last_at: Timestamp(0), may_repeat: false };
-        self.pairs.insert(pair, delivery);
+        self.pairs.insert((device, 0), delivery);
     }
 
-    /// For the canary: one delivery is forgotten.
+    /// For the canary: one delivery to a browser is forgotten.
     pub(crate) fn drop_one(&mut self) {
-        let pair = self.pairs.keys().min().copied().expect("there was some load");
+        let pair = self.find(|_| true);
         self.pairs.remove(&pair);
     }
 
-    /// A token begins with the number of its device.
-    fn device(&self, token: &DeviceToken) -> Option<u32> {
-        let number = u32::from_be_bytes(*token.as_bytes().first_chunk()?);
-        (self.tokens.get(number as usize)? == token).then_some(number)
+    /// For the canary: a browser gets again what it got in an earlier life, though that was noted.
+    pub(crate) fn repeat_one(&mut self) {
+        let (device, event) = self.find(|delivery| delivery.life < self.life && !delivery.may_repeat);
+        let (id, collapse_id) = (self.pairs[&(device, event)].id, event_id(event));
+        self.accept(Acceptance {
+            provider: Provider::WebPush,
+            device: Some(device),
+            id,
+            event: Some(event),
+            collapse_id: Some(&collapse_id),
+            at: Timestamp(0),
+        });
+    }
+
+    /// The first delivery to a browser that is such.
+    fn find(&self, is_it: impl Fn(&Delivery) -> bool) -> Pair {
+        let is_browser = |device: u32| provider_of(device) == Provider::WebPush;
+        let found = self.pairs().filter(|((device, _), delivery)| is_browser(*device) && is_it(delivery));
+        found.map(|(pair, _)| pair).min().expect("there was some load")
     }
 }
 
@@ -185,28 +237,26 @@ impl Deliveries {
 pub(crate) mod tests {
     use super::*;
 
-    /// Devices 0 to 9, whose tokens are their numbers.
-    pub(crate) fn deliveries() -> Deliveries {
-        Deliveries::new((0..10).map(token).collect())
-    }
-
-    pub(crate) fn token(device: u32) -> DeviceToken {
-        DeviceToken::from(device.to_be_bytes().as_slice())
+    /// One event at one device, as it should be.
+    pub(crate) fn accept_as(deliveries: &mut Deliveries, device: u32, event: u32, id: Uuid) {
+        let (provider, collapse_id) = (provider_of(device), event_id(event));
+        let (device, event, collapse_id) = (Some(device), Some(event), Some(&*collapse_id));
+        deliveries.accept(Acceptance { provider, device, id, event, collapse_id, at: Timestamp(100) });
     }
 
     fn accept(deliveries: &mut Deliveries, device: u32, event: u32) {
-        let id = Uuid::from_u64_pair(device.into(), event.into());
-        deliveries.accept(&token(device), id, Some(event), Timestamp(100));
+        accept_as(deliveries, device, event, Uuid::from_u64_pair(device.into(), event.into()));
     }
 
-    /// What was accepted from `at` on is recent, and before it late.
+    /// Of all providers. What was accepted from `at` on is recent, and before it late.
     fn end_life(deliveries: &mut Deliveries, is_settled: impl Fn(Pair) -> bool, at: u64) -> LifeEnd {
-        deliveries.end_life(is_settled, Timestamp(at), Timestamp(at))
+        let ends = deliveries.end_life(is_settled, Timestamp(at), Timestamp(at));
+        ends.into_iter().fold(LifeEnd::default(), LifeEnd::add)
     }
 
     #[test]
     fn a_repeat_after_a_crash_is_wrong_if_its_outcome_was_noted() {
-        let mut deliveries = deliveries();
+        let mut deliveries = Deliveries::default();
         accept(&mut deliveries, 1, 7);
         accept(&mut deliveries, 2, 7);
         let end = end_life(&mut deliveries, |(device, _)| device == 1, 100);
@@ -215,24 +265,24 @@ pub(crate) mod tests {
         assert!(deliveries.wrongs.is_empty());
         accept(&mut deliveries, 1, 7);
         assert!(!deliveries.wrongs.is_empty());
-        assert_eq!(deliveries.counts.crash_repeats, 2);
+        assert_eq!(deliveries.total().crash_repeats, 2);
     }
 
     #[test]
     fn fresh_and_recent_is_what_this_life_has_added() {
-        let mut deliveries = deliveries();
+        let mut deliveries = Deliveries::default();
         accept(&mut deliveries, 1, 7);
         assert_eq!(end_life(&mut deliveries, |_| false, 101), LifeEnd { settled: 0, fresh: 1, recent: 0, late: 1 });
         assert_eq!(end_life(&mut deliveries, |_| false, 0).fresh, 0, "nothing new in that life");
         accept(&mut deliveries, 1, 7);
         assert_eq!(end_life(&mut deliveries, |_| false, 100), LifeEnd { settled: 0, fresh: 1, recent: 1, late: 0 });
         assert!(deliveries.wrongs.is_empty());
-        assert_eq!(deliveries.counts.crash_repeats, 1);
+        assert_eq!(deliveries.total().crash_repeats, 1);
     }
 
     #[test]
     fn a_repeat_is_excused_by_the_last_kill_only() {
-        let mut deliveries = deliveries();
+        let mut deliveries = Deliveries::default();
         accept(&mut deliveries, 1, 7);
         end_life(&mut deliveries, |_| false, 101);
         end_life(&mut deliveries, |_| true, 101);
@@ -242,24 +292,60 @@ pub(crate) mod tests {
 
     #[test]
     fn a_repeat_within_a_life_is_counted_apart() {
-        let mut deliveries = deliveries();
+        let mut deliveries = Deliveries::default();
         accept(&mut deliveries, 1, 7);
         accept(&mut deliveries, 1, 7);
-        assert_eq!((deliveries.counts.fault_repeats, deliveries.counts.crash_repeats), (1, 0));
+        assert_eq!((deliveries.total().fault_repeats, deliveries.total().crash_repeats), (1, 0));
         assert_eq!(end_life(&mut deliveries, |_| false, 100).recent, 1);
     }
 
     #[test]
-    fn a_second_id_for_the_same_event_is_wrong_and_so_is_an_unknown_device() {
-        let mut two_ids = deliveries();
-        accept(&mut two_ids, 1, 7);
-        two_ids.accept(&token(1), Uuid::nil(), Some(7), Timestamp(100));
-        assert!(two_ids.wrongs.to_string().contains("two ids"), "{}", two_ids.wrongs);
-        let mut unknown = deliveries();
-        accept(&mut unknown, 10, 7);
-        assert!(!unknown.wrongs.is_empty());
-        let mut no_event = deliveries();
-        no_event.accept(&token(1), Uuid::nil(), None, Timestamp(100));
-        assert!(!no_event.wrongs.is_empty());
+    fn what_a_life_leaves_is_told_by_provider() {
+        let mut deliveries = Deliveries::default();
+        (0..8).for_each(|device| accept(&mut deliveries, device, 7));
+        let ends = deliveries.end_life(|(device, _)| device == 7, Timestamp(101), Timestamp(101));
+        assert_eq!(ends.map(|end| (end.settled, end.fresh, end.late)), [(0, 6, 6), (1, 0, 0), (0, 1, 1)]);
+        assert_eq!(deliveries.counts.map(|counts| counts.accepted), [6, 1, 1]);
+    }
+
+    #[test]
+    fn a_second_id_for_the_same_event_is_wrong() {
+        for device in 0..8 {
+            let mut two_ids = Deliveries::default();
+            accept(&mut two_ids, device, 7);
+            accept_as(&mut two_ids, device, 7, Uuid::nil());
+            assert!(two_ids.wrongs.to_string().contains("two ids"), "{}", two_ids.wrongs);
+        }
+    }
+
+    #[test]
+    fn what_is_of_no_device_or_event_or_replaces_another_is_wrong() {
+        let right = Acceptance {
+            provider: Provider::WebPush,
+            device: Some(6),
+            id: Uuid::nil(),
+            event: Some(7),
+            collapse_id: Some("e-7"),
+            at: Timestamp(100),
+        };
+        let is_wrong = |acceptance| {
+            let mut deliveries = Deliveries::default();
+            deliveries.accept(acceptance);
+            !deliveries.wrongs.is_empty()
+        };
+        assert!(!is_wrong(right));
+        assert!(is_wrong(Acceptance { device: None, ..right }));
+        assert!(is_wrong(Acceptance { event: None, ..right }));
+        assert!(is_wrong(Acceptance { collapse_id: Some("e-8"), ..right }));
+        assert!(is_wrong(Acceptance { collapse_id: None, ..right }));
+    }
+
+    #[test]
+    fn a_browser_that_gets_again_what_was_noted_is_noticed() {
+        let mut deliveries = Deliveries::default();
+        (0..8).for_each(|device| accept(&mut deliveries, device, 7));
+        end_life(&mut deliveries, |_| true, 101);
+        deliveries.repeat_one();
+        assert!(deliveries.wrongs.to_string().contains("though that was noted"), "{}", deliveries.wrongs);
     }
 }

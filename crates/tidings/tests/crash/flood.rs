@@ -1,8 +1,8 @@
 //! One event to very many devices, a newer one that takes its place, and `kill -9` at random moments meanwhile.
 //!
-//! A data folder is written with the devices in it, seven in eight reached by APNs and one by FCM, most of them proven,
-//! some not, a few without the subscription. Then one event is posted for all, and the server is killed again and
-//! again, each time after the ledgers have grown by a random share, sometimes while it still starts. The providers
+//! A data folder is written with the devices in it, reached by APNs, FCM and Web Push (`simulators.rs`), most of them
+//! proven, some not, a few without the subscription. Then one event is posted for all, and the server is killed again
+//! and again, each time after the ledgers have grown by a random share, sometimes while it still starts. The providers
 //! allow so few streams that a life lasts some seconds. They answer 503 with and without `Retry-After`, reset
 //! connections, send GOAWAY, stall, stop and listen again, and name tokens gone. Of the kills,
 //! - the first comes when another event for all has just been cancelled;
@@ -17,14 +17,15 @@
 //! - of the newer one the report calls as many accepted as the ledgers have, the same by language; who has not got what
 //!   it was owed is gone: given its token back, it is refused again; nobody else got anything;
 //! - no device got the older one after the newer one (`order.rs`), nor the cancelled one after the kill;
-//! - every repeat has the same notification id (FCM, which knows none: the same content) and collapse id;
-//! - what the last checkpoint before a kill calls settled was accepted no more, and what that did not know is no more
-//!   than what was measured in that life allows (`lag.rs`), what was in flight, and answers that the providers have
-//!   lost. (What waits in the lakes of the three priorities was given to no provider, and repeats nothing.) Each life
-//!   that was busy for twice the lag has noted something, and there was one.
+//! - every repeat has the same notification id (FCM and Web Push, which know none: the same content) and collapse id;
+//! - what the last checkpoint before a kill calls settled was accepted no more, and what that did not know is, at each
+//!   provider, no more than what was measured in that life allows (`lag.rs`), what was in flight there, and answers
+//!   that it has lost. (What waits in the lakes of the three priorities was given to no provider, and repeats nothing.)
+//!   Each life that was busy for twice the lag has noted something, and there was one.
 //!
 //! In the environment: `CRASH_FLOOD_DEVICES` (100 000; a million is for running by hand) and `CRASH_FLOOD_KILLS`. In
-//! memory here: the ledgers, the books, and while a checkpoint is read what a server keeps of its devices.
+//! memory here: the ledgers, the addresses, the books, and while a checkpoint is read what a server keeps of its
+//! devices.
 
 use std::collections::HashSet;
 use std::ops::Add as _;
@@ -37,7 +38,7 @@ use rand::{RngExt as _, SeedableRng as _};
 use serde_json::{Value, json};
 use tidings_simulator::{MessageEntry, collapse_hash};
 use tidings_telemetry::unix_now;
-use tidings_types::DeviceNumber;
+use tidings_types::{DeviceNumber, Provider};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use crate::books::{Books, FloodLife, Said, Totals};
@@ -49,11 +50,12 @@ use crate::order::{Order, Trace};
 use crate::population::{
     CALLED_OFF, COLLAPSE_KEY, EVENT_COUNT, FLOOD, NEWER, Population, TRANSLATED, collapse_id, subject_of,
 };
-use crate::providers::{Pace, Providers, Weather, event_of_entry, fcm_section, ledger_line};
+use crate::providers::{Providers, Weather, event_of_entry, streams_for};
 use crate::server::Server;
+use crate::simulators::{PROVIDER_COUNT, Tally, provider_of};
 use crate::{START_STRIKE_MS_MAX, TOPICS, canary, device_id, event_id, number, slow_checkpoints};
 
-/// Of the event that is called off APNs has accepted so many before.
+/// Of the event that is called off so many are accepted before.
 const CALL_OFF_AFTER: u64 = 20;
 /// What a life of the server is to last; with more connections than the providers have at first, half of that.
 const LIFE_SECONDS: u64 = 6;
@@ -91,23 +93,40 @@ impl Plan {
 struct Kill {
     after: Duration,
     first_push: Option<Duration>,
-    life: FloodLife,
+    /// By provider.
+    sides: [Side; PROVIDER_COUNT],
     /// Before this life.
     noted_before: u64,
+}
+
+/// What a kill leaves at one provider.
+struct Side {
+    life: FloodLife,
     lag: Lag,
     in_flight_max: u64,
     repeats_max: u64,
 }
 
-impl Kill {
+impl Side {
     /// Outcomes that need not be noted.
     fn fresh_max(&self) -> u64 {
         self.lag.demanded + self.in_flight_max + self.repeats_max
     }
+}
+
+impl Kill {
+    fn sum(&self, of: impl Fn(&Side) -> u64) -> u64 {
+        self.sides.iter().map(of).sum()
+    }
+
+    /// How long any provider was accepting.
+    fn busy(&self) -> Duration {
+        self.sides.iter().map(|side| side.lag.busy).max().unwrap_or_default()
+    }
 
     /// So long that something must have been noted.
     fn is_long(&self) -> bool {
-        self.lag.busy > 2 * LAG_MAX
+        self.busy() > 2 * LAG_MAX
     }
 }
 
@@ -126,7 +145,8 @@ struct Flood {
     wrongs: Wrongs,
     /// The events that are.
     posted: Vec<u32>,
-    looks: Looks,
+    /// By provider.
+    looks: [Looks; PROVIDER_COUNT],
     life_began: Instant,
     is_starting: bool,
     is_paused: bool,
@@ -140,10 +160,10 @@ impl Flood {
     async fn start(population: Population, plan: &Plan, canary: Option<String>, folder: &Path) -> Self {
         let audience = u64::from(population.audience);
         let rate = 1.3 * audience as f64 / (LIFE_SECONDS * (plan.kills + 1)) as f64;
-        let providers = Providers::start(population, Pace::new(rate));
-        let more = fcm_section(folder, &providers.fcm) + slow_checkpoints(canary.as_deref());
-        let server = Server::prepare(folder, &providers.apns, &more);
-        let numbers = population.write(&server.data_folder().join("store"), population.all(), false).await;
+        let providers = Providers::start(population, streams_for(rate));
+        let server = Server::prepare(folder, &providers.simulators, slow_checkpoints(canary.as_deref()));
+        let (store, addresses) = (server.data_folder().join("store"), &providers.simulators.addresses);
+        let numbers = population.write(&store, addresses, population.all(), false).await;
         let device_count = population.all().end;
         let books = |event| Books::new(event, device_count, |device| population.is_owed(event, device));
         Self {
@@ -157,7 +177,7 @@ impl Flood {
             order: Order::new(device_count),
             wrongs: Wrongs::default(),
             posted: Vec::new(),
-            looks: Looks::default(),
+            looks: Default::default(),
             life_began: Instant::now(),
             is_starting: false,
             is_paused: false,
@@ -172,10 +192,10 @@ impl Flood {
     async fn begin_life(&mut self, may_strike: bool) -> Option<Duration> {
         let weather = Weather::draw(&mut self.rng);
         self.providers.set(&weather);
-        self.providers.listen();
+        self.providers.simulators.listen();
         self.life_began = Instant::now();
-        self.looks = Looks::default();
-        self.looks.note(Look { at: self.life_began, accepted: self.providers.accepted_total(), checkpoints: 0 });
+        self.looks = Default::default();
+        self.note(self.life_began, self.providers.simulators.accepted(), 0);
         let patience = Duration::from_millis(self.rng.random_range(1..=START_STRIKE_MS_MAX));
         let is_struck = may_strike && self.rng.random_ratio(1, 4);
         let ready =
@@ -198,12 +218,18 @@ impl Flood {
 
     /// Looks at the server's counter of checkpoints.
     async fn look(&mut self, caller: &mut Caller) {
-        let (at, accepted) = (Instant::now(), self.providers.accepted_total());
+        let (at, accepted) = (Instant::now(), self.providers.simulators.accepted());
         let page = caller.insist(Method::GET, "/metrics", None).await.body;
         let page = String::from_utf8_lossy(&page);
         let line = page.lines().find_map(|line| line.strip_prefix("tidings_sender_checkpoints_total "));
         let checkpoints = line.and_then(|number| number.trim().parse().ok()).expect("checkpoints are counted");
-        self.looks.note(Look { at, accepted, checkpoints });
+        self.note(at, accepted, checkpoints);
+    }
+
+    fn note(&mut self, at: Instant, accepted: [u64; PROVIDER_COUNT], checkpoints: u64) {
+        for (looks, accepted) in self.looks.iter_mut().zip(accepted) {
+            looks.note(Look { at, accepted, checkpoints });
+        }
     }
 
     async fn reports(&self, caller: &mut Caller) -> Vec<Value> {
@@ -226,7 +252,7 @@ impl Flood {
             if is_there(self) {
                 return None;
             }
-            if self.looks.is_due() {
+            if self.looks[0].is_due() {
                 self.look(&mut caller).await;
             }
             let accepted = self.providers.accepted_total();
@@ -283,7 +309,7 @@ impl Flood {
     /// Posts an event, cancels it when some of it was accepted, and expects nothing more of it after the next kill.
     async fn call_off(&mut self) {
         self.post(CALLED_OFF).await;
-        self.until(|flood| flood.providers.apns_accepted(CALLED_OFF) >= CALL_OFF_AFTER).await;
+        self.until(|flood| flood.providers.accepted_of(CALLED_OFF) >= CALL_OFF_AFTER).await;
         if !self.has_canary("uncancel") {
             let path = format!("/v1/events/{}", event_id(CALLED_OFF));
             Caller::new(self.server.addr()).insist(Method::DELETE, &path, None).await;
@@ -318,30 +344,39 @@ impl Flood {
         let (after, killed_at) = (self.life_began.elapsed(), Instant::now());
         let first_push = self.providers.first_push_at();
         let first_push = first_push.map(|at| Duration::from_millis(at.saturating_sub(launched_at)));
-        let lag = self.looks.lag(self.providers.accepted_total(), killed_at);
+        let accepted = self.providers.simulators.accepted();
         // Meanwhile the providers take what is still on the wire.
         let checkpoint = Checkpoint::read_copy(&self.server.data_folder(), &self.scratch);
-        self.providers.stop();
-        let life = self.end_life(&checkpoint);
+        self.providers.simulators.stop();
+        let lives = self.end_life(&checkpoint);
         checkpoint.close().await;
-        let (in_flight_max, repeats_max) = (self.providers.in_flight_max(), self.providers.end_life());
-        self.fault_repeats_max += repeats_max;
-        let noted_before = std::mem::replace(&mut self.noted, life.noted);
+        let lost = self.providers.end_life();
+        self.fault_repeats_max += lost.iter().sum::<u64>();
+        let side = |provider: Provider| {
+            let at = provider as usize;
+            let lag = self.looks[at].lag(accepted[at], killed_at);
+            let in_flight_max = self.providers.in_flight_max(provider);
+            Side { life: lives[at], lag, in_flight_max, repeats_max: lost[at] }
+        };
+        let sides = [Provider::Apns, Provider::Fcm, Provider::WebPush].map(side);
+        let noted = lives.iter().map(|life| life.noted).sum();
+        let noted_before = std::mem::replace(&mut self.noted, noted);
         if self.posted.contains(&CALLED_OFF) {
             self.books[CALLED_OFF as usize].close();
         }
-        Kill { after, first_push, life, noted_before, lag, in_flight_max, repeats_max }
+        Kill { after, first_push, sides, noted_before }
     }
 
-    fn end_life(&mut self, checkpoint: &Checkpoint) -> FloodLife {
+    fn end_life(&mut self, checkpoint: &Checkpoint) -> [FloodLife; PROVIDER_COUNT] {
         let Self { population, providers, numbers, books, order, .. } = self;
         let counts: Vec<_> = population.all().map(|device| providers.counts(device)).collect();
         let is_noted = |event: u32, device: u32| checkpoint.is_settled(event, numbers[device as usize].0);
-        let lives = books.iter_mut().zip(0u32..).map(|(books, event)| {
+        let mut sums = [FloodLife::default(); PROVIDER_COUNT];
+        for (books, event) in books.iter_mut().zip(0u32..) {
             let count = |device: u32| counts[device as usize][event as usize];
-            books.end_life(count, |device| is_noted(event, device))
-        });
-        let life = lives.fold(FloodLife::default(), FloodLife::add);
+            let lives = books.end_life(count, |device| is_noted(event, device));
+            sums.iter_mut().zip(lives).for_each(|(sum, life)| *sum = sum.add(life));
+        }
         let both = population.all().filter(|device| population.is_owed(NEWER, *device));
         order.end_life(both.map(|device| Trace {
             device,
@@ -350,21 +385,28 @@ impl Flood {
             is_older_noted: is_noted(FLOOD, device),
             is_newer_noted: is_noted(NEWER, device),
         }));
-        life
+        sums
     }
 
     /// What a kill may leave behind.
     fn check_kill(&mut self, number: u64, kill: &Kill) {
-        let Kill { life: FloodLife { fresh, fault_repeats, noted, .. }, noted_before, repeats_max, lag, .. } = kill;
-        let fresh_max = kill.fresh_max();
-        self.wrongs.require(*fresh <= fresh_max, || {
-            format!("kill {number}: {fresh} outcomes were not noted, lag and flight explain {fresh_max}: {lag:?}")
-        });
-        self.wrongs.require(noted > noted_before || !kill.is_long(), || {
-            format!("kill {number}: nothing was noted in a life that was busy for {:?}", lag.busy)
-        });
-        self.wrongs.require(fault_repeats <= repeats_max, || {
-            format!("before kill {number}: {fault_repeats} repeats, lost answers explain {repeats_max}")
+        for (provider, side) in Provider::ALL.iter().zip(&kill.sides) {
+            let Side { life: FloodLife { fresh, fault_repeats, .. }, lag, repeats_max, .. } = side;
+            let fresh_max = side.fresh_max();
+            self.wrongs.require(*fresh <= fresh_max, || {
+                format!(
+                    "kill {number}: {fresh} outcomes of {provider} were not noted, lag and flight explain {fresh_max}: \
+                     {lag:?}"
+                )
+            });
+            self.wrongs.require(fault_repeats <= repeats_max, || {
+                format!(
+                    "before kill {number}: {fault_repeats} repeats by {provider}, lost answers explain {repeats_max}"
+                )
+            });
+        }
+        self.wrongs.require(kill.sum(|side| side.life.noted) > kill.noted_before || !kill.is_long(), || {
+            format!("kill {number}: nothing was noted in a life that was busy for {:?}", kill.busy())
         });
         self.long_life_count += u64::from(kill.is_long());
     }
@@ -394,18 +436,22 @@ impl Flood {
     async fn close_books(&mut self) -> HashSet<u32> {
         let status = self.server.stop().await;
         assert!(status.success(), "told to stop it ended with {status}\n{}", self.server.log_end());
-        self.providers.stop();
+        self.providers.simulators.stop();
         let checkpoint = Checkpoint::read_copy(&self.server.data_folder(), &self.scratch);
-        let life = self.end_life(&checkpoint);
+        let lives = self.end_life(&checkpoint);
         let tokenless = checkpoint.tokenless_of(&self.numbers);
         checkpoint.close().await;
-        let repeats_max = self.providers.end_life();
-        self.fault_repeats_max += repeats_max;
-        let FloodLife { devices, noted, fault_repeats, .. } = life;
-        self.wrongs.require(noted == devices, || format!("only {noted} of {devices} outcomes are noted at the end"));
-        self.wrongs.require(fault_repeats <= repeats_max, || {
-            format!("in the last life: {fault_repeats} repeats, lost answers explain {repeats_max}")
-        });
+        let lost = self.providers.end_life();
+        self.fault_repeats_max += lost.iter().sum::<u64>();
+        for ((provider, life), repeats_max) in Provider::ALL.iter().zip(lives).zip(lost) {
+            let FloodLife { devices, noted, fault_repeats, .. } = life;
+            self.wrongs.require(noted == devices, || {
+                format!("only {noted} of {devices} outcomes of {provider} are noted at the end")
+            });
+            self.wrongs.require(fault_repeats <= repeats_max, || {
+                format!("in the last life: {fault_repeats} repeats by {provider}, lost answers explain {repeats_max}")
+            });
+        }
         tokenless
     }
 
@@ -415,7 +461,7 @@ impl Flood {
         let is_accepted = |event: u32, device: u32| self.books[event as usize].is_accepted(device);
         let mut reached = 0;
         for device in self.population.all() {
-            let (entries, events) = (self.providers.entries(device), 0..EVENT_COUNT as u32);
+            let (entries, events) = (self.providers.simulators.entries(device), 0..EVENT_COUNT as u32);
             let got = events.filter(|event| is_accepted(*event, device)).count();
             reached += u64::from(got > 0);
             let is_right = |entry: &MessageEntry| {
@@ -429,38 +475,37 @@ impl Flood {
             let is_gone = tokenless.contains(&number);
             wrongs.require(got == 0 || !is_gone, || format!("device {device} got something and then lost its token"));
         }
-        let (apns, fcm) = self.providers.summaries();
-        wrongs.require(apns.devices + fcm.devices == reached, || {
-            format!("the ledgers have {} and {} devices, {reached} of ours", apns.devices, fcm.devices)
-        });
+        let tallies = self.providers.simulators.tallies();
+        let sum = |of: fn(&Tally) -> u64| tallies.iter().map(of).sum::<u64>();
+        let devices = sum(|tally| tally.devices);
+        wrongs.require(devices == reached, || format!("the ledgers have {devices} devices, {reached} of ours"));
         let Totals { accepted, crash_repeats, fault_repeats } = self.totals();
-        wrongs.require(
-            apns.accepted + fcm.accepted == accepted && apns.repeated + fcm.repeated == crash_repeats + fault_repeats,
-            || format!("the providers count otherwise: {apns:?}, {fcm:?}"),
-        );
-        let (misnamed, reversed) = (self.providers.misnamed_total(), self.providers.reversed_total());
-        wrongs.require(misnamed == 0, || format!("{misnamed} acceptances with another collapse id"));
-        wrongs.require(reversed == 0, || format!("{reversed} acceptances of the older event after the newer one"));
-        wrongs.require(apns.stream_limit_violations + fcm.stream_limit_violations == 0, || {
-            "more streams than a provider allows".to_owned()
+        let is_same = sum(|tally| tally.accepted) == accepted;
+        wrongs.require(is_same && sum(|tally| tally.repeated) == crash_repeats + fault_repeats, || {
+            format!("the providers count otherwise: {tallies:?}")
         });
+        let (misnamed, reversed) = (self.providers.misnamed_total(), self.providers.reversed_total());
+        wrongs.require(misnamed == 0, || format!("{misnamed} acceptances with another collapse id or address"));
+        wrongs.require(reversed == 0, || format!("{reversed} acceptances of the older event after the newer one"));
+        let violations = sum(|tally| tally.stream_limit_violations);
+        wrongs.require(violations == 0, || "more streams than a provider allows".to_owned());
         wrongs
     }
 
     /// By language of the text, what the report says is what the ledgers have; for an event that nothing superseded.
     fn check_parts(&self, event: u32, report: &Value) -> Wrongs {
         let mut wrongs = Wrongs::default();
-        for provider in ["apns", "fcm"] {
+        for provider in Provider::ALL {
             for locale in TRANSLATED.map(Some).into_iter().chain([None]) {
                 let is_part = |part: &&Value| {
-                    part["provider"] == provider
+                    part["provider"] == provider.as_str()
                         && part["locale"].as_str().filter(|it| TRANSLATED.contains(it)) == locale
                 };
                 let parts = report["by"].as_array().into_iter().flatten().filter(is_part);
                 let said: u64 = parts.filter_map(|part| part["outcomes"]["accepted"].as_u64()).sum();
                 let is_of = |device: &u32| {
                     let own = Some(Population::locale(*device)).filter(|own| TRANSLATED.contains(own));
-                    Population::is_fcm(*device) == (provider == "fcm")
+                    provider_of(*device) == *provider
                         && own == locale
                         && self.books[event as usize].is_accepted(*device)
                 };
@@ -478,9 +523,10 @@ impl Flood {
     async fn check_missing(&mut self) -> Wrongs {
         let mut wrongs = Wrongs::default();
         let missing: Vec<u32> = self.missing().collect();
-        self.population.write(&self.server.data_folder().join("store"), missing.iter().copied(), true).await;
+        let (store, addresses) = (self.server.data_folder().join("store"), &self.providers.simulators.addresses);
+        self.population.write(&store, addresses, missing.iter().copied(), true).await;
         self.providers.set_calm();
-        self.providers.listen();
+        self.providers.simulators.listen();
         self.server.start_again().await;
         let mut caller = Caller::new(self.server.addr());
         for (event, devices) in (EVENT_COUNT as u32..).zip(missing.chunks(PROBE_COUNT)) {
@@ -514,16 +560,14 @@ impl Flood {
             println!("{name:<12}{audience} devices: {accepted} accepted, {gone} gone, {given_up} given up");
             println!("            {} attempts were repeated; times {}", report["retried"], report["time_to"]);
         }
-        let (apns, fcm) = self.providers.summaries();
-        println!("apns        {}", ledger_line(&apns));
-        println!("fcm         {}", ledger_line(&fcm));
+        for (provider, tally) in Provider::ALL.iter().zip(self.providers.simulators.tallies()) {
+            println!("{:<12}{}", provider.as_str(), tally.line);
+        }
         let Totals { accepted, crash_repeats, fault_repeats } = self.totals();
         println!("ledgers     {accepted} accepted; repeats by kills: {crash_repeats}");
         println!("            repeats by lost answers: allowed {}, seen {fault_repeats}", self.fault_repeats_max);
         let revived = self.providers.revived_total();
-        println!(
-            "order       {revived} by APNs of the older event after a kill with the newer one before, to come again"
-        );
+        println!("order       {revived} of the older event after a kill with the newer one before, to come again");
         println!("lives       {} were long enough that something must be noted", self.long_life_count);
         println!("memory      {} at most in this process", memory_max());
     }
@@ -533,6 +577,7 @@ impl Flood {
         match self.canary.as_deref() {
             Some("forge") => self.books[FLOOD as usize].forge(),
             Some("drop") => self.books[FLOOD as usize].drop_one(),
+            Some("repeat") => self.books[FLOOD as usize].repeat_one(),
             Some("back") => self.order.reverse_one(),
             _ => {} // The others are let in elsewhere.
         }
@@ -607,6 +652,7 @@ fn read_report(report: &Value) -> Said {
     let outcomes = &report["outcomes"];
     let gone = sum(&outcomes["rejected"]["Unregistered"])
         + sum(&outcomes["rejected"]["UNREGISTERED"])
+        + sum(&outcomes["rejected"]["subscription_gone"])
         + sum(&outcomes["suppressed"]["no_token"]);
     Said {
         audience: sum(&report["audience"]),
@@ -669,12 +715,15 @@ fn print_head() {
 }
 
 fn print_kill(number: u64, kill: &Kill, totals: &Totals, ready: Option<Duration>) {
-    let Kill { after, first_push, life, lag, in_flight_max, .. } = kill;
+    let Kill { after, first_push, sides, .. } = kill;
     let millis = |time: Duration| time.as_millis().to_string();
     let first_push = first_push.map_or("none".to_owned(), millis);
     let ready = ready.map_or("killed before".to_owned(), millis);
-    let FloodLife { devices, noted, fresh, .. } = life;
-    let (promised, fresh_max, age) = (lag.promised + in_flight_max, kill.fresh_max(), lag.age.as_millis());
+    let FloodLife { devices, noted, fresh, .. } =
+        sides.iter().map(|side| side.life).fold(FloodLife::default(), FloodLife::add);
+    let promised = kill.sum(|side| side.lag.promised + side.in_flight_max);
+    let fresh_max = kill.sum(Side::fresh_max);
+    let age = sides.iter().map(|side| side.lag.age.as_millis()).max().unwrap_or_default();
     let Totals { crash_repeats, .. } = totals;
     println!(
         "{number:>4}  {:>6.2}  {first_push:>13}  {fresh:>9}  {promised:>8}  {fresh_max:>10}  {age:>13}  {devices:>7}  \

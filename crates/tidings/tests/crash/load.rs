@@ -16,13 +16,13 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::seq::IndexedRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
 use serde_json::{Value, json};
-use tidings_types::DeviceToken;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::http::{Answer, Caller};
 use crate::model::{Acknowledged, Key, World};
+use crate::simulators::Addresses;
 use crate::verdict::Logs;
 use crate::{APP, CHANNEL_COUNT, LEAGUE, SUBJECT_COUNT, TOPICS, device_id, event_id, subject};
 
@@ -51,7 +51,7 @@ pub(crate) struct Load {
 struct Shared {
     addr: SocketAddr,
     world: Mutex<World>,
-    tokens: Vec<DeviceToken>,
+    addresses: Arc<Addresses>,
     /// Running jobs; `None` while the server does not answer.
     pulse: watch::Receiver<Option<u64>>,
     stopped: watch::Receiver<bool>,
@@ -61,11 +61,11 @@ struct Shared {
 
 impl Load {
     /// Begins to register devices; events follow with [`Load::start_events`].
-    pub(crate) fn start(addr: SocketAddr, tokens: Vec<DeviceToken>, seed: u64) -> Self {
+    pub(crate) fn start(addr: SocketAddr, addresses: Arc<Addresses>, seed: u64) -> Self {
         let (beat, pulse) = watch::channel(None);
         let (stop, stopped) = watch::channel(false);
-        let world = Mutex::new(World::with_devices(tokens.len()));
-        let shared = Arc::new(Shared { addr, world, tokens, pulse, stopped, prepared: AtomicUsize::new(0) });
+        let world = Mutex::new(World::with_devices(addresses.count() as usize));
+        let shared = Arc::new(Shared { addr, world, addresses, pulse, stopped, prepared: AtomicUsize::new(0) });
         let (mut tasks, mut monitor) = (JoinSet::new(), JoinSet::new());
         monitor.spawn(watch_jobs(addr, beat));
         for task in 0..DEVICE_TASK_COUNT {
@@ -182,12 +182,8 @@ impl Shared {
         self.world.lock().expect("a failed task ends the test")
     }
 
-    fn device_count(&self) -> u32 {
-        self.tokens.len() as u32
-    }
-
     fn devices_of(&self, task: u32) -> impl Iterator<Item = u32> + use<> {
-        (task..self.device_count()).step_by(DEVICE_TASK_COUNT as usize)
+        (task..self.addresses.count()).step_by(DEVICE_TASK_COUNT as usize)
     }
 
     async fn ask_for(&self, device: u32, caller: &mut Caller) -> Vec<String> {
@@ -230,7 +226,7 @@ impl Worker {
 
     /// Registers the devices of this task, the late ones under load, and changes subscriptions of some.
     async fn tend_devices(mut self, task: u32) {
-        let early = (f64::from(self.shared.device_count()) * EARLY_SHARE) as u32;
+        let early = (f64::from(self.shared.addresses.count()) * EARLY_SHARE) as u32;
         let (early, late): (Vec<u32>, Vec<u32>) = self.shared.devices_of(task).partition(|device| *device < early);
         for device in &early {
             self.register(*device).await;
@@ -285,9 +281,9 @@ impl Worker {
 
     async fn register(&mut self, device: u32) {
         self.shared.world().send_registration(device);
-        let token = self.shared.tokens[device as usize].to_text();
-        let locale = LOCALES.choose(&mut self.rng).expect("there are some");
-        let body = json!({ "platform": "ios", "token": token, "app": APP, "locale": locale });
+        let mut body = self.shared.addresses.registration(device);
+        body["app"] = json!(APP);
+        body["locale"] = json!(LOCALES.choose(&mut self.rng).expect("there are some"));
         self.caller.insist(Method::PUT, &format!("/v1/devices/{}", device_id(device)), Some(&body)).await;
         self.shared.world().acknowledge_registration(device);
     }

@@ -9,11 +9,11 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use hyper::Method;
-use tidings_simulator::ApnsSimulator;
 use tokio::time::{Instant, interval, timeout};
 
+use crate::API_KEY;
 use crate::http::Caller;
-use crate::{API_KEY, APP, CONNECTION_COUNT_MAX, QUARANTINE_CONNECTION_COUNT, STREAM_COUNT_MAX};
+use crate::simulators::Simulators;
 
 /// How long it may take to answer on `/health`, or to stop when asked to.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
@@ -26,19 +26,18 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Writes configuration, with `more` sections, and keys into `folder` and starts it there.
-    pub(crate) async fn start(folder: &Path, simulator: &ApnsSimulator, more: &str) -> Self {
-        let mut server = Self::prepare(folder, simulator, more);
+    /// Writes configuration, with the providers' and `more` sections, and keys into `folder` and starts it there.
+    pub(crate) async fn start(folder: &Path, simulators: &Simulators, more: &str) -> Self {
+        let mut server = Self::prepare(folder, simulators, more);
         server.start_again().await;
         server
     }
 
-    /// Writes configuration, with `more` sections, and keys into `folder`.
-    pub(crate) fn prepare(folder: &Path, simulator: &ApnsSimulator, more: &str) -> Self {
+    /// Writes configuration, with the providers' and `more` sections, and keys into `folder`.
+    pub(crate) fn prepare(folder: &Path, simulators: &Simulators, more: &str) -> Self {
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|free| free.local_addr()).unwrap().port();
-        fs::write(folder.join("ca.pem"), simulator.ca_pem()).unwrap();
-        fs::write(folder.join("key.p8"), simulator.key_pem()).unwrap();
-        fs::write(folder.join("tidings.toml"), configuration(port, folder, simulator) + more).unwrap();
+        let text = configuration(port, folder) + &simulators.sections(folder) + more;
+        fs::write(folder.join("tidings.toml"), text).unwrap();
         Self { folder: folder.to_owned(), addr: (Ipv4Addr::LOCALHOST, port).into(), child: None }
     }
 
@@ -147,14 +146,12 @@ impl Drop for Server {
     }
 }
 
-fn configuration(port: u16, folder: &Path, simulator: &ApnsSimulator) -> String {
+fn configuration(port: u16, folder: &Path) -> String {
     let topics =
         crate::TOPICS.map(|topic| format!("[topics.{topic}]\ntitle = \"{topic}\"\nbody = \"Number %{{number}}\"\n"));
-    let (simulator_port, topics) = (simulator.addr().port(), topics.join("\n"));
-    let (key_id, team_id) = (simulator.key_id(), simulator.team_id());
-    // Both are given as whole paths: where the server starts must not matter.
-    let path = |name: &str| folder.join(name).display().to_string();
-    let (data, ca, key) = (path("data"), path("ca.pem"), path("key.p8"));
+    let topics = topics.join("\n");
+    // Given as a whole path: where the server starts must not matter.
+    let data = folder.join("data").display().to_string();
     format!(
         r#"
 data_dir = '{data}'
@@ -181,19 +178,6 @@ allow_subscribe_for_client = true
 allow_subscribe_for_anonymous = true
 
 {topics}
-[apns.simulator]
-host = "127.0.0.1"
-port = {simulator_port}
-key_id = "{key_id}"
-team_id = "{team_id}"
-key_file = '{key}'
-ca_file = '{ca}'
-apps = ["{APP}"]
-connection_count = 2
-connection_count_max = {CONNECTION_COUNT_MAX}
-quarantine_connection_count = {QUARANTINE_CONNECTION_COUNT}
-stream_count_max = {STREAM_COUNT_MAX}
-lake_capacity = {STREAM_COUNT_MAX}
 "#
     )
 }
