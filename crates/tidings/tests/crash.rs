@@ -61,7 +61,6 @@ mod sockets;
 mod verdict;
 
 use std::collections::{HashMap, HashSet};
-use std::ops::Add as _;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -79,7 +78,7 @@ use lag::{CHECKPOINT_INTERVAL, SLACK};
 use load::Load;
 use model::Key;
 use server::Server;
-use simulators::{PROVIDER_COUNT, SHARE, Simulators, Streams, Tally, usual_faults};
+use simulators::{PROVIDER_COUNT, SHARE, Simulators, Streams, Tally, sum, usual_faults};
 use sockets::Clients;
 use verdict::{Excuses, Logs, Outcomes, Sums};
 
@@ -236,9 +235,12 @@ struct Kill {
     after: Duration,
     open_jobs: usize,
     unanswered: usize,
-    counts: Counts,
-    end: LifeEnd,
-    /// Outcomes that the checkpoint need not know.
+    /// Accepted so far, repeats by kills among them.
+    accepted: u64,
+    repeats: u64,
+    /// By provider.
+    ends: [LifeEnd; PROVIDER_COUNT],
+    /// Outcomes that the checkpoint need not know; of all providers.
     fresh_max: u64,
 }
 
@@ -329,7 +331,7 @@ impl Campaign {
     fn progress(&self) -> Progress {
         Progress {
             answers: self.load.world().answer_count(),
-            accepted: self.counts().accepted,
+            accepted: self.count(|counts| counts.accepted),
             subscriptions: self.clients.subscription_count(),
             publications: self.clients.publication_count(),
         }
@@ -339,8 +341,9 @@ impl Campaign {
         self.deliveries.lock().expect("the ledger is whole")
     }
 
-    fn counts(&self) -> Counts {
-        self.deliveries().total()
+    /// Over all providers.
+    fn count(&self, of: impl Fn(&Counts) -> u64) -> u64 {
+        sum(&self.deliveries().counts, of)
     }
 
     fn require(&self, what: &str, wrongs: &Wrongs) {
@@ -352,7 +355,7 @@ impl Campaign {
         let target = self.rng.random_range(1..=u64::from(self.options.devices) * LIFE_LOAD_MAX);
         self.until("there is enough load for a kill", |campaign| {
             let is_busy = campaign.load.running_job_count().is_some_and(|count| count > 0);
-            campaign.is_starting || is_busy && campaign.counts().accepted_in_life >= target
+            campaign.is_starting || is_busy && campaign.count(|counts| counts.accepted_in_life) >= target
         })
         .await;
         self.server.kill();
@@ -364,16 +367,14 @@ impl Campaign {
         self.simulators.stop();
         let lag_max = CHECKPOINT_INTERVAL + SLACK + self.gap_max;
         let before = |age: Duration| Timestamp(killed_at.as_millis() - age.as_millis() as u64);
-        let (counts, numbers) = (self.counts(), &self.numbers);
-        let is_noted = |pair| is_settled(&checkpoint, numbers, pair);
+        let is_noted = |pair| is_settled(&checkpoint, &self.numbers, pair);
         let ends = self.deliveries().end_life(is_noted, before(lag_max), before(2 * lag_max));
         let (open_jobs, unanswered) = (checkpoint.open_job_count(), self.load.world().unanswered_event_count());
         checkpoint.close().await;
         let fresh_max = self.check_lag(&ends, lag_max);
-        self.note_repeats(counts);
+        let (accepted, repeats) = (self.count(|counts| counts.accepted), self.note_repeats());
         self.simulators.listen();
-        let end = ends.into_iter().fold(LifeEnd::default(), LifeEnd::add);
-        Kill { after, open_jobs, unanswered, counts, end, fresh_max }
+        Kill { after, open_jobs, unanswered, accepted, repeats, ends, fresh_max }
     }
 
     /// Starts the server again; how long that took, or `None` when it is to be killed before it is ready.
@@ -393,7 +394,7 @@ impl Campaign {
     /// How many outcomes of this life the checkpoint need not have known: at each provider what was accepted within the
     /// lag, what was in flight, and answers that resets have made unknown.
     fn check_lag(&mut self, ends: &[LifeEnd; PROVIDER_COUNT], lag_max: Duration) -> u64 {
-        let mut sum = 0;
+        let mut allowed = 0;
         for ((provider, end), tally) in Provider::ALL.iter().zip(ends).zip(self.simulators.tallies()) {
             let resets = tally.resets - std::mem::replace(&mut self.resets_before[*provider as usize], tally.resets);
             let unknown = resets * u64::from(STREAMS.of(*provider));
@@ -405,17 +406,18 @@ impl Campaign {
             );
             assert!(
                 fresh <= fresh_max,
-                "{provider}: {fresh} outcomes were not noted; the last {lag_max:?}, flight and resets explain {fresh_max}"
+                "{provider}: {fresh} outcomes were not noted; {lag_max:?}, flight and resets explain {fresh_max}"
             );
-            sum += fresh_max;
+            allowed += fresh_max;
         }
-        sum
+        allowed
     }
 
-    /// How many repeats the kill before has brought.
-    fn note_repeats(&mut self, Counts { crash_repeats, .. }: Counts) {
-        let (before, most) = self.repeats;
-        self.repeats = (crash_repeats, most.max(crash_repeats - before));
+    /// How many repeats kills have brought so far, noting what the last one has.
+    fn note_repeats(&mut self) -> u64 {
+        let (repeats, (before, most)) = (self.count(|counts| counts.crash_repeats), self.repeats);
+        self.repeats = (repeats, most.max(repeats - before));
+        repeats
     }
 
     /// Lets everything come to rest: all is posted and acknowledged, told to devices and seen by clients.
@@ -570,7 +572,7 @@ async fn campaign() {
     let books = campaign.read_books().await;
     campaign.load.close().await;
     campaign.let_canary_in();
-    campaign.note_repeats(campaign.counts());
+    campaign.note_repeats();
     wrongs.append(campaign.check_ledgers());
     let (log_end, began) = (campaign.server.log_end(), campaign.began);
     wrongs.append(campaign.judge(&logs, &books, rest_after));
@@ -587,10 +589,9 @@ fn print_ledgers(tallies: &[Tally], deliveries: &Deliveries, most: u64) {
         println!("{:<12}{}", provider.as_str(), tally.line);
         println!("            repeats by kills: {crash_repeats}; by resets: allowed {by_resets}, seen {fault_repeats}");
     }
-    let Counts { accepted, crash_repeats, .. } = deliveries.total();
-    println!(
-        "ledgers     {accepted} accepted; repeats by kills: {crash_repeats}, each of an outcome that was not noted"
-    );
+    let accepted = sum(&deliveries.counts, |counts| counts.accepted);
+    let repeats = sum(&deliveries.counts, |counts| counts.crash_repeats);
+    println!("ledgers     {accepted} accepted; repeats by kills: {repeats}, each of an outcome that was not noted");
     println!("            {most} at most after one kill");
 }
 
@@ -602,11 +603,11 @@ fn print_head() {
 }
 
 fn print_kill(number: u64, kill: &Kill, ready: Option<Duration>) {
-    let Kill { after, open_jobs, unanswered, counts, end: LifeEnd { settled, fresh, .. }, fresh_max } = kill;
-    let (after, accepted, seen) = (after.as_secs_f64(), counts.accepted, counts.crash_repeats);
+    let Kill { after, open_jobs, unanswered, accepted, repeats, ends, fresh_max } = kill;
+    let (after, settled, fresh) = (after.as_secs_f64(), sum(ends, |end| end.settled), sum(ends, |end| end.fresh));
     let ready = ready.map_or("killed before".to_owned(), |ready| ready.as_millis().to_string());
     println!(
         "{number:>4}  {after:>6.2}  {open_jobs:>9}  {unanswered:>10}  {accepted:>8}  {settled:>10}  {fresh:>9}  \
-         {fresh_max:>10}  {seen:>14}  {ready:>14}"
+         {fresh_max:>10}  {repeats:>14}  {ready:>14}"
     );
 }

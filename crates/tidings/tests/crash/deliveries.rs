@@ -8,7 +8,6 @@
 //! In memory only: some 60 bytes per pair of device and event.
 
 use std::collections::HashMap;
-use std::ops::Add;
 
 use tidings_types::{Provider, Timestamp};
 use uuid::Uuid;
@@ -50,19 +49,6 @@ pub(crate) struct Counts {
     pub(crate) fault_repeats: u64,
 }
 
-impl Add for Counts {
-    type Output = Self;
-
-    fn add(self, other: Self) -> Self {
-        Self {
-            accepted: self.accepted + other.accepted,
-            accepted_in_life: self.accepted_in_life + other.accepted_in_life,
-            crash_repeats: self.crash_repeats + other.crash_repeats,
-            fault_repeats: self.fault_repeats + other.fault_repeats,
-        }
-    }
-}
-
 /// How a life ended, at one provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct LifeEnd {
@@ -74,19 +60,6 @@ pub(crate) struct LifeEnd {
     pub(crate) recent: u64,
     /// Of `fresh`, those accepted so long ago that every checkpoint must know them.
     pub(crate) late: u64,
-}
-
-impl Add for LifeEnd {
-    type Output = Self;
-
-    fn add(self, other: Self) -> Self {
-        Self {
-            settled: self.settled + other.settled,
-            fresh: self.fresh + other.fresh,
-            recent: self.recent + other.recent,
-            late: self.late + other.late,
-        }
-    }
 }
 
 /// Complaints, the first few in full.
@@ -132,11 +105,6 @@ impl std::fmt::Display for Wrongs {
 }
 
 impl Deliveries {
-    /// Of all providers.
-    pub(crate) fn total(&self) -> Counts {
-        self.counts.into_iter().fold(Counts::default(), Counts::add)
-    }
-
     /// A provider has accepted something.
     pub(crate) fn accept(&mut self, acceptance: Acceptance<'_>) {
         let Acceptance { provider, device, id, event, collapse_id, at } = acceptance;
@@ -248,10 +216,14 @@ pub(crate) mod tests {
         accept_as(deliveries, device, event, Uuid::from_u64_pair(device.into(), event.into()));
     }
 
-    /// Of all providers. What was accepted from `at` on is recent, and before it late.
+    /// For devices of APNs. What was accepted from `at` on is recent, and before it late.
     fn end_life(deliveries: &mut Deliveries, is_settled: impl Fn(Pair) -> bool, at: u64) -> LifeEnd {
-        let ends = deliveries.end_life(is_settled, Timestamp(at), Timestamp(at));
-        ends.into_iter().fold(LifeEnd::default(), LifeEnd::add)
+        deliveries.end_life(is_settled, Timestamp(at), Timestamp(at))[Provider::Apns as usize]
+    }
+
+    /// Of devices of APNs.
+    fn counts(deliveries: &Deliveries) -> Counts {
+        deliveries.counts[Provider::Apns as usize]
     }
 
     #[test]
@@ -265,7 +237,7 @@ pub(crate) mod tests {
         assert!(deliveries.wrongs.is_empty());
         accept(&mut deliveries, 1, 7);
         assert!(!deliveries.wrongs.is_empty());
-        assert_eq!(deliveries.total().crash_repeats, 2);
+        assert_eq!(counts(&deliveries).crash_repeats, 2);
     }
 
     #[test]
@@ -277,7 +249,7 @@ pub(crate) mod tests {
         accept(&mut deliveries, 1, 7);
         assert_eq!(end_life(&mut deliveries, |_| false, 100), LifeEnd { settled: 0, fresh: 1, recent: 1, late: 0 });
         assert!(deliveries.wrongs.is_empty());
-        assert_eq!(deliveries.total().crash_repeats, 1);
+        assert_eq!(counts(&deliveries).crash_repeats, 1);
     }
 
     #[test]
@@ -295,7 +267,7 @@ pub(crate) mod tests {
         let mut deliveries = Deliveries::default();
         accept(&mut deliveries, 1, 7);
         accept(&mut deliveries, 1, 7);
-        assert_eq!((deliveries.total().fault_repeats, deliveries.total().crash_repeats), (1, 0));
+        assert_eq!((counts(&deliveries).fault_repeats, counts(&deliveries).crash_repeats), (1, 0));
         assert_eq!(end_life(&mut deliveries, |_| false, 100).recent, 1);
     }
 

@@ -52,7 +52,7 @@ use crate::population::{
 };
 use crate::providers::{Providers, Weather, event_of_entry, streams_for};
 use crate::server::Server;
-use crate::simulators::{PROVIDER_COUNT, Tally, provider_of};
+use crate::simulators::{PROVIDER_COUNT, provider_of, sum};
 use crate::{START_STRIKE_MS_MAX, TOPICS, canary, device_id, event_id, number, slow_checkpoints};
 
 /// Of the event that is called off so many are accepted before.
@@ -115,10 +115,6 @@ impl Side {
 }
 
 impl Kill {
-    fn sum(&self, of: impl Fn(&Side) -> u64) -> u64 {
-        self.sides.iter().map(of).sum()
-    }
-
     /// How long any provider was accepting.
     fn busy(&self) -> Duration {
         self.sides.iter().map(|side| side.lag.busy).max().unwrap_or_default()
@@ -351,7 +347,7 @@ impl Flood {
         let lives = self.end_life(&checkpoint);
         checkpoint.close().await;
         let lost = self.providers.end_life();
-        self.fault_repeats_max += lost.iter().sum::<u64>();
+        self.fault_repeats_max += sum(&lost, |lost| *lost);
         let side = |provider: Provider| {
             let at = provider as usize;
             let lag = self.looks[at].lag(accepted[at], killed_at);
@@ -359,8 +355,7 @@ impl Flood {
             Side { life: lives[at], lag, in_flight_max, repeats_max: lost[at] }
         };
         let sides = [Provider::Apns, Provider::Fcm, Provider::WebPush].map(side);
-        let noted = lives.iter().map(|life| life.noted).sum();
-        let noted_before = std::mem::replace(&mut self.noted, noted);
+        let noted_before = std::mem::replace(&mut self.noted, sum(&lives, |life| life.noted));
         if self.posted.contains(&CALLED_OFF) {
             self.books[CALLED_OFF as usize].close();
         }
@@ -405,7 +400,7 @@ impl Flood {
                 )
             });
         }
-        self.wrongs.require(kill.sum(|side| side.life.noted) > kill.noted_before || !kill.is_long(), || {
+        self.wrongs.require(sum(&kill.sides, |side| side.life.noted) > kill.noted_before || !kill.is_long(), || {
             format!("kill {number}: nothing was noted in a life that was busy for {:?}", kill.busy())
         });
         self.long_life_count += u64::from(kill.is_long());
@@ -442,7 +437,7 @@ impl Flood {
         let tokenless = checkpoint.tokenless_of(&self.numbers);
         checkpoint.close().await;
         let lost = self.providers.end_life();
-        self.fault_repeats_max += lost.iter().sum::<u64>();
+        self.fault_repeats_max += sum(&lost, |lost| *lost);
         for ((provider, life), repeats_max) in Provider::ALL.iter().zip(lives).zip(lost) {
             let FloodLife { devices, noted, fault_repeats, .. } = life;
             self.wrongs.require(noted == devices, || {
@@ -476,18 +471,17 @@ impl Flood {
             wrongs.require(got == 0 || !is_gone, || format!("device {device} got something and then lost its token"));
         }
         let tallies = self.providers.simulators.tallies();
-        let sum = |of: fn(&Tally) -> u64| tallies.iter().map(of).sum::<u64>();
-        let devices = sum(|tally| tally.devices);
+        let devices = sum(&tallies, |tally| tally.devices);
         wrongs.require(devices == reached, || format!("the ledgers have {devices} devices, {reached} of ours"));
         let Totals { accepted, crash_repeats, fault_repeats } = self.totals();
-        let is_same = sum(|tally| tally.accepted) == accepted;
-        wrongs.require(is_same && sum(|tally| tally.repeated) == crash_repeats + fault_repeats, || {
+        let is_same = sum(&tallies, |tally| tally.accepted) == accepted;
+        wrongs.require(is_same && sum(&tallies, |tally| tally.repeated) == crash_repeats + fault_repeats, || {
             format!("the providers count otherwise: {tallies:?}")
         });
         let (misnamed, reversed) = (self.providers.misnamed_total(), self.providers.reversed_total());
         wrongs.require(misnamed == 0, || format!("{misnamed} acceptances with another collapse id or address"));
         wrongs.require(reversed == 0, || format!("{reversed} acceptances of the older event after the newer one"));
-        let violations = sum(|tally| tally.stream_limit_violations);
+        let violations = sum(&tallies, |tally| tally.stream_limit_violations);
         wrongs.require(violations == 0, || "more streams than a provider allows".to_owned());
         wrongs
     }
@@ -543,7 +537,7 @@ impl Flood {
                 }
                 assert!(began.elapsed() < PATIENCE, "the last question is not answered: {report}");
             };
-            let refused = sum(&report["outcomes"]["rejected"]);
+            let refused = total(&report["outcomes"]["rejected"]);
             wrongs.require(refused == devices.len() as u64, || {
                 let asked = devices.len();
                 format!("of {asked} devices that got nothing only {refused} are gone: {}", report["outcomes"])
@@ -641,25 +635,25 @@ fn is_over(report: &Value) -> bool {
 }
 
 /// The numbers in a value, however deep.
-fn sum(value: &Value) -> u64 {
+fn total(value: &Value) -> u64 {
     match value {
-        Value::Object(map) => map.values().map(sum).sum(),
+        Value::Object(map) => map.values().map(total).sum(),
         other => other.as_u64().unwrap_or(0),
     }
 }
 
 fn read_report(report: &Value) -> Said {
     let outcomes = &report["outcomes"];
-    let gone = sum(&outcomes["rejected"]["Unregistered"])
-        + sum(&outcomes["rejected"]["UNREGISTERED"])
-        + sum(&outcomes["rejected"]["subscription_gone"])
-        + sum(&outcomes["suppressed"]["no_token"]);
+    let gone = total(&outcomes["rejected"]["Unregistered"])
+        + total(&outcomes["rejected"]["UNREGISTERED"])
+        + total(&outcomes["rejected"]["subscription_gone"])
+        + total(&outcomes["suppressed"]["no_token"]);
     Said {
-        audience: sum(&report["audience"]),
-        accepted: sum(&outcomes["accepted"]),
+        audience: total(&report["audience"]),
+        accepted: total(&outcomes["accepted"]),
         gone,
-        given_up: sum(&outcomes["superseded"]) + sum(&outcomes["cancelled"]) + sum(&outcomes["unknown"]),
-        outcomes: sum(outcomes),
+        given_up: total(&outcomes["superseded"]) + total(&outcomes["cancelled"]) + total(&outcomes["unknown"]),
+        outcomes: total(outcomes),
     }
 }
 
@@ -719,10 +713,11 @@ fn print_kill(number: u64, kill: &Kill, totals: &Totals, ready: Option<Duration>
     let millis = |time: Duration| time.as_millis().to_string();
     let first_push = first_push.map_or("none".to_owned(), millis);
     let ready = ready.map_or("killed before".to_owned(), millis);
-    let FloodLife { devices, noted, fresh, .. } =
-        sides.iter().map(|side| side.life).fold(FloodLife::default(), FloodLife::add);
-    let promised = kill.sum(|side| side.lag.promised + side.in_flight_max);
-    let fresh_max = kill.sum(Side::fresh_max);
+    let of_life = |of: fn(&FloodLife) -> u64| sum(sides, |side| of(&side.life));
+    let [devices, noted, fresh] =
+        [of_life(|life| life.devices), of_life(|life| life.noted), of_life(|life| life.fresh)];
+    let promised = sum(sides, |side| side.lag.promised + side.in_flight_max);
+    let fresh_max = sum(sides, Side::fresh_max);
     let age = sides.iter().map(|side| side.lag.age.as_millis()).max().unwrap_or_default();
     let Totals { crash_repeats, .. } = totals;
     println!(

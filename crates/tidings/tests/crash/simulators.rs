@@ -58,6 +58,11 @@ pub(crate) fn platform_of(device: u32) -> Platform {
     }
 }
 
+/// Over all providers.
+pub(crate) fn sum<T>(by_provider: &[T; PROVIDER_COUNT], of: impl Fn(&T) -> u64) -> u64 {
+    by_provider.iter().map(of).sum()
+}
+
 /// The streams that each provider allows on a connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Streams(pub(crate) [u32; PROVIDER_COUNT]);
