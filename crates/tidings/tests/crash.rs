@@ -73,12 +73,12 @@ use tidings_types::{Provider, Timestamp};
 use tokio::time::{Instant, interval};
 
 use checkpoint::{Checkpoint, JobRow, is_settled};
-use deliveries::{Counts, Deliveries, LifeEnd, Wrongs};
+use deliveries::{Counts, Deliveries, LifeEnd, Pair, Wrongs};
 use lag::{CHECKPOINT_INTERVAL, SLACK};
 use load::Load;
-use model::Key;
+use model::{Claim, Key};
 use server::Server;
-use simulators::{PROVIDER_COUNT, SHARE, Simulators, Streams, Tally, sum, usual_faults};
+use simulators::{PROVIDER_COUNT, SHARE, Simulators, Streams, Tally, provider_of, sum, usual_faults};
 use sockets::Clients;
 use verdict::{Excuses, Logs, Outcomes, Sums};
 
@@ -523,12 +523,29 @@ impl Campaign {
     fn let_canary_in(&self) {
         let mut deliveries = self.deliveries();
         match self.options.canary.as_deref() {
-            None => {}
-            Some("forge") => deliveries.forge(self.options.devices),
-            Some("drop") => deliveries.drop_one(),
+            Some("forge") => {
+                let pair = self.browser_with(&deliveries, Claim::No);
+                deliveries.forge(pair);
+            }
+            Some("drop") => {
+                let pair = self.browser_with(&deliveries, Claim::Owed);
+                deliveries.forget(pair);
+            }
             Some("repeat") => deliveries.repeat_one(),
-            Some(_) => {} // The flood's, or let in elsewhere.
+            _ => {} // The flood's, or let in elsewhere.
         }
+    }
+
+    /// A browser that has this claim to an event. To be owed one, it must have it.
+    fn browser_with(&self, deliveries: &Deliveries, claim: Claim) -> Pair {
+        let world = self.load.world();
+        let browsers = (0..self.options.devices).filter(|device| provider_of(*device) == Provider::WebPush);
+        let pushed: Vec<u32> =
+            (0..).zip(&world.events).filter_map(|(event, state)| state.push.then_some(event)).collect();
+        let mut pairs = browsers.flat_map(|device| pushed.iter().map(move |event| (device, *event)));
+        let has_claim = |(device, event): Pair| world.claim(device, event) == claim;
+        let is_there = |pair: Pair| deliveries.of(pair).is_some() == (claim == Claim::Owed);
+        pairs.find(|pair| has_claim(*pair) && is_there(*pair)).expect("there is one")
     }
 }
 

@@ -165,24 +165,25 @@ impl Deliveries {
         self.pairs.iter().map(|(pair, delivery)| (*pair, delivery))
     }
 
-    /// For the canary: one delivery to a browser, of `count` devices, that nobody asked for.
-    pub(crate) fn forge(&mut self, count: u32) {
-        let mut browsers = (0..count).filter(|device| provider_of(*device) == Provider::WebPush);
-        let device = browsers.find(|device| !self.pairs.contains_key(&(*device, 0))).expect("not all got the first");
+    /// For the canary: a delivery that was not made.
+    pub(crate) fn forge(&mut self, pair: Pair) {
         let delivery = Delivery { id: Uuid::nil(), life: self.life, last_at: Timestamp(0), may_repeat: false };
-        self.pairs.insert((device, 0), delivery);
+        self.pairs.insert(pair, delivery);
     }
 
-    /// For the canary: one delivery to a browser is forgotten.
-    pub(crate) fn drop_one(&mut self) {
-        let pair = self.find(|_| true);
+    /// For the canary: this delivery is forgotten.
+    pub(crate) fn forget(&mut self, pair: Pair) {
         self.pairs.remove(&pair);
     }
 
     /// For the canary: a browser gets again what it got in an earlier life, though that was noted.
     pub(crate) fn repeat_one(&mut self) {
-        let (device, event) = self.find(|delivery| delivery.life < self.life && !delivery.may_repeat);
-        let (id, collapse_id) = (self.pairs[&(device, event)].id, event_id(event));
+        let is_it = |(device, _): Pair, delivery: &Delivery| {
+            provider_of(device) == Provider::WebPush && delivery.life < self.life && !delivery.may_repeat
+        };
+        let found = self.pairs().filter(|(pair, delivery)| is_it(*pair, delivery)).min_by_key(|(pair, _)| *pair);
+        let ((device, event), Delivery { id, .. }) = found.map(|(pair, known)| (pair, *known)).expect("there is one");
+        let collapse_id = event_id(event);
         self.accept(Acceptance {
             provider: Provider::WebPush,
             device: Some(device),
@@ -191,13 +192,6 @@ impl Deliveries {
             collapse_id: Some(&collapse_id),
             at: Timestamp(0),
         });
-    }
-
-    /// The first delivery to a browser that is such.
-    fn find(&self, is_it: impl Fn(&Delivery) -> bool) -> Pair {
-        let is_browser = |device: u32| provider_of(device) == Provider::WebPush;
-        let found = self.pairs().filter(|((device, _), delivery)| is_browser(*device) && is_it(delivery));
-        found.map(|(pair, _)| pair).min().expect("there was some load")
     }
 }
 
