@@ -17,7 +17,6 @@ mod bulk;
 #[cfg(feature = "peers")]
 mod controls;
 mod data;
-mod folder;
 mod goals;
 mod index;
 mod select;
@@ -27,13 +26,13 @@ mod update;
 use std::path::Path;
 use std::time::Duration;
 
+use crate::folder::{disk_bytes, temporary};
 use tidings_server::command_error::{CommandError, failed};
 use tidings_store::Store;
 use tidings_types::Filter;
 
 use self::bench::Bench;
 use self::data::Data;
-use self::folder::{disk_bytes, folder};
 use self::goals::Goals;
 use self::select::{Audience, Selecting, Times};
 use super::report::{Goal, Report};
@@ -45,7 +44,7 @@ pub(super) async fn run(args: &BenchAudienceArgs) -> Result<Report, CommandError
     let data = Data::of_subscriptions(args.subscriptions);
     let mut bench = Bench::new(&data, Goals::of(args.subscriptions), args.common.runs);
     bench.measure_index()?;
-    let folder = folder(args.dir.as_deref())?;
+    let folder = temporary(args.dir.as_deref())?;
     bench.measure_store(folder.path()).await?;
     drop(folder); // The next data sets want its room.
     let report = &mut bench.report;
@@ -174,7 +173,7 @@ mod tests {
         let mut goals = Goals::of(25_000_000);
         goals.sizes = [(250, 5.0), (500, 45.0), (1_200, 75.0), (2_500, 120.0)].map(|(size, goal)| (size, Some(goal)));
         let mut bench = Bench::new(&data, goals, 1);
-        let folder = folder(None).unwrap();
+        let folder = temporary(None).unwrap();
         bench.measure_index().unwrap();
         bench.measure_store(folder.path()).await.unwrap();
         assert!(bench.update_count > 0);

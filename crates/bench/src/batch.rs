@@ -26,6 +26,7 @@ use self::case::{Case, all_cases, cases};
 use self::message::{Came, Messages};
 use super::report::{Goal, Report};
 use crate::args::BenchBatchArgs;
+use crate::folder::temporary;
 use crate::report::progress;
 
 /// Times the speed of locked direct writes, into pipes and files.
@@ -45,7 +46,7 @@ pub(super) async fn run(args: &BenchBatchArgs) -> Result<Report, CommandError> {
 }
 
 fn measure_all(args: &BenchBatchArgs) -> Result<Report, CommandError> {
-    let folder = folder(args.dir.as_deref())?;
+    let folder = temporary(args.dir.as_deref())?;
     let mut report = Report::new("batch");
     let mut cases = if args.full { all_cases() } else { cases() };
     cases.retain(|case| case.name().contains(&args.only));
@@ -60,11 +61,6 @@ fn measure_all(args: &BenchBatchArgs) -> Result<Report, CommandError> {
     #[cfg(not(feature = "peers"))]
     report.note("Compared with tracing-appender when built with --features bench-peers.");
     Ok(report)
-}
-
-fn folder(parent: Option<&Path>) -> Result<tempfile::TempDir, CommandError> {
-    let folder = parent.map_or_else(tempfile::tempdir, tempfile::tempdir_in);
-    folder.map_err(|error| failed_by("cannot make a temporary folder", &error))
 }
 
 /// What one run came to.

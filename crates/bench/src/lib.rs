@@ -14,6 +14,7 @@ mod audience;
 mod batch;
 mod buffer;
 mod fanout;
+mod folder;
 mod http;
 mod peer;
 mod process;

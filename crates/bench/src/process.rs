@@ -25,11 +25,15 @@ impl Usage {
         let time = clock_gettime(ClockId::ProcessCPUTime); // In nanoseconds, unlike the ticks of /proc.
         let cpu = Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0));
         let status = fs::read_to_string("/proc/self/status")?;
-        let kilobytes = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix("kB"));
-        let kilobytes = kilobytes.and_then(|text| text.trim().parse::<u64>().ok());
         let unreadable = || io::Error::new(io::ErrorKind::InvalidData, "no VmRSS in /proc/self/status");
-        Ok(Self { cpu, resident_bytes: 1024 * kilobytes.ok_or_else(unreadable)? })
+        Ok(Self { cpu, resident_bytes: 1024 * read_field(&status, "VmRSS").ok_or_else(unreadable)? })
     }
+}
+
+/// The kilobytes of a line of `/proc/…/status`.
+pub(super) fn read_field(status: &str, field: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
+    line.trim().strip_suffix("kB")?.trim().parse().ok()
 }
 
 /// The cores that the two sides of a benchmark are held to; the same one where there is no other.
@@ -93,5 +97,12 @@ mod tests {
             sum = (0..100_000).fold(sum, |sum, number| std::hint::black_box(sum ^ number));
         }
         assert!(before.resident_bytes > 1 << 20);
+    }
+
+    #[test]
+    fn a_field_of_the_kernels_is_read_by_its_whole_name() {
+        let status = "VmPeak:\t 9 kB\nVmHWM:\t    1234 kB\nVmRSS:\t  77 kB\n";
+        assert_eq!((read_field(status, "VmHWM"), read_field(status, "VmRSS")), (Some(1234), Some(77)));
+        assert_eq!((read_field(status, "Vm"), read_field("VmHWM:\tmany kB", "VmHWM")), (None, None));
     }
 }

@@ -30,7 +30,6 @@ mod h2load;
 mod java;
 mod job;
 mod language;
-mod link;
 mod newsletter;
 mod peers;
 mod provider;

@@ -16,9 +16,9 @@ use tokio::time::Instant;
 use super::super::report::Goal;
 use super::super::store;
 use super::bench::Bench;
-use super::folder::each_file;
 use super::goals;
 use super::select::Audience;
+use crate::folder::each_file;
 use crate::report::progress;
 
 /// What the store calls its file.

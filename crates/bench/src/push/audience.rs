@@ -20,6 +20,7 @@ use super::job::{Door, ToldTimes};
 use super::provider::{Provider, check_ledger};
 use super::setup::Folder;
 use crate::args::BenchPushServer;
+use crate::process::read_field;
 use crate::report::progress;
 use crate::report::{Goal, Report};
 use crate::statistic::format_number;
@@ -101,12 +102,6 @@ fn address(stderr: ChildStderr) -> Result<String, CommandError> {
     Err(failed("the server ended before it listened"))
 }
 
-/// The kilobytes of a line of `/proc/…/status`.
-fn read_field(status: &str, field: &str) -> Option<u64> {
-    let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
-    line.trim().strip_suffix("kB")?.trim().parse().ok()
-}
-
 /// What one size of audience gave.
 #[derive(Default)]
 struct Column {
@@ -165,16 +160,4 @@ async fn tell(served: &Served, provider: &mut Provider, id: &str, audience: u32)
         check_ledger(&before, &after, audience.into(), true)?;
     }
     job.time_to.ok_or_else(|| failed("the job's report has no times"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::read_field;
-
-    #[test]
-    fn a_field_of_the_kernels_is_read_by_its_whole_name() {
-        let status = "VmPeak:\t 9 kB\nVmHWM:\t    1234 kB\nVmRSS:\t  77 kB\n";
-        assert_eq!((read_field(status, "VmHWM"), read_field(status, "VmRSS")), (Some(1234), Some(77)));
-        assert_eq!((read_field(status, "Vm"), read_field("VmHWM:\tmany kB", "VmHWM")), (None, None));
-    }
 }

@@ -16,19 +16,18 @@ use serde::{Deserialize, Serialize};
 use tidings_push::pacing::Quota;
 use tidings_sender::TimeTo;
 use tidings_server::command_error::{CommandError, failed, failed_by};
-use tidings_simulator::{Faults, FcmConfig, FcmSimulator};
+use tidings_simulator::{Faults, FcmConfig, FcmReason, FcmSimulator, LedgerSummary};
 use tidings_types::{EventPriority, Platform, Timestamp};
 use tokio::time::sleep;
 
 use super::cores::Sides;
 use super::job::{self, Door};
-use super::provider::check;
+use super::provider::check_summary;
 use super::setup::{self, APP, Folder};
 use crate::args::PeerRole;
 use crate::peer::{self, Peer};
 use crate::report::progress;
 use crate::report::{Goal, Report};
-use tidings_config::parse;
 use tidings_server::Server;
 
 /// Devices of the goal.
@@ -53,17 +52,9 @@ struct Greeting {
     account: String,
 }
 
-/// The one command: say what you have seen.
+/// The one command: say what you have seen, with a [`LedgerSummary`].
 #[derive(Serialize, Deserialize)]
 struct Ask {}
-
-#[derive(Clone, Copy, Serialize, Deserialize)]
-struct Seen {
-    accepted: u64,
-    notifications: u64,
-    repeated: u64,
-    rejected: u64,
-}
 
 /// Simulates until our input ends. Blocks: the simulator has a thread of its own.
 pub(in super::super) fn serve() -> Result<(), CommandError> {
@@ -75,15 +66,7 @@ pub(in super::super) fn serve() -> Result<(), CommandError> {
         ca_pem: simulator.ca_pem().to_owned(),
         account: simulator.service_account_json(),
     })?;
-    peer::follow(|Ask {}| {
-        let summary = simulator.ledger().summary();
-        peer::answer(Seen {
-            accepted: summary.accepted,
-            notifications: summary.notifications,
-            repeated: summary.repeated,
-            rejected: summary.rejected.values().sum(),
-        })
-    })
+    peer::follow(|Ask {}| peer::answer(simulator.ledger().summary()))
 }
 
 /// Measures both, the event after a quiet time `runs` times.
@@ -153,8 +136,7 @@ async fn start(folder: &Folder, greeting: &Greeting) -> Result<Server, CommandEr
         folder.quoted("account.json"),
         folder.quoted("ca.pem"),
     );
-    let config = parse("bench", &text, [])?.config;
-    Server::start(config).await.map_err(|error| failed_by("cannot start the server", &error))
+    setup::start_configured(&text).await
 }
 
 struct Goals<'a> {
@@ -175,17 +157,11 @@ impl Goals<'_> {
     /// Tells all devices, and checks in the ledger that each got it once.
     async fn tell(&mut self) -> Result<Sample, CommandError> {
         self.count += 1;
-        let before: Seen = self.peer.ask(Ask {})?;
+        let before: LedgerSummary<FcmReason> = self.peer.ask(Ask {})?;
         let forecast = self.door.forecast(AUDIENCE).await?;
         let position = self.door.post(&format!("fcm-{}", self.count), AUDIENCE, EventPriority::High).await?;
         let job = job::finished(self.server, position, AUDIENCE).await?;
-        let after: Seen = self.peer.ask(Ask {})?;
-        check(&[
-            ("accepted by FCM", after.accepted - before.accepted, AUDIENCE.into()),
-            ("different notifications at FCM", after.notifications - before.notifications, AUDIENCE.into()),
-            ("accepted twice", after.repeated - before.repeated, 0),
-            ("refused", after.rejected - before.rejected, 0),
-        ])?;
+        check_summary(&before, &self.peer.ask(Ask {})?, AUDIENCE.into())?;
         let time_to = job.time_to.ok_or_else(|| failed("the job's report has no times"))?;
         Ok(Sample { time_to, forecast })
     }

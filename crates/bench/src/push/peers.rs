@@ -27,9 +27,9 @@ use uuid::Uuid;
 use super::case::Case;
 use super::java::java;
 use super::language::{EVENT, LANGUAGES, Language, Message};
-use super::link::Link;
 use super::provider::{Mark, Provider, check, check_ledger};
 use super::setup::{self, Folder};
+use crate::peer::Peer;
 
 /// Devices that peers can send to.
 const DEVICE_COUNT: u32 = 200_000;
@@ -98,7 +98,7 @@ pub(super) struct Peers {
 pub(super) struct Foreign {
     kind: Kind,
     version: String,
-    link: Arc<Mutex<Link>>,
+    process: Arc<Mutex<Peer>>,
     /// How it is measured in this case.
     concurrency: u32,
     count: u32,
@@ -168,9 +168,9 @@ impl Peers {
             };
             command.arg(folder.path("ca.pem")).arg(folder.path("key.p8"));
             command.args([&key_id, &team_id]).arg(folder.path("work.json"));
-            let (link, hello): (_, Hello) = Link::start(kind.name(), command)?;
-            let link = Arc::new(Mutex::new(link));
-            all.found.push(Foreign { kind, version: hello.version, link, concurrency: 0, count: 0 });
+            let (process, hello): (_, Hello) = Peer::run(kind.name(), command)?;
+            let process = Arc::new(Mutex::new(process));
+            all.found.push(Foreign { kind, version: hello.version, process, concurrency: 0, count: 0 });
         }
         Ok(all)
     }
@@ -256,8 +256,8 @@ impl Foreign {
     where
         T: for<'a> Deserialize<'a> + Send + 'static,
     {
-        let link = self.link.clone();
-        let asked = move || link.lock().unwrap_or_else(PoisonError::into_inner).ask(&command);
+        let process = self.process.clone();
+        let asked = move || process.lock().unwrap_or_else(PoisonError::into_inner).ask(command);
         tokio::task::spawn_blocking(asked).await.expect("asking does not panic")
     }
 }

@@ -5,30 +5,30 @@
 //! certificate and key: what the simulator notes is bounded by what one case sends.
 
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::json;
 use tidings_server::command_error::{CommandError, failed, failed_by};
+use tidings_simulator::LedgerSummary;
 
 use super::case::Case;
 use super::cores::{Sides, write_list};
 use super::java::java;
-use super::link::Link;
 use super::simulator::{self, Done, Greeting, Ledger};
-use crate::args::BenchPushServer;
+use crate::args::{BenchPushServer, PeerRole};
+use crate::peer::{self, Peer};
 
 /// A running one; dropped, it is killed.
 pub(super) struct Provider {
     kind: BenchPushServer,
-    link: Link,
+    process: Peer,
     /// Where it is and how to get in.
     pub(super) greeting: Greeting,
 }
 
 /// What it has used and, if it looks, seen up to one moment.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(super) struct Mark {
     pub(super) cpu: Duration,
     pub(super) ledger: Option<Ledger>,
@@ -44,7 +44,7 @@ impl Provider {
         peers: &Path,
     ) -> Result<Self, CommandError> {
         let (mut simulator, mut greeting) = sides.start_provider(|| start_simulator(sides))?;
-        let link = match kind {
+        let process = match kind {
             BenchPushServer::Simulator => {
                 let (round_trip_ms, window_bytes) = (case.round_trip_ms.into(), case.window_bytes);
                 let behave = simulator::Command::Behave { round_trip_ms, stream_limit: case.streams, window_bytes };
@@ -53,12 +53,12 @@ impl Provider {
             }
             BenchPushServer::Pushy => {
                 // Of the simulator only the key is used, which Pushy's server does not look at.
-                let (link, port, ca_pem) = sides.start_provider(|| start_pushy(case, sides, folder, peers))?;
+                let (process, port, ca_pem) = sides.start_provider(|| start_pushy(case, sides, folder, peers))?;
                 (greeting.port, greeting.ca_pem) = (port, ca_pem);
-                link
+                process
             }
         };
-        Ok(Self { kind, link, greeting })
+        Ok(Self { kind, process, greeting })
     }
 
     /// What it has used and seen up to now. Blocks a moment.
@@ -69,25 +69,24 @@ impl Provider {
         }
         match self.kind {
             BenchPushServer::Simulator => {
-                let mark: simulator::Mark = self.link.ask(&simulator::Command::Mark)?;
+                let mark: simulator::Mark = self.process.ask(&simulator::Command::Mark)?;
                 Ok(Mark { cpu: mark.usage.cpu, ledger: Some(mark.ledger) })
             }
             BenchPushServer::Pushy => {
-                let used: Used = self.link.ask(&json!({}))?;
+                let used: Used = self.process.ask(json!({}))?;
                 Ok(Mark { cpu: Duration::from_secs_f64(used.cpu_seconds), ledger: None })
             }
         }
     }
 }
 
-fn start_simulator(sides: &Sides) -> Result<(Link, Greeting), CommandError> {
-    let mut command = Command::new(std::env::current_exe()?);
-    command.args(["bench", "peer", "simulator", "--cpu", &sides.provider[0].to_string()]);
+fn start_simulator(sides: &Sides) -> Result<(Peer, Greeting), CommandError> {
+    let mut command = peer::command(PeerRole::Simulator, sides.provider[0])?;
     command.env(simulator::CORES_VARIABLE, write_list(&sides.provider));
-    Link::start("the simulator", command)
+    Peer::run("the simulator", command)
 }
 
-fn start_pushy(case: Case, sides: &Sides, folder: &Path, peers: &Path) -> Result<(Link, u16, String), CommandError> {
+fn start_pushy(case: Case, sides: &Sides, folder: &Path, peers: &Path) -> Result<(Peer, u16, String), CommandError> {
     #[derive(Deserialize)]
     struct Listening {
         port: u16,
@@ -99,10 +98,10 @@ fn start_pushy(case: Case, sides: &Sides, folder: &Path, peers: &Path) -> Result
     let mut command = java(peers, "BenchServer")
         .ok_or_else(|| failed(format!("no Pushy in {}: conformance/peers.sh builds it", peers.display())))?;
     command.arg(case.streams.to_string()).arg(sides.provider.len().to_string()).arg(&own);
-    let (link, listening): (_, Listening) = Link::start("Pushy's server", command)?;
+    let (process, listening): (_, Listening) = Peer::run("Pushy's server", command)?;
     let ca_pem = std::fs::read_to_string(own.join("ca.pem"))
         .map_err(|error| failed_by("Pushy's server left no certificate", &error))?;
-    Ok((link, listening.port, ca_pem))
+    Ok((process, listening.port, ca_pem))
 }
 
 /// Each of `count` devices once, in its language; and where it is our own promise, within the streams.
@@ -112,15 +111,24 @@ pub(super) fn check_ledger(
     count: u64,
     within_streams: bool,
 ) -> Result<(), CommandError> {
+    check_summary(&before.summary, &after.summary, count)?;
     let seen = |field: fn(&Ledger) -> u64| field(after) - field(before);
-    let violations = if within_streams { seen(|ledger| ledger.stream_limit_violations) } else { 0 };
+    let violations = if within_streams { seen(|ledger| ledger.summary.stream_limit_violations) } else { 0 };
+    check(&[("in a wrong language", seen(|ledger| ledger.mistranslated), 0), ("over the stream limit", violations, 0)])
+}
+
+/// Each of `count` devices once.
+pub(super) fn check_summary<R>(
+    before: &LedgerSummary<R>,
+    after: &LedgerSummary<R>,
+    count: u64,
+) -> Result<(), CommandError> {
+    let seen = |field: fn(&LedgerSummary<R>) -> u64| field(after) - field(before);
     check(&[
-        ("accepted by the provider", seen(|ledger| ledger.accepted), count),
-        ("different notifications at the provider", seen(|ledger| ledger.notifications), count),
-        ("accepted twice", seen(|ledger| ledger.repeated), 0),
-        ("rejected", seen(|ledger| ledger.rejected), 0),
-        ("in a wrong language", seen(|ledger| ledger.mistranslated), 0),
-        ("over the stream limit", violations, 0),
+        ("accepted by the provider", seen(|summary| summary.accepted), count),
+        ("different notifications at the provider", seen(|summary| summary.notifications), count),
+        ("accepted twice", seen(|summary| summary.repeated), 0),
+        ("rejected", seen(|summary| summary.rejected.values().sum()), 0),
     ])
 }
 
@@ -134,24 +142,19 @@ pub(super) fn check(checks: &[(&str, u64, u64)]) -> Result<(), CommandError> {
 
 /// Bytes of a mean payload between two moments.
 pub(super) fn payload_bytes(before: &Ledger, after: &Ledger) -> f64 {
-    let count = (after.accepted - before.accepted).max(1);
+    let count = (after.summary.accepted - before.summary.accepted).max(1);
     (after.payload_bytes - before.payload_bytes) as f64 / count as f64
 }
 
 #[cfg(test)]
 mod tests {
+    use tidings_simulator::Reason;
+
     use super::*;
 
     fn ledger(count: u64) -> Ledger {
-        Ledger {
-            accepted: count,
-            notifications: count,
-            repeated: 0,
-            rejected: 0,
-            mistranslated: 0,
-            stream_limit_violations: 0,
-            payload_bytes: 100 * count,
-        }
+        let summary = LedgerSummary { accepted: count, notifications: count, ..LedgerSummary::default() };
+        Ledger { summary, mistranslated: 0, payload_bytes: 100 * count }
     }
 
     #[test]
@@ -159,18 +162,21 @@ mod tests {
         let (before, right) = (ledger(5), ledger(12));
         assert!(check_ledger(&before, &right, 7, true).is_ok());
         assert_eq!(payload_bytes(&before, &right), 100.0);
-        let wrong = [
-            Ledger { accepted: 13, ..right },
-            Ledger { notifications: 11, ..right },
-            Ledger { repeated: 1, ..right },
-            Ledger { rejected: 1, ..right },
-            Ledger { mistranslated: 1, ..right },
-            Ledger { stream_limit_violations: 1, ..right },
+        let wrongs: [fn(&mut Ledger); 6] = [
+            |ledger| ledger.summary.accepted += 1,
+            |ledger| ledger.summary.notifications -= 1,
+            |ledger| ledger.summary.repeated += 1,
+            |ledger| _ = ledger.summary.rejected.insert(Reason::BadDeviceToken, 1),
+            |ledger| ledger.mistranslated += 1,
+            |ledger| ledger.summary.stream_limit_violations += 1,
         ];
-        for wrong in wrong {
+        let mut wrong = right.clone();
+        for change in wrongs {
+            wrong = right.clone();
+            change(&mut wrong);
             assert!(check_ledger(&before, &wrong, 7, true).is_err(), "{wrong:?}");
         }
-        assert!(check_ledger(&before, &wrong[5], 7, false).is_ok());
+        assert!(check_ledger(&before, &wrong, 7, false).is_ok(), "the stream limit may be no promise of ours");
         let error = check_ledger(&before, &right, 8, true).unwrap_err();
         assert_eq!(error.to_string(), "7 accepted by the provider instead of 8");
     }

@@ -11,9 +11,10 @@ use tidings_types::{AppId, DeviceId, DeviceToken, Locale, Platform, Subject, Top
 use super::case::Case;
 use super::language::LANGUAGES;
 use super::simulator::Greeting;
+use crate::folder::temporary;
 use crate::report::progress;
 use crate::store;
-use tidings_config::{Config, parse};
+use tidings_config::parse;
 use tidings_server::Server;
 
 pub(super) const TOPIC: &str = "goal";
@@ -30,11 +31,7 @@ pub(super) struct Folder(tempfile::TempDir);
 
 impl Folder {
     pub(super) fn make(parent: Option<&Path>) -> Result<Self, CommandError> {
-        let folder = match parent {
-            Some(parent) => tempfile::tempdir_in(parent),
-            None => tempfile::tempdir(),
-        };
-        let folder = Self(folder.map_err(|error| failed_by("cannot make a temporary folder", &error))?);
+        let folder = Self(temporary(parent)?);
         for language in &LANGUAGES[1..] {
             let messages = folder.path("locales").join(language.locale.replace('-', "_")).join("LC_MESSAGES");
             fs::create_dir_all(&messages)?;
@@ -53,12 +50,7 @@ impl Folder {
         self.0.path().join(name)
     }
 
-    /// The server's configuration: its defaults, with the provider of a case.
-    pub(super) fn config(&self, greeting: &Greeting, case: Case) -> Result<Config, CommandError> {
-        Ok(parse("bench", &self.config_text(greeting, case), [])?.config)
-    }
-
-    /// The same as a file holds it. Devices are imported as proven, so there is no quarantine; the number of
+    /// The server's configuration, as a file holds it: its defaults, with the provider of a case. Devices are imported as proven, so there is no quarantine; the number of
     /// connections is the case's, always.
     pub(super) fn config_text(&self, greeting: &Greeting, case: Case) -> String {
         let connections = case.connections;
@@ -160,7 +152,12 @@ pub(super) fn token(language: u8, number: u32) -> DeviceToken {
 /// Starts the server of a case in this process.
 pub(super) async fn start_server(folder: &Folder, greeting: &Greeting, case: Case) -> Result<Server, CommandError> {
     folder.trust(greeting)?;
-    let config = folder.config(greeting, case)?;
+    start_configured(&folder.config_text(greeting, case)).await
+}
+
+/// Starts a server in this process with what a configuration file holds.
+pub(super) async fn start_configured(text: &str) -> Result<Server, CommandError> {
+    let config = parse("bench", text, [])?.config;
     Server::start(config).await.map_err(|error| failed_by("cannot start the server", &error))
 }
 
@@ -191,7 +188,7 @@ mod tests {
         let greeting = Greeting::of(&simulator);
         let folder = Folder::make(None).unwrap();
         folder.trust(&greeting).unwrap();
-        let config = folder.config(&greeting, NEAR).unwrap();
+        let config = parse("bench", &folder.config_text(&greeting, NEAR), []).unwrap().config;
         let apns = &config.apns["bench"];
         assert_eq!((apns.lake_capacity, apns.connection_count, apns.connection_count_max), (4000, 2, 2));
         assert_eq!(config.topics.len(), 1);

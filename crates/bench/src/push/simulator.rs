@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
 use tidings_server::command_error::{CommandError, failed_by};
-use tidings_simulator::{AcceptedNotification, ApnsSimulator, Faults, SimulatorConfig};
+use tidings_simulator::{AcceptedNotification, ApnsSimulator, Faults, LedgerSummary, SimulatorConfig};
 
 use super::cores::{hold_thread, read_list};
 use super::language::language_of;
@@ -55,21 +55,17 @@ pub(super) enum Command {
 }
 
 /// What it has seen and used up to one moment.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Mark {
     pub(super) usage: Usage,
     pub(super) ledger: Ledger,
 }
 
 /// What it has seen up to one moment.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Ledger {
-    pub(super) accepted: u64,
-    pub(super) notifications: u64,
-    pub(super) repeated: u64,
-    pub(super) rejected: u64,
+    pub(super) summary: LedgerSummary,
     pub(super) mistranslated: u64,
-    pub(super) stream_limit_violations: u64,
     /// Of all that were accepted.
     pub(super) payload_bytes: u64,
 }
@@ -116,14 +112,9 @@ pub(in super::super) fn serve() -> Result<(), CommandError> {
 }
 
 fn mark(simulator: &ApnsSimulator, seen: &Seen) -> Result<Mark, CommandError> {
-    let summary = simulator.ledger().summary();
     let ledger = Ledger {
-        accepted: summary.accepted,
-        notifications: summary.notifications,
-        repeated: summary.repeated,
-        rejected: summary.rejected.values().sum(),
+        summary: simulator.ledger().summary(),
         mistranslated: seen.mistranslated.load(Ordering::Relaxed),
-        stream_limit_violations: summary.stream_limit_violations,
         payload_bytes: seen.payload_bytes.load(Ordering::Relaxed),
     };
     Ok(Mark { usage: Usage::now()?, ledger })

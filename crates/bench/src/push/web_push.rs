@@ -6,22 +6,24 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tidings_sender::TimeTo;
 use tidings_server::command_error::{CommandError, failed, failed_by};
-use tidings_simulator::{Faults, PushKeys, PushSubscription, WebPushConfig, WebPushSimulator};
+use tidings_simulator::{
+    Faults, LedgerSummary, PushKeys, PushSubscription, WebPushConfig, WebPushReason, WebPushSimulator,
+};
 use tidings_types::{DeviceToken, EventPriority, Platform};
 
 use super::cores::Sides;
 use super::job::{self, Door};
-use super::provider::check;
+use super::provider::check_summary;
 use super::setup::{self, APP, Folder};
 use crate::args::PeerRole;
 use crate::peer::{self, Peer};
 use crate::process::Usage;
 use crate::report::{Goal, Report, progress};
-use tidings_config::parse;
 use tidings_server::Server;
 
 const AUDIENCE: u32 = 50_000;
@@ -47,15 +49,8 @@ enum Ask {
     Seen,
 }
 
-#[derive(Clone, Copy, Serialize, Deserialize)]
-struct Seen {
-    accepted: u64,
-    notifications: u64,
-    repeated: u64,
-    rejected: u64,
-    connections: u64,
-    cpu_micros: f64,
-}
+/// What the simulator has seen, and used.
+type Seen = (LedgerSummary<WebPushReason>, Usage);
 
 /// Simulates until our input ends. Blocks: the simulator has a thread of its own.
 pub(in super::super) fn serve() -> Result<(), CommandError> {
@@ -69,17 +64,7 @@ pub(in super::super) fn serve() -> Result<(), CommandError> {
         Ask::Subscribe(count) => {
             peer::answer((0..count).filter_map(|_| simulator.subscribe(Some(&sender))).collect::<Vec<_>>())
         }
-        Ask::Seen => {
-            let summary = simulator.ledger().summary();
-            peer::answer(Seen {
-                accepted: summary.accepted,
-                notifications: summary.notifications,
-                repeated: summary.repeated,
-                rejected: summary.rejected.values().sum(),
-                connections: summary.connections,
-                cpu_micros: Usage::now()?.cpu.as_secs_f64() * 1e6,
-            })
-        }
+        Ask::Seen => peer::answer((simulator.ledger().summary(), Usage::now()?)),
     })
 }
 
@@ -110,7 +95,7 @@ pub(super) async fn run(runs: u32, sides: &Sides, dir: Option<&Path>, report: &m
         let sample = tell(&door, &server, &mut peer, run).await?;
         samples.extend((run > 0).then_some(sample)); // The first warms up.
     }
-    let Seen { connections, .. } = peer.ask(Ask::Seen)?;
+    let (LedgerSummary { connections, .. }, _): Seen = peer.ask(Ask::Seen)?;
     server.stop().await;
     let name = format!("web push: {AUDIENCE} browsers of one service, {ROUND_TRIP_MS} ms away");
     let column = |field: fn(&Sample) -> f64| samples.iter().map(field).collect::<Vec<_>>();
@@ -127,20 +112,18 @@ pub(super) async fn run(runs: u32, sides: &Sides, dir: Option<&Path>, report: &m
 
 /// Tells all browsers, and checks in the ledger that each got it once.
 async fn tell(door: &Door, server: &Server, peer: &mut Peer, run: u32) -> Result<Sample, CommandError> {
-    let (before, used): (Seen, Usage) = (peer.ask(Ask::Seen)?, Usage::now()?);
+    let (seen, of_provider): Seen = peer.ask(Ask::Seen)?;
+    let of_server = Usage::now()?;
     let position = door.post(&format!("web-push-{run}"), AUDIENCE, EventPriority::High).await?;
     let job = job::finished(server, position, AUDIENCE).await?;
-    let (after, cpu): (Seen, _) = (peer.ask(Ask::Seen)?, Usage::now()?.cpu.saturating_sub(used.cpu));
-    check(&[
-        ("accepted by the service", after.accepted - before.accepted, AUDIENCE.into()),
-        ("different notifications at the service", after.notifications - before.notifications, AUDIENCE.into()),
-        ("accepted twice", after.repeated - before.repeated, 0),
-        ("refused", after.rejected - before.rejected, 0),
-    ])?;
+    let (seen_after, of_provider_after): Seen = peer.ask(Ask::Seen)?;
+    let server_cpu = Usage::now()?.cpu - of_server.cpu;
+    check_summary(&seen, &seen_after, AUDIENCE.into())?;
+    let micros = |cpu: Duration| cpu.as_secs_f64() * 1e6 / f64::from(AUDIENCE);
     Ok(Sample {
         time_to: job.time_to.ok_or_else(|| failed("the job's report has no times"))?,
-        server_micros: cpu.as_secs_f64() * 1e6 / f64::from(AUDIENCE),
-        provider_micros: (after.cpu_micros - before.cpu_micros) / f64::from(AUDIENCE),
+        server_micros: micros(server_cpu),
+        provider_micros: micros(of_provider_after.cpu - of_provider.cpu),
     })
 }
 
@@ -156,6 +139,5 @@ async fn start(folder: &Folder, greeting: &Greeting) -> Result<Server, CommandEr
         folder.quoted("ca.pem"),
         greeting.port,
     );
-    let config = parse("bench", &text, [])?.config;
-    Server::start(config).await.map_err(|error| failed_by("cannot start the server", &error))
+    setup::start_configured(&text).await
 }

@@ -4,15 +4,15 @@ use tidings_server::command_error::CommandError;
 use tokio::time::Instant;
 
 use super::task::{Found, SIZES, Task};
-use crate::audience::folder::{disk_bytes, folder};
 use crate::audience::select::{self, Audience};
 use crate::audience::{bulk, update};
+use crate::folder::{disk_bytes, temporary};
 use crate::store;
 
 /// Looks for the audiences, too.
 pub(super) async fn measure(task: &mut Task<'_>) -> Result<Found, CommandError> {
     task.progress("ours", "load");
-    let folder = folder(task.dir)?;
+    let folder = temporary(task.dir)?;
     let mut store = store::open(folder.path()).await?;
     let began = Instant::now();
     bulk::import_all(task.data, &store).await?;

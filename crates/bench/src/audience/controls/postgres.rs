@@ -23,9 +23,9 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Config, NoTls, Statement};
 
 use super::task::{Found, Row, Task, tell_row};
-use crate::audience::folder::folder;
 use crate::audience::select::{Audience, Walk};
 use crate::audience::update::{self, Change, Updated};
+use crate::folder::temporary;
 
 pub(super) const HOW: &str = "over a Unix socket, a process per connection; fsync and synchronous_commit as they are \
     by default, shared_buffers 1 GB, work_mem 256 MB, max_wal_size 8 GB, locale C; it may use both cores for one \
@@ -186,7 +186,7 @@ struct Server {
 
 impl Server {
     fn start(parent: Option<&Path>) -> Result<Self, CommandError> {
-        let folder = folder(parent)?;
+        let folder = temporary(parent)?;
         let user = unprivileged_user()?;
         if let Some((uid, gid)) = user {
             chown(folder.path(), Some(uid), Some(gid))?;

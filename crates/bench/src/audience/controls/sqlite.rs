@@ -10,9 +10,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::task::{Found, Row, Task, tell_row};
-use crate::audience::folder::{disk_bytes, folder};
 use crate::audience::select::{Audience, Walk};
 use crate::audience::update::{self, Change, Updated};
+use crate::folder::{disk_bytes, temporary};
 
 pub(super) const HOW: &str = "in this process; WAL, synchronous = FULL, 1 GiB of cache, files mapped; one thread \
     reads; updates that wait are committed together by another, 64 at most.";
@@ -41,7 +41,7 @@ const INSERT_SUBSCRIPTION: &str = "INSERT INTO subscription VALUES (?1, ?2, ?3)"
 const UPDATE: &str = "INSERT INTO subscription SELECT number, ?2, 'goal' FROM device WHERE id = ?1";
 
 pub(super) async fn measure(task: &Task<'_>) -> Result<Found, CommandError> {
-    let folder = folder(task.dir)?;
+    let folder = temporary(task.dir)?;
     let path = folder.path().join("store.sqlite");
     let database = |error: rusqlite::Error| failed_by("the database", &error);
     task.progress("SQLite", "load");

@@ -4,11 +4,9 @@ use std::path::Path;
 
 use tidings_server::command_error::{CommandError, failed_by};
 
-pub(super) fn folder(parent: Option<&Path>) -> Result<tempfile::TempDir, CommandError> {
-    let folder = match parent {
-        Some(parent) => tempfile::tempdir_in(parent),
-        None => tempfile::tempdir(),
-    };
+/// A temporary folder, removed when dropped; in `parent` where that is given.
+pub(super) fn temporary(parent: Option<&Path>) -> Result<tempfile::TempDir, CommandError> {
+    let folder = parent.map_or_else(tempfile::tempdir, tempfile::tempdir_in);
     folder.map_err(|error| failed_by("cannot make a temporary folder", &error))
 }
 
