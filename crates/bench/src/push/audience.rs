@@ -21,8 +21,7 @@ use super::provider::{Provider, check_ledger};
 use super::setup::Folder;
 use crate::args::BenchPushServer;
 use crate::process::read_field;
-use crate::report::progress;
-use crate::report::{Goal, Report};
+use crate::report::{Goal, Report, judge_if, progress};
 use crate::statistic::format_number;
 
 /// What the large one is compared with.
@@ -136,13 +135,9 @@ pub(super) async fn run(
     let name = format!("{NEAR}: {} devices", format_number(large.into()));
     let seconds = |field: fn(&ToldTimes) -> u64| big.times.iter().map(|it| field(it) as f64 / 1e3).collect::<Vec<_>>();
     let (half, all) = (seconds(|times| times.p50_ms), seconds(|times| times.p100_ms));
-    if large == GOAL_AUDIENCE {
-        report.judge(format!("{name}: 50 % answered"), "s", half, Goal::AtMost(GOAL_HALF));
-        report.judge(format!("{name}: 100 %"), "s", all, Goal::AtMost(GOAL_ALL));
-    } else {
-        report.measure(format!("{name}: 50 % answered"), "s", half);
-        report.measure(format!("{name}: 100 %"), "s", all);
-    }
+    let judged = large == GOAL_AUDIENCE;
+    judge_if(report, judged, format!("{name}: 50 % answered"), "s", half, Goal::AtMost(GOAL_HALF));
+    judge_if(report, judged, format!("{name}: 100 %"), "s", all, Goal::AtMost(GOAL_ALL));
     report.measure("server's memory: after its start", "MiB", vec![at_rest]);
     report.measure(format!("– peak, {} devices", format_number(SMALL.into())), "MiB", small.peak_mib.clone());
     report.measure(format!("– peak, {} devices", format_number(large.into())), "MiB", big.peak_mib.clone());
