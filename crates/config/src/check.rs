@@ -138,7 +138,7 @@ impl Check<'_> {
                 self.problem(&format!("{path}.name"), &format!("{:?} names an earlier key already", key.name));
             }
             if key.scopes.is_empty() {
-                self.problem(&format!("{path}.scopes"), "is empty: the key would open nothing");
+                self.problem(&format!("{path}.scopes"), "is empty: name at least one scope");
             }
             self.digest(&path, key);
             if key.sha256.is_some_and(|digest| !digests.insert(digest.0)) {
@@ -202,7 +202,7 @@ impl Check<'_> {
         if client.insecure || client.allow_anonymous || client.token_hmac_secret.is_some() {
             return;
         }
-        let message = "is not set and neither is `client.allow_anonymous`: no client can connect";
+        let message = "is not set and `client.allow_anonymous` is off, so no client can connect";
         self.warn("client.token_hmac_secret", message);
     }
 
@@ -242,7 +242,7 @@ impl Check<'_> {
     fn topic(&mut self, path: &str, topic: &Topic) {
         let plural = topic.title_plural.is_some() || topic.body_plural.is_some();
         if plural && topic.count.is_none() {
-            self.problem(&format!("{path}.count"), "is missing: which parameter chooses the plural?");
+            self.problem(&format!("{path}.count"), "is missing: name the parameter that chooses the plural");
         }
         if topic.count.is_some() && !plural {
             self.problem(&format!("{path}.count"), "needs `title_plural` or `body_plural`");
@@ -361,7 +361,8 @@ impl Check<'_> {
                 self.problem(&format!("{path}.allowed_hosts"), &error.to_string());
             }
             if web_push.allow_private {
-                let message = "whoever registers a device can make this server call inside your network";
+                let message =
+                    "anybody who can register a device can make this server call addresses inside your network";
                 self.warn(&format!("{path}.allow_private"), message);
             }
             if let Some(file) = &web_push.ca_file {

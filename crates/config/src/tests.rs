@@ -193,7 +193,7 @@ fn relations_between_settings_hold() {
     );
     check(
         "[topics.t]\ntitle = \"a\"\nbody = \"b\"\nbody_plural = \"c\"",
-        &["t.toml:2:9: `topics.t.count`: is missing: which parameter chooses the plural?"],
+        &["t.toml:2:9: `topics.t.count`: is missing: name the parameter that chooses the plural"],
     );
     check(
         "[influx]\npacket_bytes = \"512B\"\ntags = [\"a=b\", \"c=d\", \"a=e\"]",
@@ -266,7 +266,7 @@ fn a_key_becomes_its_digest_whichever_way_it_is_stated() {
             "t.toml:2:8: `api.keys[0].name`: give exactly one of `key`, `key_file` and `sha256`, got 0",
             "t.toml:4:8: `api.keys[1].name`: \"a\" names an earlier key already",
             "t.toml:5:7: `api.keys[1].key`: a key has at least 16 characters, got 5",
-            "t.toml:6:10: `api.keys[1].scopes`: is empty: the key would open nothing",
+            "t.toml:6:10: `api.keys[1].scopes`: is empty: name at least one scope",
         ],
     );
 }
