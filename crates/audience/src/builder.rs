@@ -1,11 +1,11 @@
-//! Making an index of all rows at once, in a tenth of the time that it takes one by one.
+//! Builds an index from all rows at once, in a tenth of the time that adding one row at a time takes.
 //!
-//! Rows come device by device, so one that is added by itself looks for its set, somewhere in memory, and in it for its
-//! place. Here who is in which set is gathered and then put in order by set (a counting sort), so that each set is
-//! looked for once for all that are new in it. Whatever the order in which devices come, the index is the same; in that
-//! of their numbers it is quickest.
+//! Rows arrive device by device. A row that is added alone must look up its set, somewhere in memory, and its place in
+//! the set. The builder first collects the memberships and then sorts them by set (a counting sort), so each set is
+//! looked up once for all its new members. The order of the devices does not change the index; the order of their
+//! numbers is the fastest.
 //!
-//! Memory beside the index: 12 bytes for each of [`PAIR_COUNT_MAX`] (48 MiB), and 16 bytes per set.
+//! Memory besides the index: 12 bytes for each of [`PAIR_COUNT_MAX`] (48 MiB), and 16 bytes per set.
 
 use std::collections::HashMap;
 
@@ -14,10 +14,10 @@ use tidings_types::{AppId, Country, DeviceNumber, Locale, Platform, Subject, Top
 use crate::index::{Index, Traits, platform_key};
 use crate::sets::{SetKey, family};
 
-/// Members gathered before they are put into their sets.
+/// Memberships that are collected before they are put into their sets.
 const PAIR_COUNT_MAX: usize = if cfg!(test) { 1000 } else { 4 << 20 };
 
-/// An index in the making, of which nobody asks anything yet.
+/// An unfinished index, which answers no questions yet.
 #[derive(Debug, Default)]
 pub struct Builder {
     index: Index,
@@ -25,16 +25,16 @@ pub struct Builder {
     keys: Vec<SetKey>,
     /// The places of sets of what devices are.
     places: HashMap<SetKey, u32>,
-    /// The place of a set, and who is in it.
+    /// The place of a set, and a member.
     pairs: Vec<(u32, u32)>,
     last: Option<Last>,
 }
 
-/// Those who subscribed to one topic on one subject; see [`Builder::subscribe`].
+/// The subscribers of one topic on one subject; see [`Builder::subscribe`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Subscribers(u32);
 
-/// What the last device is, and the places of its sets. Neighbours are mostly alike.
+/// The traits of the last device, and the places of its sets. Neighbours mostly have the same traits.
 #[derive(Debug)]
 struct Last {
     platform: Platform,
@@ -54,12 +54,12 @@ impl Last {
 }
 
 impl Builder {
-    /// Of an index without anything.
+    /// A builder of an empty index.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a subscription. Further ones to the same are quicker by [`Builder::subscribe_too`].
+    /// Adds a subscription. Further ones for the same topic and subject are faster with [`Builder::subscribe_too`].
     pub fn subscribe(&mut self, number: DeviceNumber, subject: &Subject, topic: &TopicName) -> Subscribers {
         let (topics, subjects) = (self.index.topics_mut().number(topic.as_str()), self.index.subjects_mut());
         let key = SetKey { family: topics, name: subjects.number(subject.as_str()) };
@@ -68,12 +68,12 @@ impl Builder {
         Subscribers(place)
     }
 
-    /// Adds a subscription to what somebody is subscribed to, as the same builder returned it.
+    /// Adds a subscription for a topic and subject that this builder has returned before.
     pub fn subscribe_too(&mut self, number: DeviceNumber, Subscribers(place): Subscribers) {
         self.push(place, number);
     }
 
-    /// Says what a device is; once for each.
+    /// Sets the traits of a device; once for each device.
     pub fn set_device(&mut self, number: DeviceNumber, traits: Traits<'_>) {
         let last = self.last.take().filter(|last| last.is_like(traits)).unwrap_or_else(|| self.make_last(traits));
         last.places.iter().for_each(|&place| self.push(place, number));
@@ -83,12 +83,12 @@ impl Builder {
         }
     }
 
-    /// Takes `number` out of every event about `subject`, or without one out of all.
+    /// Takes `number` out of every event about `subject`, or without a subject out of all events.
     pub fn mute(&mut self, number: DeviceNumber, subject: Option<&Subject>) {
         self.index.mute(number, subject); // Few do.
     }
 
-    /// Adds what another one, on another thread perhaps, was given.
+    /// Adds the rows of another builder, for instance of another thread.
     pub fn add(&mut self, other: Self) {
         let (other, mut bytes) = (other.finish(), Vec::new());
         for shard in 0..other.shard_count() {

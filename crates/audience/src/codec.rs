@@ -1,14 +1,14 @@
 //! The index as bytes, in pieces, for a checkpoint.
 //!
-//! A shard of the checkpoint holds the sets of 16 384 slots, whatever the numbers in them, and all names they need, so
-//! each is read by itself and writing one holds nobody up for long. It does not say in which slot a set was: reading
-//! adds its members to what is there. So shards may be written at different moments, with changes in between: when the
-//! changes since the first moment are made again, the index is as if it had been written at the last. Whom nobody added
-//! or removed meanwhile has stayed in the slot of the set, since a set leaves its slot only when it has no members; all
-//! others are added or removed again.
+//! A shard of the checkpoint has the sets of 16 384 slots, with any device numbers, and all names that they need. So
+//! each shard is read alone, and writing one delays nobody for long. A shard does not say in which slot a set was:
+//! reading adds the set's members to those already there. So shards may be written at different moments, with changes
+//! in between. When the changes since the first moment are made again, the index is as if it had been written at the
+//! last moment. A member that was not added or removed in between has stayed in the slot of its set, because a set
+//! leaves its slot only when it has no members. All other members are added or removed again.
 //!
-//! Reading is in three steps, so that two threads can share it: [`Shard::read`] looks at the bytes, [`Naming`] looks up
-//! names, [`Filling`] puts members into sets. [`Index::decode_shard`] is all of them.
+//! Reading has three steps, so that two threads can share it: [`Shard::read`] parses the bytes, [`Naming`] looks up
+//! names, [`Filling`] puts members into sets. [`Index::decode_shard`] does all three.
 //!
 //! ```text
 //! shard = version (1)  set …
@@ -18,8 +18,8 @@
 //! part  = shard (2)  (0 ends (16 × 2) lows (2 each) │ 1 length (4) Roaring)
 //! ```
 //!
-//! Numbers without a width are LEB128, the others little-endian. Damage is the caller's to detect: here any bytes are
-//! an error or an index that is whole, and nothing larger than a few times the bytes is allocated.
+//! Numbers without a width are LEB128, the others little-endian. The caller detects damage. Here any bytes give an
+//! error or a complete index, and no allocation is larger than a few times the bytes.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -39,7 +39,7 @@ pub(crate) const SHARD_SLOT_COUNT: usize = 16 * 1024;
 
 const VERSION: u8 = 1;
 
-/// Number ranges that there are at all.
+/// The number of possible shards of device numbers.
 const PART_SHARD_COUNT: u16 = (u32::MAX / crate::SHARD_DEVICE_COUNT) as u16 + 1;
 
 /// The bytes are no shard of a checkpoint.
@@ -48,20 +48,20 @@ const PART_SHARD_COUNT: u16 = (u32::MAX / crate::SHARD_DEVICE_COUNT) as u16 + 1;
 pub struct DecodeError {
     /// Which one.
     pub shard: usize,
-    /// Where what is not understood begins.
+    /// Where the first invalid part begins.
     pub offset: usize,
     /// Its bytes.
     pub length: usize,
 }
 
 impl Index {
-    /// How many shards a checkpoint has at the moment; it never falls. What comes into shards added later is changed
-    /// after the checkpoint began.
+    /// How many shards a checkpoint has now; it never falls. Sets in shards that are added later have changed after the
+    /// checkpoint began.
     pub fn shard_count(&self) -> usize {
         self.sets().end().div_ceil(SHARD_SLOT_COUNT)
     }
 
-    /// Writes a shard behind what is in `out`; its own length is the caller's to keep.
+    /// Writes a shard at the end of `out`; the caller must remember its length.
     pub fn encode_shard(&self, shard: usize, out: &mut Vec<u8>) {
         let start = shard * SHARD_SLOT_COUNT;
         self.encode_slots(start..start + SHARD_SLOT_COUNT, out);
@@ -76,11 +76,11 @@ impl Index {
         }
     }
 
-    /// Adds what a shard holds. The shards of one checkpoint, in whatever order, make an index that was empty the one
-    /// they were written of. Of many, [`Naming`] and [`Filling`] make one more quickly.
+    /// Adds the content of a shard. The shards of one checkpoint, in any order, turn an empty index into the index that
+    /// was written. For many shards, [`Naming`] and [`Filling`] are faster.
     ///
     /// # Errors
-    /// When the bytes are no shard; nothing was added.
+    /// If the bytes are not a shard; then nothing was added.
     pub fn decode_shard(&mut self, shard: usize, bytes: &[u8]) -> Result<(), DecodeError> {
         let shards = self.name(vec![Shard::read(shard, bytes.to_vec())?]);
         self.fill(shards).into_iter().for_each(|key| self.release_names(key));

@@ -1,21 +1,21 @@
 //! Selectors, answered with the sets of the index.
 //!
-//! A selector first becomes a plan: its names are looked up once, and what `and` joins is put in order, the fewest
-//! first, what is negated last. Then each shard of numbers is answered by itself, so memory is a few bitmaps of one
-//! shard (128 KiB each at most) for each level of the tree, and the audience that comes out. `and` hands on what is
-//! left of it, so that a large set behind a small one costs what the small one does; `not` is the difference from that.
-//! All devices are put together only where `all` or a `not` stands alone.
+//! A selector first becomes a plan: its names are looked up once, and the parts of each `and` are ordered, the smallest
+//! first and negated parts last. Then each shard of device numbers is evaluated alone. So the memory is a few bitmaps
+//! of one shard (at most 128 KiB each) for each level of the tree, and the resulting audience. `and` evaluates each
+//! part only within the devices that are left, so a large set after a small one costs as much as the small one. `not`
+//! is the difference from these devices. All devices are combined only if `all` or a `not` stands alone.
 //!
-//! Time: a look-up in each shard for each set that the selector names, and set algebra over those found. `* on` looks
-//! for each topic once, or at all sets where these are fewer; the language limits how often it is said.
+//! Time: one look-up per shard for each set that the selector names, and set algebra over the sets found. `* on` looks
+//! up each topic, or searches all sets if they are fewer; the language limits how often it may appear.
 //!
-//! Whom an event is for is worked out while the caller holds the index still: it is to be who was meant at one moment. A
-//! user, or a token, that changes devices while shards are taken one by one would be found twice, or not at all, and an
-//! answer that was given before the selection began would count in one shard and not in the next.
+//! For the audience of an event the caller holds the index still, because the audience must be that of one moment. If
+//! shards were evaluated one after another, a user or a token that moves to another device in between could be found
+//! twice or not at all. An answer from before the selection could count in one shard and not in the next.
 //!
-//! Counts and exports promise less, and go one shard at a time: [`Explaining`], which needs each part by itself and works
-//! everything out in full, and [`Selecting`]. Between two shards the index may change, names may come and go, and are
-//! looked up anew. Only the order of the parts stays.
+//! Counts and exports promise less, and evaluate one shard at a time: [`Explaining`], which evaluates each part in
+//! full, and [`Selecting`]. Between two shards the index may change, and names may come and go, so they are looked up
+//! again. Only the order of the parts stays.
 
 use std::cell::OnceCell;
 use std::sync::Arc;
@@ -28,38 +28,38 @@ use crate::index::{Index, MUTED_ALL, NO_NAME, platform_key, user_of};
 use crate::names::NameNumber;
 use crate::sets::{SetKey, family};
 
-/// A selector with how many devices each part of it means at the moment.
+/// A selector with the current number of devices for each part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Explanation {
     /// The whole selector.
     pub root: ExplainedNode,
-    /// The devices it means, less those that muted everything. Mutes of a subject depend on the event.
+    /// The devices that it selects, without those that muted everything. Mutes of a subject depend on the event.
     pub unmuted_count: u64,
     /// All devices there are.
     pub device_count: u64,
 }
 
-/// A part of a selector, by itself: what is around it does not change its count.
+/// A part of a selector. Its count does not depend on the parts around it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExplainedNode {
     /// `and`, `or`, `not`, or the canonical text of a part that has no children.
     pub text: String,
-    /// The devices it means.
+    /// The devices that it selects.
     pub count: u64,
-    /// What it joins or negates, in the order in which it is worked out.
+    /// Its parts, in the order in which they are evaluated.
     pub children: Vec<ExplainedNode>,
 }
 
 impl Index {
-    /// The devices that `selector` means, each once, as it is at this moment; of these whom `filter` admits and who
-    /// muted neither everything nor any of `subjects`.
+    /// The devices that `selector` selects at this moment, each once; only those that `filter` admits, and without
+    /// those that muted everything or any of `subjects`.
     pub fn freeze_selected(&self, selector: &Selector, subjects: &[Subject], filter: &Filter) -> Frozen {
         let plan = Step::new(self, selector.root());
         let selected = |shard| Some(Shard::new(self, shard).select(&plan, None));
         self.limited(subjects, filter, selected, self.range_count())
     }
 
-    /// How many devices each part of `selector` means, counted one by one.
+    /// How many devices each part of `selector` selects, counted one by one.
     pub fn explain(&self, selector: &Selector) -> Explanation {
         let mut explaining = Explaining::new(self, selector);
         while explaining.next_shard(self) {}
@@ -67,7 +67,7 @@ impl Index {
     }
 }
 
-/// An [`Explanation`] in the making, for whoever does not want to hold the index still for all of it.
+/// An unfinished [`Explanation`], for a caller that must not hold the index still for all of it.
 pub struct Explaining<'a> {
     plan: Step<'a>,
     explanation: Explanation,
@@ -75,14 +75,14 @@ pub struct Explaining<'a> {
 }
 
 impl<'a> Explaining<'a> {
-    /// Nothing is counted yet; the parts are in the order that is best for the index as it is now.
+    /// Nothing is counted yet; the parts are in the best order for the current index.
     pub fn new(index: &Index, selector: &'a Selector) -> Self {
         let plan = Step::new(index, selector.root());
         let explanation = Explanation { root: plan.explained(), unmuted_count: 0, device_count: 0 };
         Self { plan, explanation, next_shard: 0 }
     }
 
-    /// Counts the devices of one more shard as they are now; false when there is none more.
+    /// Counts the devices of one more shard as they are now; false if there is none left.
     pub fn next_shard(&mut self, index: &Index) -> bool {
         if self.next_shard >= index.range_count() {
             return false;
@@ -98,26 +98,26 @@ impl<'a> Explaining<'a> {
         true
     }
 
-    /// What was counted.
+    /// The result.
     pub fn finish(self) -> Explanation {
         self.explanation
     }
 }
 
-/// All devices that a selector means, the muted too, for whoever does not want to hold the index still for all of them:
-/// those of a shard are who was meant when it was looked at.
+/// All devices that a selector selects, also muted ones, for a caller that must not hold the index still for all of
+/// them. The devices of each shard are those of the moment at which the shard was evaluated.
 pub struct Selecting<'a> {
     plan: Step<'a>,
     shards: Vec<Option<Arc<RoaringBitmap>>>,
 }
 
 impl<'a> Selecting<'a> {
-    /// Nobody is found yet.
+    /// No devices yet.
     pub fn new(index: &Index, selector: &'a Selector) -> Self {
         Self { plan: Step::new(index, selector.root()), shards: Vec::new() }
     }
 
-    /// Finds the devices of one more shard; false when there is none more.
+    /// Finds the devices of one more shard; false if there is none left.
     pub fn next_shard(&mut self, index: &Index) -> bool {
         if self.shards.len() >= index.range_count() {
             return false;
@@ -128,7 +128,7 @@ impl<'a> Selecting<'a> {
         true
     }
 
-    /// Who was found.
+    /// The devices.
     pub fn finish(self) -> Frozen {
         Frozen::from_shards(self.shards.into_iter())
     }
@@ -138,7 +138,7 @@ impl<'a> Selecting<'a> {
 struct Step<'a> {
     node: &'a SelectorNode,
     work: Work<'a>,
-    /// It means no more devices than this.
+    /// An upper limit of the devices that it selects.
     count_max: u64,
 }
 

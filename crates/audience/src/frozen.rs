@@ -1,8 +1,9 @@
-//! An audience as it was at one moment.
+//! A snapshot of an audience.
 //!
-//! Where an audience is one large set of the index, the two share it until the index changes it; the index then
-//! copies, so nothing frozen ever moves. Memory: at most one bit per device number of every shard that somebody is in,
-//! less when few are. It is not durable: after a restart a job freezes anew and goes on behind its cursor.
+//! If an audience is one large set of the index, the snapshot shares it until the index changes it; then the index
+//! copies it, so a snapshot never changes. Memory: at most one bit per device number of every shard that has a member,
+//! less if there are few members. Snapshots are not durable: after a restart a job takes a new one and continues after
+//! its cursor.
 
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
@@ -12,15 +13,15 @@ use tidings_types::DeviceNumber;
 
 use crate::shard::SHARD_DEVICE_COUNT;
 
-/// Numbers that are found at a time.
+/// Numbers that are searched for at a time.
 const FOUND_COUNT: usize = 64;
 /// Numbers in one of Roaring's containers.
 const BLOCK_NUMBER_COUNT: u32 = 1 << 16;
 
-/// The audience of one event as it was when asked: device numbers, each once, in order. Cheap to clone.
+/// The audience of one event at the moment of the request: device numbers, each once, in order. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct Frozen {
-    /// By shard; `None` where nobody is.
+    /// By shard; `None` if it has no member.
     shards: Arc<[Option<Arc<RoaringBitmap>>]>,
     count: u64,
 }
@@ -32,7 +33,7 @@ impl Frozen {
         Self { shards, count }
     }
 
-    /// Who is in either.
+    /// The members of either.
     pub fn union(&self, other: &Self) -> Self {
         let shards = |frozen: &Self, index: usize| frozen.shards.get(index).cloned().flatten();
         let count = self.shards.len().max(other.shards.len());
@@ -47,18 +48,18 @@ impl Frozen {
         self.count
     }
 
-    /// Whether there is nobody.
+    /// Whether there are no devices.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Whether the device is among them.
+    /// Whether the device is a member.
     pub fn contains(&self, number: DeviceNumber) -> bool {
         self.shard(number).is_some_and(|shard| shard.contains(number.0))
     }
 
-    /// The devices from `start` on, in order of their numbers. The first comes after one look-up, not after all are found;
-    /// a job that was interrupted goes on behind the last number it handled.
+    /// The devices from `start` on, in order of their numbers. The first one comes after one look-up. An interrupted
+    /// job continues after the last number that it handled.
     pub fn iter_from(&self, start: DeviceNumber) -> impl Iterator<Item = DeviceNumber> + '_ {
         Walk { shards: &self.shards, next: Some(start.0), block: Block::None, found: [0; FOUND_COUNT], left: 0..0 }
     }
@@ -68,7 +69,7 @@ impl Frozen {
     }
 }
 
-/// Finds some numbers at a time: one by one, Roaring takes several times longer for each.
+/// Searches for several numbers at a time: one by one, Roaring takes several times longer for each.
 struct Walk<'a> {
     shards: &'a [Option<Arc<RoaringBitmap>>],
     /// The first number of the blocks that were not looked at; `None`: the last one was.
@@ -82,7 +83,7 @@ struct Walk<'a> {
 /// What is in one of Roaring's containers, or in a part of it.
 enum Block<'a> {
     None,
-    /// Of a full one Roaring 0.12 may lose all when it is asked for some numbers at a time.
+    /// A full container: Roaring 0.12 may lose its numbers if it is asked for several at a time.
     All(RangeInclusive<u32>),
     Some(roaring::bitmap::Iter<'a>),
 }

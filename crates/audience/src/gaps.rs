@@ -1,10 +1,10 @@
-//! Some hundred numbers in order as the gaps between them.
+//! Some hundred numbers in order, stored as the gaps between them.
 //!
-//! Each number is written as how many are left out before it, 7 bits to a byte, the lowest first, the highest bit set
-//! in all bytes but the last (LEB128). 500 of 5 million take 2 bytes each, 50 take 3. A look-up or a change reads what
-//! is before it.
+//! A number is written as the count of numbers left out before it, in LEB128: 7 bits per byte, the lowest first, the
+//! highest bit set in all bytes but the last. 500 of 5 million numbers take 2 bytes each, 50 take 3. A look-up or a
+//! change reads all bytes before the number.
 
-/// Bytes of a number at most.
+/// The most bytes of a number.
 const GAP_BYTES_MAX: usize = 5;
 
 /// Bytes to put in the place of others.
@@ -83,7 +83,7 @@ pub(crate) fn numbers(bytes: &[u8]) -> impl Iterator<Item = u32> + '_ {
     walk(bytes).map(|found| found.number)
 }
 
-/// How many numbers there are and the last, if the bytes are what [`push`] writes of some numbers and nothing else.
+/// How many numbers there are, and the last one. `None` if [`push`] could not have written the bytes.
 pub(crate) fn check(bytes: &[u8]) -> Option<(usize, u32)> {
     let (mut count, mut last, mut end) = (0, 0, 0);
     for found in walk(bytes) {
@@ -125,8 +125,8 @@ pub(crate) fn push_number(bytes: &mut Vec<u8>, mut number: u32) {
     bytes.push(number as u8);
 }
 
-/// Writes the numbers of `bytes` and `added`, which are in order without repeats, in place of what is in `out`; how
-/// many of `added` are new.
+/// Writes the numbers of `bytes` and `added` to `out`, replacing its content. `added` is in order without repeats.
+/// Returns how many of `added` are new.
 pub(crate) fn merge(bytes: &[u8], added: &[u32], out: &mut Vec<u8>) -> usize {
     out.clear();
     let mut walk = walk(bytes);

@@ -1,19 +1,19 @@
 //! Some thousand numbers of one shard, 2 bytes each.
 //!
-//! A shard is 16 blocks of 2^16 numbers. The lower halves of all numbers lie in one array, block by block, each block
-//! in order; `ends` says where each block ends.
+//! A shard is 16 blocks of 2^16 numbers. One array has the lower halves of all numbers, block by block, each block in
+//! order; `ends` has the end of each block.
 
 use roaring::RoaringBitmap;
 
 use crate::shard::SHARD_DEVICE_COUNT;
 
-/// Most numbers: adding one moves half of 16 KiB.
+/// The most numbers: adding one moves half of 16 KiB.
 pub(crate) const HALVES_COUNT_MAX: usize = 8192;
 
-/// What Roaring's written form without runs begins with (RoaringFormatSpec, "cookie header").
+/// The first value of Roaring's serialized form without runs (RoaringFormatSpec, "cookie header").
 const ROARING_COOKIE: u32 = 12_346;
 
-/// More numbers of a block are written as bits.
+/// A block with more numbers is written as bits.
 const ROARING_ARRAY_MAX: usize = 4096;
 
 pub(crate) const BLOCK_COUNT: usize = (SHARD_DEVICE_COUNT >> 16) as usize;

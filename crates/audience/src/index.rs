@@ -1,18 +1,20 @@
-//! The index: who subscribed to which topic on which subject, what each device is, and who does not want to be told.
+//! The index: which devices subscribed to which topic on which subject, their traits, and their mutes.
 //!
 //! ```text
 //!  sets: (topic, subject) ─► device numbers      (family, name) ─► device numbers
 //!           └───────┴─ names ─┴──────────────────────────┘         family: user, app, locale, country, platform, muted
 //! ```
 //!
-//! What a device is lies in sets like what it subscribed to, so a filter and a mute are set algebra
-//! ([`Index::freeze`]). A locale is in the set of each tag it falls back to: `pt` in a filter means one set, and
-//! exactly what [`Filter::admits`] says. Only sets with members exist, and a name goes with its last set. The index
-//! knows no way from a device to its sets; the store, which has them as rows, hands them in.
+//! Traits of devices are sets like subscriptions, so a filter and a mute are set algebra ([`Index::freeze`]). A locale
+//! is in the set of each tag that it falls back to: `pt` in a filter means one set, exactly as in [`Filter::admits`].
+//! Only sets with members exist, and a name is deleted with its last set. The index cannot find the sets of a device;
+//! the store, which has them as rows, passes them in.
 //!
-//! The devices of a user are told of an event about the subject `user:<id>` whatever its topic is.
+//! An event about the subject `user:<id>` is for all devices of this user, whatever its topic.
 //!
-//! No lock is here: the store's committer changes it and everybody else asks it, under the store's lock. A change
+//! No lock is here: the store's committer changes the index and all others read it, under the store's lock. A change
+//! costs a few hash look-ups and one set. The index has no bound of its own: the store limits devices, and
+//! subscriptions per device.
 //! costs a few hash look-ups and one set. No bound of its own: the store limits devices, and subscriptions per device.
 
 use std::collections::BTreeSet;
@@ -27,13 +29,13 @@ use crate::names::{NameNumber, Names};
 use crate::sets::{Added, Members, Removed, SetKey, Sets, family};
 use crate::shard::shard_index;
 
-/// The kind of the subjects that are users: all devices of the user `42` are told what is about `user:42`.
+/// The kind of subjects that are users: an event about `user:42` is for all devices of the user `42`.
 pub const USER_KIND: &str = "user";
 
-/// Stands for the name of no country and of no user; a name has at least one character.
+/// The name of "no country" and of "no user"; other names have at least one character.
 pub(crate) const NO_NAME: &str = "";
 
-/// Devices by what they subscribed to, by what they are, and by what they muted.
+/// Devices by subscription, by trait, and by mute.
 #[derive(Debug, Default)]
 pub struct Index {
     topics: Names,
@@ -48,7 +50,7 @@ pub struct Index {
     subscription_count: u64,
 }
 
-/// What a device is, as far as audiences are chosen by it.
+/// The traits by which audiences select devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Traits<'a> {
     /// Its kind.
@@ -59,13 +61,13 @@ pub struct Traits<'a> {
     pub locale: &'a Locale,
     /// Its country.
     pub country: Option<&'a Country>,
-    /// Whose it is.
+    /// Its user.
     pub user: Option<&'a UserId>,
 }
 
 impl<'a> Traits<'a> {
-    /// Family and name of each set that the device is in; the name of a platform is a number already. No user and no
-    /// country have sets too, under [`NO_NAME`], so that selectors find them.
+    /// Family and name of each set that the device is in; the name of a platform is already a number. "No user" and "no
+    /// country" have sets too, under [`NO_NAME`], so that selectors find them.
     pub(crate) fn sets(self) -> impl Iterator<Item = (NameNumber, &'a str)> {
         let locales = self.locale.fallbacks().map(|tag| (family::LOCALE, tag));
         let country = (family::COUNTRY, self.country.map_or(NO_NAME, Country::as_str));
@@ -104,8 +106,8 @@ impl Index {
         removed != Removed::Not
     }
 
-    /// Says what device `number` is from now on: it leaves the sets that `before` says and is in those of `after`.
-    /// Saying it again changes nothing.
+    /// Changes the traits of device `number`: it leaves the sets of `before` and joins those of `after`. A repeated
+    /// call changes nothing.
     pub fn set_device(&mut self, number: DeviceNumber, before: Option<Traits<'_>>, after: Option<Traits<'_>>) {
         if let Some(before) = before {
             self.sets.remove(platform_key(before.platform), number);
@@ -117,7 +119,7 @@ impl Index {
         }
     }
 
-    /// Takes `number` out of every event about `subject`, or without one out of all; false when it was.
+    /// Takes `number` out of every event about `subject`, or without a subject out of all; false if it was out already.
     pub fn mute(&mut self, number: DeviceNumber, subject: Option<&Subject>) -> bool {
         match subject {
             Some(subject) => self.put(number, family::MUTED, subject.as_str()),
@@ -125,7 +127,7 @@ impl Index {
         }
     }
 
-    /// Takes a mute back; false when there was none.
+    /// Ends a mute; false if there was none.
     pub fn unmute(&mut self, number: DeviceNumber, subject: Option<&Subject>) -> bool {
         match subject {
             Some(subject) => self.take(number, family::MUTED, subject.as_str()),
@@ -154,8 +156,8 @@ impl Index {
         removed != Removed::Not
     }
 
-    /// Takes devices out of all sets but those of their subscriptions, which the caller knows: for when nobody knows
-    /// what they are. Looks at all sets, once.
+    /// Removes devices from all sets except those of their subscriptions, which the caller knows. Used if their traits
+    /// are unknown. Searches all sets once.
     pub fn forget_devices(&mut self, numbers: &BTreeSet<DeviceNumber>) {
         let mut found = Vec::new();
         for (key, members) in self.sets.iter_from(0).filter(|(key, _)| key.family.0 >= family::FIRST.0) {
@@ -176,8 +178,8 @@ impl Index {
         }
     }
 
-    /// Adds, for each subscription of a device that `is_counted`, one to its place; devices beyond are left out. Looks
-    /// at all sets, once.
+    /// Adds one, for each subscription of a device that `is_counted`, at the device's index; devices beyond the end are
+    /// left out. Searches all sets once.
     pub fn count_into(&self, counts: &mut [u16], is_counted: impl Fn(DeviceNumber) -> bool) {
         let subscriptions = self.sets.iter_from(0).filter(|(key, _)| key.family.0 < family::FIRST.0);
         for (_, members) in subscriptions {
@@ -250,8 +252,9 @@ impl Index {
         self.subscription_key(topic, subject).is_some_and(|key| self.sets.contains(key, number))
     }
 
-    /// Everyone who subscribed to `topic` on any of `subjects`, and all devices of those subjects that are users, each
-    /// once, as it is now; of these whom `filter` admits and who muted neither everything nor any of `subjects`.
+    /// All devices that subscribed to `topic` on any of `subjects`, and all devices of those subjects that are users,
+    /// each once, at this moment; only those that `filter` admits, and without those that muted everything or any of
+    /// `subjects`.
     pub fn freeze(&self, topic: &TopicName, subjects: &[Subject], filter: &Filter) -> Frozen {
         let users = subjects.iter().filter_map(user_of);
         let subscribed = subjects.iter().filter_map(|subject| self.subscription_key(topic, subject));
@@ -264,7 +267,8 @@ impl Index {
         self.devices_of_user_from(user, DeviceNumber(0)).collect()
     }
 
-    /// The devices of `user` from `start` on, in order of their numbers; a shard is looked at when its turn comes.
+    /// The devices of `user` from `start` on, in order of their numbers. Each shard is read only when the iterator
+    /// reaches it.
     pub fn devices_of_user_from(&self, user: &UserId, start: DeviceNumber) -> impl Iterator<Item = DeviceNumber> + '_ {
         let key = self.key(family::USER, user.as_str());
         let shards = shard_index(start)..self.sets.shard_count();
@@ -273,8 +277,8 @@ impl Index {
         sets.flat_map(move |set| set.iter().filter(|number| *number >= start.0).map(DeviceNumber).collect::<Vec<_>>())
     }
 
-    /// All devices of `users`, and `devices` themselves, each once, as it is now; of these whom `filter` admits and who
-    /// muted neither everything nor any of `subjects`.
+    /// All devices of `users`, and `devices` themselves, each once, at this moment; only those that `filter` admits,
+    /// and without those that muted everything or any of `subjects`.
     pub fn freeze_named(
         &self,
         users: &[UserId],
@@ -294,8 +298,8 @@ impl Index {
         self.limited(subjects, filter, named, self.sets.shard_count().max(highest.unwrap_or(0)))
     }
 
-    /// Of those that `told` says, shard by shard, whom `filter` admits and who muted neither everything nor any of
-    /// `subjects`.
+    /// Of the devices that `told` returns for each shard: those that `filter` admits, without those that muted
+    /// everything or any of `subjects`.
     pub(crate) fn limited(
         &self,
         subjects: &[Subject],
@@ -338,7 +342,7 @@ impl Index {
         lists
     }
 
-    /// Those of `audience` that are in any of the sets. A small one costs what it is, however large the sets are.
+    /// The members of `audience` that are in any of the sets. The cost depends on the smaller side.
     fn admitted(&self, shard: usize, mut audience: Arc<RoaringBitmap>, keys: &[SetKey]) -> Arc<RoaringBitmap> {
         if keys.len() < 2 || audience.len() > DENSE_DEVICE_COUNT {
             let admitted = self.union(shard, keys).unwrap_or_default();
@@ -382,7 +386,7 @@ impl Index {
         self.subscription_count
     }
 
-    /// Subjects somebody is subscribed to.
+    /// Subjects that have a subscriber.
     pub fn subject_count(&self) -> usize {
         self.subjects.len()
     }

@@ -1,24 +1,25 @@
-//! Who is to be told: sets of device numbers per (topic, subject), per user, platform, app, locale and country,
-//! and of those who muted, and what becomes of them for one event.
+//! Audiences: sets of device numbers per (topic, subject), per user, platform, app, locale and country, and of muted
+//! devices; and the audience of one event.
 //!
-//! The [`Index`] is derived from the durable rows and can be thrown away; the store fills it, keeps it in step and asks
-//! it. [`Index::freeze`] answers an event with a [`Frozen`] audience: every device that subscribed to the event's topic
-//! on any of its subjects, and whatever the topic every device of a user that is a subject (`user:<id>`), each once, in
-//! the order of device numbers. [`Index::freeze_named`] answers one that names users and devices itself,
-//! [`Index::freeze_selected`] one with a selector. Each takes a filter and leaves out who muted everything or one of
-//! the event's subjects. Later changes of the index do not touch what is frozen, so a job can stream it and resume from
-//! any number without skipping or doubling. [`Index::encode_shard`] writes the index piece by piece while it changes.
+//! The [`Index`] is derived from the durable rows and can be thrown away; the store fills it, keeps it up to date and
+//! reads it. [`Index::freeze`] returns the [`Frozen`] audience of an event: every device that subscribed to the event's
+//! topic on any of its subjects, and, whatever the topic, every device of a user that is a subject (`user:<id>`), each
+//! once, in the order of device numbers. [`Index::freeze_named`] does so for an event that names users and devices,
+//! [`Index::freeze_selected`] for one with a selector. Each takes a filter and leaves out devices that muted everything
+//! or one of the event's subjects. Later changes of the index do not change a frozen audience, so a job can stream it
+//! and resume from any number without skipping or doubling. [`Index::encode_shard`] writes the index piece by piece
+//! while it changes.
 //!
-//! Not here: what a device is beside its [`Traits`]; until when something is muted; files, clocks, locks.
+//! Not here: data of devices other than their [`Traits`], the end of mutes, files, clocks, locks.
 //!
-//! Shape: a (topic, subject), a user, a language tag and so on has one set, in the cheapest of four forms (`set`): some
-//! bytes in the table, bytes in a pool, 2 bytes for each number, and Roaring for a large one, the last two by shards of
-//! 2^20 numbers (`SHARD_DEVICE_COUNT`), so that a change or a union never touches more than 128 KiB at once. Names are
-//! kept once, each with a number by which sets are known. 25 million subscriptions of 5 million devices, skewed as in
-//! life, take some 4.5 bytes each, everything included; a user with one device 60 bytes and its name. A name is
-//! forgotten with its last set.
+//! Shape: each (topic, subject), user, language tag and so on has one set, in the smallest of four forms (`set`): bytes
+//! within the table, bytes in a pool, 2 bytes for each number, and Roaring for large sets. The last two are split by
+//! shards of 2^20 numbers (`SHARD_DEVICE_COUNT`), so that a change or a union never touches more than 128 KiB at once.
+//! Names are stored once, each with a number that sets use. 25 million subscriptions of 5 million devices, distributed
+//! as in practice, take about 4.5 bytes each in all; a user with one device takes 60 bytes and its name. A name is
+//! deleted with its last set.
 //!
-//! Bound: the caller's; the store limits subscriptions per device.
+//! Bound: none of its own; the store limits subscriptions per device.
 
 mod builder;
 mod codec;

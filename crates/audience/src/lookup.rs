@@ -1,8 +1,8 @@
-//! Finding a number by a key that lies elsewhere.
+//! Finds a number by a key that is stored elsewhere.
 //!
-//! The table holds only the numbers, 4 bytes each and one for the table; the caller, who has the keys in places of
-//! those numbers, says the hash and tells keys apart. It is split in [`PART_COUNT`] parts by the hash, so that one that
-//! grows moves a 64th of all and nobody waits long.
+//! The table has only the numbers: 4 bytes each, and one byte of the table. The caller has the keys, at places that the
+//! numbers name; it computes hashes and compares keys. The table is split into [`PART_COUNT`] parts by the hash, so
+//! that growth moves a 64th of all at a time.
 
 use hashbrown::HashTable;
 
@@ -46,15 +46,14 @@ impl Lookup {
     }
 }
 
-/// The places of keys with these hashes, part by part: looking them up in this order has the part in the processor's
-/// cache.
+/// The indices of these hashes, part by part: in this order look-ups find a part in the processor's cache.
 pub(crate) fn by_part(hashes: impl Iterator<Item = u64>) -> impl Iterator<Item = usize> {
     let mut parts: [Vec<usize>; PART_COUNT] = std::array::from_fn(|_| Vec::new());
     hashes.enumerate().for_each(|(place, hash)| parts[part(hash)].push(place));
     parts.into_iter().flatten()
 }
 
-/// The table places by the lowest bits and tells apart by the highest; these are neither.
+/// The table uses the lowest bits to place and the highest to compare; a part uses others.
 fn part(hash: u64) -> usize {
     (hash >> 40) as usize % PART_COUNT
 }

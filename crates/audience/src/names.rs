@@ -1,7 +1,7 @@
-//! Names kept once, each with a small number for as long as it is in use.
+//! Names stored once, each with a small number while it is in use.
 //!
-//! A name costs its text, 5 bytes beside it rounded up to 4, a place of 12 bytes and 6 to 12 in a [`Lookup`]. Of names
-//! that went, at most about as much text stays as there is of others.
+//! A name costs its text, 5 bytes rounded up with the text to a multiple of 4, an entry of 12 bytes, and 6 to 12 bytes
+//! in a [`Lookup`]. The texts of deleted names take at most about as much memory as those in use.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -15,7 +15,7 @@ pub(crate) const NAME_BYTES_MAX: usize = u8::MAX as usize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub(crate) struct NameNumber(pub(crate) u32);
 
-/// Names in use with their numbers; a number is given again only after its name is no longer used.
+/// Names in use with their numbers; a number is reused only after its name is no longer in use.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     slots: Slots<Name>,
@@ -51,7 +51,7 @@ impl Names {
         self.lookup.find(spread(hash), is_it).map(NameNumber)
     }
 
-    /// The number of `name`, a new one when it is not in use yet. The caller states its use with [`Names::retain`].
+    /// The number of `name`, a new one if it is not in use. The caller must call [`Names::retain`] for each set.
     pub(crate) fn number(&mut self, name: &str) -> NameNumber {
         self.number_hashed(name.as_bytes(), self.hash(name.as_bytes()))
     }
@@ -90,7 +90,7 @@ impl Names {
         self.slots[number.0].uses += 1;
     }
 
-    /// One set less uses the name; the last one takes the name along.
+    /// One set less uses the name; the last one deletes the name.
     pub(crate) fn release(&mut self, number: NameNumber) {
         let name = &mut self.slots[number.0];
         name.uses -= 1;

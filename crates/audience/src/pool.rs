@@ -1,8 +1,9 @@
-//! Memory for short byte strings without the allocator's head and gaps.
+//! Memory for short byte strings, without the overhead and the gaps of the allocator.
 //!
-//! Strings of about the same length lie side by side in pages: lengths are rounded up to 4 bytes, above 64 to an eighth
-//! of a power of two. Each has its owner's number in front, 4 bytes. What is freed is filled with the last of its kind,
-//! whose owner is told; so there are no holes, and no memory is kept but part of a page for each length.
+//! Strings of about the same length are side by side in pages. Lengths are rounded up to 4 bytes, above 64 to an eighth
+//! of a power of two. Each string has its owner's number before it, 4 bytes. A freed place is filled with the last
+//! string of its kind, and the caller learns which one moved. So there are no holes, and only a part of one page for
+//! each length is unused.
 
 /// The longest string.
 pub(crate) const POOLED_BYTES_MAX: usize = 1024;

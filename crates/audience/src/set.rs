@@ -7,7 +7,8 @@
 //! | by shard: [halves](crate::halves) | 8192 in each shard | 2 bytes each, an eighth of slack |
 //! | by shard: Roaring | more | 1 bit of a dense range, 3 bytes at worst, less for runs |
 //!
-//! A set that shrinks goes back at half of the limit up or less, so that none flaps.
+//! A set that shrinks changes back to the smaller form only at half of the limit or less, so that it does not switch
+//! often.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! All sets of the index, by key.
 //!
-//! An entry is key and set in 24 bytes and costs 6 to 12 more in the [`Lookup`]; only large sets have parts by shard,
-//! since five sets of one member would cost more than one of five. Only sets with members are there.
+//! An entry is a key and a set in 24 bytes, and costs 6 to 12 more in the [`Lookup`]. Only large sets have parts by
+//! shard, since five sets of one member would cost more than one of five. Only sets with members exist.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -27,7 +27,7 @@ pub(crate) struct SetKey {
     pub(crate) name: NameNumber,
 }
 
-/// Stands where sets of subscriptions have their topic; no topic has these numbers, names count up from 0.
+/// In the place of a subscription's topic. No topic has these numbers, because names count up from 0.
 pub(crate) mod family {
     use crate::names::NameNumber;
 

@@ -1,7 +1,7 @@
-//! Values under small numbers that are given again when they are free.
+//! Values under small numbers, which are reused when they are free.
 //!
-//! They lie in pages of [`PAGE_LEN`], so that growing moves none and leaves no half of the memory unused. A number that
-//! was freed is remembered with 4 bytes; no page is given back.
+//! The values are in pages of [`PAGE_LEN`], so growth moves none and leaves at most one page partly unused. A freed
+//! number takes 4 bytes; pages are never freed.
 
 use std::ops::{Index, IndexMut};
 
@@ -31,7 +31,7 @@ impl<T: Default> Slots<T> {
         number
     }
 
-    /// Frees the number; what is there until it is given again is the default.
+    /// Frees the number; until it is reused its value is the default.
     pub(crate) fn remove(&mut self, number: u32) -> T {
         self.free.push(number);
         std::mem::take(&mut self[number])

@@ -1,4 +1,4 @@
-//! What is built at once is what is built one by one.
+//! An index that is built at once equals one that is built row by row.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

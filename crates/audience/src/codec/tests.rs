@@ -1,4 +1,4 @@
-//! What is written is read again, whatever happened meanwhile; anything else is refused.
+//! What is written is read again, whatever happened in between; other bytes are refused.
 
 use std::sync::LazyLock;
 
