@@ -1,4 +1,4 @@
-//! The segments together: what is written where, what lives, what is kept for readers.
+//! All segments together: what is written where, which records are live, and which segments are kept for readers.
 
 use std::fs::{self, File};
 use std::io;
@@ -14,23 +14,23 @@ use crate::place::{CHECKSUM_BYTES, Place, RECORD_BYTES_MAX, SEGMENT_BYTES_MAX, S
 use crate::prefetch;
 use crate::segment::{self, Segment};
 
-/// Bytes that wait to be written together.
+/// Bytes that are collected before they are written.
 const PENDING_BYTES_MAX: usize = 1 << 20;
-/// What a segment may lose at its end, where the next record had no room.
+/// The most bytes that a segment loses at its end because the next record does not fit.
 const LOST_BYTES_MAX: u32 = (RECORD_BYTES_MAX + CHECKSUM_BYTES) as u32;
-/// A new segment is as large as this part of all of them, within the limits: a small heap takes little.
+/// A new segment has this part of the size of all segments, within the limits, so that a small heap takes little.
 const GROWTH_PART: u64 = 4;
-/// The index of a segment that is gone.
+/// The index of a deleted segment.
 const GONE: u32 = u32::MAX;
-/// Scattered records are moved when they are this part of what lives.
+/// Scattered records are moved when they are this part of the live bytes.
 const SCATTERED_PART: u64 = 16;
 
-/// How large a segment may be, in bytes.
+/// The size of segments, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// The first ones have this; at least 64 KiB.
+    /// The size of the first segments; at least 64 KiB.
     pub segment_bytes_min: u32,
-    /// Those of a large heap have this; at most 64 MiB.
+    /// The size of segments of a large heap; at most 64 MiB.
     pub segment_bytes_max: u32,
 }
 
@@ -43,17 +43,17 @@ pub struct Usage {
     pub live_bytes: u64,
     /// Of these, bytes in full segments whose records are out of order.
     pub scattered_bytes: u64,
-    /// Bytes of full files in which nothing lives: they wait for [`Heap::take_retired`].
+    /// Bytes of full files without live records: they wait for [`Heap::take_retired`].
     pub empty_bytes: u64,
     /// Files.
     pub segment_count: u64,
 }
 
-/// The segment that is written.
+/// The segment that is being written.
 struct Tail {
     /// Its index.
     index: usize,
-    /// Bytes of it that are in the file; those of `pending` come behind them.
+    /// Its bytes in the file; those of `pending` follow.
     written: u32,
 }
 
@@ -62,10 +62,10 @@ pub struct Heap {
     folder: PathBuf,
     folder_file: Arc<File>,
     limits: Limits,
-    /// By number. Those behind the tail are reserved, those before it, or all when there is none, are sealed.
+    /// By number. Segments after the tail are reserved. Segments before it, or all if there is no tail, are sealed.
     segments: Vec<Segment>,
-    /// The index of each in `segments`, by its number less the first one's: a record is found in one step. Of the gaps
-    /// too, so 4 bytes for each segment's worth that was written since the first that is left.
+    /// For each segment number, counted from the first one's, its index in `segments`, so that a record is found in one
+    /// step. Deleted numbers have an entry too: 4 bytes for each segment that was written since the oldest one left.
     indexes: Vec<u32>,
     next_number: u32,
     tail: Option<Tail>,
@@ -76,22 +76,22 @@ pub struct Heap {
 }
 
 impl Heap {
-    /// An empty heap in `folder`, which is made if it is not there. Segments in it are deleted; another heap that still
-    /// has them open reads on.
+    /// An empty heap in `folder`, which is created if necessary. Existing segments are deleted; another heap that has
+    /// them open can still read them.
     ///
     /// # Errors
-    /// When the folder cannot be used.
+    /// If the folder cannot be used.
     pub fn create(folder: &Path, limits: Limits) -> Result<Self, OpenError> {
         let mut heap = Self::open(folder, limits)?;
         heap.remove_unused().map_err(|source| OpenError { path: folder.to_owned(), source })?;
         Ok(heap)
     }
 
-    /// The segments in `folder`, which is made if it is not there. Nothing in them is live: [`Heap::adopt`] what is, then
-    /// call [`Heap::remove_unused`].
+    /// The segments in `folder`, which is created if necessary. Nothing in them is live: call [`Heap::adopt`] for live
+    /// records, then [`Heap::remove_unused`].
     ///
     /// # Errors
-    /// When the folder cannot be used.
+    /// If the folder cannot be used.
     pub fn open(folder: &Path, limits: Limits) -> Result<Self, OpenError> {
         let opened = (|| {
             fs::create_dir_all(folder)?;
@@ -122,7 +122,7 @@ impl Heap {
         Ok(heap)
     }
 
-    /// After segments came or went; those that are known already are not looked at again.
+    /// After segments were added or deleted; known segments are not searched again.
     fn find_indexes(&mut self) {
         let first = self.segments.first().map_or(0, |segment| segment.number);
         let known = self.indexes.last().map_or(0, |last| *last as usize + 1);
@@ -132,9 +132,9 @@ impl Heap {
         }
     }
 
-    /// Counts the record at `place`, written before the heap was opened, as live; false, and nothing is counted, where no
-    /// file holds it any more. Whether it is as it was, [`Heap::get`] tells. In the order of keys, so that what is
-    /// scattered is found out again.
+    /// Counts the record at `place`, which was written before the heap was opened, as live. Returns false, and counts
+    /// nothing, if no file has the record any more. [`Heap::get`] checks its bytes. Call it in the order of keys, so
+    /// that scattered records are found again.
     pub fn adopt(&mut self, place: Place) -> bool {
         let Some(segment) = self.segment_mut(place.segment()).filter(|segment| segment.contains(place)) else {
             return false;

@@ -1,10 +1,10 @@
-//! Small records in files, read without a copy: what is derived from the store's rows and too much for memory.
+//! Small records in files, read without a copy: data that is derived from the store's rows and too large for memory.
 //!
-//! A [`Heap`] owns a folder of *segments*: files of up to 64 MiB, allocated as a whole before anything is written into
-//! them, so that a full disk is met in [`Heap::reserve`] and never while a record is written or read. Records are
-//! appended to the last segment and never changed. [`Heap::append`] answers with a [`Place`] of 64 bits, which is all
-//! that its owner keeps in memory; [`Heap::get`] turns it into the record's bytes, borrowed from a read-only map of the
-//! segment. Nothing is allocated per record read.
+//! A [`Heap`] owns a folder of *segments*: files of up to 64 MiB. A segment is allocated as a whole before it is
+//! written, so a full disk is noticed in [`Heap::reserve`], and never while a record is written or read. Records are
+//! appended to the last segment and never changed. [`Heap::append`] returns a [`Place`] of 64 bits, the only thing that
+//! the owner keeps in memory. [`Heap::get`] returns the record's bytes, borrowed from a read-only map of the segment.
+//! Reading a record allocates nothing.
 //!
 //! ```text
 //! 000001.heap  ▓▓▓▓░░▓▓▓▓▓░▓▓▓   sealed            ▓ live   ░ garbage (replaced or removed)
@@ -15,27 +15,29 @@
 //! record: xxh3 of the bytes with the key as its seed, u64 little-endian; the bytes
 //! ```
 //!
-//! **Derived.** The heap knows nothing of what is in a record, nor which records there are: its owner has the places, and
-//! the truth from which to write each record anew. [`Heap::create`] begins with nothing. [`Heap::open`] takes what files
-//! there are: the owner says by [`Heap::adopt`] which places it knows (from a checkpoint), and what no place speaks of is
+//! **Derived.** The heap does not know what is in a record, or which records exist. Its owner has the places, and the
+//! data from which each record can be written again. [`Heap::create`] begins empty. [`Heap::open`] takes the existing
+//! files: the owner names the places that it knows (from a checkpoint) by [`Heap::adopt`], and all other records are
 //! garbage. Files from before are never written again.
 //!
-//! **Damage.** The checksum covers the record's key, so bytes that changed, a place of another record, and one in a file
-//! that is missing or cut short are all [`Damaged`], never wrong bytes. What a *replaced* record was is not damage: a place
-//! is to be forgotten when it is released. After a power failure only what [`Heap::unsynced`] was synced for is sure.
+//! **Damage.** The checksum covers the record's key. So changed bytes, a place of another record, and a place in a file
+//! that is missing or cut short are all [`Damaged`], never wrong bytes. The place of a *replaced* record may still
+//! return the old record: its owner must forget a place when it releases it. After a power failure only data for which
+//! [`Heap::unsynced`] was synced is certain.
 //!
-//! **Full.** [`Heap::reserve`] says so and leaves all as it is. On a file system that writes copies (btrfs, ZFS) or fails,
-//! writing what was reserved can fail nevertheless: [`Heap::flush`] tells, and what was lost is damaged.
+//! **Full.** [`Heap::reserve`] returns an error and changes nothing. On a file system that writes copies (btrfs, ZFS),
+//! or on one that fails, writing to reserved space can still fail. Then [`Heap::flush`] reports it, and the lost
+//! records are damaged.
 //!
-//! **Garbage and order.** Each segment counts its live bytes, and how often a record's key is below the one before.
-//! Records that are read in the order of their keys are read several times faster where they lie in that order, and they
-//! are written in the order in which they came. So the owner moves the records of [`Heap::untidy`] segments, which are
-//! sparse or scattered, in the order of keys (append, release), bit by bit. A segment without a live record is
-//! [retired](Heap::retire) and its file deleted when neither a reader nor a checkpoint can want it, which the owner knows.
-//! So the files are at most twice what lives, what is reserved, and what was moved since the last deletion.
+//! **Garbage and order.** Each segment counts its live bytes, and how often a record's key is lower than the one
+//! before. Records are written in the order in which they arrive. They are read in the order of their keys, which is
+//! several times faster if they are stored in that order. So the owner moves the records of [`Heap::untidy`] segments
+//! (sparse or scattered ones) step by step, in the order of keys: append, then release. A segment without a live record
+//! is [retired](Heap::retire). Its file is deleted when no reader and no checkpoint can need it; the owner knows when.
+//! So the files are at most twice the live bytes, plus reserved space, plus what was moved since the last deletion.
 //!
-//! Not here: locks (the owner has one), threads, what to do about damage. A disk that cannot read a mapped page ends the
-//! process (SIGBUS), as a page of its program would; copies of the folder are the remedy, as the rows are the truth.
+//! Not here: locks (the owner has one), threads, and the repair of damage. If the disk cannot read a mapped page, the
+//! process ends (SIGBUS), as with a page of its program. The data can be written again from the rows.
 //!
 //! **Checked** by a model under random operations, reopening, flipped bytes and cut files (`tests`), and a full tmpfs
 //! (`tests/full_disk.rs`).
