@@ -1,9 +1,9 @@
-//! The client as its users see it: one origin, a pool of connections to it.
+//! The public client: one origin, with a pool of connections to it.
 //!
-//! Queue: `pool.backlog_max` requests per connection. Full: [`SendError::Backlog`] at once. Closed: what is left at the
-//! end of [`Client::drain`] ends with [`SendError::Closed`]. Memory: per connection what the backlog's requests take,
-//! a read of 32 KiB and a head ([`Limits::head_bytes_max`]), twice while they grow; and one body
-//! ([`Limits::body_bytes_max`]), twice while it grows.
+//! Queue: `pool.backlog_max` requests per connection. Full: [`SendError::Backlog`] at once. Closed: requests that are
+//! left at the end of [`Client::drain`] end with [`SendError::Closed`]. Memory per connection: its waiting requests, a
+//! read of 32 KiB, a head ([`Limits::head_bytes_max`]) and one body ([`Limits::body_bytes_max`]). Head and body take
+//! twice as much while they grow.
 
 use std::fmt;
 use std::time::Duration;
@@ -16,23 +16,23 @@ use crate::protocol::{Http1, Http1Error};
 use crate::tls::{Roots, TlsError};
 use crate::{Limits, Origin, Request, RequestError, Response};
 
-/// Why a request has no response; the variants are explained at [`CallError`].
+/// Why a request has no response; [`CallError`] explains the variants.
 ///
-/// A status like 500 is no error: it is a response.
+/// A status such as 500 is not an error: it is a response.
 pub type SendError = CallError<Http1Error>;
 
 /// The settings of a client.
 #[derive(Debug, Clone)]
 pub struct ClientConfig {
-    /// How many connections, how deep the pipelines, how long to wait. `input_bytes_max` is raised to
-    /// [`Limits::head_bytes_max`] where it is less.
+    /// Number of connections, depth of pipelines, timeouts. If `input_bytes_max` is less than
+    /// [`Limits::head_bytes_max`], it is raised to that.
     pub pool: PoolConfig,
-    /// How much a server may send for one answer.
+    /// The most bytes of one answer.
     pub limits: Limits,
-    /// Whether an answer with a body over [`Limits::body_bytes_max`] is an answer without its body, and the connection's
-    /// last ([`crate::Parser::skip_large_bodies`]), instead of a violation.
+    /// What happens with a body over [`Limits::body_bytes_max`]. If true, the answer is returned without its body, and
+    /// the connection is closed after it ([`crate::Parser::skip_large_bodies`]). If false, it is a violation.
     pub skip_large_bodies: bool,
-    /// Who proves that an `https` server is who it says.
+    /// The certificates that prove an `https` server.
     pub roots: Roots,
 }
 
@@ -53,26 +53,26 @@ impl ClientConfig {
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// A setting out of its range.
+    /// A setting is out of its range.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// Nobody to trust.
+    /// There are no trusted certificates.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// No certificate could be for that host.
-    #[error("host {0} is no name that a certificate could be for")]
+    /// No certificate can be for this host.
+    #[error("host {0} is not a name for which a certificate can be issued")]
     ServerName(String),
-    /// Heads must have room.
+    /// The limit of heads is too small.
     #[error("head_bytes_max is {value}, must be at least {min}")]
     HeadLimit {
-        /// What it is.
+        /// The value of the setting.
         value: usize,
-        /// The smallest allowed.
+        /// The smallest allowed value.
         min: usize,
     },
 }
 
-/// Less than that no server keeps to.
+/// Every server sends larger heads than this.
 const HEAD_BYTES_MIN: usize = 256;
 
 /// A client of one origin. Clones share the pool; when the last is dropped, its connections are cut.
@@ -102,7 +102,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`StartError`]. That the server cannot be reached is none: requests say so.
+    /// [`StartError`]. A server that cannot be reached is not an error here: requests report it.
     ///
     /// # Panics
     ///
@@ -121,8 +121,8 @@ impl Client {
         Self::start_over(origin, config, tls)
     }
 
-    /// As [`start`](Self::start), over connections made otherwise: a Unix socket, another address, or TLS of one's
-    /// own. `config.roots` is not looked at.
+    /// Like [`start`](Self::start), with another connector: a Unix socket, another address, or your own TLS.
+    /// `config.roots` is ignored.
     ///
     /// # Errors
     ///
@@ -146,23 +146,23 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`SendError`]; [`CallError::may_have_been_sent`] says whether the server may have acted on it. Backlog and
-    /// unavailability are told at once.
+    /// [`SendError`]; [`CallError::may_have_been_sent`] says whether the server may have acted on the request. A full
+    /// backlog and an unavailable server are reported at once.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future withdraws the request if it was not written yet; otherwise its answer is discarded when it
-    /// comes.
+    /// If the future is dropped before the request was written, the request is withdrawn. Otherwise its answer is
+    /// discarded when it arrives.
     pub async fn send(&self, request: Request, timeout: Duration) -> Result<Response, SendError> {
         self.pool.call(request, timeout).await
     }
 
-    /// Sends a request whose response goes to `answers`, with `tag` to know it by: exactly one for each that was
-    /// accepted. Its place in the channel is reserved now.
+    /// Sends a request whose response goes to `answers`, together with `tag`: exactly one for each accepted request.
+    /// Its place in the channel is reserved now.
     ///
     /// # Errors
     ///
-    /// What is known at once: [`SendError::Backlog`], [`SendError::Unavailable`], [`SendError::Closed`].
+    /// Errors that are known at once: [`SendError::Backlog`], [`SendError::Unavailable`], [`SendError::Closed`].
     pub fn cast(
         &self,
         request: Request,
@@ -173,27 +173,27 @@ impl Client {
         self.pool.cast(request, timeout, tag, answers)
     }
 
-    /// Ends the pauses before the next attempts to connect, as [`Pool::reconnect`] does.
+    /// Ends the pauses before the next attempts to connect, like [`Pool::reconnect`].
     pub fn reconnect(&self) {
         self.pool.reconnect();
     }
 
-    /// Takes no more requests and closes when those it has are answered, after `timeout` at the latest. Returns whether
-    /// none was cut off.
+    /// Accepts no more requests, and closes when the existing ones are answered, after `timeout` at the latest. Returns
+    /// whether all were answered.
     ///
     /// # Cancel safety
     ///
-    /// When dropped, the client goes on draining; it can be called again.
+    /// If the future is dropped, the client goes on draining; `drain` can be called again.
     pub async fn drain(&self, timeout: Duration) -> bool {
         self.pool.drain(timeout).await
     }
 
-    /// What it did so far.
+    /// The counters so far.
     pub fn counters(&self) -> Counters {
         self.pool.counters()
     }
 
-    /// Where it sends to.
+    /// The origin.
     pub fn origin(&self) -> &Origin {
         &self.origin
     }

@@ -1,16 +1,16 @@
 //! An HTTP/1.1 client for calls between servers: connections that are kept, requests pipelined on them.
 //!
-//! A [`Client`] talks to one [`Origin`] over a pool of connections. A [`Request`] that may be repeated without harm goes
-//! out behind others that wait for their answers (RFC 9112, 9.3.2); any other travels alone, unless the caller says
-//! otherwise. What the pool does (connections kept up by themselves, a bound on what waits, deadlines, draining) is
-//! [`tidings_pool`]'s; here is the protocol: how a request is written and how an answer is read.
+//! A [`Client`] talks to one [`Origin`] over a pool of connections. A [`Request`] that may be repeated without harm is
+//! sent behind others that wait for their answers (RFC 9112, 9.3.2). Any other request has a connection for itself,
+//! unless the caller says otherwise. [`tidings_pool`] keeps the connections up, bounds waiting requests, and handles
+//! deadlines and draining. This crate is the protocol: it writes requests and reads answers.
 //!
-//! An answer is read whole, and strictly. A server is not trusted: whatever would let two readers of the same bytes find
-//! different answers in them is a [`Violation`], never guessed at, and everything that could be endless has a limit
+//! An answer is read as a whole, and strictly. A server is not trusted. If two readers could find different answers in
+//! the same bytes, that is a [`Violation`]; nothing is guessed. Everything that could be endless has a limit
 //! ([`Limits`], and the constants beside it). The reader, [`Parser`], does no I/O and can be used alone.
 //!
-//! What it is not: a browser's client. No redirects, cookies, proxies, caches, compression, `Expect`, upgrades or tunnels;
-//! answers are not streamed; one client knows one origin.
+//! It is not a browser's client: no redirects, cookies, proxies, caches, compression, `Expect`, upgrades or tunnels.
+//! Answers are not streamed, and one client has one origin.
 //!
 //! ```
 //! use std::time::Duration;
