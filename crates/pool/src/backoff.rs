@@ -1,7 +1,7 @@
 //! How long to wait before the next attempt: exponential, with full jitter.
 //!
-//! A service that comes back must not be met by all its clients at once, so the wait is random over the whole window
-//! and not around its end (Brooker, "Exponential Backoff And Jitter", 2015). A core: random bits are handed in.
+//! When a service comes back, its clients must not all connect at once. So the wait is random over the whole window,
+//! not around its end (Brooker, "Exponential Backoff And Jitter", 2015). A core: the caller passes random bits.
 
 use std::time::Duration;
 

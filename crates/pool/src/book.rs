@@ -1,4 +1,4 @@
-//! The book of one connection: every request it has, and what is known of it.
+//! The book of one connection: all its requests and their states.
 //!
 //! ```text
 //!  accept ─► waiting ──write──► in flight ──answer──► ended
@@ -8,12 +8,13 @@
 //!            ended leaving ──left──► ended
 //! ```
 //!
-//! *Waiting*: to be written, first in first out. *In flight*: written, unanswered. *Tombstone*: in flight, but nobody
-//! waits for the answer any more; an ordered protocol needs the place, one with ids does not and has none.
-//! *Leaving*: written, will not be answered, and ends with its last byte.
+//! *Waiting*: not written yet; first in, first out. *In flight*: written, unanswered. *Tombstone*: in flight, but its
+//! caller no longer waits. An ordered protocol needs the place for the late answer; a protocol with ids has no
+//! tombstones. *Leaving*: being written, will not be answered, and ends with its last byte.
 //!
-//! A request is a `R`, kept until its place is given up; a `W` is who waits for its end, and leaves the book exactly
-//! once. A core: no clock (ticks are handed in), no I/O. Bound: the caller's `backlog_max`; `in_flight_max` here.
+//! An `R` is a request, kept until its place is freed. A `W` waits for the request's end, and leaves the book exactly
+//! once. A core: no clock (the caller passes ticks), no I/O. Bounds: `backlog_max`, which the caller checks, and
+//! `in_flight_max`, checked here.
 
 use std::collections::{HashMap, VecDeque};
 

@@ -1,4 +1,4 @@
-//! What the handles of a pool and the tasks of its connections share, and how a request finds its connection.
+//! What the handles of a pool share with the tasks of its connections, and how a request gets its connection.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What a pool did, readable while it does it.
+//! The counters of a pool, which can be read at any time.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 

@@ -1,4 +1,4 @@
-//! The task of one connection: connects, serves, and what happens to requests in between.
+//! The task of one connection: it connects, serves, and decides about requests while there is no connection.
 //!
 //! ```text
 //!            ┌──────────────── pause (back-off) ◄──────────────┐
@@ -9,15 +9,15 @@
 //!            └──────── at once ────────────┘ yes: what waits, and may wait, waits
 //! ```
 //!
-//! A connection was *of use* when it brought an answer or lasted at least `reconnect.min`. When such a one is closed by
-//! its peer (servers close idle connections, and busy ones after so many requests) a new one is made at once and
-//! requests are still taken, for this one attempt. So a peer that accepts and closes is met with back-off, and a peer
-//! that merely renews its connections costs no request.
+//! A connection was *of use* if it brought an answer or lasted at least `reconnect.min`. Servers close idle
+//! connections, and busy ones after a number of requests. If a peer closes a connection that was of use, a new one is
+//! made at once, and requests are still accepted during this one attempt. So a peer that accepts and closes at once is
+//! met with back-off, and a peer that only renews its connections costs no request.
 //!
 //! One task owns the [`Book`] and the socket; callers reach it through the [`Lane`]. In one step it takes the whole
-//! inbox, reads, decodes all answers, encodes what may be written and writes it with one vectored write; then it sleeps
-//! until the socket, a caller or the wheel wakes it. On cancel (the pool was dropped or its drain's deadline has
-//! passed) it is aborted: sockets are cut and every request ends with `Closed`.
+//! inbox, reads, decodes all answers, encodes the requests that may be written, and writes them with one vectored
+//! write. Then it sleeps until the socket, a caller or the timer wheel wakes it. On cancel (the pool was dropped, or
+//! the deadline of its drain has passed) it is aborted: sockets are closed and every request ends with `Closed`.
 
 mod aftermath;
 mod connection;

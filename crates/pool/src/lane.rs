@@ -1,11 +1,12 @@
-//! What callers and one connection's task share: a *lane*.
+//! A *lane*: what callers share with one connection's task.
 //!
-//! A caller reserves a place (`load`), puts its request into the inbox and wakes the task if the inbox was empty; the
-//! task takes the whole inbox at once. So a thousand callers that run before the task cost one wake-up. None is lost:
-//! the task leaves its waker under the same lock under which it sees the inbox empty. No foreign code runs under it.
+//! A caller reserves a place (`load`), puts its request into the inbox, and wakes the task if the inbox was empty. The
+//! task takes the whole inbox at once. So a thousand callers that run before the task cost one wake-up. No wake-up is
+//! lost: the task stores its waker under the same lock under which it finds the inbox empty. No foreign code runs under
+//! this lock.
 //!
-//! Queue: the inbox, together with everything the task holds at most `backlog_max` places. Full: the caller is told.
-//! Closed: the caller looks for another lane.
+//! Queue: the inbox; together with the requests that the task holds it has at most `backlog_max` places. Full: the
+//! caller gets an error. Closed: the caller tries another lane.
 
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,8 +1,8 @@
-//! Pooled, pipelined clients of services over sockets: implement a protocol, get the rest.
+//! Pooled, pipelined clients of services over sockets: you implement a protocol, and the pool does the rest.
 //!
-//! A [`Protocol`] says how to set up a connection, encode a request, decode answers and say goodbye. A [`Pool`] of it
-//! keeps connections up, writes many requests behind each other without waiting for answers, and ends every request
-//! exactly once: with its answer, or with the reason why there is none ([`CallError`]), at its deadline at the latest.
+//! A [`Protocol`] says how to set up a connection, encode a request, decode answers and say goodbye. A [`Pool`] keeps
+//! connections up and writes many requests one after another without waiting for answers. It ends every request exactly
+//! once, at its deadline at the latest: with its answer, or with the reason why there is none ([`CallError`]).
 //!
 //! ```text
 //! call ─┐ choose        ┌─ lane 0: inbox ─► task: waiting ─► in flight (pipeline) ─► socket ─┐
@@ -10,16 +10,16 @@
 //! cast ─┘ full? Backlog └─ lane n: …        answers, deadlines, reconnects ◄─────────────────┘
 //! ```
 //!
-//! **It does not** queue for later: with no connection up, or all full, requests fail at once. It does not repeat what
-//! the service may have acted upon, unless the protocol says that this is harmless. It does not discover services or
-//! spread load over several: a pool has one address.
+//! **It does not** keep requests for later: without a connection, or if all are full, requests fail at once. It does
+//! not repeat a request on which the service may have acted, unless the protocol says that a repeat is harmless. It
+//! does not discover services, and does not spread load over several: a pool has one address.
 //!
-//! **Order.** On one connection requests are written in the order in which they reached it; those that stay for its
-//! next connection after it was lost go first. Different connections know nothing of each other.
+//! **Order.** On one connection, requests are written in the order in which they reached it. If a connection is lost,
+//! the requests that wait for its successor go first. There is no order between connections.
 //!
-//! **Bounds.** Per connection `backlog_max` requests, tombstones included, of which `in_flight_max` are written;
-//! `output_bytes_max` and one request to be written, `input_bytes_max` and one read not understood yet. What happens
-//! at each is in the fields of [`PoolConfig`]; what did happen in [`Counters`].
+//! **Bounds.** Per connection: `backlog_max` requests, including tombstones, of which `in_flight_max` are written;
+//! `output_bytes_max` and one request to be written; `input_bytes_max` and one read that is not decoded yet. The fields
+//! of [`PoolConfig`] say what happens at each limit; [`Counters`] say what did happen.
 //!
 //! | What happens | What becomes of the requests |
 //! |---|---|
@@ -32,9 +32,9 @@
 //! | caller gone | withdrawn if unwritten, else its answer is discarded |
 //! | drain | all are waited for; at its deadline [`CallError::Closed`] |
 //!
-//! **Cost.** One task per connection. Callers that run before it cost one wake-up together; it reads once for many
-//! answers and writes all requests with one vectored write. Per request: the answer's one-shot channel, nothing else is
-//! allocated; two short locks (hand in, take); a timer is set and removed in constant time.
+//! **Cost.** One task per connection. Callers that run before the task cost one wake-up together. The task reads many
+//! answers at once, and writes all requests with one vectored write. A request allocates only the one-shot channel of
+//! its answer. It takes two short locks (hand in, take), and its timer is set and removed in constant time.
 //!
 //! # Example
 //!
