@@ -1,4 +1,4 @@
-//! What the user of a writer decides.
+//! The settings of a writer.
 
 use std::fmt;
 use std::sync::Arc;

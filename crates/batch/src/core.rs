@@ -1,8 +1,8 @@
-//! What waits, in pages: the books of a batching writer, without clock, lock or I/O.
+//! The waiting messages in pages: the state of a batching writer, without clock, lock or I/O.
 //!
-//! Producers [`offer`](Core::offer) messages, which are copied into the last page, or into a new one when they do not fit.
-//! Whoever drives takes the [`next`](Core::next) piece of work, the first page or an announcement, does it, and says
-//! how it ended. One piece is in flight at a time.
+//! Producers [`offer`](Core::offer) messages. A message is copied into the last page, or into a new one if it does not
+//! fit. The driver takes the [`next`](Core::next) piece of work (the first page or an announcement), does it, and
+//! reports the result. One piece is in flight at a time.
 //!
 //! ```text
 //!            evict ◄─┐
@@ -11,13 +11,13 @@
 //!                   └ lost_before: evicted, dropped, or in a page that the sink failed at
 //! ```
 //!
-//! Law: every message offered is sent, dropped, refused, waiting or in flight. Pages hold whole messages in order and
-//! at most `page_bytes`, but for a message that is larger: it is a page of its own. An announcement stands where the
-//! loss was, to the page: no page is handed out while an announcement is due before it.
+//! Law: every offered message is sent, dropped, refused, waiting or in flight. Pages contain whole messages in order,
+//! at most `page_bytes`; a larger message has a page of its own. An announcement of a loss comes at the place of the
+//! loss, exact to the page: no page is handed out before an announcement that is due before it.
 //!
-//! Bounds: what waits has at most `count_max` messages and `bytes_max` bytes. Memory: two neighbouring pages are more than
-//! one full page together, so what waits takes at most twice `bytes_max` and 8 bytes a message; emptied pages are kept
-//! for later, as many as `bytes_max` fills, at most half as large again; one page is in flight.
+//! Bounds: at most `count_max` messages and `bytes_max` bytes wait. Memory: two neighbouring pages together have more
+//! bytes than one full page, so waiting messages take at most twice `bytes_max` and 8 bytes per message. Empty pages
+//! are kept for reuse: as many as `bytes_max` fills, each at most one and a half times as large. One page is in flight.
 
 mod page;
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Takes pages from the [`Core`](crate::core::Core) and gives them to the sink: in a task, on a thread of its own, or, while
-//! there is no driver, in whoever writes.
+//! Takes pages from the [`Core`](crate::core::Core) and gives them to the sink: in a task, on a thread of its own, or,
+//! without a driver, on the thread that writes.
 
 use std::future::poll_fn;
 use std::io::ErrorKind;

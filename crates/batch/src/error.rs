@@ -1,4 +1,4 @@
-//! Why a message was not taken, and why a flush did not get to its end.
+//! Why a message was not accepted, and why a flush did not finish.
 
 /// Why a message was not taken. It counts as refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -1,32 +1,33 @@
 //! A batching writer: collects small writes of many producers and hands the sink pages of them.
 //!
-//! Writing 25 bytes at a time costs a system call each time and makes producers queue up for one lock behind it. Here a
-//! producer copies its message into the last page, under a lock that is held for some nanoseconds, and a driver gives the
-//! sink page after page:
+//! Writing 25 bytes at a time costs a system call each time, and producers wait for one lock. Here a producer copies
+//! its message into the last page, under a lock that is held for some nanoseconds, and a driver gives the sink one page
+//! after another:
 //!
 //! - *idle*, a message goes out at once, as a page of its own;
-//! - *busy*, whatever gathered while the sink was writing goes out next, a page at a time;
-//! - a message larger than a page goes alone, after what was before it.
+//! - *busy*, the messages that arrived while the sink was writing go out next, one page at a time;
+//! - a message larger than a page goes out alone, after the messages before it.
 //!
-//! So batching costs no time, and batches grow with the load. There may be a linger in addition.
+//! So batching adds no delay, and batches grow with the load. A linger can be added.
 //!
-//! It does not split, join, frame or look into messages, reorder them, keep them across a restart, or hand a page to the
-//! sink a second time: delivery is at most once. For values rather than bytes, or for several consumers, use the buffers
-//! of `tidings-buffer`; to write a stream from one task alone, `tokio::io::BufWriter`.
+//! It does not split, join, frame or read messages, reorder them, keep them over a restart, or give a page to the sink
+//! twice: delivery is at most once. For values instead of bytes, or for several consumers, use the buffers of
+//! `tidings-buffer`. To write a stream from a single task, use `tokio::io::BufWriter`.
 //!
 //! # Bounds
-//! `count_max` messages and `bytes_max` bytes wait; then [`Full`] says who goes. One page more is with the sink. In memory
-//! that is at most about three times `bytes_max`, 8 bytes a message, and three pages; pages once used are kept.
+//! `count_max` messages and `bytes_max` bytes wait; above that [`Full`] says which message is dropped or refused. One
+//! more page is with the sink. In memory this is at most about three times `bytes_max`, 8 bytes per message, and three
+//! pages. Used pages are kept.
 //!
 //! # Losses
-//! Every message handed in is sent, dropped, refused, or held: see [`Counters`]. Of what is dropped the stream itself tells
-//! ([`Announce`]), in its place to the page: before what followed the messages lost.
+//! Every message handed in is sent, dropped, refused, or held: see [`Counters`]. The stream itself reports dropped
+//! messages ([`Announce`]) at their place, exact to the page: before the messages that followed them.
 //!
 //! # Sinks
-//! [`StreamSink`] (any `AsyncWrite`), [`DatagramSink`] (one packet a page), [`IoSink`] (anything that blocks, on a thread of
-//! its own), or your own [`Sink`]. One that fails, hangs or panics harms no producer: see there.
+//! [`StreamSink`] (any `AsyncWrite`), [`DatagramSink`] (one packet per page), [`IoSink`] (any blocking writer, on a
+//! thread of its own), or your own [`Sink`]. A sink that fails, hangs or panics harms no producer: see [`Sink`].
 //!
-//! The books are in `core`, without lock, clock and I/O; `shared` puts a lock around them; `driver` does the work.
+//! The state is in `core`, without lock, clock and I/O; `shared` puts a lock around it; `driver` does the work.
 
 mod config;
 mod core;

@@ -1,8 +1,8 @@
-//! What producers and the driver share: the [`Core`] under one short lock, and who waits for what.
+//! What producers share with the driver: the [`Core`] under one short lock, and the tasks that wait.
 //!
-//! Of foreign code only a sink's `page_bytes_max` runs under the lock of the state, so nothing blocks there. The driver is
-//! woken only when it says that it waits, and only for what it waits for ([`Need`]); producers and flushes that wait are
-//! woken when work is taken or answered. Where both locks are held, that of the slot is taken first.
+//! The only foreign code under the lock of the state is a sink's `page_bytes_max`, so nothing blocks there. The driver
+//! is woken only if it waits, and only for what it waits for ([`Need`]). Waiting producers and flushes are woken when
+//! work is taken or finished. If both locks are held, that of the slot is taken first.
 
 use std::future::poll_fn;
 use std::io::ErrorKind;

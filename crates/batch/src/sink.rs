@@ -1,4 +1,4 @@
-//! Where pages go: a byte stream, a socket that keeps messages apart, or anything that writes and blocks.
+//! The destinations of pages: a byte stream, a socket with packets, or any blocking writer.
 
 use std::future::Future;
 use std::io::{self, ErrorKind};

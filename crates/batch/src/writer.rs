@@ -1,4 +1,4 @@
-//! The handle producers hold.
+//! The producers' handle.
 
 use std::fmt;
 use std::io::{self, ErrorKind};

@@ -1,4 +1,4 @@
-//! One page: whole messages, one behind the other, and where each ends.
+//! One page: whole messages, one after another, and the end of each.
 
 /// Messages copied into one run of bytes. The first ones may be evicted, which moves a mark and copies nothing.
 #[derive(Debug, Default)]
