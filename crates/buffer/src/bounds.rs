@@ -1,4 +1,4 @@
-//! The words that all shapes share: how much a buffer may hold, what it does when that is reached, and what it counts.
+//! Types that all shapes share: the limits of a buffer, what it does when they are reached, and its counters.
 
 use std::fmt;
 

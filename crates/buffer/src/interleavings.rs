@@ -1,10 +1,10 @@
-//! What happens between threads: small cases of the lake and the log, in every interleaving with at most three
-//! preemptions, tried by loom.
+//! Behaviour between threads: loom tries small cases of the lake and the log in every interleaving with at most three
+//! preemptions.
 //!
-//! A test target that compiles the library's own modules a second time, as a program whose `sync` is loom's. So it is an
-//! ordinary part of `cargo test`, without a flag, and everything else keeps std's lock. Loom runs each model once per
-//! interleaving of its locks, parks and wake-ups, and fails when all threads sleep: that is a lost wake-up. Capacities
-//! are 1 or 2, for a queue that is full or empty at every step has the most to get wrong.
+//! This test target compiles the library's own modules a second time, with loom's lock as their `sync`. So it is an
+//! ordinary part of `cargo test`, without a flag, and all other code keeps std's lock. Loom runs each model once per
+//! interleaving of its locks, parks and wake-ups, and fails if all threads sleep: that is a lost wake-up. Capacities
+//! are 1 or 2, because a queue that is full or empty at every step shows the most errors.
 //!
 //! `cargo test -p tidings-buffer --test interleavings [-- part of a name]`
 

@@ -1,9 +1,9 @@
 //! The lake: a bounded queue between producers with batches and consumers with demand.
 //!
-//! It is a [`Ring`] that tasks and threads share. Producers hand in and wait when there is no room, or do not wait, as
-//! they like. Each [`Consumer`] says how many values it can use now, its *demand*, and receives at most that many in one
-//! go: work is pulled, never pushed at somebody without room for it. Values leave in the order in which they came in,
-//! over all producers.
+//! A lake is a [`Ring`] that tasks and threads share. Producers hand values in; when there is no room, they wait or do
+//! not, as they choose. Each [`Consumer`] says how many values it can use now, its *demand*, and receives at most that
+//! many at once. Work is pulled, never pushed at a consumer without room. Values leave in the order in which they came
+//! in, over all producers.
 //!
 //! ```text
 //! producers (FIFO)                                       consumers (FIFO)
@@ -12,29 +12,29 @@
 //!   push ───────┘   └──────────────────────────────┘  └─► pop
 //! ```
 //!
-//! **Who is woken.** As few consumers as can use what is held: the longest waiting first, until the demands of the
-//! woken ones cover it. A woken consumer that goes away, or withdraws by asking for 0, passes its wake-up on. Of the
-//! producers only the first in line hands in, and it is woken when its rest fits or an eighth of the bounds is free,
-//! so that a large batch does not trickle in value by value. A batch of many parts therefore stays one piece.
+//! **Which tasks are woken.** As few consumers as can use the held values: the longest waiting first, until the demands
+//! of the woken ones cover the values. A woken consumer that is dropped, or withdraws by asking for 0, passes its
+//! wake-up on. Of the producers only the first in line hands in. It is woken when its rest fits or an eighth of the
+//! bounds is free, so that a large batch does not trickle in value by value. So a batch of many parts stays together.
 //!
 //! Full: [`Lake::push_batch`] waits; [`Lake::try_push_batch`] is refused; [`Lake::push`] and [`Lake::push_all`] follow
-//! the ring's policy ([`crate::Full`]). None of them overtakes producers that wait in line, with one exception: who
-//! evicts makes its own room. Waiting and evicting on one lake therefore do not go together well: those who evict may
-//! keep it full, and those who wait waiting.
+//! the ring's policy ([`crate::Full`]). None of them overtakes waiting producers, with one exception: a producer that
+//! evicts makes its own room. So do not mix waiting and evicting on one lake: the evicting producers may keep it full,
+//! and then the others wait for ever.
 //!
-//! Bounds can change at any time, as those of a ring: under `EvictOldest` what no longer fits is dropped, else it stays
-//! until it is taken.
+//! Bounds can change at any time, as in a ring: under `EvictOldest`, values that no longer fit are dropped. Otherwise
+//! they stay until they are taken.
 //!
-//! Closed: producers are refused and keep what is not handed in; consumers get what is held, then
-//! [`Consumer::poll_take`]'s 0. Counters: accepted = delivered + dropped + held, always.
+//! Closed: producers are refused and keep their values. Consumers get the held values, and then 0 from
+//! [`Consumer::poll_take`]. Counters: accepted = delivered + dropped + held, always.
 //!
-//! Waiting lists hold one entry per consumer and per waiting producer future, so the tasks that exist bound them.
+//! Waiting lists have one entry per consumer and per future of a waiting producer, so the number of tasks bounds them.
 //!
-//! **Threads.** One mutex guards everything; each operation is one short critical section. Wakers are called, and they
-//! and lost values dropped, after it, for that is foreign code that may come back here; only the ring's weigher, a
-//! waker's `clone`, and for a snapshot the values' `Clone` run inside. Interleavings are therefore sequences of whole
-//! operations, which is what the model test explores; that this is so, and that no wake-up is lost between threads, is
-//! what loom explores. No runtime is needed.
+//! **Threads.** One mutex guards everything; each operation is one short critical section. Wakers are called, and
+//! wakers and lost values are dropped, after the section, because that is foreign code that may call the lake again.
+//! Only the ring's weigher, a waker's `clone`, and for a snapshot the values' `Clone` run inside. So interleavings are
+//! sequences of whole operations, which the model test explores. Loom checks that this is true, and that no wake-up is
+//! lost between threads. No runtime is needed.
 
 mod error;
 mod state;

@@ -1,8 +1,8 @@
-//! Bounded buffers: what waits, waits here.
+//! Bounded buffers between tasks.
 //!
-//! A buffer moves values between tasks and knows nothing about them. Each states its bounds, what happens when it is
-//! full or closed, and counters that obey a conservation law: what was accepted was delivered, dropped, or is held. All
-//! of them can be read, and the bounds changed, while it runs. There are three shapes:
+//! A buffer moves values between tasks and knows nothing about them. Each shape states its bounds, what happens when it
+//! is full or closed, and counters that obey a conservation law: what was accepted was delivered, was dropped, or is
+//! held. All of these can be read, and the bounds changed, while the buffer is in use. There are three shapes:
 //!
 //! | Shape | Who | A value goes to | Full |
 //! |---|---|---|---|
@@ -12,8 +12,9 @@
 //!
 //! [`Turns`] says which of several buffers is next, where one comes before the other and none may starve.
 //!
-//! No runtime is needed: who waits is woken by its [`std::task::Waker`]. No `unsafe`: the shared shapes are plain
-//! structures behind std's lock, held for some tens of nanoseconds, in which no waker is called and no value dropped.
+//! No runtime is needed: a waiting task is woken by its [`std::task::Waker`]. No `unsafe`: the shared shapes are plain
+//! structures behind std's lock. The lock is held for some tens of nanoseconds; while it is held, no waker is called
+//! and no value dropped.
 //!
 //! **Checked** by models beside the real thing under random operations (the `tests` of each module), by real threads
 //! (`tests/`), and by loom in every interleaving of small cases with at most three preemptions (`src/interleavings.rs`).

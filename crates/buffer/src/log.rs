@@ -1,7 +1,7 @@
 //! The log: values under a running index, for readers that hold positions.
 //!
-//! A queue gives each value away once. A log keeps it, and whoever reads says where: a *position* is the index of the
-//! next value wanted, a plain `u64` that costs nothing to hold. So a thousand readers share the same values.
+//! A queue gives each value away once. A log keeps its values, and each reader has a *position*: the index of the next
+//! value that it wants, a plain `u64`. So a thousand readers share the same values.
 //!
 //! ```text
 //!   gone: pushed out or trimmed     held                     not written yet
@@ -11,18 +11,18 @@
 //!           missed `base - it`         reads on
 //! ```
 //!
-//! [`Log`] is the bare one: a [`Ring`] whose values are looked at instead of taken, with one owner and no lock; who uses
-//! it keeps the positions. [`SharedLog`] is it behind a lock, for many writers and for [`Reader`]s that can wait.
+//! [`Log`] has one owner and no lock: a [`Ring`] whose values are read instead of taken; the owner keeps the positions.
+//! [`SharedLog`] is a log behind a lock, for many writers and for [`Reader`]s that can wait.
 //!
 //! Bounds: [`Bounds`], values and optionally bytes; a value heavier than all the bytes is held alone. Full: the oldest
-//! goes, whoever still wanted it, and a reader that did is told how many it missed ([`Lagged`]). A bare log refuses
-//! nothing and has no end; a shared one can be closed.
+//! value is dropped, even if readers still want it. Such a reader is told how many values it missed ([`Lagged`]). A
+//! `Log` refuses nothing and has no end; a shared one can be closed.
 //!
-//! Counters: the indices are the conservation law. What was accepted is `end`, what is held is `end - base`; the rest was
-//! pushed out (dropped) or let go by [`Log::trim`] because all who read had it (delivered).
+//! Counters: the indices are the conservation law. `end` values were accepted, and `end - base` are held. The others
+//! were pushed out (dropped), or removed by [`Log::trim`] because all readers had them (delivered).
 //!
-//! Memory: none at first; it grows by doubling up to the bound, and is given back when the log is cleared, or becomes
-//! empty by trimming and had room for more than 64 values.
+//! Memory: none at first. It grows by doubling up to the bound. It is freed when the log is cleared, or when trimming
+//! empties a log that has room for more than 64 values.
 
 mod idle;
 mod shared;

@@ -1,11 +1,11 @@
 //! The ring: a bounded first-in first-out queue for one owner, without locks.
 //!
-//! Everything takes `&mut self`. Whoever shares it puts it behind what fits: [`crate::Lake`] is one behind a mutex, with
+//! All methods take `&mut self`. To share a ring, put it behind a lock: [`crate::Lake`] is a ring behind a mutex, with
 //! producers and consumers that can wait.
 //!
-//! Bounds: [`Bounds`], values and optionally bytes. Full: [`Full`], the policy given at construction; a batch goes in
-//! whole or not at all under each of them. What could not even be held by an empty ring (one value heavier than
-//! `bytes_max`, a batch of more than `count_max`) is handed back under every policy, for no eviction would help it.
+//! Bounds: [`Bounds`], values and optionally bytes. Full: [`Full`], the policy given at construction. Under each policy
+//! a batch goes in as a whole or not at all. What does not even fit into an empty ring (one value heavier than
+//! `bytes_max`, a batch of more than `count_max`) is handed back under every policy, because no eviction would help.
 //!
 //! ```text
 //!             room      EvictOldest               DropNewest            Reject
@@ -15,12 +15,12 @@
 //! dropped     +0        +what was evicted         +n                    +0
 //! ```
 //!
-//! Bounds can change at any time. When they shrink below what is held, an `EvictOldest` ring evicts at once, counted as
-//! dropped. The other policies promise what was accepted to its taker, so it stays, and nothing more comes in until it
-//! has left.
+//! Bounds can change at any time. If they shrink below the held values, an `EvictOldest` ring evicts at once, counted
+//! as dropped. The other policies promise to deliver what was accepted: the values stay, and nothing more is accepted
+//! until there is room.
 //!
-//! Memory: it grows by doubling up to `count_max` × the size of `T`, never beyond, and is given back when the capacity
-//! shrinks. After [`Ring::reserve`] all of it is there, and no push or pop allocates or copies what is held.
+//! Memory: it grows by doubling up to `count_max` × the size of `T`, never more, and is freed when the capacity
+//! shrinks. After [`Ring::reserve`] all memory is allocated, and no push or pop allocates or copies the held values.
 
 #[cfg(test)]
 mod tests;

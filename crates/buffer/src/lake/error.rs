@@ -1,4 +1,4 @@
-//! Why a lake takes no more, or not now.
+//! Why a lake accepts no values, for good or for now.
 
 use crate::bounds::NoRoom;
 
