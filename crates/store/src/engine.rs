@@ -15,291 +15,37 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use fjall::config::{BlockSizePolicy, CompressionPolicy, FilterPolicy, PartitioningPolicy};
 use fjall::{
-    AbstractTree as _, AnyTree, CompressionType, Database, Keyspace, KeyspaceCreateOptions, LsmError, OwnedWriteBatch,
-    PersistMode, Readable as _, Slice,
+    AbstractTree as _, AnyTree, Database, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode, Readable as _,
 };
 use tidings_telemetry::chain;
 use tokio::time::Instant;
 use tracing::warn;
 
+use self::cut::CutRows;
+use self::error::{open_error, read_error};
 use self::files::{Acknowledged, Behind, Found, LogNote, Manifest, current_version};
+#[cfg(test)]
+use self::hooks::Hooks;
+use self::log::{log_name, numbered_log_files};
 
+mod batch;
+mod cut;
+mod error;
 mod files;
+#[cfg(test)]
+mod hooks;
 mod log;
+mod table;
+#[cfg(test)]
+mod tests;
 
-/// The tables; `rows.rs` says what is in them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Table {
-    Meta,
-    Event,
-    EventId,
-    Channel,
-    History,
-    Job,
-    Device,
-    DeviceId,
-    Token,
-    Subscription,
-    Later,
-    Brake,
-    Cancelled,
-    Proven,
-    Block,
-    Mute,
-    MuteEnd,
-    Change,
-    Import,
-}
-
-impl Table {
-    pub(crate) const ALL: [Self; 19] = [
-        Self::Meta,
-        Self::Event,
-        Self::EventId,
-        Self::Channel,
-        Self::History,
-        Self::Job,
-        Self::Device,
-        Self::DeviceId,
-        Self::Token,
-        Self::Subscription,
-        Self::Later,
-        Self::Brake,
-        Self::Cancelled,
-        Self::Proven,
-        Self::Block,
-        Self::Mute,
-        Self::MuteEnd,
-        Self::Change,
-        Self::Import,
-    ];
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Meta => "meta",
-            Self::Event => "event",
-            Self::EventId => "event_id",
-            Self::Channel => "channel",
-            Self::History => "history",
-            Self::Job => "job",
-            Self::Device => "device",
-            Self::DeviceId => "device_id",
-            Self::Token => "token",
-            Self::Subscription => "subscription",
-            Self::Later => "later",
-            Self::Brake => "brake",
-            Self::Cancelled => "cancelled",
-            Self::Proven => "proven",
-            Self::Block => "block",
-            Self::Mute => "mute",
-            Self::MuteEnd => "mute_end",
-            Self::Change => "change",
-            Self::Import => "import",
-        }
-    }
-
-    /// How its files are made. Tables that exist keep what they were made with.
-    fn options(self) -> KeyspaceCreateOptions {
-        let options = KeyspaceCreateOptions::default().max_memtable_size(self.write_buffer_bytes());
-        // In parts of 4 KiB. As a whole, those of a file take megabytes, which the cache does not keep where it has many
-        // shards (four for each core): then each row that is asked for reads them anew, a tenth of a millisecond or more.
-        let parted = |options: KeyspaceCreateOptions| {
-            options
-                .index_block_partitioning_policy(PartitioningPolicy::all(true))
-                .filter_block_partitioning_policy(PartitioningPolicy::all(true))
-        };
-        // As it comes, fjall compresses from the third level on, and a table of less than 256 MiB has two.
-        let compressed = |options: KeyspaceCreateOptions, block_bytes| {
-            parted(options)
-                .data_block_compression_policy(CompressionPolicy::all(CompressionType::Lz4))
-                .data_block_size_policy(BlockSizePolicy::all(block_bytes))
-        };
-        match self {
-            // Never asked for a key, the index knows: only walked along. So filters are of no use.
-            Self::Subscription | Self::Change => {
-                compressed(options, WALKED_BLOCK_BYTES).filter_policy(FilterPolicy::disabled())
-            }
-            // Who asks for a number knows that it is there.
-            Self::Device => compressed(options, DEVICE_BLOCK_BYTES).expect_point_read_hits(true),
-            Self::DeviceId => parted(options),
-            // Of hashes nothing is left out.
-            Self::Token => parted(options).data_block_compression_policy(CompressionPolicy::disabled()),
-            _ => options,
-        }
-    }
-
-    /// Memory for rows not yet in a file of the table. Their sum, times four at worst, is the engine's memory for writes.
-    fn write_buffer_bytes(self) -> u64 {
-        match self {
-            Self::Event | Self::History | Self::Device | Self::Subscription => 32 << 20,
-            _ => 8 << 20,
-        }
-    }
-}
-
-// Tables are found by their place in `ALL`.
-const _: () = {
-    let mut place = 0;
-    while place < Table::ALL.len() {
-        assert!(Table::ALL[place] as usize == place);
-        place += 1;
-    }
-};
-
-/// The engine failed, or a row is not what we wrote.
-#[derive(Debug, thiserror::Error)]
-#[error(transparent)]
-pub struct EngineError(Cause);
-
-#[derive(Debug, thiserror::Error)]
-enum Cause {
-    #[error("the storage engine failed")]
-    Fjall(#[source] fjall::Error),
-    #[error("the storage engine failed")]
-    Io(#[source] std::io::Error),
-    #[error("row {key} of table {table} is damaged; a copy of the folder has it as it was")]
-    Damaged { table: &'static str, key: String },
-    #[error("the heap of devices cannot be used")]
-    Heap(#[source] Box<dyn std::error::Error + Send + Sync>),
-    #[error(
-        "{} cannot be opened; look at the disk, then restore a backup (docs/operations.md, \"When the store is damaged\")",
-        path.display()
-    )]
-    Unopenable { path: PathBuf, source: fjall::Error },
-    #[error("the folder holds no data any more")]
-    Missing,
-    #[error("the folder holds another store than before")]
-    Replaced,
-    #[error("the folder is in use")]
-    Locked,
-    /// Nothing was changed.
-    #[error(
-        "{} {what}: the store would come up without data that was acknowledged, so it is not opened; put the file back from a \
-         copy of this folder, or restore a backup (docs/operations.md, \"When the store is damaged\")",
-        path.display()
-    )]
-    Incomplete { path: PathBuf, what: String },
-}
-
-impl EngineError {
-    /// The row under `key` is not what we wrote.
-    pub(crate) fn damaged(table: Table, key: &[u8]) -> Self {
-        Self(Cause::Damaged { table: table.name(), key: key.escape_ascii().to_string() })
-    }
-
-    /// The store on the disk is not the one that was open.
-    pub(crate) fn replaced() -> Self {
-        Self(Cause::Replaced)
-    }
-
-    /// Whether it is about one row, and not about the disk: the others can be read and written.
-    pub(crate) fn is_damage(&self) -> bool {
-        matches!(self.0, Cause::Damaged { .. })
-    }
-}
-
-impl From<fjall::Error> for EngineError {
-    fn from(error: fjall::Error) -> Self {
-        match error {
-            fjall::Error::Locked => Self(Cause::Locked),
-            error => Self(Cause::Fjall(error)),
-        }
-    }
-}
-
-impl From<tidings_heap::ReserveError> for EngineError {
-    fn from(error: tidings_heap::ReserveError) -> Self {
-        Self(Cause::Heap(Box::new(error)))
-    }
-}
-
-impl From<tidings_heap::OpenError> for EngineError {
-    fn from(error: tidings_heap::OpenError) -> Self {
-        Self(Cause::Heap(Box::new(error)))
-    }
-}
-
-impl From<std::io::Error> for EngineError {
-    fn from(error: std::io::Error) -> Self {
-        Self(Cause::Io(error))
-    }
-}
-
-/// Whether a batch is on the disk or only with the operating system when [`Engine::commit`] returns.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Durability {
-    /// Survives a power failure.
-    Synced,
-    /// Survives the end of this process; a power failure may take it, together with everything written after it.
-    Handed,
-}
-
-/// What is to be under a key; `None`: nothing.
-type Row = Option<Vec<u8>>;
-
-/// Rows to be written in one step: the last word on each key, so that a batch never holds a key twice.
-#[derive(Debug, Default)]
-pub(crate) struct Rows {
-    tables: [BTreeMap<Vec<u8>, Row>; Table::ALL.len()],
-    /// What was there instead of the rows since the last [`Rows::keep`], the latest last.
-    replaced: Vec<(Table, Vec<u8>, Option<Row>)>,
-}
-
-impl Rows {
-    pub(crate) fn put(&mut self, table: Table, key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) {
-        self.set(table, key.into(), Some(value.into()));
-    }
-
-    pub(crate) fn delete(&mut self, table: Table, key: impl Into<Vec<u8>>) {
-        self.set(table, key.into(), None);
-    }
-
-    fn set(&mut self, table: Table, key: Vec<u8>, row: Row) {
-        let old = self.tables[table as usize].insert(key.clone(), row);
-        self.replaced.push((table, key, old));
-    }
-
-    /// What there is now is not taken back any more.
-    pub(crate) fn keep(&mut self) {
-        self.replaced.clear();
-    }
-
-    /// Takes back all since the last [`Rows::keep`].
-    pub(crate) fn take_back(&mut self) {
-        while let Some((table, key, old)) = self.replaced.pop() {
-            match old {
-                Some(old) => self.tables[table as usize].insert(key, old),
-                None => self.tables[table as usize].remove(&key),
-            };
-        }
-    }
-
-    /// What will be under the key: `None` when these rows do not say.
-    pub(crate) fn get(&self, table: Table, key: &[u8]) -> Option<Option<&[u8]>> {
-        self.tables[table as usize].get(key).map(Option::as_deref)
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.tables.iter().all(BTreeMap::is_empty)
-    }
-
-    /// The rows whose key comes after `key`, deleted ones too.
-    pub(crate) fn after(&self, table: Table, key: &[u8]) -> impl Iterator<Item = (&Vec<u8>, &Option<Vec<u8>>)> {
-        self.tables[table as usize].range::<[u8], _>((Bound::Excluded(key), Bound::Unbounded))
-    }
-
-    /// The rows whose key begins with `prefix`, deleted ones too.
-    pub(crate) fn prefix<'a>(
-        &'a self,
-        table: Table,
-        prefix: &'a [u8],
-    ) -> impl Iterator<Item = (&'a Vec<u8>, &'a Option<Vec<u8>>)> {
-        let from = (Bound::Included(prefix), Bound::Unbounded);
-        self.tables[table as usize].range::<[u8], _>(from).take_while(move |(key, _)| key.starts_with(prefix))
-    }
-}
+pub(crate) use self::batch::{Durability, Rows};
+pub(crate) use self::cut::Cut;
+pub use self::error::EngineError;
+#[cfg(test)]
+pub(crate) use self::hooks::Fault;
+pub(crate) use self::table::{STATE_KEY, Table};
 
 /// Where a store's folder has the database.
 const PLACE: &str = "data";
@@ -328,98 +74,6 @@ struct Notes {
     newest_log: u64,
 }
 
-/// All rows as they were between two commits, table after table.
-///
-/// It holds the write buffers and files of that moment and nothing that is written later: a snapshot would, in memory,
-/// for as long as it lives. The folder cannot be opened again before this is dropped.
-pub(crate) struct Cut {
-    tables: std::vec::IntoIter<(Table, CutRows)>,
-    current: Option<(Table, CutRows)>,
-    /// The key of the last row: one that cannot be read comes behind it.
-    last: Slice,
-    _database: Database,
-}
-
-type CutRows = Box<dyn Iterator<Item = Result<(Slice, Slice), LsmError>> + Send>;
-
-impl Iterator for Cut {
-    type Item = Result<(Table, Slice, Slice), EngineError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            if self.current.is_none() {
-                self.current = Some(self.tables.next()?);
-                self.last = Slice::empty();
-            }
-            let (table, rows) = self.current.as_mut().expect("there is one now");
-            let Some(row) = rows.next() else {
-                self.current = None;
-                continue;
-            };
-            let row = row.map_err(|error| read_error(error.into(), *table, &self.last));
-            return Some(row.map(|(key, value)| {
-                self.last = key.clone();
-                (*table, key, value)
-            }));
-        }
-    }
-}
-
-/// What tests see of the disk, and do to it.
-#[cfg(test)]
-#[derive(Default)]
-pub(crate) struct Hooks {
-    /// What the next commit is to do wrong.
-    pub(crate) fault: std::sync::Mutex<Option<Fault>>,
-    /// How each batch was written.
-    pub(crate) commits: std::sync::Mutex<Vec<Durability>>,
-}
-
-/// A disk that fails.
-#[cfg(test)]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fault {
-    /// Nothing of the batch is written.
-    BeforeCommit,
-    /// The batch is durable, but the caller is told otherwise, as when only the sync fails.
-    AfterCommit,
-}
-
-/// A block whose checksum is wrong is damaged like a row: opening the store again finds it as it is. `key` is that of
-/// the row, or of the one before it.
-fn read_error(error: fjall::Error, table: Table, key: &[u8]) -> EngineError {
-    use fjall::LsmError;
-    match error {
-        fjall::Error::Storage(
-            LsmError::ChecksumMismatch { .. }
-            | LsmError::Decompress(_)
-            | LsmError::InvalidTag(_)
-            | LsmError::InvalidTrailer
-            | LsmError::InvalidHeader(_)
-            | LsmError::Utf8(_),
-        ) => EngineError::damaged(table, key),
-        error => error.into(),
-    }
-}
-
-/// A disk that fails may work the next time; whatever else the database is refused for, it stays so.
-fn open_error(path: &Path, error: fjall::Error) -> EngineError {
-    match error {
-        fjall::Error::Io(source) | fjall::Error::Storage(LsmError::Io(source))
-            if source.kind() != std::io::ErrorKind::UnexpectedEof =>
-        {
-            source.into()
-        }
-        fjall::Error::Locked => error.into(),
-        source => EngineError(Cause::Unopenable { path: path.to_owned(), source }),
-    }
-}
-
-/// Bytes of a block before it is compressed, in tables that are walked along. With 16 KiB a table is 4 % smaller, but the
-/// few rows of one device take twice the time to read.
-const WALKED_BLOCK_BYTES: u32 = 4 << 10;
-/// The same of devices, which are asked for one by one: that takes the time of 4 KiB without compression.
-const DEVICE_BLOCK_BYTES: u32 = 2 << 10;
 /// With more in the log, tables with old rows in it are written to files. A part of what a start after a crash has to read.
 const JOURNALING_BYTES_MAX: u64 = 64 << 20;
 /// How long to wait at the end for rows to be in files.
@@ -479,7 +133,7 @@ impl Engine {
     pub(crate) fn open_again(folder: &Path, cache_bytes: u64) -> Result<Self, EngineError> {
         let place = folder.join(PLACE);
         if !place.try_exists()? {
-            return Err(EngineError(Cause::Missing));
+            return Err(EngineError::missing());
         }
         let found = files::check(&place)?;
         Self::open_at(&place, cache_bytes, Some(found))
@@ -503,7 +157,7 @@ impl Engine {
             check_behind(&database, path, behind)?;
         }
         if let Some(lost) = manifest.tables.keys().find(|name| !database.keyspace_exists(name)) {
-            return Err(files::incomplete(path, format!("has no table {lost} any more")));
+            return Err(EngineError::incomplete(path, format!("has no table {lost} any more")));
         }
         let mut keyspaces = Vec::with_capacity(Table::ALL.len());
         for table in Table::ALL {
@@ -627,7 +281,7 @@ impl Engine {
         {
             let what =
                 format!("ends with commit {commit}, and commit {acknowledged} was acknowledged: its log is cut off");
-            return Err(files::incomplete(&self.place, what));
+            return Err(EngineError::incomplete(&self.place, what));
         }
         self.acknowledge(commit);
         Ok(())
@@ -698,9 +352,7 @@ impl Engine {
                 AnyTree::Blob(_) => unreachable!("no table keeps its values apart"),
             }
         };
-        let tables: Vec<_> = tables.iter().map(|&table| (table, rows(table))).collect();
-        let (tables, last, _database) = (tables.into_iter(), Slice::empty(), self.database.clone());
-        Cut { tables, current: None, last, _database }
+        Cut::new(tables.iter().map(|&table| (table, rows(table))).collect(), self.database.clone())
     }
 
     /// Writes the rows that `rows` hands to its argument, into a table that holds none: past the log, which is quick, and
@@ -758,26 +410,10 @@ fn check_behind(database: &Database, place: &Path, behind: &BTreeMap<String, Beh
         let is_persisted = keyspace.tree.get_highest_persisted_seqno() >= Some(needed.sequence_number);
         if !is_persisted && current_version(keyspace.path())? <= needed.version {
             let what = format!("has rows of table {name} in a log file (*.jnl) that is missing");
-            return Err(files::incomplete(place, what));
+            return Err(EngineError::incomplete(place, what));
         }
     }
     Ok(())
-}
-
-fn log_name(number: u64) -> String {
-    format!("{number}.jnl")
-}
-
-/// The log files of the database at `place`, the one that is written last.
-fn numbered_log_files(place: &Path) -> Result<Vec<(u64, PathBuf)>, EngineError> {
-    let mut files = Vec::new();
-    for file in fs::read_dir(place)? {
-        let path = file?.path();
-        let number = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".jnl")?.parse::<u64>().ok());
-        files.extend(number.map(|number| (number, path)));
-    }
-    files.sort_unstable();
-    Ok(files)
 }
 
 /// The files of the log of the database in `folder`, the one that is written last.
@@ -818,152 +454,4 @@ pub(crate) fn probe(folder: &Path) -> Result<(), EngineError> {
     });
     fs::remove_file(&path)?;
     Ok(written?)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// As fjall comes, neither what was just written nor a table that was filled would be compressed.
-    #[test]
-    fn what_rows_share_takes_little_room_from_the_beginning() {
-        for table in [Table::Device, Table::Subscription, Table::Change] {
-            let row =
-                |number: u32| ([&number.to_be_bytes()[..], b"team:42\0goal"].concat(), b"com.example.app\x02en\x02GB");
-            let all = || (0..2000).map(row);
-            let plain: usize = all().map(|(key, value)| key.len() + value.len()).sum();
-            let folder = tempfile::tempdir().unwrap();
-            let open = |name| Engine::open(&folder.path().join(name), 1 << 20, Rows::default).unwrap();
-            let [written, filled] = ["written", "filled"].map(open);
-            let mut rows = Rows::default();
-            all().for_each(|(key, value)| rows.put(table, key, value));
-            written.commit(rows, Durability::Handed).unwrap();
-            written.flush(table);
-            let fill = filled.fill(table, |write| all().try_for_each(|(key, value)| write(&key, value)));
-            fill.unwrap_or_else(|error: EngineError| panic!("{error}"));
-            for engine in [written, filled] {
-                let disk = engine.keyspace(table).disk_space();
-                assert!(disk < plain as u64 / 2, "{}: {disk} of {plain} bytes", table.name());
-                let mut read = all();
-                let scanned = engine.scan(table, Bound::Unbounded, |key, value| {
-                    assert_eq!(read.next(), Some((key.to_vec(), value.try_into().unwrap())));
-                    Ok::<_, EngineError>(true)
-                });
-                scanned.unwrap();
-                assert_eq!(read.next(), None);
-            }
-        }
-    }
-
-    /// The folder is as fjall leaves it right behind a new log file: the one before has rows that are in no table.
-    #[test]
-    fn a_log_file_that_the_tables_still_need_is_missed() {
-        let folder = tempfile::tempdir().unwrap();
-        let open = || Engine::open(folder.path(), 1 << 20, Rows::default);
-        let write = |engine: &Engine, key: u8| {
-            let mut rows = Rows::default();
-            rows.put(Table::Device, [key], "a row");
-            engine.commit(rows, Durability::Handed).unwrap();
-        };
-        let place = folder.path().join(PLACE);
-        let (first, aside) = (place.join("0.jnl"), folder.path().join("aside"));
-        let engine = open().unwrap();
-        write(&engine, 1);
-        File::create(place.join("1.jnl")).unwrap();
-        write(&engine, 2);
-        drop(engine);
-        fs::rename(&first, &aside).unwrap();
-        let error = open().err().expect("rows are lost").to_string();
-        assert!(error.contains("has rows of table device in a log file (*.jnl) that is missing"), "{error}");
-        fs::rename(&aside, &first).unwrap();
-        let engine = open().unwrap();
-        assert!([1, 2].iter().all(|key| engine.get(Table::Device, &[*key]).unwrap().is_some()));
-        assert!(engine.flush_all().unwrap());
-        drop(engine);
-        // Now the tables have them, and fjall deletes the file itself.
-        if first.exists() {
-            fs::remove_file(&first).unwrap();
-        }
-        let engine = open().unwrap();
-        assert!([1, 2].iter().all(|key| engine.get(Table::Device, &[*key]).unwrap().is_some()));
-    }
-
-    /// A deletion goes with what it deleted when files are merged, and its sequence number with it.
-    #[test]
-    fn merged_files_are_not_taken_for_lost_ones() {
-        let folder = tempfile::tempdir().unwrap();
-        let open = || Engine::open(folder.path(), 1 << 20, Rows::default);
-        let commit = |engine: &Engine, change: fn(&mut Rows)| {
-            let mut rows = Rows::default();
-            change(&mut rows);
-            engine.commit(rows, Durability::Handed).unwrap();
-        };
-        let place = folder.path().join(PLACE);
-        let engine = open().unwrap();
-        commit(&engine, |rows| rows.put(Table::Brake, "everything", "a row"));
-        assert!(engine.flush_all().unwrap());
-        commit(&engine, |rows| rows.delete(Table::Brake, "everything"));
-        File::create(place.join("1.jnl")).unwrap();
-        commit(&engine, |rows| rows.put(Table::Device, "1", "a row"));
-        assert!(engine.flush_all().unwrap());
-        engine.keyspace(Table::Brake).major_compact().unwrap();
-        assert_eq!(engine.keyspace(Table::Brake).tree.get_highest_persisted_seqno(), None, "both are gone");
-        drop(engine);
-        if place.join("0.jnl").exists() {
-            fs::remove_file(place.join("0.jnl")).unwrap(); // As fjall does.
-        }
-        let engine = open().unwrap();
-        assert!(engine.get(Table::Brake, b"everything").unwrap().is_none());
-        assert!(engine.get(Table::Device, b"1").unwrap().is_some());
-    }
-
-    /// A power failure may leave pages of what was not synced in any order.
-    #[test]
-    fn a_torn_end_that_nobody_was_told_of_is_cut_off() {
-        let folder = tempfile::tempdir().unwrap();
-        let open = || Engine::open(folder.path(), 1 << 20, Rows::default);
-        let log = folder.path().join(PLACE).join("0.jnl");
-        let write = |engine: &Engine, commit: u64| {
-            let mut rows = Rows::default();
-            rows.put(Table::Meta, crate::rows::STATE_KEY, format!("{{\"commit\":{commit}}}"));
-            rows.put(Table::Device, [commit as u8], "a row of some length");
-            engine.commit(rows, Durability::Synced).unwrap();
-        };
-        let engine = open().unwrap();
-        write(&engine, 1);
-        engine.acknowledge(1);
-        let torn_at = usize::try_from(log::read(&log, None).unwrap().bytes).unwrap();
-        write(&engine, 2);
-        drop(engine);
-        let mut bytes = fs::read(&log).unwrap();
-        bytes[torn_at..torn_at + 8].fill(0);
-        fs::write(&log, &bytes).unwrap();
-        let engine = open().unwrap();
-        assert!(
-            engine.get(Table::Device, &[1]).unwrap().is_some() && engine.get(Table::Device, &[2]).unwrap().is_none()
-        );
-        // If the second commit was acknowledged, it is missed.
-        engine.acknowledge(2);
-        drop(engine);
-        fs::write(&log, &bytes).unwrap();
-        let error = open().err().expect("a commit is lost").to_string();
-        assert!(error.contains("is damaged at byte"), "{error}");
-    }
-
-    #[test]
-    fn a_log_that_is_cut_off_before_what_was_synced_is_refused() {
-        let folder = tempfile::tempdir().unwrap();
-        let open = || Engine::open(folder.path(), 1 << 20, Rows::default);
-        let engine = open().unwrap();
-        engine.check_acknowledged(7).unwrap(); // The store of an earlier version gets its number.
-        engine.acknowledge(8);
-        drop(engine);
-        let engine = open().unwrap();
-        let error = engine.check_acknowledged(7).unwrap_err().to_string();
-        assert!(error.contains("ends with commit 7, and commit 8 was acknowledged"), "{error}");
-        engine.check_acknowledged(9).unwrap();
-        drop(engine);
-        fs::write(folder.path().join(PLACE).join("acknowledged"), [0; 16]).unwrap();
-        open().unwrap().check_acknowledged(7).unwrap();
-    }
 }

@@ -32,6 +32,7 @@ use tidings_types::{
     StreamPosition, Subject, Timestamp, TopicName,
 };
 
+pub(crate) use crate::engine::STATE_KEY;
 use crate::engine::{EngineError, Table};
 use crate::event::{AcceptedEvent, DurableChannel, LaterEvent, LaterKey, StoredPublication};
 use crate::hash::{Hash16, Hash32, hash16};
@@ -61,7 +62,6 @@ pub(crate) fn is_known_format(format: &[u8]) -> bool {
 }
 
 pub(crate) const FORMAT_KEY: &[u8] = b"format";
-pub(crate) const STATE_KEY: &[u8] = b"state";
 pub(crate) const DISPATCHED_KEY: &[u8] = b"dispatched";
 
 /// The committer's own counters; written in every batch.

@@ -22,7 +22,9 @@ use serde::{Deserialize, Serialize};
 use tracing::warn;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
-use super::{Cause, EngineError, Table, log, numbered_log_files};
+use super::error::EngineError;
+use super::log;
+use super::table::Table;
 
 const MANIFEST: &str = "manifest";
 const ACKNOWLEDGED: &str = "acknowledged";
@@ -133,11 +135,7 @@ fn present(path: &Path) -> Result<(), EngineError> {
 }
 
 fn missing(path: &Path) -> EngineError {
-    incomplete(path, "is missing")
-}
-
-pub(super) fn incomplete(path: &Path, what: impl Into<String>) -> EngineError {
-    EngineError(Cause::Incomplete { path: path.to_owned(), what: what.into() })
+    EngineError::incomplete(path, "is missing")
 }
 
 fn check_keyspaces(folder: &Path, manifest: &Manifest) -> Result<(), EngineError> {
@@ -163,7 +161,7 @@ fn check_keyspaces(folder: &Path, manifest: &Manifest) -> Result<(), EngineError
 /// The version file is the one that `current` means, and every table that it names is there.
 fn check_keyspace(keyspace: &Path) -> Result<(), EngineError> {
     let current = keyspace.join(CURRENT);
-    let damaged = |path: &Path| incomplete(path, "is damaged");
+    let damaged = |path: &Path| EngineError::incomplete(path, "is damaged");
     let bytes = fs::read(&current)?;
     let (number, sum) = bytes.split_first_chunk().ok_or_else(|| damaged(&current))?;
     let sum = sum.first_chunk().ok_or_else(|| damaged(&current))?;
@@ -171,7 +169,7 @@ fn check_keyspace(keyspace: &Path) -> Result<(), EngineError> {
     present(&version)?;
     let content = fs::read(&version)?;
     if xxh3_128(&content) != u128::from_le_bytes(*sum) {
-        return Err(incomplete(&version, format!("is not what {} says", current.display())));
+        return Err(EngineError::incomplete(&version, format!("is not what {} says", current.display())));
     }
     for table in tables_of(&version, &content).ok_or_else(|| damaged(&version))? {
         let path = keyspace.join(TABLES).join(table.to_string());
@@ -224,7 +222,7 @@ fn is_list_of_parts_whole(path: &Path) -> io::Result<bool> {
 
 /// The log files follow on each other, and so do the commits in them.
 fn check_logs(place: &Path, manifest: &Manifest, acknowledged: Option<u64>) -> Result<Vec<u64>, EngineError> {
-    let files = numbered_log_files(place)?;
+    let files = log::numbered_log_files(place)?;
     let meta = manifest.tables.get(Table::Meta.name()).copied();
     let mut last: Option<(u64, Option<u64>)> = None;
     for (at, (number, path)) in files.iter().enumerate() {
@@ -238,25 +236,25 @@ fn check_logs(place: &Path, manifest: &Manifest, acknowledged: Option<u64>) -> R
         if let Some(offset) = log.damaged_at {
             let known = log.commits.map(|(_, last)| last).or(last.and_then(|(_, before)| before));
             if !is_last || acknowledged.is_none_or(|acknowledged| known < Some(acknowledged)) {
-                return Err(incomplete(path, format!("is damaged at byte {offset}")));
+                return Err(EngineError::incomplete(path, format!("is damaged at byte {offset}")));
             }
             // A power failure may leave the pages of commits that were not synced in any order.
             warn!(path = %path.display(), offset, "The log ends with commits that were never acknowledged, and is cut off there");
         }
         if log.batch_count == 0 && !is_last {
-            return Err(incomplete(path, "is empty, and is not the newest"));
+            return Err(EngineError::incomplete(path, "is empty, and is not the newest"));
         }
         let (first_commit, last_commit) = log.commits.unzip();
         if let (Some((_, Some(before))), Some(first)) = (last, first_commit)
             && first != before + 1
         {
             let what = format!("begins with commit {first}, and the log file before it ends with commit {before}");
-            return Err(incomplete(path, what));
+            return Err(EngineError::incomplete(path, what));
         }
         last = Some((*number, last_commit));
     }
     if files.is_empty() {
-        return Err(incomplete(&place.join("*.jnl"), "is missing: there is no log file"));
+        return Err(EngineError::incomplete(&place.join("*.jnl"), "is missing: there is no log file"));
     }
     Ok(files.into_iter().map(|(number, _)| number).collect())
 }

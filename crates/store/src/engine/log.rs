@@ -12,14 +12,15 @@
 //! A process that is killed leaves at most the beginning of one batch at the end: nothing of it was acknowledged. If an
 //! end marker follows the place where reading stops, a whole batch was written there, and the file is damaged.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, BufRead as _, BufReader, Read, Seek as _, SeekFrom};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use xxhash_rust::xxh3::Xxh3Default;
 
-use crate::rows::STATE_KEY;
+use super::error::EngineError;
+use super::table::STATE_KEY;
 
 /// What ends a batch.
 const MAGIC: &[u8] = &[b'F', b'J', b'L', 3];
@@ -40,6 +41,22 @@ pub(super) struct LogFile {
     pub(super) commits: Option<(u64, u64)>,
     /// Where the batches end and damage begins.
     pub(super) damaged_at: Option<u64>,
+}
+
+pub(super) fn log_name(number: u64) -> String {
+    format!("{number}.jnl")
+}
+
+/// The log files of the database at `place`, the one that is written last.
+pub(super) fn numbered_log_files(place: &Path) -> Result<Vec<(u64, PathBuf)>, EngineError> {
+    let mut files = Vec::new();
+    for file in fs::read_dir(place)? {
+        let path = file?.path();
+        let number = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".jnl")?.parse::<u64>().ok());
+        files.extend(number.map(|number| (number, path)));
+    }
+    files.sort_unstable();
+    Ok(files)
 }
 
 /// Reads a log file. `meta` is the keyspace whose state row has the number of the commit.
