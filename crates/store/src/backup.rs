@@ -40,9 +40,11 @@ pub use self::verify::{Finding, Findings};
 use crate::committer::read_state;
 use crate::engine::{Durability, Engine, EngineError, Rows, Table};
 use crate::error::OpenError;
+use crate::folder::{FolderLock, lock_folder};
 use crate::hash;
 use crate::rows::{self, DISPATCHED_KEY, FORMAT, FORMAT_KEY, STATE_KEY, State};
-use crate::service::{FolderLock, Shared, Store, lock_folder, read_lock};
+use crate::service::Store;
+use crate::shared::Shared;
 
 /// What a backup has: all tables but those that are derived. Who reads one rests on this order: a table comes behind
 /// those that its rows speak of.
@@ -276,7 +278,7 @@ impl Store {
     /// [`BackupError::Busy`] while another is being made; when the store cannot be read.
     pub fn begin_backup(&self) -> Result<Backup, BackupError> {
         let shared = self.shared_arc();
-        let engine = read_lock(&shared.engine);
+        let engine = shared.engine.read();
         let engine = engine.as_ref().ok_or(BackupError::GivenUp)?;
         let mut slot = shared.backup.lock();
         if slot.1.is_some() {

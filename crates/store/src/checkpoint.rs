@@ -31,7 +31,7 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use crate::config::StoreConfig;
-use crate::service::{Shared, read_lock, write_lock};
+use crate::shared::Shared;
 
 mod file;
 
@@ -261,7 +261,7 @@ fn take_one(shared: &Shared, pace: Pace) -> bool {
     // The old one may speak of every file: only a full disk costs it them.
     let is_full = |error: &io::Error| matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
     if written.as_ref().err().is_none_or(is_full) {
-        let retired = write_lock(&shared.table).end_checkpoint(); // Deleted when the lock is free again.
+        let retired = shared.table.write().end_checkpoint(); // Deleted when the lock is free again.
         if let Err(error) = retired.delete() {
             warn!(error = chain(&error), "Files of the heap that are of no use cannot be deleted");
         }
@@ -288,10 +288,10 @@ fn write(shared: &Shared, pace: Pace) -> io::Result<u64> {
     let mut writer = Writer::create(&shared.config.path, head)?;
     let mut throttle = Throttle { state, pace, began: Instant::now(), bytes: 0, unsynced_bytes: 0 };
     let mut bytes = Vec::new();
-    write_lock(&shared.table).begin_checkpoint();
+    shared.table.write().begin_checkpoint();
     for part in 0.. {
         bytes.clear();
-        let table = read_lock(&shared.table);
+        let table = shared.table.read();
         if part >= table.part_count() {
             break;
         }
@@ -300,11 +300,11 @@ fn write(shared: &Shared, pace: Pace) -> io::Result<u64> {
         writer.section(Section::Table(part), &bytes, CHUNK_BYTES, |file| throttle.after_chunk(file))?;
     }
     // What the slots point to must be as durable as they will be.
-    let unsynced = read_lock(&shared.table).unsynced();
+    let unsynced = shared.table.read().unsynced();
     unsynced.sync(|bytes| throttle.rest_after(bytes))?;
     for shard in 0.. {
         bytes.clear();
-        let index = read_lock(&shared.index);
+        let index = shared.index.read();
         if shard >= index.shard_count() {
             break;
         }
@@ -314,7 +314,7 @@ fn write(shared: &Shared, pace: Pace) -> io::Result<u64> {
     }
     let reached = state.reached.load(Ordering::Relaxed);
     // Nor may it show what the rows may still forget.
-    let engine = read_lock(&shared.engine);
+    let engine = shared.engine.read();
     engine.as_ref().ok_or(io::ErrorKind::Interrupted)?.sync().map_err(io::Error::other)?;
     drop(engine);
     let bytes = writer.finish(reached)?;

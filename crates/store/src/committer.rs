@@ -33,10 +33,11 @@ use crate::brakes::Brakes;
 use crate::checkpoint::{Checkpointer, Loaded};
 use crate::engine::{self, Durability, Engine, EngineError, probe};
 use crate::event::CommitSink;
+use crate::folder::FolderLock;
 use crate::message::Command;
-use crate::queue::Drained;
+use crate::queue::{Drained, Queue};
 use crate::rows::State;
-use crate::service::{FolderLock, Shared, read_lock, write_lock};
+use crate::shared::Shared;
 use crate::table::DeviceTable;
 
 mod brakes;
@@ -77,6 +78,7 @@ pub(crate) struct Derived {
 
 pub(crate) struct Committer {
     shared: Arc<Shared>,
+    queue: Arc<Queue>,
     sink: Arc<dyn CommitSink>,
     state: State,
     /// The latest `now` of a write: what expires, expires by this.
@@ -96,9 +98,15 @@ struct Doubtful {
 }
 
 impl Committer {
-    pub(crate) fn new(shared: Arc<Shared>, sink: Arc<dyn CommitSink>, state: State, lock: FolderLock) -> Self {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        queue: Arc<Queue>,
+        sink: Arc<dyn CommitSink>,
+        state: State,
+        lock: FolderLock,
+    ) -> Self {
         let rounds = Rounds::new(Instant::now());
-        Self { shared, sink, state, now: Timestamp::default(), rounds, lock: Some(lock) }
+        Self { shared, queue, sink, state, now: Timestamp::default(), rounds, lock: Some(lock) }
     }
 
     /// Runs until the queue is closed and empty, and leaves a checkpoint of the end and little of a log.
@@ -118,11 +126,11 @@ impl Committer {
         if engine::log_bytes(folder)? < LOG_BYTES_MIN {
             return Ok(());
         }
-        let flushed = read_lock(&self.shared.engine).as_ref().map(Engine::flush_all).transpose()?;
+        let flushed = self.shared.engine.read().as_ref().map(Engine::flush_all).transpose()?;
         if flushed != Some(true) {
             return Ok(());
         }
-        *write_lock(&self.shared.engine) = None;
+        *self.shared.engine.write() = None;
         self.shared.backup.clear();
         engine::forget_log(folder)
     }
@@ -131,7 +139,7 @@ impl Committer {
     fn serve(&mut self) -> Reopened {
         loop {
             let timeout = self.rounds.next().saturating_duration_since(Instant::now());
-            match self.shared.queue.drain(BATCH_BYTES_MAX, timeout) {
+            match self.queue.drain(BATCH_BYTES_MAX, timeout) {
                 Drained::Closed => return Reopened::Open,
                 Drained::Commands(commands) if commands.is_empty() => {}
                 Drained::Commands(commands) => {
@@ -193,7 +201,7 @@ impl Committer {
     /// Fills a draft and makes it durable, visible and known, in this order.
     fn write(&mut self, fill: impl FnOnce(&mut Draft<'_>) -> Result<(), EngineError>) -> Result<(), Failure> {
         let shared = self.shared.clone();
-        let engine = read_lock(&shared.engine);
+        let engine = shared.engine.read();
         let engine =
             engine.as_ref().expect("only reopen takes the engine away, and it ends this committer or puts one back");
         let mut draft = Draft::new(engine, &shared, self.state, self.now);
@@ -231,18 +239,18 @@ impl Committer {
     /// From here on every caller is refused, until the store has been opened again.
     fn refuse(&self, error: &EngineError) {
         self.shared.counters.failures.fetch_add(1, Ordering::Relaxed);
-        self.shared.queue.suspend();
+        self.queue.suspend();
         error!(error = chain(error), "Store cannot write");
     }
 
     fn apply(&self, effects: &[Effect]) {
-        let mut table = write_lock(&self.shared.table);
+        let mut table = self.shared.table.write();
         for effect in effects {
             effect.apply_to_table(&mut table);
         }
         table.flush();
         drop(table);
-        let mut index = write_lock(&self.shared.index);
+        let mut index = self.shared.index.write();
         for effect in effects {
             effect.apply_to_index(&mut index);
         }
@@ -284,12 +292,12 @@ impl Committer {
         let _no_checkpoint = shared.checkpoint.interrupt(); // Its file is read, and what it would be of is replaced.
         let mut pause = self.shared.config.reopen_backoff_min;
         let (engine, state, derived) = loop {
-            if self.shared.queue.wait_closed(pause) {
+            if self.queue.wait_closed(pause) {
                 return Reopened::Closed;
             }
             // Until the disk takes writes again, the old engine answers what is read.
             let opened = probe(&self.shared.config.path).and_then(|()| {
-                let broken = write_lock(&self.shared.engine).take();
+                let broken = self.shared.engine.write().take();
                 drop(broken);
                 self.shared.backup.clear(); // It holds the folder.
                 self.try_open()
@@ -305,8 +313,8 @@ impl Committer {
         };
         shared.checkpoint.on_loaded(&shared.config, state.change_end, derived.checkpoint, derived.table.count());
         // The old ones go when the locks are free again.
-        let old_table = mem::replace(&mut *write_lock(&self.shared.table), derived.table);
-        let old_index = mem::replace(&mut *write_lock(&self.shared.index), derived.index);
+        let old_table = mem::replace(&mut *self.shared.table.write(), derived.table);
+        let old_index = mem::replace(&mut *self.shared.index.write(), derived.index);
         drop((old_table, old_index));
         *self.shared.blocks.lock().unwrap_or_else(PoisonError::into_inner) = derived.blocks;
         self.shared.brakes.send_if_modified(|brakes| {
@@ -316,12 +324,12 @@ impl Committer {
             }
             is_other
         });
-        *write_lock(&self.shared.engine) = Some(engine);
+        *self.shared.engine.write() = Some(engine);
         let effects = doubtful.filter(|doubtful| doubtful.commit == state.commit).map_or(Vec::new(), |it| it.effects);
         info!(durable = !effects.is_empty(), "Store opened again");
         self.tell(&effects, state);
         self.shared.counters.reopened.fetch_add(1, Ordering::Relaxed);
-        self.shared.queue.resume();
+        self.queue.resume();
         Reopened::Open
     }
 
@@ -346,9 +354,9 @@ enum Reopened {
 impl Drop for Committer {
     // Also when a bug makes this thread panic: nobody may wait for an answer for ever.
     fn drop(&mut self) {
-        self.shared.queue.close();
-        self.shared.queue.suspend();
-        *write_lock(&self.shared.engine) = None;
+        self.queue.close();
+        self.queue.suspend();
+        *self.shared.engine.write() = None;
         self.shared.backup.clear();
         self.lock = None;
         self.shared.ended.send_replace(true);

@@ -14,7 +14,7 @@ use tidings_types::{
     Mute, NameError, Platform, PushPermission, Subject, TimeZone, Timestamp, TokenRef, TopicName, UserId,
 };
 
-use crate::hash::{Hash32, hash32};
+use crate::hash::{Hash32, hash32, random};
 
 /// Devices of one user: an audience is made of them, a list of them and their export look at all, and he is erased with
 /// them. Whoever has more is no person, and is better a subject that they subscribe to. Those that a store had before it
@@ -293,6 +293,18 @@ pub struct Registered {
 pub struct Credential(pub(crate) String);
 
 impl Credential {
+    /// A new one, and the hash that is stored of it.
+    pub(crate) fn generate() -> (Self, Hash32) {
+        let credential = Self(URL_SAFE_NO_PAD.encode(random::<32>()));
+        let hash = hash32(credential.as_str().as_bytes());
+        (credential, hash)
+    }
+
+    /// Whether `text` is the credential with this hash; takes the same time for every wrong one.
+    pub(crate) fn matches(text: &str, hash: &Hash32) -> bool {
+        aws_lc_rs::constant_time::verify_slices_are_equal(&hash32(text.as_bytes()), hash).is_ok()
+    }
+
     /// The text to hand to the device.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -57,14 +57,17 @@ mod device;
 mod engine;
 mod error;
 mod event;
+mod folder;
 mod former;
 mod hash;
 mod message;
+mod open;
 mod packed;
 mod queue;
 mod read;
 mod rows;
 mod service;
+mod shared;
 mod table;
 
 pub use brakes::{Brakes, PAUSE_COUNT_MAX, PositionSet};

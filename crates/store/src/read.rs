@@ -12,13 +12,13 @@ use tidings_types::{
 };
 use tracing::error;
 
-use crate::device::{CredentialHash, ExportPage, Exported, ImportProgress, Recipient, Selection};
+use crate::device::{Credential, CredentialHash, ExportPage, Exported, ImportProgress, Recipient, Selection};
 use crate::engine::{Engine, EngineError, Table};
 use crate::error::ReadError;
 use crate::event::{AcceptedEvent, LaterEvent, LaterKey, RestoredChannel};
 use crate::hash::{self, Hash16};
 use crate::rows::{self, ChannelRow, DISPATCHED_KEY, DeviceRow, EventPlace, HistoryRow};
-use crate::service::{Store, read_lock};
+use crate::service::Store;
 
 /// Bytes of events handed out at once, over the first event.
 const EVENTS_BYTES_MAX: usize = 8 << 20;
@@ -225,11 +225,6 @@ impl Store {
         })
     }
 
-    /// Whether it takes writes: neither closed, nor waiting for a disk that takes them again. Asks memory only.
-    pub fn is_open(&self) -> bool {
-        self.shared().queue.is_open()
-    }
-
     /// A device by the application's name for it.
     ///
     /// # Errors
@@ -256,7 +251,7 @@ impl Store {
         self.with_engine(|engine| {
             let proven = self
                 .find_device(engine, id)?
-                .filter(|(_, row)| row.credential.is_some_and(|known| hash::credential_matches(credential, &known)));
+                .filter(|(_, row)| row.credential.is_some_and(|known| Credential::matches(credential, &known)));
             Ok(proven.map(|(number, _)| number))
         })
     }
@@ -323,7 +318,7 @@ impl Store {
 
     /// Whether memory has lost what a device is; the committer is told of each.
     fn has_lost(&self) -> bool {
-        let lost = read_lock(&self.shared().table).lost();
+        let lost = self.shared().table.read().lost();
         lost.iter().for_each(|number| self.shared().losses.note(*number));
         !lost.is_empty()
     }
@@ -343,7 +338,7 @@ impl Store {
             }
             false
         };
-        read_lock(&self.shared().table).find_all(note);
+        self.shared().table.read().find_all(note);
         first.into_inner()
     }
 
@@ -442,8 +437,8 @@ impl Store {
     /// The numbers of a user's devices in the order of their ids, those that memory knows behind `after`, and first those
     /// of which it lost what they are.
     fn numbers_of_user(&self, user: &UserId, after: Option<&DeviceId>) -> Vec<(Option<DeviceId>, DeviceNumber)> {
-        let numbers = read_lock(&self.shared().index).devices_of_user(user);
-        let table = read_lock(&self.shared().table);
+        let numbers = self.shared().index.read().devices_of_user(user);
+        let table = self.shared().table.read();
         let mut named: Vec<_> = numbers
             .into_iter()
             .map(|number| (table.recipient(number).ok().flatten().map(|found| found.id), number))
@@ -532,12 +527,12 @@ impl Store {
 
     /// The id of a device as memory has it.
     fn known_id(&self, number: DeviceNumber) -> Option<DeviceId> {
-        let table = read_lock(&self.shared().table);
+        let table = self.shared().table.read();
         table.recipient(number).ok().flatten().and_then(|found| DeviceId::new(found.id).ok())
     }
 
     fn with_proven(&self, devices: Vec<(DeviceNumber, Exported)>) -> Vec<Exported> {
-        let table = read_lock(&self.shared().table);
+        let table = self.shared().table.read();
         let told = |(number, device): (_, Exported)| Exported { proven: table.is_proven(number), ..device };
         devices.into_iter().map(told).collect()
     }
@@ -625,7 +620,7 @@ impl Store {
         match number {
             Err(error) if error.is_damage() => {
                 error!(error = chain(&error), "A device is looked for in memory");
-                Ok(read_lock(&self.shared().table).find_all(|found| found.id == id.as_str()).pop())
+                Ok(self.shared().table.read().find_all(|found| found.id == id.as_str()).pop())
             }
             number => number,
         }
@@ -638,7 +633,7 @@ impl Store {
     }
 
     pub(crate) fn with_engine<T>(&self, read: impl FnOnce(&Engine) -> Result<T, EngineError>) -> Result<T, ReadError> {
-        let engine = read_lock(&self.shared().engine);
+        let engine = self.shared().engine.read();
         Ok(read(engine.as_ref().ok_or(ReadError::Unavailable)?)?)
     }
 }

@@ -6,40 +6,29 @@
 //! except the first ones of a new store.
 
 use std::collections::{BTreeMap, HashSet};
-use std::fs::{DirBuilder, File, TryLockError};
-use std::ops::Bound;
-use std::os::unix::fs::DirBuilderExt as _;
-use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
-use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
-use tidings_audience::{Explaining, Explanation, Frozen, Index, Selecting};
+use tidings_audience::{Explaining, Explanation, Frozen, Selecting};
 use tidings_types::{
-    BrakeScope, ChannelName, DeviceId, DeviceNumber, DeviceToken, Event, EventId, JournalPosition, Json, Mute,
-    MuteScope, Selector, StreamPosition, Timestamp, UserId,
+    BrakeScope, DeviceId, DeviceNumber, DeviceToken, Event, EventId, JournalPosition, Json, Mute, MuteScope, Selector,
+    StreamPosition, Timestamp, UserId,
 };
 use tokio::sync::{oneshot, watch};
-use tracing::info;
 
-use crate::blocks::Blocks;
 use crate::brakes::Brakes;
-use crate::checkpoint::Checkpointing;
-use crate::committer::{Committer, Derived, load};
-use crate::config::StoreConfig;
 use crate::device::{
     Credential, GivenCredential, GoneToken, ImportStep, Imported, NewDevice, NewImport, Precondition, PutTerms,
     Recipient, Registered, Selection,
 };
-use crate::engine::{Durability, Engine, EngineError, Rows, Table};
-use crate::error::{AppendError, ChangeError, ImportError, OpenError, SubscribeError, WriteError};
-use crate::event::{Appended, CommitSink, DurableChannel, NewEvent, StoredPublication, publication_data};
-use crate::hash;
+use crate::engine::Table;
+use crate::error::{AppendError, ChangeError, ImportError, SubscribeError, WriteError};
+use crate::event::{Appended, DurableChannel, NewEvent, StoredPublication, publication_data};
 use crate::hash::{hash16, hash32};
 use crate::message::{Command, PreparedEvent, Reply, StepPart};
-use crate::queue::{BRAKE_QUEUE, Class, JOB_QUEUE, Queue};
-use crate::rows::{self, ChannelRow, FORMAT, FORMAT_KEY, STATE_KEY, State};
-use crate::table::{DeviceTable, Losses};
+use crate::queue::{Class, Queue};
+use crate::rows;
+use crate::shared::Shared;
 
 /// Handle to the store; cheap to clone. With the last one the store closes on its own; [`Store::close`] also waits for it.
 ///
@@ -52,57 +41,13 @@ pub struct Store {
 
 struct Handle {
     shared: Arc<Shared>,
+    queue: Arc<Queue>,
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.shared.queue.close();
+        self.queue.close();
     }
-}
-
-/// What the committer and the callers share. A lock is never taken twice, nor one inside another, except that whoever holds
-/// `engine` for reading may take one of the others: who reads waits behind a writer who waits.
-pub(crate) struct Shared {
-    pub(crate) config: StoreConfig,
-    pub(crate) queue: Queue,
-    /// `None` while the store is opened again after an error, and after its end. Only the committer writes here.
-    pub(crate) engine: RwLock<Option<Engine>>,
-    pub(crate) table: RwLock<DeviceTable>,
-    pub(crate) index: RwLock<Index>,
-    /// Devices of the table that are to be read anew.
-    pub(crate) losses: Losses,
-    /// Which numbers devices get; the committer's alone.
-    pub(crate) blocks: Mutex<Blocks>,
-    /// Where a durable channel began at open that was not there.
-    pub(crate) channel_start: StreamPosition,
-    pub(crate) journal_end: watch::Sender<JournalPosition>,
-    pub(crate) brakes: watch::Sender<Arc<Brakes>>,
-    pub(crate) next_later: watch::Sender<Option<Timestamp>>,
-    /// Events not yet due.
-    pub(crate) later_count: AtomicU64,
-    /// The sender needs no event before this position.
-    pub(crate) trim_to: AtomicU64,
-    pub(crate) counters: Counters,
-    pub(crate) backup: crate::backup::Slot,
-    pub(crate) checkpoint: Checkpointing,
-    /// True when the committer has ended and the folder is free.
-    pub(crate) ended: watch::Sender<bool>,
-}
-
-#[derive(Debug, Default)]
-pub(crate) struct Counters {
-    pub(crate) batches: AtomicU64,
-    pub(crate) commands: AtomicU64,
-    pub(crate) failures: AtomicU64,
-    pub(crate) reopened: AtomicU64,
-    /// Tries to open the store again that failed.
-    pub(crate) not_reopened: AtomicU64,
-    pub(crate) overloaded: AtomicU64,
-    /// Devices whose record was written anew.
-    pub(crate) repaired: AtomicU64,
-    /// Looks for numbers that may be given again.
-    pub(crate) looks: AtomicU64,
-    pub(crate) expired: AtomicU64,
 }
 
 /// What the store has done since it was opened, which only grows; and from `devices` on, what it holds.
@@ -149,46 +94,8 @@ pub struct Counts {
 }
 
 impl Store {
-    /// Opens the store, creating it when there is none, and reads what is derived into memory. Blocks for that.
-    ///
-    /// # Errors
-    /// When the folder is in use or cannot be used, or holds another format, or is damaged.
-    pub fn open(mut config: StoreConfig, sink: Arc<dyn CommitSink>) -> Result<Self, OpenError> {
-        config.subscription_count_max = config.subscription_count_max.min(u32::from(u16::MAX)); // As the table counts.
-        let lock = lock_folder(&config.path)?;
-        let engine = Engine::open(&config.path, config.cache_bytes, first_rows)?;
-        let format = check_format(&engine)?;
-        let (state, Derived { table, index, brakes, blocks, checkpoint }) = load(&engine, &config.path)?;
-        if format != FORMAT {
-            mark_format(&engine, &format)?;
-        }
-        let checkpointing = Checkpointing::default();
-        checkpointing.on_loaded(&config, state.change_end, checkpoint, table.count());
-        let shared = Arc::new(Shared {
-            queue: Queue::new([BRAKE_QUEUE, JOB_QUEUE, config.event_queue, config.device_queue, config.import_queue]),
-            config,
-            engine: RwLock::new(Some(engine)),
-            table: RwLock::new(table),
-            index: RwLock::new(index),
-            losses: Losses::default(),
-            blocks: Mutex::new(blocks),
-            channel_start: StreamPosition { offset: state.channel_floor, epoch: state.epoch },
-            journal_end: watch::Sender::new(JournalPosition(state.journal_end)),
-            brakes: watch::Sender::new(Arc::new(brakes)),
-            next_later: watch::Sender::new(state.later_first.map(|first| first.at)),
-            later_count: AtomicU64::new(state.later_count),
-            trim_to: AtomicU64::new(0),
-            counters: Counters::default(),
-            backup: crate::backup::Slot::default(),
-            checkpoint: checkpointing,
-            ended: watch::Sender::new(false),
-        });
-        let committer = Committer::new(shared.clone(), sink, state, lock);
-        std::thread::Builder::new()
-            .name("store-committer".to_owned())
-            .spawn(move || committer.run())
-            .map_err(|source| OpenError::Folder { path: shared.config.path.clone(), source })?;
-        Ok(Self { handle: Arc::new(Handle { shared }) })
+    pub(crate) fn new(shared: Arc<Shared>, queue: Arc<Queue>) -> Self {
+        Self { handle: Arc::new(Handle { shared, queue }) }
     }
 
     /// Takes no more writes, writes what waits, and waits until the folder is free.
@@ -196,7 +103,7 @@ impl Store {
     /// # Cancel safety
     /// Dropped: the store closes nevertheless; calling it again waits for that.
     pub async fn close(&self) {
-        self.shared().queue.close();
+        self.handle.queue.close();
         let mut ended = self.shared().ended.subscribe();
         let _ = ended.wait_for(|ended| *ended).await; // The sender of this lives in `shared`.
     }
@@ -585,10 +492,10 @@ impl Store {
     pub fn select(&self, event: &Event) -> Frozen {
         let filter = event.filter.clone().unwrap_or_default();
         let Some(to) = &event.to else {
-            return read_lock(&self.shared().index).freeze(&event.topic, &event.subjects, &filter);
+            return self.shared().index.read().freeze(&event.topic, &event.subjects, &filter);
         };
         let devices = self.numbers_of(&to.devices);
-        let index = read_lock(&self.shared().index);
+        let index = self.shared().index.read();
         let named = index.freeze_named(&to.users, &devices, &event.subjects, &filter);
         match &to.selector {
             Some(selector) => named.union(&index.freeze_selected(selector, &event.subjects, &filter)),
@@ -599,8 +506,8 @@ impl Store {
     /// All devices that a selector means, the muted too: one million of numbers after the other, each as it is then.
     pub fn selected(&self, selector: &Selector) -> Frozen {
         let index = &self.shared().index;
-        let mut selecting = Selecting::new(&read_lock(index), selector);
-        while selecting.next_shard(&read_lock(index)) {}
+        let mut selecting = Selecting::new(&index.read(), selector);
+        while selecting.next_shard(&index.read()) {}
         selecting.finish()
     }
 
@@ -608,8 +515,8 @@ impl Store {
     /// other, each as it is then. Changes wait for one at a time: up to some milliseconds for each part.
     pub fn explain(&self, selector: &Selector) -> Explanation {
         let index = &self.shared().index;
-        let mut explaining = Explaining::new(&read_lock(index), selector);
-        while explaining.next_shard(&read_lock(index)) {}
+        let mut explaining = Explaining::new(&index.read(), selector);
+        while explaining.next_shard(&index.read()) {}
         explaining.finish()
     }
 
@@ -622,7 +529,7 @@ impl Store {
         read.map_or_else(
             |_| {
                 let ids: HashSet<&str> = ids.iter().map(DeviceId::as_str).collect();
-                read_lock(&self.shared().table).find_all(|found| ids.contains(found.id))
+                self.shared().table.read().find_all(|found| ids.contains(found.id))
             },
             |numbers| numbers.into_iter().flatten().collect(),
         )
@@ -638,7 +545,7 @@ impl Store {
             visit(recipient);
         };
         loop {
-            let visited = read_lock(&self.shared().table).visit(rest, &mut visit);
+            let visited = self.shared().table.read().visit(rest, &mut visit);
             let Err(lost) = visited else { return count };
             self.visit_lost(rest[lost], &mut visit);
             rest = &rest[lost + 1..];
@@ -647,7 +554,7 @@ impl Store {
 
     fn visit_lost(&self, number: DeviceNumber, visit: impl FnOnce(Recipient<'_>)) {
         self.shared().losses.note(number);
-        let proven = read_lock(&self.shared().table).is_proven(number);
+        let proven = self.shared().table.read().is_proven(number);
         let row = self.with_engine(|engine| {
             let key = rows::number_key(number);
             engine.get(Table::Device, &key)?.map(|row| rows::decode_device(&key, row.as_ref())).transpose()
@@ -680,10 +587,10 @@ impl Store {
         let value = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         // Each lock is let go before the next: who reads twice waits for a writer who waits for him.
         let (devices, proven, heap) = {
-            let table = read_lock(&shared.table);
+            let table = shared.table.read();
             (table.count(), table.proven_count(), table.heap_usage())
         };
-        let subscriptions = read_lock(&shared.index).subscription_count();
+        let subscriptions = shared.index.read().subscription_count();
         let (paused, cancelled) = {
             let brakes = shared.brakes.borrow();
             (brakes.paused.len() as u64, brakes.cancelled.len() as u64)
@@ -711,6 +618,11 @@ impl Store {
         }
     }
 
+    /// Whether it takes writes: neither closed, nor waiting for a disk that takes them again. Asks memory only.
+    pub fn is_open(&self) -> bool {
+        self.handle.queue.is_open()
+    }
+
     pub(crate) fn shared(&self) -> &Shared {
         &self.handle.shared
     }
@@ -727,7 +639,7 @@ impl Store {
         command: impl FnOnce(Reply<T>) -> Command,
     ) -> Result<T, WriteError> {
         let (reply, answer) = oneshot::channel();
-        self.shared().queue.push(class, command(reply), bytes).inspect_err(|error| {
+        self.handle.queue.push(class, command(reply), bytes).inspect_err(|error| {
             let overloaded = matches!(error, WriteError::Overloaded { .. });
             self.shared().counters.overloaded.fetch_add(u64::from(overloaded), Ordering::Relaxed);
         })?;
@@ -781,99 +693,4 @@ fn import_bytes(import: &NewImport) -> usize {
 
 fn selection_bytes(selection: &Selection) -> usize {
     256 + selection.iter().map(|(_, topics)| 128 * (1 + topics.len())).sum::<usize>()
-}
-
-/// A store's folder is taken for as long as this lives.
-pub(crate) struct FolderLock(File);
-
-impl Drop for FolderLock {
-    fn drop(&mut self) {
-        // Closing the file is not enough: a program that this process starts just now has a copy until it runs.
-        _ = self.0.unlock();
-    }
-}
-
-/// Takes a store's folder, which is made if it is not there.
-pub(crate) fn lock_folder(path: &Path) -> Result<FolderLock, OpenError> {
-    let folder = |source| OpenError::Folder { path: path.to_owned(), source };
-    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(folder)?; // It holds every device's address.
-    let file = File::options().create(true).truncate(false).write(true).open(path.join("lock")).map_err(folder)?;
-    match file.try_lock() {
-        Ok(()) => Ok(FolderLock(file)),
-        Err(TryLockError::WouldBlock) => Err(OpenError::Locked { path: path.to_owned() }),
-        Err(TryLockError::Error(source)) => Err(folder(source)),
-    }
-}
-
-/// What a new store begins with.
-fn first_rows() -> Rows {
-    let mut rows = Rows::default();
-    rows.put(Table::Meta, FORMAT_KEY, FORMAT);
-    rows.put(Table::Meta, STATE_KEY, rows::encode(&State::empty(hash::new_epoch())));
-    rows
-}
-
-/// The format; one from before is read as it is and then marked as ours.
-fn check_format(engine: &Engine) -> Result<String, OpenError> {
-    let found = engine.get(Table::Meta, FORMAT_KEY)?;
-    let found = found.as_ref().ok_or_else(|| EngineError::damaged(Table::Meta, FORMAT_KEY))?.as_ref();
-    let text = String::from_utf8_lossy(found).chars().take(64).collect();
-    if rows::is_known_format(found) { Ok(text) } else { Err(OpenError::Format { found: text, known: FORMAT }) }
-}
-
-/// From here on versions that only know formats before refuse the store: they would not understand what we write. Before
-/// format 4 a channel's row did not tell when an event that is not yet due will be published in it.
-fn mark_format(engine: &Engine, former: &str) -> Result<(), EngineError> {
-    let mut rows = Rows::default();
-    rows.put(Table::Meta, FORMAT_KEY, FORMAT);
-    let mut due: BTreeMap<ChannelName, Timestamp> = BTreeMap::new();
-    engine
-        .scan(Table::Later, Bound::Unbounded, |key, row| {
-            if let Some(key) = rows::decode_later_key(key)
-                && let Ok(later) = rows::decode_later(key, row)
-            {
-                due.extend(later.channels.into_iter().map(|channel| (channel.name, key.at))); // The latest comes last.
-            }
-            Ok::<_, EngineError>(true)
-        })
-        .or_else(|error| if error.is_damage() { Ok(()) } else { Err(error) })?; // Over the bound by some, later, at worst.
-    for (name, at) in due {
-        let key = name.as_str().as_bytes();
-        let row = match engine.get(Table::Channel, key) {
-            Err(error) if !error.is_damage() => return Err(error),
-            row => row.ok().flatten(),
-        };
-        if let Some(mut row) = row.and_then(|row| rows::decode::<ChannelRow>(Table::Channel, key, row.as_ref()).ok()) {
-            row.published_at = row.published_at.max(at);
-            rows.put(Table::Channel, key, rows::encode(&row));
-        }
-    }
-    engine.commit(rows, Durability::Synced)?;
-    info!(from = former, to = FORMAT, "Store has another format now");
-    Ok(())
-}
-
-/// A writer who waits is next: whoever reads window after window lets him in between. (The standard library's lock lets
-/// new readers past a writer who was woken and does not run yet.)
-pub(crate) fn read_lock<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
-    lock.read()
-}
-
-pub(crate) fn write_lock<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
-    lock.write()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{OpenError, lock_folder};
-
-    #[test]
-    fn a_copy_of_its_file_keeps_no_folder() {
-        let folder = tempfile::tempdir().unwrap();
-        let lock = lock_folder(folder.path()).unwrap();
-        assert!(matches!(lock_folder(folder.path()), Err(OpenError::Locked { .. })));
-        let _copy_of_a_child = lock.0.try_clone().unwrap();
-        drop(lock);
-        drop(lock_folder(folder.path()).unwrap());
-    }
 }

@@ -49,7 +49,6 @@ use self::names::Names;
 use self::proven::Proven;
 use crate::device::Recipient;
 use crate::packed::{Unpack, put_varint};
-use crate::service::{read_lock, write_lock};
 
 mod ids;
 mod names;
@@ -175,9 +174,9 @@ impl DeviceTable {
     /// committer adds any.
     pub(crate) fn reserve(table: &RwLock<Self>, bytes: u64) -> Result<(), ReserveError> {
         loop {
-            let Some(missing) = read_lock(table).heap.missing(bytes) else { return Ok(()) };
+            let Some(missing) = table.read().heap.missing(bytes) else { return Ok(()) };
             let made = missing.make()?;
-            write_lock(table).heap.add(made);
+            table.write().heap.add(made);
         }
     }
 
@@ -485,7 +484,7 @@ impl DeviceTable {
     /// Makes the room that [`DeviceTable::collect`] will want while nobody holds the lock. A full disk is met there again.
     pub(crate) fn prepare_collect(table: &RwLock<Self>) {
         let is_wanted = {
-            let table = read_lock(table);
+            let table = table.read();
             table.sweep.is_some() || !table.heap.untidy(table.room_for_copies(table.set_bytes)).is_empty()
         };
         if is_wanted {

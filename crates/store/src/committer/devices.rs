@@ -15,9 +15,8 @@ use crate::device::{
 };
 use crate::engine::{EngineError, Table};
 use crate::error::{ChangeError, SubscribeError};
-use crate::hash::{self, Hash16, Hash32};
+use crate::hash::{Hash16, Hash32};
 use crate::rows::{self, DeviceRow};
-use crate::service::read_lock;
 
 type Pairs = Vec<(Subject, TopicName)>;
 
@@ -86,7 +85,7 @@ impl Draft<'_> {
         let known_credential = old.as_ref().and_then(|old| old.credential);
         let old = old.map(|old| old.device);
         let (issued, credential) = match origin {
-            Origin::Device { .. } if created => Some(hash::new_credential()).unzip(),
+            Origin::Device { .. } if created => Some(Credential::generate()).unzip(),
             Origin::Import { credential: Some(given), .. } => (None, Some(given)),
             Origin::Device { .. } | Origin::Import { credential: None, .. } => (None, known_credential),
         };
@@ -149,7 +148,7 @@ impl Draft<'_> {
         match holder {
             Err(error) if error.is_damage() => {
                 error!(error = chain(&error), "Who has a token is asked of memory");
-                let table = read_lock(&self.shared.table);
+                let table = self.shared.table.read();
                 Ok(table.find_all(|found| found.token.is_some_and(|token| rows::token_key(&token.to_token()) == *key)))
             }
             holder => Ok(holder?.into_iter().collect()),
@@ -184,7 +183,7 @@ impl Draft<'_> {
         let mut next = Some(DeviceNumber(0));
         while let Some(start) = next.filter(|_| erased < ERASE_COUNT) {
             let known: Vec<DeviceNumber> =
-                read_lock(&self.shared.index).devices_of_user_from(user, start).take(ERASE_COUNT - erased).collect();
+                self.shared.index.read().devices_of_user_from(user, start).take(ERASE_COUNT - erased).collect();
             next = known.last().and_then(|last| last.0.checked_add(1)).map(DeviceNumber);
             for number in known {
                 erased += usize::from(self.erase(number, user)?);
@@ -245,7 +244,7 @@ impl Draft<'_> {
     /// Whether a device without a row that can be read is left in memory.
     fn is_left(&self, number: DeviceNumber) -> bool {
         let is_untouched = self.rows.get(Table::Device, &rows::number_key(number)).is_none();
-        is_untouched && read_lock(&self.shared.table).contains(number)
+        is_untouched && self.shared.table.read().contains(number)
     }
 
     /// Takes away a device without a row that can be read; its name and address are those that memory has.
@@ -271,7 +270,7 @@ impl Draft<'_> {
     }
 
     fn left_address(&self, number: DeviceNumber) -> Option<(DeviceId, Option<DeviceToken>)> {
-        let table = read_lock(&self.shared.table);
+        let table = self.shared.table.read();
         let found = table.recipient(number).ok().flatten()?;
         Some((DeviceId::new(found.id).ok()?, found.token.map(TokenRef::to_token)))
     }
@@ -282,7 +281,7 @@ impl Draft<'_> {
         id: &DeviceId,
     ) -> Result<Option<(DeviceNumber, Credential)>, EngineError> {
         let Some((number, mut row)) = self.find(id)? else { return Ok(None) };
-        let (credential, hash) = hash::new_credential();
+        let (credential, hash) = Credential::generate();
         row.credential = Some(hash);
         self.put_row_of_same_user(number, row);
         Ok(Some((number, credential)))
@@ -293,7 +292,7 @@ impl Draft<'_> {
         let Some((number, mut row)) = self.find(id)? else { return Ok(None) };
         self.remove_subscriptions(number)?;
         self.remove_mutes(number)?;
-        let (credential, hash) = hash::new_credential();
+        let (credential, hash) = Credential::generate();
         row.credential = Some(hash);
         row.device.since = JournalPosition(self.state.journal_end); // What waits to be pushed is its former user's.
         let before = row.device.clone();
@@ -429,7 +428,7 @@ impl Draft<'_> {
     pub(super) fn find_number(&self, id: &DeviceId) -> Result<Option<DeviceNumber>, EngineError> {
         let is_untouched = self.rows.get(Table::DeviceId, rows::device_id_key(id)).is_none();
         if is_untouched
-            && let Some(number) = read_lock(&self.shared.table).number_of(id)
+            && let Some(number) = self.shared.table.read().number_of(id)
             && self.rows.get(Table::Device, &rows::number_key(number)) != Some(None)
         {
             return Ok(Some(number));
@@ -437,7 +436,7 @@ impl Draft<'_> {
         match self.named_number(id) {
             Err(error) if error.is_damage() => {
                 error!(error = chain(&error), "A device is looked for in memory");
-                Ok(read_lock(&self.shared.table).find_all(|found| found.id == id.as_str()).pop())
+                Ok(self.shared.table.read().find_all(|found| found.id == id.as_str()).pop())
             }
             number => number,
         }

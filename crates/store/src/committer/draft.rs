@@ -22,7 +22,7 @@ use crate::event::{DurableChannel, LaterKey, StoredPublication};
 use crate::hash::Hash16;
 use crate::message::{Command, Reply};
 use crate::rows::{self, STATE_KEY, State};
-use crate::service::{Shared, read_lock};
+use crate::shared::Shared;
 use crate::table::DeviceTable;
 
 /// Changes in memory with which a batch takes up no more requests.
@@ -337,7 +337,7 @@ impl<'a> Draft<'a> {
     pub(super) fn is_subscribed(&self, key: &[u8], number: DeviceNumber, subject: &Subject, topic: &TopicName) -> bool {
         match self.rows.get(Table::Subscription, key) {
             Some(row) => row.is_some(),
-            None => read_lock(&self.shared.index).contains(number, subject, topic),
+            None => self.shared.index.read().contains(number, subject, topic),
         }
     }
 
@@ -348,7 +348,7 @@ impl<'a> Draft<'a> {
 
     pub(super) fn subscription_count(&self, number: DeviceNumber) -> u32 {
         let pending = self.subscription_counts.get(&number).copied();
-        pending.unwrap_or_else(|| read_lock(&self.shared.table).subscription_count(number))
+        pending.unwrap_or_else(|| self.shared.table.read().subscription_count(number))
     }
 
     /// A device that was the one's is the other's.
@@ -369,7 +369,7 @@ impl<'a> Draft<'a> {
         self.user_device_counts
             .get(user)
             .copied()
-            .unwrap_or_else(|| read_lock(&self.shared.index).devices_of_user_from(user, DeviceNumber(0)).count() as u64)
+            .unwrap_or_else(|| self.shared.index.read().devices_of_user_from(user, DeviceNumber(0)).count() as u64)
     }
 
     /// Whether the batch has enough: what is in it is written and applied before more is taken up.

@@ -8,7 +8,6 @@ use tidings_types::DeviceNumber;
 use super::draft::{Draft, Undo};
 use crate::engine::{EngineError, Table};
 use crate::rows;
-use crate::service::read_lock;
 use crate::table::{Lost, proven_place};
 
 impl Draft<'_> {
@@ -25,7 +24,7 @@ impl Draft<'_> {
     /// Notes whether the device's token was accepted before.
     pub(super) fn set_proven(&mut self, number: DeviceNumber, is_proven: bool) {
         let (chunk, place) = proven_place(number);
-        let table = read_lock(&self.shared.table);
+        let table = self.shared.table.read();
         let known = self.proven.get(&chunk).map(|bits| bits.contains(place));
         if known.unwrap_or_else(|| table.is_proven(number)) == is_proven {
             return;
@@ -46,8 +45,7 @@ impl Draft<'_> {
             Some(None) => Ok(false),
             Some(Some(row)) => Ok(rows::decode_device(&key, row)?.device.token.is_some()),
             None => {
-                let known =
-                    read_lock(&self.shared.table).recipient(number).map(|found| found.map(|it| it.token.is_some()));
+                let known = self.shared.table.read().recipient(number).map(|found| found.map(|it| it.token.is_some()));
                 match known {
                     Ok(has_token) => Ok(has_token.unwrap_or_default()),
                     Err(Lost) => Ok(self.row(number)?.is_some_and(|row| row.device.token.is_some())),

@@ -12,7 +12,6 @@ use tracing::{error, info, warn};
 use super::draft::Draft;
 use crate::engine::{EngineError, Table};
 use crate::rows;
-use crate::service::{read_lock, write_lock};
 use crate::table::{DeviceTable, Ids};
 
 /// Rows one look reads.
@@ -27,7 +26,7 @@ impl Draft<'_> {
         let mut forgotten = BTreeSet::new();
         let repaired = lost.iter().try_for_each(|number| self.repair(*number, &mut forgotten));
         if !forgotten.is_empty() {
-            write_lock(&self.shared.index).forget_devices(&forgotten);
+            self.shared.index.write().forget_devices(&forgotten);
         }
         repaired?;
         if !lost.is_empty() {
@@ -35,19 +34,19 @@ impl Draft<'_> {
             info!(count = lost.len(), "Devices were written anew from their rows");
         }
         DeviceTable::prepare_collect(&self.shared.table);
-        let collected = write_lock(&self.shared.table).collect();
+        let collected = self.shared.table.write().collect();
         self.shared.checkpoint.on_moves(collected.count, self.shared.config.checkpoint_change_count);
         Ok(collected.has_more || lost.len() == REPAIR_COUNT)
     }
 
     /// Tells the table who has which number. Nothing of it is a change. True when there may be more.
     pub(super) fn hint_at_ids(&mut self) -> Result<bool, EngineError> {
-        let outgrown = read_lock(&self.shared.table).outgrown_hints();
+        let outgrown = self.shared.table.read().outgrown_hints();
         if let Some(device_count) = outgrown {
             let hints = Ids::for_twice(device_count); // Megabytes: neither made nor freed under the lock.
-            let _old = write_lock(&self.shared.table).replace_hints(hints);
+            let _old = self.shared.table.write().replace_hints(hints);
         }
-        let Some(after) = read_lock(&self.shared.table).next_unhinted() else { return Ok(false) };
+        let Some(after) = self.shared.table.read().next_unhinted() else { return Ok(false) };
         let (mut found, mut seen_count, mut last) = (Vec::new(), 0, None);
         let scanned = self.engine.scan(Table::DeviceId, Bound::Excluded(&after), |key, number| {
             // What is damaged is asked of the rows, which say so.
@@ -62,7 +61,7 @@ impl Draft<'_> {
         }
         let next = last.filter(|_| scanned.is_ok() && seen_count == ID_COUNT);
         let has_more = next.is_some();
-        write_lock(&self.shared.table).hint_at_rows(&found, next);
+        self.shared.table.write().hint_at_rows(&found, next);
         Ok(has_more)
     }
 
@@ -78,7 +77,7 @@ impl Draft<'_> {
             Err(error) if error.is_damage() => None,
             row => row?,
         };
-        let mut table = write_lock(&self.shared.table);
+        let mut table = self.shared.table.write();
         match row {
             Some(row) => table.set_reserving(number, row.device),
             None if table.contains(number) => {

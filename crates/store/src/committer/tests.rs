@@ -13,7 +13,6 @@ use tidings_types::{
 
 use crate::engine::{Durability, Engine, EngineError, Fault, Rows, Table};
 use crate::rows::Changes;
-use crate::service::read_lock;
 use crate::{
     AppendError, CommitSink, DurableChannel, NewDevice, NewEvent, NewImport, Precondition, PutTerms, QueueLimit, Store,
     StoreConfig, StoredPublication, WriteError,
@@ -205,7 +204,7 @@ async fn a_batch_is_bounded_by_what_it_changes_too() {
     }
     eventually("all devices are gone", || store.counts().devices == 0).await;
     let mut counts = Vec::new();
-    let engine = read_lock(&store.shared().engine);
+    let engine = store.shared().engine.read();
     let scanned = engine.as_ref().unwrap().scan(Table::Change, Bound::Unbounded, |_, row| {
         counts.push(Changes::new(row).count());
         Ok::<_, EngineError>(true)

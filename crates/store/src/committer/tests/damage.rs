@@ -46,7 +46,7 @@ fn told(store: &Store) -> Vec<(String, Option<DeviceToken>)> {
 
 fn with_draft<T>(store: &Store, work: impl FnOnce(&mut Draft<'_>) -> T) -> T {
     let shared = store.shared();
-    let engine = read_lock(&shared.engine);
+    let engine = shared.engine.read();
     let engine = engine.as_ref().unwrap();
     let (state, derived) = super::super::load(engine, tempfile::tempdir().unwrap().path()).unwrap();
     *shared.blocks.lock().unwrap() = derived.blocks; // Where a draft is dropped, the store is opened again.
@@ -660,7 +660,7 @@ async fn a_block_that_cannot_be_read_holds_up_no_event_for_later() {
     let names = |indexes: Vec<u64>| indexes.into_iter().map(name).collect::<Vec<_>>();
     assert_eq!(journaled, [names(early), vec!["new0".to_owned(), "new1".to_owned()], names(late)].concat());
     assert_eq!((listed(&store), *store.next_later().borrow(), store.counts().later), (vec![], None, 0));
-    let engine = read_lock(&store.shared().engine);
+    let engine = store.shared().engine.read();
     assert!(crate::read::later_ids(engine.as_ref().unwrap()).unwrap().is_empty(), "the ids of the lost are free");
 }
 

@@ -8,7 +8,6 @@ use std::path::Path;
 use tidings_types::{Country, DeviceToken, TokenRef};
 
 use super::*;
-use crate::service::read_lock;
 
 fn open_large(folder: &Path, sink: Arc<Sink>) -> Store {
     Store::open(StoreConfig { device_count_max: 1000, ..config(folder) }, sink).unwrap()
@@ -47,7 +46,7 @@ async fn who_has_which_number_is_known_again_after_an_opening() {
     for index in 0..50 {
         numbers.push((format!("phone-{index}"), put(&store, &format!("phone-{index}")).await));
     }
-    let hint = |store: &Store, name: &str| read_lock(&store.shared().table).number_of(&DeviceId::new(name).unwrap());
+    let hint = |store: &Store, name: &str| store.shared().table.read().number_of(&DeviceId::new(name).unwrap());
     // Of a few a full bucket may have lost the hint.
     let known = |store: &Store| numbers.iter().filter(|(name, number)| hint(store, name) == Some(*number)).count();
     eventually("nearly all are known", || known(&store) >= 40).await;
@@ -88,7 +87,7 @@ async fn devices_whose_records_are_damaged_are_told_from_their_rows_and_written_
     store.devices_proven(numbers.clone()).await.unwrap();
     assert_eq!(store.counts().proven, 50, "a lost one has a token too");
     eventually("all are written anew", || store.counts().repaired >= 50).await;
-    let is_there = |number: &DeviceNumber| matches!(read_lock(&store.shared().table).recipient(*number), Ok(Some(_)));
+    let is_there = |number: &DeviceNumber| matches!(store.shared().table.read().recipient(*number), Ok(Some(_)));
     assert!(numbers.iter().all(is_there));
     assert_eq!((told(&store, &numbers), store.counts().devices), (expected, 50));
 }

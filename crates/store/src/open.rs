@@ -1,0 +1,119 @@
+//! Opening a store: the folder, the format, what is derived, and the committer's thread.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
+
+use parking_lot::RwLock;
+use tidings_types::{ChannelName, JournalPosition, StreamPosition, Timestamp};
+use tokio::sync::watch;
+use tracing::info;
+
+use crate::backup::Slot;
+use crate::checkpoint::Checkpointing;
+use crate::committer::{Committer, Derived, load};
+use crate::config::StoreConfig;
+use crate::engine::{Durability, Engine, EngineError, Rows, STATE_KEY, Table};
+use crate::error::OpenError;
+use crate::event::CommitSink;
+use crate::folder::lock_folder;
+use crate::hash;
+use crate::queue::{BRAKE_QUEUE, JOB_QUEUE, Queue};
+use crate::rows::{self, ChannelRow, FORMAT, FORMAT_KEY, State};
+use crate::service::Store;
+use crate::shared::{Counters, Shared};
+use crate::table::Losses;
+
+impl Store {
+    /// Opens the store, creating it when there is none, and reads what is derived into memory. Blocks for that.
+    ///
+    /// # Errors
+    /// When the folder is in use or cannot be used, or holds another format, or is damaged.
+    pub fn open(mut config: StoreConfig, sink: Arc<dyn CommitSink>) -> Result<Self, OpenError> {
+        config.subscription_count_max = config.subscription_count_max.min(u32::from(u16::MAX)); // As the table counts.
+        let lock = lock_folder(&config.path)?;
+        let engine = Engine::open(&config.path, config.cache_bytes, first_rows)?;
+        let format = check_format(&engine)?;
+        let (state, Derived { table, index, brakes, blocks, checkpoint }) = load(&engine, &config.path)?;
+        if format != FORMAT {
+            mark_format(&engine, &format)?;
+        }
+        let checkpointing = Checkpointing::default();
+        checkpointing.on_loaded(&config, state.change_end, checkpoint, table.count());
+        let StoreConfig { event_queue, device_queue, import_queue, .. } = config;
+        let queue = Arc::new(Queue::new([BRAKE_QUEUE, JOB_QUEUE, event_queue, device_queue, import_queue]));
+        let shared = Arc::new(Shared {
+            config,
+            engine: RwLock::new(Some(engine)),
+            table: RwLock::new(table),
+            index: RwLock::new(index),
+            losses: Losses::default(),
+            blocks: Mutex::new(blocks),
+            channel_start: StreamPosition { offset: state.channel_floor, epoch: state.epoch },
+            journal_end: watch::Sender::new(JournalPosition(state.journal_end)),
+            brakes: watch::Sender::new(Arc::new(brakes)),
+            next_later: watch::Sender::new(state.later_first.map(|first| first.at)),
+            later_count: AtomicU64::new(state.later_count),
+            trim_to: AtomicU64::new(0),
+            counters: Counters::default(),
+            backup: Slot::default(),
+            checkpoint: checkpointing,
+            ended: watch::Sender::new(false),
+        });
+        let committer = Committer::new(shared.clone(), queue.clone(), sink, state, lock);
+        std::thread::Builder::new()
+            .name("store-committer".to_owned())
+            .spawn(move || committer.run())
+            .map_err(|source| OpenError::Folder { path: shared.config.path.clone(), source })?;
+        Ok(Self::new(shared, queue))
+    }
+}
+
+/// What a new store begins with.
+fn first_rows() -> Rows {
+    let mut rows = Rows::default();
+    rows.put(Table::Meta, FORMAT_KEY, FORMAT);
+    rows.put(Table::Meta, STATE_KEY, rows::encode(&State::empty(hash::new_epoch())));
+    rows
+}
+
+/// The format; one from before is read as it is and then marked as ours.
+fn check_format(engine: &Engine) -> Result<String, OpenError> {
+    let found = engine.get(Table::Meta, FORMAT_KEY)?;
+    let found = found.as_ref().ok_or_else(|| EngineError::damaged(Table::Meta, FORMAT_KEY))?.as_ref();
+    let text = String::from_utf8_lossy(found).chars().take(64).collect();
+    if rows::is_known_format(found) { Ok(text) } else { Err(OpenError::Format { found: text, known: FORMAT }) }
+}
+
+/// From here on versions that only know formats before refuse the store: they would not understand what we write. Before
+/// format 4 a channel's row did not tell when an event that is not yet due will be published in it.
+fn mark_format(engine: &Engine, former: &str) -> Result<(), EngineError> {
+    let mut rows = Rows::default();
+    rows.put(Table::Meta, FORMAT_KEY, FORMAT);
+    let mut due: BTreeMap<ChannelName, Timestamp> = BTreeMap::new();
+    engine
+        .scan(Table::Later, Bound::Unbounded, |key, row| {
+            if let Some(key) = rows::decode_later_key(key)
+                && let Ok(later) = rows::decode_later(key, row)
+            {
+                due.extend(later.channels.into_iter().map(|channel| (channel.name, key.at))); // The latest comes last.
+            }
+            Ok::<_, EngineError>(true)
+        })
+        .or_else(|error| if error.is_damage() { Ok(()) } else { Err(error) })?; // Over the bound by some, later, at worst.
+    for (name, at) in due {
+        let key = name.as_str().as_bytes();
+        let row = match engine.get(Table::Channel, key) {
+            Err(error) if !error.is_damage() => return Err(error),
+            row => row.ok().flatten(),
+        };
+        if let Some(mut row) = row.and_then(|row| rows::decode::<ChannelRow>(Table::Channel, key, row.as_ref()).ok()) {
+            row.published_at = row.published_at.max(at);
+            rows.put(Table::Channel, key, rows::encode(&row));
+        }
+    }
+    engine.commit(rows, Durability::Synced)?;
+    info!(from = former, to = FORMAT, "Store has another format now");
+    Ok(())
+}
