@@ -37,7 +37,7 @@ use tokio::time::Instant;
 use self::format::{Block, Decoder, Encoder, Head, Part};
 use self::verify::Inspector;
 pub use self::verify::{Finding, Findings};
-use crate::committer::read_state;
+use crate::committer::load::read_state;
 use crate::engine::{Durability, Engine, EngineError, Rows, Table};
 use crate::error::OpenError;
 use crate::folder::{FolderLock, lock_folder};

@@ -46,8 +46,9 @@ use roaring::RoaringBitmap;
 use tidings_types::{Country, DeviceNumber, Locale, Platform};
 use tokio::time::Instant;
 
-use crate::device::NewDevice;
+use crate::devices::NewDevice;
 
+pub(crate) mod rows;
 #[cfg(test)]
 mod tests;
 

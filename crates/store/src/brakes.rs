@@ -11,6 +11,8 @@ use std::sync::Arc;
 
 use tidings_types::{BrakeScope, JournalPosition, Timestamp};
 
+mod write;
+
 /// Scopes that may be paused at once; with more, [`Store::pause`](crate::Store::pause) refuses.
 pub const PAUSE_COUNT_MAX: usize = 10_000;
 

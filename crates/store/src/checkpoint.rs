@@ -33,6 +33,8 @@ use tracing::{info, warn};
 use crate::config::StoreConfig;
 use crate::shared::Shared;
 
+pub(crate) mod change;
+pub(crate) mod changes;
 mod file;
 
 #[cfg(test)]

@@ -19,7 +19,6 @@ use std::mem;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
-use tidings_audience::Index;
 use tidings_telemetry::chain;
 use tidings_types::JournalPosition;
 use tidings_types::Timestamp;
@@ -27,12 +26,11 @@ use tokio::time::Instant;
 use tracing::{error, info, warn};
 
 use self::draft::{Ack, Draft, Effect, Finished};
-use self::maintain::Rounds;
-use crate::blocks::Blocks;
-use crate::brakes::Brakes;
-use crate::checkpoint::{Checkpointer, Loaded};
+use self::load::{Derived, load};
+use self::rounds::Rounds;
+use crate::checkpoint::Checkpointer;
 use crate::engine::{self, Durability, Engine, EngineError, probe};
-use crate::event::CommitSink;
+use crate::events::CommitSink;
 use crate::folder::FolderLock;
 use crate::message::Command;
 use crate::queue::{Drained, Queue};
@@ -40,24 +38,11 @@ use crate::rows::State;
 use crate::shared::Shared;
 use crate::table::DeviceTable;
 
-mod brakes;
-mod changes;
-mod devices;
-mod draft;
-mod expire;
-mod imports;
-mod journal;
-mod later;
-mod load;
-mod maintain;
-mod mutes;
-mod numbers;
-mod proven;
-mod tend;
+pub(crate) mod draft;
+pub(crate) mod load;
+mod rounds;
 #[cfg(test)]
 mod tests;
-
-pub(crate) use self::load::{load, read_state};
 
 /// Bytes of requests in one batch, over the first request.
 const BATCH_BYTES_MAX: usize = 1 << 20;
@@ -65,16 +50,6 @@ const BATCH_BYTES_MAX: usize = 1 << 20;
 const LOG_BYTES_MIN: u64 = if cfg!(test) { 1 } else { 1 << 20 };
 /// Effects applied under one lock, so that readers wait for a few hundred microseconds at most.
 const APPLY_COUNT: usize = 1024;
-
-/// What is in memory only to be quick, and made from the rows at open.
-pub(crate) struct Derived {
-    pub(crate) table: DeviceTable,
-    pub(crate) index: Index,
-    pub(crate) brakes: Brakes,
-    pub(crate) blocks: Blocks,
-    /// The checkpoint from which table and index were made; `None`: they were made from all rows.
-    pub(crate) checkpoint: Option<Loaded>,
-}
 
 pub(crate) struct Committer {
     shared: Arc<Shared>,

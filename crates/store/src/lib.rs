@@ -53,14 +53,15 @@ mod brakes;
 mod checkpoint;
 mod committer;
 mod config;
-mod device;
+mod devices;
 mod engine;
 mod error;
-mod event;
+mod events;
 mod folder;
-mod former;
 mod hash;
+mod imports;
 mod message;
+mod mutes;
 mod open;
 mod packed;
 mod queue;
@@ -72,13 +73,13 @@ mod table;
 
 pub use brakes::{Brakes, PAUSE_COUNT_MAX, PositionSet};
 pub use config::{QueueLimit, StoreConfig};
-pub use device::{
+pub use devices::{
     Credential, CredentialHash, ExportPage, Exported, GivenCredential, GoneToken, ImportProgress, ImportStep, Imported,
     NewDevice, NewImport, Precondition, PutTerms, Recipient, Registered, Selection, USER_DEVICE_COUNT_MAX,
 };
 pub use engine::EngineError;
 pub use error::{AppendError, ChangeError, ImportError, OpenError, ReadError, SubscribeError, WriteError};
-pub use event::{
+pub use events::{
     AcceptedEvent, Appended, AppendedTo, CommitSink, DurableChannel, LaterEvent, LaterKey, NewEvent, RestoredChannel,
     StoredPublication,
 };

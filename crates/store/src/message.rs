@@ -7,11 +7,11 @@ use tidings_types::{
 };
 use tokio::sync::oneshot;
 
-use crate::device::{
+use crate::devices::{
     Credential, GoneToken, ImportStep, Imported, NewDevice, NewImport, Precondition, PutTerms, Registered, Selection,
 };
 use crate::error::{AppendError, ChangeError, ImportError, SubscribeError, WriteError};
-use crate::event::{Appended, DurableChannel, StoredPublication};
+use crate::events::{Appended, DurableChannel, StoredPublication};
 use crate::hash::{Hash16, Hash32};
 
 pub(crate) type Reply<T> = oneshot::Sender<T>;

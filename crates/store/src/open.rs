@@ -12,11 +12,12 @@ use tracing::info;
 
 use crate::backup::Slot;
 use crate::checkpoint::Checkpointing;
-use crate::committer::{Committer, Derived, load};
+use crate::committer::Committer;
+use crate::committer::load::{Derived, load};
 use crate::config::StoreConfig;
 use crate::engine::{Durability, Engine, EngineError, Rows, STATE_KEY, Table};
 use crate::error::OpenError;
-use crate::event::CommitSink;
+use crate::events::CommitSink;
 use crate::folder::lock_folder;
 use crate::hash;
 use crate::queue::{BRAKE_QUEUE, JOB_QUEUE, Queue};

@@ -12,10 +12,10 @@ use tidings_types::{
 };
 use tracing::error;
 
-use crate::device::{Credential, CredentialHash, ExportPage, Exported, ImportProgress, Recipient, Selection};
+use crate::devices::{Credential, CredentialHash, ExportPage, Exported, ImportProgress, Recipient, Selection};
 use crate::engine::{Engine, EngineError, Table};
 use crate::error::ReadError;
-use crate::event::{AcceptedEvent, LaterEvent, LaterKey, RestoredChannel};
+use crate::events::{AcceptedEvent, LaterEvent, LaterKey, RestoredChannel};
 use crate::hash::{self, Hash16};
 use crate::rows::{self, ChannelRow, DISPATCHED_KEY, DeviceRow, EventPlace, HistoryRow};
 use crate::service::Store;

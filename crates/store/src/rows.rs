@@ -34,20 +34,14 @@ use tidings_types::{
 
 pub(crate) use crate::engine::STATE_KEY;
 use crate::engine::{EngineError, Table};
-use crate::event::{AcceptedEvent, DurableChannel, LaterEvent, LaterKey, StoredPublication};
+use crate::events::{AcceptedEvent, DurableChannel, LaterEvent, LaterKey, StoredPublication};
 use crate::hash::{Hash16, Hash32, hash16};
 use crate::message::PreparedEvent;
 
-mod address;
-mod block;
-mod change;
-mod device;
-mod mute;
-
-pub(crate) use self::block::{block_key, block_row, decode_block};
-pub(crate) use self::change::{Change, ChangeWriter, Changes};
-pub(crate) use self::device::{DeviceRow, decode_device, encode_device};
-pub(crate) use self::mute::{decode_mute, decode_mute_end, decode_mute_key, mute_end_key, mute_key, mute_row};
+pub(crate) use crate::blocks::rows::{block_key, block_row, decode_block};
+pub(crate) use crate::checkpoint::change::{Change, ChangeWriter, Changes};
+pub(crate) use crate::devices::rows::device::{DeviceRow, decode_device, encode_device};
+pub(crate) use crate::mutes::rows::{decode_mute, decode_mute_end, decode_mute_key, mute_end_key, mute_key, mute_row};
 
 /// What `meta/format` says.
 pub(crate) const FORMAT: &str = "tidings-store-4";

@@ -17,13 +17,13 @@ use tidings_types::{
 use tokio::sync::{oneshot, watch};
 
 use crate::brakes::Brakes;
-use crate::device::{
+use crate::devices::{
     Credential, GivenCredential, GoneToken, ImportStep, Imported, NewDevice, NewImport, Precondition, PutTerms,
     Recipient, Registered, Selection,
 };
 use crate::engine::Table;
 use crate::error::{AppendError, ChangeError, ImportError, SubscribeError, WriteError};
-use crate::event::{Appended, DurableChannel, NewEvent, StoredPublication, publication_data};
+use crate::events::{Appended, DurableChannel, NewEvent, StoredPublication, publication_data};
 use crate::hash::{hash16, hash32};
 use crate::message::{Command, PreparedEvent, Reply, StepPart};
 use crate::queue::{Class, Queue};

@@ -47,7 +47,7 @@ use tracing::{error, warn};
 use self::ids::IdHash;
 use self::names::Names;
 use self::proven::Proven;
-use crate::device::Recipient;
+use crate::devices::Recipient;
 use crate::packed::{Unpack, put_varint};
 
 mod ids;

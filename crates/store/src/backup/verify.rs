@@ -13,9 +13,9 @@ use roaring::RoaringBitmap;
 use tidings_types::{DeviceNumber, Offset};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::device::ImportProgress;
+use crate::devices::ImportProgress;
 use crate::engine::{EngineError, Table};
-use crate::event::LaterKey;
+use crate::events::LaterKey;
 use crate::hash::Hash16;
 use crate::rows::{self, ChannelRow, DISPATCHED_KEY, EventPlace, FORMAT_KEY, HistoryRow, STATE_KEY, State};
 

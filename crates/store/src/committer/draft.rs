@@ -15,10 +15,10 @@ use tidings_telemetry::chain;
 use tidings_types::{ChannelName, Device, DeviceNumber, Offset, StreamPosition, Subject, Timestamp, TopicName, UserId};
 use tracing::error;
 
-use super::changes;
 use crate::brakes::Brakes;
+use crate::checkpoint::changes;
 use crate::engine::{Durability, Engine, EngineError, Rows, Table};
-use crate::event::{DurableChannel, LaterKey, StoredPublication};
+use crate::events::{DurableChannel, LaterKey, StoredPublication};
 use crate::hash::Hash16;
 use crate::message::{Command, Reply};
 use crate::rows::{self, STATE_KEY, State};
@@ -29,10 +29,10 @@ use crate::table::DeviceTable;
 const EFFECT_COUNT_MAX: usize = if cfg!(test) { 256 } else { 16 << 10 };
 
 /// Answers a caller, once the batch is durable.
-pub(super) type Ack = Box<dyn FnOnce()>;
+pub(crate) type Ack = Box<dyn FnOnce()>;
 
 /// What a batch changes in memory, in order.
-pub(super) enum Effect {
+pub(crate) enum Effect {
     DeviceSet {
         number: DeviceNumber,
         device: Device,
@@ -83,7 +83,7 @@ pub(super) enum Effect {
 }
 
 impl Effect {
-    pub(super) fn apply_to_table(&self, table: &mut DeviceTable) {
+    pub(crate) fn apply_to_table(&self, table: &mut DeviceTable) {
         match self {
             Self::DeviceSet { number, device, before } => {
                 table.set(*number, device.clone());
@@ -104,14 +104,14 @@ impl Effect {
     }
 
     /// What the device table reserves for it, in bytes.
-    pub(super) fn table_room(&self) -> u64 {
+    pub(crate) fn table_room(&self) -> u64 {
         match self {
             Self::DeviceSet { device, .. } => DeviceTable::room_for(device),
             _ => 0,
         }
     }
 
-    pub(super) fn apply_to_index(&self, index: &mut Index) {
+    pub(crate) fn apply_to_index(&self, index: &mut Index) {
         match self {
             Self::Subscribed { number, subject, topic } => {
                 index.insert(*number, subject, topic);
@@ -134,38 +134,38 @@ impl Effect {
 }
 
 /// What the index chooses a device by.
-pub(super) fn traits(device: &Device) -> Traits<'_> {
+pub(crate) fn traits(device: &Device) -> Traits<'_> {
     let Device { platform, app, locale, country, user, .. } = device;
     Traits { platform: *platform, app, locale, country: country.as_ref(), user: user.as_ref() }
 }
 
 /// One batch in the making: reads see its own rows first, then the engine's.
-pub(super) struct Draft<'a> {
-    pub(super) engine: &'a Engine,
-    pub(super) shared: &'a Shared,
-    pub(super) rows: Rows,
-    pub(super) state: State,
-    pub(super) now: Timestamp,
-    pub(super) effects: Vec<Effect>,
+pub(crate) struct Draft<'a> {
+    pub(crate) engine: &'a Engine,
+    pub(crate) shared: &'a Shared,
+    pub(crate) rows: Rows,
+    pub(crate) state: State,
+    pub(crate) now: Timestamp,
+    pub(crate) effects: Vec<Effect>,
     /// Subscriptions of the devices this batch touches, as they will be.
     subscription_counts: HashMap<DeviceNumber, u32>,
     /// Devices of the users this batch touches, as they will be.
     user_device_counts: HashMap<UserId, u64>,
     /// The chunks of the proven set that this batch changes, as they will be.
-    pub(super) proven: BTreeMap<u16, RoaringBitmap>,
+    pub(crate) proven: BTreeMap<u16, RoaringBitmap>,
     /// What has changed in these three since the request at hand began, the latest last.
-    pub(super) undo: Vec<Undo>,
+    pub(crate) undo: Vec<Undo>,
     /// As they will be.
-    pub(super) brakes: Arc<Brakes>,
-    pub(super) brakes_changed: bool,
+    pub(crate) brakes: Arc<Brakes>,
+    pub(crate) brakes_changed: bool,
     /// Where the events for later were when they were first looked up by their ids, if they were; at most
     /// `later_count_max`.
-    pub(super) later_ids: Option<BTreeMap<LaterKey, Hash16>>,
-    pub(super) synced: bool,
+    pub(crate) later_ids: Option<BTreeMap<LaterKey, Hash16>>,
+    pub(crate) synced: bool,
 }
 
 /// How to take back a change of what a draft holds in memory.
-pub(super) enum Undo {
+pub(crate) enum Undo {
     SubscriptionCount(DeviceNumber, Option<u32>),
     UserDeviceCount(UserId, Option<u64>),
     /// Whether the device was proven.
@@ -173,18 +173,18 @@ pub(super) enum Undo {
 }
 
 /// A batch that is ready to be written.
-pub(super) struct Finished {
-    pub(super) rows: Rows,
-    pub(super) durability: Durability,
-    pub(super) state: State,
-    pub(super) now: Timestamp,
-    pub(super) effects: Vec<Effect>,
+pub(crate) struct Finished {
+    pub(crate) rows: Rows,
+    pub(crate) durability: Durability,
+    pub(crate) state: State,
+    pub(crate) now: Timestamp,
+    pub(crate) effects: Vec<Effect>,
     /// Changes in its row of `change`.
-    pub(super) change_count: u64,
+    pub(crate) change_count: u64,
 }
 
 impl<'a> Draft<'a> {
-    pub(super) fn new(engine: &'a Engine, shared: &'a Shared, state: State, now: Timestamp) -> Self {
+    pub(crate) fn new(engine: &'a Engine, shared: &'a Shared, state: State, now: Timestamp) -> Self {
         Self {
             engine,
             shared,
@@ -205,13 +205,13 @@ impl<'a> Draft<'a> {
 
     /// Adds what a caller asks for. `None`: it rests on a damaged row, nothing of it is done, and the caller is
     /// refused.
-    pub(super) fn handle(&mut self, command: Command) -> Result<Option<Ack>, EngineError> {
+    pub(crate) fn handle(&mut self, command: Command) -> Result<Option<Ack>, EngineError> {
         self.attempt(|draft| draft.perform(command))
     }
 
     /// Does something as a whole, or nothing of it where it meets a damaged row: then `None`, and a word in the log.
     /// Everything else of the batch stays.
-    pub(super) fn attempt<T>(
+    pub(crate) fn attempt<T>(
         &mut self,
         what: impl FnOnce(&mut Self) -> Result<T, EngineError>,
     ) -> Result<Option<T>, EngineError> {
@@ -302,7 +302,7 @@ impl<'a> Draft<'a> {
     }
 
     /// What there is to write; nothing when nothing changed.
-    pub(super) fn finish(mut self) -> Finished {
+    pub(crate) fn finish(mut self) -> Finished {
         for (chunk, bits) in self.proven {
             self.rows.put(Table::Proven, rows::proven_key(chunk), rows::proven_row(&bits));
             self.effects.push(Effect::Proven { chunk, bits });
@@ -326,7 +326,7 @@ impl<'a> Draft<'a> {
     }
 
     /// The row under `key` as this batch will leave it.
-    pub(super) fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {
+    pub(crate) fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {
         if let Some(row) = self.rows.get(table, key) {
             return Ok(row.map(<[u8]>::to_vec));
         }
@@ -334,25 +334,25 @@ impl<'a> Draft<'a> {
     }
 
     /// Whether a subscription is there: the index knows all that are durable.
-    pub(super) fn is_subscribed(&self, key: &[u8], number: DeviceNumber, subject: &Subject, topic: &TopicName) -> bool {
+    pub(crate) fn is_subscribed(&self, key: &[u8], number: DeviceNumber, subject: &Subject, topic: &TopicName) -> bool {
         match self.rows.get(Table::Subscription, key) {
             Some(row) => row.is_some(),
             None => self.shared.index.read().contains(number, subject, topic),
         }
     }
 
-    pub(super) fn set_subscription_count(&mut self, number: DeviceNumber, count: u32) {
+    pub(crate) fn set_subscription_count(&mut self, number: DeviceNumber, count: u32) {
         let before = self.subscription_counts.insert(number, count);
         self.undo.push(Undo::SubscriptionCount(number, before));
     }
 
-    pub(super) fn subscription_count(&self, number: DeviceNumber) -> u32 {
+    pub(crate) fn subscription_count(&self, number: DeviceNumber) -> u32 {
         let pending = self.subscription_counts.get(&number).copied();
         pending.unwrap_or_else(|| self.shared.table.read().subscription_count(number))
     }
 
     /// A device that was the one's is the other's.
-    pub(super) fn count_user_device(&mut self, before: Option<&UserId>, after: Option<&UserId>) {
+    pub(crate) fn count_user_device(&mut self, before: Option<&UserId>, after: Option<&UserId>) {
         if before == after {
             return;
         }
@@ -365,7 +365,7 @@ impl<'a> Draft<'a> {
     }
 
     /// Devices of a user as this batch will leave them.
-    pub(super) fn user_device_count(&self, user: &UserId) -> u64 {
+    pub(crate) fn user_device_count(&self, user: &UserId) -> u64 {
         self.user_device_counts
             .get(user)
             .copied()
@@ -373,7 +373,7 @@ impl<'a> Draft<'a> {
     }
 
     /// Whether the batch has enough: what is in it is written and applied before more is taken up.
-    pub(super) fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.effects.len() >= EFFECT_COUNT_MAX
     }
 }

@@ -15,15 +15,24 @@ use tidings_types::{BrakeScope, Device, DeviceNumber};
 use tokio::time::Instant;
 use tracing::{error, info, warn};
 
-use super::Derived;
-use super::changes::{self, NotReplayed};
-use super::draft::traits;
 use crate::blocks::Blocks;
 use crate::brakes::Brakes;
+use crate::checkpoint::changes::{self, NotReplayed};
 use crate::checkpoint::{self, Extent, Loaded, Reader, Section, Unusable};
+use crate::committer::draft::traits;
 use crate::engine::{Engine, EngineError, Table};
 use crate::rows::{self, DeviceRow, STATE_KEY, State};
 use crate::table::DeviceTable;
+
+/// What is in memory only to be quick, and made from the rows at open.
+pub(crate) struct Derived {
+    pub(crate) table: DeviceTable,
+    pub(crate) index: Index,
+    pub(crate) brakes: Brakes,
+    pub(crate) blocks: Blocks,
+    /// The checkpoint from which table and index were made; `None`: they were made from all rows.
+    pub(crate) checkpoint: Option<Loaded>,
+}
 
 /// Damaged rows that are left out, each with a word in the log. More are no accident of single rows, and rather than serve
 /// without the rest the store is not opened.
@@ -298,7 +307,7 @@ fn read_keys(engine: &Engine, table: Table, tx: &SyncSender<Keys>) -> Result<(),
 }
 
 /// Puts a device into the table and into the sets of its traits.
-pub(super) fn set(table: &mut DeviceTable, index: &mut Index, number: DeviceNumber, device: Device) {
+pub(crate) fn set(table: &mut DeviceTable, index: &mut Index, number: DeviceNumber, device: Device) {
     index.set_device(number, None, Some(traits(&device)));
     table.set_reserving(number, device);
 }

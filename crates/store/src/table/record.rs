@@ -14,7 +14,7 @@ use tidings_heap::stored_bytes;
 use tidings_types::{Device, DeviceNumber, Environment, JournalPosition, Platform, Provider, PushPermission, TokenRef};
 
 use super::names::{NOTHING, Names};
-use crate::device::Recipient;
+use crate::devices::Recipient;
 use crate::packed::Unpack;
 
 const PLATFORMS: [Platform; 3] = [Platform::Ios, Platform::Android, Platform::Web];

@@ -9,8 +9,8 @@ use tidings_types::{BrakeScope, DeviceToken, Json, Mute, MuteScope, TokenRef, Us
 use super::*;
 use crate::ReadError;
 use crate::committer::draft::Draft;
-use crate::committer::mutes::MuteEnds;
 use crate::hash::hash16;
+use crate::mutes::write::MuteEnds;
 use crate::rows;
 
 fn later(id: &str, due: u64) -> Vec<NewEvent> {

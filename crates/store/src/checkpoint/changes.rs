@@ -6,9 +6,9 @@ use std::ops::Bound;
 use tidings_audience::Index;
 use tidings_types::{Device, DeviceNumber};
 
-use super::draft::{Draft, Effect, traits};
-use super::load::set;
 use crate::checkpoint::Unusable;
+use crate::committer::draft::{Draft, Effect, traits};
+use crate::committer::load::set;
 use crate::engine::{Engine, EngineError, Table};
 use crate::rows::{self, Change, ChangeWriter, Changes, State};
 use crate::table::DeviceTable;
@@ -20,7 +20,7 @@ const TRIM_COUNT: usize = 2000;
 const CHANGE_BYTES_MAX: u64 = 1 << 30;
 
 /// The row that says what a batch changed, and how many changes that are; `None` when nothing of it is in the checkpoint.
-pub(super) fn row(effects: &[Effect]) -> Option<(Vec<u8>, u64)> {
+pub(crate) fn row(effects: &[Effect]) -> Option<(Vec<u8>, u64)> {
     let mut writer = ChangeWriter::default();
     for effect in effects {
         match effect {
@@ -42,7 +42,7 @@ pub(super) fn row(effects: &[Effect]) -> Option<(Vec<u8>, u64)> {
 
 /// Brings table and index, as a checkpoint has them, to what the rows say: replays the changes from `from` on. Tells how
 /// many there were.
-pub(super) fn replay(
+pub(crate) fn replay(
     engine: &Engine,
     from: u64,
     state: &State,
@@ -143,7 +143,7 @@ fn device(engine: &Engine, number: DeviceNumber) -> Result<Option<Device>, Engin
 
 /// Why there is nothing to begin from. Damage is no reason not to open: all rows are read instead.
 #[derive(Debug)]
-pub(super) enum NotReplayed {
+pub(crate) enum NotReplayed {
     Unusable(Unusable),
     Engine(EngineError),
 }
@@ -162,7 +162,7 @@ impl From<EngineError> for NotReplayed {
 
 impl Draft<'_> {
     /// Forgets changes before `taken`, which a checkpoint has. True when there are more.
-    pub(super) fn trim_changes(&mut self, taken: u64) -> Result<bool, EngineError> {
+    pub(crate) fn trim_changes(&mut self, taken: u64) -> Result<bool, EngineError> {
         let first = self.state.change_base;
         if first >= taken && self.state.change_bytes <= CHANGE_BYTES_MAX {
             return Ok(false);

@@ -9,8 +9,8 @@ use tidings_types::{
 };
 use tracing::error;
 
-use super::draft::{Draft, Effect};
-use crate::device::{
+use crate::committer::draft::{Draft, Effect};
+use crate::devices::{
     Credential, GoneToken, NewDevice, Precondition, PutTerms, Registered, Selection, USER_DEVICE_COUNT_MAX,
 };
 use crate::engine::{EngineError, Table};
@@ -25,7 +25,7 @@ const ERASE_COUNT: usize = 16;
 
 /// Who says what is put into a device's row.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Origin {
+pub(crate) enum Origin {
     /// The device itself, or who speaks for it: it gets a secret when it is new, and may say that its token is proven,
     /// or not.
     Device { proven: Option<bool> },
@@ -34,7 +34,7 @@ pub(super) enum Origin {
 }
 
 impl Draft<'_> {
-    pub(super) fn put_device(
+    pub(crate) fn put_device(
         &mut self,
         device: NewDevice,
         PutTerms { proven, precondition }: PutTerms,
@@ -55,7 +55,7 @@ impl Draft<'_> {
         Ok(if precondition.holds(revision) { Ok(()) } else { Err(ChangeError::PreconditionFailed { revision }) })
     }
 
-    pub(super) fn register(
+    pub(crate) fn register(
         &mut self,
         new: NewDevice,
         now: Timestamp,
@@ -155,7 +155,7 @@ impl Draft<'_> {
         }
     }
 
-    pub(super) fn delete_device(
+    pub(crate) fn delete_device(
         &mut self,
         id: &DeviceId,
         precondition: Precondition,
@@ -169,7 +169,7 @@ impl Draft<'_> {
     }
 
     /// Deletes some devices of the user and tells how many; 0 when he has none.
-    pub(super) fn erase_user(&mut self, user: &UserId) -> Result<usize, EngineError> {
+    pub(crate) fn erase_user(&mut self, user: &UserId) -> Result<usize, EngineError> {
         // The index does not know yet what this batch says.
         let new = self.effects.iter().filter_map(|effect| match effect {
             Effect::DeviceSet { number, device, .. } if device.user.as_ref() == Some(user) => Some(*number),
@@ -203,7 +203,7 @@ impl Draft<'_> {
     }
 
     /// Takes away a device with all that belongs to it.
-    pub(super) fn remove_device(&mut self, number: DeviceNumber, row: DeviceRow) -> Result<(), EngineError> {
+    pub(crate) fn remove_device(&mut self, number: DeviceNumber, row: DeviceRow) -> Result<(), EngineError> {
         self.remove_subscriptions(number)?;
         self.remove_mutes(number)?;
         if let Some(token) = &row.device.token {
@@ -223,7 +223,7 @@ impl Draft<'_> {
     }
 
     /// Notes that a device was seen: a new row on a new day.
-    pub(super) fn touch(&mut self, id: &DeviceId, now: Timestamp) -> Result<(), EngineError> {
+    pub(crate) fn touch(&mut self, id: &DeviceId, now: Timestamp) -> Result<(), EngineError> {
         if let Some((number, row)) = self.find(id)?.filter(|(_, row)| row.device.seen_at < now.start_of_day()) {
             self.note_seen(number, row, now);
         }
@@ -276,7 +276,7 @@ impl Draft<'_> {
     }
 
     /// A new secret for the device; the old one proves nothing from now on.
-    pub(super) fn rotate_credential(
+    pub(crate) fn rotate_credential(
         &mut self,
         id: &DeviceId,
     ) -> Result<Option<(DeviceNumber, Credential)>, EngineError> {
@@ -288,7 +288,7 @@ impl Draft<'_> {
     }
 
     /// The device is nobody's, subscribed to nothing and has muted nothing; its address stays for its next user.
-    pub(super) fn log_out(&mut self, id: &DeviceId) -> Result<Option<(DeviceNumber, Credential)>, EngineError> {
+    pub(crate) fn log_out(&mut self, id: &DeviceId) -> Result<Option<(DeviceNumber, Credential)>, EngineError> {
         let Some((number, mut row)) = self.find(id)? else { return Ok(None) };
         self.remove_subscriptions(number)?;
         self.remove_mutes(number)?;
@@ -301,7 +301,7 @@ impl Draft<'_> {
         Ok(Some((number, credential)))
     }
 
-    pub(super) fn subscribe(
+    pub(crate) fn subscribe(
         &mut self,
         id: &DeviceId,
         selection: Selection,
@@ -313,7 +313,7 @@ impl Draft<'_> {
         Ok(self.add_subscriptions(number, pairs))
     }
 
-    pub(super) fn add_subscriptions(
+    pub(crate) fn add_subscriptions(
         &mut self,
         number: DeviceNumber,
         pairs: impl IntoIterator<Item = (Subject, TopicName)>,
@@ -339,7 +339,7 @@ impl Draft<'_> {
         Ok(added)
     }
 
-    pub(super) fn unsubscribe(
+    pub(crate) fn unsubscribe(
         &mut self,
         id: &DeviceId,
         selection: Selection,
@@ -359,7 +359,7 @@ impl Draft<'_> {
         Ok(Ok(removed))
     }
 
-    pub(super) fn remove_subscriptions(&mut self, number: DeviceNumber) -> Result<(), EngineError> {
+    pub(crate) fn remove_subscriptions(&mut self, number: DeviceNumber) -> Result<(), EngineError> {
         for (subject, topic) in self.subscriptions(&rows::number_key(number))? {
             self.remove_subscription(number, subject, topic);
         }
@@ -399,7 +399,7 @@ impl Draft<'_> {
         Ok(names.map(|(_, subject, topic)| (subject, topic)).collect())
     }
 
-    pub(super) fn tokens_gone(&mut self, tokens: Vec<GoneToken>) -> Result<usize, EngineError> {
+    pub(crate) fn tokens_gone(&mut self, tokens: Vec<GoneToken>) -> Result<usize, EngineError> {
         let mut taken = 0;
         for GoneToken { number, token, gone_at } in tokens {
             let Some(mut row) = self.row(number)? else {
@@ -425,7 +425,7 @@ impl Draft<'_> {
     }
 
     /// The device's number. Memory mostly knows; it does too where the row that says it is damaged.
-    pub(super) fn find_number(&self, id: &DeviceId) -> Result<Option<DeviceNumber>, EngineError> {
+    pub(crate) fn find_number(&self, id: &DeviceId) -> Result<Option<DeviceNumber>, EngineError> {
         let is_untouched = self.rows.get(Table::DeviceId, rows::device_id_key(id)).is_none();
         if is_untouched
             && let Some(number) = self.shared.table.read().number_of(id)
@@ -452,14 +452,14 @@ impl Draft<'_> {
         self.named_number(id).is_ok_and(|named| named == Some(number))
     }
 
-    pub(super) fn find(&self, id: &DeviceId) -> Result<Option<(DeviceNumber, DeviceRow)>, EngineError> {
+    pub(crate) fn find(&self, id: &DeviceId) -> Result<Option<(DeviceNumber, DeviceRow)>, EngineError> {
         let Some(number) = self.find_number(id)? else { return Ok(None) };
         // A row of another device is not this one's, whatever names it.
         Ok(self.row(number)?.filter(|row| row.device.id == *id).map(|row| (number, row)))
     }
 
     /// What is kept of a device. One whose row is damaged is not known: registered again, it gets a new number.
-    pub(super) fn row(&self, number: DeviceNumber) -> Result<Option<DeviceRow>, EngineError> {
+    pub(crate) fn row(&self, number: DeviceNumber) -> Result<Option<DeviceRow>, EngineError> {
         let key = rows::number_key(number);
         let row = self.get(Table::Device, &key)?.map(|row| rows::decode_device(&key, &row));
         match row.transpose() {

@@ -5,9 +5,9 @@ use std::ops::Bound;
 
 use tidings_types::{DeviceId, DeviceNumber, ImportName, MuteScope, Subject, Timestamp, TopicName, UserId};
 
-use super::devices::Origin;
-use super::draft::Draft;
-use crate::device::{GivenCredential, ImportProgress, Imported, NewImport, USER_DEVICE_COUNT_MAX};
+use crate::committer::draft::Draft;
+use crate::devices::write::Origin;
+use crate::devices::{GivenCredential, ImportProgress, Imported, NewImport, USER_DEVICE_COUNT_MAX};
 use crate::engine::{EngineError, Table};
 use crate::error::{ImportError, SubscribeError};
 use crate::message::StepPart;
@@ -30,7 +30,7 @@ struct Wanted<'a> {
 
 impl Draft<'_> {
     /// A chunk of an import, done as a whole or not at all; with the last one of a step its progress is noted.
-    pub(super) fn import(
+    pub(crate) fn import(
         &mut self,
         devices: Vec<NewImport>,
         part: Option<StepPart>,

@@ -57,7 +57,7 @@ const EXTRAS: u8 = USER | COUNTRY | TIME_ZONE | SEEN_IN_DAYS | PACKED_TEXT;
 const DAY_MS: u64 = 24 * 3600 * 1000;
 
 /// Numbers in rows, which stay whatever is added to the types or moved in them.
-pub(super) const PLATFORMS: [Platform; 3] = [Platform::Ios, Platform::Android, Platform::Web];
+pub(crate) const PLATFORMS: [Platform; 3] = [Platform::Ios, Platform::Android, Platform::Web];
 const ENVIRONMENTS: [Environment; 2] = [Environment::Production, Environment::Sandbox];
 const PERMISSIONS: [PushPermission; 4] =
     [PushPermission::Unknown, PushPermission::Granted, PushPermission::Provisional, PushPermission::Denied];
@@ -66,7 +66,7 @@ const P256DH_BYTES: usize = 65;
 const AUTH_BYTES: usize = 16;
 
 /// The number of a value in rows.
-pub(super) fn place<T: PartialEq>(all: &[T], value: &T) -> u8 {
+pub(crate) fn place<T: PartialEq>(all: &[T], value: &T) -> u8 {
     all.iter().position(|other| other == value).expect("every value has its number in rows") as u8
 }
 

@@ -5,14 +5,14 @@
 
 use tidings_types::DeviceNumber;
 
-use super::draft::{Draft, Undo};
+use crate::committer::draft::{Draft, Undo};
 use crate::engine::{EngineError, Table};
 use crate::rows;
 use crate::table::{Lost, proven_place};
 
 impl Draft<'_> {
     /// The provider has accepted a push to what is the token of each of these by now; those without one are passed over.
-    pub(super) fn devices_proven(&mut self, numbers: &[DeviceNumber]) -> Result<(), EngineError> {
+    pub(crate) fn devices_proven(&mut self, numbers: &[DeviceNumber]) -> Result<(), EngineError> {
         for &number in numbers {
             if self.has_token(number)? {
                 self.set_proven(number, true);
@@ -22,7 +22,7 @@ impl Draft<'_> {
     }
 
     /// Notes whether the device's token was accepted before.
-    pub(super) fn set_proven(&mut self, number: DeviceNumber, is_proven: bool) {
+    pub(crate) fn set_proven(&mut self, number: DeviceNumber, is_proven: bool) {
         let (chunk, place) = proven_place(number);
         let table = self.shared.table.read();
         let known = self.proven.get(&chunk).map(|bits| bits.contains(place));

@@ -11,7 +11,7 @@ use tidings_telemetry::chain;
 use tidings_types::{DeviceNumber, Timestamp};
 use tracing::{error, info};
 
-use super::draft::Draft;
+use crate::committer::draft::Draft;
 use crate::engine::{EngineError, Table};
 use crate::rows::{self, DeviceRow};
 
@@ -26,13 +26,13 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 impl Draft<'_> {
     /// What ends by itself ends by this: the clock, or the latest `now` where that is earlier. A clock that was ahead for a
     /// moment has then ended what it met, and ends no more.
-    pub(super) fn wall(&self) -> Timestamp {
+    pub(crate) fn wall(&self) -> Timestamp {
         self.now.min((self.shared.config.clock)())
     }
 
     /// Walks on over the devices behind `cursor` and deletes those that nobody has seen for longer than `idle_max`; tells
     /// how many.
-    pub(super) fn expire_devices(&mut self, idle_max: Duration, cursor: &mut Vec<u8>) -> Result<u64, EngineError> {
+    pub(crate) fn expire_devices(&mut self, idle_max: Duration, cursor: &mut Vec<u8>) -> Result<u64, EngineError> {
         let (mut idle, mut unknown) = (Vec::new(), Vec::new());
         let (mut seen_count, mut last) = (0, Vec::new());
         let now = self.wall();
@@ -76,7 +76,7 @@ impl Draft<'_> {
     }
 
     /// Writes the day on which a device was seen. Nobody in memory asks for it, and it is no change of the device.
-    pub(super) fn note_seen(&mut self, number: DeviceNumber, mut row: DeviceRow, at: Timestamp) {
+    pub(crate) fn note_seen(&mut self, number: DeviceNumber, mut row: DeviceRow, at: Timestamp) {
         row.device.seen_at = row.device.seen_at.max(at.start_of_day()); // The clock may have been set back.
         self.rows.put(Table::Device, rows::number_key(number), rows::encode_device(&row));
     }

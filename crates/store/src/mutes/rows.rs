@@ -7,8 +7,8 @@
 
 use tidings_types::{DeviceNumber, Mute, MuteScope, Subject, Timestamp};
 
-use super::number_key;
 use crate::engine::{EngineError, Table};
+use crate::rows::number_key;
 
 /// Without a subject: that of everything.
 pub(crate) fn mute_key(number: DeviceNumber, scope: &MuteScope) -> Vec<u8> {

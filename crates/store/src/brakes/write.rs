@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use tidings_types::{BrakeScope, JournalPosition, Timestamp};
 
-use super::draft::Draft;
 use crate::brakes::{Brakes, PAUSE_COUNT_MAX};
+use crate::committer::draft::Draft;
 use crate::engine::{EngineError, Table};
 use crate::error::WriteError;
 use crate::rows;
 
 impl Draft<'_> {
     /// False when it was paused already, since then.
-    pub(super) fn pause(&mut self, scope: BrakeScope, now: Timestamp) -> Result<bool, WriteError> {
+    pub(crate) fn pause(&mut self, scope: BrakeScope, now: Timestamp) -> Result<bool, WriteError> {
         let paused = &self.brakes.paused;
         if paused.contains_key(&scope) {
             return Ok(false);
@@ -26,7 +26,7 @@ impl Draft<'_> {
         Ok(true)
     }
 
-    pub(super) fn resume(&mut self, scope: &BrakeScope) -> Result<bool, EngineError> {
+    pub(crate) fn resume(&mut self, scope: &BrakeScope) -> Result<bool, EngineError> {
         if !self.brakes.is_paused(scope) {
             return Ok(false);
         }
@@ -50,7 +50,7 @@ impl Draft<'_> {
     }
 
     /// False when it was cancelled already, or no event is there: so there are never more than the journal has.
-    pub(super) fn cancel(&mut self, position: JournalPosition) -> bool {
+    pub(crate) fn cancel(&mut self, position: JournalPosition) -> bool {
         let in_journal = self.state.journal_base..self.state.journal_end;
         if self.brakes.cancelled.contains(&position) || !in_journal.contains(&position.0) {
             return false;
@@ -61,7 +61,7 @@ impl Draft<'_> {
     }
 
     /// The job at `position` is not there any more.
-    pub(super) fn forget_cancelled(&mut self, position: JournalPosition) {
+    pub(crate) fn forget_cancelled(&mut self, position: JournalPosition) {
         if self.brakes.cancelled.contains(&position) {
             self.rows.delete(Table::Cancelled, rows::position_key(position));
             self.change_brakes().cancelled.remove(position);

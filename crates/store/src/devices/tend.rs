@@ -9,7 +9,7 @@ use tidings_telemetry::chain;
 use tidings_types::{DeviceId, DeviceNumber};
 use tracing::{error, info, warn};
 
-use super::draft::Draft;
+use crate::committer::draft::Draft;
 use crate::engine::{EngineError, Table};
 use crate::rows;
 use crate::table::{DeviceTable, Ids};
@@ -21,7 +21,7 @@ const ID_COUNT: usize = if cfg!(test) { 8 } else { 1024 };
 
 impl Draft<'_> {
     /// Nothing of it is a change: no row is written. True when there may be more.
-    pub(super) fn tend_table(&mut self) -> Result<bool, EngineError> {
+    pub(crate) fn tend_table(&mut self) -> Result<bool, EngineError> {
         let lost = self.shared.losses.take(REPAIR_COUNT);
         let mut forgotten = BTreeSet::new();
         let repaired = lost.iter().try_for_each(|number| self.repair(*number, &mut forgotten));
@@ -40,7 +40,7 @@ impl Draft<'_> {
     }
 
     /// Tells the table who has which number. Nothing of it is a change. True when there may be more.
-    pub(super) fn hint_at_ids(&mut self) -> Result<bool, EngineError> {
+    pub(crate) fn hint_at_ids(&mut self) -> Result<bool, EngineError> {
         let outgrown = self.shared.table.read().outgrown_hints();
         if let Some(device_count) = outgrown {
             let hints = Ids::for_twice(device_count); // Megabytes: neither made nor freed under the lock.

@@ -9,9 +9,9 @@ use tidings_types::DeviceNumber;
 use tokio::time::Instant;
 use tracing::error;
 
-use super::draft::Draft;
 use crate::blocks::{Blocks, Given, Traits};
-use crate::device::NewDevice;
+use crate::committer::draft::Draft;
+use crate::devices::NewDevice;
 use crate::engine::{EngineError, Table};
 use crate::error::WriteError;
 use crate::rows;
@@ -23,12 +23,12 @@ const RIPE_COUNT: usize = 256;
 
 impl Draft<'_> {
     /// Only the committer asks, so nobody waits.
-    pub(super) fn blocks(&self) -> MutexGuard<'_, Blocks> {
+    pub(crate) fn blocks(&self) -> MutexGuard<'_, Blocks> {
         self.shared.blocks.lock().unwrap_or_else(PoisonError::into_inner) // Each step leaves it whole.
     }
 
     /// A number for a new device; refused when there are `device_count_max`.
-    pub(super) fn new_number(&mut self, device: &NewDevice) -> Result<DeviceNumber, WriteError> {
+    pub(crate) fn new_number(&mut self, device: &NewDevice) -> Result<DeviceNumber, WriteError> {
         let limit = self.shared.config.device_count_max;
         let mut blocks = self.blocks();
         let (given, end) = (blocks.give(Traits::of(device), limit), blocks.end());
@@ -43,7 +43,7 @@ impl Draft<'_> {
     }
 
     /// Whether there is room for so many new devices.
-    pub(super) fn check_number_room(&self, count: u64) -> Result<(), WriteError> {
+    pub(crate) fn check_number_room(&self, count: u64) -> Result<(), WriteError> {
         let limit = self.shared.config.device_count_max;
         let room = self.blocks().room(limit);
         let full = WriteError::Overloaded { what: "the set of devices", limit: u64::from(limit) };
@@ -51,13 +51,13 @@ impl Draft<'_> {
     }
 
     /// The device of this number is deleted with this batch.
-    pub(super) fn free_number(&mut self, number: DeviceNumber) {
+    pub(crate) fn free_number(&mut self, number: DeviceNumber) {
         self.blocks().delete(number, self.state.journal_end);
     }
 
     /// Makes numbers ready of which the sender needs nothing before `trim_to` and that have rested. True when there may be
     /// more.
-    pub(super) fn ripen_numbers(&mut self, trim_to: u64, now: Instant) -> Result<bool, EngineError> {
+    pub(crate) fn ripen_numbers(&mut self, trim_to: u64, now: Instant) -> Result<bool, EngineError> {
         self.shared.counters.looks.fetch_add(1, Ordering::Relaxed);
         self.blocks().rest(trim_to, now + REST);
         for _ in 0..RIPE_COUNT {

@@ -16,6 +16,13 @@ use tidings_types::{
 
 use crate::hash::{Hash32, hash32, random};
 
+mod expire;
+mod numbers;
+mod proven;
+pub(crate) mod rows;
+mod tend;
+pub(crate) mod write;
+
 /// Devices of one user: an audience is made of them, a list of them and their export look at all, and he is erased with
 /// them. Whoever has more is no person, and is better a subject that they subscribe to. Those that a store had before it
 /// knew this limit stay.

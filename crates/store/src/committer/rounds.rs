@@ -9,8 +9,8 @@ use tokio::time::Instant;
 use tracing::error;
 
 use super::draft::{Draft, Effect};
-use super::mutes::MuteEnds;
 use crate::engine::{EngineError, Table};
+use crate::mutes::write::MuteEnds;
 use crate::rows::{self, ChannelRow, EventHead, HistoryRow};
 
 /// Events one look may take, and channels it may pass: a few milliseconds.

@@ -10,10 +10,10 @@ use tidings_telemetry::chain;
 use tidings_types::Timestamp;
 use tracing::{error, warn};
 
-use super::draft::Draft;
+use crate::committer::draft::Draft;
 use crate::engine::{EngineError, Table};
 use crate::error::WriteError;
-use crate::event::{Appended, AppendedTo, LaterEvent, LaterKey, publication_data};
+use crate::events::{Appended, AppendedTo, LaterEvent, LaterKey, publication_data};
 use crate::hash::{Hash16, hash32};
 use crate::message::PreparedEvent;
 use crate::read::later_ids;
@@ -25,7 +25,7 @@ const RELEASE_BYTES_MAX: usize = 1 << 20;
 
 impl Draft<'_> {
     /// Keeps an event until `at`; the caller has found room for it.
-    pub(super) fn put_later(
+    pub(crate) fn put_later(
         &mut self,
         event: PreparedEvent,
         at: Timestamp,
@@ -47,7 +47,7 @@ impl Draft<'_> {
 
     /// Moves what is due into the journal, the earliest first, as far as there is room and one batch goes. Tells how
     /// many; an error only if there was no room for the first.
-    pub(super) fn release_later(&mut self, now: Timestamp) -> Result<Result<usize, WriteError>, EngineError> {
+    pub(crate) fn release_later(&mut self, now: Timestamp) -> Result<Result<usize, WriteError>, EngineError> {
         let (mut released, mut bytes) = (0, 0);
         for _ in 0..RELEASE_COUNT_MAX {
             let Some(key) = self.state.later_first.filter(|key| key.at <= now && bytes < RELEASE_BYTES_MAX) else {
@@ -101,7 +101,7 @@ impl Draft<'_> {
     }
 
     /// Forgets an event that is not yet due, and its id. False when there is none.
-    pub(super) fn cancel_later(&mut self, id_hash: Hash16) -> Result<bool, EngineError> {
+    pub(crate) fn cancel_later(&mut self, id_hash: Hash16) -> Result<bool, EngineError> {
         let Some((EventPlace::Later(key), _)) = self.known_id(&id_hash)? else { return Ok(false) };
         let row = self.get(Table::Later, &rows::later_key(key))?.unwrap_or_default();
         if let Ok(later) = rows::decode_later(key, &row) {

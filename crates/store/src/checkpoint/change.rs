@@ -17,7 +17,7 @@
 use tidings_audience::Traits;
 use tidings_types::{AppId, Country, DeviceNumber, Locale, Platform, Subject, TopicName, UserId};
 
-use super::device::{PLATFORMS, place};
+use crate::devices::rows::device::{PLATFORMS, place};
 use crate::packed::{Unpack, put_bytes, put_varint};
 
 /// By what selections find a device; a copy of its own.

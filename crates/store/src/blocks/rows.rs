@@ -3,11 +3,11 @@
 
 use tidings_types::{Country, DeviceNumber, Locale};
 
-use super::device::{PLATFORMS, place};
-use super::{decode_number, number_key};
-use crate::blocks::{BlockRow, Traits};
+use super::{BlockRow, Traits};
+use crate::devices::rows::device::{PLATFORMS, place};
 use crate::engine::{EngineError, Table};
 use crate::packed::{Unpack, put_bytes, put_varint};
+use crate::rows::{decode_number, number_key};
 
 /// The key of the block with this first number.
 pub(crate) fn block_key(first: u32) -> [u8; 4] {

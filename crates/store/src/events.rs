@@ -13,6 +13,10 @@ use tidings_types::{
     Subject, Timestamp, TopicName,
 };
 
+mod former;
+mod later;
+mod write;
+
 /// An event to be accepted, with the durable channels it is published in.
 #[derive(Debug, Clone)]
 pub struct NewEvent {

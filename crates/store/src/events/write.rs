@@ -6,11 +6,11 @@ use tidings_telemetry::chain;
 use tidings_types::{ChannelName, JournalPosition, Offset, ReceiptRequest, StreamPosition, Timestamp};
 use tracing::error;
 
-use super::draft::{Draft, Effect};
+use super::former;
+use crate::committer::draft::{Draft, Effect};
 use crate::engine::{EngineError, Table};
 use crate::error::{AppendError, WriteError};
-use crate::event::{Appended, AppendedTo, DurableChannel, StoredPublication};
-use crate::former;
+use crate::events::{Appended, AppendedTo, DurableChannel, StoredPublication};
 use crate::hash::{Hash16, Hash32};
 use crate::message::PreparedEvent;
 use crate::read;
@@ -27,7 +27,7 @@ enum Fate {
 }
 
 impl Draft<'_> {
-    pub(super) fn append_events(
+    pub(crate) fn append_events(
         &mut self,
         events: Vec<PreparedEvent>,
         now: Timestamp,
@@ -77,7 +77,7 @@ impl Draft<'_> {
 
     /// What is remembered of an id. One that waited for its time and was lost by a damaged row is not known, nor is one
     /// whose event was trimmed unread.
-    pub(super) fn known_id(&self, id_hash: &Hash16) -> Result<Option<(EventPlace, Hash32)>, EngineError> {
+    pub(crate) fn known_id(&self, id_hash: &Hash16) -> Result<Option<(EventPlace, Hash32)>, EngineError> {
         let Some(row) = self.get(Table::EventId, id_hash)? else { return Ok(None) };
         let known = rows::decode_event_id(id_hash, &row)?;
         let is_lost = match known.0 {
@@ -102,7 +102,7 @@ impl Draft<'_> {
     }
 
     /// Whether the journal takes so many events more.
-    pub(super) fn check_journal_room(&self, count: u64, bytes: u64) -> Result<(), WriteError> {
+    pub(crate) fn check_journal_room(&self, count: u64, bytes: u64) -> Result<(), WriteError> {
         let (count_max, bytes_max) = (self.shared.config.journal_event_count_max, self.shared.config.journal_bytes_max);
         let kept = self.state.journal_end - self.state.journal_base;
         match count {
@@ -147,7 +147,7 @@ impl Draft<'_> {
 
     /// Its time to live counts from `accepted_at`, its publications are of `now`: those of a channel follow each other
     /// in time.
-    pub(super) fn append_event(
+    pub(crate) fn append_event(
         &mut self,
         event: PreparedEvent,
         accepted_at: Timestamp,
@@ -187,7 +187,7 @@ impl Draft<'_> {
         Ok(AppendedTo::Journal { position, published })
     }
 
-    pub(super) fn publish(
+    pub(crate) fn publish(
         &mut self,
         channel: DurableChannel,
         publication: StoredPublication,
@@ -224,7 +224,7 @@ impl Draft<'_> {
     }
 
     /// The channel is there until `at` at least, for an event that is due then; the caller has found room for it.
-    pub(super) fn keep_channel(&mut self, name: &ChannelName, at: Timestamp) -> Result<(), EngineError> {
+    pub(crate) fn keep_channel(&mut self, name: &ChannelName, at: Timestamp) -> Result<(), EngineError> {
         let mut row = self.found_channel(name)?;
         row.published_at = row.published_at.max(at);
         self.rows.put(Table::Channel, name.as_str().as_bytes(), rows::encode(&row));
@@ -233,7 +233,7 @@ impl Draft<'_> {
 
     /// An event that a channel was kept for is called off. If others wait for it, it may be forgotten all the same, and be there
     /// again when they are due: over the bound by one then.
-    pub(super) fn release_channel(&mut self, name: &ChannelName) -> Result<(), EngineError> {
+    pub(crate) fn release_channel(&mut self, name: &ChannelName) -> Result<(), EngineError> {
         let Some(mut row) = self.channel(name)? else { return Ok(()) };
         row.published_at = row.published_at.min(self.now);
         self.rows.put(Table::Channel, name.as_str().as_bytes(), rows::encode(&row));
@@ -251,7 +251,7 @@ impl Draft<'_> {
 
     /// A channel's row. One that is damaged is made anew from the channel's history, which ends with the last
     /// publication, or else behind all offsets that it can have given out: who resumes from before is told of the gap.
-    pub(super) fn channel(&self, name: &ChannelName) -> Result<Option<ChannelRow>, EngineError> {
+    pub(crate) fn channel(&self, name: &ChannelName) -> Result<Option<ChannelRow>, EngineError> {
         let key = name.as_str().as_bytes();
         let read = self
             .get(Table::Channel, key)
@@ -271,7 +271,7 @@ impl Draft<'_> {
         }
     }
 
-    pub(super) fn jobs(
+    pub(crate) fn jobs(
         &mut self,
         put: Vec<(JournalPosition, Vec<u8>)>,
         remove: Vec<JournalPosition>,

@@ -11,7 +11,7 @@ use tidings_telemetry::chain;
 use tidings_types::{DeviceId, DeviceNumber, Mute, MuteScope, Timestamp};
 use tracing::error;
 
-use super::draft::{Draft, Effect};
+use crate::committer::draft::{Draft, Effect};
 use crate::engine::{EngineError, Table};
 use crate::error::SubscribeError;
 use crate::rows;
@@ -21,9 +21,9 @@ const END_COUNT: usize = 1000;
 
 /// How far the look for mutes that are over is.
 #[derive(Debug, Default)]
-pub(super) struct MuteEnds {
+pub(crate) struct MuteEnds {
     /// No mute that ends before this is left, but for those that are looked for among all.
-    pub(super) ended: Timestamp,
+    pub(crate) ended: Timestamp,
     /// With which key the look at all mutes goes on.
     start: Vec<u8>,
     /// When it began, if it has read all so far.
@@ -34,7 +34,7 @@ pub(super) struct MuteEnds {
 
 impl Draft<'_> {
     /// True when the scope was not muted before. One that is over already ends what there is.
-    pub(super) fn mute(&mut self, id: &DeviceId, mute: Mute) -> Result<Result<bool, SubscribeError>, EngineError> {
+    pub(crate) fn mute(&mut self, id: &DeviceId, mute: Mute) -> Result<Result<bool, SubscribeError>, EngineError> {
         let Some((number, _)) = self.find(id)? else { return Ok(Err(SubscribeError::NotFound)) };
         if mute.until.is_some_and(|until| until <= self.wall()) {
             self.end_mute(number, &mute.scope)?;
@@ -50,7 +50,7 @@ impl Draft<'_> {
     }
 
     /// True when it was not muted before.
-    pub(super) fn put_mute(&mut self, number: DeviceNumber, Mute { scope, until }: Mute) -> Result<bool, EngineError> {
+    pub(crate) fn put_mute(&mut self, number: DeviceNumber, Mute { scope, until }: Mute) -> Result<bool, EngineError> {
         let before = self.muted(number, &scope)?;
         if before == Some(until) {
             return Ok(false);
@@ -70,7 +70,7 @@ impl Draft<'_> {
     }
 
     /// False when it was not muted.
-    pub(super) fn unmute(
+    pub(crate) fn unmute(
         &mut self,
         id: &DeviceId,
         scope: &MuteScope,
@@ -90,7 +90,7 @@ impl Draft<'_> {
         Ok(true)
     }
 
-    pub(super) fn remove_mutes(&mut self, number: DeviceNumber) -> Result<(), EngineError> {
+    pub(crate) fn remove_mutes(&mut self, number: DeviceNumber) -> Result<(), EngineError> {
         for scope in self.mutes(number)?.into_keys() {
             self.end_mute(number, &scope)?;
         }
@@ -104,7 +104,7 @@ impl Draft<'_> {
     }
 
     /// The mutes of a device and their ends, as this batch will leave them.
-    pub(super) fn mutes(&self, number: DeviceNumber) -> Result<BTreeMap<MuteScope, Option<Timestamp>>, EngineError> {
+    pub(crate) fn mutes(&self, number: DeviceNumber) -> Result<BTreeMap<MuteScope, Option<Timestamp>>, EngineError> {
         let prefix = rows::number_key(number);
         let mut mutes = BTreeMap::new();
         self.engine.scan(Table::Mute, Bound::Included(&prefix), |key, row| {
@@ -127,7 +127,7 @@ impl Draft<'_> {
     /// Ends mutes that are over, some at a time. True when there may be more.
     ///
     /// Where it cannot be read what is muted, the end is forgotten and the mute stays: the others end in time.
-    pub(super) fn end_mutes(&mut self, ends: &mut MuteEnds) -> Result<bool, EngineError> {
+    pub(crate) fn end_mutes(&mut self, ends: &mut MuteEnds) -> Result<bool, EngineError> {
         let mut over = Vec::new();
         let now = self.wall();
         if now < ends.ended {

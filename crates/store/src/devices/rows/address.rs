@@ -21,7 +21,7 @@ const ZERO: u8 = b'A';
 /// Letters that fill whole bytes.
 const GROUP: usize = 4;
 
-pub(super) fn put_address(out: &mut Vec<u8>, text: &str) {
+pub(crate) fn put_address(out: &mut Vec<u8>, text: &str) {
     let (start, colon) = tail_of(text.as_bytes());
     let (plain, tail) = text.as_bytes().split_at(start);
     put_bytes(out, plain);
@@ -50,7 +50,7 @@ fn tail_of(text: &[u8]) -> (usize, Option<usize>) {
 }
 
 /// Reads all that is left.
-pub(super) fn take_address(row: &mut Unpack<'_>) -> Option<String> {
+pub(crate) fn take_address(row: &mut Unpack<'_>) -> Option<String> {
     let plain = row.text()?;
     let colon = row.varint()?;
     let bytes = row.take(row.0.len())?;

@@ -1,0 +1,4 @@
+//! Rows of devices.
+
+mod address;
+pub(crate) mod device;

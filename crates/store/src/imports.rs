@@ -1,0 +1,3 @@
+//! Imports.
+
+mod write;

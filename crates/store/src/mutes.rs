@@ -1,0 +1,4 @@
+//! Mutes.
+
+pub(crate) mod rows;
+pub(crate) mod write;
