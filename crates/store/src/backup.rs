@@ -20,6 +20,9 @@
 //! asks for its next block for [`IDLE_MAX`], or the store is opened again after an error or closed: while it lasts, files
 //! that are compacted away stay on the disk, and the write buffers of its beginning in memory.
 
+use crate::engine::STATE_KEY;
+use crate::meta::read_state;
+
 mod format;
 #[cfg(test)]
 mod tests;
@@ -37,12 +40,12 @@ use tokio::time::Instant;
 use self::format::{Block, Decoder, Encoder, Head, Part};
 use self::verify::Inspector;
 pub use self::verify::{Finding, Findings};
-use crate::committer::load::read_state;
 use crate::engine::{Durability, Engine, EngineError, Rows, Table};
 use crate::error::OpenError;
 use crate::folder::{FolderLock, lock_folder};
 use crate::hash;
-use crate::rows::{self, DISPATCHED_KEY, FORMAT, FORMAT_KEY, STATE_KEY, State};
+use crate::meta::{DISPATCHED_KEY, FORMAT, FORMAT_KEY, State};
+use crate::rows;
 use crate::service::Store;
 use crate::shared::Shared;
 

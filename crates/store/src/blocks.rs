@@ -42,11 +42,10 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
+use crate::devices::NewDevice;
 use roaring::RoaringBitmap;
 use tidings_types::{Country, DeviceNumber, Locale, Platform};
 use tokio::time::Instant;
-
-use crate::devices::NewDevice;
 
 pub(crate) mod rows;
 #[cfg(test)]

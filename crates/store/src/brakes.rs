@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use tidings_types::{BrakeScope, JournalPosition, Timestamp};
 
+pub(crate) mod rows;
 mod write;
 
 /// Scopes that may be paused at once; with more, [`Store::pause`](crate::Store::pause) refuses.

@@ -30,12 +30,12 @@ use self::load::{Derived, load};
 use self::rounds::Rounds;
 use crate::checkpoint::Checkpointer;
 use crate::engine::{self, Durability, Engine, EngineError, probe};
-use crate::events::CommitSink;
 use crate::folder::FolderLock;
 use crate::message::Command;
+use crate::meta::State;
 use crate::queue::{Drained, Queue};
-use crate::rows::State;
 use crate::shared::Shared;
+use crate::sink::CommitSink;
 use crate::table::DeviceTable;
 
 pub(crate) mod draft;

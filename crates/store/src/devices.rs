@@ -3,19 +3,13 @@
 //! Durable forms are elsewhere (`rows`); these are what goes over the counter. [`Recipient`] borrows from the device
 //! table: it lives for one call of [`Store::with_recipients`](crate::Store::with_recipients).
 
-use std::fmt;
-use std::str::FromStr;
-
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use serde::{Deserialize, Serialize};
+use crate::devices::credential::{Credential, CredentialHash};
 use tidings_types::{
-    AppId, Country, Device, DeviceId, DeviceNumber, DeviceToken, Environment, ImportName, JournalPosition, Locale,
-    Mute, NameError, Platform, PushPermission, Subject, TimeZone, Timestamp, TokenRef, TopicName, UserId,
+    AppId, Country, Device, DeviceId, DeviceNumber, DeviceToken, Environment, JournalPosition, Locale, Mute, Platform,
+    PushPermission, Subject, TimeZone, Timestamp, TokenRef, TopicName, UserId,
 };
 
-use crate::hash::{Hash32, hash32, random};
-
+pub(crate) mod credential;
 mod expire;
 mod numbers;
 mod proven;
@@ -107,95 +101,6 @@ impl Precondition {
     }
 }
 
-/// A device to be imported.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NewImport {
-    /// What is said about it.
-    pub device: NewDevice,
-    /// What it subscribes to, beside what it subscribed to before.
-    pub subscriptions: Vec<(Subject, TopicName)>,
-    /// What it does not want to be told, beside what it muted before; one of a known scope takes the known one's place.
-    pub mutes: Vec<Mute>,
-    /// Its secret from now on, where the device brings one along; `None` leaves what it has.
-    pub credential: Option<GivenCredential>,
-    /// Its provider has accepted pushes to this very token already; false leaves what is known.
-    pub proven: bool,
-    /// When it was last seen, where somebody knows; an earlier day than the known one changes nothing. `None`: a new one
-    /// counts as seen now.
-    pub seen_at: Option<Timestamp>,
-    /// When it registered its token, where somebody knows: a provider's word that the token has been gone since before
-    /// then does not count. An earlier time than the known one of the same token changes nothing. `None`: it counts always.
-    pub token_at: Option<Timestamp>,
-}
-
-impl From<NewDevice> for NewImport {
-    /// One that brings nothing along.
-    fn from(device: NewDevice) -> Self {
-        let (subscriptions, mutes) = (Vec::new(), Vec::new());
-        Self { device, subscriptions, mutes, credential: None, proven: false, seen_at: None, token_at: None }
-    }
-}
-
-/// A secret that a device brings along; only its hash is stored.
-#[derive(Clone, PartialEq, Eq)]
-pub enum GivenCredential {
-    /// The text itself.
-    Secret(String),
-    /// Its hash: nobody but the device has the text.
-    Hash(CredentialHash),
-}
-
-impl GivenCredential {
-    pub(crate) fn hash(&self) -> Hash32 {
-        match self {
-            Self::Secret(text) => hash32(text.as_bytes()),
-            Self::Hash(hash) => hash.0,
-        }
-    }
-}
-
-impl From<String> for GivenCredential {
-    fn from(text: String) -> Self {
-        Self::Secret(text)
-    }
-}
-
-// Secrets never reach a log, nor what a weak one can be guessed from.
-impl fmt::Debug for GivenCredential {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("GivenCredential")
-    }
-}
-
-/// The SHA-256 hash of a device's secret; as text, base64url without padding.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct CredentialHash(pub(crate) Hash32);
-
-impl fmt::Display for CredentialHash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&URL_SAFE_NO_PAD.encode(self.0))
-    }
-}
-
-impl FromStr for CredentialHash {
-    type Err = NameError;
-
-    fn from_str(text: &str) -> Result<Self, NameError> {
-        let hash = URL_SAFE_NO_PAD.decode(text).ok().and_then(|bytes| bytes.try_into().ok());
-        hash.map(Self).ok_or_else(|| NameError {
-            what: "credential hash",
-            rule: "must be a SHA-256 hash in base64url without padding, 43 characters",
-            value: "a secret's".to_owned(),
-        })
-    }
-}
-
-impl fmt::Debug for CredentialHash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("CredentialHash")
-    }
-}
-
 /// Devices in order, as [`Store::export`](crate::Store::export) finds them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ExportPage {
@@ -223,67 +128,6 @@ pub struct Exported {
     pub proven: bool,
 }
 
-impl From<Exported> for NewImport {
-    /// All of it but what is of one store only: the revision, and since when the device is owed events.
-    fn from(exported: Exported) -> Self {
-        let Exported { device, credential, subscriptions, mutes, proven } = exported;
-        let Device {
-            id,
-            user,
-            app,
-            platform,
-            environment,
-            token,
-            locale,
-            country,
-            time_zone,
-            push_permission,
-            token_at,
-            since: _,
-            revision: _,
-            seen_at,
-        } = device;
-        let device =
-            NewDevice { id, user, app, platform, environment, token, locale, country, time_zone, push_permission };
-        let (seen_at, token_at) = (Some(seen_at), Some(token_at));
-        let credential = credential.map(GivenCredential::Hash);
-        Self { device, subscriptions, mutes, credential, proven, seen_at, token_at }
-    }
-}
-
-/// Which part of a longer import this is. Line counts are the caller's: whatever he counts, they only grow.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ImportStep {
-    /// The import's name.
-    pub name: ImportName,
-    /// Lines that were done before this step; refused when the store knows another number. 0 begins.
-    pub lines_before: u64,
-    /// Lines that are done with it.
-    pub lines_after: u64,
-}
-
-impl std::ops::AddAssign for Imported {
-    fn add_assign(&mut self, other: Self) {
-        self.created += other.created;
-        self.updated += other.updated;
-        self.subscribed += other.subscribed;
-    }
-}
-
-/// How far an import is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct ImportProgress {
-    /// Lines done, as the last step said.
-    pub lines: u64,
-    /// What they did, all steps together.
-    pub imported: Imported,
-    /// When the last step was done.
-    pub at: Timestamp,
-}
-
-/// Topics on subjects: what a device is subscribed to, or to which.
-pub type Selection = Vec<(Subject, Vec<TopicName>)>;
-
 /// A device as registered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Registered {
@@ -293,36 +137,6 @@ pub struct Registered {
     pub created: bool,
     /// Its secret, given once: when it is created.
     pub credential: Option<Credential>,
-}
-
-/// A secret that proves a device: 32 random bytes in base64url. Only its hash is stored.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Credential(pub(crate) String);
-
-impl Credential {
-    /// A new one, and the hash that is stored of it.
-    pub(crate) fn generate() -> (Self, Hash32) {
-        let credential = Self(URL_SAFE_NO_PAD.encode(random::<32>()));
-        let hash = hash32(credential.as_str().as_bytes());
-        (credential, hash)
-    }
-
-    /// Whether `text` is the credential with this hash; takes the same time for every wrong one.
-    pub(crate) fn matches(text: &str, hash: &Hash32) -> bool {
-        aws_lc_rs::constant_time::verify_slices_are_equal(&hash32(text.as_bytes()), hash).is_ok()
-    }
-
-    /// The text to hand to the device.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-// Secrets never reach a log.
-impl fmt::Debug for Credential {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Credential")
-    }
 }
 
 /// What sending needs of a device, where it is: nothing is copied.
@@ -380,15 +194,4 @@ pub struct GoneToken {
     pub token: DeviceToken,
     /// Since when, where the provider says so; a later registration of the same token is newer and stays.
     pub gone_at: Option<Timestamp>,
-}
-
-/// What an import did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Imported {
-    /// Devices that were not known before.
-    pub created: u64,
-    /// Devices that were.
-    pub updated: u64,
-    /// Subscriptions that were not there before.
-    pub subscribed: u64,
 }

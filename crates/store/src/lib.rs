@@ -50,6 +50,7 @@
 pub mod backup;
 mod blocks;
 mod brakes;
+mod channels;
 mod checkpoint;
 mod committer;
 mod config;
@@ -61,6 +62,7 @@ mod folder;
 mod hash;
 mod imports;
 mod message;
+mod meta;
 mod mutes;
 mod open;
 mod packed;
@@ -69,18 +71,21 @@ mod read;
 mod rows;
 mod service;
 mod shared;
+mod sink;
+mod subscriptions;
 mod table;
 
 pub use brakes::{Brakes, PAUSE_COUNT_MAX, PositionSet};
+pub use channels::{DurableChannel, RestoredChannel, StoredPublication};
 pub use config::{QueueLimit, StoreConfig};
+pub use devices::credential::{Credential, CredentialHash, GivenCredential};
 pub use devices::{
-    Credential, CredentialHash, ExportPage, Exported, GivenCredential, GoneToken, ImportProgress, ImportStep, Imported,
-    NewDevice, NewImport, Precondition, PutTerms, Recipient, Registered, Selection, USER_DEVICE_COUNT_MAX,
+    ExportPage, Exported, GoneToken, NewDevice, Precondition, PutTerms, Recipient, Registered, USER_DEVICE_COUNT_MAX,
 };
 pub use engine::EngineError;
 pub use error::{AppendError, ChangeError, ImportError, OpenError, ReadError, SubscribeError, WriteError};
-pub use events::{
-    AcceptedEvent, Appended, AppendedTo, CommitSink, DurableChannel, LaterEvent, LaterKey, NewEvent, RestoredChannel,
-    StoredPublication,
-};
+pub use events::{AcceptedEvent, Appended, AppendedTo, LaterEvent, LaterKey, NewEvent};
+pub use imports::{ImportProgress, ImportStep, Imported, NewImport};
 pub use service::{Counts, Store};
+pub use sink::CommitSink;
+pub use subscriptions::Selection;

@@ -2,17 +2,19 @@
 //! that the store cannot write now.
 
 use tidings_types::{
-    BrakeScope, DeviceId, DeviceNumber, EventId, JournalPosition, Json, Mute, MuteScope, ReceiptTerms, StreamPosition,
-    Timestamp, UserId,
+    BrakeScope, DeviceId, DeviceNumber, JournalPosition, Mute, MuteScope, StreamPosition, Timestamp, UserId,
 };
 use tokio::sync::oneshot;
 
-use crate::devices::{
-    Credential, GoneToken, ImportStep, Imported, NewDevice, NewImport, Precondition, PutTerms, Registered, Selection,
-};
+use crate::channels::{DurableChannel, StoredPublication};
+use crate::devices::credential::Credential;
+use crate::devices::{GoneToken, NewDevice, Precondition, PutTerms, Registered};
 use crate::error::{AppendError, ChangeError, ImportError, SubscribeError, WriteError};
-use crate::events::{Appended, DurableChannel, StoredPublication};
-use crate::hash::{Hash16, Hash32};
+use crate::events::Appended;
+use crate::events::prepared::PreparedEvent;
+use crate::hash::Hash16;
+use crate::imports::{Imported, NewImport, StepPart};
+use crate::subscriptions::Selection;
 
 pub(crate) type Reply<T> = oneshot::Sender<T>;
 
@@ -118,29 +120,4 @@ pub(crate) enum Command {
         now: Timestamp,
         reply: Reply<Result<Imported, ImportError>>,
     },
-}
-
-/// Which part of an import's step a chunk is.
-#[derive(Debug, Clone)]
-pub(crate) struct StepPart {
-    pub(crate) step: ImportStep,
-    /// What the earlier chunks of the step did, when this is the last one: with it the step is done.
-    pub(crate) done_before: Option<Imported>,
-}
-
-/// An event with all that can be computed before its turn, in the caller's own task.
-pub(crate) struct PreparedEvent {
-    pub(crate) id: EventId,
-    pub(crate) id_hash: Hash16,
-    /// Hash of `json`: same id and same content is the same event.
-    pub(crate) content: Hash32,
-    pub(crate) json: Vec<u8>,
-    /// What its channels publish.
-    pub(crate) data: Json,
-    pub(crate) channels: Vec<DurableChannel>,
-    /// What those publications ask of the connections they are written to.
-    pub(crate) receipt: Option<ReceiptTerms>,
-    pub(crate) audience_max: Option<u64>,
-    /// When it is due, if that is later than now.
-    pub(crate) later_at: Option<Timestamp>,
 }

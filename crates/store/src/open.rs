@@ -11,19 +11,21 @@ use tokio::sync::watch;
 use tracing::info;
 
 use crate::backup::Slot;
+use crate::channels::rows::ChannelRow;
 use crate::checkpoint::Checkpointing;
 use crate::committer::Committer;
 use crate::committer::load::{Derived, load};
 use crate::config::StoreConfig;
 use crate::engine::{Durability, Engine, EngineError, Rows, STATE_KEY, Table};
 use crate::error::OpenError;
-use crate::events::CommitSink;
 use crate::folder::lock_folder;
 use crate::hash;
+use crate::meta::{FORMAT, FORMAT_KEY, State};
 use crate::queue::{BRAKE_QUEUE, JOB_QUEUE, Queue};
-use crate::rows::{self, ChannelRow, FORMAT, FORMAT_KEY, State};
+use crate::rows;
 use crate::service::Store;
 use crate::shared::{Counters, Shared};
+use crate::sink::CommitSink;
 use crate::table::Losses;
 
 impl Store {

@@ -12,13 +12,21 @@ use tidings_types::{
 };
 use tracing::error;
 
-use crate::devices::{Credential, CredentialHash, ExportPage, Exported, ImportProgress, Recipient, Selection};
+use crate::channels::RestoredChannel;
+use crate::channels::rows::{ChannelRow, HistoryRow};
+use crate::devices::credential::{Credential, CredentialHash};
+use crate::devices::rows::device::DeviceRow;
+use crate::devices::{ExportPage, Exported, Recipient};
 use crate::engine::{Engine, EngineError, Table};
 use crate::error::ReadError;
-use crate::events::{AcceptedEvent, LaterEvent, LaterKey, RestoredChannel};
+use crate::events::rows::EventPlace;
+use crate::events::{AcceptedEvent, LaterEvent, LaterKey};
 use crate::hash::{self, Hash16};
-use crate::rows::{self, ChannelRow, DISPATCHED_KEY, DeviceRow, EventPlace, HistoryRow};
+use crate::imports::ImportProgress;
+use crate::meta::DISPATCHED_KEY;
+use crate::rows;
 use crate::service::Store;
+use crate::subscriptions::Selection;
 
 /// Bytes of events handed out at once, over the first event.
 const EVENTS_BYTES_MAX: usize = 8 << 20;

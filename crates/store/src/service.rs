@@ -17,18 +17,20 @@ use tidings_types::{
 use tokio::sync::{oneshot, watch};
 
 use crate::brakes::Brakes;
-use crate::devices::{
-    Credential, GivenCredential, GoneToken, ImportStep, Imported, NewDevice, NewImport, Precondition, PutTerms,
-    Recipient, Registered, Selection,
-};
+use crate::channels::{DurableChannel, StoredPublication};
+use crate::devices::credential::{Credential, GivenCredential};
+use crate::devices::{GoneToken, NewDevice, Precondition, PutTerms, Recipient, Registered};
 use crate::engine::Table;
 use crate::error::{AppendError, ChangeError, ImportError, SubscribeError, WriteError};
-use crate::events::{Appended, DurableChannel, NewEvent, StoredPublication, publication_data};
-use crate::hash::{hash16, hash32};
-use crate::message::{Command, PreparedEvent, Reply, StepPart};
+use crate::events::prepared::{PreparedEvent, prepare};
+use crate::events::{Appended, NewEvent};
+use crate::hash::hash16;
+use crate::imports::{ImportStep, Imported, NewImport, StepPart};
+use crate::message::{Command, Reply};
 use crate::queue::{Class, Queue};
 use crate::rows;
 use crate::shared::Shared;
+use crate::subscriptions::Selection;
 
 /// Handle to the store; cheap to clone. With the last one the store closes on its own; [`Store::close`] also waits for it.
 ///
@@ -659,27 +661,6 @@ const IMPORT_CHUNK_COUNT: usize = 1000;
 impl std::fmt::Debug for Store {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Store").field("path", &self.shared().config.path).finish_non_exhaustive()
-    }
-}
-
-impl PreparedEvent {
-    fn bytes(&self) -> usize {
-        self.json.len() + (self.data.bytes().len() + 512) * self.channels.len() + 256
-    }
-}
-
-pub(crate) fn prepare(NewEvent { event, channels, audience_max }: NewEvent, now: Timestamp) -> PreparedEvent {
-    let json = rows::encode(&event);
-    PreparedEvent {
-        id_hash: hash16(event.id.as_str().as_bytes()),
-        content: hash32(&json),
-        data: publication_data(&event),
-        receipt: event.receipt_terms(now),
-        later_at: event.at.filter(|at| *at > now),
-        id: event.id,
-        json,
-        channels,
-        audience_max,
     }
 }
 

@@ -20,9 +20,11 @@ use tidings_types::Epoch;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::{BackupError, BackupSummary, KEPT, Progress, TableCount};
+use crate::engine::STATE_KEY;
 use crate::engine::{Cut, Table};
+use crate::meta::{FORMAT_KEY, State};
 use crate::packed::{Unpack, put_bytes};
-use crate::rows::{self, FORMAT_KEY, STATE_KEY, State};
+use crate::rows;
 
 const MAGIC: [u8; 8] = *b"tdgs\xb5\r\n\0"; // A transfer that takes it for text spoils it at once.
 /// The version of all this.

@@ -13,11 +13,15 @@ use roaring::RoaringBitmap;
 use tidings_types::{DeviceNumber, Offset};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::devices::ImportProgress;
+use crate::channels::rows::{ChannelRow, HistoryRow};
+use crate::engine::STATE_KEY;
 use crate::engine::{EngineError, Table};
 use crate::events::LaterKey;
+use crate::events::rows::EventPlace;
 use crate::hash::Hash16;
-use crate::rows::{self, ChannelRow, DISPATCHED_KEY, EventPlace, FORMAT_KEY, HistoryRow, STATE_KEY, State};
+use crate::imports::ImportProgress;
+use crate::meta::{DISPATCHED_KEY, FORMAT_KEY, State};
+use crate::rows;
 
 /// Findings that are kept; the others are counted.
 const FINDING_COUNT_MAX: usize = 100;

@@ -20,6 +20,10 @@ use tidings_types::{AppId, Country, DeviceNumber, Locale, Platform, Subject, Top
 use crate::devices::rows::device::{PLATFORMS, place};
 use crate::packed::{Unpack, put_bytes, put_varint};
 
+pub(crate) fn change_key(number: u64) -> [u8; 8] {
+    number.to_be_bytes()
+}
+
 /// By what selections find a device; a copy of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct KnownTraits {

@@ -16,12 +16,15 @@ use tidings_types::{ChannelName, Device, DeviceNumber, Offset, StreamPosition, S
 use tracing::error;
 
 use crate::brakes::Brakes;
+use crate::channels::{DurableChannel, StoredPublication};
 use crate::checkpoint::changes;
+use crate::engine::STATE_KEY;
 use crate::engine::{Durability, Engine, EngineError, Rows, Table};
-use crate::events::{DurableChannel, LaterKey, StoredPublication};
+use crate::events::LaterKey;
 use crate::hash::Hash16;
 use crate::message::{Command, Reply};
-use crate::rows::{self, STATE_KEY, State};
+use crate::meta::State;
+use crate::rows;
 use crate::shared::Shared;
 use crate::table::DeviceTable;
 

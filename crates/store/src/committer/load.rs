@@ -20,8 +20,11 @@ use crate::brakes::Brakes;
 use crate::checkpoint::changes::{self, NotReplayed};
 use crate::checkpoint::{self, Extent, Loaded, Reader, Section, Unusable};
 use crate::committer::draft::traits;
+use crate::devices::rows::device::DeviceRow;
 use crate::engine::{Engine, EngineError, Table};
-use crate::rows::{self, DeviceRow, STATE_KEY, State};
+use crate::meta::State;
+use crate::meta::read_state;
+use crate::rows;
 use crate::table::DeviceTable;
 
 /// What is in memory only to be quick, and made from the rows at open.
@@ -74,15 +77,6 @@ pub(crate) fn load(engine: &Engine, folder: &Path) -> Result<(State, Derived), E
     let brakes = load_brakes(engine, &damaged_count)?;
     let blocks = load_blocks(engine, &state, &table, &damaged_count)?;
     Ok((state, Derived { table, index, brakes, blocks, checkpoint }))
-}
-
-/// The committer's counters, if the log has all commits that they should count.
-pub(crate) fn read_state(engine: &Engine) -> Result<State, EngineError> {
-    let damaged = || EngineError::damaged(Table::Meta, STATE_KEY);
-    let state = engine.get(Table::Meta, STATE_KEY)?.ok_or_else(damaged)?;
-    let state: State = rows::decode(Table::Meta, STATE_KEY, state.as_ref())?;
-    engine.check_acknowledged(state.commit)?;
-    Ok(state)
 }
 
 fn load_blocks(

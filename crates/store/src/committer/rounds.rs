@@ -9,9 +9,11 @@ use tokio::time::Instant;
 use tracing::error;
 
 use super::draft::{Draft, Effect};
+use crate::channels::rows::{ChannelRow, HistoryRow};
 use crate::engine::{EngineError, Table};
+use crate::events::rows::EventHead;
 use crate::mutes::write::MuteEnds;
-use crate::rows::{self, ChannelRow, EventHead, HistoryRow};
+use crate::rows;
 
 /// Events one look may take, and channels it may pass: a few milliseconds.
 const EVENT_COUNT: u64 = 2000;

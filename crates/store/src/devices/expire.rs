@@ -12,8 +12,9 @@ use tidings_types::{DeviceNumber, Timestamp};
 use tracing::{error, info};
 
 use crate::committer::draft::Draft;
+use crate::devices::rows::device::DeviceRow;
 use crate::engine::{EngineError, Table};
-use crate::rows::{self, DeviceRow};
+use crate::rows;
 
 /// Devices that one look reads, and those of them that it may delete.
 const LOOK_COUNT: usize = 1000;

@@ -10,13 +10,14 @@ use tidings_types::{
 use tracing::error;
 
 use crate::committer::draft::{Draft, Effect};
-use crate::devices::{
-    Credential, GoneToken, NewDevice, Precondition, PutTerms, Registered, Selection, USER_DEVICE_COUNT_MAX,
-};
+use crate::devices::credential::Credential;
+use crate::devices::rows::device::DeviceRow;
+use crate::devices::{GoneToken, NewDevice, Precondition, PutTerms, Registered, USER_DEVICE_COUNT_MAX};
 use crate::engine::{EngineError, Table};
 use crate::error::{ChangeError, SubscribeError};
 use crate::hash::{Hash16, Hash32};
-use crate::rows::{self, DeviceRow};
+use crate::rows;
+use crate::subscriptions::Selection;
 
 type Pairs = Vec<(Subject, TopicName)>;
 

@@ -13,11 +13,12 @@ use tracing::{error, warn};
 use crate::committer::draft::Draft;
 use crate::engine::{EngineError, Table};
 use crate::error::WriteError;
+use crate::events::prepared::PreparedEvent;
+use crate::events::rows::{EventPlace, LaterRow};
 use crate::events::{Appended, AppendedTo, LaterEvent, LaterKey, publication_data};
 use crate::hash::{Hash16, hash32};
-use crate::message::PreparedEvent;
 use crate::read::later_ids;
-use crate::rows::{self, EventPlace, LaterRow};
+use crate::rows;
 
 /// Events that are moved in one batch, and their bytes, over the first one.
 const RELEASE_COUNT_MAX: usize = 256;

@@ -7,14 +7,18 @@ use tidings_types::{ChannelName, JournalPosition, Offset, ReceiptRequest, Stream
 use tracing::error;
 
 use super::former;
+use crate::channels::rows::{ChannelRow, HistoryRow};
+use crate::channels::{DurableChannel, StoredPublication};
 use crate::committer::draft::{Draft, Effect};
 use crate::engine::{EngineError, Table};
 use crate::error::{AppendError, WriteError};
-use crate::events::{Appended, AppendedTo, DurableChannel, StoredPublication};
+use crate::events::prepared::PreparedEvent;
+use crate::events::rows::{EventHead, EventPlace};
+use crate::events::{Appended, AppendedTo};
 use crate::hash::{Hash16, Hash32};
-use crate::message::PreparedEvent;
+use crate::meta::DISPATCHED_KEY;
 use crate::read;
-use crate::rows::{self, ChannelRow, DISPATCHED_KEY, EventHead, EventPlace, HistoryRow};
+use crate::rows;
 
 /// What an event of a request turned out to be.
 enum Fate {

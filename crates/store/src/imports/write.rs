@@ -6,11 +6,12 @@ use std::ops::Bound;
 use tidings_types::{DeviceId, DeviceNumber, ImportName, MuteScope, Subject, Timestamp, TopicName, UserId};
 
 use crate::committer::draft::Draft;
+use crate::devices::USER_DEVICE_COUNT_MAX;
+use crate::devices::credential::GivenCredential;
 use crate::devices::write::Origin;
-use crate::devices::{GivenCredential, ImportProgress, Imported, NewImport, USER_DEVICE_COUNT_MAX};
 use crate::engine::{EngineError, Table};
 use crate::error::{ImportError, SubscribeError};
-use crate::message::StepPart;
+use crate::imports::{ImportProgress, Imported, NewImport, StepPart};
 use crate::rows;
 
 /// Imports whose progress is remembered; of the next one, the one that was longest without a step is forgotten.

@@ -63,7 +63,7 @@ fn change(draft: &mut Draft<'_>, name: &str) -> Result<(), EngineError> {
     draft.pause(BrakeScope::App(AppId::new(name).unwrap()), Timestamp(1)).unwrap();
     draft.cancel(JournalPosition(1));
     draft.cancel_later(hash16(b"later"))?;
-    let prepared = |new: NewEvent| crate::service::prepare(new, Timestamp(1));
+    let prepared = |new: NewEvent| crate::events::prepared::prepare(new, Timestamp(1));
     draft.append_events(event(name).into_iter().map(prepared).collect(), Timestamp(1))?.unwrap();
     draft
         .append_events(later(&format!("{name}-later"), 99).into_iter().map(prepared).collect(), Timestamp(1))?

@@ -92,7 +92,7 @@ async fn events_for_later_are_found_again_after_an_older_version_has_written() {
             r#"{{"commit":9,"journal_base":1,"journal_end":1,"journal_bytes":0,"device_next":0,"channel_count":1,"epoch":"{epoch}"}}"#
         );
         let mut rows = Rows::default();
-        rows.put(Table::Meta, rows::STATE_KEY, state);
+        rows.put(Table::Meta, crate::engine::STATE_KEY, state);
         engine.commit(rows, Durability::Synced).unwrap();
     }
     let store = open(folder.path(), Arc::default());
@@ -111,7 +111,7 @@ async fn proven_tokens_are_kept_on_both_sides_of_a_chunk() {
         let state = r#"{"commit":0,"journal_base":1,"journal_end":1,"journal_bytes":0,"device_next":65534,"channel_count":0,"epoch":"AbCdEfGh"}"#;
         let mut rows = Rows::default();
         rows.put(Table::Meta, rows::FORMAT_KEY, rows::FORMAT);
-        rows.put(Table::Meta, rows::STATE_KEY, state);
+        rows.put(Table::Meta, crate::engine::STATE_KEY, state);
         rows
     };
     drop(Engine::open(folder.path(), 1 << 20, first_rows).unwrap());

@@ -1,0 +1,62 @@
+//! Rows of durable channels and of their histories.
+
+use serde::{Deserialize, Serialize};
+use tidings_types::{ChannelName, Offset, Timestamp};
+
+use crate::channels::StoredPublication;
+use crate::engine::{EngineError, Table};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ChannelRow {
+    /// The last publication's offset; 0 before the first, of a row that keeps room for an event that is not yet due.
+    pub(crate) top: Offset,
+    /// The oldest publication kept; `top` + 1 when none is.
+    pub(crate) base: Offset,
+    /// When the last publication was added, or is due if that is later.
+    pub(crate) published_at: Timestamp,
+}
+
+impl ChannelRow {
+    /// For a channel of which nobody knows which offsets it gave out: behind them all, unless it had more than one publication a
+    /// millisecond ever since 1970.
+    pub(crate) fn behind_all(floor: Offset, now: Timestamp) -> Self {
+        let top = Offset(floor.0.saturating_add(now.as_millis()));
+        Self { top, base: top.next(), published_at: now }
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+pub(crate) struct HistoryRow {
+    pub(crate) expires_at: Timestamp,
+    pub(crate) publication: StoredPublication,
+}
+
+pub(crate) fn history_prefix(channel: &ChannelName) -> Vec<u8> {
+    [channel.as_str().as_bytes(), &[0]].concat()
+}
+
+pub(crate) fn history_key(channel: &ChannelName, offset: Offset) -> Vec<u8> {
+    [channel.as_str().as_bytes(), &[0], &offset.0.to_be_bytes()].concat()
+}
+
+pub(crate) fn decode_history_offset(key: &[u8]) -> Result<Offset, EngineError> {
+    let offset = key.last_chunk::<8>().ok_or_else(|| EngineError::damaged(Table::History, key))?;
+    Ok(Offset(u64::from_be_bytes(*offset)))
+}
+
+pub(crate) fn decode_channel_name(key: &[u8]) -> Result<ChannelName, EngineError> {
+    let name = std::str::from_utf8(key).ok().and_then(|name| ChannelName::new(name).ok());
+    name.ok_or_else(|| EngineError::damaged(Table::Channel, key))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_channel_whose_name_begins_like_another_has_other_history_keys() {
+        let (short, long) = (ChannelName::new("a").unwrap(), ChannelName::new("ab").unwrap());
+        assert!(!history_key(&long, Offset(1)).starts_with(&history_prefix(&short)));
+        assert_eq!(decode_history_offset(&history_key(&long, Offset(7))).unwrap(), Offset(7));
+    }
+}

@@ -1,0 +1,46 @@
+//! An event on its way to the committer, with all that its caller's task could compute.
+
+use tidings_types::{EventId, Json, ReceiptTerms, Timestamp};
+
+use crate::channels::DurableChannel;
+use crate::events::{NewEvent, publication_data};
+use crate::hash::{Hash16, Hash32, hash16, hash32};
+use crate::rows::parts::encode;
+
+/// An event with all that can be computed before its turn, in the caller's own task.
+pub(crate) struct PreparedEvent {
+    pub(crate) id: EventId,
+    pub(crate) id_hash: Hash16,
+    /// Hash of `json`: same id and same content is the same event.
+    pub(crate) content: Hash32,
+    pub(crate) json: Vec<u8>,
+    /// What its channels publish.
+    pub(crate) data: Json,
+    pub(crate) channels: Vec<DurableChannel>,
+    /// What those publications ask of the connections they are written to.
+    pub(crate) receipt: Option<ReceiptTerms>,
+    pub(crate) audience_max: Option<u64>,
+    /// When it is due, if that is later than now.
+    pub(crate) later_at: Option<Timestamp>,
+}
+
+impl PreparedEvent {
+    pub(crate) fn bytes(&self) -> usize {
+        self.json.len() + (self.data.bytes().len() + 512) * self.channels.len() + 256
+    }
+}
+
+pub(crate) fn prepare(NewEvent { event, channels, audience_max }: NewEvent, now: Timestamp) -> PreparedEvent {
+    let json = encode(&event);
+    PreparedEvent {
+        id_hash: hash16(event.id.as_str().as_bytes()),
+        content: hash32(&json),
+        data: publication_data(&event),
+        receipt: event.receipt_terms(now),
+        later_at: event.at.filter(|at| *at > now),
+        id: event.id,
+        json,
+        channels,
+        audience_max,
+    }
+}

@@ -1,0 +1,8 @@
+//! What devices are subscribed to.
+
+use tidings_types::{Subject, TopicName};
+
+pub(crate) mod rows;
+
+/// Topics on subjects: what a device is subscribed to, or to which.
+pub type Selection = Vec<(Subject, Vec<TopicName>)>;
