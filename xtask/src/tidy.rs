@@ -23,7 +23,7 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
     let sources = source::sources(root)?;
     let mut complaints = crates::check_arrows(&sources)?;
     complaints.extend(crates::check_architecture(&sources));
-    complaints.extend(modules::check_circles(&sources, &modules::KNOWN)?);
+    complaints.extend(modules::check_circles(&sources)?);
     complaints.extend(text::check_decisions(&sources));
     complaints.extend(bench::check(root)?);
     complaints.extend(sources.iter().flat_map(text::check_source));

@@ -23,21 +23,29 @@
 use crate::engine::STATE_KEY;
 use crate::meta::read_state;
 
+mod error;
 mod format;
+mod slot;
+mod summary;
 #[cfg(test)]
 mod tests;
 mod verify;
 
 use std::io::{self, Read, Write};
 use std::ops::Bound;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::path::Path;
+use std::sync::Arc;
 
-use tidings_types::{BrakeScope, Epoch, Timestamp};
+use tidings_types::{BrakeScope, Timestamp};
 use tokio::time::Instant;
 
+pub use self::error::BackupError;
 use self::format::{Block, Decoder, Encoder, Head, Part};
+pub use self::slot::IDLE_MAX;
+use self::slot::Running;
+pub(crate) use self::slot::Slot;
+use self::summary::KEPT;
+pub use self::summary::{BackupSummary, Progress, TableCount};
 use self::verify::Inspector;
 pub use self::verify::{Finding, Findings};
 use crate::engine::{Durability, Engine, EngineError, Rows, Table};
@@ -49,151 +57,11 @@ use crate::rows;
 use crate::service::Store;
 use crate::shared::Shared;
 
-/// What a backup has: all tables but those that are derived. Who reads one rests on this order: a table comes behind
-/// those that its rows speak of.
-const KEPT: [Table; Table::ALL.len() - 1] = [
-    Table::Meta,
-    Table::Device,
-    Table::DeviceId,
-    Table::Token,
-    Table::Subscription,
-    Table::Proven,
-    Table::Mute,
-    Table::MuteEnd,
-    Table::Block,
-    Table::Event,
-    Table::Later,
-    Table::EventId,
-    Table::Channel,
-    Table::History,
-    Table::Job,
-    Table::Cancelled,
-    Table::Brake,
-    Table::Import,
-];
-
-/// How long a backup waits for its next block to be asked for.
-pub const IDLE_MAX: Duration = Duration::from_secs(60);
-
 /// What the engine may keep of blocks it has read, where only a backup or a restore uses it: each is read once.
 const CACHE_BYTES: u64 = 8 << 20;
 
 /// Revisions that a store may have given to devices after its backup and before it was lost.
 const REVISION_LEAP: u64 = 1 << 32;
-
-/// A backup was not made, read or restored.
-#[derive(Debug, thiserror::Error)]
-pub enum BackupError {
-    /// Another is being made.
-    #[error("another backup of this store is being made")]
-    Busy,
-    /// The store is being opened again after an error, or closed, or nobody asked for the next block for too long.
-    #[error("the store gave the backup up: it is closed or being opened again, or the backup was not read for 60 s")]
-    GivenUp,
-    /// The folder holds none.
-    #[error("there is no store")]
-    NoStore,
-    /// The folder to restore into holds one.
-    #[error("{path} holds a store already; move it away first, or name another folder")]
-    HasStore {
-        /// The folder.
-        path: PathBuf,
-    },
-    /// The folder cannot be used.
-    #[error(transparent)]
-    Folder(#[from] OpenError),
-    /// The file does not begin like a backup.
-    #[error("this is no backup of Tidings")]
-    NotABackup,
-    /// A version wrote it that spells backups otherwise.
-    #[error(
-        "the backup has version {found}, this program reads version {known}; restore it with the program that made it"
-    )]
-    Version {
-        /// What the file says.
-        found: u32,
-        /// What is read here.
-        known: u32,
-    },
-    /// The store in it has a format that is not read here.
-    #[error("the backup is of a store of format {found}, this program reads {known} and those before")]
-    Format {
-        /// What the file says.
-        found: String,
-        /// What is written here.
-        known: &'static str,
-    },
-    /// The store in it has a table that is not known here.
-    #[error("the backup has a table {name}, which this program does not know; a newer one made it")]
-    Table {
-        /// The table.
-        name: String,
-    },
-    /// Its end is missing.
-    #[error("the backup is cut off after {bytes} bytes; make or copy it again")]
-    CutOff {
-        /// Bytes there are.
-        bytes: u64,
-    },
-    /// Its bytes are not those that were written.
-    #[error("the backup is damaged at byte {offset}: {what}; copy it again, or take another")]
-    Damaged {
-        /// Where the part begins that is not right.
-        offset: u64,
-        /// What is not right.
-        what: &'static str,
-    },
-    /// A row has no place in a block.
-    #[error("a row of table {table} is larger than {limit} bytes")]
-    RowTooLarge {
-        /// The table.
-        table: &'static str,
-        /// Bytes a row may have.
-        limit: usize,
-    },
-    /// The file, or whatever is in its place, failed.
-    #[error("cannot {action} the backup")]
-    Io {
-        /// "read" or "write".
-        action: &'static str,
-        /// Why.
-        source: io::Error,
-    },
-    /// The engine below refused.
-    #[error(transparent)]
-    Engine(#[from] EngineError),
-}
-
-/// What a backup is of, and what is in it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BackupSummary {
-    /// The store's format.
-    pub format: String,
-    /// The life of the store it is of.
-    pub epoch: Epoch,
-    /// The number of the last commit that is in it.
-    pub commit: u64,
-    /// Bytes of the backup.
-    pub bytes: u64,
-    /// Rows by table.
-    pub tables: Vec<TableCount>,
-}
-
-impl BackupSummary {
-    /// Rows of all tables.
-    pub fn rows(&self) -> u64 {
-        self.tables.iter().map(|count| count.rows).sum()
-    }
-}
-
-/// Rows of a table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TableCount {
-    /// The table's name.
-    pub table: &'static str,
-    /// Its rows.
-    pub rows: u64,
-}
 
 /// What a restored store does with pushes that were due at the time of its backup. Some of them may have been sent since.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -214,15 +82,6 @@ pub struct Restored {
     pub is_paused: bool,
 }
 
-/// How far a backup, a restore or a check has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Progress {
-    /// Bytes of the backup, written or read.
-    pub bytes: u64,
-    /// Rows in them.
-    pub rows: u64,
-}
-
 /// What a check found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
@@ -230,35 +89,6 @@ pub struct Report {
     pub summary: BackupSummary,
     /// What does not belong together.
     pub findings: Findings,
-}
-
-/// The backup of a store that is being made, if one is. Taken away by whoever needs the folder: what reads it then
-/// learns so at the next block.
-#[derive(Default)]
-pub(crate) struct Slot(Mutex<(u64, Option<Running>)>);
-
-struct Running {
-    encoder: Encoder,
-    asked_at: Instant,
-}
-
-impl Slot {
-    /// Ends the backup, and waits while a block is read.
-    pub(crate) fn clear(&self) {
-        self.lock().1 = None;
-    }
-
-    /// Ends the backup if nobody reads it. Does not wait.
-    pub(crate) fn clear_idle(&self) {
-        let Ok(mut slot) = self.0.try_lock() else { return };
-        if slot.1.as_ref().is_some_and(|running| running.asked_at.elapsed() > IDLE_MAX) {
-            slot.1 = None;
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, (u64, Option<Running>)> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// A backup that is being made, block by block as they are asked for. Dropped, it ends.

@@ -10,7 +10,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tidings_types::{ChannelName, Json, Offset, ReceiptRequest, Timestamp};
 
+mod read;
 pub(crate) mod rows;
+mod trim;
+mod write;
 
 /// A durable channel with the history its namespace grants.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -25,13 +25,14 @@ use tidings_types::Timestamp;
 use tokio::time::Instant;
 use tracing::{error, info, warn};
 
-use self::draft::{Ack, Draft, Effect, Finished};
+use self::draft::{Draft, Finished};
+use self::effect::Effect;
 use self::load::{Derived, load};
 use self::rounds::Rounds;
 use crate::checkpoint::Checkpointer;
 use crate::engine::{self, Durability, Engine, EngineError, probe};
 use crate::folder::FolderLock;
-use crate::message::Command;
+use crate::message::{Ack, Command};
 use crate::meta::State;
 use crate::queue::{Drained, Queue};
 use crate::shared::Shared;
@@ -39,6 +40,7 @@ use crate::sink::CommitSink;
 use crate::table::DeviceTable;
 
 pub(crate) mod draft;
+pub(crate) mod effect;
 pub(crate) mod load;
 mod rounds;
 #[cfg(test)]
@@ -145,7 +147,7 @@ impl Committer {
             // store is opened again.
             self.write(|draft| {
                 for command in commands.by_ref() {
-                    acks.extend(draft.handle(command)?); // Without one its caller is refused.
+                    acks.extend(draft.attempt(|draft| command.perform(draft))?); // Without one its caller is refused.
                     if draft.is_full() {
                         break;
                     }

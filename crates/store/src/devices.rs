@@ -9,12 +9,17 @@ use tidings_types::{
     PushPermission, Subject, TimeZone, Timestamp, TokenRef, TopicName, UserId,
 };
 
+mod audience;
 pub(crate) mod credential;
 mod expire;
+mod export;
+mod find;
 mod numbers;
 mod proven;
+mod read;
 pub(crate) mod rows;
 mod tend;
+mod tokens;
 pub(crate) mod write;
 
 /// Devices of one user: an audience is made of them, a list of them and their export look at all, and he is erased with

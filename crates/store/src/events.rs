@@ -15,7 +15,9 @@ use tidings_types::{
 mod former;
 mod later;
 pub(crate) mod prepared;
+pub(crate) mod read;
 pub(crate) mod rows;
+mod trim;
 mod write;
 
 /// An event to be accepted, with the durable channels it is published in.

@@ -1,123 +1,49 @@
-//! What callers ask of the committer; each with the way to answer. Dropped without an answer, the caller is told
-//! that the store cannot write now.
+//! What callers ask of the committer, each with the way to answer. Dropped without an answer, the caller is told that the
+//! store cannot write now.
+//!
+//! A command is a piece of work on the draft of a batch. What the work is, its subject's folder says: there is no list of
+//! commands here.
 
-use tidings_types::{
-    BrakeScope, DeviceId, DeviceNumber, JournalPosition, Mute, MuteScope, StreamPosition, Timestamp, UserId,
-};
+use tidings_types::JournalPosition;
 use tokio::sync::oneshot;
 
-use crate::channels::{DurableChannel, StoredPublication};
-use crate::devices::credential::Credential;
-use crate::devices::{GoneToken, NewDevice, Precondition, PutTerms, Registered};
-use crate::error::{AppendError, ChangeError, ImportError, SubscribeError, WriteError};
-use crate::events::Appended;
-use crate::events::prepared::PreparedEvent;
-use crate::hash::Hash16;
-use crate::imports::{Imported, NewImport, StepPart};
-use crate::subscriptions::Selection;
+use crate::committer::draft::Draft;
+use crate::engine::EngineError;
 
+/// The other end of a caller that waits.
 pub(crate) type Reply<T> = oneshot::Sender<T>;
 
+/// Answers a caller, once the batch is durable.
+pub(crate) type Ack = Box<dyn FnOnce()>;
+
+/// Adds something to a batch, and says how its caller is answered. A refusal is an answer too and waits like the others: it
+/// may rest on rows of this batch.
+pub(crate) type Work = Box<dyn FnOnce(&mut Draft<'_>) -> Result<Ack, EngineError> + Send>;
+
 pub(crate) enum Command {
-    AppendEvents {
-        events: Vec<PreparedEvent>,
-        now: Timestamp,
-        reply: Reply<Result<Vec<Appended>, AppendError>>,
-    },
-    Publish {
-        channel: DurableChannel,
-        publication: StoredPublication,
-        reply: Reply<Result<StreamPosition, WriteError>>,
-    },
+    /// As [`Store::put_jobs`](crate::Store::put_jobs) and [`Store::remove_jobs`](crate::Store::remove_jobs) say.
     Jobs {
         put: Vec<(JournalPosition, Vec<u8>)>,
         remove: Vec<JournalPosition>,
         dispatched: Option<JournalPosition>,
         reply: Reply<()>,
     },
-    Pause {
-        scope: BrakeScope,
-        now: Timestamp,
-        reply: Reply<Result<bool, WriteError>>,
-    },
-    Resume {
-        scope: BrakeScope,
-        reply: Reply<bool>,
-    },
-    Cancel {
-        position: JournalPosition,
-        reply: Reply<bool>,
-    },
-    CancelLater {
-        id_hash: Hash16,
-        reply: Reply<bool>,
-    },
-    ReleaseLater {
-        now: Timestamp,
-        reply: Reply<Result<usize, WriteError>>,
-    },
-    DevicesProven {
-        numbers: Vec<DeviceNumber>,
-        reply: Reply<()>,
-    },
-    PutDevice {
-        device: NewDevice,
-        terms: PutTerms,
-        now: Timestamp,
-        reply: Reply<Result<Registered, ChangeError>>,
-    },
-    DeleteDevice {
-        id: DeviceId,
-        precondition: Precondition,
-        reply: Reply<Result<bool, ChangeError>>,
-    },
-    /// Some of the devices of a user.
-    EraseUser {
-        user: UserId,
-        reply: Reply<usize>,
-    },
-    Touch {
-        id: DeviceId,
-        now: Timestamp,
-        reply: Reply<()>,
-    },
-    Mute {
-        id: DeviceId,
-        mute: Mute,
-        now: Timestamp,
-        reply: Reply<Result<bool, SubscribeError>>,
-    },
-    Unmute {
-        id: DeviceId,
-        scope: MuteScope,
-        reply: Reply<Result<bool, SubscribeError>>,
-    },
-    RotateCredential {
-        id: DeviceId,
-        reply: Reply<Option<(DeviceNumber, Credential)>>,
-    },
-    LogOut {
-        id: DeviceId,
-        reply: Reply<Option<(DeviceNumber, Credential)>>,
-    },
-    Subscribe {
-        id: DeviceId,
-        selection: Selection,
-        reply: Reply<Result<usize, SubscribeError>>,
-    },
-    Unsubscribe {
-        id: DeviceId,
-        selection: Selection,
-        reply: Reply<Result<usize, SubscribeError>>,
-    },
-    TokensGone {
-        tokens: Vec<GoneToken>,
-        reply: Reply<usize>,
-    },
-    Import {
-        devices: Vec<NewImport>,
-        part: Option<StepPart>,
-        now: Timestamp,
-        reply: Reply<Result<Imported, ImportError>>,
-    },
+    /// Anything else.
+    Write(Work),
+}
+
+impl Command {
+    pub(crate) fn perform(self, draft: &mut Draft<'_>) -> Result<Ack, EngineError> {
+        match self {
+            Self::Jobs { put, remove, dispatched, reply } => {
+                draft.jobs(put, remove, dispatched);
+                Ok(answer(reply, ()))
+            }
+            Self::Write(work) => work(draft),
+        }
+    }
+}
+
+pub(crate) fn answer<T: 'static>(reply: Reply<T>, value: T) -> Ack {
+    Box::new(move || drop(reply.send(value))) // A caller that went away needs no answer.
 }

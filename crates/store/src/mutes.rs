@@ -1,4 +1,6 @@
 //! Mutes.
 
+pub(crate) mod ends;
+pub(crate) mod read;
 pub(crate) mod rows;
 pub(crate) mod write;

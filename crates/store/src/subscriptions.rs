@@ -2,7 +2,9 @@
 
 use tidings_types::{Subject, TopicName};
 
+pub(crate) mod read;
 pub(crate) mod rows;
+mod write;
 
 /// Topics on subjects: what a device is subscribed to, or to which.
 pub type Selection = Vec<(Subject, Vec<TopicName>)>;

@@ -17,9 +17,6 @@
 //!   `pub use a::B`.
 //! - Code for tests (`#[cfg(test)]`) is left out, and so are modules with `#[path]`.
 //! - Calls of methods and paths in strings are not seen. So a type may have methods in several files above its own.
-//!
-//! Circles that are still there are listed in [`KNOWN`]. The list can only shrink: an entry must be a circle of exactly these
-//! files.
 
 mod tokens;
 
@@ -30,55 +27,18 @@ use anyhow::{Context as _, Result};
 use super::source::Source;
 use tokens::{Import, ModuleText, Names};
 
-/// A circle that is to go: the folder of the crate's code, and the files, in alphabetical order.
-pub(super) type Known = (&'static str, &'static [&'static str]);
-
-/// Circles that are to go.
-pub(super) const KNOWN: [Known; 3] = [
-    (
-        "crates/store/src",
-        &[
-            "backup.rs",
-            "backup/format.rs",
-            "checkpoint.rs",
-            "committer.rs",
-            "committer/changes.rs",
-            "committer/draft.rs",
-            "committer/load.rs",
-            "committer/maintain.rs",
-            "committer/mutes.rs",
-            "service.rs",
-            "table.rs",
-        ],
-    ),
-    ("crates/store/src", &["device.rs", "hash.rs"]),
-    ("crates/store/src", &["engine.rs", "engine/files.rs", "engine/log.rs", "error.rs", "message.rs", "rows.rs"]),
-];
-/// Where [`KNOWN`] is.
-const LIST: &str = "xtask/src/tidy/modules.rs";
-
 /// Imports that are followed for one name. A name that is imported from a crate of the same name leads to itself.
 const HOP_COUNT_MAX: usize = 16;
 
-/// Complaints about circles in any crate that is among `sources`; `known` ones are tolerated.
-pub(super) fn check_circles(sources: &[Source], known: &[Known]) -> Result<Vec<String>> {
+/// Complaints about circles in any crate that is among `sources`.
+pub(super) fn check_circles(sources: &[Source]) -> Result<Vec<String>> {
     let texts: BTreeMap<&str, &str> =
         sources.iter().map(|source| (source.path.as_str(), source.text.as_str())).collect();
-    let (mut complaints, mut is_found) = (Vec::new(), vec![false; known.len()]);
+    let mut complaints = Vec::new();
     for root in texts.keys().filter(|path| is_root(path)) {
         let (folder, _) = root.rsplit_once('/').expect("a root lies in a folder");
         let arrows = Crate::read(folder, root, &texts)?.arrows();
-        for circle in circles(&arrows) {
-            let names: Vec<&str> = circle.iter().map(|file| &file[folder.len() + 1..]).collect();
-            match known.iter().position(|known| *known == (folder, &names)) {
-                Some(index) => is_found[index] = true,
-                None => complaints.push(describe(folder, &circle, &arrows)),
-            }
-        }
-    }
-    for ((folder, names), _) in known.iter().zip(is_found).filter(|(_, is_found)| !is_found) {
-        let names = names.join(", ");
-        complaints.push(format!("{LIST}: {folder}: {names} are no circle, or a smaller one: shorten the list"));
+        complaints.extend(circles(&arrows).iter().map(|circle| describe(folder, circle, &arrows)));
     }
     Ok(complaints)
 }

@@ -19,7 +19,8 @@ use serde::{Deserialize, Serialize};
 use tidings_types::Epoch;
 use xxhash_rust::xxh3::Xxh3;
 
-use super::{BackupError, BackupSummary, KEPT, Progress, TableCount};
+use super::error::BackupError;
+use super::summary::{BackupSummary, KEPT, Progress, TableCount};
 use crate::engine::STATE_KEY;
 use crate::engine::{Cut, Table};
 use crate::meta::{FORMAT_KEY, State};

@@ -5,6 +5,7 @@ use std::fs;
 use std::ops::Bound;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use proptest::prelude::*;
 use tidings_types::{

@@ -4,12 +4,59 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use tidings_types::{BrakeScope, JournalPosition, Timestamp};
+use tokio::sync::watch;
 
 use crate::brakes::{Brakes, PAUSE_COUNT_MAX};
 use crate::committer::draft::Draft;
 use crate::engine::{EngineError, Table};
 use crate::error::WriteError;
+use crate::queue::Class;
 use crate::rows;
+use crate::service::Store;
+use crate::weight;
+
+impl Store {
+    /// Follows what is paused and cancelled: as of the last commit, seen here before it is acknowledged.
+    pub fn brakes(&self) -> watch::Receiver<Arc<Brakes>> {
+        self.shared().brakes.subscribe()
+    }
+
+    /// Pauses a scope until [`Store::resume`]; false when it was paused already, which then holds since earlier.
+    ///
+    /// # Errors
+    /// When [`PAUSE_COUNT_MAX`](crate::PAUSE_COUNT_MAX) scopes are paused, or the store is overloaded or cannot write.
+    ///
+    /// # Cancel safety
+    /// Dropped: paused or not.
+    pub async fn pause(&self, scope: BrakeScope, now: Timestamp) -> Result<bool, WriteError> {
+        self.write(Class::Brakes, weight::NAMES, move |draft| Ok(draft.pause(scope, now))).await?
+    }
+
+    /// Ends the pause of this very scope; false when it was not paused. That of everything also ends those that could not be
+    /// read when the store was opened.
+    ///
+    /// # Errors
+    /// When the store is overloaded or cannot write.
+    ///
+    /// # Cancel safety
+    /// Dropped: resumed or not.
+    pub async fn resume(&self, scope: BrakeScope) -> Result<bool, WriteError> {
+        self.write(Class::Brakes, weight::NAMES, move |draft| draft.resume(&scope)).await
+    }
+
+    /// Cancels the job of the event at `position`, for good; false when it was cancelled already or no such event is in
+    /// the journal. Whether the job is still unfinished is for the caller to know. Forgotten with the job's row
+    /// ([`Store::remove_jobs`]) or its event.
+    ///
+    /// # Errors
+    /// When the store is overloaded or cannot write.
+    ///
+    /// # Cancel safety
+    /// Dropped: cancelled or not.
+    pub async fn cancel(&self, position: JournalPosition) -> Result<bool, WriteError> {
+        self.write(Class::Brakes, weight::NAMES, move |draft| Ok(draft.cancel(position))).await
+    }
+}
 
 impl Draft<'_> {
     /// False when it was paused already, since then.

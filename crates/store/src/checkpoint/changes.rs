@@ -7,10 +7,10 @@ use tidings_audience::Index;
 use tidings_types::{Device, DeviceNumber};
 
 use crate::checkpoint::Unusable;
-use crate::committer::draft::{Draft, Effect, traits};
-use crate::committer::load::set;
+use crate::committer::draft::Draft;
+use crate::committer::effect::traits;
 use crate::engine::{Engine, EngineError, Table};
-use crate::rows::{self, Change, ChangeWriter, Changes, State};
+use crate::rows::{self, Change, Changes, State};
 use crate::table::DeviceTable;
 
 /// Rows that one look forgets.
@@ -18,27 +18,6 @@ const TRIM_COUNT: usize = 2000;
 /// With more bytes of changes the oldest are forgotten though no checkpoint has them: where none can be written, the next
 /// opening reads all rows.
 const CHANGE_BYTES_MAX: u64 = 1 << 30;
-
-/// The row that says what a batch changed, and how many changes that are; `None` when nothing of it is in the checkpoint.
-pub(crate) fn row(effects: &[Effect]) -> Option<(Vec<u8>, u64)> {
-    let mut writer = ChangeWriter::default();
-    for effect in effects {
-        match effect {
-            Effect::DeviceSet { number, device, before } => {
-                let before = before.as_deref().map(traits);
-                writer.device(*number, before.filter(|before| *before != traits(device)));
-            }
-            Effect::DeviceRemoved { number, before: Some(before) } => writer.device(*number, Some(traits(before))),
-            Effect::DeviceRemoved { number, before: None } => writer.forgotten(*number),
-            Effect::Subscribed { number, subject, topic } => writer.subscription(*number, subject, topic, true),
-            Effect::Unsubscribed { number, subject, topic } => writer.subscription(*number, subject, topic, false),
-            Effect::Muted { number, subject } => writer.mute(*number, subject.as_ref(), true),
-            Effect::Unmuted { number, subject } => writer.mute(*number, subject.as_ref(), false),
-            Effect::Published { .. } | Effect::GivenBack { .. } | Effect::Proven { .. } | Effect::Braked(_) => {}
-        }
-    }
-    Some(writer.finish()).filter(|(_, count)| *count > 0)
-}
 
 /// Brings table and index, as a checkpoint has them, to what the rows say: replays the changes from `from` on. Tells how
 /// many there were.
@@ -132,6 +111,12 @@ fn apply(number: DeviceNumber, change: Change, index: &mut Index, touched: &mut 
         Change::Mute { subject, is_there: true } => _ = index.mute(number, subject.as_ref()),
         Change::Mute { subject, is_there: false } => _ = index.unmute(number, subject.as_ref()),
     }
+}
+
+/// Puts a device into the table and into the sets of its traits.
+fn set(table: &mut DeviceTable, index: &mut Index, number: DeviceNumber, device: Device) {
+    index.set_device(number, None, Some(traits(&device)));
+    table.set_reserving(number, device);
 }
 
 /// What the device's row says now.

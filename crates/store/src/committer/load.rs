@@ -11,7 +11,7 @@ use std::{io, mem, panic};
 
 use tidings_audience::{Builder, Filling, Index, NamedShards, Naming, Shard, Subscribers};
 use tidings_telemetry::chain;
-use tidings_types::{BrakeScope, Device, DeviceNumber};
+use tidings_types::{BrakeScope, DeviceNumber};
 use tokio::time::Instant;
 use tracing::{error, info, warn};
 
@@ -19,7 +19,7 @@ use crate::blocks::Blocks;
 use crate::brakes::Brakes;
 use crate::checkpoint::changes::{self, NotReplayed};
 use crate::checkpoint::{self, Extent, Loaded, Reader, Section, Unusable};
-use crate::committer::draft::traits;
+use crate::committer::effect::traits;
 use crate::devices::rows::device::DeviceRow;
 use crate::engine::{Engine, EngineError, Table};
 use crate::meta::State;
@@ -298,12 +298,6 @@ fn read_keys(engine: &Engine, table: Table, tx: &SyncSender<Keys>) -> Result<(),
     })?;
     let _ = tx.send(keys); // Who takes them waits for the end of this.
     Ok(())
-}
-
-/// Puts a device into the table and into the sets of its traits.
-pub(crate) fn set(table: &mut DeviceTable, index: &mut Index, number: DeviceNumber, device: Device) {
-    index.set_device(number, None, Some(traits(&device)));
-    table.set_reserving(number, device);
 }
 
 /// A pause that cannot be read holds everything: what it held must not be sent. Resuming everything forgets it.

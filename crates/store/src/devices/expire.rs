@@ -25,12 +25,6 @@ const EFFECT_COUNT: usize = 16 * LOOK_COUNT;
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
 impl Draft<'_> {
-    /// What ends by itself ends by this: the clock, or the latest `now` where that is earlier. A clock that was ahead for a
-    /// moment has then ended what it met, and ends no more.
-    pub(crate) fn wall(&self) -> Timestamp {
-        self.now.min((self.shared.config.clock)())
-    }
-
     /// Walks on over the devices behind `cursor` and deletes those that nobody has seen for longer than `idle_max`; tells
     /// how many.
     pub(crate) fn expire_devices(&mut self, idle_max: Duration, cursor: &mut Vec<u8>) -> Result<u64, EngineError> {

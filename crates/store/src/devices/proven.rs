@@ -7,8 +7,30 @@ use tidings_types::DeviceNumber;
 
 use crate::committer::draft::{Draft, Undo};
 use crate::engine::{EngineError, Table};
+use crate::error::WriteError;
+use crate::queue::Class;
 use crate::rows;
+use crate::service::Store;
 use crate::table::{Lost, proven_place};
+use crate::weight;
+
+impl Store {
+    /// Notes that providers have accepted pushes to the tokens of these devices; those that are not there or have no token
+    /// are passed over. A token that is new or replaced is unproven again; one that was replaced between the push and this
+    /// call is taken for proven. Not synced: after a power failure a device may have to prove itself once more.
+    ///
+    /// Tell many at a time: each call may rewrite 8 KiB for each 65 536 device numbers that it touches.
+    ///
+    /// # Errors
+    /// When the store is overloaded or cannot write.
+    ///
+    /// # Cancel safety
+    /// Dropped: noted or not.
+    pub async fn devices_proven(&self, numbers: Vec<DeviceNumber>) -> Result<(), WriteError> {
+        let bytes = weight::NUMBERS + size_of::<DeviceNumber>() * numbers.len();
+        self.write_lazily(Class::Devices, bytes, move |draft| draft.devices_proven(&numbers)).await
+    }
+}
 
 impl Draft<'_> {
     /// The provider has accepted a push to what is the token of each of these by now; those without one are passed over.

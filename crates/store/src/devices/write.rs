@@ -1,25 +1,19 @@
 //! Devices, their tokens and subscriptions.
 
-use std::collections::BTreeSet;
-use std::ops::Bound;
+use tidings_types::{Device, DeviceId, DeviceNumber, DeviceToken, JournalPosition, Timestamp, TokenRef, UserId};
 
-use tidings_telemetry::chain;
-use tidings_types::{
-    Device, DeviceId, DeviceNumber, DeviceToken, JournalPosition, Subject, Timestamp, TokenRef, TopicName, UserId,
-};
-use tracing::error;
-
-use crate::committer::draft::{Draft, Effect};
+use crate::committer::draft::{Draft, Undo};
+use crate::committer::effect::Effect;
 use crate::devices::credential::Credential;
 use crate::devices::rows::device::DeviceRow;
-use crate::devices::{GoneToken, NewDevice, Precondition, PutTerms, Registered, USER_DEVICE_COUNT_MAX};
+use crate::devices::{NewDevice, Precondition, PutTerms, Registered, USER_DEVICE_COUNT_MAX};
 use crate::engine::{EngineError, Table};
-use crate::error::{ChangeError, SubscribeError};
-use crate::hash::{Hash16, Hash32};
+use crate::error::{ChangeError, WriteError};
+use crate::hash::Hash32;
+use crate::queue::Class;
 use crate::rows;
-use crate::subscriptions::Selection;
-
-type Pairs = Vec<(Subject, TopicName)>;
+use crate::service::Store;
+use crate::weight;
 
 /// Devices of a user that are deleted in one step: each may take thousands of subscriptions with it.
 const ERASE_COUNT: usize = 16;
@@ -32,6 +26,112 @@ pub(crate) enum Origin {
     Device { proven: Option<bool> },
     /// An import: no secret is made; a given one counts.
     Import { credential: Option<Hash32>, proven: bool, seen_at: Option<Timestamp>, token_at: Option<Timestamp> },
+}
+
+impl Store {
+    /// Registers a device, or replaces what is known of it; its subscriptions and mutes stay. A new one gets a credential.
+    ///
+    /// # Errors
+    /// When the precondition does not hold, or the store is overloaded, has `device_count_max` devices, or cannot write.
+    ///
+    /// # Cancel safety
+    /// Dropped: registered or not; the credential of a new device is then lost.
+    pub async fn put_device(
+        &self,
+        device: NewDevice,
+        terms: PutTerms,
+        now: Timestamp,
+    ) -> Result<Registered, ChangeError> {
+        let put = move |draft: &mut Draft<'_>| {
+            draft.advance(now);
+            draft.put_device(device, terms, now)
+        };
+        self.write(Class::Devices, weight::DEVICE, put).await?
+    }
+
+    /// Forgets a device with its subscriptions and mutes; false when it was not known.
+    ///
+    /// # Errors
+    /// When the precondition does not hold, or the store is overloaded or cannot write.
+    ///
+    /// # Cancel safety
+    /// Dropped: forgotten or not. Ask again to be sure; it tells false where the device was forgotten before.
+    pub async fn delete_device(&self, id: &DeviceId, precondition: Precondition) -> Result<bool, ChangeError> {
+        let id = id.clone();
+        self.write(Class::Devices, weight::DEVICE, move |draft| draft.delete_device(&id, precondition)).await?
+    }
+
+    /// Forgets every device of a user with all that belongs to it: addresses, secrets, subscriptions, mutes. Some at a time;
+    /// tells how many it were. 0: the user has none.
+    ///
+    /// What else is known of him is not kept by devices, and goes by itself: events that name him, in the journal with
+    /// their jobs, until the sender is done with them and their ids are forgotten (`id_window`), those for later until they
+    /// are due or called off; what durable channels published, with whoever did, until the channel's `history_ttl`. Who
+    /// is present in a channel is not here but in the hub, until the connection ends.
+    ///
+    /// # Errors
+    /// When the store is overloaded or cannot write; some devices may be gone by then. Repeat it until it tells 0.
+    ///
+    /// # Cancel safety
+    /// Dropped: done in part, as on an error.
+    pub async fn erase_user(&self, user: &UserId) -> Result<u64, WriteError> {
+        let mut erased = 0;
+        loop {
+            let user = user.clone();
+            match self.write(Class::Devices, weight::ERASE, move |draft| draft.erase_user(&user)).await? {
+                0 => return Ok(erased),
+                count => erased += count as u64,
+            }
+        }
+    }
+
+    /// Notes that a device was seen, so that it does not expire (`idle_max`): one row a day, however often it is said. Not
+    /// synced; an unknown device is passed over.
+    ///
+    /// # Errors
+    /// When the store is overloaded or cannot write: the next time will do.
+    ///
+    /// # Cancel safety
+    /// Dropped: noted or not.
+    pub async fn touch(&self, id: &DeviceId, now: Timestamp) -> Result<(), WriteError> {
+        // What is known already is no reason to wait for the disk; what cannot be read is the committer's to judge.
+        if self.device(id).is_ok_and(|device| device.is_none_or(|device| device.seen_at >= now.start_of_day())) {
+            return Ok(());
+        }
+        let id = id.clone();
+        let touch = move |draft: &mut Draft<'_>| {
+            draft.advance(now);
+            draft.touch(&id, now)
+        };
+        self.write_lazily(Class::Devices, weight::NAMES, touch).await
+    }
+
+    /// Gives a device a new secret; from the acknowledgement on the old one proves nothing. `None`: no such device. Live
+    /// connections that were proven by the old one are the caller's to end.
+    ///
+    /// # Errors
+    /// When the store is overloaded or cannot write. As with every refused write it may be done nevertheless: ask again.
+    ///
+    /// # Cancel safety
+    /// Dropped: done or not; the new credential is then lost, and asking again gives another.
+    pub async fn rotate_credential(&self, id: &DeviceId) -> Result<Option<(DeviceNumber, Credential)>, WriteError> {
+        let id = id.clone();
+        self.write(Class::Devices, weight::DEVICE, move |draft| draft.rotate_credential(&id)).await
+    }
+
+    /// Parts a device from its user: it has none, its subscriptions and mutes are gone, and its secret is a new one; its address
+    /// stays. All in one step. `None`: no such device. Jobs whose audience was frozen before still hold it, but it is owed
+    /// none of their events any more: what was for its former user does not show up on the next one's phone.
+    ///
+    /// # Errors
+    /// As [`Store::rotate_credential`].
+    ///
+    /// # Cancel safety
+    /// As [`Store::rotate_credential`].
+    pub async fn log_out(&self, id: &DeviceId) -> Result<Option<(DeviceNumber, Credential)>, WriteError> {
+        let id = id.clone();
+        self.write(Class::Devices, weight::DEVICE, move |draft| draft.log_out(&id)).await
+    }
 }
 
 impl Draft<'_> {
@@ -113,47 +213,6 @@ impl Draft<'_> {
             device.revision = self.put_row(number, DeviceRow { device: device.clone(), credential }, old);
         }
         Ok(Ok((number, Registered { device, created, credential: issued })))
-    }
-
-    /// Gives `token` to `number`: whoever had it loses it, and so does `number` the one it had.
-    fn move_token(
-        &mut self,
-        number: DeviceNumber,
-        old: Option<&DeviceToken>,
-        new: Option<&DeviceToken>,
-    ) -> Result<(), EngineError> {
-        if let Some(old) = old.filter(|old| Some(*old) != new) {
-            self.rows.delete(Table::Token, rows::token_key(old));
-        }
-        let Some(new) = new else { return Ok(()) };
-        let key = rows::token_key(new);
-        for holder in self.holders(&key)?.into_iter().filter(|holder| *holder != number) {
-            // Whoever has another token by now, as a damaged row may say, keeps it.
-            let held = |row: &DeviceRow| row.device.token.as_ref().is_some_and(|token| rows::token_key(token) == key);
-            if let Some(mut row) = self.row(holder)?.filter(held) {
-                row.device.token = None;
-                self.set_proven(holder, false);
-                self.put_row_of_same_user(holder, row);
-            }
-        }
-        self.rows.put(Table::Token, key, rows::number_key(number));
-        Ok(())
-    }
-
-    /// Who has the token of this key. Where its row is damaged, all devices in memory are looked at: an address that
-    /// two devices have would be told twice.
-    fn holders(&self, key: &Hash16) -> Result<Vec<DeviceNumber>, EngineError> {
-        let holder = self
-            .get(Table::Token, key)
-            .and_then(|row| row.map(|row| rows::decode_number(Table::Token, key, &row)).transpose());
-        match holder {
-            Err(error) if error.is_damage() => {
-                error!(error = chain(&error), "Who has a token is asked of memory");
-                let table = self.shared.table.read();
-                Ok(table.find_all(|found| found.token.is_some_and(|token| rows::token_key(&token.to_token()) == *key)))
-            }
-            holder => Ok(holder?.into_iter().collect()),
-        }
     }
 
     pub(crate) fn delete_device(
@@ -243,13 +302,13 @@ impl Draft<'_> {
     }
 
     /// Whether a device without a row that can be read is left in memory.
-    fn is_left(&self, number: DeviceNumber) -> bool {
+    pub(crate) fn is_left(&self, number: DeviceNumber) -> bool {
         let is_untouched = self.rows.get(Table::Device, &rows::number_key(number)).is_none();
         is_untouched && self.shared.table.read().contains(number)
     }
 
     /// Takes away a device without a row that can be read; its name and address are those that memory has.
-    fn forget(&mut self, number: DeviceNumber) -> Result<(), EngineError> {
+    pub(crate) fn forget(&mut self, number: DeviceNumber) -> Result<(), EngineError> {
         if let Some((id, token)) = self.left_address(number) {
             if self.is_named(&id, number) {
                 self.rows.delete(Table::DeviceId, rows::device_id_key(&id));
@@ -270,7 +329,7 @@ impl Draft<'_> {
         Ok(())
     }
 
-    fn left_address(&self, number: DeviceNumber) -> Option<(DeviceId, Option<DeviceToken>)> {
+    pub(crate) fn left_address(&self, number: DeviceNumber) -> Option<(DeviceId, Option<DeviceToken>)> {
         let table = self.shared.table.read();
         let found = table.recipient(number).ok().flatten()?;
         Some((DeviceId::new(found.id).ok()?, found.token.map(TokenRef::to_token)))
@@ -302,174 +361,25 @@ impl Draft<'_> {
         Ok(Some((number, credential)))
     }
 
-    pub(crate) fn subscribe(
-        &mut self,
-        id: &DeviceId,
-        selection: Selection,
-    ) -> Result<Result<usize, SubscribeError>, EngineError> {
-        let Some(number) = self.find_number(id)? else { return Ok(Err(SubscribeError::NotFound)) };
-        let pairs = selection
-            .into_iter()
-            .flat_map(|(subject, topics)| topics.into_iter().map(move |topic| (subject.clone(), topic)));
-        Ok(self.add_subscriptions(number, pairs))
-    }
-
-    pub(crate) fn add_subscriptions(
-        &mut self,
-        number: DeviceNumber,
-        pairs: impl IntoIterator<Item = (Subject, TopicName)>,
-    ) -> Result<usize, SubscribeError> {
-        let new: BTreeSet<(Subject, TopicName)> = pairs
-            .into_iter()
-            .filter(|(subject, topic)| {
-                let key = rows::subscription_key(number, subject, topic);
-                !self.is_subscribed(&key, number, subject, topic)
-            })
-            .collect();
-        let limit = self.shared.config.subscription_count_max;
-        let count = u64::from(self.subscription_count(number)) + new.len() as u64;
-        let Some(count) = u32::try_from(count).ok().filter(|count| *count <= limit) else {
-            return Err(SubscribeError::TooMany { limit, count });
-        };
-        self.set_subscription_count(number, count);
-        let added = new.len();
-        for (subject, topic) in new {
-            self.rows.put(Table::Subscription, rows::subscription_key(number, &subject, &topic), []);
-            self.effects.push(Effect::Subscribed { number, subject, topic });
+    /// A device that was the one's is the other's.
+    pub(crate) fn count_user_device(&mut self, before: Option<&UserId>, after: Option<&UserId>) {
+        if before == after {
+            return;
         }
-        Ok(added)
-    }
-
-    pub(crate) fn unsubscribe(
-        &mut self,
-        id: &DeviceId,
-        selection: Selection,
-    ) -> Result<Result<usize, SubscribeError>, EngineError> {
-        let Some(number) = self.find_number(id)? else { return Ok(Err(SubscribeError::NotFound)) };
-        let mut removed = 0;
-        for (subject, topics) in selection {
-            let pairs: Pairs = if topics.is_empty() {
-                self.subscriptions(&rows::subject_prefix(number, &subject))?
-            } else {
-                topics.into_iter().map(|topic| (subject.clone(), topic)).collect()
-            };
-            for (subject, topic) in pairs {
-                removed += usize::from(self.remove_subscription(number, subject, topic));
-            }
-        }
-        Ok(Ok(removed))
-    }
-
-    pub(crate) fn remove_subscriptions(&mut self, number: DeviceNumber) -> Result<(), EngineError> {
-        for (subject, topic) in self.subscriptions(&rows::number_key(number))? {
-            self.remove_subscription(number, subject, topic);
-        }
-        Ok(())
-    }
-
-    fn remove_subscription(&mut self, number: DeviceNumber, subject: Subject, topic: TopicName) -> bool {
-        let key = rows::subscription_key(number, &subject, &topic);
-        if !self.is_subscribed(&key, number, &subject, &topic) {
-            return false;
-        }
-        let count = self.subscription_count(number).saturating_sub(1);
-        self.set_subscription_count(number, count);
-        self.rows.delete(Table::Subscription, key);
-        self.effects.push(Effect::Unsubscribed { number, subject, topic });
-        true
-    }
-
-    /// The subscriptions whose key begins with `prefix`, as this batch will leave them.
-    fn subscriptions(&self, prefix: &[u8]) -> Result<Pairs, EngineError> {
-        let mut keys: BTreeSet<Vec<u8>> = BTreeSet::new();
-        self.engine.scan(Table::Subscription, Bound::Included(prefix), |key, _| {
-            let ours = key.starts_with(prefix);
-            if ours {
-                keys.insert(key.to_vec());
-            }
-            Ok::<_, EngineError>(ours)
-        })?;
-        for (key, row) in self.rows.prefix(Table::Subscription, prefix) {
-            match row {
-                Some(_) => keys.insert(key.clone()),
-                None => keys.remove(key),
-            };
-        }
-        // One that cannot be read was left out of the index: it is no subscription.
-        let names = keys.iter().filter_map(|key| rows::decode_subscription(key).ok());
-        Ok(names.map(|(_, subject, topic)| (subject, topic)).collect())
-    }
-
-    pub(crate) fn tokens_gone(&mut self, tokens: Vec<GoneToken>) -> Result<usize, EngineError> {
-        let mut taken = 0;
-        for GoneToken { number, token, gone_at } in tokens {
-            let Some(mut row) = self.row(number)? else {
-                // Nobody knows it any more, and nobody is told at this address.
-                let has_it = |(_, held): (_, Option<DeviceToken>)| held.as_ref() == Some(&token);
-                if self.is_left(number) && self.left_address(number).is_some_and(has_it) {
-                    self.forget(number)?;
-                    taken += 1;
-                }
-                continue;
-            };
-            let same = row.device.token.as_ref().is_some_and(|held| rows::token_key(held) == rows::token_key(&token));
-            let newer = gone_at.is_some_and(|gone_at| row.device.token_at > gone_at);
-            if same && !newer {
-                row.device.token = None;
-                self.rows.delete(Table::Token, rows::token_key(&token));
-                self.set_proven(number, false);
-                self.put_row_of_same_user(number, row);
-                taken += 1;
-            }
-        }
-        Ok(taken)
-    }
-
-    /// The device's number. Memory mostly knows; it does too where the row that says it is damaged.
-    pub(crate) fn find_number(&self, id: &DeviceId) -> Result<Option<DeviceNumber>, EngineError> {
-        let is_untouched = self.rows.get(Table::DeviceId, rows::device_id_key(id)).is_none();
-        if is_untouched
-            && let Some(number) = self.shared.table.read().number_of(id)
-            && self.rows.get(Table::Device, &rows::number_key(number)) != Some(None)
-        {
-            return Ok(Some(number));
-        }
-        match self.named_number(id) {
-            Err(error) if error.is_damage() => {
-                error!(error = chain(&error), "A device is looked for in memory");
-                Ok(self.shared.table.read().find_all(|found| found.id == id.as_str()).pop())
-            }
-            number => number,
+        for (user, change) in [(before, -1), (after, 1)] {
+            let Some(user) = user else { continue };
+            let count = self.user_device_count(user).saturating_add_signed(change);
+            let known = self.user_device_counts.insert(user.clone(), count);
+            self.undo.push(Undo::UserDeviceCount(user.clone(), known));
         }
     }
 
-    /// What the row says that names the device.
-    fn named_number(&self, id: &DeviceId) -> Result<Option<DeviceNumber>, EngineError> {
-        let key = rows::device_id_key(id);
-        self.get(Table::DeviceId, key)?.map(|row| rows::decode_number(Table::DeviceId, key, &row)).transpose()
-    }
-
-    fn is_named(&self, id: &DeviceId, number: DeviceNumber) -> bool {
-        self.named_number(id).is_ok_and(|named| named == Some(number))
-    }
-
-    pub(crate) fn find(&self, id: &DeviceId) -> Result<Option<(DeviceNumber, DeviceRow)>, EngineError> {
-        let Some(number) = self.find_number(id)? else { return Ok(None) };
-        // A row of another device is not this one's, whatever names it.
-        Ok(self.row(number)?.filter(|row| row.device.id == *id).map(|row| (number, row)))
-    }
-
-    /// What is kept of a device. One whose row is damaged is not known: registered again, it gets a new number.
-    pub(crate) fn row(&self, number: DeviceNumber) -> Result<Option<DeviceRow>, EngineError> {
-        let key = rows::number_key(number);
-        let row = self.get(Table::Device, &key)?.map(|row| rows::decode_device(&key, &row));
-        match row.transpose() {
-            Err(error) if error.is_damage() => {
-                error!(error = chain(&error), "A device is not known any more");
-                Ok(None)
-            }
-            row => row,
-        }
+    /// Devices of a user as this batch will leave them.
+    pub(crate) fn user_device_count(&self, user: &UserId) -> u64 {
+        self.user_device_counts
+            .get(user)
+            .copied()
+            .unwrap_or_else(|| self.shared.index.read().devices_of_user_from(user, DeviceNumber(0)).count() as u64)
     }
 
     /// Writes a changed row; its new revision.
@@ -482,7 +392,7 @@ impl Draft<'_> {
         self.state.revision
     }
 
-    fn put_row_of_same_user(&mut self, number: DeviceNumber, row: DeviceRow) {
+    pub(crate) fn put_row_of_same_user(&mut self, number: DeviceNumber, row: DeviceRow) {
         let before = row.device.clone();
         self.put_row(number, row, Some(before));
     }

@@ -7,22 +7,63 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use tidings_telemetry::chain;
-use tidings_types::Timestamp;
+use tidings_types::{EventId, Timestamp};
+use tokio::sync::watch;
 use tracing::{error, warn};
 
+use super::read::later_ids;
 use crate::committer::draft::Draft;
 use crate::engine::{EngineError, Table};
 use crate::error::WriteError;
 use crate::events::prepared::PreparedEvent;
 use crate::events::rows::{EventPlace, LaterRow};
 use crate::events::{Appended, AppendedTo, LaterEvent, LaterKey, publication_data};
-use crate::hash::{Hash16, hash32};
-use crate::read::later_ids;
+use crate::hash::{Hash16, hash16, hash32};
+use crate::queue::Class;
 use crate::rows;
+use crate::service::Store;
+use crate::weight;
 
 /// Events that are moved in one batch, and their bytes, over the first one.
 const RELEASE_COUNT_MAX: usize = 256;
 const RELEASE_BYTES_MAX: usize = 1 << 20;
+
+impl Store {
+    /// Moves events that are due at `now` into the journal and publishes each in its channels, in the order of their times
+    /// and, at one time, of their acceptance: as many as one batch takes, so call again until it is 0. They count as accepted
+    /// when they were due, their publications are of `now`. One whose time is over is published nowhere. Each is moved in
+    /// one step: a crash neither loses nor doubles it.
+    ///
+    /// # Errors
+    /// [`WriteError::Overloaded`] when the journal has no room for the first; it stays where it is, try again.
+    ///
+    /// # Cancel safety
+    /// Dropped: moved or not.
+    pub async fn release_later(&self, now: Timestamp) -> Result<usize, WriteError> {
+        let release = move |draft: &mut Draft<'_>| {
+            draft.advance(now);
+            draft.release_later(now)
+        };
+        self.write(Class::Jobs, weight::RELEASE, release).await?
+    }
+
+    /// Forgets an event that is not yet due, and its id; false when none with this id waits.
+    ///
+    /// # Errors
+    /// When the store is overloaded or cannot write.
+    ///
+    /// # Cancel safety
+    /// Dropped: forgotten or not.
+    pub async fn cancel_later(&self, id: &EventId) -> Result<bool, WriteError> {
+        let id_hash = hash16(id.as_str().as_bytes());
+        self.write(Class::Brakes, weight::NAMES, move |draft| draft.cancel_later(id_hash)).await
+    }
+
+    /// Follows when the earliest event that is not yet due will be; `None` when there is none.
+    pub fn next_later(&self) -> watch::Receiver<Option<Timestamp>> {
+        self.shared().next_later.subscribe()
+    }
+}
 
 impl Draft<'_> {
     /// Keeps an event until `at`; the caller has found room for it.

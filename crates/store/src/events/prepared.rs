@@ -6,6 +6,7 @@ use crate::channels::DurableChannel;
 use crate::events::{NewEvent, publication_data};
 use crate::hash::{Hash16, Hash32, hash16, hash32};
 use crate::rows::parts::encode;
+use crate::weight;
 
 /// An event with all that can be computed before its turn, in the caller's own task.
 pub(crate) struct PreparedEvent {
@@ -26,7 +27,7 @@ pub(crate) struct PreparedEvent {
 
 impl PreparedEvent {
     pub(crate) fn bytes(&self) -> usize {
-        self.json.len() + (self.data.bytes().len() + 512) * self.channels.len() + 256
+        self.json.len() + (self.data.bytes().len() + weight::PUBLICATION) * self.channels.len() + weight::EVENT
     }
 }
 

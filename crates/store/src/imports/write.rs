@@ -10,12 +10,18 @@ use crate::devices::USER_DEVICE_COUNT_MAX;
 use crate::devices::credential::GivenCredential;
 use crate::devices::write::Origin;
 use crate::engine::{EngineError, Table};
-use crate::error::{ImportError, SubscribeError};
-use crate::imports::{ImportProgress, Imported, NewImport, StepPart};
+use crate::error::{ImportError, ReadError, SubscribeError};
+use crate::imports::{ImportProgress, ImportStep, Imported, NewImport, StepPart};
+use crate::queue::Class;
 use crate::rows;
+use crate::service::Store;
+use crate::weight;
 
 /// Imports whose progress is remembered; of the next one, the one that was longest without a step is forgotten.
 const IMPORT_COUNT_MAX: usize = 1000;
+
+/// Devices an import writes in one batch.
+const IMPORT_CHUNK_COUNT: usize = 1000;
 
 /// What an import brings to one device.
 #[derive(Default)]
@@ -27,6 +33,67 @@ struct Wanted<'a> {
     /// Subscriptions and mutes that are new to it.
     subscriptions: BTreeSet<&'a (Subject, TopicName)>,
     mutes: BTreeSet<&'a MuteScope>,
+}
+
+impl Store {
+    /// Registers many devices with subscriptions and mutes, `IMPORT_CHUNK_COUNT` at a time; no credentials are issued, given
+    /// ones count. A chunk is done as a whole or not at all, and the same import again changes nothing: after an error,
+    /// repeat it.
+    ///
+    /// A step of a longer import is only done where it is the next one; its progress is noted in the same batch as its last
+    /// chunk, also when it has no devices. The progress of 1000 imports is kept, [`Store::import_progress`] tells it;
+    /// of the next one, the one that was longest without a step is forgotten, and begins anew.
+    ///
+    /// # Errors
+    /// When the step is not the next one, a device would have too many subscriptions or mutes, or the store is overloaded
+    /// or cannot write.
+    ///
+    /// # Cancel safety
+    /// Dropped: done in part, as on an error.
+    pub async fn import_devices(
+        &self,
+        devices: Vec<NewImport>,
+        step: Option<ImportStep>,
+        now: Timestamp,
+    ) -> Result<Imported, ImportError> {
+        let mut imported = Imported::default();
+        let mut devices = devices.into_iter();
+        let mut first = 0;
+        loop {
+            let chunk: Vec<_> = devices.by_ref().take(IMPORT_CHUNK_COUNT).collect();
+            let is_last = devices.len() == 0;
+            if chunk.is_empty() && step.is_none() {
+                return Ok(imported);
+            }
+            let done_before = is_last.then_some(imported);
+            let part = step.clone().map(|step| StepPart { step, done_before });
+            let bytes = weight::NAMES + chunk.iter().map(import_bytes).sum::<usize>();
+            let import = move |draft: &mut Draft<'_>| {
+                draft.advance(now);
+                draft.import(chunk, part, now)
+            };
+            imported += self.write(Class::Imports, bytes, import).await?.map_err(|error| match error {
+                ImportError::Device { index, id, source } => ImportError::Device { index: first + index, id, source },
+                other => other,
+            })?;
+            if is_last {
+                return Ok(imported);
+            }
+            first += IMPORT_CHUNK_COUNT;
+        }
+    }
+
+    /// How far the import of this name is; `None`: it never took a step, or is forgotten.
+    ///
+    /// # Errors
+    /// When the store is being opened again or the disk fails.
+    pub fn import_progress(&self, name: &ImportName) -> Result<Option<ImportProgress>, ReadError> {
+        let key = name.as_str().as_bytes();
+        self.with_engine(|engine| {
+            let row = engine.get(Table::Import, key)?;
+            row.map(|row| rows::decode(Table::Import, key, row.as_ref())).transpose()
+        })
+    }
 }
 
 impl Draft<'_> {
@@ -194,4 +261,12 @@ impl Draft<'_> {
         }
         Ok(())
     }
+}
+
+fn import_bytes(import: &NewImport) -> usize {
+    let credential = match &import.credential {
+        Some(GivenCredential::Secret(text)) => text.len(),
+        Some(GivenCredential::Hash(_)) | None => 32,
+    };
+    weight::DEVICE + weight::NAME * (import.subscriptions.len() + import.mutes.len()) + credential
 }

@@ -4,16 +4,16 @@ use super::super::source::{Source, source};
 use super::*;
 
 /// Complaints about the crate of these files, each with its path below `crates/a/src` and its text.
-fn complaints(files: &[(&str, &str)], known: &[Known]) -> Vec<String> {
+fn complaints(files: &[(&str, &str)]) -> Vec<String> {
     let sources: Vec<Source> = files.iter().map(|(path, text)| source(&format!("crates/a/src/{path}"), text)).collect();
-    check_circles(&sources, known).unwrap()
+    check_circles(&sources).unwrap()
 }
 
 #[track_caller]
 fn check(files: &[(&str, &str)], expected: &[&str]) {
     let rest = ": move what both sides need into a file below";
     let expected: Vec<String> = expected.iter().map(|circle| format!("crates/a/src/{circle}{rest}")).collect();
-    assert_eq!(complaints(files, &[]), expected);
+    assert_eq!(complaints(files), expected);
 }
 
 const ROOT: (&str, &str) = ("lib.rs", "mod b; mod c; mod d;");
@@ -47,7 +47,7 @@ fn a_parent_hands_on_what_its_child_owns() {
     check(&[("lib.rs", "mod b; pub use b::E;"), ("b.rs", "mod e; pub use e::{E, F as G}; struct Above;"), child], &[]);
     let expected = "b.rs: stands in a circle: b.rs uses e::E (b/e.rs), b/e.rs uses super::Above (b.rs)";
     for uses in ["pub use e::E; struct Above(E);", "use e::E; struct Above;", "struct Above; fn f() { e::E; }"] {
-        let found = complaints(&[("lib.rs", "mod b;"), ("b.rs", &format!("mod e; {uses}")), child], &[]);
+        let found = complaints(&[("lib.rs", "mod b;"), ("b.rs", &format!("mod e; {uses}")), child]);
         assert_eq!(found, [format!("crates/a/src/{expected}: move what both sides need into a file below")], "{uses}");
     }
     let glob = expected.replace("e::E ", "e::* ");
@@ -87,7 +87,7 @@ fn what_tests_import_is_left_out() {
         "#[cfg(not(test))] use crate::c::C;",
         "#[cfg(test)] fn f() {} use crate::c::C;",
     ] {
-        assert_eq!(complaints(&[ROOT, ("b.rs", b), c, ("d.rs", "")], &[]).len(), 1, "{b}");
+        assert_eq!(complaints(&[ROOT, ("b.rs", b), c, ("d.rs", "")]).len(), 1, "{b}");
     }
 }
 
@@ -104,7 +104,7 @@ fn paths_are_found_wherever_they_stand() {
         "fn f() { use crate::c as other; }",
     ];
     for b in found {
-        assert_eq!(complaints(&[ROOT, ("b.rs", b), c, ("d.rs", "")], &[]).len(), 1, "{b}");
+        assert_eq!(complaints(&[ROOT, ("b.rs", b), c, ("d.rs", "")]).len(), 1, "{b}");
     }
     let not = [
         "//! `crate::c::C`\n/// [`crate::c::C`]\nfn f() { \"crate::c::C\"; }",
@@ -113,7 +113,7 @@ fn paths_are_found_wherever_they_stand() {
         "use ::c::C;",
     ];
     for b in not {
-        assert_eq!(complaints(&[ROOT, ("b.rs", b), c, ("d.rs", "")], &[]), [""; 0], "{b}");
+        assert_eq!(complaints(&[ROOT, ("b.rs", b), c, ("d.rs", "")]), [""; 0], "{b}");
     }
 }
 
@@ -125,18 +125,8 @@ fn every_crate_is_looked_at_by_itself() {
             let sources =
                 [file(root, "mod b; mod c;"), file("b.rs", "use crate::c::C;"), file("c/mod.rs", "use crate::b::B;")];
             assert_eq!(check_circles(&sources, &[]).unwrap().len(), 1, "{folder}/{root}");
-            assert_eq!(check_circles(&sources[1..], &[]).unwrap(), [""; 0]);
+            assert_eq!(check_circles(&sources[1..]).unwrap(), [""; 0]);
         }
     }
-    assert!(check_circles(&[source("xtask/src/main.rs", "fn f( {}")], &[]).is_err(), "no Rust");
-}
-
-#[test]
-fn the_list_of_known_circles_only_shrinks() {
-    let files = [ROOT, ("b.rs", "use crate::c::C;"), ("c.rs", "use crate::b::B;"), ("d.rs", "")];
-    assert_eq!(complaints(&files, &[("crates/a/src", &["b.rs", "c.rs"])]), [""; 0]);
-    let stale = complaints(&files, &[("crates/a/src", &["b.rs", "c.rs", "d.rs"])]);
-    assert_eq!(stale.len(), 2, "the circle, and the entry: {stale:?}");
-    let gone = complaints(&files[..1], &[("crates/a/src", &["b.rs", "c.rs"])]);
-    assert_eq!(gone, [format!("{LIST}: crates/a/src: b.rs, c.rs are no circle, or a smaller one: shorten the list")]);
+    assert!(check_circles(&[source("xtask/src/main.rs", "fn f( {}")]).is_err(), "no Rust");
 }

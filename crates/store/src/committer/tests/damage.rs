@@ -10,7 +10,7 @@ use super::*;
 use crate::ReadError;
 use crate::committer::draft::Draft;
 use crate::hash::hash16;
-use crate::mutes::write::MuteEnds;
+use crate::mutes::ends::MuteEnds;
 use crate::rows;
 
 fn later(id: &str, due: u64) -> Vec<NewEvent> {
@@ -661,7 +661,10 @@ async fn a_block_that_cannot_be_read_holds_up_no_event_for_later() {
     assert_eq!(journaled, [names(early), vec!["new0".to_owned(), "new1".to_owned()], names(late)].concat());
     assert_eq!((listed(&store), *store.next_later().borrow(), store.counts().later), (vec![], None, 0));
     let engine = store.shared().engine.read();
-    assert!(crate::read::later_ids(engine.as_ref().unwrap()).unwrap().is_empty(), "the ids of the lost are free");
+    assert!(
+        crate::events::read::later_ids(engine.as_ref().unwrap()).unwrap().is_empty(),
+        "the ids of the lost are free"
+    );
 }
 
 /// Under a wrong id a retry would be another event, and everybody told twice.

@@ -1,0 +1,149 @@
+//! Publishing into durable channels.
+
+use std::collections::{BTreeMap, HashSet};
+
+use tidings_telemetry::chain;
+use tidings_types::{ChannelName, Json, Offset, StreamPosition, Timestamp};
+use tracing::error;
+
+use super::read::channel_of_history;
+use crate::channels::rows::{ChannelRow, HistoryRow};
+use crate::channels::{DurableChannel, StoredPublication};
+use crate::committer::draft::Draft;
+use crate::committer::effect::Effect;
+use crate::engine::{EngineError, Table};
+use crate::error::WriteError;
+use crate::queue::Class;
+use crate::rows;
+use crate::service::Store;
+use crate::weight;
+
+impl Store {
+    /// Publishes into a durable channel.
+    ///
+    /// # Errors
+    /// When the store is overloaded or cannot write.
+    ///
+    /// # Cancel safety
+    /// Dropped: published or not.
+    pub async fn append_publication(
+        &self,
+        channel: DurableChannel,
+        data: Json,
+        tags: BTreeMap<String, String>,
+        info: Option<Json>,
+        now: Timestamp,
+    ) -> Result<StreamPosition, WriteError> {
+        let bytes = data.bytes().len() + info.as_ref().map_or(0, |info| info.bytes().len()) + weight::PUBLICATION;
+        let publication = StoredPublication { data, tags, info, time: now, receipt: None };
+        let publish = move |draft: &mut Draft<'_>| {
+            draft.advance(publication.time);
+            draft.publish(channel, publication)
+        };
+        self.write(Class::Events, bytes, publish).await?
+    }
+}
+
+impl Draft<'_> {
+    pub(crate) fn check_channel_room<'n>(
+        &self,
+        names: impl Iterator<Item = &'n ChannelName> + Clone,
+    ) -> Result<Result<(), WriteError>, EngineError> {
+        let limit = self.shared.config.channel_count_max;
+        if self.state.channel_count + names.clone().count() as u64 <= limit {
+            return Ok(Ok(())); // Room for all even if all were new: no need to look.
+        }
+        let mut born = HashSet::new();
+        for name in names {
+            if !born.contains(name) && self.channel(name)?.is_none() {
+                born.insert(name);
+            }
+        }
+        let fits = self.state.channel_count + born.len() as u64 <= limit;
+        Ok(if fits { Ok(()) } else { Err(WriteError::Overloaded { what: "the set of durable channels", limit }) })
+    }
+
+    pub(crate) fn publish(
+        &mut self,
+        channel: DurableChannel,
+        publication: StoredPublication,
+    ) -> Result<Result<StreamPosition, WriteError>, EngineError> {
+        if let Err(error) = self.check_channel_room([&channel.name].into_iter())? {
+            return Ok(Err(error));
+        }
+        self.add_publication(channel, publication).map(Ok)
+    }
+
+    /// Gives the publication the next offset of its channel, and takes away what the history has no room for.
+    pub(crate) fn add_publication(
+        &mut self,
+        channel: DurableChannel,
+        publication: StoredPublication,
+    ) -> Result<StreamPosition, EngineError> {
+        let mut row = self.found_channel(&channel.name)?;
+        if row.top == Offset(0) {
+            (row.top, row.base) = (self.state.channel_floor, self.state.channel_floor.next());
+        }
+        row.top = row.top.next();
+        row.published_at = row.published_at.max(publication.time);
+        let history = HistoryRow { expires_at: publication.time.saturating_add(channel.history_ttl), publication };
+        self.rows.put(Table::History, rows::history_key(&channel.name, row.top), rows::encode(&history));
+        let kept_from = Offset((row.top.0 + 1).saturating_sub(u64::from(channel.history_size)));
+        while row.base < kept_from {
+            self.rows.delete(Table::History, rows::history_key(&channel.name, row.base));
+            row.base = row.base.next();
+        }
+        self.rows.put(Table::Channel, channel.name.as_str().as_bytes(), rows::encode(&row));
+        let position = StreamPosition { offset: row.top, epoch: self.state.epoch };
+        self.effects.push(Effect::Published { channel, position, publication: history.publication });
+        Ok(position)
+    }
+
+    /// The channel is there until `at` at least, for an event that is due then; the caller has found room for it.
+    pub(crate) fn keep_channel(&mut self, name: &ChannelName, at: Timestamp) -> Result<(), EngineError> {
+        let mut row = self.found_channel(name)?;
+        row.published_at = row.published_at.max(at);
+        self.rows.put(Table::Channel, name.as_str().as_bytes(), rows::encode(&row));
+        Ok(())
+    }
+
+    /// An event that a channel was kept for is called off. If others wait for it, it may be forgotten all the same, and be there
+    /// again when they are due: over the bound by one then.
+    pub(crate) fn release_channel(&mut self, name: &ChannelName) -> Result<(), EngineError> {
+        let Some(mut row) = self.channel(name)? else { return Ok(()) };
+        row.published_at = row.published_at.min(self.now);
+        self.rows.put(Table::Channel, name.as_str().as_bytes(), rows::encode(&row));
+        Ok(())
+    }
+
+    /// The channel, which the caller writes.
+    fn found_channel(&mut self, name: &ChannelName) -> Result<ChannelRow, EngineError> {
+        if let Some(row) = self.channel(name)? {
+            return Ok(row);
+        }
+        self.state.channel_count += 1;
+        Ok(ChannelRow { top: Offset(0), base: Offset(1), published_at: Timestamp(0) })
+    }
+
+    /// A channel's row. One that is damaged is made anew from the channel's history, which ends with the last
+    /// publication, or else behind all offsets that it can have given out: who resumes from before is told of the gap.
+    pub(crate) fn channel(&self, name: &ChannelName) -> Result<Option<ChannelRow>, EngineError> {
+        let key = name.as_str().as_bytes();
+        let read = self
+            .get(Table::Channel, key)
+            .and_then(|row| row.map(|row| rows::decode(Table::Channel, key, &row)).transpose());
+        match read {
+            Err(error) if error.is_damage() => {
+                let anew = || ChannelRow::behind_all(self.state.channel_floor, self.now);
+                let row = channel_of_history(self.engine, name)?.unwrap_or_else(anew);
+                error!(
+                    error = chain(&error),
+                    top = row.top.0,
+                    "A channel goes on behind the last offset that it may have given out"
+                );
+                Ok(Some(row))
+            }
+            read => read,
+        }
+    }
+}
