@@ -32,7 +32,7 @@
 //! - *What is on its way* into the store by number: accepted tokens (noted each 250 ms) and dead ones. The former end within
 //!   the rest of 60 seconds that a number has after `trim_to` passed; the latter name the token too.
 //! - *What damage left*: a number whose row is still there, whatever it says, is not given again in this life; leftover
-//!   subscriptions and mutes are deleted before it is free (`committer/numbers.rs`).
+//!   subscriptions and mutes are deleted before it is free (`devices/numbers.rs`).
 //!
 //! Changes can be taken back until [`Blocks::keep`], the latest first, as those of a draft. This is a core: no rows, no
 //! clock.

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! It is fuzzy: each part is as it was at some moment after the head's change number was taken. The changes from that number
-//! on make it exact (`rows/change.rs` says why). It says at its end which changes may be in it: beside rows that have not
+//! on make it exact (`checkpoint/change.rs` says why). It says at its end which changes may be in it: beside rows that have not
 //! come so far (an older copy of them was put back) it is of no use. The file is derived and disposable: missing,
 //! damaged, of another version or store, or with changes missing, it costs time and nothing else.
 //!
@@ -18,7 +18,7 @@
 //! [`BYTES_PER_SECOND`], the heap's new bytes among them, and syncs as it goes, so that commits do not wait behind a burst of its bytes. The last one, at an
 //! orderly close, does not rest. Rows and heap are synced before the file is moved to its place: it never shows what they
 //! may still forget. A failed one (a full disk) leaves the old one, and is tried again after [`FAILED_REST`].
-//! Meanwhile changes are kept, up to a bound (`committer/changes.rs`).
+//! Meanwhile changes are kept, up to a bound (`checkpoint/changes.rs`).
 
 use std::fs::File;
 use std::io;

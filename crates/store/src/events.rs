@@ -1,8 +1,6 @@
-//! Events and durable channels as callers see them, and the sink that is told what has become durable.
+//! Events as callers see them: to be accepted, in the journal, scheduled for later.
 //!
-//! A [`StoredPublication`] is complete in itself: history is read and restored without the journal, which is trimmed
-//! on its own terms. [`DurableChannel`], [`LaterKey`] and `StoredPublication` are also durable forms: what changes in their
-//! serde form changes the store's format.
+//! [`LaterKey`] is also a durable form: a change of its serde form is another format of the store.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,6 @@
 //! Devices that come in many at a time, as callers hand them in, and how far a long import is.
+//!
+//! Bounds: 1000 devices in one batch; the progress of 1000 imports is kept.
 
 use serde::{Deserialize, Serialize};
 use tidings_types::{Device, ImportName, Mute, Subject, Timestamp, TopicName};

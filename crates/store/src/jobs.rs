@@ -1,4 +1,7 @@
-//! The sender's jobs.
+//! Checkpoints of the sender's jobs, and up to where events have a job. What is in a checkpoint is the sender's to know.
+//!
+//! They are handed to the operating system without a sync: the end of the process loses none, a power failure may take the
+//! newest.
 
 use std::ops::Bound;
 

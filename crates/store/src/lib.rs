@@ -22,27 +22,15 @@
 //! Full: a queue, the journal or a count at its bound refuses with [`WriteError::Overloaded`]. A failing disk refuses
 //! with [`WriteError::Unavailable`] until writing works again; reading and sending from memory go on meanwhile.
 //!
-//! A damaged row, or block of a file, costs what needs it and no more. It is named in the log and in the error, and a
-//! request that rests on it is refused, while the others of its batch are done and the store stays open:
+//! A damaged row costs what needs it and no more; `damage.rs` says it table by table.
 //!
-//! - `event`: left out of the journal, so it is sent to nobody; trimmed when its turn comes. A retry of it is refused
-//!   until then. `event_id`: as that. `later`: lost when its turn comes, its id free. Those behind a block of `later`
-//!   that cannot be read are found by their ids, at the price of a walk over all of them.
-//! - `channel`: goes on behind the last publication of its history, or else behind all offsets that it can have given
-//!   out. `history`: ends the history before it.
-//! - `device`, `subscription`, `proven`: left out where all rows are read at open, up to 16; with more, or a block that
-//!   cannot be read, the store does not open. From a checkpoint they are there, and found when their rows are asked for. A
-//!   device comes back when it registers. `change`, as the checkpoint: all rows are read. `device_id`, `token`: memory
-//!   is asked, and the row written anew.
-//! - `mute`: one whose end cannot be read holds until it is taken back. `mute_end`: its mute holds until it is taken
-//!   back; with a block that cannot be read, what is over is looked for among all mutes, and later. `import`: its next
-//!   step is refused; under another name it begins anew.
-//! - `brake`: everything is paused until that is resumed. `cancelled`: left out. `job`: its bytes are the sender's to
-//!   judge.
-//! - `meta`: the store does not open, or nobody knows up to where events have jobs; a copy of the folder is needed.
+//! A folder whose data is gone or another store's is never taken for this one, nor begun anew, while the store is in use.
 //!
-//! A folder whose data is gone or another store's is never taken
-//! for this one, nor begun anew, while the store is in use.
+//! Where to find what: each subject has a folder, with its types, its rows (`rows.rs`), what callers ask and what the
+//! committer does with it (`write.rs`), and what is read (`read.rs`): `events`, `channels`, `devices`, `subscriptions`,
+//! `mutes`, `jobs`, `brakes`, `imports`. They stand on one core: `engine` (fjall), `committer` with its `draft`, `queue`,
+//! `table` and `blocks` (devices by number), `checkpoint`. A new kind of write is a method of [`Store`] that hands the
+//! committer a piece of work, and a method of the draft that does it: both in the subject's folder.
 //!
 //! Not here: who is to be told (audience), what is sent (sender), fan-out (hub), clocks: every write brings its `now`,
 //! and what expires, expires by the latest one seen, or by [`StoreConfig::clock`] while nobody writes.
@@ -54,6 +42,7 @@ mod channels;
 mod checkpoint;
 mod committer;
 mod config;
+mod damage;
 mod devices;
 mod engine;
 mod error;

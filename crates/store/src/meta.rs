@@ -1,4 +1,5 @@
-//! The rows of `meta`: the store's format, the committer's counters, and up to where events have a job.
+//! The rows of `meta`: the store's format, the committer's counters, and the key under which it is up to where events have a
+//! job.
 
 use serde::{Deserialize, Serialize};
 use tidings_types::{Epoch, Offset};

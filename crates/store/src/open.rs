@@ -16,6 +16,7 @@ use crate::checkpoint::Checkpointing;
 use crate::committer::Committer;
 use crate::committer::load::{Derived, load};
 use crate::config::StoreConfig;
+use crate::damage;
 use crate::engine::{Durability, Engine, EngineError, Rows, STATE_KEY, Table};
 use crate::error::OpenError;
 use crate::folder::lock_folder;
@@ -95,22 +96,18 @@ fn mark_format(engine: &Engine, former: &str) -> Result<(), EngineError> {
     let mut rows = Rows::default();
     rows.put(Table::Meta, FORMAT_KEY, FORMAT);
     let mut due: BTreeMap<ChannelName, Timestamp> = BTreeMap::new();
-    engine
-        .scan(Table::Later, Bound::Unbounded, |key, row| {
-            if let Some(key) = rows::decode_later_key(key)
-                && let Ok(later) = rows::decode_later(key, row)
-            {
-                due.extend(later.channels.into_iter().map(|channel| (channel.name, key.at))); // The latest comes last.
-            }
-            Ok::<_, EngineError>(true)
-        })
-        .or_else(|error| if error.is_damage() { Ok(()) } else { Err(error) })?; // Over the bound by some, later, at worst.
+    let scanned = engine.scan(Table::Later, Bound::Unbounded, |key, row| {
+        if let Some(key) = rows::decode_later_key(key)
+            && let Ok(later) = rows::decode_later(key, row)
+        {
+            due.extend(later.channels.into_iter().map(|channel| (channel.name, key.at))); // The latest comes last.
+        }
+        Ok::<_, EngineError>(true)
+    });
+    damage::tolerate_quietly(scanned)?; // Over the bound by some, later, at worst.
     for (name, at) in due {
         let key = name.as_str().as_bytes();
-        let row = match engine.get(Table::Channel, key) {
-            Err(error) if !error.is_damage() => return Err(error),
-            row => row.ok().flatten(),
-        };
+        let row = damage::tolerate_quietly(engine.get(Table::Channel, key))?.flatten();
         if let Some(mut row) = row.and_then(|row| rows::decode::<ChannelRow>(Table::Channel, key, row.as_ref()).ok()) {
             row.published_at = row.published_at.max(at);
             rows.put(Table::Channel, key, rows::encode(&row));

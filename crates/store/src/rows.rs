@@ -1,5 +1,8 @@
-//! How rows are spelt. Numbers in keys are big-endian, so that the order of keys is the order of numbers. Names hold no
-//! zero byte (types: visible ASCII), so a zero byte ends a name in a key.
+//! How rows are spelt: all tables at a glance. How a row is written and read is in the `rows.rs` of its subject, and handed
+//! on from here.
+//!
+//! Numbers in keys are big-endian, so that the order of keys is the order of numbers. Names hold no zero byte (types: visible
+//! ASCII), so a zero byte ends a name in a key.
 //!
 //! ```text
 //! meta          "format" → text, "state" → State, "dispatched" → position
@@ -11,11 +14,11 @@
 //! job           position → bytes of the sender
 //! brake         scope → paused at u64
 //! cancelled     position → nothing
-//! device        number u32 → DeviceRow (`rows/device.rs`)
+//! device        number u32 → DeviceRow (`devices/rows/device.rs`)
 //! device_id     id → number u32
 //! token         hash16 of token (`token_key`) → number u32
 //! subscription  number u32, subject 0 topic → nothing
-//! block         first number u32 → group, length, numbers given (`rows/block.rs`)
+//! block         first number u32 → group, length, numbers given (`blocks/rows.rs`)
 //! change        number u64 → what one batch changed of what the checkpoint holds
 //! proven        upper 16 bits of numbers → Roaring set of the lower 16
 //! mute          number u32, subject or nothing → until u64, 0 for never

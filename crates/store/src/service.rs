@@ -1,9 +1,8 @@
-//! The handle: what can be asked of the store, and how the question gets to the committer.
+//! The handle of a store, and how a request gets to the committer.
 //!
-//! Each write is prepared in the caller's task (encoded, hashed), put into its queue without waiting, and answered
-//! over a channel of its own by the committer; one that cannot be queued is refused at once. Here are the reads that
-//! memory answers (audience, recipients, counts); those that rows answer are in `read`. Nothing here writes a row
-//! except the first ones of a new store.
+//! Each write is prepared in the caller's task (encoded, hashed) and put into its queue without waiting. The committer
+//! answers it over a channel of its own. A request that cannot be queued is refused at once. What can be asked is in the
+//! folders of the subjects.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

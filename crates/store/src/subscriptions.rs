@@ -1,4 +1,6 @@
-//! What devices are subscribed to.
+//! What devices are subscribed to: topics on subjects.
+//!
+//! Bound: `subscription_count_max` for each device.
 
 use tidings_types::{Subject, TopicName};
 

@@ -13,7 +13,7 @@
 //! ```
 //!
 //! **Damage.** A record that is not what was written is [`Lost`]: whoever hands devices out reads the row instead, and the
-//! committer writes the record anew (`committer/tend.rs`). Numbers of such wait in [`Losses`].
+//! committer writes the record anew (`devices/tend.rs`). Numbers of such wait in [`Losses`].
 //!
 //! **Room.** The committer calls [`DeviceTable::reserve`] before a batch is durable, and is refused when the disk is full;
 //! then [`DeviceTable::set`] cannot fail for want of room. Where it does nevertheless, the device stays in memory.

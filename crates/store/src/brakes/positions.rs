@@ -1,4 +1,4 @@
-//! A set of positions in the journal that is cheap to keep as it was.
+//! A set of positions in the journal of which an older version is cheap to keep.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

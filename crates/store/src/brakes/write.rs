@@ -1,4 +1,4 @@
-//! Pausing, resuming and cancelling: rows that say it, and the whole of them for those who follow.
+//! Pausing, resuming and cancelling: rows that say it, and a new [`Brakes`] for those who follow.
 
 use std::ops::Bound;
 use std::sync::Arc;

@@ -1,13 +1,13 @@
-//! Reading durable channels at start.
+//! Reading durable channels at start, and making the row of a channel anew where it is damaged.
 
 use std::ops::Bound;
 
-use tidings_telemetry::chain;
 use tidings_types::{ChannelName, Offset, StreamPosition, Timestamp};
-use tracing::error;
+use tracing::warn;
 
 use crate::channels::RestoredChannel;
 use crate::channels::rows::{ChannelRow, HistoryRow};
+use crate::damage;
 use crate::engine::{Engine, EngineError, Table};
 use crate::error::ReadError;
 use crate::rows;
@@ -15,7 +15,7 @@ use crate::service::Store;
 
 impl Store {
     /// Where a durable channel begins that was not there when the store was opened, until
-    /// [`CommitSink::on_channel_given_back`] tells of another offset. The epoch is that of every durable channel: one life of the
+    /// [`CommitSink::on_channel_given_back`](crate::CommitSink::on_channel_given_back) tells of another offset. The epoch is that of every durable channel: one life of the
     /// store.
     pub fn channel_start(&self) -> StreamPosition {
         self.shared().channel_start
@@ -44,7 +44,7 @@ impl Store {
 
 /// A channel's row as its history tells it, which ends with the last publication as long as it holds any. `None`: it
 /// holds none, and which offsets were given out nobody knows.
-pub(crate) fn channel_of_history(engine: &Engine, name: &ChannelName) -> Result<Option<ChannelRow>, EngineError> {
+fn channel_of_history(engine: &Engine, name: &ChannelName) -> Result<Option<ChannelRow>, EngineError> {
     let prefix = rows::history_prefix(name);
     let mut found: Option<ChannelRow> = None;
     engine.scan(Table::History, Bound::Included(&prefix), |key, row| {
@@ -60,8 +60,6 @@ pub(crate) fn channel_of_history(engine: &Engine, name: &ChannelName) -> Result<
     Ok(found)
 }
 
-/// A channel. Where its row is damaged it is made anew from its history, or begins behind all offsets that it can have given
-/// out: so many above `floor` as there are milliseconds since 1970.
 fn read_channel(
     engine: &Engine,
     key: &[u8],
@@ -70,13 +68,27 @@ fn read_channel(
     now: Timestamp,
 ) -> Result<(ChannelName, ChannelRow), EngineError> {
     let name = rows::decode_channel_name(key)?;
-    let damage = match rows::decode::<ChannelRow>(Table::Channel, key, row) {
-        Ok(row) => return Ok((name, row)),
-        Err(damage) => damage,
+    let row = match damage::understood(rows::decode(Table::Channel, key, row), MADE_ANEW) {
+        Some(row) => row,
+        None => made_anew(engine, &name, floor, now)?,
     };
-    let row = channel_of_history(engine, &name)?.unwrap_or_else(|| ChannelRow::behind_all(floor, now));
-    error!(error = chain(&damage), channel = %name, top = row.top.0, "A channel goes on behind all offsets it may have given out");
     Ok((name, row))
+}
+
+/// What a damaged row of a channel costs.
+pub(crate) const MADE_ANEW: &str = "A channel goes on behind all offsets that it may have given out";
+
+/// The row of a channel whose own is damaged: as its history tells it, or else behind all offsets that it can have given out,
+/// so many above `floor` as there are milliseconds since 1970.
+pub(crate) fn made_anew(
+    engine: &Engine,
+    name: &ChannelName,
+    floor: Offset,
+    now: Timestamp,
+) -> Result<ChannelRow, EngineError> {
+    let row = channel_of_history(engine, name)?.unwrap_or_else(|| ChannelRow::behind_all(floor, now));
+    warn!(channel = %name, top = row.top.0, "The row of a channel is made anew");
+    Ok(row)
 }
 
 fn next_channel(
@@ -87,13 +99,8 @@ fn next_channel(
 ) -> Result<Option<RestoredChannel>, EngineError> {
     let mut found = None;
     engine.scan(Table::Channel, Bound::Excluded(after), |key, row| {
-        found = match read_channel(engine, key, row, floor, now) {
-            Err(error) if error.is_damage() => {
-                error!(error = chain(&error), "A channel comes back with its next publication only");
-                None
-            }
-            channel => Some(channel?),
-        };
+        let channel = read_channel(engine, key, row, floor, now);
+        found = damage::tolerate(channel, "A channel comes back with its next publication only")?;
         Ok::<_, EngineError>(found.is_none())
     })?;
     let Some((name, row)) = found else { return Ok(None) };
@@ -104,13 +111,11 @@ fn next_channel(
         if !key.starts_with(&prefix) || offset > row.top {
             return Ok(false);
         }
-        match rows::decode::<HistoryRow>(Table::History, key, history) {
-            Ok(history) if history.expires_at > now => publications.push((offset, history.publication)),
-            Ok(_) => publications.clear(), // What is before an expired one is older still, whatever its time to live.
-            Err(error) => {
-                error!(error = chain(&error), "A publication is lost; the history of its channel begins behind it");
-                publications.clear(); // No gaps: whoever resumes from before is told.
-            }
+        let history = rows::decode::<HistoryRow>(Table::History, key, history);
+        match damage::understood(history, "A publication is lost; the history of its channel begins behind it") {
+            Some(history) if history.expires_at > now => publications.push((offset, history.publication)),
+            Some(_) => publications.clear(), // What is before an expired one is older still, whatever its time to live.
+            None => publications.clear(),    // No gaps: whoever resumes from before is told.
         }
         Ok::<_, EngineError>(true)
     })?;

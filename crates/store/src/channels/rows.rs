@@ -1,4 +1,4 @@
-//! Rows of durable channels and of their histories.
+//! Rows of durable channels and of their histories, both in JSON.
 
 use serde::{Deserialize, Serialize};
 use tidings_types::{ChannelName, Offset, Timestamp};

@@ -1,4 +1,4 @@
-//! Taking expired publications away, and forgetting idle channels.
+//! Taking expired publications away, and forgetting channels that are idle for `channel_ttl`. A bounded look each time.
 
 use std::ops::Bound;
 
@@ -7,6 +7,7 @@ use tidings_types::{ChannelName, Offset};
 use crate::channels::rows::{ChannelRow, HistoryRow};
 use crate::committer::draft::Draft;
 use crate::committer::effect::Effect;
+use crate::damage;
 use crate::engine::{EngineError, Table};
 use crate::rows;
 
@@ -75,10 +76,7 @@ impl Draft<'_> {
         while row.base <= row.top {
             let key = rows::history_key(name, row.base);
             // A damaged row goes like an expired one: with it and all before it, readers are told of the gap.
-            let history = match self.engine.get(Table::History, &key) {
-                Err(error) if !error.is_damage() => return Err(error),
-                read => read.ok().flatten(),
-            };
+            let history = damage::tolerate_quietly(self.engine.get(Table::History, &key))?.flatten();
             let history = history.and_then(|row| rows::decode(Table::History, &key, row.as_ref()).ok());
             if history.is_some_and(|history: HistoryRow| history.expires_at > self.now) {
                 return Ok(());

@@ -1,16 +1,17 @@
-//! Publishing into durable channels.
+//! Publishing into durable channels: each publication gets the next offset, and pushes out what the history has no room for.
+//!
+//! Bound: `channel_count_max` channels; publishing into another one is refused.
 
 use std::collections::{BTreeMap, HashSet};
 
-use tidings_telemetry::chain;
 use tidings_types::{ChannelName, Json, Offset, StreamPosition, Timestamp};
-use tracing::error;
 
-use super::read::channel_of_history;
+use super::read::{MADE_ANEW, made_anew};
 use crate::channels::rows::{ChannelRow, HistoryRow};
 use crate::channels::{DurableChannel, StoredPublication};
 use crate::committer::draft::Draft;
 use crate::committer::effect::Effect;
+use crate::damage;
 use crate::engine::{EngineError, Table};
 use crate::error::WriteError;
 use crate::queue::Class;
@@ -132,18 +133,9 @@ impl Draft<'_> {
         let read = self
             .get(Table::Channel, key)
             .and_then(|row| row.map(|row| rows::decode(Table::Channel, key, &row)).transpose());
-        match read {
-            Err(error) if error.is_damage() => {
-                let anew = || ChannelRow::behind_all(self.state.channel_floor, self.now);
-                let row = channel_of_history(self.engine, name)?.unwrap_or_else(anew);
-                error!(
-                    error = chain(&error),
-                    top = row.top.0,
-                    "A channel goes on behind the last offset that it may have given out"
-                );
-                Ok(Some(row))
-            }
-            read => read,
+        match damage::tolerate(read, MADE_ANEW)? {
+            Some(row) => Ok(row),
+            None => made_anew(self.engine, name, self.state.channel_floor, self.now).map(Some),
         }
     }
 }

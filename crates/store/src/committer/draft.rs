@@ -10,13 +10,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use roaring::RoaringBitmap;
-use tidings_telemetry::chain;
 use tidings_types::{DeviceNumber, Timestamp, UserId};
-use tracing::error;
 
 use super::effect::change_row;
 use crate::brakes::Brakes;
 use crate::committer::effect::Effect;
+use crate::damage;
 use crate::engine::{Durability, Engine, EngineError, Rows, STATE_KEY, Table};
 use crate::events::LaterKey;
 use crate::hash::Hash16;
@@ -113,19 +112,16 @@ impl<'a> Draft<'a> {
         self.undo.clear();
         let (state, effect_count) = (self.state, self.effects.len());
         let (brakes, brakes_changed) = (self.brakes.clone(), self.brakes_changed);
-        match what(self) {
-            Err(error) if error.is_damage() => {
-                self.shared.counters.failures.fetch_add(1, Ordering::Relaxed);
-                error!(error = chain(&error), "What rests on a damaged row is refused");
-                self.rows.take_back();
-                self.blocks().take_back();
-                self.take_back();
-                (self.state, self.brakes, self.brakes_changed) = (state, brakes, brakes_changed);
-                self.effects.truncate(effect_count);
-                Ok(None)
-            }
-            done => done.map(Some),
+        let done = damage::tolerate(what(self), "What rests on a damaged row is refused")?;
+        if done.is_none() {
+            self.shared.counters.failures.fetch_add(1, Ordering::Relaxed);
+            self.rows.take_back();
+            self.blocks().take_back();
+            self.take_back();
+            (self.state, self.brakes, self.brakes_changed) = (state, brakes, brakes_changed);
+            self.effects.truncate(effect_count);
         }
+        Ok(done)
     }
 
     fn take_back(&mut self) {

@@ -1,4 +1,5 @@
-//! What a batch changes in memory: in the device table, in the index, and in what the checkpoint does not have yet.
+//! What a batch changes in memory: in the device table and in the index; and the row that says it, for what the checkpoint
+//! does not have yet.
 
 use std::sync::Arc;
 

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::{self, ScopedJoinHandle};
 use std::{io, mem, panic};
@@ -20,6 +19,8 @@ use crate::brakes::Brakes;
 use crate::checkpoint::changes::{self, NotReplayed};
 use crate::checkpoint::{self, Extent, Loaded, Reader, Section, Unusable};
 use crate::committer::effect::traits;
+use crate::damage;
+use crate::damage::LeftOut;
 use crate::devices::rows::device::DeviceRow;
 use crate::engine::{Engine, EngineError, Table};
 use crate::meta::State;
@@ -37,16 +38,12 @@ pub(crate) struct Derived {
     pub(crate) checkpoint: Option<Loaded>,
 }
 
-/// Damaged rows that are left out, each with a word in the log. More are no accident of single rows, and rather than serve
-/// without the rest the store is not opened.
-const DAMAGED_COUNT_MAX: usize = 16;
-
 /// The committer's counters, the device table and the audience index of the store in `folder`. Of a few damaged devices and
 /// subscriptions only these are missing: a device that registers and subscribes again is as it was.
 pub(crate) fn load(engine: &Engine, folder: &Path) -> Result<(State, Derived), EngineError> {
     let mut state = read_state(engine)?;
     count_later(engine, &mut state)?;
-    let damaged_count = AtomicUsize::new(0);
+    let left_out = LeftOut::default();
     let began = Instant::now();
     let (mut table, index, checkpoint) = match from_checkpoint(engine, folder, &state) {
         Ok((table, index, loaded)) => (table, index, Some(loaded)),
@@ -54,7 +51,7 @@ pub(crate) fn load(engine: &Engine, folder: &Path) -> Result<(State, Derived), E
         Err(why) => {
             say_why(&why, &state);
             checkpoint::remove(folder)?;
-            let (table, index) = from_rows(engine, folder, &state, &damaged_count)?;
+            let (table, index) = from_rows(engine, folder, &state, &left_out)?;
             (table, index, None)
         }
     };
@@ -68,26 +65,21 @@ pub(crate) fn load(engine: &Engine, folder: &Path) -> Result<(State, Derived), E
         "Devices and audience index loaded"
     );
     engine.scan(Table::Proven, Bound::Unbounded, |key, row| {
-        leave_out_damaged(&damaged_count, || {
+        left_out.tolerate(|| {
             let (chunk, bits) = rows::decode_proven(key, row)?;
             table.set_proven_chunk(chunk, &bits);
             Ok(())
         })
     })?;
-    let brakes = load_brakes(engine, &damaged_count)?;
-    let blocks = load_blocks(engine, &state, &table, &damaged_count)?;
+    let brakes = load_brakes(engine, &left_out)?;
+    let blocks = load_blocks(engine, &state, &table, &left_out)?;
     Ok((state, Derived { table, index, brakes, blocks, checkpoint }))
 }
 
-fn load_blocks(
-    engine: &Engine,
-    state: &State,
-    table: &DeviceTable,
-    damaged_count: &AtomicUsize,
-) -> Result<Blocks, EngineError> {
+fn load_blocks(engine: &Engine, state: &State, table: &DeviceTable, left_out: &LeftOut) -> Result<Blocks, EngineError> {
     let mut blocks = Vec::new();
     engine.scan(Table::Block, Bound::Unbounded, |key, row| {
-        leave_out_damaged(damaged_count, || {
+        left_out.tolerate(|| {
             blocks.push(rows::decode_block(key, row)?);
             Ok(())
         })
@@ -176,17 +168,17 @@ fn from_rows(
     engine: &Engine,
     folder: &Path,
     state: &State,
-    damaged_count: &AtomicUsize,
+    left_out: &LeftOut,
 ) -> Result<(DeviceTable, Index), EngineError> {
     let mut table = DeviceTable::create(folder).map_err(io::Error::other)?;
     let mut subscriptions = Subscriptions::new(state.device_next);
     let devices = thread::scope(|scope| {
         let (tx, rx) = sync_channel(READ_AHEAD_COUNT);
-        let devices = scope.spawn(|| read_devices(engine, state, &mut table, damaged_count));
+        let devices = scope.spawn(|| read_devices(engine, state, &mut table, left_out));
         let keys = scope.spawn(move || read_keys(engine, Table::Subscription, &tx));
         for keys in rx {
             for key in keys.iter() {
-                leave_out_damaged(damaged_count, || subscriptions.add(key))?;
+                left_out.tolerate(|| subscriptions.add(key))?;
             }
         }
         joined(keys)?;
@@ -204,11 +196,11 @@ fn read_devices(
     engine: &Engine,
     state: &State,
     table: &mut DeviceTable,
-    damaged_count: &AtomicUsize,
+    left_out: &LeftOut,
 ) -> Result<Builder, EngineError> {
     let mut builder = Builder::new();
     engine.scan(Table::Device, Bound::Unbounded, |key, row| {
-        leave_out_damaged(damaged_count, || {
+        left_out.tolerate(|| {
             let DeviceRow { device, .. } = rows::decode_device(key, row)?;
             let number = rows::decode_number(Table::Device, key, key)?;
             if number.0 >= state.device_next {
@@ -220,7 +212,7 @@ fn read_devices(
         })
     })?;
     engine.scan(Table::Mute, Bound::Unbounded, |key, _| {
-        leave_out_damaged(damaged_count, || {
+        left_out.tolerate(|| {
             let mute = rows::decode_mute_key(key).ok_or_else(|| EngineError::damaged(Table::Mute, key))?;
             builder.mute(mute.0, mute.1.subject());
             Ok(())
@@ -301,10 +293,10 @@ fn read_keys(engine: &Engine, table: Table, tx: &SyncSender<Keys>) -> Result<(),
 }
 
 /// A pause that cannot be read holds everything: what it held must not be sent. Resuming everything forgets it.
-fn load_brakes(engine: &Engine, damaged_count: &AtomicUsize) -> Result<Brakes, EngineError> {
+fn load_brakes(engine: &Engine, left_out: &LeftOut) -> Result<Brakes, EngineError> {
     let mut brakes = Brakes::default();
     engine.scan(Table::Brake, Bound::Unbounded, |key, row| {
-        leave_out_damaged(damaged_count, || {
+        left_out.tolerate(|| {
             let (scope, since) = rows::decode_brake(key, row).inspect_err(|error| {
                 error!(
                     error = chain(&error),
@@ -317,7 +309,7 @@ fn load_brakes(engine: &Engine, damaged_count: &AtomicUsize) -> Result<Brakes, E
         })
     })?;
     engine.scan(Table::Cancelled, Bound::Unbounded, |key, _| {
-        leave_out_damaged(damaged_count, || {
+        left_out.tolerate(|| {
             brakes.cancelled.insert(rows::decode_position(Table::Cancelled, key, key)?);
             Ok(())
         })
@@ -333,12 +325,8 @@ fn count_later(engine: &Engine, state: &mut State) -> Result<(), EngineError> {
         first = rows::decode_later_key(key);
         Ok::<_, EngineError>(first.is_none())
     });
-    match scanned {
-        Err(error) if error.is_damage() => {
-            error!(error = chain(&error), "Events for later cannot be counted; the counters are believed");
-            return Ok(());
-        }
-        scanned => scanned?,
+    if damage::tolerate(scanned, "Events for later cannot be counted; the counters are believed")?.is_none() {
+        return Ok(());
     }
     if first == state.later_first {
         return Ok(());
@@ -353,15 +341,4 @@ fn count_later(engine: &Engine, state: &mut State) -> Result<(), EngineError> {
     })?;
     warn!(count = state.later_count, "Events for later were counted anew");
     Ok(())
-}
-
-/// Whether to go on: always, or there is an error.
-fn leave_out_damaged(count: &AtomicUsize, read: impl FnOnce() -> Result<(), EngineError>) -> Result<bool, EngineError> {
-    match read() {
-        Err(error) if error.is_damage() && count.fetch_add(1, Ordering::Relaxed) < DAMAGED_COUNT_MAX => {
-            error!(error = chain(&error), "A damaged row is left out");
-            Ok(true)
-        }
-        read => read.map(|()| true),
-    }
 }

@@ -1,4 +1,4 @@
-//! Who is told of an event, and what sending needs of each.
+//! Which devices an event is for, and what sending needs of each. Memory answers; rows only where a record is damaged.
 
 use std::collections::HashSet;
 

@@ -7,11 +7,11 @@
 use std::ops::Bound;
 use std::time::Duration;
 
-use tidings_telemetry::chain;
 use tidings_types::{DeviceNumber, Timestamp};
-use tracing::{error, info};
+use tracing::info;
 
 use crate::committer::draft::Draft;
+use crate::damage;
 use crate::devices::rows::device::DeviceRow;
 use crate::engine::{EngineError, Table};
 use crate::rows;
@@ -44,13 +44,10 @@ impl Draft<'_> {
             }
             Ok::<_, EngineError>(seen_count < LOOK_COUNT)
         });
-        *cursor = match scanned {
-            Err(error) if error.is_damage() => {
-                error!(error = chain(&error), "Idle devices are looked for behind what cannot be read");
-                if seen_count == 0 { next_key(cursor) } else { last }
-            }
-            // At the end the next look begins again.
-            scanned => scanned.map(|()| if seen_count < LOOK_COUNT { Vec::new() } else { last })?,
+        *cursor = match damage::tolerate(scanned, "Idle devices are looked for behind what cannot be read")? {
+            None if seen_count == 0 => next_key(cursor),
+            Some(()) if seen_count < LOOK_COUNT => Vec::new(), // At the end the next look begins again.
+            Some(()) | None => last,
         };
         for (number, row) in unknown {
             self.note_seen(number, row, now);

@@ -1,10 +1,9 @@
-//! Devices with all that belongs to them.
+//! Reading devices with all that belongs to them, as they can be imported elsewhere, and which of them are damaged.
 
-use tidings_telemetry::chain;
 use tidings_types::{DeviceId, DeviceNumber, UserId};
-use tracing::error;
 
 use super::read::read_device;
+use crate::damage;
 use crate::devices::credential::CredentialHash;
 use crate::devices::rows::device::DeviceRow;
 use crate::devices::{ExportPage, Exported};
@@ -14,6 +13,9 @@ use crate::mutes::read::read_mutes;
 use crate::rows;
 use crate::service::Store;
 use crate::subscriptions::read::read_subscriptions;
+
+/// What a damaged row costs an export.
+const MISSING: &str = "A device is missing from an export";
 
 impl Store {
     /// The same devices with all that belongs to them, and those that cannot be read.
@@ -31,13 +33,9 @@ impl Store {
             let rows = self.rows_of_user(engine, (user, after), limit, &mut damaged)?;
             last = rows.keys().next_back().filter(|_| rows.len() >= limit).cloned();
             for (id, (number, row)) in rows {
-                match read_all(engine, number, row) {
-                    Ok(device) => exported.push(device),
-                    Err(error) if error.is_damage() => {
-                        error!(error = chain(&error), "A device is missing from an export");
-                        damaged.push(Some(id));
-                    }
-                    Err(error) => return Err(error),
+                match damage::tolerate(read_all(engine, number, row), MISSING)? {
+                    Some(device) => exported.push(device),
+                    None => damaged.push(Some(id)),
                 }
             }
             Ok(())
@@ -61,13 +59,9 @@ impl Store {
                 let name = std::str::from_utf8(id).ok().and_then(|id| DeviceId::new(id).ok());
                 let read = read_device(engine, id, number)
                     .and_then(|found| found.map(|(number, row)| read_all(engine, number, row)).transpose());
-                match read {
-                    Ok(device) => exported.extend(device), // Or it was deleted meanwhile, as above.
-                    Err(error) if error.is_damage() => {
-                        error!(error = chain(&error), "A device is missing from an export");
-                        damaged.push(name.clone());
-                    }
-                    Err(error) => return Err(error),
+                match damage::tolerate(read, MISSING)? {
+                    Some(device) => exported.extend(device), // Or it was deleted meanwhile.
+                    None => damaged.push(name.clone()),
                 }
                 let is_full = exported.len() + damaged.len() >= limit;
                 last = name.filter(|_| is_full);
@@ -90,13 +84,9 @@ impl Store {
                     let row = row.map(|row| rows::decode_device(&key, row.as_ref())).transpose()?;
                     row.map(|row| read_all(engine, number, row)).transpose()
                 });
-                match read {
-                    Ok(device) => exported.extend(device),
-                    Err(error) if error.is_damage() => {
-                        error!(error = chain(&error), "A device is missing from an export");
-                        damaged.push(self.known_id(number));
-                    }
-                    Err(error) => return Err(error),
+                match damage::tolerate(read, MISSING)? {
+                    Some(device) => exported.extend(device),
+                    None => damaged.push(self.known_id(number)),
                 }
             }
             Ok(())

@@ -1,10 +1,9 @@
-//! Finding a device by its id, for the committer.
+//! How the committer finds a device: by memory, by the row of its id, and where that is damaged by all of memory.
 
-use tidings_telemetry::chain;
 use tidings_types::{DeviceId, DeviceNumber};
-use tracing::error;
 
 use crate::committer::draft::Draft;
+use crate::damage;
 use crate::devices::rows::device::DeviceRow;
 use crate::engine::{EngineError, Table};
 use crate::rows;
@@ -19,12 +18,9 @@ impl Draft<'_> {
         {
             return Ok(Some(number));
         }
-        match self.named_number(id) {
-            Err(error) if error.is_damage() => {
-                error!(error = chain(&error), "A device is looked for in memory");
-                Ok(self.shared.table.read().find_all(|found| found.id == id.as_str()).pop())
-            }
-            number => number,
+        match damage::tolerate(self.named_number(id), "A device is looked for in memory")? {
+            Some(number) => Ok(number),
+            None => Ok(self.shared.table.read().find_all(|found| found.id == id.as_str()).pop()),
         }
     }
 
@@ -48,12 +44,6 @@ impl Draft<'_> {
     pub(crate) fn row(&self, number: DeviceNumber) -> Result<Option<DeviceRow>, EngineError> {
         let key = rows::number_key(number);
         let row = self.get(Table::Device, &key)?.map(|row| rows::decode_device(&key, &row));
-        match row.transpose() {
-            Err(error) if error.is_damage() => {
-                error!(error = chain(&error), "A device is not known any more");
-                Ok(None)
-            }
-            row => row,
-        }
+        Ok(damage::tolerate(row.transpose(), "A device is not known any more")?.flatten())
     }
 }

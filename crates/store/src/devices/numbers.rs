@@ -11,6 +11,7 @@ use tracing::error;
 
 use crate::blocks::{Blocks, Given, Traits};
 use crate::committer::draft::Draft;
+use crate::damage;
 use crate::devices::NewDevice;
 use crate::engine::{EngineError, Table};
 use crate::error::WriteError;
@@ -63,13 +64,11 @@ impl Draft<'_> {
         for _ in 0..RIPE_COUNT {
             let ripe = self.blocks().ripe(now);
             let Some(number) = ripe else { return Ok(false) };
-            match self.clean(number) {
-                Ok(true) => self.blocks().free(number),
-                Err(error) if !error.is_damage() => return Err(error),
-                why => {
-                    error!(device = number.0, error = ?why.err(), "A number is not given again: a device's row is left of it");
-                    self.blocks().burn(number);
-                }
+            if damage::tolerate(self.clean(number), "Rows that are left of a number cannot be read")? == Some(true) {
+                self.blocks().free(number);
+            } else {
+                error!(device = number.0, "A number is not given again: a device's row is left of it");
+                self.blocks().burn(number);
             }
         }
         Ok(true)

@@ -1,13 +1,14 @@
-//! Reading devices.
+//! Reading devices from the engine's memory or the disk, at the caller's cost, never behind a write.
+//!
+//! Which number a device has, memory is asked first, unless somebody writes to it just then.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use tidings_telemetry::chain;
 use tidings_types::{Device, DeviceId, DeviceNumber, UserId};
-use tracing::error;
 
+use crate::damage;
 use crate::devices::Recipient;
 use crate::devices::credential::Credential;
 use crate::devices::rows::device::DeviceRow;
@@ -15,6 +16,9 @@ use crate::engine::{Engine, EngineError, Table};
 use crate::error::ReadError;
 use crate::rows;
 use crate::service::Store;
+
+/// What a damaged row costs a list.
+const LEFT_OUT: &str = "A device is left out of a list";
 
 impl Store {
     /// A device by the application's name for it.
@@ -59,12 +63,8 @@ impl Store {
         }
         self.with_engine(|engine| {
             self.scan_ids(engine, after, limit, |id, number| {
-                match read_device(engine, id, number) {
-                    Ok(Some((_, row))) => devices.push(row.device),
-                    Ok(None) => {} // Deleted meanwhile: its row is gone, though this view still has its id.
-                    Err(error) if error.is_damage() => error!(error = chain(&error), "A device is left out of a list"),
-                    Err(error) => return Err(error),
-                }
+                let found = damage::tolerate(read_device(engine, id, number), LEFT_OUT)?.flatten();
+                devices.extend(found.map(|(_, row)| row.device)); // Or it was deleted, and this view still has its id.
                 Ok(devices.len() < limit)
             })
         })?;
@@ -87,11 +87,11 @@ impl Store {
             last = String::from_utf8_lossy(id).into_owned();
             visit(id, number)
         });
-        match scanned {
-            Err(error) if error.is_damage() && !self.has_lost() => {
-                error!(error = chain(&error), "Devices are listed as memory knows them");
-            }
-            scanned => return scanned,
+        if scanned.as_ref().is_err_and(EngineError::is_damage) && self.has_lost() {
+            return scanned;
+        }
+        if damage::tolerate(scanned, "Devices are listed as memory knows them")?.is_some() {
+            return Ok(());
         }
         loop {
             let known = self.ids_behind(&last, limit);
@@ -169,18 +169,12 @@ impl Store {
                 row.transpose()
             });
             let is_named = name.is_some();
-            let row = match row {
-                Err(error) if error.is_damage() => {
-                    error!(error = chain(&error), "A device is left out of a list");
-                    if is_named || after.is_none() {
-                        damaged.push(name); // One without a name on the first page only.
-                    }
-                    None
-                }
-                row => row?,
-            };
+            let row = damage::tolerate(row, LEFT_OUT)?;
+            if row.is_none() && (is_named || after.is_none()) {
+                damaged.push(name); // One without a name on the first page only.
+            }
             // Meanwhile it may have been deleted or be another's.
-            if let Some(row) = row.filter(|row| row.device.user.as_ref() == Some(user))
+            if let Some(row) = row.flatten().filter(|row| row.device.user.as_ref() == Some(user))
                 && after.is_none_or(|after| row.device.id > *after)
             {
                 named_count += usize::from(is_named);
@@ -222,12 +216,9 @@ impl Store {
         let number = engine
             .get(Table::DeviceId, key)
             .and_then(|row| row.map(|row| rows::decode_number(Table::DeviceId, key, row.as_ref())).transpose());
-        match number {
-            Err(error) if error.is_damage() => {
-                error!(error = chain(&error), "A device is looked for in memory");
-                Ok(self.shared().table.read().find_all(|found| found.id == id.as_str()).pop())
-            }
-            number => number,
+        match damage::tolerate(number, "A device is looked for in memory")? {
+            Some(number) => Ok(number),
+            None => Ok(self.shared().table.read().find_all(|found| found.id == id.as_str()).pop()),
         }
     }
 

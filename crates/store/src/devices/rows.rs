@@ -1,4 +1,4 @@
-//! Rows that lead to a device, and those that say which tokens are proven. What is kept of a device itself: `device`.
+//! Rows that lead to a device, and rows that say which tokens are proven. The row of a device itself is in `device`.
 
 use roaring::RoaringBitmap;
 use tidings_types::{DeviceId, DeviceToken, Provider};

@@ -10,6 +10,7 @@ use tidings_types::{DeviceId, DeviceNumber};
 use tracing::{error, info, warn};
 
 use crate::committer::draft::Draft;
+use crate::damage;
 use crate::engine::{EngineError, Table};
 use crate::rows;
 use crate::table::{DeviceTable, Ids};
@@ -73,10 +74,7 @@ impl Draft<'_> {
             .engine
             .get(Table::Device, &key)
             .and_then(|row| row.map(|row| rows::decode_device(&key, row.as_ref())).transpose());
-        let row = match row {
-            Err(error) if error.is_damage() => None,
-            row => row?,
-        };
+        let row = damage::tolerate_quietly(row)?.flatten();
         let mut table = self.shared.table.write();
         match row {
             Some(row) => table.set_reserving(number, row.device),

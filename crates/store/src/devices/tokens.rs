@@ -1,10 +1,9 @@
-//! Whose a push token is, and taking tokens away that a provider says are gone.
+//! Whose a push token is: an address has one device. Also taking tokens away that a provider says are gone.
 
-use tidings_telemetry::chain;
 use tidings_types::{Device, DeviceNumber, DeviceToken, Timestamp};
-use tracing::error;
 
 use crate::committer::draft::Draft;
+use crate::damage;
 use crate::devices::GoneToken;
 use crate::devices::rows::device::DeviceRow;
 use crate::engine::{EngineError, Table};
@@ -95,13 +94,12 @@ impl Draft<'_> {
         let holder = self
             .get(Table::Token, key)
             .and_then(|row| row.map(|row| rows::decode_number(Table::Token, key, &row)).transpose());
-        match holder {
-            Err(error) if error.is_damage() => {
-                error!(error = chain(&error), "Who has a token is asked of memory");
+        match damage::tolerate(holder, "Who has a token is asked of memory")? {
+            None => {
                 let table = self.shared.table.read();
                 Ok(table.find_all(|found| found.token.is_some_and(|token| rows::token_key(&token.to_token()) == *key)))
             }
-            holder => Ok(holder?.into_iter().collect()),
+            Some(holder) => Ok(holder.into_iter().collect()),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Devices, their tokens and subscriptions.
+//! Registering and changing devices, and deleting them with all that belongs to them.
 
 use tidings_types::{Device, DeviceId, DeviceNumber, DeviceToken, JournalPosition, Timestamp, TokenRef, UserId};
 

@@ -6,13 +6,13 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use tidings_telemetry::chain;
 use tidings_types::{EventId, Timestamp};
 use tokio::sync::watch;
-use tracing::{error, warn};
+use tracing::warn;
 
 use super::read::later_ids;
 use crate::committer::draft::Draft;
+use crate::damage;
 use crate::engine::{EngineError, Table};
 use crate::error::WriteError;
 use crate::events::prepared::PreparedEvent;
@@ -95,12 +95,11 @@ impl Draft<'_> {
             let Some(key) = self.state.later_first.filter(|key| key.at <= now && bytes < RELEASE_BYTES_MAX) else {
                 break;
             };
-            let row = match self.get(Table::Later, &rows::later_key(key)) {
-                Err(error) if error.is_damage() => Vec::new(), // Lost like one that holds nothing.
-                row => row?.unwrap_or_default(),
-            };
-            match rows::decode_later(key, &row) {
-                Ok(mut later) => {
+            // One that cannot be read is lost like one that holds nothing.
+            let row = damage::tolerate_quietly(self.get(Table::Later, &rows::later_key(key)))?.flatten();
+            let row = row.unwrap_or_default();
+            match damage::understood(rows::decode_later(key, &row), "An event that was to be sent later is lost") {
+                Some(mut later) => {
                     if let Err(full) = self.check_journal_room(1, later.json.len() as u64) {
                         return Ok(if released == 0 { Err(full) } else { Ok(released) });
                     }
@@ -108,8 +107,7 @@ impl Draft<'_> {
                     self.append_event(prepared(later), key.at, now)?;
                     released += 1;
                 }
-                Err(error) => {
-                    error!(error = chain(&error), "An event that was to be sent later is lost");
+                None => {
                     let id = match rows::later_id_hash(&row) {
                         Some(id) => Some(id),
                         None => self.later_ids()?.get(&key).copied(),
@@ -131,12 +129,9 @@ impl Draft<'_> {
             row.channels.clear();
         }
         for channel in std::mem::take(&mut row.channels) {
-            match self.channel(&channel.name) {
-                Ok(_) => row.channels.push(channel),
-                Err(error) if error.is_damage() => {
-                    error!(error = chain(&error), event = %event.id, "An event that is due is not published in a channel");
-                }
-                Err(error) => return Err(error),
+            let cost = format_args!("Event {} is due, and is not published in a channel", event.id);
+            if damage::tolerate(self.channel(&channel.name), cost)?.is_some() {
+                row.channels.push(channel);
             }
         }
         Ok(())
@@ -178,9 +173,8 @@ impl Draft<'_> {
             stored = rows::decode_later_key(found).filter(|_| !is_taken);
             Ok::<_, EngineError>(stored.is_none())
         });
-        match scanned {
-            Err(error) if error.is_damage() => stored = self.later_after_by_ids(key)?,
-            scanned => scanned?,
+        if damage::tolerate_quietly(scanned)?.is_none() {
+            stored = self.later_after_by_ids(key)?;
         }
         let drafted = self.rows.after(Table::Later, &start).find(|(_, row)| row.is_some());
         let drafted = drafted.and_then(|(found, _)| rows::decode_later_key(found));
@@ -193,10 +187,9 @@ impl Draft<'_> {
         self.later_ids()?;
         let behind = (Bound::Excluded(key), Bound::Unbounded);
         for (&key, _) in self.later_ids.iter().flat_map(|ids| ids.range(behind)) {
-            match self.get(Table::Later, &rows::later_key(key)) {
-                Ok(None) => {} // An id whose row was lost.
-                Err(error) if !error.is_damage() => return Err(error),
-                _ => return Ok(Some(key)),
+            let is_lost = damage::tolerate_quietly(self.get(Table::Later, &rows::later_key(key)))? == Some(None);
+            if !is_lost {
+                return Ok(Some(key));
             }
         }
         Ok(None)

@@ -1,14 +1,13 @@
-//! Reading the journal and the scheduled events.
+//! Reading the journal and the scheduled events. One call hands out at most 8 MiB, over the first event.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::atomic::Ordering;
 
-use tidings_telemetry::chain;
 use tidings_types::{EventId, JournalPosition};
 use tokio::sync::watch;
-use tracing::error;
 
+use crate::damage;
 use crate::engine::{Engine, EngineError, Table};
 use crate::error::ReadError;
 use crate::events::rows::EventPlace;
@@ -22,6 +21,10 @@ const EVENTS_BYTES_MAX: usize = 8 << 20;
 
 /// Events that cannot be read at all and are passed over one by one, in one call: a block of a file holds fewer.
 const UNREADABLE_COUNT_MAX: usize = 10_000;
+
+/// What damaged rows cost here.
+const LEFT_OUT: &str = "An event is left out of the journal";
+const LATER_LEFT_OUT: &str = "An event for later is left out of a list";
 
 impl Store {
     /// Says that no event before `position` is needed any more. They go when their ids need not be remembered either.
@@ -62,10 +65,8 @@ impl Store {
             if position >= end || (bytes > EVENTS_BYTES_MAX && !events.is_empty()) {
                 return false;
             }
-            match rows::decode_event(&rows::position_key(position), row) {
-                Ok(event) => events.push((position, event)),
-                Err(error) => error!(error = chain(&error), "An event is left out of the journal"),
-            }
+            let event = damage::understood(rows::decode_event(&rows::position_key(position), row), LEFT_OUT);
+            events.extend(event.map(|event| (position, event)));
             events.len() < limit
         };
         self.with_engine(|engine| {
@@ -75,20 +76,19 @@ impl Store {
                     next = JournalPosition(position.0 + 1);
                     Ok::<_, EngineError>(take(position, row))
                 });
-                match scanned {
-                    Err(error) if error.is_damage() && next < end => {}
-                    scanned => return scanned,
+                if next >= end {
+                    return scanned;
+                }
+                if damage::tolerate_quietly(scanned)?.is_some() {
+                    return Ok(());
                 }
                 // A scan ends at a block that cannot be read, also one that begins just behind it.
                 let position = next;
                 next = JournalPosition(position.0 + 1);
-                match engine.get(Table::Event, &rows::position_key(position)) {
-                    Ok(Some(row)) if !take(position, row.as_ref()) => return Ok(()),
-                    Ok(_) => {}
-                    Err(error) if error.is_damage() => {
-                        error!(error = chain(&error), "An event is left out of the journal")
-                    }
-                    Err(error) => return Err(error),
+                let row = engine.get(Table::Event, &rows::position_key(position));
+                match damage::tolerate(row, LEFT_OUT)?.flatten() {
+                    Some(row) if !take(position, row.as_ref()) => return Ok(()),
+                    Some(_) | None => {}
                 }
             }
             Err(EngineError::damaged(Table::Event, &rows::position_key(next)))
@@ -178,10 +178,7 @@ impl Store {
             if bytes > EVENTS_BYTES_MAX && !events.is_empty() {
                 return false;
             }
-            match rows::decode_later(key, row) {
-                Ok(row) => events.push(row.later),
-                Err(error) => error!(error = chain(&error), "An event for later is left out of a list"),
-            }
+            events.extend(damage::understood(rows::decode_later(key, row), LATER_LEFT_OUT).map(|row| row.later));
             events.len() < limit
         };
         let mut last = after;
@@ -193,19 +190,14 @@ impl Store {
                 last = Some(key);
                 Ok::<_, EngineError>(take(key, row))
             });
-            match scanned {
-                Err(error) if error.is_damage() => {}
-                scanned => return scanned,
+            if damage::tolerate_quietly(scanned)?.is_some() {
+                return Ok(());
             }
             // The scan ended at a block that cannot be read.
             for key in later_ids(engine)?.into_keys().filter(|key| Some(*key) > last) {
-                match engine.get(Table::Later, &rows::later_key(key)) {
-                    Ok(Some(row)) if !take(key, row.as_ref()) => return Ok(()),
-                    Ok(_) => {}
-                    Err(error) if error.is_damage() => {
-                        error!(error = chain(&error), "An event for later is left out of a list")
-                    }
-                    Err(error) => return Err(error),
+                match damage::tolerate(engine.get(Table::Later, &rows::later_key(key)), LATER_LEFT_OUT)?.flatten() {
+                    Some(row) if !take(key, row.as_ref()) => return Ok(()),
+                    Some(_) | None => {}
                 }
             }
             Ok(())

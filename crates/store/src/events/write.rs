@@ -1,4 +1,7 @@
-//! Events, publications and jobs.
+//! Accepting events: each goes into the journal, or is kept until it is due.
+//!
+//! A request is done as a whole or not at all. An event whose id is known with the same content is not accepted again and
+//! has the first answer. Full (journal, scheduled events, channels): the request is refused.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -1,4 +1,4 @@
-//! Devices that come in many at a time, and how far a long import is.
+//! Importing devices chunk by chunk, and noting how far an import is. A chunk is done as a whole or not at all.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;

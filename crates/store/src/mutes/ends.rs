@@ -1,12 +1,14 @@
-//! Ending mutes whose time is over.
+//! Ending mutes whose time is over, several times a second, by the store's clock.
+//!
+//! They are found in the table of ends. Behind a block of it that cannot be read they are looked for among all mutes, which
+//! takes longer. One look ends at most 1000.
 
 use std::ops::Bound;
 
-use tidings_telemetry::chain;
 use tidings_types::{DeviceNumber, Mute, MuteScope, Timestamp};
-use tracing::error;
 
 use crate::committer::draft::Draft;
+use crate::damage;
 use crate::engine::{EngineError, Table};
 use crate::rows;
 
@@ -43,24 +45,18 @@ impl Draft<'_> {
             }
             Ok::<_, EngineError>(is_over && over.len() < END_COUNT)
         });
-        let is_cut = match scanned {
-            Err(error) if error.is_damage() => {
-                if !std::mem::replace(&mut ends.is_told, true) {
-                    error!(error = chain(&error), "Mutes that are over are looked for among all");
-                }
-                true
-            }
-            scanned => scanned.map(|()| false)?,
+        let read = match ends.is_told {
+            true => damage::tolerate_quietly(scanned)?,
+            false => damage::tolerate(scanned, "Mutes that are over are looked for among all")?,
         };
+        let is_cut = read.is_none();
+        ends.is_told |= is_cut;
         for key in &over {
             self.rows.delete(Table::MuteEnd, key.as_slice());
             let Some((until, mute_key)) = rows::decode_mute_end(key) else { continue };
             let Some((number, scope)) = rows::decode_mute_key(mute_key) else { continue };
             ends.ended = until;
-            match self.end_mute_of(number, &scope, until) {
-                Err(error) if error.is_damage() => error!(error = chain(&error), "A mute has no end any more"),
-                done => done?,
-            }
+            damage::tolerate(self.end_mute_of(number, &scope, until), "A mute has no end any more")?;
         }
         if is_cut { self.end_any_mutes(now, ends) } else { Ok(over.len() == END_COUNT) }
     }
@@ -82,10 +78,7 @@ impl Draft<'_> {
             }
             Ok::<_, EngineError>(seen_count < END_COUNT)
         });
-        let is_cut = match scanned {
-            Err(error) if error.is_damage() => true,
-            scanned => scanned.map(|()| false)?,
-        };
+        let is_cut = damage::tolerate_quietly(scanned)?.is_none();
         if is_cut {
             *began = None;
         }
@@ -97,10 +90,7 @@ impl Draft<'_> {
             *start = [&last[..], &[0]].concat(); // The next key that there can be.
         }
         for (number, scope, until) in over {
-            match self.end_mute_of(number, &scope, until) {
-                Err(error) if error.is_damage() => error!(error = chain(&error), "A mute does not end"),
-                done => done?,
-            }
+            damage::tolerate(self.end_mute_of(number, &scope, until), "A mute does not end")?;
         }
         if start.is_empty() {
             *ended = began.take().map_or(*ended, |began| began.max(*ended));

@@ -1,11 +1,10 @@
-//! Reading mutes.
+//! Reading the mutes of a device.
 
 use std::ops::Bound;
 
-use tidings_telemetry::chain;
 use tidings_types::{DeviceId, DeviceNumber, Mute};
-use tracing::error;
 
+use crate::damage;
 use crate::engine::{Engine, EngineError, Table};
 use crate::error::ReadError;
 use crate::rows;
@@ -20,10 +19,7 @@ impl Store {
     pub fn mutes(&self, id: &DeviceId) -> Result<Option<Vec<Mute>>, ReadError> {
         self.with_engine(|engine| {
             let number = self.find_number(engine, id)?;
-            let leave_out = |error| {
-                error!(error = chain(&error), "A mute is left out of a list");
-                Ok(())
-            };
+            let leave_out = |error| damage::tolerate(Err::<(), _>(error), "A mute is left out of a list").map(drop);
             number.map(|number| read_mutes(engine, number, leave_out)).transpose()
         })
     }

@@ -1,18 +1,13 @@
-//! What devices do not want to be told: muted, unmuted, and ended when the time is over.
-//!
-//! A mute is a row under its device and, if it ends by itself, another under its end. The index knows only who is muted now;
-//! the end is looked for here, several times a second, by the store's clock: in the table of ends, or behind a block of it
-//! that cannot be read, among all mutes, which takes longer. At most `mute_count_max` per device.
+//! Muting devices, and taking mutes back.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use tidings_telemetry::chain;
 use tidings_types::{DeviceId, DeviceNumber, Mute, MuteScope, Timestamp};
-use tracing::error;
 
 use crate::committer::draft::Draft;
 use crate::committer::effect::Effect;
+use crate::damage;
 use crate::engine::{EngineError, Table};
 use crate::error::SubscribeError;
 use crate::queue::Class;
@@ -151,11 +146,5 @@ impl Draft<'_> {
 
 /// Rather told too little than against somebody's will.
 fn end_of(key: &[u8], row: &[u8]) -> Option<Timestamp> {
-    rows::decode_mute(key, row).map_or_else(
-        |error| {
-            error!(error = chain(&error), "A mute is taken for one without an end");
-            None
-        },
-        |(_, mute)| mute.until,
-    )
+    damage::understood(rows::decode_mute(key, row), "A mute is taken for one without an end")?.1.until
 }

@@ -1,11 +1,10 @@
-//! Reading subscriptions.
+//! Reading the subscriptions of a device.
 
 use std::ops::Bound;
 
-use tidings_telemetry::chain;
 use tidings_types::{DeviceId, DeviceNumber, Subject, TopicName};
-use tracing::error;
 
+use crate::damage;
 use crate::engine::{Engine, EngineError, Table};
 use crate::error::ReadError;
 use crate::rows;
@@ -21,10 +20,8 @@ impl Store {
         self.with_engine(|engine| {
             let Some(number) = self.find_number(engine, id)? else { return Ok(None) };
             let mut selection = Selection::new();
-            let leave_out = |error| {
-                error!(error = chain(&error), "A subscription is left out of a list");
-                Ok(())
-            };
+            let leave_out =
+                |error| damage::tolerate(Err::<(), _>(error), "A subscription is left out of a list").map(drop);
             for (subject, topic) in read_subscriptions(engine, number, leave_out)? {
                 match selection.last_mut() {
                     Some((last, topics)) if *last == subject => topics.push(topic),

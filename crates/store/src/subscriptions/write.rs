@@ -1,4 +1,4 @@
-//! Subscribing devices, and taking their subscriptions away.
+//! Subscribing devices, and taking their subscriptions away. A request is done as a whole or not at all.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
