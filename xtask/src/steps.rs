@@ -60,6 +60,9 @@ fn tidy_up(workshop: &Workshop) -> Outcome {
     Err(anyhow!("{} complaints", complaints.len()).into())
 }
 
+/// Integration tests that are steps of their own.
+const CAMPAIGNS: [&str; 3] = ["features", "crash", "abuse"];
+
 /// With the peers of the benchmarks, which nothing else builds; and the program as a package for production has it.
 fn clippy(workshop: &Workshop) -> Outcome {
     if let Scope::Package(package) = &workshop.scope {
@@ -68,8 +71,10 @@ fn clippy(workshop: &Workshop) -> Outcome {
     }
     let words = ["clippy", "-p", "tidings", "--bins", "--no-default-features", "--", "-D", "warnings"];
     plain(workshop, "clippy", cargo(workshop, &words))?;
-    let words = ["clippy", "--workspace", "--all-targets", "--features", "tidings/bench-peers", "--", "-D", "warnings"];
-    plain(workshop, "clippy", cargo(workshop, &words))
+    // Targets that say `test = false` are no part of `--all-targets`.
+    let mut command = cargo(workshop, &["clippy", "--workspace", "--all-targets", "--features", "tidings/bench-peers"]);
+    command.args(CAMPAIGNS.iter().flat_map(|name| ["--test", name])).args(["--", "-D", "warnings"]);
+    plain(workshop, "clippy", command)
 }
 
 fn doc(workshop: &Workshop) -> Outcome {

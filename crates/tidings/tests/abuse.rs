@@ -529,7 +529,11 @@ fn made_up_browsers_beside_real_ones() {
             }
             let (reached, waited) = (reached(), began.elapsed());
             println!("\n  {reached} of 5 real browsers were reached within {waited:.1?}");
-            if reached == 5 { Ok(()) } else { Err(format!("{reached} of 5 real browsers were reached within {waited:.1?}")) }
+            if reached == 5 {
+                Ok(())
+            } else {
+                Err(format!("{reached} of 5 real browsers were reached within {waited:.1?}"))
+            }
         },
     );
 }
