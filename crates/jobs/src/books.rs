@@ -18,8 +18,8 @@
 //! they are not handed out.
 //!
 //! # Each device once
-//! Each device is in exactly one place: not walked yet, walking, held, pending, opened, in flight, or counted. Every method
-//! moves devices from one place to another, and only those that are in the first. That is the whole proof of "exactly one
+//! Each device is in exactly one state: not walked yet, walking, held, pending, opened, in flight, or counted. Every method
+//! moves devices from one state to another, and only those that are in the first. That is the whole proof of "exactly one
 //! outcome", also for a device that is registered anew, moved to another app or deleted meanwhile. It is also why a
 //! checkpoint holds no more than a cursor, the set of unfinished devices before it, and counts.
 //!
@@ -176,7 +176,7 @@ struct Lane {
 }
 
 impl Lane {
-    fn places(&self) -> [&RoaringBitmap; 4] {
+    fn sets(&self) -> [&RoaringBitmap; 4] {
         [&self.held, &self.pending, &self.opened, &self.in_flight]
     }
 
@@ -363,7 +363,7 @@ impl<N: Clone> Books<N> {
         self.waiters.push(Waiter { job: newer, numbers: numbers.clone() });
     }
 
-    /// Of `numbers`, which are in no place any more, counts those that are for a newer job, and tells which.
+    /// Of `numbers`, which are in no set any more, counts those that are for a newer job, and tells which.
     fn give_up(&mut self, numbers: &RoaringBitmap) -> RoaringBitmap {
         let superseded = numbers & &self.superseded;
         if !superseded.is_empty() {
@@ -385,7 +385,7 @@ impl<N: Clone> Books<N> {
     }
 
     /// Counts the suppressed and gives the others by lane; all are in order.
-    fn place(&mut self, found: impl Iterator<Item = (DeviceNumber, Finding)>) -> Vec<(usize, RoaringBitmap)> {
+    fn by_lane(&mut self, found: impl Iterator<Item = (DeviceNumber, Finding)>) -> Vec<(usize, RoaringBitmap)> {
         let mut lanes: Vec<(usize, Vec<DeviceNumber>)> = Vec::new();
         for (device, finding) in found {
             match finding {

@@ -114,7 +114,7 @@ impl DeviceOutcome {
         matches!(self, Self::Accepted | Self::Rejected(_))
     }
 
-    /// Its place in [`DeviceOutcome::all`].
+    /// Its index in [`DeviceOutcome::all`].
     pub fn index(self) -> usize {
         match self {
             Self::Accepted => 0,
@@ -155,14 +155,14 @@ impl From<Outcome> for DeviceOutcome {
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(try_from = "BTreeMap<String, u64>", into = "BTreeMap<String, u64>")]
 pub struct Counts {
-    /// Place of the outcome, and how many. Invariant: in the order of places, none twice, no zeros.
+    /// Index of the outcome, and how many. Invariant: in the order of indexes, none twice, no zeros.
     counts: Vec<(u16, u64)>,
 }
 
 impl Counts {
     /// Devices with this outcome.
     pub fn of(&self, outcome: DeviceOutcome) -> u64 {
-        self.place(outcome.index()).map_or(0, |place| self.counts[place].1)
+        self.find(outcome.index()).map_or(0, |at| self.counts[at].1)
     }
 
     /// Devices the provider took a notification for.
@@ -199,7 +199,7 @@ impl Counts {
     pub fn iter(&self) -> impl Iterator<Item = (DeviceOutcome, u64)> {
         let mut rest = self.counts.iter().peekable();
         DeviceOutcome::all().enumerate().filter_map(move |(index, outcome)| {
-            let (_, count) = rest.next_if(|(place, _)| usize::from(*place) == index)?;
+            let (_, count) = rest.next_if(|(next, _)| usize::from(*next) == index)?;
             Some((outcome, *count))
         })
     }
@@ -210,19 +210,19 @@ impl Counts {
             return;
         }
         let index = outcome.index();
-        match self.place(index) {
-            Ok(place) => self.counts[place].1 += count,
-            Err(place) => self.counts.insert(place, (index as u16, count)),
+        match self.find(index) {
+            Ok(at) => self.counts[at].1 += count,
+            Err(at) => self.counts.insert(at, (index as u16, count)),
         }
     }
 
-    /// Where an outcome is among those there are, or would be.
-    fn place(&self, index: usize) -> Result<usize, usize> {
-        self.counts.binary_search_by_key(&index, |(place, _)| usize::from(*place))
+    /// Where an outcome is in `counts`, or would be.
+    fn find(&self, index: usize) -> Result<usize, usize> {
+        self.counts.binary_search_by_key(&index, |(index, _)| usize::from(*index))
     }
 
-    fn sum(&self, places: Range<usize>) -> u64 {
-        self.counts.iter().filter(|(place, _)| places.contains(&usize::from(*place))).map(|(_, count)| count).sum()
+    fn sum(&self, indexes: Range<usize>) -> u64 {
+        self.counts.iter().filter(|(index, _)| indexes.contains(&usize::from(*index))).map(|(_, count)| count).sum()
     }
 }
 
@@ -256,17 +256,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_outcome_has_its_own_place_and_name() {
+    fn every_outcome_has_its_own_index_and_name() {
         let mut counts = Counts::default();
-        for (place, outcome) in DeviceOutcome::all().enumerate() {
-            assert_eq!(outcome.index(), place, "{outcome:?}");
-            counts.add(outcome, place as u64 + 1);
+        for (index, outcome) in DeviceOutcome::all().enumerate() {
+            assert_eq!(outcome.index(), index, "{outcome:?}");
+            counts.add(outcome, index as u64 + 1);
         }
         assert_eq!(DeviceOutcome::all().count(), OUTCOME_COUNT);
         let named = BTreeMap::from(counts.clone());
         assert_eq!(named.len(), OUTCOME_COUNT, "each has a name of its own");
         assert_eq!(Counts::try_from(named), Ok(counts.clone()));
-        assert!(counts.iter().eq(DeviceOutcome::all().zip(1..)), "each has a place of its own");
+        assert!(counts.iter().eq(DeviceOutcome::all().zip(1..)), "each has an index of its own");
         let rest = counts.accepted() + counts.expired() + counts.of(DeviceOutcome::Cancelled);
         let rest = rest + counts.received() + counts.of(DeviceOutcome::Unknown) + counts.of(DeviceOutcome::Superseded);
         assert_eq!(counts.total(), rest + counts.rejected() + counts.suppressed());

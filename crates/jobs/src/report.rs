@@ -23,7 +23,7 @@ pub enum JobState {
 /// What became of one event.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JobReport {
-    /// The job's name: the event's place in the journal.
+    /// The job's name: the event's position in the journal.
     pub position: JournalPosition,
     /// The event.
     pub event: EventId,

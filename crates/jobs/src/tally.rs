@@ -43,11 +43,11 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// The place of a part among all, which is made if there is room.
+    /// The cell of a part, which is its index. A new part is made if there is room.
     pub fn cell(&mut self, provider: Provider, app: &AppId, locale: Option<&Locale>) -> u16 {
         let is_it = |part: &JobPart| (part.provider, &part.app, part.locale.as_ref()) == (provider, app, locale);
-        if let Some(place) = self.parts.iter().position(is_it) {
-            return place as u16;
+        if let Some(index) = self.parts.iter().position(is_it) {
+            return index as u16;
         }
         if self.parts.len() >= PART_COUNT_MAX {
             return NO_PART;

@@ -18,14 +18,14 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::phase::Phase;
-use crate::shared::{Finished, Shared, Table};
+use crate::registry::{Finished, JobRegistry, Table};
 
 /// Bytes of rows a second, so that they do not crowd out events.
 const BYTES_PER_SECOND_MAX: u32 = 32 << 20;
 
 pub(crate) struct Checkpointer {
     pub(crate) store: Store,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) registry: Arc<JobRegistry>,
     pub(crate) interval: Duration,
     pub(crate) report_count_max: usize,
     /// Somebody is told; without, nothing is kept for them at the cost of others.
@@ -74,7 +74,7 @@ impl Checkpointer {
         }
         let bytes = rows.iter().map(|(_, row)| row.len()).sum();
         let positions: Vec<JournalPosition> = rows.iter().map(|&(position, _)| position).collect();
-        let metrics = &self.shared.metrics;
+        let metrics = &self.registry.metrics;
         if let Err(error) = self.store.put_jobs(rows, Some(next)).await {
             metrics.checkpoints_failed.inc();
             tracing::debug!(error = chain(&error), "a checkpoint was not written");
@@ -90,7 +90,7 @@ impl Checkpointer {
     }
 
     fn snapshot(&self) -> Snapshot {
-        let mut table = self.shared.table();
+        let mut table = self.registry.table();
         let (next, floor) = (table.next, table.floor());
         let running: Vec<_> = table.running.values().cloned().collect();
         let waiting = table.waiting.take_dirty();
@@ -104,7 +104,7 @@ impl Checkpointer {
     }
 
     fn spoil(&self, positions: &[JournalPosition]) {
-        let mut table = self.shared.table();
+        let mut table = self.registry.table();
         for &position in positions {
             table.running.get(&position).into_iter().for_each(|job| job.spoil_checkpoint());
             table.waiting.spoil_checkpoint(position);
@@ -116,7 +116,7 @@ impl Checkpointer {
     async fn forget(&mut self, written: &[(JournalPosition, Option<Telling>)]) -> Result<(), WriteError> {
         self.clear(written);
         let old: Vec<JournalPosition> = {
-            let table = self.shared.table();
+            let table = self.registry.table();
             let excess = table.finished.len().saturating_sub(self.report_count_max);
             let tells = self.tell_finished;
             let clean = |spared| {
@@ -130,7 +130,7 @@ impl Checkpointer {
         }
         self.store.remove_jobs(old.clone()).await?;
         let untold = {
-            let mut table = self.shared.table();
+            let mut table = self.registry.table();
             let Table { finished, untold, .. } = &mut *table;
             let removed = old.iter().filter_map(|position| {
                 untold.remove(position);
@@ -138,8 +138,8 @@ impl Checkpointer {
             });
             removed.filter(Finished::is_owed).count()
         };
-        self.shared.metrics.jobs_untold.sub(untold as i64);
-        self.shared.metrics.untold_forgotten.add(untold as u64);
+        self.registry.metrics.jobs_untold.sub(untold as i64);
+        self.registry.metrics.untold_forgotten.add(untold as u64);
         if untold > 0 && !self.losing_untold {
             tracing::warn!(limit = self.report_count_max, "finished jobs are forgotten before they were told");
         }
@@ -150,7 +150,7 @@ impl Checkpointer {
     /// Notes what is in the store now, unless it has changed since it was written, and that those which are to be told
     /// can be: what is told is what a restart finds.
     fn clear(&self, written: &[(JournalPosition, Option<Telling>)]) {
-        let mut table = self.shared.table();
+        let mut table = self.registry.table();
         let Table { finished, untold, .. } = &mut *table;
         let mut more = false;
         for &(position, telling) in written {
@@ -161,7 +161,7 @@ impl Checkpointer {
         }
         drop(table);
         if more {
-            self.shared.more_untold.notify_one();
+            self.registry.more_untold.notify_one();
         }
     }
 }

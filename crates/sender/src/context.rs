@@ -47,8 +47,8 @@ pub(crate) struct Prepared {
 
 /// A device about to be handed out, copied from the store's table.
 struct Picked {
-    /// Its place among the findings.
-    place: usize,
+    /// Its index among the findings.
+    index: usize,
     /// Where its id ends among those of the window.
     id_end: usize,
     token: DeviceToken,
@@ -80,13 +80,13 @@ impl Context {
         let mut picked = Vec::with_capacity(devices.len());
         let mut ids = String::new(); // One piece of memory for all of them.
         self.each_recipient(devices, |_, recipient| {
-            let place = prepared.findings.len();
+            let index = prepared.findings.len();
             let finding = match self.route(job, recipient) {
                 Ok((recipient, token, found)) => {
                     if found == lane {
                         ids.push_str(recipient.id);
                         let (token, text) = (token.to_token(), texts.index(recipient.locale));
-                        picked.push(Picked { place, id_end: ids.len(), token, text, is_proven: recipient.proven });
+                        picked.push(Picked { index, id_end: ids.len(), token, text, is_proven: recipient.proven });
                     }
                     Finding::Lane(found)
                 }
@@ -96,13 +96,13 @@ impl Context {
         });
         prepared.batch.reserve(picked.len());
         let mut id_start = 0;
-        for Picked { place, id_end, token, text, is_proven } in picked {
+        for Picked { index, id_end, token, text, is_proven } in picked {
             let id = &ids[mem::replace(&mut id_start, id_end)..id_end];
-            let device = devices[place];
+            let device = devices[index];
             let (rendering, cell) = match self.rendering(job, lane, text) {
                 Ok(found) => found,
                 Err(why) => {
-                    prepared.findings[place] = Finding::Suppressed(why);
+                    prepared.findings[index] = Finding::Suppressed(why);
                     continue;
                 }
             };

@@ -32,7 +32,7 @@ use crate::flow::Flow;
 use crate::hold;
 use crate::job::Job;
 use crate::phase::Phase;
-use crate::shared::Shared;
+use crate::registry::JobRegistry;
 use crate::supersede;
 use crate::waiting::{WaitingJob, superseding_key};
 use crate::walk;
@@ -67,7 +67,7 @@ enum Read {
 pub(crate) struct Dispatcher {
     config: SenderConfig,
     context: Arc<Context>,
-    shared: Arc<Shared>,
+    registry: Arc<JobRegistry>,
     phases: watch::Receiver<Phase>,
     brakes: Braking,
     /// A task per running job, and one per job that holds devices back; each tells its job.
@@ -83,7 +83,7 @@ impl Dispatcher {
     pub(crate) fn new(
         config: SenderConfig,
         context: Arc<Context>,
-        shared: Arc<Shared>,
+        registry: Arc<JobRegistry>,
         phases: watch::Receiver<Phase>,
     ) -> Self {
         Self {
@@ -92,7 +92,7 @@ impl Dispatcher {
             slots: Slots::new(config.job_count_max),
             config,
             context,
-            shared,
+            registry,
             phases,
             jobs: JoinSet::new(),
             failing: false,
@@ -137,12 +137,12 @@ impl Dispatcher {
     /// nothing more, no room, or the store cannot be read.
     async fn dispatch(&mut self, end: JournalPosition) -> bool {
         // Finished jobs pile up while the store takes no checkpoints; it takes no events then either.
-        if self.shared.table().finished.len() >= 2 * self.config.report_count_max {
+        if self.registry.table().finished.len() >= 2 * self.config.report_count_max {
             return false;
         }
         self.look();
         let more = self.start_waiting().await;
-        let next = self.shared.table().next;
+        let next = self.registry.table().next;
         let room = self.waiting_room().max(self.slots.free(EventPriority::High)).min(STEP_COUNT);
         if room == 0 || next >= end {
             return more;
@@ -150,7 +150,7 @@ impl Dispatcher {
         let Some(events) = self.readable(self.context.store.events_from(next, room)) else { return false };
         if events.is_empty() {
             tracing::error!(from = next.0, to = end.0, "events are not in the journal any more, passing over them");
-            self.shared.table().next = end;
+            self.registry.table().next = end;
         }
         for (position, accepted) in events {
             if accepted.event.push != PushPolicy::Never && !self.claim_slot(accepted.event.priority) {
@@ -167,13 +167,13 @@ impl Dispatcher {
 
     /// How many more events may become waiting jobs.
     fn waiting_room(&self) -> usize {
-        self.slots.waiting_room(self.shared.table().waiting.len())
+        self.slots.waiting_room(self.registry.table().waiting.len())
     }
 
     /// What was read; `None`, and said once, when it could not be.
     fn readable<T>(&mut self, read: Result<T, ReadError>) -> Option<T> {
         let failed = read.inspect_err(|error| {
-            self.shared.metrics.reads_failed.inc();
+            self.registry.metrics.reads_failed.inc();
             if !std::mem::replace(&mut self.failing, true) {
                 tracing::warn!(error = chain(&error), "cannot read the journal, trying again");
             }
@@ -186,7 +186,7 @@ impl Dispatcher {
     fn read(&mut self, position: JournalPosition) -> Read {
         match self.context.store.event(position) {
             Err(error) if error.is_damage() => {
-                self.shared.metrics.reads_failed.inc();
+                self.registry.metrics.reads_failed.inc();
                 tracing::error!(
                     job = position.0,
                     error = chain(&error),
@@ -199,10 +199,10 @@ impl Dispatcher {
                 None => return Read::Failed,
             },
         }
-        let mut table = self.shared.table();
+        let mut table = self.registry.table();
         if let Some(waiting) = table.waiting.remove(position) {
-            let report = waiting.lose(position, &self.brakes, &self.shared.metrics);
-            self.shared.finish(&mut table, report, self.config.tell_finished, unix_now());
+            let report = waiting.lose(position, &self.brakes, &self.registry.metrics);
+            self.registry.finish(&mut table, report, self.config.tell_finished, unix_now());
         }
         Read::Lost
     }
@@ -214,7 +214,7 @@ impl Dispatcher {
         if self.flow.brakes().paused != paused {
             self.look_at = Instant::now();
         }
-        self.shared.table().waiting.update_ready(&self.flow, unix_now());
+        self.registry.table().waiting.update_ready(&self.flow, unix_now());
     }
 
     /// Looks which running jobs are idle, if it is time, and suspends those that are too many.
@@ -223,7 +223,7 @@ impl Dispatcher {
             return;
         }
         let running: Vec<_> = {
-            let table = self.shared.table();
+            let table = self.registry.table();
             let are_contended = self.slots.are_contended(table.waiting.len());
             if are_contended { table.running.values().cloned().collect() } else { Vec::new() }
         };
@@ -237,14 +237,14 @@ impl Dispatcher {
             }
             self.suspend(position);
         }
-        self.shared.table().waiting.update_ready(&self.flow, unix_now());
+        self.registry.table().waiting.update_ready(&self.flow, unix_now());
         self.cut_holds(&running);
     }
 
     /// Jobs that only wait for receipts, and have for a while, stop waiting, so that others get a slot: clients that do not
     /// answer cost themselves a push and not others their time.
     fn cut_holds(&self, running: &[Arc<Job>]) {
-        let (wanted, now) = (self.slots.holds_to_cut(self.shared.table().waiting.ready_count()), unix_now());
+        let (wanted, now) = (self.slots.holds_to_cut(self.registry.table().waiting.ready_count()), unix_now());
         for job in running.iter().filter(|job| job.only_holds_since(CUT_HOLD_AFTER, now)).take(wanted) {
             job.let_go(&self.context.metrics);
             self.context.metrics.holds_cut.inc();
@@ -264,7 +264,7 @@ impl Dispatcher {
 
     /// Lets a running job wait; without effect if it cannot be suspended, or there is no room for it.
     fn suspend(&mut self, position: JournalPosition) {
-        let mut table = self.shared.table();
+        let mut table = self.registry.table();
         if !self.slots.may_suspend(table.waiting.len(), table.waiting.bytes()) {
             return;
         }
@@ -275,13 +275,13 @@ impl Dispatcher {
         self.slots.on_stopped(job.accepted.event.priority, position);
         let waiting = WaitingJob::suspended(&job.accepted, progress, lanes);
         table.waiting.insert(position, waiting, &self.flow, unix_now());
-        self.shared.metrics.jobs_running.sub(1);
-        self.shared.metrics.jobs_put_aside.inc();
+        self.registry.metrics.jobs_running.sub(1);
+        self.registry.metrics.jobs_put_aside.inc();
     }
 
     /// Lets an event wait that has not begun.
     fn wait(&mut self, position: JournalPosition, accepted: &AcceptedEvent) {
-        let mut table = self.shared.table();
+        let mut table = self.registry.table();
         table.next = JournalPosition(position.0 + 1);
         table.waiting.insert(position, WaitingJob::unbegun(accepted), &self.flow, unix_now());
     }
@@ -300,14 +300,14 @@ impl Dispatcher {
     /// The waiting job that starts now, or only ends.
     fn next_waiting(&mut self) -> Option<JournalPosition> {
         let now = unix_now();
-        let (ready, first) = self.shared.table().waiting.first_ready(Ready::ToEnd, &self.flow, now)?;
+        let (ready, first) = self.registry.table().waiting.first_ready(Ready::ToEnd, &self.flow, now)?;
         let Ready::ToSend(priority) = ready else { return Some(first) };
         if !self.claim_slot(priority) {
             return None;
         }
         self.slots.choose(priority, |priority| {
             let (ready, position) =
-                self.shared.table().waiting.first_ready(Ready::ToSend(priority), &self.flow, now)?;
+                self.registry.table().waiting.first_ready(Ready::ToSend(priority), &self.flow, now)?;
             (ready == Ready::ToSend(priority)).then_some(position)
         })
     }
@@ -321,7 +321,7 @@ impl Dispatcher {
                 return false;
             }
             let job = self.job(position, accepted, frozen, Progress::start(), true);
-            self.shared.table().start(&job);
+            self.registry.table().start(&job);
             self.begin(&job, takes_over);
         }
         true
@@ -334,15 +334,15 @@ impl Dispatcher {
             Read::Lost => return true,
             Read::Failed => return false,
         };
-        if self.shared.table().waiting.get(position).is_none_or(WaitingJob::is_unbegun) {
+        if self.registry.table().waiting.get(position).is_none_or(WaitingJob::is_unbegun) {
             return self.start(position, accepted).await;
         }
-        let is_frozen = self.shared.table().waiting.get(position).is_some_and(WaitingJob::is_frozen);
+        let is_frozen = self.registry.table().waiting.get(position).is_some_and(WaitingJob::is_frozen);
         let frozen = if is_frozen { Frozen::default() } else { self.select(&accepted) };
         let takes_over = self.takes_over(position, &accepted);
-        let shared = self.shared.clone();
+        let registry = self.registry.clone();
         let open = || {
-            let table = shared.table();
+            let table = registry.table();
             let progress = table.waiting.get(position).map(WaitingJob::progress);
             progress.map(|progress| WaitingJob::open_devices(progress, &frozen)).unwrap_or_default()
         };
@@ -350,7 +350,7 @@ impl Dispatcher {
             return false;
         }
         let job = {
-            let mut table = self.shared.table();
+            let mut table = self.registry.table();
             let Some(waiting) = table.waiting.remove(position) else { return true };
             let heeds_receipts = !waiting.has_begun();
             let job = self.job(position, accepted, frozen, waiting.into_progress(), heeds_receipts);
@@ -376,7 +376,7 @@ impl Dispatcher {
         open: impl Fn() -> RoaringBitmap,
     ) -> bool {
         let Some(key) = superseding_key(accepted) else { return true };
-        let older = self.shared.table().waiting.unfrozen_older_of(key, position);
+        let older = self.registry.table().waiting.unfrozen_older_of(key, position);
         let open = if older.is_empty() { RoaringBitmap::new() } else { open() };
         for position in older {
             let older = match self.read(position) {
@@ -384,7 +384,7 @@ impl Dispatcher {
                 Read::Lost => continue,
                 Read::Failed => return false,
             };
-            let is_unbegun = self.shared.table().waiting.get(position).is_some_and(WaitingJob::is_unbegun);
+            let is_unbegun = self.registry.table().waiting.get(position).is_some_and(WaitingJob::is_unbegun);
             let frozen = if is_unbegun { self.audience(position, &older) } else { Some(self.select(&older)) };
             if let Some(frozen) = frozen {
                 self.freeze(position, &frozen, &open);
@@ -396,29 +396,29 @@ impl Dispatcher {
 
     /// Makes a set of the audience of one, less the `open` devices of the newer event.
     fn freeze(&self, position: JournalPosition, frozen: &Frozen, open: &RoaringBitmap) {
-        let progress = self.shared.table().waiting.get(position).map(|waiting| waiting.progress().clone());
+        let progress = self.registry.table().waiting.get(position).map(|waiting| waiting.progress().clone());
         let Some(progress) = progress else { return };
         let rest = WaitingJob::open_devices(&progress, frozen);
         let taken = rest.intersection_len(open);
-        self.shared.table().waiting.freeze(position, rest - open, taken, &self.context.metrics);
+        self.registry.table().waiting.freeze(position, rest - open, taken, &self.context.metrics);
     }
 
     /// Whom an event that has not begun is for. One that concerns nobody, or not as many as expected, is done at once.
     fn audience(&mut self, position: JournalPosition, accepted: &AcceptedEvent) -> Option<Frozen> {
-        self.shared.metrics.events_dispatched.inc();
+        self.registry.metrics.events_dispatched.inc();
         let is_pushed = accepted.event.push != PushPolicy::Never;
         let frozen = if is_pushed { self.select(accepted) } else { Frozen::default() };
-        self.shared.metrics.devices_selected.add(frozen.len());
+        self.registry.metrics.devices_selected.add(frozen.len());
         let is_unexpected = is_pushed && self.is_unexpected(position, accepted, frozen.len());
         if !frozen.is_empty() && !is_unexpected {
             return Some(frozen);
         }
         let report = told_nobody(position, accepted, frozen.len());
-        self.shared.metrics.count(NOT_EXPECTED, frozen.len());
-        let mut table = self.shared.table();
+        self.registry.metrics.count(NOT_EXPECTED, frozen.len());
+        let mut table = self.registry.table();
         table.next = table.next.max(JournalPosition(position.0 + 1));
         table.waiting.remove(position);
-        self.shared.finish(&mut table, report, self.config.tell_finished, unix_now());
+        self.registry.finish(&mut table, report, self.config.tell_finished, unix_now());
         None
     }
 
@@ -431,7 +431,7 @@ impl Dispatcher {
         if !is_expected {
             let (job, event, min) = (position.0, &event.id, expected.min);
             tracing::warn!(job, %event, device_count, ?min, ?max, "unexpected audience, nobody is told");
-            self.shared.metrics.unexpected_audiences.inc();
+            self.registry.metrics.unexpected_audiences.inc();
         }
         !is_expected
     }
@@ -450,7 +450,7 @@ impl Dispatcher {
         let Some(key) = superseding_key(&job.accepted) else { return };
         let has_key = |older: &&Arc<Job>| superseding_key(&older.accepted) == Some(key);
         let (older, waiting, of_waiting) = {
-            let table = self.shared.table();
+            let table = self.registry.table();
             let older = table.running.range(..job.position).map(|(_, older)| older).filter(has_key);
             let waiting = table.waiting.older_of(key, job.position);
             let of_waiting = table.waiting.open_devices(&waiting);
@@ -459,7 +459,7 @@ impl Dispatcher {
         let shared = supersede::shared(job, &older, of_waiting);
         supersede::begin(job, &older, &shared, &self.context.metrics);
         if !shared.is_empty() {
-            self.shared.table().waiting.supersede(&waiting, &shared, &self.context.metrics);
+            self.registry.table().waiting.supersede(&waiting, &shared, &self.context.metrics);
         }
     }
 
@@ -470,7 +470,7 @@ impl Dispatcher {
             return;
         }
         let marked: Vec<_> = {
-            let table = self.shared.table();
+            let table = self.registry.table();
             let marked = table.running.iter().filter(|(position, _)| brakes.cancelled.contains(position));
             marked.map(|(_, job)| job.clone()).collect()
         };
@@ -498,13 +498,13 @@ impl Dispatcher {
     fn select(&self, accepted: &AcceptedEvent) -> Frozen {
         let began = Instant::now();
         let frozen = self.context.store.select(&accepted.event);
-        self.shared.metrics.selection.record(began.elapsed());
+        self.registry.metrics.selection.record(began.elapsed());
         frozen
     }
 
     fn launch(&mut self, job: &Arc<Job>) {
         self.slots.on_started();
-        self.shared.metrics.jobs_running.add(1);
+        self.registry.metrics.jobs_running.add(1);
         if job.is_holding() {
             let (job, context, phases) = (job.clone(), self.context.clone(), self.phases.clone());
             self.jobs.spawn(async move {
@@ -529,15 +529,15 @@ impl Dispatcher {
                 Err(_) => return, // Aborted: only by dropping the set.
             },
         };
-        let mut table = self.shared.table();
+        let mut table = self.registry.table();
         if !table.running.get(&position).is_some_and(|job| job.is_over()) {
             return;
         }
         if let Some(job) = table.running.remove(&position) {
             self.slots.on_stopped(job.accepted.event.priority, position);
             let now = unix_now();
-            self.shared.finish(&mut table, job.report(&self.brakes, now), self.config.tell_finished, now);
-            self.shared.metrics.jobs_running.sub(1);
+            self.registry.finish(&mut table, job.report(&self.brakes, now), self.config.tell_finished, now);
+            self.registry.metrics.jobs_running.sub(1);
             tracing::debug!(job = position.0, event = %job.accepted.event.id, "job finished");
         }
     }

@@ -36,8 +36,8 @@ pub(crate) fn estimate(context: &Context, pools: &[Pool], event: &Event) -> Vec<
     let now = unix_now();
     by_pool
         .into_iter()
-        .map(|(place, count)| {
-            let Pool { name, provider, gauge, .. } = &pools[place];
+        .map(|(index, count)| {
+            let Pool { name, provider, gauge, .. } = &pools[index];
             let devices = scaled(count, sampled, frozen.len());
             let forecast = gauge.as_ref().and_then(|gauge| gauge.forecast(devices, now));
             Estimate { pool: name.clone(), provider: *provider, devices, forecast }

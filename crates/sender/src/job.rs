@@ -41,7 +41,7 @@ use crate::brakes::Braking;
 use crate::collapse::collapse_id;
 use crate::flow::Flow;
 use crate::metrics::Metrics;
-use crate::parts::PartPlace;
+use crate::parts::PartIndex;
 use crate::topic::TextIndex;
 use crate::wave::{Answers, is_doubtful};
 
@@ -66,7 +66,7 @@ pub(crate) struct Job {
     pub(crate) renderings: Mutex<Renderings>,
 }
 
-/// Renderings by lane and text, with the place where their outcomes are counted, or why none can be made.
+/// Renderings by lane and text, with the cell where their outcomes are counted, or why none can be made.
 type Renderings = HashMap<(usize, TextIndex), Result<(Arc<Rendering>, u16), Suppression>>;
 
 /// What is under the job's lock.
@@ -75,7 +75,7 @@ struct Ledger {
     /// memory.
     books: Books<Weak<Job>>,
     /// By cell, where the parts of the tally are counted over all jobs; those of the newest may be missing.
-    places: Vec<PartPlace>,
+    indexes: Vec<PartIndex>,
 }
 
 /// What came of outcomes, beside the counts.
@@ -87,13 +87,13 @@ pub(crate) struct Landed {
     pub(crate) proven: Vec<DeviceNumber>,
     /// By lane, what providers said of its tokens.
     pub(crate) answers: BTreeMap<usize, Answers>,
-    /// Places of outcomes that say that a token is gone, and their lanes.
+    /// Indexes of outcomes that say that a token is gone, and their lanes.
     pub(crate) gone: Vec<(usize, usize)>,
 }
 
 impl Landed {
-    /// Takes what the outcome at `place` says of its token.
-    fn take(&mut self, place: usize, settled: &Settled, Landing { lane, is_proven, .. }: Landing) {
+    /// Takes what the outcome at `index` says of its token.
+    fn take(&mut self, index: usize, settled: &Settled, Landing { lane, is_proven, .. }: Landing) {
         if is_proven {
             self.proven.push(settled.ticket.device);
         }
@@ -105,7 +105,7 @@ impl Landed {
             _ => {}
         }
         if settled.token_gone.is_some() {
-            self.gone.push((place, lane));
+            self.gone.push((index, lane));
         }
     }
 }
@@ -126,7 +126,7 @@ impl Job {
             collapse_id: collapse_id(&accepted.event),
             accepted,
             done_at: OnceLock::new(),
-            ledger: Mutex::new(Ledger { books, places: Vec::new() }),
+            ledger: Mutex::new(Ledger { books, indexes: Vec::new() }),
             wakes: (0..lane_count).map(|_| Notify::new()).collect(),
             lanes_wanted: Notify::new(),
             receipts: None,
@@ -208,7 +208,7 @@ impl Job {
         let latency = now.saturating_since(self.accepted.accepted_at);
         let (mut landed, mut answers) = (Landed::default(), 0);
         let mut ledger = self.lock();
-        for (place, settled) in settled.iter().enumerate() {
+        for (index, settled) in settled.iter().enumerate() {
             let Settled { ticket, outcome, repeats, .. } = settled;
             let outcome = DeviceOutcome::from(*outcome);
             let answer = Answer { outcome, cell: ticket.cell, repeats: u64::from(*repeats), latency };
@@ -216,7 +216,7 @@ impl Job {
                 landed.strays += 1;
                 continue;
             };
-            landed.take(place, settled, landing);
+            landed.take(index, settled, landing);
             ledger.count_part(settled, landing, metrics);
             answers += u64::from(outcome.is_answer());
         }
@@ -502,11 +502,11 @@ impl Ledger {
         metrics.attempts_repeated.add(u64::from(*repeats));
         let Some(provider) = landing.provider else { return };
         metrics.count_provider(provider, DeviceOutcome::from(*outcome));
-        let Self { books, places } = self;
-        let unplaced = books.tally().parts.iter().skip(places.len());
-        places.extend(unplaced.map(|part| metrics.parts.place(part)));
-        if let Some(place) = places.get(usize::from(ticket.cell)) {
-            metrics.parts.count(*place, *outcome);
+        let Self { books, indexes } = self;
+        let missing = books.tally().parts.iter().skip(indexes.len());
+        indexes.extend(missing.map(|part| metrics.parts.index(part)));
+        if let Some(index) = indexes.get(usize::from(ticket.cell)) {
+            metrics.parts.count(*index, *outcome);
         }
     }
 }

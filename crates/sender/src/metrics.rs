@@ -149,8 +149,8 @@ impl Metrics {
 
     /// Counts a device that a gateway has settled.
     pub(crate) fn count_provider(&self, provider: Provider, outcome: DeviceOutcome) {
-        let place = Outcome::NAMES.iter().position(|name| *name == outcome.as_str());
-        place.into_iter().for_each(|place| self.provider_outcomes[provider as usize][place].inc());
+        let index = Outcome::NAMES.iter().position(|name| *name == outcome.as_str());
+        index.into_iter().for_each(|index| self.provider_outcomes[provider as usize][index].inc());
     }
 
     /// What was counted so.

@@ -29,7 +29,7 @@ pub(crate) struct PartTotals {
 
 /// Where the devices of one part of a job are counted.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct PartPlace {
+pub(crate) struct PartIndex {
     app: u8,
     locale: u8,
 }
@@ -37,8 +37,8 @@ pub(crate) struct PartPlace {
 /// Outcomes by one label.
 #[derive(Debug)]
 struct ByName<K> {
-    places: BTreeMap<K, u8>,
-    /// By place; the last one is that of whatever has no name here.
+    indexes: BTreeMap<K, u8>,
+    /// By index; the last one is for what has no name here.
     outcomes: Vec<Outcomes>,
 }
 
@@ -59,14 +59,14 @@ impl PartTotals {
         }
     }
 
-    pub(crate) fn place(&self, part: &JobPart) -> PartPlace {
-        PartPlace { app: self.apps.place(&part.app), locale: self.locales.place(&part.locale) }
+    pub(crate) fn index(&self, part: &JobPart) -> PartIndex {
+        PartIndex { app: self.apps.index(&part.app), locale: self.locales.index(&part.locale) }
     }
 
-    /// Counts one device; the place is one of this table's.
-    pub(crate) fn count(&self, place: PartPlace, outcome: Outcome) {
-        self.apps.outcomes[usize::from(place.app)][outcome.index()].inc();
-        self.locales.outcomes[usize::from(place.locale)][outcome.index()].inc();
+    /// Counts one device; the index is one of this table's.
+    pub(crate) fn count(&self, index: PartIndex, outcome: Outcome) {
+        self.apps.outcomes[usize::from(index.app)][outcome.index()].inc();
+        self.locales.outcomes[usize::from(index.locale)][outcome.index()].inc();
     }
 }
 
@@ -76,11 +76,11 @@ impl<K: Ord> ByName<K> {
         let (keys, mut names): (Vec<K>, Vec<&str>) = names.unzip();
         names.push("other");
         let outcomes = names.iter().map(|name| outcomes(registry, label, name)).collect();
-        Self { places: (0..).zip(keys).map(|(place, key)| (key, place)).collect(), outcomes }
+        Self { indexes: (0..).zip(keys).map(|(index, key)| (key, index)).collect(), outcomes }
     }
 
-    fn place(&self, key: &K) -> u8 {
-        self.places.get(key).copied().unwrap_or(self.places.len() as u8)
+    fn index(&self, key: &K) -> u8 {
+        self.indexes.get(key).copied().unwrap_or(self.indexes.len() as u8)
     }
 }
 
@@ -105,8 +105,8 @@ mod tests {
         let totals = PartTotals::new(&registry, apps.iter().chain(&apps), &[Locale::new("pl").unwrap()]);
         let count = |app: &AppId, locale: Option<&str>, outcome| {
             let (app, locale) = (app.clone(), locale.map(|it| Locale::new(it).unwrap()));
-            let place = totals.place(&JobPart { provider: Provider::Fcm, app, locale, counts: Counts::default() });
-            totals.count(place, outcome);
+            let index = totals.index(&JobPart { provider: Provider::Fcm, app, locale, counts: Counts::default() });
+            totals.count(index, outcome);
         };
         for app in &apps {
             count(app, Some("pl"), Outcome::Accepted);

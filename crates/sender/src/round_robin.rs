@@ -73,8 +73,8 @@ impl<T, const CLASSES: usize> RoundRobin<T, CLASSES> {
     pub(crate) fn leave(&mut self, class: usize, group: usize, is: impl Fn(&T) -> bool) -> bool {
         let class = &mut self.classes[class];
         let Some((_, members)) = class.group(group) else { return false };
-        let Some(place) = members.iter().position(is) else { return false };
-        members.remove(place);
+        let Some(index) = members.iter().position(is) else { return false };
+        members.remove(index);
         class.groups.retain(|(_, members)| !members.is_empty());
         true
     }

@@ -23,11 +23,11 @@ pub(crate) struct Route {
     pub(crate) provider: Provider,
     pub(crate) app: AppId,
     pub(crate) environment: Environment,
-    /// Place of the pool.
+    /// Index of the pool.
     pub(crate) pool: usize,
     /// The lane of the same app and pool without quarantine, which has the same renderings.
     pub(crate) main: usize,
-    /// Place of the app among all; lanes of one app take turns as one.
+    /// Index of the app among all; lanes of one app take turns as one.
     pub(crate) group: usize,
     lakes: Lakes,
     /// By priority, the permits of those lakes, shared by all lanes that go there.
@@ -80,7 +80,7 @@ impl Routes {
     pub(crate) fn new(pools: &[Pool]) -> Result<Self, StartError> {
         let mut routes = Self::default();
         let mut groups: HashMap<AppId, usize> = HashMap::new();
-        for (place, pool) in pools.iter().enumerate() {
+        for (index, pool) in pools.iter().enumerate() {
             let permits = || -> LakePermits { std::array::from_fn(|_| Permits::new()) };
             let (main_permits, quarantine_permits) = (permits(), permits());
             for app in &pool.apps {
@@ -90,7 +90,7 @@ impl Routes {
                 let mut lane = |lakes: &Lakes, permits: &LakePermits| {
                     let (provider, app, environment) = (pool.provider, app.clone(), pool.environment);
                     let (lakes, permits) = (lakes.clone(), permits.clone());
-                    routes.lanes.push(Route { provider, app, environment, pool: place, main, group, lakes, permits });
+                    routes.lanes.push(Route { provider, app, environment, pool: index, main, group, lakes, permits });
                     routes.lanes.len() - 1
                 };
                 let accepted = lane(&pool.lakes, &main_permits);

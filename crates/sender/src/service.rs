@@ -29,9 +29,9 @@ use crate::estimate;
 use crate::flow::Flow;
 use crate::metrics::Metrics;
 use crate::permits::Permits;
+use crate::registry::{Finished, JobRegistry, Table};
 use crate::report::{Backlog, Drained, Estimate};
 use crate::routes::Routes;
-use crate::shared::{Finished, Shared, Table};
 use crate::topic::Topics;
 use crate::waiting::{EVENT_LOST, WaitingJob, WaitingJobs};
 use crate::wave::Waves;
@@ -39,7 +39,7 @@ use crate::worker::Worker;
 
 /// The sender, running on its own thread. Dropped, it stops where it stands, as in a crash; [`Sender::drain`] first.
 pub struct Sender {
-    shared: Arc<Shared>,
+    registry: Arc<JobRegistry>,
     context: Arc<Context>,
     pools: Vec<Pool>,
     journal_end: watch::Receiver<JournalPosition>,
@@ -79,8 +79,8 @@ impl Sender {
         metrics.jobs_untold.add(table.untold.len() as i64);
         let (gone_tx, gone) = mpsc::channel(config.gone_token_count_max);
         let waves = Waves::new(config.doubt_window, routes.lanes().len(), Instant::now());
-        let shared = Shared::new(table, metrics.clone(), brakes.clone(), gone_tx, waves, routes.clone());
-        let shared = Arc::new(shared);
+        let registry = JobRegistry::new(table, metrics.clone(), brakes.clone(), gone_tx, waves, routes.clone());
+        let registry = Arc::new(registry);
         let journal_end = store.watch_journal_end();
         let limits =
             LaneLimits { window_device_count: config.window_device_count, in_flight_max: config.in_flight_max() };
@@ -92,7 +92,7 @@ impl Sender {
         let worker = Worker {
             config,
             context: context.clone(),
-            shared: shared.clone(),
+            registry: registry.clone(),
             orders: orders_rx,
             done: done_tx,
             gone,
@@ -103,13 +103,13 @@ impl Sender {
             .name("sender".to_owned())
             .spawn(move || runtime.block_on(worker.run()))
             .map_err(StartError::Thread)?;
-        Ok(Self { shared, context, pools, journal_end, orders, done, thread: Some(thread) })
+        Ok(Self { registry, context, pools, journal_end, orders, done, thread: Some(thread) })
     }
 
     /// Where gateways report outcomes and ask what is still to be sent. Outcomes that come after the sender's end are
     /// lost, as in a crash.
     pub fn sink(&self) -> Arc<dyn OutcomeSink> {
-        self.shared.clone()
+        self.registry.clone()
     }
 
     /// Hands out nothing more, waits until `deadline` for the outcomes of what is in flight, and writes a last
@@ -134,7 +134,7 @@ impl Sender {
     /// Whether every event acknowledged before this call has been worked off, to the last outcome.
     pub fn idle(&self) -> bool {
         let end = *self.journal_end.borrow();
-        let table = self.shared.table();
+        let table = self.registry.table();
         table.next >= end && table.running.is_empty() && table.waiting.is_empty()
     }
 
@@ -142,7 +142,7 @@ impl Sender {
     pub fn backlog(&self) -> Backlog {
         let end = *self.journal_end.borrow();
         let (waiting, running) = {
-            let table = self.shared.table();
+            let table = self.registry.table();
             let unread = end.0.saturating_sub(table.next.0);
             (unread + table.waiting.len() as u64, table.running.values().cloned().collect::<Vec<_>>())
         };
@@ -157,14 +157,14 @@ impl Sender {
     pub fn totals(&self) -> Counts {
         let mut totals = Counts::default();
         for outcome in DeviceOutcome::all() {
-            totals.add(outcome, self.shared.metrics.outcomes[outcome.index()].value());
+            totals.add(outcome, self.registry.metrics.outcomes[outcome.index()].value());
         }
         totals
     }
 
     /// The same of those that were handed out, by provider and kind of outcome (`accepted`, `rejected` …).
     pub fn totals_by_provider(&self) -> impl Iterator<Item = (Provider, &'static str, u64)> {
-        self.shared.metrics.by_provider()
+        self.registry.metrics.by_provider()
     }
 
     /// How long an event would take through each pool that reaches somebody of its audience, as the gateways go now and
@@ -177,30 +177,30 @@ impl Sender {
     /// and the last `report_count_max` finished ones. `None` for others, and for events that were not read yet.
     pub fn job(&self, position: JournalPosition) -> Option<JobReport> {
         let running = {
-            let table = self.shared.table();
+            let table = self.registry.table();
             if let Some(finished) = table.finished.get(&position) {
                 return Some(finished.report.clone());
             }
             if let Some(waiting) = table.waiting.get(position) {
-                return Some(waiting.report(position, &self.shared.brakes));
+                return Some(waiting.report(position, &self.registry.brakes));
             }
             table.running.get(&position).cloned()
         };
-        running.map(|job| job.report(&self.shared.brakes, unix_now()))
+        running.map(|job| job.report(&self.registry.brakes, unix_now()))
     }
 
     /// At most `limit` of the jobs that [`Sender::job`] knows, newest first, those before the event `before` only.
     pub fn jobs(&self, before: Option<JournalPosition>, limit: usize) -> Vec<JobReport> {
         let range = (Bound::Unbounded, before.map_or(Bound::Unbounded, Bound::Excluded));
         let (running, mut reports) = {
-            let table = self.shared.table();
+            let table = self.registry.table();
             let running: Vec<_> = table.running.range(range).rev().take(limit).map(|(_, job)| job.clone()).collect();
             let finished = table.finished.range(range).rev().map(|(_, finished)| finished.report.clone());
-            let report = |(position, waiting): (_, &WaitingJob)| waiting.report(position, &self.shared.brakes);
+            let report = |(position, waiting): (_, &WaitingJob)| waiting.report(position, &self.registry.brakes);
             let waiting = table.waiting.range(range).rev().map(report);
             (running, finished.take(limit).chain(waiting.take(limit)).collect::<Vec<_>>())
         };
-        reports.extend(running.iter().map(|job| job.report(&self.shared.brakes, unix_now())));
+        reports.extend(running.iter().map(|job| job.report(&self.registry.brakes, unix_now())));
         reports.sort_unstable_by_key(|report| Reverse(report.position));
         reports.truncate(limit);
         reports
@@ -216,7 +216,7 @@ impl Sender {
     /// forgotten first, then the oldest of the others (`tidings_sender_untold_forgotten_total`). Without
     /// `tell_finished` the oldest of all go first: what an earlier run owed is kept for no longer than the rest.
     pub fn take_untold(&self, limit: usize) -> Vec<JournalPosition> {
-        let untold = &mut self.shared.table().untold;
+        let untold = &mut self.registry.table().untold;
         std::iter::from_fn(|| untold.pop_first()).take(limit).collect()
     }
 
@@ -226,28 +226,28 @@ impl Sender {
     /// # Cancel safety
     /// Cancel safe: what came is told by the next call.
     pub async fn more_untold(&self) {
-        self.shared.more_untold.notified().await;
+        self.registry.more_untold.notified().await;
     }
 
     /// What is to be told of a job; `None` when it is told, given up or forgotten.
     pub fn untold(&self, position: JournalPosition) -> Option<JobReport> {
-        let table = self.shared.table();
+        let table = self.registry.table();
         table.finished.get(&position).filter(|finished| finished.is_owed()).map(|finished| finished.report.clone())
     }
 
     /// Whether the job is still to be told; false also when it is forgotten.
     pub fn is_untold(&self, position: JournalPosition) -> bool {
-        self.shared.table().finished.get(&position).is_some_and(Finished::is_owed)
+        self.registry.table().finished.get(&position).is_some_and(Finished::is_owed)
     }
 
     /// The job was told. The next checkpoint says so; a crash before it makes it come once more.
     pub fn told(&self, position: JournalPosition) {
-        self.shared.end_telling(position, Telling::Told);
+        self.registry.end_telling(position, Telling::Told);
     }
 
     /// The job will not be told.
     pub fn gave_up_telling(&self, position: JournalPosition) {
-        self.shared.end_telling(position, Telling::GivenUp);
+        self.registry.end_telling(position, Telling::GivenUp);
     }
 }
 

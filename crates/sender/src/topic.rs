@@ -65,15 +65,15 @@ struct Domain {
     translations: Translations,
     locales: Vec<Locale>,
     /// Where in `locales` a language tag is.
-    places: HashMap<String, usize>,
+    indexes: HashMap<String, usize>,
 }
 
 /// Which of an event's texts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum TextIndex {
-    /// The event's own at this place in the order of locales.
+    /// The event's own at this index in the order of locales.
     Own(usize),
-    /// The topic's, by the catalogue at this place.
+    /// The topic's, by the catalogue at this index.
     Translated(usize),
     /// The topic's in its source language.
     Source,
@@ -116,7 +116,7 @@ impl Topics {
         Self { providers: providers.into_iter().collect(), ..self }
     }
 
-    /// Where events are published that name no channel: the notification says the longest of these places, too.
+    /// Where events are published that name no channel: the notification says the longest of these channels, too.
     pub fn publishing_in(self, channels: EventChannels) -> Self {
         Self { channels, ..self }
     }
@@ -143,7 +143,7 @@ impl Topics {
             return Vec::new();
         }
         let texts = self.texts(event);
-        self.untranslated(&event.topic).iter().filter(|locale| texts.own_place(locale).is_none()).cloned().collect()
+        self.untranslated(&event.topic).iter().filter(|locale| texts.own_index(locale).is_none()).cloned().collect()
     }
 
     /// Whether every device in every language can be told of the event, whichever provider reaches it. Providers that
@@ -218,7 +218,7 @@ impl Topics {
         event.channels.iter().cloned().chain(of_subjects)
     }
 
-    /// The longest place in a channel that the event's notification may have to name, as JSON spells it.
+    /// The longest position in a channel that the event's notification may have to name, as JSON spells it.
     fn longest_stream(&self, event: &Event) -> Option<(ChannelName, StreamPosition)> {
         let channel = self.channels_of(event).max_by_key(|channel| Json::of(channel).bytes().len())?;
         Some((channel, StreamPosition { offset: Offset(u64::MAX), epoch: Epoch::from_random(0) }))
@@ -244,24 +244,24 @@ impl Topics {
 impl Domain {
     fn new(translations: Translations) -> Self {
         let locales: Vec<Locale> = translations.locales().cloned().collect();
-        let places = locales.iter().enumerate().map(|(place, locale)| (locale.as_str().to_owned(), place)).collect();
-        Self { translations, locales, places }
+        let indexes = locales.iter().enumerate().map(|(index, locale)| (locale.as_str().to_owned(), index)).collect();
+        Self { translations, locales, indexes }
     }
 }
 
 impl<'a> Texts<'a> {
     /// Which text a locale is answered with.
     pub(crate) fn index(&self, locale: &Locale) -> TextIndex {
-        if let Some(place) = self.own_place(locale) {
-            return TextIndex::Own(place);
+        if let Some(index) = self.own_index(locale) {
+            return TextIndex::Own(index);
         }
-        let place = |(_, domain): (_, &Domain)| locale.fallbacks().find_map(|tag| domain.places.get(tag).copied());
-        self.topic.and_then(place).map_or(TextIndex::Source, TextIndex::Translated)
+        let index = |(_, domain): (_, &Domain)| locale.fallbacks().find_map(|tag| domain.indexes.get(tag).copied());
+        self.topic.and_then(index).map_or(TextIndex::Source, TextIndex::Translated)
     }
 
-    fn own_place(&self, locale: &Locale) -> Option<usize> {
-        let place = |tag: &str| self.own.binary_search_by(|(locale, _)| locale.as_str().cmp(tag)).ok();
-        locale.fallbacks().find_map(place).or(self.others)
+    fn own_index(&self, locale: &Locale) -> Option<usize> {
+        let index = |tag: &str| self.own.binary_search_by(|(locale, _)| locale.as_str().cmp(tag)).ok();
+        locale.fallbacks().find_map(index).or(self.others)
     }
 
     /// Every text that some locale is answered with.
@@ -269,24 +269,24 @@ impl<'a> Texts<'a> {
         let own = (0..self.own.len()).map(TextIndex::Own);
         let source = self.others.is_none().then_some(TextIndex::Source);
         let locales = self.topic.map_or(&[][..], |(_, domain)| &domain.locales);
-        let used = |(_, locale): &(usize, &Locale)| self.own_place(locale).is_none();
-        let translated = locales.iter().enumerate().filter(used).map(|(place, _)| TextIndex::Translated(place));
+        let used = |(_, locale): &(usize, &Locale)| self.own_index(locale).is_none();
+        let translated = locales.iter().enumerate().filter(used).map(|(index, _)| TextIndex::Translated(index));
         own.chain(source).chain(translated)
     }
 
     /// The language of a text; `None` is the topic's source language.
     pub(crate) fn locale(&self, index: TextIndex) -> Option<&'a Locale> {
         match index {
-            TextIndex::Own(place) => Some(self.own[place].0),
-            TextIndex::Translated(place) => self.topic.map(|(_, domain)| &domain.locales[place]),
+            TextIndex::Own(index) => Some(self.own[index].0),
+            TextIndex::Translated(index) => self.topic.map(|(_, domain)| &domain.locales[index]),
             TextIndex::Source => None,
         }
     }
 
     fn render(&self, index: TextIndex) -> Result<(String, String), TopicError> {
         let params = &self.event.params;
-        if let TextIndex::Own(place) = index {
-            let (locale, Text { title, body }) = self.own[place];
+        if let TextIndex::Own(index) = index {
+            let (locale, Text { title, body }) = self.own[index];
             return Ok((fill(title, "title", locale, params)?, fill(body, "body", locale, params)?));
         }
         let (TopicTemplates { title, body, .. }, domain) = self.topic.ok_or_else(|| self.topics.untold(self.event))?;

@@ -17,8 +17,8 @@ use crate::config::SenderConfig;
 use crate::context::Context;
 use crate::dispatcher::{Dispatcher, Order};
 use crate::phase::Phase;
+use crate::registry::{Gone, JobRegistry};
 use crate::report::Drained;
-use crate::shared::{Gone, Shared};
 
 /// Dead tokens reported to the store at once.
 const GONE_BATCH_COUNT: usize = 256;
@@ -32,7 +32,7 @@ const LAST_CHECKPOINT: Duration = Duration::from_secs(1);
 pub(crate) struct Worker {
     pub(crate) config: SenderConfig,
     pub(crate) context: Arc<Context>,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) registry: Arc<JobRegistry>,
     pub(crate) orders: watch::Receiver<Order>,
     pub(crate) done: watch::Sender<Option<Drained>>,
     pub(crate) gone: mpsc::Receiver<Gone>,
@@ -42,15 +42,15 @@ pub(crate) struct Worker {
 
 impl Worker {
     pub(crate) async fn run(self) {
-        let Self { config, context, shared, mut orders, done, gone, dispatched } = self;
+        let Self { config, context, registry, mut orders, done, gone, dispatched } = self;
         let (phase, phases) = watch::channel(Phase::Running);
         let (mut checkpoints, mut reports) = (JoinSet::new(), JoinSet::new());
-        let doubted = Doubted::new(shared.clone(), config.gone_token_count_max);
+        let doubted = Doubted::new(registry.clone(), config.gone_token_count_max);
         reports.spawn(report_gone(context.store.clone(), gone, doubted, phases.clone()));
-        reports.spawn(report_proven(context.store.clone(), shared.clone(), phases.clone()));
+        reports.spawn(report_proven(context.store.clone(), registry.clone(), phases.clone()));
         let checkpointer = Checkpointer {
             store: context.store.clone(),
-            shared: shared.clone(),
+            registry: registry.clone(),
             interval: config.checkpoint_interval,
             report_count_max: config.report_count_max,
             tell_finished: config.tell_finished,
@@ -59,7 +59,7 @@ impl Worker {
         };
         checkpoints.spawn(checkpointer.run(phases.clone()));
 
-        let mut dispatcher = Dispatcher::new(config, context, shared.clone(), phases);
+        let mut dispatcher = Dispatcher::new(config, context, registry.clone(), phases);
         let order = dispatcher.run(&mut orders).await;
         let Order::Drain(deadline) = order else { return }; // Dropping the sets ends all tasks where they stand.
         phase.send_replace(Phase::Draining);
@@ -75,7 +75,7 @@ impl Worker {
             _ = orders.wait_for(|order| *order == Order::Abort) => return,
         };
         let _ = timeout_at(last_deadline, reports.join_all()).await; // What is not reported the provider says again.
-        let running: Vec<_> = shared.table().running.values().cloned().collect();
+        let running: Vec<_> = registry.table().running.values().cloned().collect();
         let devices_in_flight = running.iter().map(|job| job.in_flight()).sum();
         tracing::info!(devices_in_flight, checkpointed, "drained");
         done.send_replace(Some(Drained { devices_in_flight, checkpointed }));
@@ -84,10 +84,10 @@ impl Worker {
 
 /// Tells the store which tokens were accepted for the first time, until the sender closes. What the store refuses is
 /// forgotten: the next acceptance says it again.
-async fn report_proven(store: Store, shared: Arc<Shared>, mut phase: watch::Receiver<Phase>) {
+async fn report_proven(store: Store, registry: Arc<JobRegistry>, mut phase: watch::Receiver<Phase>) {
     loop {
         let closing = *phase.borrow_and_update() == Phase::Closing;
-        let proven = shared.take_proven();
+        let proven = registry.take_proven();
         if !proven.is_empty() {
             let told = store.devices_proven(proven.iter().map(DeviceNumber).collect()).await;
             told.unwrap_or_else(|error| tracing::debug!(error = chain(&error), "accepted tokens were not noted"));
@@ -138,15 +138,15 @@ async fn report_gone(
 /// Tokens that wait until it is clear whether their group raises an alarm. Queue: `count_max`. Full: forgotten and counted,
 /// the provider says it again.
 struct Doubted {
-    shared: Arc<Shared>,
+    registry: Arc<JobRegistry>,
     count_max: usize,
     /// Until when, of which group; the first to come in first.
     waiting: VecDeque<(Instant, usize, GoneToken)>,
 }
 
 impl Doubted {
-    fn new(shared: Arc<Shared>, count_max: usize) -> Self {
-        Self { shared, count_max, waiting: VecDeque::new() }
+    fn new(registry: Arc<JobRegistry>, count_max: usize) -> Self {
+        Self { registry, count_max, waiting: VecDeque::new() }
     }
 
     /// When the first has waited long enough.
@@ -156,7 +156,7 @@ impl Doubted {
 
     /// Gives back a token that is surely gone, and keeps others.
     fn pass(&mut self, gone: Gone, now: Instant) -> Option<GoneToken> {
-        let metrics = &self.shared.metrics;
+        let metrics = &self.registry.metrics;
         let Some(group) = gone.doubted else {
             metrics.gone_tokens.inc();
             return Some(gone.token);
@@ -164,7 +164,7 @@ impl Doubted {
         if self.waiting.len() == self.count_max {
             metrics.gone_tokens_dropped.inc();
         } else {
-            let until = now + self.shared.waves().window();
+            let until = now + self.registry.waves().window();
             self.waiting.push_back((until, group, gone.token));
         }
         None
@@ -176,10 +176,10 @@ impl Doubted {
         while ripe.len() < GONE_BATCH_COUNT
             && let Some((_, group, token)) = self.waiting.pop_front_if(|(until, ..)| *until <= now)
         {
-            if self.shared.waves().is_alarmed(group) {
-                self.shared.metrics.gone_tokens_kept.inc();
+            if self.registry.waves().is_alarmed(group) {
+                self.registry.metrics.gone_tokens_kept.inc();
             } else {
-                self.shared.metrics.gone_tokens.inc();
+                self.registry.metrics.gone_tokens.inc();
                 ripe.push(token);
             }
         }

@@ -1,4 +1,4 @@
-//! What moves devices from one place to another: the walk, lanes, outcomes and receipts.
+//! What moves devices from one state to another: the walk, lanes, outcomes and receipts.
 
 use std::mem;
 
@@ -37,7 +37,7 @@ impl<N: Clone> Books<N> {
         let walking = mem::take(&mut self.walking);
         let is_whole = walking.len() == devices.len() as u64;
         let found = devices.into_iter().zip(findings.iter().copied());
-        for (lane, numbers) in self.place(found.filter(|(device, _)| is_whole || walking.contains(device.0))) {
+        for (lane, numbers) in self.by_lane(found.filter(|(device, _)| is_whole || walking.contains(device.0))) {
             let due = self.hold_back(lane, numbers);
             self.add_pending(lane, due);
         }
@@ -95,7 +95,7 @@ impl<N: Clone> Books<N> {
             devices.retain(|device| numbers.contains(device.0));
             let superseded = self.give_up(&left);
             let is_kept = |(device, _): &(DeviceNumber, _)| !superseded.contains(device.0);
-            for (found, numbers) in self.place(elsewhere.into_iter().filter(is_kept)) {
+            for (found, numbers) in self.by_lane(elsewhere.into_iter().filter(is_kept)) {
                 self.add_pending(found, numbers);
             }
         }

@@ -16,7 +16,7 @@ impl<N> Books<N> {
 
     /// Whether every device has its outcome, or another job goes on with them.
     pub fn is_over(&self) -> bool {
-        self.is_walked() && self.lanes.iter().all(|lane| lane.places().iter().all(|place| place.is_empty()))
+        self.is_walked() && self.lanes.iter().all(|lane| lane.sets().iter().all(|set| set.is_empty()))
     }
 
     /// Whether another job of the same event goes on with its devices.
@@ -98,7 +98,7 @@ impl<N> Books<N> {
     /// How many devices were selected, as far as that is known: what is left of an audience is known exactly once the walk
     /// is over.
     pub fn audience_len(&self) -> u64 {
-        let of_lane = |lane: &Lane| lane.places().iter().map(|place| place.len()).sum::<u64>();
+        let of_lane = |lane: &Lane| lane.sets().iter().map(|set| set.len()).sum::<u64>();
         let of_lanes = self.lanes.iter().map(of_lane).sum::<u64>();
         let known = self.tally.counts.total() + self.resumed.len() + self.walking.len() + of_lanes;
         if self.next.is_none() { known + self.suspended } else { known.max(self.audience.len()) }
@@ -106,8 +106,8 @@ impl<N> Books<N> {
 
     /// Devices walked over or set aside, without an outcome.
     pub(super) fn outstanding(&self) -> RoaringBitmap {
-        let places = self.lanes.iter().flat_map(Lane::places);
-        places.chain([&self.walking]).fold(self.resumed.clone(), |all, place| all | place)
+        let sets = self.lanes.iter().flat_map(Lane::sets);
+        sets.chain([&self.walking]).fold(self.resumed.clone(), |all, set| all | set)
     }
 
     /// From `next` on.
@@ -118,10 +118,10 @@ impl<N> Books<N> {
     /// Checks the books of a job for so many devices: for tests.
     ///
     /// # Panics
-    /// When a device is in two places, there are not as many as selected, or another invariant does not hold.
+    /// When a device is in two states, there are not as many as selected, or another invariant does not hold.
     pub fn check(&self, audience: u64) {
-        let mut places = vec![&self.resumed, &self.walking];
-        places.extend(self.lanes.iter().flat_map(Lane::places));
+        let mut sets = vec![&self.resumed, &self.walking];
+        sets.extend(self.lanes.iter().flat_map(Lane::sets));
         assert!(self.lanes.iter().all(|lane| lane.held.is_subset(&self.may_answer)), "only who may answer is held");
         assert!(self.superseded.is_subset(&self.handed_out()), "of the superseded only those handed out are kept");
         let in_flight = self.lanes.iter().fold(RoaringBitmap::new(), |all, lane| all | &lane.in_flight);
@@ -130,7 +130,7 @@ impl<N> Books<N> {
         assert!(waited_for.is_subset(&self.superseded) && self.waiters.iter().all(|it| !it.numbers.is_empty()));
         assert_eq!(waited_for.len(), self.waiters.iter().map(|it| it.numbers.len()).sum::<u64>(), "one each");
         let outstanding = self.outstanding();
-        assert_eq!(outstanding.len(), places.iter().map(|place| place.len()).sum::<u64>(), "the places are disjoint");
+        assert_eq!(outstanding.len(), sets.iter().map(|set| set.len()).sum::<u64>(), "the sets are disjoint");
         if let (Some(next), Some(last)) = (self.next, outstanding.max()) {
             assert!(last < next.0, "what is outstanding was walked");
         }

@@ -1,4 +1,4 @@
-//! What the sender's own thread shares with gateways and askers: which jobs there are.
+//! The jobs there are. The sender's own thread shares the registry with gateways and callers.
 //!
 //! Locks: the table's, then a job's renderings, then its books, then those of an event's receipts, never the other way
 //! round; that of the waves alone; never the books of two jobs; none is held while waiting.
@@ -26,7 +26,7 @@ use crate::wave::{Answers, Change, Waves, is_doubtful};
 /// First acceptances that wait for the store; as a set 2 MiB at most.
 const PROVEN_COUNT_MAX: u64 = 1 << 20;
 
-pub(crate) struct Shared {
+pub(crate) struct JobRegistry {
     table: Mutex<Table>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) brakes: Braking,
@@ -52,7 +52,7 @@ pub(crate) struct Gone {
 pub(crate) struct Table {
     /// The first event without a job.
     pub(crate) next: JournalPosition,
-    /// How many wait and run at most: see `crate::slots`.
+    /// How many wait and run at most: see `tidings_jobs::Slots`.
     pub(crate) waiting: WaitingJobs,
     pub(crate) running: BTreeMap<JournalPosition, Arc<Job>>,
     /// The last `report_count_max`, and those not checkpointed yet, at most as many again.
@@ -74,7 +74,7 @@ impl Finished {
     }
 }
 
-impl Shared {
+impl JobRegistry {
     pub(crate) fn new(
         table: Table,
         metrics: Arc<Metrics>,
@@ -120,7 +120,7 @@ impl Shared {
         };
         self.note_proven(&proven);
         answers.into_iter().for_each(|(lane, answers)| self.count_answers(lane, answers));
-        gone.into_iter().for_each(|(place, lane)| self.report_gone(&mut settled[place], lane));
+        gone.into_iter().for_each(|(index, lane)| self.report_gone(&mut settled[index], lane));
         self.metrics.strays.add(strays);
         debug_assert!(strays == 0, "{strays} outcomes of devices that were not in flight");
     }
@@ -176,7 +176,7 @@ impl Shared {
     }
 }
 
-impl OutcomeSink for Shared {
+impl OutcomeSink for JobRegistry {
     fn settle(&self, settled: &mut Vec<Settled>) {
         let now = unix_now();
         for run in settled.chunk_by_mut(|a, b| a.ticket.job == b.ticket.job) {
