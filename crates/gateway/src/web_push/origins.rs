@@ -23,10 +23,11 @@
 //!    kept for items that the driver takes one by one ([`Origins::has_room`]), to find an origin that answers.
 //! 3. **Dead origins together hold at most half of the room of a priority.** Items beyond that are shed, the latest first, with the
 //!    next [`Origins::sweep`], and later items as they come. An origin that has answered keeps at least one item, to be tried with.
-//! 4. **An origin is dead** when [`FAILED_PROBES_MAX`] probes have failed, each begun after another origin had taken an item since
-//!    the probe before; or when its last answer asked for a pause, and another origin has taken an item meanwhile. An origin that
-//!    has answered is dead only after [`WAIT_MAX`] in which it took nothing. It lives again as soon as it takes an item. A 5xx
-//!    without `Retry-After` is no answer. (A probe is the single attempt that an open breaker allows.)
+//! 4. **An origin is dead** when three probes ([`FAILED_PROBES_MAX`](origin::FAILED_PROBES_MAX)) have failed, each begun after
+//!    another origin had taken an item since the probe before; or when its last answer asked for a pause, and another origin has
+//!    taken an item meanwhile. An origin that has answered is dead only after 5 minutes ([`WAIT_MAX`](origin::WAIT_MAX)) in which
+//!    it took nothing. It lives again as soon as it takes an item. A 5xx without `Retry-After` is no answer. (A probe is the single
+//!    attempt that an open breaker allows.)
 //! 5. **An outage of our own network sheds nothing**: nobody takes anything while it lasts, so no probe counts. One outage adds at
 //!    most one failed probe, at its beginning. An origin without others to compare it with, such as the only one of a rule, is
 //!    never dead.
@@ -61,22 +62,16 @@ use std::time::Duration;
 
 use slab::Slab;
 use tidings_http1::Origin as Name;
-use tidings_types::EventPriority;
 use tokio::time::Instant;
 
 use super::gate::{Health, Now};
-use origin::Origin;
+pub(crate) use origin::LEVELS;
+use origin::{Origin, Turn};
 
-/// Priorities, the highest first.
-pub(crate) const LEVELS: usize = EventPriority::ALL.len();
 /// Most items of one priority that are asked for at once.
 pub(crate) const BATCH_MAX: usize = 64;
 /// Most that is kept free of a priority for items that are taken one by one; a quarter of the room, if that is less.
 pub(crate) const RESERVE_MAX: usize = 64;
-/// How many probes of a dead origin have failed.
-pub(crate) const FAILED_PROBES_MAX: u32 = 3;
-/// How long an origin that has answered may take nothing before it can be dead.
-pub(crate) const WAIT_MAX: Duration = Duration::from_secs(300);
 /// How long an origin keeps its place at least while it has something to send.
 pub(crate) const TENURE: Duration = Duration::from_secs(1);
 /// Origins that are remembered without anything held for them.
@@ -141,14 +136,6 @@ pub(crate) struct Origins<T, C> {
     last_line: usize,
     /// When origins may have something to do; each is in it at most once.
     wakes: BTreeSet<(Instant, usize)>,
-}
-
-/// Which queue of [`Origins`] an origin stands in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Turn {
-    None,
-    Ready,
-    InLine,
 }
 
 /// The line of origins that have never answered; the other one is for those that have.

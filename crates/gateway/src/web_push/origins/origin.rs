@@ -5,12 +5,29 @@ use std::time::Duration;
 
 use tidings_http1::Origin as Name;
 use tidings_push::retry::RetryBudget;
+use tidings_types::EventPriority;
 use tokio::time::Instant;
 
 use super::super::gate::{Gate, Health, Now};
-use super::{FAILED_PROBES_MAX, LEVELS, Turn, WAIT_MAX};
 use crate::attempt::BUDGET_PAUSE;
 use crate::turns::Turns;
+
+/// Priorities, the highest first.
+pub(crate) const LEVELS: usize = EventPriority::ALL.len();
+/// How many probes of a dead origin have failed.
+pub(super) const FAILED_PROBES_MAX: u32 = 3;
+/// How long an origin that has answered may take nothing before it can be dead.
+pub(super) const WAIT_MAX: Duration = Duration::from_secs(300);
+
+/// Which queue an origin stands in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Turn {
+    None,
+    /// It has a place and something to send.
+    Ready,
+    /// It waits for a place.
+    InLine,
+}
 
 pub(super) struct Origin<T, C> {
     pub(super) name: Name,
@@ -47,7 +64,7 @@ pub(super) struct Origin<T, C> {
     /// Since when it has a place.
     pub(super) placed_at: Option<Instant>,
     pub(super) turn: Turn,
-    /// When it is looked at again, as [`super::Origins`] has noted it.
+    /// When it is looked at again, as noted in the queue of wakes.
     pub(super) wakes_at: Option<Instant>,
 }
 

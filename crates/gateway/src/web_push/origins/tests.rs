@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use tidings_push::retry::RETRY_BUDGET_MAX;
 use tidings_types::Timestamp;
 
+use super::origin::WAIT_MAX;
 use super::*;
 use crate::attempt::BUDGET_PAUSE;
 
