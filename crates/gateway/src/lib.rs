@@ -20,8 +20,6 @@ mod metrics;
 mod settle;
 mod web_push;
 
-use tidings_buffer as turns; // The name by which `web_push::origins` imports `Turns`.
-
 pub use drain::Drained;
 pub use error::{AccessError, StartError};
 pub use http2::{

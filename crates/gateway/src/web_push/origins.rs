@@ -17,7 +17,7 @@
 //! # Rules
 //! 1. **An origin costs itself.** It has its own queues, [`Gate`](super::gate::Gate) (breaker, and the pauses that it asked for),
 //!    retry budget and connections. Origins are served round-robin. Within an origin repeats go first if the budget pays for
-//!    them, then the higher priority, but every 16th item is of a lower priority ([`Turns`](crate::turns::Turns)).
+//!    them, then the higher priority, but every 16th item is of a lower priority ([`Turns`](tidings_buffer::Turns)).
 //! 2. **All origins share the room of a priority.** While there is room, items pass an origin that takes nothing. When the room is
 //!    full, the lake waits: an item that may still be sent is not thrown away. A quarter of the room, at most [`RESERVE_MAX`], is
 //!    kept for items that the driver takes one by one ([`Origins::has_room`]), to find an origin that answers.

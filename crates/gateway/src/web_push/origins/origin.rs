@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use tidings_buffer::Turns;
 use tidings_http1::Origin as Name;
 use tidings_push::retry::RetryBudget;
 use tidings_types::EventPriority;
@@ -10,7 +11,6 @@ use tokio::time::Instant;
 
 use super::super::gate::{Gate, Health, Now};
 use crate::attempt::BUDGET_PAUSE;
-use crate::turns::Turns;
 
 /// Priorities, the highest first.
 pub(crate) const LEVELS: usize = EventPriority::ALL.len();
@@ -132,14 +132,8 @@ impl<T, C> Origin<T, C> {
     }
 
     fn take_fresh(&mut self) -> Option<(usize, T)> {
-        let (fresh, mut next) = (&mut self.fresh, None);
-        self.turns.take(1, &mut |level, wanted| {
-            let item = if wanted == 0 { None } else { fresh[level].pop_front() };
-            let count = usize::from(item.is_some());
-            next = item.map(|item| (level, item)).or_else(|| next.take());
-            count
-        });
-        next
+        let level = self.turns.next(|level| !self.fresh[level].is_empty())?;
+        self.fresh[level].pop_front().map(|item| (level, item))
     }
 
     /// From when on a repeat can be tried.
