@@ -52,7 +52,7 @@ pub(crate) struct BenchArguments {
 #[derive(Serialize, Deserialize)]
 struct Record {
     command: String,
-    /// Of the program; ends with `+` when files were changed since.
+    /// Of the program; ends with `+` when its files were changed since.
     commit: String,
     date: String,
     machine: Machine,
@@ -127,7 +127,8 @@ fn measure(workshop: &Workshop, words: &[&str]) -> Result<Record> {
     ensure!(output.status.success(), "{shown}: {}", output.status);
     let report = serde_json::from_slice(&output.stdout).with_context(|| format!("what {shown} says"))?;
     let said = |words: &[&str]| said("git", words, &workshop.root);
-    let changed = if said(&["status", "--porcelain"])?.is_empty() { "" } else { "+" };
+    let changed = said(&["status", "--porcelain", "--", "Cargo.toml", "Cargo.lock", "crates"])?;
+    let changed = if changed.is_empty() { "" } else { "+" };
     let commit = said(&["rev-parse", "--short=10", "HEAD"])? + changed;
     Ok(Record { command: shown, commit, date: said_alone("date", &["-u", "+%F"])?, machine, report })
 }

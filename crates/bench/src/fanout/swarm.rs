@@ -5,9 +5,9 @@
 //! [`CONNECTING_COUNT_MAX`] are connecting at a time: the server refuses more than 1024 handshakes waiting.
 
 use std::cell::RefCell;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -150,6 +150,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 /// What the clients on the thread share.
 struct Shared {
     addr: SocketAddr,
+    source: Ipv4Addr,
     greeting: Greeting,
     tally: Arc<Tally>,
     connecting: Semaphore,
@@ -160,6 +161,7 @@ struct Shared {
 async fn run(addr: SocketAddr, count: u32, greeting: Greeting, tally: Arc<Tally>, mut stopped: watch::Receiver<bool>) {
     let shared = Rc::new(Shared {
         addr,
+        source: next_source(),
         greeting,
         connecting: Semaphore::new(CONNECTING_COUNT_MAX),
         latency: RefCell::new(tally.latency.local()),
@@ -192,10 +194,15 @@ async fn live(shared: Rc<Shared>) -> String {
     }
 }
 
-/// Whoever comes back comes from another address: on one machine the ports of the first time are still waiting for
-/// stragglers, and a connection from one of them can be ignored for a second (RFC 7323, 5.2).
-async fn connect(addr: SocketAddr, greeting: &Greeting) -> std::io::Result<TcpStream> {
-    let source = if matches!(greeting, Greeting::Resume { .. }) { [127, 0, 0, 2] } else { [127, 0, 0, 1] };
+/// Each swarm comes from another address: on one machine the ports of closed connections wait for stragglers for a minute. A
+/// connection from one of them can be ignored for a second (RFC 7323, 5.2), and an address runs out of ports.
+fn next_source() -> Ipv4Addr {
+    static SWARM_COUNT: AtomicU8 = AtomicU8::new(0);
+    let program = std::process::id() % 250 + 1;
+    Ipv4Addr::new(127, program as u8, SWARM_COUNT.fetch_add(1, Ordering::Relaxed), 1)
+}
+
+async fn connect(addr: SocketAddr, source: Ipv4Addr) -> std::io::Result<TcpStream> {
     let socket = TcpSocket::new_v4()?;
     socket.bind((source, 0).into())?;
     let stream = socket.connect(addr).await?;
@@ -215,8 +222,7 @@ struct Client {
 impl Client {
     async fn connect(shared: Rc<Shared>) -> Result<Self, String> {
         let permit = shared.connecting.acquire().await.map_err(|error| error.to_string())?;
-        let stream =
-            connect(shared.addr, &shared.greeting).await.map_err(|error| format!("cannot connect: {error}"))?;
+        let stream = connect(shared.addr, shared.source).await.map_err(|error| format!("cannot connect: {error}"))?;
         let opened = Socket::over(stream, &ServerUrl::of_listener(shared.addr)).await;
         let socket = opened.map_err(|error| format!("a handshake failed: {error}"))?;
         let commands = shared.greeting.commands();

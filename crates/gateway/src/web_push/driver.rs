@@ -15,7 +15,7 @@ use tidings_push::{Advice, Notification, Outcome, OutcomeSink, Reason as AnyReas
 use tidings_telemetry::unix_now;
 use tidings_types::{DeviceToken, EventPriority, Timestamp};
 use tokio::sync::watch;
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::{JoinError, JoinSet, yield_now};
 use tokio::time::{Instant, sleep_until};
 use tracing::error;
 
@@ -146,6 +146,8 @@ impl Driver {
                 Some(joined) = tasks.join_next() => done = Some(joined),
                 () = sleep_until(next) => {}
             }
+            // Attempts that can end now end first. So one turn deals with the reports of many, not of one.
+            yield_now().await;
             if is_connected {
                 self.count_attempts();
             }

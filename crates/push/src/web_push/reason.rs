@@ -11,7 +11,7 @@ words! {
         ForbiddenEndpoint = "forbidden_endpoint",
         /// The host of the endpoint has no public address.
         AddressNotPublic = "address_not_public",
-        /// The push service takes nothing, or much less than is there for it, and its share of what is held is full.
+        /// The push service is dead: it takes nothing, while others below the same wildcard do. The half of the queue that dead services may fill is full.
         OriginOverloaded = "origin_overloaded",
         /// 404 or 410: the subscription does not exist any more. It is removed.
         SubscriptionGone = "subscription_gone",
