@@ -1,7 +1,8 @@
 //! `cargo xtask bench`: runs benchmarks of the release binary, and keeps what they say in `docs/benchmarks/NAME.json`, with the
 //! commit and the machine. The tables of `docs/benchmarks.md` are made from these files; the step `tidy` checks that they are.
 //!
-//! A table stands between the lines `<!-- benchmarks/NAME.json -->` and `<!-- end -->`. Timings are no proof and stop no
+//! A table stands between the lines `<!-- benchmarks/NAME.json -->` and `<!-- end -->`; with `<!-- benchmarks/NAME.json goals -->`
+//! it has only the rows that have a goal. Timings are no proof and stop no
 //! landing, so this is no step of `cargo xtask test`.
 
 use std::fs;
@@ -21,6 +22,8 @@ const STEP: &str = "bench";
 const PAGE: &str = "docs/benchmarks.md";
 const FOLDER: &str = "docs/benchmarks";
 const END: &str = "<!-- end -->";
+/// Behind a file's name: only rows that have a goal.
+const GOALS: &str = " goals";
 
 /// What is kept: the name, and the words after `tidings bench`.
 const RECORDED: [(&str, &[&str]); 9] = [
@@ -160,18 +163,20 @@ fn said(program: &str, words: &[&str], folder: &Path) -> Result<String> {
 fn with_tables(root: &Path, page: &str) -> Result<String> {
     let (mut made, mut rest) = (String::new(), page);
     while let Some((before, name, after)) = next_table(rest)? {
-        let path = format!("{FOLDER}/{name}.json");
+        let (name, is_short) = name.strip_suffix(GOALS).map_or((name, false), |name| (name, true));
+        let path = format!("{FOLDER}/{name}");
         let text = fs::read_to_string(root.join(&path)).with_context(|| path.clone())?;
-        let record: Record = serde_json::from_str(&text).with_context(|| path.clone())?;
+        let mut record: Record = serde_json::from_str(&text).with_context(|| path.clone())?;
+        record.report.measures.retain(|measure| !is_short || measure.met.is_some());
         made.push_str(&format!("{before}\n\n{}\n\n{END}", table(&record)));
         rest = after;
     }
     Ok(made + rest)
 }
 
-/// The text up to the table, its name, and the text after it.
+/// The text up to the table, what it is made from, and the text after it.
 fn next_table(text: &str) -> Result<Option<(&str, &str, &str)>> {
-    const START: (&str, &str) = ("<!-- benchmarks/", ".json -->");
+    const START: (&str, &str) = ("<!-- benchmarks/", " -->");
     let Some(start) = text.find(START.0) else { return Ok(None) };
     let name = &text[start + START.0.len()..];
     let Some((name, _)) = name.split_once(START.1).filter(|(name, _)| !name.contains('\n')) else {
@@ -220,6 +225,7 @@ mod tests {
         let page = "Before.\n\n<!-- benchmarks/fanout.json -->\nold\n<!-- end -->\n\nAfter.\n";
         let made = with_tables(&folder, page).unwrap();
         let again = with_tables(&folder, &made).unwrap();
+        let short = with_tables(&folder, &page.replace("json", "json goals")).unwrap();
         let missing = with_tables(&folder, &page.replace("fanout", "other"));
         fs::remove_dir_all(&folder).unwrap();
         let expected = "Before.\n\n<!-- benchmarks/fanout.json -->\n\n\
@@ -228,6 +234,9 @@ mod tests {
              | a | ms | 1.00 | 1.00 – 2.00 | ≤ 2.00 | **no** |\n| b | ms | 1.00 | 1.00 – 2.00 | ≤ 2.00 |  |\n\n\
              <!-- end -->\n\nAfter.\n";
         assert_eq!((made.as_str(), again.as_str()), (expected, expected));
+        let only_judged =
+            expected.replace("json", "json goals").replace("| b | ms | 1.00 | 1.00 – 2.00 | ≤ 2.00 |  |\n", "");
+        assert_eq!(short, only_judged);
         assert!(missing.unwrap_err().to_string().contains("other.json"));
         assert!(with_tables(&folder, "<!-- benchmarks/x.json -->\n").is_err());
     }
